@@ -41,8 +41,8 @@ pub const BATCH_BYTES: usize = 64 << 20;
 /// Most bytes of the keys of groups, and of the least and greatest values that are kept, before groups are handed over.
 pub const GROUP_BYTES: usize = 4 << 20;
 
-/// Most instructions of a plan.
-pub const MAX_INSTRUCTIONS: usize = 1024;
+/// Most instructions of a plan: those of some 3,000 columns. Registers would name twice as many.
+pub const MAX_INSTRUCTIONS: usize = 1 << 15;
 
 /// The position of an instruction in its plan, which names the instruction's result.
 pub type Register = u16;
@@ -160,7 +160,7 @@ impl ColumnType {
 }
 
 /// Type of a value while a program runs. Any value may be null.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum ValueKind {
     /// True or false.
     Boolean,
@@ -172,7 +172,7 @@ pub enum ValueKind {
 }
 
 /// Computes one value. The result is null if an operand is null, except where it says otherwise.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Instruction {
     /// The row's user key.
     Key,
@@ -334,7 +334,7 @@ pub enum Instruction {
 }
 
 /// A constant value.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Literal {
     /// Null, of some kind.
     Null(ValueKind),
@@ -347,7 +347,7 @@ pub enum Literal {
 }
 
 /// How a number is stored.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Number {
     /// Bytes: 1 to 8 or 16, of a float 4 or 8.
     pub bytes: u8,
@@ -358,7 +358,7 @@ pub struct Number {
 }
 
 /// How the length of bytes is stored before them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Prefix {
     /// LEB128, of 10 bytes and 64 bits at most.
     Varint,
@@ -367,7 +367,7 @@ pub enum Prefix {
 }
 
 /// What the bytes of a number mean.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum NumberFormat {
     /// An unsigned integer, of 8 bytes at most.
     Unsigned,
@@ -381,7 +381,7 @@ pub enum NumberFormat {
 }
 
 /// A comparison.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Comparison {
     /// =
     Equal,
@@ -398,7 +398,7 @@ pub enum Comparison {
 }
 
 /// An operation of two integers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Operation {
     /// +
     Add,
@@ -409,7 +409,7 @@ pub enum Operation {
 }
 
 /// What happens to an integer that is out of range.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum IntegerRange {
     /// Its lowest bytes are kept, as two's complement: 1, 2, 4, 8 or 16.
     WrapSigned {
@@ -426,7 +426,7 @@ pub enum IntegerRange {
 }
 
 /// What bytes are to look like.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Pattern {
     /// They begin so.
     Prefix(Vec<u8>),
@@ -439,7 +439,7 @@ pub enum Pattern {
 }
 
 /// A part of a pattern.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum PatternPart {
     /// These bytes.
     Bytes(Vec<u8>),

@@ -17,7 +17,10 @@ pub enum Form {
     Bytes(u32),
     /// Bytes behind their length.
     Prefixed(Prefix),
-    Rest,
+    /// All bytes but some at the end, which belong to the parts behind.
+    Rest {
+        behind: u32,
+    },
     /// Bits of the nullable columns.
     Nulls(u32),
     Skip(u32),
@@ -152,6 +155,16 @@ impl Form {
         )
     }
 
+    /// Bytes of a part that has as many in each row.
+    pub fn fixed_bytes(&self) -> Option<u32> {
+        match self {
+            Self::Number(number) => Some(number.bytes.into()),
+            Self::Bytes(bytes) | Self::Nulls(bytes) | Self::Skip(bytes) => Some(*bytes),
+            Self::Literal(bytes) => u32::try_from(bytes.len()).ok(),
+            _ => None,
+        }
+    }
+
     pub fn null_bits(&self) -> Option<usize> {
         match self {
             Self::Nulls(bytes) => Some(*bytes as usize * 8),
@@ -195,7 +208,8 @@ impl Form {
                 Cursor::computed(push(arithmetic(Operation::Add, end, begin)))
             }
             // Nothing follows.
-            Self::Rest | Self::Member { .. } => at,
+            Self::Rest { behind: 0 } | Self::Member { .. } => at,
+            Self::Rest { behind } => Cursor::computed(before_end(*behind, from, push)),
             Self::Prefixed(prefix) => match at.prefixed {
                 Some((before, count)) if before == *prefix && count < u16::MAX => Cursor {
                     prefixed: Some((before, count + 1)),
@@ -270,11 +284,11 @@ impl Form {
                 let (at, prefix) = (at.register(from, push), *prefix);
                 push(Instruction::Prefixed { from, at, prefix })
             }
-            Self::Rest if at.is_start() => from,
-            Self::Rest => {
+            Self::Rest { behind: 0 } if at.is_start() => from,
+            Self::Rest { behind } => {
                 let at = at.register(from, push);
-                let all = push(Instruction::Length(from));
-                let length = push(arithmetic(Operation::Subtract, all, at));
+                let end = before_end(*behind, from, push);
+                let length = push(arithmetic(Operation::Subtract, end, at));
                 push(slice(at, length))
             }
         }
@@ -291,7 +305,7 @@ impl Form {
                 (NumberFormat::Float, _) => false,
                 _ => !is_float && !is_bytes(data_type) && holds(data_type, *number),
             },
-            Self::Bytes(_) | Self::Prefixed(_) | Self::Rest | Self::String(_) => {
+            Self::Bytes(_) | Self::Prefixed(_) | Self::Rest { .. } | Self::String(_) => {
                 is_bytes(data_type) && column_type(data_type).is_some()
             }
             // They were made for the type.
@@ -305,6 +319,18 @@ impl Form {
                 "column {} of type {data_type} cannot lie in its part of the layout",
                 field.name()
             )),
+        }
+    }
+}
+
+/// The position `behind` bytes before the end; negative if there are fewer bytes.
+fn before_end(behind: u32, from: Register, push: Push<'_>) -> Register {
+    let all = push(Instruction::Length(from));
+    match behind {
+        0 => all,
+        behind => {
+            let behind = push(Instruction::Constant(Literal::Integer(i128::from(behind))));
+            push(arithmetic(Operation::Subtract, all, behind))
         }
     }
 }

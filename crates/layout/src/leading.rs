@@ -11,7 +11,7 @@ impl Layout {
         match &self.key[..] {
             [
                 Part {
-                    form: Form::Rest,
+                    form: Form::Rest { behind: 0 },
                     column,
                 },
             ] => *column,
@@ -28,7 +28,7 @@ impl Layout {
         let first = self.key.get(self.leading_literals())?;
         let is_ordered = match &first.form {
             Form::Number(number) => is_ordered(*number),
-            Form::Bytes(_) | Form::Rest | Form::Decimal(_) => true,
+            Form::Bytes(_) | Form::Rest { behind: 0 } | Form::Decimal(_) => true,
             Form::String(StringGroups::Counted) => true,
             _ => false,
         };

@@ -10,7 +10,7 @@
 //! | `f32be a` .. `f64le a` | an IEEE 754 number |
 //! | `bytes(12) a` | so many bytes |
 //! | `varint a`, `len16be a`, `len32le a` .. | bytes behind their length |
-//! | `rest a` | all other bytes, as the last part |
+//! | `rest a` | all other bytes; parts of fixed length may follow |
 //! | `nulls(2)` | 2 bytes of bits, from the lowest of the first byte; each is set if a nullable column is null |
 //! | `skip(4)` | 4 bytes of any content |
 //! | `'text'`, `x'00ff'` | these bytes |
@@ -91,7 +91,7 @@ impl Layout {
     pub fn raw() -> Self {
         let column = |name| Field::new(name, DataType::Binary, false);
         let rest = |column| Part {
-            form: Form::Rest,
+            form: Form::Rest { behind: 0 },
             column: Some(column),
         };
         Self {
@@ -191,12 +191,6 @@ impl Layout {
         for part in all() {
             if let Some(column) = part.column {
                 part.form.fits(self.schema.field(column))?;
-            }
-        }
-        for parts in [&self.key, &self.value] {
-            let rest = parts.iter().position(|part| part.form == Form::Rest);
-            if rest.is_some_and(|rest| rest + 1 < parts.len()) {
-                return Err("a part follows rest, which takes all bytes".to_owned());
             }
         }
         Ok(())
@@ -433,7 +427,7 @@ impl Layout {
         if matches!(
             parts,
             [Part {
-                form: Form::Rest,
+                form: Form::Rest { behind: 0 },
                 ..
             }]
         ) {
@@ -457,7 +451,7 @@ impl Layout {
             return checks;
         }
         let length = push(Instruction::Length(from));
-        let mut at = Cursor::START;
+        let (mut at, mut has_rest) = (Cursor::START, false);
         for (position, part) in parts.iter().enumerate() {
             let literal = match &part.form {
                 Form::Literal(bytes) if position >= others => Some((
@@ -482,27 +476,31 @@ impl Layout {
                 });
                 checks.push(self.check_of(holds, what));
             }
+            if let Form::Rest { behind } = part.form {
+                let left = at.plus(behind, from, push).register(from, push);
+                let holds = push(Instruction::Compare {
+                    comparison: Comparison::LessOrEqual,
+                    left,
+                    right: length,
+                });
+                let what = format!("the layout runs past the end of the {name}");
+                checks.push(self.check_of(holds, what));
+                has_rest = true;
+            }
             at = self.after(part, from, at, push);
         }
-        let ends_with_rest = parts.last().is_some_and(|part| part.form == Form::Rest);
-        let (comparison, what) = match ends_with_rest {
-            true => (
-                Comparison::LessOrEqual,
-                format!("the layout runs past the end of the {name}"),
-            ),
-            false => (
-                Comparison::Equal,
-                format!(
-                    "the layout does not end with the {name}: it runs past its end, or leaves bytes over"
-                ),
-            ),
-        };
+        if has_rest {
+            return checks;
+        }
         let left = at.register(from, push);
         let holds = push(Instruction::Compare {
-            comparison,
+            comparison: Comparison::Equal,
             left,
             right: length,
         });
+        let what = format!(
+            "the layout does not end with the {name}: it runs past its end, or leaves bytes over"
+        );
         checks.push(self.check_of(holds, what));
         checks
     }

@@ -16,7 +16,20 @@ const MAX_PART_BYTES: u32 = 1 << 20;
 pub fn parts(text: &str, schema: &Schema) -> Result<Vec<Part>, String> {
     let texts = split(text)?;
     let parts = texts.into_iter().map(|text| part(text.trim(), schema));
-    parts.collect()
+    let mut parts = parts.collect::<Result<Vec<_>, _>>()?;
+    let is_rest = |part: &Part| matches!(part.form, Form::Rest { .. });
+    let Some(rest) = parts.iter().position(is_rest) else {
+        return Ok(parts);
+    };
+    let mut behind = 0u32;
+    for part in &parts[rest + 1..] {
+        let bytes = part.form.fixed_bytes();
+        let sum = bytes.and_then(|bytes| behind.checked_add(bytes));
+        behind =
+            sum.ok_or("only parts of a fixed length may follow rest, such as u64be or bytes(4)")?;
+    }
+    parts[rest].form = Form::Rest { behind };
+    Ok(parts)
 }
 
 /// Splits at commas that are in neither quotes nor brackets.
@@ -134,7 +147,7 @@ fn form(text: &str) -> Option<Form> {
     }
     match text {
         "varint" => return Some(Form::Prefixed(Prefix::Varint)),
-        "rest" => return Some(Form::Rest),
+        "rest" => return Some(Form::Rest { behind: 0 }),
         _ => {}
     }
     if let Some(length) = text.strip_prefix("len") {

@@ -312,8 +312,8 @@ pub struct FileInfo {
     pub smallest: Vec<u8>,
     /// Largest user key.
     pub largest: Vec<u8>,
-    /// Entries; 0 if the table is not read here.
-    pub entries: u64,
+    /// Entries; `None` if the table is not read here.
+    pub entries: Option<u64>,
     /// Bytes of the file.
     pub bytes: u64,
     /// How blocks are compressed; empty if the table is not read here.
@@ -336,7 +336,7 @@ impl FamilyView {
                 level: file.level,
                 smallest: user_key(&file.meta.smallest).to_vec(),
                 largest: user_key(&file.meta.largest).to_vec(),
-                entries: properties.map_or(0, |properties| properties.num_entries),
+                entries: properties.map(|properties| properties.num_entries),
                 bytes: file.meta.size,
                 compression: properties.map_or_else(String::new, compression),
             }
@@ -429,11 +429,12 @@ impl FamilyView {
         &self.files
     }
 
-    /// Entries of all files, and those that are not flushed: more than there are rows.
-    pub fn entries(&self) -> u64 {
+    /// Entries of all files, and those that are not flushed: more than there are rows. `None` if RocksDB's iterators read
+    /// all of it, so that not all entries are known here.
+    pub fn entries(&self) -> Option<u64> {
         let inputs = self.inputs.iter();
         let entries = inputs.map(|input| input.meta.properties.num_entries);
-        entries.fold(0, u64::saturating_add)
+        (self.unread.is_none()).then(|| entries.fold(0, u64::saturating_add))
     }
 
     /// Bytes of all files.

@@ -11,7 +11,7 @@ use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::error::Result;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
-use datafusion::physical_expr::expressions::{Column, Literal as Constant};
+use datafusion::physical_expr::expressions::Literal as Constant;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
 use datafusion::physical_plan::projection::ProjectionExec;
@@ -22,6 +22,7 @@ use rockmill_core::scan::{
 };
 use rockmill_layout::column_type;
 
+use crate::guard::inline;
 use crate::program::{Program, Reason};
 use crate::scan::{Aggregates, ScanExec};
 
@@ -161,22 +162,6 @@ fn without_repartition(plan: &Arc<dyn ExecutionPlan>) -> &Arc<dyn ExecutionPlan>
         }
         _ => plan,
     }
-}
-
-/// An expression over what a projection computes as one over its input.
-fn inline(
-    expression: Arc<dyn PhysicalExpr>,
-    projection: &ProjectionExec,
-) -> Result<Arc<dyn PhysicalExpr>> {
-    let inlined = expression.transform_up(|expression| {
-        let column = expression.downcast_ref::<Column>();
-        let computed = column.and_then(|column| projection.expr().get(column.index()));
-        Ok(match computed {
-            Some(computed) => Transformed::yes(Arc::clone(&computed.expr)),
-            None => Transformed::no(expression),
-        })
-    })?;
-    Ok(inlined.data)
 }
 
 type Call = (Arc<AggregateFunctionExpr>, Vec<Arc<dyn PhysicalExpr>>);

@@ -37,7 +37,9 @@ pub struct ContentsTable {
 impl ContentsTable {
     /// The table of a database.
     pub fn new(scans: &Scans, contents: Contents) -> Self {
-        let column = |(name, data_type)| Field::new(name, data_type, false);
+        // What is not understood has no entries that are known, but some.
+        let is_nullable = |name: &str| ["entries", "compression"].contains(&name);
+        let column = |(name, data_type)| Field::new(name, data_type, is_nullable(name));
         let columns: Vec<_> = match contents {
             Contents::Files => vec![
                 ("family", DataType::Utf8),
@@ -76,7 +78,7 @@ impl ContentsTable {
             if contents == Contents::Families {
                 names.append_value(&name);
                 numbers.append_value(family.files().len() as u64);
-                entries.append_value(family.entries());
+                entries.append_option(family.entries());
                 bytes.append_value(family.bytes());
                 continue;
             }
@@ -86,9 +88,10 @@ impl ContentsTable {
                 levels.append_value(file.level);
                 smallest.append_value(&file.smallest);
                 largest.append_value(&file.largest);
-                entries.append_value(file.entries);
+                entries.append_option(file.entries);
                 bytes.append_value(file.bytes);
-                compressions.append_value(&file.compression);
+                let is_known = file.entries.is_some();
+                compressions.append_option(is_known.then_some(&file.compression));
             }
         }
         let (names, numbers) = (Arc::new(names.finish()), Arc::new(numbers.finish()));

@@ -63,6 +63,12 @@ pub fn all() -> Vec<ScalarUDF> {
     numbers.chain(of_bytes).collect()
 }
 
+/// Whether a function of this name, which is one of these, has a value or null for all arguments.
+pub fn never_fails(name: &str) -> bool {
+    let of_bytes = ["starts_with", "ends_with", "contains", "octet_length"];
+    number_of(name).is_some() || of_bytes.contains(&name)
+}
+
 /// How the number of a function is stored, `u16be` and the like.
 pub fn number_of(function: &str) -> Option<Number> {
     let mut all = NUMBERS.iter();

@@ -5,6 +5,7 @@
 //! | `table` | A column family as a table; statements that see one snapshot |
 //! | `scan` | The physical plan of a scan |
 //! | `aggregate` | Aggregates that the scan computes |
+//! | `guard` | Filters run before what they protect |
 //! | `program`, `ranges` | Filters as programs, and the ranges of keys that they allow |
 //! | `stored` | Constants and batches between Arrow and scans |
 //! | `functions` | Functions over bytes |
@@ -22,6 +23,7 @@ mod external;
 mod extremes;
 mod files;
 mod functions;
+mod guard;
 mod mysql;
 mod program;
 mod ranges;

@@ -3,7 +3,7 @@
 //! What a program computes is what DataFusion would, to the bit. An expression that programs do not have is left to
 //! DataFusion, with a reason that `EXPLAIN` shows.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use datafusion::arrow::datatypes::{DataType, Schema};
@@ -20,10 +20,14 @@ use rockmill_core::scan::{
 use rockmill_layout::{Layout, column_type, is_binary, is_bytes, is_text, value_kind};
 
 use crate::functions::number_of;
+use crate::guard::{is_condition, may_fail};
 use crate::stored::literal;
 
 /// Why an expression is left to DataFusion.
 pub type Reason = String;
+
+/// Most instructions up to which filters are added. The others are for columns and checks.
+const MAX_FILTER_INSTRUCTIONS: usize = MAX_INSTRUCTIONS / 2;
 
 /// A program that grows.
 #[derive(Debug, Clone)]
@@ -33,7 +37,11 @@ pub struct Program<'a> {
     schema: &'a Schema,
     /// Position in the table of each of them.
     columns: &'a [usize],
-    pub instructions: Vec<Instruction>,
+    instructions: Vec<Instruction>,
+    /// Where each instruction is.
+    places: HashMap<Instruction, Register>,
+    /// All conditions of the filter.
+    filter: Option<Register>,
     /// Positions in the table of the columns that expressions have named.
     used: BTreeSet<usize>,
 }
@@ -46,28 +54,68 @@ impl<'a> Program<'a> {
             schema,
             columns,
             instructions: Vec::new(),
+            places: HashMap::new(),
+            filter: None,
             used: BTreeSet::new(),
+        }
+    }
+
+    /// The same, but the program begins with the one of a plan.
+    #[must_use]
+    pub fn beginning_with(self, plan: &ScanPlan) -> Self {
+        let places = plan.instructions.iter().cloned().zip(0..).collect();
+        Self {
+            instructions: plan.instructions.clone(),
+            filter: plan.filter,
+            places,
+            ..self
+        }
+    }
+
+    /// The plan with which the program began, and with what was added to the filter.
+    pub fn into_plan(self, plan: &ScanPlan) -> ScanPlan {
+        ScanPlan {
+            instructions: self.instructions,
+            filter: self.filter,
+            checks: plan.checks.clone(),
+            output: plan.output.clone(),
         }
     }
 
     /// Adds an instruction, unless its result is there already.
     pub fn push(&mut self, instruction: Instruction) -> Register {
-        let at = (self.instructions.iter()).position(|earlier| *earlier == instruction);
-        let at = at.unwrap_or_else(|| {
-            self.instructions.push(instruction);
-            self.instructions.len() - 1
-        });
-        at as Register
+        if let Some(at) = self.places.get(&instruction) {
+            return *at;
+        }
+        // A program that is too long is refused in the end.
+        let at = self.instructions.len() as Register;
+        self.places.insert(instruction.clone(), at);
+        self.instructions.push(instruction);
+        at
     }
 
     /// The plan of a scan that filters and hands over so, and checks that rows are what the layout says.
-    pub fn plan(mut self, filter: Option<Register>, output: ScanOutput) -> ScanPlan {
+    ///
+    /// # Errors
+    /// That the program is too long.
+    pub fn plan(mut self, output: ScanOutput) -> Result<ScanPlan, Reason> {
         let (layout, used) = (self.layout, std::mem::take(&mut self.used));
-        ScanPlan {
-            checks: layout.checks(&used, &mut |instruction| self.push(instruction)),
+        let checks = layout.checks(&used, &mut |instruction| self.push(instruction));
+        self.has_room(MAX_INSTRUCTIONS)?;
+        Ok(ScanPlan {
+            checks,
             instructions: self.instructions,
-            filter,
+            filter: self.filter,
             output,
+        })
+    }
+
+    fn has_room(&self, most: usize) -> Result<(), Reason> {
+        match self.instructions.len() {
+            len if len > most => Err(format!(
+                "the program of the scan would have {len} steps, and at most {most} are possible"
+            )),
+            _ => Ok(()),
         }
     }
 
@@ -76,17 +124,43 @@ impl<'a> Program<'a> {
     /// # Errors
     /// Why the expression is left to DataFusion.
     pub fn add(&mut self, expression: &Arc<dyn PhysicalExpr>) -> Result<Register, Reason> {
-        let before = self.instructions.len();
-        let added = self.expression(expression).and_then(|register| {
-            match self.instructions.len() <= MAX_INSTRUCTIONS {
-                true => Ok(register),
-                false => Err("the program is too long".to_owned()),
-            }
-        });
+        self.add_if(expression, |program| program.has_room(MAX_INSTRUCTIONS))
+    }
+
+    /// Adds an expression unless `check` of the program with it has a reason not to.
+    fn add_if(
+        &mut self,
+        expression: &Arc<dyn PhysicalExpr>,
+        check: impl FnOnce(&Self) -> Result<(), Reason>,
+    ) -> Result<Register, Reason> {
+        let (before, used) = (self.instructions.len(), self.used.clone());
+        let added = self.expression(expression);
+        let added = added.and_then(|register| check(self).map(|()| register));
         if added.is_err() {
-            self.instructions.truncate(before);
+            for instruction in self.instructions.drain(before..) {
+                self.places.remove(&instruction);
+            }
+            self.used = used;
         }
         added
+    }
+
+    /// Adds a condition to the filter. The scan asks it before the filters that are left to DataFusion, so it is none that
+    /// may fail: one of these may protect it.
+    ///
+    /// # Errors
+    /// As those of [`Program::add`].
+    pub fn filter(&mut self, condition: &Arc<dyn PhysicalExpr>) -> Result<(), Reason> {
+        let may_fail = may_fail(condition, self.schema);
+        let condition = self.add_if(condition, |program| match may_fail {
+            true => Err("it may fail, and scans filter first".to_owned()),
+            false => program.has_room(MAX_FILTER_INSTRUCTIONS),
+        })?;
+        self.filter = Some(match self.filter {
+            Some(before) => self.push(Instruction::And(before, condition)),
+            None => condition,
+        });
+        Ok(())
     }
 
     /// Adds an expression whose values are handed over.
@@ -172,6 +246,10 @@ impl<'a> Program<'a> {
     }
 
     fn boolean(&mut self, expression: &Arc<dyn PhysicalExpr>) -> Result<Register, Reason> {
+        let binary = expression.downcast_ref::<BinaryExpr>();
+        if binary.is_some_and(|binary| is_condition(*binary.op())) {
+            return self.expression(expression);
+        }
         match self.type_of(expression)? {
             DataType::Boolean => self.expression(expression),
             other => Err(unsupported_type(&other)),
@@ -185,6 +263,10 @@ impl<'a> Program<'a> {
     ) -> Result<Register, Reason> {
         let (left, right) = (binary.left(), binary.right());
         let comparison = match binary.op() {
+            // DataFusion may leave out the right side where the left one decides.
+            Operator::And | Operator::Or if may_fail(right, self.schema) => {
+                return Err("scans do not leave out what may fail".to_owned());
+            }
             Operator::And => {
                 let (left, right) = (self.boolean(left)?, self.boolean(right)?);
                 return Ok(self.push(Instruction::And(left, right)));
@@ -482,7 +564,7 @@ fn integer_bits(data_type: &DataType) -> Option<(u8, bool)> {
 }
 
 /// Whether each integer of one type is one of the other type.
-fn widens(from: &DataType, to: &DataType) -> bool {
+pub fn widens(from: &DataType, to: &DataType) -> bool {
     let (Some((bits, signed)), Some((to_bits, to_signed))) = (integer_bits(from), integer_bits(to))
     else {
         return false;
@@ -491,7 +573,7 @@ fn widens(from: &DataType, to: &DataType) -> bool {
 }
 
 /// Most decimal digits of an integer.
-fn integer_digits(data_type: &DataType) -> Option<i32> {
+pub fn integer_digits(data_type: &DataType) -> Option<i32> {
     let (bits, _) = integer_bits(data_type)?;
     let largest = (1u128 << bits) - 1;
     Some(largest.ilog10() as i32 + 1)

@@ -16,7 +16,6 @@ use datafusion::common::{Statistics, internal_err, project_schema};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::expressions::{Column, DynamicFilterTracking};
-use datafusion::physical_expr::utils::conjunction;
 use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr, PhysicalSortExpr};
 use datafusion::physical_plan::execution_plan::{
     Boundedness, EmissionType, ReplaceChildrenOptions, SchedulingType, apply_expression_roots,
@@ -57,7 +56,7 @@ pub(crate) struct Planned {
     layout: Arc<Layout>,
     reads: Reads,
     /// Positions in the table of the columns that are handed over. Not used by aggregates.
-    projection: Vec<usize>,
+    pub projection: Vec<usize>,
     /// Conjuncts over all columns of the table.
     filters: Vec<Arc<dyn PhysicalExpr>>,
     /// Conjuncts over all columns of the table whose constants are known late. Whoever made them asks again.
@@ -112,14 +111,16 @@ impl ScanExec {
         let schema = project_schema(table, Some(projection))?;
         let all = all_columns(table);
         let mut program = Program::new(layout, table, &all);
-        let filter = compile_filter(&mut program, &planned.filters)?;
+        add_filters(&mut program, &planned.filters)?;
         let columns = projection
             .iter()
             .map(|&position| column_at(table, position));
         let columns = columns.map(|column| program.output(&column));
         let columns = columns.collect::<std::result::Result<Vec<_>, _>>();
         let columns = columns.map_err(DataFusionError::Plan)?;
-        let plan = program.plan(filter, ScanOutput::Rows(columns));
+        let plan = program.plan(ScanOutput::Rows(columns));
+        let plan =
+            plan.map_err(|why| DataFusionError::Plan(format!("{why}: select fewer columns")))?;
         let ranges = key_ranges(layout, &planned.filters);
         let pieces = pieces(&source, &ranges, planned.reads, partitions)?;
         let ordered_by = (layout.ordered_by()).filter(|_| source.family.orders_by_bytes());
@@ -157,9 +158,9 @@ impl ScanExec {
         let table = planned.layout.schema();
         let all = all_columns(table);
         let mut program = Program::new(&planned.layout, table, &all);
-        let filter = compile_filter(&mut program, &planned.filters).map_err(|e| e.to_string())?;
+        add_filters(&mut program, &planned.filters).map_err(|e| e.to_string())?;
         let aggregation = (aggregates.compile)(&mut program)?;
-        let plan = program.plan(filter, ScanOutput::Groups(aggregation));
+        let plan = program.plan(ScanOutput::Groups(aggregation))?;
         Ok(Self {
             plan: Arc::new(plan),
             properties: properties(aggregates.schema, None, self.partitions.len()),
@@ -201,30 +202,41 @@ impl ScanExec {
 }
 
 impl Planned {
-    /// Rows of these columns that satisfy filters, which are over all columns of the table.
-    pub fn new(
-        layout: Arc<Layout>,
-        reads: Reads,
-        projection: Vec<usize>,
-        filters: Vec<Arc<dyn PhysicalExpr>>,
-    ) -> Self {
+    /// All rows of these columns.
+    pub fn new(layout: Arc<Layout>, reads: Reads, projection: Vec<usize>) -> Self {
         Self {
             layout,
             reads,
             projection,
-            filters,
+            filters: Vec::new(),
             dynamic: Vec::new(),
             left: Vec::new(),
             ranges: Vec::new(),
         }
     }
 
-    /// Why a filter over all columns is left to DataFusion; `None` if it need not be.
-    fn reason(&self, filter: &Arc<dyn PhysicalExpr>) -> Option<Reason> {
+    /// Rows that satisfy filters, which are over all columns of the table.
+    pub fn with_filters(self, filters: Vec<Arc<dyn PhysicalExpr>>) -> Self {
+        Self { filters, ..self }
+    }
+
+    /// The same rows with more columns behind the others.
+    pub fn with_more_columns(mut self, columns: &[usize]) -> Self {
+        self.projection.extend(columns);
+        self
+    }
+
+    /// Why each of some filters over all columns is left to DataFusion, besides those that the scan has; `None` if it need
+    /// not be.
+    pub fn reasons(&self, filters: &[Arc<dyn PhysicalExpr>]) -> Result<Vec<Option<Reason>>> {
         let table = self.layout.schema();
         let all = all_columns(table);
         let mut program = Program::new(&self.layout, table, &all);
-        program.add(filter).err()
+        add_filters(&mut program, &self.filters)?;
+        Ok(filters
+            .iter()
+            .map(|filter| program.filter(filter).err())
+            .collect())
     }
 }
 
@@ -237,16 +249,9 @@ fn column_at(schema: &Schema, position: usize) -> Arc<dyn PhysicalExpr> {
     Arc::new(Column::new(schema.field(position).name(), position))
 }
 
-fn compile_filter(
-    program: &mut Program<'_>,
-    filters: &[Arc<dyn PhysicalExpr>],
-) -> Result<Option<u16>> {
-    if filters.is_empty() {
-        return Ok(None);
-    }
-    let filter = conjunction(filters.iter().cloned());
-    let filter = program.add(&filter).map_err(DataFusionError::Plan)?;
-    Ok(Some(filter))
+fn add_filters(program: &mut Program<'_>, filters: &[Arc<dyn PhysicalExpr>]) -> Result<()> {
+    let mut filters = filters.iter();
+    filters.try_for_each(|filter| program.filter(filter).map_err(DataFusionError::Plan))
 }
 
 /// The pieces of each partition, in the order of their keys.
@@ -397,8 +402,10 @@ impl ExecutionPlan for ScanExec {
     ) -> Result<Arc<Statistics>> {
         let mut statistics = Statistics::new_unknown(&self.schema());
         if self.has_rows() && args.partition().is_none() {
-            let entries = self.source.family.entries() as usize;
-            statistics.num_rows = Precision::Inexact(entries);
+            let entries = self.source.family.entries();
+            statistics.num_rows = entries.map_or(Precision::Absent, |entries| {
+                Precision::Inexact(entries as usize)
+            });
         }
         Ok(Arc::new(statistics))
     }
@@ -439,14 +446,18 @@ impl ExecutionPlan for ScanExec {
         };
         let (mut added, mut dynamic, mut left) = (Vec::new(), Vec::new(), Vec::new());
         let mut answers = Vec::with_capacity(filters.len());
-        for filter in filters {
-            let over_table = self.over_table(Arc::clone(&filter))?;
+        let over_table = filters
+            .iter()
+            .map(|filter| self.over_table(Arc::clone(filter)));
+        let over_table = over_table.collect::<Result<Vec<_>>>()?;
+        let reasons = planned.reasons(&over_table)?;
+        for ((filter, over_table), reason) in filters.iter().zip(over_table).zip(reasons) {
             if is_dynamic(&over_table) {
                 dynamic.push(over_table);
                 answers.push(PushedDown::No);
                 continue;
             }
-            match planned.reason(&over_table) {
+            match reason {
                 None => {
                     added.push(over_table);
                     answers.push(PushedDown::Yes);

@@ -16,17 +16,20 @@ use crate::external::{FORMAT, RocksTables};
 use crate::extremes;
 use crate::files::{Contents, ContentsTable};
 use crate::functions;
+use crate::guard::GuardedByFilters;
 use crate::table::Scans;
 
-/// Adds Rockmill's functions, its `min` and `max`, and the rule that lets scans compute aggregates. Call it last: the rule has to come after all
-/// others.
+/// Adds Rockmill's functions, its `min` and `max`, the rule that has filters run before what they protect, and the rule that
+/// lets scans compute aggregates. Call it last: the rules have to come after all others.
 #[must_use]
 pub fn with_rockmill(mut builder: SessionStateBuilder) -> SessionStateBuilder {
     let functions = builder.scalar_functions().get_or_insert_default();
     functions.extend(functions::all().into_iter().map(Arc::new));
     let aggregates = builder.aggregate_functions().get_or_insert_default();
     aggregates.extend(extremes::all().map(Arc::new));
-    builder.with_physical_optimizer_rule(Arc::new(AggregateInScan))
+    builder
+        .with_physical_optimizer_rule(Arc::new(GuardedByFilters))
+        .with_physical_optimizer_rule(Arc::new(AggregateInScan))
 }
 
 /// A session with DataFusion's own functions, those for JSON, and Rockmill's, in which `STORED AS ROCKSDB` makes tables that

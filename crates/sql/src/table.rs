@@ -11,8 +11,11 @@ use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::context::ExecutionProps;
 use datafusion::logical_expr::physical_planning_context::PhysicalPlanningContext;
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
+use datafusion::physical_expr::expressions::Column;
+use datafusion::physical_expr::utils::{collect_columns, conjunction, reassign_expr_columns};
 use datafusion::physical_expr::{PhysicalExpr, create_physical_expr};
 use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::filter::FilterExecBuilder;
 use rockmill_layout::Layout;
 use rockmill_scan::{Database, ScanEngine, View};
 
@@ -190,8 +193,41 @@ impl RocksTable {
         };
         let all = all_columns(schema);
         let mut program = Program::new(&self.layout, schema, &all);
-        Ok(program.add(&filter).is_ok().then_some(filter))
+        Ok(program.filter(&filter).is_ok().then_some(filter))
     }
+}
+
+/// A scan with these filters. Each fits into its program alone; what does not fit into one together comes behind the scan.
+fn scan_and_filter(
+    source: Source,
+    planned: Planned,
+    filters: Vec<Arc<dyn PhysicalExpr>>,
+    limit: Option<usize>,
+    partitions: usize,
+) -> Result<Arc<dyn ExecutionPlan>> {
+    let reasons = planned.reasons(&filters)?;
+    let both = filters.into_iter().zip(reasons);
+    let (taken, others): (Vec<_>, Vec<_>) = both.partition(|(_, reason)| reason.is_none());
+    let taken = taken.into_iter().map(|(filter, _)| filter).collect();
+    let others: Vec<_> = others.into_iter().map(|(filter, _)| filter).collect();
+    if others.is_empty() {
+        let scan = ScanExec::new(source, planned.with_filters(taken), limit, partitions)?;
+        return Ok(Arc::new(scan));
+    }
+    let filter = conjunction(others);
+    let wanted = planned.projection.len();
+    let mut used: Vec<_> = (collect_columns(&filter).iter().map(Column::index))
+        .filter(|position| !planned.projection.contains(position))
+        .collect();
+    used.sort_unstable();
+    let planned = planned.with_filters(taken).with_more_columns(&used);
+    let scan = Arc::new(ScanExec::new(source, planned, None, partitions)?);
+    let filter = reassign_expr_columns(filter, &scan.schema())?;
+    let filter = FilterExecBuilder::new(filter, scan)
+        .apply_projection(Some((0..wanted).collect()))?
+        .with_fetch(limit)
+        .build()?;
+    Ok(Arc::new(filter))
 }
 
 #[async_trait]
@@ -248,9 +284,8 @@ impl TableProvider for RocksTable {
                 statement,
                 family,
             };
-            let planned = Planned::new(layout, reads, projection, filters);
-            let scan = ScanExec::new(source, planned, limit, partitions)?;
-            Ok(Arc::new(scan) as Arc<dyn ExecutionPlan>)
+            let planned = Planned::new(layout, reads, projection);
+            scan_and_filter(source, planned, filters, limit, partitions)
         })
         .await
     }

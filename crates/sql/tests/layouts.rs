@@ -244,12 +244,6 @@ impl Table {
                 let mut parts = table.draw_parts(draw, &rest);
                 if nulls > 0 {
                     let at = draw.random_range(0..=parts.len());
-                    let at = at.min(
-                        parts
-                            .iter()
-                            .position(|(part, _)| *part == Part::Rest)
-                            .unwrap_or(at),
-                    );
                     parts.insert(at, (Part::Nulls(nulls.div_ceil(8)), None));
                 }
                 Value::Parts(parts)
@@ -262,6 +256,8 @@ impl Table {
     }
 
     fn draw_parts(&self, draw: &mut StdRng, columns: &[usize]) -> Vec<(Part, Option<usize>)> {
+        let is_fixed =
+            |&column: &usize| !matches!(self.columns[column].of, Type::Text | Type::Blob);
         let mut parts = Vec::new();
         for (at, &column) in columns.iter().enumerate() {
             match draw.random_range(0..8) {
@@ -271,7 +267,9 @@ impl Table {
             }
             let of = self.columns[column].of;
             let part = match (of, draw.random_range(0..4)) {
-                (Type::Text | Type::Blob, 0) if at + 1 == columns.len() => Part::Rest,
+                (Type::Text | Type::Blob, 0) if columns[at + 1..].iter().all(is_fixed) => {
+                    Part::Rest
+                }
                 (Type::Text | Type::Blob, 0 | 1) => Part::Ordered,
                 (Type::Text | Type::Blob, 2) => Part::Length16,
                 (Type::Text | Type::Blob, _) => Part::Varint,
@@ -482,6 +480,19 @@ impl Table {
         format!("\"{}\":{value}", self.columns[column].name)
     }
 
+    /// Bytes of a part that has as many in each row.
+    fn fixed_size(&self, part: &Part, column: Option<usize>) -> usize {
+        match part {
+            Part::Fixed { .. } => match self.columns[column.unwrap()].of {
+                Type::Price => 8,
+                of => of.size(),
+            },
+            Part::Nulls(len) | Part::Skip(len) => *len,
+            Part::Literal(literal) => literal.len(),
+            part => panic!("{part:?} follows rest"),
+        }
+    }
+
     /// The columns of bytes that have these parts.
     fn decode_parts(&self, parts: &[(Part, Option<usize>)], bytes: &[u8]) -> Half {
         let mut rest = bytes;
@@ -491,11 +502,11 @@ impl Table {
             Some(taken.to_vec())
         };
         let mut found = Vec::new();
-        for (part, column) in parts {
+        for (at, (part, column)) in parts.iter().enumerate() {
             let cell = match part {
                 Part::Fixed { is_big, is_ordered } => {
                     let of = self.columns[column.unwrap()].of;
-                    let size = if of == Type::Price { 8 } else { of.size() };
+                    let size = self.fixed_size(part, *column);
                     let mut fixed = take(size, &mut rest)?;
                     if *is_ordered {
                         fixed[0] ^= 0x80;
@@ -541,7 +552,12 @@ impl Table {
                     }
                     Cell::Bytes(string)
                 }
-                Part::Rest => Cell::Bytes(take(rest.len(), &mut rest)?),
+                Part::Rest => {
+                    let behind = parts[at + 1..].iter();
+                    let behind = behind.map(|(part, column)| self.fixed_size(part, *column));
+                    let len = rest.len().checked_sub(behind.sum())?;
+                    Cell::Bytes(take(len, &mut rest)?)
+                }
                 Part::Nulls(len) | Part::Skip(len) => {
                     take(*len, &mut rest)?;
                     continue;
@@ -695,6 +711,11 @@ impl Table {
 
     /// Bytes in front of a part of a value that fits.
     fn bytes_before(&self, parts: &[(Part, Option<usize>)], at: usize, value: &[u8]) -> usize {
+        if parts[..at].iter().any(|(part, _)| *part == Part::Rest) {
+            let behind = parts[at..].iter();
+            let behind = behind.map(|(part, column)| self.fixed_size(part, *column));
+            return value.len() - behind.sum::<usize>();
+        }
         let ends = |&end: &usize| self.decode_parts(&parts[..at], &value[..end]).is_some();
         (0..=value.len()).find(ends).unwrap_or(0)
     }

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::{ValueKind, check};
 
 /// What is taken from bytes that are a JSON object; null if they are none. Of members with one name, the last one counts.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Json {
     /// That they are one: true.
     IsObject,
@@ -16,7 +16,7 @@ pub enum Json {
 }
 
 /// Type of a member of a JSON object.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum JsonType {
     /// `true` or `false`.
     Boolean,

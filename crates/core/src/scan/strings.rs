@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 pub const MAX_SPACES: i128 = 1 << 16;
 
 /// How a string is cut into groups of bytes, each followed by a byte that says whether another one follows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum StringGroups {
     /// Groups of 8 bytes, as MyRocks stores VARBINARY since its key format 13. The byte behind a group is 9 if another one
     /// follows, else the number of the group's bytes; the rest of the group are zeros.

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// How an integer stands for a date, and what is counted of it. A date that does not exist is null, such as MySQL's
 /// `0000-00-00`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Calendar {
     /// From the lowest bit: 5 of the day, 4 of the month, and the year. Days since 1970-01-01.
     Day,

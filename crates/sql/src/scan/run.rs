@@ -9,7 +9,7 @@ use datafusion::error::Result;
 use datafusion::physical_expr_common::physical_expr::snapshot_physical_expr;
 use datafusion::physical_plan::metrics::{Count, ExecutionPlanMetricsSet, MetricBuilder};
 use rockmill_core::CancelToken;
-use rockmill_core::scan::{Instruction, ScanPlan};
+use rockmill_core::scan::ScanPlan;
 use rockmill_scan::{Piece, PieceReport};
 
 use super::{Planned, Source, all_columns, external};
@@ -126,23 +126,13 @@ impl Run {
         };
         let table = planned.layout.schema();
         let all = all_columns(table);
-        let mut program = Program::new(&planned.layout, table, &all);
-        program.instructions.clone_from(&self.plan.instructions);
-        let mut filter = self.plan.filter;
+        let program = Program::new(&planned.layout, table, &all);
+        let mut program = program.beginning_with(&self.plan);
         for dynamic in &planned.dynamic {
             let now = snapshot_physical_expr(Arc::clone(dynamic))?;
-            if let Ok(more) = program.add(&now) {
-                filter = Some(match filter {
-                    Some(filter) => program.push(Instruction::And(filter, more)),
-                    None => more,
-                });
-            }
+            // What a scan cannot ask is asked again in any case.
+            let _ = program.filter(&now);
         }
-        Ok(Arc::new(ScanPlan {
-            instructions: program.instructions,
-            checks: self.plan.checks.clone(),
-            filter,
-            output: self.plan.output.clone(),
-        }))
+        Ok(Arc::new(program.into_plan(&self.plan)))
     }
 }
