@@ -117,7 +117,7 @@ impl Layout {
                         let column_of_part = form.is_some().then_some(position);
                         hides_others = form.is_none().then_some(column);
                         value.push(Part {
-                            form: form.unwrap_or(Form::Rest),
+                            form: form.unwrap_or(Form::Rest { behind: 0 }),
                             column: column_of_part,
                         });
                     }

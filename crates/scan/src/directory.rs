@@ -369,6 +369,7 @@ fn read_logs(
         }
         Err(error) => return Err(error),
     };
+    let prepared = unflushed.prepared_transactions();
     let tables = unflushed.families.iter().map(|(id, memtable)| {
         let table = MemoryTable::new(memtable, engine, cancel)?;
         Ok((*id, Arc::new(table)))
@@ -391,7 +392,6 @@ fn read_logs(
         }
         Err(error) => return Err(error),
     }
-    let prepared = unflushed.prepared_transactions();
     if let Some(checkpoint) = &mut opened.checkpoint {
         checkpoint.add_logs(unflushed.logs, unflushed.last_sequence);
     }

@@ -244,7 +244,7 @@ fn what_cannot_be_opened_is_named() {
     let (files, pieces) = (view.files(), view.pieces(&[KeyRange::default()], 1 << 30));
     assert_eq!(
         (files.len(), files[0].entries, files[0].level),
-        (1, 5000, 0)
+        (1, Some(5000), 0)
     );
     assert_eq!(
         (&files[0].smallest, &files[0].largest),
