@@ -263,8 +263,10 @@ impl Busy {
         }
     }
 
-    /// Calls each of `reads` again and again in a thread of its own for some time, while others write.
+    /// Calls each of `reads` again and again in a thread of its own for some time, while others write. On a busy machine it
+    /// takes longer.
     pub fn run<F: FnMut(&mut Reader<'_>) + Send>(&self, time: Duration, reads: Vec<F>) {
+        const LEAST: u64 = 10;
         let mut senders = [(); WRITERS].map(|()| Vec::new());
         let mut readers = Vec::new();
         for number in 0..reads.len() as u64 {
@@ -284,24 +286,29 @@ impl Busy {
                 scope.spawn(move || self.write(writer, &senders));
             }
             scope.spawn(|| self.reshape());
-            let threads = readers
-                .into_iter()
-                .zip(reads)
-                .map(|(mut reader, mut read)| {
-                    scope.spawn(move || {
-                        // Others end as well if it panics.
-                        let _ends = Ends(&self.ends);
-                        while began.elapsed() < time && !self.ends.load(Ordering::Relaxed) {
-                            read(&mut reader);
+            let threads = readers.into_iter().zip(reads);
+            let threads = threads.map(|(mut reader, mut read)| {
+                scope.spawn(move || {
+                    let _ends = EndsIfPanicking(&self.ends);
+                    for number in 0.. {
+                        let is_over = number >= LEAST && began.elapsed() >= time;
+                        if is_over || self.ends.load(Ordering::Relaxed) {
+                            break;
                         }
-                    })
-                });
-            threads.for_each(drop);
+                        read(&mut reader);
+                    }
+                })
+            });
+            let threads: Vec<_> = threads.collect();
+            let done = threads.into_iter().map(|thread| thread.join().is_ok());
+            let all_done = done.fold(true, |all, is_done| all && is_done);
+            self.ends.store(true, Ordering::Relaxed);
+            assert!(all_done, "a reader has found what should not be there");
         });
     }
 
     fn write(&self, writer: usize, readers: &[Sender<Arc<Batch>>]) {
-        let _ends = Ends(&self.ends);
+        let _ends = EndsIfPanicking(&self.ends);
         let mut random = Random(self.seed ^ ((writer as u64 + 1) << 48));
         let scratch = self.dir.path().join(format!("{writer}.sst"));
         let pause_us = [100, 500, 2000][random.below(3) as usize];
@@ -325,7 +332,7 @@ impl Busy {
 
     /// Flushes and compacts.
     fn reshape(&self) {
-        let _ends = Ends(&self.ends);
+        let _ends = EndsIfPanicking(&self.ends);
         let mut random = Random(self.seed ^ 1);
         while !self.ends.load(Ordering::Relaxed) {
             std::thread::sleep(Duration::from_millis(random.below(60)));
@@ -352,12 +359,14 @@ impl Busy {
     }
 }
 
-/// Ends all threads when one does.
-struct Ends<'a>(&'a AtomicBool);
+/// Ends all threads when one panics.
+struct EndsIfPanicking<'a>(&'a AtomicBool);
 
-impl Drop for Ends<'_> {
+impl Drop for EndsIfPanicking<'_> {
     fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
+        if std::thread::panicking() {
+            self.0.store(true, Ordering::Relaxed);
+        }
     }
 }
 
