@@ -291,7 +291,7 @@ fn a_log_elsewhere_is_left_to_whose_it_is() {
     db.put("key", "value").expect("put");
     drop(db);
     let before = snapshot(&logs);
-    let err = left_alone(BAD_DATA, &path, &[]);
+    let err = left_alone(WRONG_USAGE, &path, &[]);
     assert!(err.contains(text(&logs)), "{err}");
     assert!(snapshot(&logs) == before);
 }

@@ -266,9 +266,14 @@ pub const OLDEST: Version = minor(&RELEASES[0]);
 /// Newest supported version. An OPTIONS file of a newer one may hold options whose meaning is not known.
 pub const NEWEST: Version = minor(&RELEASES[RELEASES.len() - 1]);
 
-/// Objects whose options came in 6.26, by its HISTORY.md: "Made FileChecksumGenFactory, SstPartitionerFactory ..
-/// extend the Customizable class".
-const WRITTEN_SINCE_6_26: [&str; 2] = ["file_checksum_gen_factory", "sst_partitioner_factory"];
+/// Objects, and the versions with which their options came. 6.26 by its HISTORY.md: "Made FileChecksumGenFactory,
+/// SstPartitionerFactory .. extend the Customizable class". 10.4 by pull request 13626, "Experimental, preliminary support
+/// for custom CompressionManager", which is younger than the branch of 10.3.
+const WRITTEN_SINCE: [(&str, Version); 3] = [
+    ("file_checksum_gen_factory", [6, 26]),
+    ("sst_partitioner_factory", [6, 26]),
+    ("compression_manager", [10, 4]),
+];
 
 const fn minor(release: &Release) -> Version {
     let [major, minor, _] = release.version;
@@ -282,8 +287,8 @@ pub fn may_hold(key: &str, written_by: [u32; 3]) -> bool {
     if written_by == [0; 3] {
         return true;
     }
-    if WRITTEN_SINCE_6_26.contains(&key) {
-        return version >= &[6, 26][..];
+    if let Some((_, since)) = WRITTEN_SINCE.iter().find(|(name, _)| *name == key) {
+        return version >= &since[..];
     }
     let first = RELEASES
         .iter()
@@ -454,8 +459,8 @@ mod tests {
         ] {
             assert_eq!(release(version).version, read);
         }
-        assert!(may_hold("compression_manager", [10, 3, 0]));
-        assert!(!may_hold("compression_manager", [10, 2, 1]));
+        assert!(may_hold("compression_manager", [10, 4, 0]));
+        assert!(!may_hold("compression_manager", [10, 3, 1]));
         assert!(may_hold("compaction_filter", [6, 8, 1]));
     }
 }

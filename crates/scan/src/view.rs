@@ -263,7 +263,8 @@ impl View {
             }
         };
         let mut tables = Vec::new();
-        if family.orders_by_bytes {
+        let are_here = family.files.iter().all(|file| file.meta.path_id == 0);
+        if family.orders_by_bytes && are_here {
             let threads = engine.executor.budget().slots();
             let clock = engine.storage.clock();
             let opened = parallel::map_in(&clock, &family.files, threads, open)?.0;
