@@ -160,6 +160,8 @@ impl TableMeta {
             read,
             decompressor: Decompressor::new(Vec::new()),
             unknown: Vec::new(),
+            has_index,
+            is_other_order: false,
         };
         let metaindex = blocks.parse(footer.metaindex, decode_metaindex)?;
         let missing = |what: &str| {
@@ -169,7 +171,7 @@ impl TableMeta {
         let properties_at = *metaindex
             .get(names::PROPERTIES)
             .ok_or_else(|| missing("properties block"))?;
-        let mut properties = blocks.parse(properties_at, decode_properties)?;
+        let properties = blocks.parse(properties_at, decode_properties)?;
         let index_handle = footer
             .index
             .or_else(|| metaindex.get(names::INDEX).copied())
@@ -181,16 +183,12 @@ impl TableMeta {
                 let what = "index type property missing or unknown";
                 Error::corruption(properties_at.offset, what)
             })?;
-        let (mut index, mut index_partitions) = Default::default();
-        if has_index {
-            (index, index_partitions) =
-                blocks.read_index_of(index_handle, index_type, &mut properties)?;
-        }
+        let (index, index_partitions) = blocks.read_index(index_handle, index_type, &properties)?;
         let dictionary = match metaindex.get(names::DICTIONARY) {
             Some(&handle) if has_index => blocks.read_block(handle)?,
             _ => Vec::new(),
         };
-        let meta = Self {
+        let mut meta = Self {
             file_size,
             footer,
             metaindex,
@@ -201,6 +199,9 @@ impl TableMeta {
             index,
             dictionary,
         };
+        if blocks.is_other_order {
+            meta.properties.comparator_name = UNNAMED_COMPARATOR.to_vec();
+        }
         Ok((meta, blocks.unknown))
     }
 }
@@ -259,6 +260,10 @@ struct BlockReader<'a, E> {
     decompressor: Decompressor,
     /// Why parts of the index were left out.
     unknown: Vec<Error>,
+    /// Whether the index is read.
+    has_index: bool,
+    /// Whether the index of a file without a comparator's name is not ordered by the bytes of keys.
+    is_other_order: bool,
 }
 
 impl<E> BlockReader<'_, E> {
@@ -304,28 +309,31 @@ impl<E> BlockReader<'_, E> {
         }
     }
 
-    /// Reads the index. Very old files do not name their comparator; if keys are not ordered by their bytes there, it is
+    /// Reads the index. Very old files do not name their comparator. If keys are not ordered by their bytes there, it is
     /// another one.
-    fn read_index_of(
+    fn read_index(
         &mut self,
         handle: BlockHandle,
         kind: IndexType,
-        properties: &mut TableProperties,
+        properties: &TableProperties,
     ) -> Stopped<(Vec<IndexEntry>, Vec<BlockHandle>), E> {
-        let error = match self.read_index(handle, kind, properties) {
-            Err(Stop::Found(error)) => error,
-            read => return read,
-        };
-        if !properties.comparator_name.is_empty() {
-            return Err(error.into());
+        if !self.has_index {
+            return Ok(Default::default());
         }
-        properties.comparator_name = UNNAMED_COMPARATOR.to_vec();
-        let in_any_order = self.read_index(handle, kind, properties);
-        in_any_order.map_err(|_| error.into())
+        let bytewise = is_bytewise(&properties.comparator_name);
+        match self.read_index_in(bytewise, handle, kind, properties) {
+            Err(Stop::Found(error)) if properties.comparator_name.is_empty() => {
+                let in_any_order = self.read_index_in(false, handle, kind, properties);
+                self.is_other_order = in_any_order.is_ok();
+                in_any_order.map_err(|_| error.into())
+            }
+            read => read,
+        }
     }
 
-    fn read_index(
+    fn read_index_in(
         &mut self,
+        bytewise: bool,
         handle: BlockHandle,
         kind: IndexType,
         properties: &TableProperties,
@@ -339,7 +347,7 @@ impl<E> BlockReader<'_, E> {
                 .index_block_restart_interval
                 .try_into()
                 .unwrap_or(u32::MAX),
-            bytewise: is_bytewise(&properties.comparator_name),
+            bytewise,
         };
         let top = self.parse_index(handle, coding)?;
         if kind != IndexType::TwoLevel {

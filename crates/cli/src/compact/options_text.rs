@@ -259,7 +259,9 @@ mod tests {
         let family = |name: &str, filter: &str| {
             format!("[CFOptions \"{name}\"]\n  compaction_filter={filter}\n  comparator=mine\n")
         };
-        let text = |filters: [&str; 2]| family("default", filters[0]) + &family("b", filters[1]);
+        let text = |[first, second]: [&str; 2]| {
+            "[DBOptions]\n  x=1\n".to_owned() + &family("default", first) + &family("b", second)
+        };
         let of_rocksdb = "{id=RemoveEmptyValueCompactionFilter;}";
         let own = text(["mine", of_rocksdb]);
         let opened = for_opening(&own, &[], &[]);

@@ -103,7 +103,7 @@ impl Plan {
             bytes: inputs().map(|input| input.bytes).sum(),
             accepted: refusals.is_empty() && forecast.is_accepted(),
             refusals,
-            log_has_entries: log_has_entries(&task.dir),
+            log_has_entries: log_has_entries(task.wal.stated().unwrap_or(&task.dir)),
             declines: Decline::all(&forecast.found()),
             steps,
         }

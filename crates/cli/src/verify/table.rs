@@ -201,7 +201,11 @@ fn check_counts(
             |p| p.num_deletions,
             contents.deletions + ranges,
         ),
-        (OPERANDS, |p| p.num_merge_operands, contents.merge_operands),
+        (
+            "num_merge_operands",
+            |p| p.num_merge_operands,
+            contents.merge_operands,
+        ),
         ("num_range_deletions", |p| p.num_range_deletions, ranges),
         (
             "raw_key_size",
