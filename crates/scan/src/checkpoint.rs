@@ -15,6 +15,7 @@ use std::sync::Arc;
 
 use rockmill_core::{CancelToken, DeclineReason, Error, ErrorKind, ReadAt, Result};
 use rockmill_format::manifest::{ColumnFamily, Tree};
+use rockmill_format::names;
 use rockmill_snapshot::tree::Position;
 use rockmill_snapshot::unflushed::LogFile;
 use rockmill_storage::io::JobInput;
@@ -22,6 +23,7 @@ use rockmill_storage::{InputFileReader, LocalStorage, Storage};
 
 use crate::iterators::{IteratorRead, Iterators, RowFn};
 use crate::merge_operators::{MergeOperator, MergeOperators};
+use crate::options::{ReadOptions, comparator};
 use crate::table::TableFolder;
 
 /// What a version consists of. All files are open.
@@ -37,6 +39,8 @@ pub struct Checkpoint {
     merge_operators: MergeOperators,
     /// Names that OPTIONS have, by column family.
     named_operators: BTreeMap<Vec<u8>, String>,
+    /// The same of comparators.
+    named_comparators: BTreeMap<Vec<u8>, Vec<u8>>,
 }
 
 impl Checkpoint {
@@ -77,6 +81,7 @@ impl Checkpoint {
             blobs,
             merge_operators: MergeOperators::default(),
             named_operators: BTreeMap::new(),
+            named_comparators: BTreeMap::new(),
         })
     }
 
@@ -84,11 +89,12 @@ impl Checkpoint {
     pub(crate) fn merged_with(
         self,
         merge_operators: MergeOperators,
-        named_operators: BTreeMap<Vec<u8>, String>,
+        options: &ReadOptions,
     ) -> Self {
         Self {
             merge_operators,
-            named_operators,
+            named_operators: options.merge_operators.clone(),
+            named_comparators: options.comparators.clone(),
             ..self
         }
     }
@@ -109,9 +115,14 @@ impl Checkpoint {
         self.sequence
     }
 
-    /// The column family of that name, as the MANIFEST describes it.
+    /// The column family whose name has that text, as the MANIFEST describes it.
     pub fn family(&self, name: &str) -> Option<&ColumnFamily> {
-        Some(self.tree.by_name(name.as_bytes())?.1)
+        Some(self.tree.by_name(&names::unescape(name))?.1)
+    }
+
+    /// The name of a column family's comparator. It is empty if neither the MANIFEST nor OPTIONS have one.
+    pub fn comparator<'a>(&'a self, family: &'a ColumnFamily) -> &'a [u8] {
+        comparator(family, &self.named_comparators)
     }
 
     /// The merge operator that is stated for a column family.
@@ -121,7 +132,7 @@ impl Checkpoint {
 
     /// The name of the column family's merge operator in OPTIONS. Applications choose it, so it proves nothing.
     pub fn named_operator(&self, family: &str) -> Option<&str> {
-        let name = self.named_operators.get(family.as_bytes())?;
+        let name = self.named_operators.get(&names::unescape(family))?;
         Some(name)
     }
 

@@ -1,6 +1,5 @@
 //! A directory, read-only. Another process may have the database open and write to it.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -8,6 +7,7 @@ use std::time::Duration;
 
 use rockmill_core::{CancelToken, DeclineReason, Error, ErrorKind, Result};
 use rockmill_format::manifest::{ColumnFamily, Tree};
+use rockmill_format::names;
 use rockmill_snapshot::LogFolder;
 use rockmill_snapshot::closed_database::refuse_backup;
 use rockmill_snapshot::tree::{Position, TreeFollower};
@@ -175,7 +175,7 @@ impl Directory {
             Some(version) => {
                 let mut families = then.iter();
                 families
-                    .find(|(_, family)| *version.family == *name_of(family))
+                    .find(|(_, family)| version.is_of(&family.name))
                     .is_none_or(|(id, family)| now.get(id) == Some(family))
             }
             None => now == then,
@@ -232,8 +232,7 @@ impl Directory {
                         let family = Some(version.family.clone());
                         stated.add(&StatedOperator { family, operator })?;
                     }
-                    let named = options.merge_operators.clone();
-                    Ok(Arc::new(checkpoint.merged_with(stated, named)))
+                    Ok(Arc::new(checkpoint.merged_with(stated, &options)))
                 }
             };
             let iterators = Arc::new(AtCheckpoint {
@@ -246,7 +245,7 @@ impl Directory {
         }
         let named = families.into_iter().map(|(id, family)| {
             let name = name_of(&at.tree.column_families[&id]);
-            (name.into_owned(), family)
+            (name, family)
         });
         let named = named.collect();
         let view = View::new(engine, &self.path, &options, sequence, named);
@@ -276,7 +275,7 @@ impl Directory {
         let mut families = BTreeMap::new();
         for (id, tree) in &at.tree.column_families {
             let mut family = Family::new(*id, tree, position(), options);
-            let is_read = version.is_none_or(|version| *version.family == *name_of(tree));
+            let is_read = version.is_none_or(|version| version.is_of(&tree.name));
             if is_read && let Some(version) = version {
                 has_other_files = !version.choose(&mut family)?;
             }
@@ -420,10 +419,7 @@ impl Database for Directory {
 
     fn families(&self) -> Result<Vec<String>> {
         let tree = self.tree(&LocalStorage)?;
-        let families = tree.column_families.values();
-        Ok(families
-            .map(|family| name_of(family).into_owned())
-            .collect())
+        Ok(tree.column_families.values().map(name_of).collect())
     }
 
     fn view(&self, engine: &Arc<ScanEngine>) -> Result<Arc<View>> {
@@ -439,8 +435,8 @@ impl Database for Directory {
     }
 }
 
-fn name_of(family: &ColumnFamily) -> Cow<'_, str> {
-    String::from_utf8_lossy(&family.name)
+fn name_of(family: &ColumnFamily) -> String {
+    names::escape(&family.name)
 }
 
 /// Opens the files in the database's own directory. They stay open as long as the view lives.

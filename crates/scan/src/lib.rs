@@ -32,6 +32,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rockmill_core::{Error, ErrorKind, Result};
+use rockmill_format::names;
 
 pub use rockmill_snapshot::{LogFolder, LogSource};
 
@@ -85,6 +86,12 @@ pub trait Database: Debug + Send + Sync {
         let _ = family;
         None
     }
+}
+
+/// The name of a column family for messages. A directory gives its text, and a database that this process has open the name
+/// itself.
+fn quoted(family: &str) -> String {
+    format!("\"{}\"", names::escape(&names::unescape(family)))
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use rockmill_core::Result;
+use rockmill_format::manifest::ColumnFamily;
 use rockmill_snapshot::closed_database::{LatestOptions, in_options, options_name};
 use rockmill_storage::Storage;
 use rockmill_storage::io::IoOptions;
@@ -19,6 +20,8 @@ pub struct ReadOptions {
     pub(crate) log_folder: PathBuf,
     /// Names of column families whose memtables change entries in their place, so that logs do not tell what they hold.
     pub(crate) in_place: BTreeSet<Vec<u8>>,
+    /// Names of comparators by those of column families.
+    pub(crate) comparators: BTreeMap<Vec<u8>, Vec<u8>>,
     /// Names of column families with a compaction filter.
     pub(crate) filtered: BTreeSet<Vec<u8>>,
     /// Whether a write has a sequence number that readers see before memtables have its entries (`unordered_write`).
@@ -38,6 +41,7 @@ impl ReadOptions {
             wal_dir: None,
             log_folder: dir.to_owned(),
             in_place: BTreeSet::new(),
+            comparators: BTreeMap::new(),
             filtered: BTreeSet::new(),
             is_unordered: false,
             merge_operators: BTreeMap::new(),
@@ -50,6 +54,10 @@ impl ReadOptions {
             let is_in_place = family.options.bool("inplace_update_support", false);
             if is_in_place.map_err(malformed)? {
                 read.in_place.insert(family.name.clone());
+            }
+            if let Some(comparator) = family.options.str("comparator") {
+                let comparator = comparator.as_bytes().to_vec();
+                read.comparators.insert(family.name.clone(), comparator);
             }
             let filters = ["compaction_filter", "compaction_filter_factory"];
             if filters.iter().any(|name| !family.options.is_null(name)) {
@@ -66,5 +74,17 @@ impl ReadOptions {
         let io = IoOptions::read(&latest.options.db);
         read.io = io.map_err(|error| error.in_file(&options_name(latest.number)))?;
         Ok(read)
+    }
+}
+
+/// The name of a column family's comparator. Where the MANIFEST has none, as those of databases that old versions opened
+/// once, RocksDB takes what OPTIONS say.
+pub(crate) fn comparator<'a>(
+    family: &'a ColumnFamily,
+    named: &'a BTreeMap<Vec<u8>, Vec<u8>>,
+) -> &'a [u8] {
+    match family.comparator.is_empty() {
+        true => named.get(&family.name).map_or(&[], Vec::as_slice),
+        false => &family.comparator,
     }
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use rockmill_core::{CancelToken, DeclineReason, Error, ErrorKind, JobInfo, Result};
 use rockmill_format::manifest::ColumnFamily;
-use rockmill_format::options_file::{Options, OptionsFile};
+use rockmill_format::options_file::{Options, OptionsFile, text_from_bytes};
 use rockmill_format::wire::CompactionServiceInput;
 
 use crate::manual::Shape;
@@ -191,7 +191,7 @@ pub fn read_options(storage: &dyn Storage, dir: &Path, number: u64) -> Result<St
     let kind = ErrorKind::Declined(DeclineReason::OptionsFile);
     let bytes = read_from(storage, &dir.join(&name), 0, MAX_OPTIONS_BYTES);
     let bytes = bytes.map_err(|e| Error { kind, ..e })?;
-    String::from_utf8(bytes).map_err(|e| Error::new(kind, e.to_string()).in_file(&name))
+    Ok(text_from_bytes(bytes))
 }
 
 /// Parses the number in the name of an OPTIONS file, `OPTIONS-000012`; `None` for other files.

@@ -228,7 +228,8 @@ impl Unflushed {
             0 => first.unwrap_or(0),
             kept => kept,
         };
-        let mut torn: Option<Error> = None;
+        // The number of the log that is torn, and the error if no later log goes on from there.
+        let mut torn: Option<(u64, Error)> = None;
         for (number, name) in log_files(storage, log_dir, first)? {
             let file = InputFileReader::open(storage, &log_dir.join(name))?;
             let takes = |id: u32, _| first_logs.get(&id).is_some_and(|&first| first <= number);
@@ -239,16 +240,35 @@ impl Unflushed {
                 };
                 let batch = WriteBatch::parse(batch).map_err(|e| in_record(in_batch(e)))?;
                 // A database that was opened with a torn log goes on from there in the next one.
-                if let Some(error) = torn.take()
+                if let Some((_, error)) = torn.take()
                     && unflushed.next_sequence != Some(batch.first_sequence())
                 {
                     return Err(error);
                 }
                 unflushed.add(batch, takes).map_err(in_record)
             })?;
-            torn = read.torn.or(torn);
             let end = read.end;
+            // RocksDB takes them off the keys of a column family that has none any more.
+            if read.timestamp_sizes.keys().any(|&id| takes(id, 0)) {
+                let what =
+                    "keys in the log end with timestamps, which the column family has no more";
+                let error = Error::declined(DeclineReason::UserTimestamps, what);
+                return Err(error.in_file(file.name()));
+            }
+            // What follows in a recycled log is from a log before.
+            let lost_in = if read.is_recycled { u64::MAX } else { number };
+            torn = read.torn.map(|error| (lost_in, error)).or(torn);
             unflushed.logs.push(LogFile { number, file, end });
+        }
+        // RocksDB refuses such a database: the column family's files may hold what was written behind the loss.
+        let is_flushed_behind = |torn| {
+            let mut families = tree.column_families.values();
+            families.any(|family| family.log_number > torn && !family.levels.is_empty())
+        };
+        if let Some((number, error)) = torn
+            && is_flushed_behind(number)
+        {
+            return Err(error);
         }
         for family in unflushed.families.values_mut() {
             family.sort();
@@ -398,12 +418,16 @@ fn log_files(storage: &dyn Storage, dir: &Path, first: u64) -> Result<BTreeMap<u
     Ok(numbered.filter(|(number, _)| *number >= first).collect())
 }
 
-/// Where a log has ended.
+/// What is known of a log once it was read.
 struct LogEnd {
     /// Offset behind its last record.
     end: u64,
-    /// What is wrong with its end if it is not the last log.
+    /// What is wrong with its end, if it is not the last log.
     torn: Option<Error>,
+    /// Whether that is what a log before left.
+    is_recycled: bool,
+    /// Sizes of timestamps by the column family's id.
+    timestamp_sizes: BTreeMap<u32, u16>,
 }
 
 /// Calls `each` with the offset and the bytes of every record of a log.
@@ -443,6 +467,8 @@ fn read_log(
     Ok(LogEnd {
         end,
         torn: reader.torn_at().map(torn),
+        is_recycled: reader.has_ended(),
+        timestamp_sizes: reader.timestamp_sizes().clone(),
     })
 }
 

@@ -9,6 +9,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rockmill_core::{CancelToken, DeclineReason, Error, ErrorKind, Result};
+use rockmill_format::names;
 use rockmill_scan::{Checkpoint, IteratorRead, Iterators};
 use rust_rocksdb::{ColumnFamilyDescriptor, DB, Options, ReadOptions};
 use tempfile::TempDir;
@@ -120,8 +121,9 @@ impl Opened {
             // RocksDB reads no log with operands without a merge operator. This one fails when it is used.
             None => options.set_merge_operator("not stated", |_, _, _| None, |_, _, _| None),
         }
-        let name = String::from_utf8_lossy(&tree.comparator).into_owned();
-        match &tree.comparator[..] {
+        let comparator = self.checkpoint.comparator(tree);
+        let name = String::from_utf8_lossy(comparator).into_owned();
+        match comparator {
             BYTEWISE | b"" => {}
             REVERSE => options.set_comparator(&name, Box::new(|a, b| b.cmp(a))),
             // RocksDB asks for the name alone, unless keys are read.
@@ -137,8 +139,19 @@ impl Opened {
         let deepest = tree.levels.keys().next_back().copied().unwrap_or(0);
         let levels = deepest.saturating_add(1).max(MIN_LEVELS);
         options.set_num_levels(i32::try_from(levels).unwrap_or(i32::MAX));
-        Ok(ColumnFamilyDescriptor::new(family, options))
+        Ok(ColumnFamilyDescriptor::new(name_of(family)?, options))
     }
+}
+
+/// The name of a column family, whose text views have.
+fn name_of(family: &str) -> Result<String> {
+    String::from_utf8(names::unescape(family)).map_err(|_| {
+        let what = format!(
+            "RocksDB's binding reads no column family whose name is not UTF-8, such as \"{family}\": query it from the \
+             application, through a handle of the open database"
+        );
+        Error::declined(DeclineReason::UnsupportedFormat, what)
+    })
 }
 
 /// An error of RocksDB.
@@ -185,7 +198,7 @@ impl Iterators for ReadOnly {
             );
             return Err(Error::internal(what).in_file(&name));
         }
-        let Some(family) = db.cf_handle(what.family) else {
+        let Some(family) = db.cf_handle(&name_of(what.family)?) else {
             return Err(Error::internal("a column family without a handle"));
         };
         let mut options = ReadOptions::default();

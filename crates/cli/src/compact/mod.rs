@@ -121,8 +121,8 @@ pub fn run(args: CompactArgs) -> Result<(), Failure> {
         .merge
         .operators(&args.db, &families.collect::<Vec<_>>())?;
     let task = Task {
+        column_family: task::family_name(&args.db, &args.column_family)?,
         dir: args.db,
-        column_family: args.column_family,
         keys: UserKeys {
             from: args.from.map(|key| key.0),
             to: args.to.map(|key| key.0),

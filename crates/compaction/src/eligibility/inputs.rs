@@ -41,6 +41,10 @@ pub fn check(file: &str, meta: &TableMeta, found: &mut Findings) {
             DeclineReason::BlobFiles,
         ),
         (
+            meta.footer.guard.is_legacy,
+            DeclineReason::FormatVersion,
+        ),
+        (
             !properties.seqno_to_time_mapping.is_empty(),
             DeclineReason::Tiering,
         ),

@@ -19,9 +19,10 @@ mod options;
 pub(crate) mod text;
 
 pub use options::Options;
+pub use text::from_bytes as text_from_bytes;
 
 use crate::error::{Error, Result};
-use text::{Piece, unescape};
+use text::Piece;
 
 /// Name of the column family that every database has (`kDefaultColumnFamilyName`).
 const DEFAULT_COLUMN_FAMILY: &[u8] = b"default";
@@ -153,11 +154,11 @@ impl Parser<'_> {
     /// `[Title]` or `[Title "argument"]`.
     fn open_section(&mut self, line: Piece<'_>) -> Result<Section> {
         let inner = &line.text[1..line.text.len() - 1];
-        let (title, argument) = match (inner.find('"'), inner.rfind('"')) {
-            (Some(from), Some(to)) if from < to => (&inner[..from], &inner[from + 1..to]),
-            _ => (inner, ""),
+        let (title, argument) = match section_argument(inner) {
+            Some(argument) => (inner.split('"').next().unwrap_or_default(), argument),
+            None => (inner, ""),
         };
-        let name = unescape(argument).into_bytes();
+        let name = text::unescape_name(argument);
         let title = title.trim_matches(text::is_space);
         let doubled = |seen: &mut bool| std::mem::replace(seen, true);
         match title {
@@ -215,6 +216,12 @@ impl Parser<'_> {
         self.file.options_file_version = version(&self.version, "options_file_version")?;
         Ok(self.file)
     }
+}
+
+/// What stands between the quotes of a section's line.
+fn section_argument(line: &str) -> Option<&str> {
+    let (from, to) = (line.find('"')?, line.rfind('"')?);
+    line.get(from + 1..to)
 }
 
 /// Up to `N` numbers with dots between them; those left out are zero.
