@@ -64,7 +64,7 @@ impl ScanPlan {
         self.instructions.iter().any(pads)
     }
 
-    /// How many times as long as what is stored of it a string may be, but for its spaces.
+    /// Most bytes of a string for each stored byte, spaces at its end aside.
     pub fn growth(&self) -> u64 {
         let is_latin1 = |instruction: &Instruction| matches!(instruction, Instruction::Latin1(_));
         match self.instructions.iter().any(is_latin1) {
