@@ -63,6 +63,7 @@ pub fn all(diagnosis: &Diagnosis, service: &ServiceArgs) -> Vec<Hint> {
         hints.push(Hint::of_database("allow_2pc", true, set, why));
     }
     for family in &diagnosis.families {
+        hints.extend(ttl(diagnosis, family));
         hints.extend(file_size(diagnosis, family));
         hints.extend(filter_bits(diagnosis, family, service));
     }
@@ -101,6 +102,25 @@ fn paths() -> Hint {
         "paths on one file system, or no compaction service",
         "RocksDB moves results into db_paths and cf_paths by renaming them",
     )
+}
+
+/// Says what `DBWithTTL` adds to values (`db_ttl_impl.cc:AppendTS`), which other readers find there.
+fn ttl(diagnosis: &Diagnosis, family: &FamilyDiagnosis) -> Option<Hint> {
+    /// The class of `DBWithTTL`, and the name that RocksDB up to 6.20 gave its objects.
+    const NAMES: [&str; 2] = ["TtlCompactionFilter", "Delete By TTL"];
+    let options = &diagnosis.options.cf(&family.name)?.options;
+    let filters = ["compaction_filter", "compaction_filter_factory"];
+    let option = filters.into_iter().find(|option| {
+        let filter = options.str(option).unwrap_or_default();
+        NAMES.iter().any(|name| filter.contains(name))
+    })?;
+    Some(Hint {
+        column_family: Some(output::escape(&family.name)),
+        option,
+        value: "that of DBWithTTL".to_owned(),
+        set: "for SQL, 'value' 'rest body, i32le written_at'".to_owned(),
+        why: "the last 4 bytes of each value are the time of its write, in seconds since 1970",
+    })
 }
 
 fn file_size(diagnosis: &Diagnosis, family: &FamilyDiagnosis) -> Option<Hint> {
