@@ -78,7 +78,19 @@ enum Command {
     Worker,
 }
 
+/// Lets the process open as many files as it may. A database can have more files than the usual limit.
+fn raise_open_files() {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    let raised = rustix::process::Rlimit {
+        current: limit.maximum,
+        ..limit
+    };
+    // Most databases need no more than there are.
+    let _ = rustix::process::setrlimit(rustix::process::Resource::Nofile, raised);
+}
+
 fn main() -> ExitCode {
+    raise_open_files();
     program::run("rockmill", removed::explain, |cli: Cli| match cli.command {
         Command::Demo(args) => demo::run(&args),
         Command::Config(args) => config::run(&args),

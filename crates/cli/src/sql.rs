@@ -2,10 +2,12 @@
 
 mod format;
 mod prompt;
+mod text;
 
 use std::io::{IsTerminal, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use datafusion::error::DataFusionError;
 use datafusion::execution::context::SessionState;
@@ -16,7 +18,7 @@ use rockmill_scan::{Database, ScanEngine, ScanSettings};
 use rockmill_side_by_side::machine::usual_threads;
 use rockmill_sql::{ReadOnly, Scans};
 use rockmill_terminal::outcome::Failure;
-use tokio::runtime::Runtime;
+use tokio::runtime::{Builder, Runtime};
 
 use crate::merge_args::MergeArgs;
 use crate::wal_dir::WalDirArgs;
@@ -70,6 +72,13 @@ const AUTO: &str = "auto";
 /// A piece of rows with long texts takes some 130 MiB, and as much may be kept.
 const MIB_FOR_EACH_THREAD: u64 = 256;
 
+/// Bytes of the stack on which statements are parsed and planned: a level of an expression takes some 10 KiB. Memory that
+/// is not used costs nothing.
+const PLANNING_STACK_BYTES: usize = 1 << 30;
+
+/// Bytes of the stacks on which statements run.
+const RUNNING_STACK_BYTES: usize = 256 << 20;
+
 /// Name of the file of statements that a database's folder may have.
 const TABLES: &str = "tables.sql";
 
@@ -78,6 +87,18 @@ const TABLES: &str = "tables.sql";
 /// # Errors
 /// Usage for a statement that is wrong, Data for damaged files, else Environment.
 pub fn run(args: &SqlArgs) -> Result<(), Failure> {
+    let no_thread = |e| Failure::Environment(format!("no thread: {e}"));
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().stack_size(PLANNING_STACK_BYTES);
+        let thread = thread.spawn_scoped(scope, || run_here(args));
+        match thread.map_err(no_thread)?.join() {
+            Ok(done) => done,
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    })
+}
+
+fn run_here(args: &SqlArgs) -> Result<(), Failure> {
     database_dir::require(&args.db)?;
     let first = first_statements(args)?;
     let mysql = args.mysql.as_deref();
@@ -96,7 +117,11 @@ pub fn run(args: &SqlArgs) -> Result<(), Failure> {
     let config = SessionConfig::new()
         .with_information_schema(true)
         .with_target_partitions(threads);
-    let runtime = Runtime::new().map_err(|e| Failure::Environment(format!("no threads: {e}")))?;
+    let runtime = Builder::new_multi_thread()
+        .enable_all()
+        .thread_stack_size(RUNNING_STACK_BYTES)
+        .build();
+    let runtime = runtime.map_err(|e| Failure::Environment(format!("no threads: {e}")))?;
     let of_database = |error| database_dir::failure(&args.db, error);
     let engine = ScanEngine::new(settings).map_err(of_database)?;
     // `auto` uses a GPU once it is open, and does not wait for one.
@@ -187,7 +212,16 @@ impl Shell {
     fn run(&self, statements: &str) -> Result<(), Failure> {
         let statements = DFParser::parse_sql(statements).map_err(failure)?;
         for statement in statements {
-            self.runtime.block_on(self.statement(statement))?;
+            // Planning does not look at signals.
+            let watch = self.runtime.spawn(end_if_interrupted());
+            let done = self.runtime.block_on(async {
+                tokio::select! {
+                    done = self.statement(statement) => done,
+                    _ = tokio::signal::ctrl_c() => Err(interrupted()),
+                }
+            });
+            watch.abort();
+            done?;
         }
         Ok(())
     }
@@ -212,6 +246,20 @@ impl Shell {
         }
         format::print(self.format, plan, state.task_ctx()).await
     }
+}
+
+/// Ends the process some time after Control-C, unless it is aborted.
+async fn end_if_interrupted() {
+    const PATIENCE: Duration = Duration::from_secs(2);
+    if tokio::signal::ctrl_c().await.is_ok() {
+        tokio::time::sleep(PATIENCE).await;
+        eprintln!("rockmill: {}", interrupted());
+        std::process::exit(interrupted().exit_code().into());
+    }
+}
+
+fn interrupted() -> Failure {
+    Failure::Environment("interrupted".to_owned())
 }
 
 fn is_query(statement: &datafusion::sql::sqlparser::ast::Statement) -> bool {

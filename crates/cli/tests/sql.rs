@@ -159,3 +159,147 @@ fn operands_are_merged_with_the_stated_operator_alone() {
     let (out, _) = expect(DONE, &["sql", db, "--format", "csv", query]);
     assert_eq!(out, "v\na|b|c\n");
 }
+
+#[test]
+fn nulls_empty_texts_and_floats_differ_in_each_format() {
+    let (_folder, dir) = made();
+    let db = dir.to_str().unwrap();
+    let query = "select '' as a, null as b, cast('NaN' as double) as c, 1.5 as d";
+    let (out, _) = expect(DONE, &["sql", db, "--format", "csv", query]);
+    assert_eq!(out, "a,b,c,d\n\"\",,NaN,1.5\n");
+    let (out, _) = expect(DONE, &["sql", db, "--format", "json", query]);
+    assert_eq!(out, "{\"a\":\"\",\"c\":\"NaN\",\"d\":1.5}\n");
+}
+
+#[test]
+fn long_values_are_cut_in_tables_alone() {
+    const BYTES: usize = 64 << 10;
+    let (_folder, dir) = made();
+    let db = dir.to_str().unwrap();
+    let query = format!("select repeat('x', {BYTES}) as a, 'short' as b");
+    let (out, _) = expect(DONE, &["sql", db, &query]);
+    assert!(out.len() < 2000 && out.contains("x…"), "{}", out.len());
+    assert!(out.contains("are cut at 256 characters"), "{out}");
+    let (out, _) = expect(DONE, &["sql", db, "--format", "csv", &query]);
+    assert_eq!(out, format!("a,b\n{},short\n", "x".repeat(BYTES)));
+}
+
+#[test]
+fn a_statement_with_thousands_of_alternatives_is_answered() {
+    /// They would overflow a stack of 8 MiB. DataFusion's time to plan them grows with their square.
+    const ALTERNATIVES: usize = 3_000;
+    let (folder, dir) = made();
+    let db = dir.to_str().unwrap();
+    let alternatives: Vec<_> = (0..ALTERNATIVES)
+        .map(|at| format!("octet_length(value) = octet_length(key) - {at}"))
+        .collect();
+    let statement = format!(
+        "select count(*) as n from \"default\" where {}",
+        alternatives.join(" or ")
+    );
+    let file = folder.path().join("statement.sql");
+    fs::write(&file, statement).unwrap();
+    let file = file.to_str().unwrap();
+    let (out, _) = expect(
+        DONE,
+        &["sql", db, "--format", "csv", "-f", file, "select 1"],
+    );
+    assert_eq!(out, "n\n0\nInt64(1)\n1\n");
+}
+
+#[test]
+fn an_interrupt_ends_a_statement_that_makes_a_table() {
+    use std::io::{BufRead, BufReader};
+    use std::process::{Command, Stdio};
+
+    let (_folder, dir) = made();
+    let endless = "select 1; create table t as select count(*) as n \
+                   from generate_series(1, 100000000000) a where a.value % 7 = 8";
+    let mut child = Command::new(env!("CARGO_BIN_EXE_rockmill"))
+        .args(["sql", dir.to_str().unwrap(), "--format", "csv", endless])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // Rows of the first statement.
+    let mut out = BufReader::new(child.stdout.take().unwrap());
+    for _ in 0..2 {
+        out.read_line(&mut String::new()).unwrap();
+    }
+    let id = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(id, rustix::process::Signal::INT).unwrap();
+    let ended = child.wait_with_output().unwrap();
+    assert_eq!(ended.status.code(), Some(ENVIRONMENT));
+    assert!(
+        String::from_utf8(ended.stderr)
+            .unwrap()
+            .contains("interrupted")
+    );
+}
+
+#[test]
+fn more_files_than_the_usual_limit_of_open_files_are_read() {
+    const FILES: usize = 150;
+    let folder = tempfile::tempdir().unwrap();
+    let mut options = Options::default();
+    options.create_if_missing(true);
+    options.set_disable_auto_compactions(true);
+    let db = DB::open(&options, folder.path()).unwrap();
+    for number in 0..FILES {
+        db.put(format!("{number}"), "").unwrap();
+        db.flush().unwrap();
+    }
+    drop(db);
+    let command = format!(
+        "ulimit -S -n 100 && exec {} sql {} --format csv 'select count(*) as n from \"default\"'",
+        env!("CARGO_BIN_EXE_rockmill"),
+        folder.path().display()
+    );
+    let (out, _) = rockmill_testing::command::run("sh", DONE, &["-c", &command]);
+    assert_eq!(out, format!("n\n{FILES}\n"));
+}
+
+#[test]
+fn entries_that_are_not_known_are_null() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut options = Options::default();
+    options.create_if_missing(true);
+    options.set_comparator("mine", Box::new(|a, b| b.cmp(a)));
+    let db = DB::open(&options, folder.path()).unwrap();
+    db.put("key", "value").unwrap();
+    db.flush().unwrap();
+    drop(db);
+    let query = "select family, files, entries from rocksdb_families; \
+                 select family, entries, compression from rocksdb_files";
+    let db = folder.path().to_str().unwrap();
+    let (out, _) = expect(DONE, &["sql", db, "--format", "csv", query]);
+    assert_eq!(
+        out,
+        "family,files,entries\ndefault,1,\nfamily,entries,compression\ndefault,,\n"
+    );
+}
+
+#[test]
+fn the_time_that_dbwithttl_appends_is_a_column() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut options = Options::default();
+    options.create_if_missing(true);
+    let database = folder.path().join("db");
+    let day = std::time::Duration::from_secs(86_400);
+    let db = DB::open_with_ttl(&options, &database, day).unwrap();
+    db.put("a", "body").unwrap();
+    db.put("b", "").unwrap();
+    drop(db);
+    let db = database.to_str().unwrap();
+    // Compactions that a filter takes part in are left to RocksDB.
+    let (out, _) = expect(BAD_DATA, &["doctor", db]);
+    assert!(out.contains("that of DBWithTTL"), "{out}");
+    assert!(out.contains("'rest body, i32le written_at'"), "{out}");
+    let tables = "create external table t (id varchar not null, body varchar not null, written_at int not null) \
+                  stored as rocksdb location '.' \
+                  options ('key' 'rest id', 'value' 'rest body, i32le written_at');";
+    fs::write(database.join("tables.sql"), tables).unwrap();
+    let query = "select id, body, written_at > 1600000000 as is_time from t order by id";
+    let (out, _) = expect(DONE, &["sql", db, "--format", "csv", query]);
+    assert_eq!(out, "id,body,is_time\na,body,true\nb,\"\",true\n");
+}

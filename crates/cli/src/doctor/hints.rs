@@ -64,6 +64,7 @@ pub fn all(diagnosis: &Diagnosis, service: &ServiceArgs) -> Vec<Hint> {
     }
     for family in &diagnosis.families {
         hints.extend(incremental(diagnosis, family));
+        hints.extend(ttl(diagnosis, family));
         hints.extend(file_size(diagnosis, family));
         hints.extend(filter_bits(diagnosis, family, service));
     }
@@ -119,6 +120,25 @@ fn incremental(diagnosis: &Diagnosis, family: &FamilyDiagnosis) -> Option<Hint> 
         set: "false".to_owned(),
         why: "RocksDB, up to 11.12 at least and also without Rockmill, may crash when it picks a compaction, if the \
               level above the last has larger keys than the last",
+    })
+}
+
+/// Says what `DBWithTTL` adds to values (`db_ttl_impl.cc:AppendTS`), which other readers find there.
+fn ttl(diagnosis: &Diagnosis, family: &FamilyDiagnosis) -> Option<Hint> {
+    /// The class of `DBWithTTL`, and the name that RocksDB up to 6.20 gave its objects.
+    const NAMES: [&str; 2] = ["TtlCompactionFilter", "Delete By TTL"];
+    let options = &diagnosis.options.cf(&family.name)?.options;
+    let filters = ["compaction_filter", "compaction_filter_factory"];
+    let option = filters.into_iter().find(|option| {
+        let filter = options.str(option).unwrap_or_default();
+        NAMES.iter().any(|name| filter.contains(name))
+    })?;
+    Some(Hint {
+        column_family: Some(names::escape(&family.name)),
+        option,
+        value: "that of DBWithTTL".to_owned(),
+        set: "for SQL, 'value' 'rest body, i32le written_at'".to_owned(),
+        why: "the last 4 bytes of each value are the time of its write, in seconds since 1970",
     })
 }
 

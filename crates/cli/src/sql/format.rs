@@ -6,10 +6,9 @@ use std::time::Duration;
 
 use comfy_table::Cell;
 use datafusion::arrow::array::{Array, RecordBatch, cast::AsArray};
-use datafusion::arrow::csv::WriterBuilder;
 use datafusion::arrow::datatypes::DataType;
 use datafusion::arrow::ipc::writer::StreamWriter;
-use datafusion::arrow::json::LineDelimitedWriter;
+use datafusion::arrow::json::{LineDelimitedWriter, WriterBuilder};
 use datafusion::arrow::util::display::{ArrayFormatter, FormatOptions};
 use datafusion::error::{DataFusionError, Result as DataFusionResult};
 use datafusion::execution::TaskContext;
@@ -19,16 +18,17 @@ use indicatif::{ProgressBar, ProgressStyle};
 use rockmill_terminal::outcome::Failure;
 use rockmill_terminal::output::{self, escape};
 
+use super::text::{Csv, FloatsAsText};
 use super::{failure, plan_text};
 
 /// How rows are printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Format {
-    /// For people: the first 1,000 rows, bytes as text where they are printable.
+    /// For people: the first 1,000 rows, bytes as text where they are printable, long values cut.
     Table,
-    /// Comma-separated values with a header, bytes as hexadecimal digits.
+    /// Comma-separated values with a header, bytes as hexadecimal digits. An empty text has quotes, a null has nothing.
     Csv,
-    /// A JSON object on each line, bytes as hexadecimal digits.
+    /// A JSON object on each line, bytes as hexadecimal digits. NaN and infinities are strings.
     Json,
     /// Apache Arrow's stream format.
     Arrow,
@@ -36,6 +36,9 @@ pub enum Format {
 
 /// Most rows of a table for people.
 const MAX_TABLE_ROWS: usize = 1000;
+
+/// Most characters of a value in a table for people. The time to break a value into lines grows with its square.
+const MAX_CELL_CHARACTERS: usize = 256;
 
 /// Runs a plan and prints its rows.
 ///
@@ -55,9 +58,6 @@ pub async fn print(
             () = tokio::time::sleep(Progress::INTERVAL) => {
                 progress.show(&plan);
                 continue;
-            }
-            _ = tokio::signal::ctrl_c() => {
-                return Err(Failure::Environment("interrupted".to_owned()));
             }
         };
         let Some(batch) = next else {
@@ -101,8 +101,9 @@ enum Printer {
         table: comfy_table::Table,
         rows: usize,
         is_cut: bool,
+        has_cut_cells: bool,
     },
-    Csv(Box<datafusion::arrow::csv::Writer<BufWriter<io::Stdout>>>),
+    Csv(Csv<BufWriter<io::Stdout>>),
     Json(LineDelimitedWriter<BufWriter<io::Stdout>>),
     Arrow(Box<StreamWriter<BufWriter<io::Stdout>>>),
 }
@@ -121,12 +122,14 @@ impl Printer {
                     table,
                     rows: 0,
                     is_cut: false,
+                    has_cut_cells: false,
                 }
             }
-            Format::Csv => Self::Csv(Box::new(
-                WriterBuilder::new().with_header(true).build(out()),
-            )),
-            Format::Json => Self::Json(LineDelimitedWriter::new(out())),
+            Format::Csv => Self::Csv(Csv::new(out(), &schema)),
+            Format::Json => {
+                let writer = WriterBuilder::new().with_encoder_factory(Arc::new(FloatsAsText));
+                Self::Json(writer.build(out()))
+            }
             Format::Arrow => {
                 let writer = StreamWriter::try_new(out(), &schema);
                 Self::Arrow(Box::new(writer.map_err(|e| failure(e.into()))?))
@@ -141,11 +144,12 @@ impl Printer {
                 table,
                 rows,
                 is_cut,
+                has_cut_cells,
             } => {
                 let wanted = batch.num_rows().min(MAX_TABLE_ROWS - *rows);
                 *rows += wanted;
                 *is_cut |= wanted < batch.num_rows();
-                add_rows(table, &batch.slice(0, wanted))?;
+                *has_cut_cells |= add_rows(table, &batch.slice(0, wanted))?;
                 return Ok(!*is_cut);
             }
             Self::Csv(writer) => writer.write(batch)?,
@@ -157,7 +161,12 @@ impl Printer {
 
     fn finish(self) -> DataFusionResult<()> {
         match self {
-            Self::Table { table, is_cut, .. } => {
+            Self::Table {
+                table,
+                is_cut,
+                has_cut_cells,
+                ..
+            } => {
                 let mut out = BufWriter::new(io::stdout());
                 for line in table.lines() {
                     writeln!(out, "{}", line.trim_end())?;
@@ -168,9 +177,15 @@ impl Printer {
                         "These are the first {MAX_TABLE_ROWS} rows. --format csv prints all."
                     )?;
                 }
+                if has_cut_cells {
+                    writeln!(
+                        out,
+                        "Values that end with … are cut at {MAX_CELL_CHARACTERS} characters. --format csv prints all of them."
+                    )?;
+                }
                 out.flush()?;
             }
-            Self::Csv(writer) => writer.into_inner().flush()?,
+            Self::Csv(mut writer) => writer.finish()?,
             Self::Json(mut writer) => {
                 writer.finish()?;
                 writer.into_inner().flush()?;
@@ -184,7 +199,9 @@ impl Printer {
     }
 }
 
-fn add_rows(table: &mut comfy_table::Table, batch: &RecordBatch) -> DataFusionResult<()> {
+/// Adds rows, and returns whether a value was cut.
+fn add_rows(table: &mut comfy_table::Table, batch: &RecordBatch) -> DataFusionResult<bool> {
+    let mut is_cut = false;
     let options = FormatOptions::default().with_null("NULL");
     let columns = batch.columns().iter();
     let formats = columns.map(|column| ArrayFormatter::try_new(column.as_ref(), &options));
@@ -195,16 +212,32 @@ fn add_rows(table: &mut comfy_table::Table, batch: &RecordBatch) -> DataFusionRe
             .iter()
             .zip(&formats)
             .map(|(column, format)| {
-                Cell::new(match column.data_type() {
+                let text = match column.data_type() {
                     DataType::Binary if column.is_valid(row) => {
                         escape(column.as_binary::<i32>().value(row))
                     }
                     _ => format.value(row).to_string(),
-                })
+                };
+                let (text, cut) = cut(text);
+                is_cut |= cut;
+                Cell::new(text)
             });
-        table.add_row(cells.collect::<Vec<_>>());
+        let cells = cells.collect::<Vec<_>>();
+        table.add_row(cells);
     }
-    Ok(())
+    Ok(is_cut)
+}
+
+/// A text, or its first characters, and whether it was cut.
+fn cut(mut text: String) -> (String, bool) {
+    let mut ends = text.char_indices().skip(MAX_CELL_CHARACTERS - 1);
+    let (last, more) = (ends.next(), ends.next());
+    let Some((at, _)) = last.filter(|_| more.is_some()) else {
+        return (text, false);
+    };
+    text.truncate(at);
+    text.push('…');
+    (text, true)
 }
 
 /// Prints a plan, and what is left to DataFusion.
@@ -224,6 +257,13 @@ pub fn explain(plan: &Arc<dyn ExecutionPlan>) -> Result<(), Failure> {
 /// A bar on standard error over the bytes that the scans read, if that is a terminal.
 struct Progress(ProgressBar);
 
+impl Drop for Progress {
+    /// A statement may be interrupted.
+    fn drop(&mut self) {
+        self.clear();
+    }
+}
+
 impl Progress {
     const INTERVAL: Duration = Duration::from_millis(200);
 
@@ -242,5 +282,20 @@ impl Progress {
 
     fn clear(&self) {
         self.0.finish_and_clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_values_are_cut_behind_a_character() {
+        let most = "ä".repeat(MAX_CELL_CHARACTERS);
+        assert_eq!(cut(most.clone()), (most.clone(), false));
+        let (text, is_cut) = cut(most + "b");
+        assert!(is_cut && text.ends_with("ä…"), "{text}");
+        assert_eq!(text.chars().count(), MAX_CELL_CHARACTERS);
+        assert_eq!(cut(String::new()), (String::new(), false));
     }
 }
