@@ -36,15 +36,27 @@ impl fmt::Debug for ReadOnly {
 }
 
 impl ReadOnly {
-    /// The database as of a sequence number.
-    fn at(&self, path: &Path, sequence: u64) -> Result<Opened> {
+    /// The database as of the sequence number of a read.
+    fn at(&self, what: &IteratorRead<'_>) -> Result<Opened> {
+        let (path, sequence) = (what.path, what.sequence);
         let mut opened = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         // It sees all that was written before it was opened, and nothing later.
         let is_there = |opened: &Opened| opened.db.latest_sequence_number() == sequence;
-        if let Some(opened) = opened.as_ref().filter(|opened| is_there(opened)) {
+        let is_read = |opened: &Opened| !opened.unread.contains_key(what.family);
+        let known = opened.as_ref();
+        if let Some(opened) = known.filter(|opened| is_there(opened) && is_read(opened)) {
             return Ok(opened.clone());
         }
         let fresh = open(path)?;
+        if let Some(why) = fresh.unread.get(what.family) {
+            let what = format!(
+                "RocksDB cannot read column family \"{}\", because {why}: query it from the application, through a \
+                 handle of the open database",
+                what.family
+            );
+            let error = Error::declined(DeclineReason::Comparator, what);
+            return Err(error.in_file(&path.display().to_string()));
+        }
         if !is_there(&fresh) {
             let what = "another process wrote to the database after the statement had begun, and some of its rows can \
                         be read by RocksDB alone: run the statement again";
@@ -82,16 +94,8 @@ impl Iterators for ReadOnly {
         what: &IteratorRead<'_>,
         row: &mut dyn FnMut(&[u8], &[u8]) -> Result<()>,
     ) -> Result<()> {
-        let Opened { db, unread, _log } = self.at(what.path, what.sequence)?;
+        let Opened { db, _log, .. } = self.at(what)?;
         let name = what.path.display().to_string();
-        if let Some(why) = unread.get(what.family) {
-            let what = format!(
-                "RocksDB cannot read column family \"{}\", because {why}: query it from the application, through a \
-                 handle of the open database",
-                what.family
-            );
-            return Err(Error::declined(DeclineReason::Comparator, what).in_file(&name));
-        }
         let family = String::from_utf8(names::unescape(what.family)).ok();
         let Some(family) = family.and_then(|family| db.cf_handle(&family)) else {
             let gone = format!("there is no column family {}", what.family);
