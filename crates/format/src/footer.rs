@@ -84,6 +84,15 @@ pub fn uses_context_checksum(format_version: u32) -> bool {
 }
 
 impl Footer {
+    /// Bytes that it takes at the end of the file.
+    pub fn encoded_len(&self) -> u64 {
+        let unused = match self.format_version {
+            0 => LEGACY_HANDLES_AT,
+            _ => 0,
+        };
+        (FOOTER_SIZE - unused) as u64
+    }
+
     /// Reads a footer from the last [`FOOTER_SIZE`] bytes of a file of `file_size` bytes.
     ///
     /// # Errors

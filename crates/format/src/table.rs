@@ -157,7 +157,7 @@ impl TableMeta {
         let footer = Footer::decode(&bytes, file_size)?;
         let mut blocks = BlockReader {
             footer,
-            limit: footer_at,
+            limit: file_size.saturating_sub(footer.encoded_len()),
             read,
             decompressor: Decompressor::new(Vec::new()),
             unknown: Vec::new(),

@@ -19,6 +19,7 @@
 //! | what stands in place of a record | what is dropped |
 //! |---|---|
 //! | a type from 128 on that is not known | it, and the parts of a record before it |
+//! | type 132 | the rest of the log |
 //! | a header of zeros in a write-ahead log | the rest of the block |
 //! | bytes with a sound checksum that cannot be decompressed | the rest of the block |
 //!
@@ -59,6 +60,17 @@ pub(crate) const RECYCLABLE_TIMESTAMP_SIZE: u8 = 11;
 pub(crate) const IGNORABLE: u8 = 1 << 7;
 pub(crate) const PREDECESSOR: u8 = 130;
 pub(crate) const RECYCLABLE_PREDECESSOR: u8 = 131;
+
+/// RocksDB 11.12 takes records of these types for what it finds itself, which has the same numbers
+/// (`db/log_reader.h:kEof` to `kBadRecordChecksum`): the end of the file,
+pub(crate) const END_OF_FILE: u8 = 132;
+/// a bad record, which it reports inside of a record alone,
+pub(crate) const BAD_RECORD: u8 = 133;
+/// a record of a log before,
+pub(crate) const OLD_RECORD: u8 = 135;
+/// and, from a bad header to a bad checksum, others that it reports.
+pub(crate) const BAD_HEADER: u8 = 134;
+pub(crate) const BAD_CHECKSUM: u8 = 137;
 
 /// Least length of what a log says about the log before (`db/dbformat.h:PredecessorWALInfo`).
 const PREDECESSOR_LEN: usize = 3 * 8;
@@ -239,6 +251,9 @@ impl LogReader {
                 }
                 return Ok(Some(record));
             }
+            if self.ended {
+                return Ok(None);
+            }
         }
     }
 
@@ -285,6 +300,19 @@ impl LogReader {
                 if payload.len() < PREDECESSOR_LEN {
                     return corruption("malformed record about the log before");
                 }
+            }
+            END_OF_FILE | BAD_RECORD if self.open.is_some() => {
+                return corruption("log record without its last part");
+            }
+            END_OF_FILE => {
+                self.ended = true;
+                // RocksDB misses nothing.
+                self.sound_end = u64::MAX;
+            }
+            OLD_RECORD => self.ended = true,
+            BAD_HEADER..=BAD_CHECKSUM => {
+                let what = format!("log record of type {kind}");
+                return Err(Error::corruption(start, what));
             }
             IGNORABLE.. => self.open = None,
             _ => {
@@ -394,8 +422,8 @@ impl LogReader {
         if crc32c::crc32c(body) != stored {
             return Err(Error::corruption(self.at, "log record fails its checksum"));
         }
-        let is_of_a_manifest =
-            matches!(kind, FULL..=LAST | IGNORABLE..) && kind != RECYCLABLE_PREDECESSOR;
+        let is_of_a_manifest = matches!(kind, FULL..=LAST | IGNORABLE..)
+            && !matches!(kind, RECYCLABLE_PREDECESSOR..=BAD_CHECKSUM);
         if self.number.is_none() && !is_of_a_manifest {
             let what = format!("log record of type {kind} in a MANIFEST");
             return Err(Error::unsupported(self.at, what));

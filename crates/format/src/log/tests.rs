@@ -196,7 +196,7 @@ fn records_about_a_log_must_be_well_formed_and_come_once() {
 
 #[test]
 fn an_ignorable_record_drops_the_parts_before_it() {
-    for ignorable in [IGNORABLE, 129, 132, 255] {
+    for ignorable in [IGNORABLE, 129, 138, 255] {
         let mut log = Vec::new();
         put_fragment(&mut log, FIRST, b"dropped");
         put_fragment(&mut log, ignorable, b"whatever");
@@ -207,6 +207,31 @@ fn an_ignorable_record_drops_the_parts_before_it() {
         assert_eq!(read(&log, 1).unwrap(), (vec![a()], None));
         put_fragment(&mut log, LAST, b"b");
         assert!(read(&log, 1).is_err());
+    }
+}
+
+#[test]
+fn types_that_rocksdb_takes_for_its_own_codes_do_what_these_do() {
+    let log = |before: u8, kind: u8| {
+        let mut log = Vec::new();
+        put_fragment(&mut log, before, b"a");
+        put_fragment(&mut log, kind, b"whatever");
+        put_fragment(&mut log, FULL, b"a");
+        read(&log, 1)
+    };
+    let behind_first = HEADER_LEN as u64 + 1;
+    assert_eq!(log(FULL, END_OF_FILE).unwrap(), (vec![a()], None));
+    assert_eq!(log(FULL, BAD_RECORD).unwrap(), (vec![a(); 2], None));
+    assert_eq!(
+        log(FULL, OLD_RECORD).unwrap(),
+        (vec![a()], Some(behind_first))
+    );
+    assert_eq!(log(FIRST, OLD_RECORD).unwrap(), (vec![], Some(0)));
+    for kind in [END_OF_FILE, BAD_RECORD] {
+        assert!(log(FIRST, kind).is_err(), "{kind}");
+    }
+    for kind in [BAD_HEADER, 136, BAD_CHECKSUM] {
+        assert!(log(FULL, kind).is_err(), "{kind}");
     }
 }
 
@@ -286,7 +311,7 @@ fn a_manifest_has_records_of_edits_and_of_what_is_ignored() {
             Ok(found) => {
                 assert_eq!(found, 2);
                 assert!(
-                    kind >= IGNORABLE && kind != RECYCLABLE_PREDECESSOR,
+                    kind >= IGNORABLE && !(RECYCLABLE_PREDECESSOR..=BAD_CHECKSUM).contains(&kind),
                     "{kind}"
                 );
             }
