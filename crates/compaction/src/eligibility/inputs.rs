@@ -40,10 +40,7 @@ pub fn check(file: &str, meta: &TableMeta, found: &mut Findings) {
             properties.embedded_blob_stats.is_some(),
             DeclineReason::BlobFiles,
         ),
-        (
-            meta.footer.guard.is_legacy,
-            DeclineReason::FormatVersion,
-        ),
+        (meta.footer.guard.is_legacy, DeclineReason::FormatVersion),
         (
             !properties.seqno_to_time_mapping.is_empty(),
             DeclineReason::Tiering,
