@@ -448,8 +448,7 @@ fn a_view_is_foreseen_for_every_bytewise_family() {
     each(|database, problems| {
         for (family, entries) in &database.families {
             let args = ["view", text(&database.dir), "--family", family, "--json"];
-            let operator: &[&str] = if family == MERGED { &OPERATOR } else { &[] };
-            let ended = Ended::run(&[&args, operator].concat());
+            let ended = Ended::run(&args);
             let keys = ended.json()["max_keys"].as_u64();
             let foreseen = ended.code == DONE && keys >= Some(entries.len() as u64);
             let may_decline = family == REVERSED || database.may_decline(family);

@@ -46,6 +46,7 @@ pub fn decide(task: &Task, diagnosis: &Diagnosis) -> Decision {
     refusals.extend(unproved_filter(task, options));
     refusals.extend(read_only_policy(task, options));
     refusals.extend(several_paths(diagnosis));
+    refusals.extend(legacy_files(diagnosis));
     if !task.service.write_committed && options.db.str("allow_2pc") == Some("true") {
         refusals.push(Refusal::usage(
             "allow_2pc is on",
@@ -202,6 +203,16 @@ fn cut_options(diagnosis: &Diagnosis) -> Option<Refusal> {
          OPTIONS anew"
     );
     Some(Refusal::data(format!("{cut} is empty or cut"), change))
+}
+
+/// Finds a file with LevelDB's magic number (`format.cc:Footer::DecodeFrom`). RocksDB opens no database that has one.
+fn legacy_files(diagnosis: &Diagnosis) -> Option<Refusal> {
+    let of_format = rockmill_core::ErrorKind::Declined(rockmill::DeclineReason::FormatVersion);
+    let mut found = diagnosis.families.iter().flat_map(|family| &family.found);
+    let file = found.find_map(|error| error.file.as_ref().filter(|_| error.kind == of_format))?;
+    let what = format!("RocksDB 11 does not open {file}, whose format_version is below 2");
+    let change = "compact it from its application, on RocksDB 4.6 to 10";
+    Some(Refusal::data(what, change))
 }
 
 fn several_paths(diagnosis: &Diagnosis) -> Option<Refusal> {
