@@ -180,25 +180,45 @@ impl Unflushed {
             0 => first,
             kept => kept.min(first),
         };
-        let mut torn: Option<Error> = None;
+        // The number of the log that is torn, and the error if no later log goes on from there.
+        let mut torn: Option<(u64, Error)> = None;
         for (number, name) in log_files(storage, log_dir, first)? {
             let file = InputFileReader::open(storage, &log_dir.join(name))?;
             let takes = |id: u32, _| first_logs.get(&id).is_some_and(|&first| first <= number);
-            let tear = read_log(&file, number, cancel, |offset, batch| {
+            let end = read_log(&file, number, cancel, |offset, batch| {
                 let in_record = |error: Error| Error {
                     offset: Some(offset),
                     ..error.in_file(file.name())
                 };
                 let batch = WriteBatch::parse(batch).map_err(|e| in_record(in_batch(e)))?;
                 // A database that was opened with a torn log goes on from there in the next one.
-                if let Some(error) = torn.take()
+                if let Some((_, error)) = torn.take()
                     && unflushed.next_sequence != Some(batch.first_sequence())
                 {
                     return Err(error);
                 }
                 unflushed.add(batch, takes).map_err(in_record)
             })?;
-            torn = tear.or(torn);
+            // RocksDB takes them off the keys of a column family that has none any more.
+            if end.timestamp_sizes.keys().any(|&id| takes(id, 0)) {
+                let what =
+                    "keys in the log end with timestamps, which the column family has no more";
+                let error = Error::declined(DeclineReason::UserTimestamps, what);
+                return Err(error.in_file(file.name()));
+            }
+            // What follows in a recycled log is from a log before.
+            let lost_in = if end.is_recycled { u64::MAX } else { number };
+            torn = end.torn.map(|error| (lost_in, error)).or(torn);
+        }
+        // RocksDB refuses such a database: the column family's files may hold what was written behind the loss.
+        let is_flushed_behind = |torn| {
+            let mut families = tree.column_families.values();
+            families.any(|family| family.log_number > torn && !family.levels.is_empty())
+        };
+        if let Some((number, error)) = torn
+            && is_flushed_behind(number)
+        {
+            return Err(error);
         }
         for family in unflushed.families.values_mut() {
             family.sort();
@@ -336,14 +356,23 @@ fn log_files(storage: &dyn Storage, dir: &Path, first: u64) -> Result<BTreeMap<u
     Ok(numbered.filter(|(number, _)| *number >= first).collect())
 }
 
-/// Calls `each` with the offset and the bytes of every record of a log. Returns what is wrong with the log's end if it
-/// is not the last one.
+/// What is known of a log once it was read.
+struct LogEnd {
+    /// What is wrong with its end, if it is not the last log.
+    torn: Option<Error>,
+    /// Whether that is what a log before left.
+    is_recycled: bool,
+    /// Sizes of timestamps by the column family's id.
+    timestamp_sizes: BTreeMap<u32, u16>,
+}
+
+/// Calls `each` with the offset and the bytes of every record of a log.
 fn read_log(
     file: &InputFileReader,
     number: u64,
     cancel: &CancelToken,
     mut each: impl FnMut(u64, &[u8]) -> Result<()>,
-) -> Result<Option<Error>> {
+) -> Result<LogEnd> {
     let mut reader = LogReader::write_ahead_log(number);
     let mut piece = Vec::new();
     'file: while reader.bytes_fed() < file.len() && !reader.has_ended() {
@@ -367,7 +396,11 @@ fn read_log(
         let what = "the log is torn, and the next one does not go on from there";
         Error::corruption(file.name(), offset, what)
     };
-    Ok(reader.torn_at().map(torn))
+    Ok(LogEnd {
+        torn: reader.torn_at().map(torn),
+        is_recycled: reader.has_ended(),
+        timestamp_sizes: reader.timestamp_sizes().clone(),
+    })
 }
 
 /// Whether a file has nothing but zeros from `at` on, as after a crash of the system.

@@ -11,15 +11,27 @@
 //!           | 10, 11 sizes of user-defined timestamps | 130, 131 about the log before
 //! ```
 //!
-//! A MANIFEST has types 1 to 4 only.
+//! A MANIFEST has types 1 to 4, and types that RocksDB skips.
 //!
-//! Source: `db/log_format.h`, `db/log_reader.cc:ReadPhysicalRecord`.
+//! The reader drops without an error exactly what RocksDB's reader drops without a report. After that, RocksDB's
+//! recovery goes on with the next block:
+//!
+//! | what stands in place of a record | what is dropped |
+//! |---|---|
+//! | a type from 128 on that is not known | it, and the parts of a record before it |
+//! | type 132 | the rest of the log |
+//! | a header of zeros in a write-ahead log | the rest of the block |
+//! | bytes with a sound checksum that cannot be decompressed | the rest of the block |
+//!
+//! Source: `db/log_format.h`, `db/log_reader.cc:ReadRecord` and `ReadPhysicalRecord`.
 
-use std::io::Read;
+use std::collections::BTreeMap;
 
 use crate::coding::le32;
-use crate::compression::{COMPRESSION_SIZE_LIMIT, CompressionType};
 use crate::error::{Error, ErrorKind, Result};
+
+mod decompression;
+use decompression::Decompression;
 
 #[cfg(test)]
 pub(crate) mod test_encoder;
@@ -42,13 +54,29 @@ pub(crate) const LAST: u8 = 4;
 pub(crate) const RECYCLABLE_FULL: u8 = 5;
 pub(crate) const RECYCLABLE_LAST: u8 = 8;
 pub(crate) const SET_COMPRESSION: u8 = 9;
+pub(crate) const TIMESTAMP_SIZE: u8 = 10;
 pub(crate) const RECYCLABLE_TIMESTAMP_SIZE: u8 = 11;
 /// Types from here on are skipped where they are not known (`log::kRecordTypeSafeIgnoreMask`).
 pub(crate) const IGNORABLE: u8 = 1 << 7;
+pub(crate) const PREDECESSOR: u8 = 130;
 pub(crate) const RECYCLABLE_PREDECESSOR: u8 = 131;
 
-/// The compression that logs can have.
-const ZSTD: u32 = CompressionType::Zstd as u32;
+/// RocksDB 11.12 takes records of these types for what it finds itself, which has the same numbers
+/// (`db/log_reader.h:kEof` to `kBadRecordChecksum`): the end of the file,
+pub(crate) const END_OF_FILE: u8 = 132;
+/// a bad record, which it reports inside of a record alone,
+pub(crate) const BAD_RECORD: u8 = 133;
+/// a record of a log before,
+pub(crate) const OLD_RECORD: u8 = 135;
+/// and, from a bad header to a bad checksum, others that it reports.
+pub(crate) const BAD_HEADER: u8 = 134;
+pub(crate) const BAD_CHECKSUM: u8 = 137;
+
+/// Least length of what a log says about the log before (`db/dbformat.h:PredecessorWALInfo`).
+const PREDECESSOR_LEN: usize = 3 * 8;
+
+/// Length of an entry with the size of a column family's timestamps (`util/udt_util.h:kSizePerColumnFamily`).
+const TIMESTAMP_SIZE_LEN: usize = 4 + 2;
 
 /// One whole record.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -65,7 +93,7 @@ pub struct Record {
 ///
 /// A record that is not complete yet waits for more bytes. Memory is bounded by the bytes fed that
 /// are not yet part of a record given back.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Default)]
 pub struct LogReader {
     /// Bytes fed and not yet parsed are `buffer[parsed..]`.
     buffer: Vec<u8>,
@@ -79,10 +107,14 @@ pub struct LogReader {
     number: Option<u32>,
     /// Whether a fragment had the log's number: what follows the log's end is from a log before.
     recycled: bool,
-    /// Whether records are compressed.
-    compressed: bool,
+    /// Decompresses the fragments, if the log is compressed.
+    decompression: Option<Decompression>,
+    /// Sizes of timestamps by the id of the column family.
+    timestamp_sizes: BTreeMap<u32, u16>,
     /// Whether a record was given back.
     any: bool,
+    /// Offset in the file up to which everything is dropped.
+    drops_until: u64,
     /// Whether a recycled log's end was reached.
     ended: bool,
     /// Offset in the file up to which nothing is cut off.
@@ -94,6 +126,17 @@ pub struct LogReader {
 struct Fragment {
     kind: u8,
     payload: Vec<u8>,
+}
+
+/// What stands at the place of a fragment.
+enum Found {
+    /// A sound fragment.
+    Fragment(Fragment),
+    /// Something of which RocksDB reports nothing. It drops the rest of the block, and the record of which the
+    /// block has a part.
+    Dropped,
+    /// The rest of the block is too short for the header.
+    Padding,
 }
 
 impl LogReader {
@@ -148,12 +191,18 @@ impl LogReader {
         self.fragment_end
     }
 
+    /// Sizes of timestamps at the ends of user keys, by the ids of the column families that have any in this log, so
+    /// far.
+    pub fn timestamp_sizes(&self) -> &BTreeMap<u32, u16> {
+        &self.timestamp_sizes
+    }
+
     /// The next whole record; `None` if more bytes are needed, and behind the end of a recycled log.
     ///
     /// # Errors
-    /// Corruption if a checksum does not match or fragments are impossible; Unsupported for types
-    /// of fragments that are not known or do not belong into a MANIFEST, and for zeros in one that were allocated in
-    /// advance. The offset is that in the file, and the error stays.
+    /// Corruption if RocksDB's reader reports one: a checksum does not match, or fragments are impossible. Unsupported
+    /// for types of fragments that are not known or do not belong into a MANIFEST, and for zeros in one that were
+    /// allocated in advance. The offset is that in the file, and the error stays.
     pub fn next_record(&mut self) -> Result<Option<Record>> {
         if let Some(error) = &self.failed {
             return Err(error.clone());
@@ -171,75 +220,136 @@ impl LogReader {
                 self.failed = Some(error.clone());
                 Err(error)
             }
-            Ok(record) => {
-                self.any |= record.is_some();
-                Ok(record)
-            }
+            Ok(record) => Ok(record),
         }
     }
 
     fn assemble(&mut self) -> Result<Option<Record>> {
         loop {
-            let start = self.skip_padding();
+            let is_ready = self.skip_rest_of_block();
             if self.open.is_none() {
                 self.sound_end = self.at;
             }
-            let Some(start) = start else {
-                return Ok(None);
-            };
-            let Some(fragment) = self.fragment()? else {
-                return Ok(None);
-            };
-            let open = self.open.take();
-            // Old writers could leave an empty first fragment at the end of a block and start
-            // over in the next one (log_reader.cc:ReadRecord); nothing is lost with it.
-            let interrupted = open.as_ref().is_some_and(|(_, bytes)| !bytes.is_empty());
-            match (fragment.kind, open) {
-                (MIDDLE, Some((offset, mut bytes))) => {
-                    bytes.extend_from_slice(&fragment.payload);
-                    self.open = Some((offset, bytes));
-                }
-                (LAST, Some((offset, mut bytes))) => {
-                    bytes.extend_from_slice(&fragment.payload);
-                    return self.record(offset, bytes).map(Some);
-                }
-                (MIDDLE | LAST, None) => {
-                    return Err(Error::corruption(
-                        start,
-                        "log record without its first part",
-                    ));
-                }
-                _ if interrupted => {
+            let start = self.at;
+            let found = if is_ready { self.fragment()? } else { None };
+            let fragment = match found {
+                None => return Ok(None),
+                Some(Found::Fragment(fragment)) => fragment,
+                Some(Found::Dropped) if self.open.is_some() => {
                     return Err(Error::corruption(start, "log record without its last part"));
                 }
-                (FULL, _) => return self.record(start, fragment.payload).map(Some),
-                (FIRST, _) => self.open = Some((start, fragment.payload)),
-                (SET_COMPRESSION, _) if fragment.payload == ZSTD.to_le_bytes() => {
-                    self.compressed = true;
+                Some(Found::Dropped | Found::Padding) => {
+                    let block = BLOCK_LEN as u64;
+                    self.drops_until = (start / block + 1) * block;
+                    continue;
                 }
-                (SET_COMPRESSION, _) => {
-                    return Err(Error::unsupported(
-                        start,
-                        "log compressed otherwise than by zstd",
-                    ));
+            };
+            if let Some(record) = self.take(start, fragment)? {
+                self.any = true;
+                if let Some(decompression) = &mut self.decompression {
+                    decompression.begin_record();
                 }
-                // It is about other logs, or about timestamps, which bytewise comparators do not have.
-                _ => {}
+                return Ok(Some(record));
+            }
+            if self.ended {
+                return Ok(None);
             }
         }
     }
 
-    fn record(&self, offset: u64, payload: Vec<u8>) -> Result<Record> {
-        let payload = if self.compressed {
-            decompress(&payload).map_err(|e| e.at(offset))?
-        } else {
-            payload
-        };
-        Ok(Record {
+    /// Takes a fragment that begins at `start`. Returns the record that it completes.
+    fn take(&mut self, start: u64, fragment: Fragment) -> Result<Option<Record>> {
+        let Fragment { kind, payload } = fragment;
+        let corruption = |what: &'static str| Err(Error::corruption(start, what));
+        // Old writers could leave an empty first fragment at the end of a block and start
+        // over in the next one; nothing is lost with it.
+        let interrupted = self.open.as_ref().is_some_and(|(_, part)| !part.is_empty());
+        match kind {
+            FULL | FIRST | TIMESTAMP_SIZE | RECYCLABLE_TIMESTAMP_SIZE if interrupted => {
+                return corruption("log record without its last part");
+            }
+            FULL => {
+                self.open = None;
+                return Ok(Some(self.record(start, payload)));
+            }
+            FIRST => self.open = Some((start, payload)),
+            MIDDLE | LAST => {
+                let Some((offset, mut bytes)) = self.open.take() else {
+                    return corruption("log record without its first part");
+                };
+                bytes.extend_from_slice(&payload);
+                if kind == LAST {
+                    return Ok(Some(self.record(offset, bytes)));
+                }
+                self.open = Some((offset, bytes));
+            }
+            SET_COMPRESSION if self.any || self.decompression.is_some() => {
+                return corruption("the log's compression is not told by its first record");
+            }
+            SET_COMPRESSION => {
+                self.forget_parts();
+                self.decompression = Some(Decompression::new(&payload).map_err(|e| e.at(start))?);
+            }
+            TIMESTAMP_SIZE | RECYCLABLE_TIMESTAMP_SIZE => {
+                self.forget_parts();
+                self.take_timestamp_sizes(&payload)
+                    .map_err(|e| e.at(start))?;
+            }
+            PREDECESSOR | RECYCLABLE_PREDECESSOR => {
+                self.forget_parts();
+                if payload.len() < PREDECESSOR_LEN {
+                    return corruption("malformed record about the log before");
+                }
+            }
+            END_OF_FILE | BAD_RECORD if self.open.is_some() => {
+                return corruption("log record without its last part");
+            }
+            END_OF_FILE => {
+                self.ended = true;
+                // RocksDB misses nothing.
+                self.sound_end = u64::MAX;
+            }
+            OLD_RECORD => self.ended = true,
+            BAD_HEADER..=BAD_CHECKSUM => {
+                let what = format!("log record of type {kind}");
+                return Err(Error::corruption(start, what));
+            }
+            IGNORABLE.. => self.open = None,
+            _ => {
+                let what = format!("log record of type {kind}");
+                return Err(Error::unsupported(start, what));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Forgets the parts of a record. RocksDB still takes the next part for one of that record.
+    fn forget_parts(&mut self) {
+        if let Some((_, parts)) = &mut self.open {
+            parts.clear();
+        }
+    }
+
+    fn take_timestamp_sizes(&mut self, payload: &[u8]) -> Result<()> {
+        let malformed = || Error::corruption(0, "malformed sizes of timestamps");
+        if payload.len() % TIMESTAMP_SIZE_LEN != 0 {
+            return Err(malformed());
+        }
+        for entry in payload.chunks_exact(TIMESTAMP_SIZE_LEN) {
+            let (family, size) = (le32(entry), u16::from_le_bytes([entry[4], entry[5]]));
+            if size == 0 || self.timestamp_sizes.insert(family, size).is_some() {
+                return Err(malformed());
+            }
+        }
+        Ok(())
+    }
+
+    fn record(&self, offset: u64, payload: Vec<u8>) -> Record {
+        Record {
             offset,
             end: self.at,
             payload,
-        })
+        }
     }
 
     fn block_left(&self) -> usize {
@@ -251,25 +361,21 @@ impl LogReader {
         self.at += len as u64;
     }
 
-    /// The offset of the next header; `None` if the padding before it is not complete.
-    fn skip_padding(&mut self) -> Option<u64> {
-        let left = self.block_left();
-        let header = if self.recycled {
-            RECYCLABLE_HEADER_LEN
-        } else {
-            HEADER_LEN
-        };
-        if left < header {
-            if self.buffer.len() - self.parsed < left {
-                return None;
-            }
+    /// Skips what is dropped of the block, and padding. Returns whether a header can follow; false if more bytes are
+    /// needed first.
+    fn skip_rest_of_block(&mut self) -> bool {
+        let fed = self.buffer.len() - self.parsed;
+        let dropped = self.drops_until.saturating_sub(self.at);
+        self.advance(fed.min(dropped as usize));
+        let (left, fed) = (self.block_left(), self.buffer.len() - self.parsed);
+        if left < HEADER_LEN && fed >= left {
             self.advance(left);
         }
-        Some(self.at)
+        self.at >= self.drops_until && self.block_left() >= HEADER_LEN
     }
 
-    /// The next fragment, verified; `None` if it is not complete, or from a log before.
-    fn fragment(&mut self) -> Result<Option<Fragment>> {
+    /// What stands at the place of a fragment; `None` if it is not complete, or from a log before.
+    fn fragment(&mut self) -> Result<Option<Found>> {
         let rest = &self.buffer[self.parsed..];
         let Some(&[a, b, c, d, low, high, kind]) = rest.first_chunk::<HEADER_LEN>() else {
             return Ok(None);
@@ -283,20 +389,27 @@ impl LogReader {
         };
         self.fragment_end = self.at + (header + len) as u64;
         if has_number && self.any && !self.recycled {
+            // RocksDB 11.12 does not end here: it reads the same header again and again.
             let what = "recycled log record in a log that is not recycled";
             return Err(Error::corruption(self.at, what));
         }
         self.recycled |= has_number;
+        if self.block_left() < header {
+            return Ok((rest.len() >= self.block_left()).then_some(Found::Padding));
+        }
         if header + len > self.block_left() {
             let what = format!("log record of {len} bytes runs past its block");
             return Err(Error::corruption(self.at, what));
         }
         if kind == 0 && len == 0 {
-            let what = "zeros in place of a log record";
-            return Err(match self.number {
-                None => Error::unsupported(self.at, what),
-                Some(_) => Error::corruption(self.at, what),
-            });
+            // A MANIFEST that is followed may have zeros that were allocated in advance, and get bytes there later.
+            return match self.number {
+                None => Err(Error::unsupported(
+                    self.at,
+                    "zeros in place of a log record",
+                )),
+                Some(_) => Ok(Some(Found::Dropped)),
+            };
         }
         let Some(body) = rest.get(HEADER_LEN - 1..header + len) else {
             return Ok(None);
@@ -309,21 +422,24 @@ impl LogReader {
         if crc32c::crc32c(body) != stored {
             return Err(Error::corruption(self.at, "log record fails its checksum"));
         }
-        let is_known = match self.number {
-            None => matches!(kind, FULL..=LAST),
-            Some(_) => matches!(kind, FULL..=RECYCLABLE_TIMESTAMP_SIZE | IGNORABLE..),
-        };
-        if !is_known {
-            let what = format!("log record of type {kind}");
+        let is_of_a_manifest = matches!(kind, FULL..=LAST | IGNORABLE..)
+            && !matches!(kind, RECYCLABLE_PREDECESSOR..=BAD_CHECKSUM);
+        if self.number.is_none() && !is_of_a_manifest {
+            let what = format!("log record of type {kind} in a MANIFEST");
             return Err(Error::unsupported(self.at, what));
         }
-        let payload = body[1 + header - HEADER_LEN..].to_vec();
+        let payload = &body[1 + header - HEADER_LEN..];
+        let payload = match &mut self.decompression {
+            Some(decompression) if !is_never_compressed(kind) => decompression.run(payload),
+            _ => Some(payload.to_vec()),
+        };
         self.advance(header + len);
         let kind = match kind {
             RECYCLABLE_FULL..=RECYCLABLE_LAST => kind - RECYCLABLE_FULL + FULL,
             _ => kind,
         };
-        Ok(Some(Fragment { kind, payload }))
+        let fragment = payload.map(|payload| Found::Fragment(Fragment { kind, payload }));
+        Ok(Some(fragment.unwrap_or(Found::Dropped)))
     }
 }
 
@@ -335,18 +451,12 @@ fn is_recyclable(kind: u8) -> bool {
     )
 }
 
-/// The record in a zstd frame, which has no size of its own (`util/compression.cc:ZSTDStreamingCompress`).
-fn decompress(frame: &[u8]) -> Result<Vec<u8>> {
-    let mut record = Vec::new();
-    let decoder = zstd::stream::read::Decoder::with_buffer(frame);
-    decoder
-        .and_then(|decoder| {
-            decoder
-                .take(COMPRESSION_SIZE_LIMIT as u64)
-                .read_to_end(&mut record)
-        })
-        .map_err(|e| Error::corruption(0, format!("malformed zstd record: {e}")))?;
-    Ok(record)
+/// Whether fragments of the type are not compressed in a compressed log; RocksDB decompresses those of unknown types.
+fn is_never_compressed(kind: u8) -> bool {
+    matches!(
+        kind,
+        SET_COMPRESSION..=RECYCLABLE_TIMESTAMP_SIZE | PREDECESSOR | RECYCLABLE_PREDECESSOR
+    )
 }
 
 /// Added to a rotated CRC before it is stored (`util/crc32c.h:kMaskDelta`).

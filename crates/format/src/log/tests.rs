@@ -137,23 +137,190 @@ proptest! {
     }
 }
 
+/// A record that says what the log before was.
+const PREDECESSOR_RECORD: [u8; PREDECESSOR_LEN] = [1; PREDECESSOR_LEN];
+/// A record that says that timestamps of column family 7 have 8 bytes.
+const SIZES_RECORD: [u8; TIMESTAMP_SIZE_LEN] = [7, 0, 0, 0, 8, 0];
+
+fn a() -> Vec<u8> {
+    b"a".to_vec()
+}
+
 #[test]
 fn records_about_other_logs_and_timestamps_are_skipped() {
     let mut log = Vec::new();
-    for kind in [RECYCLABLE_PREDECESSOR, RECYCLABLE_TIMESTAMP_SIZE] {
-        put_numbered_fragment(&mut log, kind, LOW, b"whatever");
-    }
+    put_numbered_fragment(&mut log, RECYCLABLE_PREDECESSOR, LOW, &PREDECESSOR_RECORD);
+    put_numbered_fragment(&mut log, RECYCLABLE_TIMESTAMP_SIZE, LOW, &SIZES_RECORD);
     put_numbered_fragment(&mut log, RECYCLABLE_FULL, LOW, b"a");
-    assert_eq!(read(&log, 1).unwrap(), (vec![b"a".to_vec()], None));
+    assert_eq!(read(&log, 1).unwrap(), (vec![a()], None));
     let mut log = Vec::new();
-    for kind in [130, 10, 200] {
-        put_fragment(&mut log, kind, b"whatever");
+    for (kind, payload) in [
+        (PREDECESSOR, &PREDECESSOR_RECORD[..]),
+        (TIMESTAMP_SIZE, &SIZES_RECORD),
+        (200, b"whatever"),
+    ] {
+        put_fragment(&mut log, kind, payload);
         put_fragment(&mut log, FULL, b"a");
     }
-    assert_eq!(read(&log, 1).unwrap(), (vec![b"a".to_vec(); 3], None));
+    assert_eq!(read(&log, 1).unwrap(), (vec![a(); 3], None));
+    let mut reader = LogReader::write_ahead_log(NUMBER);
+    reader.push(&log);
+    while reader.next_record().unwrap().is_some() {}
+    assert_eq!(*reader.timestamp_sizes(), BTreeMap::from([(7, 8)]));
+}
+
+#[test]
+fn records_about_a_log_must_be_well_formed_and_come_once() {
+    let is_err = |records: &[(u8, &[u8])]| {
+        let mut log = Vec::new();
+        for &(kind, payload) in records {
+            put_fragment(&mut log, kind, payload);
+        }
+        read(&log, 1).is_err()
+    };
+    let zero_size = [7, 0, 0, 0, 0, 0];
+    let zstd = 7u32.to_le_bytes();
+    assert!(!is_err(&[(TIMESTAMP_SIZE, &SIZES_RECORD)]));
+    assert!(is_err(&[(TIMESTAMP_SIZE, &SIZES_RECORD[1..])]));
+    assert!(is_err(&[(TIMESTAMP_SIZE, &zero_size)]));
+    let twice = (TIMESTAMP_SIZE, &SIZES_RECORD[..]);
+    assert!(is_err(&[twice, twice]));
+    assert!(is_err(&[(PREDECESSOR, &PREDECESSOR_RECORD[1..])]));
+    assert!(!is_err(&[(SET_COMPRESSION, &zstd)]));
+    assert!(is_err(&[
+        (SET_COMPRESSION, &zstd),
+        (SET_COMPRESSION, &zstd)
+    ]));
+    assert!(is_err(&[(FULL, b"a"), (SET_COMPRESSION, &zstd)]));
+}
+
+#[test]
+fn an_ignorable_record_drops_the_parts_before_it() {
+    for ignorable in [IGNORABLE, 129, 138, 255] {
+        let mut log = Vec::new();
+        put_fragment(&mut log, FIRST, b"dropped");
+        put_fragment(&mut log, ignorable, b"whatever");
+        put_fragment(&mut log, FULL, b"a");
+        assert_eq!(read(&log, 1).unwrap(), (vec![a()], None));
+        put_fragment(&mut log, FIRST, b"dropped");
+        put_fragment(&mut log, ignorable, b"whatever");
+        assert_eq!(read(&log, 1).unwrap(), (vec![a()], None));
+        put_fragment(&mut log, LAST, b"b");
+        assert!(read(&log, 1).is_err());
+    }
+}
+
+#[test]
+fn types_that_rocksdb_takes_for_its_own_codes_do_what_these_do() {
+    let log = |before: u8, kind: u8| {
+        let mut log = Vec::new();
+        put_fragment(&mut log, before, b"a");
+        put_fragment(&mut log, kind, b"whatever");
+        put_fragment(&mut log, FULL, b"a");
+        read(&log, 1)
+    };
+    let behind_first = HEADER_LEN as u64 + 1;
+    assert_eq!(log(FULL, END_OF_FILE).unwrap(), (vec![a()], None));
+    assert_eq!(log(FULL, BAD_RECORD).unwrap(), (vec![a(); 2], None));
+    assert_eq!(
+        log(FULL, OLD_RECORD).unwrap(),
+        (vec![a()], Some(behind_first))
+    );
+    assert_eq!(log(FIRST, OLD_RECORD).unwrap(), (vec![], Some(0)));
+    for kind in [END_OF_FILE, BAD_RECORD] {
+        assert!(log(FIRST, kind).is_err(), "{kind}");
+    }
+    for kind in [BAD_HEADER, 136, BAD_CHECKSUM] {
+        assert!(log(FULL, kind).is_err(), "{kind}");
+    }
+}
+
+#[test]
+fn a_record_about_the_log_before_drops_parts_but_not_their_record() {
+    let mut log = Vec::new();
+    put_fragment(&mut log, FIRST, b"dropped");
+    put_fragment(&mut log, PREDECESSOR, &PREDECESSOR_RECORD);
+    put_fragment(&mut log, LAST, b"a");
+    assert_eq!(read(&log, 1).unwrap(), (vec![a()], None));
+}
+
+#[test]
+fn zeros_in_place_of_a_record_end_its_block() {
+    let mut log = Vec::new();
+    put_fragment(&mut log, FULL, b"a");
+    log.resize(log.len() + HEADER_LEN, 0);
+    put_fragment(&mut log, FULL, b"dropped");
+    assert_eq!(read(&log, 1).unwrap(), (vec![a()], None));
+    log.resize(BLOCK_LEN, 3);
+    put_fragment(&mut log, FULL, b"a");
+    assert_eq!(read(&log, 1).unwrap(), (vec![a(); 2], None));
+    // Inside a record, RocksDB reports them.
+    let mut log = Vec::new();
     put_fragment(&mut log, FIRST, b"a");
-    put_fragment(&mut log, 130, b"whatever");
+    log.resize(log.len() + HEADER_LEN, 0);
+    put_fragment(&mut log, LAST, b"a");
     assert!(read(&log, 1).is_err());
+}
+
+#[test]
+fn what_cannot_be_decompressed_ends_its_block() {
+    let frame = zstd::stream::encode_all(&b"a"[..], 3).unwrap();
+    // Of any type but those that are never compressed.
+    for kind in [FULL, 12, 127, 255] {
+        let mut log = Vec::new();
+        put_fragment(&mut log, SET_COMPRESSION, &7u32.to_le_bytes());
+        put_fragment(&mut log, FULL, &frame);
+        put_fragment(&mut log, kind, &[0xff; 99]);
+        put_fragment(&mut log, FULL, &frame);
+        assert_eq!(read(&log, 1).unwrap(), (vec![a()], None), "{kind}");
+        let rest = BLOCK_LEN - log.len() - HEADER_LEN;
+        put_fragment(&mut log, FULL, &vec![0xff; rest]);
+        put_fragment(&mut log, FULL, &frame);
+        assert_eq!(read(&log, 1).unwrap(), (vec![a(); 2], None), "{kind}");
+    }
+    // A last part that ends its block takes nothing of the next one along.
+    let mut log = Vec::new();
+    put_fragment(&mut log, SET_COMPRESSION, &7u32.to_le_bytes());
+    let rest = BLOCK_LEN - log.len() - HEADER_LEN;
+    put_fragment(&mut log, FULL, &vec![0xff; rest]);
+    put_fragment(&mut log, FULL, &frame);
+    assert_eq!(read(&log, 1).unwrap(), (vec![a()], None));
+    put_fragment(&mut log, FIRST, &frame);
+    put_fragment(&mut log, LAST, &[0xff; 99]);
+    assert!(read(&log, 1).is_err());
+}
+
+#[test]
+fn a_manifest_has_records_of_edits_and_of_what_is_ignored() {
+    let records = |log: &[u8]| -> Result<usize> {
+        let mut reader = LogReader::new();
+        reader.push(log);
+        let mut records = 0;
+        while let Some(record) = reader.next_record()? {
+            assert_eq!(record.payload, a());
+            records += 1;
+        }
+        Ok(records)
+    };
+    for kind in (0..=255).filter(|&kind| kind != FULL) {
+        let mut log = Vec::new();
+        put_fragment(&mut log, FULL, b"a");
+        put_fragment(&mut log, kind, &PREDECESSOR_RECORD);
+        put_fragment(&mut log, FULL, b"a");
+        match records(&log) {
+            Ok(found) => {
+                assert_eq!(found, 2);
+                assert!(
+                    kind >= IGNORABLE && !(RECYCLABLE_PREDECESSOR..=BAD_CHECKSUM).contains(&kind),
+                    "{kind}"
+                );
+            }
+            Err(Error { kind: error, .. }) => {
+                let is_misplaced = (FIRST..=LAST).contains(&kind);
+                assert_eq!(is_misplaced, error == ErrorKind::Corruption, "{kind}");
+            }
+        }
+    }
 }
 
 #[test]
@@ -170,16 +337,19 @@ fn records_are_decompressed() {
     let record: Vec<u8> = (0..90_000u32).flat_map(|i| (i / 7).to_le_bytes()).collect();
     let frame = zstd::stream::encode_all(&record[..], 3).unwrap();
     let mut log = Vec::new();
-    put_fragment(&mut log, SET_COMPRESSION, &ZSTD.to_le_bytes());
+    put_fragment(&mut log, SET_COMPRESSION, &7u32.to_le_bytes());
     let (first, last) = frame.split_at(100);
     put_fragment(&mut log, FIRST, first);
     put_fragment(&mut log, LAST, last);
-    assert_eq!(read(&log, usize::MAX).unwrap(), (vec![record], None));
-    put_fragment(&mut log, FULL, first);
     assert_eq!(
-        read(&log, usize::MAX).unwrap_err().kind,
-        ErrorKind::Corruption
+        read(&log, usize::MAX).unwrap(),
+        (vec![record.clone()], None)
     );
+    // Each record is decompressed from its start.
+    put_fragment(&mut log, FULL, first);
+    put_fragment(&mut log, FULL, &frame[..9]);
+    let (found, torn) = read(&log, usize::MAX).unwrap();
+    assert_eq!((found[0].clone(), found.len(), torn), (record, 3, None));
 
     let mut log = Vec::new();
     put_fragment(&mut log, SET_COMPRESSION, &4u32.to_le_bytes());

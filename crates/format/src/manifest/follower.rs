@@ -9,7 +9,7 @@ use crate::log::{LogReader, Record};
 ///
 /// The caller feeds what was appended since [`Follower::bytes_fed`]. The tree shows the file up to
 /// [`Follower::bytes_consumed`]; RocksDB's `min_manifest_file_size` is compared with that.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Default)]
 pub struct Follower {
     log: LogReader,
     tree: Tree,
