@@ -6,6 +6,7 @@ use std::path::Path;
 
 use rockmill_core::{CancelToken, Error};
 use rockmill_format::manifest::Tree;
+use rockmill_format::names;
 use rockmill_snapshot::closed_database::options_number;
 use rockmill_snapshot::tree::TreeFollower;
 use rockmill_storage::{LocalStorage, base_name};
@@ -17,17 +18,44 @@ const CURRENT: &str = "CURRENT";
 /// Checks that there is a database in `dir`.
 ///
 /// # Errors
-/// Usage if there is none; Environment if `dir` is missing or cannot be read.
+/// Usage if there is none; Incomplete if it is one of Pebble; Environment if `dir` is missing or cannot be read.
 pub fn require(dir: &Path) -> Result<(), Failure> {
     let refused = |e: io::Error| Failure::Environment(format!("{}: {e}", dir.display()));
     let none = |why: &str| Failure::Usage(format!("{}: no database, {why}", dir.display()));
     if !fs::metadata(dir).map_err(refused)?.is_dir() {
         return Err(none("it is not a folder"));
     }
+    if is_of_pebble(dir).map_err(refused)? {
+        let what = "it is a database of Pebble, whose format is not read";
+        return Err(Failure::Incomplete(format!("{}: {what}", dir.display())));
+    }
     match dir.join(CURRENT).try_exists().map_err(refused)? {
         true => Ok(()),
         false => Err(none("it has no CURRENT")),
     }
+}
+
+/// Whether a folder holds a database of Pebble: newer versions have markers in place of CURRENT, and all versions name
+/// themselves in OPTIONS.
+fn is_of_pebble(dir: &Path) -> io::Result<bool> {
+    const MARKERS: [&str; 2] = ["marker.manifest.", "marker.format-version."];
+    const VERSION: &[u8] = b"pebble_version=";
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let Some(name) = name.to_str() else {
+            continue;
+        };
+        if MARKERS.iter().any(|marker| name.starts_with(marker)) {
+            return Ok(true);
+        }
+        // What cannot be read is for others to report.
+        let is_named = |text: Vec<u8>| text.windows(VERSION.len()).any(|part| part == VERSION);
+        if options_number(name).is_some() && fs::read(entry.path()).is_ok_and(is_named) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Like [`require`], and checks that there is an OPTIONS file.
@@ -79,6 +107,24 @@ pub fn read_tree(dir: &Path) -> Result<Tree, Failure> {
         Err(e) if is_refused(dir) => Err(in_front(dir, Failure::Environment(e.what))),
         Err(e) => Err(in_front(dir, Failure::Data(e.what))),
     }
+}
+
+/// Checks that the database in `dir` has a column family.
+///
+/// # Errors
+/// Usage if there is none of that name.
+pub fn require_family(dir: &Path, tree: &Tree, name: &[u8]) -> Result<(), Failure> {
+    if tree.by_name(name).is_some() {
+        return Ok(());
+    }
+    let known = tree.column_families.values();
+    let known: Vec<_> = known.map(|family| names::escape(&family.name)).collect();
+    Err(Failure::Usage(format!(
+        "{}: there is no column family \"{}\", but {}",
+        dir.display(),
+        names::escape(name),
+        known.join(", ")
+    )))
 }
 
 /// Whether the system denies reading CURRENT or the MANIFEST. The follower's error does not distinguish that from

@@ -12,6 +12,7 @@ use rockmill_compaction::record::{self, Comparison, FileSums, OutputSums};
 use rockmill_compaction::{Engine, Settings};
 use rockmill_core::{CancelToken, Error, Job};
 use rockmill_format::compression::Implementation;
+use rockmill_format::names;
 use rockmill_side_by_side::device::tell;
 use rockmill_side_by_side::energy::{self, Energy, EnergyMeter};
 use rockmill_side_by_side::machine::process_cpu;
@@ -121,13 +122,10 @@ fn engine(settings: Settings) -> Result<Engine, Failure> {
 fn record_job(args: &RecordArgs) -> Result<(), Failure> {
     database_dir::require_with_options(&args.db)?;
     let tree = database_dir::read_tree(&args.db)?;
-    let family = &args.column_family;
-    if tree.by_name(family.as_bytes()).is_none() {
-        let what = format!("{}: no column family {family:?}", args.db.display());
-        return Err(Failure::Usage(what));
-    }
+    let family = names::unescape(&args.column_family);
+    database_dir::require_family(&args.db, &tree, &family)?;
     let engine = engine(args.service.settings())?;
-    let job = engine.full_compaction(&args.db, family.as_bytes());
+    let job = engine.full_compaction(&args.db, &family);
     let job = job.map_err(|error| match error.file.clone() {
         Some(name) => at(&args.db.join(name), error),
         None => error.into(),

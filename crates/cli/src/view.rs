@@ -4,7 +4,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use rockmill_core::KeyRange;
-use rockmill_scan::{Database, Directory};
+use rockmill_format::names;
+use rockmill_scan::Directory;
 use rockmill_terminal::outcome::Failure;
 use rockmill_terminal::output;
 use rockmill_view::{Asked, View};
@@ -58,19 +59,13 @@ pub fn run(args: &ViewArgs) -> Result<(), Failure> {
     database_dir::require(&args.db)?;
     let of_database = |error| database_dir::failure(&args.db, error);
     let database = Directory::open(&args.db).map_err(of_database)?;
-    let families = database.families().map_err(of_database)?;
-    if !families.contains(&args.family) {
-        let (db, names) = (args.db.display(), families.join(", "));
-        let what = format!(
-            "{db}: there is no column family {:?}, but {names}",
-            args.family
-        );
-        return Err(Failure::Usage(what));
-    }
-    let builder = View::builder(Arc::new(database), &args.family);
+    let family = names::escape(&names::unescape(&args.family));
+    let tree = database_dir::read_tree(&args.db)?;
+    database_dir::require_family(&args.db, &tree, &names::unescape(&args.family))?;
+    let builder = View::builder(Arc::new(database), &family);
     let foreseen = builder.foresee().map_err(of_database)?;
     let report = Report {
-        family: args.family.clone(),
+        family,
         sequence: foreseen.sequence,
         max_keys: foreseen.keys,
         slot_bytes: foreseen.slot_bytes,
@@ -80,7 +75,7 @@ pub fn run(args: &ViewArgs) -> Result<(), Failure> {
         asked: foreseen.asked.iter().map(Range::new).collect(),
     };
     output::document_or_text(args.json, &report, |out| {
-        let (family, sequence) = (output::escape(args.family.as_bytes()), report.sequence);
+        let (family, sequence) = (&report.family, report.sequence);
         writeln!(
             out,
             "a view of column family {family} at sequence number {sequence}:"

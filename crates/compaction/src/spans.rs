@@ -28,8 +28,8 @@ pub fn job(job: &Job, dir: &Path) -> Span {
 
 /// Adds fields of the job's message to its span.
 pub fn eligible(span: &Span, input: &CompactionServiceInput) {
-    let name = String::from_utf8_lossy(&input.cf_name);
-    span.record("column_family", &*name);
+    let name = rockmill_format::names::escape(&input.cf_name);
+    span.record("column_family", name.as_str());
 }
 
 /// Adds the result of a job to its span.

@@ -17,6 +17,7 @@ pub mod index;
 pub mod key;
 pub mod log;
 pub mod manifest;
+pub mod names;
 mod object_text;
 pub mod options_file;
 pub mod prefix;

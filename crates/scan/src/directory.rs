@@ -1,6 +1,5 @@
 //! A directory, read-only. Another process may have the database open and write to it.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -8,6 +7,7 @@ use std::time::Duration;
 
 use rockmill_core::{CancelToken, DeclineReason, Error, ErrorKind, Result};
 use rockmill_format::manifest::{ColumnFamily, Tree};
+use rockmill_format::names;
 use rockmill_snapshot::tree::TreeFollower;
 use rockmill_snapshot::unflushed::Unflushed;
 use rockmill_storage::{LocalStorage, Storage, base_name};
@@ -113,7 +113,7 @@ impl Directory {
         let folder = engine.folder(&self.path, options.io);
         let mut families = BTreeMap::new();
         for (id, tree) in &tree.column_families {
-            if version.is_some_and(|version| *version.family != *name_of(tree)) {
+            if version.is_some_and(|version| !version.is_of(&tree.name)) {
                 continue;
             }
             let mut family = Family::new(*id, tree, position.clone(), &options);
@@ -172,10 +172,9 @@ impl Directory {
         let sequences = files
             .flat_map(BTreeMap::values)
             .map(|file| file.largest_seqno);
-        let named = families.into_iter().map(|(id, family)| {
-            let name = name_of(&tree.column_families[&id]);
-            (name.into_owned(), family)
-        });
+        let named = families
+            .into_iter()
+            .map(|(id, family)| (name_of(&tree.column_families[&id]), family));
         let sequence = sequences.fold(last_sequence, u64::max);
         let sequence = match version {
             // The logs have less than another process has in its memory.
@@ -197,10 +196,7 @@ impl Database for Directory {
 
     fn families(&self) -> Result<Vec<String>> {
         let tree = self.tree(&LocalStorage)?;
-        let families = tree.column_families.values();
-        Ok(families
-            .map(|family| name_of(family).into_owned())
-            .collect())
+        Ok(tree.column_families.values().map(name_of).collect())
     }
 
     fn view(&self, engine: &Arc<ScanEngine>) -> Result<Arc<View>> {
@@ -208,8 +204,8 @@ impl Database for Directory {
     }
 }
 
-fn name_of(family: &ColumnFamily) -> Cow<'_, str> {
-    String::from_utf8_lossy(&family.name)
+fn name_of(family: &ColumnFamily) -> String {
+    names::escape(&family.name)
 }
 
 /// Opens the files, which stay open as long as the view lives.

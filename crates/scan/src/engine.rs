@@ -21,11 +21,11 @@ use rockmill_storage::clock::Worker;
 use rockmill_storage::io::{IoOptions, JobIo};
 use rockmill_storage::{LocalStorage, Storage};
 
-use crate::lock;
 use crate::piece::{Piece, PieceOutput, PieceReport, Through};
 use crate::table::{TableFolder, Tables, absolute};
 use crate::task::{FromTables, PieceTask, Reading, ThroughIterators};
 use crate::view::FamilyView;
+use crate::{lock, quoted};
 
 /// Settings of an engine. The defaults suit most uses.
 #[derive(Debug, Clone, Default)]
@@ -269,8 +269,8 @@ impl ScanEngine {
     ) -> Result<PieceOutput> {
         if view.iterators.is_none() {
             let what = format!(
-                "column family {:?} has keys that only RocksDB's iterators read, and there are none: {reason}",
-                view.name
+                "column family {} has keys that only RocksDB's iterators read, and there are none: {reason}",
+                quoted(&view.name)
             );
             return Err(Error::declined(DeclineReason::UnsupportedFormat, what));
         }

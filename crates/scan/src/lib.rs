@@ -30,6 +30,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rockmill_core::Result;
+use rockmill_format::names;
 
 pub use directory::Directory;
 pub use engine::{ScanEngine, ScanSettings};
@@ -69,6 +70,12 @@ pub trait Database: Debug + Send + Sync {
         let _ = family;
         None
     }
+}
+
+/// The name of a column family for messages. A directory gives its text, and a database that this process has open the name
+/// itself.
+fn quoted(family: &str) -> String {
+    format!("\"{}\"", names::escape(&names::unescape(family)))
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -1,6 +1,6 @@
 //! What a database's OPTIONS file says of reading its files.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use rockmill_core::{DeclineReason, Error, Result};
@@ -18,6 +18,8 @@ pub struct ReadOptions {
     pub(crate) log_folder: PathBuf,
     /// Names of column families whose memtables change entries in their place, so that logs do not tell what they hold.
     pub(crate) in_place: BTreeSet<Vec<u8>>,
+    /// Names of comparators by those of column families.
+    pub(crate) comparators: BTreeMap<Vec<u8>, Vec<u8>>,
     /// Names of column families with a compaction filter.
     pub(crate) filtered: BTreeSet<Vec<u8>>,
 }
@@ -37,6 +39,7 @@ impl ReadOptions {
                 io: IoOptions::default(),
                 log_folder: dir.to_owned(),
                 in_place: BTreeSet::new(),
+                comparators: BTreeMap::new(),
                 filtered: BTreeSet::new(),
             });
         };
@@ -45,10 +48,15 @@ impl ReadOptions {
             |e: rockmill_format::Error| Error::declined(DeclineReason::OptionsFile, e.to_string());
         let options = OptionsFile::parse(&text).map_err(malformed)?;
         let (mut in_place, mut filtered) = (BTreeSet::new(), BTreeSet::new());
+        let mut comparators = BTreeMap::new();
         for family in &options.column_families {
             let is_in_place = family.options.bool("inplace_update_support", false);
             if is_in_place.map_err(malformed)? {
                 in_place.insert(family.name.clone());
+            }
+            if let Some(comparator) = family.options.str("comparator") {
+                let comparator = comparator.as_bytes().to_vec();
+                comparators.insert(family.name.clone(), comparator);
             }
             let filters = ["compaction_filter", "compaction_filter_factory"];
             if filters.iter().any(|name| !family.options.is_null(name)) {
@@ -63,6 +71,7 @@ impl ReadOptions {
             io: IoOptions::read(&options.db)?,
             log_folder: log_folder.map_or_else(|| dir.to_owned(), |folder| dir.join(folder)),
             in_place,
+            comparators,
             filtered,
         })
     }

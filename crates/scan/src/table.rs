@@ -10,8 +10,8 @@ use rockmill_core::{CancelToken, Error, InputTable, ReadAt, Result, open_table, 
 use rockmill_exec::budget::{Budget, Kept};
 use rockmill_format::manifest::FileMeta;
 use rockmill_snapshot::tree::user_key;
-use rockmill_storage::base_name;
 use rockmill_storage::io::{ClosedInput, JobInput, JobIo};
+use rockmill_storage::{base_name, table_path};
 
 use crate::lock;
 
@@ -98,7 +98,7 @@ pub struct TableFolder {
 impl TableFolder {
     /// Path of a table's file.
     pub fn file(&self, number: u64) -> PathBuf {
-        self.path.join(format!("{number:06}.sst"))
+        table_path(&self.path, number)
     }
 
     /// Opens a table's file.
@@ -231,10 +231,24 @@ impl Tables {
 /// The table, whose entries have the sequence number of the MANIFEST if it was ingested
 /// (`block_based_table_reader.cc:GetGlobalSequenceNumber`).
 fn with_sequence(table: InputTable, meta: &FileMeta) -> Result<InputTable> {
-    let version = table.meta.properties.external_sst_file_version;
-    match version.unwrap_or(0) >= FIRST_GLOBAL_SEQUENCE {
-        true => table.with_global_sequence(meta.largest_seqno),
-        false => Ok(table),
+    let properties = &table.meta.properties;
+    if properties.external_sst_file_version.unwrap_or(0) < FIRST_GLOBAL_SEQUENCE {
+        return Ok(table);
+    }
+    // Old versions wrote it into the file as well.
+    match properties.external_sst_file_global_seqno {
+        Some(written) if written != 0 && written != meta.largest_seqno => {
+            let what = format!(
+                "the file says sequence number {written}, and the MANIFEST {}",
+                meta.largest_seqno
+            );
+            Err(Error::corruption(
+                table.file.name(),
+                table.meta.file_size,
+                what,
+            ))
+        }
+        _ => table.with_global_sequence(meta.largest_seqno),
     }
 }
 

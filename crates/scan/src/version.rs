@@ -7,8 +7,10 @@
 use std::collections::BTreeSet;
 
 use rockmill_core::{DeclineReason, Error, Result};
+use rockmill_format::names;
 use serde::{Deserialize, Serialize};
 
+use crate::quoted;
 use crate::view::{Family, FamilyView};
 
 /// A file of a version: its number, its bytes, and the unique id of its table.
@@ -36,8 +38,8 @@ impl FamilyView {
     pub fn version(&self) -> Result<Version> {
         if let Some(reason) = self.unread() {
             let what = format!(
-                "RocksDB's iterators of this process read column family {:?}: {reason}",
-                self.name
+                "RocksDB's iterators of this process read column family {}: {reason}",
+                quoted(&self.name)
             );
             return Err(Error::declined(DeclineReason::UnsupportedFormat, what));
         }
@@ -51,6 +53,12 @@ impl FamilyView {
 }
 
 impl Version {
+    /// Whether it is of the column family of that name. A database that this process has open gives the name itself, and
+    /// a directory its text.
+    pub(crate) fn is_of(&self, name: &[u8]) -> bool {
+        self.family.as_bytes() == name || names::unescape(&self.family) == name
+    }
+
     /// Leaves the files of this version to a column family.
     ///
     /// # Errors
@@ -66,8 +74,8 @@ impl Version {
 
     pub(crate) fn gone(&self) -> Error {
         let what = format!(
-            "files or unflushed entries of column family {:?} that the plan reads are gone: plan the query again",
-            self.family
+            "files or unflushed entries of column family {} that the plan reads are gone: plan the query again",
+            quoted(&self.family)
         );
         Error::declined(DeclineReason::InputMissing, what)
     }

@@ -9,6 +9,7 @@ use rockmill_core::{
 };
 use rockmill_exec::parallel;
 use rockmill_format::manifest::{ColumnFamily, FileMeta};
+use rockmill_format::names;
 use rockmill_format::properties::{TableProperties, compression_types};
 use rockmill_format::table::orders_by_bytes;
 use rockmill_snapshot::tree::{Position, user_key};
@@ -17,13 +18,13 @@ use rockmill_storage::io::JobInput;
 use crate::engine::ScanEngine;
 use crate::history::Origin;
 use crate::iterators::{IteratorRead, Iterators, RowFn};
-use crate::lock;
 use crate::memory_table::MemoryTable;
 use crate::options::ReadOptions;
 use crate::piece::{Piece, Through};
 use crate::ranges;
 use crate::table::{TableFolder, ViewTable};
 use crate::version::VersionFile;
+use crate::{lock, quoted};
 
 /// All column families of a database at one sequence number.
 #[derive(Debug)]
@@ -77,8 +78,16 @@ impl Family {
             })
         });
         let files: Vec<_> = files.collect();
-        let unread = if !orders_by_bytes(&tree.comparator) {
-            let name = String::from_utf8_lossy(&tree.comparator);
+        // RocksDB takes what OPTIONS say where the MANIFEST says nothing, as those of databases that old versions opened
+        // once.
+        let unnamed = options.comparators.get(&tree.name);
+        let comparator = match tree.comparator.is_empty() {
+            true => unnamed.map_or(&[][..], Vec::as_slice),
+            false => &tree.comparator,
+        };
+        let orders_by_bytes = orders_by_bytes(comparator);
+        let unread = if !orders_by_bytes {
+            let name = names::escape(comparator);
             Some(format!(
                 "its comparator {name} may not order keys by their bytes"
             ))
@@ -94,7 +103,7 @@ impl Family {
             position,
             log_number: tree.log_number,
             files,
-            orders_by_bytes: orders_by_bytes(&tree.comparator),
+            orders_by_bytes,
             unflushed: Vec::new(),
             unread,
             has_filter: options.filtered.contains(&tree.name),
@@ -177,10 +186,16 @@ impl View {
     /// memory for its index.
     pub fn family(&self, name: &str) -> Result<Arc<FamilyView>> {
         let none = || {
-            let what = format!("there is no column family {name:?}");
+            let what = format!("there is no column family {}", quoted(name));
             Error::declined(DeclineReason::Manifest, what)
         };
-        let family = self.families.get(name).ok_or_else(none)?;
+        let known = self.families.get_key_value(name);
+        // A text with backslashes that escape nothing names a column family as well.
+        let known = known.or_else(|| {
+            let name = names::escape(&names::unescape(name));
+            self.families.get_key_value(&name)
+        });
+        let (name, family) = known.ok_or_else(none)?;
         let mut view = lock(&family.view);
         if let Some(view) = &*view {
             return Ok(Arc::clone(view));
@@ -216,9 +231,14 @@ impl View {
     }
 }
 
-/// Whether RocksDB may read a table although it is not read here.
+/// Whether RocksDB may read a table although it is not read here. It reads tables of other formats only as their
+/// application reads them.
 fn is_of_table(error: &Error) -> bool {
-    matches!(error.kind, ErrorKind::Declined(reason) if reason != DeclineReason::MemoryBudget)
+    use DeclineReason::{MemoryBudget, TableFactory};
+    let ErrorKind::Declined(reason) = error.kind else {
+        return false;
+    };
+    !matches!(reason, MemoryBudget | TableFactory)
 }
 
 /// A column family at one sequence number, with its tables opened.
@@ -414,8 +434,8 @@ impl FamilyView {
     ) -> Result<()> {
         let Some(iterators) = &self.iterators else {
             let what = format!(
-                "column family {:?} has keys that only RocksDB's iterators read, and there are none",
-                self.name
+                "column family {} has keys that only RocksDB's iterators read, and there are none",
+                quoted(&self.name)
             );
             return Err(Error::declined(DeclineReason::UnsupportedFormat, what));
         };

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use rockmill_core::{CancelToken, DeclineReason, Error, JobInfo, Result};
 use rockmill_format::manifest::ColumnFamily;
-use rockmill_format::options_file::{Options, OptionsFile};
+use rockmill_format::options_file::{Options, OptionsFile, text_from_bytes};
 use rockmill_format::wire::CompactionServiceInput;
 
 use crate::manual::Shape;
@@ -162,7 +162,7 @@ pub fn read_options(storage: &dyn Storage, dir: &Path, number: u64) -> Result<St
     let path = dir.join(format!("OPTIONS-{number:06}"));
     let bytes =
         read_from(storage, &path, 0, MAX_OPTIONS_BYTES).map_err(|e| declined(e.to_string()))?;
-    String::from_utf8(bytes).map_err(|e| declined(e.to_string()))
+    Ok(text_from_bytes(bytes))
 }
 
 /// Parses the number in the name of an OPTIONS file, `OPTIONS-000012`; `None` for other files.

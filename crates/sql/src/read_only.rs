@@ -1,19 +1,20 @@
 //! RocksDB's iterators over a directory, which RocksDB opens read-only.
 
+mod options;
+
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rockmill_core::{DeclineReason, Error, ErrorKind, Result};
+use rockmill_format::names;
 use rockmill_scan::{IteratorRead, Iterators};
-use rust_rocksdb::{Cache, DB, Env, ReadOptions};
+use rust_rocksdb::{DB, Env, ReadOptions};
 use tempfile::TempDir;
 
 /// Rows between two checks for cancellation.
 const ROWS_PER_CHECK: usize = 4096;
-
-/// Memory of RocksDB's block cache.
-const CACHE_BYTES: usize = 32 << 20;
 
 /// Opens a directory read-only, with the options of its OPTIONS file, when the first rows are read.
 #[derive(Default)]
@@ -22,6 +23,8 @@ pub struct ReadOnly(Mutex<Option<Opened>>);
 #[derive(Clone)]
 struct Opened {
     db: Arc<DB>,
+    /// Column families that RocksDB cannot read, by the text of their names, and why.
+    unread: Arc<BTreeMap<String, String>>,
     /// RocksDB writes its info log there, and nothing else anywhere.
     _log: Arc<TempDir>,
 }
@@ -33,15 +36,27 @@ impl fmt::Debug for ReadOnly {
 }
 
 impl ReadOnly {
-    /// The database as of a sequence number.
-    fn at(&self, path: &Path, sequence: u64) -> Result<Opened> {
+    /// The database as of the sequence number of a read.
+    fn at(&self, what: &IteratorRead<'_>) -> Result<Opened> {
+        let (path, sequence) = (what.path, what.sequence);
         let mut opened = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         // It sees all that was written before it was opened, and nothing later.
         let is_there = |opened: &Opened| opened.db.latest_sequence_number() == sequence;
-        if let Some(opened) = opened.as_ref().filter(|opened| is_there(opened)) {
+        let is_read = |opened: &Opened| !opened.unread.contains_key(what.family);
+        let known = opened.as_ref();
+        if let Some(opened) = known.filter(|opened| is_there(opened) && is_read(opened)) {
             return Ok(opened.clone());
         }
         let fresh = open(path)?;
+        if let Some(why) = fresh.unread.get(what.family) {
+            let what = format!(
+                "RocksDB cannot read column family \"{}\", because {why}: query it from the application, through a \
+                 handle of the open database",
+                what.family
+            );
+            let error = Error::declined(DeclineReason::Comparator, what);
+            return Err(error.in_file(&path.display().to_string()));
+        }
         if !is_there(&fresh) {
             let what = "another process wrote to the database after the statement had begun, and some of its rows can \
                         be read by RocksDB alone: run the statement again";
@@ -61,14 +76,14 @@ fn open(path: &Path) -> Result<Opened> {
     let log = TempDir::new()
         .map_err(|e| refused("write its log to the folder for temporary files", &e))?;
     let env = Env::new().map_err(|e| refused("start", &e))?;
-    let loaded =
-        rust_rocksdb::Options::load_latest(path, env, true, Cache::new_lru_cache(CACHE_BYTES));
-    let (mut options, families) = loaded.map_err(|e| refused("read the OPTIONS file", &e))?;
-    options.set_db_log_dir(log.path());
-    let db = DB::open_cf_descriptors_read_only(&options, path, families, false);
+    let loaded = options::load(path, log.path(), env);
+    let mut loaded = loaded.map_err(|e| refused("read the OPTIONS file", &e))?;
+    loaded.options.set_db_log_dir(log.path());
+    let db = DB::open_cf_descriptors_read_only(&loaded.options, path, loaded.families, false);
     let db = db.map_err(|e| refused("open the database read-only", &e))?;
     Ok(Opened {
         db: Arc::new(db),
+        unread: Arc::new(loaded.unread),
         _log: Arc::new(log),
     })
 }
@@ -79,9 +94,10 @@ impl Iterators for ReadOnly {
         what: &IteratorRead<'_>,
         row: &mut dyn FnMut(&[u8], &[u8]) -> Result<()>,
     ) -> Result<()> {
-        let db = self.at(what.path, what.sequence)?.db;
+        let Opened { db, _log, .. } = self.at(what)?;
         let name = what.path.display().to_string();
-        let Some(family) = db.cf_handle(what.family) else {
+        let family = String::from_utf8(names::unescape(what.family)).ok();
+        let Some(family) = family.and_then(|family| db.cf_handle(&family)) else {
             let gone = format!("there is no column family {}", what.family);
             return Err(Error::declined(DeclineReason::Manifest, gone).in_file(&name));
         };

@@ -9,6 +9,7 @@ use datafusion::common::plan_err;
 use datafusion::error::Result;
 use datafusion::execution::SessionStateBuilder;
 use datafusion::prelude::{SessionConfig, SessionContext};
+use rockmill_format::names;
 use rockmill_scan::ScanEngine;
 
 use crate::aggregate::AggregateInScan;
@@ -41,8 +42,9 @@ pub fn session(config: SessionConfig, engine: &Arc<ScanEngine>) -> Result<Sessio
 }
 
 impl Scans {
-    /// Adds every column family as a table, and `rocksdb_files` and `rocksdb_families`. A table that the session defines
-    /// later may have the name of a column family, and then takes its place.
+    /// Adds every column family as a table, and `rocksdb_files` and `rocksdb_families`. A column family of one of these
+    /// names takes the place of that table. A table that the session defines later may have the name of a column family,
+    /// and then takes its place.
     ///
     /// # Errors
     /// If the column families cannot be listed, or the session has a table of such a name.
@@ -68,7 +70,7 @@ impl Scans {
         let (Some(catalog), Some(of_session)) = (catalog, schema) else {
             return plan_err!("the session has no default schema for the column families");
         };
-        let tables: BTreeMap<_, _> = families.chain(contents).collect();
+        let tables: BTreeMap<_, _> = contents.into_iter().chain(families).collect();
         if let Some(name) = of_session
             .table_names()
             .iter()
@@ -105,7 +107,10 @@ impl SchemaProvider for FamilySchema {
 
     async fn table(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>> {
         let defined = self.of_session.table(name).await?;
-        Ok(defined.or_else(|| self.tables.get(name).cloned()))
+        // A text with backslashes that escape nothing names a column family as well.
+        let family = |name: &str| self.tables.get(name).cloned();
+        let as_escaped = || family(&names::escape(&names::unescape(name)));
+        Ok(defined.or_else(|| family(name).or_else(as_escaped)))
     }
 
     fn register_table(

@@ -11,6 +11,7 @@ use rockmill_core::{
 };
 use rockmill_cuda::{CudaBackend, DeviceTable, TableSettings, Target};
 use rockmill_exec::parallel;
+use rockmill_format::names;
 use rockmill_scan::{Database, FamilyView, Piece, ScanEngine, Through};
 
 use crate::foreseen::{Asked, Foreseen};
@@ -53,8 +54,8 @@ impl Source {
         let family = view.family(&self.family)?;
         if !family.orders_by_bytes() {
             let what = format!(
-                "column family {:?} does not order keys by their bytes, and there are no views of such ones",
-                self.family
+                "column family \"{}\" does not order keys by their bytes, and there are no views of such ones",
+                names::escape(&names::unescape(family.name()))
             );
             return Err(Error::declined(DeclineReason::UnsupportedFormat, what));
         }

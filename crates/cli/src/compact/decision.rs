@@ -62,12 +62,18 @@ fn other_families(diagnosis: &Diagnosis) -> Vec<Refusal> {
         Refusal::data(what, change).of_family(name)
     };
     let (options, families) = (&diagnosis.options, &diagnosis.families);
+    let unnamed = families
+        .iter()
+        .filter(|f| std::str::from_utf8(&f.name).is_err());
+    let unnamed = unnamed.map(|family| {
+        Refusal::data("its name is not UTF-8", FROM_APPLICATION).of_family(&family.name)
+    });
     let unknown = families.iter().filter(|f| options.cf(&f.name).is_none());
     let unknown = unknown.map(|family| refusal("OPTIONS do not have it", &family.name));
     let is_gone = |name: &[u8]| families.iter().all(|family| family.name != name);
     let gone = options.column_families.iter().filter(|f| is_gone(&f.name));
     let gone = gone.map(|family| refusal("OPTIONS alone have it", &family.name));
-    unknown.chain(gone).collect()
+    unnamed.chain(unknown).chain(gone).collect()
 }
 
 /// Finds merge operators with names of RocksDB's own operators, where there may be operands to merge. The name proves

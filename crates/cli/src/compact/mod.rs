@@ -112,8 +112,8 @@ impl FromStr for Key {
 /// refuses; Data if it is damaged or needs an object that only its application has.
 pub fn run(args: CompactArgs) -> Result<(), Failure> {
     let task = Task {
+        column_family: task::family_name(&args.db, &args.column_family)?,
         dir: args.db,
-        column_family: args.column_family,
         keys: UserKeys {
             from: args.from.map(|key| key.0),
             to: args.to.map(|key| key.0),

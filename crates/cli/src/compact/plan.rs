@@ -4,6 +4,7 @@ use std::io::{self, Write};
 
 use comfy_table::CellAlignment;
 use rockmill_compaction::{Expected, Forecast, ForecastStep};
+use rockmill_format::names;
 use rockmill_terminal::outcome::Failure;
 use rockmill_terminal::output::{self, megabytes};
 use serde::Serialize;
@@ -88,7 +89,7 @@ impl Plan {
         let steps: Vec<_> = forecast.steps.iter().map(Step::new).collect();
         let inputs = || steps.iter().flat_map(|step| &step.inputs);
         Self {
-            column_family: task.column_family.clone(),
+            column_family: names::escape(task.column_family.as_bytes()),
             device: task.device.to_string(),
             files: inputs().map(|input| input.files).sum(),
             bytes: inputs().map(|input| input.bytes).sum(),

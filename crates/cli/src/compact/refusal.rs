@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
+use rockmill_format::names;
 use rockmill_terminal::outcome::Failure;
-use rockmill_terminal::output;
 use serde::Serialize;
 
 /// Advice for objects that only the application has.
@@ -61,7 +61,7 @@ impl Refusal {
     /// Attributes the refusal to a column family.
     pub fn of_family(self, name: &[u8]) -> Self {
         Self {
-            column_family: Some(output::escape(name)),
+            column_family: Some(names::escape(name)),
             ..self
         }
     }

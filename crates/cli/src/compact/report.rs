@@ -8,6 +8,7 @@ use comfy_table::{CellAlignment, Table};
 use rockmill::{DeclineReason, Stats};
 use rockmill_compaction::Forecast;
 use rockmill_format::manifest::{ColumnFamily, Tree};
+use rockmill_format::names;
 use rockmill_side_by_side::machine::process_cpu;
 use rockmill_terminal::outcome::Failure;
 use rockmill_terminal::output::{self, megabytes};
@@ -112,7 +113,7 @@ impl Report {
     ) -> Self {
         let levels = levels(&filled(task, before), &filled(task, after));
         Self {
-            column_family: task.column_family.clone(),
+            column_family: names::escape(task.column_family.as_bytes()),
             device: task.device.to_string(),
             wall_s: times.wall_s,
             cpu_s: times.cpu_s,
@@ -250,7 +251,7 @@ fn other_families(task: &Task, before: &Tree, after: &Tree) -> Vec<OtherFamily> 
         let then = before.column_families.get(id).map(numbers);
         let then = then.unwrap_or_default();
         OtherFamily {
-            name: output::escape(&family.name),
+            name: names::escape(&family.name),
             files_written: now.difference(&then).count() as u64,
             files_removed: then.difference(&now).count() as u64,
         }

@@ -1,10 +1,11 @@
 //! A call of `rockmill compact`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rockmill::{DeviceList, OutputCache, Service, Verification};
 use rockmill_compaction::{Engine, MutableSettings, Settings};
+use rockmill_format::names;
 use rockmill_side_by_side::device::tell;
 use rockmill_side_by_side::rocksdb;
 use rockmill_snapshot::manual::UserKeys;
@@ -13,6 +14,18 @@ use rockmill_terminal::outcome::Failure;
 
 use crate::database_dir;
 use crate::service_args::ServiceArgs;
+
+/// The name of the column family that an argument names.
+///
+/// # Errors
+/// Data if it is not UTF-8.
+pub fn family_name(dir: &Path, text: &str) -> Result<String, Failure> {
+    String::from_utf8(names::unescape(text)).map_err(|_| {
+        let dir = dir.display();
+        let what = "with a name that is not UTF-8 is compacted from its application alone";
+        Failure::Data(format!("{dir}: column family {text} {what}"))
+    })
+}
 
 /// State that all parts of the command need.
 #[derive(Debug)]
@@ -40,12 +53,8 @@ impl Task {
     /// Usage if there is no such column family or the keys are in the wrong order; the errors of reading the MANIFEST.
     pub fn check(&self) -> Result<(), Failure> {
         database_dir::require_with_options(&self.dir)?;
-        let family = &self.column_family;
         let tree = database_dir::read_tree(&self.dir)?;
-        if tree.by_name(family.as_bytes()).is_none() {
-            let what = format!("{}: no column family {family:?}", self.dir.display());
-            return Err(Failure::Usage(what));
-        }
+        database_dir::require_family(&self.dir, &tree, self.column_family.as_bytes())?;
         match (&self.keys.from, &self.keys.to) {
             (Some(from), Some(to)) if from > to => {
                 Err(Failure::Usage("--from lies behind --to".to_owned()))

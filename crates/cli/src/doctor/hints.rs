@@ -1,8 +1,8 @@
 //! Options that could be better, although no job is declined for them.
 
 use rockmill_compaction::{Diagnosis, FamilyDiagnosis, filter_policy_without_bits};
+use rockmill_format::names;
 use rockmill_format::options_file::Options;
-use rockmill_terminal::output;
 use serde::Serialize;
 
 use crate::service_args::ServiceArgs;
@@ -110,7 +110,7 @@ fn file_size(diagnosis: &Diagnosis, family: &FamilyDiagnosis) -> Option<Hint> {
         .u64("target_file_size_base", DEFAULT_FILE_BYTES);
     let size = size.ok().filter(|&size| size < SMALL_FILE_BYTES)?;
     Some(Hint {
-        column_family: Some(output::escape(&family.name)),
+        column_family: Some(names::escape(&family.name)),
         option: "target_file_size_base",
         value: size.to_string(),
         set: DEFAULT_FILE_BYTES.to_string(),
@@ -133,7 +133,7 @@ fn filter_bits(
         None => "..".to_owned(),
     };
     Some(Hint {
-        column_family: Some(output::escape(&family.name)),
+        column_family: Some(names::escape(&family.name)),
         option: "filter_policy",
         value: policy.to_owned(),
         set: format!("filter_bits_per_key({bits}) of the service"),

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use comfy_table::CellAlignment;
 use rockmill_compaction::{Diagnosis, FamilyDiagnosis};
+use rockmill_format::names;
 use rockmill_terminal::outcome::Failure;
 use rockmill_terminal::output::{self, megabytes};
 use serde::Serialize;
@@ -72,7 +73,7 @@ impl Report {
         let family = |found: &FamilyDiagnosis| {
             let own = Decline::all(&found.found);
             Family {
-                name: output::escape(&found.name),
+                name: names::escape(&found.name),
                 files: found.files,
                 bytes: found.bytes,
                 accepted: declines.is_empty() && own.is_empty(),

@@ -9,6 +9,7 @@ use rockmill_format::options_file::OptionsFile;
 use super::Engine;
 use crate::eligibility::{self, EligibleJob, FilterSamples};
 use rockmill_exec::parallel;
+use rockmill_format::names;
 use rockmill_snapshot::Findings;
 use rockmill_snapshot::closed_database::ClosedDatabase;
 use rockmill_snapshot::tree::{TreeFollower, total_bytes, user_key};
@@ -140,8 +141,10 @@ impl Engine {
         inputs: &[InputFile],
         filters: bool,
     ) -> Result<FilesFound> {
-        if !READ_COMPARATORS.contains(&family.comparator.as_slice()) {
-            let what = format!("comparator is {}", family.comparator.escape_ascii());
+        // RocksDB takes what OPTIONS say, which are checked too, where the MANIFEST says nothing.
+        let comparator = family.comparator.as_slice();
+        if !comparator.is_empty() && !READ_COMPARATORS.contains(&comparator) {
+            let what = format!("comparator is {}", names::escape(comparator));
             let mut unknown = FilesFound {
                 may_hold_operands: !inputs.is_empty(),
                 ..FilesFound::default()

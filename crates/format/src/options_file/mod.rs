@@ -19,9 +19,10 @@ mod options;
 pub(crate) mod text;
 
 pub use options::Options;
+pub use text::from_bytes as text_from_bytes;
 
 use crate::error::{Error, Result};
-use text::{Piece, unescape};
+use text::Piece;
 
 /// Name of the column family that every database has (`kDefaultColumnFamilyName`).
 const DEFAULT_COLUMN_FAMILY: &[u8] = b"default";
@@ -153,11 +154,11 @@ impl Parser<'_> {
     /// `[Title]` or `[Title "argument"]`.
     fn open_section(&mut self, line: Piece<'_>) -> Result<Section> {
         let inner = &line.text[1..line.text.len() - 1];
-        let (title, argument) = match (inner.find('"'), inner.rfind('"')) {
-            (Some(from), Some(to)) if from < to => (&inner[..from], &inner[from + 1..to]),
-            _ => (inner, ""),
+        let (title, argument) = match section_argument(inner) {
+            Some(argument) => (inner.split('"').next().unwrap_or_default(), argument),
+            None => (inner, ""),
         };
-        let name = unescape(argument).into_bytes();
+        let name = text::unescape_name(argument);
         let title = title.trim_matches(text::is_space);
         let doubled = |seen: &mut bool| std::mem::replace(seen, true);
         match title {
@@ -215,6 +216,39 @@ impl Parser<'_> {
         self.file.options_file_version = version(&self.version, "options_file_version")?;
         Ok(self.file)
     }
+}
+
+/// The text of `file` without the column families that `drops` chooses. The default column family, which no OPTIONS file
+/// lacks, loses its comparator only.
+pub fn without_families(
+    text: &str,
+    file: &OptionsFile,
+    drops: impl Fn(&ColumnFamilyOptions) -> bool,
+) -> String {
+    let mut left = String::with_capacity(text.len());
+    // Those of the section.
+    let (mut is_dropped, mut is_default) = (false, false);
+    for line in text.lines() {
+        let trimmed = without_comment(line).trim_matches(text::is_space);
+        if trimmed.starts_with('[') && trimmed.ends_with(']') {
+            let name = section_argument(trimmed).map(text::unescape_name);
+            let family = name.and_then(|name| file.cf(&name));
+            is_default = family.is_some_and(|family| family.name == DEFAULT_COLUMN_FAMILY);
+            is_dropped = family.is_some_and(&drops);
+        }
+        let is_comparator = || trimmed.starts_with("comparator");
+        if !is_dropped || (is_default && !is_comparator()) {
+            left.push_str(line);
+            left.push('\n');
+        }
+    }
+    left
+}
+
+/// What stands between the quotes of a section's line.
+fn section_argument(line: &str) -> Option<&str> {
+    let (from, to) = (line.find('"')?, line.rfind('"')?);
+    line.get(from + 1..to)
 }
 
 /// Up to `N` numbers with dots between them; those left out are zero.

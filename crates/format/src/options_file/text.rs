@@ -10,6 +10,7 @@
 //! `OptionTypeInfo::StripOuterBraces`, `UnescapeOptionString`).
 
 use crate::error::{Error, Result};
+use crate::names;
 
 /// Deepest nesting of braces that is read; what RocksDB writes stays below ten.
 pub(crate) const MAX_DEPTH: usize = 32;
@@ -142,6 +143,43 @@ pub(crate) fn is_space(c: char) -> bool {
     matches!(c, ' ' | '\t' | '\n' | '\r' | '\x0b' | '\x0c')
 }
 
+/// The text of an OPTIONS file. RocksDB writes names of column families as they are, so the file need not be UTF-8.
+/// Other bytes become `\xNN`, which RocksDB writes nowhere: its own backslashes stand before themselves, `n`, `r`, `:` and
+/// `#`.
+pub fn from_bytes(bytes: Vec<u8>) -> String {
+    String::from_utf8(bytes).unwrap_or_else(|error| {
+        let mut text = String::new();
+        for chunk in error.as_bytes().utf8_chunks() {
+            text.push_str(chunk.valid());
+            names::push_bytes(&mut text, chunk.invalid());
+        }
+        text
+    })
+}
+
+/// The name of a column family in the title of a section, which [`from_bytes`] may have changed.
+pub(crate) fn unescape_name(text: &str) -> Vec<u8> {
+    let mut name = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((&first, behind)) = rest.split_first() {
+        if let Some((byte, behind)) = names::escaped_byte(rest) {
+            name.push(byte);
+            rest = behind;
+            continue;
+        }
+        let (byte, behind) = match (first, behind.split_first()) {
+            (b'\\', Some((b'n', behind))) => (b'\n', behind),
+            (b'\\', Some((b'r', behind))) => (b'\r', behind),
+            (b'\\', Some((&other, behind))) => (other, behind),
+            (b'\\', None) => break,
+            _ => (first, behind),
+        };
+        name.push(byte);
+        rest = behind;
+    }
+    name
+}
+
 /// Undoes the backslash escapes of `EscapeOptionString`.
 pub(crate) fn unescape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
@@ -204,12 +242,24 @@ mod tests {
         assert_eq!(unescape(r"a\:b\\c\#\n\r\"), "a:b\\c#\n\r");
     }
 
+    #[test]
+    fn names_that_are_no_text_are_kept() {
+        let text = from_bytes(b"[CFOptions \"\x80a\xff\"]".to_vec());
+        assert_eq!(text, r#"[CFOptions "\x80a\xFF"]"#);
+        assert_eq!(unescape_name(r"\x80a\xFF"), b"\x80a\xff");
+        // RocksDB escapes the backslash of such a name.
+        assert_eq!(unescape_name(r"\\x80"), br"\x80");
+        assert_eq!(unescape_name(r"a\:b\\c\#\n\r\"), b"a:b\\c#\n\r");
+    }
+
     proptest! {
         #[test]
         fn splitting_is_total(text in "[a={};: \\\\é]{0,60}") {
             let piece = Piece::new(0, &text);
             let _ = piece.fields();
             let _ = piece.elements(':');
+            let _ = unescape_name(&text);
+            prop_assert_eq!(from_bytes(text.clone().into_bytes()), text.clone());
             let _ = unescape(&text);
         }
     }
