@@ -126,6 +126,7 @@ impl Error {
             format::ErrorKind::UnsupportedCompression => {
                 ErrorKind::Declined(DeclineReason::Compression)
             }
+            format::ErrorKind::OtherTable => ErrorKind::Declined(DeclineReason::TableFactory),
         };
         Self {
             file: Some(file.to_owned()),

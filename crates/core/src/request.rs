@@ -222,6 +222,8 @@ pub enum Unsupported {
     RangeTombstones,
     /// To read a table whose entries all have a sequence number that is not given ([`InputTable::with_global_sequence`]).
     UnknownSequence,
+    /// To read a table of format_version 0 or 1, which may not say how large it is.
+    OldTable,
     /// To write rows as SST files that do not decide alone.
     UndecidedInFiles,
     /// To do with rows what they are for.
@@ -240,6 +242,7 @@ impl fmt::Display for Unsupported {
             Self::UnknownSequence => {
                 "the sequence number of a table that was ingested is not known"
             }
+            Self::OldTable => "a table has format_version 0 or 1",
             Self::UndecidedInFiles => "files take no entries that do not decide alone",
             Self::Purpose => "the device does not do what the rows are for",
             Self::Held => {

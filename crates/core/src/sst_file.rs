@@ -358,6 +358,7 @@ pub fn block_guard(plan: &OutputPlan, number: u64) -> BlockGuard {
         } else {
             0
         },
+        is_legacy: false,
     }
 }
 

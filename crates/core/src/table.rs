@@ -152,7 +152,12 @@ impl InputTable {
 
     /// Bytes of the largest data block once decompressed, to judge by the file's mean compression.
     pub fn largest_block_bytes(&self) -> u64 {
+        /// What Snappy gives at most: LevelDB's files do not tell how well they are compressed.
+        const UNKNOWN_GROWTH: u64 = 32;
         let properties = &self.meta.properties;
+        if properties.data_size == 0 {
+            return self.largest_stored_block.saturating_mul(UNKNOWN_GROWTH);
+        }
         let growth = properties
             .uncompressed_data_size
             .max(

@@ -13,6 +13,13 @@ pub fn support(request: &Request<'_>) -> Support {
     {
         return Support::No(Unsupported::Purpose);
     }
+    if request
+        .tables
+        .iter()
+        .any(|table| table.meta.footer.guard.is_legacy)
+    {
+        return Support::No(Unsupported::OldTable);
+    }
     let refused = request.purpose.output_plan().and_then(unsupported_output);
     refused.map_or_else(|| request.support(), Support::No)
 }

@@ -12,6 +12,8 @@ pub enum ErrorKind {
     Unsupported,
     /// The bytes may be sound, but are compressed in a way that is not handled.
     UnsupportedCompression,
+    /// The bytes may be sound, but are a table of another format than the block-based one.
+    OtherTable,
 }
 
 /// Why some bytes could not be read.

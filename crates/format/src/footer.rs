@@ -11,10 +11,17 @@
 //!
 //! From format_version 8 on, the metaindex size has 16 bits and the upper half of its word is the
 //! gap between metaindex and footer.
+//!
+//! LevelDB, and RocksDB before 4.6, end a file with 48 bytes. That is format_version 0, with CRC-32C:
+//!
+//! ```text
+//!  0  metaindex handle, index handle (varints), zero padded to 40 bytes
+//! 40  another magic u64
+//! ```
 
 use crate::checksum::{ChecksumType, context_modifier};
 use crate::coding::{Cursor, le32, le64};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::handle::{BLOCK_TRAILER_SIZE, BlockGuard, BlockHandle};
 
 /// Bytes of the footer.
@@ -23,8 +30,25 @@ pub const FOOTER_SIZE: usize = 53;
 /// Magic number of block-based tables.
 pub const BLOCK_BASED_MAGIC: u64 = 0x88e2_41b7_85f4_cff7;
 
-/// Format versions that are read and written.
+/// Magic number of LevelDB's tables, and of RocksDB's before 4.6 (`table/format.cc:Footer::DecodeFrom`).
+const LEGACY_MAGIC: u64 = 0xdb47_7524_8b80_fb57;
+
+/// Magic numbers of tables of other formats, and their names (`table/plain`, `table/cuckoo`, Pebble's `sstable`).
+const OTHER_FORMATS: [(u64, &str); 4] = [
+    (0x8242_2296_63bf_9564, "PlainTable"),
+    (0x4f34_18eb_7a8f_13b8, "PlainTable"),
+    (0x9267_89d0_c5f1_7873, "CuckooTable"),
+    (
+        u64::from_le_bytes(*b"\xf0\x9f\xaa\xb3\xf0\x9f\xaa\xb3"),
+        "Pebble",
+    ),
+];
+
+/// Format versions that are read and written. Versions 0 and 1 are read alone.
 pub const FORMAT_VERSIONS: std::ops::RangeInclusive<u32> = 2..=8;
+
+/// Last version whose compressed blocks do not all say their uncompressed size in the same way.
+const LAST_LEGACY_VERSION: u32 = 1;
 
 /// First version with context checksums and a checksum of the footer itself.
 const FIRST_CONTEXT_VERSION: u32 = 6;
@@ -34,7 +58,8 @@ const FIRST_GAP_VERSION: u32 = 8;
 
 const EXTENDED_MAGIC: [u8; 4] = [0x3e, 0x00, 0x7a, 0x00];
 
-/// Offsets of the footer's fields.
+/// Offsets of the footer's fields. The handles of format_version 0 begin where the checksum stands in later ones.
+const LEGACY_HANDLES_AT: usize = 5;
 const CHECKSUM_AT: usize = 5;
 const RESERVED_AT: usize = 33;
 const VERSION_AT: usize = 41;
@@ -59,6 +84,15 @@ pub fn uses_context_checksum(format_version: u32) -> bool {
 }
 
 impl Footer {
+    /// Bytes that it takes at the end of the file.
+    pub fn encoded_len(&self) -> u64 {
+        let unused = match self.format_version {
+            0 => LEGACY_HANDLES_AT,
+            _ => 0,
+        };
+        (FOOTER_SIZE - unused) as u64
+    }
+
     /// Reads a footer from the last [`FOOTER_SIZE`] bytes of a file of `file_size` bytes.
     ///
     /// # Errors
@@ -75,6 +109,17 @@ impl Footer {
             return Err(Error::corruption(0, "footer cut off"));
         }
         let magic = le64(&footer[MAGIC_AT..]);
+        if magic == LEGACY_MAGIC {
+            let handles = Cursor::new(&footer[LEGACY_HANDLES_AT..MAGIC_AT]);
+            return Self::with_handles(0, ChecksumType::Crc32c, handles)
+                .map_err(|e| e.at(LEGACY_HANDLES_AT as u64));
+        }
+        if let Some((_, name)) = OTHER_FORMATS.iter().find(|(known, _)| *known == magic) {
+            return Err(Error {
+                kind: ErrorKind::OtherTable,
+                ..Error::unsupported(MAGIC_AT, format!("a table of the format {name}"))
+            });
+        }
         if magic != BLOCK_BASED_MAGIC {
             return Err(Error::corruption(
                 MAGIC_AT,
@@ -82,7 +127,7 @@ impl Footer {
             ));
         }
         let format_version = le32(&footer[VERSION_AT..]);
-        if !FORMAT_VERSIONS.contains(&format_version) {
+        if format_version != LAST_LEGACY_VERSION && !FORMAT_VERSIONS.contains(&format_version) {
             return Err(Error::unsupported(
                 VERSION_AT,
                 format!("format_version {format_version}"),
@@ -93,16 +138,25 @@ impl Footer {
         if uses_context_checksum(format_version) {
             return Self::decode_context(footer, offset, format_version, checksum);
         }
-        let mut cursor = Cursor::new(&footer[..VERSION_AT]);
-        cursor.u8()?;
+        let mut handles = Cursor::new(&footer[..VERSION_AT]);
+        handles.u8()?;
+        Self::with_handles(format_version, checksum, handles)
+    }
+
+    fn with_handles(
+        format_version: u32,
+        checksum: ChecksumType,
+        mut handles: Cursor<'_>,
+    ) -> Result<Self> {
         Ok(Self {
             format_version,
             guard: BlockGuard {
                 checksum,
                 base_context_checksum: 0,
+                is_legacy: format_version <= LAST_LEGACY_VERSION,
             },
-            metaindex: BlockHandle::decode(&mut cursor)?,
-            index: Some(BlockHandle::decode(&mut cursor)?),
+            metaindex: BlockHandle::decode(&mut handles)?,
+            index: Some(BlockHandle::decode(&mut handles)?),
         })
     }
 
@@ -158,6 +212,7 @@ impl Footer {
             guard: BlockGuard {
                 checksum,
                 base_context_checksum,
+                is_legacy: false,
             },
             metaindex,
             index: None,
@@ -213,6 +268,7 @@ mod tests {
             guard: BlockGuard {
                 checksum: ChecksumType::from_code(checksum).expect("five types"),
                 base_context_checksum: if context { 0xdead_beef } else { 0 },
+                is_legacy: false,
             },
             metaindex: BlockHandle {
                 offset: start,
@@ -233,9 +289,37 @@ mod tests {
 
         #[test]
         fn decoding_is_total(bytes: [u8; FOOTER_SIZE - 8], size: u64) {
-            let mut footer = bytes.to_vec();
-            footer.extend_from_slice(&BLOCK_BASED_MAGIC.to_le_bytes());
-            let _ = Footer::decode(&footer, size);
+            for magic in [BLOCK_BASED_MAGIC, LEGACY_MAGIC] {
+                let mut footer = bytes.to_vec();
+                footer.extend_from_slice(&magic.to_le_bytes());
+                let _ = Footer::decode(&footer, size);
+            }
+        }
+
+        #[test]
+        fn the_footer_of_leveldb_has_two_handles(offsets: [u32; 2], sizes: [u32; 2], before: [u8; 5]) {
+            let [metaindex, index] = [0, 1].map(|at| BlockHandle {
+                offset: offsets[at].into(),
+                size: sizes[at].into(),
+            });
+            let mut footer = before.to_vec();
+            metaindex.encode(&mut footer);
+            index.encode(&mut footer);
+            footer.resize(MAGIC_AT, 0);
+            footer.extend_from_slice(&LEGACY_MAGIC.to_le_bytes());
+            let found = Footer::decode(&footer, 1 << 40)?;
+            prop_assert_eq!((found.metaindex, found.index), (metaindex, Some(index)));
+            prop_assert_eq!((found.format_version, found.guard.checksum), (0, ChecksumType::Crc32c));
+        }
+
+        #[test]
+        fn tables_of_other_formats_are_named(at in 0..OTHER_FORMATS.len()) {
+            let (magic, name) = OTHER_FORMATS[at];
+            let mut footer = vec![0; FOOTER_SIZE];
+            footer[MAGIC_AT..].copy_from_slice(&magic.to_le_bytes());
+            let error = Footer::decode(&footer, 1 << 40).expect_err("another format");
+            prop_assert_eq!(error.kind, ErrorKind::OtherTable);
+            prop_assert!(error.what.ends_with(name), "{}", error);
         }
 
         #[test]

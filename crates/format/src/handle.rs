@@ -77,6 +77,9 @@ pub struct BlockGuard {
     pub checksum: ChecksumType,
     /// The footer's base context checksum, 0 before format_version 6.
     pub base_context_checksum: u32,
+    /// Whether the format_version is 0 or 1. There, Snappy alone stores blocks as later versions do. Type 2 may be
+    /// RocksDB's zlib or LevelDB's ZSTD.
+    pub is_legacy: bool,
 }
 
 impl BlockGuard {
@@ -117,6 +120,16 @@ impl BlockGuard {
                 format!("compression {}", compression_type_name(trailer[0])),
             )
         })?;
+        let is_read = matches!(kind, CompressionType::None | CompressionType::Snappy);
+        if self.is_legacy && !is_read {
+            return Err(Error {
+                kind: ErrorKind::UnsupportedCompression,
+                ..Error::unsupported(
+                    offset,
+                    format!("compression type {} in format_version 0 or 1", trailer[0]),
+                )
+            });
+        }
         Ok((payload, kind))
     }
 
@@ -153,7 +166,29 @@ mod tests {
     const GUARD: BlockGuard = BlockGuard {
         checksum: ChecksumType::Xxh3,
         base_context_checksum: 0x1234_5678,
+        is_legacy: false,
     };
+
+    #[test]
+    fn old_versions_are_read_where_they_are_not_compressed_or_by_snappy() {
+        let legacy = BlockGuard {
+            is_legacy: true,
+            ..GUARD
+        };
+        for code in 0..8 {
+            let Some(kind) = CompressionType::from_code(code) else {
+                continue;
+            };
+            let mut stored = b"block".to_vec();
+            legacy.put_trailer(b"block", kind, 7, &mut stored);
+            assert!(GUARD.open(&stored, 7).is_ok());
+            let opened = legacy.open(&stored, 7).map_err(|error| error.kind);
+            match kind {
+                CompressionType::None | CompressionType::Snappy => assert!(opened.is_ok()),
+                _ => assert_eq!(opened, Err(ErrorKind::UnsupportedCompression)),
+            }
+        }
+    }
 
     proptest! {
         #[test]

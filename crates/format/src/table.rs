@@ -12,9 +12,9 @@ use crate::coding::Cursor;
 use crate::compression::{CompressionType, Decompressor};
 use crate::error::{Error, ErrorKind, Result};
 use crate::footer::{FOOTER_SIZE, Footer};
-use crate::handle::BlockHandle;
+use crate::handle::{BLOCK_TRAILER_SIZE, BlockHandle};
 use crate::index::{IndexCoding, IndexEntry, decode_index};
-use crate::properties::TableProperties;
+use crate::properties::{EXTERNAL_GLOBAL_SEQNO, TableProperties};
 
 /// Names in the metaindex (`table/meta_blocks.cc`).
 pub mod names {
@@ -104,7 +104,8 @@ impl TableMeta {
         let (meta, unknown) = Self::open_known(file_size, read, &wrap)?;
         let name = &meta.properties.comparator_name;
         if !orders_by_bytes(name) && !has_bytewise_keys(name) {
-            let offset = meta.metaindex[names::PROPERTIES].offset;
+            let properties_at = meta.metaindex.get(names::PROPERTIES);
+            let offset = properties_at.map_or(0, |handle| handle.offset);
             let what = format!("comparator {}", name.escape_ascii());
             return Err(wrap(Error::unsupported(offset, what)));
         }
@@ -142,7 +143,7 @@ impl TableMeta {
         let footer = Footer::decode(&bytes, file_size)?;
         let mut blocks = BlockReader {
             footer,
-            limit: footer_at,
+            limit: file_size.saturating_sub(footer.encoded_len()),
             read,
             decompressor: Decompressor::new(Vec::new()),
             unknown: Vec::new(),
@@ -152,21 +153,27 @@ impl TableMeta {
             let what = format!("no {what} in the metaindex");
             Error::corruption(footer.metaindex.offset, what)
         };
-        let properties_at = *metaindex
-            .get(names::PROPERTIES)
-            .ok_or_else(|| missing("properties block"))?;
-        let properties = blocks.parse(properties_at, decode_properties)?;
+        let is_legacy = footer.guard.is_legacy;
+        let properties_at = metaindex.get(names::PROPERTIES).copied();
+        let properties = match properties_at {
+            Some(handle) => blocks.read_properties(handle)?,
+            // LevelDB writes none.
+            None if is_legacy => TableProperties::default(),
+            None => return Err(missing("properties block").into()),
+        };
         let index_handle = footer
             .index
             .or_else(|| metaindex.get(names::INDEX).copied())
             .ok_or_else(|| missing("index block"))?;
-        let index_type = properties
-            .index_type
-            .and_then(IndexType::from_code)
-            .ok_or_else(|| {
-                let what = "index type property missing or unknown";
-                Error::corruption(properties_at.offset, what)
-            })?;
+        let index_type = match properties.index_type {
+            // Old versions have no other.
+            None if is_legacy => Some(IndexType::BinarySearch),
+            code => code.and_then(IndexType::from_code),
+        };
+        let index_type = index_type.ok_or_else(|| {
+            let what = "index type property missing or unknown";
+            Error::corruption(properties_at.map_or(0, |handle| handle.offset), what)
+        })?;
         let (index, index_partitions) = blocks.read_index(index_handle, index_type, &properties)?;
         let dictionary = match metaindex.get(names::DICTIONARY) {
             Some(&handle) => blocks.read_block(handle)?,
@@ -247,6 +254,27 @@ impl<E> BlockReader<'_, E> {
             .decompress(kind, payload, &mut out)
             .map_err(|e| e.at(handle.offset))?;
         Ok(out)
+    }
+
+    /// Reads the properties. Old versions wrote a sequence number into ingested files after the block's checksum, so the
+    /// checksum may be that of the block with zeros there (`meta_blocks.cc:ReadTablePropertiesHelper`).
+    fn read_properties(&mut self, handle: BlockHandle) -> Stopped<TableProperties, E> {
+        let error = match self.parse(handle, decode_properties) {
+            Err(Stop::Found(error)) if error.kind == ErrorKind::Corruption => error,
+            parsed => return parsed,
+        };
+        let len = handle.stored_len(self.limit)?;
+        let mut stored = (self.read)(handle.offset, len).map_err(Stop::Read)?;
+        let payload = &stored[..len - BLOCK_TRAILER_SIZE];
+        let Some(at) = global_sequence_at(payload) else {
+            return Err(error.into());
+        };
+        let properties = decode_properties(payload).map_err(|e| e.at(handle.offset))?;
+        stored[at..at + size_of::<u64>()].fill(0);
+        match self.footer.guard.open(&stored, handle.offset) {
+            Ok((_, CompressionType::None)) => Ok(properties),
+            _ => Err(error.into()),
+        }
     }
 
     /// Reads a block and parses it; errors name the block's place in the file.
@@ -355,6 +383,23 @@ fn decode_properties(block: &[u8]) -> Result<TableProperties> {
         Ok(())
     })?;
     TableProperties::from_entries(pairs)
+}
+
+/// Where the sequence number of an ingested file stands in its properties block.
+fn global_sequence_at(block: &[u8]) -> Option<usize> {
+    let mut found = None;
+    let mut entries = Block::parse(block)
+        .and_then(|block| block.entries(ValueForm::Sized, 1))
+        .ok()?;
+    let mut key = Vec::new();
+    while let Some(entry) = entries.next_entry().ok()? {
+        entry.restore_key(&mut key);
+        let is_number = entry.value.len() == size_of::<u64>();
+        if key == EXTERNAL_GLOBAL_SEQNO.as_bytes() && is_number {
+            found = Some(entry.value_offset);
+        }
+    }
+    found
 }
 
 /// The top-level block of a partitioned filter: separators and the handles of the partitions.

@@ -15,7 +15,7 @@ use self::direct::DirectStorage;
 use crate::clock::{Clock, SystemClock};
 
 pub use local::LocalStorage;
-pub use reader::{InputFileReader, base_name, for_each_piece, read_from};
+pub use reader::{InputFileReader, base_name, for_each_piece, read_from, table_path};
 
 /// Most permissions that RocksDB gives its files (`fs_posix.cc:GetDBFileMode`).
 pub const FILE_MODE: u32 = 0o644;

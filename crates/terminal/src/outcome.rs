@@ -67,6 +67,10 @@ impl From<Error> for Failure {
             ErrorKind::Declined(DeclineReason::Manifest | DeclineReason::OptionsFile) => {
                 Self::Data(placed("", &error))
             }
+            // No damage makes a table look like one of another format.
+            ErrorKind::Declined(DeclineReason::TableFactory) => {
+                Self::Incomplete(placed("not read: ", &error))
+            }
             // For the engine, a declined job is normal. But a user who asks for one file wants to know which part is
             // not supported.
             ErrorKind::Declined(_) => Self::Data(placed("not supported: ", &error)),
@@ -107,6 +111,10 @@ mod tests {
             (unsupported, 1),
             (Error::declined(DeclineReason::Manifest, "torn"), 1),
             (Error::declined(DeclineReason::InputMissing, "gone"), 3),
+            (
+                Error::declined(DeclineReason::TableFactory, "PlainTable"),
+                4,
+            ),
             (Error::storage("a.sst", "open it", &refused), 3),
             (Error::cancelled(), 3),
             (Error::internal("bug"), 3),

@@ -9,8 +9,10 @@ use rockmill_compaction::staging::file_name;
 use rockmill_core::{Error, ErrorKind, InputTable, Result};
 use rockmill_format::key;
 use rockmill_format::manifest::FileMeta;
+use rockmill_format::names;
 use rockmill_format::table::is_bytewise;
 use rockmill_format::unique_id::internal_unique_id;
+use rockmill_storage::{base_name, table_path};
 use rockmill_terminal::outcome::Failure;
 use rockmill_terminal::output;
 
@@ -37,10 +39,10 @@ pub fn check(dir: &Path) -> std::result::Result<Vec<Row>, Failure> {
         for (&level, files) in &family.levels {
             let misplaced = misplaced(level, files, is_bytewise(&family.comparator));
             for (number, file) in files {
-                let mut row = Row::new(&file_name(*number), file.size);
-                row.column_family = Some(output::escape(&family.name));
+                let path = table_path(dir, *number);
+                let mut row = Row::new(&base_name(&path), file.size);
+                row.column_family = Some(names::escape(&family.name));
                 row.level = Some(level);
-                let path = dir.join(file_name(*number));
                 row = row.with(check_file(&path, &progress, file));
                 if let Some(what) = misplaced.get(number) {
                     row.fail(Failure::Data(format!("{}: {what}", path.display())));

@@ -98,11 +98,14 @@ pub fn check(sst: &Sst) -> Result<Checked> {
         not_checked: left_out,
         ..Checked::default()
     };
-    if let Some(blocks) = blocks {
+    let has_properties = table.meta.metaindex.contains_key(names::PROPERTIES);
+    if let Some(blocks) = blocks.filter(|_| has_properties) {
         check_count(table, "num_data_blocks", |p| p.num_data_blocks, blocks)?;
     }
     if let (true, None, Some(range_deletions)) = (unknown.is_empty(), unread, range_deletions) {
-        check_counts(table, &contents, &range_deletions)?;
+        if has_properties {
+            check_counts(table, &contents, &range_deletions)?;
+        }
         checked.entries = Some(contents.entries() + range_deletions.len() as u64);
         checked.sequences = sequences(&contents, &range_deletions);
         checked.has_range_deletions = !range_deletions.is_empty();
@@ -171,23 +174,12 @@ fn check_counts(
         .map(|deletion| deletion.end.len())
         .sum();
     type Said = fn(&TableProperties) -> u64;
-    let counts: [(&str, Said, u64); 6] = [
-        (
-            "num_entries",
-            |p| p.num_entries,
-            contents.entries() + ranges,
-        ),
-        (
-            "num_deletions",
-            |p| p.num_deletions,
-            contents.deletions + ranges,
-        ),
+    let mut counts: Vec<(&str, Said, u64)> = vec![
         (
             "num_merge_operands",
             |p| p.num_merge_operands,
             contents.merge_operands,
         ),
-        ("num_range_deletions", |p| p.num_range_deletions, ranges),
         (
             "raw_key_size",
             |p| p.raw_key_size,
@@ -199,10 +191,41 @@ fn check_counts(
             contents.value_bytes + value_bytes as u64,
         ),
     ];
+    if !counts_ranges_apart(table, contents, ranges) {
+        let with_ranges: [(&str, Said, u64); 3] = [
+            (
+                "num_entries",
+                |p| p.num_entries,
+                contents.entries() + ranges,
+            ),
+            (
+                "num_deletions",
+                |p| p.num_deletions,
+                contents.deletions + ranges,
+            ),
+            ("num_range_deletions", |p| p.num_range_deletions, ranges),
+        ];
+        counts.splice(0..0, with_ranges);
+    }
     for (property, said, found) in counts {
         check_count(table, property, said, found)?;
     }
     Ok(())
+}
+
+/// Whether a file has the counts that RocksDB 5 wrote. It did not count range tombstones among the deletions. Up to
+/// 5.15 it counted them among the entries alone, and later apart from the entries.
+fn counts_ranges_apart(table: &InputTable, contents: &Contents, ranges: u64) -> bool {
+    let properties = &table.meta.properties;
+    let of_ranges = (
+        properties.num_entries.checked_sub(contents.entries()),
+        properties.num_range_deletions,
+    );
+    // Later versions, which count all of them, write the session's id.
+    ranges > 0
+        && properties.db_session_id.is_empty()
+        && properties.num_deletions == contents.deletions
+        && (of_ranges == (Some(ranges), 0) || of_ranges == (Some(0), ranges))
 }
 
 /// Checks that a property equals the counted number.

@@ -38,6 +38,10 @@ pub fn check(table: &InputTable, found: &mut Findings) {
             DeclineReason::BlobFiles,
         ),
         (
+            table.meta.footer.guard.is_legacy,
+            DeclineReason::FormatVersion,
+        ),
+        (
             !properties.seqno_to_time_mapping.is_empty(),
             DeclineReason::Tiering,
         ),

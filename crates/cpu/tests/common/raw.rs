@@ -18,6 +18,7 @@ const FORMAT_VERSION: u32 = 5;
 const GUARD: BlockGuard = BlockGuard {
     checksum: ChecksumType::None,
     base_context_checksum: 0,
+    is_legacy: false,
 };
 
 fn append(out: &mut Vec<u8>, payload: &[u8], kind: u8) -> BlockHandle {

@@ -103,6 +103,7 @@ mod tests {
     const GUARD: BlockGuard = BlockGuard {
         checksum: ChecksumType::Xxh3,
         base_context_checksum: 7,
+        is_legacy: false,
     };
 
     /// Two blocks, of which the second is a filter, and where they lie.

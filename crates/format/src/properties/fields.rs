@@ -13,7 +13,9 @@ const PREFIX_FILTERING: &str = "rocksdb.block.based.table.prefix.filtering";
 const DECOUPLED_PARTITIONED_FILTERS: &str =
     "rocksdb.block.based.table.decoupled.partitioned.filters";
 const EXTERNAL_VERSION: &str = "rocksdb.external_sst_file.version";
-const EXTERNAL_GLOBAL_SEQNO: &str = "rocksdb.external_sst_file.global_seqno";
+/// The sequence number of all entries of an ingested file
+/// (`table/sst_file_writer_collectors.h:ExternalSstFilePropertyNames`).
+pub(crate) const EXTERNAL_GLOBAL_SEQNO: &str = "rocksdb.external_sst_file.global_seqno";
 const EMBEDDED_BLOB_STATS: &str = "rocksdb.embedded.blob.stats";
 
 /// When RocksDB writes an integer property.

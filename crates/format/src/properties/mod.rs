@@ -18,8 +18,11 @@ pub use compression::{
 use crate::error::{Error, Result};
 use crate::versions::writes;
 use crate::wire::PropertyValue;
+pub(crate) use fields::EXTERNAL_GLOBAL_SEQNO;
 use fields::{BYTES, INTS};
 use std::collections::BTreeMap;
+
+const COMPARATOR: &str = "rocksdb.comparator";
 
 /// A sequence number that is not known.
 pub const UNKNOWN_SEQNO: u64 = u64::MAX;
@@ -188,6 +191,10 @@ impl TableProperties {
     fn set(&mut self, name: &[u8], value: &[u8]) -> Result<()> {
         if let Some(row) = INTS.iter().find(|row| row.name.as_bytes() == name) {
             *(row.get_mut)(self) = fields::parse_varint(row.name, value)?;
+        } else if name == COMPARATOR.as_bytes() {
+            // RocksDB 4.9 to 4.13 named the order of internal keys.
+            let user_order = value.strip_prefix(b"rocksdb.InternalKeyComparator:");
+            self.comparator_name = user_order.unwrap_or(value).to_vec();
         } else if let Some(row) = BYTES.iter().find(|row| row.name.as_bytes() == name) {
             *(row.get_mut)(self) = value.to_vec();
         } else if !fields::set_user_collected(self, name, value)? {

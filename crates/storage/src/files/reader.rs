@@ -1,7 +1,7 @@
 //! Reads of whole files by name.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rockmill_core::{CancelToken, Error, ReadAt, Result};
 
@@ -109,6 +109,16 @@ pub fn for_each_piece(
         at += piece.len() as u64;
     }
     Ok(())
+}
+
+/// Path of a database's table, which LevelDB names otherwise (`db/table_cache.cc:GetTableReader`).
+pub fn table_path(dir: &Path, number: u64) -> PathBuf {
+    let path = dir.join(format!("{number:06}.sst"));
+    let of_leveldb = path.with_extension("ldb");
+    match !path.exists() && of_leveldb.exists() {
+        true => of_leveldb,
+        false => path,
+    }
 }
 
 /// Last component of a path, for messages.
