@@ -609,9 +609,9 @@ fn least_and_greatest_floats_do_not_depend_on_the_order_of_rows() {
 fn a_wide_table_and_many_conditions_are_scanned() {
     /// Texts of a row, each behind its length.
     const TEXTS: usize = 600;
-    const CONDITIONS: usize = 40;
+    const CONDITIONS: usize = 400;
     /// Each takes three steps of a program.
-    const TERMS: usize = 150;
+    const TERMS: usize = 15;
     let folder = tempfile::tempdir().unwrap();
     let mut options = Options::default();
     options.create_if_missing(true);
