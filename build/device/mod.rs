@@ -39,9 +39,7 @@ pub fn compile(kernels: &Kernels<'_>) -> Option<PathBuf> {
     for folder in kernels.sources {
         println!("cargo:rerun-if-changed={}", folder.display());
     }
-    if env::var_os("CARGO_FEATURE_CUDA").is_none() {
-        return None;
-    }
+    env::var_os("CARGO_FEATURE_CUDA")?;
     if env::var_os("NVCC").is_some_and(|nvcc| nvcc == "none") {
         return None;
     }
