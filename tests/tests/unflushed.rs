@@ -501,7 +501,7 @@ fn fragments(log: &[u8]) -> Vec<Fragment> {
 /// Changes a log that RocksDB wrote: types, payloads and lengths, mostly with the right checksum, and zeros.
 ///
 /// No type is changed so that a log seems to be recycled behind its first record. RocksDB 11.12 would not end.
-fn change(log: &mut Vec<u8>, rng: &mut StdRng) {
+fn change(log: &mut [u8], rng: &mut StdRng) {
     let all = fragments(log);
     let is_recycled = matches!(log[TYPE_AT], 5..=8 | 11 | 131);
     let types: &[u8] = match is_recycled {

@@ -211,13 +211,20 @@ impl Shell {
     /// Runs statements that are separated by semicolons, up to the first that fails.
     fn run(&self, statements: &str) -> Result<(), Failure> {
         let statements = DFParser::parse_sql(statements).map_err(failure)?;
+        // One for all statements, so that none is lost between two of them.
+        let mut interrupts = self
+            .runtime
+            .block_on(async { signal(SignalKind::interrupt()) });
+        let interrupts = interrupts.as_mut();
+        let interrupts =
+            interrupts.map_err(|e| Failure::Environment(format!("no signals: {e}")))?;
         for statement in statements {
             // Planning does not look at signals.
             let watch = self.runtime.spawn(end_if_interrupted());
             let done = self.runtime.block_on(async {
                 tokio::select! {
                     done = self.statement(statement) => done,
-                    _ = tokio::signal::ctrl_c() => Err(interrupted()),
+                    _ = interrupts.recv() => Err(interrupted()),
                 }
             });
             watch.abort();

@@ -103,8 +103,8 @@ impl Database {
         let is_open = self.has_options() && !self.is_legacy();
         let needs_rocksdb = match family {
             MERGED | REVERSED => true,
-            // Range deletions.
-            "two" => self.has_range_deletions(),
+            // Range deletions. Legacy files are read here without compression or with Snappy, and these have LZ4HC.
+            "two" => self.has_range_deletions() || self.kind == "legacy",
             _ => false,
         };
         needs_rocksdb && !is_open
@@ -369,14 +369,16 @@ fn verify_and_inspect_find_every_file_sound() {
         problems.require(!rows.is_empty() && rows.len() <= tables.len(), || {
             format!("verify has {} rows", rows.len())
         });
-        // A file in the order of another comparator may be left unchecked in part, which the exit code says.
+        // A file in the order of another comparator, or a legacy one that is compressed other than with Snappy, may be left
+        // unchecked in part, which the exit code says.
         let unchecked = rows.iter().filter(|row| {
             row["not_checked"]
                 .as_array()
                 .is_some_and(|parts| !parts.is_empty())
         });
         let unchecked: Vec<_> = unchecked.collect();
-        let is_reversed = |row: &&Value| row["column_family"] == REVERSED;
+        let may_be_unchecked =
+            |row: &&Value| row["column_family"] == REVERSED || database.kind == "legacy";
         problems.require(
             verified.code
                 == if unchecked.is_empty() {
@@ -384,13 +386,16 @@ fn verify_and_inspect_find_every_file_sound() {
                 } else {
                     INCOMPLETE
                 }
-                && unchecked.iter().all(is_reversed),
+                && unchecked.iter().all(may_be_unchecked),
             || format!("verify: {}", verified.said()),
         );
         for table in tables {
             let name = table.file_name().expect("a file").to_string_lossy();
             let inspected = Ended::run(&["inspect", text(&table), "--json"]);
-            problems.require(inspected.code == DONE, || {
+            let says_why = inspected.code == INCOMPLETE
+                && database.kind == "legacy"
+                && inspected.err.contains("format_version 0 or 1 is not known");
+            problems.require(inspected.code == DONE || says_why, || {
                 format!("inspect {name}: {}", inspected.said())
             });
             let verified = Ended::run(&["verify", text(&table)]);
@@ -450,7 +455,10 @@ fn a_view_is_foreseen_for_every_bytewise_family() {
             let args = ["view", text(&database.dir), "--family", family, "--json"];
             let ended = Ended::run(&args);
             let keys = ended.json()["max_keys"].as_u64();
-            let foreseen = ended.code == DONE && keys >= Some(entries.len() as u64);
+            let fits = keys >= Some(entries.len() as u64);
+            // GPUs read no such files, so the view would ask RocksDB for their keys.
+            let asks = database.is_legacy() && ended.out.contains("format_version 0 or 1");
+            let foreseen = ended.code == DONE && (fits || asks);
             let may_decline = family == REVERSED || database.may_decline(family);
             problems.require(foreseen || (may_decline && ended.declines()), || {
                 format!("view of {family}: {}", ended.said())

@@ -45,10 +45,8 @@ fn manifest(dir: &Path) -> PathBuf {
 fn by_rocksdb(dir: &Path) -> Result<usize, String> {
     let db = DB::open_for_read_only(&Options::default(), dir, false);
     let db = db.map_err(|error| error.to_string())?;
-    Ok(db
-        .iterator(IteratorMode::Start)
-        .map(|row| row.expect("sound"))
-        .count())
+    let rows = db.iterator(IteratorMode::Start);
+    Ok(rows.filter(|row| row.is_ok()).count())
 }
 
 /// The commands that read the MANIFEST.
@@ -305,7 +303,7 @@ fn a_log_of_transactions_that_are_written_before_they_are_committed_is_refused_a
     let refused = by_rocksdb(dir).expect_err("RocksDB refuses it");
     assert!(refused.contains("WAL must be emptied"), "{refused}");
     let (_, said) = expect(BAD_DATA, &commands(dir)[0]);
-    assert!(said.contains("WAL must be emptied"), "{said}");
+    assert!(said.contains("not supported: two-phase records"), "{said}");
     let db = open();
     db.flush().expect("flush");
     drop(db);

@@ -80,8 +80,8 @@ fn guarded(filter: &FilterExec) -> Result<Option<Arc<dyn ExecutionPlan>>> {
         let moves = |projection: &&ProjectionExec| {
             let columns = collect_columns(condition);
             let mut columns = columns.iter();
-            !(may_fail && above.has_risks())
-                && !columns.any(|column| risks(projection, column.index()))
+            let is_risky = columns.any(|column| risks(projection, column.index()));
+            !is_risky && !(may_fail && above.has_risks())
         };
         match projection.filter(moves) {
             Some(projection) => below.add(inline(Arc::clone(condition), projection)?, may_fail),

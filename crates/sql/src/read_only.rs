@@ -158,6 +158,10 @@ fn name_of(family: &str) -> Result<String> {
 fn failed(doing: &str, error: &rust_rocksdb::Error) -> Error {
     let kind = match error.kind() {
         rust_rocksdb::ErrorKind::Corruption => ErrorKind::Corruption,
+        // Such as a file whose format this version of RocksDB reads no more.
+        rust_rocksdb::ErrorKind::NotSupported => {
+            ErrorKind::Declined(DeclineReason::UnsupportedFormat)
+        }
         _ => ErrorKind::Storage,
     };
     Error::new(kind, format!("RocksDB cannot {doing}: {error}"))

@@ -332,7 +332,7 @@ impl LogReader {
 
     fn take_timestamp_sizes(&mut self, payload: &[u8]) -> Result<()> {
         let malformed = || Error::corruption(0, "malformed sizes of timestamps");
-        if payload.len() % TIMESTAMP_SIZE_LEN != 0 {
+        if !payload.len().is_multiple_of(TIMESTAMP_SIZE_LEN) {
             return Err(malformed());
         }
         for entry in payload.chunks_exact(TIMESTAMP_SIZE_LEN) {
