@@ -19,6 +19,7 @@ use rockmill_side_by_side::machine::usual_threads;
 use rockmill_sql::{ReadOnly, Scans};
 use rockmill_terminal::outcome::Failure;
 use tokio::runtime::{Builder, Runtime};
+use tokio::signal::unix::{SignalKind, signal};
 
 use crate::merge_args::MergeArgs;
 use crate::wal_dir::WalDirArgs;
