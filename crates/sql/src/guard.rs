@@ -81,7 +81,8 @@ fn guarded(filter: &FilterExec) -> Result<Option<Arc<dyn ExecutionPlan>>> {
             let columns = collect_columns(condition);
             let mut columns = columns.iter();
             let is_risky = columns.any(|column| risks(projection, column.index()));
-            !is_risky && !(may_fail && above.has_risks())
+            let stays = is_risky || (may_fail && above.has_risks());
+            !stays
         };
         match projection.filter(moves) {
             Some(projection) => below.add(inline(Arc::clone(condition), projection)?, may_fail),
