@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rockmill_core::{
     CancelToken, DeclineReason, DynBackend, Error, ErrorKind, InputTable, KeyRange, Operator,
     Output, Purpose, ReadTask, Request, ResidentTable, Result, RowOutput, SnapshotRules, Support,
-    Tombstones, Undecided, Visibility,
+    Tombstones, Undecided, Unsupported, Visibility,
 };
 use rockmill_cuda::{CudaBackend, DeviceTable, TableSettings, Target};
 use rockmill_exec::parallel;
@@ -104,6 +104,11 @@ impl Taken {
 fn unread(family: &FamilyView, piece: &Piece) -> Option<String> {
     if let Through::Iterators(reason) = &piece.through {
         return Some(reason.clone());
+    }
+    // Only the CPU backend reads such tables, which does not make resident ones.
+    let is_legacy = |table: &InputTable| table.meta.footer.guard.is_legacy;
+    if family.inputs().iter().any(is_legacy) {
+        return Some(Unsupported::OldTable.to_string());
     }
     let request = request(family, &piece.range, family.inputs(), Tombstones::Drop);
     match request.support() {
