@@ -151,7 +151,8 @@ impl<D: Handle> LiveDatabase<D> {
     ///
     /// 1. The entries of all memtables are counted. A count may be too large, but is too small only with `unordered_write`,
     ///    so iterators read the column families then.
-    /// 2. The snapshot is taken. Flushes and compactions that begin later keep what a reader at S finds.
+    /// 2. The snapshot is taken when no file has later entries. Flushes and compactions that begin later keep what a reader
+    ///    at S finds, and those before have merged nothing that is later than S: [`Self::stable_snapshot`].
     /// 3. T and L are read from the MANIFEST, where one edit changes both, and the files T are held: [`Self::pin`].
     /// 4. The logs are listed. The MANIFEST that is read behind the list must still name L. Otherwise a log may have been
     ///    deleted since step 3, and nothing that was known of older logs holds: [`LogEntries`].
@@ -164,9 +165,7 @@ impl<D: Handle> LiveDatabase<D> {
         let cancel = CancelToken::new();
         let mut state = lock(&self.state);
         let counted = self.count_entries()?;
-        let mut pinned = Pinned::new(Arc::clone(&self.db) as Arc<dyn Handle>, |db| db.pin());
-        let sequence = pinned.with_dependent(|_, pin| pin.sequence());
-        let sequence = sequence.ok_or_else(|| Error::internal("a snapshot without a number"))?;
+        let (mut pinned, sequence) = self.stable_snapshot(engine, &mut state.follower)?;
         let options = ReadOptions::read(engine.storage(), &self.path)?;
         let mut families = self.pin(engine, &options, &mut state, &mut pinned)?;
         let wanted = families.iter();
@@ -194,6 +193,32 @@ impl<D: Handle> LiveDatabase<D> {
         let view = View::new(engine, &self.path, &options, sequence, families.collect());
         let names = incomplete.keys().map(|id| read.families[id].name.clone());
         Ok((view, names.collect()))
+    }
+
+    /// Takes a snapshot. Also returns its sequence number.
+    ///
+    /// RocksDB installs an ingested file before it publishes the file's sequence number
+    /// (`db_impl.cc:IngestExternalFiles`). A compaction that begins between both may merge that file with older ones, and
+    /// keeps no older entry for a snapshot that is taken then. So another snapshot is taken if a file has entries that are
+    /// later than the first one. If there always is such a file, the last snapshot serves.
+    fn stable_snapshot(
+        &self,
+        engine: &ScanEngine,
+        follower: &mut TreeFollower,
+    ) -> Result<(Pinned, u64)> {
+        for attempt in 0.. {
+            let pinned = Pinned::new(Arc::clone(&self.db) as Arc<dyn Handle>, |db| db.pin());
+            let sequence = pinned.with_dependent(|_, pin| pin.sequence());
+            let sequence =
+                sequence.ok_or_else(|| Error::internal("a snapshot without a number"))?;
+            follower.refresh(engine.storage(), &self.path, (0, 0), &CancelToken::new())?;
+            let families = follower.tree().column_families.values();
+            let mut files = families.flat_map(|f| f.levels.values().flat_map(BTreeMap::values));
+            if files.all(|file| file.largest_seqno <= sequence) || attempt == PIN_ATTEMPTS {
+                return Ok((pinned, sequence));
+            }
+        }
+        unreachable!("the last attempt returns")
     }
 
     /// Counts the entries of all memtables, some times between two writes if that is possible.

@@ -450,6 +450,20 @@ fn files_are_held_that_were_listed_under_a_smaller_number_or_by_the_only_version
     assert_eq!(listed.add(3, set(&[4, 6]), false), set(&[]));
 }
 
+/// A compaction that has begun before the snapshot may have merged such a file with older ones.
+#[test]
+fn a_snapshot_that_is_older_than_a_file_is_taken_anew() {
+    let case = Case::new(Mode::Usual, Besides::Nothing);
+    case.put("a", "early");
+    case.db.at(Step::Pinned, |db| {
+        let family = db.cf_handle("a").expect("a family");
+        db.put_cf(family, "late", "1").expect("written");
+        flush(db, "a");
+    });
+    assert_eq!(case.view().sequence(), case.db.latest_sequence());
+    assert!(lock(&case.db.acts).is_empty());
+}
+
 #[test]
 fn a_file_with_entries_behind_the_snapshot_is_new_to_the_next_view() {
     let case = Case::new(Mode::Usual, Besides::Nothing);
@@ -460,7 +474,7 @@ fn a_file_with_entries_behind_the_snapshot_is_new_to_the_next_view() {
     };
     put(&db.db, "early", "1");
     flush(&db.db, "a");
-    db.at(Step::Pinned, move |db| {
+    db.at(Step::Files, move |db| {
         put(db, "late", "1");
         flush(db, "a");
     });
@@ -509,7 +523,7 @@ fn entries_that_were_merged_with_later_ones_are_not_new_to_the_next_view() {
     put(&db.db, &["k", "p"], "old");
     compact(&db.db, "k", "p");
     put(&db.db, &["a", "k"], "new");
-    db.at(Step::Pinned, move |db| {
+    db.at(Step::Files, move |db| {
         put(db, &["m", "p"], "late");
         // It also has the old value of k, and the file with the new one stays in level 0.
         compact(db, "m", "p");
