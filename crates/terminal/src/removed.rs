@@ -5,7 +5,7 @@ use clap::error::{ContextKind, ContextValue};
 use crate::outcome::Failure;
 
 /// Removed options, each with a sentence that names the replacement.
-const OPTIONS: [(&str, &str); 4] = [
+const OPTIONS: [(&str, &str); 5] = [
     (
         "--gpu-input",
         "--gpu-input was removed: input is always read, so leave the option out",
@@ -21,6 +21,10 @@ const OPTIONS: [(&str, &str); 4] = [
     (
         "--calibration",
         "--calibration was removed: how long subcompactions take is learned from those that run, so leave the option out",
+    ),
+    (
+        "--trust-operator-names",
+        "--trust-operator-names was removed: state each merge operator with --merge-operator [FAMILY=]NAME",
     ),
 ];
 
