@@ -56,8 +56,9 @@ pub fn fetch(script: &Path) -> Result<PathBuf, String> {
     find().ok_or_else(|| "no CUDA compiler knows all of ROCKMILL_CUDA_ARCH".to_owned())
 }
 
-/// Lets cargo run this again once a toolkit is installed or a compiler fetched. A path that does not exist would have it
-/// run at every build, so the folders around are watched, and where the fetched one will be there is an empty folder.
+/// Lets cargo run this again once a toolkit is installed or a compiler fetched. Cargo would run it at every build if it
+/// watched a path that does not exist. So the folders around are watched, and an empty folder stands for the compiler that
+/// may be fetched.
 /// The folders on the path are not watched: they change whenever a program is installed.
 pub fn watch() {
     let toolkits = ["CUDA_HOME", "CUDA_PATH"].into_iter().filter_map(folder_of);

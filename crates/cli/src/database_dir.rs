@@ -50,7 +50,7 @@ fn is_of_pebble(dir: &Path) -> io::Result<bool> {
         if MARKERS.iter().any(|marker| name.starts_with(marker)) {
             return Ok(true);
         }
-        // What cannot be read is for others to report.
+        // The commands report a file that cannot be read.
         let is_named = |text: Vec<u8>| text.windows(VERSION.len()).any(|part| part == VERSION);
         if options_number(name).is_some() && fs::read(entry.path()).is_ok_and(is_named) {
             return Ok(true);

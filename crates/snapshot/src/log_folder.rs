@@ -13,7 +13,7 @@ use rockmill_storage::{Storage, base_name};
 
 use crate::closed_database::options_number;
 
-/// Where the logs of a database are.
+/// The folder of a database's write-ahead logs, and the rule that found it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogFolder {
     /// The folder; the database's own if there is no log.

@@ -255,7 +255,7 @@ impl Unflushed {
                 let error = Error::declined(DeclineReason::UserTimestamps, what);
                 return Err(error.in_file(file.name()));
             }
-            // What follows in a recycled log is from a log before.
+            // A recycled log ends with records of an older log.
             let lost_in = if read.is_recycled { u64::MAX } else { number };
             torn = read.torn.map(|error| (lost_in, error)).or(torn);
             unflushed.logs.push(LogFile { number, file, end });
@@ -418,7 +418,7 @@ fn log_files(storage: &dyn Storage, dir: &Path, first: u64) -> Result<BTreeMap<u
     Ok(numbered.filter(|(number, _)| *number >= first).collect())
 }
 
-/// What is known of a log once it was read.
+/// The end of a log that was read.
 struct LogEnd {
     /// Offset behind its last record.
     end: u64,

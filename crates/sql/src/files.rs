@@ -37,7 +37,7 @@ pub struct ContentsTable {
 impl ContentsTable {
     /// The table of a database.
     pub fn new(scans: &Scans, contents: Contents) -> Self {
-        // What is not understood has no entries that are known, but some.
+        // Files that are not understood have an unknown number of entries.
         let is_nullable = |name: &str| ["entries", "compression"].contains(&name);
         let column = |(name, data_type)| Field::new(name, data_type, is_nullable(name));
         let columns: Vec<_> = match contents {

@@ -38,7 +38,7 @@ pub struct Program<'a> {
     /// Position in the table of each of them.
     columns: &'a [usize],
     instructions: Vec<Instruction>,
-    /// Where each instruction is.
+    /// The register of each instruction.
     places: HashMap<Instruction, Register>,
     /// All conditions of the filter.
     filter: Option<Register>,

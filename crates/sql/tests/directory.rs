@@ -20,7 +20,7 @@ use rust_rocksdb::{
 };
 use tokio::runtime::Runtime;
 
-/// A session over a directory, with so many bytes of memory.
+/// A session over a directory. `memory_bytes` limits the host memory of its scans.
 fn session_with(
     folder: &Path,
     memory_bytes: Option<u64>,

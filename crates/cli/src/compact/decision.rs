@@ -21,7 +21,7 @@ use crate::{database_dir, wal_dir};
 /// Bits per key for filters of column families without files, as recommended in RocksDB's documentation.
 const USUAL_MILLIBITS: u32 = 10_000;
 
-/// What to do if a database's logs are not surely its own.
+/// The advice for a database whose logs may be those of another one.
 const NAME_THE_FOLDER: &str = "say --wal-dir with the folder of this database's own logs, or with the database's folder if \
     there are none";
 

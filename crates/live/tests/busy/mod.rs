@@ -35,7 +35,7 @@ pub type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
 /// Rows of some column families, by their places in [`FAMILIES`].
 pub type Found = Vec<(usize, Rows)>;
 
-/// What is written besides batches that the log has.
+/// Writes that pass by the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Besides {
     Nothing,

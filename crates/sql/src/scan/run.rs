@@ -130,7 +130,7 @@ impl Run {
         let mut program = program.beginning_with(&self.plan);
         for dynamic in &planned.dynamic {
             let now = snapshot_physical_expr(Arc::clone(dynamic))?;
-            // What a scan cannot ask is asked again in any case.
+            // DataFusion evaluates these conditions again, so a scan may leave one out.
             let _ = program.filter(&now);
         }
         Ok(Arc::new(program.into_plan(&self.plan)))
