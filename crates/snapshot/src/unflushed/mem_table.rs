@@ -1,0 +1,99 @@
+//! The entries of a column family in memory.
+
+use std::ops::RangeInclusive;
+
+use rockmill_format::key::{self, ValueType, pack_tag};
+use rockmill_format::range_tombstone::RangeTombstone;
+use rockmill_format::write_batch::BatchEntry;
+
+/// Sizes between which the pieces lie in which memory for entries is taken, but for a larger entry.
+const CHUNK_BYTES: RangeInclusive<usize> = 4 << 10..=1 << 20;
+
+/// The entries of one column family that are not flushed, as its memtables hold them.
+#[derive(Debug, Default)]
+pub struct MemTable {
+    /// Internal keys and values, one behind the other.
+    pub(super) chunks: Vec<Vec<u8>>,
+    /// Where each entry lies.
+    places: Vec<Place>,
+    range_tombstones: Vec<RangeTombstone>,
+    /// Bytes of memory that all of it takes.
+    pub(super) bytes: usize,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Place {
+    chunk: u32,
+    at: u32,
+    user_key_len: u32,
+    value_len: u32,
+}
+
+impl MemTable {
+    /// Returns internal keys and values: as they were written, or ascending after [`MemTable::sort`].
+    pub fn entries(&self) -> impl ExactSizeIterator<Item = (&[u8], &[u8])> {
+        self.places.iter().map(|place| self.entry(place))
+    }
+
+    /// Returns the range tombstones, in the order in which they were written.
+    pub fn range_tombstones(&self) -> &[RangeTombstone] {
+        &self.range_tombstones
+    }
+
+    /// Sorts the entries: user keys ascend bytewise, the newest entry of each comes first. It takes little time if few
+    /// entries were added since the last time.
+    pub fn sort(&mut self) {
+        let mut places = std::mem::take(&mut self.places);
+        places.sort_by(|a, b| key::compare(self.parts(a), self.parts(b)));
+        self.places = places;
+    }
+
+    fn entry(&self, place: &Place) -> (&[u8], &[u8]) {
+        let bytes = &self.chunks[place.chunk as usize][place.at as usize..];
+        let (key, rest) = bytes.split_at(place.user_key_len as usize + key::TAG_SIZE);
+        (key, &rest[..place.value_len as usize])
+    }
+
+    /// User key and tag.
+    fn parts(&self, place: &Place) -> (&[u8], u64) {
+        key::split(self.entry(place).0).unwrap_or_default()
+    }
+
+    pub(super) fn add(&mut self, entry: &BatchEntry<'_>) {
+        /// Sorting needs half as much again.
+        const PLACE_BYTES: usize = size_of::<Place>() * 3 / 2;
+        let &BatchEntry { key, value, .. } = entry;
+        if entry.kind == ValueType::RangeDeletion {
+            self.range_tombstones.push(RangeTombstone {
+                begin: key.to_vec(),
+                end: value.to_vec(),
+                sequence: entry.sequence,
+            });
+            self.bytes += size_of::<RangeTombstone>() + key.len() + value.len();
+            return;
+        }
+        let needed = key.len() + key::TAG_SIZE + value.len();
+        let room = |chunk: &Vec<u8>| chunk.capacity() - chunk.len();
+        if self.chunks.last().is_none_or(|chunk| room(chunk) < needed) {
+            // Many column families have few entries.
+            let usual = self.bytes.clamp(*CHUNK_BYTES.start(), *CHUNK_BYTES.end());
+            let chunk = Vec::with_capacity(needed.max(usual));
+            self.bytes += chunk.capacity();
+            self.chunks.push(chunk);
+        }
+        let last = self.chunks.len() - 1;
+        let chunk = &mut self.chunks[last];
+        // All of it fits 32 bits: in a chunk larger than the usual ones an entry begins at 0, and lengths in a batch
+        // have no more.
+        self.places.push(Place {
+            chunk: last as u32,
+            at: chunk.len() as u32,
+            user_key_len: key.len() as u32,
+            value_len: value.len() as u32,
+        });
+        chunk.extend_from_slice(key);
+        chunk.extend_from_slice(&pack_tag(entry.sequence, entry.kind as u8).to_le_bytes());
+        chunk.extend_from_slice(value);
+        self.bytes += PLACE_BYTES;
+    }
+}
