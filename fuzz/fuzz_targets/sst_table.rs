@@ -26,13 +26,13 @@ fn read_table(file: &[u8]) -> Result<()> {
         .data_block_restart_interval
         .try_into()
         .unwrap_or(u32::MAX);
-    let mut data = Decompressor::new(meta.dictionary.clone());
+    let mut data = meta.footer.guard.decompressor(meta.dictionary.clone());
     for entry in &meta.index {
         // A corrupt block does not hide the ones behind it from the fuzzer.
         let _ = read_block(file, &meta, entry.handle, &mut data)
             .and_then(|block| read_entries(&block, restart_interval));
     }
-    let mut plain = Decompressor::new(Vec::new());
+    let mut plain = meta.footer.guard.decompressor(Vec::new());
     if let Some(&handle) = meta.metaindex.get(names::FULL_FILTER) {
         ask_filter(&read_block(file, &meta, handle, &mut plain)?)?;
     }

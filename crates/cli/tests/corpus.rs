@@ -103,8 +103,7 @@ impl Database {
         let is_open = self.has_options() && !self.is_legacy();
         let needs_rocksdb = match family {
             MERGED | REVERSED => true,
-            // Range deletions. Legacy files are read here without compression or with Snappy, and these have LZ4HC.
-            "two" => self.has_range_deletions() || self.kind == "legacy",
+            "two" => self.has_range_deletions(),
             _ => false,
         };
         needs_rocksdb && !is_open
@@ -369,16 +368,14 @@ fn verify_and_inspect_find_every_file_sound() {
         problems.require(!rows.is_empty() && rows.len() <= tables.len(), || {
             format!("verify has {} rows", rows.len())
         });
-        // A file in the order of another comparator, or a legacy one that is compressed other than with Snappy, may be left
-        // unchecked in part, which the exit code says.
+        // A file in the order of another comparator may be left unchecked in part, which the exit code says.
         let unchecked = rows.iter().filter(|row| {
             row["not_checked"]
                 .as_array()
                 .is_some_and(|parts| !parts.is_empty())
         });
         let unchecked: Vec<_> = unchecked.collect();
-        let may_be_unchecked =
-            |row: &&Value| row["column_family"] == REVERSED || database.kind == "legacy";
+        let may_be_unchecked = |row: &&Value| row["column_family"] == REVERSED;
         problems.require(
             verified.code
                 == if unchecked.is_empty() {
@@ -392,10 +389,7 @@ fn verify_and_inspect_find_every_file_sound() {
         for table in tables {
             let name = table.file_name().expect("a file").to_string_lossy();
             let inspected = Ended::run(&["inspect", text(&table), "--json"]);
-            let says_why = inspected.code == INCOMPLETE
-                && database.kind == "legacy"
-                && inspected.err.contains("format_version 0 or 1 is not known");
-            problems.require(inspected.code == DONE || says_why, || {
+            problems.require(inspected.code == DONE, || {
                 format!("inspect {name}: {}", inspected.said())
             });
             let verified = Ended::run(&["verify", text(&table)]);

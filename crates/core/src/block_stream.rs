@@ -56,7 +56,7 @@ impl<'a> BlockStream<'a> {
             unexpected: 0,
             chunk: Chunk::default(),
             chunk_at: 0,
-            decompressor: Decompressor::new(table.meta.dictionary.clone()),
+            decompressor: (table.meta.footer.guard).decompressor(table.meta.dictionary.clone()),
             scratch: Vec::new(),
             payload: Payload::Decompressed,
             bytes_read: 0,

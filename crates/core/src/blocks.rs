@@ -2,7 +2,6 @@
 
 use crate::error::{Error, Result};
 use crate::table::InputTable;
-use rockmill_format::compression::Decompressor;
 use rockmill_format::handle::BlockHandle;
 
 /// Reads, verifies and decompresses one block.
@@ -18,7 +17,8 @@ pub fn read_block(table: &InputTable, handle: BlockHandle) -> Result<Vec<u8>> {
     let guard = table.meta.footer.guard;
     let (payload, kind) = guard.open(&stored, handle.offset).map_err(fail)?;
     let mut out = Vec::new();
-    Decompressor::new(Vec::new())
+    guard
+        .decompressor(Vec::new())
         .decompress(kind, payload, &mut out)
         .map_err(|e| fail(e.at(handle.offset)))?;
     Ok(out)

@@ -7,7 +7,7 @@
 
 use crate::checksum::{ChecksumType, context_modifier};
 use crate::coding::{Cursor, le32, put_varint};
-use crate::compression::CompressionType;
+use crate::compression::{CompressionType, Decompressor};
 use crate::error::{Error, ErrorKind, Result};
 use crate::properties::compression_type_name;
 
@@ -77,8 +77,7 @@ pub struct BlockGuard {
     pub checksum: ChecksumType,
     /// The footer's base context checksum, 0 before format_version 6.
     pub base_context_checksum: u32,
-    /// Whether the format_version is 0 or 1. There, Snappy alone stores blocks as later versions do. Type 2 may be
-    /// RocksDB's zlib or LevelDB's ZSTD.
+    /// Whether the format_version is 0 or 1. There, zlib and LZ4 store blocks otherwise.
     pub is_legacy: bool,
 }
 
@@ -120,17 +119,12 @@ impl BlockGuard {
                 format!("compression {}", compression_type_name(trailer[0])),
             )
         })?;
-        let is_read = matches!(kind, CompressionType::None | CompressionType::Snappy);
-        if self.is_legacy && !is_read {
-            return Err(Error {
-                kind: ErrorKind::UnsupportedCompression,
-                ..Error::unsupported(
-                    offset,
-                    format!("compression type {} in format_version 0 or 1", trailer[0]),
-                )
-            });
-        }
         Ok((payload, kind))
+    }
+
+    /// What decompresses the blocks that [`BlockGuard::open`] returns. `dictionary` is empty if they have none.
+    pub fn decompressor(&self, dictionary: Vec<u8>) -> Decompressor {
+        Decompressor::new(dictionary).of_legacy_file(self.is_legacy)
     }
 
     /// The trailer of a block that begins at `offset` in the file.
@@ -161,6 +155,8 @@ impl BlockGuard {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::coding::varint_len;
+    use crate::compression::{CompressionSettings, Compressor};
     use proptest::prelude::*;
 
     const GUARD: BlockGuard = BlockGuard {
@@ -170,24 +166,61 @@ mod tests {
     };
 
     #[test]
-    fn old_versions_are_read_where_they_are_not_compressed_or_by_snappy() {
+    fn old_versions_have_other_sizes_of_zlib_and_lz4() {
         let legacy = BlockGuard {
             is_legacy: true,
             ..GUARD
         };
-        for code in 0..8 {
-            let Some(kind) = CompressionType::from_code(code) else {
-                continue;
+        let block = b"compaction ".repeat(900);
+        for kind in CompressionType::ALL {
+            let settings = CompressionSettings {
+                kind,
+                ..CompressionSettings::none()
             };
-            let mut stored = b"block".to_vec();
-            legacy.put_trailer(b"block", kind, 7, &mut stored);
-            assert!(GUARD.open(&stored, 7).is_ok());
-            let opened = legacy.open(&stored, 7).map_err(|error| error.kind);
-            match kind {
-                CompressionType::None | CompressionType::Snappy => assert!(opened.is_ok()),
-                _ => assert_eq!(opened, Err(ErrorKind::UnsupportedCompression)),
+            let mut compressor = Compressor::new(&settings).expect("settings");
+            let (newer, used) = compressor.compress(&block).expect("compresses");
+            assert_eq!(used, kind);
+            let size_len = varint_len(block.len() as u64);
+            let size = block.len() as u32;
+            let stored = match kind {
+                CompressionType::Zlib => newer[size_len..].to_vec(),
+                CompressionType::Lz4 | CompressionType::Lz4hc => {
+                    [&size.to_le_bytes(), &[0; 4], &newer[size_len..]].concat()
+                }
+                _ => newer.to_vec(),
+            };
+            let read = |payload: &[u8]| {
+                let mut out = Vec::new();
+                let done = legacy
+                    .decompressor(Vec::new())
+                    .decompress(kind, payload, &mut out);
+                done.map(|()| out).map_err(|error| error.kind)
+            };
+            assert_eq!(read(&stored), Ok(block.clone()), "{kind:?}");
+            if stored == newer {
+                continue;
             }
+            let unsupported = Err(ErrorKind::UnsupportedCompression);
+            for end in 0..stored.len() {
+                assert_eq!(read(&stored[..end]), unsupported, "{kind:?} of {end} bytes");
+            }
+            assert_eq!(read(newer), unsupported, "{kind:?} of a later version");
         }
+    }
+
+    #[test]
+    fn zstd_of_leveldb_is_not_read() {
+        let legacy = BlockGuard {
+            is_legacy: true,
+            ..GUARD
+        };
+        let frame = zstd::bulk::compress(&[7; 900], 1).expect("compresses");
+        let mut out = Vec::new();
+        let read = legacy.decompressor(Vec::new());
+        let read = { read }.decompress(CompressionType::Zlib, &frame, &mut out);
+        let error = read.expect_err("it is no deflate stream");
+        assert_eq!(error.kind, ErrorKind::UnsupportedCompression);
+        assert!(error.what.contains("ZSTD"), "{error}");
     }
 
     proptest! {

@@ -159,7 +159,7 @@ impl TableMeta {
             footer,
             limit: file_size.saturating_sub(footer.encoded_len()),
             read,
-            decompressor: Decompressor::new(Vec::new()),
+            decompressor: footer.guard.decompressor(Vec::new()),
             unknown: Vec::new(),
             has_index,
             is_other_order: false,

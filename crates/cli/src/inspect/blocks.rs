@@ -161,7 +161,7 @@ impl<'a> Reader<'a> {
     fn new(table: &'a InputTable) -> Self {
         Self {
             table,
-            decompressor: Decompressor::new(table.meta.dictionary.clone()),
+            decompressor: (table.meta.footer.guard).decompressor(table.meta.dictionary.clone()),
             payload: Vec::new(),
         }
     }
@@ -181,10 +181,11 @@ impl<'a> Reader<'a> {
             Ok(opened) => opened,
             Err(why) => return Ok((compression, Err(why))),
         };
-        self.decompressor
-            .decompress(kind, payload, &mut self.payload)
-            .map_err(|e| fail(e.at(handle.offset)))?;
-        Ok((compression, Ok(())))
+        let done = self
+            .decompressor
+            .decompress(kind, payload, &mut self.payload);
+        let done = done.map_err(|e| fail(e.at(handle.offset)));
+        Ok((compression, understood(done)?))
     }
 
     /// Returns the contents of the loaded block.

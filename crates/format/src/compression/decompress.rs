@@ -3,8 +3,17 @@
 use flate2::{Decompress, FlushDecompress, Status};
 
 use super::{COMPRESSION_SIZE_LIMIT, CompressionType};
-use crate::coding::Cursor;
-use crate::error::{Error, Result};
+use crate::coding::{Cursor, le32};
+use crate::error::{Error, ErrorKind, Result};
+
+/// Bytes before the LZ4 block of a legacy file. RocksDB reads the first four of them.
+const LEGACY_LZ4_HEADER: usize = 8;
+
+/// First bytes of a ZSTD frame. No deflate stream begins with them: they would be a stored block with a wrong length.
+const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
+
+/// Least bytes by which the output of deflate grows whose size is not stored.
+const LEAST_GROWTH: usize = 4096;
 
 /// Largest possible growth on decompression; a claimed size beyond it is a lie, and must not make
 /// us allocate. LZ4 gives at most 255 bytes for one; deflate 1032; Snappy 64 for three; zstd's
@@ -23,6 +32,8 @@ const fn max_growth(kind: CompressionType) -> u64 {
 pub struct Decompressor {
     dictionary: Vec<u8>,
     zstd: Option<zstd::bulk::Decompressor<'static>>,
+    /// Whether the file has format_version 0 or 1.
+    is_legacy: bool,
 }
 
 impl std::fmt::Debug for Decompressor {
@@ -39,13 +50,22 @@ impl Decompressor {
         Self {
             dictionary,
             zstd: None,
+            is_legacy: false,
         }
+    }
+
+    /// The same for the blocks of a file of format_version 0 or 1.
+    #[must_use]
+    pub(crate) fn of_legacy_file(self, is_legacy: bool) -> Self {
+        Self { is_legacy, ..self }
     }
 
     /// Replaces `out` with the uncompressed block.
     ///
     /// # Errors
-    /// Corruption if the payload is malformed or does not give the size that it claims.
+    /// Corruption if the payload is malformed or does not give the size that it claims. `UnsupportedCompression` if it is
+    /// zlib or LZ4 of a legacy file: programs other than RocksDB write files with the same footer, and their types of
+    /// compression have other meanings.
     pub fn decompress(
         &mut self,
         kind: CompressionType,
@@ -53,14 +73,61 @@ impl Decompressor {
         out: &mut Vec<u8>,
     ) -> Result<()> {
         out.clear();
-        if kind == CompressionType::None {
-            out.extend_from_slice(payload);
-            return Ok(());
+        match kind {
+            CompressionType::None => {
+                out.extend_from_slice(payload);
+                Ok(())
+            }
+            CompressionType::Zlib | CompressionType::Lz4 | CompressionType::Lz4hc
+                if self.is_legacy =>
+            {
+                self.decompress_legacy(kind, payload, out)
+                    .map_err(|error| Error {
+                        kind: ErrorKind::UnsupportedCompression,
+                        what: format!(
+                            "compression type {} in format_version 0 or 1: {}",
+                            kind as u8, error.what
+                        )
+                        .into(),
+                        ..error
+                    })
+            }
+            _ => {
+                let (size, body) = claimed_size(kind, payload)?;
+                self.decompress_sized(kind, size, body, out)
+            }
         }
-        let (size, body) = claimed_size(kind, payload)?;
+    }
+
+    fn decompress_legacy(
+        &mut self,
+        kind: CompressionType,
+        payload: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<()> {
+        if kind == CompressionType::Zlib {
+            if payload.starts_with(&ZSTD_MAGIC) {
+                return Err(Error::unsupported(0, "LevelDB's ZSTD"));
+            }
+            return self.inflate_unsized(payload, out);
+        }
+        let (header, body) = payload
+            .split_at_checked(LEGACY_LZ4_HEADER)
+            .ok_or_else(|| Error::corruption(0, "LZ4 block shorter than its header"))?;
+        let size = checked_size(kind, le32(header) as usize, body)?;
+        self.decompress_sized(kind, size, body, out)
+    }
+
+    fn decompress_sized(
+        &mut self,
+        kind: CompressionType,
+        size: usize,
+        body: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<()> {
         out.resize(size, 0);
         let written = match kind {
-            CompressionType::None => unreachable!("stored blocks returned above"),
+            CompressionType::None => unreachable!("stored blocks have no size"),
             CompressionType::Snappy => snap::raw::Decoder::new()
                 .decompress(body, out)
                 .map_err(|e| e.to_string()),
@@ -81,13 +148,41 @@ impl Decompressor {
         }
     }
 
-    fn inflate(&self, body: &[u8], out: &mut [u8]) -> std::result::Result<usize, String> {
+    fn new_inflate(&self) -> std::result::Result<Decompress, String> {
         let mut inflate = Decompress::new(false);
         if !self.dictionary.is_empty() {
             inflate
                 .set_dictionary(&self.dictionary)
                 .map_err(|e| e.to_string())?;
         }
+        Ok(inflate)
+    }
+
+    /// Decompresses a stream whose size is not stored.
+    fn inflate_unsized(&self, body: &[u8], out: &mut Vec<u8>) -> Result<()> {
+        let malformed =
+            |why: &str| Error::corruption(0, format!("malformed deflate stream: {why}"));
+        let mut inflate = self.new_inflate().map_err(|e| malformed(&e))?;
+        loop {
+            let before = (inflate.total_in(), inflate.total_out());
+            out.reserve(body.len().max(LEAST_GROWTH));
+            let rest = &body[(before.0 as usize).min(body.len())..];
+            let status = inflate.decompress_vec(rest, out, FlushDecompress::None);
+            match status.map_err(|e| malformed(&e.to_string()))? {
+                Status::StreamEnd => return Ok(()),
+                _ if (inflate.total_in(), inflate.total_out()) == before => {
+                    return Err(malformed("it does not end"));
+                }
+                _ if out.len() > COMPRESSION_SIZE_LIMIT => {
+                    return Err(malformed("it is larger than any block"));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn inflate(&self, body: &[u8], out: &mut [u8]) -> std::result::Result<usize, String> {
+        let mut inflate = self.new_inflate()?;
         // Z_SYNC_FLUSH: RocksDB's writer ends the stream, but only the claimed bytes matter.
         let status = inflate
             .decompress(body, out, FlushDecompress::Finish)
@@ -131,6 +226,11 @@ fn claimed_size(kind: CompressionType, payload: &[u8]) -> Result<(usize, &[u8])>
         let mut cursor = Cursor::new(payload);
         (cursor.varint32()? as usize, cursor.rest())
     };
+    Ok((checked_size(kind, size, body)?, body))
+}
+
+/// A claimed size, unless the bytes could never give it.
+fn checked_size(kind: CompressionType, size: usize, body: &[u8]) -> Result<usize> {
     let most = max_growth(kind).saturating_mul(body.len() as u64 + 1);
     if size as u64 > most || size > COMPRESSION_SIZE_LIMIT {
         return Err(Error::corruption(
@@ -142,5 +242,5 @@ fn claimed_size(kind: CompressionType, payload: &[u8]) -> Result<(usize, &[u8])>
             ),
         ));
     }
-    Ok((size, body))
+    Ok(size)
 }

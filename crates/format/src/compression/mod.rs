@@ -6,6 +6,16 @@
 //! | zlib | varint32 size, raw deflate |
 //! | LZ4, LZ4HC | varint32 size, a raw LZ4 block |
 //! | ZSTD | varint32 size, a ZSTD frame |
+//!
+//! Files of format_version 0 and 1 have "compress format version 1", which is read and not written. Snappy and ZSTD are the
+//! same there:
+//!
+//! | type | payload |
+//! |---|---|
+//! | zlib | raw deflate |
+//! | LZ4, LZ4HC | the size in 32 bits, 4 more bytes, a raw LZ4 block |
+//!
+//! Type 2 of LevelDB's files is a ZSTD frame. It is not read.
 
 mod compress;
 mod decompress;
