@@ -77,7 +77,7 @@ impl TreeFollower {
         cancel: &CancelToken,
     ) -> Result<()> {
         let (manifest, number) = current_manifest(storage, dir)?;
-        if manifest != self.manifest {
+        if manifest != self.manifest || self.follower.rests_on_zeros() {
             *self = Self {
                 manifest,
                 follower: Follower::new(),
@@ -277,4 +277,50 @@ fn level_sizes(family: &ColumnFamily) -> Vec<LevelSummary> {
             bytes: total_bytes(files.values().map(|file| file.size)),
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use rockmill_format::log::LogReader;
+    use rockmill_storage::LocalStorage;
+
+    use super::*;
+
+    /// A MANIFEST of RocksDB.
+    const MANIFEST: &[u8] = include_bytes!("../../format/tests/data/manifest-11.12.bin");
+
+    #[test]
+    fn edits_that_take_the_place_of_zeros_are_read() {
+        const ZEROS: usize = 100_000;
+        let dir = tempfile::tempdir().expect("a folder");
+        let dir = dir.path();
+        fs::write(dir.join("CURRENT"), "MANIFEST-000005\n").expect("written");
+        let mut log = LogReader::new();
+        log.push(MANIFEST);
+        let mut ends = Vec::new();
+        while let Some(record) = log.next_record().expect("it is sound") {
+            ends.push(record.end as usize);
+        }
+        let mut follower = TreeFollower::default();
+        let mut trees = Vec::new();
+        let mut refresh = |bytes: &[u8]| {
+            fs::write(dir.join("MANIFEST-000005"), bytes).expect("written");
+            let done = follower.refresh(&LocalStorage, dir, (0, 0), &CancelToken::new());
+            done.map(|()| (follower.position().bytes, follower.tree().clone()))
+        };
+        for end in ends {
+            let mut bytes = MANIFEST[..end].to_vec();
+            bytes.resize(ZEROS, 0);
+            // The first edits alone are no database.
+            if let Ok((position, tree)) = refresh(&bytes) {
+                assert_eq!(position, end as u64);
+                trees.push(tree);
+            }
+        }
+        assert!(trees.len() > 2, "{}", trees.len());
+        let (_, whole) = refresh(MANIFEST).expect("it is sound");
+        assert_eq!(trees.pop(), Some(whole));
+    }
 }

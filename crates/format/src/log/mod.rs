@@ -20,7 +20,7 @@
 //! |---|---|
 //! | a type from 128 on that is not known | it, and the parts of a record before it |
 //! | type 132 | the rest of the log |
-//! | a header of zeros in a write-ahead log | the rest of the block |
+//! | a header of zeros | the rest of the block |
 //! | bytes with a sound checksum that cannot be decompressed | the rest of the block |
 //!
 //! Source: `db/log_format.h`, `db/log_reader.cc:ReadRecord` and `ReadPhysicalRecord`.
@@ -121,6 +121,8 @@ pub struct LogReader {
     sound_end: u64,
     /// Offset in the file behind the fragment that was read last, damaged ones too.
     fragment_end: u64,
+    /// Bytes of `buffer[parsed..]` that are zeros, if a MANIFEST has zeros in place of a record and nothing behind them.
+    zeros: usize,
 }
 
 struct Fragment {
@@ -191,6 +193,12 @@ impl LogReader {
         self.fragment_end
     }
 
+    /// Whether nothing but zeros follows the records of a MANIFEST. They may have been allocated in advance, so that edits
+    /// can take their place later: another reader has to read those. To be asked when there is no next record.
+    pub fn rests_on_zeros(&self) -> bool {
+        self.zeros > 0
+    }
+
     /// Sizes of timestamps at the ends of user keys, by the ids of the column families that have any in this log, so
     /// far.
     pub fn timestamp_sizes(&self) -> &BTreeMap<u32, u16> {
@@ -201,8 +209,8 @@ impl LogReader {
     ///
     /// # Errors
     /// Corruption if RocksDB's reader reports one: a checksum does not match, or fragments are impossible. Unsupported
-    /// for types of fragments that are not known or do not belong into a MANIFEST, and for zeros in one that were
-    /// allocated in advance. The offset is that in the file, and the error stays.
+    /// for types of fragments that are not known or do not belong into a MANIFEST. The offset is that in the file, and
+    /// the error stays.
     pub fn next_record(&mut self) -> Result<Option<Record>> {
         if let Some(error) = &self.failed {
             return Err(error.clone());
@@ -357,6 +365,9 @@ impl LogReader {
     }
 
     fn advance(&mut self, len: usize) {
+        if len > 0 {
+            self.zeros = 0;
+        }
         self.parsed += len;
         self.at += len as u64;
     }
@@ -402,14 +413,12 @@ impl LogReader {
             return Err(Error::corruption(self.at, what));
         }
         if kind == 0 && len == 0 {
-            // A MANIFEST that is followed may have zeros that were allocated in advance, and get bytes there later.
-            return match self.number {
-                None => Err(Error::unsupported(
-                    self.at,
-                    "zeros in place of a log record",
-                )),
-                Some(_) => Ok(Some(Found::Dropped)),
-            };
+            let may_wait = self.number.is_none() && self.open.is_none();
+            if may_wait && rest[self.zeros..].iter().all(|&byte| byte == 0) {
+                self.zeros = rest.len();
+                return Ok(None);
+            }
+            return Ok(Some(Found::Dropped));
         }
         let Some(body) = rest.get(HEADER_LEN - 1..header + len) else {
             return Ok(None);

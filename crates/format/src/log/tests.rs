@@ -324,6 +324,44 @@ fn a_manifest_has_records_of_edits_and_of_what_is_ignored() {
 }
 
 #[test]
+fn zeros_in_a_manifest_end_their_block_once_something_follows() {
+    let mut log = Vec::new();
+    put_fragment(&mut log, FULL, b"a");
+    let end = log.len() as u64;
+    for piece in [1, 7, 1000, usize::MAX] {
+        let mut log = log.clone();
+        let mut reader = LogReader::new();
+        let mut feed = |log: &[u8]| {
+            let mut ends = Vec::new();
+            for bytes in log.chunks(piece) {
+                reader.push(bytes);
+                while let Some(record) = reader.next_record().unwrap() {
+                    ends.push(record.end);
+                }
+            }
+            (ends, reader.rests_on_zeros())
+        };
+        assert_eq!(feed(&log), (vec![end], false));
+        let fed = log.len();
+        log.resize(2 * BLOCK_LEN, 0);
+        assert_eq!(feed(&log[fed..]), (vec![], true));
+        put_fragment(&mut log, FULL, b"a");
+        let end = log.len() as u64;
+        assert_eq!(feed(&log[2 * BLOCK_LEN..]), (vec![end], false));
+    }
+    // Inside a record, RocksDB reports them.
+    put_fragment(&mut log, FIRST, b"a");
+    log.resize(log.len() + HEADER_LEN, 0);
+    let mut reader = LogReader::new();
+    reader.push(&log);
+    assert!(reader.next_record().unwrap().is_some());
+    assert_eq!(
+        reader.next_record().unwrap_err().kind,
+        ErrorKind::Corruption
+    );
+}
+
+#[test]
 fn a_recycled_record_in_a_log_that_is_not_recycled_is_corruption() {
     let mut log = Vec::new();
     put_fragment(&mut log, FULL, b"a");

@@ -40,6 +40,11 @@ impl Follower {
         self.consumed
     }
 
+    /// Whether nothing but zeros follows the edits. Others may take their place later, which another follower has to read.
+    pub fn rests_on_zeros(&self) -> bool {
+        self.log.rests_on_zeros()
+    }
+
     /// Takes the bytes that follow those fed before, and applies all edits that are complete.
     ///
     /// # Errors
