@@ -1,7 +1,10 @@
 //! Opened tables, which are kept between queries.
 
 use std::collections::HashMap;
+use std::fs::File;
+use std::io;
 use std::ops::Deref;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
@@ -110,8 +113,33 @@ impl TableFolder {
     }
 }
 
-/// Names a table: its file's directory, number and size, and its unique id.
-type Key = (PathBuf, u64, u64, Option<[u64; 2]>);
+/// Names a table: its file's directory, number and size, and what tells it from the files of a database that lies there later.
+type Key = (PathBuf, u64, u64, Identity);
+
+/// What no other file has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Identity {
+    /// The unique id of the table. Old versions of RocksDB write none.
+    Table([u64; 2]),
+    /// Device and inode of the file, and the time of its last change, which no program can set.
+    File {
+        device: u64,
+        inode: u64,
+        changed: (i64, i64),
+    },
+}
+
+impl Identity {
+    fn of_file(file: &JobInput) -> io::Result<Self> {
+        let descriptor = file.descriptor().ok_or(io::ErrorKind::Unsupported)?;
+        let metadata = File::from(descriptor.try_clone_to_owned()?).metadata()?;
+        Ok(Self::File {
+            device: metadata.dev(),
+            inode: metadata.ino(),
+            changed: (metadata.ctime(), metadata.ctime_nsec()),
+        })
+    }
+}
 
 /// The tables that are kept.
 #[derive(Debug)]
@@ -143,12 +171,29 @@ impl Tables {
         cancel: &CancelToken,
     ) -> Result<ViewTable> {
         cancel.check()?;
-        let key = (folder.path.clone(), meta.number, meta.size, meta.unique_id);
+        let mut opened = None;
+        let identity = match (meta.unique_id, file) {
+            (Some(id), _) => Identity::Table(id),
+            (None, file) => {
+                let in_file = |e| {
+                    let name = base_name(&folder.file(meta.number));
+                    Error::storage(&name, "open it", &e)
+                };
+                let file = match file {
+                    Some(file) => Arc::clone(file),
+                    None => folder.open(meta.number).map_err(in_file)?,
+                };
+                let identity = Identity::of_file(&file).map_err(in_file)?;
+                opened = Some(file);
+                identity
+            }
+        };
+        let key = (folder.path.clone(), meta.number, meta.size, identity);
         let known = lock(&self.kept).get(&key).cloned();
         let table = match known {
             Some(table) => table,
             None => {
-                let table = self.open(folder, meta, file, cancel)?;
+                let table = self.open(folder, meta, opened.as_ref().or(file), cancel)?;
                 // Another thread may have opened it meanwhile.
                 let mut kept = lock(&self.kept);
                 Arc::clone(kept.entry(key).or_insert(table))
@@ -273,4 +318,64 @@ impl ReadAt for Shared {
 /// Paths of the same directory are the same.
 pub fn absolute(path: &Path) -> PathBuf {
     std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use rockmill_format::key::{join, pack_tag};
+    use rockmill_storage::io::IoOptions;
+    use rust_rocksdb::{Options, SstFileWriter};
+
+    use super::*;
+    use crate::{ScanEngine, ScanSettings};
+
+    const NUMBER: u64 = 7;
+
+    /// The bytes of a table of ten keys that begin with this letter.
+    fn table(dir: &Path, letter: char) -> Vec<u8> {
+        let path = dir.join("written.sst");
+        let options = Options::default();
+        let mut writer = SstFileWriter::create(&options);
+        writer.open(&path).expect("opened");
+        for row in 0..10 {
+            writer.put(format!("{letter}{row}"), "value").expect("put");
+        }
+        writer.finish().expect("finished");
+        std::fs::read(path).expect("read")
+    }
+
+    #[test]
+    fn a_table_without_a_unique_id_is_told_from_one_that_took_its_place() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let engine = ScanEngine::new(ScanSettings::default()).expect("an engine");
+        let folder = engine.folder(dir.path(), IoOptions::default());
+        let path = folder.file(NUMBER);
+        let [one, other] = ['a', 'b'].map(|letter| table(dir.path(), letter));
+        assert_eq!(one.len(), other.len());
+        let meta = FileMeta {
+            number: NUMBER,
+            size: one.len() as u64,
+            smallest: join(b"a", pack_tag(0, 1)),
+            largest_seqno: 0,
+            ..FileMeta::default()
+        };
+        let get = || {
+            let table = engine.tables.get(&folder, &meta, None, &CancelToken::new());
+            table.expect("it is sound").table
+        };
+        std::fs::write(&path, &one).expect("written");
+        let first = get();
+        assert!(Arc::ptr_eq(&first, &get()));
+        let modified = std::fs::metadata(&path).and_then(|found| found.modified());
+        let modified = modified.expect("a time");
+        // In the same inode, and with the same time, as a copy may have it.
+        std::fs::write(&path, &other).expect("written");
+        let file = File::options().write(true).open(&path).expect("opened");
+        file.set_modified(modified).expect("set");
+        let second = get();
+        assert!(!Arc::ptr_eq(&first, &second));
+        std::fs::remove_file(&path).expect("removed");
+        std::fs::write(&path, &one).expect("written");
+        assert!(!Arc::ptr_eq(&second, &get()));
+    }
 }
