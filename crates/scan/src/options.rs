@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use rockmill_core::Result;
 use rockmill_format::manifest::ColumnFamily;
-use rockmill_snapshot::closed_database::{LatestOptions, in_options, options_name};
+use rockmill_snapshot::closed_database::{self, LatestOptions, in_options, options_name};
 use rockmill_storage::Storage;
 use rockmill_storage::io::IoOptions;
 
@@ -77,14 +77,10 @@ impl ReadOptions {
     }
 }
 
-/// The name of a column family's comparator. Where the MANIFEST has none, as those of databases that old versions opened
-/// once, RocksDB takes what OPTIONS say.
+/// The name of a column family's comparator, where OPTIONS have those of `named`.
 pub(crate) fn comparator<'a>(
     family: &'a ColumnFamily,
     named: &'a BTreeMap<Vec<u8>, Vec<u8>>,
 ) -> &'a [u8] {
-    match family.comparator.is_empty() {
-        true => named.get(&family.name).map_or(&[], Vec::as_slice),
-        false => &family.comparator,
-    }
+    closed_database::comparator(family, named.get(&family.name).map(Vec::as_slice))
 }

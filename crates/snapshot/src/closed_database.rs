@@ -250,6 +250,22 @@ impl LatestOptions {
         }
         trouble.map_or(Ok(None), Err)
     }
+
+    /// The name of a column family's comparator, see [`comparator`].
+    pub fn comparator<'a>(&'a self, family: &'a ColumnFamily) -> &'a [u8] {
+        let said = self.options.cf(&family.name);
+        let said = said.and_then(|cf| cf.options.str("comparator"));
+        comparator(family, said.map(str::as_bytes))
+    }
+}
+
+/// The name of a column family's comparator. Where the MANIFEST has none, as those of databases that old versions opened
+/// once, RocksDB takes what OPTIONS say, which is `said`.
+pub fn comparator<'a>(family: &'a ColumnFamily, said: Option<&'a [u8]>) -> &'a [u8] {
+    match family.comparator.is_empty() {
+        true => said.unwrap_or_default(),
+        false => &family.comparator,
+    }
 }
 
 /// Whether a text that is no OPTIONS file is the start of one, or zeros. RocksDB ends each line with a newline.

@@ -12,7 +12,8 @@ use rockmill_format::manifest::FileMeta;
 use rockmill_format::names;
 use rockmill_format::table::is_bytewise;
 use rockmill_format::unique_id::internal_unique_id;
-use rockmill_storage::{base_name, table_path};
+use rockmill_snapshot::closed_database::LatestOptions;
+use rockmill_storage::{LocalStorage, base_name, table_path};
 use rockmill_terminal::outcome::Failure;
 use rockmill_terminal::output;
 
@@ -33,11 +34,15 @@ pub fn check(dir: &Path) -> std::result::Result<Vec<Row>, Failure> {
         .values()
         .flat_map(|family| family.levels.values().flat_map(BTreeMap::values));
     let progress = Progress::over(files.map(|file| file.size).fold(0, u64::saturating_add));
+    // OPTIONS tell the comparators that the MANIFEST does not name. They are not checked themselves.
+    let options = LatestOptions::read(&LocalStorage, dir).ok().flatten();
     let mut rows = Vec::new();
     let mut done = 0u64;
     for family in tree.column_families.values() {
+        let known = options.as_ref();
+        let comparator = known.map_or(&family.comparator[..], |known| known.comparator(family));
         for (&level, files) in &family.levels {
-            let misplaced = misplaced(level, files, is_bytewise(&family.comparator));
+            let misplaced = misplaced(level, files, is_bytewise(comparator));
             for (number, file) in files {
                 let path = table_path(dir, *number);
                 let mut row = Row::new(&base_name(&path), file.size);
