@@ -176,6 +176,7 @@ typedef struct rm_view_options {
   uint32_t mailboxes;    /* requests of kernels that may be on their way; 4096 */
   uint32_t mailbox_bytes; /* of a request or an answer that go at once; 4096. Longer ones take several turns. */
   uint32_t timeout_ms;    /* after which a kernel waits no longer; 10000 */
+  const char* wal_dir;    /* folder of the write-ahead logs; that of the database, or the wal_dir of its OPTIONS */
 } rm_view_options;
 
 /* Keys, and where their values go: memory of the view's device, pinned or managed memory. */

@@ -1,6 +1,7 @@
 //! What callers pass in, and what they get and free.
 
 use std::ffi::{CStr, c_char, c_void};
+use std::mem::MaybeUninit;
 use std::ptr;
 
 use crate::refusal::Refusal;
@@ -62,6 +63,36 @@ pub unsafe fn sized<'a, T>(given: *const T, name: &str) -> Result<&'a T, Refusal
     }
     // SAFETY: the caller says so.
     Ok(unsafe { &*given })
+}
+
+/// Copies a struct of the caller to which later versions of the header have added fields. Those that the caller's version
+/// lacks are zeros.
+///
+/// # Safety
+/// `given` is null or begins with a `size_t`; that many bytes are there, and nothing writes to them meanwhile.
+pub unsafe fn grown<T>(
+    given: *const T,
+    first_size: usize,
+    name: &str,
+) -> Result<MaybeUninit<T>, Refusal> {
+    if given.is_null() {
+        return Err(Refusal::invalid(format!("{name} is null")));
+    }
+    // SAFETY: the caller says so.
+    let size = unsafe { given.cast::<usize>().read() };
+    if size < first_size {
+        return Err(Refusal::invalid(format!(
+            "{name}.struct_size is {size}; it must be sizeof({name}), which is {}",
+            size_of::<T>()
+        )));
+    }
+    let mut copy = MaybeUninit::<T>::zeroed();
+    // SAFETY: the caller says that the bytes are there, and the copy has room for those of a `T`.
+    unsafe {
+        let to = copy.as_mut_ptr().cast::<u8>();
+        ptr::copy_nonoverlapping(given.cast(), to, size.min(size_of::<T>()));
+    }
+    Ok(copy)
 }
 
 /// Copies bytes into memory of `malloc`, with a zero behind them.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::{c_char, c_int, c_void};
+use std::mem::offset_of;
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -73,7 +74,11 @@ pub struct CViewOptions {
     pub mailboxes: u32,
     pub mailbox_bytes: u32,
     pub timeout_ms: u32,
+    pub wal_dir: *const c_char,
 }
+
+/// Bytes of `rm_view_options` in the first version of the header.
+const FIRST_VIEW_OPTIONS: usize = offset_of!(CViewOptions, wal_dir);
 
 /// `rm_lookup`.
 #[derive(Debug)]
@@ -269,7 +274,9 @@ pub unsafe extern "C" fn rm_view_open(
 ) -> *mut ViewHandle {
     let make = || {
         // SAFETY: the caller says so.
-        let options = unsafe { memory::sized(options, "rm_view_options") }?;
+        let options = unsafe { memory::grown(options, FIRST_VIEW_OPTIONS, "rm_view_options") }?;
+        // SAFETY: zeros are null pointers and numbers.
+        let options = unsafe { options.assume_init() };
         let text = |text: *const c_char, name, default| match text.is_null() {
             true => Ok(default),
             // SAFETY: the caller says so.
@@ -279,11 +286,16 @@ pub unsafe extern "C" fn rm_view_open(
         let path = unsafe { memory::text(options.path, "path") }?;
         let family = text(options.family, "family", "default")?;
         let target = target(text(options.device, "device", "cuda:0")?)?;
-        let directory = Directory::open(path).map_err(failed)?;
+        let mut directory = Directory::open(path).map_err(failed)?;
+        if !options.wal_dir.is_null() {
+            // SAFETY: the caller says so.
+            directory =
+                directory.with_log_folder(unsafe { memory::text(options.wal_dir, "wal_dir") }?);
+        }
         let logs = directory.log_folder().map_err(failed)?;
         if let (LogSource::Missing { .. }, Some(sentence)) = (&logs.source, logs.sentence()) {
             return Err(Refusal::failure(format!(
-                "{path}: {sentence}; open and close the database once with its application, which writes OPTIONS anew"
+                "{path}: {sentence}; name the folder of its logs, or its own folder if there are none, as wal_dir"
             )));
         }
         let mut builder = View::builder(Arc::new(directory), family).device(target);
@@ -521,4 +533,60 @@ pub unsafe extern "C" fn rm_view_stats_json(
     };
     // SAFETY: the caller says so.
     unsafe { guard(error, stats) }.unwrap_or(ptr::null_mut())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::{CStr, CString};
+    use std::fs;
+
+    use super::*;
+
+    /// A MANIFEST of RocksDB.
+    const MANIFEST: &[u8] = include_bytes!("../../format/tests/data/manifest-11.12.bin");
+
+    #[test]
+    fn a_view_takes_the_folder_of_logs_unless_its_options_are_older() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let dir = dir.path();
+        fs::write(dir.join("CURRENT"), "MANIFEST-000005\n").expect("written");
+        fs::write(dir.join("MANIFEST-000005"), MANIFEST).expect("written");
+        let text = |text: String| CString::new(text).expect("no zeros");
+        let path = text(dir.display().to_string());
+        let logs = dir.join("no such logs").display().to_string();
+        let wal_dir = text(logs.clone());
+        let said = |struct_size, wal_dir: *const c_char| {
+            let options = CViewOptions {
+                struct_size,
+                path: path.as_ptr(),
+                family: ptr::null(),
+                device: c"cpu".as_ptr(),
+                memory_bytes: 0,
+                store: ptr::null(),
+                threads: 0,
+                mailboxes: 0,
+                mailbox_bytes: 0,
+                timeout_ms: 0,
+                wal_dir,
+            };
+            let mut error = ptr::null_mut();
+            // SAFETY: the struct and its strings are there.
+            let view = unsafe { rm_view_open(&raw const options, &raw mut error) };
+            assert!(view.is_null() && !error.is_null());
+            // SAFETY: it is a string of the library.
+            let said = unsafe { CStr::from_ptr(error) };
+            let said = said.to_string_lossy().into_owned();
+            // SAFETY: the library has made it.
+            unsafe { memory::free(error.cast()) };
+            said
+        };
+        let whole = size_of::<CViewOptions>();
+        assert!(said(whole, wal_dir.as_ptr()).contains(&logs));
+        // The files are missing.
+        let others = said(whole, ptr::null());
+        assert!(others.contains(".sst"), "{others}");
+        let dangling = ptr::without_provenance(1);
+        assert_eq!(said(FIRST_VIEW_OPTIONS, dangling), others);
+        assert!(said(FIRST_VIEW_OPTIONS - 1, dangling).contains("struct_size"));
+    }
 }

@@ -104,6 +104,7 @@ fn layout() -> String {
         fields!(
             "rm_view_options", CViewOptions,
             struct_size path family device memory_bytes store threads mailboxes mailbox_bytes timeout_ms
+            wal_dir
         ),
         fields!(
             "rm_lookup", CLookup,

@@ -88,6 +88,7 @@ static void layout(void) {
   FIELD(rm_view_options, mailboxes);
   FIELD(rm_view_options, mailbox_bytes);
   FIELD(rm_view_options, timeout_ms);
+  FIELD(rm_view_options, wal_dir);
   STRUCT(rm_lookup);
   FIELD(rm_lookup, struct_size);
   FIELD(rm_lookup, keys);
