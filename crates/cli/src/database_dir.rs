@@ -18,8 +18,7 @@ const CURRENT: &str = "CURRENT";
 /// Checks that there is a database in `dir`.
 ///
 /// # Errors
-/// Usage if there is none; Incomplete if it is one of Pebble; Environment if `dir` is missing, cannot be read, or is a
-/// backup without tables.
+/// Usage if there is none; Incomplete if it is one of Pebble; Environment if `dir` is missing or cannot be read.
 pub fn require(dir: &Path) -> Result<(), Failure> {
     let refused = |e: io::Error| Failure::Environment(format!("{}: {e}", dir.display()));
     let none = |why: &str| Failure::Usage(format!("{}: no database, {why}", dir.display()));
@@ -31,7 +30,7 @@ pub fn require(dir: &Path) -> Result<(), Failure> {
         return Err(Failure::Incomplete(format!("{}: {what}", dir.display())));
     }
     match dir.join(CURRENT).try_exists().map_err(refused)? {
-        true => Ok(refuse_backup(&LocalStorage, dir)?),
+        true => Ok(()),
         false => Err(none("it has no CURRENT")),
     }
 }
@@ -77,6 +76,15 @@ pub fn require_with_options(dir: &Path) -> Result<(), Failure> {
          with its application, which writes one",
         dir.display()
     )))
+}
+
+/// Like [`require_with_options`], and checks that jobs over the database are possible.
+///
+/// # Errors
+/// See [`require_with_options`]; Environment if it is a backup that shares tables with others.
+pub fn require_for_jobs(dir: &Path) -> Result<(), Failure> {
+    require_with_options(dir)?;
+    Ok(refuse_backup(dir)?)
 }
 
 /// Converts an engine error for the database in `dir`: a bare file name becomes a path.

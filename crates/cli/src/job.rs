@@ -120,7 +120,7 @@ fn engine(settings: Settings) -> Result<Engine, Failure> {
 }
 
 fn record_job(args: &RecordArgs) -> Result<(), Failure> {
-    database_dir::require_with_options(&args.db)?;
+    database_dir::require_for_jobs(&args.db)?;
     let tree = database_dir::read_tree(&args.db)?;
     let family = names::unescape(&args.column_family);
     database_dir::require_family(&args.db, &tree, &family)?;

@@ -2,15 +2,18 @@
 
 mod common;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use common::{BAD_DATA, DONE, ENVIRONMENT, INCOMPLETE, expect, newest_options, text};
+use rockmill_format::checksum::ChecksumType;
 use rockmill_format::log::LogReader;
 use rust_rocksdb::backup::{BackupEngine, BackupEngineOptions, RestoreOptions};
 use rust_rocksdb::{
-    BottommostLevelCompaction, CompactOptions, DB, DBPath, Env, IteratorMode, Options,
-    SingleThreaded, TransactionDB, TransactionDBOptions, TxnDBWritePolicy,
+    BottommostLevelCompaction, ColumnFamilyDescriptor, CompactOptions, DB, DBCompressionType,
+    DBPath, Env, IteratorMode, Options, SingleThreaded, TransactionDB, TransactionDBOptions,
+    TxnDBWritePolicy,
 };
 
 const FAMILIES: [&str; 2] = ["default", "other"];
@@ -114,6 +117,81 @@ fn a_cut_manifest_is_refused_where_rocksdb_refuses_it() {
     }
     assert!(lacks >= 2 && opens >= 3, "{lacks} {opens}");
     assert_eq!(by_rocksdb(dir), Ok(4));
+}
+
+#[test]
+fn zeros_behind_the_edits_are_read_over_as_rocksdb_does() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let dir = dir.path();
+    database(dir);
+    let path = manifest(dir);
+    let whole = fs::read(&path).expect("read");
+    for zeros in [3, 7, 100, 32 << 10, 100_000] {
+        fs::write(&path, [&whole[..], &vec![0; zeros]].concat()).expect("write");
+        assert_eq!(by_rocksdb(dir), Ok(4), "{zeros} zeros");
+        let (out, _) = expect(DONE, &commands(dir)[0]);
+        assert_eq!(out, "n\n4\n", "{zeros} zeros");
+        expect(DONE, &["verify", text(dir)]);
+    }
+}
+
+/// Takes the comparators out of a MANIFEST of one block.
+fn without_comparators(path: &Path, name: &str) {
+    const COMPARATOR: u8 = 1;
+    const WHOLE_RECORD: u8 = 1;
+    let field = [&[COMPARATOR, name.len() as u8], name.as_bytes()].concat();
+    let mut reader = LogReader::new();
+    reader.push(&fs::read(path).expect("read"));
+    let (mut manifest, mut found) = (Vec::new(), 0);
+    while let Some(record) = reader.next_record().expect("sound") {
+        let mut edit = record.payload;
+        let mut windows = edit.windows(field.len());
+        if let Some(at) = windows.position(|part| part == field) {
+            edit.drain(at..at + field.len());
+            found += 1;
+        }
+        let len = edit.len() as u16;
+        let typed = [&[WHOLE_RECORD][..], &edit].concat();
+        let (&last, head) = typed.split_last().expect("it has the type");
+        let checksum = ChecksumType::Crc32c.compute(head, last);
+        manifest.extend_from_slice(&checksum.to_le_bytes());
+        manifest.extend_from_slice(&len.to_le_bytes());
+        manifest.extend_from_slice(&typed);
+    }
+    assert_eq!(found, 1);
+    fs::write(path, manifest).expect("written");
+}
+
+#[test]
+fn verify_takes_the_comparator_from_options_where_the_manifest_has_none() {
+    const REVERSE: &str = "rocksdb.ReverseBytewiseComparator";
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let dir = dir.path();
+    let mut options = Options::default();
+    options.create_if_missing(true);
+    options.set_comparator(REVERSE, Box::new(|a, b| b.cmp(a)));
+    options.set_target_file_size_base(4096);
+    options.set_compression_type(DBCompressionType::None);
+    let db = DB::open(&options, dir).expect("open");
+    for number in 0..900 {
+        db.put(format!("{number:04}"), [7; 40]).expect("put");
+    }
+    db.flush().expect("flush");
+    let mut compact = CompactOptions::default();
+    compact.set_bottommost_level_compaction(BottommostLevelCompaction::Force);
+    db.compact_range_opt(None::<&[u8]>, None::<&[u8]>, &compact);
+    drop(db);
+    assert!(common::sst_files(dir).len() > 3);
+    let checked = || {
+        let (out, said) = expect(INCOMPLETE, &["verify", text(dir)]);
+        assert!(
+            !out.contains("overlaps") && out.contains(REVERSE),
+            "{out} {said}"
+        );
+    };
+    checked();
+    without_comparators(&manifest(dir), REVERSE);
+    checked();
 }
 
 #[test]
@@ -251,32 +329,113 @@ fn a_file_in_another_directory_of_db_paths_is_not_missing() {
     assert!(out.contains("db_paths"), "{out}");
 }
 
-#[test]
-fn a_backup_without_tables_is_to_be_restored() {
-    let dir = tempfile::tempdir().expect("a temporary directory");
-    let (db, backups) = (dir.path().join("db"), dir.path().join("backups"));
+/// Makes a database with ranges that are deleted, and a column family with blobs.
+fn database_for_a_backup(dir: &Path, value: &str) -> DB {
     let mut options = Options::default();
     options.create_if_missing(true);
-    let opened = DB::open(&options, &db).expect("open");
-    opened.put("key", "value").expect("put");
-    opened.flush().expect("flush");
+    options.create_missing_column_families(true);
+    options.set_enable_blob_files(true);
+    options.set_min_blob_size(100);
+    let families = [
+        ColumnFamilyDescriptor::new("default", Options::default()),
+        ColumnFamilyDescriptor::new("blobs", options.clone()),
+    ];
+    let db = DB::open_cf_descriptors(&options, dir, families).expect("open");
+    let blobs = db.cf_handle("blobs").expect("a family");
+    for number in 0..9 {
+        db.put(format!("key{number}"), value).expect("put");
+        db.put_cf(blobs, format!("key{number}"), value.repeat(100))
+            .expect("put");
+    }
+    let default = db.cf_handle("default").expect("a family");
+    db.delete_range_cf(default, "key2", "key4").expect("delete");
+    db.flush().expect("flush");
+    db.flush_cf(blobs).expect("flush");
+    db.put("in the log", value).expect("put");
+    db
+}
+
+#[test]
+fn a_backup_is_read_with_the_files_that_it_shares_with_others() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let (path, backups) = (dir.path().join("db"), dir.path().join("backups"));
     let settings = BackupEngineOptions::new(&backups).expect("options");
     let env = Env::new().expect("an environment");
     let mut engine = BackupEngine::open(&settings, &env).expect("open");
-    engine.create_new_backup(&opened).expect("a backup");
-    drop(opened);
-    let backup = backups.join("private/1");
-    for args in commands(&backup) {
-        let (_, said) = expect(ENVIRONMENT, &args);
-        assert!(
-            said.contains(text(&backup)) && said.contains("restore it"),
-            "{said}"
-        );
+    // The second database has files of the same numbers.
+    for value in ["a", "b"] {
+        let db = database_for_a_backup(&path, value);
+        engine
+            .create_new_backup_flush(&db, false)
+            .expect("a backup");
+        drop(db);
+        fs::remove_dir_all(&path).expect("removed");
+    }
+    let shared = fs::read_dir(backups.join("shared_checksum")).expect("it is there");
+    let shared = shared.map(|entry| entry.expect("a name").file_name());
+    let shared: Vec<_> = shared
+        .map(|name| name.to_string_lossy().into_owned())
+        .collect();
+    let number = |name: &str| name.split('_').next().map(str::to_owned);
+    let tables = shared.iter().filter(|name| name.ends_with(".sst"));
+    let numbers: BTreeSet<_> = tables.clone().map(|name| number(name)).collect();
+    assert_eq!((numbers.len(), tables.count()), (2, 4), "{shared:?}");
+    assert!(shared.iter().any(|name| name.ends_with(".blob")));
+    let restore = RestoreOptions::default();
+    for (id, value) in [(1, "a"), (2, "b")] {
+        let restored = dir.path().join(format!("restored{id}"));
+        let restoring = engine.restore_from_backup(&restored, &restored, &restore, id);
+        restoring.expect("restored");
+        let backup = backups.join(format!("private/{id}"));
+        for (family, rows) in [("default", 8), ("blobs", 9)] {
+            let counted = format!(
+                "select count(*) as n, min(substr(cast(value as varchar), 1, 1)) as low, \
+                 max(substr(cast(value as varchar), 1, 1)) as high from \"{family}\""
+            );
+            for dir in [&restored, &backup] {
+                let args = ["sql", text(dir), &counted, "--format", "csv"];
+                let (out, _) = expect(DONE, &args);
+                assert_eq!(
+                    out,
+                    format!("n,low,high\n{rows},{value},{value}\n"),
+                    "{args:?}"
+                );
+            }
+        }
+        expect(DONE, &["verify", text(&backup)]);
+        for args in [["view", "--json"], ["doctor", "--json"]] {
+            let said = |dir: &Path| {
+                let args = [args[0], text(dir), args[1]];
+                let (code, out) = match args[0] {
+                    "view" => (DONE, expect(DONE, &args).0),
+                    _ => (BAD_DATA, expect(BAD_DATA, &args).0),
+                };
+                // Reasons against jobs name the files as they are called there.
+                let out = shared.iter().fold(out, |out, name| {
+                    let in_database = number(name).map(|number| format!("{number}.sst"));
+                    out.replace(name, &in_database.unwrap_or_default())
+                });
+                (code, out.replace(text(dir), "DIR"))
+            };
+            let found = said(&backup);
+            assert_eq!(found, said(&restored), "{args:?}");
+            assert!(!found.1.contains("No such file"), "{}", found.1);
+        }
+        for args in [
+            vec!["compact", text(&backup), "--dry-run"],
+            vec!["compact", text(&backup)],
+            vec!["job", "record", "/nowhere", "--db", text(&backup)],
+        ] {
+            let (_, said) = expect(ENVIRONMENT, &args);
+            assert!(
+                said.contains(text(&backup)) && said.contains("restore it"),
+                "{said}"
+            );
+        }
     }
     // Its path alone makes no folder a backup.
     let restored = dir.path().join("private/1");
     fs::create_dir_all(&restored).expect("make");
-    let restore = RestoreOptions::default();
     engine
         .restore_from_latest_backup(&restored, &restored, &restore)
         .expect("restored");

@@ -19,7 +19,7 @@ use rockmill_format::names;
 use rockmill_snapshot::tree::Position;
 use rockmill_snapshot::unflushed::LogFile;
 use rockmill_storage::io::JobInput;
-use rockmill_storage::{InputFileReader, LocalStorage, Storage};
+use rockmill_storage::{InputFileReader, LocalStorage, Storage, shared_files};
 
 use crate::iterators::{IteratorRead, Iterators, RowFn};
 use crate::merge_operators::{MergeOperator, MergeOperators};
@@ -62,8 +62,13 @@ impl Checkpoint {
             let names = storage.list(path);
             let names =
                 names.map_err(|e| Error::storage(&position.manifest, "list its folder", &e))?;
-            for name in names.into_iter().filter(|name| name.ends_with(".blob")) {
-                match InputFileReader::try_open(storage, &path.join(&name)) {
+            let own = names.into_iter().map(|name| {
+                let file = path.join(&name);
+                (name, file)
+            });
+            let files = own.chain(shared_files(path));
+            for (name, file) in files.filter(|(name, _)| name.ends_with(".blob")) {
+                match InputFileReader::try_open(storage, &file) {
                     Ok(file) => blobs.push((name, file)),
                     // If the version has it, the MANIFEST has changed before it was deleted.
                     Err(e) if e.kind() == io::ErrorKind::NotFound => {}

@@ -9,7 +9,6 @@ use rockmill_core::{CancelToken, DeclineReason, Error, ErrorKind, Result};
 use rockmill_format::manifest::{ColumnFamily, Tree};
 use rockmill_format::names;
 use rockmill_snapshot::LogFolder;
-use rockmill_snapshot::closed_database::refuse_backup;
 use rockmill_snapshot::tree::{Position, TreeFollower};
 use rockmill_snapshot::unflushed::Unflushed;
 use rockmill_storage::{LocalStorage, Storage, base_name};
@@ -48,7 +47,7 @@ impl Directory {
     /// A directory with a database.
     ///
     /// # Errors
-    /// Storage if there is no such directory; Declined if it holds no database, or a backup without tables.
+    /// Storage if there is no such directory; Declined if it holds no database.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         let name = path.display().to_string();
@@ -58,7 +57,6 @@ impl Directory {
             let what = "the directory holds no RocksDB database: there is no file CURRENT";
             return Err(Error::declined(DeclineReason::Manifest, what).in_file(&name));
         }
-        refuse_backup(&LocalStorage, path)?;
         Ok(Self {
             path: path.to_owned(),
             log_folder: None,

@@ -9,7 +9,7 @@ use rockmill_format::wire::CompactionServiceInput;
 
 use crate::manual::Shape;
 use crate::tree::TreeFollower;
-use rockmill_storage::{Storage, base_name, read_from};
+use rockmill_storage::{Storage, base_name, read_from, shared_files};
 
 /// Largest OPTIONS file that is read.
 const MAX_OPTIONS_BYTES: u64 = 64 << 20;
@@ -151,34 +151,16 @@ impl ClosedDatabase {
     }
 }
 
-/// Refuses the folder `private/N` of a backup whose tables lie in a folder that backups share
-/// (`utilities/backup/backup_engine.cc`).
+/// Refuses the folder `private/N` of a backup that shares files with other backups, where they are to be compacted.
 ///
 /// # Errors
-/// Declined if `dir` is such a folder and has no tables.
-pub fn refuse_backup(storage: &dyn Storage, dir: &Path) -> Result<()> {
-    let real = std::path::absolute(dir).unwrap_or_else(|_| dir.to_owned());
-    let private = real.parent().filter(|parent| parent.ends_with("private"));
-    let Some(backups) = private.and_then(Path::parent) else {
-        return Ok(());
-    };
-    let has = |path: &Path, is: &dyn Fn(&str) -> bool| {
-        storage
-            .list(path)
-            .is_ok_and(|names| names.iter().any(|name| is(name)))
-    };
-    let number = base_name(&real);
-    let is_backup = has(&backups.join("meta"), &|name| name == number)
-        && has(backups, &|name| {
-            name == "shared_checksum" || name == "shared"
-        });
-    if !is_backup || has(dir, &|name| name.ends_with(".sst")) {
+/// Declined if `dir` is such a folder.
+pub fn refuse_backup(dir: &Path) -> Result<()> {
+    if shared_files(dir).is_empty() {
         return Ok(());
     }
-    let what = format!(
-        "it is backup {number} of a BackupEngine, whose tables are shared with other backups: restore it, and name the \
-         folder of the restored database"
-    );
+    let what = "it is a backup of a BackupEngine, whose tables are shared with other backups: restore it, and name the \
+                folder of the restored database";
     Err(Error::declined(DeclineReason::InputMissing, what).in_file(&dir.display().to_string()))
 }
 

@@ -1,5 +1,6 @@
 //! File system access behind one trait, so that tests can make any call fail.
 
+mod backup;
 pub mod direct;
 mod local;
 mod reader;
@@ -15,6 +16,7 @@ use std::sync::Arc;
 use self::direct::DirectStorage;
 use crate::clock::{Clock, SystemClock};
 
+pub use backup::{shared_files, shared_path};
 pub use local::LocalStorage;
 pub use reader::{InputFileReader, base_name, for_each_piece, read_from, table_path};
 

@@ -113,7 +113,7 @@ impl FromStr for Key {
 /// Usage if there is no such database or column family; Environment if another process has it open or the system
 /// refuses; Data if it is damaged or needs an object that only its application has.
 pub fn run(args: CompactArgs) -> Result<(), Failure> {
-    database_dir::require_with_options(&args.db)?;
+    database_dir::require_for_jobs(&args.db)?;
     let tree = database_dir::read_tree(&args.db)?;
     let families = tree.column_families.values();
     let families = families.map(|family| String::from_utf8_lossy(&family.name).into_owned());

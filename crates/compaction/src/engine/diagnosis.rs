@@ -13,7 +13,7 @@ use rockmill_format::names;
 use rockmill_snapshot::Findings;
 use rockmill_snapshot::closed_database::ClosedDatabase;
 use rockmill_snapshot::tree::{TreeFollower, total_bytes, user_key};
-use rockmill_storage::InputFileReader;
+use rockmill_storage::{InputFileReader, shared_path};
 
 /// Comparators of files that can be opened.
 const READ_COMPARATORS: [&[u8]; 2] = [
@@ -156,7 +156,8 @@ impl Engine {
             unknown.found.note(Err(error));
             return Ok(unknown);
         }
-        let inspect = |input: &InputFile| match self.inspect_file(&dir.join(&input.name), filters) {
+        let path = |input: &InputFile| shared_path(dir.join(&input.name));
+        let inspect = |input: &InputFile| match self.inspect_file(&path(input), filters) {
             Err(error) if error.kind != ErrorKind::Storage => {
                 let mut unknown = FilesFound {
                     may_hold_operands: true,

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use rockmill_core::{CancelToken, Error, ReadAt, Result};
 
-use super::{ReadableFile, Storage};
+use super::{ReadableFile, Storage, shared_path};
 
 /// A file with a name that is read at any offset. Backends read inputs through it.
 #[derive(Debug)]
@@ -111,13 +111,14 @@ pub fn for_each_piece(
     Ok(())
 }
 
-/// Path of a database's table, which LevelDB names otherwise (`db/table_cache.cc:GetTableReader`).
+/// Path of a database's table, which LevelDB names otherwise (`db/table_cache.cc:GetTableReader`). Those of a backup may be
+/// in a folder that backups share.
 pub fn table_path(dir: &Path, number: u64) -> PathBuf {
     let path = dir.join(format!("{number:06}.sst"));
     let of_leveldb = path.with_extension("ldb");
     match !path.exists() && of_leveldb.exists() {
         true => of_leveldb,
-        false => path,
+        false => shared_path(path),
     }
 }
 
