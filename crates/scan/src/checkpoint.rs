@@ -44,7 +44,8 @@ pub struct Checkpoint {
 }
 
 impl Checkpoint {
-    /// Opens the MANIFEST and the blob files of a version. `position` is where its edits end in the MANIFEST.
+    /// Opens the MANIFEST of a version, and the blob files if a column family that `is_opened` has any. `position` is where
+    /// its edits end in the MANIFEST.
     ///
     /// # Errors
     /// Storage, also if a file was deleted since.
@@ -53,12 +54,13 @@ impl Checkpoint {
         folder: &TableFolder,
         tree: &Arc<Tree>,
         position: Position,
+        is_opened: impl Fn(u32, &ColumnFamily) -> bool,
     ) -> Result<Self> {
         let path = &folder.path;
         let manifest = InputFileReader::open(storage, &path.join(&position.manifest))?;
         let mut blobs = Vec::new();
-        let mut families = tree.column_families.values();
-        if families.any(|family| family.has_blob_files) {
+        let mut families = tree.column_families.iter();
+        if families.any(|(id, family)| family.has_blob_files && is_opened(*id, family)) {
             let names = storage.list(path);
             let names =
                 names.map_err(|e| Error::storage(&position.manifest, "list its folder", &e))?;
@@ -141,8 +143,9 @@ impl Checkpoint {
         Some(name)
     }
 
-    /// Whether both are the same version of the same database, read with the same merge operators.
-    pub fn is_same(self: &Arc<Self>, other: &Arc<Self>) -> bool {
+    /// Whether both are the same version of the same database, read with the same merge operators, and this one has all
+    /// files of the other one.
+    pub fn serves(self: &Arc<Self>, other: &Arc<Self>) -> bool {
         let ends = |checkpoint: &Self| {
             let logs = checkpoint.logs.iter();
             logs.map(|log| (log.number, log.end)).collect::<Vec<_>>()
@@ -153,6 +156,12 @@ impl Checkpoint {
                 && ends(self) == ends(other)
                 && self.merge_operators == other.merge_operators
                 && self.tree == other.tree
+                && other
+                    .tables
+                    .keys()
+                    .all(|number| self.tables.contains_key(number))
+                // All blob files of the folder are open, or none.
+                && (other.blobs.is_empty() || !self.blobs.is_empty())
         };
         Arc::ptr_eq(self, other) || is_equal()
     }

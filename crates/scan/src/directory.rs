@@ -1,6 +1,6 @@
 //! A directory, read-only. Another process may have the database open and write to it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -124,20 +124,21 @@ impl Directory {
     /// Declined if there is no such column family, or not these files and logs any more, or no memory for what is not
     /// flushed; as those of [`Database::view`].
     pub fn at(&self, engine: &Arc<ScanEngine>, version: &Version) -> Result<Arc<View>> {
-        self.attempt(engine, Some(version))
+        self.attempt(engine, &Wanted::Version(version))
     }
 
-    fn attempt(&self, engine: &Arc<ScanEngine>, version: Option<&Version>) -> Result<Arc<View>> {
+    fn attempt(&self, engine: &Arc<ScanEngine>, wanted: &Wanted<'_>) -> Result<Arc<View>> {
         /// Time in which an edit of the MANIFEST is installed, and a compaction's files are deleted.
         const PAUSE: Duration = Duration::from_millis(5);
         let mut troubles = 0;
         for attempt in 0..CHANGES {
             let pause = PAUSE * attempt.min(ATTEMPTS) as u32;
             engine.storage.clock().pause(pause);
-            match self.try_view(engine, version) {
+            match self.try_view(engine, wanted) {
+                // A file may have vanished.
+                Ok(Some(view)) if view.lacks_files() && troubles + 1 < ATTEMPTS => troubles += 1,
                 Ok(Some(view)) => return Ok(Arc::new(view)),
                 Ok(None) => {}
-                // A file may have vanished.
                 Err(error) if error.kind == ErrorKind::Storage && troubles + 1 < ATTEMPTS => {
                     troubles += 1;
                 }
@@ -151,12 +152,8 @@ impl Directory {
         Err(error.in_file(&self.path.display().to_string()))
     }
 
-    /// Opens all files, or those of a version; nothing if the database has changed meanwhile.
-    fn try_view(
-        &self,
-        engine: &Arc<ScanEngine>,
-        version: Option<&Version>,
-    ) -> Result<Option<View>> {
+    /// Opens the files; nothing if the database has changed meanwhile.
+    fn try_view(&self, engine: &Arc<ScanEngine>, wanted: &Wanted<'_>) -> Result<Option<View>> {
         let cancel = CancelToken::new();
         let storage = &*engine.storage;
         let mut follower = TreeFollower::default();
@@ -165,35 +162,36 @@ impl Directory {
             tree: Arc::new(follower.tree().clone()),
             position: follower.position(),
         };
-        let view = self.view_at(engine, version, &at, &cancel);
+        let view = self.view_at(engine, wanted, &at, &cancel);
         follower.refresh(storage, &self.path, (0, 0), &cancel)?;
         let now = &follower.tree().column_families;
         let then = &at.tree.column_families;
-        let is_same = match version {
-            Some(version) => {
+        let is_same = match wanted {
+            Wanted::Version(version) => {
                 let mut families = then.iter();
                 families
                     .find(|(_, family)| version.is_of(&family.name))
                     .is_none_or(|(id, family)| now.get(id) == Some(family))
             }
-            None => now == then,
+            Wanted::All | Wanted::Families(_) => now == then,
         };
         // Whatever was wrong with a file, another process may have deleted or reused it.
         if is_same { view.map(Some) } else { Ok(None) }
     }
 
-    /// Opens all files, or those of a version, as the MANIFEST names them at a place.
+    /// Opens the files that the MANIFEST names at a place.
     fn view_at(
         &self,
         engine: &Arc<ScanEngine>,
-        version: Option<&Version>,
+        wanted: &Wanted<'_>,
         at: &At,
         cancel: &CancelToken,
     ) -> Result<View> {
+        let version = wanted.version();
         let mut options = ReadOptions::read(&*engine.storage, &self.path)?;
         options.log_folder = self.find_logs(&*engine.storage, &options, &at.tree)?.path;
         let folder = engine.folder(&self.path, options.io);
-        let mut opened = self.open_files(engine, version, at, &options, &folder)?;
+        let mut opened = self.open_files(engine, wanted, at, &options, &folder)?;
         let logged = read_logs(engine, version, &at.tree, &options, &mut opened, cancel)?;
         let has_unflushed = version.is_none_or(Version::has_unflushed);
         let files = at.tree.column_families.values();
@@ -253,18 +251,21 @@ impl Directory {
     fn open_files(
         &self,
         engine: &ScanEngine,
-        version: Option<&Version>,
+        wanted: &Wanted<'_>,
         at: &At,
         options: &ReadOptions,
         folder: &TableFolder,
     ) -> Result<Opened> {
         const ELSEWHERE: &str =
             "it is in none but a directory of db_paths, which OPTIONS do not name";
+        let version = wanted.version();
         let position = || at.position.clone();
         let has_other_paths = at.tree.has_other_paths();
         let mut checkpoint = match self.iterators {
             Some(_) => {
-                let opened = Checkpoint::open(&*engine.storage, folder, &at.tree, position());
+                let is_opened = |id, family: &ColumnFamily| id == DEFAULT_ID || wanted.has(family);
+                let storage = &*engine.storage;
+                let opened = Checkpoint::open(storage, folder, &at.tree, position(), is_opened);
                 Some(opened?)
             }
             None => None,
@@ -273,28 +274,34 @@ impl Directory {
         let mut families = BTreeMap::new();
         for (id, tree) in &at.tree.column_families {
             let mut family = Family::new(*id, tree, position(), options);
-            let is_read = version.is_none_or(|version| version.is_of(&tree.name));
+            let is_read = wanted.has(tree);
             if is_read && let Some(version) = version {
                 has_other_files = !version.choose(&mut family)?;
             }
             // RocksDB opens the default column family with each other one.
             let is_opened = checkpoint.is_some() && (is_read || *id == DEFAULT_ID);
             if is_opened || is_read && family.unread.is_none() {
-                hold_files(&mut family, folder).map_err(|error| match has_other_paths {
+                let held = hold_files(&mut family, folder).map_err(|error| match has_other_paths {
                     true => Error {
                         kind: ErrorKind::Declined(DeclineReason::DbPaths),
                         what: ELSEWHERE.to_owned(),
                         ..error
                     },
                     false => error,
-                })?;
+                });
+                match version {
+                    Some(_) => held?,
+                    // The other column families are read all the same.
+                    None => family.failed = held.err(),
+                }
             }
             if let Some(checkpoint) = &mut checkpoint {
                 let files = family.files_mut().iter();
                 let held = files.filter_map(|file| Some((file.meta.number, file.held.as_ref()?)));
                 held.for_each(|(number, held)| checkpoint.add_table(number, held));
             }
-            if is_read {
+            family.is_closed = !is_read;
+            if is_read || version.is_none() {
                 families.insert(*id, family);
             }
         }
@@ -305,6 +312,31 @@ impl Directory {
                 has_other_files,
                 checkpoint,
             }),
+        }
+    }
+}
+
+/// What is opened.
+enum Wanted<'a> {
+    All,
+    /// Column families of these names.
+    Families(BTreeSet<Vec<u8>>),
+    Version(&'a Version),
+}
+
+impl<'a> Wanted<'a> {
+    fn version(&self) -> Option<&'a Version> {
+        match self {
+            Wanted::Version(version) => Some(version),
+            Wanted::All | Wanted::Families(_) => None,
+        }
+    }
+
+    fn has(&self, family: &ColumnFamily) -> bool {
+        match self {
+            Wanted::All => true,
+            Wanted::Families(names) => names.contains(&family.name),
+            Wanted::Version(version) => version.is_of(&family.name),
         }
     }
 }
@@ -348,7 +380,7 @@ fn read_logs(
     let families = &mut opened.families;
     let is_wanted = |id: u32| {
         let family = families.get(&id).filter(|_| has_unflushed);
-        family.is_some_and(|family| family.unread.is_none())
+        family.is_some_and(|family| family.unread.is_none() && !family.is_closed)
     };
     let (storage, logs) = (&*engine.storage, &options.log_folder);
     let most = engine.max_unflushed_bytes();
@@ -421,7 +453,12 @@ impl Database for Directory {
     }
 
     fn view(&self, engine: &Arc<ScanEngine>) -> Result<Arc<View>> {
-        self.attempt(engine, None)
+        self.attempt(engine, &Wanted::All)
+    }
+
+    fn view_of(&self, engine: &Arc<ScanEngine>, families: &[&str]) -> Result<Arc<View>> {
+        let names = families.iter().map(|name| names::unescape(name));
+        self.attempt(engine, &Wanted::Families(names.collect()))
     }
 
     fn state_merge_operator(&self, stated: &StatedOperator) -> Result<()> {

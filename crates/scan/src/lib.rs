@@ -71,6 +71,15 @@ pub trait Database: Debug + Send + Sync {
     /// Any of [`rockmill_core::ErrorKind`].
     fn view(&self, engine: &Arc<ScanEngine>) -> Result<Arc<View>>;
 
+    /// Takes a view of some column families. The other ones may be closed there: only the files of these are opened.
+    ///
+    /// # Errors
+    /// As those of [`Database::view`].
+    fn view_of(&self, engine: &Arc<ScanEngine>, families: &[&str]) -> Result<Arc<View>> {
+        let _ = families;
+        self.view(engine)
+    }
+
     /// States a merge operator for the views that are taken from now on.
     ///
     /// # Errors

@@ -53,6 +53,10 @@ pub struct Family {
     pub unflushed: Vec<Arc<MemoryTable>>,
     /// Why all of it is read through iterators, if it is.
     pub unread: Option<String>,
+    /// Whether it is not read, so that neither its files nor its unflushed entries are here.
+    pub(crate) is_closed: bool,
+    /// Why its files cannot be opened, if they cannot. Other column families are read all the same.
+    pub(crate) failed: Option<Error>,
     /// Whether it has a compaction filter.
     has_filter: bool,
     /// What reads it where tables do not tell what a reader finds.
@@ -105,6 +109,8 @@ impl Family {
             orders_by_bytes,
             unflushed: Vec::new(),
             unread,
+            is_closed: false,
+            failed: None,
             has_filter: options.filtered.contains(&tree.name),
             iterators: None,
             view: Mutex::default(),
@@ -175,6 +181,22 @@ impl Family {
     }
 }
 
+impl File {
+    /// What is known of the file, whose table is perhaps open.
+    fn info(&self, table: Option<&ViewTable>) -> FileInfo {
+        let properties = table.map(|table| &table.input.meta.properties);
+        FileInfo {
+            number: self.meta.number,
+            level: self.level,
+            smallest: user_key(&self.meta.smallest).to_vec(),
+            largest: user_key(&self.meta.largest).to_vec(),
+            entries: properties.map(|properties| properties.num_entries),
+            bytes: self.meta.size,
+            compression: properties.map_or_else(String::new, compression),
+        }
+    }
+}
+
 /// Whether two files may have the same key.
 fn overlap(one: &FileMeta, other: &FileMeta) -> bool {
     user_key(&one.smallest) <= user_key(&other.largest)
@@ -231,12 +253,52 @@ impl View {
         Some(name)
     }
 
+    /// Whether files of a column family that is read could not be opened.
+    pub(crate) fn lacks_files(&self) -> bool {
+        let failed = self
+            .families
+            .values()
+            .filter_map(|family| family.failed.as_ref());
+        failed
+            .filter(|error| error.kind == ErrorKind::Storage)
+            .count()
+            > 0
+    }
+
     /// Opens the tables of a column family.
     ///
     /// # Errors
     /// Declined if there is no such column family; Storage or Corruption if a table cannot be read; Declined if there is no
     /// memory for its index.
     pub fn family(&self, name: &str) -> Result<Arc<FamilyView>> {
+        let (name, family) = self.known(name)?;
+        let mut view = lock(&family.view);
+        if let Some(view) = &*view {
+            return Ok(Arc::clone(view));
+        }
+        let opened = Arc::new(self.open(name, family)?);
+        *view = Some(Arc::clone(&opened));
+        Ok(opened)
+    }
+
+    /// The files of a column family as the MANIFEST describes them, which are not opened for it.
+    ///
+    /// # Errors
+    /// Declined if there is no such column family.
+    pub fn listed_files(&self, name: &str) -> Result<Vec<FileInfo>> {
+        let (_, family) = self.known(name)?;
+        Ok(family.files.iter().map(|file| file.info(None)).collect())
+    }
+
+    /// Whether a column family orders keys by their bytes.
+    ///
+    /// # Errors
+    /// Declined if there is no such column family.
+    pub fn orders_by_bytes(&self, name: &str) -> Result<bool> {
+        Ok(self.known(name)?.1.orders_by_bytes)
+    }
+
+    fn known(&self, name: &str) -> Result<(&str, &Family)> {
         let none = || {
             let what = format!("there is no column family {}", quoted(name));
             Error::declined(DeclineReason::Manifest, what)
@@ -248,16 +310,17 @@ impl View {
             self.families.get_key_value(&name)
         });
         let (name, family) = known.ok_or_else(none)?;
-        let mut view = lock(&family.view);
-        if let Some(view) = &*view {
-            return Ok(Arc::clone(view));
-        }
-        let opened = Arc::new(self.open(name, family)?);
-        *view = Some(Arc::clone(&opened));
-        Ok(opened)
+        Ok((name, family))
     }
 
     fn open(&self, name: &str, family: &Family) -> Result<FamilyView> {
+        if family.is_closed {
+            let what = format!("the view was taken without column family {}", quoted(name));
+            return Err(Error::internal(what));
+        }
+        if let Some(error) = &family.failed {
+            return Err(error.clone());
+        }
         let cancel = CancelToken::new();
         let engine = &self.engine;
         let mut unread = family.unread.clone();
@@ -343,19 +406,8 @@ impl FamilyView {
         tables: Vec<ViewTable>,
         unread: Option<String>,
     ) -> Self {
-        let files = family.files.iter().enumerate().map(|(at, file)| {
-            let table = tables.get(at);
-            let properties = table.map(|table| &table.input.meta.properties);
-            FileInfo {
-                number: file.meta.number,
-                level: file.level,
-                smallest: user_key(&file.meta.smallest).to_vec(),
-                largest: user_key(&file.meta.largest).to_vec(),
-                entries: properties.map(|properties| properties.num_entries),
-                bytes: file.meta.size,
-                compression: properties.map_or_else(String::new, compression),
-            }
-        });
+        let files = family.files.iter().enumerate();
+        let files = files.map(|(at, file)| file.info(tables.get(at)));
         let files = files.collect();
         let unflushed = family.unflushed.iter();
         let in_memory = unflushed.clone().filter_map(|part| part.table.clone());

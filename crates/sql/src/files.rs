@@ -12,6 +12,7 @@ use datafusion::datasource::memory::MemorySourceConfig;
 use datafusion::error::Result;
 use datafusion::logical_expr::{Expr, TableType};
 use datafusion::physical_plan::ExecutionPlan;
+use rockmill_core::{DeclineReason, Error, ErrorKind};
 use rockmill_scan::View;
 
 use crate::scan::external;
@@ -74,15 +75,22 @@ impl ContentsTable {
         let (mut entries, mut bytes) = (UInt64Builder::new(), UInt64Builder::new());
         let mut compressions = StringBuilder::new();
         for name in scans.database().families().map_err(external)? {
-            let family = view.family(&name).map_err(external)?;
+            // One that cannot be read is listed with what the MANIFEST says.
+            let (files, in_family) = match view.family(&name) {
+                Ok(family) => (family.files().to_vec(), family.entries()),
+                Err(error) if costs_itself_alone(&error) => {
+                    (view.listed_files(&name).map_err(external)?, None)
+                }
+                Err(error) => return Err(external(error)),
+            };
             if contents == Contents::Families {
                 names.append_value(&name);
-                numbers.append_value(family.files().len() as u64);
-                entries.append_option(family.entries());
-                bytes.append_value(family.bytes());
+                numbers.append_value(files.len() as u64);
+                entries.append_option(in_family);
+                bytes.append_value(files.iter().map(|file| file.bytes).sum());
                 continue;
             }
-            for file in family.files() {
+            for file in &files {
                 names.append_value(&name);
                 numbers.append_value(file.number);
                 levels.append_value(file.level);
@@ -109,6 +117,14 @@ impl ContentsTable {
                 Arc::new(compressions.finish()),
             ],
         })
+    }
+}
+
+/// Whether a column family cannot be read, and others may be.
+fn costs_itself_alone(error: &Error) -> bool {
+    match error.kind {
+        ErrorKind::Declined(reason) => reason != DeclineReason::MemoryBudget,
+        kind => matches!(kind, ErrorKind::Corruption | ErrorKind::Storage),
     }
 }
 

@@ -3,6 +3,7 @@
 //! | Module | Contents |
 //! |---|---|
 //! | `table` | A column family as a table; statements that see one snapshot |
+//! | `planner` | The column families that a statement reads |
 //! | `scan` | The physical plan of a scan |
 //! | `aggregate` | Aggregates that the scan computes |
 //! | `guard` | Filters run before what they protect |
@@ -25,6 +26,7 @@ mod files;
 mod functions;
 mod guard;
 mod mysql;
+mod planner;
 mod program;
 mod ranges;
 mod read_only;

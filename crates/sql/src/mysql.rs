@@ -75,7 +75,8 @@ impl Scans {
             return plan_err!("{file} has no CREATE TABLE statement");
         }
         let (this, engine) = (self.clone(), Arc::clone(self.engine()));
-        let view = blocking(move || this.database().view(&engine).map_err(external)).await?;
+        let view = move || this.database().view_of(&engine, &[DICTIONARY]);
+        let view = blocking(move || view().map_err(external)).await?;
         let entries = self.dictionary(session, &view).await?;
         let mut read: BTreeMap<String, std::result::Result<_, String>> = BTreeMap::new();
         for table in tables {
@@ -153,8 +154,8 @@ fn mysql_layout(
     let family = view.family_of_id(index.family);
     let family = family.ok_or("its column family does not exist")?;
     let layout = Layout::mysql(table, index.number, index.is_hidden)?;
-    let opened = view.family(family).map_err(|e| e.to_string())?;
-    if !opened.orders_by_bytes() {
+    let orders_by_bytes = view.orders_by_bytes(family);
+    if !orders_by_bytes.map_err(|e| e.to_string())? {
         return Err(format!(
             "it lies in the column family {family}, whose keys are not in the order of their bytes, which is not supported"
         ));

@@ -46,7 +46,7 @@ impl ReadOnly {
     fn at(&self, checkpoint: &Arc<Checkpoint>, cancel: &CancelToken) -> Result<Arc<Opened>> {
         let mut opened = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let known = opened.as_ref();
-        if let Some(known) = known.filter(|known| known.checkpoint.is_same(checkpoint)) {
+        if let Some(known) = known.filter(|known| known.checkpoint.serves(checkpoint)) {
             return Ok(Arc::clone(known));
         }
         let folder = TempDir::new();

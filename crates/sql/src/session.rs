@@ -18,17 +18,21 @@ use crate::extremes;
 use crate::files::{Contents, ContentsTable};
 use crate::functions;
 use crate::guard::GuardedByFilters;
+use crate::planner::StatementPlanner;
 use crate::table::Scans;
 
 /// Adds Rockmill's functions, its `min` and `max`, the rule that has filters run before what they protect, and the rule that
-/// lets scans compute aggregates. Call it last: the rules have to come after all others.
+/// lets scans compute aggregates. The query planner of `builder` stays, and statements open the column families that they
+/// read. Call it last: the rules have to come after all others.
 #[must_use]
 pub fn with_rockmill(mut builder: SessionStateBuilder) -> SessionStateBuilder {
     let functions = builder.scalar_functions().get_or_insert_default();
     functions.extend(functions::all().into_iter().map(Arc::new));
     let aggregates = builder.aggregate_functions().get_or_insert_default();
     aggregates.extend(extremes::all().map(Arc::new));
+    let planner = StatementPlanner(builder.query_planner().take());
     builder
+        .with_query_planner(Arc::new(planner))
         .with_physical_optimizer_rule(Arc::new(GuardedByFilters))
         .with_physical_optimizer_rule(Arc::new(AggregateInScan))
 }

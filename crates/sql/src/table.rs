@@ -1,5 +1,6 @@
 //! A column family as a table, and statements that see one snapshot.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
@@ -19,6 +20,7 @@ use datafusion::physical_plan::filter::FilterExecBuilder;
 use rockmill_layout::Layout;
 use rockmill_scan::{Database, ScanEngine, View};
 
+use crate::planner;
 use crate::program::Program;
 use crate::scan::{Planned, ScanExec, Source, all_columns, external};
 
@@ -54,15 +56,30 @@ type Statement = (String, String);
 #[derive(Debug)]
 pub(crate) struct StatementView {
     pub view: Arc<View>,
+    /// The column families that it was taken of; `None` if all are.
+    families: Option<BTreeSet<String>>,
     /// Whether one of its scans has begun. All of them were planned by then.
     runs: AtomicBool,
 }
 
 impl StatementView {
     /// What a statement sees that has not begun.
-    pub fn new(view: Arc<View>) -> Self {
+    pub fn new(view: Arc<View>, families: Option<BTreeSet<String>>) -> Self {
         let runs = AtomicBool::new(false);
-        Self { view, runs }
+        Self {
+            view,
+            families,
+            runs,
+        }
+    }
+
+    /// Whether it has these column families.
+    fn has(&self, families: Option<&BTreeSet<String>>) -> bool {
+        match (&self.families, families) {
+            (None, _) => true,
+            (Some(_), None) => false,
+            (Some(has), Some(families)) => families.is_subset(has),
+        }
     }
 
     /// Notes that a scan begins.
@@ -132,10 +149,16 @@ impl Scans {
     ///
     /// A session may plan several statements as of one time, and each has to see what was written before. So a view is
     /// not taken from a statement that runs already. If the session has no time, each table has a view of its own.
+    ///
+    /// A view has the column families that the statement reads, or all if that is not known.
     pub(crate) async fn view(&self, session: &dyn Session) -> Result<Arc<StatementView>> {
         let began = session.execution_props().query_execution_start_time;
         let statement = began.map(|began| (session.session_id().to_owned(), began.to_rfc3339()));
         let this = self.clone();
+        let families = planner::families(|table| {
+            let is_here = Arc::ptr_eq(&table.scans.views, &self.views);
+            is_here.then(|| table.family.to_string())
+        });
         blocking(move || {
             let mut views = this.views.lock().unwrap_or_else(PoisonError::into_inner);
             views.retain(|(_, view)| view.strong_count() > 0);
@@ -143,12 +166,19 @@ impl Scans {
                 .iter()
                 .filter(|(known, _)| Some(known) == statement.as_ref())
                 .filter_map(|(_, view)| view.upgrade())
-                .find(|view| !view.runs.load(Ordering::Relaxed));
+                .find(|view| !view.runs.load(Ordering::Relaxed) && view.has(families.as_ref()));
             if let Some(view) = known {
                 return Ok(view);
             }
-            let view = this.database.view(&this.engine).map_err(external)?;
-            let view = Arc::new(StatementView::new(view));
+            let view = match &families {
+                Some(families) => {
+                    let families: Vec<_> = families.iter().map(String::as_str).collect();
+                    this.database.view_of(&this.engine, &families)
+                }
+                None => this.database.view(&this.engine),
+            };
+            let view = view.map_err(external)?;
+            let view = Arc::new(StatementView::new(view, families));
             views.extend(statement.map(|statement| (statement, Arc::downgrade(&view))));
             Ok(view)
         })

@@ -584,3 +584,150 @@ fn the_stated_operator_goes_with_a_scan_to_another_process() {
         ErrorKind::Declined(DeclineReason::MergeOperands)
     );
 }
+
+/// Column families of two files each, which are named `f0` and so on.
+fn many_families(folder: &Path, families: usize) {
+    let names: Vec<_> = (0..families).map(|at| format!("f{at}")).collect();
+    let mut names: Vec<_> = names.iter().map(String::as_str).collect();
+    names.push("default");
+    let mut options = created();
+    options.set_disable_auto_compactions(true);
+    let db = DB::open_cf_descriptors(&options, folder, descriptors(&options, &names)).unwrap();
+    for (at, name) in names.iter().enumerate() {
+        let family = db.cf_handle(name).unwrap();
+        for row in 0..2 {
+            db.put_cf(&family, format!("{at}"), format!("{row}"))
+                .unwrap();
+            db.put_cf(&family, format!("{row} of {at}"), "").unwrap();
+            db.flush_cf(&family).unwrap();
+        }
+        db.put_cf(&family, "in the log", "").unwrap();
+    }
+}
+
+/// Tables in a folder that this process has open.
+fn open_tables(folder: &Path) -> usize {
+    let folder = folder.canonicalize().unwrap();
+    let open = std::fs::read_dir("/proc/self/fd").unwrap();
+    let open = open.filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok());
+    open.filter(|path| path.starts_with(&folder) && path.to_string_lossy().ends_with(".sst"))
+        .count()
+}
+
+#[test]
+fn a_statement_opens_the_files_of_the_column_families_that_it_reads() {
+    const FAMILIES: usize = 12;
+    let folder = tempfile::tempdir().unwrap();
+    many_families(folder.path(), FAMILIES);
+    let session = session(folder.path());
+    let runtime = Runtime::new().unwrap();
+    let all = 2 * (FAMILIES + 1);
+    // RocksDB's iterators need the default column family.
+    for (statement, open, rows) in [
+        ("select key from f3", 4, 4),
+        ("select key from \"default\"", 2, 4),
+        (
+            "select a.key from f3 a join f4 b on a.value = b.value where a.key < '4'",
+            6,
+            7,
+        ),
+        (
+            "select key from f3 where key not in (select key from f4)",
+            6,
+            3,
+        ),
+        ("select key from f3 union all select key from f3", 4, 8),
+        (
+            "with recursive r as (select 1 as n union all select n + 1 from r where n < 3) select n from r, f5 where f5.key = '5'",
+            all,
+            3,
+        ),
+        ("explain select key from f3", 4, 2),
+        ("select family from rocksdb_families", 0, FAMILIES + 1),
+        (
+            "select family from rocksdb_families, f3 where key = '3'",
+            all,
+            FAMILIES + 1,
+        ),
+    ] {
+        let plan = runtime.block_on(async {
+            let frame = session.sql(statement).await?;
+            frame.create_physical_plan().await
+        });
+        let plan = plan.unwrap();
+        if !statement.starts_with("explain") {
+            assert_eq!(open_tables(folder.path()), open, "{statement}");
+        }
+        let batches = runtime.block_on(collect(plan, session.task_ctx())).unwrap();
+        let found: usize = batches.iter().map(|batch| batch.num_rows()).sum();
+        assert_eq!(found, rows, "{statement}");
+        // Tasks may hold what they have read a moment longer.
+        while open_tables(folder.path()) > 0 {
+            std::thread::yield_now();
+        }
+    }
+}
+
+#[test]
+fn iterators_read_one_column_family_after_another() {
+    let folder = tempfile::tempdir().unwrap();
+    many_families(folder.path(), 3);
+    let session = session_with(folder.path(), None, &[], Reads::Iterators);
+    for family in ["f1", "f0", "f1", "default", "f2"] {
+        assert_eq!(count(&session, family), 4, "{family}");
+    }
+}
+
+#[test]
+fn a_column_family_that_cannot_be_read_costs_itself_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    many_families(folder.path(), 4);
+    let runtime = Runtime::new().unwrap();
+    let session = session(folder.path());
+    let listed = |session: &SessionContext, family: &str| {
+        let query = format!(
+            "select files, entries, bytes > 0 from rocksdb_families where family = '{family}'"
+        );
+        row(&runtime, session, &query).unwrap()
+    };
+    let (files, is_large) = (
+        ScalarValue::UInt64(Some(2)),
+        ScalarValue::Boolean(Some(true)),
+    );
+    let read = [
+        files.clone(),
+        ScalarValue::UInt64(Some(5)),
+        is_large.clone(),
+    ];
+    let unread = [files, ScalarValue::UInt64(None), is_large];
+    for family in ["f0", "f1", "f2"] {
+        assert_eq!(listed(&session, family), read);
+    }
+    let file_of = |family: &str| {
+        let query = format!("select min(file) from rocksdb_files where family = '{family}'");
+        match row(&runtime, &session, &query).unwrap()[..] {
+            [ScalarValue::UInt64(Some(number))] => folder.path().join(format!("{number:06}.sst")),
+            ref other => panic!("{other:?}"),
+        }
+    };
+    let (gone, damaged) = (file_of("f0"), file_of("f1"));
+    std::fs::remove_file(gone).unwrap();
+    let bytes = std::fs::metadata(&damaged).unwrap().len();
+    let file = std::fs::File::options().write(true).open(&damaged).unwrap();
+    file.write_all_at(&[0; 8], bytes - 8).unwrap();
+    // What a session has opened stays open.
+    let session = self::session(folder.path());
+    assert_eq!(listed(&session, "f0"), unread);
+    assert_eq!(listed(&session, "f1"), unread);
+    assert_eq!(listed(&session, "f2"), read);
+    let query = "select count(*), count(entries) from rocksdb_files";
+    let counts = [10, 6].map(|count| ScalarValue::Int64(Some(count)));
+    assert_eq!(row(&runtime, &session, query).unwrap(), counts);
+    assert_eq!(count(&session, "f2"), 4);
+    assert_eq!(count(&session, "default"), 4);
+    for (family, kind) in [("f0", ErrorKind::Storage), ("f1", ErrorKind::Corruption)] {
+        let query = format!("select count(*) from {family}");
+        let error = own(&row(&runtime, &session, &query).unwrap_err());
+        assert_eq!(error.kind, kind, "{error}");
+    }
+}

@@ -50,7 +50,7 @@ pub struct Taken {
 impl Source {
     /// The column family as it is now.
     pub fn take(&self) -> Result<Arc<FamilyView>> {
-        let view = self.database.view(&self.engine)?;
+        let view = self.database.view_of(&self.engine, &[&self.family])?;
         let family = view.family(&self.family)?;
         if !family.orders_by_bytes() {
             let what = format!(

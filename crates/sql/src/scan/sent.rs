@@ -113,7 +113,7 @@ pub fn decode_scan(bytes: &[u8], engine: &Arc<ScanEngine>) -> Result<Arc<dyn Exe
     Ok(Arc::new(ScanExec {
         source: Source {
             engine: Arc::clone(engine),
-            statement: Arc::new(StatementView::new(view)),
+            statement: Arc::new(StatementView::new(view, None)),
             family,
         },
         planned: None,
