@@ -186,7 +186,7 @@ fn long_values_are_cut_in_tables_alone() {
 
 #[test]
 fn a_statement_with_thousands_of_alternatives_is_answered() {
-    /// They would overflow a stack of 8 MiB. DataFusion's time to plan them grows with their square.
+    /// They would overflow a stack of 8 MiB.
     const ALTERNATIVES: usize = 3_000;
     let (folder, dir) = made();
     let db = dir.to_str().unwrap();

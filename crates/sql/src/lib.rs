@@ -7,6 +7,7 @@
 //! | `scan` | The physical plan of a scan |
 //! | `aggregate` | Aggregates that the scan computes |
 //! | `guard` | Filters run before what they protect |
+//! | `alternatives` | Filters with many alternatives |
 //! | `program`, `ranges` | Filters as programs, and the ranges of keys that they allow |
 //! | `stored` | Constants and batches between Arrow and scans |
 //! | `functions` | Functions over bytes |
@@ -20,6 +21,7 @@
 #![forbid(unsafe_code)]
 
 mod aggregate;
+mod alternatives;
 mod external;
 mod extremes;
 mod files;

@@ -13,6 +13,7 @@ use rockmill_format::names;
 use rockmill_scan::ScanEngine;
 
 use crate::aggregate::AggregateInScan;
+use crate::alternatives::ShallowAlternatives;
 use crate::external::{FORMAT, RocksTables};
 use crate::extremes;
 use crate::files::{Contents, ContentsTable};
@@ -21,15 +22,17 @@ use crate::guard::GuardedByFilters;
 use crate::planner::StatementPlanner;
 use crate::table::Scans;
 
-/// Adds Rockmill's functions, its `min` and `max`, the rule that has filters run before what they protect, and the rule that
-/// lets scans compute aggregates. The query planner of `builder` stays, and statements open the column families that they
-/// read. Call it last: the rules have to come after all others.
+/// Adds Rockmill's functions, its `min` and `max`, and its rules: many alternatives are planned quickly, filters run before
+/// what they protect, and scans compute aggregates. The query planner of `builder` stays, and statements open the column
+/// families that they read. Call it last: the rules for physical plans have to come after all others.
 #[must_use]
 pub fn with_rockmill(mut builder: SessionStateBuilder) -> SessionStateBuilder {
     let functions = builder.scalar_functions().get_or_insert_default();
     functions.extend(functions::all().into_iter().map(Arc::new));
     let aggregates = builder.aggregate_functions().get_or_insert_default();
     aggregates.extend(extremes::all().map(Arc::new));
+    let analyzer = builder.analyzer().get_or_insert_default();
+    analyzer.rules.insert(0, Arc::new(ShallowAlternatives));
     let planner = StatementPlanner(builder.query_planner().take());
     builder
         .with_query_planner(Arc::new(planner))
