@@ -116,7 +116,7 @@ impl TableFolder {
 /// Names a table: its file's directory, number and size, and what tells it from the files of a database that lies there later.
 type Key = (PathBuf, u64, u64, Identity);
 
-/// What no other file has.
+/// Tells a file from all others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Identity {
     /// The unique id of the table. Old versions of RocksDB write none.

@@ -151,7 +151,7 @@ impl ClosedDatabase {
     }
 }
 
-/// Refuses the folder `private/N` of a backup that shares files with other backups, where they are to be compacted.
+/// Refuses jobs over the folder `private/N` of a backup that shares files with other backups.
 ///
 /// # Errors
 /// Declined if `dir` is such a folder.

@@ -715,7 +715,7 @@ fn a_column_family_that_cannot_be_read_costs_itself_alone() {
     let bytes = std::fs::metadata(&damaged).unwrap().len();
     let file = std::fs::File::options().write(true).open(&damaged).unwrap();
     file.write_all_at(&[0; 8], bytes - 8).unwrap();
-    // What a session has opened stays open.
+    // A session keeps the tables that it has opened.
     let session = self::session(folder.path());
     assert_eq!(listed(&session, "f0"), unread);
     assert_eq!(listed(&session, "f1"), unread);
