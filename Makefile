@@ -91,6 +91,7 @@ test-debug: setup
 	cargo test --locked $(LIGHT_CRATES)
 
 test-release: setup
+	@scripts/setup.sh tests
 	cargo test --locked --release --workspace
 
 # The GPU's kernels on the host, watched.

@@ -77,6 +77,31 @@ void rm_free(void* memory);
  * "" mean the defaults. docs/guide/settings.md lists the settings; a value cannot contain ';'. */
 rm_service* rm_service_open(const char* settings, char** error);
 
+typedef enum rm_log_level {
+  RM_LOG_ERROR = 1,
+  RM_LOG_WARN = 2,
+  RM_LOG_INFO = 3
+} rm_log_level;
+
+/* Takes one message: a line without a newline, in UTF-8, which is valid during the call. `level` is an rm_log_level.
+ *
+ * Threads of RocksDB and of the service call it, several at once. It may call the other functions of this header, but
+ * not rm_service_close. No C++ exception may leave it. */
+typedef void (*rm_log_function)(void* state, int level, const char* message);
+
+/* Fields that are null or 0 have their defaults. */
+typedef struct rm_service_options {
+  size_t struct_size;   /* sizeof(rm_service_options) */
+  const char* settings; /* as for rm_service_open */
+  rm_log_function log;  /* none by default */
+  void* log_state;      /* passed to `log` */
+  int log_level;        /* the least severe rm_log_level that is passed on; RM_LOG_INFO */
+} rm_service_options;
+
+/* Opens a service as rm_service_open does, with a log function for it and all its clones. The function is called no more
+ * when rm_service_close has returned for the last handle, or if no service could be opened. */
+rm_service* rm_service_open_with(const rm_service_options* options, char** error);
+
 /* Returns a handle of its own to the same service. Clones share threads, memory, devices and counters. Give each
  * database its own clone: when a database closes, only the jobs that came through its clone stop. Every handle is
  * closed with rm_service_close. */
@@ -100,6 +125,11 @@ rm_status rm_service_wait(rm_service* service, const char* job_id, rm_result* re
  * return RM_USE_LOCAL soon. Jobs of the same databases are accepted again after 250 ms. */
 rm_status rm_service_cancel_awaiting_jobs(rm_service* service, char** error);
 
+/* Cancels all jobs of all clones that run or wait. RocksDB does them itself, and they count as declined with the reason
+ * "cancelled". Later jobs are taken, unless the setting `paused` is true. DisableManualCompaction waits for a running job:
+ * call this before it. */
+rm_status rm_service_cancel_jobs(rm_service* service, char** error);
+
 /* Tells what became of a job's files: RM_SUCCESS, RM_FAILURE, RM_ABORTED or RM_USE_LOCAL. */
 rm_status rm_service_on_installation(rm_service* service, const char* job_id, rm_status status, char** error);
 
@@ -110,8 +140,12 @@ rm_status rm_service_change_settings(rm_service* service, const char* settings, 
  * device that was named cannot be used. */
 rm_status rm_service_wait_for_device(rm_service* service, char** error);
 
-/* Returns the work done so far through all clones, as JSON; free it with rm_free. */
+/* Returns the work done so far through all clones, as JSON; free it with rm_free. docs/reference/metrics.md has its fields. */
 char* rm_service_stats_json(rm_service* service, char** error);
+
+/* Returns the metrics of this service and its clones in Prometheus' text format; free it with rm_free. Serve it with the
+ * content type "text/plain; version=0.0.4". docs/reference/metrics.md lists the metrics. */
+char* rm_service_metrics_prometheus(rm_service* service, char** error);
 
 /* Returns the last error or decline of any clone in one sentence, or null if there was none; free it with rm_free. */
 char* rm_service_last_error(rm_service* service, char** error);

@@ -73,10 +73,10 @@ rows = [("RocksDB", [v["rocksdb"] for v in versions])]
 for name in "passed", "failed", "skipped":
     rows.append((f"tests {name}", [v[name] for v in versions]))
 rows.append(("histories", [v["histories"] for v in versions]))
-for name in "scheduled", "done", "failed", "declined":
+for name in "offered", "done", "failed", "declined":
     rows.append((f"jobs {name}", [v["stats"].get(f"jobs_{name}", "-") for v in versions]))
-for reason in sorted({reason for v in versions for reason in v["stats"].get("declines", {})}):
-    rows.append((f"  {reason}", [v["stats"].get("declines", {}).get(reason, 0) for v in versions]))
+for reason in sorted({reason for v in versions for reason in v["stats"].get("jobs_declined_by_reason", {})}):
+    rows.append((f"  {reason}", [v["stats"].get("jobs_declined_by_reason", {}).get(reason, 0) for v in versions]))
 for name, values in rows:
     print(f"{name:<26}" + "".join(f"{value:>9}" for value in values))
 PYTHON

@@ -19,7 +19,7 @@ scripts/install.sh "$work/$name" ${built:+"$built"}
 examples=$(git ls-files examples/c examples/cpp examples/gpukv)
 [ -n "$examples" ] || { echo "release: git tracks no examples here; pack from a checkout" >&2; exit 3; }
 xargs -d '\n' cp --parents -t "$work/$name" <<<"$examples"
-git ls-files README.md LICENSE docs | xargs -d '\n' cp --parents -t "$work/$name"
+git ls-files README.md LICENSE docs monitoring | xargs -d '\n' cp --parents -t "$work/$name"
 
 # NVIDIA's runtime and templates are inside where the build has a GPU backend.
 nvidia=()

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Makes sure that what the build needs is there: a Rust toolchain, a C++20 compiler, libclang with its
-# headers (RocksDB's bindings are generated), make. As root, missing system packages are installed with
+# headers (RocksDB's bindings are generated), make. `scripts/setup.sh tests` also fetches promtool, which checks
+# the rules and the dashboard of monitoring/. As root, missing system packages are installed with
 # apt-get; otherwise one sentence says what to do. Exit code 3 if something stays missing.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -78,5 +79,25 @@ rust_toolchain() {
         echo "setup: without rustfmt and clippy, 'make demo' works but 'make test' does not." >&2
 }
 
+# Debian's package of Prometheus depends on much that promtool does not need, so only its file is taken. Without it,
+# tests say that they are skipped.
+fetch_promtool() {
+    local into="${XDG_CACHE_HOME:-$HOME/.cache}/rockmill/promtool" work
+    if command -v promtool >/dev/null || [ -x "$into/promtool" ]; then
+        return
+    fi
+    work=$(mktemp -d)
+    download() (cd "$work" && apt-get download -qq prometheus) >/dev/null 2>&1
+    # A new machine has no list of packages yet.
+    if { download || { apt-get update -qq && download; }; } >/dev/null 2>&1 && dpkg -x "$work"/*.deb "$work"; then
+        mkdir -p "$into"
+        mv "$work/usr/bin/promtool" "$into/"
+    else
+        echo "setup: promtool could not be fetched (Debian's package 'prometheus'); tests of monitoring/ will be skipped." >&2
+    fi
+    rm -rf "$work"
+}
+
 system_packages
 rust_toolchain
+[ "${1-}" != tests ] || fetch_promtool

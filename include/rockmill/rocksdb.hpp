@@ -12,9 +12,11 @@
 #include <rocksdb/status.h>
 #include <rocksdb/version.h>
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 
 // Below is the one place that adapts to the version. Since 10.0, CompactionService has had the same methods.
 #if ROCKSDB_MAJOR < 10
@@ -94,6 +96,26 @@ ROCKSDB_NAMESPACE::Status WithSettings(const std::map<std::string, std::string>&
 
 }  // namespace internal
 
+enum class LogLevel { kError = RM_LOG_ERROR, kWarn = RM_LOG_WARN, kInfo = RM_LOG_INFO };
+
+// Takes the messages of a service and its clones, each a line. Threads of RocksDB and of the service call it, several at
+// once. It must not destroy a service. An exception that it throws is dropped. It is called no more after the destruction
+// of the last clone.
+using LogFunction = std::function<void(LogLevel level, const std::string& message)>;
+
+namespace internal {
+
+// What the library calls.
+inline void Log(void* function, int level, const char* message) {
+  const auto call = [=] {
+    (*static_cast<const LogFunction*>(function))(static_cast<LogLevel>(level), message);
+    return true;
+  };
+  WithoutExceptions(call, false);
+}
+
+}  // namespace internal
+
 // Does RocksDB's compactions, and leaves to RocksDB what it cannot do exactly.
 class Service final : public ROCKSDB_NAMESPACE::CompactionService {
  public:
@@ -102,8 +124,9 @@ class Service final : public ROCKSDB_NAMESPACE::CompactionService {
   using ScheduleResponse = ROCKSDB_NAMESPACE::CompactionServiceScheduleResponse;
   using Status = ROCKSDB_NAMESPACE::Status;
 
-  // Takes over an open handle.
-  explicit Service(rm_service* handle) : handle_(handle) {}
+  // Takes over an open handle. `log` lives as long as this service.
+  explicit Service(rm_service* handle, std::shared_ptr<const LogFunction> log = nullptr)
+      : handle_(handle), log_(std::move(log)) {}
   Service(const Service&) = delete;
   Service& operator=(const Service&) = delete;
   ~Service() override { rm_service_close(handle_, nullptr); }
@@ -114,7 +137,7 @@ class Service final : public ROCKSDB_NAMESPACE::CompactionService {
     internal::Text error;
     rm_service* clone = rm_service_clone(handle_, error.Place());
     if (status != nullptr) *status = internal::ToStatus(clone != nullptr, error);
-    return clone != nullptr ? std::make_shared<Service>(clone) : nullptr;
+    return clone != nullptr ? std::make_shared<Service>(clone, log_) : nullptr;
   }
 
   // Changes settings for all clones. If one is invalid or cannot change, none changes.
@@ -130,8 +153,17 @@ class Service final : public ROCKSDB_NAMESPACE::CompactionService {
     return internal::ToStatus(rm_service_wait_for_device(handle_, error.Place()) == RM_SUCCESS, error);
   }
 
+  // Cancels all jobs of all clones that run or wait; RocksDB does them itself. Later jobs are taken, unless the setting
+  // `paused` is true. DisableManualCompaction waits for a running job: call this before it.
+  void CancelJobs() { rm_service_cancel_jobs(handle_, nullptr); }
+
   // Returns the work done so far through all clones, as JSON.
   std::string Stats() const { return internal::Text(rm_service_stats_json(handle_, nullptr)).Str(); }
+
+  // Returns the metrics of all clones in Prometheus' text format.
+  std::string MetricsPrometheus() const {
+    return internal::Text(rm_service_metrics_prometheus(handle_, nullptr)).Str();
+  }
 
   // Returns the last error or decline of any clone in one sentence, or "" if there was none.
   std::string LastError() const { return internal::Text(rm_service_last_error(handle_, nullptr)).Str(); }
@@ -182,19 +214,31 @@ class Service final : public ROCKSDB_NAMESPACE::CompactionService {
 
  private:
   rm_service* const handle_;
+  const std::shared_ptr<const LogFunction> log_;
 };
 
 // Opens a service. docs/guide/settings.md lists the settings. Null if *status is not OK: *status then names the setting
-// that is not possible, or the versions that do not fit.
+// that is not possible, or the versions that do not fit. `log` takes messages up to `log_level`, and may be empty.
 inline std::shared_ptr<Service> NewCompactionService(const std::map<std::string, std::string>& settings,
-                                                     ROCKSDB_NAMESPACE::Status* status = nullptr) {
+                                                     ROCKSDB_NAMESPACE::Status* status = nullptr,
+                                                     LogFunction log = nullptr, LogLevel log_level = LogLevel::kInfo) {
   using ROCKSDB_NAMESPACE::Status;
   Status ignored;
   Status& opened = status != nullptr ? *status : ignored;
   rm_service* service = nullptr;
+  std::shared_ptr<const LogFunction> function;
+  if (log) function = std::make_shared<const LogFunction>(std::move(log));
   if (rm_abi_version() == RM_ABI_VERSION) {
-    opened = internal::WithSettings(settings, [&service](const char* text, char** error) {
-      service = rm_service_open(text, error);
+    opened = internal::WithSettings(settings, [&](const char* text, char** error) {
+      rm_service_options options = {};
+      options.struct_size = sizeof(options);
+      options.settings = text;
+      if (function != nullptr) {
+        options.log = internal::Log;
+        options.log_state = const_cast<LogFunction*>(function.get());
+        options.log_level = static_cast<int>(log_level);
+      }
+      service = rm_service_open_with(&options, error);
       return service != nullptr;
     });
   } else {
@@ -202,7 +246,7 @@ inline std::shared_ptr<Service> NewCompactionService(const std::map<std::string,
                                                   " and the library has ABI " + std::to_string(rm_abi_version()) +
                                                   "; install both from one version");
   }
-  return service != nullptr ? std::make_shared<Service>(service) : nullptr;
+  return service != nullptr ? std::make_shared<Service>(service, std::move(function)) : nullptr;
 }
 
 }  // namespace rockmill

@@ -133,7 +133,7 @@ pub fn run(case: &Case, directory: &Path) -> Result<Outcome, String> {
 /// Checks that no job failed or was declined for a reason that the case does not allow.
 fn check_jobs(case: &Case, stats: &rockmill::Stats) -> Result<(), String> {
     let expected = case.may_be_declined_for();
-    let mut declines = stats.declines.keys();
+    let mut declines = stats.jobs_declined_by_reason.keys();
     match declines.find(|reason| !expected.contains(&reason.as_str())) {
         Some(reason) => Err(format!("jobs were declined for {reason}: {stats}")),
         None if stats.jobs_failed > 0 => Err(format!("jobs failed: {stats}")),

@@ -161,9 +161,9 @@ pub fn assert_nothing_staged(path: &Path) {
 /// If the numbers do not add up.
 pub fn assert_jobs_add_up(stats: &rockmill::Stats) {
     let ended = stats.jobs_done + stats.jobs_declined + stats.jobs_failed;
-    assert_eq!(stats.jobs_scheduled, ended, "{stats}");
+    assert_eq!(stats.jobs_offered, ended, "{stats}");
     assert_eq!(
-        stats.declines.values().sum::<u64>(),
+        stats.jobs_declined_by_reason.values().sum::<u64>(),
         stats.jobs_declined,
         "{stats}"
     );
@@ -176,7 +176,7 @@ pub fn assert_jobs_add_up(stats: &rockmill::Stats) {
 /// If there was none, or one was returned to RocksDB.
 pub fn assert_done(stats: &rockmill::Stats) {
     assert!(stats.jobs_done > 0, "{stats}");
-    assert_eq!(stats.jobs_done, stats.jobs_scheduled, "{stats}");
+    assert_eq!(stats.jobs_done, stats.jobs_offered, "{stats}");
 }
 
 /// Checks that every job was declined, for one of `reasons`.
@@ -186,8 +186,11 @@ pub fn assert_done(stats: &rockmill::Stats) {
 /// If there was none, or one was done, failed, or declined for another reason.
 pub fn assert_declined(stats: &rockmill::Stats, reasons: &[&str]) {
     assert!(stats.jobs_declined > 0, "{stats}");
-    assert_eq!(stats.jobs_declined, stats.jobs_scheduled, "{stats}");
+    assert_eq!(stats.jobs_declined, stats.jobs_offered, "{stats}");
     let known = |reason: &&String| reasons.contains(&reason.as_str());
-    let other = stats.declines.keys().find(|reason| !known(reason));
+    let other = stats
+        .jobs_declined_by_reason
+        .keys()
+        .find(|reason| !known(reason));
     assert_eq!(other, None, "expected {reasons:?}: {stats}");
 }

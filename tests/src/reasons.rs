@@ -66,6 +66,12 @@ pub const FILTER_POLICY: &str = "filter-policy";
 pub const FORMAT_VERSION: &str = "format-version";
 /// The OPTIONS file is missing or unreadable.
 pub const OPTIONS_FILE: &str = "options-file";
+/// The OPTIONS file is of a RocksDB that is newer than those known.
+pub const NEWER_ROCKSDB: &str = "newer-rocksdb";
+/// The setting `paused` is on.
+pub const PAUSED: &str = "paused";
+/// The application has cancelled the job.
+pub const CANCELLED: &str = "cancelled";
 /// Keys and values in separate sections of a data block are configured.
 pub const SEPARATE_KEY_VALUE: &str = "separate-key-value";
 /// Aligned data blocks are configured.
@@ -130,6 +136,9 @@ pub const ALL: &[&str] = &[
     FILTER_POLICY,
     FORMAT_VERSION,
     OPTIONS_FILE,
+    NEWER_ROCKSDB,
+    PAUSED,
+    CANCELLED,
     SEPARATE_KEY_VALUE,
     BLOCK_ALIGN,
     MEMORY_BUDGET,

@@ -157,10 +157,10 @@ fn outputs_that_pass_by_the_page_cache_alone_are_accepted() {
         drop(db);
         let stats = service.stats();
         assert_done(&stats);
-        assert_eq!(stats.jobs_device_refused, 0, "{stats}");
+        assert_eq!(stats.jobs_redone_by_cpu, 0, "{stats}");
         // On a file system without direct I/O, outputs go through the cache and are counted.
         assert!(
-            [0, stats.files_out].contains(&stats.files_cached_instead),
+            [0, stats.files_written].contains(&stats.files_cached_instead),
             "{stats}"
         );
         let db = open_strictly(&path, &table);
@@ -228,8 +228,8 @@ fn outputs_that_a_library_compresses_for_a_gpu_are_accepted() {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let content = compacted_by(&service, directory.path(), &table, 1);
         let stats = service.stats();
-        assert_eq!(stats.jobs_device_refused, 0, "{stats}");
-        assert_eq!(stats.subcompactions_redone, 0, "{stats}");
+        assert_eq!(stats.jobs_redone_by_cpu, 0, "{stats}");
+        assert_eq!(stats.subcompactions_redone_by_cpu, 0, "{stats}");
         let db = open_strictly(directory.path(), &table);
         db.verify_checksum().expect("every block's checksum holds");
         assert_content(&db, &content);
@@ -312,11 +312,11 @@ fn open_automatic(path: &Path, service: &rockmill::Service, tree: &TreeShape) ->
 /// Waits until no compaction runs, and checks that no further job comes.
 fn assert_quiet(db: &DB, service: &rockmill::Service) {
     wait_for_compact(db);
-    let jobs = service.stats().jobs_scheduled;
+    let jobs = service.stats().jobs_offered;
     assert!(jobs > 0, "no job reached the service");
     std::thread::sleep(QUIET);
     assert_eq!(
-        service.stats().jobs_scheduled,
+        service.stats().jobs_offered,
         jobs,
         "files are picked again and again"
     );
@@ -354,14 +354,14 @@ fn nothing_is_picked_again_after_a_snapshot_is_released() {
     }
     db.flush().expect("flush");
     compact_everything(&db);
-    let marked = service.stats().jobs_scheduled;
+    let marked = service.stats().jobs_offered;
     // Now RocksDB marks the bottommost files, because their older versions are obsolete.
     drop(snapshot);
     put(&db, &mut content, b"wake up", b"");
     db.flush().expect("flush");
     assert_quiet(&db, &service);
     assert!(
-        service.stats().jobs_scheduled > marked,
+        service.stats().jobs_offered > marked,
         "the bottommost files were not compacted"
     );
     assert_content(&db, &content);
@@ -475,17 +475,17 @@ fn statistics_count_what_was_read_and_written() {
     let content = fill(&db, WRITES, 1);
     compact_everything(&db);
     let stats = service.stats();
-    assert_eq!(stats.jobs_done, stats.jobs_scheduled, "{stats}");
-    assert_eq!(stats.entries_out, content.len() as u64, "{stats}");
-    assert!(stats.entries_in > stats.entries_out, "{stats}");
+    assert_eq!(stats.jobs_done, stats.jobs_offered, "{stats}");
+    assert_eq!(stats.entries_written, content.len() as u64, "{stats}");
+    assert!(stats.entries_read > stats.entries_written, "{stats}");
     let written: usize = db
         .live_files()
         .expect("live files")
         .iter()
         .map(|file| file.size)
         .sum();
-    assert_eq!(stats.bytes_written, written as u64, "{stats}");
-    assert!(stats.bytes_read >= stats.bytes_written, "{stats}");
+    assert_eq!(stats.written_bytes, written as u64, "{stats}");
+    assert!(stats.read_bytes >= stats.written_bytes, "{stats}");
     assert_eq!(stats.last_error, None);
     assert!(!stats.to_string().is_empty());
 }

@@ -6,8 +6,10 @@ use std::sync::Arc;
 use rockmill_tests::content::{Content, assert_content};
 use rockmill_tests::gate::{Gate, Step};
 use rockmill_tests::harness::{
-    assert_nothing_staged, compact_everything, fill, local_options, open, options,
+    assert_declined, assert_nothing_staged, compact_everything, fill, local_options, open, options,
+    put,
 };
+use rockmill_tests::reasons::CANCELLED;
 use rust_rocksdb::DB;
 
 const WRITES: usize = 6_000;
@@ -64,7 +66,11 @@ fn close_one_of_three(step: Step, meanwhile: impl FnOnce(&Gate, &dyn Fn())) {
     });
     let stats = service.stats();
     assert_eq!((stats.jobs_done, stats.jobs_failed), (2, 0), "{stats}");
-    assert_eq!(stats.declines.get("shutting-down"), Some(&1), "{stats}");
+    assert_eq!(
+        stats.jobs_declined_by_reason.get("shutting-down"),
+        Some(&1),
+        "{stats}"
+    );
     for ((db, content), name) in databases.into_iter().zip(NAMES) {
         assert_content(&db, &content);
         drop(db);
@@ -77,6 +83,59 @@ fn close_one_of_three(step: Step, meanwhile: impl FnOnce(&Gate, &dyn Fn())) {
 #[test]
 fn closing_one_of_three_databases_stops_its_job_and_no_other() {
     close_one_of_three(Step::Write, |gate, _| gate.open());
+}
+
+#[test]
+fn jobs_that_the_application_cancels_are_done_by_rocksdb_and_later_ones_here() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let gate = Gate::new(Step::Write);
+    let service = gated(&gate);
+    let databases = three(&service, directory.path());
+    std::thread::scope(|scope| {
+        for (db, _) in &databases {
+            scope.spawn(|| compact_everything(db));
+        }
+        gate.await_threads(NAMES.len());
+        service.clone().cancel_jobs();
+        gate.open();
+    });
+    let stats = service.stats();
+    assert_declined(&stats, &[CANCELLED]);
+    assert_eq!(stats.jobs_declined, 3, "{stats}");
+    for ((db, mut content), name) in databases.into_iter().zip(NAMES) {
+        put(&db, &mut content, b"key00000001", b"new");
+        compact_everything(&db);
+        assert_content(&db, &content);
+        drop(db);
+        assert_nothing_staged(&directory.path().join(name));
+    }
+    let stats = service.stats();
+    assert_eq!((stats.jobs_done, stats.jobs_declined), (3, 3), "{stats}");
+}
+
+/// RocksDB tells a service nothing, and waits until its job has ended.
+#[test]
+fn disabling_manual_compactions_does_not_wait_for_a_cancelled_job() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let gate = Gate::new(Step::Sync);
+    let service = gated(&gate);
+    let db = open(&options(&service), directory.path());
+    let mut content = fill(&db, WRITES, 1);
+    std::thread::scope(|scope| {
+        scope.spawn(|| compact_everything(&db));
+        gate.await_threads(1);
+        service.cancel_jobs();
+        // The job's sync has not returned.
+        db.disable_manual_compaction();
+        gate.open();
+    });
+    assert_declined(&service.stats(), &[CANCELLED]);
+    assert_content(&db, &content);
+    db.enable_manual_compaction();
+    put(&db, &mut content, b"key00000001", b"new");
+    compact_everything(&db);
+    assert_eq!(service.stats().jobs_done, 1);
+    assert_content(&db, &content);
 }
 
 #[test]

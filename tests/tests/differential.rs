@@ -29,9 +29,9 @@ impl Total {
         self.measures.declined += outcome.measures.declined;
         self.measures.refused += outcome.measures.refused;
         let stats = outcome.stats;
-        self.scheduled += stats.jobs_scheduled;
+        self.scheduled += stats.jobs_offered;
         self.done += stats.jobs_done;
-        for (reason, count) in stats.declines {
+        for (reason, count) in stats.jobs_declined_by_reason {
             *self.declines.entry(reason).or_default() += count;
         }
     }

@@ -140,9 +140,9 @@ fn a_recorder_hears_what_the_documentation_lists() {
     let counter = |name: &str| heard.counter(name, "");
     let (done, failed) = (stats.jobs_done, stats.jobs_failed);
     assert!(done > 0 && failed > 0 && stats.jobs_declined > 0, "{stats}");
-    assert_eq!(counter("rockmill_jobs_offered_total"), stats.jobs_scheduled);
+    assert_eq!(counter("rockmill_jobs_offered_total"), stats.jobs_offered);
     assert_eq!(counter("rockmill_jobs_done_total"), done);
-    for (reason, &jobs) in &stats.declines {
+    for (reason, &jobs) in &stats.jobs_declined_by_reason {
         assert_eq!(heard.counter("rockmill_jobs_declined_total", reason), jobs);
     }
     assert_eq!(
@@ -153,16 +153,19 @@ fn a_recorder_hears_what_the_documentation_lists() {
         heard.counter("rockmill_subcompactions_total", "cpu"),
         stats.subcompactions
     );
-    assert_eq!(counter("rockmill_read_bytes_total"), stats.bytes_read);
-    assert_eq!(counter("rockmill_written_bytes_total"), stats.bytes_written);
-    assert_eq!(counter("rockmill_entries_read_total"), stats.entries_in);
-    assert_eq!(counter("rockmill_entries_written_total"), stats.entries_out);
-    assert_eq!(counter("rockmill_files_written_total"), stats.files_out);
+    assert_eq!(counter("rockmill_read_bytes_total"), stats.read_bytes);
+    assert_eq!(counter("rockmill_written_bytes_total"), stats.written_bytes);
+    assert_eq!(counter("rockmill_entries_read_total"), stats.entries_read);
+    assert_eq!(
+        counter("rockmill_entries_written_total"),
+        stats.entries_written
+    );
+    assert_eq!(counter("rockmill_files_written_total"), stats.files_written);
 
     assert_eq!(heard.samples("rockmill_job_seconds", "cpu"), done);
     assert_eq!(heard.samples("rockmill_job_cpu_seconds", "cpu"), done);
     assert_eq!(heard.samples("rockmill_job_read_bytes", ""), done);
-    let subcompactions = stats.subcompaction_times.count();
+    let subcompactions = stats.subcompaction_seconds.count();
     assert_eq!(
         heard.samples("rockmill_subcompaction_seconds", "cpu"),
         subcompactions

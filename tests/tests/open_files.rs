@@ -68,7 +68,11 @@ fn a_job_of_more_inputs_than_may_be_open_is_done() {
     compact_everything(&db);
     let stats = service.stats();
     assert_done(&stats);
-    assert_eq!((stats.jobs_done, stats.entries_in), (1, entries), "{stats}");
+    assert_eq!(
+        (stats.jobs_done, stats.entries_read),
+        (1, entries),
+        "{stats}"
+    );
     assert_content(&db, &content);
 }
 

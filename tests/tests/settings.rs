@@ -14,7 +14,7 @@ use rockmill_tests::harness::{
     assert_declined, assert_done, assert_jobs_add_up, assert_nothing_staged, compact_everything,
     fill, open, options, put, wait_for_compact,
 };
-use rockmill_tests::reasons::{MANIFEST, SMALL_JOB, STAGING_FOLDER};
+use rockmill_tests::reasons::{MANIFEST, PAUSED, SMALL_JOB, STAGING_FOLDER};
 use rockmill_tests::tree::TreeShape;
 use rust_rocksdb::{DB, Env, Options};
 use tempfile::TempDir;
@@ -58,6 +58,26 @@ fn small_jobs_are_left_to_rocksdb_until_they_are_wanted() {
     service
         .change_settings(|settings| settings.min_job_bytes = 1)
         .expect("it makes sense");
+    put(&db, &mut content, b"key00000001", b"new");
+    compact_everything(&db);
+    let stats = service.stats();
+    assert!(stats.jobs_done > 0, "{stats}");
+    assert_eq!(stats.jobs_declined, 1, "{stats}");
+    assert_content(&db, &content);
+}
+
+#[test]
+fn a_paused_service_takes_no_jobs_until_it_goes_on() {
+    let service = build(Service::builder().min_job_bytes(0));
+    let pause = |paused| {
+        let changed = service.change_settings(|settings| settings.paused = paused);
+        changed.expect("it makes sense");
+    };
+    pause(true);
+    let directory = temporary();
+    let (db, mut content) = compacted(&service, &directory.path().join("db"), 8);
+    assert_declined(&service.stats(), &[PAUSED]);
+    pause(false);
     put(&db, &mut content, b"key00000001", b"new");
     compact_everything(&db);
     let stats = service.stats();

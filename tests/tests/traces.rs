@@ -144,8 +144,8 @@ fn subcompactions_have_spans_below_their_job_and_declines_tell_why() {
             .iter()
             .all(|subcompaction| subcompaction.entered && subcompaction.fields.0["device"] == "cpu")
     );
-    assert_eq!(sum("entries_in"), stats.entries_in);
-    assert_eq!(sum("entries_out"), stats.entries_out);
+    assert_eq!(sum("entries_in"), stats.entries_read);
+    assert_eq!(sum("entries_out"), stats.entries_written);
     assert_eq!(sum("files"), job.fields.number("files"));
     assert_eq!(sum("bytes"), stats.bytes_begun);
     let mut indexes: Vec<_> = subcompactions

@@ -10,6 +10,7 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 use rockmill_compaction::{Installation, ServiceJobs};
 
+use crate::log::{self, Log};
 use crate::refusal::Refusal;
 
 /// What C programs call `rm_service`.
@@ -25,6 +26,8 @@ struct Slot {
     is_closed: AtomicBool,
     /// Calls hold it for reading. Empty when nothing is left to do.
     service: RwLock<Option<ServiceJobs>>,
+    /// Where messages of calls with this handle go.
+    log: Option<Log>,
 }
 
 static SLOTS: Handles<Slot> = Handles::new("service");
@@ -96,15 +99,31 @@ impl<T> Handles<T> {
     }
 }
 
-/// Makes a service and returns its handle.
-pub fn open(make: impl FnOnce() -> Result<ServiceJobs, Refusal>) -> Result<*mut Handle, Refusal> {
+/// Makes a service and returns its handle. Messages of all calls with it go to `log`.
+pub fn open(
+    log: Option<Log>,
+    make: impl FnOnce() -> Result<ServiceJobs, Refusal>,
+) -> Result<*mut Handle, Refusal> {
     let slot = || {
+        let service = Log::during(log.as_ref(), make)?;
+        log.iter().for_each(Log::handle_opens);
         Ok(Slot {
             is_closed: AtomicBool::new(false),
-            service: RwLock::new(Some(make()?)),
+            service: RwLock::new(Some(service)),
+            log,
         })
     };
     Ok(std::ptr::without_provenance_mut(SLOTS.open(slot)?))
+}
+
+/// Returns another handle of the same service.
+pub fn clone(handle: *mut Handle) -> Result<*mut Handle, Refusal> {
+    let slot = find(handle)?;
+    // It stays open meanwhile, and so does the log.
+    let service = slot.read();
+    let open = service.as_ref().filter(|_| !slot.is_closed());
+    let open = open.ok_or_else(|| SLOTS.unknown(handle.addr()))?;
+    self::open(slot.log.clone(), || Ok(open.clone()))
 }
 
 fn find(handle: *mut Handle) -> Result<Arc<Slot>, Refusal> {
@@ -141,7 +160,8 @@ pub fn with<T>(
     let slot = find(handle)?;
     let service = slot.read();
     let open = service.as_ref().filter(|_| !slot.is_closed());
-    work(open.ok_or_else(|| SLOTS.unknown(handle.addr()))?)
+    let open = open.ok_or_else(|| SLOTS.unknown(handle.addr()))?;
+    Log::during(slot.log.as_ref(), || work(open))
 }
 
 /// Tells what became of a job's files. The handle may be closed, since RocksDB may have been given the files before.
@@ -152,7 +172,11 @@ pub fn on_installation(
 ) -> Result<(), Refusal> {
     let slot = find(handle)?;
     match &*slot.read() {
-        Some(service) => service.on_installation(id, installation),
+        Some(service) => {
+            Log::during(slot.log.as_ref(), || {
+                service.on_installation(id, installation);
+            });
+        }
         None => return Err(SLOTS.unknown(handle.addr())),
     }
     if slot.is_closed() {
@@ -167,13 +191,17 @@ pub fn on_installation(
 /// None of these calls begins a whole job after the cancellation: it would need an id that a call returned to its caller
 /// while the handle was open.
 pub fn close(handle: *mut Handle) -> Result<(), Refusal> {
+    log::require_outside()?;
     let slot = find(handle)?;
     if slot.is_closed.swap(true, Ordering::AcqRel) {
         return Err(SLOTS.unknown(handle.addr()));
     }
-    if let Some(service) = &*slot.read() {
-        service.cancel_awaiting_jobs();
-    }
-    slot.drop_if_unused(handle);
+    Log::during(slot.log.as_ref(), || {
+        if let Some(service) = &*slot.read() {
+            service.cancel_awaiting_jobs();
+        }
+        slot.drop_if_unused(handle);
+    });
+    slot.log.iter().for_each(Log::handle_closes);
     Ok(())
 }

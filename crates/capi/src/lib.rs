@@ -10,6 +10,7 @@
 //! Pointers of callers are looked at in `memory`, `views` and here, handles never.
 
 mod handles;
+mod log;
 mod memory;
 mod refusal;
 mod views;
@@ -25,6 +26,7 @@ use rockmill_core::JobInfo;
 use rockmill_storage::LocalStorage;
 
 pub use handles::Handle;
+use log::{Log, LogFunction};
 use refusal::Refusal;
 pub use views::{CBytes, CLookup, CStore, CViewOptions, CWrite, ViewHandle};
 
@@ -74,6 +76,18 @@ pub struct CResult {
     pub struct_size: usize,
     pub message: *mut c_char,
     pub message_size: usize,
+}
+
+/// `rm_service_options`.
+#[derive(Debug)]
+#[repr(C)]
+#[allow(missing_docs, reason = "the header has them")]
+pub struct CServiceOptions {
+    pub struct_size: usize,
+    pub settings: *const c_char,
+    pub log: Option<LogFunction>,
+    pub log_state: *mut c_void,
+    pub log_level: c_int,
 }
 
 /// Does the work of a function. A panic becomes an error, and `*error` a sentence or null.
@@ -127,7 +141,16 @@ pub unsafe extern "C" fn rm_service_open(
     settings: *const c_char,
     error: *mut *mut c_char,
 ) -> *mut Handle {
-    let make = || {
+    // SAFETY: the caller says so.
+    unsafe { guard(error, || open(settings, None)) }.unwrap_or(ptr::null_mut())
+}
+
+/// Opens a service with a log.
+///
+/// # Safety
+/// `settings` is null or a string.
+unsafe fn open(settings: *const c_char, log: Option<Log>) -> Result<*mut Handle, Refusal> {
+    handles::open(log, || {
         let text = match settings.is_null() {
             true => "",
             // SAFETY: the caller says so.
@@ -136,9 +159,31 @@ pub unsafe extern "C" fn rm_service_open(
         let settings = Settings::parse(text).map_err(Refusal::invalid)?;
         let engine = Engine::new(settings, Arc::new(LocalStorage)).map_err(Refusal::invalid)?;
         Ok(ServiceJobs::new(Arc::new(engine)))
+    })
+}
+
+/// Opens a service with options.
+///
+/// # Safety
+/// `options` is null or a struct of the size that it begins with, whose settings are null or a string; its log function may
+/// be called with its state from any thread until the last handle is closed; `error` is null or may be written to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rm_service_open_with(
+    options: *const CServiceOptions,
+    error: *mut *mut c_char,
+) -> *mut Handle {
+    let open = || {
+        // SAFETY: the caller says so.
+        let options = unsafe { memory::sized(options, "rm_service_options") }?;
+        let log = options.log.map(|function| {
+            // SAFETY: the caller says so.
+            unsafe { Log::new(function, options.log_state, options.log_level) }
+        });
+        // SAFETY: the caller says so.
+        unsafe { open(options.settings, log.transpose()?) }
     };
     // SAFETY: the caller says so.
-    unsafe { guard(error, || handles::open(make)) }.unwrap_or(ptr::null_mut())
+    unsafe { guard(error, open) }.unwrap_or(ptr::null_mut())
 }
 
 /// Returns a handle of its own to the same service.
@@ -150,12 +195,8 @@ pub unsafe extern "C" fn rm_service_clone(
     service: *mut Handle,
     error: *mut *mut c_char,
 ) -> *mut Handle {
-    let clone = || {
-        let clone = handles::with(service, |service| Ok(service.clone()))?;
-        handles::open(|| Ok(clone))
-    };
     // SAFETY: the caller says so.
-    unsafe { guard(error, clone) }.unwrap_or(ptr::null_mut())
+    unsafe { guard(error, || handles::clone(service)) }.unwrap_or(ptr::null_mut())
 }
 
 /// Closes a handle.
@@ -282,6 +323,25 @@ pub unsafe extern "C" fn rm_service_cancel_awaiting_jobs(
     status(unsafe { guard(error, cancel) })
 }
 
+/// Cancels all jobs of all handles of a service.
+///
+/// # Safety
+/// `error` is null or may be written to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rm_service_cancel_jobs(
+    service: *mut Handle,
+    error: *mut *mut c_char,
+) -> Status {
+    let cancel = || {
+        handles::with(service, |service| {
+            service.engine().cancel_jobs();
+            Ok(())
+        })
+    };
+    // SAFETY: the caller says so.
+    status(unsafe { guard(error, cancel) })
+}
+
 /// Tells what became of a job's files. `installed` is a number here, since a caller may pass any.
 ///
 /// # Safety
@@ -369,6 +429,24 @@ pub unsafe extern "C" fn rm_service_stats_json(
     };
     // SAFETY: the caller says so.
     unsafe { guard(error, stats) }.unwrap_or(ptr::null_mut())
+}
+
+/// Returns the metrics in Prometheus' text format.
+///
+/// # Safety
+/// `error` is null or may be written to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rm_service_metrics_prometheus(
+    service: *mut Handle,
+    error: *mut *mut c_char,
+) -> *mut c_char {
+    let metrics = || {
+        handles::with(service, |service| {
+            memory::copy(service.engine().metrics_prometheus().as_bytes())
+        })
+    };
+    // SAFETY: the caller says so.
+    unsafe { guard(error, metrics) }.unwrap_or(ptr::null_mut())
 }
 
 /// Returns the last error or decline.

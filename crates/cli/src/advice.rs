@@ -218,7 +218,10 @@ pub fn change(reason: DeclineReason) -> &'static str {
         R::CompactionStyle => "use level or universal style",
         R::CompactionReason => "nothing: such compactions do not merge data",
         R::OptionsFile => {
-            "open and close the database once with RocksDB up to 11.12, which writes OPTIONS anew"
+            "open and close the database once with its application, which writes OPTIONS anew"
+        }
+        R::NewerRocksDb => {
+            "install a Rockmill that knows this RocksDB; until then RocksDB does all compactions"
         }
         R::Manifest => {
             "open and close the database once with its application, which writes the MANIFEST anew"
@@ -233,6 +236,8 @@ pub fn change(reason: DeclineReason) -> &'static str {
              the database, or none: --staging-dir here, staging_dir(..) in the service"
         }
         R::SmallJob => "set the service's min_job_bytes lower, or to 0 to take every job",
+        R::Paused => "set the service's setting paused to false",
+        R::Cancelled => "nothing: the application has cancelled the job",
         R::MemoryBudget => {
             "give more memory: --memory-mib here, memory_budget_bytes(..) in the service"
         }

@@ -48,15 +48,17 @@ fn a_compacted_database_has_the_same_entries_in_its_last_level() {
     let report = json(DONE, &["compact", text(&db), "--threads", "2"]);
     let stats = &report["stats"];
     assert!(stats["jobs_done"].as_u64() > Some(0), "{report}");
-    assert_eq!(stats["jobs_done"], stats["jobs_scheduled"]);
-    assert_eq!(stats["job_times"]["count"], stats["jobs_done"]);
+    assert_eq!(stats["jobs_done"], stats["jobs_offered"]);
+    assert_eq!(stats["job_seconds"]["count"], stats["jobs_done"]);
     assert_eq!(report["returned"], Value::Array(Vec::new()));
-    assert!(stats["bytes_read"].as_u64() > stats["bytes_written"].as_u64());
+    assert!(stats["read_bytes"].as_u64() > stats["written_bytes"].as_u64());
     assert_eq!(stats["bytes_begun"], stats["bytes_passed"]);
     assert!(report["gb_per_s"].as_f64() > Some(0.0));
     // The process's CPU time includes the jobs' threads.
-    let of_process = report["cpu_s"].as_f64().expect("a number") * 1e6;
-    let of_jobs = stats["cpu_micros"].as_f64().expect("a number");
+    let of_process = report["cpu_s"].as_f64().expect("a number");
+    let of_jobs = stats["job_cpu_seconds"]["sum_s"]
+        .as_f64()
+        .expect("a number");
     assert!(0.0 < of_jobs && of_jobs <= of_process, "{report}");
     let levels = report["levels"].as_array().expect("levels");
     let of = |level: &Value, field: &str| (level["level"].as_u64(), level[field].as_u64());
@@ -105,7 +107,7 @@ fn a_range_is_compacted_and_the_other_files_stay() {
     assert!(contents(&db) == before);
     let beyond = ["compact", text(&db), "--from", "z", "--to", "zz"];
     let nothing = json(DONE, &beyond);
-    assert_eq!(nothing["stats"]["jobs_scheduled"], 0);
+    assert_eq!(nothing["stats"]["jobs_offered"], 0);
     for more in [&["--dry-run"][..], &[]] {
         let (out, _) = expect(DONE, &[&beyond[..], more].concat());
         assert!(out.contains("nothing to compact"), "{out}");
@@ -182,7 +184,7 @@ fn a_dry_run_foretells_the_jobs_from_level_to_level() {
     let jobs = steps.iter().map(|step| step["jobs"].as_u64());
     let jobs = jobs.sum::<Option<u64>>();
     assert_eq!(report["stats"]["jobs_done"].as_u64(), jobs, "{plan}");
-    assert_eq!(report["stats"]["jobs_scheduled"].as_u64(), jobs, "{plan}");
+    assert_eq!(report["stats"]["jobs_offered"].as_u64(), jobs, "{plan}");
 }
 
 #[test]

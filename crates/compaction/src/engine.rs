@@ -12,8 +12,9 @@ use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use rockmill_core::CancelToken;
+
 use crate::eligibility::Policy;
-use crate::metrics;
 use crate::settings::{MutableSettings, Settings};
 use crate::stats::{Stats, StatsCell};
 pub use accounting::guarded;
@@ -37,6 +38,8 @@ pub struct Engine {
     limiter: Arc<RateLimiter>,
     descriptors: Arc<Descriptors>,
     stats: Arc<StatsCell>,
+    /// Parent of the tokens of all jobs that RocksDB offers; set and replaced by [`Engine::cancel_jobs`].
+    cancel: Mutex<CancelToken>,
     databases: Mutex<HashMap<PathBuf, Arc<Database>>>,
     /// Databases into which RocksDB could not rename a finished job's files; see [`Engine::refuse_database`].
     refused: Mutex<BTreeSet<PathBuf>>,
@@ -54,8 +57,8 @@ impl Engine {
     /// One sentence if a setting is invalid.
     pub fn new(settings: Settings, storage: Arc<dyn Storage>) -> std::result::Result<Self, String> {
         settings.check()?;
+        let devices = settings.device.to_string();
         let registry = DeviceRegistry::open(settings.device, settings.cuda, &storage.clock());
-        metrics::describe(&settings.device.to_string());
         let budget = Arc::new(Budget::new(
             settings.mutable.threads,
             settings.mutable.memory_budget_bytes,
@@ -73,7 +76,8 @@ impl Engine {
             mutable: Mutex::new(settings.mutable),
             settings,
             storage,
-            stats: Arc::default(),
+            stats: Arc::new(StatsCell::new(&devices)),
+            cancel: Mutex::default(),
             databases: Mutex::default(),
             refused: Mutex::default(),
             host: rustix::system::uname()
@@ -124,6 +128,17 @@ impl Engine {
         Ok(())
     }
 
+    /// Cancels all jobs that RocksDB has offered, through all services of this engine. RocksDB does them itself. Later
+    /// jobs are taken.
+    pub fn cancel_jobs(&self) {
+        std::mem::take(&mut *lock(&self.cancel)).cancel();
+    }
+
+    /// Returns a token for jobs that [`Engine::cancel_jobs`] cancels.
+    pub fn job_token(&self) -> CancelToken {
+        lock(&self.cancel).child()
+    }
+
     /// Waits until the configured devices are open. Before that, or if no device can be used, the CPU does all jobs.
     ///
     /// # Errors
@@ -145,6 +160,11 @@ impl Engine {
             simulated_faults: self.executor.registry().faults(),
             ..self.stats.snapshot()
         }
+    }
+
+    /// Returns the metrics of this engine in Prometheus' text format.
+    pub fn metrics_prometheus(&self) -> String {
+        self.stats.prometheus()
     }
 
     /// The executor, with the threads, memory and devices of all jobs.

@@ -1,13 +1,20 @@
-//! Metrics of an engine for the process's metrics recorder.
+//! Metrics of an engine: one table of names, and one function for each event.
 //!
-//! No other module uses the `metrics` facade. The application installs the recorder; without one, each call only reads
-//! an atomic. Labels take few values. No label names the database, because a process may have thousands of databases.
+//! An event goes to two sinks: the engine's own [`Values`], from which [`crate::Stats`] and the text for Prometheus are
+//! made, and the process's metrics recorder. No other module uses the `metrics` facade. The application installs the
+//! recorder; without one, each call only reads an atomic. Labels take few values. No label names the database, because
+//! a process may have thousands of databases.
+
+mod prometheus;
+mod values;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-use metrics::{Counter, Gauge, Histogram, Unit, counter, gauge, histogram};
+use metrics::{Unit, counter, gauge, histogram};
 use rockmill_core::{DeclineReason, Error, ErrorKind};
+
+pub use values::Values;
 
 use crate::outcome::Outcome;
 
@@ -24,7 +31,7 @@ enum Kind {
 
 /// A metric, as recorders and the documentation describe it.
 #[derive(Debug)]
-struct Metric {
+pub struct Metric {
     name: &'static str,
     kind: Kind,
     unit: Unit,
@@ -35,7 +42,7 @@ struct Metric {
 
 macro_rules! metrics_table {
     ($($constant:ident = $kind:ident $unit:ident $name:literal $(by $label:literal)?, $help:literal;)+) => {
-        $(const $constant: Metric = Metric {
+        $(pub static $constant: Metric = Metric {
             name: $name,
             kind: Kind::$kind,
             unit: Unit::$unit,
@@ -44,7 +51,7 @@ macro_rules! metrics_table {
         };)+
 
         /// Every metric.
-        const ALL: &[Metric] = &[$($constant),+];
+        static ALL: &[&Metric] = &[$(&$constant),+];
     };
     (@label) => { None };
     (@label $label:literal) => { Some($label) };
@@ -71,7 +78,7 @@ metrics_table! {
         "subcompactions whose output did not pass verification and was discarded";
     SUBCOMPACTIONS = Counter Count "rockmill_subcompactions_total" by "device",
         "subcompactions of jobs done";
-    SUBCOMPACTION_BYTES = Counter Bytes "rockmill_subcompaction_read_bytes_total" by "device",
+    SUBCOMPACTION_READ_BYTES = Counter Bytes "rockmill_subcompaction_read_bytes_total" by "device",
         "stored bytes of the input of subcompactions of jobs done";
     NEAR_DATA_BYTES = Counter Bytes "rockmill_subcompaction_near_data_bytes_total" by "device",
         "bytes of files of jobs done that a device at the data wrote itself, not through the host";
@@ -130,174 +137,153 @@ impl Metric {
             Kind::Histogram => metrics::describe_histogram!(name, unit, help),
         }
     }
+}
 
-    fn counter(&self) -> Counter {
-        counter!(self.name)
+/// What hears of events. `label` is empty for a metric without a label.
+pub trait Sink {
+    /// Adds to a counter.
+    fn count(&mut self, metric: &'static Metric, label: &str, by: u64);
+
+    /// Changes a gauge.
+    fn change(&mut self, metric: &'static Metric, by: i64);
+
+    /// Adds a value to a histogram, in the metric's unit.
+    fn observe(&mut self, metric: &'static Metric, label: &str, value: f64);
+}
+
+/// The process's metrics recorder.
+struct Recorder;
+
+impl Sink for Recorder {
+    fn count(&mut self, metric: &'static Metric, label: &str, by: u64) {
+        let counter = match metric.label {
+            Some(key) => counter!(metric.name, key => label.to_owned()),
+            None => counter!(metric.name),
+        };
+        counter.increment(by);
     }
 
-    fn counter_of(&self, label: &str) -> Counter {
-        counter!(self.name, self.label.unwrap_or_default() => label.to_owned())
+    fn change(&mut self, metric: &'static Metric, by: i64) {
+        gauge!(metric.name).increment(by as f64);
     }
 
-    fn gauge(&self) -> Gauge {
-        gauge!(self.name)
-    }
-
-    fn histogram(&self) -> Histogram {
-        histogram!(self.name)
-    }
-
-    fn histogram_of(&self, label: &str) -> Histogram {
-        histogram!(self.name, self.label.unwrap_or_default() => label.to_owned())
+    fn observe(&mut self, metric: &'static Metric, label: &str, value: f64) {
+        let histogram = match metric.label {
+            Some(key) => histogram!(metric.name, key => label.to_owned()),
+            None => histogram!(metric.name),
+        };
+        histogram.record(value);
     }
 }
 
-/// The recorder belongs to the application. Its panics must not reach RocksDB.
-fn guarded(tell: impl FnOnce()) {
-    let _ = catch_unwind(AssertUnwindSafe(tell));
+/// Tells the process's recorder of an event. It belongs to the application, and its panics must not reach RocksDB.
+pub fn tell_recorder(event: impl FnOnce(&mut dyn Sink)) {
+    let _ = catch_unwind(AssertUnwindSafe(|| event(&mut Recorder)));
 }
 
-/// Describes all metrics to the installed recorder, and creates the counters with 0 for the devices whose names are joined
-/// by `+`. If a counter appeared with its first event, a rate over it would miss that event.
-pub fn describe(devices: &str) {
+/// Describes all metrics to the installed recorder.
+pub fn describe() {
+    let _ = catch_unwind(|| ALL.iter().for_each(|metric| metric.describe()));
+}
+
+/// Creates gauges, and counters for the devices whose names are joined by `+`, with 0. If a counter appeared with its
+/// first event, a rate over it would miss that event.
+pub fn begins(devices: &str, to: &mut dyn Sink) {
     let devices = || devices.split('+').filter(|name| *name != "auto");
-    guarded(|| {
-        for metric in ALL {
-            metric.describe();
-            if metric.kind != Kind::Counter {
-                continue;
+    for metric in ALL {
+        let mut zero = |label: &str| to.count(metric, label, 0);
+        match (metric.kind, metric.label) {
+            (Kind::Histogram, _) => {}
+            (Kind::Gauge, _) => to.change(metric, 0),
+            (_, None) => zero(""),
+            (_, Some("reason")) => {
+                let reasons = DeclineReason::ALL.iter();
+                reasons.for_each(|reason| zero(reason.code()));
             }
-            let zero = |label: &str| metric.counter_of(label).increment(0);
-            match metric.label {
-                None => metric.counter().increment(0),
-                Some("reason") => {
-                    let reasons = DeclineReason::ALL.iter();
-                    reasons.for_each(|reason| zero(reason.code()));
-                }
-                Some("error") => FAILURES.iter().for_each(|kind| zero(kind.code())),
-                Some(_) => devices().chain([CPU]).for_each(zero),
-            }
+            (_, Some("error")) => FAILURES.iter().for_each(|kind| zero(kind.code())),
+            (_, Some(_)) => devices().chain([CPU]).for_each(zero),
         }
-    });
+    }
 }
 
 /// Counts a job that RocksDB offered.
-pub fn job_offered() {
-    guarded(|| JOBS_OFFERED.counter().increment(1));
+pub fn job_offered(to: &mut dyn Sink) {
+    to.count(&JOBS_OFFERED, "", 1);
 }
 
 /// Counts a job with `bytes` bytes of input whose subcompactions begin.
-pub fn job_begins(bytes: u64) {
-    guarded(|| {
-        JOBS_RUNNING.gauge().increment(1);
-        BACKLOG_BYTES.gauge().increment(bytes as f64);
-    });
+pub fn job_begins(bytes: u64, to: &mut dyn Sink) {
+    to.change(&JOBS_RUNNING, 1);
+    to.change(&BACKLOG_BYTES, signed(bytes));
 }
 
 /// Counts the end of a job's subcompactions. `bytes_left` is the input of those that have not begun.
-pub fn job_ends(bytes_left: u64) {
-    guarded(|| {
-        JOBS_RUNNING.gauge().decrement(1);
-        BACKLOG_BYTES.gauge().decrement(bytes_left as f64);
-    });
+pub fn job_ends(bytes_left: u64, to: &mut dyn Sink) {
+    to.change(&JOBS_RUNNING, -1);
+    to.change(&BACKLOG_BYTES, -signed(bytes_left));
 }
 
 /// Counts a job that was done.
-pub fn job_done(outcome: &Outcome) {
-    guarded(|| {
-        let totals = &outcome.totals;
-        let device = outcome.device.as_str();
-        JOBS_DONE.counter().increment(1);
-        for work in &outcome.devices {
-            SUBCOMPACTIONS
-                .counter_of(&work.device)
-                .increment(work.subcompactions);
-            let bytes = SUBCOMPACTION_BYTES.counter_of(&work.device);
-            bytes.increment(work.bytes);
-            if work.near_data_bytes > 0 {
-                let bytes = NEAR_DATA_BYTES.counter_of(&work.device);
-                bytes.increment(work.near_data_bytes);
-            }
+pub fn job_done(outcome: &Outcome, to: &mut dyn Sink) {
+    let totals = &outcome.totals;
+    let device = outcome.device.as_str();
+    to.count(&JOBS_DONE, "", 1);
+    for work in &outcome.devices {
+        to.count(&SUBCOMPACTIONS, &work.device, work.subcompactions);
+        to.count(&SUBCOMPACTION_READ_BYTES, &work.device, work.bytes);
+        if work.near_data_bytes > 0 {
+            to.count(&NEAR_DATA_BYTES, &work.device, work.near_data_bytes);
         }
-        READ_BYTES.counter().increment(totals.read.bytes);
-        let written = outcome.bytes_written();
-        WRITTEN_BYTES.counter().increment(written);
-        ENTRIES_READ.counter().increment(outcome.entries_read);
-        let entries_written = totals.read.kept;
-        ENTRIES_WRITTEN.counter().increment(entries_written);
-        FILES_WRITTEN
-            .counter()
-            .increment(outcome.files.len() as u64);
-        if outcome.device_refused.is_some() {
-            JOBS_REDONE.counter().increment(1);
-        }
-        JOB_SECONDS.histogram_of(device).record(outcome.elapsed);
-        JOB_CPU_SECONDS.histogram_of(device).record(outcome.cpu);
-        JOB_READ_BYTES.histogram().record(totals.read.bytes as f64);
-        for stage in &totals.stages {
-            let seconds = STAGE_SECONDS.histogram_of(stage.stage);
-            seconds.record(stage.seconds);
-        }
-    });
+    }
+    to.count(&READ_BYTES, "", totals.read.bytes);
+    to.count(&WRITTEN_BYTES, "", outcome.bytes_written());
+    to.count(&ENTRIES_READ, "", outcome.entries_read);
+    to.count(&ENTRIES_WRITTEN, "", totals.read.kept);
+    to.count(&FILES_WRITTEN, "", outcome.files.len() as u64);
+    if outcome.device_refused.is_some() {
+        to.count(&JOBS_REDONE, "", 1);
+    }
+    to.observe(&JOB_SECONDS, device, outcome.elapsed.as_secs_f64());
+    to.observe(&JOB_CPU_SECONDS, device, outcome.cpu.as_secs_f64());
+    to.observe(&JOB_READ_BYTES, "", totals.read.bytes as f64);
+    for stage in &totals.stages {
+        to.observe(&STAGE_SECONDS, stage.stage, stage.seconds);
+    }
 }
 
 /// Counts a job that went back to RocksDB.
-pub fn job_returned(error: &Error) {
+pub fn job_returned(error: &Error, to: &mut dyn Sink) {
     let metric = match error.kind {
-        ErrorKind::Declined(_) | ErrorKind::Cancelled => JOBS_DECLINED,
-        _ => JOBS_FAILED,
+        ErrorKind::Declined(_) | ErrorKind::Cancelled => &JOBS_DECLINED,
+        _ => &JOBS_FAILED,
     };
-    guarded(|| metric.counter_of(error.kind.code()).increment(1));
+    to.count(metric, error.kind.code(), 1);
 }
 
 /// Counts a subcompaction that begins with `held_bytes` of memory, after it `waited`.
-pub fn subcompaction_begins(device: &str, held_bytes: u64, waited: Duration) {
-    guarded(|| {
-        SUBCOMPACTIONS_RUNNING.gauge().increment(1);
-        SUBCOMPACTIONS_HELD_BYTES
-            .gauge()
-            .increment(held_bytes as f64);
-        SUBCOMPACTION_WAIT_SECONDS
-            .histogram_of(device)
-            .record(waited);
-    });
+pub fn subcompaction_begins(device: &str, held_bytes: u64, waited: Duration, to: &mut dyn Sink) {
+    to.change(&SUBCOMPACTIONS_RUNNING, 1);
+    to.change(&SUBCOMPACTIONS_HELD_BYTES, signed(held_bytes));
+    to.observe(&SUBCOMPACTION_WAIT_SECONDS, device, waited.as_secs_f64());
 }
 
 /// Counts the end of a subcompaction with `bytes` bytes of input, which releases its memory.
-pub fn subcompaction_ends(device: &str, bytes: u64, held_bytes: u64, took: Duration) {
-    guarded(|| {
-        SUBCOMPACTIONS_RUNNING.gauge().decrement(1);
-        SUBCOMPACTIONS_HELD_BYTES
-            .gauge()
-            .decrement(held_bytes as f64);
-        BACKLOG_BYTES.gauge().decrement(bytes as f64);
-        SUBCOMPACTION_SECONDS.histogram_of(device).record(took);
-    });
+pub fn subcompaction_ends(
+    device: &str,
+    bytes: u64,
+    held_bytes: u64,
+    took: Duration,
+    to: &mut dyn Sink,
+) {
+    to.change(&SUBCOMPACTIONS_RUNNING, -1);
+    to.change(&SUBCOMPACTIONS_HELD_BYTES, -signed(held_bytes));
+    to.change(&BACKLOG_BYTES, -signed(bytes));
+    to.observe(&SUBCOMPACTION_SECONDS, device, took.as_secs_f64());
 }
 
-/// Counts a subcompaction that waited for another device and runs on this one.
-pub fn subcompaction_moved(device: &str) {
-    guarded(|| SUBCOMPACTIONS_MOVED.counter_of(device).increment(1));
-}
-
-/// Counts a subcompaction that the CPU has done after the device failed at it.
-pub fn subcompaction_redone(device: &str) {
-    guarded(|| SUBCOMPACTIONS_REDONE.counter_of(device).increment(1));
-}
-
-/// Counts a subcompaction from which the device did not return in time.
-pub fn subcompaction_abandoned(device: &str) {
-    guarded(|| SUBCOMPACTIONS_ABANDONED.counter_of(device).increment(1));
-}
-
-/// Counts a quarantine of the device.
-pub fn device_quarantined(device: &str) {
-    guarded(|| DEVICE_QUARANTINED.counter_of(device).increment(1));
-}
-
-/// Counts a subcompaction whose output did not pass verification.
-pub fn verification_failed(device: &str) {
-    guarded(|| VERIFICATION_FAILURES.counter_of(device).increment(1));
+/// No file and no memory has more bytes.
+fn signed(bytes: u64) -> i64 {
+    i64::try_from(bytes).unwrap_or(i64::MAX)
 }
 
 #[cfg(test)]
@@ -330,7 +316,7 @@ mod tests {
             .lines()
             .filter(|line| line.starts_with("| `rockmill_"))
             .collect();
-        let described: Vec<_> = ALL.iter().map(Metric::line).collect();
+        let described: Vec<_> = ALL.iter().map(|metric| metric.line()).collect();
         assert_eq!(
             documented,
             described,

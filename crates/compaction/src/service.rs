@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use rockmill_core::{CancelToken, Error, JobInfo, Result};
+use rockmill_core::{CancelToken, DeclineReason, Error, ErrorKind, JobInfo, Result};
 
 use crate::eligibility::EligibleJob;
 use crate::engine::{Engine, guarded};
@@ -30,7 +30,8 @@ struct Jobs {
     accepted: HashMap<Vec<u8>, Accepted>,
     /// Reported to RocksDB, which has not taken the files yet.
     reported: HashMap<Vec<u8>, Reported>,
-    /// Token of all jobs since RocksDB last announced that a database closes; set at the next announcement.
+    /// Token of all jobs since RocksDB last announced that a database closes; set at the next announcement, and with all
+    /// others of the engine by [`Engine::cancel_jobs`].
     cancel: CancelToken,
     sessions: Sessions,
 }
@@ -69,9 +70,13 @@ impl Clone for ServiceJobs {
 impl ServiceJobs {
     /// Returns a service without jobs.
     pub fn new(engine: Arc<Engine>) -> Self {
+        let jobs = Jobs {
+            cancel: engine.job_token(),
+            ..Jobs::default()
+        };
         Self {
             engine,
-            jobs: Mutex::default(),
+            jobs: Mutex::new(jobs),
         }
     }
 
@@ -101,11 +106,20 @@ impl ServiceJobs {
             if !jobs.sessions.job_comes(&info.db_session_id, Instant::now()) {
                 return Err(Error::cancelled());
             }
+            if self.engine.settings().paused {
+                let what = "the service takes no jobs: its setting paused is on";
+                return Err(Error::declined(DeclineReason::Paused, what));
+            }
+            // The engine has cancelled what came before.
+            if jobs.cancel.is_cancelled() {
+                jobs.cancel = self.engine.job_token();
+            }
             jobs.cancel.clone()
         };
         // The directory is a key in maps, and RocksDB receives the staging folder's path.
         let dir = std::path::absolute(dir).unwrap_or_else(|_| dir.to_owned());
-        let job = self.engine.prepare(&dir, info, input, &cancel)?;
+        let job = self.engine.prepare(&dir, info, input, &cancel);
+        let job = job.map_err(|error| cancelled_by(&cancel, error))?;
         let id = job.job.identity.session_id.clone();
         let accepted = Accepted { job, dir, cancel };
         let id_bytes = id.clone().into_bytes();
@@ -134,7 +148,8 @@ impl ServiceJobs {
     pub fn cancel_awaiting_jobs(&self) {
         let mut jobs = self.jobs();
         let ended = jobs.sessions.one_closes(Instant::now());
-        std::mem::take(&mut jobs.cancel).cancel();
+        let next = self.engine.job_token();
+        std::mem::replace(&mut jobs.cancel, next).cancel();
         drop(jobs);
         self.sessions_ended(&ended);
     }
@@ -172,6 +187,17 @@ impl ServiceJobs {
             self.engine.sessions_ended(sessions);
             Ok(())
         });
+    }
+}
+
+/// Gives an error the reason of [`Engine::cancel_jobs`], if that has cancelled the job.
+pub(crate) fn cancelled_by(cancel: &CancelToken, error: Error) -> Error {
+    match error.kind {
+        ErrorKind::Cancelled if cancel.is_parent_cancelled() => {
+            let what = "the application has cancelled the jobs of the service";
+            Error::declined(DeclineReason::Cancelled, what)
+        }
+        _ => error,
     }
 }
 

@@ -41,6 +41,8 @@ pub struct Settings {
 /// `io_bytes_per_second` applies at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MutableSettings {
+    /// Leaves all further jobs to RocksDB while it is on. Jobs that run go on.
+    pub paused: bool,
     /// Maximum number of parallel subcompactions on each device, over all jobs. The default is the number of CPUs that
     /// this process may use when the settings are created, by its affinity and its control group's quota; at most 1024.
     pub threads: usize,
@@ -93,6 +95,7 @@ const MAX_NICE: u8 = 19;
 impl Default for MutableSettings {
     fn default() -> Self {
         Self {
+            paused: false,
             threads: std::thread::available_parallelism().map_or(1, |n| n.get().min(MAX_THREADS)),
             sync_threads: None,
             io_bytes_per_second: 0,

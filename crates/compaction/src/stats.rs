@@ -15,14 +15,14 @@ use serde::Serialize;
 pub use durations::Durations;
 pub use text::show_bytes;
 
-use crate::metrics;
+use crate::metrics::{self, Metric, Sink, Values};
 use crate::outcome::Outcome;
 
 /// Counters since the engine was created.
 #[derive(Debug, Default, Clone, PartialEq, Serialize)]
 pub struct Stats {
     /// Jobs that RocksDB offered.
-    pub jobs_scheduled: u64,
+    pub jobs_offered: u64,
     /// Jobs that were done.
     pub jobs_done: u64,
     /// Jobs that were left to RocksDB because Rockmill cannot do them exactly, or because the database closed.
@@ -30,9 +30,13 @@ pub struct Stats {
     /// Jobs that went back to RocksDB after an error.
     pub jobs_failed: u64,
     /// Declined jobs by reason code.
-    pub declines: BTreeMap<String, u64>,
+    pub jobs_declined_by_reason: BTreeMap<String, u64>,
+    /// Failed jobs by kind of error.
+    pub jobs_failed_by_error: BTreeMap<String, u64>,
     /// Jobs whose subcompactions run or wait now.
     pub jobs_running: u64,
+    /// Input bytes of running jobs, without subcompactions that have ended.
+    pub backlog_bytes: u64,
     /// Input bytes of all jobs that have begun, whether done or not.
     pub bytes_begun: u64,
     /// The processed part of `bytes_begun`: the bytes that running subcompactions have read, and all bytes of
@@ -40,15 +44,15 @@ pub struct Stats {
     /// loaded.
     pub bytes_passed: u64,
     /// Bytes read from input files by jobs done.
-    pub bytes_read: u64,
+    pub read_bytes: u64,
     /// Bytes of the files written by jobs done.
-    pub bytes_written: u64,
+    pub written_bytes: u64,
     /// Entries read by jobs done.
-    pub entries_in: u64,
+    pub entries_read: u64,
     /// Entries written by jobs done.
-    pub entries_out: u64,
+    pub entries_written: u64,
     /// Output files of jobs done.
-    pub files_out: u64,
+    pub files_written: u64,
     /// Number of these files that should have bypassed the page cache and did not, because their file system cannot do
     /// so.
     pub files_cached_instead: u64,
@@ -60,35 +64,33 @@ pub struct Stats {
     /// Subcompactions of all jobs that run now.
     pub subcompactions_running: u64,
     /// Memory of the budget that running subcompactions hold, in bytes.
-    pub held_bytes: u64,
-    /// Maximum of `held_bytes` so far.
-    pub peak_held_bytes: u64,
-    /// Wall time of jobs done, in microseconds.
-    pub busy_micros: u64,
-    /// CPU time of jobs done, in microseconds.
-    pub cpu_micros: u64,
+    pub subcompactions_held_bytes: u64,
+    /// Maximum of `subcompactions_held_bytes` so far.
+    pub subcompactions_peak_held_bytes: u64,
     /// Wall times of jobs done.
-    pub job_times: Durations,
+    pub job_seconds: Durations,
+    /// CPU times of jobs done, over all their threads.
+    pub job_cpu_seconds: Durations,
     /// Wall times of subcompactions that ended in any way, without their waits.
-    pub subcompaction_times: Durations,
+    pub subcompaction_seconds: Durations,
     /// Waits of subcompactions for slots and memory.
-    pub subcompaction_waits: Durations,
+    pub subcompaction_wait_seconds: Durations,
     /// Subcompactions whose output did not pass verification and was discarded.
     pub verification_failures: u64,
     /// Jobs done of which the CPU did some or all subcompactions because the configured device could not.
-    pub jobs_device_refused: u64,
+    pub jobs_redone_by_cpu: u64,
     /// Work of each device on jobs done, by its name.
     pub devices: BTreeMap<String, DeviceStats>,
     /// Subcompactions that waited for a device and then ran on another one that was expected to finish them sooner.
     pub subcompactions_moved: u64,
     /// Subcompactions that the CPU did after a device had failed at them.
-    pub subcompactions_redone: u64,
+    pub subcompactions_redone_by_cpu: u64,
     /// Subcompactions from which a device did not return in time. The CPU does these too.
     pub subcompactions_abandoned: u64,
     /// Injected faults of simulated devices, by the names in their profiles.
     pub simulated_faults: BTreeMap<String, u64>,
     /// Number of quarantines of devices, after several consecutive failures or an abandoned subcompaction.
-    pub devices_quarantined: u64,
+    pub device_quarantined: u64,
     /// Times of jobs done by stage; empty for devices that do not measure.
     pub stages: Vec<StageTime>,
     /// Why the configured device cannot be used, in a sentence, once this is known.
@@ -103,45 +105,75 @@ pub struct DeviceStats {
     /// Number of subcompactions.
     pub subcompactions: u64,
     /// Stored bytes of their inputs.
-    pub bytes: u64,
+    pub subcompaction_read_bytes: u64,
     /// Bytes of their files, if the device is at the data and wrote them itself, not through the host; else 0.
-    pub near_data_bytes: u64,
+    pub subcompaction_near_data_bytes: u64,
 }
 
 /// Counters that several threads change.
 #[derive(Debug, Default)]
 pub struct StatsCell {
-    counts: Mutex<Stats>,
+    counts: Mutex<Counts>,
     /// [`Stats::bytes_passed`], which running subcompactions change continually.
     bytes_passed: Arc<AtomicU64>,
 }
 
+#[derive(Debug, Default)]
+struct Counts {
+    /// What metrics tell.
+    values: Values,
+    /// The fields that no metric has; the others are made of `values`.
+    others: Stats,
+}
+
 impl StatsCell {
-    fn lock(&self) -> MutexGuard<'_, Stats> {
+    /// Creates counters of an engine with the devices whose names are joined by `+`.
+    pub fn new(devices: &str) -> Self {
+        let cell = Self::default();
+        metrics::describe();
+        cell.tell(|_| {}, |to| metrics::begins(devices, to));
+        cell
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Counts> {
         self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts an event, and tells the process's recorder of it. `change` adds what no metric has.
+    fn tell(&self, change: impl FnOnce(&mut Stats), event: impl Fn(&mut dyn Sink)) {
+        let mut counts = self.lock();
+        event(&mut counts.values);
+        let held_bytes = counts.values.gauge(&metrics::SUBCOMPACTIONS_HELD_BYTES);
+        let peak = &mut counts.others.subcompactions_peak_held_bytes;
+        *peak = held_bytes.max(*peak);
+        change(&mut counts.others);
+        drop(counts);
+        metrics::tell_recorder(event);
     }
 
     /// Returns the current counters.
     pub fn snapshot(&self) -> Stats {
+        let counts = self.lock();
         Stats {
             bytes_passed: self.bytes_passed.load(Ordering::Relaxed),
-            ..self.lock().clone()
+            ..counts.values.stats(counts.others.clone())
         }
     }
 
+    /// Returns the current metrics in Prometheus' text format.
+    pub fn prometheus(&self) -> String {
+        self.lock().values.prometheus()
+    }
+
     /// Counts a job that RocksDB offered.
-    pub fn scheduled(&self) {
-        self.lock().jobs_scheduled += 1;
-        metrics::job_offered();
+    pub fn offered(&self) {
+        self.tell(|_| {}, metrics::job_offered);
     }
 
     /// Counts a job with `bytes` bytes of input whose subcompactions begin.
     pub fn begin(self: &Arc<Self>, bytes: u64) -> JobProgress {
-        let mut stats = self.lock();
-        stats.jobs_running += 1;
-        stats.bytes_begun += bytes;
-        drop(stats);
-        metrics::job_begins(bytes);
+        let begun = |stats: &mut Stats| stats.bytes_begun += bytes;
+        self.tell(begun, |to| metrics::job_begins(bytes, to));
         JobProgress(ProgressCounter {
             counters: Arc::clone(self),
             left: Arc::new(AtomicU64::new(bytes)),
@@ -150,81 +182,53 @@ impl StatsCell {
 
     /// Counts a job that was done.
     pub fn done(&self, outcome: &Outcome) {
-        let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(0);
-        let mut stats = self.lock();
-        stats.jobs_done += 1;
-        stats.bytes_read += outcome.totals.read.bytes;
-        stats.bytes_written += outcome.bytes_written();
-        stats.entries_in += outcome.entries_read;
-        stats.entries_out += outcome.totals.read.kept;
-        stats.files_out += outcome.files.len() as u64;
-        stats.files_cached_instead += outcome.files_cached_instead;
-        stats.size_sample.add(outcome.size_sample);
-        stats.subcompactions += outcome.subcompactions as u64;
-        stats.busy_micros += micros(outcome.elapsed);
-        stats.cpu_micros += micros(outcome.cpu);
-        stats.job_times.record(outcome.elapsed);
-        StageTime::add_all(&mut stats.stages, &outcome.totals.stages);
-        for work in &outcome.devices {
-            let device = stats.devices.entry(work.device.clone()).or_default();
-            device.subcompactions += work.subcompactions;
-            device.bytes += work.bytes;
-            device.near_data_bytes += work.near_data_bytes;
-        }
-        if let Some(why) = &outcome.device_refused {
-            stats.jobs_device_refused += 1;
-            stats.last_error = Some(why.clone());
-        }
-        drop(stats);
-        metrics::job_done(outcome);
+        let change = |stats: &mut Stats| {
+            stats.files_cached_instead += outcome.files_cached_instead;
+            stats.size_sample.add(outcome.size_sample);
+            StageTime::add_all(&mut stats.stages, &outcome.totals.stages);
+            if let Some(why) = &outcome.device_refused {
+                stats.last_error = Some(why.clone());
+            }
+        };
+        self.tell(change, |to| metrics::job_done(outcome, to));
+    }
+
+    /// Counts an event of a device.
+    fn of_device(&self, metric: &'static Metric, device: &str) {
+        self.tell(|_| {}, |to| to.count(metric, device, 1));
     }
 
     /// Counts a subcompaction that failed on `device`, or whose files did not pass verification.
     pub fn subcompaction_failed(&self, device: &str, error: &Error) {
         if error.kind == ErrorKind::Verification {
-            self.lock().verification_failures += 1;
-            metrics::verification_failed(device);
+            self.of_device(&metrics::VERIFICATION_FAILURES, device);
         }
     }
 
     /// Counts a subcompaction that waited for another device and runs on `device`.
     pub fn subcompaction_moved(&self, device: &str) {
-        self.lock().subcompactions_moved += 1;
-        metrics::subcompaction_moved(device);
+        self.of_device(&metrics::SUBCOMPACTIONS_MOVED, device);
     }
 
     /// Counts a subcompaction that the CPU has done after `device` failed at it.
     pub fn subcompaction_redone(&self, device: &str) {
-        self.lock().subcompactions_redone += 1;
-        metrics::subcompaction_redone(device);
+        self.of_device(&metrics::SUBCOMPACTIONS_REDONE, device);
     }
 
     /// Counts a subcompaction from which `device` did not return in time.
     pub fn subcompaction_abandoned(&self, device: &str) {
-        self.lock().subcompactions_abandoned += 1;
-        metrics::subcompaction_abandoned(device);
+        self.of_device(&metrics::SUBCOMPACTIONS_ABANDONED, device);
     }
 
     /// Counts a quarantine of `device`.
     pub fn device_quarantined(&self, device: &str) {
-        self.lock().devices_quarantined += 1;
-        metrics::device_quarantined(device);
+        self.of_device(&metrics::DEVICE_QUARANTINED, device);
     }
 
     /// Counts a job that went back to RocksDB.
     pub fn returned(&self, error: &Error) {
-        let mut stats = self.lock();
-        match error.kind {
-            ErrorKind::Declined(_) | ErrorKind::Cancelled => {
-                stats.jobs_declined += 1;
-                let code = error.kind.code().to_owned();
-                *stats.declines.entry(code).or_default() += 1;
-            }
-            _ => stats.jobs_failed += 1,
-        }
-        stats.last_error = Some(error.to_string());
-        drop(stats);
-        metrics::job_returned(error);
+        let change = |stats: &mut Stats| stats.last_error = Some(error.to_string());
+        self.tell(change, |to| metrics::job_returned(error, to));
     }
 }
 
@@ -257,13 +261,9 @@ impl ProgressCounter {
     ) -> RunningSubcompaction {
         let counters = &self.counters;
         self.left.fetch_sub(bytes, Ordering::Relaxed);
-        let mut stats = counters.lock();
-        stats.subcompactions_running += 1;
-        stats.held_bytes += held_bytes;
-        stats.peak_held_bytes = stats.peak_held_bytes.max(stats.held_bytes);
-        stats.subcompaction_waits.record(waited);
-        drop(stats);
-        metrics::subcompaction_begins(device, held_bytes, waited);
+        let begins =
+            |to: &mut dyn Sink| metrics::subcompaction_begins(device, held_bytes, waited, to);
+        counters.tell(|_| {}, begins);
         RunningSubcompaction {
             counters: Arc::clone(counters),
             progress: Progress::new(bytes, &counters.bytes_passed),
@@ -289,8 +289,7 @@ impl Drop for JobProgress {
         let left = self.left.load(Ordering::Relaxed);
         let passed = &self.counters.bytes_passed;
         passed.fetch_add(left, Ordering::Relaxed);
-        self.counters.lock().jobs_running -= 1;
-        metrics::job_ends(left);
+        self.counters.tell(|_| {}, |to| metrics::job_ends(left, to));
     }
 }
 
@@ -319,12 +318,10 @@ impl RunningSubcompaction {
         }
         let took = self.began.elapsed();
         self.progress.advance(u64::MAX);
-        let mut stats = self.counters.lock();
-        stats.subcompactions_running -= 1;
-        stats.held_bytes -= self.held_bytes;
-        stats.subcompaction_times.record(took);
-        drop(stats);
-        metrics::subcompaction_ends(&self.device, self.bytes, self.held_bytes, took);
+        let (device, bytes, held_bytes) = (&*self.device, self.bytes, self.held_bytes);
+        let ends =
+            |to: &mut dyn Sink| metrics::subcompaction_ends(device, bytes, held_bytes, took, to);
+        self.counters.tell(|_| {}, ends);
     }
 }
 
@@ -375,19 +372,31 @@ mod tests {
         );
         counters.subcompaction_failed("cpu", &Error::cancelled());
         let during = counters.snapshot();
-        assert_eq!((during.subcompactions_running, during.held_bytes), (1, 20));
-        drop(second);
-        let after = counters.snapshot();
-        assert_eq!((after.subcompactions_running, after.held_bytes), (0, 0));
-        assert_eq!(after.peak_held_bytes, 120);
         assert_eq!(
             (
-                after.subcompaction_times.count(),
-                after.subcompaction_waits.count()
+                during.subcompactions_running,
+                during.subcompactions_held_bytes
+            ),
+            (1, 20)
+        );
+        drop(second);
+        let after = counters.snapshot();
+        assert_eq!(
+            (
+                after.subcompactions_running,
+                after.subcompactions_held_bytes
+            ),
+            (0, 0)
+        );
+        assert_eq!(after.subcompactions_peak_held_bytes, 120);
+        assert_eq!(
+            (
+                after.subcompaction_seconds.count(),
+                after.subcompaction_wait_seconds.count()
             ),
             (2, 2)
         );
-        assert_eq!(after.subcompaction_waits.longest(), Some(wait));
+        assert_eq!(after.subcompaction_wait_seconds.longest(), Some(wait));
         assert_eq!(after.verification_failures, 1);
     }
 }

@@ -206,6 +206,6 @@ fn default_options_of_every_version_rule_nothing_out() {
         );
     }
     let next = captured([11, 12, 0]).replace("=11.12.0", "=11.13.0");
-    let expected = ["options-file: written by RocksDB 11.13.0, newer than 11.12"];
+    let expected = ["newer-rocksdb: written by RocksDB 11.13.0, newer than 11.12"];
     assert_eq!(diagnosed(&next), expected);
 }

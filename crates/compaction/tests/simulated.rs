@@ -244,14 +244,18 @@ fn what_a_device_at_the_data_writes_is_not_the_hosts() {
         let machine = Machine::new(&database, 1, &[(name, profile)]);
         let (outcome, _) = machine.run(&database);
         let stats = machine.stats();
-        let written = stats.devices.values().map(|did| did.near_data_bytes).sum();
+        let written = stats
+            .devices
+            .values()
+            .map(|did| did.subcompaction_near_data_bytes)
+            .sum();
         let expected = if is_at_the_data {
             outcome.bytes_written()
         } else {
             0
         };
         assert_eq!(
-            (expected, stats.bytes_written > 0),
+            (expected, stats.written_bytes > 0),
             (written, true),
             "{name}"
         );
@@ -281,7 +285,7 @@ fn a_broken_context_fails_all_calls_until_the_device_is_quarantined() {
     let stats = machine.stats();
     assert_eq!(stats.simulated_faults.get("context"), Some(&1));
     assert_eq!(
-        (stats.subcompactions_redone, stats.devices_quarantined),
+        (stats.subcompactions_redone_by_cpu, stats.device_quarantined),
         (3, 1)
     );
     // The context works again, and one subcompaction tries the device.
@@ -290,7 +294,7 @@ fn a_broken_context_fails_all_calls_until_the_device_is_quarantined() {
     let stats = machine.stats();
     assert_eq!(stats.simulated_faults.get("context"), Some(&2));
     assert_eq!(
-        (stats.subcompactions_redone, stats.devices_quarantined),
+        (stats.subcompactions_redone_by_cpu, stats.device_quarantined),
         (4, 2)
     );
 }
@@ -303,7 +307,10 @@ fn a_call_that_hangs_is_abandoned() {
     assert_eq!(outcome.device, "cpu");
     let stats = machine.stats();
     assert_eq!(
-        (stats.subcompactions_abandoned, stats.subcompactions_redone),
+        (
+            stats.subcompactions_abandoned,
+            stats.subcompactions_redone_by_cpu
+        ),
         (1, 1)
     );
     let why = outcome.device_refused.expect("it is told");
@@ -357,7 +364,7 @@ fn damaged_files_are_found_and_made_again() {
         let times = stats.simulated_faults.get(fault.name()).copied();
         assert_eq!(times, Some(stats.verification_failures), "{fault}");
         assert!(
-            stats.subcompactions_redone == stats.verification_failures,
+            stats.subcompactions_redone_by_cpu == stats.verification_failures,
             "{fault}"
         );
     }
@@ -370,8 +377,11 @@ fn a_device_whose_files_are_wrong_is_quarantined_and_tried_as_one_that_fails() {
     machine.run(&database);
     let counts = || {
         let stats = machine.stats();
-        assert_eq!(stats.subcompactions_redone, stats.verification_failures);
-        (stats.subcompactions_redone, stats.devices_quarantined)
+        assert_eq!(
+            stats.subcompactions_redone_by_cpu,
+            stats.verification_failures
+        );
+        (stats.subcompactions_redone_by_cpu, stats.device_quarantined)
     };
     assert_eq!(counts(), (3, 1), "the others are not even begun there");
     machine.run(&database);
@@ -390,7 +400,7 @@ fn wrong_files_of_small_jobs_add_up() {
     }
     let stats = machine.stats();
     assert_eq!(
-        (stats.subcompactions_redone, stats.devices_quarantined),
+        (stats.subcompactions_redone_by_cpu, stats.device_quarantined),
         (3, 1)
     );
 }
@@ -413,7 +423,7 @@ fn subcompactions_with_wrong_files_are_made_again_at_once() {
         let (outcome, seconds) = machine.run(&database);
         assert!(outcome.subcompactions <= THREADS);
         (
-            machine.stats().subcompactions_redone,
+            machine.stats().subcompactions_redone_by_cpu,
             outcome.subcompactions as u64,
             seconds,
         )

@@ -38,7 +38,12 @@ impl CancelToken {
     /// Whether [`CancelToken::cancel`] was called, here or of a token that this is a child of.
     pub fn is_cancelled(&self) -> bool {
         let is_set = self.0.is_set.load(Ordering::Acquire);
-        is_set || self.0.parent.as_ref().is_some_and(Self::is_cancelled)
+        is_set || self.is_parent_cancelled()
+    }
+
+    /// Whether a token was cancelled that this is a child of.
+    pub fn is_parent_cancelled(&self) -> bool {
+        self.0.parent.as_ref().is_some_and(Self::is_cancelled)
     }
 
     /// Nothing, or the error that a worker returns with.
@@ -64,9 +69,11 @@ mod tests {
         let (a, b) = (parent.child(), parent.child());
         a.cancel();
         assert!(a.is_cancelled() && !b.is_cancelled() && !parent.is_cancelled());
+        assert!(!a.is_parent_cancelled());
         let grandchild = b.child();
         assert!(!grandchild.is_cancelled());
         parent.clone().cancel();
+        assert!(b.is_parent_cancelled());
         assert!(b.check().is_err() && grandchild.check().is_err());
     }
 }

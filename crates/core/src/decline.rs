@@ -95,8 +95,10 @@ reasons! {
     CompactionStyle = "compaction-style",
     /// A reason for the compaction that is not handled.
     CompactionReason = "compaction-reason",
-    /// The OPTIONS file is missing, unreadable, or written by a newer RocksDB.
+    /// The OPTIONS file is missing or unreadable.
     OptionsFile = "options-file",
+    /// The OPTIONS file was written by a RocksDB that is newer than those known here.
+    NewerRocksDb = "newer-rocksdb",
     /// The MANIFEST is missing, older than the job, unreadable, or another database's.
     Manifest = "manifest",
     /// An input file is missing or cannot be opened.
@@ -110,6 +112,10 @@ reasons! {
     StagingFolder = "staging-folder",
     /// The input has fewer bytes than `min_job_bytes`.
     SmallJob = "small-job",
+    /// The setting `paused` is on.
+    Paused = "paused",
+    /// The application has cancelled the jobs of the service.
+    Cancelled = "cancelled",
     /// The memory budget is too small for the job.
     MemoryBudget = "memory-budget",
     /// A subcompaction of the job needs more files open at once than the process may have for it.

@@ -6,6 +6,7 @@
 //!   circuit breaker.
 //! - [`budget`] grants slots and memory to the tasks of all jobs, by priority, and chooses a device for each task.
 //! - [`pace`] learns how long tasks take on each device. From this, [`auto`] decides whether a job goes to a GPU.
+//! - [`dispatch`] takes the subscriber of events along to other threads.
 //! - [`parallel`] applies one function to many items on several threads.
 //!
 //! This crate knows sizes, devices and deadlines. It does not know what a task computes.
@@ -18,6 +19,7 @@ pub mod device;
 pub mod device_health;
 pub mod device_registry;
 pub mod device_trouble;
+pub mod dispatch;
 pub mod executor;
 pub mod niceness;
 mod opening;

@@ -1,5 +1,6 @@
 //! Running work at a higher niceness than the caller's.
 
+use crate::dispatch::carried;
 use rockmill_core::{Error, ErrorKind, Result};
 use rustix::process::{getpriority_process, setpriority_process};
 
@@ -13,11 +14,10 @@ const MAX_NICENESS: i32 = 19;
 /// Storage if the system refuses to create a thread or to change its niceness; the errors of `work`.
 pub fn nicer<T: Send>(nice: u8, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
     let span = tracing::Span::current();
-    let dispatch = tracing::dispatcher::get_default(Clone::clone);
-    let work = move || {
+    let work = carried(move || {
         lower(nice)?;
-        tracing::dispatcher::with_default(&dispatch, || span.in_scope(work))
-    };
+        span.in_scope(work)
+    });
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new()
             .name("rockmill".to_owned())

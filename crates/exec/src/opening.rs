@@ -6,6 +6,8 @@ use std::thread::JoinHandle;
 
 use rockmill_core::{Error, ErrorKind, Result};
 
+use crate::dispatch::carried;
+
 /// A value that a separate thread opens.
 #[derive(Debug)]
 pub struct Opening<T> {
@@ -25,7 +27,7 @@ impl<T: Send + Sync + 'static> Opening<T> {
             let _ = place.set(result.unwrap_or_else(panicked));
         };
         let builder = std::thread::Builder::new().name("rockmill-open".to_owned());
-        let thread = match builder.spawn(work) {
+        let thread = match builder.spawn(carried(work)) {
             Ok(thread) => Some(thread),
             Err(error) => {
                 let what = format!("cannot start a thread to open it: {error}");

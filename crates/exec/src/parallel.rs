@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use rockmill_core::{Error, Result, thread_cpu};
 
+use crate::dispatch::carried;
 use rockmill_storage::clock::{Clock, Crew, SystemClock};
 
 /// Applies `f` to every item. Returns the results in the items' order, and the CPU time of threads other than the
@@ -58,7 +59,7 @@ pub fn map_in<'a, T: Sync, U: Send>(
         for _ in 1..threads.min(items.len()) {
             let member = crew.enlist();
             let builder = std::thread::Builder::new().name("rockmill".to_owned());
-            let spawned = builder.spawn_scoped(scope, || member.run(work_elsewhere));
+            let spawned = builder.spawn_scoped(scope, carried(|| member.run(work_elsewhere)));
             if spawned.is_err() {
                 break;
             }

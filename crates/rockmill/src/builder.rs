@@ -87,6 +87,13 @@ impl Builder {
         self
     }
 
+    /// Leaves all jobs to RocksDB while it is on. Default: off. Can be changed later, as a switch that needs no restart:
+    /// `change_settings(|settings| settings.paused = true)`.
+    pub fn paused(mut self, paused: bool) -> Self {
+        self.settings.mutable.paused = paused;
+        self
+    }
+
     /// Most bytes read and written per second together, over all jobs and databases. Default: no limit. RocksDB's own
     /// `rate_limiter` does not count a service's I/O, and the service cannot see it. Can be changed later
     /// ([`Service::change_settings`]).

@@ -63,6 +63,14 @@ impl Service {
             .map_err(crate::builder::Error)
     }
 
+    /// Cancels all jobs that run or wait, through all clones. RocksDB does them itself, and they count as declined with
+    /// the reason `cancelled`. Later jobs are taken, unless the setting `paused` is on.
+    ///
+    /// `DB::disable_manual_compaction` does not cancel a job: it waits for its end. Call this before it.
+    pub fn cancel_jobs(&self) {
+        self.jobs.engine().cancel_jobs();
+    }
+
     /// Waits until the configured devices are open. They are opened in the background, which takes a few tenths of a
     /// second. Before that, and if no device can be used, the CPU does all jobs.
     ///

@@ -151,7 +151,7 @@ pub fn check_stats(stats: &Stats, device: DeviceList) -> Result<(), Failure> {
 /// The errors of [`check_failures`]; Data if RocksDB did some of the work.
 fn check_done(stats: &Stats) -> Result<(), Failure> {
     check_failures(stats)?;
-    if stats.jobs_done == 0 || stats.jobs_done != stats.jobs_scheduled {
+    if stats.jobs_done == 0 || stats.jobs_done != stats.jobs_offered {
         return Err(Failure::Data(format!(
             "RocksDB did not take Rockmill's work:\n{stats}"
         )));
@@ -161,7 +161,7 @@ fn check_done(stats: &Stats) -> Result<(), Failure> {
 
 /// Returns why the CPU did some of the work of a named device, if it did.
 fn left_to_cpu(stats: &Stats, device: DeviceList) -> Option<String> {
-    let is_so = stats.jobs_device_refused > 0 && !device.contains(Device::Auto);
+    let is_so = stats.jobs_redone_by_cpu > 0 && !device.contains(Device::Auto);
     let why = stats.last_error.as_deref().unwrap_or("no reason is known");
     is_so.then(|| format!("the CPU did some or all of the work: {why}"))
 }
@@ -174,7 +174,7 @@ mod tests {
     fn a_full_disk_is_no_fault_of_the_data() {
         let failed = |error: &str| {
             let mut stats = rockmill::Service::builder().build().expect("good").stats();
-            stats.jobs_scheduled = 1;
+            stats.jobs_offered = 1;
             stats.jobs_failed = 1;
             stats.last_error = Some(error.to_owned());
             check_stats(&stats, DeviceList::default())

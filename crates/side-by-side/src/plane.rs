@@ -113,7 +113,7 @@ impl Plane {
             energy,
             subcompactions: subcompactions_since(&before, &after),
             near_data_bytes: near_data_bytes(&after) - near_data_bytes(&before),
-            jobs_offered: after.jobs_scheduled - before.jobs_scheduled,
+            jobs_offered: after.jobs_offered - before.jobs_offered,
             jobs_too_small: jobs_too_small(&after) - jobs_too_small(&before),
             jobs_elsewhere: jobs_elsewhere(&after) - jobs_elsewhere(&before),
         };
@@ -124,16 +124,20 @@ impl Plane {
 /// Sum over all devices.
 fn near_data_bytes(stats: &Stats) -> u64 {
     let devices = stats.devices.values();
-    devices.map(|device| device.near_data_bytes).sum()
+    devices
+        .map(|device| device.subcompaction_near_data_bytes)
+        .sum()
 }
 
 fn jobs_too_small(stats: &Stats) -> u64 {
-    let small = stats.declines.get(DeclineReason::SmallJob.code());
+    let small = stats
+        .jobs_declined_by_reason
+        .get(DeclineReason::SmallJob.code());
     small.copied().unwrap_or_default()
 }
 
 fn jobs_elsewhere(stats: &Stats) -> u64 {
-    stats.jobs_declined - jobs_too_small(stats) + stats.jobs_device_refused
+    stats.jobs_declined - jobs_too_small(stats) + stats.jobs_redone_by_cpu
 }
 
 /// Number of subcompactions per device between two moments, without devices that did none.

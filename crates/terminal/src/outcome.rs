@@ -64,9 +64,9 @@ impl From<Error> for Failure {
             ErrorKind::Declined(DeclineReason::InputMissing) => {
                 Self::Environment(placed("", &error))
             }
-            ErrorKind::Declined(DeclineReason::Manifest | DeclineReason::OptionsFile) => {
-                Self::Data(placed("", &error))
-            }
+            ErrorKind::Declined(
+                DeclineReason::Manifest | DeclineReason::OptionsFile | DeclineReason::NewerRocksDb,
+            ) => Self::Data(placed("", &error)),
             // No damage makes a table look like one of another format.
             ErrorKind::Declined(DeclineReason::TableFactory) => {
                 Self::Incomplete(placed("not read: ", &error))

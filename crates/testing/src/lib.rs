@@ -43,6 +43,23 @@ pub fn skipped(why: &str) {
     }
 }
 
+/// Prometheus' program that checks metrics, rules and queries: the one on the path, or the one that `scripts/setup.sh
+/// tests` has fetched. Otherwise the test counts as skipped.
+#[must_use]
+pub fn promtool() -> Option<Command> {
+    let cache = env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
+    let home = env::var_os("HOME").map(|home| Path::new(&home).join(".cache"));
+    let fetched = cache.or(home).unwrap_or_default();
+    let fetched = fetched.join("rockmill/promtool/promtool");
+    for program in [Path::new("promtool"), &fetched] {
+        if Command::new(program).arg("--version").output().is_ok() {
+            return Some(Command::new(program));
+        }
+    }
+    skipped("there is no promtool; scripts/setup.sh tests fetches it");
+    None
+}
+
 /// Whether this process has the superuser's rights.
 #[must_use]
 pub fn is_superuser() -> bool {

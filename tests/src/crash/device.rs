@@ -62,7 +62,7 @@ impl From<&Stats> for Subcompactions {
         Self {
             cpu,
             device: all - cpu,
-            redone: stats.subcompactions_redone,
+            redone: stats.subcompactions_redone_by_cpu,
         }
     }
 }

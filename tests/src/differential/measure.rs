@@ -92,9 +92,11 @@ fn check_declines(
     must: &BTreeSet<&'static str>,
     may: &BTreeSet<&'static str>,
 ) -> Result<(), String> {
-    let count = |stats: &rockmill::Stats, reason: &str| *stats.declines.get(reason).unwrap_or(&0);
+    let count = |stats: &rockmill::Stats, reason: &str| {
+        *stats.jobs_declined_by_reason.get(reason).unwrap_or(&0)
+    };
     let declined: Vec<&String> = after
-        .declines
+        .jobs_declined_by_reason
         .keys()
         .filter(|reason| count(after, reason) > count(before, reason))
         .collect();

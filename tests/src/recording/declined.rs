@@ -130,7 +130,7 @@ const OPTIONS: [(&str, &str, &str); 42] = [
         "compaction_style",
         "kCompactionStyleFIFO",
     ),
-    (reasons::OPTIONS_FILE, "rocksdb_version", "12.0.0"),
+    (reasons::NEWER_ROCKSDB, "rocksdb_version", "12.0.0"),
     (reasons::OPTIONS_FILE, "block_size", "many"),
     (
         reasons::TABLE_PROPERTY_COLLECTORS,

@@ -101,7 +101,10 @@ fn many_column_families_are_told_apart() {
     db.compact_range_cf(family, None::<&[u8]>, None::<&[u8]>);
     let stats = service.stats();
     assert!(stats.jobs_done > 0, "{stats}");
-    assert!(stats.declines.keys().eq([COMPACTION_FILTER]), "{stats}");
+    assert!(
+        stats.jobs_declined_by_reason.keys().eq([COMPACTION_FILTER]),
+        "{stats}"
+    );
     assert_content(&db, &content);
     let mut left = content.clone();
     left.retain(|key, _| !removes(key));

@@ -290,7 +290,10 @@ fn some_files_in_another_directory() {
     let stats = service.stats();
     assert!(stats.jobs_declined > declined, "{stats}");
     assert!(
-        stats.declines.keys().all(|reason| reason == DB_PATHS),
+        stats
+            .jobs_declined_by_reason
+            .keys()
+            .all(|reason| reason == DB_PATHS),
         "{stats}"
     );
     assert_content(&db, &content);

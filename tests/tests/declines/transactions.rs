@@ -78,7 +78,7 @@ fn wait_for_jobs(service: &rockmill::Service) {
     loop {
         let stats = service.stats();
         let ended = stats.jobs_done + stats.jobs_declined + stats.jobs_failed;
-        if stats.jobs_scheduled > 0 && ended == stats.jobs_scheduled {
+        if stats.jobs_offered > 0 && ended == stats.jobs_offered {
             return;
         }
         assert!(Instant::now() < end, "no job ended: {stats}");
@@ -125,7 +125,10 @@ fn a_write_committed_transaction_database_that_the_user_vouches_for() {
     run(TxnDBWritePolicy::WriteCommitted, &service, directory.path());
     let stats = service.stats();
     // Automatic compactions may run when the database closes.
-    let other = stats.declines.keys().find(|code| *code != SHUTTING_DOWN);
+    let other = stats
+        .jobs_declined_by_reason
+        .keys()
+        .find(|code| *code != SHUTTING_DOWN);
     assert_eq!(other, None, "{stats}");
     assert!(stats.jobs_done > 0, "{stats}");
     assert_eq!(stats.jobs_failed, 0, "{stats}");

@@ -57,7 +57,7 @@ pub fn run_checked(
     check(&db, &content);
     drop(db);
     check(&open(&options, &path), &content);
-    assert!(stats.jobs_scheduled > 0, "no job reached the service");
+    assert!(stats.jobs_offered > 0, "no job reached the service");
     assert_eq!(stats.jobs_failed, 0, "{stats}");
     assert_jobs_add_up(&stats);
     assert_nothing_staged(&path);
@@ -69,7 +69,9 @@ pub fn run_checked(
 pub fn assert_told_in_time(db: &Path, stats: &rockmill::Stats) {
     const LISTING: &str = "DebugString After Wait";
     let declined = |reasons: &[&str]| -> u64 {
-        let counts = reasons.iter().map(|&reason| stats.declines.get(reason));
+        let counts = reasons
+            .iter()
+            .map(|&reason| stats.jobs_declined_by_reason.get(reason));
         counts.flatten().sum()
     };
     let after_waits = [WIDE_COLUMNS, TIMED_PUTS, SINGLE_DELETE_CONTRACT];

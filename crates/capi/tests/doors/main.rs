@@ -11,8 +11,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use rockmill_capi::{
-    ABI_VERSION, CBytes, CJobInfo, CLookup, CResult, CStore, CViewOptions, CWrite, Status,
+    ABI_VERSION, CBytes, CJobInfo, CLookup, CResult, CServiceOptions, CStore, CViewOptions, CWrite,
+    Status,
 };
+use rockmill_testing::promtool;
 use tools::{
     Installed, REPOSITORY, RocksDb, STATIC_NEEDS, WITHOUT_RTTI, built, have, program, run,
 };
@@ -97,6 +99,10 @@ fn layout() -> String {
         Status::Invalid,
     ];
     let statuses: String = statuses.map(|status| (status as i32).to_string()).concat();
+    let options = fields!(
+        "rm_service_options", CServiceOptions,
+        struct_size settings log log_state log_level
+    );
     let views = [
         fields!("rm_bytes", CBytes, data size),
         fields!("rm_write", CWrite, key value is_delete),
@@ -112,7 +118,16 @@ fn layout() -> String {
         ),
     ];
     let views = views.concat();
-    format!("{status}{info}{result}{views}statuses {statuses}\n")
+    format!("{status}{info}{result}{options}{views}statuses {statuses}\n")
+}
+
+/// Has promtool check a text of metrics, if it is there.
+fn check_metrics(text: &Path) {
+    let Some(mut promtool) = promtool() else {
+        return;
+    };
+    let text = fs::File::open(text).expect("the program has written it");
+    run(promtool.args(["check", "metrics"]).stdin(text));
 }
 
 #[test]
@@ -143,6 +158,7 @@ fn a_c_program_is_answered_whatever_it_passes() {
     run(compiler.arg("-o").arg(&binary));
     let printed = run(Command::new(binary).arg(installed.folder()));
     assert_eq!(printed, format!("{}done\n", layout()));
+    check_metrics(&installed.folder().join("metrics.txt"));
 }
 
 #[test]
@@ -157,6 +173,7 @@ fn a_cpp_program_has_its_database_compacted() {
     let binary = compile(&installed, &rocksdb, "database");
     let printed = run(Command::new(binary).arg(installed.folder()));
     assert!(printed.ends_with("done\n"), "{printed}");
+    check_metrics(&installed.folder().join("metrics.txt"));
     // The header of a later version.
     let header = installed.headers().join("rockmill.h");
     let text = fs::read_to_string(&header).expect("it is installed");

@@ -71,7 +71,7 @@ pub fn check_db(file: &OptionsFile, policy: Policy, found: &mut Findings) {
     if [major, minor] > versions::NEWEST {
         let [newest, of] = versions::NEWEST;
         let what = format!("written by RocksDB {major}.{minor}.{patch}, newer than {newest}.{of}");
-        found.note(Err(Error::declined(DeclineReason::OptionsFile, what)));
+        found.note(Err(Error::declined(DeclineReason::NewerRocksDb, what)));
     }
     options::check_db(file, policy, found);
 }

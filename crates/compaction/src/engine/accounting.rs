@@ -18,7 +18,7 @@ impl Engine {
         job_id: u64,
         accept: impl FnOnce() -> Result<T>,
     ) -> Result<T> {
-        self.stats.scheduled();
+        self.stats.offered();
         self.accounted(database, job_id, accept)
     }
 

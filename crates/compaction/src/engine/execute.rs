@@ -13,6 +13,7 @@ use crate::outcome::Outcome;
 use crate::record;
 use crate::result;
 use crate::run_context::RunContext;
+use crate::service::cancelled_by;
 use crate::settings::{MutableSettings, THREADS_PER_SYNC_THREAD};
 use crate::spans;
 use crate::staging::StagingDir;
@@ -44,7 +45,7 @@ impl Engine {
     ) -> Result<Finished> {
         let settings = self.settings();
         let info = &eligible.job.info;
-        self.accounted(&info.db_name, info.job_id, || {
+        let run = || {
             // The database may have begun to close while the job was prepared.
             cancel.check()?;
             let work = || self.run_with(settings, eligible, input_dir, output_dir, cancel);
@@ -56,6 +57,9 @@ impl Engine {
             cancel.check()?;
             self.stats.done(&finished.outcome);
             Ok(finished)
+        };
+        self.accounted(&info.db_name, info.job_id, || {
+            run().map_err(|error| cancelled_by(cancel, error))
         })
     }
 

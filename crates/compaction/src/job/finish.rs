@@ -6,6 +6,7 @@ use std::time::Duration;
 use rockmill_core::{Error, Result, thread_cpu};
 
 use super::running::RunningJob;
+use rockmill_exec::dispatch::carried;
 use rockmill_exec::executor::TaskHandle;
 use rockmill_storage::clock::{Clock, Crew};
 use rockmill_storage::io::{FinishQueue, Stage, Step, TaskFiles};
@@ -33,7 +34,7 @@ impl RunningJob {
         let waited = std::thread::scope(|scope| {
             for _ in 0..threads {
                 let member = crew.enlist();
-                let finish = || member.run(|| self.finish_files(handle));
+                let finish = carried(|| member.run(|| self.finish_files(handle)));
                 let thread = std::thread::Builder::new().name("rockmill".to_owned());
                 if thread.spawn_scoped(scope, finish).is_err() {
                     break;

@@ -70,6 +70,11 @@ const SETTINGS: &[(&str, &str, Setting)] = &[
         Mutable(|s, text| put(&mut s.output_cache, text.parse().ok())),
     ),
     (
+        "paused",
+        "true or false",
+        Mutable(|s, text| put(&mut s.paused, text.parse().ok())),
+    ),
+    (
         "record_jobs",
         PATH,
         Fixed(|s, text| path(text).map(|dir| s.set_record_dir(dir))),
@@ -224,7 +229,7 @@ mod tests {
     #[test]
     fn every_setting_can_be_given() {
         let text = "device=cuda:1; device_compression=false; device_memory_bytes=1 ;filter_bits_per_key=9.9;io_bytes_per_second=2;\
-                    memory_budget_bytes=33554432;min_job_bytes=3;nice=4;output_cache=bypass;record_jobs=/a/b;\
+                    memory_budget_bytes=33554432;min_job_bytes=3;nice=4;output_cache=bypass;paused=true;record_jobs=/a/b;\
                     staging_dir=/c=d;sync_threads=5;threads=6;verification=sampled:7;write_committed=true;";
         let settings = Settings::parse(text).expect("all are possible");
         assert_eq!(settings.device, DeviceList::from(Device::Cuda(1)));
@@ -238,6 +243,7 @@ mod tests {
         assert_eq!(mutable.io_bytes_per_second, 2);
         assert_eq!(mutable.memory_budget_bytes, 32 << 20);
         assert_eq!((mutable.min_job_bytes, mutable.nice), (3, 4));
+        assert!(mutable.paused);
         assert_eq!(mutable.output_cache, OutputCache::Bypass);
         assert_eq!((mutable.sync_threads, mutable.threads), (Some(5), 6));
         assert_eq!("sampled:7".parse(), Ok(mutable.verification));
@@ -304,6 +310,7 @@ mod tests {
             ("memory_budget_bytes=1", "at least 33554432"),
             ("nice=20", "from 0 to 19"),
             ("output_cache=page", "database or bypass"),
+            ("paused=on", "true or false"),
             ("record_jobs=", PATH),
             ("sync_threads=257", "256"),
             ("verification=none", "sampled:N"),

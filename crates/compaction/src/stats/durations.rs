@@ -29,8 +29,21 @@ impl Durations {
         }
         self.buckets[bucket] += 1;
         self.count += 1;
-        self.sum += time;
+        self.sum = self.sum.saturating_add(time);
         self.longest = self.longest.max(time);
+    }
+
+    /// Adds all times of `other`.
+    pub fn add(&mut self, other: &Self) {
+        if self.buckets.len() < other.buckets.len() {
+            self.buckets.resize(other.buckets.len(), 0);
+        }
+        for (sum, count) in self.buckets.iter_mut().zip(&other.buckets) {
+            *sum += count;
+        }
+        self.count += other.count;
+        self.sum = self.sum.saturating_add(other.sum);
+        self.longest = self.longest.max(other.longest);
     }
 
     /// Number of times.

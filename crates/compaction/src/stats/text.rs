@@ -18,18 +18,19 @@ const P99: f64 = 0.99;
 impl Stats {
     /// Gigabytes read and written per second while a job runs; `None` before the first job is done.
     pub fn gb_per_s(&self) -> Option<f64> {
-        (self.busy_micros > 0).then(|| self.gigabytes() / seconds(self.busy_micros))
+        let seconds = self.job_seconds.sum().as_secs_f64();
+        (seconds > 0.0).then(|| self.gigabytes() / seconds)
     }
 
     /// CPU seconds per gigabyte read and written; `None` before the first job is done.
     pub fn cpu_s_per_gb(&self) -> Option<f64> {
         let gigabytes = self.gigabytes();
-        (gigabytes > 0.0).then(|| seconds(self.cpu_micros) / gigabytes)
+        (gigabytes > 0.0).then(|| self.job_cpu_seconds.sum().as_secs_f64() / gigabytes)
     }
 
     /// Declined jobs by reason code, the most frequent reason first.
     pub fn declines_by_count(&self) -> Vec<(&str, u64)> {
-        let declines = self.declines.iter();
+        let declines = self.jobs_declined_by_reason.iter();
         let mut sorted: Vec<_> = declines
             .map(|(code, &jobs)| (code.as_str(), jobs))
             .collect();
@@ -39,7 +40,7 @@ impl Stats {
 
     /// Gigabytes that jobs done have read and written.
     fn gigabytes(&self) -> f64 {
-        (self.bytes_read + self.bytes_written) as f64 / 1e9
+        (self.read_bytes + self.written_bytes) as f64 / 1e9
     }
 
     fn rows(&self) -> Vec<(&'static str, Vec<String>)> {
@@ -50,7 +51,7 @@ impl Stats {
             (
                 "jobs",
                 vec![
-                    format!("{} offered", self.jobs_scheduled),
+                    format!("{} offered", self.jobs_offered),
                     format!("{} done", self.jobs_done),
                     format!("{} declined", self.jobs_declined),
                     format!("{} failed", self.jobs_failed),
@@ -60,40 +61,40 @@ impl Stats {
                 "running",
                 vec![
                     format!("{} jobs", self.jobs_running),
-                    format!("{} tasks", self.subcompactions_running),
-                    format!("{} held", show_bytes(self.held_bytes)),
-                    format!("{} peak", show_bytes(self.peak_held_bytes)),
+                    format!("{} held", show_bytes(self.subcompactions_held_bytes)),
+                    format!("{} peak", show_bytes(self.subcompactions_peak_held_bytes)),
+                    format!("{} subcompactions", self.subcompactions_running),
                 ],
             ),
             (
                 "bytes",
                 vec![
-                    format!("{} read", show_bytes(self.bytes_read)),
-                    format!("{} written", show_bytes(self.bytes_written)),
-                    format!("{} files", self.files_out),
+                    format!("{} read", show_bytes(self.read_bytes)),
+                    format!("{} written", show_bytes(self.written_bytes)),
+                    format!("{} files", self.files_written),
                     gb_per_s.unwrap_or_default(),
                 ],
             ),
             (
                 "entries",
                 vec![
-                    format!("{} in", self.entries_in),
-                    format!("{} out", self.entries_out),
-                    format!("{} tasks", self.subcompactions),
+                    format!("{} read", self.entries_read),
+                    format!("{} written", self.entries_written),
+                    format!("{} subcompactions", self.subcompactions),
                 ],
             ),
             (
                 "CPU",
                 vec![
-                    format!("{:.3} s", seconds(self.cpu_micros)),
+                    format!("{:.3} s", self.job_cpu_seconds.sum().as_secs_f64()),
                     cpu_s_per_gb.unwrap_or_default(),
                 ],
             ),
         ];
         let times = [
-            ("job time", &self.job_times),
-            ("task time", &self.subcompaction_times),
-            ("waits", &self.subcompaction_waits),
+            ("job time", &self.job_seconds),
+            ("subcomp.", &self.subcompaction_seconds),
+            ("waits", &self.subcompaction_wait_seconds),
         ];
         rows.extend(times.map(|(label, times)| (label, distribution(times))));
         // If only the CPU did subcompactions, the rows above show its work.
@@ -101,11 +102,14 @@ impl Stats {
             let cells = |(name, did): (&String, &DeviceStats)| {
                 let mut cells = vec![
                     name.clone(),
-                    format!("{} tasks", did.subcompactions),
-                    show_bytes(did.bytes),
+                    format!("{} subcompactions", did.subcompactions),
+                    show_bytes(did.subcompaction_read_bytes),
                 ];
-                if did.near_data_bytes > 0 {
-                    cells.push(format!("wrote {}", show_bytes(did.near_data_bytes)));
+                if did.subcompaction_near_data_bytes > 0 {
+                    cells.push(format!(
+                        "wrote {}",
+                        show_bytes(did.subcompaction_near_data_bytes)
+                    ));
                 }
                 ("on", cells)
             };
@@ -133,17 +137,17 @@ impl Stats {
             );
             rows.push(("moved", vec![subcompactions]));
         }
-        if self.jobs_device_refused > 0 {
+        if self.jobs_redone_by_cpu > 0 {
             let jobs = format!(
                 "{} jobs done partly or entirely by the CPU instead",
-                self.jobs_device_refused
+                self.jobs_redone_by_cpu
             );
             rows.push(("device", vec![jobs]));
         }
-        if self.subcompactions_redone > 0 {
+        if self.subcompactions_redone_by_cpu > 0 {
             let subcompactions = format!(
                 "{} subcompactions failed on it, quarantined {} times",
-                self.subcompactions_redone, self.devices_quarantined
+                self.subcompactions_redone_by_cpu, self.device_quarantined
             );
             rows.push(("device", vec![subcompactions]));
         }
@@ -241,10 +245,6 @@ fn distribution(times: &Durations) -> Vec<String> {
     named.map(cell).to_vec()
 }
 
-fn seconds(micros: u64) -> f64 {
-    Duration::from_micros(micros).as_secs_f64()
-}
-
 /// Formats bytes in a unit that leaves few digits.
 pub fn show_bytes(bytes: u64) -> String {
     const UNITS: [&str; 4] = ["MB", "GB", "TB", "PB"];
@@ -266,16 +266,14 @@ mod tests {
 
     fn busy() -> Stats {
         let mut stats = Stats {
-            jobs_scheduled: 1_000_000,
+            jobs_offered: 1_000_000,
             jobs_done: 999_990,
             jobs_declined: 7,
-            bytes_read: 3_000_000_000_000,
-            bytes_written: 1_000_000_000_000,
-            busy_micros: 8_000_000_000,
-            cpu_micros: 2_000_000_000,
-            entries_in: u64::MAX / 1_000_000,
-            held_bytes: 64 << 20,
-            jobs_device_refused: 1,
+            read_bytes: 3_000_000_000_000,
+            written_bytes: 1_000_000_000_000,
+            entries_read: u64::MAX / 1_000_000,
+            subcompactions_held_bytes: 64 << 20,
+            jobs_redone_by_cpu: 1,
             files_cached_instead: 1_000_000_000,
             size_sample: SizeSample {
                 rockmill_bytes: 999_000_000_000,
@@ -286,25 +284,28 @@ mod tests {
                 .map(|name| {
                     let did = DeviceStats {
                         subcompactions: 3_000_000,
-                        bytes: 999_000_000_000,
-                        near_data_bytes: 999_000_000_000,
+                        subcompaction_read_bytes: 999_000_000_000,
+                        subcompaction_near_data_bytes: 999_000_000_000,
                     };
                     (name.to_owned(), did)
                 })
                 .into(),
-            subcompactions_redone: 3_000_000,
-            devices_quarantined: 1_000_000,
+            subcompactions_redone_by_cpu: 3_000_000,
+            device_quarantined: 1_000_000,
             subcompactions_abandoned: 1_000_000,
             simulated_faults: [("wrong_result".to_owned(), 1_000_000)].into(),
             verification_failures: 1,
-            declines: [("comparator", 2), ("merge-operands", 5)]
+            jobs_declined_by_reason: [("comparator", 2), ("merge-operands", 5)]
                 .map(|(code, jobs)| (code.to_owned(), jobs))
                 .into(),
             device_trouble: Some("another word ".repeat(40)),
             last_error: Some("a word ".repeat(40)),
             ..Stats::default()
         };
-        stats.job_times.record(Duration::from_millis(1500));
+        for _ in 0..80 {
+            stats.job_seconds.record(Duration::from_secs(100));
+            stats.job_cpu_seconds.record(Duration::from_secs(25));
+        }
         stats
     }
 
@@ -322,12 +323,12 @@ mod tests {
     fn what_is_nothing_is_not_shown() {
         assert_eq!(Stats::default().to_string(), "jobs       0 offered");
         let some = Stats {
-            jobs_scheduled: 1,
+            jobs_offered: 1,
             jobs_done: 1,
-            entries_in: 10,
+            entries_read: 10,
             ..Stats::default()
         };
-        let expected = "jobs       1 offered        1 done\nentries    10 in";
+        let expected = "jobs       1 offered        1 done\nentries    10 read";
         assert_eq!(some.to_string(), expected);
     }
 
@@ -349,10 +350,10 @@ mod tests {
     fn a_document_has_all_of_it() {
         let document = serde_json::to_value(busy()).expect("serialises");
         assert_eq!(document["jobs_done"], 999_990);
-        assert_eq!(document["declines"]["merge-operands"], 5);
-        assert_eq!(document["job_times"]["p99_s"], 1.5);
+        assert_eq!(document["jobs_declined_by_reason"]["merge-operands"], 5);
+        assert_eq!(document["job_seconds"]["p99_s"], 100.0);
         assert_eq!(
-            document["subcompaction_waits"]["mean_s"],
+            document["subcompaction_wait_seconds"]["mean_s"],
             serde_json::Value::Null
         );
     }

@@ -38,7 +38,7 @@ fn files_do_not_depend_on_what_did_which_subcompaction() {
         let all = run(&database, KERNELS, None, 0);
         for left in [none, some, all] {
             assert!(left.files == expected.files, "seed {seed}");
-            let redone = left.stats.subcompactions_redone;
+            let redone = left.stats.subcompactions_redone_by_cpu;
             match (&left.refused, &*left.device) {
                 (None, _) => whole += 1,
                 (Some(_), "cpu") => not_at_all += 1,
@@ -165,7 +165,7 @@ fn subcompactions_whose_files_are_not_what_the_device_meant_are_made_again() {
         }
         let left = run(&database, KERNELS, None, 1);
         assert!(left.files == expected.files, "seed {seed}");
-        assert_eq!(left.stats.subcompactions_redone, 1, "seed {seed}");
+        assert_eq!(left.stats.subcompactions_redone_by_cpu, 1, "seed {seed}");
         assert_eq!(left.stats.verification_failures, 1, "seed {seed}");
         let why = left.refused.expect("something was wrong");
         assert!(why.starts_with("cuda-on-host: "), "{why}");
@@ -179,11 +179,11 @@ fn a_device_that_always_fails_is_asked_a_few_times() {
     let several_subcompactions = (1..=CASES)
         .map(|seed| Database::draw(&mut SmallRng::seed_from_u64(seed)))
         .map(|database| run(&database, KERNELS, Some(1), 0))
-        .find(|left| left.stats.devices_quarantined > 0)
+        .find(|left| left.stats.device_quarantined > 0)
         .expect("some job has several subcompactions");
     // Three consecutive ones, and those that the other threads had begun.
-    let redone = several_subcompactions.stats.subcompactions_redone;
+    let redone = several_subcompactions.stats.subcompactions_redone_by_cpu;
     assert!((3..=3 + 2).contains(&redone), "{redone}");
-    assert_eq!(several_subcompactions.stats.devices_quarantined, 1);
+    assert_eq!(several_subcompactions.stats.device_quarantined, 1);
     assert_eq!(several_subcompactions.device, "cpu");
 }

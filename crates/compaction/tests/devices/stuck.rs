@@ -26,8 +26,8 @@ fn a_subcompaction_that_does_not_come_back_is_abandoned() {
         assert!(left.files == expected.files, "seed {seed}");
         let why = left.refused.expect("it is stuck");
         assert!(why.contains("did not return"), "{why}");
-        assert_eq!(left.stats.subcompactions_redone, 1, "seed {seed}");
-        assert_eq!(left.stats.devices_quarantined, 1, "seed {seed}");
+        assert_eq!(left.stats.subcompactions_redone_by_cpu, 1, "seed {seed}");
+        assert_eq!(left.stats.device_quarantined, 1, "seed {seed}");
         *stuck.0.lock().expect("no panic") = true;
         stuck.1.notify_all();
         // The call returns to files that are no longer used, and releases everything.
@@ -69,7 +69,7 @@ fn start_stuck(
 ) -> (Engine, SimStorage, u64) {
     let machine = kernels(*slots as usize, *slots as u32);
     let (engine, storage) = start(database, machine, Some(Arc::clone(stuck)));
-    let budget = slots * expected.stats.peak_held_bytes + (1 << 20);
+    let budget = slots * expected.stats.subcompactions_peak_held_bytes + (1 << 20);
     let set = engine.change_settings(|settings| settings.memory_budget_bytes = budget);
     set.expect("it makes sense");
     (engine, storage, budget)
@@ -88,14 +88,15 @@ fn release(stuck: &Stuck, engine: &Engine) {
 fn subcompactions_that_do_not_come_back_leave_the_cpu_room_for_one() {
     const MIN_BUDGET: u64 = 32 << 20;
     // A job whose subcompactions fill the budget.
-    let case = with_subcompactions(|left| MIN_BUDGET.div_ceil(left.stats.peak_held_bytes));
+    let case =
+        with_subcompactions(|left| MIN_BUDGET.div_ceil(left.stats.subcompactions_peak_held_bytes));
     let stuck = Stuck::default();
     let (engine, storage, budget) = start_stuck(&case, &stuck);
     let (database, expected, slots) = case;
     let hung = run_again(&database, &engine, &storage);
     assert!(hung.files == expected.files);
     assert_eq!(hung.stats.subcompactions_abandoned, slots);
-    let subcompactions_bytes = slots * expected.stats.peak_held_bytes;
+    let subcompactions_bytes = slots * expected.stats.subcompactions_peak_held_bytes;
     let taken = engine.memory_taken_bytes();
     assert!(
         (subcompactions_bytes..budget).contains(&taken),
@@ -125,7 +126,7 @@ fn subcompactions_that_do_not_come_back_are_made_again_one_at_a_time_where_memor
     });
     assert!(hung.files == expected.files);
     assert!(hung.stats.subcompactions_abandoned > 1);
-    let subcompaction_bytes = expected.stats.peak_held_bytes;
+    let subcompaction_bytes = expected.stats.subcompactions_peak_held_bytes;
     assert!(
         most <= budget + subcompaction_bytes,
         "{most} of {budget}, and {subcompaction_bytes} to make one again"

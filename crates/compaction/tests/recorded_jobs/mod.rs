@@ -25,9 +25,13 @@ const MIN_DONE: usize = 200;
 const MIN_ON_DEVICE: usize = 180;
 
 /// Reasons that do not depend on a job.
-const NOT_IN_A_JOB: [DeclineReason; 5] = [
+const NOT_IN_A_JOB: [DeclineReason; 7] = [
     // The setting `min_job_bytes` is checked before there is a job.
     DeclineReason::SmallJob,
+    // The service declines the job before it is made.
+    DeclineReason::Paused,
+    // The application decides it while the job runs.
+    DeclineReason::Cancelled,
     // It depends on the folders of the database and of staging.
     DeclineReason::StagingFolder,
     // The MANIFEST's view of the whole database shows it before there is a job.

@@ -5,6 +5,7 @@ use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use crate::dispatch::carried;
 use crate::niceness::niceness;
 
 /// Time after which an idle thread ends.
@@ -81,6 +82,7 @@ impl Pool {
     /// # Errors
     /// The system refuses to create a thread.
     pub fn start(&self, work: Work) -> io::Result<()> {
+        let work: Work = Box::new(carried(work));
         let niceness = niceness();
         let mut state = self.0.state();
         let group = state.groups.entry(niceness).or_default();

@@ -64,6 +64,12 @@ static void layout(void) {
   FIELD(rm_result, struct_size);
   FIELD(rm_result, message);
   FIELD(rm_result, message_size);
+  printf("rm_service_options %zu\n", sizeof(rm_service_options));
+  FIELD(rm_service_options, struct_size);
+  FIELD(rm_service_options, settings);
+  FIELD(rm_service_options, log);
+  FIELD(rm_service_options, log_state);
+  FIELD(rm_service_options, log_level);
 #define STRUCT(type) printf("%s %zu\n", #type, sizeof(type))
   STRUCT(rm_bytes);
   FIELD(rm_bytes, data);
@@ -159,6 +165,10 @@ static void refused(rm_service* handle, const char* part) {
   said(error, part);
   assert(rm_service_last_error(handle, &error) == NULL);
   said(error, part);
+  assert(rm_service_metrics_prometheus(handle, &error) == NULL);
+  said(error, part);
+  assert(rm_service_cancel_jobs(handle, &error) == RM_INVALID);
+  said(error, part);
   assert(rm_service_close(handle, NULL) == RM_INVALID);
 }
 
@@ -174,7 +184,7 @@ static void handles(void) {
   closed(service);
   refused(service, "is closed");
   char* stats = rm_service_stats_json(clone, NULL);
-  contains(stats, "\"jobs_scheduled\":0");
+  contains(stats, "\"jobs_offered\":0");
   rm_free(stats);
   rm_service* another = opened("threads=1");
   assert(another != service && another != clone);
@@ -215,7 +225,7 @@ static void jobs(const char* folder) {
   assert(rm_service_schedule(service, &info, noise, sizeof noise, &id, &error) == RM_USE_LOCAL && id == NULL);
   said(error, "");
   char* stats = rm_service_stats_json(service, &error);
-  contains(stats, "\"jobs_scheduled\":2,");
+  contains(stats, "\"jobs_offered\":2,");
   contains(stats, "\"jobs_declined\":2,");
   rm_free(stats);
   char* last = rm_service_last_error(service, &error);
@@ -241,6 +251,130 @@ static void jobs(const char* folder) {
   said(error, "job_id is null");
   assert(rm_service_cancel_awaiting_jobs(service, &error) == RM_SUCCESS && error == NULL);
   closed(service);
+}
+
+/* Writes the metrics, which the test gives to promtool. */
+static void metrics(const char* folder) {
+  rm_service* service = opened("threads=1;min_job_bytes=0");
+  rm_job_info info = some_job(folder);
+  char* id = NULL;
+  assert(rm_service_schedule(service, &info, "", 0, &id, NULL) == RM_USE_LOCAL);
+  char* error = (char*)"not set";
+  char* text = rm_service_metrics_prometheus(service, &error);
+  assert(error == NULL);
+  contains(text, "# TYPE rockmill_jobs_offered_total counter\nrockmill_jobs_offered_total 1\n");
+  contains(text, "\nrockmill_jobs_declined_total{reason=\"input-message\"} 1\n");
+  contains(text, "\nrockmill_jobs_failed_total{error=\"corruption\"} 0\n");
+  contains(text, "\nrockmill_jobs_running 0\n");
+  char path[4096];
+  snprintf(path, sizeof path, "%s/metrics.txt", folder);
+  FILE* file = fopen(path, "w");
+  assert(file != NULL && fputs(text, file) >= 0 && fclose(file) == 0);
+  rm_free(text);
+  /* The switch. */
+  assert(rm_service_change_settings(service, "paused=true", NULL) == RM_SUCCESS);
+  assert(rm_service_schedule(service, &info, "", 0, &id, &error) == RM_USE_LOCAL);
+  said(error, "its setting paused is on");
+  assert(rm_service_cancel_jobs(service, &error) == RM_SUCCESS && error == NULL);
+  assert(rm_service_change_settings(service, "paused=false", NULL) == RM_SUCCESS);
+  assert(rm_service_schedule(service, &info, "", 0, &id, NULL) == RM_USE_LOCAL);
+  text = rm_service_metrics_prometheus(service, NULL);
+  contains(text, "\nrockmill_jobs_declined_total{reason=\"paused\"} 1\n");
+  contains(text, "\nrockmill_jobs_declined_total{reason=\"input-message\"} 2\n");
+  rm_free(text);
+  closed(service);
+}
+
+typedef struct heard {
+  pthread_mutex_t mutex;
+  int messages;
+  int level;
+  int is_closed;
+  char last[4096];
+  rm_service* service;
+} heard;
+
+static void hear(void* state, int level, const char* message) {
+  heard* heard = state;
+  assert(pthread_mutex_lock(&heard->mutex) == 0);
+  assert(!heard->is_closed);
+  assert(strchr(message, '\n') == NULL);
+  ++heard->messages;
+  heard->level = level;
+  snprintf(heard->last, sizeof heard->last, "%s", message);
+  if (heard->service != NULL) {
+    char* error = NULL;
+    char* stats = rm_service_stats_json(heard->service, &error);
+    assert(stats != NULL && error == NULL);
+    rm_free(stats);
+    rm_job_info info = some_job("/nowhere");
+    char* id = NULL;
+    assert(rm_service_schedule(heard->service, &info, "", 0, &id, NULL) == RM_USE_LOCAL);
+    assert(rm_service_close(heard->service, &error) == RM_INVALID);
+    said(error, "the log function cannot close a service");
+  }
+  assert(pthread_mutex_unlock(&heard->mutex) == 0);
+}
+
+static void* offer(void* service) {
+  rm_job_info info = some_job("/nowhere");
+  char* id = NULL;
+  for (int i = 0; i < 100; ++i) rm_service_schedule(service, &info, "", 0, &id, NULL);
+  return NULL;
+}
+
+static void logs(const char* folder) {
+  heard heard = {PTHREAD_MUTEX_INITIALIZER, 0, 0, 0, "", NULL};
+  char* error = NULL;
+  assert(rm_service_open_with(NULL, &error) == NULL);
+  said(error, "rm_service_options is null");
+  rm_service_options options = {0, "threads=1;min_job_bytes=0", hear, &heard, 9};
+  assert(rm_service_open_with(&options, &error) == NULL);
+  said(error, "rm_service_options.struct_size is 0");
+  options.struct_size = sizeof options;
+  assert(rm_service_open_with(&options, &error) == NULL);
+  said(error, "log_level is 9");
+  options.log_level = 0;
+  options.settings = "threads=0";
+  assert(rm_service_open_with(&options, &error) == NULL);
+  said(error, "threads is 0");
+  options.settings = "threads=1;min_job_bytes=0";
+
+  rm_service* service = rm_service_open_with(&options, &error);
+  assert(service != NULL && error == NULL);
+  rm_service* without = opened("threads=1;min_job_bytes=0");
+  rm_job_info info = some_job(folder);
+  char* id = NULL;
+  assert(rm_service_schedule(without, &info, "", 0, &id, NULL) == RM_USE_LOCAL);
+  assert(heard.messages == 0);
+  heard.service = service;
+  assert(rm_service_schedule(service, &info, "", 0, &id, NULL) == RM_USE_LOCAL);
+  assert(heard.messages == 1 && heard.level == RM_LOG_INFO);
+  contains(heard.last, "job left to RocksDB");
+  contains(heard.last, folder);
+  contains(heard.last, "reason=\"input-message\"");
+  heard.service = NULL;
+
+  /* A clone has the same function. It is called until the last handle is closed, by several threads. */
+  rm_service* clone = rm_service_clone(service, NULL);
+  closed(service);
+  pthread_t running[2];
+  for (int i = 0; i < 2; ++i) assert(pthread_create(&running[i], NULL, offer, clone) == 0);
+  usleep(2000);
+  closed(clone);
+  assert(pthread_mutex_lock(&heard.mutex) == 0);
+  heard.is_closed = 1;
+  assert(pthread_mutex_unlock(&heard.mutex) == 0);
+  for (int i = 0; i < 2; ++i) assert(pthread_join(running[i], NULL) == 0);
+
+  /* Declines are no warnings. */
+  heard.is_closed = heard.messages = 0;
+  options.log_level = RM_LOG_WARN;
+  service = rm_service_open_with(&options, NULL);
+  assert(rm_service_schedule(service, &info, "", 0, &id, NULL) == RM_USE_LOCAL);
+  assert(heard.messages == 0);
+  closed(service);
+  closed(without);
 }
 
 static void a_child_is_refused(void) {
@@ -295,6 +429,8 @@ int main(int count, char** arguments) {
   settings();
   handles();
   jobs(arguments[1]);
+  metrics(arguments[1]);
+  logs(arguments[1]);
   a_child_is_refused();
   threads();
   puts("done");

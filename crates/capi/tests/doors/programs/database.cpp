@@ -2,8 +2,11 @@
 // argument is an empty folder.
 #include "common.hpp"
 
+#include <algorithm>
 #include <atomic>
 #include <filesystem>
+#include <fstream>
+#include <mutex>
 #include <random>
 #include <thread>
 
@@ -58,6 +61,57 @@ void RefusesSettings() {
   Check(!service->ChangeSettings({{"nice", "30"}}).ok(), "a niceness of 30");
   Check(service->WaitForDevice());
   Check(service->LastError().empty(), service->LastError());
+}
+
+// Gives the messages of a service, and refuses to give any after its end.
+class Messages {
+ public:
+  rockmill::LogFunction Function() {
+    return [heard = heard_](rockmill::LogLevel level, const std::string& message) {
+      const std::lock_guard<std::mutex> lock(heard->mutex);
+      Check(!heard->is_over, "called after the end: " + message);
+      Check(level == rockmill::LogLevel::kInfo, message);
+      heard->all.push_back(message);
+      throw 1;
+    };
+  }
+
+  bool Contain(const std::string& part) const {
+    const std::lock_guard<std::mutex> lock(heard_->mutex);
+    const auto contains = [&](const std::string& message) { return message.find(part) != std::string::npos; };
+    return std::any_of(heard_->all.begin(), heard_->all.end(), contains);
+  }
+
+  void End() {
+    const std::lock_guard<std::mutex> lock(heard_->mutex);
+    heard_->is_over = true;
+  }
+
+ private:
+  struct Heard {
+    std::mutex mutex;
+    std::vector<std::string> all;
+    bool is_over = false;
+  };
+  std::shared_ptr<Heard> heard_ = std::make_shared<Heard>();
+};
+
+void Contains(const std::string& text, const std::string& line) {
+  Check(text.find("\n" + line + "\n") != std::string::npos, line + " is not in\n" + text);
+}
+
+// A switch without a restart.
+void TakesNoJobsWhilePaused(rocksdb::DB* db, rockmill::Service* service) {
+  const auto done = Count(service->Stats(), "jobs_done");
+  Check(service->ChangeSettings({{"paused", "true"}}));
+  Compact(db);
+  Check(Count(service->Stats(), "jobs_done") == done, "a job was taken");
+  const std::string metrics = service->MetricsPrometheus();
+  const std::string paused = "rockmill_jobs_declined_total{reason=\"paused\"} ";
+  Check(metrics.find(paused) != std::string::npos && metrics.find(paused + "0\n") == std::string::npos, metrics);
+  Check(service->ChangeSettings({{"paused", "false"}}));
+  Compact(db);
+  Check(Count(service->Stats(), "jobs_done") > done, "no job was taken");
 }
 
 // Closes a handle under a job, which would take half a minute.
@@ -139,7 +193,9 @@ int main(int count, char** arguments) {
   RefusesSettings();
 
   rocksdb::Status status;
-  auto rockmill = rockmill::NewCompactionService({{"threads", "2"}, {"min_job_bytes", "0"}}, &status);
+  Messages messages;
+  auto rockmill =
+      rockmill::NewCompactionService({{"threads", "2"}, {"min_job_bytes", "0"}}, &status, messages.Function());
   Check(status);
   auto with = Open(folder + "/with", rockmill->Clone());
   auto without = Open(folder + "/without", nullptr);
@@ -152,10 +208,19 @@ int main(int count, char** arguments) {
   Check(Content(with.get()) == content, "the content differs");
   const std::string stats = rockmill->Stats();
   Check(Count(stats, "jobs_done") > 0 && Count(stats, "jobs_failed") == 0, stats);
-  std::cout << Count(stats, "jobs_done") << " of " << Count(stats, "jobs_scheduled") << " jobs done\n";
+  std::cout << Count(stats, "jobs_done") << " of " << Count(stats, "jobs_offered") << " jobs done\n";
+  const std::string metrics = rockmill->MetricsPrometheus();
+  Contains(metrics, "rockmill_jobs_done_total " + std::to_string(Count(stats, "jobs_done")));
+  Contains(metrics, "rockmill_entries_read_total " + std::to_string(Count(stats, "entries_read")));
+  Contains(metrics, "rockmill_job_seconds_count{device=\"cpu\"} " + std::to_string(Count(stats, "jobs_done")));
+  std::ofstream(folder + "/metrics.txt") << metrics;
+  Check(messages.Contain("database=" + folder + "/with") && messages.Contain("job done"), "no message of a job");
+  TakesNoJobsWhilePaused(with.get(), rockmill.get());
 
   // A closed database is an ordinary one.
   with.reset();
+  rockmill.reset();
+  messages.End();
   with = Open(folder + "/with", nullptr);
   Check(with->VerifyChecksum());
   Check(Content(with.get()) == content, "the content differs without Rockmill");

@@ -101,7 +101,7 @@ impl Request {
         let cancel = CancelToken::new();
         let job = self.prepare(&engine, of, &cancel).expect("it is done");
         let finished = engine.run(&job, of.0, of.0, &cancel).expect("it is done");
-        let subcompaction_bytes = engine.stats().peak_held_bytes;
+        let subcompaction_bytes = engine.stats().subcompactions_peak_held_bytes;
         Alone {
             subcompactions: finished.outcome.subcompactions as u64,
             outputs: outputs(&storage, finished),

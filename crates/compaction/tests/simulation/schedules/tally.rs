@@ -32,9 +32,9 @@ impl Tally {
             (&mut self.crowds, u64::from(world.crowd.is_some())),
             (&mut self.changes, world.changes.len() as u64),
             (&mut self.subcompactions, stats.subcompactions),
-            (&mut self.redone, stats.subcompactions_redone),
+            (&mut self.redone, stats.subcompactions_redone_by_cpu),
             (&mut self.abandoned, stats.subcompactions_abandoned),
-            (&mut self.quarantine, stats.devices_quarantined),
+            (&mut self.quarantine, stats.device_quarantined),
             (&mut self.moved, stats.subcompactions_moved),
             (&mut self.discarded, stats.verification_failures),
         ] {

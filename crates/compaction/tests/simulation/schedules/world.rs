@@ -270,7 +270,7 @@ impl World {
         let running = (
             stats.jobs_running,
             stats.subcompactions_running,
-            stats.held_bytes,
+            stats.subcompactions_held_bytes,
         );
         assert_eq!(running, (0, 0, 0), "seed {}", self.seed);
         for (dir, _) in &self.databases {
@@ -284,12 +284,18 @@ impl World {
     fn all_is_told(&self, ending: &Ending) {
         let (seed, stats) = (self.seed, &ending.stats);
         let cancelled = ending.count(Err(ErrorKind::Cancelled));
-        let told = |kind: ErrorKind| stats.declines.get(kind.code()).copied().unwrap_or(0);
+        let told = |kind: ErrorKind| {
+            stats
+                .jobs_declined_by_reason
+                .get(kind.code())
+                .copied()
+                .unwrap_or(0)
+        };
         for kind in [ErrorKind::Cancelled, TOO_LARGE] {
             let count = ending.count(Err(kind));
             assert_eq!(told(kind), count, "seed {seed}: {kind:?}");
         }
-        let jobs = (stats.jobs_done, stats.jobs_scheduled);
+        let jobs = (stats.jobs_done, stats.jobs_offered);
         let all = (ending.count(Ok(())), ending.jobs.len() as u64);
         assert_eq!(jobs, all, "seed {seed}");
         let times = |fault: Fault| {
@@ -308,7 +314,10 @@ impl World {
         if cancelled == 0 {
             let (abandoned, hangs) = (stats.subcompactions_abandoned, times(Fault::Hang));
             assert!(abandoned >= hangs, "seed {seed}: {abandoned} of {hangs}");
-            let (redone, discarded) = (stats.subcompactions_redone, stats.verification_failures);
+            let (redone, discarded) = (
+                stats.subcompactions_redone_by_cpu,
+                stats.verification_failures,
+            );
             assert!(redone >= failed, "seed {seed}: {redone} of {failed} redone");
             // A call that is only slow may be abandoned with files that it damaged.
             let late = abandoned - hangs;
