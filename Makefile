@@ -146,8 +146,9 @@ test-many: setup
 	    cargo test --locked --release -p rockmill-tests --test differential
 
 test-stress: setup
-	ROCKMILL_SEED=$$RANDOM ROCKMILL_SECONDS=$(or $(ROCKMILL_SECONDS),3600) cargo test --locked --release \
-	    -p rockmill-live -p rockmill-view -p rockmill-sql --test stress --test live -- --nocapture
+	export ROCKMILL_SEED=$$RANDOM ROCKMILL_SECONDS=$(or $(ROCKMILL_SECONDS),3600); \
+	cargo test --locked --release -p rockmill-live -p rockmill-view -p rockmill-sql --test stress --test live -- --nocapture; \
+	cargo test --locked --release -p rockmill-capi --test doors -- threads_of_a_cpp_program_get
 
 fuzz: setup
 	@[ -n "$(TARGET)" ] || { echo "usage: make fuzz TARGET=name SECONDS=n; names: $(FUZZ_TARGETS)" >&2; exit 2; }

@@ -38,9 +38,9 @@ fn rocksdb_version() -> Option<String> {
 fn avoid_new_glibc() {
     println!("cargo:rerun-if-changed=native");
     cc::Build::new()
-        .file("native/hypot.c")
-        .compile("rockmill_hypot");
-    for function in ["hypot", "hypotf"] {
+        .file("native/glibc.c")
+        .compile("rockmill_glibc");
+    for function in ["hypot", "hypotf", "arc4random"] {
         println!("cargo:rustc-link-arg-bins=-Wl,--wrap={function}");
     }
 }

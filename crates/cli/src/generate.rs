@@ -18,25 +18,32 @@ pub struct GenerateArgs {
 ///
 /// # Errors
 /// Environment if a file cannot be written.
-pub fn run(args: &GenerateArgs, mut command: Command) -> Result<(), Failure> {
+pub fn run(args: &GenerateArgs, command: Command) -> Result<(), Failure> {
     let name = command.get_name().to_owned();
+    let shown = command.get_subcommands().filter(|sub| !sub.is_hide_set());
+    // Completions would also name what is hidden.
+    let mut completed = Command::new(name.clone())
+        .version("")
+        .subcommands(shown.cloned());
     let folder = |path: &str| {
         let folder = args.share.join(path);
         fs::create_dir_all(&folder).map(|()| folder)
     };
-    let write = || {
+    let mut write = || {
         for (shell, path) in [
             (Shell::Bash, "bash-completion/completions"),
             (Shell::Zsh, "zsh/site-functions"),
             (Shell::Fish, "fish/vendor_completions.d"),
         ] {
-            let written = clap_complete::generate_to(shell, &mut command, &name, folder(path)?)?;
+            let written = clap_complete::generate_to(shell, &mut completed, &name, folder(path)?)?;
             if shell == Shell::Bash {
                 // bash-completion looks for the name of the command.
                 fs::rename(&written, written.with_extension(""))?;
             }
         }
-        clap_mangen::generate_to(command.disable_help_subcommand(true), folder("man/man1")?)
+        // `rockmill help verify` is `rockmill verify --help`, and has no page.
+        let without_help = command.clone().disable_help_subcommand(true);
+        clap_mangen::generate_to(without_help, folder("man/man1")?)
     };
     write().map_err(|e: std::io::Error| {
         Failure::Environment(format!("cannot write below {}: {e}", args.share.display()))

@@ -345,7 +345,11 @@ fn manual_pages_and_completions_name_every_command() {
         assert!(man.contains(&format!("rockmill\\-{command}(1)")), "{man}");
         assert!(completions.iter().all(|text| text.contains(command)));
     }
-    assert!(!dir.path().join("man/man1/rockmill-worker.1").exists());
+    for hidden in ["worker", "help", "job-help"] {
+        let page = format!("man/man1/rockmill-{hidden}.1");
+        assert!(!dir.path().join(&page).exists(), "{page}");
+    }
+    assert!(completions.iter().all(|text| !text.contains("worker")));
 }
 
 #[test]
