@@ -1,7 +1,10 @@
 # make demo   builds the rockmill command and lets it compact a database next to RocksDB
+# make check  format, lints and tests of the crates without RocksDB, with a tenth of the random cases
 # make test   every check: format, lints, docs, unit, property and end-to-end tests, short fuzz runs
 # make build  the release build alone
-# make install PREFIX=/usr/local   the libraries and headers for C and C++, after make build
+# make install PREFIX=/usr/local   the command, and the libraries and headers for C and C++, after make build
+# make release FOLDER=out   a tarball and a Debian package of the same, built in the profile for files that are shipped
+# make test-long   what does not fit into make test: hours
 # make fuzz TARGET=sst_table SECONDS=600   one long fuzz run
 #
 # RocksDB itself (a quarter of an hour of C++ on two cores) is compiled once, by scripts/rocksdb.sh, into
@@ -32,28 +35,43 @@ FUZZ_TARGETS := $(basename $(notdir $(wildcard fuzz/fuzz_targets/*.rs)))
 SMOKE_SECONDS := 20
 SECONDS := 600
 # Crates that do not link RocksDB: their tests also run with debug assertions.
-LIGHT_CRATES := $(addprefix -p rockmill-,xxh3 codec sysio format core cpu cuda storage snapshot exec testkit compaction capi terminal)
+LIGHT_CRATES := $(addprefix -p rockmill-,xxh3 codec sysio format core cpu cuda storage snapshot exec testkit testing compaction capi terminal)
 
 .DEFAULT_GOAL := build
 
-# For cargo by hand: eval "$(make -s env)"
+# For cargo by hand where .cargo/config.toml does not reach: eval "$(make -s env)"
 env:
 	@echo export ROCKSDB_LIB_DIR=$(ROCKSDB_LIB_DIR) ROCKSDB_INCLUDE_DIR=$(ROCKSDB_INCLUDE_DIR) ROCKSDB_STATIC=1 \
 	    CARGO_TARGET_DIR=$(CARGO_TARGET_DIR)
 
 SMOKES := $(addprefix fuzz-smoke-,$(FUZZ_TARGETS))
 
-.PHONY: env demo install release test test-matrix clean-cache forget-skips show-skips build setup lint test-debug test-release test-sanitized fuzz fuzz-lint fuzz-smoke $(SMOKES)
+.PHONY: env check demo install release test test-long test-matrix test-many test-reproducible test-stress clean-cache forget-skips show-skips build setup lint test-debug test-release test-sanitized fuzz fuzz-lint fuzz-smoke $(SMOKES)
 .NOTPARALLEL:
 
+# Seconds, once it is compiled: no RocksDB, no CUDA compiler, and a tenth of each test's random cases. Tests of capi link
+# RocksDB, so they are left to test-debug.
+check:
+	@scripts/setup.sh
+	cargo fmt --all --check
+	cargo clippy --locked $(LIGHT_CRATES) --no-default-features --all-targets -- -D warnings
+	ROCKMILL_CASES=$(or $(ROCKMILL_CASES),10%) PROPTEST_CASES=$(or $(PROPTEST_CASES),26) \
+	    cargo test --locked $(subst -p rockmill-capi ,,$(LIGHT_CRATES)) --no-default-features
+
 # The command alone, without SQL. Without a GPU and a CUDA compiler, it also leaves out kernels for GPUs.
+# Cargo shows nothing of what a build script does. So the compiler is fetched before, and its time is told.
+define TELL_KERNELS
+if [ "$${NVCC-}" != none ]; then [ "$${CARGO_NET_OFFLINE-}" = true ] || scripts/nvcc.sh || true; \
+    echo "kernels for six GPU architectures take some minutes where they are new (ROCKMILL_CUDA_ARCH=90: one)" >&2; fi
+endef
 HAS_CUDA := $(or $(wildcard /dev/nvidiactl),$(NVCC),$(CUDA_HOME),$(CUDA_PATH),$(wildcard /usr/local/cuda/bin/nvcc))
 demo: setup
-	$(if $(HAS_CUDA),,@echo "no GPU and no CUDA toolkit are here: the demo is built without the GPU backend; 'make build' has it" >&2)
+	$(if $(HAS_CUDA),@$(TELL_KERNELS),@echo "no GPU and no CUDA toolkit are here: the demo is built without the GPU backend; 'make build' has it" >&2)
 	cargo build --locked --release -p rockmill-cli --no-default-features $(if $(HAS_CUDA),--features cuda)
 	$(CARGO_TARGET_DIR)/release/rockmill demo
 
 build: setup
+	@$(TELL_KERNELS)
 	cargo build --locked --release --workspace
 
 # It builds nothing, so that it can run as root. A relative PREFIX begins where the user is, also with make -C.
@@ -61,13 +79,14 @@ install:
 	@[ -n "$(PREFIX)" ] || { echo "usage: make install PREFIX=/usr/local" >&2; exit 2; }
 	cd "$(or $(PWD),.)" && "$(CURDIR)/scripts/install.sh" "$(PREFIX)"
 
-# A tarball of what make install installs, in FOLDER.
-release: build
+# A tarball and a Debian package of what make install installs, in FOLDER.
+release: setup
 	cd "$(or $(PWD),.)" && "$(CURDIR)/scripts/release.sh" "$(or $(FOLDER),.)"
 
 setup:
 	@scripts/setup.sh
 	$(if $(OWN_ROCKSDB),,@scripts/rocksdb.sh $(ROCKSDB) $(CARGO_TARGET_DIR))
+	$(if $(OWN_ROCKSDB),,@scripts/cargo-config.sh $(ROCKSDB) $(CARGO_TARGET_DIR))
 
 # Each part on its own, so that its time can be told.
 test: forget-skips
@@ -112,7 +131,25 @@ test-matrix: build
 
 # Frees what builds have put into the user's cache folder.
 clean-cache:
-	rm -rf $(dir $(patsubst %/,%,$(dir $(ROCKSDB))))
+	rm -rf $(dir $(patsubst %/,%,$(dir $(ROCKSDB)))) .cargo/config.toml
+
+# Does not fit into continuous integration; docs/internals/testing.md says how long each part takes.
+test-long: forget-skips
+	@scripts/test.sh test-reproducible test-many test-stress test-matrix show-skips
+
+# Two releases, from two checkouts and by users with two homes, are equal files.
+test-reproducible: setup
+	scripts/reproducible.sh
+
+test-many: setup
+	ROCKMILL_CASES=$(or $(ROCKMILL_CASES),100000) PROPTEST_CASES=100000 cargo test --locked --release $(LIGHT_CRATES)
+	ROCKMILL_SEED=random ROCKMILL_CASES=$(or $(ROCKMILL_CASES),100000) \
+	    cargo test --locked --release -p rockmill-tests --test differential
+
+test-stress: setup
+	export ROCKMILL_SEED=$$RANDOM ROCKMILL_SECONDS=$(or $(ROCKMILL_SECONDS),3600); \
+	cargo test --locked --release -p rockmill-live -p rockmill-view -p rockmill-sql --test stress --test live -- --nocapture; \
+	cargo test --locked --release -p rockmill-capi --test doors -- threads_of_a_cpp_program_get
 
 fuzz: setup
 	@[ -n "$(TARGET)" ] || { echo "usage: make fuzz TARGET=name SECONDS=n; names: $(FUZZ_TARGETS)" >&2; exit 2; }

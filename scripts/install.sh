@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs the C and C++ doors, which `cargo build --release -p rockmill-capi` has built:
-#   scripts/install.sh PREFIX [FOLDER]     libraries, headers, rockmill.pc and the CMake package; FOLDER holds
+#   scripts/install.sh PREFIX [FOLDER]     libraries, headers, rockmill.pc, the CMake package and documents; FOLDER holds
 #                                          librockmill_capi.so, librockmill_capi.a and the command, which may be missing
 # $DESTDIR is written before PREFIX, as packagers expect it.
 set -euo pipefail
@@ -33,7 +33,9 @@ ln -sf "librockmill.so.$abi" "$root/lib/librockmill.so"
 
 if [ -f "$built/rockmill" ]; then
     install -D -m 755 -s "$built/rockmill" "$root/bin/rockmill"
+    "$root/bin/rockmill" generate "$root/share"
 fi
+find README.md CHANGELOG.md LICENSE docs monitoring -type f -exec install -D -m 644 {} "$root/share/doc/rockmill/{}" \;
 
 # One object whose only global symbols are ours: the codecs inside then do not meet those of the program's RocksDB.
 # --force-group-allocation, since the linker would drop a C++ template that the program has as well.

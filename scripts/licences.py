@@ -16,6 +16,8 @@ ALLOWED = {"0BSD", "Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "BSL-1.0", "CC0
 NOT_COMPILED = {"libz-sys": "src"}
 # Crates without a text of their own, and a file that has it: of the crate from the same repository, or Rockmill's.
 TEXT_ELSEWHERE = {"alloc-stdlib": "alloc-no-stdlib", "flatbuffers": None}
+# What a file contains of its compiler's libraries beside that of Rust.
+COMPILERS = {"rockmill": " and of C++ (GPL-3.0-or-later WITH GCC-exception-3.1)"}
 OWN_LICENCE = Path(__file__).resolve().parent.parent / "LICENSE"
 
 
@@ -77,7 +79,8 @@ def main():
                 f"{package['name']} {package['version']}")
     for name in files:
         users.setdefault(Path(name).read_text(errors="replace").strip(), set()).add(Path(name).parts[-3])
-    print(f"{shipped} contains code of others under these licences, and the standard library of Rust (MIT OR Apache-2.0).\n")
+    print(f"{shipped} contains code of others under these licences, and the standard library of Rust (MIT OR Apache-2.0)"
+          f"{COMPILERS.get(shipped, '')}.\n")
     for package in packages:
         print(f"{package['name']} {package['version']}: {package['license']}")
     for text, names in sorted(users.items(), key=lambda item: sorted(item[1])):

@@ -40,8 +40,11 @@ if ! pip --version >/dev/null 2>&1; then
     python3 -m venv "$fresh/venv" 2>/dev/null || without "python3 has neither pip nor venv"
     pip() { "$fresh/venv/bin/pip" --disable-pip-version-check "$@"; }
 fi
-pip install --quiet --no-deps --retries 1 --timeout 15 --root-user-action ignore \
-    --target "$fresh/wheels" "${WHEELS[@]}" || without "the CUDA compiler could not be fetched"
+# Its bars are for terminals.
+quiet=--quiet
+[ ! -t 2 ] || quiet=
+pip install $quiet --no-deps --retries 1 --timeout 15 --root-user-action ignore \
+    --target "$fresh/wheels" "${WHEELS[@]}" >&2 || without "the CUDA compiler could not be fetched"
 is_new_enough "$fresh/wheels/nvidia/cu13/bin/nvcc" || without "the CUDA wheels are not as expected"
 rm -rf "$home"
 # Another run may have been faster.

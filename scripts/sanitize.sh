@@ -14,6 +14,6 @@ runner=CARGO_TARGET_$(tr a-z- A-Z_ <<<"$host")_RUNNER
 export "$runner=env LD_PRELOAD=$(cc -print-file-name=libasan.so)"
 run() { cargo test --locked --release --target "$host" "$@"; }
 # Watched, ten thousand blocks of each kind would take minutes.
-ROCKMILL_CODEC_CASES=${ROCKMILL_CODEC_CASES-1000} run -p rockmill-codec "$@"
+ROCKMILL_CASES=${ROCKMILL_CASES-1000} run -p rockmill-codec "$@"
 run -p rockmill-cuda "$@"
 run -p rockmill-compaction --test gpu_tests "$@"

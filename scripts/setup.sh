@@ -52,9 +52,9 @@ system_packages() {
     fi
     echo "setup: installing ${missing[*]}" >&2
     export DEBIAN_FRONTEND=noninteractive
-    # A stale list is no reason to stop as long as the packages can be had.
-    apt-get update -qq >/dev/null || true
-    $install -qq >/dev/null || stop "'$install' failed."
+    # A stale list is no reason to stop as long as the packages can be had. It takes a minute, and says what it does.
+    apt-get update -q >&2 || true
+    $install -q >&2 || stop "'$install' failed."
     cxx_works && libclang_works || stop "${missing[*]} was installed, but the C++20 compiler or libclang cannot be found."
 }
 

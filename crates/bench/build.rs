@@ -1,24 +1,16 @@
 //! Passes the commit of the build to the command, and compiles its kernels.
 
+#[path = "../../build/commit.rs"]
+mod commit;
 #[path = "../../build/device/mod.rs"]
 mod device;
 
 use std::path::Path;
-use std::process::Command;
 
 fn main() {
     compile_kernels();
-    let commit = git(&["describe", "--always", "--dirty"]);
-    let commit = commit.unwrap_or_else(|| "unknown".to_owned());
-    println!("cargo::rustc-env=ROCKMILL_COMMIT={commit}");
-    println!("cargo::rerun-if-changed=build.rs");
-    for file in ["HEAD", "logs/HEAD"] {
-        let path = git(&["rev-parse", "--git-path", file]);
-        // Cargo would treat a missing file as changed at every build.
-        if let Some(path) = path.filter(|path| Path::new(path).exists()) {
-            println!("cargo::rerun-if-changed={path}");
-        }
-    }
+    commit::name();
+    println!("cargo:rerun-if-changed=build.rs");
 }
 
 /// Compiles the kernels of `gpukv` for the host, always, and for GPUs.
@@ -47,10 +39,4 @@ fn compile_kernels() {
     if compiled.is_some() {
         println!("cargo:rustc-cfg=has_cuda");
     }
-}
-
-fn git(args: &[&str]) -> Option<String> {
-    let output = Command::new("git").args(args).output().ok()?;
-    let text = String::from_utf8(output.stdout).ok()?;
-    output.status.success().then(|| text.trim().to_owned())
 }

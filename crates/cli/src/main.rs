@@ -13,6 +13,7 @@ mod demo;
 mod device;
 mod devices;
 mod doctor;
+mod generate;
 mod inspect;
 mod job;
 mod load;
@@ -30,13 +31,13 @@ mod wal_dir;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use rockmill_side_by_side::worker;
 use rockmill_terminal::{outcome, program};
 
 /// Rockmill compacts for stock RocksDB; this command shows, checks and repeats its work.
 #[derive(Debug, Parser)]
-#[command(name = "rockmill", version, max_term_width = 100)]
+#[command(name = "rockmill", version, long_version = version(), max_term_width = 100)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -76,6 +77,24 @@ enum Command {
     /// Process that `demo` starts for each compaction.
     #[command(hide = true)]
     Worker,
+    /// Writes manual pages and completions for shells.
+    #[command(hide = true)]
+    Generate(generate::GenerateArgs),
+}
+
+/// What `--version` prints: also what a report of a fault should name.
+fn version() -> String {
+    let cuda = rockmill_cuda::CUDA_VERSION;
+    let cuda = cuda.map_or_else(
+        || "no GPU backend".to_owned(),
+        |version| format!("CUDA {version}"),
+    );
+    format!(
+        "{} ({})\nRocksDB {}, {cuda}",
+        env!("CARGO_PKG_VERSION"),
+        env!("ROCKMILL_COMMIT"),
+        env!("ROCKMILL_ROCKSDB"),
+    )
 }
 
 /// Lets the process open as many files as it may. A database can have more files than the usual limit.
@@ -104,6 +123,7 @@ fn main() -> ExitCode {
         Command::Sql(args) => sql::run(&args),
         Command::Load(args) => load::run(&args),
         Command::Job(command) => job::run(command),
+        Command::Generate(args) => generate::run(&args, Cli::command()),
         Command::Worker => worker::serve(rockmill::Builder::device),
     })
 }

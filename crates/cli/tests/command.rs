@@ -309,10 +309,47 @@ fn a_job_is_recorded_with_what_options_do_not_say() {
 
 #[test]
 fn the_command_says_what_it_is() {
+    let short = concat!("rockmill ", env!("CARGO_PKG_VERSION"));
+    let (out, _) = expect(DONE, &["-V"]);
+    assert_eq!(out.trim(), short);
     let (out, _) = expect(DONE, &["--version"]);
-    assert_eq!(out.trim(), concat!("rockmill ", env!("CARGO_PKG_VERSION")));
+    let (first, second) = out.trim().split_once('\n').expect("two lines");
+    let commit = first
+        .strip_prefix(&format!("{short} ("))
+        .and_then(|rest| rest.strip_suffix(')'));
+    assert!(commit.is_some_and(|commit| !commit.is_empty()), "{out}");
+    let (rocksdb, cuda) = second.split_once(", ").expect("two parts");
+    assert!(rocksdb.starts_with("RocksDB 11.12."), "{out}");
+    assert!(
+        cuda == "no GPU backend" || cuda.starts_with("CUDA 1"),
+        "{out}"
+    );
     let (out, _) = expect(DONE, &["--help"]);
     assert!(out.starts_with("Rockmill compacts"), "{out}");
+}
+
+#[test]
+fn manual_pages_and_completions_name_every_command() {
+    let dir = tempfile::tempdir().expect("a folder");
+    expect(DONE, &["generate", text(dir.path())]);
+    let read = |path: &str| std::fs::read_to_string(dir.path().join(path)).expect(path);
+    let man = read("man/man1/rockmill.1");
+    let completions = [
+        "bash-completion/completions/rockmill",
+        "zsh/site-functions/_rockmill",
+        "fish/vendor_completions.d/rockmill.fish",
+    ]
+    .map(read);
+    for command in ["compact", "doctor", "inspect", "verify", "job", "load"] {
+        assert!(read(&format!("man/man1/rockmill-{command}.1")).contains("SYNOPSIS"));
+        assert!(man.contains(&format!("rockmill\\-{command}(1)")), "{man}");
+        assert!(completions.iter().all(|text| text.contains(command)));
+    }
+    for hidden in ["worker", "help", "job-help"] {
+        let page = format!("man/man1/rockmill-{hidden}.1");
+        assert!(!dir.path().join(&page).exists(), "{page}");
+    }
+    assert!(completions.iter().all(|text| !text.contains("worker")));
 }
 
 #[test]

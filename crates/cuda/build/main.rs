@@ -5,6 +5,7 @@ mod device;
 
 use std::env;
 use std::path::Path;
+use std::process::Command;
 
 fn main() {
     let manifest_dir = env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it");
@@ -19,7 +20,18 @@ fn main() {
     if let Some(nvcc) = compiled {
         link_runtime(&nvcc);
         println!("cargo:rustc-cfg=has_cuda");
+        if let Some(version) = version(&nvcc) {
+            println!("cargo:rustc-env=ROCKMILL_CUDA_VERSION={version}");
+        }
     }
+}
+
+/// Such as `13.0`.
+fn version(nvcc: &Path) -> Option<String> {
+    let said = Command::new(nvcc).arg("--version").output().ok()?;
+    let said = String::from_utf8(said.stdout).ok()?;
+    let (_, release) = said.split_once("release ")?;
+    Some(release.split_once(',')?.0.to_owned())
 }
 
 /// `ROCKMILL_KERNELS_SANITIZE=1` has the host's kernels watched for bad accesses and undefined behaviour; whoever

@@ -55,3 +55,6 @@ pub use ring::{
     ChangedSet, Hold, KvRecord, Mailboxes, Operation, Request, RingSettings, Server, Status,
 };
 pub use settings::CudaSettings;
+
+/// The version of the CUDA compiler and runtime in this build, such as `13.0`; `None` without the GPU backend.
+pub const CUDA_VERSION: Option<&str> = option_env!("ROCKMILL_CUDA_VERSION");

@@ -819,7 +819,7 @@ fn number(name: &str, otherwise: u64) -> u64 {
 fn drawn_from(cases: u64) -> (u64, u64) {
     let seed = number("ROCKMILL_SEED", rand::random());
     println!("ROCKMILL_SEED={seed}");
-    (seed, number("ROCKMILL_CASES", cases))
+    (seed, rockmill_testing::cases(cases))
 }
 
 /// An empty database.

@@ -452,8 +452,7 @@ fn queries_are_answered_as_datafusion_answers_them() {
 }
 
 fn cases() -> u32 {
-    let cases = std::env::var("ROCKMILL_CASES").ok();
-    cases.and_then(|cases| cases.parse().ok()).unwrap_or(300)
+    rockmill_testing::few_cases(300)
 }
 
 fn differ(

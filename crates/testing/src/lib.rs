@@ -60,6 +60,38 @@ pub fn promtool() -> Option<Command> {
     None
 }
 
+/// The number of cases of a random test: `default`, or what `ROCKMILL_CASES` says. It is a number, or a share of the
+/// default such as `10%`.
+///
+/// # Panics
+///
+/// If the variable is neither.
+#[must_use]
+pub fn cases(default: u64) -> u64 {
+    let said = env::var("ROCKMILL_CASES").ok();
+    said.map_or(default, |said| {
+        cases_from(&said, default)
+            .unwrap_or_else(|| panic!("ROCKMILL_CASES is neither a number nor a share: {said}"))
+    })
+}
+
+/// The same for proptest.
+///
+/// # Panics
+///
+/// As [`cases`].
+#[must_use]
+pub fn few_cases(default: u32) -> u32 {
+    u32::try_from(cases(default.into())).expect("ROCKMILL_CASES fits 32 bits")
+}
+
+fn cases_from(said: &str, default: u64) -> Option<u64> {
+    match said.strip_suffix('%') {
+        Some(percent) => Some((default * percent.parse::<u64>().ok()? / 100).max(1)),
+        None => said.parse().ok(),
+    }
+}
+
 /// Whether this process has the superuser's rights.
 #[must_use]
 pub fn is_superuser() -> bool {
@@ -161,5 +193,24 @@ impl Mount {
 impl Drop for Mount {
     fn drop(&mut self) {
         let _ = Command::new("umount").arg(&self.0).status();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::cases_from;
+
+    #[test]
+    fn cases_are_a_number_or_a_share_of_the_default() {
+        assert_eq!(cases_from("7", 1000), Some(7));
+        assert_eq!(cases_from("10%", 1000), Some(100));
+        assert_eq!(
+            cases_from("10%", 3),
+            Some(1),
+            "a test without cases tests nothing"
+        );
+        for wrong in ["", "%", "ten", "-1", "1.5%"] {
+            assert_eq!(cases_from(wrong, 1000), None, "{wrong}");
+        }
     }
 }

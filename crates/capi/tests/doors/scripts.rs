@@ -70,19 +70,38 @@ fn the_tarball_has_the_tracked_examples_and_the_licences_of_what_is_inside() {
         release.current_dir(folder.path());
         release
     };
-    let tarball = run(&mut release());
+    let packed = run(&mut release());
+    let (tarball, package) = packed.trim_end().split_once('\n').unwrap_or((&packed, ""));
     let tarball = Path::new(tarball.trim_end());
     assert_eq!(tarball.parent(), Some(&*folder.path().join("packed")));
     let listed = run(Command::new("tar").arg("-tzf").arg(tarball));
     let files = listed.lines().filter(|line| !line.ends_with('/'));
     let sums = fs::read_to_string(tarball.with_file_name("SHA256SUMS")).expect("sums");
-    assert!(sums.trim_end().ends_with(".tar.gz"), "{sums}");
-    let first = fs::read(tarball).expect("a tarball");
-    assert_eq!(run(&mut release()).trim_end(), tarball.to_string_lossy());
-    assert!(
-        first == fs::read(tarball).expect("a tarball"),
-        "packed twice"
+    let names: Vec<_> = sums.lines().map(|line| line.split_at(66).1).collect();
+    let expected = packed
+        .lines()
+        .map(|path| path.rsplit_once('/').expect("a path").1);
+    assert_eq!(names, expected.collect::<Vec<_>>());
+    assert_eq!(run(&mut release()), packed);
+    let again = fs::read_to_string(tarball.with_file_name("SHA256SUMS"));
+    assert_eq!(again.expect("sums"), sums, "packed twice");
+    let unpacked = folder.path().join("unpacked");
+    let mut check = shell(
+        "mkdir \"$1\" && tar -C \"$1\" --strip-components=1 -xzf \"$0\" && cd \"$1\" &&
+         sha256sum --quiet -c SHA256SUMS && head -n 1 README.md CHANGELOG.md docs/guide/install.md",
     );
+    let documents = run(check.arg(tarball).arg(&unpacked));
+    assert!(documents.contains("# Changelog"), "{documents}");
+    if have(&["dpkg-deb"]) {
+        let contents = run(Command::new("dpkg-deb").arg("-c").arg(package));
+        for file in [
+            "./usr/lib/librockmill.so.1 ->",
+            "./usr/include/rockmill.h",
+            "./usr/share/doc/rockmill/copyright",
+        ] {
+            assert!(contents.contains(file), "{file}: {contents}");
+        }
+    }
     let mut examples: Vec<_> = files
         .filter_map(|line| line.split_once('/').map(|(_, file)| file))
         .filter(|file| file.starts_with("examples/"))
@@ -140,6 +159,33 @@ fn a_licence_that_is_not_allowed_is_refused() {
         said.contains("zstd-sys") && said.contains("GPL-2.0-only"),
         "{said}"
     );
+}
+
+#[test]
+fn plain_cargo_is_told_of_the_built_rocksdb_unless_it_has_a_configuration() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let checkout = folder.path().join("checkout");
+    let copied = checkout.join("scripts/cargo-config.sh");
+    fs::create_dir_all(checkout.join("scripts")).expect("room");
+    fs::copy(script("cargo-config.sh"), &copied).expect("room");
+    let write = || run(Command::new(&copied).args(["/a cache/0.49.0", "/a target"]));
+    let file = checkout.join(".cargo/config.toml");
+    write();
+    let mut cargo = Command::new("cargo");
+    cargo.current_dir(&checkout).env_remove("CARGO_TARGET_DIR");
+    let found = run(cargo
+        .args(["-Zunstable-options", "config", "get"])
+        .env("RUSTC_BOOTSTRAP", "1"));
+    for line in [
+        "build.target-dir = \"/a target\"",
+        "env.ROCKSDB_LIB_DIR = \"/a cache/0.49.0/lib\"",
+        "env.ROCKSDB_STATIC = \"1\"",
+    ] {
+        assert!(found.contains(line), "{found}");
+    }
+    fs::write(&file, "[net]\n").expect("room");
+    write();
+    assert_eq!(fs::read_to_string(&file).expect("a file"), "[net]\n");
 }
 
 /// With a cargo that has RocksDB built at once.

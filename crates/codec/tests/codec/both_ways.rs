@@ -1,12 +1,11 @@
 //! Either way against liblz4 and the snap crate, on sound input of all sizes and on damaged input.
-//!
-//! `ROCKMILL_CODEC_CASES` in the environment says how many blocks each property takes.
 
 use std::mem::MaybeUninit;
 
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 use rockmill_codec::{Codec, Malformed};
+use rockmill_testing::few_cases;
 
 use crate::compress;
 use crate::data::{Kind, block};
@@ -16,11 +15,10 @@ use crate::library::{self, Effort, breaks_a_rule};
 pub const GUARD: [u8; 16] = *b"nothing goes in!";
 
 pub fn config() -> ProptestConfig {
-    let cases = std::env::var("ROCKMILL_CODEC_CASES").ok();
     // The snap crate takes its time without optimization.
     let usual = if cfg!(debug_assertions) { 500 } else { 10_000 };
     ProptestConfig {
-        cases: cases.map_or(usual, |cases| cases.parse().expect("a number")),
+        cases: few_cases(usual),
         ..ProptestConfig::default()
     }
 }

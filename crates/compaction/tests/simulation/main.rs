@@ -2,7 +2,7 @@
 //!
 //! Each case creates a small database from its seed and does its compaction once undisturbed. Then it does it again
 //! with one fault at a random operation, lets the machine crash, and restarts on the files that the crash left.
-//! `ROCKMILL_SIM_SEED` is the first seed, `ROCKMILL_SIM_CASES` the number of cases. [`schedules`] does the same with
+//! `ROCKMILL_SIM_SEED` is the first seed, `ROCKMILL_CASES` the number of cases. [`schedules`] does the same with
 //! devices that fail.
 
 mod check;
@@ -67,13 +67,13 @@ struct KindTally {
 #[test]
 fn nothing_is_lost_whatever_fails() {
     let first = from_environment("ROCKMILL_SIM_SEED", DEFAULT_SEED);
-    let cases = from_environment("ROCKMILL_SIM_CASES", DEFAULT_CASES);
+    let cases = rockmill_testing::cases(DEFAULT_CASES);
     println!("seeds {first} to {}", first + cases - 1);
     let mut tally = Tally::default();
     for seed in first..first + cases {
         let kind = kind_of(seed);
         // The last line before a failure names the case to replay.
-        println!("ROCKMILL_SIM_SEED={seed} ROCKMILL_SIM_CASES=1: {kind:?}");
+        println!("ROCKMILL_SIM_SEED={seed} ROCKMILL_CASES=1: {kind:?}");
         run_case(seed, kind, &mut tally);
     }
     print(&tally);

@@ -7,14 +7,15 @@ use rockmill_format::key;
 use super::tables::{DELETE, Entry, PUT, SINGLE_DELETE, noise};
 
 /// A proptest configuration whose failures are kept beside the test and tried again first;
-/// `PROPTEST_CASES` overrides the number of cases and `PROPTEST_RNG_SEED` the seed.
+/// `ROCKMILL_CASES` or `PROPTEST_CASES` overrides the number of cases and `PROPTEST_RNG_SEED` the seed.
 pub fn config(cases: u32) -> ProptestConfig {
     let mut config = ProptestConfig {
         failure_persistence: Some(Box::new(FileFailurePersistence::WithSource("regressions"))),
         ..ProptestConfig::default()
     };
-    if std::env::var_os("PROPTEST_CASES").is_none() {
-        config.cases = cases;
+    let is_said = |variable| std::env::var_os(variable).is_some();
+    if is_said("ROCKMILL_CASES") || !is_said("PROPTEST_CASES") {
+        config.cases = rockmill_testing::few_cases(cases);
     }
     config
 }

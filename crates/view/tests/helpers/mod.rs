@@ -20,9 +20,7 @@ pub fn engine() -> Arc<ScanEngine> {
 
 /// As many random cases as `ROCKMILL_CASES` says, or so many.
 pub fn config(cases: u32) -> ProptestConfig {
-    let given = std::env::var("ROCKMILL_CASES").ok();
-    let given = given.map(|cases| cases.parse().expect("ROCKMILL_CASES is a number"));
-    ProptestConfig::with_cases(given.unwrap_or(cases))
+    ProptestConfig::with_cases(rockmill_testing::few_cases(cases))
 }
 
 /// The device that `ROCKMILL_TEST_DEVICE` names (`cuda:N`), or the host.

@@ -142,7 +142,7 @@ fn hostile_blocks_give_errors_or_entries_but_never_a_crash() {
     use rand_like::Noise;
     let plan = common::plan();
     let files = files_to_damage();
-    let cases = std::env::var("PROPTEST_CASES").map_or(4000, |n| n.parse().expect("a number"));
+    let cases = common::config(4000).cases as usize;
     let mut noise = Noise(0x5eed);
     let mut errors = 0;
     for case in 0..cases {
