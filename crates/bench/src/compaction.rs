@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::ArgAction;
 use clap::builder::BoolishValueParser;
 use rockmill::{DeviceList, OutputCache};
-use rockmill_side_by_side::compare;
+use rockmill_side_by_side::compare::{self, Compared};
 use rockmill_side_by_side::contender::Contender;
 use rockmill_side_by_side::database::Origin;
 use rockmill_side_by_side::device::Tuning;
@@ -21,7 +21,7 @@ use rockmill_side_by_side::system::System;
 use rockmill_side_by_side::worker::Worker;
 use rockmill_side_by_side::workload::Workload;
 use rockmill_terminal::outcome::Failure;
-use rockmill_terminal::output;
+use rockmill_terminal::{output, signals};
 use serde::Serialize;
 
 use crate::devices;
@@ -148,8 +148,10 @@ pub fn run(args: &CompactionArgs) -> Result<(), Failure> {
         .iter()
         .map(|device| devices::parse(device))
         .collect::<Result<Vec<DeviceList>, Failure>>()?;
+    signals::catch()?;
     let mut rows = output::Rows::new(args.json);
     let measured = measure_all(args, &devices, &mut rows);
+    let measured = signals::or_stopped(measured, "its databases are removed");
     rows.finish()?;
     measured?.map_or(Ok(()), |what| Err(Failure::Data(what)))
 }
@@ -283,7 +285,10 @@ fn measure(
 impl Cell {
     /// Returns how this cell's result differs from RocksDB's.
     fn compare(&mut self, rocksdb: &Path, ours: &Path) -> Result<Option<String>, Failure> {
-        let difference = compare::databases(rocksdb, ours)?;
+        let difference = match compare::databases(rocksdb, ours)? {
+            Compared::Same(_) => None,
+            Compared::Different(how) => Some(how),
+        };
         self.identical = Some(difference.is_none());
         let Contender {
             system,

@@ -2,8 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
+use indicatif::HumanCount;
 use rockmill::DeviceList;
-use rockmill_side_by_side::compare;
+use rockmill_side_by_side::compare::{self, Compared};
 use rockmill_side_by_side::contender::Contender;
 use rockmill_side_by_side::database::Origin;
 use rockmill_side_by_side::device::Tuning;
@@ -15,7 +16,7 @@ use rockmill_side_by_side::system::System;
 use rockmill_side_by_side::worker::Worker;
 use rockmill_side_by_side::workload::{Compression, Workload};
 use rockmill_terminal::outcome::Failure;
-use rockmill_terminal::output;
+use rockmill_terminal::{output, signals};
 
 use crate::device;
 
@@ -61,10 +62,15 @@ fn spec(entries: u64) -> Spec {
 }
 
 /// Runs the demo.
+///
+/// # Errors
+/// Data if the results differ; Stopped if a signal came; else Environment.
 pub fn run(args: &DemoArgs) -> Result<(), Failure> {
     let device = device::parse(&args.device)?;
+    signals::catch()?;
     let work = |scratch: &Path| run_in(scratch, args, device);
-    scratch::in_scratch(args.dir.as_deref(), work)
+    let done = scratch::in_scratch(args.dir.as_deref(), work);
+    signals::or_stopped(done, "the databases of the demo are removed")
 }
 
 fn run_in(scratch: &Path, args: &DemoArgs, device: DeviceList) -> Result<(), Failure> {
@@ -83,17 +89,17 @@ fn run_in(scratch: &Path, args: &DemoArgs, device: DeviceList) -> Result<(), Fai
         origin.copy_to(&copy)?;
         measured.push((Worker::start(contender)?.compact(&copy)?, copy));
     }
-    let difference = compare::databases(&measured[0].1, &measured[1].1)?;
-    let identical = Some(difference.is_none());
+    let compared = compare::databases(&measured[0].1, &measured[1].1)?;
+    let identical = Some(matches!(compared, Compared::Same(_)));
     let rows = [0, 1].map(|i| Row::new(&contenders[i], &measured[i].0, identical));
-    print(&rows, args.json)?;
-    match difference {
-        None => Ok(()),
-        Some(difference) => Err(Failure::Data(format!("the results differ: {difference}"))),
+    print(&rows, &compared, args.json)?;
+    match compared {
+        Compared::Same(_) => Ok(()),
+        Compared::Different(how) => Err(Failure::Data(format!("the results differ: {how}"))),
     }
 }
 
-fn print(rows: &[Row; 2], json: bool) -> Result<(), Failure> {
+fn print(rows: &[Row; 2], compared: &Compared, json: bool) -> Result<(), Failure> {
     output::document_or_text(json, rows, |out| {
         let table = row::table(
             &rows.each_ref(),
@@ -101,6 +107,20 @@ fn print(rows: &[Row; 2], json: bool) -> Result<(), Failure> {
         );
         writeln!(out, "{}\n{table}", rows[0].workload)?;
         let mut notes = rows.iter().filter_map(Row::note);
-        Ok(notes.try_for_each(|note| writeln!(out, "{note}"))?)
+        notes.try_for_each(|note| writeln!(out, "{note}"))?;
+        if let Compared::Same(entries) = compared {
+            writeln!(out, "{}", output::wrapped(&sentence(rows, *entries)))?;
+        }
+        Ok(())
     })
+}
+
+/// What the demo has shown: the time, and that the results are the same.
+fn sentence([rocksdb, rockmill]: &[Row; 2], entries: u64) -> String {
+    let share = rockmill.wall_s / rocksdb.wall_s;
+    let same = match entries {
+        1 => "the 1 entry is the same".to_owned(),
+        _ => format!("{} entries are the same", HumanCount(entries)),
+    };
+    format!("Rockmill took {share:.2} of RocksDB's time; {same}")
 }

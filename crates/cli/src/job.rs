@@ -10,7 +10,7 @@ use std::{fs, io};
 use rockmill::{OutputCache, Verification};
 use rockmill_compaction::record::{self, Comparison, FileSums, OutputSums};
 use rockmill_compaction::{Engine, Settings};
-use rockmill_core::{CancelToken, Error, Job};
+use rockmill_core::{Error, Job};
 use rockmill_format::compression::Implementation;
 use rockmill_format::names;
 use rockmill_side_by_side::device::tell;
@@ -19,11 +19,11 @@ use rockmill_side_by_side::machine::process_cpu;
 use rockmill_side_by_side::stages::{self, Stage};
 use rockmill_storage::{LocalStorage, base_name};
 use rockmill_terminal::outcome::Failure;
-use rockmill_terminal::output;
+use rockmill_terminal::{output, signals};
 use serde::Serialize;
 
 use crate::service_args::ServiceArgs;
-use crate::{database_dir, device};
+use crate::{database_dir, device, lock};
 
 /// Arguments of `rockmill job`.
 #[derive(Debug, clap::Subcommand)]
@@ -93,17 +93,40 @@ pub struct RunArgs {
 /// Runs a subcommand.
 pub fn run(command: JobCommand) -> Result<(), Failure> {
     match command {
-        JobCommand::Record(args) => record_job(&args),
-        JobCommand::Run(args) if args.file.is_dir() || !args.more.is_empty() => run_many(&args),
-        JobCommand::Run(args) => run_job(&args),
+        JobCommand::Record(args) => {
+            signals::catch()?;
+            signals::or_stopped(record_job(&args), "no job is recorded")
+        }
+        JobCommand::Run(args) => {
+            signals::catch()?;
+            signals::or_stopped(run_jobs(&args), "no more output is kept")
+        }
+    }
+}
+
+fn run_jobs(args: &RunArgs) -> Result<(), Failure> {
+    let is_file = args.more.is_empty() && !args.file.is_dir();
+    let is_of_one = args.out.is_some() || args.profile || args.json;
+    if !is_file && !is_of_one {
+        return run_many(args);
+    }
+    let mut jobs = Vec::new();
+    for path in [&args.file].into_iter().chain(&args.more) {
+        jobs.append(&mut many::kept(path)?);
+    }
+    match jobs.as_slice() {
+        [only] => run_job(args, &only.file),
+        _ => {
+            let found = output::count(jobs.len(), "job", "jobs");
+            let what = format!(
+                "--out, --profile and --json take one job, and there are {found}: name one job.json"
+            );
+            Err(Failure::Usage(what))
+        }
     }
 }
 
 fn run_many(args: &RunArgs) -> Result<(), Failure> {
-    if args.out.is_some() || args.profile || args.json {
-        let what = "--out, --profile and --json take one job: name its job.json";
-        return Err(Failure::Usage(what.to_owned()));
-    }
     let engine = engine(settings(args)?)?;
     engine.wait_for_device().map_err(Failure::Environment)?;
     tell(engine.device_choice());
@@ -124,6 +147,7 @@ fn record_job(args: &RecordArgs) -> Result<(), Failure> {
     let tree = database_dir::read_tree(&args.db)?;
     let family = names::unescape(&args.column_family);
     database_dir::require_family(&args.db, &tree, &family)?;
+    require_closed(&args.db)?;
     let engine = engine(args.service.settings())?;
     let job = engine.full_compaction(&args.db, &family);
     let job = job.map_err(|error| match error.file.clone() {
@@ -131,7 +155,7 @@ fn record_job(args: &RecordArgs) -> Result<(), Failure> {
         None => error.into(),
     })?;
     let (root, inputs, job) = (&args.dir, &args.db, job.job);
-    let kept = record::keep(&LocalStorage, root, inputs, &job, &CancelToken::new());
+    let kept = record::keep(&LocalStorage, root, inputs, &job, signals::token());
     let dir = kept.map_err(|error| match input_of(&job, &error) {
         Some(name) => at(&inputs.join(name), error),
         None => at(root, error),
@@ -140,6 +164,22 @@ fn record_job(args: &RecordArgs) -> Result<(), Failure> {
         writeln!(out, "{}", dir.join(record::JOB_FILE).display())?;
         Ok(())
     })
+}
+
+/// Refuses a database that a process has open: it may remove files while they are copied, and keeps its last entries in
+/// memory.
+fn require_closed(dir: &Path) -> Result<(), Failure> {
+    let db = dir.display();
+    match lock::in_use(dir) {
+        Ok(false) => Ok(()),
+        Ok(true) => Err(Failure::Environment(format!(
+            "{db}: {}: close it there, or let its service record jobs with the setting record_jobs",
+            lock::IN_USE
+        ))),
+        Err(e) => Err(Failure::Environment(format!(
+            "{db}: cannot look at LOCK: {e}"
+        ))),
+    }
 }
 
 /// Makes a failure at a path as the user gave it; the engine names files without their folders.
@@ -188,14 +228,14 @@ struct Report {
     same_entries: Option<String>,
 }
 
-fn run_job(args: &RunArgs) -> Result<(), Failure> {
+fn run_job(args: &RunArgs, file: &Path) -> Result<(), Failure> {
     let settings = settings(args)?;
     let meter = EnergyMeter::new(settings.device);
     let engine = engine(settings)?;
     engine.wait_for_device().map_err(Failure::Environment)?;
     tell(engine.device_choice());
-    let job = record::load(&LocalStorage, &args.file).map_err(|e| at(&args.file, e))?;
-    let beside = args.file.parent().filter(|p| !p.as_os_str().is_empty());
+    let job = record::load(&LocalStorage, file).map_err(|e| at(file, e))?;
+    let beside = file.parent().filter(|p| !p.as_os_str().is_empty());
     let inputs = beside.unwrap_or(Path::new("."));
     let first = record::load_outputs(&LocalStorage, inputs)
         .map_err(|e| at(&inputs.join(record::OUTPUTS_FILE), e))?;
@@ -214,7 +254,7 @@ fn run_job(args: &RunArgs) -> Result<(), Failure> {
     };
     let cpu = process_cpu();
     let job = engine.eligible(job)?;
-    let run = || engine.run(&job, inputs, root, &CancelToken::new());
+    let run = || engine.run(&job, inputs, root, signals::token());
     let (finished, energy) = energy::measured(&meter, run);
     let process_cpu_s = (process_cpu() - cpu).as_secs_f64();
     let finished = finished.map_err(|error| match input_of(&job.job, &error) {
@@ -225,14 +265,14 @@ fn run_job(args: &RunArgs) -> Result<(), Failure> {
         &LocalStorage,
         &finished.staging,
         &finished.outcome,
-        &CancelToken::new(),
+        signals::token(),
     )?;
     if let Some(out) = &args.out {
         move_files(finished.staging.path(), out, &sums)?;
     }
     if first.is_none() {
         let compressed_by = finished.outcome.compressed_by;
-        keep_first(inputs, &args.file, &job.job, compressed_by, &sums)?;
+        keep_first(inputs, file, &job.job, compressed_by, &sums)?;
     }
     let comparison = first.map(|first| sums.compare(&first));
     let outcome = &finished.outcome;
@@ -344,10 +384,10 @@ fn print(report: &Report, args: &RunArgs) -> Result<(), Failure> {
     output::document_or_text(args.json, report, |out| {
         writeln!(
             out,
-            "{} entries in, {} out, {} subcompactions, {:.3} s, {:.3} CPU-s",
-            report.entries_in,
+            "{}, {} out, {}, {:.3} s, {:.3} CPU-s",
+            output::count(report.entries_in as usize, "entry in", "entries in"),
             report.entries_out,
-            report.subcompactions,
+            output::count(report.subcompactions, "subcompaction", "subcompactions"),
             report.wall_s,
             report.cpu_s
         )?;

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use rockmill_side_by_side::dataset::{self, Dataset};
 use rockmill_side_by_side::workload::Compression;
 use rockmill_terminal::outcome::Failure;
+use rockmill_terminal::signals;
 
 /// Arguments of `rockmill load`.
 #[derive(Debug, clap::Args)]
@@ -31,8 +32,9 @@ pub const EXAMPLES: &str = "Example:
 /// Runs `rockmill load`.
 ///
 /// # Errors
-/// Usage if the folder has contents, else Environment.
+/// Usage if the folder has contents; Stopped if a signal came; else Environment.
 pub fn run(args: &LoadArgs) -> Result<(), Failure> {
+    signals::catch()?;
     dataset::load(&args.db, args.dataset, args.scale, args.compression)?;
     let (names, db) = (args.dataset.names().join(", "), args.db.display());
     println!("{db} has the tables {names}; query them with: rockmill sql {db}");

@@ -1,7 +1,8 @@
 //! The `rockmill` command.
 //!
 //! Exit codes: 0 success; 1 the data is bad, or `doctor` found jobs that would not be accepted; 2 wrong usage; 3 the
-//! environment refused; 4 everything that could be read is sound, but some of it could not be read.
+//! environment refused; 4 everything that could be read is sound, but some of it could not be read; 130 and 143 Control-C
+//! and SIGTERM have ended the command.
 
 #![forbid(unsafe_code)]
 
@@ -17,6 +18,7 @@ mod generate;
 mod inspect;
 mod job;
 mod load;
+mod lock;
 mod merge_args;
 mod removed;
 mod service_args;
@@ -51,7 +53,7 @@ enum Command {
     Config(config::ConfigArgs),
     /// Lists the devices that can compute here, with the rates of GPUs' links, or says why a GPU cannot.
     Devices(devices::DevicesArgs),
-    /// Compacts a closed database, or a range of its keys.
+    /// Compacts all or some column families of a closed database, or a range of their keys.
     Compact(compact::CompactArgs),
     /// Says whether a database's compactions would be accepted, and what to change if not.
     #[command(after_help = doctor::EXIT_CODES)]

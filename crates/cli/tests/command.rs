@@ -40,6 +40,16 @@ fn the_demo_finds_both_results_identical() {
         "{table}"
     );
     assert!(err.contains("device auto: "), "{err}");
+    let sentence = table.lines().last().expect("a sentence");
+    let rest = sentence.strip_prefix("Rockmill took ").expect(sentence);
+    let (share, same) = rest.split_once(" of RocksDB's time; ").expect(sentence);
+    assert!(
+        share.parse::<f64>().is_ok_and(|share| share > 0.0),
+        "{sentence}"
+    );
+    let entries = same.strip_suffix(" entries are the same").expect(sentence);
+    let entries: u64 = entries.replace(',', "").parse().expect(sentence);
+    assert!((500..2000).contains(&entries), "{sentence}");
     expect(WRONG_USAGE, &["demo", "--device", "gpu"]);
     let (_, err) = expect(WRONG_USAGE, &["demo", "--device", "sim:fpga-cu"]);
     assert!(err.contains("use `rockmill-bench`"), "{err}");
@@ -405,10 +415,17 @@ fn a_sound_database_passes_and_a_flipped_bit_does_not() {
     let middle = bytes.len() / 2;
     bytes[middle] ^= 1;
     fs::write(&file, bytes).expect("write");
-    let (_, err) = expect(BAD_DATA, &["verify", text(&db)]);
+    let (out, err) = expect(BAD_DATA, &["verify", text(&db)]);
     let name = file.file_name().and_then(|n| n.to_str()).expect("a name");
-    assert!(err.contains(name) && err.contains("offset"), "{err}");
-    expect(BAD_DATA, &["verify", text(&file)]);
+    assert!(out.contains("offset"), "{out}");
+    assert_eq!(err, "rockmill: 1 bad of 4 files\n");
+    // In the table and with its reason, which is said once.
+    assert_eq!(out.matches(name).count(), 2, "{out}");
+    let (out, err) = expect(BAD_DATA, &["verify", text(&file)]);
+    assert!(
+        err.contains("offset") && !out.contains("offset"),
+        "{out}{err}"
+    );
 }
 
 #[test]

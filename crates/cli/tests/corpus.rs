@@ -469,7 +469,7 @@ fn compact_keeps_the_contents_or_leaves_the_database_alone() {
         for family in database.families.keys() {
             let dir = database.again(&format!("compacted-{family}"));
             let before = snapshot(&dir);
-            let args = ["compact", text(&dir), "--column-family", family];
+            let args = ["compact", text(&dir), "--column-family", family, "--force"];
             let args = [&args[..], database.operator()].concat();
             let foretold = Ended::run(&[&args[..], &["--dry-run"]].concat());
             problems.require(before == snapshot(&dir), || {

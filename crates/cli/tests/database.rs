@@ -60,7 +60,9 @@ fn a_compacted_database_has_the_same_entries_in_its_last_level() {
         .as_f64()
         .expect("a number");
     assert!(0.0 < of_jobs && of_jobs <= of_process, "{report}");
-    let levels = report["levels"].as_array().expect("levels");
+    let levels = report["column_families"][0]["levels"]
+        .as_array()
+        .expect("levels");
     let of = |level: &Value, field: &str| (level["level"].as_u64(), level[field].as_u64());
     assert_eq!(of(&levels[0], "files_before"), (Some(0), Some(4)));
     assert_eq!(of(&levels[0], "files_after"), (Some(0), Some(0)));
@@ -72,14 +74,19 @@ fn a_compacted_database_has_the_same_entries_in_its_last_level() {
         let filter = row["filter"].as_str().expect("a filter");
         assert!(filter.starts_with("Bloom"), "{row}");
     }
-    let (table, _) = expect(DONE, &["compact", text(&db)]);
+    let files = sst_files(&db);
+    let (out, _) = expect(DONE, &["compact", text(&db)]);
+    let already = "column family default is compacted already; --force compacts it again\n";
+    assert_eq!((out.as_str(), sst_files(&db)), (already, files));
+    let again = ["compact", text(&db), "--force"];
+    let (table, _) = expect(DONE, &again);
     assert_eq!(table.lines().count(), 1, "{table}");
     let [figures, by] = table.split(" s, ").collect::<Vec<_>>()[..] else {
         panic!("{table}");
     };
     assert!(figures.contains(" MB in "), "{table}");
     assert_eq!(by, "done by Rockmill\n");
-    let (stats, _) = expect(DONE, &["compact", text(&db), "--stats"]);
+    let (stats, _) = expect(DONE, &[&again[..], &["--stats"]].concat());
     assert!(stats.contains("Rockmill on cpu"), "{stats}");
     assert!(stats.ends_with("done by Rockmill\n"), "{stats}");
     for line in stats.lines() {
@@ -98,7 +105,15 @@ fn a_range_is_compacted_and_the_other_files_stay() {
         DONE,
         &["compact", text(&db), "--from", "key015000", "--dry-run"],
     );
-    let range = ["--from", "key015000", "--to", "0x6b65793031353130"];
+    let plan = &plan["column_families"][0];
+    assert_eq!(plan["compacted_already"], true);
+    let range = [
+        "--from",
+        "key015000",
+        "--to",
+        "0x6b65793031353130",
+        "--force",
+    ];
     let report = json(DONE, &[&["compact", text(&db)], &range[..]].concat());
     assert!(report["stats"]["jobs_done"].as_u64() > Some(0), "{report}");
     let stayed = sst_files(&db).iter().filter(|f| files.contains(f)).count();
@@ -120,6 +135,7 @@ fn a_dry_run_says_what_would_be_done_and_changes_nothing() {
     let before = snapshot(&db);
     let dry_run = ["compact", text(&db), "--dry-run", "--threads", "2"];
     let plan = json(DONE, &dry_run);
+    let plan = &plan["column_families"][0];
     let step = &plan["steps"][0];
     assert_eq!(
         (&plan["accepted"], &step["declines"]),
@@ -174,6 +190,7 @@ fn a_dry_run_foretells_the_jobs_from_level_to_level() {
     drop(db);
     let plan = json(DONE, &["compact", text(dir.path()), "--dry-run"]);
     let report = json(DONE, &["compact", text(dir.path())]);
+    let plan = &plan["column_families"][0];
     let steps = plan["steps"].as_array().expect("steps");
     // The new file is moved to level 1 without a job.
     let outputs: Vec<_> = steps.iter().map(|step| &step["output_level"]).collect();
@@ -222,9 +239,11 @@ fn what_was_not_asked_for_stays_as_it_is() {
     };
     let verify = ["verify", text(dir.path())];
     let before = levels(&json(DONE, &verify));
-    let report = json(DONE, &["compact", text(dir.path())]);
-    assert_eq!(report["levels"][0]["files_before"], 7, "{report}");
-    assert_eq!(report["levels"][0]["files_after"], 0, "{report}");
+    let compact = ["compact", text(dir.path()), "--column-family", "default"];
+    let report = json(DONE, &compact);
+    let levels_of = &report["column_families"][0]["levels"];
+    assert_eq!(levels_of[0]["files_before"], 7, "{report}");
+    assert_eq!(levels_of[0]["files_after"], 0, "{report}");
     assert_eq!(report["other_column_families"], Value::Array(Vec::new()));
     assert_eq!((levels(&json(DONE, &verify)), before.len()), (before, 7));
     assert_eq!(newest_options(dir.path()), (path, options));
@@ -242,20 +261,28 @@ fn an_open_database_is_refused_and_can_be_looked_at() {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let open = with_counters(dir.path());
     let before = snapshot(dir.path());
-    let (_, err) = expect(ENVIRONMENT, &["compact", text(dir.path())]);
+    let compact = ["compact", text(dir.path()), "--family", "default"];
+    let (_, err) = expect(ENVIRONMENT, &compact);
     assert!(
         err.contains("another process has the database open"),
         "{err}"
     );
     assert_eq!(err.lines().count(), 1, "{err}");
-    let plan = json(ENVIRONMENT, &["compact", text(dir.path()), "--dry-run"]);
-    assert_eq!(plan["files"], 2);
+    let plan = json(ENVIRONMENT, &[&compact[..], &["--dry-run"]].concat());
+    assert_eq!(plan["column_families"][0]["files"], 2);
     let refused = plan["refusals"][0]["what"].as_str().expect("a reason");
     assert!(err.contains(refused), "{err} {plan}");
     expect(BAD_DATA, &["doctor", text(dir.path())]);
     assert!(snapshot(dir.path()) == before);
+    let record = ["job", "record", text(dir.path()), "--db", text(dir.path())];
+    let (_, err) = expect(ENVIRONMENT, &record);
+    assert!(
+        err.contains("another process has the database open"),
+        "{err}"
+    );
+    assert!(snapshot(dir.path()) == before);
     drop(open);
-    expect(DONE, &["compact", text(dir.path())]);
+    expect(DONE, &compact);
 }
 
 #[test]
@@ -272,11 +299,12 @@ fn what_rockmill_declines_rocksdb_does_and_the_report_says_why() {
     ];
     let plan = json(DONE, &[&compact[..], &["--dry-run"]].concat());
     assert_eq!(plan["accepted"], false);
-    let declines = &plan["steps"][0]["declines"];
+    let declines = &plan["column_families"][0]["steps"][0]["declines"];
     assert_eq!(reasons(declines), ["merge-operands"]);
     assert!(declines[0]["files"][0].is_string(), "{plan}");
     let report = json(DONE, &compact);
-    assert_eq!(report["declines"], plan["declines"]);
+    let declines = |document: &Value| document["column_families"][0]["declines"].clone();
+    assert_eq!(declines(&report), declines(&plan));
     assert_eq!(
         (&report["stats"]["jobs_done"], &report["jobs_returned"]),
         (&0.into(), &1.into())
@@ -303,7 +331,8 @@ fn a_staging_folder_that_is_a_link_is_foretold_as_it_is_met() {
     let compact = ["compact", text(&db)];
     let plan = json(DONE, &[&compact[..], &["--dry-run"]].concat());
     assert_eq!(plan["accepted"], false);
-    assert_eq!(reasons(&plan["steps"][0]["declines"]), ["staging-folder"]);
+    let step = &plan["column_families"][0]["steps"][0];
+    assert_eq!(reasons(&step["declines"]), ["staging-folder"]);
     let report = json(DONE, &compact);
     assert_eq!(reasons(&report["returned"]), ["staging-folder"]);
 }
@@ -451,4 +480,145 @@ fn only_a_database_and_keys_in_order_are_taken() {
     for err in [compact(BAD_DATA, &[]), of_doctor] {
         assert!(err.contains(text(&db)), "{err}");
     }
+}
+
+/// Makes a closed database with these column families, each with two overlapping files.
+fn with_families(dir: &Path, names: &[&str]) {
+    let mut options = Options::default();
+    options.create_if_missing(true);
+    options.create_missing_column_families(true);
+    options.set_disable_auto_compactions(true);
+    options.set_target_file_size_base(1 << 20);
+    let with = names.iter().map(|name| (*name, options.clone()));
+    let db = DB::open_cf_with_opts(&options, dir, with).expect("open");
+    for name in names {
+        let family = db.cf_handle(name).expect("a column family");
+        for run in ["1", "2"] {
+            db.put_cf(family, "key", run).expect("put");
+            db.flush_cf(family).expect("flush");
+        }
+    }
+}
+
+/// Result of each column family, by name.
+fn results(report: &Value) -> Vec<(&str, &str)> {
+    let families = report["column_families"].as_array().expect("families");
+    families
+        .iter()
+        .map(|family| {
+            let [name, result] = ["name", "result"].map(|field| &family[field]);
+            (name.as_str().expect("text"), result.as_str().expect("text"))
+        })
+        .collect()
+}
+
+#[test]
+fn all_column_families_are_compacted_and_none_again() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    with_families(dir.path(), &["default", "a", "b", "c"]);
+    let some = [
+        "compact",
+        text(dir.path()),
+        "--family",
+        "a",
+        "--family",
+        "b",
+    ];
+    let report = json(DONE, &some);
+    assert_eq!(results(&report), [("a", "compacted"), ("b", "compacted")]);
+    assert_eq!(report["other_column_families"], Value::Array(Vec::new()));
+    let before = sst_files(dir.path());
+    let all = ["compact", text(dir.path())];
+    let plan = json(DONE, &[&all[..], &["--dry-run"]].concat());
+    let foreseen = plan["column_families"].as_array().expect("families");
+    let foreseen = foreseen
+        .iter()
+        .map(|family| family["compacted_already"] == true);
+    assert_eq!(foreseen.collect::<Vec<_>>(), [false, true, true, false]);
+    let (out, _) = expect(DONE, &all);
+    let said = "4 column families: 2 compacted, 2 compacted already; ";
+    assert!(out.contains(said), "{out}");
+    assert!(out.contains("by Rockmill\n"), "{out}");
+    assert!(out.lines().all(|line| line.len() <= 80), "{out}");
+    let after = sst_files(dir.path());
+    assert_eq!(after.iter().filter(|file| before.contains(file)).count(), 2);
+    let unchanged = snapshot(dir.path());
+    let (out, _) = expect(DONE, &all);
+    let said = "all 4 column families are compacted already; --force compacts them again";
+    assert!(out.ends_with(&format!("{said}\n")), "{out}");
+    assert!(snapshot(dir.path()) == unchanged);
+    let forced = json(DONE, &[&all[..], &["--force"]].concat());
+    assert_eq!(forced["stats"]["jobs_done"], 4, "{forced}");
+
+    // An entry that only the log has is work for its column family alone.
+    let options = Options::default();
+    let db = DB::open_cf(&options, dir.path(), ["default", "a", "b", "c"]).expect("open");
+    db.put_cf(db.cf_handle("c").expect("a family"), "key", "3")
+        .expect("put");
+    drop(db);
+    let report = json(DONE, &all);
+    let already = "compacted-already";
+    let expected = [
+        ("default", already),
+        ("a", already),
+        ("b", already),
+        ("c", "compacted"),
+    ];
+    assert_eq!(results(&report), expected);
+}
+
+#[test]
+fn a_damaged_column_family_costs_itself_alone() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    with_families(dir.path(), &["default", "a", "b"]);
+    let rows = json(DONE, &["verify", text(dir.path())]);
+    let mut rows = rows.as_array().expect("rows").iter();
+    let of_a = rows
+        .find(|row| row["column_family"] == "a")
+        .expect("a file");
+    let file = dir.path().join(of_a["file"].as_str().expect("a name"));
+    let mut bytes = fs::read(&file).expect("read");
+    // In the first data block.
+    bytes[2] ^= 1;
+    fs::write(&file, bytes).expect("write");
+    let report = json(BAD_DATA, &["compact", text(dir.path())]);
+    let expected = [
+        ("default", "compacted"),
+        ("a", "failed"),
+        ("b", "compacted"),
+    ];
+    assert_eq!(results(&report), expected, "{report}");
+    let again = json(BAD_DATA, &["compact", text(dir.path())]);
+    let expected = [
+        ("default", "compacted-already"),
+        ("a", "failed"),
+        ("b", "compacted-already"),
+    ];
+    assert_eq!(results(&again), expected, "{again}");
+}
+
+#[test]
+fn the_doctor_groups_column_families_that_have_the_same_hint() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let names: Vec<_> = (0..16).map(|number| format!("family{number:02}")).collect();
+    let names: Vec<_> = ["default"]
+        .into_iter()
+        .chain(names.iter().map(String::as_str))
+        .collect();
+    with_families(dir.path(), &names);
+    let (out, _) = expect(DONE, &["doctor", text(dir.path())]);
+    let said = "  all 17 column families: target_file_size_base is 1048576: ";
+    assert_eq!(out.matches("target_file_size_base is").count(), 1, "{out}");
+    assert!(out.contains(said), "{out}");
+    // Only what can be set stands behind this word.
+    for line in out
+        .lines()
+        .filter(|line| line.trim_start().starts_with("set: "))
+    {
+        assert!(!line.contains("path"), "{out}");
+    }
+    assert!(
+        out.contains("what OPTIONS do not say\n  if the program gives"),
+        "{out}"
+    );
 }

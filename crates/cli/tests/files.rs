@@ -208,7 +208,8 @@ fn errors_name_a_file_by_the_path_that_was_given() {
         let mut command = Command::new(env!("CARGO_BIN_EXE_rockmill"));
         let done = command.args(args).current_dir(dir.path()).output();
         let done = done.expect("the command starts");
-        let said = String::from_utf8_lossy(&done.stderr).into_owned();
+        let said = [done.stdout, done.stderr].concat();
+        let said = String::from_utf8_lossy(&said).into_owned();
         assert_eq!(done.status.code(), Some(code), "{args:?}: {said}");
         said
     };
@@ -275,4 +276,48 @@ fn times_are_shown_as_dates() {
         let line = shown.lines().find(named).expect(property);
         assert!(line.contains(" (20") && line.contains("Z)"), "{line}");
     }
+}
+
+#[test]
+fn a_missing_file_of_a_database_is_the_same_kind_of_failure_in_every_command() {
+    let (dir, db) = made();
+    let jobs = dir.path().join("jobs");
+    fs::remove_file(sst_files(&db).swap_remove(1)).expect("remove");
+    let db = text(&db);
+    for args in [
+        &["verify", db][..],
+        &["doctor", db],
+        &["compact", db],
+        &["compact", db, "--dry-run"],
+        &["view", db],
+        &["sql", db, "select count(*) from \"default\""],
+        &["job", "record", text(&jobs), "--db", db],
+    ] {
+        let (out, err) = expect(ENVIRONMENT, args);
+        assert!((out + &err).contains(".sst"), "{args:?}: {err}");
+    }
+}
+
+#[test]
+fn a_file_that_may_not_be_read_is_not_called_bad() {
+    if rockmill_testing::is_superuser() {
+        return rockmill_testing::again_as_nobody("a_file_that_may_not_be_read_is_not_called_bad");
+    }
+    use std::os::unix::fs::PermissionsExt;
+    let command = Command::new(env!("CARGO_BIN_EXE_rockmill"))
+        .arg("--version")
+        .output();
+    if command.is_err() {
+        return rockmill_testing::skipped("the command lies where another user may not run it");
+    }
+    let (_dir, db) = made();
+    for file in sst_files(&db) {
+        fs::set_permissions(file, fs::Permissions::from_mode(0)).expect("allowed");
+    }
+    let (out, err) = expect(ENVIRONMENT, &["verify", text(&db)]);
+    assert!(
+        out.contains(": 4 not read\n") && !out.contains("bad"),
+        "{out}"
+    );
+    assert_eq!(err, "rockmill: 4 not read of 4 files\n");
 }

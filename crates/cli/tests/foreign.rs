@@ -265,7 +265,7 @@ fn every_name_is_a_table() {
     assert_eq!(row, "1");
     let args = ["compact", text(&db), "--dry-run", "--column-family"];
     let plan = json(DONE, &[&args[..], &[r"\x1B[2J"]].concat());
-    assert_eq!(plan["column_family"], r"\x1B[2J");
+    assert_eq!(plan["column_families"][0]["name"], r"\x1B[2J");
 }
 
 #[test]

@@ -4,10 +4,11 @@ use std::path::Path;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use rockmill_compaction::verify::table;
-use rockmill_core::{CancelToken, open_table};
+use rockmill_core::open_table;
 use rockmill_format::key;
 use rockmill_storage::{InputFileReader, LocalStorage};
 use rockmill_terminal::outcome::Failure;
+use rockmill_terminal::signals;
 use rust_rocksdb::{DB, Options};
 
 use crate::{measure, progress, rocksdb};
@@ -19,9 +20,20 @@ const WAITING_BATCHES: usize = 4;
 /// Internal key and value.
 type Entry = (Vec<u8>, Vec<u8>);
 
-/// Returns the first difference between RocksDB's and Rockmill's results, which are in the first nonempty level of
-/// each; `None` if they have the same entries with the same sequence numbers.
-pub fn databases(a: &Path, b: &Path) -> Result<Option<String>, Failure> {
+/// Result of a comparison.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Compared {
+    /// All entries are the same, with the same sequence numbers. This is their number.
+    Same(u64),
+    /// The first difference, in a clause.
+    Different(String),
+}
+
+/// Compares RocksDB's and Rockmill's results, which are in the first nonempty level of each.
+///
+/// # Errors
+/// Data or Environment if a file cannot be read; an error if a signal comes.
+pub fn databases(a: &Path, b: &Path) -> Result<Compared, Failure> {
     let spinner = progress::spinner("comparing entry by entry".to_owned());
     let (files_a, files_b) = (files(a)?, files(b)?);
     let compared = std::thread::scope(|scope| {
@@ -29,13 +41,13 @@ pub fn databases(a: &Path, b: &Path) -> Result<Option<String>, Failure> {
         let (to_b, from_b) = sync_channel(WAITING_BATCHES);
         let read_a = scope.spawn(move || send(a, &files_a, &to_a));
         let read_b = scope.spawn(move || send(b, &files_b, &to_b));
-        let difference = first_difference(&from_a, &from_b);
+        let compared = entries(&from_a, &from_b);
         drop((from_a, from_b));
         let results = [read_a.join(), read_b.join()];
         for result in results {
             result.map_err(|_| Failure::Environment("a reader panicked".to_owned()))??;
         }
-        Ok(difference)
+        Ok(compared)
     });
     spinner.finish_and_clear();
     compared
@@ -57,7 +69,7 @@ fn send(dir: &Path, files: &[String], to: &SyncSender<Vec<Entry>>) -> Result<(),
     for name in files {
         let path = dir.join(name.trim_start_matches('/'));
         let table = open_table(Box::new(InputFileReader::open(&LocalStorage, &path)?))?;
-        table::scan(&table, &CancelToken::new(), |user_key, tag, value| {
+        table::scan(&table, signals::token(), |user_key, tag, value| {
             batch.push((key::join(user_key, tag), value.to_vec()));
             if batch.len() == BATCH_ENTRIES && !gone {
                 gone = to.send(std::mem::take(&mut batch)).is_err();
@@ -73,13 +85,13 @@ fn send(dir: &Path, files: &[String], to: &SyncSender<Vec<Entry>>) -> Result<(),
     Ok(())
 }
 
-fn first_difference(a: &Receiver<Vec<Entry>>, b: &Receiver<Vec<Entry>>) -> Option<String> {
+fn entries(a: &Receiver<Vec<Entry>>, b: &Receiver<Vec<Entry>>) -> Compared {
     let mut a = a.iter().flatten();
     let mut b = b.iter().flatten();
     let mut number = 0u64;
     loop {
         match (a.next(), b.next()) {
-            (None, None) => return None,
+            (None, None) => return Compared::Same(number),
             (x, y) if x == y => number += 1,
             (x, y) => {
                 let show = |entry: Option<Entry>| match entry {
@@ -88,7 +100,7 @@ fn first_difference(a: &Receiver<Vec<Entry>>, b: &Receiver<Vec<Entry>>) -> Optio
                     }
                     None => "no entry".to_owned(),
                 };
-                return Some(format!(
+                return Compared::Different(format!(
                     "entry {number} is {} for RocksDB and {} for Rockmill",
                     show(x),
                     show(y)

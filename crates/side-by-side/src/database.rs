@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use rockmill_terminal::outcome::Failure;
+use rockmill_terminal::signals;
 use rust_rocksdb::checkpoint::Checkpoint;
 use rust_rocksdb::{DB, Options};
 
@@ -22,6 +23,9 @@ pub struct Origin {
 
 impl Origin {
     /// Creates the database in a new folder.
+    ///
+    /// # Errors
+    /// Stopped if a signal came; Environment or Data if RocksDB fails.
     pub fn make(path: PathBuf, spec: &Spec) -> Result<Self, Failure> {
         if spec.above_older {
             make_older(&path, spec)?;
@@ -32,6 +36,7 @@ impl Origin {
         let db = DB::open(&options, &path).map_err(|e| rocksdb::failed("make a database", &e))?;
         fill::fill(&db, spec).map_err(|e| rocksdb::failed("write", &e))?;
         drop(db);
+        signals::check("the database is not whole")?;
         let options = spec.options(1);
         Ok(Self { path, options })
     }

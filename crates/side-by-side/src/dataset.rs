@@ -14,6 +14,7 @@ use std::thread;
 
 use indicatif::ProgressBar;
 use rockmill_terminal::outcome::Failure;
+use rockmill_terminal::signals;
 use rust_rocksdb::{
     ColumnFamilyDescriptor, DB, Error, IngestExternalFileOptions, Options, SstFileWriter,
 };
@@ -91,7 +92,8 @@ impl Dataset {
 /// Makes a database in the folder `path`, which does not exist or is empty: all files in the last level, and `tables.sql`.
 ///
 /// # Errors
-/// Usage if the scale is out of range, or the folder has contents; Environment if the system refuses.
+/// Usage if the scale is out of range, or the folder has contents; Environment if the system refuses; Stopped if a signal
+/// came. After an error the folder is removed.
 pub fn load(
     path: &Path,
     dataset: Dataset,
@@ -118,6 +120,7 @@ pub fn load(
     let written = write(path, dataset, scale, compression);
     let written = written.map_err(|e| Failure::Environment(format!("{}: {e}", path.display())));
     let done = written.and_then(|()| {
+        signals::check(&format!("{} is removed", path.display()))?;
         let tables = dataset.tables().iter().map(definition).collect::<String>();
         fs::write(path.join(TABLES), tables).map_err(refused)
     });
@@ -171,7 +174,9 @@ fn write(path: &Path, dataset: Dataset, scale: f64, compression: Compression) ->
     thread::scope(|scope| {
         for _ in 0..usual_threads() {
             scope.spawn(|| {
-                while let Some((table, part)) = parts.get(next.fetch_add(1, Ordering::Relaxed)) {
+                while let Some((table, part)) = parts.get(next.fetch_add(1, Ordering::Relaxed))
+                    && !signals::token().is_cancelled()
+                {
                     let file = file(*table, part);
                     if let Err(error) =
                         write_file(&tables[*table], part, &options, &file, &progress)
@@ -186,6 +191,9 @@ fn write(path: &Path, dataset: Dataset, scale: f64, compression: Compression) ->
     });
     if let Some(error) = failed.into_inner().expect("nothing panics with it") {
         return Err(error);
+    }
+    if signals::token().is_cancelled() {
+        return Ok(());
     }
     for (number, table) in tables.iter().enumerate() {
         let files = parts.iter().filter(|(table, _)| *table == number);

@@ -7,6 +7,7 @@ use std::time::Duration;
 use indicatif::ProgressBar;
 use rand::rngs::SmallRng;
 use rand::{Rng, RngCore, SeedableRng};
+use rockmill_terminal::signals;
 use rust_rocksdb::{DB, Error, FlushOptions, Options, WriteBatch, WriteOptions, properties};
 
 use crate::progress;
@@ -38,9 +39,11 @@ pub fn prepare(options: &mut Options) {
     options.set_max_background_jobs((FLUSHES * JOBS_PER_FLUSH) as i32);
     // There are no readers during the fill, so a batch need not wait for those of other threads.
     options.set_unordered_write(true);
+    // The last flush is waited for. If a signal ends the fill, nobody needs the rest.
+    options.set_avoid_flush_during_shutdown(true);
 }
 
-/// Writes all runs; each becomes a file in level 0.
+/// Writes all runs; each becomes a file in level 0. If a signal comes, the rest is not written.
 pub fn fill(db: &DB, spec: &Spec) -> Result<(), Error> {
     let entries = spec.workload.entries;
     let progress = progress::bar(entries);
@@ -51,7 +54,7 @@ pub fn fill(db: &DB, spec: &Spec) -> Result<(), Error> {
         .collect();
     let run_entries = entries.div_ceil(spec.runs);
     let mut written = 0;
-    while written < entries {
+    while written < entries && !signals::token().is_cancelled() {
         let run_end = (written + run_entries).min(entries);
         write_run(db, &mut writers, run_end - written, &progress)?;
         written = run_end;
@@ -150,7 +153,7 @@ impl<'a> Writer<'a> {
         let mut value = vec![0; workload.value_bytes];
         let mut batch = WriteBatch::default();
         let end = self.written + entries;
-        while self.written < end {
+        while self.written < end && !signals::token().is_cancelled() {
             let batch_entries = most.min(end - self.written);
             for _ in 0..batch_entries {
                 self.add_entry(&mut batch, &mut key, &mut value);

@@ -4,6 +4,8 @@ use std::io::{self, BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use rockmill_terminal::outcome::Failure;
+use rockmill_terminal::signals::{self, OnStop};
+use rustix::process::{Pid, Signal, kill_process};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -14,6 +16,8 @@ pub struct Process {
     /// Closed to end the process.
     to: Option<ChildStdin>,
     from: BufReader<ChildStdout>,
+    /// Ends the process when a signal ends this one, which does not wait for a compaction then.
+    killer: Option<OnStop>,
 }
 
 impl Process {
@@ -34,7 +38,12 @@ impl Process {
         let (Some(to), Some(from)) = (process.stdin.take(), process.stdout.take()) else {
             return Err(failed(&io::ErrorKind::BrokenPipe.into()));
         };
+        let id = Pid::from_child(&process);
+        let killer = signals::on_stop(move || {
+            let _ = kill_process(id, Signal::KILL);
+        });
         Ok(Self {
+            killer: Some(killer),
             process,
             to: Some(to),
             from: BufReader::new(from),
@@ -64,6 +73,11 @@ impl Process {
 impl Drop for Process {
     fn drop(&mut self) {
         drop(self.to.take());
+        if signals::token().is_cancelled() {
+            let _ = self.process.kill();
+        }
+        // After the process is waited for, its number may be another one's.
+        self.killer = None;
         let _ = self.process.wait();
     }
 }

@@ -140,6 +140,27 @@ pub fn steps(family: &ColumnFamily, shape: &Shape, keys: &UserKeys) -> Vec<Step>
     steps
 }
 
+/// Whether these steps of a manual compaction would only write the same entries again: all files lie in the level in which
+/// it ends, and no entry has a sequence number. RocksDB compacts files of the bottommost level for that
+/// reason alone (`version_set.cc:VersionStorageInfo::ComputeBottommostFilesMarkedForCompaction`): after a compaction without
+/// snapshots, all sequence numbers are 0.
+pub fn is_compacted(family: &ColumnFamily, steps: &[Step]) -> bool {
+    let [only] = steps else {
+        return false;
+    };
+    let bottom = only.output_level;
+    // Each file of level 0 is a sorted run.
+    let is_one_run = bottom > 0 || only.files.len() == 1;
+    let is_done = |&(level, number): &(u32, u64)| {
+        let file = family
+            .levels
+            .get(&level)
+            .and_then(|files| files.get(&number));
+        level == bottom && file.is_some_and(|file| file.largest_seqno == 0)
+    };
+    is_one_run && only.files.iter().all(is_done)
+}
+
 /// A file of the database, or the result of a step.
 #[derive(Debug, Clone)]
 struct Piece<'a> {

@@ -20,7 +20,17 @@ pub enum Failure {
     Usage(String),
     /// The system refused: a missing file, no permission, a full disk.
     Environment(String),
+    /// A signal has ended the command, which has removed what it was making.
+    Stopped {
+        /// What is left, in a sentence.
+        what: String,
+        /// Number of the signal.
+        signal: u8,
+    },
 }
+
+/// What shells add to the number of the signal that has ended a process.
+const OF_SIGNALS: u8 = 128;
 
 impl Failure {
     /// The process's exit code; success is 0.
@@ -30,6 +40,7 @@ impl Failure {
             Self::Incomplete(_) => 4,
             Self::Usage(_) => 2,
             Self::Environment(_) => 3,
+            Self::Stopped { signal, .. } => OF_SIGNALS + signal,
         }
     }
 
@@ -48,7 +59,8 @@ impl fmt::Display for Failure {
         let (Self::Data(what)
         | Self::Incomplete(what)
         | Self::Usage(what)
-        | Self::Environment(what)) = self;
+        | Self::Environment(what)
+        | Self::Stopped { what, .. }) = self;
         f.write_str(what)
     }
 }

@@ -2,7 +2,7 @@
 
 use std::io::{self, BufWriter, ErrorKind, IsTerminal, Write};
 
-use comfy_table::{ContentArrangement, Table, presets};
+use comfy_table::{Column, ColumnConstraint, ContentArrangement, Row, Table, Width, presets};
 use serde::Serialize;
 
 use crate::outcome::Failure;
@@ -124,14 +124,18 @@ pub fn table<const N: usize>(header: [&str; N]) -> Table {
     table
 }
 
-/// Removes a table's borders and sets its width to the terminal's, which is returned.
+/// Columns of the standard output: those of the terminal, if it is one.
+pub fn columns() -> u16 {
+    if !io::stdout().is_terminal() {
+        return USUAL_COLUMNS;
+    }
+    let said = Table::new().width().filter(|&columns| columns > 0);
+    said.unwrap_or(USUAL_COLUMNS).min(MAX_COLUMNS)
+}
+
+/// Removes a table's borders and sets its width to the output's, which is returned.
 pub fn fit(table: &mut Table) -> u16 {
-    let columns = if io::stdout().is_terminal() {
-        let said = table.width().filter(|&columns| columns > 0);
-        said.unwrap_or(USUAL_COLUMNS).min(MAX_COLUMNS)
-    } else {
-        USUAL_COLUMNS
-    };
+    let columns = columns();
     table
         .load_preset(presets::NOTHING)
         .set_content_arrangement(ContentArrangement::Dynamic)
@@ -139,17 +143,59 @@ pub fn fit(table: &mut Table) -> u16 {
     columns
 }
 
-/// Breaks a sentence into lines of the usual width.
+/// Hides columns of a table, in the order of `spared`, until its lines fit without a break in a word of the header or of the
+/// first column. `--json` prints all.
+pub fn spare(table: &mut Table, spared: &[usize], columns: u16) {
+    /// Longer words are broken, such as paths.
+    const LONGEST: usize = 24;
+    /// A space is on each side of a cell.
+    const SPACES: usize = 2;
+    let longest = |text: &str| {
+        let words = text.split(' ').map(|word| word.chars().count());
+        words.max().unwrap_or(0).min(LONGEST)
+    };
+    let header = table.header().into_iter().flat_map(Row::cell_iter);
+    let titles = header.map(|cell| longest(&cell.content()));
+    let first = table.row_iter().filter_map(|row| row.cell_iter().next());
+    let first = first.map(|cell| longest(&cell.content())).max();
+    let is_hidden = |column: &Column| column.constraint() == Some(&ColumnConstraint::Hidden);
+    let widths = table.column_iter().zip(titles).enumerate();
+    let widths = widths.map(
+        |(index, (column, title))| match (is_hidden(column), index) {
+            (true, _) => 0,
+            (false, 0) => title.max(first.unwrap_or(0)) + SPACES,
+            (false, _) => title + SPACES,
+        },
+    );
+    let mut widths: Vec<_> = widths.collect();
+    for &index in spared {
+        if widths.iter().sum::<usize>() <= usize::from(columns) {
+            break;
+        }
+        widths[index] = 0;
+        if let Some(column) = table.column_mut(index) {
+            column.set_constraint(ColumnConstraint::Hidden);
+        }
+    }
+    for (index, &width) in widths.iter().enumerate().filter(|(_, width)| **width > 0) {
+        if let Some(column) = table.column_mut(index) {
+            let width = Width::Fixed(width as u16);
+            column.set_constraint(ColumnConstraint::LowerBoundary(width));
+        }
+    }
+}
+
+/// Breaks a sentence into lines that fit the output.
 pub fn wrapped(text: &str) -> String {
-    lines(text, 0, 0)
+    lines(text, 0, 0, columns())
 }
 
-/// Breaks a sentence into lines of the usual width. All are indented, those behind the first one by two columns more.
+/// Breaks a sentence into lines that fit the output. All are indented, those behind the first one by two columns more.
 pub fn indented(text: &str, indent: usize) -> String {
-    lines(text, indent, indent + 2)
+    lines(text, indent, indent + 2, columns())
 }
 
-fn lines(text: &str, first: usize, others: usize) -> String {
+fn lines(text: &str, first: usize, others: usize, width: u16) -> String {
     let mut lines = vec![" ".repeat(first)];
     let mut is_empty = true;
     for word in text.split_whitespace() {
@@ -157,7 +203,7 @@ fn lines(text: &str, first: usize, others: usize) -> String {
         let columns = lines[last].chars().count() + 1 + word.chars().count();
         if is_empty {
             lines[last] += word;
-        } else if columns <= usize::from(USUAL_COLUMNS) {
+        } else if columns <= usize::from(width) {
             lines[last] += &format!(" {word}");
         } else {
             lines.push(" ".repeat(others) + word);
@@ -207,6 +253,11 @@ pub fn bytes(size: u64) -> String {
     format!("{size} B ({scaled:.1} {})", UNITS[unit])
 }
 
+/// A number with the name of what is counted, in the singular or the plural.
+pub fn count(number: usize, one: &str, many: &str) -> String {
+    format!("{number} {}", if number == 1 { one } else { many })
+}
+
 /// Formats a size in millions of bytes, for tables.
 pub fn megabytes(size: u64) -> String {
     format!("{:.1}", size as f64 / 1e6)
@@ -228,6 +279,43 @@ mod tests {
         assert_eq!(escape_short(b"abcdefg", 6), "abcd..");
         assert_eq!(escape_short(&[0; 9], 6), "\\x00..");
         assert_eq!(escape_short(b"", 6), "");
+    }
+
+    #[test]
+    fn a_narrow_table_hides_columns_and_breaks_no_word_of_its_header() {
+        for (columns, has_spared) in [(60, true), (30, false)] {
+            let mut table = table(["step", "subcompactions", "memory MB", "level"]);
+            table.add_row(["1", "12", "512.0", "earlier steps of this"]);
+            if let Some(column) = table.column_mut(0) {
+                column.set_constraint(ColumnConstraint::Hidden);
+            }
+            table.set_width(columns);
+            spare(&mut table, &[2], columns);
+            let text = table.to_string();
+            assert!(
+                text.contains("subcompactions") && !text.contains("step "),
+                "{text}"
+            );
+            assert_eq!(text.contains("memory"), has_spared, "{text}");
+            assert!(
+                text.lines().all(|line| line.len() <= usize::from(columns)),
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn sentences_are_broken_at_the_width() {
+        let text = "word ".repeat(40);
+        let broken = lines(&text, 2, 4, 60);
+        assert!(broken.lines().count() > 3, "{broken}");
+        assert!(broken.lines().all(|line| line.len() <= 60), "{broken}");
+    }
+
+    #[test]
+    fn one_is_singular() {
+        let jobs = |number| count(number, "job", "jobs");
+        assert_eq!([0, 1, 2].map(jobs), ["0 jobs", "1 job", "2 jobs"]);
     }
 
     #[test]

@@ -13,6 +13,10 @@ pub const WRONG_USAGE: i32 = 2;
 pub const ENVIRONMENT: i32 = 3;
 /// The exit code where not all could be read.
 pub const INCOMPLETE: i32 = 4;
+/// The exit code of a command that Control-C (SIGINT) has ended.
+pub const INTERRUPTED: i32 = 130;
+/// The exit code of a command that SIGTERM has ended.
+pub const TERMINATED: i32 = 143;
 
 /// Runs `program`, checks its exit code and returns what it printed on standard output and standard error.
 ///

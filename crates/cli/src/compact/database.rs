@@ -4,23 +4,27 @@ use std::fs;
 use std::path::{self, Path, PathBuf};
 
 use rockmill::Service;
-use rockmill_compaction::{Diagnosis, Forecast};
+use rockmill_compaction::Diagnosis;
 use rockmill_format::options_file::OptionsFile;
 use rockmill_terminal::outcome::Failure;
-use rust_rocksdb::properties::BACKGROUND_ERRORS;
+use rust_rocksdb::properties::{
+    BACKGROUND_ERRORS, NUM_ENTRIES_ACTIVE_MEM_TABLE, NUM_IMMUTABLE_MEM_TABLE,
+};
 use rust_rocksdb::{
     BottommostLevelCompaction, ColumnFamilyDescriptor, CompactOptions, DB, Options,
     WaitForCompactOptions,
 };
 
-use super::lock;
 use super::options_text::{self, Written};
-use super::task::Task;
+use super::task::{Task, Wanted};
+use crate::lock;
 
-/// Options for opening a database. Creating them writes nothing.
+/// How a database is opened. Creating it writes nothing.
 pub struct Opening {
-    options: Options,
-    families: Vec<ColumnFamilyDescriptor>,
+    /// Text of the OPTIONS file, completed.
+    text: String,
+    /// Folder of the logs; empty for the database's own.
+    logs: PathBuf,
     /// The database's own options.
     own: OptionsFile,
     own_number: u64,
@@ -38,44 +42,47 @@ impl Opening {
         dir: &Path,
         logs: &Path,
         diagnosis: &Diagnosis,
-        bits: &[Option<u32>],
-        operators: &[String],
+        bits: Vec<Option<u32>>,
+        operators: Vec<String>,
     ) -> Result<Self, Failure> {
         let name = format!("OPTIONS-{:06}", diagnosis.options_number);
         let text = fs::read_to_string(dir.join(&name))
             .map_err(|e| Failure::Environment(format!("{name}: {e}")))?;
-        let own_operators = options_text::merge_operators(&text);
-        let text = options_text::for_opening(&text, bits, operators);
-        let (mut options, families) = options_text::load(&text)?;
+        let opening = Self {
+            own_operators: options_text::merge_operators(&text),
+            text: options_text::for_opening(&text, &bits, &operators),
+            logs: match logs == dir {
+                true => PathBuf::new(),
+                // OPTIONS that stay behind if this process is killed must not depend on its working directory.
+                false => path::absolute(logs).unwrap_or_else(|_| logs.to_owned()),
+            },
+            own: diagnosis.options.clone(),
+            own_number: diagnosis.options_number,
+        };
+        opening.options()?;
+        Ok(opening)
+    }
+
+    fn options(&self) -> Result<(Options, Vec<ColumnFamilyDescriptor>), Failure> {
+        let (mut options, families) = options_text::load(&self.text)?;
         options.create_if_missing(false);
         options.create_missing_column_families(false);
         options.set_error_if_exists(false);
-        let logs = match logs == dir {
-            true => PathBuf::new(),
-            // OPTIONS that stay behind if this process is killed must not depend on its working directory.
-            false => path::absolute(logs).unwrap_or_else(|_| logs.to_owned()),
-        };
-        options.set_wal_dir(logs);
+        options.set_wal_dir(&self.logs);
         // The folder that OPTIONS name may be another machine's.
         options.set_db_log_dir("");
-        let own = diagnosis.options.clone();
-        Ok(Self {
-            options,
-            families,
-            own,
-            own_number: diagnosis.options_number,
-            own_operators,
-        })
+        Ok((options, families))
     }
 
     /// Opens the database, which replays its WAL. If that fails, the newest OPTIONS file stays the database's own.
     ///
     /// # Errors
     /// Environment if the system refuses; Data if the database is damaged.
-    pub fn open(mut self, task: &Task, service: &Service) -> Result<Database, Failure> {
-        self.options.set_compaction_service(service.clone());
+    pub fn open(&self, task: &Task, service: &Service) -> Result<Database, Failure> {
+        let (mut options, families) = self.options()?;
+        options.set_compaction_service(service.clone());
         let (dir, own_number) = (&task.dir, self.own_number);
-        let opened = DB::open_cf_descriptors(&self.options, dir, self.families);
+        let opened = DB::open_cf_descriptors(&options, dir, families);
         let opened = opened.map_err(|e| task.failed("open the database", &e));
         let opened = opened.and_then(|db| {
             let written = Written::find(dir, &self.own, &self.own_operators, own_number)?;
@@ -83,7 +90,7 @@ impl Opening {
         });
         opened.map_err(|failure| {
             // Another process may have opened the database meanwhile; its files must stay.
-            if lock::in_use(dir).is_some() {
+            if !matches!(lock::in_use(dir), Ok(false)) {
                 return failure;
             }
             match options_text::remove_newer(dir, own_number) {
@@ -101,19 +108,30 @@ pub struct Database {
 }
 
 impl Database {
-    /// Compacts the keys to the bottommost level.
+    /// Whether opening the database has left entries of a column family in memory, which its logs have.
+    pub fn has_unflushed(&self, family: &str) -> bool {
+        let family = self.db.cf_handle(family);
+        let number = |property| {
+            let found = family.map(|family| self.db.property_int_value_cf(family, property));
+            matches!(found, Some(Ok(Some(number))) if number > 0)
+        };
+        number(NUM_ENTRIES_ACTIVE_MEM_TABLE) || number(NUM_IMMUTABLE_MEM_TABLE)
+    }
+
+    /// Compacts the keys of a column family to the bottommost level.
     ///
     /// # Errors
-    /// Environment or Data if RocksDB fails.
-    pub fn compact(&self, task: &Task, forecast: &Forecast) -> Result<(), Failure> {
+    /// Environment or Data if RocksDB fails; any error once the database [`stop`](Self::stop)s.
+    pub fn compact(&self, task: &Task, wanted: &Wanted) -> Result<(), Failure> {
+        let name = &wanted.name;
         let family = self
             .db
-            .cf_handle(&task.column_family)
-            .ok_or_else(|| Failure::Usage(format!("no column family {:?}", task.column_family)))?;
+            .cf_handle(name)
+            .ok_or_else(|| Failure::Usage(format!("no column family {name:?}")))?;
         let mut compaction = CompactOptions::default();
         compaction.set_bottommost_level_compaction(BottommostLevelCompaction::ForceOptimized);
         // Rockmill splits its own jobs. A job that RocksDB does alone gets `threads` subcompactions.
-        let parts = if forecast.is_accepted() {
+        let parts = if wanted.forecast.is_accepted() {
             1
         } else {
             task.threads
@@ -132,6 +150,13 @@ impl Database {
             ))),
             Err(e) => Err(task.failed("compact", &e)),
         }
+    }
+
+    /// Ends the running compaction and each that follows. Its files are removed when the database closes
+    /// (`db_impl.cc:DBImpl::CloseHelper`).
+    pub fn stop(&self) {
+        let wait = false;
+        self.db.cancel_all_background_work(wait);
     }
 
     /// Closes the database. Its newest OPTIONS file is then the same as before.

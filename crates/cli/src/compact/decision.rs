@@ -1,22 +1,25 @@
 //! Decides whether the command may open a database, equally for a compaction and for a dry run.
 
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use rockmill_compaction::{Diagnosis, filter_policy_without_bits};
-use rockmill_core::CancelToken;
+use rockmill_format::names;
 use rockmill_format::options_file::{ColumnFamilyOptions, OptionsFile};
 use rockmill_scan::MergeOperator;
 use rockmill_snapshot::LogFolder;
 use rockmill_snapshot::closed_database::options_name;
 use rockmill_snapshot::unflushed::Unflushed;
 use rockmill_storage::LocalStorage;
+use rockmill_terminal::signals;
 
 use super::database::Opening;
+use super::objects;
 use super::refusal::{FROM_APPLICATION, Refusal};
 use super::task::Task;
-use super::{lock, objects};
-use crate::{database_dir, wal_dir};
+use crate::{database_dir, lock, wal_dir};
 
 /// Bits per key for filters of column families without files, as recommended in RocksDB's documentation.
 const USUAL_MILLIBITS: u32 = 10_000;
@@ -25,26 +28,56 @@ const USUAL_MILLIBITS: u32 = 10_000;
 const NAME_THE_FOLDER: &str = "say --wal-dir with the folder of this database's own logs, or with the database's folder if \
     there are none";
 
-/// Options for opening a database, or all reasons against it.
-pub type Decision = Result<Opening, Vec<Refusal>>;
+/// What may be done with a database.
+pub struct Decision {
+    /// All reasons to leave column families or the whole database alone.
+    pub refusals: Vec<Refusal>,
+    /// Whether the write-ahead log has entries, or its folder is not known.
+    pub log_has_entries: bool,
+    /// `None` if the whole database is left alone, or nothing is to be compacted.
+    pub opening: Option<Opening>,
+}
 
-/// Finds all reasons why the database cannot be opened as its application opens it, or would not keep its content.
+impl Decision {
+    /// Whether a column family is compacted, unless it turns out that there is nothing to do.
+    pub fn allows(&self, family: &str) -> bool {
+        let name = names::escape(family.as_bytes());
+        let is_refused = |refusal: &Refusal| refusal.column_family.as_ref() == Some(&name);
+        self.opening.is_some() && !self.refusals.iter().any(is_refused)
+    }
+}
+
+/// Finds all reasons why column families are not compacted, or the database cannot be opened as its application opens it,
+/// or would not keep its content.
 pub fn decide(task: &Task, diagnosis: &Diagnosis) -> Decision {
     let options = &diagnosis.options;
-    let mut refusals: Vec<_> = lock::in_use(&task.dir).into_iter().collect();
-    let logs = match logs(task, options) {
-        Ok(logs) => Some(logs),
-        Err(refusal) => {
-            refusals.push(refusal);
-            None
-        }
+    let logs = logs(task, options);
+    let log_has_entries = logs.as_ref().map_or(true, |logs| has_entries(logs));
+    let wanted = task.wanted(log_has_entries);
+    let mut decision = Decision {
+        refusals: Vec::new(),
+        log_has_entries,
+        opening: None,
     };
+    let is_wanted = |name: &[u8]| wanted.iter().any(|family| family.as_bytes() == name);
+    let refusals = &mut decision.refusals;
+    refusals.extend(in_use(&task.dir));
+    let logs = logs.map_err(|refusal| refusals.push(refusal)).ok();
     refusals.extend(cut_options(diagnosis));
     refusals.extend(other_families(diagnosis));
-    refusals.extend(objects::unknown(options, task.column_family.as_bytes()));
-    refusals.extend(unstated_operators(task, diagnosis, logs.as_deref()));
-    refusals.extend(unproved_filter(task, options));
-    refusals.extend(read_only_policy(task, options));
+    refusals.extend(objects::unknown(options));
+    let families = &options.column_families;
+    for family in families.iter().filter(|family| is_wanted(&family.name)) {
+        refusals.extend(objects::unknown_when_compacting(family));
+        refusals.extend(unproved_filter(family));
+        refusals.extend(read_only_policy(options, family));
+    }
+    refusals.extend(unstated_operators(
+        task,
+        diagnosis,
+        logs.as_deref(),
+        is_wanted,
+    ));
     refusals.extend(several_paths(diagnosis));
     refusals.extend(legacy_files(diagnosis));
     if !task.service.write_committed && options.db.str("allow_2pc") == Some("true") {
@@ -57,18 +90,48 @@ pub fn decide(task: &Task, diagnosis: &Diagnosis) -> Decision {
         ));
     }
     let mut bits = Vec::new();
-    for family in &options.column_families {
-        match filter_bits(task, diagnosis, family) {
-            Ok(millibits) => bits.push(millibits),
-            Err(refusal) => refusals.push(refusal),
-        }
+    for family in families {
+        let millibits = filter_bits(task, diagnosis, family, is_wanted(&family.name));
+        // A column family that is left alone gets no file.
+        let millibits = millibits.map_err(|refusal| refusals.push(refusal));
+        bits.push(millibits.unwrap_or(Some(USUAL_MILLIBITS)));
     }
-    let Some(logs) = logs.filter(|_| refusals.is_empty()) else {
-        return Err(refusals);
+    let Some(logs) = logs else {
+        return decision;
     };
+    if wanted.is_empty() || refusals.iter().any(|refusal| !refusal.is_of_one_family) {
+        return decision;
+    }
     let operators = merge_operators(task, options);
-    let opening = Opening::new(&task.dir, &logs, diagnosis, &bits, &operators);
-    opening.map_err(|failure| vec![Refusal::of_failure(&failure)])
+    match Opening::new(&task.dir, &logs, diagnosis, bits, operators) {
+        Ok(opening) => decision.opening = Some(opening),
+        Err(failure) => decision.refusals.push(Refusal::of_failure(&failure)),
+    }
+    if !wanted.iter().any(|family| decision.allows(family)) {
+        decision.opening = None;
+    }
+    decision
+}
+
+/// Whether a file of the write-ahead log in this folder has entries.
+fn has_entries(logs: &Path) -> bool {
+    let entries = fs::read_dir(logs).into_iter().flatten().flatten();
+    let mut logs = entries.filter(|entry| entry.path().extension() == Some(OsStr::new("log")));
+    logs.any(|log| log.metadata().is_ok_and(|log| log.len() > 0))
+}
+
+fn in_use(dir: &Path) -> Option<Refusal> {
+    match lock::in_use(dir) {
+        Ok(false) => None,
+        Ok(true) => Some(Refusal::environment(
+            lock::IN_USE,
+            "close it there, or compact it from there",
+        )),
+        Err(e) => Some(Refusal::environment(
+            format!("cannot look at LOCK: {e}"),
+            "run this as the user that owns the database",
+        )),
+    }
 }
 
 /// RocksDB opens a database only with all of its column families; it creates or rejects families that are missing.
@@ -96,8 +159,13 @@ fn other_families(diagnosis: &Diagnosis) -> Vec<Refusal> {
 /// Finds merge operators where there may be operands to merge, and no operator is stated. The name in OPTIONS proves
 /// nothing: applications choose it, and RocksDB never compares it with anything.
 ///
-/// Opening merges operands in the WAL of any column family; compacting merges operands in the files of one.
-fn unstated_operators(task: &Task, diagnosis: &Diagnosis, logs: Option<&Path>) -> Vec<Refusal> {
+/// Opening merges operands in the WAL of any column family; compacting one merges operands in its files.
+fn unstated_operators(
+    task: &Task,
+    diagnosis: &Diagnosis,
+    logs: Option<&Path>,
+    is_wanted: impl Fn(&[u8]) -> bool,
+) -> Vec<Refusal> {
     let in_log = families_with_logged_operands(&task.dir, logs);
     let of_family = |family: &ColumnFamilyOptions| {
         let name = objects::merge_operator(&family.options)?;
@@ -105,7 +173,7 @@ fn unstated_operators(task: &Task, diagnosis: &Diagnosis, logs: Option<&Path>) -
         if task.merge_operators.get(&text).is_some() {
             return None;
         }
-        let compacted = family.name == task.column_family.as_bytes();
+        let compacted = is_wanted(&family.name);
         let mut found = diagnosis.families.iter().filter(|f| f.name == family.name);
         let files = compacted && found.any(|family| family.may_hold_operands);
         let log = in_log.as_ref();
@@ -124,7 +192,11 @@ fn unstated_operators(task: &Task, diagnosis: &Diagnosis, logs: Option<&Path>) -
         let change = format!(
             "say --merge-operator {text}=NAME if it is one of RocksDB's, else {FROM_APPLICATION}{emptied}"
         );
-        Some(Refusal::data(what, change).of_family(&family.name))
+        let refusal = Refusal::data(what, change);
+        Some(match log {
+            true => refusal.of_family(&family.name),
+            false => refusal.of_family_alone(&family.name),
+        })
     };
     let families = &diagnosis.options.column_families;
     families.iter().filter_map(of_family).collect()
@@ -135,8 +207,8 @@ fn families_with_logged_operands(dir: &Path, logs: Option<&Path>) -> Option<BTre
     const NO_ENTRIES: usize = 0;
     let logs = logs?;
     let tree = database_dir::read_tree(dir).ok()?;
-    let cancel = CancelToken::new();
-    let read = Unflushed::read(&LocalStorage, logs, &tree, |_| true, NO_ENTRIES, &cancel).ok()?;
+    let cancel = signals::token();
+    let read = Unflushed::read(&LocalStorage, logs, &tree, |_| true, NO_ENTRIES, cancel).ok()?;
     let families = tree.column_families.into_iter();
     let with = families.filter(|(id, _)| read.operands.contains(id));
     Some(with.map(|(_, family)| family.name).collect())
@@ -156,26 +228,24 @@ fn merge_operators(task: &Task, options: &OptionsFile) -> Vec<String> {
 }
 
 /// Finds a compaction filter with a name of RocksDB's own filters. A filter acts on any entry.
-fn unproved_filter(task: &Task, options: &OptionsFile) -> Option<Refusal> {
-    let family = options.cf(task.column_family.as_bytes())?;
+fn unproved_filter(family: &ColumnFamilyOptions) -> Option<Refusal> {
     let name = objects::of_rocksdb(&family.options, "compaction_filter")?;
     let what =
         format!("compaction_filter is {name}, which may be its application's own of that name");
-    Some(Refusal::data(what, FROM_APPLICATION).of_family(&family.name))
+    Some(Refusal::data(what, FROM_APPLICATION).of_family_alone(&family.name))
 }
 
 /// Before RocksDB 7.0, OPTIONS name the policy of Bloom filters with a name that later means a policy that writes none.
-fn read_only_policy(task: &Task, options: &OptionsFile) -> Option<Refusal> {
+fn read_only_policy(options: &OptionsFile, family: &ColumnFamilyOptions) -> Option<Refusal> {
     const NAME: &str = "rocksdb.BuiltinBloomFilter";
     const WRITES_NONE: [u32; 3] = [7, 0, 0];
-    let family = options.cf(task.column_family.as_bytes())?;
     let is_older = options.rocksdb_version < WRITES_NONE;
     (is_older && family.table_options.str("filter_policy") == Some(NAME)).then(|| {
         let what = format!(
             "RocksDB 11.12 reads filter_policy {NAME} of older OPTIONS as one that writes no filters"
         );
         let change = "open and close the database once with its application on RocksDB 7 or later";
-        Refusal::data(what, change).of_family(&family.name)
+        Refusal::data(what, change).of_family_alone(&family.name)
     })
 }
 
@@ -230,6 +300,7 @@ fn filter_bits(
     task: &Task,
     diagnosis: &Diagnosis,
     options: &ColumnFamilyOptions,
+    is_compacted: bool,
 ) -> Result<Option<u32>, Refusal> {
     let Some(policy) = filter_policy_without_bits(options) else {
         return Ok(None);
@@ -238,12 +309,11 @@ fn filter_bits(
     let found = diagnosis.families.iter().find(|f| f.name == options.name);
     let learned = found.and_then(|family| family.learned_millibits_per_key);
     // No file of another family is written.
-    let is_compacted = options.name == task.column_family.as_bytes();
     let usual = !is_compacted || found.is_none_or(|family| family.files == 0);
     let usual = usual.then_some(USUAL_MILLIBITS);
     said.or(learned).or(usual).map(Some).ok_or_else(|| {
         let what =
             format!("OPTIONS name {policy} without its bits a key, and the files do not tell");
-        Refusal::usage(what, "say --filter-bits-per-key").of_family(&options.name)
+        Refusal::usage(what, "say --filter-bits-per-key").of_family_alone(&options.name)
     })
 }

@@ -1,42 +1,43 @@
-//! `rockmill compact`: a manual compaction of a closed database.
+//! `rockmill compact`: a manual compaction of the column families of a closed database.
 
 mod database;
 mod decision;
-mod lock;
 mod objects;
 mod options_text;
 mod plan;
 mod progress;
 mod refusal;
 mod report;
+mod run;
 mod task;
 
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use rockmill::{OutputCache, Service, Verification};
-use rockmill_compaction::Forecast;
+use rockmill::{OutputCache, Verification};
 use rockmill_side_by_side::machine::usual_threads;
 use rockmill_snapshot::manual::UserKeys;
 use rockmill_terminal::outcome::Failure;
+use rockmill_terminal::signals;
 
 use crate::merge_args::MergeArgs;
 use crate::service_args::ServiceArgs;
 use crate::wal_dir::WalDirArgs;
 use crate::{database_dir, device};
-use database::Opening;
 use refusal::Refusal;
-use report::{Clock, Report};
-use task::Task;
+use task::{Task, Wanted};
+
+/// What is left if a signal comes before the database is opened.
+const UNTOUCHED: &str = "nothing is compacted, the database is as it was";
 
 /// Arguments of `rockmill compact`.
 #[derive(Debug, clap::Args)]
 pub struct CompactArgs {
     /// The folder of a database that no process has open.
     db: PathBuf,
-    /// Column family.
-    #[arg(long, default_value = "default", value_name = "NAME")]
-    column_family: String,
+    /// Column family; the option can be repeated [default: all].
+    #[arg(long = "column-family", visible_alias = "family", value_name = "NAME")]
+    column_families: Vec<String>,
     /// First user key, as text or as hex after 0x [default: from the start].
     #[arg(long, value_name = "KEY")]
     from: Option<Key>,
@@ -74,6 +75,9 @@ pub struct CompactArgs {
     service: ServiceArgs,
     #[command(flatten)]
     merge: MergeArgs,
+    /// Compact again what is compacted already, as after a change of the compression.
+    #[arg(long)]
+    force: bool,
     /// Write nothing; say what would be compacted and how, or why not.
     #[arg(long)]
     dry_run: bool,
@@ -111,8 +115,42 @@ impl FromStr for Key {
 ///
 /// # Errors
 /// Usage if there is no such database or column family; Environment if another process has it open or the system
-/// refuses; Data if it is damaged or needs an object that only its application has.
+/// refuses; Data if it is damaged or needs an object that only its application has; Stopped if a signal came.
 pub fn run(args: CompactArgs) -> Result<(), Failure> {
+    signals::catch()?;
+    let dry_run = args.dry_run;
+    let (json, stats) = (args.json, args.stats);
+    let (mut task, names) = task(args)?;
+    let engine = task.engine()?;
+    let in_dir = |error| database_dir::failure(&task.dir, error);
+    let of_families: Vec<_> = names.iter().map(String::as_bytes).collect();
+    let forecasts = engine.forecast(&task.dir, &of_families, &task.keys);
+    let forecasts = forecasts.map_err(in_dir)?;
+    signals::check(UNTOUCHED)?;
+    let diagnosis = engine.diagnose(&task.dir).map_err(in_dir)?;
+    task.families = names
+        .into_iter()
+        .zip(forecasts)
+        .map(|(name, forecast)| Wanted { name, forecast })
+        .collect();
+    signals::check(UNTOUCHED)?;
+    let decision = decision::decide(&task, &diagnosis);
+    signals::check(UNTOUCHED)?;
+    if dry_run {
+        return plan::print(&task, decision, json);
+    }
+    drop(engine);
+    if decision.opening.is_none() && !decision.refusals.is_empty() {
+        return Err(Refusal::failure(&task.dir, &decision.refusals));
+    }
+    let service = task.service()?;
+    let (report, ended) = run::compact(&task, &decision, &service)?;
+    report.print(json, stats)?;
+    ended
+}
+
+/// Checks the arguments. Returns the task, and the names of its column families.
+fn task(args: CompactArgs) -> Result<(Task, Vec<String>), Failure> {
     database_dir::require_for_jobs(&args.db)?;
     let tree = database_dir::read_tree(&args.db)?;
     let families = tree.column_families.values();
@@ -120,13 +158,32 @@ pub fn run(args: CompactArgs) -> Result<(), Failure> {
     let merge_operators = args
         .merge
         .operators(&args.db, &families.collect::<Vec<_>>())?;
+    let mut names = Vec::new();
+    for text in &args.column_families {
+        let name = task::family_name(&args.db, text)?;
+        database_dir::require_family(&args.db, &tree, name.as_bytes())?;
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    if args.column_families.is_empty() {
+        // A name that is no text is a reason to leave the whole database alone.
+        let all = tree.column_families.into_values();
+        names = all
+            .filter_map(|family| String::from_utf8(family.name).ok())
+            .collect();
+    }
+    let [from, to] = [args.from, args.to].map(|key| key.map(|key| key.0));
+    if let (Some(from), Some(to)) = (&from, &to)
+        && from > to
+    {
+        return Err(Failure::Usage("--from lies behind --to".to_owned()));
+    }
     let task = Task {
-        column_family: task::family_name(&args.db, &args.column_family)?,
         dir: args.db,
-        keys: UserKeys {
-            from: args.from.map(|key| key.0),
-            to: args.to.map(|key| key.0),
-        },
+        families: Vec::new(),
+        keys: UserKeys { from, to },
+        force: args.force,
         threads: args.threads.unwrap_or_else(usual_threads),
         memory_budget_bytes: args.memory_mib << 20,
         nice: args.nice,
@@ -139,48 +196,7 @@ pub fn run(args: CompactArgs) -> Result<(), Failure> {
         service: args.service,
         merge_operators,
     };
-    task.check()?;
-    let engine = task.engine()?;
-    let name = task.column_family.as_bytes();
-    let in_dir = |error| database_dir::failure(&task.dir, error);
-    let forecast = engine
-        .forecast(&task.dir, name, &task.keys)
-        .map_err(in_dir)?;
-    let diagnosis = engine.diagnose(&task.dir).map_err(in_dir)?;
-    let decision = decision::decide(&task, &diagnosis);
-    if args.dry_run {
-        return plan::print(
-            &task,
-            &forecast,
-            decision.err().unwrap_or_default(),
-            args.json,
-        );
-    }
-    let opening = decision.map_err(|refusals| Refusal::failure(&task.dir, &refusals))?;
-    drop(engine);
-    let service = task.service()?;
-    let report = compact(&task, opening, &service, &forecast)?;
-    report.print(args.json, args.stats)
-}
-
-fn compact(
-    task: &Task,
-    opening: Opening,
-    service: &Service,
-    forecast: &Forecast,
-) -> Result<Report, Failure> {
-    let before = database_dir::read_tree(&task.dir)?;
-    let database = opening.open(task, service)?;
-    let clock = Clock::start();
-    let compacted = progress::watch(service, forecast.bytes(), || {
-        database.compact(task, forecast)
-    });
-    let times = clock.stop();
-    let closed = database.close();
-    compacted.and(closed)?;
-    let after = database_dir::read_tree(&task.dir)?;
-    let stats = service.stats();
-    Ok(Report::new(task, forecast, stats, times, &before, &after))
+    Ok((task, names))
 }
 
 #[cfg(test)]

@@ -95,34 +95,47 @@ pub fn is_left_out(key: &str, value: &str) -> bool {
         .any(|(key, known)| other(&option, key, known).is_some())
 }
 
-/// Returns the objects without which RocksDB cannot open the database as its application does, or compact the column
-/// family `compacted`.
-pub fn unknown(options: &OptionsFile, compacted: &[u8]) -> Vec<Refusal> {
+/// Returns the objects without which RocksDB cannot open the database as its application does.
+pub fn unknown(options: &OptionsFile) -> Vec<Refusal> {
     let of_database = OF_DATABASE.iter();
     let of_database = of_database.filter_map(|(key, known)| other(&options.db, key, known));
     let mut all: Vec<_> = of_database.collect();
     for family in &options.column_families {
-        let found = of_family(family, family.name == compacted).into_iter();
+        let found = of_family(family).into_iter();
         all.extend(found.map(|refusal| refusal.of_family(&family.name)));
     }
     all
 }
 
-fn of_family(family: &ColumnFamilyOptions, is_compacted: bool) -> Vec<Refusal> {
-    let options = &family.options;
+/// Returns the objects without which RocksDB cannot compact a column family as its application does.
+pub fn unknown_when_compacting(family: &ColumnFamilyOptions) -> Vec<Refusal> {
+    let found = listed(&family.options, |key| ONLY_COMPACTING.contains(&key));
+    let found = found.into_iter();
+    found
+        .map(|refusal| refusal.of_family_alone(&family.name))
+        .collect()
+}
+
+/// Returns the objects in some of the listed options that RocksDB does not know.
+fn listed(options: &Options, acts: impl Fn(&str) -> bool) -> Vec<Refusal> {
     let mut found = Vec::new();
-    let acts = |key: &str| is_compacted || !ONLY_COMPACTING.contains(&key);
     for (key, known) in ALWAYS_WRITTEN.into_iter().filter(|(key, _)| acts(key)) {
         found.extend(match options.str(key) {
             None => Some(missing(key, "an object without a name")),
             Some(_) => other(options, key, known),
         });
     }
-    if options.str(MERGE_OPERATOR).is_none() {
-        found.push(missing(MERGE_OPERATOR, "an object without a name"));
-    }
     for (key, known) in LATER_WRITTEN.into_iter().filter(|(key, _)| acts(key)) {
         found.extend(other(options, key, known));
+    }
+    found
+}
+
+fn of_family(family: &ColumnFamilyOptions) -> Vec<Refusal> {
+    let options = &family.options;
+    let mut found = listed(options, |key| !ONLY_COMPACTING.contains(&key));
+    if options.str(MERGE_OPERATOR).is_none() {
+        found.push(missing(MERGE_OPERATOR, "an object without a name"));
     }
     found.extend(other_collectors(options));
     let text = |key: &'static str, options: &Options| {
@@ -210,8 +223,10 @@ mod tests {
              [TableOptions/BlockBasedTable \"default\"]\n {table}\n"
         );
         let options = OptionsFile::parse(&text).expect("an OPTIONS file");
-        let all = unknown(&options, b"default");
-        all.iter().map(Refusal::line).collect()
+        let family = options.cf(b"default").expect("it is above");
+        let all = unknown(&options).into_iter();
+        let all = all.chain(unknown_when_compacting(family));
+        all.map(|refusal| refusal.line()).collect()
     }
 
     #[test]

@@ -1,20 +1,22 @@
-//! Plan of a compaction.
+//! Plan of the compactions.
 
-use std::ffi::OsStr;
-use std::fs;
+use std::collections::BTreeSet;
 use std::io::{self, Write};
-use std::path::Path;
 
 use comfy_table::CellAlignment;
-use rockmill_compaction::{Expected, Forecast, ForecastStep};
+use rockmill_compaction::{Expected, ForecastStep};
 use rockmill_format::names;
 use rockmill_terminal::outcome::Failure;
 use rockmill_terminal::output::{self, megabytes};
 use serde::Serialize;
 
+use super::decision::Decision;
 use super::refusal::Refusal;
-use super::task::Task;
+use super::task::{Task, Wanted};
 use crate::advice::Decline;
+
+/// Columns of the table of work that a narrow terminal does not show, by their position.
+const SPARED: [usize; 4] = [6, 5, 4, 8];
 
 /// Message if no file overlaps the keys.
 pub const NOTHING: &str = "nothing to compact: no SST file holds such keys";
@@ -61,77 +63,134 @@ struct Step {
     work: Option<Work>,
 }
 
+/// What would be done with one column family.
 #[derive(Debug, Serialize)]
-struct Plan {
-    column_family: String,
-    device: String,
+struct Family {
+    name: String,
     files: u64,
     bytes: u64,
-    /// Whether the command would compact the database and Rockmill would do all of it.
+    /// Whether it would be compacted, if there is something to compact, and Rockmill would do all of it.
     accepted: bool,
-    /// All reasons why the command would leave the database alone.
-    refusals: Vec<Refusal>,
-    /// Whether the write-ahead log has entries. Those of the column family are written to level 0 before the steps.
-    log_has_entries: bool,
+    /// Whether its files are compacted already, so that nothing would be done without `--force`.
+    compacted_already: bool,
     /// All reasons why RocksDB would do some step itself.
     declines: Vec<Decline>,
     steps: Vec<Step>,
+    #[serde(skip)]
+    device: String,
 }
 
-/// Prints the plan of a compaction, or why the database would be left alone.
+#[derive(Debug, Serialize)]
+struct Plan {
+    device: String,
+    /// Whether the command would compact all column families, and Rockmill would do all of it.
+    accepted: bool,
+    /// All reasons why the command would leave the database or column families alone.
+    refusals: Vec<Refusal>,
+    /// Whether the write-ahead log has entries. Those of a column family are written to level 0 before the steps.
+    log_has_entries: bool,
+    column_families: Vec<Family>,
+}
+
+/// Prints the plan of the compactions, or what would be left alone and why.
 ///
 /// # Errors
-/// The command's failure if it would leave the database alone; Environment if the output cannot be written.
-pub fn print(
-    task: &Task,
-    forecast: &Forecast,
-    refusals: Vec<Refusal>,
-    json: bool,
-) -> Result<(), Failure> {
-    let plan = Plan::new(task, forecast, refusals);
+/// The command's failure if it would leave something alone; Environment if the output cannot be written.
+pub fn print(task: &Task, decision: Decision, json: bool) -> Result<(), Failure> {
+    let plan = Plan::new(task, decision);
     output::document_or_text(json, &plan, |out| Ok(plan.print_text(out)?))?;
-    Refusal::foretold(&task.dir, &plan.refusals).map_or(Ok(()), Err)
+    let what = plan.left_alone();
+    Refusal::foretold(&task.dir, &what, &plan.refusals).map_or(Ok(()), Err)
 }
 
 impl Plan {
-    fn new(task: &Task, forecast: &Forecast, refusals: Vec<Refusal>) -> Self {
-        let steps: Vec<_> = forecast.steps.iter().map(Step::new).collect();
-        let inputs = || steps.iter().flat_map(|step| &step.inputs);
+    fn new(task: &Task, decision: Decision) -> Self {
+        let family = |wanted: &Wanted| Family::new(task, &decision, wanted);
+        let families: Vec<_> = task.families.iter().map(family).collect();
         Self {
-            column_family: names::escape(task.column_family.as_bytes()),
             device: task.device.to_string(),
-            files: inputs().map(|input| input.files).sum(),
-            bytes: inputs().map(|input| input.bytes).sum(),
-            accepted: refusals.is_empty() && forecast.is_accepted(),
-            refusals,
-            log_has_entries: log_has_entries(task.wal.stated().unwrap_or(&task.dir)),
-            declines: Decline::all(&forecast.found()),
-            steps,
+            accepted: families.iter().all(|family| family.accepted),
+            log_has_entries: decision.log_has_entries,
+            refusals: decision.refusals,
+            column_families: families,
         }
     }
 
     fn print_text(&self, out: &mut dyn Write) -> io::Result<()> {
-        match (self.steps.is_empty(), self.log_has_entries) {
-            (true, false) => writeln!(out, "{NOTHING}")?,
-            (true, true) => writeln!(out, "no SST file holds such keys")?,
-            (false, _) => self.print_steps(out)?,
+        let several = self.column_families.len() > 1;
+        for family in &self.column_families {
+            if several {
+                writeln!(out, "column family {}", family.name)?;
+            }
+            match (family.steps.is_empty(), self.log_has_entries) {
+                (true, false) => writeln!(out, "{NOTHING}")?,
+                (true, true) => writeln!(out, "no SST file holds such keys")?,
+                _ if family.compacted_already => {
+                    writeln!(out, "compacted already; --force compacts it again")?;
+                }
+                _ => family.print(out)?,
+            }
+            if several {
+                writeln!(out)?;
+            }
         }
         if self.log_has_entries {
             writeln!(out, "{}", output::wrapped(LOGGED))?;
         }
         if !self.refusals.is_empty() {
-            writeln!(out, "\nthe database would be left alone")?;
+            writeln!(out, "\n{} would be left alone", self.left_alone())?;
         }
         for refusal in &self.refusals {
-            writeln!(out, "  {}", refusal.line())?;
+            writeln!(out, "{}", output::indented(&refusal.line(), 2))?;
         }
         Ok(())
     }
 
-    fn print_steps(&self, out: &mut dyn Write) -> io::Result<()> {
+    /// What the refusals concern.
+    fn left_alone(&self) -> String {
+        let is_of_one = |refusal: &Refusal| refusal.is_of_one_family;
+        if !self.refusals.iter().all(is_of_one) {
+            return "the database".to_owned();
+        }
+        let names = self
+            .refusals
+            .iter()
+            .filter_map(|r| r.column_family.as_deref());
+        let names: BTreeSet<_> = names.collect();
+        let names: Vec<_> = names.into_iter().collect();
+        match names.as_slice() {
+            [name] => format!("column family {name}"),
+            names => format!("column families {}", names.join(", ")),
+        }
+    }
+}
+
+impl Family {
+    fn new(task: &Task, decision: &Decision, wanted: &Wanted) -> Self {
+        let forecast = &wanted.forecast;
+        let steps: Vec<_> = forecast.steps.iter().map(Step::new).collect();
+        let inputs = || steps.iter().flat_map(|step| &step.inputs);
+        let name = names::escape(wanted.name.as_bytes());
+        let is_refused = |refusal: &Refusal| {
+            !refusal.is_of_one_family || refusal.column_family.as_ref() == Some(&name)
+        };
+        Self {
+            files: inputs().map(|input| input.files).sum(),
+            bytes: inputs().map(|input| input.bytes).sum(),
+            accepted: forecast.is_accepted() && !decision.refusals.iter().any(is_refused),
+            compacted_already: forecast.is_compacted && !task.force && !decision.log_has_entries,
+            declines: Decline::all(&forecast.found()),
+            steps,
+            device: task.device.to_string(),
+            name,
+        }
+    }
+
+    fn print(&self, out: &mut dyn Write) -> io::Result<()> {
         self.print_inputs(out)?;
-        let (files, bytes) = (self.files, megabytes(self.bytes));
-        writeln!(out, "to merge: {files} files of {bytes} MB\n")?;
+        let (files, bytes) = (self.files as usize, megabytes(self.bytes));
+        let files = output::count(files, "file", "files");
+        writeln!(out, "to merge: {files} of {bytes} MB\n")?;
         self.print_work(out)?;
         let mut works = self.steps.iter().filter_map(|step| step.work.as_ref());
         if let Some(first) = works.next() {
@@ -202,15 +261,9 @@ impl Plan {
         for column in table.column_iter_mut().skip(2) {
             column.set_cell_alignment(CellAlignment::Right);
         }
+        output::spare(&mut table, &SPARED, output::columns());
         writeln!(out, "{table}")
     }
-}
-
-/// Whether a file of the write-ahead log has entries.
-fn log_has_entries(dir: &Path) -> bool {
-    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
-    let mut logs = entries.filter(|entry| entry.path().extension() == Some(OsStr::new("log")));
-    logs.any(|log| log.metadata().is_ok_and(|log| log.len() > 0))
 }
 
 impl Step {

@@ -20,6 +20,9 @@ pub struct Refusal {
     pub change: String,
     #[serde(skip)]
     ends: fn(String) -> Failure,
+    /// Whether only its column family is left alone, and others are compacted.
+    #[serde(skip)]
+    pub is_of_one_family: bool,
 }
 
 impl Refusal {
@@ -30,6 +33,7 @@ impl Refusal {
             what: what.into(),
             change: change.into(),
             ends: Failure::Data,
+            is_of_one_family: false,
         }
     }
 
@@ -58,11 +62,19 @@ impl Refusal {
         refuse(failure.to_string(), FROM_APPLICATION)
     }
 
-    /// Attributes the refusal to a column family.
+    /// Attributes the refusal to a column family, which keeps the whole database from being compacted.
     pub fn of_family(self, name: &[u8]) -> Self {
         Self {
             column_family: Some(names::escape(name)),
             ..self
+        }
+    }
+
+    /// Attributes the refusal to a column family, which alone is not compacted.
+    pub fn of_family_alone(self, name: &[u8]) -> Self {
+        Self {
+            is_of_one_family: true,
+            ..self.of_family(name)
         }
     }
 
@@ -83,7 +95,11 @@ impl Refusal {
                     .iter()
                     .map(|refusal| format!("\n  {}", refusal.line()));
                 let lines: String = lines.collect();
-                format!("{dir}: left alone for {} reasons{lines}", refusals.len())
+                let left = match refusals.iter().all(|refusal| refusal.is_of_one_family) {
+                    true => "column families are left alone",
+                    false => "left alone",
+                };
+                format!("{dir}: {left} for {} reasons{lines}", refusals.len())
             }
         };
         Self::end(refusals, text)
@@ -97,9 +113,9 @@ impl Refusal {
         }
     }
 
-    /// Returns the failure of a dry run that has listed the refusals, if there is one.
-    pub fn foretold(dir: &Path, refusals: &[Self]) -> Option<Failure> {
-        let text = format!("{}: would be left alone", dir.display());
+    /// Returns the failure of a dry run that has listed the refusals, if there is one. `what` would be left alone.
+    pub fn foretold(dir: &Path, what: &str, refusals: &[Self]) -> Option<Failure> {
+        let text = format!("{}: {what} would be left alone", dir.display());
         (!refusals.is_empty()).then(|| Self::end(refusals, text))
     }
 }

@@ -1,4 +1,4 @@
-//! Report of a compaction.
+//! Report of the compactions.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 
 use comfy_table::{CellAlignment, Table};
 use rockmill::{DeclineReason, Stats};
-use rockmill_compaction::Forecast;
 use rockmill_format::manifest::{ColumnFamily, Tree};
 use rockmill_format::names;
 use rockmill_side_by_side::machine::process_cpu;
@@ -15,7 +14,8 @@ use rockmill_terminal::output::{self, megabytes};
 use serde::Serialize;
 
 use super::plan::NOTHING;
-use super::task::Task;
+use super::run::{Became, Done};
+use super::task::{Task, Wanted};
 use crate::advice::{self, Decline};
 
 /// Measures a compaction.
@@ -25,6 +25,7 @@ pub struct Clock {
 }
 
 /// Wall time and CPU time.
+#[derive(Debug, Clone, Copy, Default)]
 pub struct Times {
     wall_s: f64,
     cpu_s: f64,
@@ -74,24 +75,41 @@ struct OtherFamily {
     files_removed: u64,
 }
 
-/// Result of a compaction.
+/// Result of one column family.
+#[derive(Debug, Serialize)]
+struct Family {
+    name: String,
+    result: &'static str,
+    /// Why it failed; else `null`.
+    error: Option<String>,
+    wall_s: f64,
+    bytes_before: u64,
+    bytes_after: u64,
+    levels: Vec<Level>,
+    /// Number of jobs that Rockmill did.
+    jobs_done: u64,
+    /// Jobs that RocksDB did itself.
+    returned: Vec<Returned>,
+    /// Reasons that were found before; some of them are reasons of returned jobs.
+    declines: Vec<Decline>,
+}
+
+/// Result of the command.
 #[derive(Debug, Serialize)]
 pub struct Report {
-    column_family: String,
     device: String,
-    /// From the first job to the last, including RocksDB's own work.
+    /// Of all column families, with RocksDB's own work, and without opening and closing the database.
     wall_s: f64,
     /// CPU time of the whole process in that time.
     cpu_s: f64,
     bytes_before: u64,
     bytes_after: u64,
-    levels: Vec<Level>,
+    column_families: Vec<Family>,
+    /// Column families that were not asked for.
     other_column_families: Vec<OtherFamily>,
     /// Number of jobs that RocksDB did itself.
     jobs_returned: u64,
     returned: Vec<Returned>,
-    /// Reasons that were found before; some of them are reasons of returned jobs.
-    declines: Vec<Decline>,
     /// Rockmill's jobs only: input and output divided by their time.
     gb_per_s: Option<f64>,
     cpu_s_per_gb: Option<f64>,
@@ -101,29 +119,75 @@ pub struct Report {
 /// Number of files and bytes by level.
 type Levels = BTreeMap<u32, (u64, u64)>;
 
-impl Report {
-    /// Makes the report from the counters and the trees before opening and after closing the database.
-    pub fn new(
-        task: &Task,
-        forecast: &Forecast,
-        stats: Stats,
-        times: Times,
-        before: &Tree,
-        after: &Tree,
-    ) -> Self {
-        let levels = levels(&filled(task, before), &filled(task, after));
+impl Family {
+    fn new(wanted: &Wanted, done: &Done, [before, after]: [&Tree; 2]) -> Self {
+        let levels = levels(&filled(wanted, before), &filled(wanted, after));
+        let [first, last] = &done.stats;
         Self {
-            column_family: names::escape(task.column_family.as_bytes()),
-            device: task.device.to_string(),
-            wall_s: times.wall_s,
-            cpu_s: times.cpu_s,
+            name: names::escape(wanted.name.as_bytes()),
+            result: match done.became {
+                Became::Compacted => "compacted",
+                Became::CompactedAlready => "compacted-already",
+                Became::Empty => "no-such-keys",
+                Became::LeftAlone => "left-alone",
+                Became::Failed(_) => "failed",
+                Became::NotReached => "not-reached",
+            },
+            error: match &done.became {
+                Became::Failed(failure) => Some(failure.to_string()),
+                _ => None,
+            },
+            wall_s: done.times.wall_s,
             bytes_before: levels.iter().map(|level| level.bytes_before).sum(),
             bytes_after: levels.iter().map(|level| level.bytes_after).sum(),
             levels,
-            other_column_families: other_families(task, before, after),
+            jobs_done: last.jobs_done - first.jobs_done,
+            returned: returned(first, last),
+            declines: Decline::all(&wanted.forecast.found()),
+        }
+    }
+
+    /// Whether its files were compacted or moved.
+    fn has_changed(&self) -> bool {
+        let changed = |level: &Level| {
+            (level.files_before, level.bytes_before) != (level.files_after, level.bytes_after)
+        };
+        self.jobs_done > 0 || !self.returned.is_empty() || self.levels.iter().any(changed)
+    }
+
+    /// The result in a table.
+    fn verdict(&self) -> String {
+        match self.result {
+            "compacted" if !self.has_changed() => "nothing to compact".to_owned(),
+            "compacted" => match (self.jobs_done, self.returned.len()) {
+                (0, 0) => "files moved".to_owned(),
+                (_, 0) => "by Rockmill".to_owned(),
+                (0, _) => "by RocksDB".to_owned(),
+                _ => "by both".to_owned(),
+            },
+            result => result.replace('-', " "),
+        }
+    }
+}
+
+impl Report {
+    /// Makes the report from the counters, and from the trees before opening and after closing the database.
+    pub fn new(task: &Task, stats: Stats, done: &[Done], trees: [&Tree; 2]) -> Self {
+        let families = task.families.iter().zip(done);
+        let families: Vec<_> = families
+            .map(|(wanted, done)| Family::new(wanted, done, trees))
+            .collect();
+        let times = || done.iter().map(|done| done.times);
+        Self {
+            device: task.device.to_string(),
+            wall_s: times().map(|times| times.wall_s).sum(),
+            cpu_s: times().map(|times| times.cpu_s).sum(),
+            bytes_before: families.iter().map(|family| family.bytes_before).sum(),
+            bytes_after: families.iter().map(|family| family.bytes_after).sum(),
+            column_families: families,
+            other_column_families: other_families(task, trees),
             jobs_returned: stats.jobs_declined + stats.jobs_failed,
-            returned: returned(&stats),
-            declines: Decline::all(&forecast.found()),
+            returned: returned(&Stats::default(), &stats),
             gb_per_s: stats.gb_per_s(),
             cpu_s_per_gb: stats.cpu_s_per_gb(),
             stats,
@@ -131,7 +195,7 @@ impl Report {
     }
 
     /// Prints a JSON document, or a text: the counters if `stats` is set, RocksDB's own work and the reasons for it,
-    /// other column families, and a summary.
+    /// other column families, a table if there are several, and a summary.
     ///
     /// # Errors
     /// Environment if the output cannot be written.
@@ -140,8 +204,14 @@ impl Report {
     }
 
     fn print_text(&self, out: &mut dyn Write, stats: bool) -> io::Result<()> {
+        let several = self.column_families.len() > 1;
         if stats {
-            writeln!(out, "{}\n", self.level_table())?;
+            for family in &self.column_families {
+                if several {
+                    writeln!(out, "column family {}", family.name)?;
+                }
+                writeln!(out, "{}\n", level_table(&family.levels))?;
+            }
             let (device, cpu_s) = (&self.device, self.cpu_s);
             writeln!(out, "Rockmill on {device}; {cpu_s:.2} CPU-s in all")?;
             writeln!(out, "{}\n", self.stats)?;
@@ -158,60 +228,132 @@ impl Report {
                 "column family {name} as well: {files_written} files written, {files_removed} removed"
             )?;
         }
-        writeln!(out, "{}", self.sentence())
+        if several {
+            writeln!(out, "{}", self.table())?;
+        }
+        writeln!(out, "{}", output::wrapped(&self.sentence()))
     }
 
+    /// Each reason once for all column families.
     fn print_returned(&self, out: &mut dyn Write) -> io::Result<()> {
         if self.returned.is_empty() {
             return Ok(());
         }
         writeln!(out, "why RocksDB did jobs itself")?;
-        self.declines
-            .iter()
-            .try_for_each(|found| found.print(out))?;
-        let told = |reason: &str| self.declines.iter().any(|found| found.reason == reason);
+        let mut told: Vec<&Decline> = Vec::new();
+        let families = self.column_families.iter();
+        let of_returned = families.filter(|family| !family.returned.is_empty());
+        for found in of_returned.flat_map(|family| &family.declines) {
+            let is_same =
+                |told: &&Decline| (told.reason, &told.what) == (found.reason, &found.what);
+            if !told.iter().any(is_same) {
+                found.print(out)?;
+                told.push(found);
+            }
+        }
         for Returned { reason, change, .. } in &self.returned {
-            if !told(reason) {
+            if !told.iter().any(|found| found.reason == reason) {
                 writeln!(out, "  {reason}\n    to change that: {change}")?;
             }
         }
         Ok(())
     }
 
-    /// Returns the summary.
-    fn sentence(&self) -> String {
-        let changed = |level: &Level| {
-            (level.files_before, level.bytes_before) != (level.files_after, level.bytes_after)
-        };
-        let done = self.stats.jobs_done;
-        if done + self.jobs_returned == 0 && !self.levels.iter().any(changed) {
-            return match self.other_column_families.as_slice() {
-                [] => NOTHING.to_owned(),
-                _ => format!("column family {}: {NOTHING}", self.column_family),
-            };
-        }
-        let (before, after) = (megabytes(self.bytes_before), megabytes(self.bytes_after));
-        let by = done_by(done, &self.returned);
-        format!("{before} to {after} MB in {:.2} s, {by}", self.wall_s)
-    }
-
-    fn level_table(&self) -> Table {
-        let header = ["level", "files", "MB", "files after", "MB after"];
-        let mut table = output::table(header);
-        for level in &self.levels {
+    fn table(&self) -> Table {
+        let mut table = output::table(["column family", "MB", "MB after", "seconds", "result"]);
+        for family in &self.column_families {
             table.add_row([
-                level.level.to_string(),
-                level.files_before.to_string(),
-                megabytes(level.bytes_before),
-                level.files_after.to_string(),
-                megabytes(level.bytes_after),
+                family.name.clone(),
+                megabytes(family.bytes_before),
+                megabytes(family.bytes_after),
+                format!("{:.2}", family.wall_s),
+                family.verdict(),
             ]);
         }
-        for column in table.column_iter_mut() {
+        for column in table.column_iter_mut().skip(1).take(3) {
             column.set_cell_alignment(CellAlignment::Right);
         }
         table
     }
+
+    /// Returns the summary.
+    fn sentence(&self) -> String {
+        let families = &self.column_families;
+        let of = |result: &str| {
+            families
+                .iter()
+                .filter(|family| family.result == result)
+                .count()
+        };
+        let work = {
+            let (before, after) = (megabytes(self.bytes_before), megabytes(self.bytes_after));
+            let by = done_by(self.stats.jobs_done, &self.returned);
+            format!("{before} to {after} MB in {:.2} s, {by}", self.wall_s)
+        };
+        let all = families.len();
+        if let [only] = families.as_slice() {
+            return match only.result {
+                "compacted-already" => {
+                    format!(
+                        "column family {} is compacted already; --force compacts it again",
+                        only.name
+                    )
+                }
+                "compacted" if only.has_changed() => work,
+                "compacted" | "no-such-keys" if self.other_column_families.is_empty() => {
+                    NOTHING.to_owned()
+                }
+                "compacted" | "no-such-keys" => format!("column family {}: {NOTHING}", only.name),
+                result => {
+                    format!("column family {}: {}", only.name, result.replace('-', " "))
+                }
+            };
+        }
+        if of("no-such-keys") == all {
+            return NOTHING.to_owned();
+        }
+        if of("compacted-already") + of("no-such-keys") == all {
+            return format!(
+                "all {all} column families are compacted already; --force compacts them again"
+            );
+        }
+        let results = [
+            "compacted",
+            "compacted-already",
+            "no-such-keys",
+            "left-alone",
+            "failed",
+            "not-reached",
+        ];
+        let counts = results.map(|result| (result, of(result))).into_iter();
+        let counts = counts.filter(|&(_, count)| count > 0);
+        let counts: Vec<_> = counts
+            .map(|(result, count)| format!("{count} {}", result.replace('-', " ")))
+            .collect();
+        let counts = format!("{all} column families: {}", counts.join(", "));
+        match of("compacted") {
+            0 => counts,
+            _ => format!("{counts}; {work}"),
+        }
+    }
+}
+
+fn level_table(levels: &[Level]) -> Table {
+    let header = ["level", "files", "MB", "files after", "MB after"];
+    let mut table = output::table(header);
+    for level in levels {
+        table.add_row([
+            level.level.to_string(),
+            level.files_before.to_string(),
+            megabytes(level.bytes_before),
+            level.files_after.to_string(),
+            megabytes(level.bytes_after),
+        ]);
+    }
+    for column in table.column_iter_mut() {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table
 }
 
 /// Says whether Rockmill or RocksDB did the jobs.
@@ -225,14 +367,15 @@ fn done_by(done: u64, returned: &[Returned]) -> String {
         (_, 0) => "done by Rockmill".to_owned(),
         (0, _) => format!("done by RocksDB because of {reasons}"),
         _ => {
-            format!("{done} of {all} jobs done by Rockmill, {left} by RocksDB because of {reasons}")
+            let all = output::count(all as usize, "job", "jobs");
+            format!("{done} of {all} done by Rockmill, {left} by RocksDB because of {reasons}")
         }
     }
 }
 
 /// Returns the levels of the column family that have files.
-fn filled(task: &Task, tree: &Tree) -> Levels {
-    let family = tree.by_name(task.column_family.as_bytes());
+fn filled(wanted: &Wanted, tree: &Tree) -> Levels {
+    let family = tree.by_name(wanted.name.as_bytes());
     let levels = family.into_iter().flat_map(|(_, family)| &family.levels);
     let filled = levels.filter(|(_, files)| !files.is_empty());
     let sums = filled.map(|(&level, files)| {
@@ -242,13 +385,17 @@ fn filled(task: &Task, tree: &Tree) -> Levels {
     sums.collect()
 }
 
-fn other_families(task: &Task, before: &Tree, after: &Tree) -> Vec<OtherFamily> {
+fn other_families(task: &Task, [before, after]: [&Tree; 2]) -> Vec<OtherFamily> {
     let numbers = |family: &ColumnFamily| -> BTreeSet<u64> {
         let files = family.levels.values().flat_map(|files| files.keys());
         files.copied().collect()
     };
     let others = after.column_families.iter();
-    let others = others.filter(|(_, family)| family.name != task.column_family.as_bytes());
+    let is_asked_for = |name: &[u8]| {
+        let mut families = task.families.iter();
+        families.any(|wanted| wanted.name.as_bytes() == name)
+    };
+    let others = others.filter(|(_, family)| !is_asked_for(&family.name));
     let changes = others.map(|(id, family)| {
         let now = numbers(family);
         let then = before.column_families.get(id).map(numbers);
@@ -279,25 +426,28 @@ fn levels(before: &Levels, after: &Levels) -> Vec<Level> {
     all.into_iter().map(level).collect()
 }
 
-fn returned(stats: &Stats) -> Vec<Returned> {
+/// Jobs that were returned to RocksDB between two readings of the counters, by reason.
+fn returned(first: &Stats, last: &Stats) -> Vec<Returned> {
     let change = |code: &str| {
         let reason = DeclineReason::ALL
             .iter()
             .find(|reason| reason.code() == code);
         reason.map_or("", |&reason| advice::change(reason))
     };
-    let declines = stats.declines_by_count().into_iter();
+    let since = |reason: &str, jobs: u64| jobs - first.declines.get(reason).unwrap_or(&0);
+    let declines = last.declines_by_count().into_iter();
     let declined = declines.map(|(reason, jobs)| Returned {
         reason: reason.to_owned(),
-        jobs,
+        jobs: since(reason, jobs),
         change: change(reason),
     });
-    let failed = (stats.jobs_failed > 0).then(|| Returned {
+    let failed = Returned {
         reason: "error".to_owned(),
-        jobs: stats.jobs_failed,
+        jobs: last.jobs_failed - first.jobs_failed,
         change: "see the last error",
-    });
-    declined.chain(failed).collect()
+    };
+    let all = declined.chain([failed]);
+    all.filter(|returned| returned.jobs > 0).collect()
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rockmill::{DeviceList, OutputCache, Service, Verification};
-use rockmill_compaction::{Engine, MutableSettings, Settings};
+use rockmill_compaction::{Engine, Forecast, MutableSettings, Settings};
 use rockmill_format::names;
 use rockmill_scan::MergeOperators;
 use rockmill_side_by_side::device::tell;
@@ -16,6 +16,13 @@ use rockmill_terminal::outcome::Failure;
 use crate::database_dir;
 use crate::service_args::ServiceArgs;
 use crate::wal_dir::WalDirArgs;
+
+/// A column family that is compacted if nothing speaks against it.
+#[derive(Debug)]
+pub struct Wanted {
+    pub name: String,
+    pub forecast: Forecast,
+}
 
 /// The name of the column family that an argument names.
 ///
@@ -33,8 +40,11 @@ pub fn family_name(dir: &Path, text: &str) -> Result<String, Failure> {
 #[derive(Debug)]
 pub struct Task {
     pub dir: PathBuf,
-    pub column_family: String,
+    /// The column families that the user names, or all.
+    pub families: Vec<Wanted>,
     pub keys: UserKeys,
+    /// Whether a column family is compacted although it is compacted already.
+    pub force: bool,
     pub threads: u32,
     pub memory_budget_bytes: u64,
     pub nice: u8,
@@ -49,20 +59,19 @@ pub struct Task {
     pub merge_operators: MergeOperators,
 }
 
+impl Wanted {
+    /// Whether there is something to compact in its files.
+    pub fn has_work(&self, force: bool) -> bool {
+        !self.forecast.steps.is_empty() && (force || !self.forecast.is_compacted)
+    }
+}
+
 impl Task {
-    /// Checks that the database has the column family and that the keys are in order.
-    ///
-    /// # Errors
-    /// Usage if there is no such column family or the keys are in the wrong order; the errors of reading the MANIFEST.
-    pub fn check(&self) -> Result<(), Failure> {
-        let tree = database_dir::read_tree(&self.dir)?;
-        database_dir::require_family(&self.dir, &tree, self.column_family.as_bytes())?;
-        match (&self.keys.from, &self.keys.to) {
-            (Some(from), Some(to)) if from > to => {
-                Err(Failure::Usage("--from lies behind --to".to_owned()))
-            }
-            _ => Ok(()),
-        }
+    /// The column families that may have something to compact.
+    pub fn wanted(&self, log_has_entries: bool) -> Vec<&str> {
+        let families = self.families.iter();
+        let wanted = families.filter(|family| log_has_entries || family.has_work(self.force));
+        wanted.map(|family| family.name.as_str()).collect()
     }
 
     /// Creates an engine that predicts what a service would do.

@@ -28,8 +28,8 @@ pub struct Hint {
     pub option: &'static str,
     /// Value as in OPTIONS.
     pub value: String,
-    /// Value to set instead, or the setting for the service.
-    pub set: String,
+    /// Value to set instead, or the setting for the service; `null` if nothing is to be set.
+    pub set: Option<String>,
     pub why: &'static str,
 }
 
@@ -44,7 +44,7 @@ impl Hint {
             column_family: None,
             option,
             value: value.to_string(),
-            set: set.to_string(),
+            set: Some(set.to_string()),
             why,
         }
     }
@@ -56,7 +56,6 @@ pub fn all(diagnosis: &Diagnosis, service: &ServiceArgs) -> Vec<Hint> {
     let db = &diagnosis.options.db;
     let mut hints: Vec<_> = background_jobs(db).into_iter().collect();
     hints.extend(subcompactions(db));
-    hints.push(paths());
     if service.write_committed && db.bool("allow_2pc", false) == Ok(true) {
         let why = "the service is not told which policy transactions have";
         let set = "write_committed() of the service";
@@ -95,16 +94,6 @@ fn subcompactions(db: &Options) -> Option<Hint> {
     (parts > 1).then(|| Hint::of_database("max_subcompactions", parts, 1, why))
 }
 
-/// Warns about paths on several file systems, which no file shows before it is too late.
-fn paths() -> Hint {
-    Hint::of_database(
-        "db_paths",
-        "not in OPTIONS",
-        "paths on one file system, or no compaction service",
-        "RocksDB moves results into db_paths and cf_paths by renaming them",
-    )
-}
-
 /// Warns about a fault of RocksDB itself. In `compaction_picker_universal.cc:PickIncrementalForReduceSizeAmp`, the window
 /// over the last level moves past its last file if files of the level above have only larger keys, and takes more than half
 /// of `max_compaction_bytes`. RocksDB then reads a file that is not there.
@@ -117,7 +106,7 @@ fn incremental(diagnosis: &Diagnosis, family: &FamilyDiagnosis) -> Option<Hint> 
         column_family: Some(names::escape(&family.name)),
         option: "compaction_options_universal.incremental",
         value: "true".to_owned(),
-        set: "false".to_owned(),
+        set: Some("false".to_owned()),
         why: "RocksDB, up to 11.12 at least and also without Rockmill, may crash when it picks a compaction, if the \
               level above the last has larger keys than the last",
     })
@@ -137,8 +126,9 @@ fn ttl(diagnosis: &Diagnosis, family: &FamilyDiagnosis) -> Option<Hint> {
         column_family: Some(names::escape(&family.name)),
         option,
         value: "that of DBWithTTL".to_owned(),
-        set: "for SQL, 'value' 'rest body, i32le written_at'".to_owned(),
-        why: "the last 4 bytes of each value are the time of its write, in seconds since 1970",
+        set: None,
+        why: "the last 4 bytes of each value are the time of its write, in seconds since 1970; a table in SQL says \
+              'value' 'rest body, i32le written_at'",
     })
 }
 
@@ -152,7 +142,7 @@ fn file_size(diagnosis: &Diagnosis, family: &FamilyDiagnosis) -> Option<Hint> {
         column_family: Some(names::escape(&family.name)),
         option: "target_file_size_base",
         value: size.to_string(),
-        set: DEFAULT_FILE_BYTES.to_string(),
+        set: Some(DEFAULT_FILE_BYTES.to_string()),
         why: "subcompactions are two files, and small ones take longer to begin than to do",
     })
 }
@@ -175,7 +165,7 @@ fn filter_bits(
         column_family: Some(names::escape(&family.name)),
         option: "filter_policy",
         value: policy.to_owned(),
-        set: format!("filter_bits_per_key({bits}) of the service"),
+        set: Some(format!("filter_bits_per_key({bits}) of the service")),
         why: "OPTIONS lack its bits a key",
     })
 }
@@ -207,8 +197,8 @@ mod tests {
             ),
         ] {
             let hint = background_jobs(&db(few)).expect(few);
-            let said = (hint.option, hint.value.as_str(), hint.set.as_str());
-            assert_eq!(said, (option, value, set));
+            let said = (hint.option, hint.value.as_str(), hint.set.as_deref());
+            assert_eq!(said, (option, value, Some(set)));
         }
         for enough in ["max_background_jobs=3", "max_background_compactions=2"] {
             assert_eq!(background_jobs(&db(enough)), None, "{enough}");
@@ -224,7 +214,8 @@ mod tests {
         ] {
             let both = |db: &Options| background_jobs(db).or_else(|| subcompactions(db));
             let hint = both(&db(unset)).expect(unset);
-            let set = format!("{}={};max_background_jobs=4", hint.option, hint.set);
+            let set = hint.set.expect("a value");
+            let set = format!("{}={set};max_background_jobs=4", hint.option);
             assert_eq!(both(&db(&set)), None, "{set}");
         }
     }
@@ -234,6 +225,6 @@ mod tests {
         assert_eq!(subcompactions(&db("x=1")), None);
         assert_eq!(subcompactions(&db("max_subcompactions=1")), None);
         let hint = subcompactions(&db("max_subcompactions=4")).expect("too many");
-        assert_eq!((hint.value.as_str(), hint.set.as_str()), ("4", "1"));
+        assert_eq!((hint.value.as_str(), hint.set.as_deref()), ("4", Some("1")));
     }
 }

@@ -15,6 +15,10 @@ use super::hints::{self, Hint};
 use crate::advice::{Decline, Setting};
 use crate::service_args::ServiceArgs;
 
+/// What OPTIONS do not say, and no file shows before it is too late.
+const PATHS: &str = "if the program gives RocksDB several paths (db_paths, cf_paths), they must be on one file system, \
+    because RocksDB renames Rockmill's files into them";
+
 /// Most column families that are named together.
 const SHOWN_NAMES: usize = 4;
 
@@ -45,6 +49,8 @@ pub struct Report {
     declines: Vec<Decline>,
     column_families: Vec<Family>,
     hints: Vec<Hint>,
+    /// Facts that OPTIONS do not tell, and on which the acceptance depends.
+    notes: [&'static str; 1],
     /// Lines that remove declines.
     settings: Vec<Remedy>,
 }
@@ -94,6 +100,7 @@ impl Report {
             declines,
             column_families: families,
             hints: hints::all(diagnosis, service),
+            notes: [PATHS],
             settings: Vec::new(),
         };
         report.settings = report.remedies();
@@ -105,9 +112,11 @@ impl Report {
         let all = self.column_families.len();
         let left = self.column_families.iter().filter(|f| !f.accepted).count();
         (left > 0).then(|| {
-            let what = "have compactions that would be left to RocksDB";
+            let of = output::count(all, "column family", "column families");
+            let has = if left == 1 { "has" } else { "have" };
+            let what = "compactions that would be left to RocksDB";
             let dir = dir.display();
-            Failure::Data(format!("{dir}: {left} of {all} column families {what}"))
+            Failure::Data(format!("{dir}: {left} of {of} {has} {what}"))
         })
     }
 
@@ -182,8 +191,10 @@ impl Report {
         for family in &self.column_families {
             let verdict = match (family.accepted, self.declines.len() + family.declines.len()) {
                 (true, _) => "accepted".to_owned(),
-                (false, 1) => "left to RocksDB for 1 reason".to_owned(),
-                (false, reasons) => format!("left to RocksDB for {reasons} reasons"),
+                (false, reasons) => {
+                    let reasons = output::count(reasons, "reason", "reasons");
+                    format!("left to RocksDB for {reasons}")
+                }
             };
             let (files, size) = (family.files.to_string(), megabytes(family.bytes));
             table.add_row([family.name.clone(), files, size, verdict]);
@@ -201,24 +212,43 @@ impl Report {
             let mut declines = group.declines.iter();
             declines.try_for_each(|decline| decline.print(out))?;
         }
+        self.print_hints(out)?;
+        self.print_settings(out)
+    }
+
+    /// Prints each hint once, with the column families that have it.
+    fn print_hints(&self, out: &mut dyn Write) -> io::Result<()> {
         if !self.hints.is_empty() {
             writeln!(out, "\nwhat helps")?;
         }
+        let mut groups: Vec<(Vec<&str>, &Hint)> = Vec::new();
         for hint in &self.hints {
-            let family = hint.column_family.as_ref();
-            let of = family.map(|name| format!("{name}: ")).unwrap_or_default();
+            let same = |(_, known): &&mut (Vec<&str>, &Hint)| {
+                (known.option, &known.value, &known.set) == (hint.option, &hint.value, &hint.set)
+            };
+            let family = hint.column_family.as_deref();
+            match groups.iter_mut().find(same) {
+                Some((families, _)) => families.extend(family),
+                None => groups.push((family.into_iter().collect(), hint)),
+            }
+        }
+        for (families, hint) in groups {
             let Hint {
-                option,
-                value,
-                set,
-                why,
-                ..
+                option, value, why, ..
             } = hint;
+            let of = match families.as_slice() {
+                [] => String::new(),
+                families => format!("{}: ", self.together(families)),
+            };
             let found = format!("{of}{option} is {value}: {why}");
             writeln!(out, "{}", output::indented(&found, 2))?;
-            writeln!(out, "{}", output::indented(&format!("set: {set}"), 4))?;
+            if let Some(set) = &hint.set {
+                writeln!(out, "{}", output::indented(&format!("set: {set}"), 4))?;
+            }
         }
-        self.print_settings(out)
+        writeln!(out, "\nwhat OPTIONS do not say")?;
+        let mut notes = self.notes.iter();
+        notes.try_for_each(|note| writeln!(out, "{}", output::indented(note, 2)))
     }
 
     fn print_settings(&self, out: &mut dyn Write) -> io::Result<()> {

@@ -77,7 +77,7 @@ pub fn layout(Sst { table, unknown }: &Sst) -> Layout {
         true => "unused",
         false => "not known",
     };
-    let count = format!("{} blocks named", meta.metaindex.len());
+    let count = output::count(meta.metaindex.len(), "block named", "blocks named");
     regions.push(block("metaindex", meta.footer.metaindex, count));
     regions.push(Region {
         name: "footer".to_owned(),

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 
 use rockmill_compaction::Engine;
 use rockmill_compaction::record::{self, Comparison, JOB_FILE};
-use rockmill_core::{CancelToken, Error, ErrorKind};
+use rockmill_core::{Error, ErrorKind};
 use rockmill_storage::LocalStorage;
 use rockmill_terminal::outcome::Failure;
-use rockmill_terminal::output;
+use rockmill_terminal::{output, signals};
 
 use super::{at, keep_first};
 
@@ -24,8 +24,8 @@ enum Ended {
 }
 
 /// A recorded job.
-struct Kept {
-    file: PathBuf,
+pub struct Kept {
+    pub file: PathBuf,
     /// Folder of its inputs and its first result.
     dir: PathBuf,
 }
@@ -41,7 +41,7 @@ impl Kept {
 /// job that ends differently from the first time, and a summary.
 ///
 /// # Errors
-/// Data if a job ends differently from the first time; Usage if there is no job.
+/// Data if a job ends differently from the first time; Usage if there is no job; Stopped if a signal came.
 pub fn run(engine: &Engine, paths: &[&Path]) -> Result<(), Failure> {
     let mut jobs = Vec::new();
     for path in paths {
@@ -49,7 +49,9 @@ pub fn run(engine: &Engine, paths: &[&Path]) -> Result<(), Failure> {
     }
     let (mut as_before, mut otherwise, mut first) = (0, 0, 0);
     for job in &jobs {
-        match repeat(engine, job)? {
+        let ended = repeat(engine, job)?;
+        signals::check("no more output is kept")?;
+        match ended {
             Ended::AsBefore => as_before += 1,
             Ended::WithSameEntries(why) => {
                 as_before += 1;
@@ -66,25 +68,25 @@ pub fn run(engine: &Engine, paths: &[&Path]) -> Result<(), Failure> {
         }
     }
     output::to_stdout(|out| {
-        let jobs = jobs.len();
+        let jobs = output::count(jobs.len(), "job", "jobs");
         let kept = "kept as the first result";
         writeln!(
             out,
-            "{jobs} jobs: {as_before} as the first time, {otherwise} not, {first} {kept}"
+            "{jobs}: {as_before} as the first time, {otherwise} not, {first} {kept}"
         )?;
         Ok(())
     })?;
     match otherwise {
         0 => Ok(()),
         _ => Err(Failure::Data(format!(
-            "{otherwise} of {} jobs do not end as the first time",
-            jobs.len()
+            "{otherwise} of {} did not end as the first time",
+            output::count(jobs.len(), "job", "jobs")
         ))),
     }
 }
 
 /// Returns the jobs that `path` names, in order.
-fn kept(path: &Path) -> Result<Vec<Kept>, Failure> {
+pub fn kept(path: &Path) -> Result<Vec<Kept>, Failure> {
     let failed = |e: io::Error| Failure::Environment(format!("{}: {e}", path.display()));
     if !fs::metadata(path).map_err(failed)?.is_dir() {
         let beside = path.parent().filter(|p| !p.as_os_str().is_empty());
@@ -120,9 +122,9 @@ fn repeat(engine: &Engine, Kept { file, dir }: &Kept) -> Result<Ended, Failure> 
     let declined = record::load_declined(&LocalStorage, dir).map_err(in_dir)?;
     let scratch = tempfile::tempdir()
         .map_err(|e| Failure::Environment(format!("cannot make a folder for the output: {e}")))?;
-    let cancel = CancelToken::new();
+    let cancel = signals::token();
     let ran = (engine.eligible(job.clone()))
-        .and_then(|job| engine.run(&job, dir, scratch.path(), &cancel));
+        .and_then(|job| engine.run(&job, dir, scratch.path(), cancel));
     let finished = match ran {
         Ok(finished) => finished,
         Err(error) => {
@@ -139,7 +141,7 @@ fn repeat(engine: &Engine, Kept { file, dir }: &Kept) -> Result<Ended, Failure> 
         )));
     }
     let outcome = &finished.outcome;
-    let sums = record::sum_outputs(&LocalStorage, &finished.staging, outcome, &cancel)?;
+    let sums = record::sum_outputs(&LocalStorage, &finished.staging, outcome, cancel)?;
     match first.map(|first| sums.compare(&first)) {
         Some(Comparison::SameBytes) => Ok(Ended::AsBefore),
         Some(Comparison::SameEntries(why)) => Ok(Ended::WithSameEntries(why)),

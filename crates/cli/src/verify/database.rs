@@ -81,7 +81,7 @@ fn check_file(
         }
         Err(e) if e.kind() == io::ErrorKind::NotFound => {
             let what = format!("{name}: it is missing, and the MANIFEST names it");
-            return Err(Failure::Data(what));
+            return Err(Failure::Environment(what));
         }
         Err(e) => return Err(Failure::Environment(format!("{name}: {e}"))),
     };

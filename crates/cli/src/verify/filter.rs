@@ -162,10 +162,11 @@ impl FilterCheck {
         );
         let mut asked = Vec::new();
         if self.expected.whole_keys {
-            asked.push(format!("{} keys", self.keys));
+            asked.push(output::count(self.keys as usize, "key", "keys"));
         }
         if self.expected.prefixes.is_some() {
-            asked.push(format!("{} prefixes", self.prefixes));
+            let prefixes = self.prefixes as usize;
+            asked.push(output::count(prefixes, "prefix", "prefixes"));
         }
         let parts = match self.parts.len() {
             1 => String::new(),

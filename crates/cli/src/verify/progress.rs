@@ -1,6 +1,7 @@
 //! A progress bar over the bytes read.
 
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
+use rockmill_side_by_side::progress;
 
 /// A progress bar on standard error, if that is a terminal. Dropping it removes it.
 #[derive(Debug)]
@@ -11,12 +12,9 @@ pub struct Progress {
 impl Progress {
     /// Creates a bar over `bytes` bytes.
     pub fn over(bytes: u64) -> Self {
-        const TEMPLATE: &str = "{bar:40} {bytes}/{total_bytes} {bytes_per_sec} {eta} {msg}";
-        let bar = ProgressBar::new(bytes);
-        if let Ok(style) = ProgressStyle::with_template(TEMPLATE) {
-            bar.set_style(style);
+        Self {
+            bar: progress::bytes(bytes),
         }
-        Self { bar }
     }
 
     /// Returns the bar.

@@ -104,11 +104,24 @@ pub fn failure(rows: &[Row]) -> Option<Failure> {
     if rows.len() == 1 {
         return Some((*worst).clone());
     }
-    let what = format!("{} of {} files failed; {worst}", failures.len(), rows.len());
+    // The reasons are printed with the rows.
+    let what = format!("{} of {}", verdict_of_bad(rows), files(rows.len()));
     Some(match worst {
         Failure::Environment(_) => Failure::Environment(what),
         _ => Failure::Data(what),
     })
+}
+
+/// Says how many files are bad, and how many could not be read.
+fn verdict_of_bad(rows: &[Row]) -> String {
+    let failures = || rows.iter().filter_map(|row| row.failure.as_ref());
+    let unread = failures().filter(|failure| matches!(failure, Failure::Environment(_)));
+    let unread = unread.count();
+    match (failures().count() - unread, unread) {
+        (bad, 0) => format!("{bad} bad"),
+        (0, unread) => format!("{unread} not read"),
+        (bad, unread) => format!("{bad} bad and {unread} not read"),
+    }
 }
 
 /// Returns the command's failure if everything that was checked is sound.
@@ -122,10 +135,7 @@ fn not_checked(rows: &[Row]) -> Option<Failure> {
 }
 
 fn files(count: usize) -> String {
-    match count {
-        1 => "1 file".to_owned(),
-        count => format!("{count} files"),
-    }
+    output::count(count, "file", "files")
 }
 
 /// Prints the rows as a table, and a confirmation if all files are sound.
@@ -162,11 +172,19 @@ pub fn print(out: &mut dyn Write, rows: &[Row]) -> io::Result<()> {
             column.set_constraint(comfy_table::ColumnConstraint::Hidden);
         }
     }
+    if !of_database {
+        output::spare(&mut table, &[4], output::columns());
+    } else {
+        // The narrower a terminal is, the fewer numbers it shows.
+        output::spare(&mut table, &[4, 3], output::columns());
+    }
     if !rows.is_empty() {
         writeln!(out, "{table}")?;
     }
     let size = output::bytes(rows.iter().fold(0, |sum, row| sum.saturating_add(row.size)));
-    for error in rows.iter().filter_map(|row| row.error.as_ref()) {
+    // The command ends with the error of a single file.
+    let several = rows.iter().filter(|_| rows.len() > 1);
+    for error in several.filter_map(|row| row.error.as_ref()) {
         writeln!(out, "{error}")?;
     }
     let mut left_out = BTreeMap::<_, usize>::new();
@@ -181,7 +199,7 @@ pub fn print(out: &mut dyn Write, rows: &[Row]) -> io::Result<()> {
     let verdict = match (bad, partly) {
         (0, false) => "all good".to_owned(),
         (0, true) => "what could be checked is good".to_owned(),
-        (bad, _) => format!("{bad} bad"),
+        _ => verdict_of_bad(rows),
     };
     writeln!(out, "{}, {size}: {verdict}", files(rows.len()))
 }
@@ -210,9 +228,7 @@ mod tests {
         let both = failure(&[row(Some(refused)), row(None), row(Some(damaged))]);
         assert_eq!(
             both,
-            Some(Failure::Data(
-                "2 of 3 files failed; 000009.sst: bad (at offset 5)".to_owned()
-            ))
+            Some(Failure::Data("1 bad and 1 not read of 3 files".to_owned()))
         );
     }
 
@@ -255,6 +271,25 @@ mod tests {
     }
 
     #[test]
+    fn a_file_that_could_not_be_read_is_not_called_bad_and_its_reason_is_said_once() {
+        let refused = || Failure::Environment("000007.sst: permission denied".to_owned());
+        let printed = |rows: &[Row]| {
+            let mut out = Vec::new();
+            print(&mut out, rows).expect("memory takes all");
+            let end = failure(rows).expect("it was not read");
+            assert_eq!(end.exit_code(), 3);
+            String::from_utf8(out).expect("text") + &end.to_string()
+        };
+        let text = printed(&[row(Some(refused())), row(Some(refused()))]);
+        assert!(text.contains("2 files, 2 B: 2 not read"), "{text}");
+        assert!(!text.contains("bad"), "{text}");
+        assert_eq!(text.matches("permission denied").count(), 2, "{text}");
+        let text = printed(&[row(Some(refused()))]);
+        assert!(text.contains("1 file, 1 B: 1 not read"), "{text}");
+        assert_eq!(text.matches("permission denied").count(), 1, "{text}");
+    }
+
+    #[test]
     fn the_first_error_of_a_file_stays() {
         let mut row = row(Some(Failure::Data("first".to_owned())));
         row.fail(Failure::Data("second".to_owned()));
@@ -267,7 +302,7 @@ mod tests {
         long.level = Some(6);
         long.column_family = Some("x".repeat(40));
         let mut out = Vec::new();
-        print(&mut out, &[long]).expect("memory takes all");
+        print(&mut out, &[long, row(None)]).expect("memory takes all");
         let text = String::from_utf8(out).expect("text");
         // An error is one line, which terminals wrap.
         let table = text.lines().filter(|line| !line.contains("word"));

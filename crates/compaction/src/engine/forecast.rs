@@ -14,11 +14,13 @@ use rockmill_snapshot::Findings;
 use rockmill_snapshot::closed_database::ClosedDatabase;
 use rockmill_snapshot::manual::{self, Step, UserKeys};
 
-/// A predicted manual compaction: its steps from level to level. There are none if no file contains these keys.
+/// A predicted manual compaction of a column family: its steps from level to level.
 #[derive(Debug)]
 pub struct Forecast {
-    /// The steps in order.
+    /// The steps in order. There are none if no file contains these keys.
     pub steps: Vec<ForecastStep>,
+    /// Whether the steps would only write the same entries again.
+    pub is_compacted: bool,
 }
 
 /// The files that are merged into one level, in one or several jobs.
@@ -85,21 +87,31 @@ pub struct Expected {
 }
 
 impl Engine {
-    /// Predicts the compaction of all files that contain some of the keys of a column family. The steps are those of
-    /// RocksDB over the current files of the database in `dir`.
+    /// Predicts the compaction of all files that contain some of the keys, for each of the column families. The steps are
+    /// those of RocksDB over the current files of the database in `dir`.
     ///
     /// # Errors
     /// Declined or Storage if OPTIONS or MANIFEST cannot be read or there is no such column family. Other reasons are
     /// in the verdict of the step.
-    pub fn forecast(&self, dir: &Path, cf_name: &[u8], keys: &UserKeys) -> Result<Forecast> {
+    pub fn forecast(
+        &self,
+        dir: &Path,
+        cf_names: &[&[u8]],
+        keys: &UserKeys,
+    ) -> Result<Vec<Forecast>> {
         let database = ClosedDatabase::read(&*self.storage, dir)?;
-        let (_, family) = database.family(cf_name)?;
-        let steps = manual::steps(family, &database.shape(cf_name)?, keys);
-        let steps = steps.iter();
-        let steps = steps.map(|step| self.forecast_step(dir, &database, cf_name, step));
-        Ok(Forecast {
-            steps: steps.collect::<Result<_>>()?,
-        })
+        let forecast = |&name: &&[u8]| {
+            let (_, family) = database.family(name)?;
+            let steps = manual::steps(family, &database.shape(name)?, keys);
+            let is_compacted = manual::is_compacted(family, &steps);
+            let steps = steps.iter();
+            let steps = steps.map(|step| self.forecast_step(dir, &database, name, step));
+            Ok(Forecast {
+                steps: steps.collect::<Result<_>>()?,
+                is_compacted,
+            })
+        };
+        cf_names.iter().map(forecast).collect()
     }
 
     fn forecast_step(

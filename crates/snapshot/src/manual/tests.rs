@@ -191,3 +191,36 @@ fn universal_style_merges_everything_at_once() {
     );
     assert_eq!(outline(&found), [(0, 6, vec![9, 8, 1], 0)]);
 }
+
+#[test]
+fn files_of_the_last_level_without_sequence_numbers_are_compacted() {
+    let of = |files: &[(u32, u64, &str, &str)], options: &str, keys: &UserKeys, newest: u64| {
+        let mut family = family(files);
+        let all = family.levels.values_mut();
+        let last = all.flat_map(BTreeMap::values_mut).last();
+        last.expect("a file").largest_seqno = newest;
+        is_compacted(&family, &steps(&family, &shape(options), keys))
+    };
+    let all = UserKeys::default();
+    let (level, universal) = ("num_levels=7", "compaction_style=kCompactionStyleUniversal");
+    let fixed = "num_levels=7;level_compaction_dynamic_level_bytes=false";
+    let last = [(6, 1, "a", "c"), (6, 2, "x", "z")];
+    for options in [level, universal, fixed] {
+        assert!(of(&last, options, &all, 0), "{options}");
+        assert!(!of(&last, options, &all, 9), "{options}");
+    }
+    // Without dynamic levels, the deepest one that has files is the last.
+    let higher = [(1, 1, "a", "c"), (1, 2, "x", "z")];
+    assert!(of(&higher, fixed, &all, 0) && !of(&higher, level, &all, 0));
+    let above = [(0, 3, "a", "b"), (6, 1, "a", "c"), (6, 2, "x", "z")];
+    let moved = [(5, 3, "d", "e"), (6, 1, "a", "c"), (6, 2, "x", "z")];
+    for options in [level, universal] {
+        assert!(!of(&above, options, &all, 0), "{options}");
+        assert!(!of(&moved, options, &all, 0), "{options}");
+    }
+    assert!(of(&above, level, &keys("x", "y"), 0) && !of(&above, level, &keys("a", "b"), 0));
+    // Each file of level 0 is a sorted run.
+    let one = "compaction_style=kCompactionStyleUniversal;num_levels=1";
+    assert!(of(&[(0, 1, "a", "c")], one, &all, 0));
+    assert!(!of(&[(0, 1, "a", "c"), (0, 2, "x", "z")], one, &all, 0));
+}

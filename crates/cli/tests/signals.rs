@@ -1,0 +1,349 @@
+//! Control-C and SIGTERM at drawn moments. `ROCKMILL_SEED=N` draws the same moments again, and `ROCKMILL_CASES=N` more.
+
+mod common;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use common::{DONE, Entries, INTERRUPTED, TERMINATED, expect, json, newest_options, text};
+use rust_rocksdb::{ColumnFamilyDescriptor, DB, IteratorMode, Options, SliceTransform};
+use rustix::process::{Pid, Signal, kill_process};
+
+/// Column families of the database.
+const FAMILIES: [&str; 5] = ["default", "a", "b", "c", "d"];
+
+/// Bytes of the values of a run, which compress badly.
+const VALUE_BYTES: usize = 400;
+
+fn number(name: &str, default: u64) -> u64 {
+    let given = std::env::var(name).ok();
+    given.map_or(default, |text| text.parse().expect("a number"))
+}
+
+/// Draws numbers (splitmix64), so that a printed seed is enough.
+struct Rng(u64);
+
+impl Rng {
+    fn new() -> Self {
+        let seed = number("ROCKMILL_SEED", u64::from(std::process::id()));
+        println!("ROCKMILL_SEED={seed}");
+        Self(seed)
+    }
+
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let bits = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        bits ^ (bits >> 31)
+    }
+
+    fn below(&mut self, end: u64) -> u64 {
+        self.next() % end
+    }
+}
+
+/// Makes a closed database whose column families each have overlapping files in level 0, and entries in the log.
+fn database(dir: &Path) {
+    const RUNS: u64 = 4;
+    const KEYS: u64 = 1500;
+    let mut options = Options::default();
+    options.create_if_missing(true);
+    options.create_missing_column_families(true);
+    options.set_disable_auto_compactions(true);
+    options.set_target_file_size_base(64 << 10);
+    let families = FAMILIES.map(|name| {
+        let mut options = options.clone();
+        if name == "b" {
+            // RocksDB compacts this one itself.
+            options.set_prefix_extractor(SliceTransform::create_fixed_prefix(2));
+            options.add_compact_on_deletion_collector_factory(100, 50, 0.4);
+        }
+        ColumnFamilyDescriptor::new(name, options)
+    });
+    let db = DB::open_cf_descriptors(&options, dir, families).expect("open");
+    let mut rng = Rng(7);
+    for name in FAMILIES {
+        let family = db.cf_handle(name).expect("a column family");
+        for run in 0..RUNS {
+            for key in (run..KEYS).step_by(run as usize + 1) {
+                let value: Vec<u8> = (0..VALUE_BYTES).map(|_| rng.next() as u8).collect();
+                db.put_cf(family, format!("key{key:06}"), value)
+                    .expect("put");
+            }
+            db.flush_cf(family).expect("flush");
+        }
+        db.put_cf(family, "logged", name).expect("put");
+    }
+}
+
+/// Entries of each column family, as RocksDB reads them.
+fn contents(dir: &Path) -> BTreeMap<&'static str, Entries> {
+    let db = DB::open_cf_for_read_only(&Options::default(), dir, FAMILIES, false);
+    let db = db.expect("open");
+    let entries = |name| {
+        let family = db.cf_handle(name).expect("a column family");
+        let all = db.iterator_cf(family, IteratorMode::Start);
+        (name, all.map(|entry| entry.expect("sound")).collect())
+    };
+    FAMILIES.into_iter().map(entries).collect()
+}
+
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir(to).expect("room");
+    for entry in fs::read_dir(from).expect("list") {
+        let path = entry.expect("list").path();
+        fs::copy(&path, to.join(path.file_name().expect("a name"))).expect("room");
+    }
+}
+
+fn start(args: &[&str], temporary: &Path) -> Child {
+    Command::new(env!("CARGO_BIN_EXE_rockmill"))
+        .args(args)
+        .env("TMPDIR", temporary)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the command starts")
+}
+
+fn signal(child: &Child, signal: Signal) {
+    let _ = kill_process(Pid::from_child(child), signal);
+}
+
+/// What a process has left and said.
+struct Ended {
+    status: ExitStatus,
+    err: String,
+}
+
+fn wait(child: Child) -> Ended {
+    let ended = child.wait_with_output().expect("it ends");
+    Ended {
+        status: ended.status,
+        err: String::from_utf8(ended.stderr).expect("text"),
+    }
+}
+
+/// Waits until the database has `files` files that are not RocksDB's own or were not there, or the process has ended.
+fn wait_for_work(child: &mut Child, dir: &Path) {
+    while child.try_wait().expect("a process").is_none() {
+        if dir.join("rockmill.staging").exists() {
+            return;
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+fn names(dir: &Path) -> BTreeSet<PathBuf> {
+    let entries = fs::read_dir(dir).expect("list");
+    entries.map(|entry| entry.expect("list").path()).collect()
+}
+
+/// Checks that no file is left that neither is the database's nor was there before.
+fn assert_clean(dir: &Path, options: &(PathBuf, String)) {
+    assert_eq!(&newest_options(dir), options);
+    let live: BTreeSet<PathBuf> = {
+        let db = DB::open_cf_for_read_only(&Options::default(), dir, FAMILIES, false);
+        let files = db.expect("open").live_files().expect("files");
+        let of = |name: String| dir.join(name.trim_start_matches('/'));
+        files.into_iter().map(|file| of(file.name)).collect()
+    };
+    for path in names(dir) {
+        let name = path
+            .file_name()
+            .expect("a name")
+            .to_str()
+            .expect("text")
+            .to_owned();
+        let is_table = name.ends_with(".sst");
+        assert!(!is_table || live.contains(&path), "{name} is left");
+        assert!(
+            !name.contains("rockmill") && !name.ends_with("dbtmp"),
+            "{name} is left"
+        );
+    }
+}
+
+#[test]
+fn a_signal_ends_a_compaction_and_leaves_a_whole_database_without_a_file_of_rockmill() {
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    let origin = folder.path().join("origin");
+    database(&origin);
+    let expected = contents(&origin);
+    let options = newest_options(&origin).1;
+    let temporary = folder.path().join("temporary");
+    fs::create_dir(&temporary).expect("room");
+    let mut rng = Rng::new();
+    let mut stopped = 0;
+    for case in 0..number("ROCKMILL_CASES", 10) {
+        let db = folder.path().join(format!("db{case}"));
+        copy(&origin, &db);
+        let options = (newest_options(&db).0, options.clone());
+        // The limit makes a compaction last longer than the moments that are drawn.
+        let args = [
+            "compact",
+            text(&db),
+            "--io-mib-per-s",
+            "4",
+            "--threads",
+            "2",
+        ];
+        let mut child = start(&args, &temporary);
+        let (kind, code) = match rng.below(2) {
+            0 => (Signal::INT, INTERRUPTED),
+            _ => (Signal::TERM, TERMINATED),
+        };
+        if rng.below(4) > 0 {
+            wait_for_work(&mut child, &db);
+        }
+        thread::sleep(Duration::from_millis(rng.below(1500)));
+        signal(&child, kind);
+        let ended = wait(child);
+        let said = format!("case {case}, {kind:?}: {:?}, {}", ended.status, ended.err);
+        match ended.status.code() {
+            Some(DONE) => {}
+            Some(ended_with) => {
+                assert_eq!(ended_with, code, "{said}");
+                assert_eq!(ended.err.lines().count(), 1, "{said}");
+                assert!(ended.err.starts_with("rockmill: stopped: "), "{said}");
+                assert!(ended.err.contains("the database is"), "{said}");
+                stopped += usize::from(ended.err.contains(" of 5 column families are compacted"));
+            }
+            // Before the command had begun to catch signals.
+            None => assert_eq!(ended.status.signal(), Some(kind.as_raw()), "{said}"),
+        }
+        assert_clean(&db, &options);
+        assert!(contents(&db) == expected, "{said}");
+        assert_eq!(names(&temporary), BTreeSet::new(), "{said}");
+        fs::remove_dir_all(db).expect("removed");
+    }
+    assert!(
+        stopped > 0,
+        "no signal came while column families were compacted"
+    );
+}
+
+#[test]
+fn a_second_signal_ends_a_compaction_at_once_and_the_next_one_cleans_up() {
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    let db = folder.path().join("db");
+    database(&db);
+    let expected = contents(&db);
+    let mut rng = Rng::new();
+    for case in 0..4 {
+        let args = [
+            "compact",
+            text(&db),
+            "--io-mib-per-s",
+            "4",
+            "--threads",
+            "2",
+        ];
+        let mut child = start(&args, folder.path());
+        wait_for_work(&mut child, &db);
+        thread::sleep(Duration::from_millis(rng.below(300)));
+        // One signal of each kind: two of the same kind may become one.
+        signal(&child, Signal::INT);
+        signal(&child, Signal::TERM);
+        let ended = wait(child);
+        let said = format!("case {case}: {:?}, {}", ended.status, ended.err);
+        let of_first = [INTERRUPTED, TERMINATED].map(Some);
+        let of_second = [Signal::INT, Signal::TERM].map(|signal| Some(signal.as_raw()));
+        let (code, by) = (ended.status.code(), ended.status.signal());
+        assert!(
+            of_first.contains(&code) || of_second.contains(&by),
+            "{said}"
+        );
+        assert!(contents(&db) == expected, "{said}");
+    }
+    expect(DONE, &["compact", text(&db)]);
+    assert!(contents(&db) == expected);
+    assert!(!db.join("rockmill.staging").exists());
+}
+
+#[test]
+fn a_demo_that_is_stopped_removes_its_databases() {
+    let mut rng = Rng::new();
+    let mut stopped = 0;
+    for case in 0..4 {
+        let folder = tempfile::tempdir().expect("a temporary directory");
+        let dir = text(folder.path());
+        let child = start(
+            &["demo", "--entries", "1000000", "--dir", dir],
+            folder.path(),
+        );
+        thread::sleep(Duration::from_millis(100 + rng.below(2500)));
+        let kind = [Signal::INT, Signal::TERM][rng.below(2) as usize];
+        signal(&child, kind);
+        let ended = wait(child);
+        let said = format!("case {case}, {kind:?}: {:?}, {}", ended.status, ended.err);
+        if ended.status.code() != Some(DONE) {
+            let code = Some(128 + kind.as_raw());
+            assert_eq!(ended.status.code(), code, "{said}");
+            let what = "rockmill: stopped: the databases of the demo are removed\n";
+            assert_eq!(ended.err, what, "{said}");
+            stopped += 1;
+        }
+        assert_eq!(names(folder.path()), BTreeSet::new(), "{said}");
+    }
+    assert!(stopped > 0, "every demo was faster than its signal");
+}
+
+#[test]
+fn a_database_that_is_not_loaded_whole_is_removed() {
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    let db = folder.path().join("db");
+    let child = start(
+        &["load", "ycsb", "--scale", "2", "--db", text(&db)],
+        folder.path(),
+    );
+    while !db.exists() {
+        thread::sleep(Duration::from_millis(1));
+    }
+    signal(&child, Signal::INT);
+    let ended = wait(child);
+    assert_eq!(ended.status.code(), Some(INTERRUPTED), "{}", ended.err);
+    let what = format!("rockmill: stopped: {} is removed\n", db.display());
+    assert_eq!(ended.err, what);
+    assert!(!db.exists());
+}
+
+#[test]
+fn a_job_that_is_stopped_leaves_no_output() {
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    let [db, jobs, temporary] = ["db", "jobs", "temporary"].map(|name| folder.path().join(name));
+    database(&db);
+    fs::create_dir(&temporary).expect("room");
+    expect(DONE, &["job", "record", text(&jobs), "--db", text(&db)]);
+    let [dir] = names(&jobs)
+        .into_iter()
+        .collect::<Vec<_>>()
+        .try_into()
+        .expect("one job");
+    let recorded = names(&dir);
+    let child = start(
+        &["job", "run", text(&jobs), "--io-mib-per-s", "1"],
+        &temporary,
+    );
+    while names(&temporary).is_empty() {
+        thread::sleep(Duration::from_millis(1));
+    }
+    signal(&child, Signal::TERM);
+    let ended = wait(child);
+    assert_eq!(ended.status.code(), Some(TERMINATED), "{}", ended.err);
+    assert_eq!(ended.err, "rockmill: stopped: no more output is kept\n");
+    assert_eq!(names(&temporary), BTreeSet::new());
+    assert_eq!(names(&dir), recorded);
+    // The block of the guide, for a folder with one job.
+    let report = json(DONE, &["job", "run", text(&jobs), "--profile"]);
+    assert_eq!(report["identical"], serde_json::Value::Null);
+    let (out, _) = expect(DONE, &["job", "run", text(&jobs), "--profile"]);
+    assert!(out.contains("identical to the first time"), "{out}");
+    let (out, _) = expect(DONE, &["job", "run", text(&jobs)]);
+    assert!(out.starts_with("1 job: 1 as the first time"), "{out}");
+}
