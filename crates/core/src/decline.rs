@@ -95,7 +95,9 @@ reasons! {
     CompactionStyle = "compaction-style",
     /// A reason for the compaction that is not handled.
     CompactionReason = "compaction-reason",
-    /// The OPTIONS file is missing, unreadable, or written by a newer RocksDB.
+    /// The database's RocksDB exchanges messages that are not known here.
+    RocksdbVersion = "rocksdb-version",
+    /// The OPTIONS file is missing, unreadable, written by a newer RocksDB, or not the one that the job goes by.
     OptionsFile = "options-file",
     /// The MANIFEST is missing, older than the job, unreadable, or another database's.
     Manifest = "manifest",
