@@ -43,7 +43,7 @@ env:
 
 SMOKES := $(addprefix fuzz-smoke-,$(FUZZ_TARGETS))
 
-.PHONY: env demo install release test test-matrix clean-cache forget-skips show-skips build setup lint test-debug test-release test-sanitized fuzz fuzz-lint fuzz-smoke $(SMOKES)
+.PHONY: env demo install java release test test-matrix clean-cache forget-skips show-skips build setup lint test-debug test-release test-sanitized fuzz fuzz-lint fuzz-smoke $(SMOKES)
 .NOTPARALLEL:
 
 # The command alone, without SQL. Without a GPU and a CUDA compiler, it also leaves out kernels for GPUs.
@@ -61,6 +61,15 @@ install:
 	@[ -n "$(PREFIX)" ] || { echo "usage: make install PREFIX=/usr/local" >&2; exit 2; }
 	cd "$(or $(PWD),.)" && "$(CURDIR)/scripts/install.sh" "$(PREFIX)"
 
+# The jar for Java, and its tests with stock RocksJava from Maven Central; VERSIONS="9.7.3 10.4.2" are others than the
+# usual three, and VERSIONS=all are all.
+JAVA := $(CARGO_TARGET_DIR)/java
+ALL_JAVA = $(shell sed -n 's/^\([0-9.]*\) .*/\1/p' doors/java/versions.txt) frocksdb-8.10.0-ververica-1.0 10.10.1.1 11.0.4 11.1.2 11.8.1
+java: build
+	scripts/setup.sh java
+	doors/java/build.sh $(JAVA) $(CARGO_TARGET_DIR)/release
+	doors/java/test.sh $(JAVA) $(if $(filter all,$(VERSIONS)),$(ALL_JAVA),$(VERSIONS))
+
 # A tarball of what make install installs, in FOLDER.
 release: build
 	cd "$(or $(PWD),.)" && "$(CURDIR)/scripts/release.sh" "$(or $(FOLDER),.)"
@@ -71,7 +80,7 @@ setup:
 
 # Each part on its own, so that its time can be told.
 test: forget-skips
-	@scripts/test.sh lint test-debug test-release test-sanitized fuzz-lint $(SMOKES) show-skips
+	@scripts/test.sh lint test-debug test-release java test-sanitized fuzz-lint $(SMOKES) show-skips
 
 forget-skips:
 	@mkdir -p $(dir $(ROCKMILL_SKIPS)) && : > $(ROCKMILL_SKIPS)
