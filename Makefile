@@ -46,7 +46,7 @@ env:
 
 SMOKES := $(addprefix fuzz-smoke-,$(FUZZ_TARGETS))
 
-.PHONY: env check demo install release test test-long test-matrix test-many test-reproducible test-stress clean-cache forget-skips show-skips build setup lint test-debug test-release test-sanitized fuzz fuzz-lint fuzz-smoke $(SMOKES)
+.PHONY: env check demo install java release test test-long test-matrix test-many test-reproducible test-stress clean-cache forget-skips show-skips build setup lint test-debug test-release test-sanitized fuzz fuzz-lint fuzz-smoke $(SMOKES)
 .NOTPARALLEL:
 
 # Seconds, once it is compiled: no RocksDB, no CUDA compiler, and a tenth of each test's random cases. Tests of capi link
@@ -79,6 +79,15 @@ install:
 	@[ -n "$(PREFIX)" ] || { echo "usage: make install PREFIX=/usr/local" >&2; exit 2; }
 	cd "$(or $(PWD),.)" && "$(CURDIR)/scripts/install.sh" "$(PREFIX)"
 
+# The jar for Java, and its tests with stock RocksJava from Maven Central; VERSIONS="9.7.3 10.4.2" are others than the
+# usual three, and VERSIONS=all are all.
+JAVA := $(CARGO_TARGET_DIR)/java
+ALL_JAVA = $(shell sed -n 's/^\([0-9.]*\) .*/\1/p' doors/java/versions.txt) frocksdb-8.10.0-ververica-1.0 10.10.1.1 11.0.4 11.1.2 11.8.1
+java: build
+	scripts/setup.sh java
+	doors/java/build.sh $(JAVA) $(CARGO_TARGET_DIR)/release
+	doors/java/test.sh $(JAVA) $(if $(filter all,$(VERSIONS)),$(ALL_JAVA),$(VERSIONS))
+
 # A tarball and a Debian package of what make install installs, in FOLDER.
 release: setup
 	cd "$(or $(PWD),.)" && "$(CURDIR)/scripts/release.sh" "$(or $(FOLDER),.)"
@@ -90,7 +99,7 @@ setup:
 
 # Each part on its own, so that its time can be told.
 test: forget-skips
-	@scripts/test.sh lint test-debug test-release test-sanitized fuzz-lint $(SMOKES) show-skips
+	@scripts/test.sh lint test-debug test-release java test-sanitized fuzz-lint $(SMOKES) show-skips
 
 forget-skips:
 	@mkdir -p $(dir $(ROCKMILL_SKIPS)) && : > $(ROCKMILL_SKIPS)

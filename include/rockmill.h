@@ -41,9 +41,12 @@ typedef enum rm_status {
 /* A service, or a clone of one. It is a name and not an address. */
 typedef struct rm_service rm_service;
 
-/* What RocksDB before 10.4, and of levels before 10.2, does not say of a job. */
+/* What RocksDB does not say of a job: the column family before 10.4, the levels before 10.2, and before 9.7 the reason.
+ * Without a reason, the library finds out by itself whether the compaction is a full one and whether its level is the
+ * bottommost, so these fields do not count. */
 #define RM_UNKNOWN_CF_ID UINT32_MAX
 #define RM_UNKNOWN_LEVEL (-1)
+#define RM_UNKNOWN_REASON (-1)
 
 /* RocksDB's CompactionServiceJobInfo. */
 typedef struct rm_job_info {
@@ -59,6 +62,7 @@ typedef struct rm_job_info {
   uint8_t is_manual_compaction;
   uint8_t is_bottommost_level;
   uint8_t is_bottom_priority; /* priority == Env::Priority::BOTTOM */
+  uint32_t rocksdb_version;   /* major << 16 | minor << 8 | patch; 0 if the caller does not know it */
 } rm_job_info;
 
 typedef struct rm_result {

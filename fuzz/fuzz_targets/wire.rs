@@ -11,7 +11,7 @@ fuzz_target!(|message: &[u8]| {
     }
     if let Ok(result) = CompactionServiceResult::decode(message) {
         assert_eq!(
-            CompactionServiceResult::decode(&result.encode()),
+            CompactionServiceResult::decode(&result.encode([0; 3])),
             Ok(result)
         );
     }

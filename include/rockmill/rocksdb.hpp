@@ -1,4 +1,4 @@
-// Rockmill for C++ programs with RocksDB 10.0 to 11.12. Header only, C++17; link with librockmill.
+// Rockmill for C++ programs with RocksDB 7.8 to 11.12. Header only, C++17; link with librockmill.
 //
 //   rocksdb::Status status;
 //   auto rockmill = rockmill::NewCompactionService({{"device", "auto"}, {"threads", "8"}}, &status);
@@ -15,12 +15,15 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <utility>
 
-// Below is the one place that adapts to the version. Since 10.0, CompactionService has had the same methods.
-#if ROCKSDB_MAJOR < 10
-#error "Rockmill needs RocksDB 10.0 or newer"
+#define ROCKMILL_ROCKSDB_SINCE(major, minor) \
+  (ROCKSDB_MAJOR > (major) || (ROCKSDB_MAJOR == (major) && ROCKSDB_MINOR >= (minor)))
+
+#if !ROCKMILL_ROCKSDB_SINCE(7, 8)
+#error "Rockmill needs RocksDB 7.8 or newer"
 #endif
 
 namespace rockmill {
@@ -62,21 +65,44 @@ inline ROCKSDB_NAMESPACE::Status ToStatus(bool is_ok, const Text& error) {
                : ROCKSDB_NAMESPACE::Status::InvalidArgument("Rockmill", error.Str());
 }
 
-// Copies what RocksDB names only since 10.2, the levels, and since 10.4, the column family.
-inline void SetPlace(const ROCKSDB_NAMESPACE::CompactionServiceJobInfo& info, rm_job_info* job) {
-#if ROCKSDB_MAJOR > 10 || ROCKSDB_MINOR >= 4
-  job->cf_id = info.cf_id;
+inline rm_status ToStatus(ROCKSDB_NAMESPACE::CompactionServiceJobStatus status) {
+  using JobStatus = ROCKSDB_NAMESPACE::CompactionServiceJobStatus;
+  if (status == JobStatus::kSuccess) return RM_SUCCESS;
+  // The other answers, of which older versions have fewer, say that RocksDB has no use for the files.
+  return status == JobStatus::kFailure ? RM_FAILURE : RM_USE_LOCAL;
+}
+
+// Copies what RocksDB says of a job: the reason and what follows from it since 9.7, the levels since 10.2, and the column
+// family since 10.4.
+inline rm_job_info ToJob(const ROCKSDB_NAMESPACE::CompactionServiceJobInfo& info) {
+  rm_job_info job = {};
+  job.struct_size = sizeof(job);
+  job.rocksdb_version = ROCKSDB_MAJOR << 16 | ROCKSDB_MINOR << 8 | ROCKSDB_PATCH;
+  job.db_name = info.db_name.c_str();
+  job.db_session_id = info.db_session_id.c_str();
+  job.job_id = info.job_id;
+  job.is_bottom_priority = info.priority == ROCKSDB_NAMESPACE::Env::Priority::BOTTOM;
+#if ROCKMILL_ROCKSDB_SINCE(9, 7)
+  job.compaction_reason = static_cast<int32_t>(info.compaction_reason);
+  job.is_full_compaction = info.is_full_compaction;
+  job.is_manual_compaction = info.is_manual_compaction;
+  job.is_bottommost_level = info.bottommost_level;
 #else
-  job->cf_id = RM_UNKNOWN_CF_ID;
+  job.compaction_reason = RM_UNKNOWN_REASON;
 #endif
-#if ROCKSDB_MAJOR > 10 || ROCKSDB_MINOR >= 2
-  job->base_input_level = info.base_input_level;
-  job->output_level = info.output_level;
+#if ROCKMILL_ROCKSDB_SINCE(10, 2)
+  job.base_input_level = info.base_input_level;
+  job.output_level = info.output_level;
 #else
-  job->base_input_level = RM_UNKNOWN_LEVEL;
-  job->output_level = RM_UNKNOWN_LEVEL;
+  job.base_input_level = RM_UNKNOWN_LEVEL;
+  job.output_level = RM_UNKNOWN_LEVEL;
 #endif
-  (void)info;
+#if ROCKMILL_ROCKSDB_SINCE(10, 4)
+  job.cf_id = info.cf_id;
+#else
+  job.cf_id = RM_UNKNOWN_CF_ID;
+#endif
+  return job;
 }
 
 // Passes settings to `call` as the library reads them.
@@ -121,7 +147,6 @@ class Service final : public ROCKSDB_NAMESPACE::CompactionService {
  public:
   using JobInfo = ROCKSDB_NAMESPACE::CompactionServiceJobInfo;
   using JobStatus = ROCKSDB_NAMESPACE::CompactionServiceJobStatus;
-  using ScheduleResponse = ROCKSDB_NAMESPACE::CompactionServiceScheduleResponse;
   using Status = ROCKSDB_NAMESPACE::Status;
 
   // Takes over an open handle. `log` lives as long as this service.
@@ -170,31 +195,65 @@ class Service final : public ROCKSDB_NAMESPACE::CompactionService {
 
   const char* Name() const override { return "Rockmill"; }
 
+#if ROCKMILL_ROCKSDB_SINCE(9, 1)
+  using ScheduleResponse = ROCKSDB_NAMESPACE::CompactionServiceScheduleResponse;
+
   ScheduleResponse Schedule(const JobInfo& info, const std::string& input) override {
-    rm_job_info job = {};
-    job.struct_size = sizeof(job);
-    job.db_name = info.db_name.c_str();
-    job.db_session_id = info.db_session_id.c_str();
-    job.job_id = info.job_id;
-    internal::SetPlace(info, &job);
-    job.compaction_reason = static_cast<int32_t>(info.compaction_reason);
-    job.is_full_compaction = info.is_full_compaction;
-    job.is_manual_compaction = info.is_manual_compaction;
-    job.is_bottommost_level = info.bottommost_level;
-    job.is_bottom_priority = info.priority == ROCKSDB_NAMESPACE::Env::Priority::BOTTOM;
     internal::Text id;
-    if (rm_service_schedule(handle_, &job, input.data(), input.size(), id.Place(), nullptr) != RM_SUCCESS) {
-      return ScheduleResponse(JobStatus::kUseLocal);
-    }
+    if (!Offer(info, input, &id)) return ScheduleResponse(JobStatus::kUseLocal);
     return internal::WithoutExceptions([&] { return ScheduleResponse(id.Str(), JobStatus::kSuccess); },
                                        ScheduleResponse(JobStatus::kUseLocal));
   }
 
-  JobStatus Wait(const std::string& job_id, std::string* result) override {
+  JobStatus Wait(const std::string& job_id, std::string* result) override { return Run(job_id.c_str(), result); }
+#else
+  // RocksDB before 9.1 names a job by its own number alone, and waits for it on the same thread.
+  JobStatus StartV2(const JobInfo& info, const std::string& input) override {
+    internal::Text id;
+    if (!Offer(info, input, &id)) return JobStatus::kUseLocal;
+    const auto keep = [&] {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      jobs_[{info.db_session_id, info.job_id}] = id.Str();
+      return JobStatus::kSuccess;
+    };
+    return internal::WithoutExceptions(keep, JobStatus::kUseLocal);
+  }
+
+  JobStatus WaitForCompleteV2(const JobInfo& info, std::string* result) override {
+    std::string id;
+    const auto take = [&] {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      const auto job = jobs_.find({info.db_session_id, info.job_id});
+      if (job == jobs_.end()) return false;
+      id = std::move(job->second);
+      jobs_.erase(job);
+      return true;
+    };
+    return internal::WithoutExceptions(take, false) ? Run(id.c_str(), result) : JobStatus::kUseLocal;
+  }
+#endif
+
+#if ROCKMILL_ROCKSDB_SINCE(9, 11)
+  void CancelAwaitingJobs() override { rm_service_cancel_awaiting_jobs(handle_, nullptr); }
+#endif
+
+#if ROCKMILL_ROCKSDB_SINCE(9, 6)
+  void OnInstallation(const std::string& job_id, JobStatus status) override {
+    rm_service_on_installation(handle_, job_id.c_str(), internal::ToStatus(status), nullptr);
+  }
+#endif
+
+ private:
+  bool Offer(const JobInfo& info, const std::string& input, internal::Text* id) {
+    const rm_job_info job = internal::ToJob(info);
+    return rm_service_schedule(handle_, &job, input.data(), input.size(), id->Place(), nullptr) == RM_SUCCESS;
+  }
+
+  // RocksDB treats every other answer but success as fatal.
+  JobStatus Run(const char* job_id, std::string* result) {
     rm_result answer = {};
     answer.struct_size = sizeof(answer);
-    // RocksDB treats every other answer but success as fatal.
-    if (rm_service_wait(handle_, job_id.c_str(), &answer, nullptr) != RM_SUCCESS) return JobStatus::kUseLocal;
+    if (rm_service_wait(handle_, job_id, &answer, nullptr) != RM_SUCCESS) return JobStatus::kUseLocal;
     const internal::Text message(answer.message);
     const auto take = [&] {
       result->assign(answer.message, answer.message_size);
@@ -202,17 +261,14 @@ class Service final : public ROCKSDB_NAMESPACE::CompactionService {
     };
     const JobStatus taken = internal::WithoutExceptions(take, JobStatus::kUseLocal);
     // RocksDB says nothing of files that it never heard of.
-    if (taken == JobStatus::kUseLocal) OnInstallation(job_id, taken);
+    if (taken == JobStatus::kUseLocal) rm_service_on_installation(handle_, job_id, RM_USE_LOCAL, nullptr);
     return taken;
   }
 
-  void CancelAwaitingJobs() override { rm_service_cancel_awaiting_jobs(handle_, nullptr); }
-
-  void OnInstallation(const std::string& job_id, JobStatus status) override {
-    rm_service_on_installation(handle_, job_id.c_str(), static_cast<rm_status>(status), nullptr);
-  }
-
- private:
+#if !ROCKMILL_ROCKSDB_SINCE(9, 1)
+  std::mutex mutex_;
+  std::map<std::pair<std::string, uint64_t>, std::string> jobs_;
+#endif
   rm_service* const handle_;
   const std::shared_ptr<const LogFunction> log_;
 };

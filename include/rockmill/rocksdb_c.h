@@ -8,8 +8,11 @@
 #define ROCKMILL_ROCKSDB_C_H
 
 #include <rockmill.h>
-#include <rocksdb/c.h>
 #include <string.h>
+/* doors/attach declares the few functions itself, and looks them up in the process. */
+#ifndef ROCKMILL_ROCKSDB_C_DECLARED
+#include <rocksdb/c.h>
+#endif
 
 #ifdef __cplusplus
 extern "C" {

@@ -64,6 +64,8 @@ pub const PREFIX_EXTRACTOR: &str = "prefix-extractor";
 pub const FILTER_POLICY: &str = "filter-policy";
 /// A `format_version` that Rockmill does not write or read.
 pub const FORMAT_VERSION: &str = "format-version";
+/// The messages of the database's RocksDB are not known.
+pub const ROCKSDB_VERSION: &str = "rocksdb-version";
 /// The OPTIONS file is missing or unreadable.
 pub const OPTIONS_FILE: &str = "options-file";
 /// The OPTIONS file is of a RocksDB that is newer than those known.
@@ -135,6 +137,7 @@ pub const ALL: &[&str] = &[
     PREFIX_EXTRACTOR,
     FILTER_POLICY,
     FORMAT_VERSION,
+    ROCKSDB_VERSION,
     OPTIONS_FILE,
     NEWER_ROCKSDB,
     PAUSED,

@@ -62,6 +62,7 @@ impl CompactionService for ThroughC {
             is_manual_compaction: u8::from(info.is_manual_compaction()),
             is_bottommost_level: u8::from(info.is_bottommost_level()),
             is_bottom_priority: u8::from(info.priority() == Some(EnvPriority::Bottom)),
+            rocksdb_version: 0,
         };
         let mut id: *mut c_char = ptr::null_mut();
         // SAFETY: all of it lives during the call.

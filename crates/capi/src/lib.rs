@@ -66,6 +66,7 @@ pub struct CJobInfo {
     pub is_manual_compaction: u8,
     pub is_bottommost_level: u8,
     pub is_bottom_priority: u8,
+    pub rocksdb_version: u32,
 }
 
 /// `rm_result`.
@@ -209,6 +210,12 @@ pub unsafe extern "C" fn rm_service_close(service: *mut Handle, error: *mut *mut
     status(unsafe { guard(error, || handles::close(service)) })
 }
 
+/// Takes the version of a job's RocksDB apart; `None` if the caller does not say it.
+fn version(of_job: u32) -> Option<[u32; 3]> {
+    const PART: u32 = 0xff;
+    (of_job != 0).then(|| [of_job >> 16, of_job >> 8 & PART, of_job & PART])
+}
+
 /// Offers a job.
 ///
 /// # Safety
@@ -250,6 +257,7 @@ pub unsafe extern "C" fn rm_service_schedule(
             base_input_level: info.base_input_level,
             output_level: info.output_level,
             is_in_bottom_pool: info.is_bottom_priority != 0,
+            rocksdb_version: version(info.rocksdb_version),
         };
         let dir = Path::new(OsStr::from_bytes(dir));
         let id = handles::with(service, |service| {

@@ -217,6 +217,9 @@ pub fn change(reason: DeclineReason) -> &'static str {
         R::FormatVersion => "set format_version to 2 to 8",
         R::CompactionStyle => "use level or universal style",
         R::CompactionReason => "nothing: such compactions do not merge data",
+        R::RocksdbVersion => {
+            "open and close the database once with RocksDB 8.1 to 11.12, which writes OPTIONS anew"
+        }
         R::OptionsFile => {
             "open and close the database once with its application, which writes OPTIONS anew"
         }

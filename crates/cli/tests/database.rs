@@ -376,7 +376,7 @@ fn the_doctor_lists_every_reason_of_every_column_family() {
     assert_eq!(family["declines"][0]["what"], "compaction_filter is mine");
     let (out, _) = expect(BAD_DATA, &["doctor", text(&path)]);
     for said in [
-        "written by RocksDB 11.12.0: known (10.0 to 11.12)\n",
+        "written by RocksDB 11.12.0: known (7.8 to 11.12)\n",
         "#include <rockmill/rocksdb.hpp>\n",
         "options.set_compaction_service(rockmill::Service::builder().build()?);\n",
         "set unordered_write=false",
@@ -397,7 +397,7 @@ fn the_doctor_lists_every_reason_of_every_column_family() {
         ]
     );
     assert_eq!(report["support"], "known");
-    assert_eq!(report["doors"].as_array().map(Vec::len), Some(3));
+    assert_eq!(report["doors"].as_array().map(Vec::len), Some(4));
     assert_eq!(report["settings"][0]["line"], "unordered_write=false");
     assert_eq!(report["settings"][1]["column_families"][0], "default");
 }

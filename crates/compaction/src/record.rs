@@ -343,6 +343,7 @@ mod tests {
                 base_input_level: 0,
                 output_level: 1,
                 is_in_bottom_pool: false,
+                rocksdb_version: None,
             },
             options: String::new(),
             tree: TreeView {

@@ -9,6 +9,7 @@ use rockmill_format::wire::{
     self, CompactionServiceInput, CompactionServiceResult, JobStats, LevelStats,
 };
 
+use crate::eligibility::EligibleJob;
 use crate::outcome::Outcome;
 use crate::staging::file_name;
 
@@ -18,9 +19,10 @@ const CRC32C_NAME: &[u8] = b"FileChecksumCrc32c";
 /// Bytes of a key in the statistics.
 const KEY_PREFIX_BYTES: usize = 8;
 
-/// Encodes the `CompactionServiceResult` for output files in `dir`.
-pub fn encode(job: &Job, input: &CompactionServiceInput, outcome: &Outcome, dir: &Path) -> Vec<u8> {
+/// Encodes the `CompactionServiceResult` for output files in `dir`, as the job's RocksDB reads it.
+pub fn encode(eligible: &EligibleJob, outcome: &Outcome, dir: &Path) -> Vec<u8> {
     use std::os::unix::ffi::OsStrExt;
+    let (job, input) = (&eligible.job, &eligible.input);
     let epoch = job.tree.inputs.iter().map(|file| file.epoch_number).min();
     let files = outcome
         .files
@@ -43,7 +45,7 @@ pub fn encode(job: &Job, input: &CompactionServiceInput, outcome: &Outcome, dir:
             ..LevelStats::default()
         },
     }
-    .encode()
+    .encode(eligible.options().rocksdb_version)
 }
 
 fn micros(time: std::time::Duration) -> u64 {

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use rockmill_core::{CancelToken, DeclineReason, Error, ErrorKind, JobInfo, Result};
+use rockmill_format::versions::tells_installation;
 
 use crate::eligibility::EligibleJob;
 use crate::engine::{Engine, guarded};
@@ -47,6 +48,15 @@ struct Accepted {
 struct Reported {
     staging: StagingDir,
     dir: PathBuf,
+    /// Whether RocksDB will say what became of the files. Older versions do not.
+    is_told: bool,
+}
+
+impl Reported {
+    /// Whether RocksDB has taken all files without a word.
+    fn was_taken(&self) -> bool {
+        !self.is_told && self.staging.is_empty()
+    }
 }
 
 /// What became of a job's files (`options.h:CompactionServiceJobStatus`).
@@ -106,6 +116,8 @@ impl ServiceJobs {
             if !jobs.sessions.job_comes(&info.db_session_id, Instant::now()) {
                 return Err(Error::cancelled());
             }
+            // RocksDB renames a job's files right after it has the result, so this finds those of all jobs but the last.
+            jobs.reported.retain(|_, job| !job.was_taken());
             if self.engine.settings().paused {
                 let what = "the service takes no jobs: its setting paused is on";
                 return Err(Error::declined(DeclineReason::Paused, what));
@@ -137,8 +149,11 @@ impl ServiceJobs {
             let Accepted { job, dir, cancel } =
                 accepted.ok_or_else(|| Error::internal("no such job"))?;
             let finished = self.engine.run(&job, &dir, &dir, &cancel)?;
-            let staging = finished.staging;
-            let reported = Reported { staging, dir };
+            let reported = Reported {
+                staging: finished.staging,
+                dir,
+                is_told: tells_installation(job.options().rocksdb_version),
+            };
             self.jobs().reported.insert(id.to_vec(), reported);
             Ok(finished.result)
         })
@@ -156,7 +171,7 @@ impl ServiceJobs {
 
     /// Forgets a reported job and removes its folder, which is no longer needed whether RocksDB took the files or not.
     pub fn on_installation(&self, id: &[u8], installation: Installation) {
-        let Some(Reported { staging, dir }) = self.jobs().reported.remove(id) else {
+        let Some(Reported { staging, dir, .. }) = self.jobs().reported.remove(id) else {
             return;
         };
         let _ = guarded(|| {
@@ -178,7 +193,7 @@ impl ServiceJobs {
     /// Whether RocksDB has yet to say what became of a job's files. If they were removed before, it could not install
     /// them, which is fatal to the database.
     pub fn has_reported(&self) -> bool {
-        !self.jobs().reported.is_empty()
+        !self.jobs().reported.values().all(Reported::was_taken)
     }
 
     /// Lets the engine drop the state that jobs of these sessions shared.

@@ -98,6 +98,12 @@ impl StagingDir {
         &self.files.path
     }
 
+    /// Whether no file is left in it. A folder that cannot be listed counts as having some.
+    pub fn is_empty(&self) -> bool {
+        let listed = self.files.storage.list(self.path());
+        listed.is_ok_and(|names| names.is_empty())
+    }
+
     /// Its files.
     pub fn files(&self) -> &StagingFiles {
         &self.files

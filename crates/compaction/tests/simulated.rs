@@ -8,9 +8,11 @@ use std::time::Duration;
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use rockmill_compaction::{
-    Device, DeviceList, Engine, MutableSettings, Outcome, Patience, Registered, Settings, Stats,
+    Device, DeviceList, EligibleJob, Engine, MutableSettings, Outcome, Patience, Registered,
+    Settings, Stats,
 };
 use rockmill_core::{CancelToken, DeclineReason, ErrorKind, JobInfo};
+use rockmill_format::wire::{CompactionServiceInput, GivenOptions};
 use rockmill_storage::Storage;
 use rockmill_storage::clock::Clock;
 use rockmill_testkit::VirtualClock;
@@ -163,6 +165,64 @@ fn a_job_of_an_old_rocksdb_gets_its_column_family_and_levels_from_elsewhere() {
     };
     assert_eq!(prepared(of_10_0), info);
     assert_eq!(prepared(info.clone()), info);
+}
+
+#[test]
+fn a_job_without_an_options_file_goes_by_the_newest_one_if_that_has_the_options_of_the_message() {
+    let database = database();
+    let file = |number| Path::new(DIR).join(format!("OPTIONS-{number:06}"));
+    let offered = |version: &str, asks, given: &str| {
+        let text = String::from_utf8(database.files[&file(7)].clone()).expect("it is text");
+        let mut disk = database.disk.clone();
+        let node = disk.create(&file(12)).expect("there is none");
+        disk.append(node, text.replace("=11.12.0", version).as_bytes());
+        let known = database.family();
+        let message = CompactionServiceInput::decode(&known.message).expect("it is sound");
+        let message = CompactionServiceInput {
+            options_file_number: 0,
+            options: Some(GivenOptions {
+                db: format!("{{{given}create_if_missing=true;}}"),
+                column_family: "{comparator=leveldb.BytewiseComparator;}".to_owned(),
+            }),
+            ..message
+        };
+        let info = JobInfo {
+            reason: JobInfo::UNKNOWN_REASON,
+            is_full_compaction: false,
+            is_bottommost_level: false,
+            rocksdb_version: asks,
+            ..known.info("some-session")
+        };
+        let storage = SimStorage::new(disk, 1, None, CancelToken::new());
+        let engine = Engine::new(Settings::default(), Arc::new(storage)).expect("settings");
+        let cancel = CancelToken::new();
+        let prepared = engine.prepare(Path::new(DIR), info, &message.encode(), &cancel);
+        let told = |job: EligibleJob| {
+            let info = &job.job.info;
+            let extent = (info.is_full_compaction, info.is_bottommost_level);
+            (extent, job.input.options_file_number)
+        };
+        prepared.map(told).map_err(|error| error.kind)
+    };
+    // The MANIFEST says that the job has all files, so that nothing lies below.
+    let done = Ok(((true, true), 12));
+    assert_eq!(offered("=8.10.0", None, ""), done);
+    let same = "file_checksum_gen_factory=nullptr;";
+    assert_eq!(offered("=8.10.0", Some([8, 10, 0]), same), done);
+    for (version, asks, given, reason) in [
+        ("=8.10.0", Some([8, 11, 3]), "", DeclineReason::OptionsFile),
+        (
+            "=8.10.0",
+            None,
+            "use_direct_reads=never;",
+            DeclineReason::OptionsFile,
+        ),
+        ("=8.0.0", None, "", DeclineReason::RocksdbVersion),
+        ("=7.7.3", None, "", DeclineReason::RocksdbVersion),
+    ] {
+        let declined = Err(ErrorKind::Declined(reason));
+        assert_eq!(offered(version, asks, given), declined, "{version} {given}");
+    }
 }
 
 #[test]

@@ -95,7 +95,9 @@ reasons! {
     CompactionStyle = "compaction-style",
     /// A reason for the compaction that is not handled.
     CompactionReason = "compaction-reason",
-    /// The OPTIONS file is missing or unreadable.
+    /// The database's RocksDB exchanges messages that are not known here.
+    RocksdbVersion = "rocksdb-version",
+    /// The OPTIONS file is missing, unreadable, or not the one that the job goes by.
     OptionsFile = "options-file",
     /// The OPTIONS file was written by a RocksDB that is newer than those known here.
     NewerRocksDb = "newer-rocksdb",

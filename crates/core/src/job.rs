@@ -88,7 +88,8 @@ pub struct JobInfo {
     pub cf_id: u32,
     /// `base_job_id << 32 | subcompaction`.
     pub job_id: u64,
-    /// `CompactionReason` as its number.
+    /// `CompactionReason` as its number; [`JobInfo::UNKNOWN_REASON`] from RocksDB before 9.7. Without it, the next three
+    /// members do not come from RocksDB either.
     pub reason: i32,
     /// Whether the compaction covers the whole column family.
     pub is_full_compaction: bool,
@@ -103,6 +104,9 @@ pub struct JobInfo {
     /// Whether RocksDB runs it in the pool of bottommost compactions (`Env::Priority::BOTTOM`).
     #[serde(default)]
     pub is_in_bottom_pool: bool,
+    /// Version of the RocksDB that asks, if the door knows it. The OPTIONS file has to be of the same one.
+    #[serde(skip)]
+    pub rocksdb_version: Option<[u32; 3]>,
 }
 
 impl JobInfo {
@@ -111,6 +115,9 @@ impl JobInfo {
 
     /// Levels from a RocksDB that does not pass them.
     pub const UNKNOWN_LEVEL: i32 = -1;
+
+    /// `reason` from a RocksDB that does not pass it.
+    pub const UNKNOWN_REASON: i32 = -1;
 
     /// The job's number in RocksDB's LOG (`[JOB 7]`), of a `job_id`. Its subcompactions share it.
     pub fn log_number(job_id: u64) -> u64 {
@@ -250,6 +257,7 @@ mod tests {
                 base_input_level: 0,
                 output_level: 6,
                 is_in_bottom_pool: false,
+                rocksdb_version: None,
             },
             options: "[Version]\n".to_owned(),
             tree: TreeView {

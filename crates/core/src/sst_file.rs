@@ -14,6 +14,7 @@ use rockmill_format::index::IndexBuilder;
 use rockmill_format::key;
 use rockmill_format::properties::{TableProperties, compression_name, lsm_info_at_creation};
 use rockmill_format::table::{IndexType, encode_metaindex, encode_properties, names};
+use rockmill_format::versions::says_format_version;
 
 use crate::error::{Error, Result};
 use crate::hash::{ContentHash, entry_hash, index_hash};
@@ -231,7 +232,10 @@ impl BlockWriter {
             num_data_blocks_compression_bypassed: counts.bypassed,
             num_entries: body.content.entries(),
             num_deletions: counts.deletions,
-            format_version: u64::from(table.format_version),
+            format_version: match says_format_version(names.rocksdb_version) {
+                true => u64::from(table.format_version),
+                false => 0,
+            },
             column_family_id: u64::from(names.column_family_id),
             oldest_ancestor_time: oldest_ancestor(plan, None),
             newest_key_time: names.newest_key_time,

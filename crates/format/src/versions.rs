@@ -11,10 +11,13 @@
 //! - options: `options/db_options.cc`, `options/cf_options.cc`, `table/block_based/block_based_table_factory.cc`
 //! - format versions: `include/rocksdb/table.h` (default), `table/format.h` (newest)
 //!
-//! Both messages have format 1 in all of them. All of them ignore fields of a result that they do not know, in structs
-//! as well (`ConfigOptions::ignore_unknown_options` in `CompactionServiceResult::Read`; `OptionTypeInfo::ParseStruct`).
-//! So one form of the result serves all versions. Before 11.8 a result that cannot be read fails the compaction; from
-//! 11.8 on RocksDB then compacts locally.
+//! Both messages have format 1 in all of them. From 9.9 on, RocksDB ignores fields of a result that it does not know
+//! (`ConfigOptions::ignore_unknown_options` in `CompactionServiceResult::Read`; `OptionTypeInfo::ParseStruct`). Before,
+//! an unknown field in a struct of the result is an error, which stops the database. So the result is written for the
+//! version of the job ([`reads_field`]). Before 11.8 a result that cannot be read fails the compaction; from 11.8 on
+//! RocksDB then compacts locally.
+//!
+//! Of 7.8, the headers and what its library writes were read, but not its sources: it exchanges the messages of 7.9.
 
 /// Major and minor number.
 pub type Version = [u32; 2];
@@ -64,22 +67,13 @@ const UNCHANGED: Release = Release {
 };
 
 /// The supported versions, ascending. Of the first one, only messages are listed.
-pub const RELEASES: [Release; 12] = [
+pub const RELEASES: [Release; 21] = [
     Release {
-        version: [10, 0, 1],
-        job_info: &[
-            "db_name",
-            "db_id",
-            "db_session_id",
-            "job_id",
-            "priority",
-            "compaction_reason",
-            "is_full_compaction",
-            "is_manual_compaction",
-            "bottommost_level",
-        ],
+        version: [7, 8, 3],
+        job_info: &["db_name", "db_id", "db_session_id", "job_id", "priority"],
         input: &[
-            "cf_name",
+            "column_family",
+            "db_options",
             "snapshots",
             "input_files",
             "output_level",
@@ -88,17 +82,112 @@ pub const RELEASES: [Release; 12] = [
             "begin",
             "has_end",
             "end",
-            "options_file_number",
         ],
         result: &[
             "status",
             "output_files",
             "output_level",
             "output_path",
+            "num_output_records",
+            "total_bytes",
             "bytes_read",
             "bytes_written",
             "stats",
         ],
+        default_format_version: 5,
+        newest_format_version: 5,
+        ..UNCHANGED
+    },
+    Release {
+        version: [8, 1, 1],
+        output_file: &["epoch_number"],
+        default_format_version: 5,
+        newest_format_version: 5,
+        ..UNCHANGED
+    },
+    Release {
+        version: [8, 5, 3],
+        file_properties: &[
+            "rocksdb.tail.start.offset",
+            "rocksdb.user.defined.timestamps.persisted",
+        ],
+        options: &[
+            "block_protection_bytes_per_key",
+            "bottommost_file_compaction_delay",
+            "compaction_verify_record_count",
+            "compaction_options_fifo.file_temperature_age_thresholds",
+            "compression_opts.checksum",
+            "compression_opts.max_compressed_bytes_per_kb",
+            "default_temperature",
+            "memtable_max_range_deletions",
+            "persist_user_defined_timestamps",
+        ],
+        default_format_version: 5,
+        newest_format_version: 6,
+        ..UNCHANGED
+    },
+    Release {
+        version: [8, 11, 3],
+        default_format_version: 5,
+        newest_format_version: 6,
+        ..UNCHANGED
+    },
+    Release {
+        version: [9, 0, 0],
+        ..UNCHANGED
+    },
+    Release {
+        version: [9, 1, 1],
+        options: &[
+            "default_write_temperature",
+            "strict_max_successive_merges",
+            "use_delta_encoding",
+        ],
+        ..UNCHANGED
+    },
+    // 9.7.2 has these members and names no OPTIONS file, so its jobs are declined.
+    Release {
+        version: [9, 7, 3],
+        job_info: &[
+            "compaction_reason",
+            "is_full_compaction",
+            "is_manual_compaction",
+            "bottommost_level",
+        ],
+        input: &["cf_name", "options_file_number"],
+        output_file: &["file_checksum", "file_checksum_func_name"],
+        job_stats: &["is_remote_compaction"],
+        file_properties: &["rocksdb.key.largest.seqno"],
+        options: &[
+            "background_close_inactive_wals",
+            "compaction_options_universal.max_read_amp",
+            "decouple_partitioned_filters",
+            "follower_catchup_retry_count",
+            "follower_catchup_retry_wait_ms",
+            "follower_refresh_catchup_period_ms",
+            "metadata_write_temperature",
+            "paranoid_memory_checks",
+            "prefix_seek_opt_in_only",
+            "uncache_aggressiveness",
+            "wal_write_temperature",
+            "write_identity_file",
+        ],
+        ..UNCHANGED
+    },
+    Release {
+        version: [9, 8, 4],
+        output_file: &["table_properties"],
+        ..UNCHANGED
+    },
+    Release {
+        version: [9, 9, 3],
+        table_properties: &["newest_key_time"],
+        file_properties: &["rocksdb.newest.key.time"],
+        ..UNCHANGED
+    },
+    Release {
+        version: [10, 0, 1],
+        options: &["disallow_memtable_writes", "track_and_verify_wals"],
         ..UNCHANGED
     },
     Release {
@@ -260,6 +349,30 @@ pub const RELEASES: [Release; 12] = [
     },
 ];
 
+/// Fields of messages that [`NAMES_OPTIONS_FILE`] and later versions lack.
+const GONE: [&str; 4] = [
+    "column_family",
+    "db_options",
+    "num_output_records",
+    "total_bytes",
+];
+
+/// Versions between those that were read, on both sides of which the messages differ. A result with a field too many or
+/// too few stops these.
+const NOT_READ: [Version; 2] = [[7, 10], [8, 0]];
+
+/// First version that ignores fields of a result that it does not know.
+const IGNORES_UNKNOWN_FIELDS: [u32; 3] = [9, 9, 3];
+
+/// First version that says what became of a job's files (`CompactionService::OnInstallation`).
+const TELLS_INSTALLATION: Version = [9, 6];
+
+/// First version that names the OPTIONS file of a job, and whose result has checksums of files.
+pub const NAMES_OPTIONS_FILE: [u32; 3] = [9, 7, 3];
+
+/// First version whose files say their format version in the properties as well; earlier ones have 0 there.
+const SAYS_FORMAT_VERSION: Version = [9, 8];
+
 /// Oldest supported version.
 pub const OLDEST: Version = minor(&RELEASES[0]);
 
@@ -278,6 +391,45 @@ const WRITTEN_SINCE: [(&str, Version); 3] = [
 const fn minor(release: &Release) -> Version {
     let [major, minor, _] = release.version;
     [major, minor]
+}
+
+/// Returns why jobs of a version are declined; `None` for those that are done. An OPTIONS file without a version (zeros)
+/// does not tell.
+pub fn unsupported(version: [u32; 3]) -> Option<String> {
+    let [major, minor, patch] = version;
+    let what = match [major, minor] {
+        [0, 0] => return None,
+        minor if minor < OLDEST => format!("is older than {}.{}", OLDEST[0], OLDEST[1]),
+        minor if minor > NEWEST => format!("is newer than {}.{}", NEWEST[0], NEWEST[1]),
+        minor if NOT_READ.contains(&minor) => "is not known here".to_owned(),
+        _ => return None,
+    };
+    Some(format!("RocksDB {major}.{minor}.{patch} {what}"))
+}
+
+/// Returns whether a version reads the field `name` of a struct in the result, or ignores it. `list` has the fields that
+/// versions added to the struct.
+pub fn reads_field(
+    list: fn(&Release) -> &'static [&'static str],
+    name: &str,
+    version: [u32; 3],
+) -> bool {
+    version >= IGNORES_UNKNOWN_FIELDS || writes(list, name, version)
+}
+
+/// Returns whether a version has no longer the field `name` of a message, which earlier ones have.
+pub fn is_gone(name: &str, version: [u32; 3]) -> bool {
+    GONE.contains(&name) && (version == [0; 3] || version >= NAMES_OPTIONS_FILE)
+}
+
+/// Returns whether files of a version have their format version in the properties as well.
+pub fn says_format_version(version: [u32; 3]) -> bool {
+    version == [0; 3] || version[..2] >= SAYS_FORMAT_VERSION[..]
+}
+
+/// Returns whether a version says what became of a job's files.
+pub fn tells_installation(version: [u32; 3]) -> bool {
+    version == [0; 3] || version[..2] >= TELLS_INSTALLATION[..]
 }
 
 /// Returns whether an OPTIONS file of a version may hold the option `key`. It may unless the version is known to be
@@ -341,7 +493,14 @@ mod tests {
     use crate::options_file::{Options, OptionsFile};
 
     /// OPTIONS files with default options, as these versions wrote them: scripts/matrix.sh --messages.
-    const CAPTURED: [&str; 6] = [
+    const CAPTURED: [&str; 13] = [
+        include_str!("../tests/data/versions/7.8.3/options.ini"),
+        include_str!("../tests/data/versions/7.9.2/options.ini"),
+        include_str!("../tests/data/versions/8.10.0/options.ini"),
+        include_str!("../tests/data/versions/9.1.1/options.ini"),
+        include_str!("../tests/data/versions/9.7.3/options.ini"),
+        include_str!("../tests/data/versions/9.8.4/options.ini"),
+        include_str!("../tests/data/versions/9.9.3/options.ini"),
         include_str!("../tests/data/versions/10.0.1/options.ini"),
         include_str!("../tests/data/versions/10.4.2/options.ini"),
         include_str!("../tests/data/versions/10.10.1/options.ini"),
@@ -417,7 +576,7 @@ mod tests {
     #[test]
     fn releases_ascend_and_add_each_fact_once() {
         assert!(RELEASES.is_sorted_by(|a, b| a.version < b.version));
-        assert_eq!((OLDEST, NEWEST), ([10, 0], [11, 12]));
+        assert_eq!((OLDEST, NEWEST), ([7, 8], [11, 12]));
         let lists: [fn(&Release) -> &'static [&'static str]; 9] = [
             |release| release.job_info,
             |release| release.input,
@@ -450,7 +609,8 @@ mod tests {
     #[test]
     fn a_version_that_was_not_read_counts_as_the_next_one() {
         for (version, read) in [
-            ([6, 8, 1], [10, 0, 1]),
+            ([6, 8, 1], [7, 8, 3]),
+            ([8, 7, 3], [8, 11, 3]),
             ([10, 0, 0], [10, 0, 1]),
             ([10, 3, 0], [10, 4, 2]),
             ([11, 9, 5], [11, 12, 0]),
@@ -458,6 +618,20 @@ mod tests {
             ([0, 0, 0], [11, 12, 0]),
         ] {
             assert_eq!(release(version).version, read);
+        }
+        for (version, is_known) in [
+            ([7, 7, 3], false),
+            ([7, 8, 3], true),
+            ([7, 9, 2], true),
+            ([7, 10, 2], false),
+            ([8, 0, 0], false),
+            ([8, 1, 1], true),
+            ([9, 11, 2], true),
+            ([11, 12, 9], true),
+            ([11, 13, 0], false),
+            ([0, 0, 0], true),
+        ] {
+            assert_eq!(unsupported(version).is_none(), is_known, "{version:?}");
         }
         assert!(may_hold("compression_manager", [10, 4, 0]));
         assert!(!may_hold("compression_manager", [10, 3, 1]));

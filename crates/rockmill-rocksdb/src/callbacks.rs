@@ -69,6 +69,7 @@ unsafe fn job_info(info: *const ffi::rocksdb_compactionservice_jobinfo_t) -> (Ve
             output_level: ffi::rocksdb_compactionservice_jobinfo_t_get_output_level(info),
             is_in_bottom_pool: ffi::rocksdb_compactionservice_jobinfo_t_get_priority(info)
                 == BOTTOM,
+            rocksdb_version: None,
         }
     };
     (db_name, info)

@@ -14,7 +14,7 @@ use rust_rocksdb::{
 use crate::service::Service;
 
 /// A reason that rust-rocksdb does not know is no reason of RocksDB 11.12.
-const UNKNOWN_REASON: i32 = -1;
+const NEW_REASON: i32 = i32::MAX;
 
 fn job_info(info: &CompactionServiceJobInfo<'_>) -> JobInfo {
     let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
@@ -24,13 +24,14 @@ fn job_info(info: &CompactionServiceJobInfo<'_>) -> JobInfo {
         db_session_id: text(info.db_session_id()),
         cf_id: info.cf_id(),
         job_id: info.job_id(),
-        reason: reason.map_or(UNKNOWN_REASON, |reason| reason as i32),
+        reason: reason.map_or(NEW_REASON, |reason| reason as i32),
         is_full_compaction: info.is_full_compaction(),
         is_manual_compaction: info.is_manual_compaction(),
         is_bottommost_level: info.is_bottommost_level(),
         base_input_level: info.base_input_level(),
         output_level: info.output_level(),
         is_in_bottom_pool: info.priority() == Some(EnvPriority::Bottom),
+        rocksdb_version: None,
     }
 }
 

@@ -131,6 +131,7 @@ impl ClosedDatabase {
             base_input_level: files.first().map_or(0, |&(level, _)| level as i32),
             output_level,
             is_in_bottom_pool: false,
+            rocksdb_version: None,
         };
         let input = CompactionServiceInput {
             cf_name: cf_name.to_vec(),
@@ -146,6 +147,7 @@ impl ClosedDatabase {
             options_file_number: self.options_number,
             min_manifest_file_number: 0,
             min_manifest_file_size: 0,
+            options: None,
         };
         Ok((info, input))
     }

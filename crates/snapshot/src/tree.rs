@@ -132,6 +132,57 @@ impl TreeFollower {
         Ok(view)
     }
 
+    /// Returns whether a job's inputs are all files of its column family, and whether no file below them overlaps, as
+    /// `Compaction::IsFullCompaction` and `Compaction::IsBottommostLevel` do (`db/compaction/compaction.cc`). RocksDB
+    /// before 9.7 does not say it of a job.
+    ///
+    /// What is true now stays true until the job ends: RocksDB moves nothing below the inputs of a compaction that
+    /// overlaps them.
+    pub fn extent(&self, input: &CompactionServiceInput, cf_id: u32) -> (bool, bool) {
+        let Some(family) = self.follower.tree().column_families.get(&cf_id) else {
+            return (false, false);
+        };
+        let all = || {
+            let levels = family.levels.iter();
+            levels.flat_map(|(&level, files)| {
+                files
+                    .iter()
+                    .map(move |(&number, file)| (level, number, file))
+            })
+        };
+        let is_input = |number: u64| {
+            let names = input.input_files.iter();
+            names
+                .filter_map(|name| file_number(name))
+                .any(|input| input == number)
+        };
+        let inputs: Vec<_> = all()
+            .filter(|&(_, number, _)| is_input(number))
+            .map(|(level, number, file)| input_file(&format!("{number:06}.sst"), level, file))
+            .collect();
+        let is_full = inputs.len() == all().count();
+        let is_bottommost = match input.output_level {
+            // Files of level 0 lie above each other, the oldest lowest.
+            0 => {
+                let oldest =
+                    all()
+                        .filter(|&(level, ..)| level == 0)
+                        .min_by_key(|&(_, number, file)| {
+                            (
+                                file.epoch_number,
+                                file.largest_seqno,
+                                file.smallest_seqno,
+                                number,
+                            )
+                        });
+                all().all(|(level, ..)| level == 0)
+                    && oldest.is_some_and(|(_, number, _)| is_input(number))
+            }
+            level => deeper_files(family, &inputs, level).is_empty(),
+        };
+        (is_full, is_bottommost && !inputs.is_empty())
+    }
+
     /// Like [`TreeFollower::view`], but adds reasons against the job to `found`.
     ///
     /// # Errors
@@ -157,9 +208,7 @@ impl TreeFollower {
         }
         let mut inputs = Vec::with_capacity(input.input_files.len());
         for name in &input.input_files {
-            let (level, file) = name
-                .strip_suffix(".sst")
-                .and_then(|number| number.parse().ok())
+            let (level, file) = file_number(name)
                 .and_then(|number| family.file(number))
                 .ok_or_else(|| missing(format!("{name} is not in the MANIFEST")))?;
             check_file(name, file, found);
@@ -207,6 +256,10 @@ fn check_file(name: &str, file: &FileMeta, found: &mut Findings) {
             Error::declined(reason, "the MANIFEST says so").in_file(name)
         ));
     }
+}
+
+fn file_number(name: &str) -> Option<u64> {
+    name.strip_suffix(".sst")?.parse().ok()
 }
 
 fn input_file(name: &str, level: u32, file: &FileMeta) -> InputFile {

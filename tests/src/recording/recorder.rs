@@ -161,6 +161,7 @@ fn job(
             base_input_level: info.base_input_level(),
             output_level: info.output_level(),
             is_in_bottom_pool: info.priority() == Some(EnvPriority::Bottom),
+            rocksdb_version: None,
         },
         options,
         tree,

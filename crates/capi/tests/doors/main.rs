@@ -88,7 +88,7 @@ fn layout() -> String {
     let info = fields!(
         "rm_job_info", CJobInfo,
         struct_size db_name db_session_id job_id cf_id compaction_reason base_input_level output_level
-        is_full_compaction is_manual_compaction is_bottommost_level is_bottom_priority
+        is_full_compaction is_manual_compaction is_bottommost_level is_bottom_priority rocksdb_version
     );
     let result = fields!("rm_result", CResult, struct_size message message_size);
     let statuses = [

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use rockmill_format::versions::{NEWEST, OLDEST};
+use rockmill_format::versions::{NEWEST, OLDEST, unsupported};
 use rockmill_terminal::output;
 use serde::Serialize;
 
@@ -12,6 +12,12 @@ const OF_RUST_ROCKSDB: [u32; 3] = [11, 12, 0];
 /// RocksDB that the crate `rocksdb` 0.25 contains.
 const OF_ROCKSDB: [u32; 3] = [11, 8, 1];
 
+/// RocksJava before 10.10 that Rockmill serves, one a line.
+const OF_JAVA: &str = include_str!("../../../../doors/java/versions.txt");
+
+/// First RocksJava that needs no part of its own.
+const JAVA_FROM: [u32; 3] = [10, 10, 0];
+
 /// Whether Rockmill knows the RocksDB version that wrote a database.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -19,6 +25,8 @@ pub enum Support {
     Known,
     TooOld,
     TooNew,
+    /// It lies between known ones and exchanges other messages than these.
+    NotRead,
     /// The OPTIONS file does not say who wrote it.
     Unknown,
 }
@@ -27,8 +35,9 @@ impl Support {
     pub fn of(version: [u32; 3]) -> Self {
         match [version[0], version[1]] {
             [0, 0] => Self::Unknown,
-            version if version < OLDEST => Self::TooOld,
-            version if version > NEWEST => Self::TooNew,
+            minor if minor < OLDEST => Self::TooOld,
+            minor if minor > NEWEST => Self::TooNew,
+            _ if unsupported(version).is_some() => Self::NotRead,
             _ => Self::Known,
         }
     }
@@ -40,6 +49,9 @@ impl Support {
             Self::Known => format!("written by RocksDB {version}: known {range}"),
             Self::TooOld => format!("written by RocksDB {version}: older than those known {range}"),
             Self::TooNew => format!("written by RocksDB {version}: newer than those known {range}"),
+            Self::NotRead => {
+                format!("written by RocksDB {version}: not known, though others are {range}")
+            }
             Self::Unknown => format!("written by an unnamed RocksDB; known are {range}"),
         }
     }
@@ -55,7 +67,7 @@ pub struct Door {
 }
 
 /// Returns the ways for a database that this version wrote.
-pub fn all(written_by: [u32; 3]) -> [Door; 3] {
+pub fn all(written_by: [u32; 3]) -> [Door; 4] {
     let own = match Support::of(written_by) {
         Support::Known => format!("its own RocksDB {}", dotted(&written_by[..2])),
         _ => format!("its own RocksDB {} to {}", dotted(&OLDEST), dotted(&NEWEST)),
@@ -67,6 +79,19 @@ pub fn all(written_by: [u32; 3]) -> [Door; 3] {
             lines: [
                 "#include <rockmill/rocksdb.hpp>",
                 "options.compaction_service = rockmill::NewCompactionService({}, &status);",
+            ],
+        },
+        Door {
+            program: match serves_java(written_by) {
+                true => format!("Java with its own RocksJava {}", dotted(&written_by)),
+                false => {
+                    "Java with RocksJava of one of the versions in docs/guide/java.md".to_owned()
+                }
+            },
+            is_older: false,
+            lines: [
+                "java -javaagent:rockmill.jar=device=auto ..  # any program",
+                "Rockmill.builder().build().attach(options);  // before RocksDB.open",
             ],
         },
         Door {
@@ -92,6 +117,14 @@ pub fn all(written_by: [u32; 3]) -> [Door; 3] {
             ],
         },
     ]
+}
+
+/// Returns whether the jar for Java serves RocksJava of this version.
+fn serves_java(version: [u32; 3]) -> bool {
+    let (given, newest) = (dotted(&version), NEWEST);
+    let mut parts = OF_JAVA.lines().filter_map(|line| line.split(' ').next());
+    let needs_none = version >= JAVA_FROM && [version[0], version[1]] <= newest;
+    needs_none || parts.any(|part| part == given)
 }
 
 fn dotted(version: &[u32]) -> String {
@@ -129,7 +162,9 @@ mod tests {
     #[test]
     fn a_version_is_known_too_old_or_too_new() {
         for (version, support) in [
-            ([9, 11, 2], Support::TooOld),
+            ([7, 7, 3], Support::TooOld),
+            ([7, 10, 2], Support::NotRead),
+            ([9, 11, 2], Support::Known),
             ([10, 0, 0], Support::Known),
             ([11, 12, 9], Support::Known),
             ([11, 13, 0], Support::TooNew),
@@ -142,9 +177,23 @@ mod tests {
     #[test]
     fn a_door_with_an_older_rocksdb_says_so() {
         let older = |version| all(version).map(|door| door.is_older);
-        assert_eq!(older([11, 8, 1]), [false; 3]);
-        assert_eq!(older([11, 12, 0]), [false, false, true]);
-        assert_eq!(older([11, 13, 0]), [false, true, true]);
+        assert_eq!(older([11, 8, 1]), [false; 4]);
+        assert_eq!(older([11, 12, 0]), [false, false, false, true]);
+        assert_eq!(older([11, 13, 0]), [false, false, true, true]);
+    }
+
+    #[test]
+    fn java_is_served_with_the_versions_of_the_list_and_from_10_10_on() {
+        for (version, expected) in [
+            ([7, 9, 2], true),
+            ([8, 10, 1], false),
+            ([9, 7, 3], true),
+            ([10, 10, 1], true),
+            ([11, 13, 0], false),
+            ([0, 0, 0], false),
+        ] {
+            assert_eq!(serves_java(version), expected, "{version:?}");
+        }
     }
 
     #[test]

@@ -42,7 +42,7 @@ pub struct Report {
     /// Whether Rockmill supports that version.
     support: Support,
     /// Ways by which a program passes its compactions to Rockmill.
-    doors: [Door; 3],
+    doors: [Door; 4],
     /// Whether all compactions of all column families would be accepted.
     accepted: bool,
     /// Reasons that apply to all column families.

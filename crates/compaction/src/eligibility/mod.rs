@@ -84,7 +84,7 @@ pub fn check_family(eligible: &EligibleJob, found: &mut Findings) {
     };
     let written_by = eligible.file.rocksdb_version;
     options::check_family(family, written_by, found);
-    options::check_job(&eligible.job, found);
+    options::check_job(eligible, found);
     table::check(&family.table_options, written_by, found);
     compression::check(&eligible.job, family, found);
     found.note(table::plan(eligible, family).map(drop));
@@ -277,7 +277,15 @@ fn properties(
             .map_err(malformed)?,
         decouple_partitioned_filters: family
             .table_options
-            .bool("decouple_partitioned_filters", true)
+            // Versions without the option do not have the property of files either.
+            .bool(
+                "decouple_partitioned_filters",
+                versions::writes(
+                    |release| release.options,
+                    "decouple_partitioned_filters",
+                    rocksdb_version,
+                ),
+            )
             .map_err(malformed)?,
         merge_operator_name: name("merge_operator")?,
         compression_options,

@@ -2,10 +2,11 @@
 
 use std::ops::RangeInclusive;
 
-use rockmill_core::{DeclineReason, Error, Job, Result};
+use rockmill_core::{DeclineReason, Error, JobInfo, Result};
 use rockmill_format::options_file::{ColumnFamilyOptions, Options, OptionsFile};
 
-use super::{NULL, Policy, malformed, require, require_object};
+use super::{EligibleJob, NULL, Policy, malformed, require, require_object};
+use rockmill_format::versions;
 use rockmill_snapshot::Findings;
 
 /// Compaction reasons that do not merge data (`listener.h:CompactionReason`): FIFO (6, 7, 8), ingestion (14), change of
@@ -19,9 +20,14 @@ const KNOWN_REASONS: RangeInclusive<i32> = 0..=20;
 /// (`advanced_options.h:VerifyOutputFlags::kVerifyIteration`).
 const VERIFY_ITERATION: u64 = 2;
 
-pub fn check_job(job: &Job, found: &mut Findings) {
+pub fn check_job(eligible: &EligibleJob, found: &mut Findings) {
+    let job = &eligible.job;
     let reason = job.info.reason;
-    if FOREIGN_REASONS.contains(&reason) || !KNOWN_REASONS.contains(&reason) {
+    // RocksDB does not tell it before 9.7. What those versions offer then is a merge: FIFO style and blobs are declined for
+    // their options, and files that are ingested or refitted are not offered.
+    let is_untold = reason == JobInfo::UNKNOWN_REASON && eligible.input.options.is_some();
+    let is_known = is_untold || KNOWN_REASONS.contains(&reason);
+    if FOREIGN_REASONS.contains(&reason) || !is_known {
         found.note(Err(Error::declined(
             DeclineReason::CompactionReason,
             format!("compaction reason {reason}"),
@@ -58,6 +64,25 @@ pub fn check_db(file: &OptionsFile, policy: Policy, found: &mut Findings) {
         file.rocksdb_version,
         DeclineReason::FileChecksum,
     ));
+    found.note(check_checksums_arrive(file));
+}
+
+/// Declines files with checksums if the result of the database's RocksDB cannot carry them.
+fn check_checksums_arrive(file: &OptionsFile) -> Result<()> {
+    let version = file.rocksdb_version;
+    if file.db.is_null("file_checksum_gen_factory")
+        || version == [0; 3]
+        || version >= versions::NAMES_OPTIONS_FILE
+    {
+        return Ok(());
+    }
+    let [major, minor, patch] = versions::NAMES_OPTIONS_FILE;
+    Err(Error::declined(
+        DeclineReason::FileChecksum,
+        format!(
+            "RocksDB before {major}.{minor}.{patch} takes no checksums of files from a compaction service"
+        ),
+    ))
 }
 
 fn check_2pc(db: &Options, policy: Policy) -> Result<()> {

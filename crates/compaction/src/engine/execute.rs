@@ -87,7 +87,7 @@ impl Engine {
         if let Some(dir) = recorded {
             self.record_outputs(&dir, job, &staging, &outcome, cancel);
         }
-        let result = result::encode(job, input, &outcome, staging.path());
+        let result = result::encode(eligible, &outcome, staging.path());
         spans::job_done(&span, &outcome);
         tracing::info!(
             entries_in = outcome.entries_read,

@@ -9,11 +9,14 @@ use rockmill_core::{
 };
 use rockmill_format::manifest::Tree;
 use rockmill_format::unique_id::SessionId;
+use rockmill_format::versions;
 use rockmill_format::wire::CompactionServiceInput;
 
 use super::{Engine, lock};
 use crate::eligibility::{self, EligibleJob};
-use rockmill_snapshot::closed_database::{ClosedDatabase, read_options};
+use rockmill_snapshot::closed_database::{
+    ClosedDatabase, LatestOptions, options_name, read_options,
+};
 use rockmill_snapshot::tree::total_bytes;
 
 /// The upper half of a session id has 62 bits.
@@ -34,21 +37,22 @@ impl Engine {
         message: &[u8],
         cancel: &CancelToken,
     ) -> Result<EligibleJob> {
-        let input = CompactionServiceInput::decode(message)
+        let mut input = CompactionServiceInput::decode(message)
             .map_err(|e| Error::declined(DeclineReason::InputMessage, e.to_string()))?;
         let database = self.database(dir, &info.db_session_id, cancel)?;
-        if input.options_file_number == 0 {
-            let what = "the job names no OPTIONS file";
-            return Err(Error::declined(DeclineReason::OptionsFile, what));
-        }
         let floor = (input.min_manifest_file_number, input.min_manifest_file_size);
         let (options, tree) = {
             let mut follower = lock(&database.tree);
             follower.refresh(&*self.storage, dir, floor, cancel)?;
             self.begin_session(&database, dir, &input.db_id, follower.tree())?;
-            let options = read_options(&*self.storage, dir, input.options_file_number)?;
+            let options = self.options(dir, &mut input)?;
             complete(&mut info, &input, follower.tree());
-            (options, follower.view(&input, info.cf_id)?)
+            let tree = follower.view(&input, info.cf_id)?;
+            if info.reason == JobInfo::UNKNOWN_REASON {
+                (info.is_full_compaction, info.is_bottommost_level) =
+                    follower.extent(&input, info.cf_id);
+            }
+            (options, tree)
         };
         if info.base_input_level == JobInfo::UNKNOWN_LEVEL {
             let lowest = tree.inputs.iter().map(|file| file.level).min();
@@ -58,9 +62,42 @@ impl Engine {
         let key = (info.cf_id, input.options_file_number);
         let learned = lock(&database.filter_millibits).get(&key).copied();
         let job = self.draft(info, message.to_vec(), options, tree, learned);
-        let eligible = self.eligible(job)?;
+        let mut eligible = self.eligible(job)?;
+        eligible.input.options_file_number = input.options_file_number;
+        require_version(&eligible)?;
+        require_renames(dir, &eligible)?;
         self.check_described(&database, dir, &eligible, cancel)?;
         Ok(eligible)
+    }
+
+    /// Returns the text of a job's OPTIONS file, and notes its number in `input`.
+    ///
+    /// RocksDB before 9.7.3 sends options instead, all but those of the table. The newest file then has to have the same.
+    fn options(&self, dir: &Path, input: &mut CompactionServiceInput) -> Result<String> {
+        let none = |what: &str| Error::declined(DeclineReason::OptionsFile, what.to_owned());
+        let Some(given) = &input.options else {
+            return match input.options_file_number {
+                0 => Err(none("the job names no OPTIONS file")),
+                number => read_options(&*self.storage, dir, number),
+            };
+        };
+        let latest = LatestOptions::read(&*self.storage, dir)?;
+        let latest = latest.ok_or_else(|| none("there is none"))?;
+        let name = options_name(latest.number);
+        if latest.cut.is_some() {
+            return Err(none("a newer one is cut").in_file(&name));
+        }
+        let family = latest.options.cf(&input.cf_name);
+        let family = family.ok_or_else(|| none("it lacks the column family").in_file(&name))?;
+        let differing = given.differing(&latest.options.db, &family.options);
+        let malformed =
+            |e: rockmill_format::Error| Error::declined(DeclineReason::InputMessage, e.to_string());
+        if let Some(option) = differing.map_err(malformed)? {
+            let what = format!("{option} is not what RocksDB has now");
+            return Err(none(&what).in_file(&name));
+        }
+        input.options_file_number = latest.number;
+        Ok(latest.text)
     }
 
     /// Checks whether a job's options allow it.
@@ -134,6 +171,42 @@ impl Engine {
             host: self.host.clone(),
             checksum_seed: random.next_u64(),
         }
+    }
+}
+
+/// Requires that the messages of the database's RocksDB are known, and that it has written the OPTIONS file. RocksDB may go
+/// on if it could not write one. A result with a field too many or too few can stop the database.
+fn require_version(eligible: &EligibleJob) -> Result<()> {
+    if let Some(what) = versions::unsupported(eligible.options().rocksdb_version) {
+        return Err(Error::declined(DeclineReason::RocksdbVersion, what));
+    }
+    let (asks, wrote) = (
+        eligible.job.info.rocksdb_version,
+        eligible.options().rocksdb_version,
+    );
+    let Some(asks) = asks.filter(|&asks| asks != wrote) else {
+        return Ok(());
+    };
+    let [asks, wrote] =
+        [asks, wrote].map(|[major, minor, patch]| format!("{major}.{minor}.{patch}"));
+    let what = format!("RocksDB {asks} asks for the job, and {wrote} has written the file");
+    Err(Error::declined(DeclineReason::OptionsFile, what))
+}
+
+/// Requires that renamed files survive a crash without our help. RocksDB's own sync of its folder does nothing on btrfs
+/// ([`Engine::files_taken`]), and before 9.6 it does not say when it has renamed them.
+fn require_renames(dir: &Path, eligible: &EligibleJob) -> Result<()> {
+    const BTRFS: i64 = 0x9123_683e;
+    if versions::tells_installation(eligible.options().rocksdb_version) {
+        return Ok(());
+    }
+    // The database is not on a file system of this machine in tests.
+    match rustix::fs::statfs(dir) {
+        Ok(found) if found.f_type == BTRFS => Err(Error::declined(
+            DeclineReason::StagingFolder,
+            "the database is on btrfs, which needs RocksDB 9.6 or newer",
+        )),
+        _ => Ok(()),
     }
 }
 

@@ -25,7 +25,7 @@ const MIN_DONE: usize = 200;
 const MIN_ON_DEVICE: usize = 180;
 
 /// Reasons that do not depend on a job.
-const NOT_IN_A_JOB: [DeclineReason; 7] = [
+const NOT_IN_A_JOB: [DeclineReason; 8] = [
     // The setting `min_job_bytes` is checked before there is a job.
     DeclineReason::SmallJob,
     // The service declines the job before it is made.
@@ -36,6 +36,8 @@ const NOT_IN_A_JOB: [DeclineReason; 7] = [
     DeclineReason::StagingFolder,
     // The MANIFEST's view of the whole database shows it before there is a job.
     DeclineReason::DbPaths,
+    // The messages of a database that is open decide, and a job may come from a closed one.
+    DeclineReason::RocksdbVersion,
     // It depends on the process's limit of open files.
     DeclineReason::OpenFiles,
     // It depends on the time.

@@ -1,10 +1,43 @@
 //! What RocksDB asks of a worker: one subcompaction.
 
-use super::value::{Fields, Record, write_field};
+use super::value::{Fields, Out, Record, write_field};
 use super::{envelope, open_envelope};
 use crate::error::{Error, Result};
+use crate::options_file::Options;
 use crate::options_file::text::Piece;
 use crate::versions;
+
+/// The options that RocksDB before 9.7.3 sends in the message, as they are there. It names no OPTIONS file.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct GivenOptions {
+    /// Those of the database.
+    pub db: String,
+    /// Those of the column family. Of the table's options, they have the factory's name alone.
+    pub column_family: String,
+}
+
+impl GivenOptions {
+    /// Returns the name of an option that an OPTIONS file has with another value; `None` if there is none. An option that
+    /// only one of them has does not count.
+    ///
+    /// # Errors
+    /// Corruption if there are no options or they are malformed; Unsupported if they are nested too deeply.
+    pub fn differing(&self, db: &Options, column_family: &Options) -> Result<Option<String>> {
+        for (text, file) in [(&self.db, db), (&self.column_family, column_family)] {
+            let given = Options::from_value(text)?;
+            if given.is_empty() {
+                return Err(Error::corruption(0, "the message has no options"));
+            }
+            let mut both = given
+                .iter()
+                .filter_map(|(name, value)| Some((name, value, file.str(name)?)));
+            if let Some((name, ..)) = both.find(|(_, value, filed)| value != filed) {
+                return Ok(Some(name.to_owned()));
+            }
+        }
+        Ok(None)
+    }
+}
 
 /// The message to a worker (`CompactionServiceInput`, `db/compaction/compaction_job.h`).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -29,6 +62,8 @@ pub struct CompactionServiceInput {
     pub min_manifest_file_number: u64,
     /// Length in bytes from which on that MANIFEST shows them.
     pub min_manifest_file_size: u64,
+    /// What RocksDB before 9.7.3 sends in place of `options_file_number`.
+    pub options: Option<GivenOptions>,
 }
 
 impl CompactionServiceInput {
@@ -57,13 +92,24 @@ impl CompactionServiceInput {
 
     /// Writes the message, as RocksDB would.
     pub fn encode(&self) -> Vec<u8> {
-        envelope(self)
+        envelope(self, [0; 3])
     }
 }
 
 impl Record for CompactionServiceInput {
-    fn write_fields(&self, out: &mut String) {
-        write_field(out, "cf_name", &self.cf_name);
+    fn write_fields(&self, out: &mut Out) {
+        match &self.options {
+            None => write_field(out, "cf_name", &self.cf_name),
+            Some(options) => {
+                out.text.push_str("column_family={options=");
+                out.text.push_str(&options.column_family);
+                out.text.push(';');
+                write_field(out, "name", &self.cf_name);
+                out.text.push_str("};db_options=");
+                out.text.push_str(&options.db);
+                out.text.push(';');
+            }
+        }
         write_field(out, "snapshots", &self.snapshots);
         write_field(out, "input_files", &self.input_files);
         write_field(out, "output_level", &self.output_level);
@@ -87,6 +133,14 @@ impl Record for CompactionServiceInput {
     fn read_fields(fields: &Fields<'_>) -> Result<Self> {
         let mut input = Self::default();
         fields.read("cf_name", &mut input.cf_name)?;
+        if let Some(family) = fields.get("column_family") {
+            let family = Fields::parse(family)?;
+            family.read("name", &mut input.cf_name)?;
+            input.options = Some(GivenOptions {
+                db: given(fields.get("db_options"))?,
+                column_family: given(family.get("options"))?,
+            });
+        }
         fields.read("snapshots", &mut input.snapshots)?;
         fields.read("input_files", &mut input.input_files)?;
         fields.read("output_level", &mut input.output_level)?;
@@ -106,6 +160,17 @@ impl Record for CompactionServiceInput {
 /// Whether a field that is not known has the text of most members' defaults. Another default counts as set.
 fn is_unset(value: &Piece<'_>) -> bool {
     matches!(value.text, "" | "0" | "false" | "{}")
+}
+
+/// The text of a struct, with its braces.
+fn given(value: Option<Piece<'_>>) -> Result<String> {
+    let Some(value) = value else {
+        return Ok(String::new());
+    };
+    if value.without_braces()? == value {
+        return Err(value.corruption("options must stand in braces"));
+    }
+    Ok(value.text.to_owned())
 }
 
 fn bound(fields: &Fields<'_>, flag: &str, key: &str) -> Result<Option<Vec<u8>>> {

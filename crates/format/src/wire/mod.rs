@@ -26,7 +26,7 @@ mod value;
 #[cfg(test)]
 mod tests;
 
-pub use input::CompactionServiceInput;
+pub use input::{CompactionServiceInput, GivenOptions};
 pub use output_file::OutputFile;
 pub use properties::{PropertyKind, PropertyValue, property_kind};
 pub use result::CompactionServiceResult;
@@ -35,7 +35,7 @@ pub use stats::{JobStats, LevelStats};
 use crate::coding::Cursor;
 use crate::error::{Error, Result};
 use crate::options_file::text::Piece;
-use value::Record;
+use value::{Out, Record};
 
 /// The only version of both messages (`BinaryFormatVersion::kOptionsString`).
 const VERSION: u32 = 1;
@@ -56,11 +56,14 @@ fn open_envelope(bytes: &[u8]) -> Result<Piece<'_>> {
     Ok(Piece::new(at as u64, text))
 }
 
-/// A message with the fields of `record`.
-fn envelope(record: &impl Record) -> Vec<u8> {
-    let mut text = String::new();
-    record.write_fields(&mut text);
-    let mut out = VERSION.to_le_bytes().to_vec();
-    out.extend_from_slice(text.as_bytes());
-    out
+/// A message with the fields of `record` that RocksDB of a version reads; zeros stand for the newest.
+fn envelope(record: &impl Record, version: [u32; 3]) -> Vec<u8> {
+    let mut out = Out {
+        text: String::new(),
+        version,
+    };
+    record.write_fields(&mut out);
+    let mut message = VERSION.to_le_bytes().to_vec();
+    message.extend_from_slice(out.text.as_bytes());
+    message
 }

@@ -5,6 +5,7 @@ use super::value::record;
 use crate::manifest::{Temperature, UNKNOWN_CHECKSUM_FUNC_NAME};
 
 record! {
+    added: output_file;
     /// An output SST file (`CompactionServiceOutputFile`, `db/compaction/compaction_job.h`).
     ///
     /// RocksDB installs most of this unverified: bounds that are too narrow hide keys for good.

@@ -1,8 +1,9 @@
 //! Table properties as they stand in a result message.
 
-use super::value::{Fields, Value, write_hex};
+use super::value::{Added, Fields, Out, Value, write_hex};
 use crate::error::Result;
 use crate::options_file::text::Piece;
+use crate::versions::reads_field;
 
 /// The value of one table property.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -104,19 +105,23 @@ pub fn property_kind(name: &str) -> Option<PropertyKind> {
 }
 
 impl Value for Vec<(String, PropertyValue)> {
-    fn write(&self, out: &mut String) {
-        out.push('{');
+    fn write(&self, out: &mut Out) {
+        const ADDED: Added = |release| release.table_properties;
+        out.text.push('{');
         for (name, value) in self {
-            out.push_str(name);
-            out.push('=');
+            if !reads_field(ADDED, name, out.version) {
+                continue;
+            }
+            out.text.push_str(name);
+            out.text.push('=');
             match value {
                 PropertyValue::Int(number) => number.write(out),
                 PropertyValue::Bytes(bytes) => bytes.write(out),
-                PropertyValue::Map(map) => write_map(out, map),
+                PropertyValue::Map(map) => write_map(&mut out.text, map),
             }
-            out.push(';');
+            out.text.push(';');
         }
-        out.push('}');
+        out.text.push('}');
     }
 
     /// Reads the properties that 11.12 knows, ordered by name.

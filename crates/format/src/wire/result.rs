@@ -2,9 +2,10 @@
 
 use super::output_file::OutputFile;
 use super::stats::{JobStats, LevelStats};
-use super::value::{Fields, Record, record, write_field};
+use super::value::{Fields, Out, Record, record, write_field, write_known};
 use super::{envelope, open_envelope};
 use crate::error::{Error, Result};
+use crate::versions::is_gone;
 
 /// The message of a worker that did its job (`CompactionServiceResult`,
 /// `db/compaction/compaction_job.h`). Its status is always OK: a worker that failed sends nothing.
@@ -36,9 +37,9 @@ impl CompactionServiceResult {
         Self::read_fields(&Fields::parse(open_envelope(bytes)?)?)
     }
 
-    /// Writes the message.
-    pub fn encode(&self) -> Vec<u8> {
-        envelope(self)
+    /// Writes the message for RocksDB of a version, which must be a supported one; zeros stand for the newest.
+    pub fn encode(&self, rocksdb_version: [u32; 3]) -> Vec<u8> {
+        envelope(self, rocksdb_version)
     }
 }
 
@@ -64,7 +65,7 @@ record! {
 }
 
 impl Record for CompactionServiceResult {
-    fn write_fields(&self, out: &mut String) {
+    fn write_fields(&self, out: &mut Out) {
         let internal_stats = FullLevelStats {
             output_level_stats: self.output_level_stats.clone(),
             has_proximal_level_output: false,
@@ -73,10 +74,24 @@ impl Record for CompactionServiceResult {
         write_field(out, "output_files", &self.output_files);
         write_field(out, "output_level", &self.output_level);
         write_field(out, "output_path", &self.output_path);
+        let level = &self.output_level_stats;
+        for (name, value) in [
+            ("num_output_records", level.num_output_records),
+            ("total_bytes", level.bytes_written),
+        ] {
+            if !is_gone(name, out.version) {
+                write_field(out, name, &value);
+            }
+        }
         write_field(out, "bytes_read", &self.bytes_read);
         write_field(out, "bytes_written", &self.bytes_written);
         write_field(out, "stats", &self.stats);
-        write_field(out, "internal_stats", &internal_stats);
+        write_known(
+            out,
+            &[|release| release.result],
+            "internal_stats",
+            &internal_stats,
+        );
     }
 
     fn read_fields(fields: &Fields<'_>) -> Result<Self> {
@@ -90,6 +105,9 @@ impl Record for CompactionServiceResult {
         }
         let mut result = Self::default();
         let mut internal_stats = FullLevelStats::default();
+        let level = &mut internal_stats.output_level_stats;
+        fields.read("num_output_records", &mut level.num_output_records)?;
+        fields.read("total_bytes", &mut level.bytes_written)?;
         fields.read("output_files", &mut result.output_files)?;
         if result
             .output_files

@@ -3,6 +3,7 @@
 use super::value::record;
 
 record! {
+    added: job_stats;
     /// Counters of the whole job (`CompactionJobStats`, `include/rocksdb/compaction_job_stats.h`).
     pub struct JobStats {
         /// Wall time, microseconds.

@@ -1,7 +1,8 @@
 use super::*;
 use crate::error::ErrorKind;
 use crate::manifest::Temperature;
-use crate::versions::{RELEASES, Release};
+use crate::options_file::OptionsFile;
+use crate::versions::{RELEASES, Release, is_gone};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,6 +22,9 @@ const NEVER_WRITTEN: [&str; 4] = [
     "proximal_level_stats",
     "external_sst_file_global_seqno_offset",
 ];
+
+/// Fields that results have before 9.7.3 alone.
+const GONE: [&str; 2] = [".num_output_records", ".total_bytes"];
 
 /// The fields of a message in one order, without those that we never write.
 fn sorted(bytes: &[u8]) -> Vec<String> {
@@ -91,7 +95,7 @@ fn the_real_result_is_read_and_written_field_for_field() {
     };
     assert_eq!(collected.len(), 4);
     assert_eq!(collected[1].1, [0; 4]);
-    assert_eq!(sorted(&result.encode()), sorted(RESULT));
+    assert_eq!(sorted(&result.encode([0; 3])), sorted(RESULT));
 }
 
 #[test]
@@ -147,6 +151,7 @@ fn malformed_inputs_are_refused() {
 struct Captured {
     version: [u32; 3],
     input: &'static [u8],
+    options: &'static str,
     result: &'static [u8],
 }
 
@@ -155,12 +160,20 @@ macro_rules! captured {
         Captured {
             version: [$major, $minor, $patch],
             input: include_bytes!(concat!("../../tests/data/versions/", $major, ".", $minor, ".", $patch, "/input.bin")),
+            options: include_str!(concat!("../../tests/data/versions/", $major, ".", $minor, ".", $patch, "/options.ini")),
             result: include_bytes!(concat!("../../tests/data/versions/", $major, ".", $minor, ".", $patch, "/result.bin")),
         }
     ),+]};
 }
 
-const CAPTURED: [Captured; 6] = captured!(
+const CAPTURED: [Captured; 13] = captured!(
+    [7, 8, 3],
+    [7, 9, 2],
+    [8, 10, 0],
+    [9, 1, 1],
+    [9, 7, 3],
+    [9, 8, 4],
+    [9, 9, 3],
     [10, 0, 1],
     [10, 4, 2],
     [10, 10, 1],
@@ -178,7 +191,10 @@ fn known_and_later(
         let releases = RELEASES
             .iter()
             .filter(|release| (release.version <= version) == is_known);
-        releases.flat_map(list).copied().collect()
+        let names = releases.flat_map(list).copied();
+        names
+            .filter(|name| !is_known || !is_gone(name, version))
+            .collect()
     })
 }
 
@@ -200,14 +216,59 @@ fn the_input_of_each_version_is_the_same_job() {
             ["000013.sst", "000011.sst", "000009.sst"]
         );
         assert_eq!(input.snapshots, [2002]);
-        assert_eq!((input.output_level, input.options_file_number), (6, 7));
+        let names_options = version >= [9, 7, 3];
+        assert_eq!(input.options_file_number, 7 * u64::from(names_options));
+        assert_eq!(input.options.is_none(), names_options);
+        // Those captured before 8.4 have levels of fixed size.
+        let output_level = if version < [8, 4, 0] { 1 } else { 6 };
+        assert_eq!(input.output_level, output_level);
         assert_eq!((&input.begin, &input.end), (&None, &None));
         assert_eq!(input.min_manifest_file_number > 0, version >= [11, 12, 0]);
         // What the version does not know has the value that it stands for when it is absent.
         let mut written = sorted(&input.encode());
         written.retain(|line| version >= [11, 12, 0] || !line.starts_with(".min_manifest"));
+        written.retain(|line| names_options || !line.starts_with(".options_file_number"));
         assert_eq!(written, sorted(captured.input), "{version:?}");
     }
+}
+
+#[test]
+fn options_in_a_message_are_compared_with_those_of_a_file() {
+    let all = CAPTURED
+        .iter()
+        .filter(|captured| captured.version < [9, 7, 3]);
+    assert_eq!(all.clone().count(), 4);
+    for Captured {
+        input,
+        options,
+        version,
+        ..
+    } in all
+    {
+        let input = CompactionServiceInput::decode(input).unwrap();
+        let given = input.options.unwrap();
+        let differing = |text: &str| {
+            let file = OptionsFile::parse(text).unwrap();
+            let family = &file.cf(b"default").unwrap().options;
+            given.differing(&file.db, family).unwrap()
+        };
+        assert_eq!(differing(options), None, "{version:?}");
+        for (of_file, name) in [
+            ("max_open_files=-1", "max_open_files"),
+            ("target_file_size_base=67108864", "target_file_size_base"),
+            ("table_factory=BlockBasedTable", "table_factory"),
+        ] {
+            assert!(options.contains(of_file), "{of_file}");
+            let changed = options.replace(of_file, &format!("{name}=7"));
+            assert_eq!(differing(&changed).as_deref(), Some(name), "{version:?}");
+            let without = options.replace(of_file, "");
+            assert_eq!(differing(&without), None, "{version:?}");
+        }
+    }
+    let nothing = GivenOptions::default();
+    let file = OptionsFile::parse(CAPTURED[0].options).unwrap();
+    let family = &file.cf(b"default").unwrap().options;
+    assert!(nothing.differing(&file.db, family).is_err());
 }
 
 #[test]
@@ -224,14 +285,14 @@ fn the_result_of_each_version_is_read_and_written_field_for_field() {
         };
         let file = inner("output_files", &fields);
         type List = fn(&Release) -> &'static [&'static str];
-        let structs: [(List, _); 3] = [
+        let mut structs: Vec<(List, _)> = vec![
             (|release| release.output_file, names(&file)),
             (|release| release.job_stats, names(&inner("stats", &fields))),
-            (
-                |release| release.table_properties,
-                names(&inner("table_properties", &file)),
-            ),
         ];
+        if version >= [9, 8, 4] {
+            let properties = names(&inner("table_properties", &file));
+            structs.push((|release| release.table_properties, properties));
+        }
         let mut later = BTreeSet::from(["internal_stats"]);
         for (list, found) in structs {
             let [known, unknown] = known_and_later(list, version);
@@ -241,13 +302,24 @@ fn the_result_of_each_version_is_read_and_written_field_for_field() {
         }
 
         let result = CompactionServiceResult::decode(captured.result).unwrap();
-        assert_eq!(result.stats.num_input_records, 3000);
+        // Earlier versions do not count them.
+        let counted = 3000 * u64::from(version >= [8, 10, 0]);
+        assert_eq!(result.stats.num_input_records, counted);
         assert_eq!(result.output_files.len(), 1);
-        let [theirs, ours] = [captured.result, &result.encode()].map(|message| {
-            let lines = sorted(message);
-            lines.into_iter().collect::<BTreeSet<_>>()
-        });
-        let lost: Vec<_> = theirs.difference(&ours).collect();
+        let for_itself = result.encode(version);
+        let [theirs, ours, ours_for_itself] =
+            [captured.result, &result.encode([0; 3]), &for_itself].map(|message| {
+                let lines = sorted(message);
+                lines.into_iter().collect::<BTreeSet<_>>()
+            });
+        let lost: Vec<_> = theirs.difference(&ours_for_itself).collect();
+        assert!(lost.is_empty(), "{version:?}: {lost:?}");
+        if version < [9, 9, 0] {
+            assert_eq!(theirs, ours_for_itself, "{version:?}");
+        }
+        let is_gone_field = |line: &&String| GONE.iter().any(|name| line.starts_with(name));
+        let lost = theirs.difference(&ours);
+        let lost: Vec<_> = lost.filter(|line| !is_gone_field(line)).collect();
         assert!(lost.is_empty(), "{version:?}: {lost:?}");
         for line in ours.difference(&theirs) {
             let (path, _) = line.split_once('=').unwrap();
@@ -365,7 +437,7 @@ fn every_version_reads_what_it_knows_of_a_result() {
         };
         result.stats.num_output_records = 5;
         result.output_level_stats.num_output_records = 5;
-        let bytes = result.encode();
+        let bytes = result.encode([0; 3]);
         let text = std::str::from_utf8(&bytes[4..]).unwrap();
         let fields = before_11_8::fields(text);
         let of_all = |list: fn(&Release) -> &'static [&'static str]| {
@@ -375,6 +447,9 @@ fn every_version_reads_what_it_knows_of_a_result() {
         assert_eq!(
             fields.keys().copied().collect::<BTreeSet<_>>(),
             of_all(|release| release.result)
+                .into_iter()
+                .filter(|name| !is_gone(name, [0; 3]))
+                .collect()
         );
         // 10.0 takes the counts from here, later versions from `internal_stats`.
         assert_eq!(
@@ -422,7 +497,7 @@ fn an_encoded_file_names_the_members_without_defaults() {
         output_files: vec![OutputFile::default(), OutputFile::default()],
         ..CompactionServiceResult::default()
     };
-    let text = String::from_utf8(result.encode()[4..].to_vec()).unwrap();
+    let text = String::from_utf8(result.encode([0; 3])[4..].to_vec()).unwrap();
     for field in [
         "marked_for_compaction=false;",
         "is_proximal_level_output=false;",
@@ -447,6 +522,7 @@ prop_compose! {
         begin: Option<Vec<u8>>,
         end: Option<Vec<u8>>,
         numbers: [u64; 3],
+        given: Option<()>,
     ) -> CompactionServiceInput {
         CompactionServiceInput {
             cf_name,
@@ -459,6 +535,10 @@ prop_compose! {
             options_file_number: numbers[0],
             min_manifest_file_number: numbers[1],
             min_manifest_file_size: numbers[2],
+            options: given.map(|()| GivenOptions {
+                db: "{max_open_files=-1;}".to_owned(),
+                column_family: "{compression_opts={level=1;};ttl=0;}".to_owned(),
+            }),
         }
     }
 }
@@ -541,7 +621,7 @@ proptest! {
                 ..LevelStats::default()
             },
         };
-        prop_assert_eq!(CompactionServiceResult::decode(&result.encode()), Ok(result));
+        prop_assert_eq!(CompactionServiceResult::decode(&result.encode([0; 3])), Ok(result));
     }
 
     #[test]
@@ -560,7 +640,7 @@ proptest! {
                 prop_assert_eq!(CompactionServiceInput::decode(&input.encode()), Ok(input));
             }
             if let Ok(result) = CompactionServiceResult::decode(bytes) {
-                let again = CompactionServiceResult::decode(&result.encode());
+                let again = CompactionServiceResult::decode(&result.encode([0; 3]));
                 prop_assert!(again.is_ok() || result.output_files.iter().any(|f| f.file_name.is_empty()));
             }
         }

@@ -7,25 +7,43 @@ use super::output_file::OutputFile;
 use crate::error::Result;
 use crate::manifest::Temperature;
 use crate::options_file::text::Piece;
+use crate::versions::{Release, reads_field};
 
 /// Between the elements of a vector.
 const SEPARATOR: char = ':';
 
+/// Fields that releases added to a struct.
+pub(super) type Added = fn(&Release) -> &'static [&'static str];
+
+/// A text that RocksDB of one version reads.
+#[derive(Debug, Default)]
+pub(super) struct Out {
+    pub text: String,
+    /// Zeros for the newest.
+    pub version: [u32; 3],
+}
+
+impl Out {
+    fn push(&mut self, text: &str) {
+        self.text.push_str(text);
+    }
+}
+
 /// A value of one field.
 pub(super) trait Value: Sized {
-    fn write(&self, out: &mut String);
+    fn write(&self, out: &mut Out);
     fn read(text: Piece<'_>) -> Result<Self>;
 }
 
 /// A struct: named fields.
 pub(super) trait Record: Default {
-    fn write_fields(&self, out: &mut String);
+    fn write_fields(&self, out: &mut Out);
     fn read_fields(fields: &Fields<'_>) -> Result<Self>;
 }
 
-/// Defines a record whose C++ members have the names of its fields.
+/// Defines a record whose C++ members have the names of its fields. `added` has those that some version lacks.
 macro_rules! record {
-    ($(#[$meta:meta])* pub struct $name:ident {
+    ($(added: $added:ident;)? $(#[$meta:meta])* pub struct $name:ident {
         $($(#[$field_meta:meta])* $field:ident: $type:ty,)*
     }) => {
         $(#[$meta])*
@@ -35,8 +53,9 @@ macro_rules! record {
         }
 
         impl $crate::wire::value::Record for $name {
-            fn write_fields(&self, out: &mut String) {
-                $($crate::wire::value::write_field(out, stringify!($field), &self.$field);)*
+            fn write_fields(&self, out: &mut $crate::wire::value::Out) {
+                let added: &[$crate::wire::value::Added] = &[$(|release| release.$added)?];
+                $($crate::wire::value::write_known(out, added, stringify!($field), &self.$field);)*
             }
 
             fn read_fields(fields: &$crate::wire::value::Fields<'_>) -> $crate::Result<Self> {
@@ -50,11 +69,21 @@ macro_rules! record {
 pub(super) use record;
 
 /// Appends `name=value;`.
-pub(super) fn write_field(out: &mut String, name: &str, value: &impl Value) {
-    out.push_str(name);
-    out.push('=');
+pub(super) fn write_field(out: &mut Out, name: &str, value: &impl Value) {
+    out.push(name);
+    out.push("=");
     value.write(out);
-    out.push(';');
+    out.push(";");
+}
+
+/// The same, unless the reader does not know the field.
+pub(super) fn write_known(out: &mut Out, added: &[Added], name: &str, value: &impl Value) {
+    if added
+        .iter()
+        .all(|&added| reads_field(added, name, out.version))
+    {
+        write_field(out, name, value);
+    }
 }
 
 /// The fields of one struct; of two with one name, the last counts (`StringToMap`).
@@ -87,10 +116,10 @@ impl<'a> Fields<'a> {
 }
 
 impl<T: Record> Value for T {
-    fn write(&self, out: &mut String) {
-        out.push('{');
+    fn write(&self, out: &mut Out) {
+        out.push("{");
         self.write_fields(out);
-        out.push('}');
+        out.push("}");
     }
 
     fn read(text: Piece<'_>) -> Result<Self> {
@@ -108,7 +137,7 @@ fn integer<T: std::str::FromStr>(text: Piece<'_>) -> Result<T> {
 }
 
 impl Value for u64 {
-    fn write(&self, out: &mut String) {
+    fn write(&self, out: &mut Out) {
         write_decimal(out, self);
     }
 
@@ -118,7 +147,7 @@ impl Value for u64 {
 }
 
 impl Value for i32 {
-    fn write(&self, out: &mut String) {
+    fn write(&self, out: &mut Out) {
         write_decimal(out, self);
     }
 
@@ -127,13 +156,13 @@ impl Value for i32 {
     }
 }
 
-fn write_decimal(out: &mut String, value: &impl std::fmt::Display) {
-    write!(out, "{value}").expect("writing to a String cannot fail");
+fn write_decimal(out: &mut Out, value: &impl std::fmt::Display) {
+    write!(out.text, "{value}").expect("writing to a String cannot fail");
 }
 
 impl Value for bool {
-    fn write(&self, out: &mut String) {
-        out.push_str(if *self { "true" } else { "false" });
+    fn write(&self, out: &mut Out) {
+        out.push(if *self { "true" } else { "false" });
     }
 
     fn read(text: Piece<'_>) -> Result<Self> {
@@ -148,8 +177,8 @@ impl Value for bool {
 
 /// A string of any bytes, in hex.
 impl Value for Vec<u8> {
-    fn write(&self, out: &mut String) {
-        write_hex(out, self);
+    fn write(&self, out: &mut Out) {
+        write_hex(&mut out.text, self);
     }
 
     fn read(text: Piece<'_>) -> Result<Self> {
@@ -182,8 +211,8 @@ fn decode_hex(text: &[u8]) -> Option<Vec<u8>> {
 
 /// The base name of a file: never a path, since a worker joins it to a directory.
 impl Value for String {
-    fn write(&self, out: &mut String) {
-        write_hex(out, self.as_bytes());
+    fn write(&self, out: &mut Out) {
+        write_hex(&mut out.text, self.as_bytes());
     }
 
     fn read(text: Piece<'_>) -> Result<Self> {
@@ -196,10 +225,10 @@ impl Value for String {
     }
 }
 
-fn write_vector<T: Value>(out: &mut String, values: &[T]) {
+fn write_vector<T: Value>(out: &mut Out, values: &[T]) {
     for (i, value) in values.iter().enumerate() {
         if i > 0 {
-            out.push(SEPARATOR);
+            out.text.push(SEPARATOR);
         }
         value.write(out);
     }
@@ -210,7 +239,7 @@ fn read_vector<T: Value>(text: Piece<'_>) -> Result<Vec<T>> {
 }
 
 impl Value for Vec<u64> {
-    fn write(&self, out: &mut String) {
+    fn write(&self, out: &mut Out) {
         write_vector(out, self);
     }
 
@@ -220,7 +249,7 @@ impl Value for Vec<u64> {
 }
 
 impl Value for Vec<String> {
-    fn write(&self, out: &mut String) {
+    fn write(&self, out: &mut Out) {
         write_vector(out, self);
     }
 
@@ -230,7 +259,7 @@ impl Value for Vec<String> {
 }
 
 impl Value for [u64; 2] {
-    fn write(&self, out: &mut String) {
+    fn write(&self, out: &mut Out) {
         write_vector(out, self);
     }
 
@@ -241,8 +270,8 @@ impl Value for [u64; 2] {
 }
 
 impl Value for Temperature {
-    fn write(&self, out: &mut String) {
-        out.push_str(self.name());
+    fn write(&self, out: &mut Out) {
+        out.push(self.name());
     }
 
     fn read(text: Piece<'_>) -> Result<Self> {
@@ -254,17 +283,17 @@ impl Value for Temperature {
 /// A vector of structs, in the braces that RocksDB's writer puts around it
 /// (`options_type.h:SerializeVector`): `{{{..}}:{{..}}}`.
 impl Value for Vec<OutputFile> {
-    fn write(&self, out: &mut String) {
+    fn write(&self, out: &mut Out) {
         if self.is_empty() {
             return;
         }
-        out.push('{');
+        out.push("{");
         for (i, file) in self.iter().enumerate() {
-            out.push_str(if i > 0 { ":{" } else { "{" });
+            out.push(if i > 0 { ":{" } else { "{" });
             file.write(out);
-            out.push('}');
+            out.push("}");
         }
-        out.push('}');
+        out.push("}");
     }
 
     fn read(text: Piece<'_>) -> Result<Self> {

@@ -129,6 +129,7 @@ impl Family {
             options_file_number: OPTIONS_NUMBER,
             min_manifest_file_number: MANIFEST_NUMBER,
             min_manifest_file_size: manifest_size,
+            options: None,
             ..CompactionServiceInput::default()
         };
         Self {
@@ -151,6 +152,7 @@ impl Family {
             base_input_level: self.start_level as i32,
             output_level: LAST_LEVEL as i32,
             is_in_bottom_pool: false,
+            rocksdb_version: None,
         }
     }
 

@@ -60,6 +60,7 @@ static void layout(void) {
   FIELD(rm_job_info, is_manual_compaction);
   FIELD(rm_job_info, is_bottommost_level);
   FIELD(rm_job_info, is_bottom_priority);
+  FIELD(rm_job_info, rocksdb_version);
   printf("rm_result %zu\n", sizeof(rm_result));
   FIELD(rm_result, struct_size);
   FIELD(rm_result, message);

@@ -20,9 +20,15 @@ inline void Check(bool holds, const std::string& what) {
 inline void Check(const rocksdb::Status& status) { Check(status.ok(), status.ToString()); }
 
 inline std::unique_ptr<rocksdb::DB> Open(const rocksdb::Options& options, const std::string& path) {
+#if ROCKMILL_ROCKSDB_SINCE(10, 0)
   std::unique_ptr<rocksdb::DB> db;
   Check(rocksdb::DB::Open(options, path, &db));
   return db;
+#else
+  rocksdb::DB* db = nullptr;
+  Check(rocksdb::DB::Open(options, path, &db));
+  return std::unique_ptr<rocksdb::DB>(db);
+#endif
 }
 
 inline void Compact(rocksdb::DB* db, rocksdb::ColumnFamilyHandle* family) {

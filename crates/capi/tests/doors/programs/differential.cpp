@@ -223,7 +223,9 @@ Properties AllProperties(const Side& side, size_t family, bool has_blobs) {
              {"times", table->seqno_to_time_mapping},
              {"format", std::to_string(table->format_version)},
              {"fixed key", std::to_string(table->fixed_key_len)},
+#if ROCKMILL_ROCKSDB_SINCE(8, 5)
              {"timestamps", std::to_string(table->user_defined_timestamps_persisted)},
+#endif
              {"user keys in index", std::to_string(table->index_key_is_user_key)},
              {"deltas in index", std::to_string(table->index_value_is_delta_encoded)}}) {
       values.insert(name + "=" + value);
@@ -295,7 +297,13 @@ class History {
       }
       auto& side = sides_[is_with];
       const std::string path = folder_ + (is_with ? "/with" : "/without");
+#if ROCKMILL_ROCKSDB_SINCE(10, 0)
       Check(rocksdb::DB::Open(options, path, descriptors, &side.handles, &side.db));
+#else
+      rocksdb::DB* db = nullptr;
+      Check(rocksdb::DB::Open(options, path, descriptors, &side.handles, &db));
+      side.db.reset(db);
+#endif
     }
   }
 
@@ -362,7 +370,20 @@ class History {
   }
 
   void Wait() {
+#if ROCKMILL_ROCKSDB_SINCE(8, 5)
     Both([](Side& side) { return side.db->WaitForCompact({}); });
+#else
+    for (auto& side : sides_) {
+      uint64_t pending = 1;
+      const auto is_pending = [&side](const std::string& property) {
+        uint64_t count = 0;
+        return side.db->GetAggregatedIntProperty(property, &count) && count > 0;
+      };
+      while (pending != 0) {
+        pending = is_pending("rocksdb.compaction-pending") + is_pending("rocksdb.num-running-compactions");
+      }
+    }
+#endif
   }
 
   // Compacts equal trees by one job into one level.

@@ -23,13 +23,29 @@ class Capturing : public rocksdb::CompactionService {
  public:
   const char* Name() const override { return "Capturing"; }
 
+#if ROCKMILL_ROCKSDB_SINCE(9, 1)
   rocksdb::CompactionServiceScheduleResponse Schedule(const rocksdb::CompactionServiceJobInfo&,
                                                       const std::string& input) override {
     input_ = input;
     return {"job", rocksdb::CompactionServiceJobStatus::kSuccess};
   }
 
-  rocksdb::CompactionServiceJobStatus Wait(const std::string&, std::string*) override {
+  rocksdb::CompactionServiceJobStatus Wait(const std::string&, std::string*) override { return Capture(); }
+#else
+  rocksdb::CompactionServiceJobStatus StartV2(const rocksdb::CompactionServiceJobInfo&,
+                                              const std::string& input) override {
+    input_ = input;
+    return rocksdb::CompactionServiceJobStatus::kSuccess;
+  }
+
+  rocksdb::CompactionServiceJobStatus WaitForCompleteV2(const rocksdb::CompactionServiceJobInfo&,
+                                                        std::string*) override {
+    return Capture();
+  }
+#endif
+
+ private:
+  rocksdb::CompactionServiceJobStatus Capture() {
     std::string newest;
     for (const auto& entry : std::filesystem::directory_iterator(kDatabase)) {
       const std::string name = entry.path().filename();
@@ -45,7 +61,6 @@ class Capturing : public rocksdb::CompactionService {
     return rocksdb::CompactionServiceJobStatus::kUseLocal;
   }
 
- private:
   std::string input_;
 };
 

@@ -1,0 +1,68 @@
+#!/usr/bin/env bash
+# Builds the jar of Rockmill for Java:
+#   doors/java/build.sh FOLDER [BUILT]     makes FOLDER/rockmill.jar; BUILT holds librockmill_capi.so
+#
+# The jar has Rockmill's library, the native methods, and for each version of versions.txt a shim that was compiled with
+# that version's headers. Headers and RocksJava, which is compiled against, are fetched once into the user's cache folder.
+# ROCKMILL_CRATES and ROCKMILL_MAVEN name mirrors of static.crates.io and repo1.maven.org.
+set -euo pipefail
+folder=$(realpath -m "${1:?usage: doors/java/build.sh FOLDER [BUILT]}")
+built=${2:+$(realpath -m "$2")}
+cd "$(dirname "$0")/../.."
+built=${built:-${CARGO_TARGET_DIR:-target}/release}
+. doors/java/fetch.sh
+
+[ -f "$built/librockmill_capi.so" ] || {
+    echo "doors/java: $built has no librockmill_capi.so; run make build first" >&2
+    exit 3
+}
+command -v javac >/dev/null || {
+    echo "doors/java: there is no javac; install a JDK of Java 11 or newer (Debian: default-jdk-headless)" >&2
+    exit 3
+}
+java_home=${JAVA_HOME:-$(dirname "$(dirname "$(realpath "$(command -v javac)")")")}
+
+classes=$folder/classes native=$folder/classes/META-INF/native/linux-x86_64
+rm -rf "$classes"
+mkdir -p "$native" "$folder/work"
+buddy=$(maven net/bytebuddy/byte-buddy/1.17.7/byte-buddy-1.17.7.jar)
+# What the parts for programs compile against. None of it is in the jar.
+needed=$(rocksjava 10.4.2):$buddy
+for path in org/apache/kafka/kafka-streams/4.1.0/kafka-streams-4.1.0.jar org/slf4j/slf4j-api/1.7.36/slf4j-api-1.7.36.jar \
+    org/apache/flink/flink-statebackend-rocksdb/2.1.0/flink-statebackend-rocksdb-2.1.0.jar \
+    org/apache/flink/flink-core/2.1.0/flink-core-2.1.0.jar org/apache/flink/flink-core-api/2.1.0/flink-core-api-2.1.0.jar \
+    org/apache/flink/flink-annotations/2.1.0/flink-annotations-2.1.0.jar; do
+    needed=$needed:$(maven "$path")
+done
+find doors/java/src/main/java -name '*.java' -print0 |
+    xargs -0 javac --release 11 -Xlint:all,-options,-classfile,-serial -Werror -cp "$needed" -d "$classes"
+mkdir -p "$classes/META-INF/agent"
+cp "$buddy" "$classes/META-INF/agent/byte-buddy.jar"
+
+strip -o "$native/librockmill.so.1" "$built/librockmill_capi.so"
+cc -O2 -fPIC -shared -Wall -Wextra -Werror -fvisibility=hidden -I include -I "$java_home/include" \
+    -I "$java_home/include/linux" -o "$native/librockmill_java.so" doors/java/native/rockmill_jni.c doors/attach/attach.c \
+    "$native/librockmill.so.1" -Wl,-rpath,'$ORIGIN' -ldl -lpthread
+
+# A library of that name, for which Loader.java writes the path of RocksDB's.
+place=ROCKMILL-PATH-OF-ROCKSDB-$(printf '%0999d' 0)
+echo | cc -shared -x c - -o "$folder/work/place.so" "-Wl,-soname,$place"
+while read -r version package; do
+    headers=$(headers "$package" "$version")
+    shim=$native/rocksdb-$version.so
+    # As RocksJava is compiled for Maven Central. Its functions are not there yet.
+    c++ -std=c++17 -O2 -fPIC -shared -fno-rtti -D_GLIBCXX_USE_CXX11_ABI=0 -DROCKSDB_PLATFORM_POSIX -DOS_LINUX \
+        -fvisibility=hidden -fvisibility-inlines-hidden -w -I include -isystem "$headers" -o "$shim" \
+        doors/java/native/shim.cpp -Wl,--no-as-needed "$folder/work/place.so" "$native/librockmill.so.1" -ldl
+    strip "$shim"
+    echo "$version" >>"$native/versions"
+done < <(grep -v '^#' doors/java/versions.txt)
+
+cat >"$folder/work/manifest" <<'MANIFEST'
+Automatic-Module-Name: org.rockmill
+Premain-Class: org.rockmill.agent.Agent
+Agent-Class: org.rockmill.agent.Agent
+Can-Retransform-Classes: true
+MANIFEST
+jar --create --file "$folder/rockmill.jar" --manifest "$folder/work/manifest" -C "$classes" .
+echo "$folder/rockmill.jar"

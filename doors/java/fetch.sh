@@ -1,0 +1,44 @@
+# Functions for scripts: they print the path of what they have fetched, into the user's cache folder.
+cache=${XDG_CACHE_HOME:-$HOME/.cache}/rockmill/java
+
+# fetch URL FILE
+fetch() {
+    [ -f "$2" ] || {
+        mkdir -p "$(dirname "$2")"
+        curl --fail --silent --show-error --location --retry 3 -o "$2.part.$$" "$1"
+        mv "$2.part.$$" "$2"
+    }
+}
+
+# rocksjava VERSION [CLASSIFIER]
+rocksjava() {
+    local name=rocksdbjni-$1${2:+-$2}.jar
+    maven "org/rocksdb/rocksdbjni/$1/$name"
+}
+
+# maven PATH
+maven() {
+    local file=$cache/maven/${1##*/}
+    fetch "${ROCKMILL_MAVEN:-https://repo1.maven.org/maven2}/$1" "$file"
+    echo "$file"
+}
+
+# headers PACKAGE VERSION: where VERSION is not the one that the package ends with, its headers are the same but for the
+# number.
+headers() {
+    local name=${1%-*} made=$cache/headers/$2 work
+    [ -d "$made" ] || {
+        fetch "${ROCKMILL_CRATES:-https://static.crates.io/crates}/$name/$1.crate" "$cache/$1.crate"
+        mkdir -p "$cache/headers"
+        work=$(mktemp -d "$cache/headers/work.XXXXXX")
+        tar -xzf "$cache/$1.crate" -C "$work" --strip-components=3 --wildcards '*/rocksdb/include/*'
+        local parts
+        IFS=. read -ra parts <<<"$2"
+        sed -i -e "s/^\(#define ROCKSDB_MAJOR\) .*/\1 ${parts[0]}/" -e "s/^\(#define ROCKSDB_MINOR\) .*/\1 ${parts[1]}/" \
+            -e "s/^\(#define ROCKSDB_PATCH\) .*/\1 ${parts[2]}/" "$work/rocksdb/version.h"
+        chmod 755 "$work"
+        mv "$work" "$made"
+        rm "$cache/$1.crate"
+    }
+    echo "$made"
+}

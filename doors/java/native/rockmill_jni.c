@@ -1,0 +1,189 @@
+/* The native methods of org.rockmill.Native. */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <jni.h>
+#include <link.h>
+#include <rockmill/attach.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void fail(JNIEnv* env, const char* what) {
+  jclass type = (*env)->FindClass(env, "org/rockmill/RockmillException");
+  if (type != NULL) (*env)->ThrowNew(env, type, what);
+}
+
+/* Throws the error and frees it. */
+static void fail_with(JNIEnv* env, char* error) {
+  fail(env, error != NULL ? error : "Rockmill has failed and does not say why");
+  rm_free(error);
+}
+
+/* Copies a string; null after an exception. Freed with free. */
+static char* text(JNIEnv* env, jstring from) {
+  if (from == NULL) return strdup("");
+  const char* chars = (*env)->GetStringUTFChars(env, from, NULL);
+  if (chars == NULL) return NULL;
+  char* copy = strdup(chars);
+  (*env)->ReleaseStringUTFChars(env, from, chars);
+  return copy;
+}
+
+/* Makes a Java string of one that the library has allocated; null stays null. */
+static jstring taken(JNIEnv* env, char* from) {
+  jstring made = from != NULL ? (*env)->NewStringUTF(env, from) : NULL;
+  rm_free(from);
+  return made;
+}
+
+static rm_service* handle(jlong service) { return (rm_service*)(intptr_t)service; }
+
+JNIEXPORT jlong JNICALL Java_org_rockmill_Native_open(JNIEnv* env, jclass type, jstring settings) {
+  (void)type;
+  if (rm_abi_version() != RM_ABI_VERSION) {
+    fail(env, "the process has a librockmill of another version; use one version of Rockmill");
+    return 0;
+  }
+  char* given = text(env, settings);
+  if (given == NULL) return 0;
+  char* error = NULL;
+  rm_service* service = rm_service_open(given, &error);
+  free(given);
+  if (service == NULL) fail_with(env, error);
+  return (jlong)(intptr_t)service;
+}
+
+JNIEXPORT void JNICALL Java_org_rockmill_Native_close(JNIEnv* env, jclass type, jlong service) {
+  (void)env, (void)type;
+  rm_service_close(handle(service), NULL);
+}
+
+JNIEXPORT jstring JNICALL Java_org_rockmill_Native_stats(JNIEnv* env, jclass type, jlong service) {
+  (void)type;
+  char* error = NULL;
+  char* json = rm_service_stats_json(handle(service), &error);
+  if (json == NULL) fail_with(env, error);
+  return json != NULL ? taken(env, json) : NULL;
+}
+
+JNIEXPORT jstring JNICALL Java_org_rockmill_Native_lastError(JNIEnv* env, jclass type, jlong service) {
+  (void)type;
+  return taken(env, rm_service_last_error(handle(service), NULL));
+}
+
+JNIEXPORT void JNICALL Java_org_rockmill_Native_changeSettings(JNIEnv* env, jclass type, jlong service,
+                                                               jstring settings) {
+  (void)type;
+  char* given = text(env, settings);
+  if (given == NULL) return;
+  char* error = NULL;
+  const rm_status changed = rm_service_change_settings(handle(service), given, &error);
+  free(given);
+  if (changed != RM_SUCCESS) fail_with(env, error);
+}
+
+JNIEXPORT void JNICALL Java_org_rockmill_Native_waitForDevice(JNIEnv* env, jclass type, jlong service) {
+  (void)type;
+  char* error = NULL;
+  if (rm_service_wait_for_device(handle(service), &error) != RM_SUCCESS) fail_with(env, error);
+}
+
+JNIEXPORT void JNICALL Java_org_rockmill_Native_cancelJobs(JNIEnv* env, jclass type, jlong clone) {
+  (void)env, (void)type;
+  rm_service_cancel_awaiting_jobs(handle(clone), NULL);
+}
+
+struct Paths {
+  char* text;
+  size_t size;
+};
+
+/* Appends a line for a library of RocksJava: its path. */
+static int note_library(struct dl_phdr_info* info, size_t size, void* given) {
+  (void)size;
+  struct Paths* paths = (struct Paths*)given;
+  const char* name = info->dlpi_name;
+  if (name == NULL || strstr(name, "rocksdbjni") == NULL) return 0;
+  const size_t length = strlen(name);
+  char* grown = (char*)realloc(paths->text, paths->size + length + 2);
+  if (grown == NULL) return 1;
+  memcpy(grown + paths->size, name, length);
+  paths->size += length + 1;
+  grown[paths->size - 1] = '\n';
+  grown[paths->size] = 0;
+  paths->text = grown;
+  return 0;
+}
+
+/* Returns the paths of the libraries of RocksJava that are mapped, one a line. */
+JNIEXPORT jstring JNICALL Java_org_rockmill_Native_libraries(JNIEnv* env, jclass type) {
+  (void)type;
+  struct Paths paths = {NULL, 0};
+  dl_iterate_phdr(note_library, &paths);
+  jstring made = (*env)->NewStringUTF(env, paths.text != NULL ? paths.text : "");
+  free(paths.text);
+  return made;
+}
+
+/* Opens a library that is mapped already; it then stays. */
+static void* opened(JNIEnv* env, jstring library) {
+  char* path = text(env, library);
+  void* mapped = path != NULL ? dlopen(path, RTLD_NOLOAD | RTLD_LAZY) : NULL;
+  free(path);
+  return mapped;
+}
+
+/* Returns the version of a mapped library of RocksJava as RocksDB.version() does, or 0 if it does not say it. */
+JNIEXPORT jint JNICALL Java_org_rockmill_Native_version(JNIEnv* env, jclass type, jstring library) {
+  void* mapped = opened(env, library);
+  if (mapped == NULL) return 0;
+  jint (*version)(JNIEnv*, jclass) = NULL;
+  *(void**)&version = dlsym(mapped, "Java_org_rocksdb_RocksDB_version");
+  return version != NULL ? version(env, type) : 0;
+}
+
+/* Sets a clone of a service on options of the mapped library, by the shim at `shim`, or by RocksDB's C API if that is
+ * null. RocksDB closes the clone. Its handle is returned for a shim, since such versions do not say that they close. */
+JNIEXPORT jlong JNICALL Java_org_rockmill_Native_attach(JNIEnv* env, jclass type, jlong service, jlong options,
+                                                       jstring library, jstring shim) {
+  (void)type;
+  void* mapped = opened(env, library);
+  if (mapped == NULL) {
+    fail(env, "RocksDB's library is no longer mapped");
+    return 0;
+  }
+  char* error = NULL;
+  if (shim == NULL) {
+    const rm_status attached = rm_attach_service((void*)(intptr_t)options, handle(service), mapped, &error);
+    if (attached != RM_SUCCESS) fail_with(env, error);
+    return 0;
+  }
+  char* path = text(env, shim);
+  if (path == NULL) return 0;
+  /* It stays, since databases call it. */
+  void* part = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  free(path);
+  const char* (*attach)(void*, rm_service*, const void*) = NULL;
+  if (part != NULL) *(void**)&attach = dlsym(part, "rockmill_shim_attach");
+  if (attach == NULL) {
+    char what[1024];
+    const char* why = dlerror();
+    snprintf(what, sizeof(what), "RocksDB's library is built otherwise than those on Maven Central (%s)",
+             why != NULL ? why : "it lacks a function");
+    fail(env, what);
+    return 0;
+  }
+  rm_service* clone = rm_service_clone(handle(service), &error);
+  if (clone == NULL) {
+    fail_with(env, error);
+    return 0;
+  }
+  const void* place = dlsym(mapped, "Java_org_rocksdb_RocksDB_version");
+  const char* refused = attach((void*)(intptr_t)options, clone, place);
+  if (refused != NULL) {
+    rm_service_close(clone, NULL);
+    fail(env, refused);
+    return 0;
+  }
+  return (jlong)(intptr_t)clone;
+}

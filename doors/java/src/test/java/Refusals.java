@@ -1,0 +1,56 @@
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.Map;
+import org.rockmill.Rockmill;
+import org.rockmill.RockmillException;
+import org.rocksdb.*;
+
+/** What cannot be attached is refused with one sentence, and the program goes on. */
+public final class Refusals {
+  public static void main(String[] arguments) throws Exception {
+    Path path = Path.of(arguments[0]);
+    Files.createDirectories(path);
+    RocksDB.loadLibrary();
+    refuses("threads", () -> Rockmill.builder().set("threads", "many").build());
+    refuses("no '='", () -> Rockmill.builder().set("threads"));
+    Rockmill rockmill = Rockmill.builder().minJobBytes(0).build();
+    Options closed = new Options();
+    closed.close();
+    refuses("the options are closed", () -> rockmill.attach(closed));
+    refuses("nice", () -> rockmill.changeSettings(Map.of("nice", "100")));
+    rockmill.changeSettings(Map.of("nice", "0"));
+    try (Options options = new Options().setCreateIfMissing(true)) {
+      rockmill.attach(options);
+      refuses("a compaction service already", () -> rockmill.attach(options));
+      try (RocksDB db = RocksDB.open(options, path.toString());
+          FlushOptions wait = new FlushOptions().setWaitForFlush(true)) {
+        for (int file = 0; file < 4; ++file) {
+          for (int key = 0; key < 100; ++key) db.put(("key" + key * (file + 1)).getBytes(), ("value" + file).getBytes());
+          db.flush(wait);
+        }
+        db.compactRange();
+        if (rockmill.stats().jobsDone() == 0) throw new AssertionError(rockmill.lastError());
+        // The database has a clone of its own.
+        rockmill.close();
+        for (int key = 0; key < 100; ++key) db.put(("key" + key).getBytes(), "last".getBytes());
+        db.flush(wait);
+        db.compactRange();
+        Rockmill.cancelJobs(options);
+        if (!new String(db.get("key7".getBytes())).equals("last")) throw new AssertionError("key7");
+      }
+    }
+    refuses("closed", () -> rockmill.attach(new Options()));
+    rockmill.close();
+    System.out.println("refusals: done");
+  }
+
+  private static void refuses(String what, Runnable call) {
+    try {
+      call.run();
+    } catch (RockmillException error) {
+      if (error.getMessage().contains(what)) return;
+      throw new AssertionError(error.getMessage() + " does not contain: " + what);
+    }
+    throw new AssertionError("this is not refused: " + what);
+  }
+}
