@@ -240,6 +240,7 @@ mod tests {
                 epoch_number: 0,
                 oldest_ancester_time: 0,
                 unique_id: None,
+                largest_seqno: None,
             }
         };
         assert_eq!(overlapping(&[]), 0);
