@@ -67,6 +67,7 @@ fn check_round_trip(entries: &[(Vec<u8>, Vec<u8>)], coding: u8, restart_interval
         values: ValueForm::Sized,
         common_prefix: delta_keys && coding & 16 != 0,
         user_keys: coding & 1 != 0,
+        keys_per_bucket: (coding & 32 != 0).then_some(0.75),
     });
     for (key, value) in entries {
         builder.add(key, value);

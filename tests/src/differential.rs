@@ -29,10 +29,11 @@ use std::thread;
 use std::time::Duration;
 
 use rust_rocksdb::{
-    BottommostLevelCompaction, ColumnFamily, ColumnFamilyDescriptor, CompactOptions, DB, ErrorKind,
-    Options, Snapshot, WaitForCompactOptions,
+    AsColumnFamilyRef, BottommostLevelCompaction, ColumnFamily, ColumnFamilyDescriptor,
+    CompactOptions, DB, ErrorKind, Options, Snapshot, WaitForCompactOptions,
 };
 
+use crate::batches;
 use crate::content;
 use crate::internal;
 use crate::switch::{Switch, Switched};
@@ -229,6 +230,13 @@ impl Pair<'_> {
             Step::Put(f, key, value) => {
                 let (family, value) = (family(f), value.bytes());
                 self.both(|db| db.put_cf(handle(db, family), &family.keys[key], &value))
+            }
+            Step::PutEntity(f, key, value) => {
+                let (family, value) = (family(f), value.bytes());
+                self.both(|db| {
+                    let cf = handle(db, family);
+                    db.write(&batches::entity_of(cf.id(), &family.keys[key], &value))
+                })
             }
             Step::Delete(f, key) => {
                 let family = family(f);

@@ -13,7 +13,7 @@ use rockmill_format::table::{TableMeta, names};
 use rust_rocksdb::DB;
 
 use crate::content::Pairs;
-use crate::reasons::{GLOBAL_SEQUENCE_NUMBER, RANGE_TOMBSTONES};
+use crate::reasons::RANGE_TOMBSTONES;
 use crate::workload::SINGLE_DELETE_PREFIX;
 
 /// Size in bytes of sequence number and type at the end of an internal key (`db/dbformat.h`).
@@ -68,7 +68,7 @@ fn path_of(db: &DB, name: &str) -> PathBuf {
 }
 
 /// Decline reasons that the properties of a file may show.
-pub const IN_PROPERTIES: [&str; 2] = [RANGE_TOMBSTONES, GLOBAL_SEQUENCE_NUMBER];
+pub const IN_PROPERTIES: [&str; 1] = [RANGE_TOMBSTONES];
 
 /// Returns the [decline reasons](IN_PROPERTIES) of the file with this name.
 ///
@@ -78,15 +78,16 @@ pub const IN_PROPERTIES: [&str; 2] = [RANGE_TOMBSTONES, GLOBAL_SEQUENCE_NUMBER];
 pub fn reasons_to_decline(db: &DB, name: &str) -> Result<Vec<&'static str>, String> {
     let path = path_of(db, name);
     let properties = Table::open(&path)?.meta.properties;
-    let given = [
-        (properties.num_range_deletions > 0, RANGE_TOMBSTONES),
-        (
-            properties.external_sst_file_version.is_some(),
-            GLOBAL_SEQUENCE_NUMBER,
-        ),
-    ];
-    let reasons = given.into_iter().filter(|(is_given, _)| *is_given);
-    Ok(reasons.map(|(_, reason)| reason).collect())
+    let has_range_tombstones = properties.num_range_deletions > 0;
+    Ok(Vec::from_iter(
+        has_range_tombstones.then_some(RANGE_TOMBSTONES),
+    ))
+}
+
+/// Whether the MANIFEST has the sequence number of all entries of the file.
+fn is_ingested(path: &Path) -> Result<bool, String> {
+    let properties = Table::open(path)?.meta.properties;
+    Ok(properties.external_sst_file_version.is_some())
 }
 
 /// Returns all entries of one SST file in the file's order: value and internal key (user key, then `sequence << 8 |
@@ -114,6 +115,22 @@ pub fn read_internal_entries(sst: &Path) -> Result<Pairs, String> {
     Ok(entries)
 }
 
+/// Returns the data blocks of one SST file, uncompressed.
+///
+/// # Errors
+///
+/// The error in the file and its place.
+pub fn data_blocks(sst: &Path) -> Result<Vec<Vec<u8>>, String> {
+    let table = Table::open(sst)?;
+    let mut decompressor = Decompressor::new(table.meta.dictionary.clone());
+    let blocks = table.meta.index.iter().map(|entry| {
+        let mut block = Vec::new();
+        table.read(entry.handle, &mut decompressor, &mut block)?;
+        Ok(block)
+    });
+    blocks.collect()
+}
+
 /// An entry in RocksDB's order of internal keys: user key ascending, newest first.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Entry {
@@ -131,6 +148,12 @@ impl Entry {
             tag: Reverse(u64::from_le_bytes(*tag)),
             value,
         })
+    }
+
+    /// The type of the entry.
+    #[must_use]
+    pub fn kind(&self) -> u64 {
+        self.tag.0 & 0xff
     }
 
     /// Describes key, sequence, type and the value's length, for messages.
@@ -204,7 +227,7 @@ pub fn entries(
             continue;
         }
         let path = path_of(db, &name);
-        let is_ingested = reasons_to_decline(db, &name)?.contains(&GLOBAL_SEQUENCE_NUMBER);
+        let is_ingested = is_ingested(&path)?;
         for (key, value) in read_internal_entries(&path)? {
             let mut entry = Entry::new(&key, value).ok_or_else(|| {
                 format!("{}: internal key of {} bytes", path.display(), key.len())
@@ -237,7 +260,7 @@ pub fn range_tombstones(db: &DB, family: &str) -> Result<Vec<RangeTombstone>, St
         };
         table.read(handle, &mut Decompressor::new(Vec::new()), &mut block)?;
         let mut own = decode_range_tombstones(&block).map_err(|e| table.place(&e))?;
-        if reasons_to_decline(db, &name)?.contains(&GLOBAL_SEQUENCE_NUMBER) {
+        if is_ingested(&path)? {
             // As for entries.
             own.iter_mut()
                 .for_each(|tombstone| tombstone.sequence = facts.largest_sequence);

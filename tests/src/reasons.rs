@@ -22,10 +22,6 @@ pub const INGEST_BEHIND: &str = "ingest-behind";
 pub const GLOBAL_SEQUENCE_NUMBER: &str = "global-sequence-number";
 /// `allow_2pc`, without the user's declaration that the write policy is WriteCommitted.
 pub const ALLOW_2PC: &str = "allow-2pc";
-/// `two_write_queues`.
-pub const TWO_WRITE_QUEUES: &str = "two-write-queues";
-/// `unordered_write`.
-pub const UNORDERED_WRITE: &str = "unordered-write";
 /// An SST partitioner is configured.
 pub const SST_PARTITIONER: &str = "sst-partitioner";
 /// Table property collectors are configured.
@@ -36,8 +32,6 @@ pub const TABLE_FACTORY: &str = "table-factory";
 pub const INDEX_TYPE: &str = "index-type";
 /// Partitioned filters are configured.
 pub const PARTITIONED_FILTERS: &str = "partitioned-filters";
-/// A hash index in the data blocks is configured.
-pub const DATA_BLOCK_INDEX: &str = "data-block-index";
 /// Files are outside the database's directory.
 pub const DB_PATHS: &str = "db-paths";
 /// A style other than leveled and universal.
@@ -116,14 +110,11 @@ pub const ALL: &[&str] = &[
     INGEST_BEHIND,
     GLOBAL_SEQUENCE_NUMBER,
     ALLOW_2PC,
-    TWO_WRITE_QUEUES,
-    UNORDERED_WRITE,
     SST_PARTITIONER,
     TABLE_PROPERTY_COLLECTORS,
     TABLE_FACTORY,
     INDEX_TYPE,
     PARTITIONED_FILTERS,
-    DATA_BLOCK_INDEX,
     DB_PATHS,
     COMPACTION_STYLE,
     COMPRESSION,

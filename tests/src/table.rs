@@ -75,8 +75,8 @@ pub struct TableShape {
     pub index_restart_interval: i32,
     /// The index.
     pub index: Index,
-    /// A hash index at the end of each data block.
-    pub data_block_hash: bool,
+    /// A hash index at the end of each data block, with this many keys for each bucket.
+    pub data_block_hash: Option<f64>,
     /// Keys and values in separate sections of a data block.
     pub separate_key_value: bool,
     /// Data blocks never straddle pages; only without compression.
@@ -106,7 +106,7 @@ impl Default for TableShape {
             restart_interval: 16,
             index_restart_interval: 1,
             index: Index::Binary,
-            data_block_hash: false,
+            data_block_hash: None,
             separate_key_value: false,
             block_align: false,
             filter: Filter::None,
@@ -150,8 +150,8 @@ fn any_prefix(rng: &mut StdRng) -> Option<Prefix> {
 }
 
 impl TableShape {
-    /// Returns a shape that Rockmill is expected to accept: a plain binary index, no hash in the data blocks, any
-    /// checksum, compression, filter and block size.
+    /// Returns a shape that Rockmill is expected to accept: a plain binary index, any checksum,
+    /// compression, filter and block size.
     #[must_use]
     pub fn supported(rng: &mut StdRng) -> Self {
         Self {
@@ -164,6 +164,9 @@ impl TableShape {
             index_restart_interval: *[1, 1, 4, 16].choose(rng).expect("not empty"),
             filter: any_filter(rng),
             whole_key_filtering: rng.random_bool(0.75),
+            data_block_hash: rng
+                .random_bool(0.2)
+                .then(|| *[0.1, 0.75, 1.0, 3.0].choose(rng).expect("not empty")),
             prefix: any_prefix(rng),
             compression: any_compression(rng),
             bottommost: rng.random_bool(0.25).then(|| any_compression(rng)),
@@ -177,7 +180,6 @@ impl TableShape {
     pub fn any(rng: &mut StdRng) -> Self {
         let mut shape = Self {
             format_version: rng.random_range(2..=NEWEST_FORMAT_VERSION),
-            data_block_hash: rng.random_bool(0.2),
             separate_key_value: rng.random_bool(0.15),
             block_align: rng.random_bool(0.1),
             dictionary_bytes: if rng.random_bool(0.15) { 4 << 10 } else { 0 },
@@ -253,8 +255,9 @@ impl TableShape {
             Index::TwoLevel => BlockBasedIndexType::TwoLevelIndexSearch,
             Index::Hash => BlockBasedIndexType::HashSearch,
         });
-        if self.data_block_hash {
+        if let Some(ratio) = self.data_block_hash {
             table.set_data_block_index_type(DataBlockIndexType::BinaryAndHash);
+            table.set_data_block_hash_ratio(ratio);
         }
         table.set_separate_key_value_in_data_block(self.separate_key_value);
         table.set_block_align(self.block_align);

@@ -3,7 +3,7 @@
 use rand::Rng;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
-use rust_rocksdb::{DBCompactionStyle, Options};
+use rust_rocksdb::{DBCompactionStyle, Options, SstPartitionerFactory};
 
 /// The fewest levels of a generated tree: L0, one in between, and the bottom.
 const FEWEST_LEVELS: i32 = 3;
@@ -29,6 +29,10 @@ pub struct TreeShape {
     pub level_multiplier: f64,
     /// `max_compaction_bytes`.
     pub max_compaction_bytes: u64,
+    /// Length of the fixed prefix by which an SST partitioner separates keys.
+    pub partition_bytes: Option<usize>,
+    /// Window, trigger and ratio of a `CompactOnDeletionCollector`.
+    pub compact_on_deletion: Option<(usize, usize, f64)>,
 }
 
 impl Default for TreeShape {
@@ -42,6 +46,8 @@ impl Default for TreeShape {
             level_base: 4 << 20,
             level_multiplier: 4.0,
             max_compaction_bytes: 25 << 20,
+            partition_bytes: None,
+            compact_on_deletion: None,
         }
     }
 }
@@ -65,6 +71,10 @@ impl TreeShape {
             level_base: target_file_size * rng.random_range(1..6),
             level_multiplier: rng.random_range(2.0..8.0),
             max_compaction_bytes: target_file_size * rng.random_range(2..26),
+            partition_bytes: rng.random_bool(0.1).then(|| rng.random_range(0..10)),
+            compact_on_deletion: rng
+                .random_bool(0.2)
+                .then(|| (rng.random_range(0..300), rng.random_range(0..60), 0.3)),
         }
     }
 
@@ -82,5 +92,12 @@ impl TreeShape {
         options.set_max_bytes_for_level_base(self.level_base);
         options.set_max_bytes_for_level_multiplier(self.level_multiplier);
         options.set_max_compaction_bytes(self.max_compaction_bytes);
+        if let Some(bytes) = self.partition_bytes {
+            let factory = SstPartitionerFactory::fixed_prefix(bytes);
+            options.set_sst_partitioner_factory(&factory);
+        }
+        if let Some((window, trigger, ratio)) = self.compact_on_deletion {
+            options.add_compact_on_deletion_collector_factory(window, trigger, ratio);
+        }
     }
 }

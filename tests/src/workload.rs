@@ -8,9 +8,7 @@ use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 
-use crate::reasons::{
-    FILTER_POLICY, GLOBAL_SEQUENCE_NUMBER, RANGE_TOMBSTONES, SINGLE_DELETE_CONTRACT,
-};
+use crate::reasons::{FILTER_POLICY, RANGE_TOMBSTONES, SINGLE_DELETE_CONTRACT};
 use crate::table::{Filter, TableShape};
 use crate::tree::TreeShape;
 pub use change::Change;
@@ -44,6 +42,8 @@ pub enum Compaction {
 pub enum Step {
     /// Put a value.
     Put(usize, usize, Value),
+    /// Put a value as the default column of a wide-column entity.
+    PutEntity(usize, usize, Value),
     /// Delete a key.
     Delete(usize, usize),
     /// SingleDelete a key, which begins with [`SINGLE_DELETE_PREFIX`].
@@ -107,6 +107,8 @@ pub struct Extras {
     pub range_deletes: bool,
     /// Files are ingested.
     pub ingests: bool,
+    /// Some values are wide-column entities.
+    pub entities: bool,
     /// Options change beside running jobs.
     pub changes_options: bool,
     /// Files become older than [`TTL_SECONDS`]. This affects only automatic compactions.
@@ -121,6 +123,7 @@ impl Extras {
             breaks_single_delete,
             range_deletes: rng.random_bool(0.2),
             ingests: rng.random_bool(0.2),
+            entities: rng.random_bool(0.2),
             changes_options: rng.random_bool(if auto_compactions { 0.5 } else { 0.1 }),
             ages: auto_compactions && rng.random_bool(0.1),
             large: rng.random_bool(0.05),
@@ -195,7 +198,6 @@ impl Case {
         [
             (extras.breaks_single_delete, SINGLE_DELETE_CONTRACT),
             (extras.range_deletes, RANGE_TOMBSTONES),
-            (extras.ingests, GLOBAL_SEQUENCE_NUMBER),
             (
                 has_filter && self.filter_bits_per_key.is_none(),
                 FILTER_POLICY,

@@ -178,21 +178,18 @@ pub fn change(reason: DeclineReason) -> &'static str {
         }
         R::Temperature => "set last_level_temperature and default_write_temperature to kUnknown",
         R::IngestBehind => "set allow_ingest_behind=false and cf_allow_ingest_behind=false",
-        R::GlobalSequenceNumber => {
-            "let RocksDB compact the ingested files once; their entries then have sequence numbers \
-             of their own"
-        }
+        R::GlobalSequenceNumber => "record the job anew",
         R::Allow2pc => {
             "build the service with write_committed() if every transaction database on it uses \
              WriteCommitted, and say --write-committed here"
         }
-        R::TwoWriteQueues => "set two_write_queues=false",
-        R::UnorderedWrite => "set unordered_write=false",
         R::FileChecksum => {
             "set file_checksum_gen_factory to FileChecksumGenCrc32cFactory or to none"
         }
-        R::SstPartitioner => "configure no sst_partitioner_factory",
-        R::TablePropertyCollectors => "configure no table properties collectors",
+        R::SstPartitioner => "use SstPartitionerFixedPrefixFactory, or none",
+        R::TablePropertyCollectors => {
+            "configure no table properties collectors but CompactOnDeletionCollector"
+        }
         R::TableFactory => "use the block-based table",
         R::DbPaths => {
             "keep all files in the database's directory: configure no db_paths or cf_paths"
@@ -204,7 +201,6 @@ pub fn change(reason: DeclineReason) -> &'static str {
         R::CompressionManager => "configure no compression manager",
         R::IndexType => "set index_type=kBinarySearch and uniform_cv_threshold=-1",
         R::PartitionedFilters => "set partition_filters=false",
-        R::DataBlockIndex => "set data_block_index_type=kDataBlockBinarySearch",
         R::UserDefinedIndex => "configure no user-defined index",
         R::SeparateKeyValue => "set separate_key_value_in_data_block=false",
         R::BlockAlign => "set block_align=false and super_block_alignment_size=0",

@@ -362,14 +362,14 @@ fn the_doctor_lists_every_reason_of_every_column_family() {
 
     let mut options = Options::default();
     options.create_if_missing(true);
-    options.set_unordered_write(true);
+    options.set_allow_2pc(true);
     options.set_compaction_filter("mine", |_, _, _| Decision::Keep);
     options.set_compression_options(-14, 3, 0, 1 << 14);
     options.set_target_file_size_base(1 << 20);
     let path = dir.path().join("other");
     drop(DB::open(&options, &path).expect("open"));
     let report = json(BAD_DATA, &["doctor", text(&path)]);
-    assert_eq!(reasons(&report["declines"]), ["unordered-write"]);
+    assert_eq!(reasons(&report["declines"]), ["allow-2pc"]);
     let family = &report["column_families"][0];
     let expected = ["compaction-filter", "compression-dictionary"];
     assert_eq!(reasons(&family["declines"]), expected);

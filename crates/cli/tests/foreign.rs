@@ -110,7 +110,7 @@ fn a_sequence_number_that_was_written_into_a_file_breaks_no_checksum() {
     let (_dir, db) = foreign("global-sequence-7.8");
     expect(DONE, &["verify", text(&db)]);
     assert_same(&db, "default");
-    assert_eq!(declines(&db), ["global-sequence-number"]);
+    assert!(declines(&db).is_empty());
 }
 
 #[test]

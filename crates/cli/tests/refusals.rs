@@ -343,7 +343,7 @@ fn rocksdbs_own_collectors_are_no_obstacle() {
     drop(db);
     let (_, options) = newest_options(dir.path());
     let report = json(DONE, &["compact", text(dir.path())]);
-    assert_eq!(reasons(&report["returned"]), ["table-property-collectors"]);
+    assert!(reasons(&report["returned"]).is_empty());
     assert_eq!(newest_options(dir.path()).1, options);
 }
 

@@ -317,7 +317,7 @@ impl Bench<'_> {
         RunReader::open(
             table,
             &self.range,
-            Accepted::Decided,
+            Accepted::Compacted,
             self.read_ahead_bytes,
             &self.cancel,
         )

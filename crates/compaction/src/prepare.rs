@@ -251,6 +251,7 @@ fn open_inputs(
             .read_through(Arc::clone(&closed) as _)
             .beginning_at(user_key(&input.smallest));
         check_identity(input, &table)?;
+        let table = with_sequence(input, table)?;
         share.hold(table.index_memory_bytes())?;
         Ok((table, closed))
     };
@@ -302,6 +303,19 @@ fn check_identity(input: &InputFile, table: &InputTable) -> Result<()> {
             "the unique id differs from the one in the MANIFEST",
         )),
         _ => Ok(()),
+    }
+}
+
+/// Gives the entries of an ingested file the sequence number that is in the MANIFEST alone.
+fn with_sequence(input: &InputFile, table: InputTable) -> Result<InputTable> {
+    match input.largest_seqno {
+        Some(largest) => table.with_largest_sequence(largest),
+        None if table.was_ingested() => {
+            let what = "the record of the job lacks the sequence number of the ingested file";
+            let error = Error::declined(DeclineReason::GlobalSequenceNumber, what);
+            Err(error.in_file(&input.name))
+        }
+        None => Ok(table),
     }
 }
 

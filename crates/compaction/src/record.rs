@@ -356,6 +356,7 @@ mod tests {
                     epoch_number: 1,
                     oldest_ancester_time: 0,
                     unique_id: None,
+                    largest_seqno: Some(7),
                 }],
                 levels: Vec::new(),
                 deeper: Vec::new(),

@@ -76,6 +76,7 @@ fn output_file(
         file_checksum,
         file_checksum_func_name,
         paranoid_hash: file.paranoid_hash,
+        marked_for_compaction: file.marked_for_compaction,
         unique_id: internal_unique_id(&input.db_id, session, file.number),
         table_properties: file
             .properties

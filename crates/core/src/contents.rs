@@ -135,6 +135,7 @@ impl ContentsReader {
             false => usize::MAX,
         };
         let (mut restarts, mut next_restart) = (0, restart_at(0));
+        let has_hash_index = block.has_hash_index();
         loop {
             let entry = match entries.next_entry() {
                 Ok(Some(entry)) => entry,
@@ -167,6 +168,9 @@ impl ContentsReader {
                 if entries_before == 0 {
                     self.contents.smallest = key::join(user_key, tag);
                 }
+            }
+            if has_hash_index && !block.is_found(user_key, restarts - 1) {
+                return Err(corrupt("the hash index of a block leads past a key"));
             }
             self.contents.count(user_key, tag, entry.value);
             each(user_key, tag, entry.value)?;

@@ -37,9 +37,9 @@ reasons! {
     RangeTombstones = "range-tombstones",
     /// Blob files are in use.
     BlobFiles = "blob-files",
-    /// An input holds wide columns.
+    /// A scan meets wide columns.
     WideColumns = "wide-columns",
-    /// An input holds timed puts.
+    /// A scan meets timed puts.
     TimedPuts = "timed-puts",
     /// Data is placed by age, or sequence numbers are mapped to time.
     Tiering = "tiering",
@@ -47,14 +47,10 @@ reasons! {
     Temperature = "temperature",
     /// Files are to be ingested behind.
     IngestBehind = "ingest-behind",
-    /// An ingested input carries a global sequence number.
+    /// The global sequence number of an ingested input is not known.
     GlobalSequenceNumber = "global-sequence-number",
     /// The database may hold prepared transactions.
     Allow2pc = "allow-2pc",
-    /// Two write queues.
-    TwoWriteQueues = "two-write-queues",
-    /// Unordered writes.
-    UnorderedWrite = "unordered-write",
     /// A file checksum other than CRC32c.
     FileChecksum = "file-checksum",
     /// Files must be cut by an SST partitioner.
@@ -75,8 +71,6 @@ reasons! {
     IndexType = "index-type",
     /// Partitioned filters.
     PartitionedFilters = "partitioned-filters",
-    /// A hash index in data blocks.
-    DataBlockIndex = "data-block-index",
     /// A user-defined index.
     UserDefinedIndex = "user-defined-index",
     /// Separated keys and values in data blocks.

@@ -158,6 +158,9 @@ pub struct InputFile {
     pub oldest_ancester_time: u64,
     /// Internal unique id, if the MANIFEST has it.
     pub unique_id: Option<[u64; 2]>,
+    /// Largest sequence number, which all entries of an ingested file have. Records of older versions lack it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub largest_seqno: Option<u64>,
 }
 
 /// Size of one level.
@@ -270,6 +273,7 @@ mod tests {
                     epoch_number: 3,
                     oldest_ancester_time: 4,
                     unique_id: Some([5, 6]),
+                    largest_seqno: Some(7),
                 }],
                 levels: vec![],
                 deeper: vec![(6, vec![])],

@@ -10,6 +10,7 @@ use rockmill_format::key::MAX_SEQUENCE;
 use rockmill_format::range_tombstone::RangeTombstone;
 use serde::{Deserialize, Serialize};
 
+use crate::collector::CompactOnDeletion;
 use crate::keys::key_prefix;
 
 /// A range of user keys: begin inclusive, end exclusive, either open.
@@ -90,6 +91,8 @@ pub struct OutputPlan {
     pub paranoid_hash: bool,
     /// Whether the MANIFEST records a CRC32c of each file.
     pub file_checksum: bool,
+    /// Which files are to be compacted again soon because of their tombstones.
+    pub compact_on_deletion: Vec<CompactOnDeletion>,
 }
 
 /// Which entries survive (`db/compaction/compaction_iterator.cc`).
@@ -190,6 +193,8 @@ pub struct TablePlan {
     pub delta_keys: bool,
     /// Whether data blocks store their common prefix once.
     pub common_prefix: bool,
+    /// Keys for each bucket of the hash index in data blocks; `None` without one.
+    pub keys_per_bucket: Option<f64>,
     /// The index.
     pub index: IndexSettings,
     /// Compression of data blocks.
@@ -211,6 +216,7 @@ impl Default for TablePlan {
             restart_interval: 16,
             delta_keys: true,
             common_prefix: false,
+            keys_per_bucket: None,
             index: IndexSettings {
                 format_version: FORMAT_VERSION,
                 restart_interval: 1,
@@ -258,6 +264,8 @@ pub struct OutputSplitting {
     pub max_compaction_bytes: u64,
     /// Whether the compaction style is level.
     pub level_style: bool,
+    /// Leading bytes by which a partitioner separates keys: those of a file agree in them, or have the same shorter key.
+    pub partition_bytes: Option<usize>,
 }
 
 /// Everything in one file, whatever its size.
@@ -272,6 +280,7 @@ impl Default for OutputSplitting {
             grandparents: Vec::new(),
             max_compaction_bytes: u64::MAX,
             level_style: true,
+            partition_bytes: None,
         }
     }
 }
@@ -321,6 +330,8 @@ pub struct PropertiesPlan {
     pub decouple_partitioned_filters: bool,
     /// Name of the merge operator.
     pub merge_operator_name: Option<String>,
+    /// Names of the factories of table properties collectors.
+    pub collector_names: Vec<String>,
     /// Text of `rocksdb.compression_options`.
     pub compression_options: String,
     /// Seconds since 1970: the outputs' creation time.

@@ -255,4 +255,6 @@ pub struct OutputFile {
     pub content: ContentHash,
     /// [`crate::index_hash`] that the index must have.
     pub index_hash: u64,
+    /// Whether RocksDB is to compact the file again soon.
+    pub marked_for_compaction: bool,
 }

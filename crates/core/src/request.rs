@@ -69,10 +69,6 @@ impl Plan {
     }
 }
 
-/// First version of ingested files whose entries have one sequence number that is not stored with them
-/// (`GetGlobalSequenceNumber`).
-const FIRST_GLOBAL_SEQUENCE: u32 = 2;
-
 /// Why a table alone does not tell what a snapshot sees of a range.
 fn unsupported_snapshot(
     table: &InputTable,
@@ -89,13 +85,11 @@ fn unsupported_snapshot(
                 || (table.meta.metaindex).contains_key(names::RANGE_DELETIONS)
         }
     };
-    let version = properties.external_sst_file_version.unwrap_or(0);
-    let has_global_sequence = version >= FIRST_GLOBAL_SEQUENCE;
     if !is_ordered_by_bytes {
         Some(Unsupported::Comparator)
     } else if has_range_tombstones {
         Some(Unsupported::RangeTombstones)
-    } else if has_global_sequence && table.global_sequence().is_none() {
+    } else if table.was_ingested() && table.global_sequence().is_none() {
         Some(Unsupported::UnknownSequence)
     } else {
         None
@@ -230,6 +224,12 @@ pub enum Unsupported {
     Purpose,
     /// To compact beside a kernel that may put.
     Held,
+    /// To write a hash index into data blocks.
+    HashIndex,
+    /// To tell which files a collector wants to have compacted again.
+    Collector,
+    /// To end files where a partitioner separates keys.
+    Partitioner,
 }
 
 impl fmt::Display for Unsupported {
@@ -245,6 +245,9 @@ impl fmt::Display for Unsupported {
             Self::OldTable => "a table has format_version 0 or 1",
             Self::UndecidedInFiles => "files take no entries that do not decide alone",
             Self::Purpose => "the device does not do what the rows are for",
+            Self::HashIndex => "the device does not write hash indexes into data blocks yet",
+            Self::Collector => "the device does not count for CompactOnDeletionCollector yet",
+            Self::Partitioner => "the device does not end files where a partitioner says yet",
             Self::Held => {
                 "a kernel on the device may fill it and wait for RocksDB to take writes, which may wait for the compaction"
             }

@@ -181,6 +181,7 @@ impl BlockWriter {
             file_checksum: self.crc,
             content: body.content,
             index_hash: index.hash,
+            marked_for_compaction: body.marked_for_compaction,
         })
     }
 
@@ -254,7 +255,8 @@ impl BlockWriter {
             comparator_name: b"leveldb.BytewiseComparator".to_vec(),
             merge_operator_name: text(&names.merge_operator_name),
             prefix_extractor_name: text(&names.prefix_extractor_name),
-            property_collectors_names: b"[]".to_vec(),
+            property_collectors_names: format!("[{}]", names.collector_names.join(","))
+                .into_bytes(),
             compression_options: names.compression_options.clone().into_bytes(),
             index_type: Some(IndexType::BinarySearch as u32),
             whole_key_filtering: Some(names.whole_key_filtering),
@@ -288,6 +290,8 @@ pub struct FileBody {
     pub content: ContentHash,
     /// RocksDB's hash over all entries, if the plan asks for it, else 0.
     pub paranoid_hash: u64,
+    /// Whether a collector asks for the file to be compacted again.
+    pub marked_for_compaction: bool,
 }
 
 /// Counts of one file.

@@ -31,6 +31,9 @@ pub struct InputTable {
     range_tombstones: Option<Arc<[RangeTombstone]>>,
 }
 
+/// First version of ingested files whose entries have one sequence number that is not stored with them.
+const FIRST_GLOBAL_SEQUENCE: u32 = 2;
+
 impl InputTable {
     fn new(file: Box<dyn ReadAt>, meta: TableMeta) -> Self {
         let (mut largest_stored_block, mut separator_bytes) = (0, 0);
@@ -64,6 +67,32 @@ impl InputTable {
             global_sequence: Some(sequence),
             ..self
         })
+    }
+
+    /// Whether the file was ingested and its entries have one sequence number that is not stored with them.
+    pub fn was_ingested(&self) -> bool {
+        self.meta.properties.external_sst_file_version.unwrap_or(0) >= FIRST_GLOBAL_SEQUENCE
+    }
+
+    /// The same table. If it was ingested, its entries have the sequence number that the MANIFEST gives as the file's
+    /// largest (`block_based_table_reader.cc:GetGlobalSequenceNumber`).
+    ///
+    /// # Errors
+    /// Corruption if the file says another one.
+    pub fn with_largest_sequence(self, largest: u64) -> Result<Self> {
+        if !self.was_ingested() {
+            return Ok(self);
+        }
+        // Old versions wrote it into the file as well.
+        match self.meta.properties.external_sst_file_global_seqno {
+            Some(written) if written != 0 && written != largest => {
+                let what =
+                    format!("the file says sequence number {written}, and the MANIFEST {largest}");
+                let (name, at) = (self.file.name(), self.meta.file_size);
+                Err(Error::corruption(name, at, what))
+            }
+            _ => self.with_global_sequence(largest),
+        }
     }
 
     /// The sequence number of all entries, if they have one that is not stored with them.

@@ -73,7 +73,7 @@ impl Backend for CpuBackend {
                 (Purpose::Scan(_), _) => {
                     RunReader::open_unhashed(input, range, window_bytes, cancel)
                 }
-                (_, Visibility::Compaction(_)) => open(Accepted::Decided),
+                (_, Visibility::Compaction(_)) => open(Accepted::Compacted),
                 (_, Visibility::Snapshot(_)) => open(Accepted::All),
             };
             runs.push(run?.reporting(task.progress));

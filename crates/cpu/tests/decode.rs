@@ -21,7 +21,7 @@ const MAX_ENTRIES: u64 = 10_000_000;
 fn survive(bytes: Vec<u8>) -> Result<Vec<Entry>, Error> {
     let table = open(bytes)?;
     let (range, cancel) = (KeyRange::default(), CancelToken::new());
-    let mut run = RunReader::open(&table, &range, Accepted::Decided, 200, &cancel)?;
+    let mut run = RunReader::open(&table, &range, Accepted::Compacted, 200, &cancel)?;
     let mut entries: Vec<Entry> = Vec::new();
     while let Some(head) = run.head() {
         let entry = common::entry_of(&head);
@@ -263,8 +263,6 @@ fn entries_of_other_types_are_declined() {
         (0x0f, DeclineReason::RangeTombstones),
         (0x11, DeclineReason::BlobFiles),
         (0x14, DeclineReason::UserTimestamps),
-        (0x16, DeclineReason::WideColumns),
-        (0x18, DeclineReason::TimedPuts),
     ] {
         let error = one_block(&[full(b"a", 9, PUT, b""), full(b"b", 9, kind, b"")])
             .expect_err("not handled");
@@ -366,6 +364,6 @@ fn keys_that_share_too_much_are_refused() {
     let table = open(file_of_blocks(&[(b"b".to_vec(), block, 0)], 16)).expect("opens");
     let (range, cancel) = (KeyRange::default(), CancelToken::new());
     let error =
-        RunReader::open(&table, &range, Accepted::Decided, 0, &cancel).expect_err("too large");
+        RunReader::open(&table, &range, Accepted::Compacted, 0, &cancel).expect_err("too large");
     assert_eq!(error.file.as_deref(), Some(FILE_NAME));
 }

@@ -63,7 +63,7 @@ fn merge(tables: &[InputTable], range: &KeyRange) -> Result<(Vec<Entry>, Vec<Run
     let cancel = CancelToken::new();
     let runs = tables
         .iter()
-        .map(|table| RunReader::open(table, range, Accepted::Decided, READ_AHEAD, &cancel))
+        .map(|table| RunReader::open(table, range, Accepted::Compacted, READ_AHEAD, &cancel))
         .collect::<Result<_>>()?;
     let mut merge = Merge::new(runs);
     let mut out = Vec::new();
@@ -191,7 +191,7 @@ fn a_cancelled_run_stops_at_the_next_block() {
         .collect();
     let table = tables(&[run], 1).remove(0);
     let (range, cancel) = (KeyRange::default(), CancelToken::new());
-    let mut run = RunReader::open(&table, &range, Accepted::Decided, 10, &cancel).expect("opens");
+    let mut run = RunReader::open(&table, &range, Accepted::Compacted, 10, &cancel).expect("opens");
     cancel.cancel();
     let error = run.advance().expect_err("cancelled");
     assert_eq!(error.kind, ErrorKind::Cancelled);

@@ -29,6 +29,12 @@ fn unsupported_output(plan: &OutputPlan) -> Option<Unsupported> {
         Some(Unsupported::Compression)
     } else if plan.splitting.size_is_upper_bound {
         Some(Unsupported::SizeIsUpperBound)
+    } else if plan.table.keys_per_bucket.is_some() {
+        Some(Unsupported::HashIndex)
+    } else if !plan.compact_on_deletion.is_empty() {
+        Some(Unsupported::Collector)
+    } else if plan.splitting.partition_bytes.is_some() {
+        Some(Unsupported::Partitioner)
     } else {
         None
     }

@@ -61,6 +61,13 @@ impl ValueType {
         matches!(self, Self::Value | Self::Deletion | Self::SingleDeletion)
     }
 
+    /// Whether the tag of an entry is all that a compaction needs to know of it: no merge operator, no blob file and no
+    /// timestamp has a say.
+    #[inline]
+    pub const fn compacts_alone(self) -> bool {
+        self.decides_alone() || matches!(self, Self::WideColumnEntity | Self::ValuePreferredSeqno)
+    }
+
     /// Whether it is a tombstone of one key.
     #[inline]
     pub const fn is_tombstone(self) -> bool {

@@ -18,9 +18,6 @@ use rockmill_storage::{base_name, table_path};
 
 use crate::lock;
 
-/// First version of ingested files whose entries all have one sequence number, which the MANIFEST says.
-const FIRST_GLOBAL_SEQUENCE: u32 = 2;
-
 /// A table of a database.
 #[derive(Debug)]
 pub struct Table {
@@ -227,7 +224,9 @@ impl Tables {
         }
         let closed = Arc::new(file.closed(path));
         let table = open_table(Box::new(Shared(file)))?;
-        let table = with_sequence(table, meta)?.beginning_at(user_key(&meta.smallest));
+        let table = table
+            .with_largest_sequence(meta.largest_seqno)?
+            .beginning_at(user_key(&meta.smallest));
         let deletions = range_tombstones(&table)?;
         let deleted: usize = deletions.iter().map(|d| d.begin.len() + d.end.len()).sum();
         let bytes = table.index_memory_bytes() + deleted as u64;
@@ -270,30 +269,6 @@ impl Tables {
         /// The entries, and the table that is made of them.
         const TIMES: u64 = 2;
         usize::try_from(self.budget.max_kept_bytes() / TIMES).unwrap_or(usize::MAX)
-    }
-}
-
-/// The table, whose entries have the sequence number of the MANIFEST if it was ingested
-/// (`block_based_table_reader.cc:GetGlobalSequenceNumber`).
-fn with_sequence(table: InputTable, meta: &FileMeta) -> Result<InputTable> {
-    let properties = &table.meta.properties;
-    if properties.external_sst_file_version.unwrap_or(0) < FIRST_GLOBAL_SEQUENCE {
-        return Ok(table);
-    }
-    // Old versions wrote it into the file as well.
-    match properties.external_sst_file_global_seqno {
-        Some(written) if written != 0 && written != meta.largest_seqno => {
-            let what = format!(
-                "the file says sequence number {written}, and the MANIFEST {}",
-                meta.largest_seqno
-            );
-            Err(Error::corruption(
-                table.file.name(),
-                table.meta.file_size,
-                what,
-            ))
-        }
-        _ => table.with_global_sequence(meta.largest_seqno),
     }
 }
 

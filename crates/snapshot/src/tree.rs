@@ -272,6 +272,7 @@ fn input_file(name: &str, level: u32, file: &FileMeta) -> InputFile {
         epoch_number: file.epoch_number,
         oldest_ancester_time: file.oldest_ancester_time,
         unique_id: file.unique_id,
+        largest_seqno: Some(file.largest_seqno),
     }
 }
 

@@ -9,16 +9,16 @@ use rockmill_core::Job;
 use rockmill_storage::LocalStorage;
 use rust_rocksdb::{DB, DBCompressionType, Options, SstFileWriter};
 
+use super::quiet_options;
 use super::recorder::{Recorder, Take};
 use super::special::{
     flush, opened, put_some, rounds, scratch, single_delete_over_a_delete, table,
 };
-use super::{compact_level_0, quiet_options};
 use crate::harness::{compact_everything, open};
-use crate::{batches, damage, reasons};
+use crate::{damage, reasons};
 
 /// Options that make a job declined: the reason, the option, its value.
-const OPTIONS: [(&str, &str, &str); 42] = [
+const OPTIONS: [(&str, &str, &str); 39] = [
     (reasons::COMPARATOR, "comparator", "SomebodysOwn"),
     (
         reasons::USER_TIMESTAMPS,
@@ -53,8 +53,6 @@ const OPTIONS: [(&str, &str, &str); 42] = [
     (reasons::INGEST_BEHIND, "allow_ingest_behind", "true"),
     (reasons::INGEST_BEHIND, "cf_allow_ingest_behind", "true"),
     (reasons::ALLOW_2PC, "allow_2pc", "true"),
-    (reasons::TWO_WRITE_QUEUES, "two_write_queues", "true"),
-    (reasons::UNORDERED_WRITE, "unordered_write", "true"),
     (
         reasons::FILE_CHECKSUM,
         "file_checksum_gen_factory",
@@ -95,11 +93,6 @@ const OPTIONS: [(&str, &str, &str); 42] = [
     ),
     (reasons::INDEX_TYPE, "uniform_cv_threshold", "0.5"),
     (reasons::PARTITIONED_FILTERS, "partition_filters", "true"),
-    (
-        reasons::DATA_BLOCK_INDEX,
-        "data_block_index_type",
-        "kDataBlockBinaryAndHash",
-    ),
     (
         reasons::USER_DEFINED_INDEX,
         "user_defined_index_factory",
@@ -196,7 +189,6 @@ pub fn make(recorder: &Recorder) -> Result<(), String> {
     entries(recorder)?;
     older_inputs(recorder)?;
     ingested(recorder)?;
-    timed_puts(recorder)?;
     large_blocks(recorder)
 }
 
@@ -336,19 +328,6 @@ fn entries(recorder: &Recorder) -> Result<(), String> {
     )?;
     full(
         recorder,
-        reasons::WIDE_COLUMNS,
-        "entries",
-        scratch()?.path(),
-        plain,
-        |db| {
-            rounds(db);
-            db.write(&batches::entity(b"entity", b"default"))
-                .expect("write");
-            flush(db);
-        },
-    )?;
-    full(
-        recorder,
         reasons::SINGLE_DELETE_CONTRACT,
         "entries",
         scratch()?.path(),
@@ -380,57 +359,34 @@ fn older_inputs(recorder: &Recorder) -> Result<(), String> {
     Ok(())
 }
 
-/// Records a job whose keys have a sequence number that is only in the MANIFEST.
+/// Records a job whose keys have a sequence number that is only in the MANIFEST, and makes another of it, as older versions
+/// recorded it: without the sequence number.
 fn ingested(recorder: &Recorder) -> Result<(), String> {
+    const NAME: &str = "ingested";
     let outside = scratch()?;
     let file = outside.path().join("ingested.sst");
-    let code = reasons::GLOBAL_SEQUENCE_NUMBER;
-    full(
-        recorder,
-        code,
-        "ingested",
-        scratch()?.path(),
-        |_| {},
-        |db| {
-            rounds(db);
-            let options = Options::default();
-            let mut writer = SstFileWriter::create(&options);
-            writer.open(&file).expect("open");
-            writer.put(b"key000007", b"ingested").expect("put");
-            writer.finish().expect("finish");
-            db.ingest_external_file(vec![&file]).expect("ingest");
-        },
-    )
-}
-
-/// Records a job with a timed put. RocksDB keeps it only above an older entry of its key, and only if its file was
-/// flushed with a map of times. Then a compaction without times drops the map, because the map would be a reason
-/// itself.
-fn timed_puts(recorder: &Recorder) -> Result<(), String> {
     let directory = scratch()?;
-    let path = directory.path();
-    {
-        let db = open(&quiet_options(), path);
-        rounds(&db);
+    let db = opened(recorder, directory.path(), |_| {});
+    rounds(&db);
+    let options = Options::default();
+    let mut writer = SstFileWriter::create(&options);
+    writer.open(&file).expect("open");
+    writer.put(b"key000007", b"ingested").expect("put");
+    writer.finish().expect("finish");
+    db.ingest_external_file(vec![&file]).expect("ingest");
+    recorder.during(Take::one(NAME), || {
         compact_everything(&db);
-    }
-    {
-        let mut with_times = quiet_options();
-        with_times.set_preserve_internal_time_seconds(1 << 30);
-        let db = open(&with_times, path);
-        db.write(&batches::timed_put(b"key000007", b"timed value", 1))
-            .expect("write");
-        flush(&db);
-    }
-    compact_level_0(&open(&quiet_options(), path), "default", 1)?;
-    full(
-        recorder,
-        reasons::TIMED_PUTS,
-        "entries",
-        path,
-        |_| {},
-        |_| {},
-    )
+        Ok(())
+    })?;
+    let kept = recorder.root().join(NAME);
+    let job = record::load(&LocalStorage, &kept.join(JOB_FILE));
+    let mut job = job.map_err(|e| e.to_string())?;
+    let inputs = job.tree.inputs.iter_mut();
+    inputs.for_each(|input| input.largest_seqno = None);
+    let code = reasons::GLOBAL_SEQUENCE_NUMBER;
+    let name = format!("declined-{code}-{NAME}");
+    job.identity = super::identity(&name);
+    super::keep(recorder.root(), &name, &job, &kept, Some(code)).map(drop)
 }
 
 /// Makes blocks that are compressible but too large for the smallest memory budget.

@@ -115,7 +115,11 @@ impl Writer<'_> {
             self.write_single(family, key);
         } else if self.rng.random_bool(0.75) {
             let value = self.value();
-            self.steps.push(Step::Put(family, key, value));
+            let is_entity = self.extras.entities && self.rng.random_bool(0.2);
+            self.steps.push(match is_entity {
+                true => Step::PutEntity(family, key, value),
+                false => Step::Put(family, key, value),
+            });
         } else {
             self.steps.push(Step::Delete(family, key));
         }

@@ -3,9 +3,7 @@
 use rockmill_tests::batches;
 use rockmill_tests::content::Content;
 use rockmill_tests::harness::put;
-use rockmill_tests::reasons::{
-    MERGE_OPERANDS, RANGE_TOMBSTONES, SINGLE_DELETE_CONTRACT, WIDE_COLUMNS,
-};
+use rockmill_tests::reasons::{MERGE_OPERANDS, RANGE_TOMBSTONES, SINGLE_DELETE_CONTRACT};
 use rust_rocksdb::{DB, MergeOperands, Options};
 
 use crate::trial::{declines, plain, takes};
@@ -94,14 +92,13 @@ fn write_an_entity(db: &DB) -> Content {
 }
 
 #[test]
-fn wide_columns() {
-    declines(&[WIDE_COLUMNS], |_| {}, write_an_entity);
+fn wide_columns_are_no_reason() {
+    takes(|_| {}, write_an_entity);
 }
 
 #[test]
-fn a_wide_column_entity_that_is_overwritten_in_another_file() {
-    declines(
-        &[WIDE_COLUMNS],
+fn a_wide_column_entity_that_is_overwritten_in_another_file_is_no_reason() {
+    takes(
         |_| {},
         |db| {
             let mut content = write_an_entity(db);

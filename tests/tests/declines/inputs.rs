@@ -10,20 +10,19 @@ use rockmill_tests::harness::{
 };
 use rockmill_tests::reasons::{
     BLOB_FILES, COMPRESSION, COMPRESSION_MANAGER, DB_PATHS, FILE_CHECKSUM, FLUSH_BLOCK_POLICY,
-    GLOBAL_SEQUENCE_NUMBER, INPUT_MISSING, MEMORY_BUDGET, OPTIONS_FILE, TIERING, TIMED_PUTS,
+    INPUT_MISSING, MEMORY_BUDGET, OPTIONS_FILE, SST_PARTITIONER, TIERING,
 };
 use rust_rocksdb::{
     CompactOptions, CompactionOptions, DB, DBCompressionType, DBPath, Options, SstFileWriter,
 };
 
-use crate::trial::{assert_told_in_time, declines, plain, run};
+use crate::trial::{assert_told_in_time, declines, plain, run, takes};
 
 #[test]
-fn an_ingested_file_with_a_global_sequence_number() {
+fn an_ingested_file_with_a_global_sequence_number_is_no_reason() {
     let outside = tempfile::tempdir().expect("a temporary directory");
     let file = outside.path().join("ingested.sst");
-    declines(
-        &[GLOBAL_SEQUENCE_NUMBER],
+    takes(
         |_| {},
         |db| {
             let mut content = plain(db);
@@ -77,7 +76,7 @@ fn inputs_compressed_in_a_way_rockmill_cannot_read() {
 }
 
 #[test]
-fn timed_puts() {
+fn timed_puts_are_no_reason() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let path = directory.path();
     // The key is in the last level, so a compaction to a higher level keeps the timed put.
@@ -114,7 +113,7 @@ fn timed_puts() {
     let db = open(&options(&service), path);
     compact_everything(&db);
     assert_content(&db, &content);
-    assert_declined(&service.stats(), &[TIMED_PUTS]);
+    assert_done(&service.stats());
 }
 
 #[test]
@@ -204,6 +203,7 @@ fn objects_of_classes_that_the_binding_cannot_make() {
         ("file_checksum_gen_factory", FILE_CHECKSUM),
         ("compression_manager", COMPRESSION_MANAGER),
         ("flush_block_policy_factory", FLUSH_BLOCK_POLICY),
+        ("sst_partitioner_factory", SST_PARTITIONER),
     ] {
         declines(
             &[reason],

@@ -7,8 +7,7 @@ use rockmill_tests::harness::{
 };
 use rockmill_tests::reasons::{
     BLOB_FILES, COMPACTION_STYLE, COMPRESSION, COMPRESSION_DICTIONARY, INGEST_BEHIND,
-    PREFIX_EXTRACTOR, SST_PARTITIONER, TABLE_PROPERTY_COLLECTORS, TEMPERATURE, TIERING,
-    TWO_WRITE_QUEUES, UNORDERED_WRITE,
+    PREFIX_EXTRACTOR, TEMPERATURE, TIERING,
 };
 use rust_rocksdb::{
     DBCompactionStyle, DBCompressionType, FifoCompactOptions, FileChecksumGenFactory, Options,
@@ -76,38 +75,28 @@ fn universal_style_is_no_reason() {
 }
 
 #[test]
-fn two_write_queues() {
-    declines(
-        &[TWO_WRITE_QUEUES],
-        |options| options.set_two_write_queues(true),
-        plain,
-    );
+fn two_write_queues_without_transactions_are_no_reason() {
+    takes(|options| options.set_two_write_queues(true), plain);
 }
 
 #[test]
-fn unordered_write() {
-    declines(
-        &[UNORDERED_WRITE],
-        |options| options.set_unordered_write(true),
-        plain,
-    );
+fn unordered_writes_without_transactions_are_no_reason() {
+    takes(|options| options.set_unordered_write(true), plain);
 }
 
 #[test]
-fn an_sst_partitioner() {
+fn a_partitioner_by_fixed_prefixes_is_no_reason() {
     let factory = SstPartitionerFactory::fixed_prefix("key000000".len());
-    declines(
-        &[SST_PARTITIONER],
+    takes(
         |options| options.set_sst_partitioner_factory(&factory),
         plain,
     );
 }
 
 #[test]
-fn table_property_collectors() {
+fn rocksdbs_own_collector_is_no_reason() {
     const WINDOW: usize = 128;
-    declines(
-        &[TABLE_PROPERTY_COLLECTORS],
+    takes(
         |options| options.add_compact_on_deletion_collector_factory(WINDOW, WINDOW, 0.9),
         plain,
     );

@@ -3,8 +3,8 @@
 use rockmill_tests::content::Content;
 use rockmill_tests::harness::assert_declined;
 use rockmill_tests::reasons::{
-    BLOCK_ALIGN, DATA_BLOCK_INDEX, FILTER_POLICY, INDEX_TYPE, PARTITIONED_FILTERS,
-    PREFIX_EXTRACTOR, SEPARATE_KEY_VALUE, TABLE_FACTORY, USER_DEFINED_INDEX,
+    BLOCK_ALIGN, FILTER_POLICY, INDEX_TYPE, PARTITIONED_FILTERS, PREFIX_EXTRACTOR,
+    SEPARATE_KEY_VALUE, TABLE_FACTORY, USER_DEFINED_INDEX,
 };
 use rust_rocksdb::{
     BlockBasedIndexType, BlockBasedOptions, DB, DBCompressionType, DataBlockIndexType,
@@ -72,9 +72,9 @@ fn partitioned_filters() {
 }
 
 #[test]
-fn a_hash_index_in_data_blocks() {
+fn a_hash_index_in_data_blocks_is_no_reason() {
     let hash = with_table(|t| t.set_data_block_index_type(DataBlockIndexType::BinaryAndHash));
-    declines(&[DATA_BLOCK_INDEX], hash, plain);
+    takes(hash, plain);
 }
 
 #[test]

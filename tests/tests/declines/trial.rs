@@ -8,7 +8,7 @@ use rockmill_tests::harness::{
     assert_declined, assert_done, assert_jobs_add_up, assert_nothing_staged, compact_everything,
     fill, open, options, service,
 };
-use rockmill_tests::reasons::{FILTER_POLICY, SINGLE_DELETE_CONTRACT, TIMED_PUTS, WIDE_COLUMNS};
+use rockmill_tests::reasons::{FILTER_POLICY, SINGLE_DELETE_CONTRACT};
 use rust_rocksdb::{BlockBasedOptions, DB, Options};
 
 /// Number of writes of a small database.
@@ -74,8 +74,7 @@ pub fn assert_told_in_time(db: &Path, stats: &rockmill::Stats) {
             .map(|&reason| stats.jobs_declined_by_reason.get(reason));
         counts.flatten().sum()
     };
-    let after_waits = [WIDE_COLUMNS, TIMED_PUTS, SINGLE_DELETE_CONTRACT];
-    let after_waits = declined(&after_waits);
+    let after_waits = declined(&[SINGLE_DELETE_CONTRACT]);
     let log = fs::read_to_string(db.join("LOG")).expect("RocksDB writes a LOG");
     let listed = log.matches(LISTING).count() as u64;
     let most = after_waits + declined(&[FILTER_POLICY]);

@@ -33,10 +33,6 @@ pub fn check(file: &str, meta: &TableMeta, found: &mut Findings) {
             DeclineReason::RangeTombstones,
         ),
         (
-            properties.external_sst_file_version.is_some(),
-            DeclineReason::GlobalSequenceNumber,
-        ),
-        (
             properties.embedded_blob_stats.is_some(),
             DeclineReason::BlobFiles,
         ),

@@ -111,7 +111,9 @@ pub fn with_inputs(
     let (filter, learned_filter) =
         filter::plan(eligible, family, tables, table.format_version, cancel)?;
     table.filter = filter.options;
-    let splitting = output_splitting::plan(job, family, tables)?;
+    let written_by = eligible.file.rocksdb_version;
+    let splitting = output_splitting::plan(job, family, tables, written_by)?;
+    let collectors = options::collectors(&family.options)?;
     let plan = Plan {
         range: KeyRange {
             begin: eligible.input.begin.clone(),
@@ -128,7 +130,11 @@ pub fn with_inputs(
                 .map_err(malformed)?,
         },
         output: OutputPlan {
-            properties: properties(eligible, family, tables, filter.policy_name)?,
+            properties: PropertiesPlan {
+                collector_names: collectors.names,
+                ..properties(eligible, family, tables, filter.policy_name)?
+            },
+            compact_on_deletion: collectors.compact_on_deletion,
             table,
             splitting,
             paranoid_hash: wants_paranoid_hash(&family.options)?,
@@ -288,6 +294,7 @@ fn properties(
             )
             .map_err(malformed)?,
         merge_operator_name: name("merge_operator")?,
+        collector_names: Vec::new(),
         compression_options,
         now: job.unix_time,
         ancestors: (job.tree.inputs.iter().zip(tables))

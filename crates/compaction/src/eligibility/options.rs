@@ -2,7 +2,7 @@
 
 use std::ops::RangeInclusive;
 
-use rockmill_core::{DeclineReason, Error, JobInfo, Result};
+use rockmill_core::{CompactOnDeletion, DeclineReason, Error, JobInfo, Result};
 use rockmill_format::options_file::{ColumnFamilyOptions, Options, OptionsFile};
 
 use super::{EligibleJob, NULL, Policy, malformed, require, require_object};
@@ -48,14 +48,14 @@ pub fn check_job(eligible: &EligibleJob, found: &mut Findings) {
 }
 
 pub fn check_db(file: &OptionsFile, policy: Policy, found: &mut Findings) {
-    let (db, off) = (&file.db, ["false"]);
-    for (key, reason) in [
-        ("allow_ingest_behind", DeclineReason::IngestBehind),
-        ("two_write_queues", DeclineReason::TwoWriteQueues),
-        ("unordered_write", DeclineReason::UnorderedWrite),
-    ] {
-        found.note(require(db, key, &off, reason));
-    }
+    let db = &file.db;
+    let ingests_behind = require(
+        db,
+        "allow_ingest_behind",
+        &["false"],
+        DeclineReason::IngestBehind,
+    );
+    found.note(ingests_behind);
     found.note(check_2pc(db, policy));
     found.note(require_object(
         db,
@@ -85,8 +85,21 @@ fn check_checksums_arrive(file: &OptionsFile) -> Result<()> {
     ))
 }
 
+/// Whether the write policy is WriteCommitted, or there are no transactions: with another policy, entries that are not
+/// committed are in the files (`db_impl.cc`, `use_custom_gc_`). Every transaction database sets `allow_2pc`
+/// (`pessimistic_transaction_db.cc:PrepareWrap`). Without one, two write queues and unordered writes make no difference.
 fn check_2pc(db: &Options, policy: Policy) -> Result<()> {
-    if policy.write_committed || !db.bool("allow_2pc", false).map_err(malformed)? {
+    let is_on = |key| db.bool(key, false).map_err(malformed);
+    if !is_on("allow_2pc")? {
+        return Ok(());
+    }
+    if is_on("unordered_write")? {
+        return Err(Error::declined(
+            DeclineReason::Allow2pc,
+            "allow_2pc and unordered_write are on, which only the WritePrepared policy takes together",
+        ));
+    }
+    if policy.write_committed {
         return Ok(());
     }
     Err(Error::declined(
@@ -150,16 +163,11 @@ pub fn check_family(family: &ColumnFamilyOptions, written_by: [u32; 3], found: &
     for (key, reason) in [
         ("compaction_filter", DeclineReason::CompactionFilter),
         ("compaction_filter_factory", DeclineReason::CompactionFilter),
-        ("sst_partitioner_factory", DeclineReason::SstPartitioner),
     ] {
         found.note(require_object(cf, key, &[NULL], written_by, reason));
     }
-    if !cf.is_null("table_properties_collectors") {
-        found.note(Err(Error::declined(
-            DeclineReason::TablePropertyCollectors,
-            "table_properties_collectors are configured",
-        )));
-    }
+    found.note(collectors(cf).map(drop));
+    found.note(partition_bytes(cf, written_by).map(drop));
     for (key, fine, reason) in FAMILY_VALUES {
         found.note(require(cf, key, fine, reason));
     }
@@ -176,6 +184,62 @@ pub fn check_family(family: &ColumnFamilyOptions, written_by: [u32; 3], found: &
             format!("table_factory is {}", family.table_factory),
         )));
     }
+}
+
+/// RocksDB's own collectors.
+#[derive(Debug, Default)]
+pub struct Collectors {
+    /// Names of all.
+    pub names: Vec<String>,
+    /// Those that count tombstones.
+    pub compact_on_deletion: Vec<CompactOnDeletion>,
+}
+
+/// Returns the configured collectors of table properties.
+///
+/// # Errors
+/// Declined if one is not RocksDB's own.
+pub fn collectors(cf: &Options) -> Result<Collectors> {
+    let mut all = Collectors::default();
+    if cf.is_null(COLLECTORS) {
+        return Ok(all);
+    }
+    let declined = |what: String| Error::declined(DeclineReason::TablePropertyCollectors, what);
+    for text in cf.list(COLLECTORS).map_err(malformed)? {
+        let options = Options::from_value(&text).map_err(malformed)?;
+        let name = options.id().unwrap_or_default();
+        let number = |key: &str| options.u64(key, 0).map_err(malformed);
+        match name {
+            "CompactOnDeletionCollector" => all.compact_on_deletion.push(CompactOnDeletion {
+                window_size: number("window_size")?,
+                deletion_trigger: number("deletion_trigger")?,
+                deletion_ratio: options.f64("deletion_ratio", 0.0).map_err(malformed)?,
+                min_file_size: number("min_file_size")?,
+            }),
+            // It makes no collector while data is not placed by age, which is declined.
+            "CompactForTieringCollector" => {}
+            _ => return Err(declined(format!("{COLLECTORS} has {text}"))),
+        }
+        all.names.push(name.to_owned());
+    }
+    Ok(all)
+}
+
+const COLLECTORS: &str = "table_properties_collectors";
+
+/// Leading bytes by which the configured partitioner separates keys, if there is one.
+///
+/// # Errors
+/// Declined if it is not RocksDB's own.
+pub fn partition_bytes(cf: &Options, written_by: [u32; 3]) -> Result<Option<usize>> {
+    const KEY: &str = "sst_partitioner_factory";
+    const FIXED_PREFIX: &str = "SstPartitionerFixedPrefixFactory";
+    let object = cf.nested(KEY).map_err(malformed)?;
+    let length = object.u64("length", 0).map_err(malformed)?;
+    if object.id() == Some(FIXED_PREFIX) && object.str("length").is_some() {
+        return Ok(Some(usize::try_from(length).unwrap_or(usize::MAX)));
+    }
+    require_object(cf, KEY, &[NULL], written_by, DeclineReason::SstPartitioner).map(|()| None)
 }
 
 fn comparator(cf: &Options, written_by: [u32; 3]) -> Result<()> {

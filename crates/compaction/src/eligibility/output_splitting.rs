@@ -17,11 +17,17 @@ pub fn plan(
     job: &Job,
     family: &ColumnFamilyOptions,
     tables: &[InputTable],
+    written_by: [u32; 3],
 ) -> Result<OutputSplitting> {
     let cf = &family.options;
     let level_style = is_level_style(cf);
     let target_file_size = target_file_size(job, cf, level_style)?;
     let single_file = job.info.output_level == 0;
+    // RocksDB makes no partitioner for level 0 (`compaction_outputs.cc:CompactionOutputs`).
+    let partition_bytes = match single_file {
+        true => None,
+        false => super::options::partition_bytes(cf, written_by)?,
+    };
     let grandparents = if level_style && !single_file {
         grandparents(job)
     } else {
@@ -47,6 +53,7 @@ pub fn plan(
         grandparents,
         max_compaction_bytes,
         level_style,
+        partition_bytes,
     })
 }
 

@@ -14,18 +14,13 @@ use rockmill_snapshot::Findings;
 const FIRST_COMMON_PREFIX_VERSION: u32 = 8;
 
 /// Table options that must be absent or have one of these values.
-const VALUES: [(&str, &[&str], DeclineReason); 7] = [
+const VALUES: [(&str, &[&str], DeclineReason); 6] = [
     (
         "partition_filters",
         &["false"],
         DeclineReason::PartitionedFilters,
     ),
     ("index_type", &["kBinarySearch"], DeclineReason::IndexType),
-    (
-        "data_block_index_type",
-        &["kDataBlockBinarySearch"],
-        DeclineReason::DataBlockIndex,
-    ),
     (
         "separate_key_value_in_data_block",
         &["false"],
@@ -57,6 +52,7 @@ pub fn check(table: &Options, written_by: [u32; 3], found: &mut Findings) {
         DeclineReason::UserDefinedIndex,
     ));
     found.note(interpolation(table));
+    found.note(keys_per_bucket(table).map(drop));
     found.note(format_version(table, written_by).map(drop));
 }
 
@@ -69,6 +65,24 @@ fn interpolation(table: &Options) -> Result<()> {
         DeclineReason::IndexType,
         "uniform_cv_threshold is set",
     ))
+}
+
+/// Keys for each bucket of the hash index in data blocks, if one is written.
+fn keys_per_bucket(table: &Options) -> Result<Option<f64>> {
+    const USUAL: f64 = 0.75;
+    let ratio = table
+        .f64("data_block_hash_table_util_ratio", USUAL)
+        .map_err(malformed)?;
+    named(
+        table,
+        "data_block_index_type",
+        "kDataBlockBinarySearch",
+        |name| match name {
+            "kDataBlockBinarySearch" => Some(None),
+            "kDataBlockBinaryAndHash" => Some(Some(ratio)),
+            _ => None,
+        },
+    )
 }
 
 /// The version of output files. One that the RocksDB at hand cannot read would stop it.
@@ -107,6 +121,7 @@ pub fn plan(eligible: &EligibleJob, family: &ColumnFamilyOptions) -> Result<Tabl
             as usize,
         delta_keys,
         common_prefix,
+        keys_per_bucket: keys_per_bucket(table)?,
         index: IndexSettings {
             format_version,
             restart_interval: number("index_block_restart_interval", 1)?.max(1) as usize,

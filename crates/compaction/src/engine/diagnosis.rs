@@ -241,6 +241,7 @@ mod tests {
                 epoch_number: 0,
                 oldest_ancester_time: 0,
                 unique_id: None,
+                largest_seqno: None,
             }
         };
         assert_eq!(overlapping(&[]), 0);

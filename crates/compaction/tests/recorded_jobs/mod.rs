@@ -25,7 +25,10 @@ const MIN_DONE: usize = 200;
 const MIN_ON_DEVICE: usize = 180;
 
 /// Reasons that do not depend on a job.
-const NOT_IN_A_JOB: [DeclineReason; 8] = [
+const NOT_IN_A_JOB: [DeclineReason; 10] = [
+    // Scans alone do not read these.
+    DeclineReason::WideColumns,
+    DeclineReason::TimedPuts,
     // The setting `min_job_bytes` is checked before there is a job.
     DeclineReason::SmallJob,
     // The service declines the job before it is made.

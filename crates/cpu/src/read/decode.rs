@@ -45,8 +45,8 @@ pub struct RunTotals {
 /// Entries of which types a run takes; others are errors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Accepted {
-    /// Those that decide alone over their user key.
-    Decided,
+    /// Those of which a compaction needs to know the tag alone ([`ValueType::compacts_alone`]).
+    Compacted,
     /// Of all types that there are.
     All,
 }
@@ -274,7 +274,7 @@ impl<'a> RunReader<'a> {
             if key::tag_type(tag) != ValueType::Value as u8 {
                 let kind = ValueType::from_code(key::tag_type(tag))
                     .ok_or_else(|| corrupt("unknown value type"))?;
-                if !kind.decides_alone() && self.accepted == Accepted::Decided {
+                if !kind.compacts_alone() && self.accepted == Accepted::Compacted {
                     return Err(here(Error::declined_type(kind)));
                 }
                 self.totals.tombstones += u64::from(kind.is_tombstone());

@@ -5,7 +5,9 @@
 //! newest entry of a stripe. Of each stripe the newest entry is kept; tombstones go when nothing is
 //! left for them to hide; at the bottom, what every snapshot sees gets sequence number 0.
 
-use rockmill_core::{CompactionRules, DeclineReason, Error, Result, entry_hash, kv_hash};
+use rockmill_core::{
+    CompactionRules, DeclineReason, Error, ErrorKind, Result, entry_hash, kv_hash,
+};
 use rockmill_format::coding::put_bytes;
 use rockmill_format::key::{self, MAX_SEQUENCE, ValueType};
 
@@ -72,6 +74,7 @@ pub struct RetainTotals {
 const PUT: u8 = ValueType::Value as u8;
 const DELETE: u8 = ValueType::Deletion as u8;
 const SINGLE_DELETE: u8 = ValueType::SingleDeletion as u8;
+const TIMED_PUT: u8 = ValueType::ValuePreferredSeqno as u8;
 
 /// Passes the survivors of `source` on to `sink`.
 ///
@@ -168,6 +171,14 @@ impl<S: Source, T: Sink> Retain<'_, S, T> {
             self.totals.tombstones_dropped += 1;
         } else if kind == DELETE && self.rules.bottommost {
             self.delete_at_bottom(tag)?;
+        } else if kind == TIMED_PUT
+            && sequence <= self.rules.earliest()
+            && (self.rules.bottommost
+                || self
+                    .group
+                    .absent_in_deeper_levels(self.rules, &self.user_key))
+        {
+            self.emit_timed_put()?;
         } else {
             let (first, tag) = (!self.group.emitted, final_tag(self.rules, tag));
             self.sink
@@ -221,6 +232,27 @@ impl<S: Source, T: Sink> Retain<'_, S, T> {
             let hash = kv_hash(&self.user_key, &[]);
             self.sink.emit(&self.user_key, tag, &[], hash, first)?;
             self.group.zeroed |= key::tag_sequence(tag) == 0;
+            self.count_kept(entry_hash(head.kv_hash, head.tag));
+        }
+        self.source.advance()
+    }
+
+    /// Emits the head, a timed put, as a Put with the sequence number that stands behind its value.
+    fn emit_timed_put(&mut self) -> Result<()> {
+        let first = !self.group.emitted;
+        if let Some(head) = self.source.head() {
+            let parts = head.value.split_last_chunk();
+            let (value, preferred) = parts.ok_or_else(|| {
+                Error::new(
+                    ErrorKind::Corruption,
+                    "a timed put without its sequence number",
+                )
+            })?;
+            let sequence = u64::from_le_bytes(*preferred).min(key::tag_sequence(head.tag));
+            let tag = final_tag(self.rules, key::pack_tag(sequence, PUT));
+            let hash = kv_hash(&self.user_key, value);
+            self.sink.emit(&self.user_key, tag, value, hash, first)?;
+            self.group.zeroed |= self.rules.bottommost;
             self.count_kept(entry_hash(head.kv_hash, head.tag));
         }
         self.source.advance()

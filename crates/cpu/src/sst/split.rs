@@ -30,6 +30,8 @@ pub struct FileSplitter<'a> {
     overlapped: u64,
     /// Boundaries crossed since the file began.
     crossed_in_file: u64,
+    /// The last key's leading bytes, by which a partitioner separates keys.
+    partition: Vec<u8>,
 }
 
 impl<'a> FileSplitter<'a> {
@@ -43,6 +45,7 @@ impl<'a> FileSplitter<'a> {
             seen: false,
             overlapped: 0,
             crossed_in_file: 0,
+            partition: Vec::new(),
         }
     }
 
@@ -58,8 +61,10 @@ impl<'a> FileSplitter<'a> {
             true => 0,
             false => self.cross_boundaries(user_key),
         };
+        let parts = self.begins_partition(user_key);
         let ends = file_size.is_some_and(|size| {
-            size >= self.splitting.max_output_file_size
+            parts
+                || size >= self.splitting.max_output_file_size
                 || (crossed > 0 && self.ends_at_boundary(size, crossed, overlapped_before))
         });
         if ends {
@@ -67,6 +72,21 @@ impl<'a> FileSplitter<'a> {
             self.overlapped = self.overlapped_at(user_key);
         }
         ends
+    }
+
+    /// Whether a partitioner separates `user_key` from the key before (`sst_partitioner.cc:ShouldPartition`).
+    #[inline]
+    fn begins_partition(&mut self, user_key: &[u8]) -> bool {
+        let Some(bytes) = self.splitting.partition_bytes else {
+            return false;
+        };
+        let own = &user_key[..bytes.min(user_key.len())];
+        let parts = self.partition != own;
+        if parts {
+            self.partition.clear();
+            self.partition.extend_from_slice(own);
+        }
+        parts
     }
 
     /// Moves past the grandparents that end before `user_key`; returns how many of their boundaries

@@ -8,14 +8,14 @@
 use std::collections::BTreeSet;
 
 use rockmill_core::{
-    BlockWriter, ContentHash, Error, FileBody, FileCounts, FilterBlock, IndexBlock, OutputFile,
-    OutputPlan, Result, SstFile, SstSink, entry_hash,
+    BlockWriter, ContentHash, DeletionWindow, Error, FileBody, FileCounts, FilterBlock, IndexBlock,
+    OutputFile, OutputPlan, Result, SstFile, SstSink, entry_hash,
 };
 use rockmill_format::block::{BlockBuilder, BlockLayout, ValueForm, common_prefix_len};
 use rockmill_format::coding::{put_bytes, varint_len};
 use rockmill_format::compression::{CompressionType, Compressor};
 use rockmill_format::filter::FilterBuilder;
-use rockmill_format::handle::BlockHandle;
+use rockmill_format::handle::{BLOCK_TRAILER_SIZE, BlockHandle};
 use rockmill_format::index::IndexBuilder;
 use rockmill_format::key::{self, ValueType};
 use rockmill_format::xxph3;
@@ -129,6 +129,10 @@ struct OpenFile {
     counts: FileCounts,
     content: ContentHash,
     paranoid_hash: u64,
+    /// One for each collector of the plan.
+    windows: Vec<DeletionWindow>,
+    /// Bytes of the data blocks so far, trailers included.
+    data_bytes: u64,
 }
 
 impl OpenFile {
@@ -142,6 +146,7 @@ impl OpenFile {
                 values: ValueForm::Sized,
                 common_prefix: table.common_prefix,
                 user_keys: false,
+                keys_per_bucket: table.keys_per_bucket,
             }),
             block_end: table.block_size,
             encoded_bytes: 0,
@@ -156,6 +161,10 @@ impl OpenFile {
             counts: FileCounts::default(),
             content: ContentHash::default(),
             paranoid_hash: 0,
+            windows: (plan.compact_on_deletion.iter())
+                .map(|&rule| DeletionWindow::new(rule))
+                .collect(),
+            data_bytes: 0,
         }
     }
 
@@ -223,9 +232,11 @@ impl OpenFile {
     fn count(&mut self, tag: u64, value_len: usize) {
         let counts = &mut self.counts;
         let sequence = key::tag_sequence(tag);
-        if key::tag_type(tag) != ValueType::Value as u8 {
-            let kind = ValueType::from_code(key::tag_type(tag));
-            counts.deletions += u64::from(kind.is_some_and(ValueType::is_tombstone));
+        let kind = ValueType::from_code(key::tag_type(tag));
+        let is_tombstone = kind.is_some_and(ValueType::is_tombstone);
+        counts.deletions += u64::from(is_tombstone);
+        for window in &mut self.windows {
+            window.add(is_tombstone, self.data_bytes);
         }
         counts.raw_key_bytes += self.key.len() as u64;
         counts.raw_value_bytes += value_len as u64;
@@ -249,7 +260,9 @@ impl OpenFile {
             self.counts.bypassed += u64::from(!compresses);
         }
         self.used_compression.insert(kind);
-        self.pending = Some(self.blocks.seal(image, start, kind, &self.out));
+        let handle = self.blocks.seal(image, start, kind, &self.out);
+        self.data_bytes = handle.offset + handle.size + BLOCK_TRAILER_SIZE as u64;
+        self.pending = Some(handle);
         Ok(())
     }
 
@@ -277,6 +290,7 @@ impl OpenFile {
             compression_used: self.used_compression,
             content: self.content,
             paranoid_hash: self.paranoid_hash,
+            marked_for_compaction: self.windows.iter().any(DeletionWindow::needs_compaction),
         };
         let hashes = filter.map_or(&[][..], FilterBuilder::hashes);
         self.blocks.finish(&body, hashes)?;

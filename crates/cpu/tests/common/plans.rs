@@ -73,7 +73,7 @@ pub fn table_plans() -> impl Strategy<Value = TablePlan> {
         IndexShortening::Separators,
         IndexShortening::SeparatorsAndSuccessor,
     ]);
-    let switches = any::<[bool; 3]>();
+    let switches = any::<[bool; 4]>();
     (
         format,
         sizes,
@@ -86,7 +86,7 @@ pub fn table_plans() -> impl Strategy<Value = TablePlan> {
             |(format, sizes, shortening, switches, compression, filter)| {
                 let (format_version, checksum) = format;
                 let (block_size, restart_interval, index_restart_interval) = sizes;
-                let [delta_keys, common_prefix, compress_index] = switches;
+                let [delta_keys, common_prefix, compress_index, hash_index] = switches;
                 let common_prefix = common_prefix && delta_keys && format_version >= 8;
                 TablePlan {
                     format_version,
@@ -95,6 +95,7 @@ pub fn table_plans() -> impl Strategy<Value = TablePlan> {
                     restart_interval,
                     delta_keys,
                     common_prefix,
+                    keys_per_bucket: hash_index.then_some(0.75),
                     index: IndexSettings {
                         format_version,
                         restart_interval: index_restart_interval,

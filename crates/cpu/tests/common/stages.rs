@@ -70,7 +70,7 @@ pub fn read(
     read_ahead_bytes: usize,
 ) -> Result<(Vec<Entry>, RunTotals)> {
     let cancel = CancelToken::new();
-    let mut run = RunReader::open(table, range, Accepted::Decided, read_ahead_bytes, &cancel)?;
+    let mut run = RunReader::open(table, range, Accepted::Compacted, read_ahead_bytes, &cancel)?;
     let mut entries = Vec::new();
     while let Some(head) = run.head() {
         assert_eq!(head.kv_hash, kv_hash(head.user_key, head.value));

@@ -20,15 +20,18 @@ const ERROR_VALUE_TYPE: u64 = 6;
 const ERROR_ORDER: u64 = 7;
 const ERROR_SEQUENCE: u64 = 12;
 
-/// Types of entries that decide alone over their user key, and all that there are, a bit each.
-pub const DECIDED_TYPES: u32 = types(true);
+const TIMED_PUT: u8 = ValueType::ValuePreferredSeqno as u8;
+
+/// Types of entries that a device compacts, and all that there are, a bit each. Timed puts may become Puts, which the CPU
+/// does.
+pub const COMPACTED_TYPES: u32 = types(true);
 const ALL_TYPES: u32 = types(false);
 
-const fn types(decided: bool) -> u32 {
+const fn types(compacted: bool) -> u32 {
     let (mut types, mut code) = (0, 0);
     while code < u32::BITS as u8 {
         if let Some(kind) = ValueType::from_code(code)
-            && (kind.decides_alone() || !decided)
+            && (!compacted || (kind.compacts_alone() && kind as u8 != TIMED_PUT))
         {
             types |= 1 << code;
         }
@@ -50,7 +53,7 @@ fn error_of(code: u64, block: usize, input: &Input<'_>, request: &Request<'_>) -
         ERROR_KEY_LENGTH => refused("keys so long, or damaged ones"),
         ERROR_SEQUENCE => corrupt("a sequence number beside that of the whole table"),
         ERROR_VALUE_TYPE if takes_all => corrupt("unknown value type"),
-        ERROR_VALUE_TYPE => refused("entries that are neither Put nor a kind of Delete"),
+        ERROR_VALUE_TYPE => refused("timed puts, merge operands or references to blobs"),
         _ => refused("blocks of another layout, or damaged ones"),
     };
     Error {
@@ -162,7 +165,7 @@ fn upload_blocks(
         key_at: ptr::null_mut(),
         errors,
         types: match request.visibility {
-            Visibility::Compaction(_) => DECIDED_TYPES,
+            Visibility::Compaction(_) => COMPACTED_TYPES,
             Visibility::Snapshot(_) => ALL_TYPES,
         },
         unused: 0,

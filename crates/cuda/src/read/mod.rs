@@ -11,7 +11,7 @@ mod size;
 mod snapshot;
 mod state;
 
-pub use decode::DECIDED_TYPES;
+pub use decode::COMPACTED_TYPES;
 pub use errors::{FirstError, clear_errors, download_checked, error_in, longest_key};
 pub use host_blocks::host_blocks;
 pub use input::Input;

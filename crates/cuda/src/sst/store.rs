@@ -355,6 +355,7 @@ impl Store<'_> {
             content: ContentHash::from_sum(totals.content_hash, entries),
             paranoid_hash: check.paranoid_hash(),
             compression_used: check.used,
+            marked_for_compaction: false,
         }
     }
 }

@@ -13,7 +13,7 @@ use crate::driver::altered;
 use crate::driver::ffi::{DecodeArgs, FileTotals, FoundFile, LayoutArgs, VerifyArgs};
 use crate::memory::Workspace;
 use crate::read::{
-    DECIDED_TYPES, FirstError, ReadState, Survivors, clear_errors, download_checked, longest_key,
+    COMPACTED_TYPES, FirstError, ReadState, Survivors, clear_errors, download_checked, longest_key,
 };
 
 /// A comparison that the device is at work on.
@@ -60,7 +60,7 @@ impl Verification {
                 false => null_mut(),
             },
             errors: read.ws.errors.as_ptr().cast(),
-            types: DECIDED_TYPES,
+            types: COMPACTED_TYPES,
             unused: 0,
         };
         let verify = VerifyArgs {

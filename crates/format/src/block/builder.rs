@@ -1,11 +1,12 @@
 //! Writing blocks.
 
-use super::{ValueForm, common_prefix_len};
+use super::hash_index::HashIndexBuilder;
+use super::{HASH_INDEX_BIT, ValueForm, WORD, common_prefix_len};
 use crate::coding::{Cursor, put_bytes, put_varint};
 use crate::key::TAG_SIZE;
 
 /// How a [`BlockBuilder`] lays out its entries.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct BlockLayout {
     /// Entries from one restart point to the next, at least 1.
     pub restart_interval: usize,
@@ -18,6 +19,8 @@ pub struct BlockLayout {
     pub common_prefix: bool,
     /// Whether keys are user keys rather than internal keys; decides what may be common.
     pub user_keys: bool,
+    /// Keys for each bucket of the hash index over user keys; `None` without one. It demands internal keys.
+    pub keys_per_bucket: Option<f64>,
 }
 
 impl BlockLayout {
@@ -29,6 +32,7 @@ impl BlockLayout {
             values: ValueForm::Sized,
             common_prefix: false,
             user_keys: true,
+            keys_per_bucket: None,
         }
     }
 }
@@ -47,6 +51,7 @@ pub struct BlockBuilder {
     last_key: Vec<u8>,
     /// The part of the first user key that all keys so far share.
     prefix: Vec<u8>,
+    hash_index: Option<HashIndexBuilder>,
     finished: Vec<u8>,
 }
 
@@ -66,6 +71,7 @@ impl BlockBuilder {
             since_restart: 0,
             last_key: Vec::new(),
             prefix: Vec::new(),
+            hash_index: layout.keys_per_bucket.map(HashIndexBuilder::new),
             finished: Vec::new(),
         }
     }
@@ -115,6 +121,10 @@ impl BlockBuilder {
         }
         if self.layout.common_prefix {
             self.narrow_prefix(key, is_first);
+        }
+        if let Some(index) = &mut self.hash_index {
+            let user_len = key.len().saturating_sub(TAG_SIZE);
+            index.add(&key[..user_len], self.restarts.len() - 1);
         }
         let value = if shared > 0 { continued } else { value };
         self.put_header(shared, key.len() - shared, value.len());
@@ -182,8 +192,14 @@ impl BlockBuilder {
         for restart in &self.restarts {
             self.buffer.extend_from_slice(&restart.to_le_bytes());
         }
-        let num_restarts = self.restarts.len() as u32;
-        self.buffer.extend_from_slice(&num_restarts.to_le_bytes());
+        let mut packed = self.restarts.len() as u32;
+        if let Some(index) = &mut self.hash_index {
+            let block_bytes = self.buffer.len() - self.start + WORD;
+            if index.finish(block_bytes, &mut self.buffer) {
+                packed |= HASH_INDEX_BIT;
+            }
+        }
+        self.buffer.extend_from_slice(&packed.to_le_bytes());
         self.restarts.clear();
         self.restarts.push(0);
         self.since_restart = 0;

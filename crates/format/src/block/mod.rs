@@ -18,6 +18,7 @@
 
 mod builder;
 mod entries;
+mod hash_index;
 #[cfg(test)]
 mod tests;
 
@@ -48,6 +49,8 @@ pub struct Block<'a> {
     restarts_start: usize,
     num_restarts: usize,
     is_uniform: bool,
+    /// Buckets of the hash index; none without one.
+    buckets: &'a [u8],
 }
 
 impl<'a> Block<'a> {
@@ -68,14 +71,19 @@ impl<'a> Block<'a> {
         let num_restarts = (packed & RESTARTS_MASK) as usize;
         let mut end = packed_at;
         let mut values_start = None;
+        let mut buckets = &[][..];
         if packed & SEPARATED_BIT != 0 {
             end = end.checked_sub(WORD).ok_or_else(short)?;
             values_start = Some(le32(&bytes[end..]) as usize);
         }
         if packed & HASH_INDEX_BIT != 0 {
             end = end.checked_sub(2).ok_or_else(short)?;
-            let buckets = u16::from_le_bytes([bytes[end], bytes[end + 1]]);
-            end = end.checked_sub(usize::from(buckets)).ok_or_else(short)?;
+            let num_buckets = u16::from_le_bytes([bytes[end], bytes[end + 1]]);
+            let from = end
+                .checked_sub(usize::from(num_buckets))
+                .ok_or_else(short)?;
+            buckets = &bytes[from..end];
+            end = from;
         }
         let restarts_start = num_restarts
             .checked_mul(WORD)
@@ -95,6 +103,7 @@ impl<'a> Block<'a> {
             restarts_start,
             num_restarts,
             is_uniform: packed & UNIFORM_BIT != 0,
+            buckets,
         };
         block.check_restarts()?;
         if num_restarts > 0 {
@@ -144,6 +153,17 @@ impl<'a> Block<'a> {
     /// Whether its writer found the keys evenly spread, which tells readers how to search.
     pub fn is_uniform(&self) -> bool {
         self.is_uniform
+    }
+
+    /// Whether lookups find a user key that stands in restart interval number `restart`, as far as the hash index says.
+    #[inline]
+    pub fn is_found(&self, user_key: &[u8], restart: usize) -> bool {
+        self.buckets.is_empty() || hash_index::finds(self.buckets, user_key, restart)
+    }
+
+    /// Whether there is a hash index.
+    pub fn has_hash_index(&self) -> bool {
+        !self.buckets.is_empty()
     }
 
     /// Whether keys and values are separated.

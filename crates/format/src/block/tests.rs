@@ -36,8 +36,10 @@ proptest! {
         restart_interval in 1usize..20,
         delta_keys: bool,
         strip: bool,
+        hash in proptest::option::of(0.0f64..4.0),
     ) {
         let layout = BlockLayout {
+            keys_per_bucket: hash,
             delta_keys,
             common_prefix: strip && delta_keys,
             ..BlockLayout::plain(restart_interval)

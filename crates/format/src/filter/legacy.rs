@@ -157,8 +157,13 @@ impl<'a> LegacyBloom<'a> {
 /// to three bytes are taken as signed (`util/hash.cc:Hash`).
 #[must_use]
 pub fn bloom_hash(key: &[u8]) -> u32 {
+    seeded_hash(key, HASH_SEED)
+}
+
+/// `util/hash.cc:Hash`, which RocksDB uses with several seeds.
+pub(crate) fn seeded_hash(key: &[u8], seed: u32) -> u32 {
     let (words, tail) = key.as_chunks::<4>();
-    let mut hash = HASH_SEED ^ (key.len() as u32).wrapping_mul(HASH_MULTIPLIER);
+    let mut hash = seed ^ (key.len() as u32).wrapping_mul(HASH_MULTIPLIER);
     for word in words {
         hash = hash.wrapping_add(le32(word)).wrapping_mul(HASH_MULTIPLIER);
         hash ^= hash >> 16;

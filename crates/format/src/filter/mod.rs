@@ -22,6 +22,8 @@ mod policy;
 mod reader;
 mod ribbon;
 
+pub(crate) use legacy::seeded_hash;
+
 pub use builder::{FilterBuilder, FilterFormat, FilterOptions};
 pub use policy::{FilterPolicy, PolicyKind};
 pub use reader::{FilterKind, FilterReader, LegacyLayout};

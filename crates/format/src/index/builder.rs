@@ -102,6 +102,7 @@ impl IndexBuilder {
             },
             common_prefix: self.settings.common_prefix,
             user_keys: !self.needs_sequence,
+            keys_per_bucket: None,
         });
         let strip = if self.needs_sequence { 0 } else { TAG_SIZE };
         let mut start = 0;

@@ -22,6 +22,7 @@ fn file(size: u64) -> OutputFile {
         file_checksum: None,
         content: ContentHash::default(),
         index_hash: 0,
+        marked_for_compaction: false,
     }
 }
 

@@ -1,0 +1,278 @@
+//! What compactions do for options and entries of which only some databases have any: files and entries are those that
+//! RocksDB makes.
+
+use std::path::Path;
+
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use rockmill_core::CancelToken;
+use rockmill_format::block::{Block, BlockBuilder, BlockLayout, ValueForm};
+use rockmill_snapshot::tree::TreeFollower;
+use rockmill_storage::LocalStorage;
+use rockmill_tests::harness::{
+    assert_done, compact_everything, fill, local_options, open, options, service,
+};
+use rockmill_tests::{batches, internal, seed};
+use rust_rocksdb::{
+    BlockBasedOptions, CompactionOptions, DB, DBCompressionType, DataBlockIndexType, Options,
+    SstFileWriter, SstPartitionerFactory,
+};
+
+/// Makes the same database twice, compacts one with RocksDB and the other with Rockmill, which has to do all jobs, and
+/// returns what `look` sees of each.
+fn both<T>(
+    configure: impl Fn(&mut Options),
+    write: impl Fn(&DB),
+    compact: impl Fn(&DB),
+    look: impl Fn(&DB) -> T,
+) -> [T; 2] {
+    [false, true].map(|offloads| {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let mut quiet = local_options();
+        configure(&mut quiet);
+        write(&open(&quiet, directory.path()));
+        let service = service();
+        let mut options = match offloads {
+            true => options(&service),
+            false => local_options(),
+        };
+        configure(&mut options);
+        let db = open(&options, directory.path());
+        compact(&db);
+        if offloads {
+            assert_done(&service.stats());
+        }
+        look(&db)
+    })
+}
+
+/// Compacts all files of level 0 into a level.
+fn compact_level_0(db: &DB, level: i32) {
+    let files = db.live_files().expect("live files");
+    let top = files.iter().filter(|file| file.level == 0);
+    let names = top.map(|file| file.name.as_str());
+    let family = db.cf_handle("default").expect("open");
+    db.compact_files_cf(family, &CompactionOptions::default(), names, level)
+        .expect("compact");
+}
+
+/// Whether each file of a level is marked for compaction, as the MANIFEST says.
+fn marks(path: &Path, level: u32) -> Vec<bool> {
+    let mut follower = TreeFollower::default();
+    follower
+        .refresh(&LocalStorage, path, (0, 0), &CancelToken::new())
+        .expect("a MANIFEST");
+    let family = &follower.tree().column_families[&0];
+    let files = family.levels.get(&level).into_iter().flatten();
+    files.map(|(_, file)| file.marked_for_compaction).collect()
+}
+
+#[test]
+fn files_are_marked_for_compaction_as_rocksdbs_collector_marks_them() {
+    const KEYS: u32 = 600;
+    let mut seen = [false; 2];
+    for (window, trigger, ratio) in [
+        (0, 0, 0.0),
+        (0, 0, 0.3),
+        (0, 0, 0.31),
+        (0, 0, 1.0),
+        (100, 0, 0.0),
+        (100, 49, 0.0),
+        (100, 50, 0.0),
+        (100, 51, 0.0),
+        (128, 51, 0.0),
+        (300, 51, 0.0),
+        (300, 120, 0.5),
+    ] {
+        let key = |number: u32| format!("key{number:06}");
+        let [theirs, ours] = both(
+            |options| {
+                options.add_compact_on_deletion_collector_factory(window, trigger, ratio);
+            },
+            |db| {
+                (0..KEYS).for_each(|number| db.put(key(number), b"value").expect("put"));
+                db.flush().expect("flush");
+                // Deletes stay where older entries lie deeper: 50 beside each other, and 3 of 10 in all.
+                compact_level_0(db, 6);
+                for number in 0..KEYS {
+                    let is_deleted = (200..250).contains(&number)
+                        || (!(150..300).contains(&number) && number % 45 < 13);
+                    match is_deleted {
+                        true => db.delete(key(number)).expect("delete"),
+                        false => db.put(key(number), b"newer").expect("put"),
+                    }
+                }
+                db.flush().expect("flush");
+            },
+            |db| compact_level_0(db, 1),
+            |db| marks(db.path(), 1),
+        );
+        assert_eq!(ours, theirs, "{window} {trigger} {ratio}");
+        assert_eq!(ours.len(), 1);
+        seen[usize::from(ours[0])] = true;
+    }
+    assert_eq!(seen, [true; 2]);
+}
+
+#[test]
+fn files_end_where_a_partitioner_separates_keys() {
+    for prefix_bytes in ["key".len(), "key00000".len(), "key000000".len(), 100] {
+        let factory = SstPartitionerFactory::fixed_prefix(prefix_bytes);
+        let [theirs, ours] = both(
+            |options| options.set_sst_partitioner_factory(&factory),
+            |db| drop(fill(db, 300, 7)),
+            compact_everything,
+            |db| {
+                let files = internal::files(db, "default").expect("live files");
+                files
+                    .into_iter()
+                    .map(|(facts, _)| facts)
+                    .collect::<Vec<_>>()
+            },
+        );
+        assert_eq!(ours, theirs, "{prefix_bytes}");
+    }
+}
+
+#[test]
+fn data_blocks_with_a_hash_index_are_rocksdbs() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let path = directory.path().join("table.sst");
+    let mut hashed = 0;
+    for (restart_interval, ratio, block_size) in [
+        (1, 0.75, 4096),
+        (16, 0.75, 4096),
+        (3, 0.1, 900),
+        (2, 1.0, 300),
+        (7, 5.0, 4096),
+        (16, 0.5, 60_000),
+    ] {
+        let mut table = BlockBasedOptions::default();
+        table.set_data_block_index_type(DataBlockIndexType::BinaryAndHash);
+        table.set_data_block_hash_ratio(ratio);
+        table.set_block_restart_interval(restart_interval);
+        table.set_block_size(block_size);
+        let mut options = Options::default();
+        options.set_compression_type(DBCompressionType::None);
+        options.set_block_based_table_factory(&table);
+        let mut writer = SstFileWriter::create(&options);
+        writer.open(&path).expect("open");
+        let mut rng = StdRng::seed_from_u64(block_size as u64);
+        for number in 0..4000_u32 {
+            let key = [
+                &number.to_be_bytes()[..],
+                &vec![0xf0; rng.random_range(0..9)],
+            ]
+            .concat();
+            writer
+                .put(key, vec![b'v'; rng.random_range(0..40)])
+                .expect("put");
+        }
+        writer.finish().expect("finish");
+        let layout = BlockLayout {
+            user_keys: false,
+            keys_per_bucket: Some(ratio),
+            ..BlockLayout::plain(restart_interval as usize)
+        };
+        let mut builder = BlockBuilder::new(layout);
+        for theirs in internal::data_blocks(&path).expect("readable") {
+            let block = Block::parse(&theirs).expect("sound");
+            let mut entries = block.entries(ValueForm::Sized, 1).expect("sound");
+            let mut key = Vec::new();
+            while let Some(entry) = entries.next_entry().expect("sound") {
+                entry.restore_key(&mut key);
+                builder.add(&key, entry.value);
+            }
+            assert!(
+                builder.finish() == theirs,
+                "{restart_interval} {ratio} {block_size}"
+            );
+            hashed += u32::from(block.has_hash_index());
+        }
+        std::fs::remove_file(&path).expect("remove");
+    }
+    assert!(hashed > 100, "{hashed}");
+}
+
+/// Timed puts survive a flush only with a map of times, which the next compaction drops.
+fn write_timed_puts(path: &Path, seed: u64) {
+    const KEYS: u32 = 40;
+    let mut rng = StdRng::seed_from_u64(seed);
+    {
+        let db = open(&local_options(), path);
+        for number in 0..KEYS {
+            if rng.random_bool(0.5) {
+                db.put(number.to_be_bytes(), b"at the bottom").expect("put");
+            }
+        }
+        db.flush().expect("flush");
+        compact_level_0(&db, 6);
+    }
+    {
+        let mut with_times = local_options();
+        with_times.set_preserve_internal_time_seconds(1 << 30);
+        let db = open(&with_times, path);
+        for round in 0..3_u8 {
+            for number in 0..KEYS {
+                let key = number.to_be_bytes();
+                match rng.random_range(0..6) {
+                    0 => db.delete(key).expect("delete"),
+                    1 => db.put(key, [round]).expect("put"),
+                    2 | 3 => {
+                        // Old enough for a preferred sequence number below the entry's own.
+                        let batch = batches::timed_put(&key, &[b't', round], 1);
+                        db.write(&batch).expect("write the timed put");
+                    }
+                    _ => {}
+                }
+            }
+            db.flush().expect("flush");
+        }
+    }
+    compact_level_0(&open(&local_options(), path), 1);
+}
+
+#[test]
+fn timed_puts_become_puts_where_rocksdb_makes_them_so() {
+    const TIMED_PUT: u64 = 0x18;
+    const ROUNDS: u64 = 8;
+    let (mut before, mut after) = (0, 0);
+    for seed in seed::seeds(ROUNDS) {
+        println!("seed {seed}");
+        for level in [2, 6] {
+            let ends = [false, true].map(|offloads| {
+                let directory = tempfile::tempdir().expect("a temporary directory");
+                write_timed_puts(directory.path(), seed);
+                let service = service();
+                let options = match offloads {
+                    true => options(&service),
+                    false => local_options(),
+                };
+                let db = open(&options, directory.path());
+                let entries = |db: &DB| internal::entries(db, "default", None, true);
+                let timed = |entries: &[internal::Entry]| {
+                    entries
+                        .iter()
+                        .filter(|entry| entry.kind() == TIMED_PUT)
+                        .count()
+                };
+                before += timed(&entries(&db).expect("readable"));
+                let names = db.live_files().expect("live files");
+                let names = names.iter().filter(|file| file.level == 1 || level == 6);
+                let names: Vec<_> = names.map(|file| file.name.clone()).collect();
+                let family = db.cf_handle("default").expect("open");
+                let names = names.iter().map(String::as_str);
+                db.compact_files_cf(family, &CompactionOptions::default(), names, level)
+                    .expect("compact");
+                if offloads {
+                    assert_done(&service.stats());
+                }
+                let entries = entries(&db).expect("readable");
+                after += timed(&entries);
+                entries
+            });
+            internal::compare(&ends[0], &ends[1]).unwrap_or_else(|e| panic!("level {level}: {e}"));
+        }
+    }
+    assert!(0 < after && after < before, "{after} of {before}");
+}
