@@ -43,7 +43,10 @@ impl QueryPlanner for StatementPlanner {
                 }
             }
         };
-        PLANNED.scope(tables(plan)?, planned).await
+        // A table that plans a statement of its own shares the view of the outer one.
+        let is_inner = PLANNED.try_with(|_| ()).is_ok();
+        let tables = if is_inner { None } else { tables(plan)? };
+        PLANNED.scope(tables, planned).await
     }
 }
 
