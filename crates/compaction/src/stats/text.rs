@@ -100,18 +100,13 @@ impl Stats {
         // If only the CPU did subcompactions, the rows above show its work.
         if self.devices.keys().any(|name| name != "cpu") {
             let cells = |(name, did): (&String, &DeviceStats)| {
-                let mut cells = vec![
-                    name.clone(),
-                    format!("{} subcompactions", did.subcompactions),
-                    show_bytes(did.subcompaction_read_bytes),
-                ];
+                let mut bytes = show_bytes(did.subcompaction_read_bytes);
                 if did.subcompaction_near_data_bytes > 0 {
-                    cells.push(format!(
-                        "wrote {}",
-                        show_bytes(did.subcompaction_near_data_bytes)
-                    ));
+                    let wrote = show_bytes(did.subcompaction_near_data_bytes);
+                    bytes += &format!(", wrote {wrote}");
                 }
-                ("on", cells)
+                let subcompactions = format!("{} subcompactions", did.subcompactions);
+                ("on", vec![name.clone(), subcompactions, bytes])
             };
             rows.extend(self.devices.iter().map(cells));
         }
