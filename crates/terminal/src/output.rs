@@ -124,14 +124,18 @@ pub fn table<const N: usize>(header: [&str; N]) -> Table {
     table
 }
 
+/// Columns of the terminal that standard output is; `None` if it is no terminal.
+pub fn terminal_columns() -> Option<u16> {
+    if !io::stdout().is_terminal() {
+        return None;
+    }
+    let said = Table::new().width().filter(|&columns| columns > 0);
+    Some(said.unwrap_or(USUAL_COLUMNS))
+}
+
 /// Removes a table's borders and sets its width to the terminal's, which is returned.
 pub fn fit(table: &mut Table) -> u16 {
-    let columns = if io::stdout().is_terminal() {
-        let said = table.width().filter(|&columns| columns > 0);
-        said.unwrap_or(USUAL_COLUMNS).min(MAX_COLUMNS)
-    } else {
-        USUAL_COLUMNS
-    };
+    let columns = terminal_columns().unwrap_or(USUAL_COLUMNS).min(MAX_COLUMNS);
     table
         .load_preset(presets::NOTHING)
         .set_content_arrangement(ContentArrangement::Dynamic)
