@@ -1,37 +1,39 @@
 //! `rockmill sql`: queries over a database's files.
 
+mod error;
 mod format;
+mod grid;
 mod prompt;
+mod script;
+mod shell;
 mod text;
+mod words;
 
 use std::io::{IsTerminal, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
-use datafusion::error::DataFusionError;
-use datafusion::execution::context::SessionState;
 use datafusion::physical_plan::{ExecutionPlan, displayable};
-use datafusion::prelude::{SessionConfig, SessionContext};
-use datafusion::sql::parser::{DFParser, Statement};
+use datafusion::prelude::SessionConfig;
 use rockmill_scan::{Database, ScanEngine, ScanSettings};
 use rockmill_side_by_side::machine::usual_threads;
 use rockmill_sql::{ReadOnly, Scans};
 use rockmill_terminal::outcome::Failure;
-use tokio::runtime::{Builder, Runtime};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::runtime::Builder;
 
 use crate::merge_args::MergeArgs;
 use crate::wal_dir::WalDirArgs;
 use crate::{database_dir, device};
+use error::{Source, failure};
 use format::Format;
+use shell::{Flow, Shell};
 
 /// Arguments of `rockmill sql`.
 #[derive(Debug, clap::Args)]
 pub struct SqlArgs {
     /// Folder of the database. It is only read; the database may be open.
     db: PathBuf,
-    /// Statements, separated by semicolons [default: those of standard input].
+    /// Statements, separated by semicolons, or a command such as .tables [default: those of standard input].
     statements: Option<String>,
     /// Runs the statements of this file first, such as CREATE EXTERNAL TABLE .. STORED AS ROCKSDB. Without it, those of
     /// tables.sql in the database's folder are run, if that file exists.
@@ -59,6 +61,9 @@ pub struct SqlArgs {
     /// Prints the plans instead of running the statements: what scans compute, and what is left to DataFusion and why.
     #[arg(long)]
     explain: bool,
+    /// Lets COPY replace files.
+    #[arg(long)]
+    force: bool,
 }
 
 /// Help below the arguments.
@@ -115,9 +120,11 @@ fn run_here(args: &SqlArgs) -> Result<(), Failure> {
         memory_bytes: Some(memory_mib << 20),
         ..ScanSettings::default()
     };
-    let config = SessionConfig::new()
+    let mut config = SessionConfig::new()
         .with_information_schema(true)
         .with_target_partitions(threads);
+    // Errors tell where.
+    config.options_mut().sql_parser.collect_spans = true;
     let runtime = Builder::new_multi_thread()
         .enable_all()
         .thread_stack_size(RUNNING_STACK_BYTES)
@@ -139,12 +146,13 @@ fn run_here(args: &SqlArgs) -> Result<(), Failure> {
     let context = rockmill_sql::session(config, &engine).map_err(failure)?;
     let scans = Scans::new(engine, Arc::new(database));
     scans.register(&context).map_err(failure)?;
-    let shell = Shell {
+    let shell = Arc::new(Shell {
         context,
         runtime,
         format: args.format,
         explain: args.explain,
-    };
+        force: args.force,
+    });
     if let Some((text, file)) = mysql {
         let registered = scans.register_mysql(&shell.context, &text, &file);
         let warning = shell.runtime.block_on(registered).map_err(failure)?;
@@ -152,157 +160,59 @@ fn run_here(args: &SqlArgs) -> Result<(), Failure> {
             eprintln!("rockmill: {warning}");
         }
     }
-    match first {
-        First::None => {}
-        First::Named(first) => shell.run(&first)?,
-        First::OfDatabase(first) => {
-            let defined = shell.runtime.block_on(scans.define(&shell.context, &first));
-            defined.map_err(failure)?;
+    if let Some(first) = first {
+        let file = first.path.display().to_string();
+        let source = Source {
+            file: Some(&file),
+            text: &first.text,
+        };
+        match first.is_of_database {
+            true => shell.define(&scans, source)?,
+            false => {
+                if shell.run(source)? == Flow::Leave {
+                    return Ok(());
+                }
+            }
         }
     }
+    let run = |text: &str| shell.run(Source { file: None, text }).map(|_| ());
     match &args.statements {
-        Some(statements) => shell.run(statements),
+        Some(statements) => run(statements),
         None if std::io::stdin().is_terminal() => prompt::prompt(&shell),
         None => {
             let mut statements = String::new();
             let read = std::io::stdin().read_to_string(&mut statements);
             read.map_err(|e| Failure::Environment(format!("cannot read standard input: {e}")))?;
-            shell.run(&statements)
+            run(&statements)
         }
     }
 }
 
 /// Statements that come before the others.
-enum First {
-    None,
-    /// Of a file that was named.
-    Named(String),
-    /// Of the file that lies in the database's folder.
-    OfDatabase(String),
+struct First {
+    path: PathBuf,
+    text: String,
+    /// Whether the file lies in the database's folder, and was not named.
+    is_of_database: bool,
 }
 
-fn first_statements(args: &SqlArgs) -> Result<First, Failure> {
+fn first_statements(args: &SqlArgs) -> Result<Option<First>, Failure> {
     let default = args.db.join(TABLES);
     let path = match &args.file {
         Some(path) => path,
         None if default.is_file() => &default,
-        None => return Ok(First::None),
+        None => return Ok(None),
     };
-    let text = read_text(path)?;
-    Ok(match args.file {
-        Some(_) => First::Named(text),
-        None => First::OfDatabase(text),
-    })
+    Ok(Some(First {
+        path: path.clone(),
+        text: read_text(path)?,
+        is_of_database: args.file.is_none(),
+    }))
 }
 
 fn read_text(path: &Path) -> Result<String, Failure> {
     let text = std::fs::read_to_string(path);
     text.map_err(|e| Failure::Environment(format!("{}: {e}", path.display())))
-}
-
-/// A session that prints what statements return.
-struct Shell {
-    context: SessionContext,
-    runtime: Runtime,
-    format: Format,
-    explain: bool,
-}
-
-impl Shell {
-    /// Runs statements that are separated by semicolons, up to the first that fails.
-    fn run(&self, statements: &str) -> Result<(), Failure> {
-        let statements = DFParser::parse_sql(statements).map_err(failure)?;
-        // One for all statements, so that none is lost between two of them.
-        let mut interrupts = self
-            .runtime
-            .block_on(async { signal(SignalKind::interrupt()) });
-        let interrupts = interrupts.as_mut();
-        let interrupts =
-            interrupts.map_err(|e| Failure::Environment(format!("no signals: {e}")))?;
-        for statement in statements {
-            // Planning does not look at signals.
-            let watch = self.runtime.spawn(end_if_interrupted());
-            let done = self.runtime.block_on(async {
-                tokio::select! {
-                    done = self.statement(statement) => done,
-                    _ = interrupts.recv() => Err(interrupted()),
-                }
-            });
-            watch.abort();
-            done?;
-        }
-        Ok(())
-    }
-
-    async fn statement(&self, statement: Statement) -> Result<(), Failure> {
-        let is_query = matches!(&statement, Statement::Statement(sql) if is_query(sql));
-        let state = self.context.state();
-        let plan = state.statement_to_plan(statement).await.map_err(failure)?;
-        if self.explain && is_query {
-            let plan = state.create_physical_plan(&plan).await.map_err(failure)?;
-            return format::explain(&plan);
-        }
-        let frame = self
-            .context
-            .execute_logical_plan(plan)
-            .await
-            .map_err(failure)?;
-        // The schema of a statement that defines something is empty.
-        let plan = frame.create_physical_plan().await.map_err(failure)?;
-        if plan.schema().fields().is_empty() {
-            return drain(plan, &state).await;
-        }
-        format::print(self.format, plan, state.task_ctx()).await
-    }
-}
-
-/// Ends the process some time after Control-C, unless it is aborted.
-async fn end_if_interrupted() {
-    const PATIENCE: Duration = Duration::from_secs(2);
-    if tokio::signal::ctrl_c().await.is_ok() {
-        tokio::time::sleep(PATIENCE).await;
-        eprintln!("rockmill: {}", interrupted());
-        std::process::exit(interrupted().exit_code().into());
-    }
-}
-
-fn interrupted() -> Failure {
-    Failure::Environment("interrupted".to_owned())
-}
-
-fn is_query(statement: &datafusion::sql::sqlparser::ast::Statement) -> bool {
-    use datafusion::sql::sqlparser::ast::Statement;
-    matches!(statement, Statement::Query(_))
-}
-
-async fn drain(plan: Arc<dyn ExecutionPlan>, state: &SessionState) -> Result<(), Failure> {
-    let drained = datafusion::physical_plan::collect(plan, state.task_ctx()).await;
-    drained.map(|_| ()).map_err(failure)
-}
-
-/// A statement's failure. Those of Rockmill keep their own exit code.
-fn failure(error: DataFusionError) -> Failure {
-    let root = error.find_root();
-    if let DataFusionError::External(external) = root
-        && let Some(error) = external.downcast_ref::<rockmill_core::Error>()
-    {
-        return error.clone().into();
-    }
-    let text = error.strip_backtrace();
-    match root {
-        DataFusionError::SQL(..)
-        | DataFusionError::Plan(_)
-        | DataFusionError::SchemaError(..)
-        | DataFusionError::NotImplemented(_)
-        | DataFusionError::Configuration(_) => Failure::Usage(text),
-        DataFusionError::IoError(_)
-        | DataFusionError::ResourcesExhausted(_)
-        | DataFusionError::ObjectStore(_) => Failure::Environment(text),
-        DataFusionError::Internal(_) => {
-            Failure::Environment(format!("internal error, please report it: {text}"))
-        }
-        _ => Failure::Data(text),
-    }
 }
 
 /// The plan as text.

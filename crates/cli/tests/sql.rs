@@ -172,16 +172,209 @@ fn nulls_empty_texts_and_floats_differ_in_each_format() {
 }
 
 #[test]
-fn long_values_are_cut_in_tables_alone() {
+fn a_pipe_gets_all_rows_and_values_of_a_table() {
     const BYTES: usize = 64 << 10;
     let (_folder, dir) = made();
     let db = dir.to_str().unwrap();
-    let query = format!("select repeat('x', {BYTES}) as a, 'short' as b");
+    let query =
+        format!("select 7 as n, repeat('x', {BYTES}) as a, 'line' || chr(10) || 'two' as b");
     let (out, _) = expect(DONE, &["sql", db, &query]);
-    assert!(out.len() < 2000 && out.contains("x…"), "{}", out.len());
-    assert!(out.contains("are cut at 256 characters"), "{out}");
-    let (out, _) = expect(DONE, &["sql", db, "--format", "csv", &query]);
-    assert_eq!(out, format!("a,b\n{},short\n", "x".repeat(BYTES)));
+    let lines: Vec<_> = out.lines().collect();
+    assert_eq!(lines.len(), 2, "{out}");
+    assert_eq!(lines[1], format!("7  {}  line\\ntwo", "x".repeat(BYTES)));
+    let query = "select value from generate_series(1, 2500)";
+    let (out, _) = expect(DONE, &["sql", db, query]);
+    assert_eq!(out.lines().count(), 1 + 2500);
+    assert_eq!(out.lines().last(), Some(" 2500"));
+}
+
+/// Runs statements of standard input.
+fn piped(db: &str, text: &str) -> std::process::Output {
+    use std::io::Write;
+    use std::process::{Command, Stdio};
+
+    let mut child = Command::new(env!("CARGO_BIN_EXE_rockmill"))
+        .args(["sql", db, "--format", "csv"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child
+        .stdin
+        .take()
+        .unwrap()
+        .write_all(text.as_bytes())
+        .unwrap();
+    child.wait_with_output().unwrap()
+}
+
+#[test]
+fn statements_end_at_semicolons_outside_strings_and_comments() {
+    let (_folder, dir) = made();
+    let db = dir.to_str().unwrap();
+    let text = "select ';' as a; /* ; */ select 2 as \";\" -- ;\n; select 3 as c; -- the end";
+    let rows = "a\n;\n;\n2\nc\n3\n";
+    let (out, _) = expect(DONE, &["sql", db, "--format", "csv", text]);
+    assert_eq!(out, rows);
+    let output = piped(db, text);
+    assert_eq!(text_of(&output.stdout), rows, "{output:?}");
+    // Commands are lines; nothing runs behind the one that leaves.
+    let output = piped(
+        db,
+        "select 1 as a;\n\\d rocksdb_families\nexit\nselect 2 as b;",
+    );
+    let out = text_of(&output.stdout);
+    assert!(
+        out.starts_with("a\n1\n") && out.contains("entries,"),
+        "{out}"
+    );
+    assert!(!out.contains("b\n2"), "{out}");
+    let (out, _) = expect(DONE, &["sql", db, "--format", "csv", ".tables"]);
+    assert!(out.contains("public,default,BASE TABLE\n"), "{out}");
+    assert!(!out.contains("information_schema"), "{out}");
+    assert_eq!(out, text_of(&piped(db, "show tables").stdout));
+}
+
+fn text_of(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+#[test]
+fn errors_are_sentences_with_a_place() {
+    let (_folder, dir) = made();
+    let db = dir.to_str().unwrap();
+    for (statement, said) in [
+        (
+            "create tabel u",
+            "line 1, column 8: expected an object type after CREATE, found tabel",
+        ),
+        (
+            "/* x */\n  select *\n from nobody",
+            "line 3, column 7: there is no table nobody; show tables lists them",
+        ),
+        (
+            "select * from defualt",
+            "line 1, column 15: there is no table defualt; did you mean default?",
+        ),
+        (
+            "select kye from \"default\"",
+            "line 1, column 8: there is no column kye; did you mean key?",
+        ),
+        (
+            "select key, d.missing from \"default\" d",
+            "line 1, column 13: there is no column d.missing; columns are key, value",
+        ),
+        (
+            "select\noctet_lenght(key) from \"default\"",
+            "line 2, column 1: there is no function octet_lenght; did you mean octet_length?",
+        ),
+        ("select 'a", "line 1, column 8: unterminated string literal"),
+        ("select 1 / 0", "division by zero"),
+        (
+            "select (1",
+            "line 1, column 10: expected ), found the end of the statement",
+        ),
+        (
+            "select u8(1, 2)",
+            "line 1, column 8: there is no u8(Int64, Int64); there is u8(Binary, Int64)",
+        ),
+        ("\\x", "\\x is no command; help lists them"),
+    ] {
+        let (out, error) = expect(WRONG_USAGE, &["sql", db, statement]);
+        assert_eq!(
+            (out.as_str(), error),
+            ("", format!("rockmill: {said}\n")),
+            "{statement}"
+        );
+    }
+    for statement in [
+        "select cast('x' as int)",
+        "select substr(1)",
+        "select u8(1, 2)",
+        "select key + 1 from \"default\"",
+        "select key from \"default\" group by value",
+        "select sum(key, value) from \"default\"",
+        "insert into \"default\" values (1)",
+        "set nothing = 1",
+        "explain select * from x",
+        "select regexp_like('a', '(')",
+    ] {
+        let (_, error) = expect(WRONG_USAGE, &["sql", db, statement]);
+        assert_eq!(error.lines().count(), 1, "{error}");
+        for debug in ["Error", "(\"", "error:", "Some(", "{ ", "SQL(", "::"] {
+            assert!(!error.contains(debug), "{error}");
+        }
+    }
+    // The file is named that has the statement.
+    fs::write(
+        dir.join("tables.sql"),
+        "-- Tables.\ncreate table t as select 1;\ncreate tabel u;",
+    )
+    .unwrap();
+    let (_, error) = expect(WRONG_USAGE, &["sql", db, "select 1"]);
+    let place = format!("rockmill: {db}/tables.sql: line 3, column 8: expected ");
+    assert!(error.starts_with(&place), "{error}");
+}
+
+#[test]
+fn tables_of_the_database_are_not_written() {
+    let (_folder, dir) = made();
+    let db = dir.to_str().unwrap();
+    for statement in [
+        "drop table \"default\"",
+        "drop table if exists \"default\"",
+        "drop view rocksdb_files",
+        "insert into \"default\" values (x'00', x'00')",
+        "delete from \"default\"",
+        "update \"default\" set value = key",
+        "create external table t (key bytea not null, value bytea not null) stored as rocksdb location '.' \
+         options ('key' 'rest key', 'value' 'rest value'); delete from t",
+    ] {
+        let statement = statement.replace("'.'", &format!("'{db}'"));
+        let (_, error) = expect(WRONG_USAGE, &["sql", db, &statement]);
+        assert!(error.contains("are only read here"), "{statement}: {error}");
+    }
+    // What takes their place may be dropped.
+    let made = "create or replace table \"default\" as select 7 as n; drop table \"default\"; \
+                select count(*) > 7 as all_rows from \"default\"";
+    let (out, _) = expect(DONE, &["sql", db, "--format", "csv", made]);
+    assert!(out.ends_with("all_rows\ntrue\n"), "{out}");
+}
+
+#[test]
+fn a_column_of_an_external_table_may_be_called_key() {
+    let (_folder, dir) = made();
+    let db = dir.to_str().unwrap();
+    let statement = format!(
+        "create external table t (key bytea not null, value bytea not null) stored as rocksdb location '{db}' \
+         options ('key' 'rest key', 'value' 'rest value'); select min(key) as least from t"
+    );
+    let (out, _) = expect(DONE, &["sql", db, "--format", "csv", &statement]);
+    assert!(out.starts_with("least\n6b6579"), "{out}");
+}
+
+#[test]
+fn copy_replaces_files_if_it_is_asked_to() {
+    let (folder, dir) = made();
+    let db = dir.to_str().unwrap();
+    let target = folder.path().join("out.csv");
+    let copy = |n| format!("copy (select {n} as n) to '{}'", target.display());
+    expect(DONE, &["sql", db, &copy(1)]);
+    let (_, error) = expect(WRONG_USAGE, &["sql", db, &copy(2)]);
+    assert!(
+        error.contains("out.csv exists") && error.contains("--force"),
+        "{error}"
+    );
+    assert_eq!(fs::read_to_string(&target).unwrap(), "n\n1\n");
+    expect(DONE, &["sql", db, "--force", &copy(3)]);
+    assert_eq!(fs::read_to_string(&target).unwrap(), "n\n3\n");
+    let (out, _) = expect(DONE, &["sql", db, "--explain", "--force", &copy(4)]);
+    assert!(out.contains("DataSink"), "{out}");
+    assert_eq!(fs::read_to_string(&target).unwrap(), "n\n3\n");
+    let sst = common::sst_files(&dir).remove(0);
+    let over = format!("copy (select 1) to '{}' stored as csv", sst.display());
+    expect(WRONG_USAGE, &["sql", db, &over]);
 }
 
 #[test]

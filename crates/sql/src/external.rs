@@ -11,12 +11,13 @@ use datafusion::common::plan_err;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::logical_expr::{CreateExternalTable, DdlStatement, LogicalPlan};
 use datafusion::prelude::SessionContext;
-use datafusion::sql::parser::{DFParser, Statement};
+use datafusion::sql::parser::Statement;
 use rockmill_layout::{Layout, column_type};
 use rockmill_scan::{Directory, LogSource, ScanEngine, StatedOperator};
 
 use crate::read_only::ReadOnly;
 use crate::scan::external;
+use crate::statements::statements;
 use crate::table::{Scans, blocking};
 
 /// The format's name in statements.
@@ -88,28 +89,39 @@ impl TableProviderFactory for RocksTables {
 }
 
 impl Scans {
-    /// Runs a statement of a file that belongs to the database: a relative LOCATION begins at the database's folder.
+    /// Runs the statements of a file that belongs to the database: a relative LOCATION begins at the database's folder.
+    ///
+    /// # Errors
+    /// As those of the statements.
+    pub async fn define(&self, session: &SessionContext, text: &str) -> Result<()> {
+        for statement in statements(text)? {
+            self.define_one(session, statement).await?;
+        }
+        Ok(())
+    }
+
+    /// Runs one of these statements.
     ///
     /// # Errors
     /// As those of the statement.
-    pub async fn define(&self, session: &SessionContext, statement: &str) -> Result<()> {
-        for mut statement in DFParser::parse_sql(statement)? {
-            if let Statement::CreateExternalTable(create) = &mut statement {
-                for location in &mut create.locations {
-                    let path = self.database().path().join(&location);
-                    *location = path.display().to_string();
-                }
+    pub async fn define_one(
+        &self,
+        session: &SessionContext,
+        mut statement: Statement,
+    ) -> Result<()> {
+        if let Statement::CreateExternalTable(create) = &mut statement {
+            for location in &mut create.locations {
+                let path = self.database().path().join(&location);
+                *location = path.display().to_string();
             }
-            let plan = session.state().statement_to_plan(statement).await?;
-            match &plan {
-                LogicalPlan::Ddl(DdlStatement::CreateExternalTable(create))
-                    if self.is_at(create) =>
-                {
-                    session.register_table(create.name.clone(), table(self, create)?)?;
-                }
-                _ => {
-                    session.execute_logical_plan(plan).await?.collect().await?;
-                }
+        }
+        let plan = session.state().statement_to_plan(statement).await?;
+        match &plan {
+            LogicalPlan::Ddl(DdlStatement::CreateExternalTable(create)) if self.is_at(create) => {
+                session.register_table(create.name.clone(), table(self, create)?)?;
+            }
+            _ => {
+                session.execute_logical_plan(plan).await?.collect().await?;
             }
         }
         Ok(())

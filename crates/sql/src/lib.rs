@@ -17,6 +17,7 @@
 //! | `files` | The tables `rocksdb_files` and `rocksdb_families` |
 //! | `read_only` | RocksDB's iterators over a directory |
 //! | `session` | Sessions with all of it |
+//! | `statements` | Texts of several statements |
 
 #![forbid(unsafe_code)]
 
@@ -34,10 +35,11 @@ mod ranges;
 mod read_only;
 mod scan;
 mod session;
+pub mod statements;
 mod stored;
 mod table;
 
 pub use read_only::ReadOnly;
 pub use scan::{ScanExec, decode_scan, encode_scan, left_out, progress};
-pub use session::{session, with_rockmill};
+pub use session::{refuse_writes, session, with_rockmill};
 pub use table::{Reads, RocksTable, Scans};

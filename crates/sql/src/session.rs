@@ -5,9 +5,11 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use datafusion::catalog::{SchemaProvider, TableProvider};
-use datafusion::common::plan_err;
+use datafusion::common::{TableReference, plan_err};
+use datafusion::datasource::source_as_provider;
 use datafusion::error::Result;
 use datafusion::execution::SessionStateBuilder;
+use datafusion::logical_expr::{DdlStatement, LogicalPlan, TableSource};
 use datafusion::prelude::{SessionConfig, SessionContext};
 use rockmill_format::names;
 use rockmill_scan::ScanEngine;
@@ -20,7 +22,7 @@ use crate::files::{Contents, ContentsTable};
 use crate::functions;
 use crate::guard::GuardedByFilters;
 use crate::planner::StatementPlanner;
-use crate::table::Scans;
+use crate::table::{RocksTable, Scans};
 
 /// Adds Rockmill's functions, its `min` and `max`, and its rules: many alternatives are planned quickly, filters run before
 /// what they protect, and scans compute aggregates. The query planner of `builder` stays, and statements open the column
@@ -97,11 +99,65 @@ impl Scans {
     }
 }
 
+/// Refuses a plan that would write to a table of a database, or drop one. DataFusion drops nothing then, and says nothing.
+///
+/// # Errors
+/// Plan, with a sentence that names the table.
+pub fn refuse_writes(session: &SessionContext, plan: &LogicalPlan) -> Result<()> {
+    let (verb, name) = match plan {
+        LogicalPlan::Ddl(DdlStatement::DropTable(drop)) => ("dropped", &drop.name),
+        LogicalPlan::Ddl(DdlStatement::DropView(drop)) => ("dropped", &drop.name),
+        LogicalPlan::Dml(write) if is_rocks_table(&write.target) => {
+            return read_only("written", &write.table_name);
+        }
+        LogicalPlan::Dml(write) => ("written", &write.table_name),
+        _ => return Ok(()),
+    };
+    let state = session.state();
+    let names = &state.config_options().catalog;
+    let resolved = name
+        .clone()
+        .resolve(&names.default_catalog, &names.default_schema);
+    let catalog = session.catalog(&resolved.catalog);
+    let schema = catalog.and_then(|catalog| catalog.schema(&resolved.schema));
+    let Some(schema) = &schema else {
+        return Ok(());
+    };
+    let is_read_only = schema
+        .downcast_ref::<FamilySchema>()
+        .is_some_and(|schema| schema.is_of_database(&resolved.table));
+    match is_read_only {
+        true => read_only(verb, name),
+        false => Ok(()),
+    }
+}
+
+fn read_only(verb: &str, name: &TableReference) -> Result<()> {
+    plan_err!("table {name} cannot be {verb}: a database's tables are only read here")
+}
+
+fn is_rocks_table(table: &Arc<dyn TableSource>) -> bool {
+    source_as_provider(table).is_ok_and(|table| table.is::<RocksTable>())
+}
+
 /// A session's schema with the tables of a database behind its own.
 #[derive(Debug)]
 struct FamilySchema {
     of_session: Arc<dyn SchemaProvider>,
     tables: BTreeMap<String, Arc<dyn TableProvider>>,
+}
+
+impl FamilySchema {
+    /// The table of the database with this name. A text with backslashes that escape nothing names a column family as well.
+    fn of_database(&self, name: &str) -> Option<&Arc<dyn TableProvider>> {
+        let as_escaped = || self.tables.get(&names::escape(&names::unescape(name)));
+        self.tables.get(name).or_else(as_escaped)
+    }
+
+    /// Whether the name stands for a table of the database.
+    fn is_of_database(&self, name: &str) -> bool {
+        !self.of_session.table_exist(name) && self.of_database(name).is_some()
+    }
 }
 
 #[async_trait]
@@ -120,10 +176,7 @@ impl SchemaProvider for FamilySchema {
 
     async fn table(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>> {
         let defined = self.of_session.table(name).await?;
-        // A text with backslashes that escape nothing names a column family as well.
-        let family = |name: &str| self.tables.get(name).cloned();
-        let as_escaped = || family(&names::escape(&names::unescape(name)));
-        Ok(defined.or_else(|| family(name).or_else(as_escaped)))
+        Ok(defined.or_else(|| self.of_database(name).cloned()))
     }
 
     fn register_table(

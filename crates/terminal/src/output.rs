@@ -124,13 +124,18 @@ pub fn table<const N: usize>(header: [&str; N]) -> Table {
     table
 }
 
-/// Columns of the standard output: those of the terminal, if it is one.
-pub fn columns() -> u16 {
+/// Columns of the terminal that standard output is; `None` if it is no terminal.
+pub fn terminal_columns() -> Option<u16> {
     if !io::stdout().is_terminal() {
-        return USUAL_COLUMNS;
+        return None;
     }
     let said = Table::new().width().filter(|&columns| columns > 0);
-    said.unwrap_or(USUAL_COLUMNS).min(MAX_COLUMNS)
+    Some(said.unwrap_or(USUAL_COLUMNS))
+}
+
+/// Columns that a table of the standard output may have.
+pub fn columns() -> u16 {
+    terminal_columns().unwrap_or(USUAL_COLUMNS).min(MAX_COLUMNS)
 }
 
 /// Removes a table's borders and sets its width to the output's, which is returned.

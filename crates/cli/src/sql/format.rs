@@ -4,9 +4,7 @@ use std::io::{self, BufWriter, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
-use comfy_table::Cell;
-use datafusion::arrow::array::{Array, RecordBatch, cast::AsArray};
-use datafusion::arrow::datatypes::DataType;
+use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::ipc::writer::StreamWriter;
 use datafusion::arrow::json::{LineDelimitedWriter, WriterBuilder};
 use datafusion::arrow::util::display::{ArrayFormatter, FormatOptions};
@@ -16,15 +14,17 @@ use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use futures::StreamExt;
 use indicatif::{ProgressBar, ProgressStyle};
 use rockmill_terminal::outcome::Failure;
-use rockmill_terminal::output::{self, escape};
+use rockmill_terminal::output;
 
+use super::grid::{Grid, Shown};
+use super::plan_text;
+use super::shell::Stop;
 use super::text::{Csv, FloatsAsText};
-use super::{failure, plan_text};
 
 /// How rows are printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Format {
-    /// For people: the first 1,000 rows, bytes as text where they are printable, long values cut.
+    /// For people: bytes as text where they are printable. At a terminal, the first 1,000 rows, and what has room.
     Table,
     /// Comma-separated values with a header, bytes as hexadecimal digits. An empty text has quotes, a null has nothing.
     Csv,
@@ -34,13 +34,7 @@ pub enum Format {
     Arrow,
 }
 
-/// Most rows of a table for people.
-const MAX_TABLE_ROWS: usize = 1000;
-
-/// Most characters of a value in a table for people. The time to break a value into lines grows with its square.
-const MAX_CELL_CHARACTERS: usize = 256;
-
-/// Runs a plan and prints its rows.
+/// Runs a plan and prints its rows. Returns what a table shows of them.
 ///
 /// # Errors
 /// As those of the statement; Environment if the output cannot be written.
@@ -48,9 +42,9 @@ pub async fn print(
     format: Format,
     plan: Arc<dyn ExecutionPlan>,
     context: Arc<TaskContext>,
-) -> Result<(), Failure> {
+) -> Result<Option<Shown>, Stop> {
     let progress = Progress::of(&plan);
-    let mut rows = execute_stream(Arc::clone(&plan), context).map_err(failure)?;
+    let mut rows = execute_stream(Arc::clone(&plan), context)?;
     let mut out = Printer::new(format, &plan)?;
     loop {
         let next = tokio::select! {
@@ -63,7 +57,7 @@ pub async fn print(
         let Some(batch) = next else {
             break;
         };
-        let batch = batch.map_err(failure)?;
+        let batch = batch?;
         progress.clear();
         match out.batch(&batch) {
             Ok(true) => {}
@@ -76,13 +70,13 @@ pub async fn print(
 }
 
 /// A reader that closes early causes no failure.
-fn written(result: DataFusionResult<()>) -> Result<(), Failure> {
+fn written(result: DataFusionResult<Option<Shown>>) -> Result<Option<Shown>, Stop> {
     match result {
-        Err(error) if is_broken_pipe(&error) => Ok(()),
-        result => result.map_err(|e| match e {
-            DataFusionError::IoError(e) => Failure::Environment(format!("cannot print: {e}")),
-            e => failure(e),
-        }),
+        Err(error) if is_broken_pipe(&error) => Ok(None),
+        Err(DataFusionError::IoError(e)) => {
+            Err(Failure::Environment(format!("cannot print: {e}")).into())
+        }
+        result => Ok(result?),
     }
 }
 
@@ -97,33 +91,20 @@ fn is_broken_pipe(error: &DataFusionError) -> bool {
 
 /// Writes batches in a format.
 enum Printer {
-    Table {
-        table: comfy_table::Table,
-        rows: usize,
-        is_cut: bool,
-        has_cut_cells: bool,
-    },
+    Table(Grid<BufWriter<io::Stdout>>),
     Csv(Csv<BufWriter<io::Stdout>>),
     Json(LineDelimitedWriter<BufWriter<io::Stdout>>),
     Arrow(Box<StreamWriter<BufWriter<io::Stdout>>>),
 }
 
 impl Printer {
-    fn new(format: Format, plan: &Arc<dyn ExecutionPlan>) -> Result<Self, Failure> {
+    fn new(format: Format, plan: &Arc<dyn ExecutionPlan>) -> DataFusionResult<Self> {
         let schema = plan.schema();
         let out = || BufWriter::new(io::stdout());
         Ok(match format {
             Format::Table => {
-                let names = schema.fields().iter().map(|field| field.name().as_str());
-                let mut table = comfy_table::Table::new();
-                table.set_header(names);
-                output::fit(&mut table);
-                Self::Table {
-                    table,
-                    rows: 0,
-                    is_cut: false,
-                    has_cut_cells: false,
-                }
+                let room = output::terminal_columns().map(usize::from);
+                Self::Table(Grid::new(out(), &schema, room))
             }
             Format::Csv => Self::Csv(Csv::new(out(), &schema)),
             Format::Json => {
@@ -132,7 +113,7 @@ impl Printer {
             }
             Format::Arrow => {
                 let writer = StreamWriter::try_new(out(), &schema);
-                Self::Arrow(Box::new(writer.map_err(|e| failure(e.into()))?))
+                Self::Arrow(Box::new(writer?))
             }
         })
     }
@@ -140,18 +121,7 @@ impl Printer {
     /// Prints a batch. Returns whether more rows are wanted.
     fn batch(&mut self, batch: &RecordBatch) -> DataFusionResult<bool> {
         match self {
-            Self::Table {
-                table,
-                rows,
-                is_cut,
-                has_cut_cells,
-            } => {
-                let wanted = batch.num_rows().min(MAX_TABLE_ROWS - *rows);
-                *rows += wanted;
-                *is_cut |= wanted < batch.num_rows();
-                *has_cut_cells |= add_rows(table, &batch.slice(0, wanted))?;
-                return Ok(!*is_cut);
-            }
+            Self::Table(grid) => return grid.add(batch),
             Self::Csv(writer) => writer.write(batch)?,
             Self::Json(writer) => writer.write(batch)?,
             Self::Arrow(writer) => writer.write(batch)?,
@@ -159,32 +129,9 @@ impl Printer {
         Ok(true)
     }
 
-    fn finish(self) -> DataFusionResult<()> {
+    fn finish(self) -> DataFusionResult<Option<Shown>> {
         match self {
-            Self::Table {
-                table,
-                is_cut,
-                has_cut_cells,
-                ..
-            } => {
-                let mut out = BufWriter::new(io::stdout());
-                for line in table.lines() {
-                    writeln!(out, "{}", line.trim_end())?;
-                }
-                if is_cut {
-                    writeln!(
-                        out,
-                        "These are the first {MAX_TABLE_ROWS} rows. --format csv prints all."
-                    )?;
-                }
-                if has_cut_cells {
-                    writeln!(
-                        out,
-                        "Values that end with … are cut at {MAX_CELL_CHARACTERS} characters. --format csv prints all of them."
-                    )?;
-                }
-                out.flush()?;
-            }
+            Self::Table(grid) => return Ok(Some(grid.finish()?)),
             Self::Csv(mut writer) => writer.finish()?,
             Self::Json(mut writer) => {
                 writer.finish()?;
@@ -195,49 +142,66 @@ impl Printer {
                 writer.into_inner()?.flush()?;
             }
         }
-        Ok(())
+        Ok(None)
     }
 }
 
-/// Adds rows, and returns whether a value was cut.
-fn add_rows(table: &mut comfy_table::Table, batch: &RecordBatch) -> DataFusionResult<bool> {
-    let mut is_cut = false;
-    let options = FormatOptions::default().with_null("NULL");
-    let columns = batch.columns().iter();
-    let formats = columns.map(|column| ArrayFormatter::try_new(column.as_ref(), &options));
-    let formats = formats.collect::<Result<Vec<_>, _>>()?;
-    for row in 0..batch.num_rows() {
-        let cells = batch
-            .columns()
-            .iter()
-            .zip(&formats)
-            .map(|(column, format)| {
-                let text = match column.data_type() {
-                    DataType::Binary if column.is_valid(row) => {
-                        escape(column.as_binary::<i32>().value(row))
-                    }
-                    _ => format.value(row).to_string(),
-                };
-                let (text, cut) = cut(text);
-                is_cut |= cut;
-                Cell::new(text)
-            });
-        let cells = cells.collect::<Vec<_>>();
-        table.add_row(cells);
+/// Prints what EXPLAIN returns: the name of each plan, and its lines.
+///
+/// # Errors
+/// As those of the statement; Environment if the output cannot be written.
+pub async fn print_plans(
+    plan: Arc<dyn ExecutionPlan>,
+    context: Arc<TaskContext>,
+) -> Result<(), Stop> {
+    let batches = datafusion::physical_plan::collect(plan, context).await?;
+    let options = FormatOptions::default();
+    let mut lines = String::new();
+    for batch in &batches {
+        let columns = batch.columns().iter();
+        let columns = columns.map(|column| ArrayFormatter::try_new(column.as_ref(), &options));
+        let columns = columns.collect::<Result<Vec<_>, _>>();
+        let columns = columns.map_err(DataFusionError::from)?;
+        for row in 0..batch.num_rows() {
+            for text in &columns {
+                lines += text.value(row).to_string().trim_end();
+                lines.push('\n');
+            }
+        }
     }
-    Ok(is_cut)
+    Ok(output::to_stdout(|out| Ok(write!(out, "{lines}")?))?)
 }
 
-/// A text, or its first characters, and whether it was cut.
-fn cut(mut text: String) -> (String, bool) {
-    let mut ends = text.char_indices().skip(MAX_CELL_CHARACTERS - 1);
-    let (last, more) = (ends.next(), ends.next());
-    let Some((at, _)) = last.filter(|_| more.is_some()) else {
-        return (text, false);
-    };
-    text.truncate(at);
-    text.push('…');
-    (text, true)
+/// Prints what a table at a terminal leaves out, and the time that the statement took.
+///
+/// # Errors
+/// Environment if the output cannot be written.
+pub fn footer(shown: Option<Shown>, elapsed: Duration) -> Result<(), Failure> {
+    let seconds = format!("{:.3} s", elapsed.as_secs_f64());
+    output::to_stdout(|out| {
+        let Some(shown) = shown else {
+            return Ok(writeln!(out, "Done in {seconds}.")?);
+        };
+        if shown.left_out > 0 {
+            writeln!(
+                out,
+                "{} of {} columns are left out.",
+                shown.left_out, shown.columns
+            )?;
+        }
+        if shown.is_cut {
+            writeln!(out, "Values that end with … are cut.")?;
+        }
+        if shown.left_out > 0 || shown.is_cut || shown.has_more {
+            writeln!(out, "A pipe or --format csv gets everything.")?;
+        }
+        let rows = match (shown.rows, shown.has_more) {
+            (rows, true) => format!("The first {rows} rows"),
+            (1, false) => "1 row".to_owned(),
+            (rows, false) => format!("{rows} rows"),
+        };
+        Ok(writeln!(out, "{rows} in {seconds}.")?)
+    })
 }
 
 /// Prints a plan, and what is left to DataFusion.
@@ -268,7 +232,7 @@ impl Progress {
     const INTERVAL: Duration = Duration::from_millis(200);
 
     fn of(plan: &Arc<dyn ExecutionPlan>) -> Self {
-        const TEMPLATE: &str = "{bar:40} {bytes}/{total_bytes} {bytes_per_sec} {eta}";
+        const TEMPLATE: &str = "{wide_bar} {bytes}/{total_bytes} {bytes_per_sec} {eta}";
         let bar = ProgressBar::new(rockmill_sql::progress(plan).1);
         if let Ok(style) = ProgressStyle::with_template(TEMPLATE) {
             bar.set_style(style);
@@ -282,20 +246,5 @@ impl Progress {
 
     fn clear(&self) {
         self.0.finish_and_clear();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn long_values_are_cut_behind_a_character() {
-        let most = "ä".repeat(MAX_CELL_CHARACTERS);
-        assert_eq!(cut(most.clone()), (most.clone(), false));
-        let (text, is_cut) = cut(most + "b");
-        assert!(is_cut && text.ends_with("ä…"), "{text}");
-        assert_eq!(text.chars().count(), MAX_CELL_CHARACTERS);
-        assert_eq!(cut(String::new()), (String::new(), false));
     }
 }

@@ -1,58 +1,123 @@
 //! Statements typed at a terminal.
 
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use datafusion::sql::sqlparser::keywords::ALL_KEYWORDS;
 use rockmill_terminal::outcome::Failure;
-use rustyline::completion::Completer;
 use rustyline::error::ReadlineError;
 use rustyline::history::FileHistory;
-use rustyline::{Context, Editor, Helper, Highlighter, Hinter, Validator};
+use rustyline::{
+    Cmd, CompletionType, ConditionalEventHandler, Config, Editor, Event, EventContext,
+    EventHandler, KeyEvent, RepeatCount,
+};
 
-use super::Shell;
+use super::error::Source;
+use super::script::{Script, offset};
+use super::shell::{Flow, Shell};
+use super::words::Words;
 
 /// Reads statements until the end of input. A failing statement does not end it.
 ///
 /// # Errors
 /// Environment if the terminal cannot be read.
-pub fn prompt(shell: &Shell) -> Result<(), Failure> {
+pub fn prompt(shell: &Arc<Shell>) -> Result<(), Failure> {
     let refused = |e: ReadlineError| Failure::Environment(format!("cannot read the terminal: {e}"));
-    let mut editor = Editor::<Words, FileHistory>::new().map_err(refused)?;
+    let config = Config::builder().completion_type(CompletionType::List);
+    let editor = Editor::<Words, FileHistory>::with_config(config.build());
+    let mut editor = editor.map_err(refused)?;
+    // It may come when the line is typed and the statement has not begun.
+    let _interrupts = shell.interrupts()?;
+    let was_empty = Arc::new(AtomicBool::new(false));
+    let interrupts = EventHandler::Conditional(Box::new(Interrupts(Arc::clone(&was_empty))));
+    editor.bind_sequence(KeyEvent::ctrl('C'), interrupts);
     editor.set_helper(Some(Words::of(shell)));
     let history = history_file();
     if let Some(history) = &history {
         // There is none the first time.
         let _ = editor.load_history(history);
     }
-    println!("Statements end with a semicolon. Control-D ends the session.");
-    let mut statement = String::new();
+    println!("Statements end with a semicolon. help shows more, and Control-D leaves.");
+    let mut text = String::new();
     loop {
-        let mark = if statement.is_empty() {
+        let mark = if text.is_empty() {
             "rockmill> "
         } else {
             "       -> "
         };
         match editor.readline(mark) {
             Ok(line) => {
-                statement.push_str(&line);
-                statement.push('\n');
-                if !line.trim_end().ends_with(';') {
+                text.push_str(&line);
+                text.push('\n');
+                let script = Script::of(&text);
+                if script.items.is_empty() && script.is_open {
                     continue;
                 }
-                let _ = editor.add_history_entry(statement.trim());
-                if let Err(failure) = shell.run(&std::mem::take(&mut statement)) {
-                    eprintln!("{failure}");
+                let entry = text.trim();
+                if !entry.is_empty() {
+                    let _ = editor.add_history_entry(entry);
+                    if let Some(history) = &history {
+                        let _ = editor.append_history(history);
+                    }
                 }
+                match run(shell, script, &mut text) {
+                    Ok(Flow::Next) => {}
+                    Ok(Flow::Leave) => break,
+                    Err(failure) => eprintln!("{failure}"),
+                }
+                // Statements may define names.
+                editor.set_helper(Some(Words::of(shell)));
             }
-            Err(ReadlineError::Interrupted) => statement.clear(),
+            Err(ReadlineError::Interrupted) => {
+                if text.is_empty() && was_empty.load(Ordering::Relaxed) {
+                    println!("Control-D, exit or \\q leaves.");
+                }
+                text.clear();
+            }
             Err(ReadlineError::Eof) => break,
             Err(error) => return Err(refused(error)),
         }
     }
-    if let Some(history) = &history {
-        let _ = editor.save_history(history);
-    }
     Ok(())
+}
+
+/// Runs what is complete. The rest stays.
+fn run(shell: &Arc<Shell>, script: Script, text: &mut String) -> Result<Flow, Failure> {
+    let typed = std::mem::take(text);
+    if script.is_open {
+        let begin = script.rest.first().map(|token| token.span.start);
+        // A comment or a string may have no token yet.
+        let place = begin.or(script.trouble.as_ref().map(|trouble| trouble.location));
+        text.push_str(place.map_or("", |place| &typed[offset(&typed, place)..]));
+    }
+    let source = Source {
+        file: None,
+        text: &typed,
+    };
+    let flow = match script.is_open {
+        true => shell.run_items(script.items, source),
+        false => shell.run(source),
+    };
+    if flow.is_err() {
+        text.clear();
+    }
+    flow
+}
+
+/// Notes whether Control-C comes in an empty line.
+struct Interrupts(Arc<AtomicBool>);
+
+impl ConditionalEventHandler for Interrupts {
+    fn handle(
+        &self,
+        _: &Event,
+        _: RepeatCount,
+        _: bool,
+        context: &EventContext<'_>,
+    ) -> Option<Cmd> {
+        self.0.store(context.line().is_empty(), Ordering::Relaxed);
+        None
+    }
 }
 
 /// Where statements are kept from session to session; `None` if there is no home folder.
@@ -63,52 +128,4 @@ fn history_file() -> Option<PathBuf> {
     let folder = state.join("rockmill");
     std::fs::create_dir_all(&folder).ok()?;
     Some(folder.join("sql_history"))
-}
-
-/// Completes keywords, tables and columns.
-#[derive(Helper, Highlighter, Hinter, Validator)]
-struct Words(Vec<String>);
-
-impl Words {
-    fn of(shell: &Shell) -> Self {
-        let mut words: Vec<String> = ALL_KEYWORDS
-            .iter()
-            .map(|word| word.to_lowercase())
-            .collect();
-        let state = shell.context.state();
-        words.extend(state.scalar_functions().keys().cloned());
-        words.extend(state.aggregate_functions().keys().cloned());
-        words.extend(["key", "value"].map(str::to_owned));
-        for catalog in shell.context.catalog_names() {
-            let Some(catalog) = shell.context.catalog(&catalog) else {
-                continue;
-            };
-            let schemas = catalog.schema_names();
-            let schemas = schemas.iter().filter_map(|name| catalog.schema(name));
-            words.extend(schemas.flat_map(|schema| schema.table_names()));
-        }
-        words.sort_unstable();
-        words.dedup();
-        Self(words)
-    }
-}
-
-impl Completer for Words {
-    type Candidate = String;
-
-    fn complete(
-        &self,
-        line: &str,
-        position: usize,
-        _: &Context<'_>,
-    ) -> rustyline::Result<(usize, Vec<String>)> {
-        let is_part = |c: char| c.is_alphanumeric() || c == '_';
-        let typed = &line[..position];
-        let start = typed.rfind(|c| !is_part(c)).map_or(0, |at| {
-            at + typed[at..].chars().next().map_or(1, char::len_utf8)
-        });
-        let begun = typed[start..].to_lowercase();
-        let fits = |word: &&String| !begun.is_empty() && word.starts_with(&begun);
-        Ok((start, self.0.iter().filter(fits).cloned().collect()))
-    }
 }
