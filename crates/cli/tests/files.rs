@@ -312,7 +312,7 @@ fn a_file_that_may_not_be_read_is_not_called_bad() {
     }
     let (_dir, db) = made();
     for file in sst_files(&db) {
-        fs::set_permissions(file, fs::Permissions::from_mode(0)).expect("allowed");
+        fs::set_permissions(file, fs::Permissions::from_mode(0o000)).expect("allowed");
     }
     let (out, err) = expect(ENVIRONMENT, &["verify", text(&db)]);
     assert!(

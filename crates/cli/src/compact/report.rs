@@ -434,7 +434,8 @@ fn returned(first: &Stats, last: &Stats) -> Vec<Returned> {
             .find(|reason| reason.code() == code);
         reason.map_or("", |&reason| advice::change(reason))
     };
-    let since = |reason: &str, jobs: u64| jobs - first.jobs_declined_by_reason.get(reason).unwrap_or(&0);
+    let since =
+        |reason: &str, jobs: u64| jobs - first.jobs_declined_by_reason.get(reason).unwrap_or(&0);
     let declines = last.declines_by_count().into_iter();
     let declined = declines.map(|(reason, jobs)| Returned {
         reason: reason.to_owned(),
