@@ -110,12 +110,15 @@ package() {
         echo "Licence: Apache-2.0, in /usr/share/common-licenses/Apache-2.0. THIRD-PARTY-*.txt beside this file have the"
         echo "licences of the code by others."
     } >"$doc/copyright"
+    # As Debian wants its libraries.
+    chmod 644 "$root"/usr/lib/librockmill.so.*.*
     echo "activate-noawait ldconfig" >"$root/DEBIAN/triggers"
+    echo "librockmill $(sed -n 's/^#define RM_ABI_VERSION //p' include/rockmill.h) rockmill (>= $version)" >"$root/DEBIAN/shlibs"
     cat >"$root/DEBIAN/control" <<CONTROL
 Package: rockmill
 Version: $version
 Architecture: $architecture
-Maintainer: The authors of Rockmill <rockmill@localhost>
+Maintainer: The authors of Rockmill <rockmill@users.noreply.github.com>
 Installed-Size: $(du -sk "$root/usr" | cut -f 1)
 Depends: libc6 (>= $GLIBC), libgcc-s1
 Section: database
