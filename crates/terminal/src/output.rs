@@ -2,7 +2,7 @@
 
 use std::io::{self, BufWriter, ErrorKind, IsTerminal, Write};
 
-use comfy_table::{Column, ColumnConstraint, ContentArrangement, Row, Table, Width, presets};
+use comfy_table::{ColumnConstraint, ContentArrangement, Table, Width, presets};
 use serde::Serialize;
 
 use crate::outcome::Failure;
@@ -133,12 +133,7 @@ pub fn terminal_columns() -> Option<u16> {
     Some(said.unwrap_or(USUAL_COLUMNS))
 }
 
-/// Columns that a table of the standard output may have.
-pub fn columns() -> u16 {
-    terminal_columns().unwrap_or(USUAL_COLUMNS).min(MAX_COLUMNS)
-}
-
-/// Removes a table's borders and sets its width to the output's, which is returned.
+/// Removes a table's borders and sets its width to the terminal's, which is returned.
 pub fn fit(table: &mut Table) -> u16 {
     let columns = columns();
     table
@@ -148,33 +143,18 @@ pub fn fit(table: &mut Table) -> u16 {
     columns
 }
 
-/// Hides columns of a table, in the order of `spared`, until its lines fit without a break in a word of the header or of the
-/// first column. `--json` prints all.
+/// Most columns of a line.
+pub fn columns() -> u16 {
+    terminal_columns().unwrap_or(USUAL_COLUMNS).min(MAX_COLUMNS)
+}
+
+/// Hides columns of a table, in the order of `spared`, until its lines fit without a break in a word. If all of them are
+/// hidden, only words of cells are broken. `--json` prints all.
 pub fn spare(table: &mut Table, spared: &[usize], columns: u16) {
-    /// Longer words are broken, such as paths.
-    const LONGEST: usize = 24;
-    /// A space is on each side of a cell.
-    const SPACES: usize = 2;
-    let longest = |text: &str| {
-        let words = text.split(' ').map(|word| word.chars().count());
-        words.max().unwrap_or(0).min(LONGEST)
-    };
-    let header = table.header().into_iter().flat_map(Row::cell_iter);
-    let titles = header.map(|cell| longest(&cell.content()));
-    let first = table.row_iter().filter_map(|row| row.cell_iter().next());
-    let first = first.map(|cell| longest(&cell.content())).max();
-    let is_hidden = |column: &Column| column.constraint() == Some(&ColumnConstraint::Hidden);
-    let widths = table.column_iter().zip(titles).enumerate();
-    let widths = widths.map(
-        |(index, (column, title))| match (is_hidden(column), index) {
-            (true, _) => 0,
-            (false, 0) => title.max(first.unwrap_or(0)) + SPACES,
-            (false, _) => title + SPACES,
-        },
-    );
-    let mut widths: Vec<_> = widths.collect();
+    let mut widths = words(table, true);
+    let is_too_wide = |widths: &[usize]| widths.iter().sum::<usize>() > usize::from(columns);
     for &index in spared {
-        if widths.iter().sum::<usize>() <= usize::from(columns) {
+        if !is_too_wide(&widths) {
             break;
         }
         widths[index] = 0;
@@ -182,12 +162,40 @@ pub fn spare(table: &mut Table, spared: &[usize], columns: u16) {
             column.set_constraint(ColumnConstraint::Hidden);
         }
     }
+    if is_too_wide(&widths) {
+        widths = words(table, false);
+    }
     for (index, &width) in widths.iter().enumerate().filter(|(_, width)| **width > 0) {
         if let Some(column) = table.column_mut(index) {
             let width = Width::Fixed(width as u16);
             column.set_constraint(ColumnConstraint::LowerBoundary(width));
         }
     }
+}
+
+/// Returns the width of the longest word of each column: of its title, and of its cells if `of_cells` is set. 0 for a hidden
+/// column.
+fn words(table: &Table, of_cells: bool) -> Vec<usize> {
+    /// Longer words are broken, such as paths.
+    const LONGEST: usize = 24;
+    /// A space is on each side of a cell.
+    const SPACES: usize = 2;
+    let rows = table.row_iter().filter(|_| of_cells);
+    let rows = table.header().into_iter().chain(rows);
+    let mut widths: Vec<usize> = table.column_iter().map(|_| 0).collect();
+    for row in rows {
+        for (width, cell) in widths.iter_mut().zip(row.cell_iter()) {
+            let text = cell.content();
+            let longest = text.split(' ').map(|word| word.chars().count()).max();
+            *width = (*width).max(longest.unwrap_or(0).min(LONGEST) + SPACES);
+        }
+    }
+    for (width, column) in widths.iter_mut().zip(table.column_iter()) {
+        if column.constraint() == Some(&ColumnConstraint::Hidden) {
+            *width = 0;
+        }
+    }
+    widths
 }
 
 /// Breaks a sentence into lines that fit the output.
