@@ -112,7 +112,7 @@ pub fn failure(error: DataFusionError) -> Failure {
         DataFusionError::Internal(_) | DataFusionError::ExecutionJoin(_) => {
             Failure::Environment(format!("internal error, please report it: {said}"))
         }
-        DataFusionError::ParquetError(_) | DataFusionError::External(_) => Failure::Data(said),
+        DataFusionError::ParquetError(_) => Failure::Data(said),
         DataFusionError::ArrowError(error, _) => match error.as_ref() {
             ArrowError::CsvError(_)
             | ArrowError::JsonError(_)
