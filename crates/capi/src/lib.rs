@@ -172,7 +172,7 @@ pub unsafe extern "C" fn rm_service_close(service: *mut Handle, error: *mut *mut
 /// Takes the version of a job's RocksDB apart; `None` if the caller does not say it.
 fn version(of_job: u32) -> Option<[u32; 3]> {
     const PART: u32 = 0xff;
-    (of_job != 0).then(|| [of_job >> 16, of_job >> 8 & PART, of_job & PART])
+    (of_job != 0).then_some([of_job >> 16, of_job >> 8 & PART, of_job & PART])
 }
 
 /// Offers a job.
