@@ -19,7 +19,10 @@ use rockmill_testkit::VirtualClock;
 use rockmill_testkit::simulated::Profile;
 use rockmill_testkit::{Fault, FaultRates, UnitLink, UnitProfile, UnitStage};
 
-use rockmill_testkit::storage_model::database::{DIR, Database};
+use rockmill_snapshot::tree::TreeFollower;
+use rockmill_testkit::storage_model::database::{DIR, Database, manifest_of};
+use rockmill_testkit::storage_model::disk::Disk;
+use rockmill_testkit::storage_model::family::Input;
 use rockmill_testkit::storage_model::storage::SimStorage;
 
 /// Cycles of the slowest stage.
@@ -223,6 +226,96 @@ fn a_job_without_an_options_file_goes_by_the_newest_one_if_that_has_the_options_
         let declined = Err(ErrorKind::Declined(reason));
         assert_eq!(offered(version, asks, given), declined, "{version} {given}");
     }
+}
+
+#[test]
+fn a_level_is_the_bottommost_if_nothing_below_overlaps_and_level_0_if_the_oldest_file_takes_part() {
+    // By number: level, first and last key. The files of level 0 lie above each other.
+    let files = [
+        (1, 0, "a", "c"),
+        (2, 0, "a", "m"),
+        (3, 4, "k", "p"),
+        (4, 6, "n", "z"),
+    ];
+    let extent = |kept: &[u64], job: &[u64], output_level| {
+        let input = |&(number, level, smallest, largest): &(u64, u32, &str, &str)| {
+            let internal = |key: &str| [key.as_bytes(), &[1, 0, 0, 0, 0, 0, 0, 0]].concat();
+            Input {
+                number,
+                level,
+                epoch: number as u8,
+                sequences: (number, number),
+                smallest: internal(smallest),
+                largest: internal(largest),
+                bytes: vec![0],
+            }
+        };
+        let all: Vec<_> = files
+            .iter()
+            .filter(|file| kept.contains(&file.0))
+            .map(input)
+            .collect();
+        let manifest = manifest_of([(0, "default", &all[..])].into_iter());
+        let mut disk = Disk::default();
+        for step in disk.steps_to_make(Path::new(DIR)) {
+            disk.take_step(&step).expect("an empty disk");
+        }
+        for (name, bytes) in [
+            ("CURRENT", &b"MANIFEST-000005\n"[..]),
+            ("MANIFEST-000005", &manifest),
+        ] {
+            let node = disk
+                .create(&Path::new(DIR).join(name))
+                .expect("an empty disk");
+            disk.append(node, bytes);
+        }
+        let storage = SimStorage::new(disk, 1, None, CancelToken::new());
+        let mut follower = TreeFollower::default();
+        let read = follower.refresh(&storage, Path::new(DIR), (0, 0), &CancelToken::new());
+        read.expect("it is sound");
+        let message = CompactionServiceInput {
+            input_files: job
+                .iter()
+                .map(|number| format!("{number:06}.sst"))
+                .collect(),
+            output_level,
+            ..CompactionServiceInput::default()
+        };
+        follower.extent(&message, 0)
+    };
+    assert_eq!(extent(&[1, 2], &[2, 1], 0), (true, true));
+    assert_eq!(extent(&[1, 2], &[1], 0), (false, true));
+    assert_eq!(
+        extent(&[1, 2], &[2], 0),
+        (false, false),
+        "the older one is left"
+    );
+    assert_eq!(
+        extent(&[1, 2, 4], &[2, 1], 0),
+        (false, false),
+        "a deeper level has a file"
+    );
+    assert_eq!(
+        extent(&[1, 2, 4], &[2, 1], 1),
+        (false, true),
+        "which does not overlap"
+    );
+    assert_eq!(
+        extent(&[1, 2, 3, 4], &[2, 1], 1),
+        (false, false),
+        "but this does"
+    );
+    assert_eq!(
+        extent(&[1, 2, 3, 4], &[2, 1, 3], 4),
+        (false, false),
+        "and so does its overlap"
+    );
+    assert_eq!(extent(&[1, 2, 3, 4], &[2, 1, 3, 4], 6), (true, true));
+    assert_eq!(
+        extent(&[1], &[7], 1),
+        (false, false),
+        "a file that is not there"
+    );
 }
 
 #[test]

@@ -373,14 +373,10 @@ class History {
 #if ROCKMILL_ROCKSDB_SINCE(8, 5)
     Both([](Side& side) { return side.db->WaitForCompact({}); });
 #else
+    // There is no call for it. What has not begun yet runs beside the next steps.
     for (auto& side : sides_) {
-      uint64_t pending = 1;
-      const auto is_pending = [&side](const std::string& property) {
-        uint64_t count = 0;
-        return side.db->GetAggregatedIntProperty(property, &count) && count > 0;
-      };
-      while (pending != 0) {
-        pending = is_pending("rocksdb.compaction-pending") + is_pending("rocksdb.num-running-compactions");
+      uint64_t running = 1;
+      while (side.db->GetAggregatedIntProperty("rocksdb.num-running-compactions", &running) && running > 0) {
       }
     }
 #endif
