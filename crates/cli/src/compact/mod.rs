@@ -138,6 +138,7 @@ pub fn run(args: CompactArgs) -> Result<(), Failure> {
         wal: args.wal,
         service: args.service,
         merge_operators,
+        stated_operators: args.merge.stated().collect(),
     };
     task.check()?;
     let engine = task.engine()?;
