@@ -24,6 +24,7 @@ mod pick;
 mod view;
 
 use std::cell::Cell;
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::thread;
 use std::time::Duration;
@@ -91,6 +92,11 @@ pub fn run(case: &Case, directory: &Path) -> Result<Outcome, String> {
         .memory_budget_bytes(MEMORY_BUDGET_BYTES);
     if let Some(bits) = case.filter_bits_per_key {
         builder = builder.filter_bits_per_key(bits);
+    }
+    for family in &case.families {
+        if let Some(operator) = family.merge_operator {
+            builder = builder.merge_operator(&format!("{}={operator}", family.name));
+        }
     }
     let service = builder
         .build()
@@ -191,6 +197,12 @@ fn open(case: &Case, path: &Path, reopened: bool, service: Option<Switched>) -> 
         if !case.auto_compactions {
             options.set_write_buffer_size(NEVER_FULL_BYTES);
         }
+        if let Some(operator) = family.merge_operator {
+            let (name, own) = operator.split_once(':').unwrap_or((operator, ""));
+            options = options
+                .get_options_from_string(format!("merge_operator={{id={name};{own}}}"))
+                .expect("RocksDB has the operator");
+        }
         ColumnFamilyDescriptor::new(family.name.clone(), family.table(reopened).apply(options))
     });
     DB::open_cf_descriptors(&options, path, families).map_err(|e| format!("open: {e}"))
@@ -198,6 +210,16 @@ fn open(case: &Case, path: &Path, reopened: bool, service: Option<Switched>) -> 
 
 /// A snapshot of each database, taken at the same sequence number.
 type SnapshotPair<'db> = (Snapshot<'db>, Snapshot<'db>);
+
+/// Returns the sequence numbers of the snapshots, ascending, without repetitions.
+fn sequences(snapshots: &[SnapshotPair<'_>]) -> Result<Vec<u64>, String> {
+    let sequences = snapshots
+        .iter()
+        .map(|(snapshot, _)| snapshot.sequence_number());
+    let sequences: Option<BTreeSet<u64>> = sequences.collect();
+    let sequences = sequences.ok_or("a snapshot without a sequence number")?;
+    Ok(sequences.into_iter().collect())
+}
 
 fn handle<'db>(db: &'db DB, family: &Family) -> &'db ColumnFamily {
     db.cf_handle(&family.name)
@@ -237,6 +259,17 @@ impl Pair<'_> {
                     let cf = handle(db, family);
                     db.write(&batches::entity_of(cf.id(), &family.keys[key], &value))
                 })
+            }
+            Step::Merge(f, key, value) => {
+                let (family, mut operand) = (family(f), value.bytes());
+                if family
+                    .merge_operator
+                    .is_some_and(|name| name.to_lowercase().contains("uint64"))
+                {
+                    // Operands of other lengths count as 0.
+                    operand.resize(if operand.len() % 7 == 6 { 5 } else { 8 }, 1);
+                }
+                self.both(|db| db.merge_cf(handle(db, family), &family.keys[key], &operand))
             }
             Step::Delete(f, key) => {
                 let family = family(f);
@@ -281,7 +314,7 @@ impl Pair<'_> {
             Step::Flush(f) => self.both(|db| db.flush_cf(handle(db, family(f)))),
             Step::Compact(f, how) => self.compact(family(f), how),
             Step::Measure(f, roll) => {
-                self.measure(family(f), roll, snapshots.is_empty())?;
+                self.measure(family(f), roll, &sequences(snapshots)?)?;
                 self.compare_reads(snapshots)
             }
             Step::Offload => {
@@ -346,11 +379,7 @@ impl Pair<'_> {
             waited => waited,
         })?;
         self.compare_reads(snapshots)?;
-        let sequences = snapshots
-            .iter()
-            .map(|(snapshot, _)| snapshot.sequence_number());
-        let sequences: Option<Vec<u64>> = sequences.collect();
-        self.compact_to_the_end(&sequences.ok_or("a snapshot without a sequence number")?)?;
+        self.compact_to_the_end(&sequences(snapshots)?)?;
         self.compare_reads(snapshots)?;
         snapshots.clear();
         self.compact_to_the_end(&[])?;

@@ -4,16 +4,18 @@ use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+use rockmill_core::{CancelToken, Fragments};
 use rockmill_format::block::{Block, ValueForm};
 use rockmill_format::compression::Decompressor;
 use rockmill_format::handle::BlockHandle;
-use rockmill_format::key::ValueType;
-use rockmill_format::range_tombstone::{RangeTombstone, decode_range_tombstones};
+use rockmill_format::key::{self, ValueType};
+use rockmill_format::range_tombstone::{END_TAG, RangeTombstone, decode_range_tombstones};
 use rockmill_format::table::{TableMeta, names};
+use rockmill_snapshot::tree::TreeFollower;
+use rockmill_storage::LocalStorage;
 use rust_rocksdb::DB;
 
 use crate::content::Pairs;
-use crate::reasons::RANGE_TOMBSTONES;
 use crate::workload::SINGLE_DELETE_PREFIX;
 
 /// Size in bytes of sequence number and type at the end of an internal key (`db/dbformat.h`).
@@ -67,21 +69,14 @@ fn path_of(db: &DB, name: &str) -> PathBuf {
     db.path().join(name.trim_start_matches('/'))
 }
 
-/// Decline reasons that the properties of a file may show.
-pub const IN_PROPERTIES: [&str; 1] = [RANGE_TOMBSTONES];
-
-/// Returns the [decline reasons](IN_PROPERTIES) of the file with this name.
+/// Whether the file with this name has range tombstones.
 ///
 /// # Errors
 ///
 /// The error in the file and its place.
-pub fn reasons_to_decline(db: &DB, name: &str) -> Result<Vec<&'static str>, String> {
-    let path = path_of(db, name);
-    let properties = Table::open(&path)?.meta.properties;
-    let has_range_tombstones = properties.num_range_deletions > 0;
-    Ok(Vec::from_iter(
-        has_range_tombstones.then_some(RANGE_TOMBSTONES),
-    ))
+pub fn has_range_tombstones(db: &DB, name: &str) -> Result<bool, String> {
+    let properties = Table::open(&path_of(db, name))?.meta.properties;
+    Ok(properties.num_range_deletions > 0)
 }
 
 /// Whether the MANIFEST has the sequence number of all entries of the file.
@@ -268,6 +263,87 @@ pub fn range_tombstones(db: &DB, family: &str) -> Result<Vec<RangeTombstone>, St
         tombstones.extend(own);
     }
     Ok(tombstones)
+}
+
+/// Returns the range tombstones of a column family's files at one level, cut to the bounds that the MANIFEST gives the files.
+///
+/// # Errors
+///
+/// RocksDB's error, as text, or the error in a file.
+pub fn clipped_tombstones(
+    db: &DB,
+    family: &str,
+    level: i32,
+) -> Result<Vec<RangeTombstone>, String> {
+    let mut follower = TreeFollower::default();
+    follower
+        .refresh(&LocalStorage, db.path(), (0, 0), &CancelToken::new())
+        .map_err(|e| e.to_string())?;
+    let families = follower.tree().column_families.values();
+    let mut of_name = families.filter(|one| one.name == family.as_bytes());
+    let tree = of_name.next().ok_or("no such column family")?;
+    let level = u32::try_from(level).map_err(|e| e.to_string())?;
+    let (mut clipped, mut block) = (Vec::new(), Vec::new());
+    for (number, file) in tree.levels.get(&level).into_iter().flatten() {
+        let path = path_of(db, &format!("{number:06}.sst"));
+        let table = Table::open(&path)?;
+        let Some(&handle) = table.meta.metaindex.get(names::RANGE_DELETIONS) else {
+            continue;
+        };
+        table.read(handle, &mut Decompressor::new(Vec::new()), &mut block)?;
+        let short = || format!("{}: a bound without a tag", path.display());
+        let (smallest, _) = key::split(&file.smallest).ok_or_else(short)?;
+        let (largest, tag) = key::split(&file.largest).ok_or_else(short)?;
+        let mut end = largest.to_vec();
+        if tag != END_TAG {
+            end.push(0);
+        }
+        for mut own in decode_range_tombstones(&block).map_err(|e| table.place(&e))? {
+            if is_ingested(&path)? {
+                own.sequence = file.largest_seqno;
+            }
+            own.begin = own.begin.max(smallest.to_vec());
+            own.end = own.end.min(end.clone());
+            clipped.push(own);
+        }
+    }
+    Ok(clipped)
+}
+
+/// Compares what range tombstones delete of the keys, and of what lies directly behind each. Where `absent` says that no
+/// deeper file can have a key, tombstones that every snapshot sees may have gone.
+///
+/// # Errors
+///
+/// The first key for which they differ.
+pub fn compare_tombstones<'k>(
+    rocksdb: &[RangeTombstone],
+    rockmill: &[RangeTombstone],
+    snapshots: &[u64],
+    keys: impl IntoIterator<Item = &'k Vec<u8>>,
+    absent: impl Fn(&[u8]) -> bool,
+) -> Result<(), String> {
+    let [theirs, ours] = [rocksdb, rockmill].map(|all| Fragments::new(all, snapshots));
+    let earliest = snapshots.first().copied().unwrap_or(u64::MAX);
+    for key in keys {
+        for key in [key.clone(), [key.as_slice(), &[0]].concat()] {
+            let of = |all: &Fragments| -> Vec<u64> {
+                let found = all.all().get(all.ending_behind(&key, 0));
+                let found = found.filter(|fragment| fragment.begin <= key);
+                let sequences = found.map_or(&[][..], |fragment| fragment.sequences.as_slice());
+                let stays = |sequence: &&u64| **sequence > earliest || !absent(&key);
+                sequences.iter().filter(stays).copied().collect()
+            };
+            let (theirs, ours) = (of(&theirs), of(&ours));
+            if theirs != ours {
+                let key = key.escape_ascii();
+                return Err(format!(
+                    "tombstones of \"{key}\" are {ours:?} instead of {theirs:?}"
+                ));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Removes the Deletes that one of the range tombstones covers at every snapshot that sees them: no reader needs them.

@@ -8,7 +8,9 @@ use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 
-use crate::reasons::{FILTER_POLICY, RANGE_TOMBSTONES, SINGLE_DELETE_CONTRACT};
+use crate::reasons::{
+    FILTER_POLICY, MEMORY_BUDGET, MERGE_OPERANDS, RANGE_TOMBSTONES, SINGLE_DELETE_CONTRACT,
+};
 use crate::table::{Filter, TableShape};
 use crate::tree::TreeShape;
 pub use change::Change;
@@ -44,6 +46,8 @@ pub enum Step {
     Put(usize, usize, Value),
     /// Put a value as the default column of a wide-column entity.
     PutEntity(usize, usize, Value),
+    /// Merge an operand into a key of a family with an operator.
+    Merge(usize, usize, Value),
     /// Delete a key.
     Delete(usize, usize),
     /// SingleDelete a key, which begins with [`SINGLE_DELETE_PREFIX`].
@@ -96,7 +100,21 @@ pub struct Family {
     pub after: TableShape,
     /// Every key that a step may name.
     pub keys: Vec<Vec<u8>>,
+    /// Its merge operator, `NAME[:OPTIONS]`.
+    pub merge_operator: Option<&'static str>,
 }
+
+/// RocksDB's merge operators that Rockmill has.
+const MERGE_OPERATORS: [&str; 8] = [
+    "uint64add",
+    "UInt64AddOperator",
+    "put",
+    "max",
+    "bytesxor",
+    "stringappend",
+    "stringappend:delimiter=||",
+    "stringappendtest",
+];
 
 /// Features of only some cases.
 #[derive(Clone, Copy, Debug, Default)]
@@ -109,6 +127,8 @@ pub struct Extras {
     pub ingests: bool,
     /// Some values are wide-column entities.
     pub entities: bool,
+    /// Families have merge operators, and operands are merged.
+    pub merges: bool,
     /// Options change beside running jobs.
     pub changes_options: bool,
     /// Files become older than [`TTL_SECONDS`]. This affects only automatic compactions.
@@ -121,9 +141,10 @@ impl Extras {
     fn random(rng: &mut StdRng, breaks_single_delete: bool, auto_compactions: bool) -> Self {
         Self {
             breaks_single_delete,
-            range_deletes: rng.random_bool(0.2),
+            range_deletes: rng.random_bool(0.35),
             ingests: rng.random_bool(0.2),
             entities: rng.random_bool(0.2),
+            merges: rng.random_bool(0.3),
             changes_options: rng.random_bool(if auto_compactions { 0.5 } else { 0.1 }),
             ages: auto_compactions && rng.random_bool(0.1),
             large: rng.random_bool(0.05),
@@ -198,6 +219,8 @@ impl Case {
         [
             (extras.breaks_single_delete, SINGLE_DELETE_CONTRACT),
             (extras.range_deletes, RANGE_TOMBSTONES),
+            (extras.merges && extras.entities, MERGE_OPERANDS),
+            (extras.merges && extras.large, MEMORY_BUDGET),
             (
                 has_filter && self.filter_bits_per_key.is_none(),
                 FILTER_POLICY,
@@ -221,6 +244,9 @@ impl Family {
         keys.sort();
         keys.dedup();
         let (mut before, mut after) = (TableShape::any(rng), TableShape::supported(rng));
+        let merge_operator = extras
+            .merges
+            .then(|| *MERGE_OPERATORS.choose(rng).expect("not empty"));
         if extras.large {
             (before.block_size, after.block_size) = (LARGE_BLOCK, LARGE_BLOCK);
         }
@@ -235,6 +261,7 @@ impl Family {
             before,
             after,
             keys,
+            merge_operator,
         }
     }
 }

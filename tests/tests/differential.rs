@@ -26,6 +26,7 @@ struct Total {
 impl Total {
     fn add(&mut self, outcome: Outcome) {
         self.measures.done += outcome.measures.done;
+        self.measures.with_tombstones += outcome.measures.with_tombstones;
         self.measures.declined += outcome.measures.declined;
         self.measures.refused += outcome.measures.refused;
         let stats = outcome.stats;
@@ -85,5 +86,9 @@ fn rockmill_compacts_as_rocksdb_does() {
     assert!(
         total.measures.done > 0 || (seeds.len() as u64) < DEFAULT_CASES,
         "no job was compared"
+    );
+    assert!(
+        total.measures.with_tombstones > 0 || (seeds.len() as u64) < DEFAULT_CASES,
+        "no job with range tombstones was compared"
     );
 }

@@ -12,10 +12,10 @@ use rockmill_storage::LocalStorage;
 use rockmill_tests::harness::{
     assert_done, compact_everything, fill, local_options, open, options, service,
 };
-use rockmill_tests::{batches, internal, seed};
+use rockmill_tests::{batches, content, internal, seed};
 use rust_rocksdb::{
-    BlockBasedOptions, CompactionOptions, DB, DBCompressionType, DataBlockIndexType, Options,
-    SstFileWriter, SstPartitionerFactory,
+    BlockBasedOptions, CompactionOptions, DB, DBCompactionStyle, DBCompressionType,
+    DataBlockIndexType, Options, SstFileWriter, SstPartitionerFactory,
 };
 
 /// Makes the same database twice, compacts one with RocksDB and the other with Rockmill, which has to do all jobs, and
@@ -192,6 +192,131 @@ fn data_blocks_with_a_hash_index_are_rocksdbs() {
         std::fs::remove_file(&path).expect("remove");
     }
     assert!(hashed > 100, "{hashed}");
+}
+
+/// Keys of the tests with range tombstones.
+const KEYS: u32 = 20_000;
+
+fn numbered(number: u32) -> [u8; 4] {
+    number.to_be_bytes()
+}
+
+/// Options of many small files, and of jobs that are cut.
+fn small_files(options: &mut Options, universal: bool) {
+    options.set_target_file_size_base(16 << 10);
+    options.set_max_compaction_bytes(64 << 10);
+    options.set_max_subcompactions(4);
+    options.set_compression_type(DBCompressionType::None);
+    if universal {
+        options.set_compaction_style(DBCompactionStyle::Universal);
+    }
+}
+
+/// All keys in the last level, deleted ranges above them.
+fn delete_ranges(db: &DB, ranges: &[(u32, u32)]) {
+    let family = db.cf_handle("default").expect("open");
+    for number in 0..KEYS {
+        db.put(numbered(number), b"old").expect("put");
+    }
+    db.flush().expect("flush");
+    compact_level_0(db, 6);
+    for &(begin, end) in ranges {
+        db.delete_range_cf(family, numbered(begin), numbered(end))
+            .expect("delete a range");
+        db.flush().expect("flush");
+    }
+}
+
+/// Numbers of the keys that are found.
+fn found(db: &DB) -> Vec<u32> {
+    let pairs = content::scan_forward(db.raw_iterator_opt(content::read_everything()));
+    let keys = pairs.expect("readable").into_iter();
+    keys.map(|(key, _)| u32::from_be_bytes(key.try_into().expect("of four bytes")))
+        .collect()
+}
+
+#[test]
+fn deleted_ranges_stay_deleted_over_borders_of_files_and_subcompactions() {
+    let ranges = [(2_000, 18_000), (0, 10), (17_000, 17_001), (19_990, 30_000)];
+    let is_deleted = |number: u32| {
+        ranges
+            .iter()
+            .any(|&(begin, end)| (begin..end).contains(&number))
+    };
+    let expected: Vec<_> = (0..KEYS).filter(|&number| !is_deleted(number)).collect();
+    for universal in [false, true] {
+        for between in [false, true] {
+            let ends = both(
+                |options| small_files(options, universal),
+                |db| {
+                    delete_ranges(db, &ranges);
+                    // Without keys between them, files have tombstones alone.
+                    for number in (1..KEYS)
+                        .filter(|number| between && number % 7 == 0 && !is_deleted(*number))
+                    {
+                        db.put(numbered(number), [b'n'; 100]).expect("put");
+                    }
+                    db.flush().expect("flush");
+                },
+                |db| {
+                    compact_level_0(db, 3);
+                    assert_eq!(found(db), expected, "{universal} {between}");
+                    let files = internal::files(db, "default").expect("live files");
+                    let files = files.iter().filter(|(file, _)| file.level == 3);
+                    assert!(files.count() > 0);
+                    compact_everything(db);
+                },
+                found,
+            );
+            assert_eq!(
+                ends,
+                [expected.clone(), expected.clone()],
+                "{universal} {between}"
+            );
+        }
+    }
+}
+
+#[test]
+fn snapshots_see_what_was_deleted_after_them() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let service = service();
+    let mut options = options(&service);
+    small_files(&mut options, false);
+    let db = open(&options, directory.path());
+    delete_ranges(&db, &[]);
+    let family = db.cf_handle("default").expect("open");
+    let mut snapshots = Vec::new();
+    for begin in (0..KEYS).step_by(5_000) {
+        let before = found(&db);
+        snapshots.push((db.snapshot(), before));
+        db.delete_range_cf(family, numbered(begin), numbered(begin + 2_500))
+            .expect("delete a range");
+        db.put(numbered(begin), b"again").expect("put");
+        db.flush().expect("flush");
+    }
+    let last = found(&db);
+    for level in [1, 2, 6] {
+        let files = db.live_files().expect("live files");
+        let names: Vec<_> = files.iter().map(|file| file.name.as_str()).collect();
+        let names = files
+            .iter()
+            .zip(names)
+            .filter(|(file, _)| file.level < 6 || level == 6)
+            .map(|(_, name)| name);
+        db.compact_files_cf(family, &CompactionOptions::default(), names, level)
+            .expect("compact");
+        for (snapshot, before) in &snapshots {
+            let mut read = content::read_everything();
+            read.set_snapshot(snapshot);
+            let pairs = content::scan_forward(db.raw_iterator_opt(read)).expect("readable");
+            assert_eq!(pairs.len(), before.len(), "level {level}");
+            let keys = pairs.iter().zip(before);
+            keys.for_each(|((key, _), number)| assert_eq!(key[..], numbered(*number)));
+        }
+        assert_eq!(found(&db), last, "level {level}");
+    }
+    assert_done(&service.stats());
 }
 
 /// Timed puts survive a flush only with a map of times, which the next compaction drops.

@@ -19,6 +19,11 @@ pub struct MergeArgs {
 }
 
 impl MergeArgs {
+    /// The operators, as they are written.
+    pub fn stated(&self) -> impl Iterator<Item = String> {
+        self.stated.iter().map(ToString::to_string)
+    }
+
     /// The operators, which are of these column families.
     ///
     /// # Errors

@@ -8,9 +8,11 @@ use std::time::{Duration, Instant};
 
 use rockmill_core::{
     DeclineReason, DynBackend, Error, FileEstimate, InputFile, InputTable, Job, Plan, ReadAt,
-    Resource, Result, StageTime, Subcompaction, Support, borders, open_table,
+    Resource, Result, StageTime, Subcompaction, Support, borders, open_table, range_tombstones,
 };
 use rockmill_format::compression::{CompressionSettings, Implementation};
+use rockmill_format::range_tombstone::RangeTombstone;
+use rockmill_format::table::names;
 use rockmill_format::unique_id::internal_unique_id;
 use twox_hash::XxHash3_64;
 
@@ -247,7 +249,7 @@ fn open_inputs(
         let narrowed = files.narrow_outputs(&path);
         narrowed.map_err(|e| cannot_open(input, &e))?;
         let closed = Arc::new(reader.closed(path));
-        let table = open_table(Box::new(reader))?
+        let table = with_tombstones(open_table(Box::new(reader))?, share)?
             .read_through(Arc::clone(&closed) as _)
             .beginning_at(user_key(&input.smallest));
         check_identity(input, &table)?;
@@ -304,6 +306,20 @@ fn check_identity(input: &InputFile, table: &InputTable) -> Result<()> {
         )),
         _ => Ok(()),
     }
+}
+
+/// Reads the table's range tombstones, if it has any. They count towards the job's `share`, as do the fragments that are made
+/// of them and what of these goes to files.
+fn with_tombstones(table: InputTable, share: &JobShare) -> Result<InputTable> {
+    const TIMES: u64 = 4;
+    if !table.meta.metaindex.contains_key(names::RANGE_DELETIONS) {
+        return Ok(table);
+    }
+    let tombstones = range_tombstones(&table)?;
+    let bytes =
+        |one: &RangeTombstone| size_of::<RangeTombstone>() + one.begin.len() + one.end.len();
+    share.hold(TIMES * tombstones.iter().map(bytes).sum::<usize>() as u64)?;
+    Ok(table.with_range_tombstones(tombstones))
 }
 
 /// Gives the entries of an ingested file the sequence number that is in the MANIFEST alone.

@@ -5,7 +5,7 @@ mod text;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
-use rockmill_core::Hints;
+use rockmill_core::{Hints, MergeOperators};
 use rockmill_cuda::CudaSettings;
 use rockmill_exec::Patience;
 use rockmill_storage::io::OutputCache;
@@ -22,6 +22,8 @@ pub struct Settings {
     pub write_committed: bool,
     /// Values that OPTIONS files lack, for all column families.
     pub hints: Hints,
+    /// Merge operators of column families: the names in OPTIONS files prove nothing.
+    pub merge_operators: MergeOperators,
     /// Folder in which every job is recorded; `None` records no jobs.
     pub record_dir: Option<PathBuf>,
     /// Folder for output files until RocksDB renames them, for any number of databases. It must be on the databases'
@@ -142,6 +144,15 @@ impl Settings {
         }
         self.hints.filter_millibits_per_key = Some((bits * MILLI).round() as u32);
         Ok(())
+    }
+
+    /// States the merge operator of a column family or of all, as `[FAMILY=]NAME[:OPTIONS]`.
+    ///
+    /// # Errors
+    /// One sentence if RocksDB has no such operator, or two are stated for a column family.
+    pub fn state_merge_operator(&mut self, stated: &str) -> Result<(), String> {
+        let added = self.merge_operators.add(&stated.parse()?);
+        added.map_err(|error| error.what)
     }
 
     /// Sets the folder for records of jobs. A relative path counts from the current directory of now.

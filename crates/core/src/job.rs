@@ -3,6 +3,8 @@
 use rockmill_format::compression::Implementation;
 use serde::{Deserialize, Serialize};
 
+use crate::merge_operators::MergeOperator;
+
 /// Layout version of a serialised [`Job`].
 pub const JOB_VERSION: u32 = 2;
 
@@ -187,12 +189,15 @@ pub struct FileSummary {
     pub size: u64,
 }
 
-/// What the OPTIONS file leaves out when a database was configured through RocksDB's C API: it names
-/// a filter policy without its number.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// What the OPTIONS file leaves out. If a database was configured through RocksDB's C API, it names a filter policy without
+/// its number.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hints {
     /// Thousandths of a bit that a filter has for each key.
     pub filter_millibits_per_key: Option<u32>,
+    /// The column family's merge operator, as the user states it: its name in the OPTIONS file proves nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub merge_operator: Option<MergeOperator>,
 }
 
 /// Names that output files carry.

@@ -22,10 +22,13 @@ mod cpu_time;
 mod decline;
 mod error;
 mod estimate;
+mod fragments;
 mod hash;
 mod io;
 mod job;
 mod keys;
+mod merge_operators;
+mod merging;
 mod plan;
 mod progress;
 mod range_tombstones;
@@ -46,12 +49,15 @@ pub use cpu_time::thread_cpu;
 pub use decline::DeclineReason;
 pub use error::{Error, ErrorKind, Result};
 pub use estimate::FileEstimate;
+pub use fragments::{Fragment, Fragments};
 pub use hash::{ContentHash, entry_hash, index_hash, kv_hash, placed_hash};
 pub use io::{Borrower, Chunk, Lent, Memory, ReadAt, ReadStream, SstFile, SstSink};
 pub use job::{
     FileSummary, Hints, Identity, InputFile, JOB_VERSION, Job, JobInfo, LevelSummary, TreeView,
 };
 pub use keys::{KeyFault, KeyRestorer, RestoredKey, key_prefix};
+pub use merge_operators::{MergeOperator, MergeOperators, StatedOperator};
+pub use merging::Merging;
 pub use plan::{
     CompactionRules, DeeperLevels, FilterPlan, Grandparent, KeyRange, OutputPlan, OutputSplitting,
     Plan, PropertiesPlan, Subcompaction, TablePlan,
@@ -68,6 +74,6 @@ pub use request::{
 };
 pub use row::{Row, RowSink};
 pub use sst_file::{
-    BlockWriter, BuiltIndex, FileBody, FileCounts, FilterBlock, IndexBlock, block_guard,
+    BlockWriter, BuiltIndex, FileBody, FileCounts, FilterBlock, IndexBlock, block_guard, bounds,
 };
 pub use table::{InputTable, describe_table, open_known_table, open_table};

@@ -1,6 +1,7 @@
 //! What a job asks for: which keys, which entries survive, how files are laid out and where they end.
 
 use std::cmp::Ordering;
+use std::sync::Arc;
 
 use rockmill_format::checksum::ChecksumType;
 use rockmill_format::compression::CompressionSettings;
@@ -11,7 +12,9 @@ use rockmill_format::range_tombstone::RangeTombstone;
 use serde::{Deserialize, Serialize};
 
 use crate::collector::CompactOnDeletion;
+use crate::fragments::Fragments;
 use crate::keys::key_prefix;
+use crate::merging::Merging;
 
 /// A range of user keys: begin inclusive, end exclusive, either open.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -106,6 +109,10 @@ pub struct CompactionRules {
     pub deeper: DeeperLevels,
     /// Whether a SingleDelete that meets a Delete is an error.
     pub enforce_single_del_contracts: bool,
+    /// Range tombstones of all inputs.
+    pub tombstones: Arc<Fragments>,
+    /// What merge operands are merged with; without it, they are an error.
+    pub merging: Option<Merging>,
 }
 
 /// No snapshots, and deeper levels may hold anything.
@@ -116,6 +123,8 @@ impl Default for CompactionRules {
             bottommost: false,
             deeper: DeeperLevels::Unknown,
             enforce_single_del_contracts: true,
+            tombstones: Arc::default(),
+            merging: None,
         }
     }
 }
@@ -173,6 +182,22 @@ impl DeeperLevels {
                         }
                     })
                     .is_err()
+            }),
+        }
+    }
+}
+
+impl DeeperLevels {
+    /// Whether no file of a deeper level can hold a key from `begin` to before `end`
+    /// (`compaction.cc:KeyRangeNotExistsBeyondOutputLevel`).
+    pub fn absent_range(&self, begin: &[u8], end: &[u8]) -> bool {
+        match self {
+            Self::Nothing => true,
+            Self::Unknown => false,
+            Self::Files(levels) => levels.iter().all(|files| {
+                let at = files.partition_point(|(_, largest)| largest.as_slice() < begin);
+                let next = files.get(at);
+                next.is_none_or(|(smallest, _)| smallest.as_slice() >= end)
             }),
         }
     }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use rockmill_format::properties::TableProperties;
+use rockmill_format::range_tombstone::RangeTombstone;
 use serde::{Deserialize, Serialize};
 
 use crate::hash::ContentHash;
@@ -239,9 +240,9 @@ pub struct OutputFile {
     pub number: u64,
     /// Bytes.
     pub size: u64,
-    /// First internal key.
+    /// Smallest internal key: the first one, or where a range tombstone begins.
     pub smallest: Vec<u8>,
-    /// Last internal key.
+    /// Largest internal key: the last one, or where a range tombstone ends.
     pub largest: Vec<u8>,
     /// As stored in the file.
     pub properties: TableProperties,
@@ -257,4 +258,6 @@ pub struct OutputFile {
     pub index_hash: u64,
     /// Whether RocksDB is to compact the file again soon.
     pub marked_for_compaction: bool,
+    /// Its range tombstones, which a reader of the file must find.
+    pub range_tombstones: Vec<RangeTombstone>,
 }

@@ -13,6 +13,7 @@ use rockmill_format::handle::{BLOCK_TRAILER_SIZE, BlockGuard, BlockHandle};
 use rockmill_format::index::IndexBuilder;
 use rockmill_format::key;
 use rockmill_format::properties::{TableProperties, compression_name, lsm_info_at_creation};
+use rockmill_format::range_tombstone::{RangeTombstone, encode_range_tombstones};
 use rockmill_format::table::{IndexType, encode_metaindex, encode_properties, names};
 use rockmill_format::versions::says_format_version;
 
@@ -131,6 +132,8 @@ impl BlockWriter {
         compressor: &mut Compressor,
     ) -> Result<OutputFile> {
         let mut properties = self.properties(plan, &body);
+        count_tombstones(&mut properties, &body.range_tombstones);
+        let (smallest, largest) = bounds(&body.first_key, &body.last_key, &body.range_tombstones);
         properties.data_size = body.data_size;
         properties.tail_start_offset = body.data_size;
         properties.num_filter_entries = body.num_filter_entries;
@@ -154,6 +157,11 @@ impl BlockWriter {
         if uses_context_checksum(plan.table.format_version) {
             metaindex.insert(names::INDEX.to_vec(), index.handle);
         }
+        if !body.range_tombstones.is_empty() {
+            let block = encode_range_tombstones(&body.range_tombstones);
+            let handle = self.append_block(&block, CompressionType::None)?;
+            metaindex.insert(names::RANGE_DELETIONS.to_vec(), handle);
+        }
         let compression = compression_property(plan, &body.compression_used, compressor);
         properties.compression_name = compression.into_bytes();
         let block = encode_properties(&properties, plan.properties.rocksdb_version);
@@ -169,12 +177,12 @@ impl BlockWriter {
         let footer = footer.encode(self.offset);
         self.append(&footer)?;
         self.file.finish()?;
-        let oldest_ancester_time = oldest_ancestor(plan, Some((&body.first_key, &body.last_key)));
+        let oldest_ancester_time = oldest_ancestor(plan, Some((&smallest, &largest)));
         Ok(OutputFile {
             number: self.number,
             size: self.offset,
-            smallest: body.first_key,
-            largest: body.last_key,
+            smallest,
+            largest,
             properties,
             oldest_ancester_time,
             paranoid_hash: body.paranoid_hash,
@@ -182,6 +190,7 @@ impl BlockWriter {
             content: body.content,
             index_hash: index.hash,
             marked_for_compaction: body.marked_for_compaction,
+            range_tombstones: body.range_tombstones,
         })
     }
 
@@ -233,6 +242,7 @@ impl BlockWriter {
             num_data_blocks_compression_bypassed: counts.bypassed,
             num_entries: body.content.entries(),
             num_deletions: counts.deletions,
+            num_merge_operands: counts.merge_operands,
             format_version: match says_format_version(names.rocksdb_version) {
                 true => u64::from(table.format_version),
                 false => 0,
@@ -243,7 +253,7 @@ impl BlockWriter {
             file_creation_time: names.now,
             user_defined_timestamps_persisted: 1,
             key_largest_seqno: counts.largest_seqno,
-            key_smallest_seqno: counts.smallest_seqno.unwrap_or(0),
+            key_smallest_seqno: counts.smallest_seqno.unwrap_or(u64::MAX),
             data_block_restart_interval: table.restart_interval as u64,
             index_block_restart_interval: table.index.restart_interval as u64,
             lsm_info_at_creation: lsm_info_at_creation(names.output_level, names.bottommost),
@@ -272,9 +282,9 @@ impl BlockWriter {
 pub struct FileBody {
     /// Bytes of the data blocks, trailers included.
     pub data_size: u64,
-    /// First internal key.
+    /// First internal key of the data blocks; empty if there are none.
     pub first_key: Vec<u8>,
-    /// Last internal key.
+    /// Last internal key of the data blocks.
     pub last_key: Vec<u8>,
     /// Counts for the properties.
     pub counts: FileCounts,
@@ -292,6 +302,9 @@ pub struct FileBody {
     pub paranoid_hash: u64,
     /// Whether a collector asks for the file to be compacted again.
     pub marked_for_compaction: bool,
+    /// Range tombstones, which ascend by first key and descend by sequence number. They lie in the keys that are the
+    /// file's.
+    pub range_tombstones: Vec<RangeTombstone>,
 }
 
 /// Counts of one file.
@@ -299,6 +312,8 @@ pub struct FileBody {
 pub struct FileCounts {
     /// Tombstones.
     pub deletions: u64,
+    /// Merge operands.
+    pub merge_operands: u64,
     /// Bytes of internal keys.
     pub raw_key_bytes: u64,
     /// Bytes of values.
@@ -315,6 +330,44 @@ pub struct FileCounts {
     pub smallest_seqno: Option<u64>,
     /// Largest sequence number.
     pub largest_seqno: u64,
+}
+
+/// Adds range tombstones to a file's counts (`block_based_table_builder.cc:Add`).
+fn count_tombstones(properties: &mut TableProperties, tombstones: &[RangeTombstone]) {
+    let number = tombstones.len() as u64;
+    properties.num_entries += number;
+    properties.num_deletions += number;
+    properties.num_range_deletions += number;
+    for tombstone in tombstones {
+        properties.raw_key_size += (tombstone.begin.len() + key::TAG_SIZE) as u64;
+        properties.raw_value_size += tombstone.end.len() as u64;
+        let [smallest, largest] = [
+            &mut properties.key_smallest_seqno,
+            &mut properties.key_largest_seqno,
+        ];
+        *smallest = tombstone.sequence.min(*smallest);
+        *largest = tombstone.sequence.max(*largest);
+    }
+}
+
+/// Smallest and largest internal key of a file whose data blocks have these, if there are any, and that has these range
+/// tombstones (`version_edit.h:UpdateBoundariesForRange`).
+pub fn bounds(first: &[u8], last: &[u8], tombstones: &[RangeTombstone]) -> (Vec<u8>, Vec<u8>) {
+    let is_before = |a: &[u8], b: &[u8]| match (key::split(a), key::split(b)) {
+        (Some(a), Some(b)) => key::compare(a, b).is_lt(),
+        (a, _) => a.is_some(),
+    };
+    let (mut smallest, mut largest) = (first.to_vec(), last.to_vec());
+    for tombstone in tombstones {
+        let (begin, end) = (tombstone.first_key(), tombstone.end_key());
+        if is_before(&begin, &smallest) {
+            smallest = begin;
+        }
+        if largest.is_empty() || is_before(&largest, &end) {
+            largest = end;
+        }
+    }
+    (smallest, largest)
 }
 
 /// A file's filter block.

@@ -10,6 +10,7 @@ use rockmill_core::{
 use crate::inspect::Inspector;
 use crate::read::decode::{Accepted, RunReader};
 use crate::read::merge::Merge;
+use crate::read::operands::MERGING_BYTES;
 use crate::read::retain::{RetainTotals, Sink, retain};
 use crate::read::snapshot::see;
 use crate::scan::Scanner;
@@ -73,7 +74,10 @@ impl Backend for CpuBackend {
                 (Purpose::Scan(_), _) => {
                     RunReader::open_unhashed(input, range, window_bytes, cancel)
                 }
-                (_, Visibility::Compaction(_)) => open(Accepted::Compacted),
+                (_, Visibility::Compaction(rules)) => open(match rules.merging {
+                    Some(_) => Accepted::Merged,
+                    None => Accepted::Compacted,
+                }),
                 (_, Visibility::Snapshot(_)) => open(Accepted::All),
             };
             runs.push(run?.reporting(task.progress));
@@ -98,7 +102,11 @@ impl Backend for CpuBackend {
 
 impl CpuRows<'_> {
     fn write_ssts(&mut self, plan: &OutputPlan, sink: &mut dyn SstSink) -> Result<TaskReport> {
-        let mut writer = SstWriter::new(plan, sink)?;
+        let rules = match self.request.visibility {
+            Visibility::Compaction(rules) => Some(rules),
+            Visibility::Snapshot(_) => None,
+        };
+        let mut writer = SstWriter::new(plan, sink)?.with_tombstones(rules, self.request.range);
         let totals = self.pass_to(&mut writer)?;
         let ssts = SstOutput {
             files: writer.finish()?,
@@ -184,7 +192,11 @@ fn read_memory_bytes(request: &Request<'_>) -> u64 {
             .saturating_add(decoded)
             .saturating_add(DECOMPRESSOR_BYTES)
     };
-    blocks.map(of_run).fold(0, u64::saturating_add)
+    let merging = match request.visibility {
+        Visibility::Compaction(rules) if rules.merging.is_some() => MERGING_BYTES,
+        _ => 0,
+    };
+    blocks.map(of_run).fold(merging, u64::saturating_add)
 }
 
 /// Host memory of writing.

@@ -1,6 +1,6 @@
 //! What the stages leave to other backends.
 
-use rockmill_core::{OutputPlan, Purpose, Request, Support, Unsupported};
+use rockmill_core::{InputTable, OutputPlan, Purpose, Request, Support, Unsupported, Visibility};
 use rockmill_format::compression::{CompressionSettings, CompressionType, DEFAULT_LEVEL};
 
 use crate::driver::ffi::Compression;
@@ -19,6 +19,15 @@ pub fn support(request: &Request<'_>) -> Support {
         .any(|table| table.meta.footer.guard.is_legacy)
     {
         return Support::No(Unsupported::OldTable);
+    }
+    if let Visibility::Compaction(rules) = request.visibility {
+        let has_operands = |table: &InputTable| table.meta.properties.num_merge_operands > 0;
+        if !rules.tombstones.is_empty() {
+            return Support::No(Unsupported::RangeTombstones);
+        }
+        if request.tables.iter().any(has_operands) {
+            return Support::No(Unsupported::MergeOperands);
+        }
     }
     let refused = request.purpose.output_plan().and_then(unsupported_output);
     refused.map_or_else(|| request.support(), Support::No)

@@ -2,8 +2,9 @@
 //!
 //! One entry a tombstone: the internal key of the range's first user key, and the user key at which it ends.
 
+use crate::block::{BlockBuilder, BlockLayout};
 use crate::error::{Error, Result};
-use crate::key::{ValueType, split, tag_sequence, tag_type};
+use crate::key::{MAX_SEQUENCE, ValueType, join, pack_tag, split, tag_sequence, tag_type};
 use crate::table::for_each_meta;
 
 /// It deletes what older entries say of the keys from `begin` to before `end`.
@@ -38,11 +39,36 @@ pub fn decode_range_tombstones(block: &[u8]) -> Result<Vec<RangeTombstone>> {
     Ok(out)
 }
 
+/// A range-deletion block of tombstones, which ascend by `begin` and descend by sequence number
+/// (`table/range_del_block.cc`).
+pub fn encode_range_tombstones(tombstones: &[RangeTombstone]) -> Vec<u8> {
+    let mut builder = BlockBuilder::new(BlockLayout::plain(1));
+    for tombstone in tombstones {
+        builder.add(&tombstone.first_key(), &tombstone.end);
+    }
+    builder.finish().to_vec()
+}
+
+impl RangeTombstone {
+    /// The internal key with which it begins.
+    pub fn first_key(&self) -> Vec<u8> {
+        let tag = pack_tag(self.sequence, ValueType::RangeDeletion as u8);
+        join(&self.begin, tag)
+    }
+
+    /// The internal key before which it ends: no entry of a key comes before it.
+    pub fn end_key(&self) -> Vec<u8> {
+        join(&self.end, END_TAG)
+    }
+}
+
+/// Tag of a file's largest key if a range tombstone ends there: the file has no entry of this user key
+/// (`InternalKey(.., kMaxSequenceNumber, kTypeRangeDeletion)`).
+pub const END_TAG: u64 = pack_tag(MAX_SEQUENCE, ValueType::RangeDeletion as u8);
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::block::{BlockBuilder, BlockLayout};
-    use crate::key::{join, pack_tag};
     use proptest::prelude::*;
 
     fn block_of(kind: ValueType, ranges: &[(&[u8], &[u8], u64)]) -> Vec<u8> {
@@ -62,6 +88,20 @@ mod tests {
             .map(|t| (&t.begin[..], &t.end[..], t.sequence))
             .collect();
         assert_eq!(found, ranges);
+    }
+
+    #[test]
+    fn encoded_tombstones_are_read_again() {
+        let one = |begin: &[u8], end: &[u8], sequence| RangeTombstone {
+            begin: begin.to_vec(),
+            end: end.to_vec(),
+            sequence,
+        };
+        let all = [one(b"a", b"b", 9), one(b"a", b"b", 2), one(b"ab", b"c", 3)];
+        assert_eq!(
+            decode_range_tombstones(&encode_range_tombstones(&all)).unwrap(),
+            all
+        );
     }
 
     #[test]

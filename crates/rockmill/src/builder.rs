@@ -30,6 +30,7 @@ impl std::error::Error for Error {}
 pub struct Builder {
     settings: Settings,
     filter_bits_per_key: Option<f64>,
+    merge_operators: Vec<String>,
     storage: Arc<dyn Storage>,
 }
 
@@ -38,6 +39,7 @@ impl Default for Builder {
         Self {
             settings: Settings::for_service(),
             filter_bits_per_key: None,
+            merge_operators: Vec::new(),
             storage: Arc::new(LocalStorage),
         }
     }
@@ -137,6 +139,15 @@ impl Builder {
         self
     }
 
+    /// States the merge operator of a column family, or of all, as `[FAMILY=]NAME[:OPTIONS]`: one of RocksDB's operators
+    /// `uint64add`, `put`, `max`, `bytesxor`, `stringappend` and `stringappendtest`, or its class name. Jobs with merge
+    /// operands are declined without a statement: a name in the OPTIONS file proves nothing, because applications choose it.
+    /// A wrong statement makes wrong values.
+    pub fn merge_operator(mut self, stated: &str) -> Self {
+        self.merge_operators.push(stated.to_owned());
+        self
+    }
+
     /// Keeps every job that is done here with its inputs in `dir`, to be repeated with `rockmill job run`. Inputs are
     /// hard links if the folder is on the database's file system, else copies. For small jobs see
     /// [`Builder::min_job_bytes`].
@@ -200,6 +211,9 @@ impl Builder {
         if let Some(bits) = self.filter_bits_per_key {
             (self.settings.set_filter_bits_per_key(bits)).map_err(Error)?;
         }
+        for stated in &self.merge_operators {
+            (self.settings.state_merge_operator(stated)).map_err(Error)?;
+        }
         let engine = Engine::new(self.settings, self.storage).map_err(Error)?;
         Ok(Service::new(Arc::new(engine)))
     }
@@ -217,6 +231,11 @@ mod tests {
         assert!(refused(Builder::default().nice(20)).contains("nice"));
         assert!(refused(Builder::default().sync_threads(1000)).contains("sync_threads"));
         assert!(refused(Builder::default().filter_bits_per_key(0.0)).contains("filter_bits"));
+        assert!(refused(Builder::default().merge_operator("mine")).contains("uint64add"));
+        let two = Builder::default()
+            .merge_operator("max")
+            .merge_operator("put");
+        assert!(refused(two).contains("two merge operators"));
         assert!(Builder::default().build().is_ok());
     }
 

@@ -22,9 +22,9 @@ use rockmill_storage::io::JobInput;
 use rockmill_storage::{InputFileReader, LocalStorage, Storage, shared_files};
 
 use crate::iterators::{IteratorRead, Iterators, RowFn};
-use crate::merge_operators::{MergeOperator, MergeOperators};
 use crate::options::{ReadOptions, comparator};
 use crate::table::TableFolder;
+use rockmill_core::{MergeOperator, MergeOperators};
 
 /// What a version consists of. All files are open.
 #[derive(Debug)]

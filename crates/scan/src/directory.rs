@@ -17,12 +17,12 @@ use crate::checkpoint::{AtCheckpoint, Checkpoint};
 use crate::engine::ScanEngine;
 use crate::iterators::Iterators;
 use crate::memory_table::MemoryTable;
-use crate::merge_operators::{MergeOperators, StatedOperator};
 use crate::options::ReadOptions;
 use crate::table::TableFolder;
 use crate::version::Version;
 use crate::view::{Family, View};
 use crate::{Database, lock};
+use rockmill_core::{MergeOperators, StatedOperator};
 
 /// Number of the default column family.
 const DEFAULT_ID: u32 = 0;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use rockmill_core::{CancelToken, KeyRange, Result};
 
 use crate::checkpoint::Checkpoint;
-use crate::merge_operators::MergeOperator;
+use rockmill_core::MergeOperator;
 
 /// Takes key and value of a row.
 pub type RowFn<'a> = &'a mut dyn FnMut(&[u8], &[u8]) -> Result<()>;

@@ -10,9 +10,9 @@ use rockmill_core::{DeclineReason, Error, Result};
 use rockmill_format::names;
 use serde::{Deserialize, Serialize};
 
-use crate::merge_operators::MergeOperator;
 use crate::quoted;
 use crate::view::{Family, FamilyView};
+use rockmill_core::MergeOperator;
 
 /// A file of a version: its number, its bytes, and the unique id of its table.
 pub type VersionFile = (u64, u64, Option<[u64; 2]>);

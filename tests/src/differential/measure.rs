@@ -1,7 +1,5 @@
 //! Compares one job by Rockmill with the same job by RocksDB.
 
-use std::collections::BTreeSet;
-
 use rust_rocksdb::DB;
 
 use super::Pair;
@@ -14,6 +12,8 @@ use crate::workload::Family;
 pub struct Measures {
     /// Rockmill did the job, so the comparison is meaningful.
     pub done: u64,
+    /// Of those, jobs whose inputs have range tombstones.
+    pub with_tombstones: u64,
     /// Rockmill declined the job because of its inputs.
     pub declined: u64,
     /// RocksDB refused to compact these files.
@@ -21,23 +21,20 @@ pub struct Measures {
 }
 
 impl Pair<'_> {
-    /// Runs the same job in both databases, with Rockmill in one of them, and compares their entries.
+    /// Runs the same job in both databases, with Rockmill in one of them, under these snapshots. Compares their entries and
+    /// range tombstones.
     pub(super) fn measure(
         &self,
         family: &Family,
         roll: u64,
-        no_snapshots: bool,
+        snapshots: &[u64],
     ) -> Result<(), String> {
         compare_trees(&self.rocksdb, &self.rockmill, family)?;
         let Some(theirs) = Pick::roll(&self.rocksdb, family, roll)? else {
             return Ok(());
         };
         let ours = Pick::roll(&self.rockmill, family, roll)?.expect("the trees are equal");
-        let must = self.reasons(family, |name| ours.takes(name))?;
-        let mut may = self.reasons(family, |_| true)?;
-        // These reasons are not in the properties.
-        let others = self.case.may_be_declined_for().into_iter();
-        may.extend(others.filter(|reason| !internal::IN_PROPERTIES.contains(reason)));
+        let has_tombstones = self.has_tombstones(family, &ours)?;
         let before = self.service.stats();
         self.switch.set(true);
         let compacted = [
@@ -51,67 +48,76 @@ impl Pair<'_> {
             [Ok(true), Ok(true)] => {
                 let done = after.jobs_done > before.jobs_done;
                 measures.done += u64::from(done);
+                measures.with_tombstones += u64::from(done && has_tombstones);
                 measures.declined += u64::from(!done);
-                check_declines(&before, &after, &must, &may)?;
+                self.check_declines(&before, &after)?;
             }
             [Ok(false), Ok(false)] => measures.refused += 1,
             [theirs, ours] => return Err(format!("RocksDB {theirs:?}, Rockmill {ours:?}")),
         }
         self.measures.set(measures);
-        let all = self.compares_single_deletes(no_snapshots);
+        let all = self.compares_single_deletes(snapshots.is_empty());
         for level in 0..family.tree.levels {
+            let place = |e: String| format!("family {} level {level}: {e}", family.name);
             let theirs = internal::entries(&self.rocksdb, &family.name, Some(level), all)?;
             let ours = internal::entries(&self.rockmill, &family.name, Some(level), all)?;
-            internal::compare(&theirs, &ours)
-                .map_err(|e| format!("family {} level {level}: {e}", family.name))?;
+            internal::compare(&theirs, &ours).map_err(place)?;
+            self.compare_tombstones(family, level, snapshots)
+                .map_err(place)?;
         }
         Ok(())
     }
 
-    /// Returns the decline reasons in the family's files with these names.
-    fn reasons(
+    fn compare_tombstones(
         &self,
         family: &Family,
-        is_input: impl Fn(&str) -> bool,
-    ) -> Result<BTreeSet<&'static str>, String> {
-        let mut reasons = BTreeSet::new();
+        level: i32,
+        snapshots: &[u64],
+    ) -> Result<(), String> {
+        let of = |db| internal::clipped_tombstones(db, &family.name, level);
+        let (theirs, ours) = (of(&self.rocksdb)?, of(&self.rockmill)?);
+        let files = internal::files(&self.rocksdb, &family.name)?;
+        let absent = |key: &[u8]| {
+            let deeper = files.iter().filter(|(file, _)| file.level > level);
+            let mut holding = deeper.filter(|(file, _)| (&*file.start..=&*file.end).contains(&key));
+            holding.next().is_none()
+        };
+        internal::compare_tombstones(&theirs, &ours, snapshots, &family.keys, absent)
+    }
+
+    fn has_tombstones(&self, family: &Family, pick: &Pick) -> Result<bool, String> {
         for (_, name) in internal::files(&self.rockmill, &family.name)? {
-            if is_input(&name) {
-                reasons.extend(internal::reasons_to_decline(&self.rockmill, &name)?);
+            if pick.takes(&name) && internal::has_range_tombstones(&self.rockmill, &name)? {
+                return Ok(true);
             }
         }
-        Ok(reasons)
+        Ok(false)
     }
-}
 
-/// Checks that a job was declined if one of its inputs requires it, and for no reason that is in none of its files.
-/// RocksDB may add files of the family that overlap the named ones.
-fn check_declines(
-    before: &rockmill::Stats,
-    after: &rockmill::Stats,
-    must: &BTreeSet<&'static str>,
-    may: &BTreeSet<&'static str>,
-) -> Result<(), String> {
-    let count = |stats: &rockmill::Stats, reason: &str| {
-        *stats.jobs_declined_by_reason.get(reason).unwrap_or(&0)
-    };
-    let declined: Vec<&String> = after
-        .jobs_declined_by_reason
-        .keys()
-        .filter(|reason| count(after, reason) > count(before, reason))
-        .collect();
-    let is_right = if declined.is_empty() {
-        must.is_empty() && after.jobs_done > before.jobs_done
-    } else {
-        declined.iter().all(|reason| may.contains(reason.as_str()))
-            && (must.is_empty() || after.jobs_done == before.jobs_done)
-    };
-    if is_right {
-        Ok(())
-    } else {
-        Err(format!(
-            "declined for {declined:?}, where inputs call for {must:?} and files for {may:?}: {after}"
-        ))
+    /// Checks that a job was done, or declined for reasons that the case allows.
+    fn check_declines(
+        &self,
+        before: &rockmill::Stats,
+        after: &rockmill::Stats,
+    ) -> Result<(), String> {
+        let count = |stats: &rockmill::Stats, reason: &str| {
+            *stats.jobs_declined_by_reason.get(reason).unwrap_or(&0)
+        };
+        let reasons = after.jobs_declined_by_reason.keys();
+        let declined: Vec<&String> = reasons
+            .filter(|reason| count(after, reason) > count(before, reason))
+            .collect();
+        let may = self.case.may_be_declined_for();
+        let is_right = match declined.is_empty() {
+            true => after.jobs_done > before.jobs_done,
+            false => declined.iter().all(|reason| may.contains(&reason.as_str())),
+        };
+        match is_right {
+            true => Ok(()),
+            false => Err(format!(
+                "declined for {declined:?}, where the case allows {may:?}: {after}"
+            )),
+        }
     }
 }
 

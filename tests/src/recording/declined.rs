@@ -6,6 +6,8 @@ use std::path::Path;
 
 use rockmill_compaction::record::{self, JOB_FILE};
 use rockmill_core::Job;
+use rockmill_format::key::{self, ValueType};
+use rockmill_format::range_tombstone::END_TAG;
 use rockmill_storage::LocalStorage;
 use rust_rocksdb::{DB, DBCompressionType, Options, SstFileWriter};
 
@@ -189,6 +191,7 @@ pub fn make(recorder: &Recorder) -> Result<(), String> {
     entries(recorder)?;
     older_inputs(recorder)?;
     ingested(recorder)?;
+    range_tombstones(recorder)?;
     large_blocks(recorder)
 }
 
@@ -296,7 +299,6 @@ fn full(
 
 /// Records jobs that are declined because of their entries.
 fn entries(recorder: &Recorder) -> Result<(), String> {
-    let plain = |_: &mut Options| {};
     let merging = |options: &mut Options| {
         options.set_merge_operator_associative("first", |_, value, _| value.map(<[u8]>::to_vec));
     };
@@ -309,20 +311,6 @@ fn entries(recorder: &Recorder) -> Result<(), String> {
         |db| {
             rounds(db);
             db.merge(b"key000007", b"operand").expect("merge");
-            flush(db);
-        },
-    )?;
-    full(
-        recorder,
-        reasons::RANGE_TOMBSTONES,
-        "entries",
-        scratch()?.path(),
-        plain,
-        |db| {
-            rounds(db);
-            let family = db.cf_handle("default").expect("open");
-            db.delete_range_cf(family, b"key000010", b"key000020")
-                .expect("delete a range");
             flush(db);
         },
     )?;
@@ -385,6 +373,34 @@ fn ingested(recorder: &Recorder) -> Result<(), String> {
     inputs.for_each(|input| input.largest_seqno = None);
     let code = reasons::GLOBAL_SEQUENCE_NUMBER;
     let name = format!("declined-{code}-{NAME}");
+    job.identity = super::identity(&name);
+    super::keep(recorder.root(), &name, &job, &kept, Some(code)).map(drop)
+}
+
+/// Records a job with range tombstones, and makes another of it, with one that is cut off within a key.
+fn range_tombstones(recorder: &Recorder) -> Result<(), String> {
+    const NAME: &str = "range-tombstones";
+    let directory = scratch()?;
+    let db = opened(recorder, directory.path(), |_| {});
+    rounds(&db);
+    let family = db.cf_handle("default").expect("open");
+    db.delete_range_cf(family, b"key000010", b"key000020")
+        .expect("delete a range");
+    flush(&db);
+    recorder.during(Take::one(NAME), || {
+        compact_everything(&db);
+        Ok(())
+    })?;
+    let kept = recorder.root().join(NAME);
+    let job = record::load(&LocalStorage, &kept.join(JOB_FILE));
+    let mut job = job.map_err(|e| e.to_string())?;
+    for input in &mut job.tree.inputs {
+        if input.largest.ends_with(&END_TAG.to_le_bytes()) {
+            input.largest = key::join(b"key000015", key::pack_tag(1, ValueType::Value as u8));
+        }
+    }
+    let code = reasons::RANGE_TOMBSTONES;
+    let name = format!("declined-{code}-cut-off");
     job.identity = super::identity(&name);
     super::keep(recorder.root(), &name, &job, &kept, Some(code)).map(drop)
 }

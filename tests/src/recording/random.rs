@@ -101,6 +101,7 @@ impl Shape {
             family: if number % 9 == 4 { "other" } else { "default" },
             hints: Hints {
                 filter_millibits_per_key: bits,
+                ..Hints::default()
             },
             before,
             after,
@@ -299,7 +300,7 @@ pub fn make(recorder: &Recorder, number: u64) -> Result<(), String> {
         let take = Take {
             least: 0,
             most: MAX_JOBS,
-            hints: shape.hints,
+            hints: shape.hints.clone(),
             ..Take::one(&format!("{}-{name}", shape.name))
         };
         recorder.during(take, || compact(&db, &shape, &keys, how))?;

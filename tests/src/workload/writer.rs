@@ -75,7 +75,7 @@ impl Writer<'_> {
 
     fn write_extra(&mut self) {
         let family = self.rng.random_range(0..self.families.len());
-        if self.extras.range_deletes && self.rng.random_bool(0.01) {
+        if self.extras.range_deletes && self.rng.random_bool(0.02) {
             self.delete_range(family);
         }
         if self.extras.ingests && self.rng.random_bool(0.005) {
@@ -95,7 +95,13 @@ impl Writer<'_> {
     fn delete_range(&mut self, family: usize) {
         let keys = &self.families[family].keys;
         let start = self.rng.random_range(0..keys.len());
-        let end = start + self.rng.random_range(1..=keys.len().div_ceil(4));
+        // Of one key, of some, or of most.
+        let widest = match self.rng.random_range(0..4) {
+            0 => 1,
+            1 => keys.len(),
+            _ => keys.len().div_ceil(4),
+        };
+        let end = start + self.rng.random_range(1..=widest);
         let covered = keys.get(start..end).unwrap_or_default();
         let is_single = |key: &Vec<u8>| key.starts_with(SINGLE_DELETE_PREFIX);
         if end < keys.len() && !covered.iter().any(is_single) {
@@ -115,6 +121,11 @@ impl Writer<'_> {
             self.write_single(family, key);
         } else if self.rng.random_bool(0.75) {
             let value = self.value();
+            let merges = self.extras.merges && self.rng.random_bool(0.4);
+            if merges {
+                self.steps.push(Step::Merge(family, key, value));
+                return;
+            }
             let is_entity = self.extras.entities && self.rng.random_bool(0.2);
             self.steps.push(match is_entity {
                 true => Step::PutEntity(family, key, value),

@@ -3,7 +3,7 @@
 use rockmill_tests::batches;
 use rockmill_tests::content::Content;
 use rockmill_tests::harness::put;
-use rockmill_tests::reasons::{MERGE_OPERANDS, RANGE_TOMBSTONES, SINGLE_DELETE_CONTRACT};
+use rockmill_tests::reasons::{MERGE_OPERANDS, SINGLE_DELETE_CONTRACT};
 use rust_rocksdb::{DB, MergeOperands, Options};
 
 use crate::trial::{declines, plain, takes};
@@ -45,9 +45,8 @@ fn a_merge_operator_without_operands_is_no_reason() {
 }
 
 #[test]
-fn range_tombstones() {
-    declines(
-        &[RANGE_TOMBSTONES],
+fn range_tombstones_are_no_reason() {
+    takes(
         |_| {},
         |db| {
             let mut content = plain(db);
@@ -63,9 +62,8 @@ fn range_tombstones() {
 }
 
 #[test]
-fn a_range_tombstone_alone_in_its_file() {
-    declines(
-        &[RANGE_TOMBSTONES],
+fn a_range_tombstone_alone_in_its_file_is_no_reason() {
+    takes(
         |_| {},
         |db| {
             let mut content = plain(db);

@@ -195,6 +195,7 @@ fn task(args: CompactArgs) -> Result<(Task, Vec<String>), Failure> {
         wal: args.wal,
         service: args.service,
         merge_operators,
+        stated_operators: args.merge.stated().collect(),
     };
     Ok((task, names))
 }

@@ -57,6 +57,8 @@ pub struct Task {
     pub wal: WalDirArgs,
     pub service: ServiceArgs,
     pub merge_operators: MergeOperators,
+    /// The same, as they are written.
+    pub stated_operators: Vec<String>,
 }
 
 impl Wanted {
@@ -89,6 +91,7 @@ impl Task {
             },
             device: self.device,
             staging_dir: self.staging_dir.clone(),
+            merge_operators: self.merge_operators.clone(),
             ..self.service.settings()
         };
         let engine = Engine::new(settings, Arc::new(LocalStorage));
@@ -104,6 +107,9 @@ impl Task {
     /// Environment if the device cannot be used.
     pub fn service(&self) -> Result<Service, Failure> {
         let mut builder = self.service.builder();
+        for stated in &self.stated_operators {
+            builder = builder.merge_operator(stated);
+        }
         if let Some(dir) = &self.staging_dir {
             builder = builder.staging_dir(dir);
         }

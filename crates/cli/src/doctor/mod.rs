@@ -7,12 +7,13 @@ mod report;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use rockmill_compaction::Engine;
+use rockmill_compaction::{Engine, Settings};
 use rockmill_snapshot::closed_database::options_name;
 use rockmill_storage::LocalStorage;
 use rockmill_terminal::outcome::Failure;
 
 use crate::database_dir;
+use crate::merge_args::MergeArgs;
 use crate::service_args::ServiceArgs;
 use report::Report;
 
@@ -29,6 +30,8 @@ pub struct DoctorArgs {
     db: PathBuf,
     #[command(flatten)]
     service: ServiceArgs,
+    #[command(flatten)]
+    merge: MergeArgs,
     /// Print a JSON document.
     #[arg(long)]
     json: bool,
@@ -41,8 +44,16 @@ pub struct DoctorArgs {
 /// is no database; Environment if something cannot be read.
 pub fn run(args: &DoctorArgs) -> Result<(), Failure> {
     database_dir::require_with_options(&args.db)?;
-    database_dir::read_tree(&args.db)?;
-    let settings = args.service.settings();
+    let tree = database_dir::read_tree(&args.db)?;
+    let families = tree.column_families.values();
+    let families = families.map(|family| String::from_utf8_lossy(&family.name).into_owned());
+    let operators = args
+        .merge
+        .operators(&args.db, &families.collect::<Vec<_>>())?;
+    let settings = Settings {
+        merge_operators: operators,
+        ..args.service.settings()
+    };
     let engine = Engine::new(settings, Arc::new(LocalStorage)).map_err(Failure::Environment)?;
     let diagnosis = engine.diagnose(&args.db);
     let diagnosis = diagnosis.map_err(|error| database_dir::failure(&args.db, error))?;

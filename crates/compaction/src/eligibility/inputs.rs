@@ -3,7 +3,7 @@
 //! A job is checked when RocksDB schedules it, and again when its inputs are open: a job that was recorded is never
 //! scheduled. If RocksDB has to wait for a job before it is declined, it lists the whole tree in its LOG.
 
-use rockmill_core::{DeclineReason, Error, Result};
+use rockmill_core::{DeclineReason, Error, Hints, Result};
 use rockmill_format::compression::CompressionType;
 use rockmill_format::table::{TableMeta, names};
 
@@ -13,7 +13,7 @@ use rockmill_snapshot::Findings;
 const FIRST_MANAGER_VERSION: u32 = 7;
 
 /// Finds contents of an input, named in its properties, that Rockmill does not support.
-pub fn check(file: &str, meta: &TableMeta, found: &mut Findings) {
+pub fn check(file: &str, meta: &TableMeta, hints: &Hints, found: &mut Findings) {
     let (properties, metaindex) = (&meta.properties, &meta.metaindex);
     let is = |bytes: &[u8], fine: &[&str]| fine.iter().any(|f| f.as_bytes() == bytes);
     let rules_out = [
@@ -25,12 +25,8 @@ pub fn check(file: &str, meta: &TableMeta, found: &mut Findings) {
             DeclineReason::Comparator,
         ),
         (
-            properties.num_merge_operands > 0,
+            properties.num_merge_operands > 0 && !merges(hints),
             DeclineReason::MergeOperands,
-        ),
-        (
-            properties.num_range_deletions > 0 || metaindex.contains_key(names::RANGE_DELETIONS),
-            DeclineReason::RangeTombstones,
         ),
         (
             properties.embedded_blob_stats.is_some(),
@@ -58,6 +54,12 @@ pub fn check(file: &str, meta: &TableMeta, found: &mut Findings) {
         found.note(Err(error.in_file(file)));
     }
     found.note(check_compression(file, meta));
+}
+
+/// Whether merge operands can be merged here, with an operator that the user states.
+fn merges(hints: &Hints) -> bool {
+    let stated = hints.merge_operator.as_ref();
+    stated.is_some_and(|operator| operator.merging().is_some())
 }
 
 fn check_compression(file: &str, meta: &TableMeta) -> Result<()> {
@@ -114,7 +116,12 @@ mod tests {
         let mut table = made.expect("there is room").tables()[0].clone();
         let found = |table: &InputTable| {
             let mut found = Findings::default();
-            check(table.file.name(), &table.meta, &mut found);
+            check(
+                table.file.name(),
+                &table.meta,
+                &Hints::default(),
+                &mut found,
+            );
             let kinds = found.into_vec().into_iter().map(|error| error.kind);
             kinds.collect::<Vec<_>>()
         };

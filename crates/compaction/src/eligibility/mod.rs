@@ -10,10 +10,13 @@ mod inputs;
 mod options;
 mod output_splitting;
 mod table;
+mod tombstones;
+
+use std::sync::Arc;
 
 use rockmill_core::{
     CancelToken, CompactionRules, DeclineReason, DeeperLevels, Error, InputFile, InputTable, Job,
-    KeyRange, OutputPlan, Plan, PropertiesPlan, Result,
+    KeyRange, MergeOperator, Merging, OutputPlan, Plan, PropertiesPlan, Result,
 };
 use rockmill_format::options_file::{ColumnFamilyOptions, Options, OptionsFile};
 use rockmill_format::versions;
@@ -102,7 +105,8 @@ pub fn with_inputs(
 ) -> Result<Planned> {
     let mut found = Findings::default();
     for table in tables {
-        check_input(table.file.name(), &table.meta, &mut found);
+        let hints = &eligible.job.hints;
+        check_input(table.file.name(), &table.meta, hints, &mut found);
     }
     found.first()?;
     let family = eligible.family()?;
@@ -114,13 +118,17 @@ pub fn with_inputs(
     let written_by = eligible.file.rocksdb_version;
     let splitting = output_splitting::plan(job, family, tables, written_by)?;
     let collectors = options::collectors(&family.options)?;
+    let snapshots = eligible.input.snapshots.clone();
+    let tombstones = tombstones::fragments(job, tables, &snapshots, splitting.level_style)?;
     let plan = Plan {
         range: KeyRange {
             begin: eligible.input.begin.clone(),
             end: eligible.input.end.clone(),
         },
         rules: CompactionRules {
-            snapshots: eligible.input.snapshots.clone(),
+            snapshots,
+            tombstones: Arc::new(tombstones),
+            merging: merging(job, tables),
             bottommost: job.info.is_bottommost_level,
             deeper: deeper(job, splitting.level_style),
             enforce_single_del_contracts: eligible
@@ -218,6 +226,18 @@ fn require_object(
 
 /// RocksDB's text for an object that is not configured.
 const NULL: &str = "nullptr";
+
+/// Returns what merge operands are merged with, if inputs may have some.
+fn merging(job: &Job, tables: &[InputTable]) -> Option<Merging> {
+    // Files of LevelDB and the oldest versions do not count them.
+    let may_have_operands = |table: &InputTable| {
+        let properties = &table.meta.properties;
+        properties.num_merge_operands > 0 || properties.comparator_name.is_empty()
+    };
+    let stated = job.hints.merge_operator.as_ref();
+    let stated = stated.filter(|_| tables.iter().any(may_have_operands));
+    stated.and_then(MergeOperator::merging)
+}
 
 /// Returns the files in deeper levels than the output's, which tombstones need.
 fn deeper(job: &Job, level_style: bool) -> DeeperLevels {

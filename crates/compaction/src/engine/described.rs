@@ -51,7 +51,8 @@ impl Engine {
             cancel.check()?;
             let reader = open_input(&files, input, &dir.join(&input.name))?;
             let mut found = Findings::default();
-            eligibility::check_input(&input.name, &describe_table(&reader)?, &mut found);
+            let (meta, hints) = (describe_table(&reader)?, &eligible.job.hints);
+            eligibility::check_input(&input.name, &meta, hints, &mut found);
             Ok(found.into_vec())
         };
         let (threads, clock) = (self.executor.budget().slots(), self.storage.clock());

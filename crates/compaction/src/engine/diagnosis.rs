@@ -2,7 +2,9 @@
 
 use std::path::Path;
 
-use rockmill_core::{CancelToken, DeclineReason, Error, ErrorKind, InputFile, Result, open_table};
+use rockmill_core::{
+    CancelToken, DeclineReason, Error, ErrorKind, Hints, InputFile, Result, open_table,
+};
 use rockmill_format::manifest::ColumnFamily;
 use rockmill_format::options_file::OptionsFile;
 
@@ -114,7 +116,7 @@ impl Engine {
         self.descriptors.job_begins(&*self.storage);
         found.note(self.descriptors.require(overlapping(&inputs)));
         let (_, family) = database.family(name)?;
-        let inspected = self.inspect_files(dir, family, &inputs, bare.is_some())?;
+        let inspected = self.inspect_files(dir, family, &inputs, bare.is_some(), &job.hints)?;
         found.append(inspected.found);
         let mut learned_millibits_per_key = None;
         if let Some(policy) = bare
@@ -143,6 +145,7 @@ impl Engine {
         family: &ColumnFamily,
         inputs: &[InputFile],
         filters: bool,
+        hints: &Hints,
     ) -> Result<FilesFound> {
         // RocksDB takes what OPTIONS say, which are checked too, where the MANIFEST says nothing.
         let comparator = family.comparator.as_slice();
@@ -157,7 +160,7 @@ impl Engine {
             return Ok(unknown);
         }
         let path = |input: &InputFile| shared_path(dir.join(&input.name));
-        let inspect = |input: &InputFile| match self.inspect_file(&path(input), filters) {
+        let inspect = |input: &InputFile| match self.inspect_file(&path(input), filters, hints) {
             Err(error) if error.kind != ErrorKind::Storage => {
                 let mut unknown = FilesFound {
                     may_hold_operands: true,
@@ -182,14 +185,14 @@ impl Engine {
         Ok(all)
     }
 
-    fn inspect_file(&self, path: &Path, filters: bool) -> Result<FilesFound> {
+    fn inspect_file(&self, path: &Path, filters: bool, hints: &Hints) -> Result<FilesFound> {
         let mut inspected = FilesFound::default();
         let table = open_table(Box::new(InputFileReader::open(&*self.storage, path)?))?;
         let properties = &table.meta.properties;
         // Files that do not name their comparator may be so old that they do not count operands.
         let counts_operands = !properties.comparator_name.is_empty();
         inspected.may_hold_operands = properties.num_merge_operands > 0 || !counts_operands;
-        eligibility::check_input(table.file.name(), &table.meta, &mut inspected.found);
+        eligibility::check_input(table.file.name(), &table.meta, hints, &mut inspected.found);
         if filters {
             inspected.samples.take(&table)?;
         }

@@ -163,7 +163,7 @@ impl Engine {
         }
         found.note(self.check_staging(dir));
         let filters = false;
-        let inspected = self.inspect_files(dir, family, &job.tree.inputs, filters)?;
+        let inspected = self.inspect_files(dir, family, &job.tree.inputs, filters, &job.hints)?;
         found.append(inspected.found);
         Ok(())
     }

@@ -5,7 +5,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use rand::RngCore;
 use rockmill_core::{
-    CancelToken, DeclineReason, Error, Hints, Identity, JOB_VERSION, Job, JobInfo, Result, TreeView,
+    CancelToken, DeclineReason, Error, Hints, Identity, JOB_VERSION, Job, JobInfo, MergeOperator,
+    Result, TreeView,
 };
 use rockmill_format::manifest::Tree;
 use rockmill_format::unique_id::SessionId;
@@ -129,19 +130,27 @@ impl Engine {
     ) -> Job {
         Job {
             version: JOB_VERSION,
-            input: message,
             info,
             options,
             tree,
             hints: Hints {
                 filter_millibits_per_key: self.settings.hints.filter_millibits_per_key.or(learned),
+                merge_operator: self.merge_operator(&message),
             },
             identity: self.identity(),
             unix_time: SystemTime::now()
                 .duration_since(UNIX_EPOCH)
                 .map_or(0, |since| since.as_secs()),
             compressed_by: None,
+            input: message,
         }
+    }
+
+    /// The merge operator that is stated for the column family of a job's message.
+    fn merge_operator(&self, message: &[u8]) -> Option<MergeOperator> {
+        let input = CompactionServiceInput::decode(message).ok()?;
+        let family = String::from_utf8_lossy(&input.cf_name);
+        self.settings.merge_operators.get(&family).cloned()
     }
 
     /// Creates the job that compacts everything in a column family of a closed database to its last level.

@@ -8,6 +8,7 @@ use rockmill_core::{
     Subcompaction, TaskReport,
 };
 use rockmill_format::key;
+use rockmill_format::range_tombstone::END_TAG;
 use tracing::Span;
 
 use super::{Inputs, unbalanced};
@@ -256,8 +257,13 @@ impl SstSink for Gated<'_> {
 /// Checks every backend's report: each entry that was read was kept or dropped, and the files lie within the
 /// subcompaction.
 fn check_report(report: &TaskReport, subcompaction: &Subcompaction, plan: &Plan) -> Result<()> {
+    let range = &subcompaction.range;
     let inside = |internal_key: &[u8]| {
-        key::split(internal_key).is_some_and(|(user_key, _)| subcompaction.range.contains(user_key))
+        key::split(internal_key).is_some_and(|(user_key, tag)| {
+            // A range tombstone ends before that key.
+            let ends = tag == END_TAG && range.end.as_deref() == Some(user_key);
+            range.contains(user_key) || ends
+        })
     };
     let files_inside = report
         .files()

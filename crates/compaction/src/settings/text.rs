@@ -55,6 +55,15 @@ const SETTINGS: &[(&str, &str, Setting)] = &[
         Mutable(|s, text| put(&mut s.memory_budget_bytes, number(text))),
     ),
     (
+        "merge_operator",
+        "[FAMILY=]NAME[:OPTIONS] with one of RocksDB's merge operators, or several with + between them",
+        Fixed(|s, text| {
+            let mut all = text.split('+');
+            all.try_for_each(|stated| s.state_merge_operator(stated))
+                .ok()
+        }),
+    ),
+    (
         "min_job_bytes",
         BYTES,
         Mutable(|s, text| put(&mut s.min_job_bytes, number(text))),
@@ -229,7 +238,7 @@ mod tests {
     #[test]
     fn every_setting_can_be_given() {
         let text = "device=cuda:1; device_compression=false; device_memory_bytes=1 ;filter_bits_per_key=9.9;io_bytes_per_second=2;\
-                    memory_budget_bytes=33554432;min_job_bytes=3;nice=4;output_cache=bypass;paused=true;record_jobs=/a/b;\
+                    memory_budget_bytes=33554432;merge_operator=a=max+stringappend:delimiter=|;min_job_bytes=3;nice=4;output_cache=bypass;paused=true;record_jobs=/a/b;\
                     staging_dir=/c=d;sync_threads=5;threads=6;verification=sampled:7;write_committed=true;";
         let settings = Settings::parse(text).expect("all are possible");
         assert_eq!(settings.device, DeviceList::from(Device::Cuda(1)));
@@ -238,6 +247,14 @@ mod tests {
         assert_eq!(settings.record_dir, Some("/a/b".into()));
         assert_eq!(settings.staging_dir, Some("/c=d".into()));
         assert!(settings.write_committed);
+        let operator = |family: &str| {
+            settings
+                .merge_operators
+                .get(family)
+                .map(ToString::to_string)
+        };
+        assert_eq!(operator("a").as_deref(), Some("max"));
+        assert_eq!(operator("b").as_deref(), Some("stringappend"));
         let mutable = settings.mutable;
         assert!(!mutable.device_compression);
         assert_eq!(mutable.io_bytes_per_second, 2);
@@ -308,6 +325,8 @@ mod tests {
             ("filter_bits_per_key=NaN", "from 1 to 100"),
             ("io_bytes_per_second=99999999999999999999", "0 is no limit"),
             ("memory_budget_bytes=1", "at least 33554432"),
+            ("merge_operator=mine", "one of RocksDB's"),
+            ("merge_operator=max+put", "one of RocksDB's"),
             ("nice=20", "from 0 to 19"),
             ("output_cache=page", "database or bypass"),
             ("paused=on", "true or false"),

@@ -2,7 +2,7 @@
 
 use rockmill_core::{
     BlockPlace, BlockStream, CancelToken, Contents, ContentsReader, Error, ErrorKind, InputTable,
-    OutputFile, Result, index_hash,
+    OutputFile, Result, bounds, index_hash, range_tombstones,
 };
 use rockmill_format::filter::{FilterOptions, FilterReader};
 use rockmill_format::properties::TableProperties;
@@ -123,14 +123,22 @@ pub fn verify_output(
     verify_tail(table, meant, rocksdb_version)?;
     // Those that were read lack what this version of RocksDB does not write.
     let properties = &meant.properties;
+    // The tail was found to have the tombstones that were meant.
+    let tombstones = &meant.range_tombstones;
+    let (smallest, largest) = bounds(&contents.smallest, &contents.largest, tombstones);
+    let sequences = tombstones.iter().map(|tombstone| tombstone.sequence);
+    let smallest_seqno = sequences.clone().fold(contents.smallest_seqno, u64::min);
+    let largest_seqno = sequences.fold(contents.largest_seqno, u64::max);
+    let tombstones = tombstones.len() as u64;
     first_failure(
         table,
         &[
             (contents.content == meant.content, "entries"),
-            (contents.smallest == meant.smallest, "smallest key"),
-            (contents.largest == meant.largest, "largest key"),
+            (smallest == meant.smallest, "smallest key"),
+            (largest == meant.largest, "largest key"),
             (
-                properties.num_entries == contents.entries(),
+                properties.num_entries == contents.entries() + tombstones
+                    && properties.num_range_deletions == tombstones,
                 "number of entries",
             ),
             (
@@ -138,12 +146,16 @@ pub fn verify_output(
                 "number of uniform blocks",
             ),
             (
-                properties.num_deletions == contents.deletions,
+                properties.num_merge_operands == contents.merge_operands,
+                "number of merge operands",
+            ),
+            (
+                properties.num_deletions == contents.deletions + tombstones,
                 "number of tombstones",
             ),
             (
-                properties.key_smallest_seqno == contents.smallest_seqno
-                    && properties.key_largest_seqno == contents.largest_seqno,
+                properties.key_smallest_seqno == smallest_seqno
+                    && properties.key_largest_seqno == largest_seqno,
                 "sequence numbers",
             ),
             (
@@ -167,6 +179,7 @@ pub fn verify_tail(
     if let Some(&handle) = table.meta.metaindex.get(names::FULL_FILTER) {
         read_block(table, handle).map_err(Error::as_verification)?;
     }
+    let tombstones = range_tombstones(table).map_err(Error::as_verification)?;
     let blocks = table.meta.index.iter();
     let properties = TableProperties::from_entries(meant.properties.to_entries(rocksdb_version));
     let index = index_hash(blocks.map(|block| (block.separator.as_slice(), block.handle)));
@@ -179,6 +192,7 @@ pub fn verify_tail(
                 "properties",
             ),
             (index == meant.index_hash, "index"),
+            (tombstones == meant.range_tombstones, "range tombstones"),
         ],
     )
 }

@@ -47,8 +47,20 @@ pub struct RunTotals {
 pub enum Accepted {
     /// Those of which a compaction needs to know the tag alone ([`ValueType::compacts_alone`]).
     Compacted,
+    /// As `Compacted`, and merge operands.
+    Merged,
     /// Of all types that there are.
     All,
+}
+
+impl Accepted {
+    fn takes(self, kind: ValueType) -> bool {
+        match self {
+            Self::Compacted => kind.compacts_alone(),
+            Self::Merged => kind.compacts_alone() || kind == ValueType::Merge,
+            Self::All => true,
+        }
+    }
 }
 
 /// Most bytes of user keys in a decoded block: entries that share a long key could claim far more
@@ -274,7 +286,7 @@ impl<'a> RunReader<'a> {
             if key::tag_type(tag) != ValueType::Value as u8 {
                 let kind = ValueType::from_code(key::tag_type(tag))
                     .ok_or_else(|| corrupt("unknown value type"))?;
-                if !kind.compacts_alone() && self.accepted == Accepted::Compacted {
+                if !self.accepted.takes(kind) {
                     return Err(here(Error::declined_type(kind)));
                 }
                 self.totals.tombstones += u64::from(kind.is_tombstone());

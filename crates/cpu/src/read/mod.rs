@@ -2,5 +2,6 @@
 
 pub mod decode;
 pub mod merge;
+pub mod operands;
 pub mod retain;
 pub mod snapshot;

@@ -74,6 +74,7 @@ pub struct RetainTotals {
 const PUT: u8 = ValueType::Value as u8;
 const DELETE: u8 = ValueType::Deletion as u8;
 const SINGLE_DELETE: u8 = ValueType::SingleDeletion as u8;
+const MERGE: u8 = ValueType::Merge as u8;
 const TIMED_PUT: u8 = ValueType::ValuePreferredSeqno as u8;
 
 /// Passes the survivors of `source` on to `sink`.
@@ -93,34 +94,39 @@ pub fn retain(
         prefix: 0,
         user_key: Vec::new(),
         any_key: false,
+        fragment: 0,
         group: Group::default(),
     };
     while state.step()? {}
     Ok(state.totals)
 }
 
-struct Retain<'r, S, T> {
-    rules: &'r CompactionRules,
-    source: &'r mut S,
-    sink: &'r mut T,
-    totals: RetainTotals,
+pub(super) struct Retain<'r, S, T> {
+    pub(super) rules: &'r CompactionRules,
+    pub(super) source: &'r mut S,
+    pub(super) sink: &'r mut T,
+    pub(super) totals: RetainTotals,
     /// Prefix of the group's user key.
     prefix: u128,
     /// User key of the group at hand, once there is one.
-    user_key: Vec<u8>,
+    pub(super) user_key: Vec<u8>,
     any_key: bool,
-    group: Group,
+    /// Position of the first fragment of range tombstones that ends behind the group's key, once a key was looked for.
+    pub(super) fragment: usize,
+    pub(super) group: Group,
 }
 
 /// What is known of the versions of a user key so far.
 #[derive(Default)]
-struct Group {
+pub(super) struct Group {
     /// Snapshot that sees the entry before, within the group.
-    visible_to_last: Option<u64>,
+    pub(super) visible_to_last: Option<u64>,
     /// Whether the group has a survivor.
-    emitted: bool,
+    pub(super) emitted: bool,
+    /// Whether the group has merge operands.
+    pub(super) merges: bool,
     /// Whether the group has an entry with sequence number 0.
-    zeroed: bool,
+    pub(super) zeroed: bool,
     /// The next entry is the Put of a SingleDelete that was kept; its value is not needed.
     clear_next: bool,
     /// Whether no deeper level can hold the group's key, once asked for.
@@ -178,7 +184,13 @@ impl<S: Source, T: Sink> Retain<'_, S, T> {
                     .group
                     .absent_in_deeper_levels(self.rules, &self.user_key))
         {
-            self.emit_timed_put()?;
+            self.timed_put(tag, hash)?;
+        } else if kind == MERGE {
+            self.merge(sequence)?;
+        } else if is_covered(self.rules, &self.user_key, &mut self.fragment, sequence) {
+            // RocksDB counts it as hidden as well.
+            self.drop_entry(tag, hash)?;
+            self.totals.replaced += 1;
         } else {
             let (first, tag) = (!self.group.emitted, final_tag(self.rules, tag));
             self.sink
@@ -194,7 +206,7 @@ impl<S: Source, T: Sink> Retain<'_, S, T> {
     /// Whether an entry has the group's key. Keys that are no longer than the prefix are equal if their
     /// prefixes and lengths are, and need not be read.
     #[inline]
-    fn is_of_group(&self, head: &Head<'_>) -> bool {
+    pub(super) fn is_of_group(&self, head: &Head<'_>) -> bool {
         let len = self.user_key.len();
         head.prefix == self.prefix
             && head.user_key.len() == len
@@ -237,6 +249,21 @@ impl<S: Source, T: Sink> Retain<'_, S, T> {
         self.source.advance()
     }
 
+    /// A timed put that every snapshot sees and that hides nothing elsewhere: it becomes a Put, unless a range tombstone
+    /// deletes it, or would delete the Put alone.
+    fn timed_put(&mut self, tag: u64, hash: u64) -> Result<()> {
+        if is_covered(
+            self.rules,
+            &self.user_key,
+            &mut self.fragment,
+            key::tag_sequence(tag),
+        ) {
+            self.totals.replaced += 1;
+            return self.drop_entry(tag, hash);
+        }
+        self.emit_timed_put()
+    }
+
     /// Emits the head, a timed put, as a Put with the sequence number that stands behind its value.
     fn emit_timed_put(&mut self) -> Result<()> {
         let first = !self.group.emitted;
@@ -249,9 +276,15 @@ impl<S: Source, T: Sink> Retain<'_, S, T> {
                 )
             })?;
             let sequence = u64::from_le_bytes(*preferred).min(key::tag_sequence(head.tag));
-            let tag = final_tag(self.rules, key::pack_tag(sequence, PUT));
-            let hash = kv_hash(&self.user_key, value);
-            self.sink.emit(&self.user_key, tag, value, hash, first)?;
+            if is_covered(self.rules, &self.user_key, &mut self.fragment, sequence) {
+                let (tag, hash) = (final_tag(self.rules, head.tag), head.kv_hash);
+                self.sink
+                    .emit(&self.user_key, tag, head.value, hash, first)?;
+            } else {
+                let tag = final_tag(self.rules, key::pack_tag(sequence, PUT));
+                let hash = kv_hash(&self.user_key, value);
+                self.sink.emit(&self.user_key, tag, value, hash, first)?;
+            }
             self.group.zeroed |= self.rules.bottommost;
             self.count_kept(entry_hash(head.kv_hash, head.tag));
         }
@@ -266,7 +299,7 @@ impl<S: Source, T: Sink> Retain<'_, S, T> {
         Ok(())
     }
 
-    fn count_kept(&mut self, hash: u64) {
+    pub(super) fn count_kept(&mut self, hash: u64) {
         self.group.emitted = true;
         self.totals.kept += 1;
         self.totals.hash_kept = self.totals.hash_kept.wrapping_add(hash);
@@ -278,7 +311,7 @@ impl<S: Source, T: Sink> Retain<'_, S, T> {
         self.sum_dropped(tag, hash);
     }
 
-    fn sum_dropped(&mut self, tag: u64, hash: u64) {
+    pub(super) fn sum_dropped(&mut self, tag: u64, hash: u64) {
         let hash = entry_hash(hash, tag);
         self.totals.hash_dropped = self.totals.hash_dropped.wrapping_add(hash);
     }
@@ -314,6 +347,9 @@ impl<S: Source, T: Sink> Retain<'_, S, T> {
     /// snapshot would forbid is not known here, so a pair above the earliest snapshot is kept, the
     /// Put without its value.
     fn single_delete(&mut self, tag: u64) -> Result<()> {
+        if self.group.merges {
+            return Err(super::operands::single_delete());
+        }
         let sequence = key::tag_sequence(tag);
         let below = self.rules.snapshot_below(sequence);
         let (value, hash) = self.take_tombstone()?;
@@ -338,6 +374,7 @@ impl<S: Source, T: Sink> Retain<'_, S, T> {
             return self.emit_taken(tag, &value, hash);
         }
         match key::tag_type(next) {
+            MERGE => return Err(super::operands::single_delete()),
             SINGLE_DELETE => self.count_dropped(tag, hash),
             DELETE if self.rules.enforce_single_del_contracts => {
                 return Err(Error::declined(
@@ -360,9 +397,28 @@ impl<S: Source, T: Sink> Retain<'_, S, T> {
     }
 }
 
+/// Whether a range tombstone deletes an entry of a user key. `fragment` is the position of the first fragment that ends behind
+/// the key before, and then that of this key.
+#[inline]
+pub(super) fn is_covered(
+    rules: &CompactionRules,
+    user_key: &[u8],
+    fragment: &mut usize,
+    sequence: u64,
+) -> bool {
+    let tombstones = &rules.tombstones;
+    if tombstones.is_empty() {
+        return false;
+    }
+    *fragment = tombstones.ending_behind(user_key, *fragment);
+    let found = tombstones.all().get(*fragment);
+    let found = found.filter(|found| found.begin.as_slice() <= user_key);
+    found.is_some_and(|found| found.deletes(sequence, rules))
+}
+
 /// The tag with which an entry is written: sequence number 0 where every reader sees it and nothing
 /// older exists (`PrepareOutput`).
-fn final_tag(rules: &CompactionRules, tag: u64) -> u64 {
+pub(super) fn final_tag(rules: &CompactionRules, tag: u64) -> u64 {
     let sequence = key::tag_sequence(tag);
     if rules.bottommost && sequence <= rules.earliest() && sequence < MAX_SEQUENCE {
         key::pack_tag(0, key::tag_type(tag))

@@ -226,13 +226,17 @@ impl CheckedBlocks {
             (found.uniform_blocks == 0, "flags of blocks"),
             (found.deletions == counts.deletions, "number of tombstones"),
             (
+                found.merge_operands == counts.merge_operands,
+                "number of merge operands",
+            ),
+            (
                 found.uncompressed_bytes == counts.uncompressed_bytes
                     && found.key_bytes == counts.raw_key_bytes
                     && found.value_bytes == counts.raw_value_bytes,
                 "bytes",
             ),
             (
-                counts.smallest_seqno == Some(found.smallest_seqno)
+                counts.smallest_seqno.unwrap_or(u64::MAX) == found.smallest_seqno
                     && counts.largest_seqno == found.largest_seqno,
                 "sequence numbers",
             ),

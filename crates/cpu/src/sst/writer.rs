@@ -8,8 +8,9 @@
 use std::collections::BTreeSet;
 
 use rockmill_core::{
-    BlockWriter, ContentHash, DeletionWindow, Error, FileBody, FileCounts, FilterBlock, IndexBlock,
-    OutputFile, OutputPlan, Result, SstFile, SstSink, entry_hash,
+    BlockWriter, CompactionRules, ContentHash, DeletionWindow, Error, FileBody, FileCounts,
+    FilterBlock, IndexBlock, KeyRange, OutputFile, OutputPlan, Result, SstFile, SstSink,
+    entry_hash,
 };
 use rockmill_format::block::{BlockBuilder, BlockLayout, ValueForm, common_prefix_len};
 use rockmill_format::coding::{put_bytes, varint_len};
@@ -18,6 +19,7 @@ use rockmill_format::filter::FilterBuilder;
 use rockmill_format::handle::{BLOCK_TRAILER_SIZE, BlockHandle};
 use rockmill_format::index::IndexBuilder;
 use rockmill_format::key::{self, ValueType};
+use rockmill_format::range_tombstone::RangeTombstone;
 use rockmill_format::xxph3;
 
 use super::checked::CheckedBlocks;
@@ -32,6 +34,19 @@ pub struct SstWriter<'a> {
     compressor: Compressor,
     file: Option<OpenFile>,
     files: Vec<OutputFile>,
+    tombstones: Option<RangeTombstones<'a>>,
+}
+
+/// Range tombstones on their way to files. The keys from where a file begins to where the next one does are that file's, so
+/// that no tombstone loses a key between files.
+struct RangeTombstones<'a> {
+    rules: &'a CompactionRules,
+    /// The task's keys from the file at hand on.
+    range: KeyRange,
+    /// Position of the first fragment whose beginning the splitter was not shown.
+    next: usize,
+    /// Whether a fragment begins in the file at hand.
+    any_begun: bool,
 }
 
 impl std::fmt::Debug for SstWriter<'_> {
@@ -57,7 +72,22 @@ impl<'a> SstWriter<'a> {
             compressor,
             file: None,
             files: Vec::new(),
+            tombstones: None,
         })
+    }
+
+    /// The writer, which also writes the range tombstones that `rules` have in a task's range.
+    #[must_use]
+    pub fn with_tombstones(self, rules: Option<&'a CompactionRules>, range: &KeyRange) -> Self {
+        let rules = rules.filter(|rules| !rules.tombstones.is_empty());
+        let tombstones = rules.map(|rules| RangeTombstones {
+            rules,
+            range: range.clone(),
+            next: (range.begin.as_deref())
+                .map_or(0, |begin| rules.tombstones.ending_behind(begin, 0)),
+            any_begun: false,
+        });
+        Self { tombstones, ..self }
     }
 
     /// Closes the last file and returns all of them.
@@ -65,16 +95,99 @@ impl<'a> SstWriter<'a> {
     /// # Errors
     /// Storage if writing fails.
     pub fn finish(mut self) -> Result<Vec<OutputFile>> {
-        self.close_file()?;
+        self.begin_tombstones(None)?;
+        self.close_file(None)?;
         Ok(self.files)
     }
 
-    fn close_file(&mut self) -> Result<()> {
+    /// Ends the file at hand before the key `next`, with which the next one begins.
+    fn close_file(&mut self, next: Option<&[u8]>) -> Result<()> {
+        let kept = self
+            .tombstones
+            .as_mut()
+            .map(|tombstones| tombstones.cut(next));
+        let kept = kept.unwrap_or_default();
+        if self.file.is_none() && !kept.is_empty() {
+            let (number, out) = self.sink.create()?;
+            self.file = Some(OpenFile::new(number, out, self.plan));
+        }
         if let Some(file) = self.file.take() {
-            let finished = file.finish(self.plan, &mut self.compressor)?;
+            let finished = file.finish(self.plan, &mut self.compressor, kept)?;
             self.files.push(finished);
         }
         Ok(())
+    }
+
+    /// Bytes of the file at hand, as far as splitting is concerned; `None` if there is none.
+    fn file_size(&self) -> Option<u64> {
+        let begun = self
+            .tombstones
+            .as_ref()
+            .is_some_and(|tombstones| tombstones.any_begun);
+        match &self.file {
+            Some(file) => Some(file.expected_size(self.plan)),
+            None => begun.then_some(0),
+        }
+    }
+
+    /// Shows the splitter where fragments begin before a user key, as keys without bytes (`compaction_outputs.cc:AddToOutput`):
+    /// a file that has hardly more than tombstones ends at grandparents too. At the bottom there are none.
+    fn begin_tombstones(&mut self, before: Option<&[u8]>) -> Result<()> {
+        while let Some(tombstones) = self.tombstones.as_mut()
+            && let Some(begin) = tombstones.next_begin(before)
+        {
+            let begin = begin.to_vec();
+            tombstones.next += 1;
+            let size = self.file_size();
+            if self.splitter.ends_before(&begin, size) {
+                self.close_file(Some(&begin))?;
+            }
+            if let Some(tombstones) = self.tombstones.as_mut() {
+                tombstones.any_begun = true;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl RangeTombstones<'_> {
+    /// Where the next fragment begins, if that is before a key of the task.
+    fn next_begin(&self, before: Option<&[u8]>) -> Option<&[u8]> {
+        if self.rules.bottommost {
+            return None;
+        }
+        let begin = &self.rules.tombstones.all().get(self.next)?.begin;
+        let begin = begin
+            .as_slice()
+            .max(self.range.begin.as_deref().unwrap_or_default());
+        let end = before.or(self.range.end.as_deref());
+        end.is_none_or(|end| begin < end).then_some(begin)
+    }
+
+    /// Fragments that begin at or before a key that the splitter was shown need not be shown any more.
+    fn pass(&mut self, user_key: &[u8]) {
+        let rest = self
+            .rules
+            .tombstones
+            .all()
+            .get(self.next..)
+            .unwrap_or_default();
+        let begun = rest
+            .iter()
+            .take_while(|fragment| fragment.begin.as_slice() <= user_key);
+        self.next += begun.count();
+    }
+
+    /// The tombstones of the file at hand, if the next one begins with the key `next`.
+    fn cut(&mut self, next: Option<&[u8]>) -> Vec<RangeTombstone> {
+        let next = next.map(<[u8]>::to_vec);
+        let range = KeyRange {
+            begin: self.range.begin.take(),
+            end: next.clone().or_else(|| self.range.end.clone()),
+        };
+        self.range.begin = next;
+        self.any_begun = false;
+        self.rules.kept_tombstones(&range)
     }
 }
 
@@ -89,9 +202,15 @@ impl Sink for SstWriter<'_> {
         first_of_key: bool,
     ) -> Result<()> {
         if first_of_key {
-            let size = self.file.as_ref().map(|file| file.expected_size(self.plan));
+            if self.tombstones.is_some() {
+                self.begin_tombstones(Some(user_key))?;
+            }
+            let size = self.file_size();
             if self.splitter.ends_before(user_key, size) {
-                self.close_file()?;
+                self.close_file(Some(user_key))?;
+            }
+            if let Some(tombstones) = &mut self.tombstones {
+                tombstones.pass(user_key);
             }
         }
         if self.file.is_none() {
@@ -235,6 +354,7 @@ impl OpenFile {
         let kind = ValueType::from_code(key::tag_type(tag));
         let is_tombstone = kind.is_some_and(ValueType::is_tombstone);
         counts.deletions += u64::from(is_tombstone);
+        counts.merge_operands += u64::from(kind == Some(ValueType::Merge));
         for window in &mut self.windows {
             window.add(is_tombstone, self.data_bytes);
         }
@@ -266,7 +386,17 @@ impl OpenFile {
         Ok(())
     }
 
-    fn finish(mut self, plan: &OutputPlan, compressor: &mut Compressor) -> Result<OutputFile> {
+    fn finish(
+        mut self,
+        plan: &OutputPlan,
+        compressor: &mut Compressor,
+        range_tombstones: Vec<RangeTombstone>,
+    ) -> Result<OutputFile> {
+        for window in &mut self.windows {
+            for _ in &range_tombstones {
+                window.add(false, self.data_bytes);
+            }
+        }
         if !self.block.is_empty() {
             self.flush_block(compressor)?;
         }
@@ -291,6 +421,7 @@ impl OpenFile {
             content: self.content,
             paranoid_hash: self.paranoid_hash,
             marked_for_compaction: self.windows.iter().any(DeletionWindow::needs_compaction),
+            range_tombstones,
         };
         let hashes = filter.map_or(&[][..], FilterBuilder::hashes);
         self.blocks.finish(&body, hashes)?;

@@ -67,5 +67,7 @@ pub fn rules() -> impl Strategy<Value = CompactionRules> {
         bottommost: place.0,
         deeper: place.1,
         enforce_single_del_contracts: enforce,
+        tombstones: Default::default(),
+        merging: None,
     })
 }

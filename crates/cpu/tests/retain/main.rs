@@ -94,6 +94,8 @@ fn bottom(snapshots: &[u64]) -> CompactionRules {
         bottommost: true,
         deeper: DeeperLevels::Nothing,
         enforce_single_del_contracts: true,
+        tombstones: Default::default(),
+        merging: None,
     }
 }
 

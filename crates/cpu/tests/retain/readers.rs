@@ -90,6 +90,8 @@ fn fitting_rules(deeper: &[Entry], snapshots: Vec<u64>, choice: u8) -> Compactio
         bottommost,
         deeper,
         enforce_single_del_contracts: true,
+        tombstones: Default::default(),
+        merging: None,
     }
 }
 

@@ -332,6 +332,7 @@ impl Store<'_> {
             last_key: last_key.to_vec(),
             counts: FileCounts {
                 deletions: totals.deletions,
+                merge_operands: 0,
                 raw_key_bytes: totals.key_bytes,
                 raw_value_bytes: totals.value_bytes,
                 uncompressed_bytes: image.index.raw_size,
@@ -356,6 +357,7 @@ impl Store<'_> {
             paranoid_hash: check.paranoid_hash(),
             compression_used: check.used,
             marked_for_compaction: false,
+            range_tombstones: Vec::new(),
         }
     }
 }

@@ -23,6 +23,7 @@ fn file(size: u64) -> OutputFile {
         content: ContentHash::default(),
         index_hash: 0,
         marked_for_compaction: false,
+        range_tombstones: Vec::new(),
     }
 }
 

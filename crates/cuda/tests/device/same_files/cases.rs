@@ -143,6 +143,8 @@ pub fn plans() -> impl Strategy<Value = Plan> {
                 deeper
             },
             enforce_single_del_contracts,
+            tombstones: Default::default(),
+            merging: None,
         };
         plan.output.table = table;
         plan.output.splitting = OutputSplitting {

@@ -5,8 +5,11 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
-use rockmill_core::{Error, ErrorKind, Result};
+use rockmill_format::options_file::Options;
 use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::merging::Merging;
 
 /// RocksDB's merge operators, each with the two names by which RocksDB makes it
 /// (`utilities/merge_operators.cc:RegisterBuiltinMergeOperators`).
@@ -33,6 +36,33 @@ impl MergeOperator {
     /// The value of RocksDB's option `merge_operator`.
     pub fn option_value(&self) -> String {
         format!("{{id={};{}}}", self.name, self.options)
+    }
+
+    /// What it does, if compactions here can do it.
+    pub fn merging(&self) -> Option<Merging> {
+        let options = Options::from_value(&self.option_value()).ok()?;
+        let is_known = |(name, _): (&str, &str)| matches!(name, "id" | "delimiter");
+        if !options.iter().all(is_known) {
+            return None;
+        }
+        let delimiter = options.str("delimiter");
+        let names = OPERATORS
+            .iter()
+            .find(|names| names.contains(&&*self.name))?;
+        let of_lists = |partial| {
+            let delimiter = delimiter.unwrap_or(",").as_bytes().to_vec();
+            Some(Merging::Append { delimiter, partial })
+        };
+        match (names[0], delimiter) {
+            ("stringappend", _) => of_lists(true),
+            ("stringappendtest", _) => of_lists(false),
+            ("uint64add", None) => Some(Merging::UInt64Add),
+            ("max", None) => Some(Merging::Max),
+            ("put", None) => Some(Merging::Put),
+            ("bytesxor", None) => Some(Merging::BytesXor),
+            // `MergeSortOperator` makes an empty operand of several.
+            _ => None,
+        }
     }
 }
 
@@ -67,7 +97,19 @@ impl TryFrom<String> for MergeOperator {
 
 impl From<MergeOperator> for String {
     fn from(operator: MergeOperator) -> Self {
-        format!("{}:{}", operator.name, operator.options)
+        match operator.options.is_empty() {
+            true => operator.name,
+            false => format!("{}:{}", operator.name, operator.options),
+        }
+    }
+}
+
+impl fmt::Display for StatedOperator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(family) = &self.family {
+            write!(f, "{family}=")?;
+        }
+        f.write_str(&String::from(self.operator.clone()))
     }
 }
 
@@ -219,6 +261,41 @@ mod tests {
             "stringappend:delimiter=\n",
         ] {
             assert!(parsed(text).is_err(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn statements_are_written_as_they_are_read() {
+        for text in [
+            "max",
+            "a=b=stringappend:delimiter==",
+            "counts=UInt64AddOperator",
+        ] {
+            let stated: StatedOperator = text.parse().expect("an operator");
+            assert_eq!(stated.to_string(), text);
+        }
+    }
+
+    #[test]
+    fn operators_that_compactions_can_do_are_known_by_both_names() {
+        let merging = |text: &str| {
+            text.parse::<MergeOperator>()
+                .expect("an operator")
+                .merging()
+        };
+        let append = |delimiter: &str, partial| {
+            let delimiter = delimiter.as_bytes().to_vec();
+            Some(Merging::Append { delimiter, partial })
+        };
+        assert_eq!(merging("uint64add"), Some(Merging::UInt64Add));
+        assert_eq!(merging("BytesXOR"), Some(Merging::BytesXor));
+        assert_eq!(merging("stringappend"), append(",", true));
+        assert_eq!(
+            merging("StringAppendTESTOperator:delimiter=||"),
+            append("||", false)
+        );
+        for unknown in ["sortlist", "max:delimiter=|", "stringappend:separator=|"] {
+            assert_eq!(merging(unknown), None, "{unknown}");
         }
     }
 

@@ -1,0 +1,122 @@
+//! Range tombstones of the inputs, as the compaction is to see them.
+
+use rockmill_core::{DeclineReason, Error, Fragments, InputFile, InputTable, Job, Result};
+use rockmill_format::key::{self, MAX_SEQUENCE};
+use rockmill_format::range_tombstone::{END_TAG, RangeTombstone};
+use rockmill_format::table::names;
+use rockmill_snapshot::tree::user_key;
+
+/// Cuts the inputs' range tombstones, which were read, into fragments under `snapshots`.
+///
+/// # Errors
+/// Declined if a border of a file with tombstones lies within a user key, or RocksDB counts such a job in another way.
+pub fn fragments(
+    job: &Job,
+    tables: &[InputTable],
+    snapshots: &[u64],
+    level_style: bool,
+) -> Result<Fragments> {
+    let inputs = &job.tree.inputs;
+    let mut all = Vec::new();
+    for (input, table) in inputs.iter().zip(tables) {
+        let Some(own) = table.range_tombstones(MAX_SEQUENCE) else {
+            if table.meta.metaindex.contains_key(names::RANGE_DELETIONS) {
+                return Err(Error::internal("range tombstones were not read"));
+            }
+            continue;
+        };
+        let before = all.len();
+        for tombstone in own {
+            let clipped = clip(input, tombstone)?;
+            let sequence = table.global_sequence().unwrap_or(tombstone.sequence);
+            all.push(RangeTombstone {
+                sequence,
+                ..clipped
+            });
+        }
+        if all.len() > before {
+            check_neighbours(input, inputs)?;
+            if !level_style && !job.info.is_manual_compaction {
+                check_alone(input, table, inputs, snapshots)?;
+            }
+        }
+    }
+    Ok(Fragments::new(&all, snapshots))
+}
+
+fn declined(input: &InputFile, what: &str) -> Error {
+    Error::declined(DeclineReason::RangeTombstones, what).in_file(&input.name)
+}
+
+/// Cuts a tombstone to the keys between the file's bounds. A file may have tombstones that go beyond; other files then have
+/// the rest (`range_del_aggregator.cc:TruncatedRangeDelIterator`).
+fn clip(input: &InputFile, tombstone: &RangeTombstone) -> Result<RangeTombstone> {
+    let begin = tombstone.begin.as_slice().max(user_key(&input.smallest));
+    let mut end = tombstone.end.as_slice();
+    if let Some((largest, tag)) = key::split(&input.largest)
+        && largest < end
+    {
+        if tag != END_TAG {
+            return Err(declined(
+                input,
+                "a range tombstone is cut off within the versions of a key",
+            ));
+        }
+        end = largest;
+    }
+    Ok(RangeTombstone {
+        begin: begin.to_vec(),
+        end: end.to_vec(),
+        sequence: tombstone.sequence,
+    })
+}
+
+/// Files of a level that share a user key have versions of it in both. A tombstone then covers only those on its side.
+fn check_neighbours(input: &InputFile, inputs: &[InputFile]) -> Result<()> {
+    let ends_in = |file: &InputFile, begins: &InputFile| {
+        let largest = key::split(&file.largest);
+        largest.is_some_and(|(own, tag)| tag != END_TAG && own == user_key(&begins.smallest))
+    };
+    let of_level = inputs
+        .iter()
+        .filter(|other| input.level > 0 && other.level == input.level && other.name != input.name);
+    match of_level
+        .into_iter()
+        .any(|other| ends_in(input, other) || ends_in(other, input))
+    {
+        true => Err(declined(
+            input,
+            "the versions of a key lie in two files, one of which has range tombstones",
+        )),
+        false => Ok(()),
+    }
+}
+
+/// For a universal compaction that it picks itself, RocksDB does not read the files that an input covers which has a single range tombstone and nothing
+/// else, and does not count their entries (`compaction.cc:FilterInputsForCompactionIterator`).
+fn check_alone(
+    input: &InputFile,
+    table: &InputTable,
+    inputs: &[InputFile],
+    snapshots: &[u64],
+) -> Result<()> {
+    let properties = &table.meta.properties;
+    let is_alone = properties.num_range_deletions == 1 && properties.num_entries == 1;
+    let sequence = input.largest_seqno.unwrap_or(MAX_SEQUENCE);
+    let is_seen = snapshots
+        .first()
+        .is_none_or(|&earliest| sequence <= earliest);
+    let covers = |file: &InputFile| {
+        file.level > input.level
+            && file.largest_seqno.is_none_or(|largest| largest < sequence)
+            && user_key(&input.smallest) <= user_key(&file.smallest)
+            && user_key(&file.largest) < user_key(&input.largest)
+    };
+    match is_alone && is_seen && inputs.iter().any(covers) {
+        true => Err(declined(
+            input,
+            "the file is a single range tombstone, for which RocksDB leaves out files of a universal compaction",
+        )),
+        false => Ok(()),
+    }
+}

@@ -1,0 +1,258 @@
+//! Range tombstones of a compaction, cut into fragments that do not overlap
+//! (`db/range_tombstone_fragmenter.cc:FragmentTombstones`).
+
+use std::collections::BTreeMap;
+
+use rockmill_format::range_tombstone::RangeTombstone;
+
+use crate::plan::{CompactionRules, KeyRange};
+
+/// A range of keys, and the tombstones that cover all of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fragment {
+    /// First user key.
+    pub begin: Vec<u8>,
+    /// User key behind the last one.
+    pub end: Vec<u8>,
+    /// Sequence number of the newest tombstone of each stripe that has one, descending. Older tombstones of a stripe delete
+    /// nothing that it does not delete.
+    pub sequences: Vec<u64>,
+}
+
+impl Fragment {
+    /// Whether a tombstone deletes an entry with this sequence number of a key of the fragment. It does if no snapshot sees
+    /// the entry without the tombstone (`CompactionRangeDelAggregator::ShouldDelete`).
+    pub fn deletes(&self, sequence: u64, rules: &CompactionRules) -> bool {
+        let visible_to = rules.visible_to(sequence);
+        let newest = self.sequences.iter().find(|&&own| own <= visible_to);
+        newest.is_some_and(|&own| own > sequence)
+    }
+}
+
+/// The fragments of all range tombstones, in key order. Neighbours differ in their sequence numbers.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Fragments(Vec<Fragment>);
+
+impl Fragments {
+    /// Cuts tombstones, which may overlap, under snapshots, which ascend strictly.
+    pub fn new(tombstones: &[RangeTombstone], snapshots: &[u64]) -> Self {
+        let mut borders: BTreeMap<&[u8], (Vec<u64>, Vec<u64>)> = BTreeMap::new();
+        for tombstone in tombstones.iter().filter(|one| one.begin < one.end) {
+            let begins = &mut borders.entry(&tombstone.begin).or_default().0;
+            begins.push(tombstone.sequence);
+            let ends = &mut borders.entry(&tombstone.end).or_default().1;
+            ends.push(tombstone.sequence);
+        }
+        // Number of tombstones with each sequence number that cover the keys from a border to the next one.
+        let mut open: BTreeMap<u64, u32> = BTreeMap::new();
+        let mut all: Vec<Fragment> = Vec::new();
+        let mut borders = borders.into_iter().peekable();
+        while let Some((begin, (begun, ended))) = borders.next() {
+            for sequence in ended {
+                if let Some(count) = open.get_mut(&sequence) {
+                    *count -= 1;
+                    if *count == 0 {
+                        open.remove(&sequence);
+                    }
+                }
+            }
+            for sequence in begun {
+                *open.entry(sequence).or_default() += 1;
+            }
+            let Some(&(end, _)) = borders.peek() else {
+                break;
+            };
+            let sequences = newest_of_stripes(&open, snapshots);
+            match all.last_mut() {
+                _ if sequences.is_empty() => {}
+                Some(last) if last.end == begin && last.sequences == sequences => {
+                    last.end = end.to_vec();
+                }
+                _ => all.push(Fragment {
+                    begin: begin.to_vec(),
+                    end: end.to_vec(),
+                    sequences,
+                }),
+            }
+        }
+        Self(all)
+    }
+
+    /// Whether there is no tombstone.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// All fragments.
+    pub fn all(&self) -> &[Fragment] {
+        &self.0
+    }
+
+    /// Position of the first fragment from position `from` on that ends behind a user key. All before `from` end before it.
+    pub fn ending_behind(&self, user_key: &[u8], from: usize) -> usize {
+        match self.0.get(from) {
+            Some(next) if next.end.as_slice() <= user_key => {
+                let rest = &self.0[from..];
+                from + rest.partition_point(|fragment| fragment.end.as_slice() <= user_key)
+            }
+            _ => from,
+        }
+    }
+
+    /// The fragments that have keys of a range, cut to it.
+    fn in_range<'a>(
+        &'a self,
+        range: &'a KeyRange,
+    ) -> impl Iterator<Item = (&'a [u8], &'a [u8], &'a [u64])> {
+        let from = (range.begin.as_deref()).map_or(0, |begin| self.ending_behind(begin, 0));
+        let cut = self.0[from..].iter().map(|fragment| {
+            let begin = range.begin.as_deref().unwrap_or_default();
+            let end = (range.end.as_deref())
+                .map_or(fragment.end.as_slice(), |end| end.min(&fragment.end));
+            (
+                begin.max(&fragment.begin),
+                end,
+                fragment.sequences.as_slice(),
+            )
+        });
+        cut.take_while(|(begin, end, _)| begin < end)
+    }
+}
+
+/// The newest of the sequence numbers in each stripe, descending.
+fn newest_of_stripes(open: &BTreeMap<u64, u32>, snapshots: &[u64]) -> Vec<u64> {
+    let mut newest = Vec::new();
+    let mut below = u64::MAX;
+    while let Some((&sequence, _)) = open.range(..=below).next_back() {
+        newest.push(sequence);
+        let at = snapshots.partition_point(|&snapshot| snapshot < sequence);
+        match at.checked_sub(1) {
+            Some(at) => below = snapshots[at],
+            None => break,
+        }
+    }
+    newest
+}
+
+impl CompactionRules {
+    /// The tombstones that stay of a range, cut to it, in the order in which a file has them. Those that every snapshot sees
+    /// go where nothing deeper can have a key of theirs (`compaction_outputs.cc:AddRangeDels`).
+    pub fn kept_tombstones(&self, range: &KeyRange) -> Vec<RangeTombstone> {
+        let mut kept = Vec::new();
+        for (begin, end, sequences) in self.tombstones.in_range(range) {
+            for &sequence in sequences {
+                let is_obsolete = sequence <= self.earliest()
+                    && (self.bottommost || self.deeper.absent_range(begin, end));
+                if !is_obsolete {
+                    kept.push(RangeTombstone {
+                        begin: begin.to_vec(),
+                        end: end.to_vec(),
+                        sequence,
+                    });
+                }
+            }
+        }
+        kept
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::DeeperLevels;
+    use proptest::prelude::*;
+    use std::sync::Arc;
+
+    fn tombstone(begin: u8, end: u8, sequence: u64) -> RangeTombstone {
+        RangeTombstone {
+            begin: vec![begin],
+            end: vec![end],
+            sequence,
+        }
+    }
+
+    fn rules(tombstones: &[RangeTombstone], snapshots: &[u64]) -> CompactionRules {
+        CompactionRules {
+            snapshots: snapshots.to_vec(),
+            tombstones: Arc::new(Fragments::new(tombstones, snapshots)),
+            ..CompactionRules::default()
+        }
+    }
+
+    #[test]
+    fn fragments_have_the_newest_tombstone_of_each_stripe() {
+        let all = [
+            tombstone(1, 9, 5),
+            tombstone(3, 6, 7),
+            tombstone(3, 4, 12),
+            tombstone(20, 20, 3),
+            tombstone(21, 20, 3),
+        ];
+        let fragments = Fragments::new(&all, &[10]);
+        let found: Vec<_> = (fragments.all().iter())
+            .map(|one| (one.begin[0], one.end[0], one.sequences.as_slice()))
+            .collect();
+        let expected: [(u8, u8, &[u64]); 4] =
+            [(1, 3, &[5]), (3, 4, &[12, 7]), (4, 6, &[7]), (6, 9, &[5])];
+        assert_eq!(found, expected);
+        let joined = Fragments::new(&[tombstone(1, 4, 5), tombstone(4, 9, 5)], &[]);
+        assert_eq!(joined, Fragments::new(&[tombstone(1, 9, 5)], &[]));
+    }
+
+    #[test]
+    fn tombstones_that_all_see_stay_only_above_deeper_keys() {
+        let all = [tombstone(1, 9, 5), tombstone(2, 4, 12)];
+        let key = |key: u8| vec![key];
+        let with = |deeper, bottommost| CompactionRules {
+            deeper,
+            bottommost,
+            ..rules(&all, &[10])
+        };
+        let kept = |rules: &CompactionRules, begin, end| -> Vec<_> {
+            let range = KeyRange {
+                begin: Some(key(begin)),
+                end: Some(key(end)),
+            };
+            let kept = rules.kept_tombstones(&range).into_iter();
+            kept.map(|one| (one.begin[0], one.end[0], one.sequence))
+                .collect()
+        };
+        let unknown = with(DeeperLevels::Unknown, false);
+        let all_of_it = [(1, 2, 5), (2, 4, 12), (2, 4, 5), (4, 9, 5)];
+        assert_eq!(kept(&unknown, 0, 200), all_of_it);
+        assert_eq!(kept(&unknown, 3, 5), [(3, 4, 12), (3, 4, 5), (4, 5, 5)]);
+        let deeper = DeeperLevels::Files(vec![vec![(key(0), key(0)), (key(8), key(8))]]);
+        assert_eq!(
+            kept(&with(deeper.clone(), false), 0, 200),
+            [(2, 4, 12), (4, 9, 5)]
+        );
+        assert_eq!(kept(&with(deeper, false), 0, 8), [(2, 4, 12)]);
+        assert_eq!(
+            kept(&with(DeeperLevels::Nothing, true), 0, 200),
+            [(2, 4, 12)]
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn a_key_is_deleted_if_a_newer_tombstone_of_its_stripe_covers_it(
+            drawn in proptest::collection::vec((0u8..12, 0u8..12, 1u64..20), 0..12),
+            snapshots in proptest::collection::btree_set(1u64..20, 0..4),
+            key in 0u8..12,
+            sequence in 0u64..20,
+        ) {
+            let all: Vec<_> = drawn.iter().map(|&(begin, end, own)| tombstone(begin, end, own)).collect();
+            let snapshots: Vec<_> = snapshots.into_iter().collect();
+            let rules = rules(&all, &snapshots);
+            let expected = drawn.iter().any(|&(begin, end, own)| {
+                (begin..end).contains(&key)
+                    && own > sequence
+                    && rules.visible_to(own) == rules.visible_to(sequence)
+            });
+            let at = rules.tombstones.ending_behind(&[key], 0);
+            let found = rules.tombstones.all().get(at);
+            let found = found.filter(|fragment| fragment.begin.as_slice() <= &[key][..]);
+            prop_assert_eq!(found.is_some_and(|fragment| fragment.deletes(sequence, &rules)), expected);
+        }
+    }
+}

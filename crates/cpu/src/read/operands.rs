@@ -1,0 +1,185 @@
+//! Merge operands of a user key: merged with each other and with the value beneath them
+//! (`db/merge_helper.cc:MergeUntil`).
+
+use rockmill_core::{DeclineReason, Error, ErrorKind, Result, entry_hash, kv_hash};
+use rockmill_format::key::{self, ValueType};
+
+use super::retain::{Retain, Sink, Source, final_tag, is_covered};
+
+/// Most bytes of the operands of a user key in one stripe, their base included.
+const MAX_BYTES: usize = 8 << 20;
+/// Operands, what is made of them, and what is written of that.
+pub const MERGING_BYTES: u64 = 3 * MAX_BYTES as u64;
+
+/// An operand that was taken from the source.
+struct Operand {
+    tag: u64,
+    value: Vec<u8>,
+    kv_hash: u64,
+}
+
+/// What stands beneath the operands of a stripe.
+enum Beneath {
+    /// Nothing in the inputs.
+    Nothing,
+    /// Entries that an older snapshot sees.
+    OlderStripe,
+    /// A value, or a tombstone: `None`.
+    Base(Option<Vec<u8>>),
+}
+
+/// The error where a SingleDelete and a merge operand are of the same key.
+pub(super) fn single_delete() -> Error {
+    let what = "a SingleDelete and a merge operand of the same key";
+    Error::declined(DeclineReason::SingleDeleteContract, what)
+}
+
+impl<S: Source, T: Sink> Retain<'_, S, T> {
+    /// Handles the head, a merge operand with this sequence number, and all that is merged with it.
+    pub(super) fn merge(&mut self, sequence: u64) -> Result<()> {
+        let rules = self.rules;
+        let Some(merging) = &rules.merging else {
+            return Err(Error::declined_type(ValueType::Merge));
+        };
+        self.group.merges = true;
+        let mut operands = Vec::new();
+        let beneath = self.take_operands(sequence, &mut operands)?;
+        let Some(newest) = operands.first() else {
+            // Range tombstones delete all of them, so they hide nothing.
+            self.begin_again();
+            return Ok(());
+        };
+        let newest = key::tag_sequence(newest.tag);
+        let oldest_first: Vec<_> = operands.iter().rev().map(|one| &*one.value).collect();
+        match beneath {
+            Beneath::Base(base) => {
+                let value = merging.full(base.as_deref(), &oldest_first);
+                self.emit_made(newest, ValueType::Value, &value, &operands)
+            }
+            Beneath::Nothing if self.rules.bottommost => {
+                let value = merging.full(None, &oldest_first);
+                self.emit_made(newest, ValueType::Value, &value, &operands)
+            }
+            Beneath::Nothing | Beneath::OlderStripe => {
+                let several = (oldest_first.len() > 1).then_some(&oldest_first);
+                match several.and_then(|all| merging.partial(all)) {
+                    Some(value) => self.emit_made(newest, ValueType::Merge, &value, &operands)?,
+                    None => self.emit_operands(&operands)?,
+                }
+                self.begin_again();
+                Ok(())
+            }
+        }
+    }
+
+    /// Takes the operands of the head's stripe, newest first, and the value beneath them, if there is one. Those that a range
+    /// tombstone deletes are dropped.
+    fn take_operands(&mut self, sequence: u64, operands: &mut Vec<Operand>) -> Result<Beneath> {
+        let below = self.rules.snapshot_below(sequence);
+        let mut bytes = 0_usize;
+        loop {
+            let Some(head) = self.source.head().filter(|head| self.is_of_group(head)) else {
+                return Ok(Beneath::Nothing);
+            };
+            let (tag, kv_hash) = (head.tag, head.kv_hash);
+            let own = key::tag_sequence(tag);
+            if below != 0 && own <= below {
+                return Ok(Beneath::OlderStripe);
+            }
+            let kind = key::tag_type(tag);
+            let is_operand = kind == ValueType::Merge as u8;
+            if !is_operand && operands.is_empty() {
+                return Ok(Beneath::OlderStripe);
+            }
+            let value = match is_covered(self.rules, &self.user_key, &mut self.fragment, own) {
+                true => None,
+                false => value_of(kind, head.value)?,
+            };
+            if kind == ValueType::SingleDeletion as u8 {
+                return Err(single_delete());
+            }
+            bytes = bytes.saturating_add(value.map_or(0, <[u8]>::len));
+            if bytes > MAX_BYTES {
+                return Err(Error::declined(
+                    DeclineReason::MemoryBudget,
+                    "the merge operands of a key have more than 8 MiB",
+                ));
+            }
+            let value = value.map(<[u8]>::to_vec);
+            if !is_operand {
+                self.sum_dropped(tag, kv_hash);
+                self.source.advance()?;
+                return Ok(Beneath::Base(value));
+            }
+            match value {
+                Some(value) => operands.push(Operand {
+                    tag,
+                    value,
+                    kv_hash,
+                }),
+                None => self.sum_dropped(tag, kv_hash),
+            }
+            self.source.advance()?;
+        }
+    }
+
+    /// Emits what was made of operands, which are consumed.
+    fn emit_made(
+        &mut self,
+        sequence: u64,
+        kind: ValueType,
+        value: &[u8],
+        operands: &[Operand],
+    ) -> Result<()> {
+        let tag = key::pack_tag(sequence, kind as u8);
+        let tag = match kind {
+            ValueType::Merge => tag,
+            _ => final_tag(self.rules, tag),
+        };
+        let first = !self.group.emitted;
+        let hash = kv_hash(&self.user_key, value);
+        self.sink.emit(&self.user_key, tag, value, hash, first)?;
+        self.group.emitted = true;
+        self.group.zeroed |= key::tag_sequence(tag) == 0;
+        self.totals.kept += 1;
+        for operand in operands {
+            self.sum_dropped(operand.tag, operand.kv_hash);
+        }
+        Ok(())
+    }
+
+    fn emit_operands(&mut self, operands: &[Operand]) -> Result<()> {
+        for operand in operands {
+            let first = !self.group.emitted;
+            let (tag, hash) = (operand.tag, operand.kv_hash);
+            self.sink
+                .emit(&self.user_key, tag, &operand.value, hash, first)?;
+            self.count_kept(entry_hash(hash, tag));
+        }
+        Ok(())
+    }
+
+    /// Older entries of the key are not hidden by what came before them.
+    fn begin_again(&mut self) {
+        self.group.visible_to_last = None;
+        self.group.zeroed = false;
+    }
+}
+
+/// The value or operand of an entry; `None` of a tombstone.
+fn value_of(kind: u8, value: &[u8]) -> Result<Option<&[u8]>> {
+    match ValueType::from_code(kind) {
+        Some(ValueType::Merge | ValueType::Value) => Ok(Some(value)),
+        Some(ValueType::ValuePreferredSeqno) => {
+            let parts = value.split_last_chunk::<8>();
+            let what = "a timed put without its sequence number";
+            let parts = parts.ok_or_else(|| Error::new(ErrorKind::Corruption, what))?;
+            Ok(Some(parts.0))
+        }
+        Some(ValueType::WideColumnEntity) => Err(Error::declined(
+            DeclineReason::MergeOperands,
+            "a merge operand above a wide-column entity",
+        )),
+        _ => Ok(None),
+    }
+}
