@@ -1,6 +1,7 @@
 //! `rockmill sql`: queries over a database's files.
 
 mod format;
+mod memory;
 mod prompt;
 mod text;
 
@@ -15,7 +16,6 @@ use datafusion::physical_plan::{ExecutionPlan, displayable};
 use datafusion::prelude::{SessionConfig, SessionContext};
 use datafusion::sql::parser::{DFParser, Statement};
 use rockmill_scan::{Database, ScanEngine, ScanSettings};
-use rockmill_side_by_side::machine::usual_threads;
 use rockmill_sql::{ReadOnly, Scans};
 use rockmill_terminal::outcome::Failure;
 use tokio::runtime::{Builder, Runtime};
@@ -25,6 +25,7 @@ use crate::merge_args::MergeArgs;
 use crate::wal_dir::WalDirArgs;
 use crate::{database_dir, device};
 use format::Format;
+use memory::Limits;
 
 /// Arguments of `rockmill sql`.
 #[derive(Debug, clap::Args)]
@@ -50,12 +51,16 @@ pub struct SqlArgs {
     /// Where rows are filtered and aggregated: cpu, cuda, cuda:N or auto.
     #[arg(long, default_value = AUTO)]
     device: String,
-    /// Threads [default: all cores].
+    /// Threads [default: all cores, but at most one for each 32 MiB of memory].
     #[arg(long)]
     threads: Option<usize>,
-    /// Maximum host memory of scans, in MiB [default: 256 for each thread].
+    /// Maximum host memory of statements, in MiB [default: half of what the machine and the cgroups leave to the command].
     #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u64).range(64..=1 << 24))]
     memory_mib: Option<u64>,
+    /// Folder for what has no room in memory. The files have no names, so nothing is left there [default: that of the system
+    /// for temporary files].
+    #[arg(long, value_name = "DIR")]
+    spill_dir: Option<PathBuf>,
     /// Prints the plans instead of running the statements: what scans compute, and what is left to DataFusion and why.
     #[arg(long)]
     explain: bool,
@@ -69,9 +74,6 @@ pub const EXAMPLES: &str = "Examples:
 
 /// The device's name that lets Rockmill choose.
 const AUTO: &str = "auto";
-
-/// A piece of rows with long texts takes some 130 MiB, and as much may be kept.
-const MIB_FOR_EACH_THREAD: u64 = 256;
 
 /// Bytes of the stack on which statements are parsed and planned: a level of an expression takes some 10 KiB. Memory that
 /// is not used costs nothing.
@@ -105,19 +107,20 @@ fn run_here(args: &SqlArgs) -> Result<(), Failure> {
     let mysql = args.mysql.as_deref();
     let mysql = mysql.map(|path| Ok::<_, Failure>((read_text(path)?, path.display().to_string())));
     let mysql = mysql.transpose()?;
-    let threads = args.threads.unwrap_or(usual_threads() as usize).max(1);
-    let memory_mib = args
-        .memory_mib
-        .unwrap_or(MIB_FOR_EACH_THREAD * threads as u64);
+    let limits = Limits::of(args);
+    let (threads, shares) = (limits.threads, limits.shares);
     let settings = ScanSettings {
         devices: device::parse(&args.device)?,
         max_threads: Some(threads),
-        memory_bytes: Some(memory_mib << 20),
+        memory_bytes: Some(shares.scan_bytes),
         ..ScanSettings::default()
     };
     let config = SessionConfig::new()
         .with_information_schema(true)
         .with_target_partitions(threads);
+    let config = rockmill_sql::configured(config, shares.query_bytes);
+    let queries =
+        rockmill_sql::runtime(shares.query_bytes, Some(&limits.spill_dir)).map_err(failure)?;
     let runtime = Builder::new_multi_thread()
         .enable_all()
         .thread_stack_size(RUNNING_STACK_BYTES)
@@ -136,7 +139,7 @@ fn run_here(args: &SqlArgs) -> Result<(), Failure> {
     let operators = args.merge.operators(&args.db, &families)?;
     let database = database.with_iterators(Arc::new(ReadOnly::default()));
     let database = database.with_merge_operators(operators);
-    let context = rockmill_sql::session(config, &engine).map_err(failure)?;
+    let context = rockmill_sql::session_in(queries, config, &engine).map_err(failure)?;
     let scans = Scans::new(engine, Arc::new(database));
     scans.register(&context).map_err(failure)?;
     let shell = Shell {
@@ -248,7 +251,7 @@ impl Shell {
             .await
             .map_err(failure)?;
         // The schema of a statement that defines something is empty.
-        let plan = frame.create_physical_plan().await.map_err(failure)?;
+        let plan = rockmill_sql::plan_query(frame).await.map_err(failure)?;
         if plan.schema().fields().is_empty() {
             return drain(plan, &state).await;
         }
@@ -282,6 +285,9 @@ async fn drain(plan: Arc<dyn ExecutionPlan>, state: &SessionState) -> Result<(),
 
 /// A statement's failure. Those of Rockmill keep their own exit code.
 fn failure(error: DataFusionError) -> Failure {
+    if let Some(failure) = memory::failure(&error) {
+        return failure;
+    }
     let root = error.find_root();
     if let DataFusionError::External(external) = root
         && let Some(error) = external.downcast_ref::<rockmill_core::Error>()

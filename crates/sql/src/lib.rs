@@ -14,6 +14,8 @@
 //! | `mysql` | Tables of MyRocks, as CREATE TABLE and its dictionary describe them |
 //! | `files` | The tables `rocksdb_files` and `rocksdb_families` |
 //! | `read_only` | RocksDB's iterators over a directory |
+//! | `joins` | Joins that have no room |
+//! | `memory` | How much memory queries may take, and where they spill |
 //! | `session` | Sessions with all of it |
 
 #![forbid(unsafe_code)]
@@ -24,6 +26,8 @@ mod extremes;
 mod files;
 mod functions;
 mod guard;
+mod joins;
+mod memory;
 mod mysql;
 mod program;
 mod ranges;
@@ -33,7 +37,9 @@ mod session;
 mod stored;
 mod table;
 
+pub use joins::plan_query;
+pub use memory::{Shares, SpillError, configured, runtime};
 pub use read_only::ReadOnly;
 pub use scan::{ScanExec, decode_scan, encode_scan, left_out, progress};
-pub use session::{session, with_rockmill};
+pub use session::{session, session_in, with_rockmill};
 pub use table::{Reads, RocksTable, Scans};
