@@ -1,12 +1,16 @@
 //! `rockmill devices`: lists the devices that can compute here, and why others cannot.
 
+use std::path::PathBuf;
+
 use comfy_table::{CellAlignment, Table};
 use rockmill::Device;
 use rockmill_core::CancelToken;
 use rockmill_cuda::{Device as Gpu, LinkRates};
+use rockmill_exec::host_memory::{HostMemory, machine_bytes};
 use rockmill_side_by_side::machine::{processor, usual_threads};
 use rockmill_terminal::outcome::Failure;
 use rockmill_terminal::output;
+use rustix::thread::sched_getaffinity;
 use serde::Serialize;
 
 /// Arguments of `rockmill devices`.
@@ -21,8 +25,81 @@ pub struct DevicesArgs {
 #[derive(Debug, Serialize)]
 struct Report {
     devices: Vec<Row>,
+    limits: Limits,
     /// Why there are no GPUs, if there are none.
     no_gpu: Option<String>,
+}
+
+/// What this process may use of the machine. Defaults follow from it.
+#[derive(Debug, Serialize)]
+struct Limits {
+    threads: u32,
+    threads_by: ThreadsBy,
+    memory_bytes: u64,
+    /// File of the cgroup that limits the memory, if one does.
+    memory_file: Option<PathBuf>,
+}
+
+/// What limits the number of threads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+enum ThreadsBy {
+    Machine,
+    Affinity,
+    Cgroup,
+}
+
+impl Limits {
+    fn now() -> Self {
+        let memory = HostMemory::now();
+        let threads = usual_threads();
+        let affinity = sched_getaffinity(None).map_or(threads, |cpus| cpus.count());
+        let online = std::fs::read_to_string(ONLINE).ok();
+        let online = online.as_deref().and_then(count).unwrap_or(affinity);
+        Self {
+            threads,
+            threads_by: match threads {
+                _ if threads < affinity => ThreadsBy::Cgroup,
+                _ if threads < online => ThreadsBy::Affinity,
+                _ => ThreadsBy::Machine,
+            },
+            memory_bytes: memory.bytes,
+            memory_file: memory.limited_by,
+        }
+    }
+
+    fn text(&self) -> String {
+        let threads = match self.threads_by {
+            ThreadsBy::Machine => "the CPUs of the machine",
+            ThreadsBy::Affinity => "the CPUs that the affinity allows",
+            ThreadsBy::Cgroup => "the quota of the cgroup",
+        };
+        let memory = match &self.memory_file {
+            None => "the memory of the machine".to_owned(),
+            Some(file) => format!("the limit of the cgroup in {}", file.display()),
+        };
+        let (s, gb) = (
+            if self.threads == 1 { "" } else { "s" },
+            self.memory_bytes as f64 / 1e9,
+        );
+        format!(
+            "limits: {} thread{s} ({threads}), {gb:.1} GB ({memory})",
+            self.threads
+        )
+    }
+}
+
+/// Where Linux lists the CPUs that are online.
+const ONLINE: &str = "/sys/devices/system/cpu/online";
+
+/// Counts the CPUs of a list such as `0-3,8`.
+fn count(list: &str) -> Option<u32> {
+    let ranges = list.trim().split(',').map(|range| {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        let (first, last) = (first.parse::<u32>().ok()?, last.parse::<u32>().ok()?);
+        last.checked_sub(first)?.checked_add(1)
+    });
+    ranges.sum()
 }
 
 /// A device.
@@ -57,9 +134,14 @@ pub fn run(args: &DevicesArgs) -> Result<(), Failure> {
         }
         Err(error) => Some(error.what),
     };
-    let report = Report { devices, no_gpu };
+    let report = Report {
+        devices,
+        limits: Limits::now(),
+        no_gpu,
+    };
     output::document_or_text(args.json, &report, |out| {
         writeln!(out, "{}", table(&report.devices))?;
+        writeln!(out, "{}", output::wrapped(&report.limits.text()))?;
         for row in &report.devices {
             if let Some(why) = &row.unusable {
                 let why = format!("{} cannot be used: {why}", row.device);
@@ -74,13 +156,11 @@ pub fn run(args: &DevicesArgs) -> Result<(), Failure> {
 }
 
 fn cpu() -> Row {
-    let system = rustix::system::sysinfo();
-    let unit = u64::from(system.mem_unit);
     Row {
         device: Device::Cpu.to_string(),
         name: processor(),
         threads: Some(usual_threads()),
-        memory_bytes: system.totalram * unit,
+        memory_bytes: machine_bytes(),
         free_bytes: None,
         compute_capability: None,
         to_device: None,
@@ -150,4 +230,17 @@ fn table(rows: &[Row]) -> Table {
         column.set_cell_alignment(CellAlignment::Right);
     }
     table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cpus_of_a_list_are_counted() {
+        assert_eq!(count("0-3,8\n"), Some(5));
+        assert_eq!(count("0"), Some(1));
+        assert_eq!(count(""), None);
+        assert_eq!(count("3-1"), None);
+    }
 }

@@ -3,6 +3,7 @@
 mod error;
 mod format;
 mod grid;
+mod memory;
 mod prompt;
 mod script;
 mod shell;
@@ -16,7 +17,6 @@ use std::sync::Arc;
 use datafusion::physical_plan::{ExecutionPlan, displayable};
 use datafusion::prelude::SessionConfig;
 use rockmill_scan::{Database, ScanEngine, ScanSettings};
-use rockmill_side_by_side::machine::usual_threads;
 use rockmill_sql::{ReadOnly, Scans};
 use rockmill_terminal::outcome::Failure;
 use tokio::runtime::Builder;
@@ -26,6 +26,7 @@ use crate::wal_dir::WalDirArgs;
 use crate::{database_dir, device};
 use error::{Source, failure};
 use format::Format;
+use memory::Limits;
 use shell::{Flow, Shell};
 
 /// Arguments of `rockmill sql`.
@@ -52,12 +53,16 @@ pub struct SqlArgs {
     /// Where rows are filtered and aggregated: cpu, cuda, cuda:N or auto.
     #[arg(long, default_value = AUTO)]
     device: String,
-    /// Threads [default: all cores].
+    /// Threads [default: all cores, but at most one for each 32 MiB of memory].
     #[arg(long)]
     threads: Option<usize>,
-    /// Maximum host memory of scans, in MiB [default: 256 for each thread].
+    /// Maximum host memory of statements, in MiB [default: half of what the machine and the cgroups leave to the command].
     #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u64).range(64..=1 << 24))]
     memory_mib: Option<u64>,
+    /// Folder for what has no room in memory. The files have no names, so nothing is left there [default: that of the system
+    /// for temporary files].
+    #[arg(long, value_name = "DIR")]
+    spill_dir: Option<PathBuf>,
     /// Prints the plans instead of running the statements: what scans compute, and what is left to DataFusion and why.
     #[arg(long)]
     explain: bool,
@@ -74,9 +79,6 @@ pub const EXAMPLES: &str = "Examples:
 
 /// The device's name that lets Rockmill choose.
 const AUTO: &str = "auto";
-
-/// A piece of rows with long texts takes some 130 MiB, and as much may be kept.
-const MIB_FOR_EACH_THREAD: u64 = 256;
 
 /// Bytes of the stack on which statements are parsed and planned: a level of an expression takes some 10 KiB. Memory that
 /// is not used costs nothing.
@@ -110,14 +112,12 @@ fn run_here(args: &SqlArgs) -> Result<(), Failure> {
     let mysql = args.mysql.as_deref();
     let mysql = mysql.map(|path| Ok::<_, Failure>((read_text(path)?, path.display().to_string())));
     let mysql = mysql.transpose()?;
-    let threads = args.threads.unwrap_or(usual_threads() as usize).max(1);
-    let memory_mib = args
-        .memory_mib
-        .unwrap_or(MIB_FOR_EACH_THREAD * threads as u64);
+    let limits = Limits::of(args);
+    let (threads, shares) = (limits.threads, limits.shares);
     let settings = ScanSettings {
         devices: device::parse(&args.device)?,
         max_threads: Some(threads),
-        memory_bytes: Some(memory_mib << 20),
+        memory_bytes: Some(shares.scan_bytes),
         ..ScanSettings::default()
     };
     let mut config = SessionConfig::new()
@@ -125,6 +125,9 @@ fn run_here(args: &SqlArgs) -> Result<(), Failure> {
         .with_target_partitions(threads);
     // Errors tell where.
     config.options_mut().sql_parser.collect_spans = true;
+    let config = rockmill_sql::configured(config, shares.query_bytes);
+    let queries =
+        rockmill_sql::runtime(shares.query_bytes, Some(&limits.spill_dir)).map_err(failure)?;
     let runtime = Builder::new_multi_thread()
         .enable_all()
         .thread_stack_size(RUNNING_STACK_BYTES)
@@ -143,7 +146,7 @@ fn run_here(args: &SqlArgs) -> Result<(), Failure> {
     let operators = args.merge.operators(&args.db, &families)?;
     let database = database.with_iterators(Arc::new(ReadOnly::default()));
     let database = database.with_merge_operators(operators);
-    let context = rockmill_sql::session(config, &engine).map_err(failure)?;
+    let context = rockmill_sql::session_in(queries, config, &engine).map_err(failure)?;
     let scans = Scans::new(engine, Arc::new(database));
     scans.register(&context).map_err(failure)?;
     let shell = Arc::new(Shell {

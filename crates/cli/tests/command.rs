@@ -64,6 +64,13 @@ fn devices_are_listed_with_and_without_a_gpu() {
     assert!(devices[0]["threads"].as_u64() > Some(0));
     assert!(devices[0]["memory_bytes"].as_u64() > Some(1 << 20));
     assert_eq!(report["no_gpu"].is_null(), devices.len() > 1);
+    let limits = &report["limits"];
+    assert_eq!(limits["threads"], devices[0]["threads"]);
+    let by = limits["threads_by"].as_str().expect("a word");
+    assert!(["machine", "affinity", "cgroup"].contains(&by), "{by}");
+    let (limit, all) = (&limits["memory_bytes"], &devices[0]["memory_bytes"]);
+    assert!(limit.as_u64() <= all.as_u64(), "{limit} of {all}");
+    assert_eq!(limits["memory_file"].is_null(), limit == all);
     for gpu in &devices[1..] {
         assert!(gpu["memory_bytes"].as_u64() > Some(1 << 20), "{gpu}");
         let is_usable = gpu["unusable"].is_null();
@@ -71,7 +78,10 @@ fn devices_are_listed_with_and_without_a_gpu() {
         assert_eq!(gpu["from_device"].is_number(), is_usable, "{gpu}");
     }
     let (text, _) = expect(DONE, &["devices"]);
-    assert!(text.contains("GB/s to"), "{text}");
+    assert!(
+        text.contains("GB/s to") && text.contains("limits: "),
+        "{text}"
+    );
     assert!(!text.contains("sim:"), "{text}");
     assert_eq!(text.contains("no GPU: "), devices.len() == 1, "{text}");
 }

@@ -48,8 +48,9 @@ pub use rockmill_exec::device::{Device, DeviceList};
 #[doc(hidden)]
 pub use rockmill_exec::device::{Registered, know_own_names};
 pub use rockmill_exec::executor::Executor;
+pub use rockmill_exec::host_memory::MIN_BUDGET_BYTES as MIN_MEMORY_BUDGET_BYTES;
 pub use rockmill_storage::io::OutputCache;
 pub use service::{Installation, ServiceJobs};
-pub use settings::{MIN_MEMORY_BUDGET_BYTES, MutableSettings, Settings};
+pub use settings::{MutableSettings, Settings};
 pub use stats::{DeviceStats, Durations, Stats, StatsCell, show_bytes};
 pub use verify::Verification;

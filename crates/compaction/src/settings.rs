@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use rockmill_core::{Hints, MergeOperators};
 use rockmill_cuda::CudaSettings;
 use rockmill_exec::Patience;
+use rockmill_exec::host_memory::{MIN_BUDGET_BYTES, default_budget_bytes};
 use rockmill_storage::io::OutputCache;
 
 use crate::verify::Verification;
@@ -53,7 +54,9 @@ pub struct MutableSettings {
     pub sync_threads: Option<usize>,
     /// Maximum bytes per second that all jobs together read and write, including those that run; 0 is no limit.
     pub io_bytes_per_second: u64,
-    /// Maximum host memory of jobs in bytes: the indexes of their inputs and their subcompactions in flight.
+    /// Maximum host memory of jobs in bytes: the indexes of their inputs and their subcompactions in flight. The default
+    /// is 512 MiB, which is enough for two subcompactions with a dozen inputs each, or half of the memory that the machine
+    /// and the cgroups leave to this process, if that is less.
     pub memory_budget_bytes: u64,
     /// Bytes per read of each input; fewer if the memory budget requires it. Changed only by tests.
     #[doc(hidden)]
@@ -70,12 +73,6 @@ pub struct MutableSettings {
     /// files differ a little in size from those of the libraries. Without it, libraries on the host compress for the GPU.
     pub device_compression: bool,
 }
-
-/// Enough for two subcompactions with a dozen inputs each; see `Backend::footprint`.
-const DEFAULT_MEMORY_BUDGET_BYTES: u64 = 512 << 20;
-
-/// With less memory, the output buffers of a single subcompaction do not fit.
-pub const MIN_MEMORY_BUDGET_BYTES: u64 = 32 << 20;
 
 /// Syncing a thread's output takes less than a quarter of the time to produce it, unless the disk is the bottleneck.
 pub const THREADS_PER_SYNC_THREAD: usize = 4;
@@ -101,7 +98,7 @@ impl Default for MutableSettings {
             threads: std::thread::available_parallelism().map_or(1, |n| n.get().min(MAX_THREADS)),
             sync_threads: None,
             io_bytes_per_second: 0,
-            memory_budget_bytes: DEFAULT_MEMORY_BUDGET_BYTES,
+            memory_budget_bytes: default_budget_bytes(),
             read_ahead_bytes: DEFAULT_READ_AHEAD_BYTES,
             nice: 0,
             verification: Verification::Default,
@@ -196,9 +193,9 @@ impl MutableSettings {
                 self.threads
             ));
         }
-        if self.memory_budget_bytes < MIN_MEMORY_BUDGET_BYTES {
+        if self.memory_budget_bytes < MIN_BUDGET_BYTES {
             return Err(format!(
-                "memory_budget_bytes is {}; it must be at least {MIN_MEMORY_BUDGET_BYTES}",
+                "memory_budget_bytes is {}; it must be at least {MIN_BUDGET_BYTES}",
                 self.memory_budget_bytes
             ));
         }
@@ -248,8 +245,7 @@ mod tests {
         assert!(refused(|s| s.threads = 0).contains("threads"));
         assert!(refused(|s| s.threads = MAX_THREADS + 1).contains("threads is 1025"));
         assert!(
-            refused(|s| s.memory_budget_bytes = MIN_MEMORY_BUDGET_BYTES - 1)
-                .contains("memory_budget")
+            refused(|s| s.memory_budget_bytes = MIN_BUDGET_BYTES - 1).contains("memory_budget")
         );
         assert!(refused(|s| s.nice = 20).contains("nice"));
     }

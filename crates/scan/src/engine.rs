@@ -16,6 +16,7 @@ use rockmill_exec::device::DeviceList;
 use rockmill_exec::device_registry::{DeviceEntry, DeviceRegistry};
 use rockmill_exec::device_trouble::is_device_trouble;
 use rockmill_exec::executor::{Executor, OwnedTasks};
+use rockmill_exec::host_memory::default_budget_bytes;
 use rockmill_format::compression::Implementation;
 use rockmill_storage::clock::Worker;
 use rockmill_storage::io::{IoOptions, JobIo};
@@ -25,6 +26,7 @@ use crate::piece::{Piece, PieceOutput, PieceReport, Through};
 use crate::table::{TableFolder, Tables, absolute};
 use crate::task::{FromTables, PieceTask, Reading, ThroughIterators};
 use crate::view::FamilyView;
+use crate::waiting_rows::{RowsRoom, WaitingRows};
 use crate::{lock, quoted};
 
 /// Settings of an engine. The defaults suit most uses.
@@ -36,13 +38,20 @@ pub struct ScanSettings {
     pub cuda: CudaSettings,
     /// Maximum number of pieces at a time on each device. By default, the number of CPUs that this process may use.
     pub max_threads: Option<usize>,
-    /// Maximum host memory in bytes: of pieces that run, and half of it for indexes and unflushed entries that are kept.
-    /// The default is 512 MiB.
+    /// Maximum host memory in bytes. A quarter is for rows that wait until they are taken. Half of the rest is for indexes and
+    /// unflushed entries that are kept, and the other half for pieces that run. By default it is the memory budget of
+    /// compactions.
     pub memory_bytes: Option<u64>,
 }
 
-/// As that of compactions.
-const DEFAULT_MEMORY_BYTES: u64 = 512 << 20;
+/// What [`ScanEngine::run_or_cut`] returns.
+#[derive(Debug)]
+pub enum Ran {
+    /// The piece's rows, and the room that they take until they are taken.
+    Whole(PieceOutput, RowsRoom),
+    /// These parts of the piece are to be run one after another: there is too little room for all of its rows.
+    Parts(Vec<Piece>),
+}
 
 /// Bytes of each table that are read ahead, and how few they may become where memory is short.
 const READ_AHEAD_BYTES: usize = 64 << 10;
@@ -56,6 +65,7 @@ pub struct ScanEngine {
     pub(crate) executor: Arc<Executor>,
     pub(crate) storage: Arc<dyn Storage>,
     pub(crate) tables: Tables,
+    waiting: WaitingRows,
     /// How the files of each directory are read.
     folders: Mutex<HashMap<std::path::PathBuf, (IoOptions, TableFolder)>>,
 }
@@ -72,22 +82,30 @@ impl ScanEngine {
         let threads = settings.max_threads.unwrap_or_else(|| {
             std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
         });
-        let memory_bytes = settings.memory_bytes.unwrap_or(DEFAULT_MEMORY_BYTES);
+        let memory_bytes = settings.memory_bytes.unwrap_or_else(default_budget_bytes);
+        let rows_bytes = memory_bytes / WaitingRows::SHARE;
         let registry = DeviceRegistry::open(settings.devices, settings.cuda, &clock);
-        let budget = Arc::new(Budget::new(threads, memory_bytes, Arc::clone(&clock)));
+        let budget = Arc::new(Budget::new(
+            threads,
+            memory_bytes - rows_bytes,
+            Arc::clone(&clock),
+        ));
         let executor = Executor::new(registry, budget, Patience::default(), clock);
-        Ok(Self::over(Arc::new(executor), storage))
+        Ok(Self::over(Arc::new(executor), storage, rows_bytes))
     }
 
     /// Creates an engine that shares threads, memory and devices with a compaction service
-    /// (`rockmill::Service::executor`). The service's settings apply to both, also when they change.
+    /// (`rockmill::Service::executor`). The service's settings apply to both, also when they change. Rows that wait until
+    /// they are taken may have a quarter of the service's memory in addition.
     pub fn sharing(executor: Arc<Executor>) -> Arc<Self> {
-        Self::over(executor, Arc::new(LocalStorage))
+        let rows_bytes = executor.budget().all_bytes() / WaitingRows::SHARE;
+        Self::over(executor, Arc::new(LocalStorage), rows_bytes)
     }
 
-    fn over(executor: Arc<Executor>, storage: Arc<dyn Storage>) -> Arc<Self> {
+    fn over(executor: Arc<Executor>, storage: Arc<dyn Storage>, rows_bytes: u64) -> Arc<Self> {
         Arc::new(Self {
             tables: Tables::new(executor.budget()),
+            waiting: WaitingRows::new(rows_bytes),
             executor,
             storage,
             folders: Mutex::default(),
@@ -142,6 +160,43 @@ impl ScanEngine {
         }
     }
 
+    /// Runs a piece of the view as [`ScanEngine::run`] does, or cuts it if there is too little room for its rows until they
+    /// are taken. What cannot be cut, or is small, is run in any case. So nothing waits here for rows of other scans.
+    ///
+    /// # Errors
+    /// Any of [`rockmill_core::ErrorKind`]; then there are no rows of it.
+    pub fn run_or_cut(
+        &self,
+        view: &Arc<FamilyView>,
+        piece: &Piece,
+        plan: &Arc<ScanPlan>,
+        cancel: &CancelToken,
+    ) -> Result<Ran> {
+        let (rows, bytes) = view.raw_size(&piece.range);
+        let bytes = plan.output_bytes(rows, bytes);
+        let most = match view.orders_by_bytes() {
+            true => self.waiting.most_bytes(self.executor.budget().slots()),
+            // Its only piece cannot be cut.
+            false => u64::MAX,
+        };
+        let parts = || Some(view.halves(piece)).filter(|parts| parts.len() > 1);
+        if bytes > most
+            && let Some(parts) = parts()
+        {
+            return Ok(Ran::Parts(parts));
+        }
+        let mut room = self.waiting.take(bytes.min(most));
+        let output = match self.run_whole(view, piece, plan, most, cancel) {
+            Err(error) if is_too_large(&error) => match parts() {
+                Some(parts) => return Ok(Ran::Parts(parts)),
+                None => self.run_whole(view, piece, plan, u64::MAX, cancel)?,
+            },
+            output => output?,
+        };
+        room.set(output.bytes());
+        Ok(Ran::Whole(output, room))
+    }
+
     /// Runs a piece of the view, and waits for it. If a device fails at it, the CPU does it again.
     ///
     /// # Errors
@@ -153,19 +208,33 @@ impl ScanEngine {
         plan: &Arc<ScanPlan>,
         cancel: &CancelToken,
     ) -> Result<PieceOutput> {
-        cancel.check()?;
-        if let Through::Iterators(reason) = &piece.through {
-            return self.run_through_iterators(view, piece, plan, reason.clone(), cancel);
-        }
-        match self.run_from_tables(view, piece, plan, cancel) {
-            Err(error) if is_for_iterators(&error) => {
-                let reason = error.to_string();
-                self.run_through_iterators(view, piece, plan, reason, cancel)
-            }
+        match self.run_whole(view, piece, plan, u64::MAX, cancel) {
             Err(error) if is_too_large(&error) => match view.halves(piece) {
                 halves if halves.len() > 1 => self.run_parts(view, &halves, plan, cancel),
                 _ => Err(error),
             },
+            done => done,
+        }
+    }
+
+    /// Runs a piece that is not cut. It is declined if RocksDB's iterators find more than `most_bytes` of rows.
+    fn run_whole(
+        &self,
+        view: &Arc<FamilyView>,
+        piece: &Piece,
+        plan: &Arc<ScanPlan>,
+        most_bytes: u64,
+        cancel: &CancelToken,
+    ) -> Result<PieceOutput> {
+        cancel.check()?;
+        let through_iterators = |reason: String| {
+            self.run_through_iterators(view, piece, plan, reason, most_bytes, cancel)
+        };
+        if let Through::Iterators(reason) = &piece.through {
+            return through_iterators(reason.clone());
+        }
+        match self.run_from_tables(view, piece, plan, cancel) {
+            Err(error) if is_for_iterators(&error) => through_iterators(error.to_string()),
             done => done,
         }
     }
@@ -265,6 +334,7 @@ impl ScanEngine {
         piece: &Piece,
         plan: &Arc<ScanPlan>,
         reason: String,
+        most_bytes: u64,
         cancel: &CancelToken,
     ) -> Result<PieceOutput> {
         if view.iterators.is_none() {
@@ -278,8 +348,10 @@ impl ScanEngine {
             view: Arc::clone(view),
             range: piece.range.clone(),
             plan: Arc::clone(plan),
+            most_bytes,
         };
-        let task_bytes = output_bytes(plan, piece.bytes).min(self.max_task_bytes());
+        let (rows, bytes) = view.raw_size(&piece.range);
+        let task_bytes = output_bytes(plan, rows, bytes).min(self.max_task_bytes());
         let task = PieceTask::new(
             Reading::Iterators(reading),
             FromTables::size_of(piece.bytes, 0),
@@ -323,7 +395,8 @@ impl ScanEngine {
                 false => 1,
             };
             if bytes.saturating_mul(at_once) <= most {
-                let output = output_bytes(&reading.plan, reading.raw_bytes());
+                let (rows, raw_bytes) = view.raw_size(&reading.range);
+                let output = output_bytes(&reading.plan, rows, raw_bytes);
                 return Ok((window, bytes.saturating_add(output).min(most)));
             }
             if read_ahead == MIN_READ_AHEAD_BYTES {
@@ -406,12 +479,11 @@ fn is_too_large(error: &Error) -> bool {
     matches!(error.kind, ErrorKind::Declined(DeclineReason::MemoryBudget))
 }
 
-/// Memory of the batches of a piece with so many bytes of keys and values.
-fn output_bytes(plan: &ScanPlan, bytes: u64) -> u64 {
-    match (plan.output.columns().is_empty(), plan.pads()) {
-        (true, _) => 0,
-        (false, false) => bytes.saturating_mul(plan.growth()),
+/// Memory of the batches of a piece with so many rows and bytes of keys and values.
+fn output_bytes(plan: &ScanPlan, rows: u64, bytes: u64) -> u64 {
+    match plan.pads() {
+        false => plan.output_bytes(rows, bytes),
         // As much as a piece may have.
-        (false, true) => u64::MAX,
+        true => u64::MAX,
     }
 }

@@ -25,6 +25,7 @@ mod table;
 mod task;
 mod version;
 mod view;
+mod waiting_rows;
 
 use std::fmt::Debug;
 use std::path::Path;
@@ -37,7 +38,7 @@ pub use rockmill_snapshot::{LogFolder, LogSource};
 
 pub use checkpoint::Checkpoint;
 pub use directory::Directory;
-pub use engine::{ScanEngine, ScanSettings};
+pub use engine::{Ran, ScanEngine, ScanSettings};
 pub use history::{Since, WrittenSince};
 pub use iterators::{IteratorRead, Iterators, RowFn};
 pub use piece::{Piece, PieceOutput, PieceReport, Through};
@@ -45,6 +46,7 @@ pub use rockmill_core::{MergeOperator, MergeOperators, StatedOperator};
 pub use store::{Store, ValueFn, Write, Written};
 pub use version::Version;
 pub use view::{FamilyView, FileInfo, View};
+pub use waiting_rows::RowsRoom;
 
 /// What databases make views of, in crates such as `rockmill-live`.
 pub mod source {

@@ -34,6 +34,11 @@ pub struct PieceOutput {
 }
 
 impl PieceOutput {
+    /// Bytes of the batches.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.batches.iter().map(Batch::bytes).sum()
+    }
+
     /// Adds what came of the keys behind these.
     pub(crate) fn add(&mut self, next: Self) {
         self.batches.extend(next.batches);

@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex};
 
 use rockmill_core::scan::{Batch, BatchSink, ScanPlan};
 use rockmill_core::{
-    Error, ErrorKind, InputTable, KeyRange, Operator, Output, Purpose, ReadTask, Request, Result,
-    SnapshotRules, TaskReport, Tombstones, Undecided, Visibility,
+    DeclineReason, Error, ErrorKind, InputTable, KeyRange, Operator, Output, Purpose, ReadTask,
+    Request, Result, SnapshotRules, TaskReport, Tombstones, Undecided, Visibility,
 };
 use rockmill_cpu::scan::Scanner;
 use rockmill_exec::executor::{Call, Event, Start, TaskHandle, TaskRun, Tasks};
@@ -83,14 +83,6 @@ impl FromTables {
         };
         JobSize::new(all, &[bytes])
     }
-
-    /// Bytes of the piece's keys and values, roughly.
-    pub fn raw_bytes(&self) -> u64 {
-        let raw = |input: &InputTable| {
-            input.share_in_range(&self.range, input.meta.properties.raw_bytes())
-        };
-        self.inputs.iter().map(raw).fold(0, u64::saturating_add)
-    }
 }
 
 /// A piece that RocksDB's iterators read.
@@ -99,6 +91,8 @@ pub struct ThroughIterators {
     pub view: Arc<FamilyView>,
     pub range: KeyRange,
     pub plan: Arc<ScanPlan>,
+    /// Bytes of the rows at most. Files do not tell how large the rows are: they may lie in blobs.
+    pub most_bytes: u64,
 }
 
 impl PieceTask {
@@ -213,7 +207,21 @@ impl TaskRun for PieceRun {
 impl ThroughIterators {
     fn run(&self, call: &Call, batches: &mut Collected) -> Result<TaskReport> {
         let mut scanner = Scanner::new(&self.plan, batches)?;
-        let row: RowFn<'_> = &mut |key, value| scanner.row(key, value);
+        let has_bytes = self.plan.output_bytes(0, 1) > 0;
+        let mut bytes = 0;
+        let row: RowFn<'_> = &mut |key, value| {
+            if has_bytes {
+                bytes += (key.len() + value.len()) as u64;
+            }
+            if bytes > self.most_bytes {
+                let what = format!(
+                    "rows that RocksDB's iterators read have no room in {} bytes",
+                    self.most_bytes
+                );
+                return Err(Error::declined(DeclineReason::MemoryBudget, what));
+            }
+            scanner.row(key, value)
+        };
         (self.view).read_through_iterators(&self.range, call.stop(), row)?;
         Ok(TaskReport {
             output: Output::Batches(scanner.finish()?),

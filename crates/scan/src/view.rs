@@ -605,8 +605,24 @@ impl FamilyView {
         Ok(pieces)
     }
 
+    /// Entries of a range of keys, and bytes of their keys and values, roughly.
+    pub(crate) fn raw_size(&self, range: &KeyRange) -> (u64, u64) {
+        let mut size = (0_u64, 0_u64);
+        for at in borders::overlapping(range, &self.inputs) {
+            let input = &self.inputs[at];
+            let properties = &input.meta.properties;
+            let share = |all| input.share_in_range(range, all);
+            size.0 = size.0.saturating_add(share(properties.num_entries));
+            size.1 = size.1.saturating_add(share(properties.raw_bytes()));
+        }
+        size
+    }
+
     /// Cuts a piece in about two; it stays whole if nothing is known to cut it at.
     pub(crate) fn halves(&self, piece: &Piece) -> Vec<Piece> {
+        if !self.orders_by_bytes {
+            return vec![piece.clone()];
+        }
         self.split(&piece.range, piece.bytes.div_ceil(2), &piece.through)
     }
 

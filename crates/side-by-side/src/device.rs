@@ -3,6 +3,7 @@
 use clap::ArgAction;
 use clap::builder::BoolishValueParser;
 use rockmill::{Builder, CudaSettings, DeviceList, OutputCache, Service, Verification};
+use rockmill_compaction::MutableSettings;
 use rockmill_terminal::outcome::Failure;
 use serde::{Deserialize, Serialize};
 
@@ -46,7 +47,7 @@ pub struct Tuning {
 impl Default for Tuning {
     fn default() -> Self {
         Self {
-            memory_mib: 512,
+            memory_mib: MutableSettings::default().memory_budget_bytes >> 20,
             io_mib_per_s: 0,
             verification: Verification::Default,
             output_cache: OutputCache::Database,

@@ -7,13 +7,15 @@ use std::sync::Arc;
 
 use datafusion::arrow::datatypes::{DataType, Schema};
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::error::Result;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
 use datafusion::physical_expr::expressions::Literal as Constant;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
+use datafusion::physical_plan::execution_plan::{ChildrenPropertiesMode, ReplaceChildrenOptions};
+use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::physical_plan::{ExecutionPlan, InputOrderMode, Partitioning};
@@ -43,10 +45,16 @@ impl PhysicalOptimizerRule for AggregateInScan {
             let Some(aggregate) = node.downcast_ref::<AggregateExec>() else {
                 return Ok(Transformed::no(node));
             };
-            Ok(match replace(aggregate)? {
-                Some(replaced) => Transformed::yes(replaced),
-                None => Transformed::no(node),
-            })
+            if let Some(replaced) = replace(aggregate)? {
+                return Ok(Transformed::yes(replaced));
+            }
+            if *aggregate.input_order_mode() == InputOrderMode::Linear {
+                return Ok(Transformed::no(node));
+            }
+            let input = with_limited_batches(aggregate.input())?;
+            let same = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Keep);
+            node.replace_children(vec![input], same)
+                .map(Transformed::yes)
         })?;
         Ok(replaced.data)
     }
@@ -58,6 +66,23 @@ impl PhysicalOptimizerRule for AggregateInScan {
     fn schema_check(&self) -> bool {
         true
     }
+}
+
+/// The input of an aggregate that takes groups as they come. It hands over a batch of groups for each batch of rows, and keeps
+/// the others. So it would keep most groups of large batches until the end.
+fn with_limited_batches(plan: &Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+    let limited = Arc::clone(plan).transform_down(|node| {
+        if let Some(scan) = node.downcast_ref::<ScanExec>() {
+            return Ok(Transformed::yes(Arc::new(scan.with_limited_batches()) as _));
+        }
+        let passes = node.is::<ProjectionExec>() || node.is::<FilterExec>();
+        let recursion = match passes {
+            true => TreeNodeRecursion::Continue,
+            false => TreeNodeRecursion::Stop,
+        };
+        Ok(Transformed::new(node, false, recursion))
+    })?;
+    Ok(limited.data)
 }
 
 fn replace(aggregate: &AggregateExec) -> Result<Option<Arc<dyn ExecutionPlan>>> {

@@ -16,6 +16,8 @@
 //! | `mysql` | Tables of MyRocks, as CREATE TABLE and its dictionary describe them |
 //! | `files` | The tables `rocksdb_files` and `rocksdb_families` |
 //! | `read_only` | RocksDB's iterators over a directory |
+//! | `joins` | Joins that have no room |
+//! | `memory` | How much memory queries may take, and where they spill |
 //! | `session` | Sessions with all of it |
 //! | `statements` | Texts of several statements |
 
@@ -28,6 +30,8 @@ mod extremes;
 mod files;
 mod functions;
 mod guard;
+mod joins;
+mod memory;
 mod mysql;
 mod planner;
 mod program;
@@ -39,7 +43,9 @@ pub mod statements;
 mod stored;
 mod table;
 
+pub use joins::plan_query;
+pub use memory::{Shares, SpillError, configured, runtime};
 pub use read_only::ReadOnly;
 pub use scan::{ScanExec, decode_scan, encode_scan, left_out, progress};
-pub use session::{refuse_writes, session, with_rockmill};
+pub use session::{refuse_writes, session, session_in, with_rockmill};
 pub use table::{Reads, RocksTable, Scans};

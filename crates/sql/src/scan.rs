@@ -41,6 +41,9 @@ use run::{CancelOnDrop, Counters, Run};
 pub use sent::{decode_scan, encode_scan};
 pub use shown::{left_out, progress};
 
+/// Rows of batches where a session states nothing else.
+pub(crate) const USUAL_BATCH_ROWS: usize = 8192;
+
 /// What a scan reads.
 #[derive(Debug, Clone)]
 pub(crate) struct Source {
@@ -75,6 +78,9 @@ pub struct ScanExec {
     /// Most rows of each partition that anybody takes.
     limit: Option<usize>,
     plan: Arc<ScanPlan>,
+    /// Whether batches have at most the rows that the session states. Without it, they have as many as scans make, unless
+    /// the session states fewer than usual, because it has little memory.
+    has_limited_batches: bool,
     /// Position of the column in whose order the rows are.
     ordered_by: Option<usize>,
     partitions: Arc<Vec<Vec<Piece>>>,
@@ -132,6 +138,7 @@ impl ScanExec {
             source,
             planned: Some(planned),
             limit,
+            has_limited_batches: false,
             plan: Arc::new(plan),
             partitions: Arc::new(pieces),
             done: Arc::default(),
@@ -169,6 +176,14 @@ impl ScanExec {
             metrics: ExecutionPlanMetricsSet::new(),
             ..self.clone()
         })
+    }
+
+    /// The same scan, whose batches have at most as many rows as the session states.
+    pub(crate) fn with_limited_batches(&self) -> Self {
+        Self {
+            has_limited_batches: true,
+            ..self.clone()
+        }
     }
 
     fn has_rows(&self) -> bool {
@@ -360,17 +375,24 @@ impl ExecutionPlan for ScanExec {
         apply_expression_roots(filters, f)
     }
 
-    fn execute(&self, partition: usize, _: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+    fn execute(
+        &self,
+        partition: usize,
+        context: Arc<TaskContext>,
+    ) -> Result<SendableRecordBatchStream> {
         let Some(pieces) = self.partitions.get(partition) else {
             return internal_err!("a scan has no partition {partition}");
         };
         self.source.statement.runs();
+        let batch_rows = context.session_config().batch_size();
         let run = Run {
             source: self.source.clone(),
             pieces: pieces.clone(),
             plan: Arc::clone(&self.plan),
             planned: self.planned.clone(),
             limit: self.limit.unwrap_or(usize::MAX),
+            batch_rows: (self.has_limited_batches || batch_rows < USUAL_BATCH_ROWS)
+                .then_some(batch_rows),
             schema: self.schema(),
             cancel: CancelToken::new(),
             done: Arc::clone(&self.done),

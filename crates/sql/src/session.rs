@@ -9,6 +9,8 @@ use datafusion::common::{TableReference, plan_err};
 use datafusion::datasource::source_as_provider;
 use datafusion::error::Result;
 use datafusion::execution::SessionStateBuilder;
+use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
+use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::logical_expr::{DdlStatement, LogicalPlan, TableSource};
 use datafusion::prelude::{SessionConfig, SessionContext};
 use rockmill_format::names;
@@ -43,12 +45,28 @@ pub fn with_rockmill(mut builder: SessionStateBuilder) -> SessionStateBuilder {
 }
 
 /// A session with DataFusion's own functions, those for JSON, and Rockmill's, in which `STORED AS ROCKSDB` makes tables that
-/// `engine` scans.
+/// `engine` scans. Its queries do not spill, and may take any amount of memory besides that of the engine:
+/// [`session_in`] limits it.
 ///
 /// # Errors
 /// If a function cannot be registered.
 pub fn session(config: SessionConfig, engine: &Arc<ScanEngine>) -> Result<SessionContext> {
+    let never_spills = DiskManagerBuilder::default().with_mode(DiskManagerMode::Disabled);
+    let runtime = RuntimeEnvBuilder::new().with_disk_manager_builder(never_spills);
+    session_in(runtime.build_arc()?, config, engine)
+}
+
+/// The session of [`session`] in an environment such as that of [`crate::runtime`].
+///
+/// # Errors
+/// If a function cannot be registered.
+pub fn session_in(
+    runtime: Arc<RuntimeEnv>,
+    config: SessionConfig,
+    engine: &Arc<ScanEngine>,
+) -> Result<SessionContext> {
     let builder = SessionStateBuilder::new_with_default_features().with_config(config);
+    let builder = builder.with_runtime_env(runtime);
     let tables = Arc::new(RocksTables::new(Arc::clone(engine)));
     let builder = builder.with_table_factory(FORMAT.to_owned(), tables);
     let mut state = with_rockmill(builder).build();

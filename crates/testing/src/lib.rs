@@ -4,6 +4,7 @@
 //! `make test` names them all at its end. A test that needs another user runs itself again as that user:
 //! [`again_as_nobody`], [`again_where_mounting_is_allowed`].
 
+pub mod cgroup;
 pub mod command;
 
 use std::env;

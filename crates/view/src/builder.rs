@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use rockmill_core::{DeclineReason, Error, Result};
 use rockmill_cuda::{CudaBackend, CudaSettings, Device, Mailboxes, RingSettings, Target};
+use rockmill_exec::host_memory::{HostMemory, default_budget_bytes};
 use rockmill_scan::{Database, ScanEngine, ScanSettings, Store};
 
 use crate::foreseen::Foreseen;
@@ -11,9 +12,6 @@ use crate::load::{Source, Taken, load};
 use crate::ring::Ring;
 use crate::version::Families;
 use crate::view::View;
-
-/// Host memory that loading may take at least.
-const MIN_HOST_BYTES: u64 = 512 << 20;
 
 /// How a view of a column family is made.
 #[derive(Debug, Clone)]
@@ -144,10 +142,10 @@ impl Builder {
 
 /// An engine that may keep the indexes of large databases: some 5 % of uncompressed data in blocks of 4 KiB.
 fn default_engine() -> Result<Arc<ScanEngine>> {
-    let system = rustix::system::sysinfo();
-    let memory_bytes = (system.totalram as u64).saturating_mul(system.mem_unit.into());
+    /// Loading may take 1/`SHARE` of the memory, and as much as other budgets at least.
+    const SHARE: u64 = 4;
     ScanEngine::new(ScanSettings {
-        memory_bytes: Some((memory_bytes / 4).max(MIN_HOST_BYTES)),
+        memory_bytes: Some((HostMemory::now().bytes / SHARE).max(default_budget_bytes())),
         ..ScanSettings::default()
     })
 }

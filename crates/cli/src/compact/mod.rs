@@ -15,6 +15,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use rockmill::{OutputCache, Verification};
+use rockmill_exec::host_memory::default_budget_bytes;
 use rockmill_side_by_side::machine::usual_threads;
 use rockmill_snapshot::manual::UserKeys;
 use rockmill_terminal::outcome::Failure;
@@ -47,9 +48,10 @@ pub struct CompactArgs {
     /// Most subcompactions in flight, and subcompactions of jobs that RocksDB does itself [default: all cores].
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1024))]
     threads: Option<u32>,
-    /// Most host memory in MiB that subcompactions in flight hold.
-    #[arg(long, default_value_t = 512, value_parser = clap::value_parser!(u64).range(32..=1_048_576))]
-    memory_mib: u64,
+    /// Most host memory in MiB that subcompactions in flight hold [default: 512, or half of the memory that the machine and
+    /// the cgroups leave to the command, if that is less].
+    #[arg(long, value_parser = clap::value_parser!(u64).range(32..=1_048_576))]
+    memory_mib: Option<u64>,
     /// Niceness of Rockmill's threads relative to RocksDB's.
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u8).range(..=19))]
     nice: u8,
@@ -185,7 +187,7 @@ fn task(args: CompactArgs) -> Result<(Task, Vec<String>), Failure> {
         keys: UserKeys { from, to },
         force: args.force,
         threads: args.threads.unwrap_or_else(usual_threads),
-        memory_budget_bytes: args.memory_mib << 20,
+        memory_budget_bytes: (args.memory_mib).map_or_else(default_budget_bytes, |mib| mib << 20),
         nice: args.nice,
         verification: args.verification,
         output_cache: args.output_cache,

@@ -15,6 +15,8 @@ use rockmill_terminal::outcome::Failure;
 use rockmill_terminal::output;
 use unicode_width::UnicodeWidthChar;
 
+use super::memory;
+
 /// A text of statements, and the file that has it.
 #[derive(Debug, Clone, Copy)]
 pub struct Source<'a> {
@@ -98,6 +100,9 @@ impl Source<'_> {
 
 /// A statement's failure outside of a text. Those of Rockmill keep their own exit code.
 pub fn failure(error: DataFusionError) -> Failure {
+    if let Some(failure) = memory::failure(&error) {
+        return failure;
+    }
     let root = error.find_root();
     if let DataFusionError::External(external) = root
         && let Some(error) = external.downcast_ref::<rockmill_core::Error>()

@@ -241,7 +241,7 @@ impl Shell {
         }
         let are_plans = matches!(plan, LogicalPlan::Explain(_) | LogicalPlan::Analyze(_));
         let frame = self.context.execute_logical_plan(plan).await?;
-        let plan = frame.create_physical_plan().await?;
+        let plan = rockmill_sql::plan_query(frame).await?;
         // Planning may have taken long, and Control-C may have come.
         tokio::task::yield_now().await;
         let shown = if plan.schema().fields().is_empty() {

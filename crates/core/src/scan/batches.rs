@@ -79,10 +79,15 @@ impl Batches {
         if self.rows == 0 {
             return Ok(());
         }
-        let batch = Batch {
+        let mut batch = Batch {
             rows: self.rows,
             columns: std::mem::take(&mut self.columns),
         };
+        // A vector may have grown to twice what it holds, and batches may wait long.
+        for column in &mut batch.columns {
+            column.values.shrink_to_fit();
+            column.offsets.shrink_to_fit();
+        }
         self.begin();
         sink.batch(batch)
     }
@@ -96,7 +101,20 @@ pub fn too_many_bytes(bytes: usize) -> Error {
     Error::new(ErrorKind::OutOfRange, what)
 }
 
+impl Batch {
+    /// Bytes of all columns.
+    pub fn bytes(&self) -> u64 {
+        self.columns.iter().map(Column::bytes).sum()
+    }
+}
+
 impl Column {
+    fn bytes(&self) -> u64 {
+        let validity = self.validity.as_ref().map_or(0, Vec::len);
+        let offsets = size_of_val(&*self.offsets);
+        (self.values.len() + offsets + validity) as u64
+    }
+
     /// Adds the cell of the next row, before which there are so many.
     #[inline]
     fn push(&mut self, rows: usize, stored: ColumnType, cell: Cell<'_>) -> Result<()> {

@@ -50,6 +50,22 @@ impl ScanPlan {
         batch.saturating_add(states).saturating_mul(2)
     }
 
+    /// Bytes of what `rows` rows of `bytes` bytes become, if all of them are wanted and each is a group. Spaces at the ends
+    /// of strings are not counted.
+    pub fn output_bytes(&self, rows: u64, bytes: u64) -> u64 {
+        let types = self.output.columns();
+        let rows = match &self.output {
+            ScanOutput::Groups(aggregation) if aggregation.keys.is_empty() => return 0,
+            _ => rows,
+        };
+        let row_bytes: usize = types.iter().map(|stored| stored.row_bytes()).sum();
+        let fixed = rows.saturating_mul(row_bytes as u64);
+        match types.contains(&ColumnType::Bytes) {
+            true => fixed.saturating_add(bytes.saturating_mul(self.growth())),
+            false => fixed,
+        }
+    }
+
     /// Whether some strings are longer than what is stored of them.
     pub fn pads(&self) -> bool {
         let pads = |instruction: &Instruction| {

@@ -3,14 +3,15 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use datafusion::arrow::array::RecordBatch;
+use datafusion::arrow::array::{RecordBatch, UInt64Array};
+use datafusion::arrow::compute::take_record_batch;
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::error::Result;
 use datafusion::physical_expr_common::physical_expr::snapshot_physical_expr;
 use datafusion::physical_plan::metrics::{Count, ExecutionPlanMetricsSet, MetricBuilder};
 use rockmill_core::CancelToken;
-use rockmill_core::scan::ScanPlan;
-use rockmill_scan::{Piece, PieceReport};
+use rockmill_core::scan::{Batch, ScanPlan};
+use rockmill_scan::{Piece, PieceReport, Ran};
 
 use super::{Planned, Source, all_columns, external};
 use crate::program::Program;
@@ -82,6 +83,8 @@ pub struct Run {
     pub planned: Option<Planned>,
     /// Most rows to hand over.
     pub limit: usize,
+    /// Most rows of a batch. Larger ones are copied to smaller ones, which do not share memory.
+    pub batch_rows: Option<usize>,
     pub schema: SchemaRef,
     pub cancel: CancelToken,
     /// Bytes of the pieces that are done.
@@ -93,25 +96,44 @@ impl Run {
     /// Hands over the batches of all pieces, until `take` refuses one.
     pub fn all(self, mut take: impl FnMut(RecordBatch) -> bool) -> Result<()> {
         let mut left = self.limit;
-        for piece in &self.pieces {
-            if left == 0 {
-                break;
-            }
+        let mut pieces: Vec<_> = self.pieces.iter().rev().cloned().collect();
+        while left > 0
+            && let Some(piece) = pieces.pop()
+        {
+            let (engine, family) = (&self.source.engine, &self.source.family);
             let plan = self.plan_now()?;
-            let output = (self.source.engine).run(&self.source.family, piece, &plan, &self.cancel);
-            let output = match output {
+            let (output, mut room) = match engine.run_or_cut(family, &piece, &plan, &self.cancel) {
                 Err(_) if self.cancel.is_cancelled() => break,
-                output => output.map_err(external)?,
+                Err(error) => return Err(external(error)),
+                Ok(Ran::Whole(output, room)) => (output, room),
+                Ok(Ran::Parts(parts)) => {
+                    pieces.extend(parts.into_iter().rev());
+                    continue;
+                }
             };
             self.counters.add(&output.report);
             self.done.fetch_add(piece.bytes, Ordering::Relaxed);
+            let mut waiting = output.batches.iter().map(Batch::bytes).sum();
             for batch in output.batches {
+                room.set(waiting);
+                waiting -= batch.bytes();
                 let batch = record_batch(&self.schema, batch)?;
                 let batch = batch.slice(0, batch.num_rows().min(left));
                 left -= batch.num_rows();
                 self.counters.output_rows.add(batch.num_rows());
-                if !take(batch) {
-                    return Ok(());
+                let Some(rows) = self.batch_rows.filter(|rows| batch.num_rows() > *rows) else {
+                    match take(batch) {
+                        true => continue,
+                        false => return Ok(()),
+                    }
+                };
+                for first in (0..batch.num_rows()).step_by(rows) {
+                    let end = batch.num_rows().min(first + rows);
+                    // A slice would keep the memory of all rows, and be taken for as large.
+                    let part = UInt64Array::from_iter_values(first as u64..end as u64);
+                    if !take(take_record_batch(&batch, &part)?) {
+                        return Ok(());
+                    }
                 }
             }
         }

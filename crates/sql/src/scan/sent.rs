@@ -118,6 +118,7 @@ pub fn decode_scan(bytes: &[u8], engine: &Arc<ScanEngine>) -> Result<Arc<dyn Exe
         },
         planned: None,
         limit: sent.limit,
+        has_limited_batches: false,
         plan: Arc::new(sent.plan),
         ordered_by: sent.ordered_by,
         properties: properties(schema, sent.ordered_by, sent.partitions.len()),

@@ -1,0 +1,80 @@
+//! The memory of statements, and what is said where it is too little.
+
+use std::path::PathBuf;
+
+use datafusion::arrow::error::ArrowError;
+use datafusion::error::DataFusionError;
+use rockmill_core::{DeclineReason, ErrorKind};
+use rockmill_exec::host_memory::HostMemory;
+use rockmill_side_by_side::machine::usual_threads;
+use rockmill_sql::{Shares, SpillError};
+use rockmill_terminal::outcome::Failure;
+
+use super::SqlArgs;
+
+/// Least memory, and the memory for which there is a thread by default.
+const MIN_MEMORY_BYTES: u64 = 64 << 20;
+const BYTES_FOR_EACH_THREAD: u64 = 32 << 20;
+
+/// What statements may take.
+pub struct Limits {
+    pub threads: usize,
+    pub shares: Shares,
+    pub spill_dir: PathBuf,
+}
+
+impl Limits {
+    pub fn of(args: &SqlArgs) -> Self {
+        let memory_bytes = match args.memory_mib {
+            Some(mib) => mib << 20,
+            None => HostMemory::now().half().max(MIN_MEMORY_BYTES),
+        };
+        let most_threads = memory_bytes / BYTES_FOR_EACH_THREAD;
+        let usual = u64::from(usual_threads()).min(most_threads) as usize;
+        Self {
+            threads: args.threads.unwrap_or(usual).max(1),
+            shares: Shares::of(memory_bytes),
+            spill_dir: args.spill_dir.clone().unwrap_or_else(std::env::temp_dir),
+        }
+    }
+}
+
+/// The failure of a statement that has too little memory or too little room for temporary files; `None` for others.
+pub fn failure(error: &DataFusionError) -> Option<Failure> {
+    let more = |what: &str| {
+        let what = format!("{what}: give the statement more with --memory-mib, or fewer --threads");
+        Some(Failure::Environment(what))
+    };
+    let spill = |error: &std::io::Error| {
+        let error = error.get_ref()?.downcast_ref::<SpillError>()?;
+        Some(Failure::Environment(format!(
+            "{error}: name another folder with --spill-dir"
+        )))
+    };
+    match error.find_root() {
+        DataFusionError::IoError(error) => spill(error),
+        DataFusionError::ArrowError(error, _) => match &**error {
+            ArrowError::IoError(_, error) => spill(error),
+            _ => None,
+        },
+        DataFusionError::ResourcesExhausted(said) => match consumer(said) {
+            Some(consumer) => more(&format!("there is too little memory for {consumer}")),
+            None => None,
+        },
+        DataFusionError::External(error) => {
+            let error = error.downcast_ref::<rockmill_core::Error>()?;
+            match error.kind {
+                ErrorKind::Declined(DeclineReason::MemoryBudget) => more(&error.what),
+                _ => None,
+            }
+        }
+        _ => None,
+    }
+}
+
+/// The operator whose memory DataFusion's error is about.
+fn consumer(said: &str) -> Option<&str> {
+    let (_, rest) = said.split_once("llocation failed for ")?;
+    let (consumer, _) = rest.split_once(" with top memory consumers")?;
+    Some(consumer)
+}

@@ -1,0 +1,265 @@
+//! Joins that have no room.
+//!
+//! DataFusion's hash joins keep one side in memory, as one batch. They do not spill, and a batch has at most 2 GiB of each
+//! column of strings or bytes. Joins that sort both sides spill, so a query has a second plan with these.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::Arc;
+
+use datafusion::arrow::datatypes::{DataType, SchemaRef};
+use datafusion::arrow::error::ArrowError;
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::common::{internal_err, resources_datafusion_err};
+use datafusion::dataframe::DataFrame;
+use datafusion::error::{DataFusionError, Result};
+use datafusion::execution::context::SessionState;
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::logical_expr::LogicalPlan;
+use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
+use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
+use datafusion::physical_plan::execution_plan::{
+    Boundedness, ChildrenPropertiesMode, EmissionType, ReplaceChildrenOptions,
+};
+use datafusion::physical_plan::joins::HashJoinExec;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::{
+    DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, Partitioning,
+    PlanProperties, execute_stream,
+};
+use futures::{StreamExt, TryStreamExt, stream};
+
+/// The plan of a query. If its hash joins turn out to have no room in memory, joins that spill take their place. They do not
+/// if the session may not spill, or if the query writes something.
+///
+/// # Errors
+/// Those of DataFusion.
+pub async fn plan_query(query: DataFrame) -> Result<Arc<dyn ExecutionPlan>> {
+    let (state, query) = query.into_parts();
+    let plan = state.create_physical_plan(&query).await?;
+    let only_reads = !matches!(
+        query,
+        LogicalPlan::Copy(_)
+            | LogicalPlan::Dml(_)
+            | LogicalPlan::Ddl(_)
+            | LogicalPlan::Explain(_)
+            | LogicalPlan::Analyze(_)
+    );
+    if !only_reads || !has_hash_joins(&plan) {
+        return Ok(plan);
+    }
+    let spilling = match state.runtime_env().disk_manager.tmp_files_enabled() {
+        true => with_merge_joins(state, &query).await?,
+        false => None,
+    };
+    let plan: Arc<dyn ExecutionPlan> = match plan.output_partitioning().partition_count() {
+        1 => plan,
+        _ => Arc::new(CoalescePartitionsExec::new(plan)),
+    };
+    Ok(Arc::new(QueryExec::new(plan, spilling)))
+}
+
+/// The plan of a query that sorts both sides of all joins; `None` if it cannot do so.
+async fn with_merge_joins(
+    mut state: SessionState,
+    query: &LogicalPlan,
+) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+    // Plans with one partition have hash joins in any case.
+    const LEAST_PARTITIONS: usize = 2;
+    let config = state.config_mut();
+    let options = config.options_mut();
+    options.optimizer.prefer_hash_join = false;
+    options.optimizer.repartition_joins = true;
+    let partitions = config.target_partitions().max(LEAST_PARTITIONS);
+    *config = config.clone().with_target_partitions(partitions);
+    let plan = state.create_physical_plan(query).await?;
+    Ok(Some(plan).filter(|plan| !has_hash_joins(plan)))
+}
+
+fn has_hash_joins(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    !kept_sides(plan).is_empty()
+}
+
+/// Columns of the sides that hash joins keep.
+fn kept_sides(plan: &Arc<dyn ExecutionPlan>) -> Vec<SchemaRef> {
+    let mut sides = Vec::new();
+    let _ = plan.apply(|node| {
+        let join = node.downcast_ref::<HashJoinExec>();
+        sides.extend(join.map(|join| join.left().schema()));
+        Ok(TreeNodeRecursion::Continue)
+    });
+    sides
+}
+
+/// Runs a plan, or another one if the first has no room.
+#[derive(Debug)]
+struct QueryExec {
+    plan: Arc<dyn ExecutionPlan>,
+    /// Returns the same rows, and needs less memory.
+    spilling: Option<Arc<dyn ExecutionPlan>>,
+    properties: Arc<PlanProperties>,
+}
+
+impl QueryExec {
+    fn new(plan: Arc<dyn ExecutionPlan>, spilling: Option<Arc<dyn ExecutionPlan>>) -> Self {
+        let properties = PlanProperties::new(
+            EquivalenceProperties::new(plan.schema()),
+            Partitioning::UnknownPartitioning(1),
+            EmissionType::Incremental,
+            Boundedness::Bounded,
+        );
+        Self {
+            plan,
+            spilling,
+            properties: Arc::new(properties),
+        }
+    }
+}
+
+impl DisplayAs for QueryExec {
+    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("RockmillQuery")
+    }
+}
+
+impl ExecutionPlan for QueryExec {
+    fn name(&self) -> &'static str {
+        "RockmillQuery"
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        &self.properties
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        vec![&self.plan]
+    }
+
+    fn replace_children(
+        self: Arc<Self>,
+        mut children: Vec<Arc<dyn ExecutionPlan>>,
+        _: ReplaceChildrenOptions,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        match (children.pop(), children.is_empty()) {
+            (Some(plan), true) => Ok(Arc::new(Self::new(plan, self.spilling.clone()))),
+            _ => internal_err!("a query has one plan"),
+        }
+    }
+
+    fn with_new_children(
+        self: Arc<Self>,
+        children: Vec<Arc<dyn ExecutionPlan>>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        self.replace_children(
+            children,
+            ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute),
+        )
+    }
+
+    fn apply_expressions(
+        &self,
+        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        Ok(TreeNodeRecursion::Continue)
+    }
+
+    fn execute(
+        &self,
+        partition: usize,
+        context: Arc<TaskContext>,
+    ) -> Result<SendableRecordBatchStream> {
+        let schema = self.plan.schema();
+        let mut rows = self.plan.execute(partition, Arc::clone(&context))?;
+        let (plan, spilling) = (Arc::clone(&self.plan), self.spilling.clone());
+        let rows = stream::once(async move {
+            let first = rows.next().await;
+            match spilling {
+                Some(spilling) if matches!(&first, Some(Err(error)) if has_no_room(error)) => {
+                    drop(rows);
+                    execute_stream(spilling, context)
+                }
+                _ => {
+                    let schema = rows.schema();
+                    let rows = stream::iter(first).chain(rows);
+                    let rows = rows.map_err(move |error| named(error, &plan));
+                    Ok(Box::pin(RecordBatchStreamAdapter::new(schema, rows)) as _)
+                }
+            }
+        });
+        let rows = rows.try_flatten();
+        Ok(Box::pin(RecordBatchStreamAdapter::new(schema, rows)))
+    }
+}
+
+fn has_no_room(error: &DataFusionError) -> bool {
+    matches!(error.find_root(), DataFusionError::ResourcesExhausted(_)) || is_too_long(error)
+}
+
+/// Whether a batch would have more than 2 GiB of a column.
+fn is_too_long(error: &DataFusionError) -> bool {
+    match error.find_root() {
+        DataFusionError::ArrowError(error, _) => {
+            matches!(**error, ArrowError::OffsetOverflowError(_))
+        }
+        _ => false,
+    }
+}
+
+/// The same error, or one that names the columns that are too long for one batch.
+fn named(error: DataFusionError, plan: &Arc<dyn ExecutionPlan>) -> DataFusionError {
+    if !is_too_long(&error) {
+        return error;
+    }
+    let sides = kept_sides(plan);
+    let fields = sides.iter().flat_map(|side| side.fields());
+    let strings =
+        fields.filter(|field| matches!(field.data_type(), DataType::Utf8 | DataType::Binary));
+    let columns: BTreeSet<&str> = strings.map(|field| field.name().as_str()).collect();
+    let columns = Vec::from_iter(columns).join(" or ");
+    resources_datafusion_err!(
+        "one side of a join has more than 2 GiB of column {columns}, which is the most for one column: join fewer \
+         columns or rows"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use datafusion::arrow::datatypes::{Field, Schema};
+    use datafusion::common::{JoinType, NullEquality};
+    use datafusion::physical_expr::expressions::col;
+    use datafusion::physical_plan::empty::EmptyExec;
+    use datafusion::physical_plan::joins::PartitionMode;
+
+    use super::*;
+
+    #[test]
+    fn a_side_of_a_join_that_is_too_long_names_its_columns() {
+        let fields = [
+            ("id", DataType::Int64),
+            ("name", DataType::Utf8),
+            ("body", DataType::Binary),
+        ];
+        let fields = fields.map(|(name, data_type)| Field::new(name, data_type, false));
+        let side: Arc<dyn ExecutionPlan> =
+            Arc::new(EmptyExec::new(Arc::new(Schema::new(fields.to_vec()))));
+        let id = || col("id", &side.schema()).unwrap();
+        let join = HashJoinExec::try_new(
+            Arc::clone(&side),
+            Arc::clone(&side),
+            vec![(id(), id())],
+            None,
+            &JoinType::Inner,
+            None,
+            PartitionMode::CollectLeft,
+            NullEquality::NullEqualsNothing,
+            false,
+        );
+        let join: Arc<dyn ExecutionPlan> = Arc::new(join.unwrap());
+        let too_long = || DataFusionError::from(ArrowError::OffsetOverflowError(1 << 31));
+        assert!(has_no_room(&too_long()));
+        let error = named(too_long().context("from a task"), &join).to_string();
+        assert!(error.contains("2 GiB of column body or name"), "{error}");
+        let other = named(DataFusionError::Plan("other".to_owned()), &join);
+        assert!(matches!(other, DataFusionError::Plan(_)), "{other}");
+    }
+}
