@@ -414,6 +414,7 @@ fn a_statement_with_thousands_of_alternatives_is_answered() {
 
 #[test]
 fn an_interrupt_ends_a_statement_that_makes_a_table() {
+    const INTERRUPTED: i32 = 130;
     use std::io::{BufRead, BufReader};
     use std::process::{Command, Stdio};
 
@@ -434,7 +435,7 @@ fn an_interrupt_ends_a_statement_that_makes_a_table() {
     let id = rustix::process::Pid::from_child(&child);
     rustix::process::kill_process(id, rustix::process::Signal::INT).unwrap();
     let ended = child.wait_with_output().unwrap();
-    assert_eq!(ended.status.code(), Some(ENVIRONMENT));
+    assert_eq!(ended.status.code(), Some(INTERRUPTED));
     assert!(
         String::from_utf8(ended.stderr)
             .unwrap()

@@ -280,7 +280,11 @@ impl From<DataFusionError> for Stop {
 }
 
 fn interruption() -> Failure {
-    Failure::Environment("interrupted".to_owned())
+    const SIGINT: u8 = 2;
+    Failure::Stopped {
+        what: "interrupted".to_owned(),
+        signal: SIGINT,
+    }
 }
 
 /// The panic was printed already.
