@@ -92,8 +92,8 @@ fn check_neighbours(input: &InputFile, inputs: &[InputFile]) -> Result<()> {
     }
 }
 
-/// For a universal compaction that it picks itself, RocksDB does not read the files that an input covers which has a single range tombstone and nothing
-/// else, and does not count their entries (`compaction.cc:FilterInputsForCompactionIterator`).
+/// Declines a universal compaction that RocksDB picked itself, if an input is a single range tombstone and covers other
+/// inputs. RocksDB does not count the entries of these (`compaction.cc:FilterInputsForCompactionIterator`).
 fn check_alone(
     input: &InputFile,
     table: &InputTable,

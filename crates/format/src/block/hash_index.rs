@@ -32,13 +32,13 @@ pub(super) struct HashIndexBuilder {
     buckets_per_key: f64,
     /// Buckets that the keys so far ask for. It is a sum, as in RocksDB: a product would round differently.
     num_buckets: f64,
-    /// Hash and restart interval of each key; empty if a restart interval cannot be named.
+    /// Hash and restart interval of each key.
     keys: Vec<(u32, u8)>,
     fits: bool,
 }
 
 impl HashIndexBuilder {
-    /// For so many keys a bucket.
+    /// A builder for blocks with `keys_per_bucket` keys for each bucket.
     pub(super) fn new(keys_per_bucket: f64) -> Self {
         let is_positive = keys_per_bucket > 0.0;
         Self {
@@ -63,7 +63,7 @@ impl HashIndexBuilder {
         self.num_buckets += self.buckets_per_key;
     }
 
-    /// Appends the index to a block of so many bytes, its last word included, and starts anew. False if the block gets none.
+    /// Appends the index to a block of `block_bytes`, its last word included, and starts anew. False if the block gets none.
     pub(super) fn finish(&mut self, block_bytes: usize, out: &mut Vec<u8>) -> bool {
         // An odd number, since the hash spreads badly over powers of two.
         let num_buckets = (self.num_buckets as u16).max(1) | 1;
