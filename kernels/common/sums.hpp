@@ -40,7 +40,8 @@ struct FileSums : FileTotals {
     const u64 sequence = key.tag >> 8;
     content_hash += placed_hash(hash, i);
     rows_hash += hash;
-    deletions += (key.tag & 0xff) != TYPE_VALUE;
+    const u64 type = key.tag & 0xff;
+    deletions += type == TYPE_DELETION || type == TYPE_SINGLE_DELETION;
     key_bytes += key.len + TAG_BYTES;
     value_bytes += value_len;
     if (sequence < smallest_seqno) smallest_seqno = sequence;

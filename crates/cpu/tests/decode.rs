@@ -4,7 +4,7 @@
 mod common;
 
 use common::raw::{block_of, file_of_blocks};
-use common::{DELETE, Entry, FILE_NAME, PUT, SINGLE_DELETE, config, open, plan};
+use common::{Entry, FILE_NAME, PUT, config, open, plan};
 use proptest::prelude::*;
 use rockmill_core::{CancelToken, DeclineReason, Error, ErrorKind, KeyRange, Plan};
 use rockmill_cpu::decode::{Accepted, RunReader};
@@ -12,7 +12,7 @@ use rockmill_format::checksum::ChecksumType;
 use rockmill_format::coding::put_varint;
 use rockmill_format::compression::{CompressionSettings, CompressionType};
 use rockmill_format::footer::FOOTER_SIZE;
-use rockmill_format::key::{join, pack_tag};
+use rockmill_format::key::{ValueType, join, pack_tag};
 
 /// More than any file here can hold.
 const MAX_ENTRIES: u64 = 10_000_000;
@@ -25,7 +25,8 @@ fn survive(bytes: Vec<u8>) -> Result<Vec<Entry>, Error> {
     let mut entries: Vec<Entry> = Vec::new();
     while let Some(head) = run.head() {
         let entry = common::entry_of(&head);
-        assert!([PUT, DELETE, SINGLE_DELETE].contains(&entry.kind()));
+        let kind = ValueType::from_code(entry.kind());
+        assert!(kind.is_some_and(ValueType::compacts_alone));
         if let Some(before) = entries.last() {
             assert!(before.order() < entry.order(), "{before:?} {entry:?}");
         }
