@@ -295,7 +295,7 @@ fn what_rockmill_declines_rocksdb_does_and_the_report_says_why() {
         "--column-family",
         "counters",
         "--merge-operator",
-        "counters=stringappend",
+        "counters=sortlist",
     ];
     let plan = json(DONE, &[&compact[..], &["--dry-run"]].concat());
     assert_eq!(plan["accepted"], false);
@@ -379,7 +379,7 @@ fn the_doctor_lists_every_reason_of_every_column_family() {
         "written by RocksDB 11.12.0: known (7.8 to 11.12)\n",
         "#include <rockmill/rocksdb.hpp>\n",
         "options.set_compaction_service(rockmill::Service::builder().build()?);\n",
-        "set unordered_write=false",
+        "and say --write-committed",
         "max_dict_bytes is 16384",
         "target_file_size_base",
     ] {
@@ -390,15 +390,18 @@ fn the_doctor_lists_every_reason_of_every_column_family() {
     assert_eq!(
         settings.lines().skip(1).collect::<Vec<_>>(),
         [
-            "  RocksDB, the database",
-            "    unordered_write=false",
+            "  Rockmill, the database",
+            "    .write_committed() // only if all transactions are WriteCommitted",
             "  RocksDB, column family default",
             "    compression_opts.max_dict_bytes=0",
         ]
     );
     assert_eq!(report["support"], "known");
     assert_eq!(report["doors"].as_array().map(Vec::len), Some(4));
-    assert_eq!(report["settings"][0]["line"], "unordered_write=false");
+    assert_eq!(
+        report["settings"][0]["line"],
+        ".write_committed() // only if all transactions are WriteCommitted"
+    );
     assert_eq!(report["settings"][1]["column_families"][0], "default");
 }
 

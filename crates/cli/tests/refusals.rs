@@ -87,7 +87,7 @@ fn an_operator_is_not_known_by_its_name() {
     let plan = json(DONE, &[&compact[..], &["--dry-run"]].concat());
     assert_eq!(plan["refusals"].as_array().map(Vec::len), Some(0));
     let (out, _) = expect(DONE, &compact);
-    assert!(out.contains("because of merge-operands"), "{out}");
+    assert!(out.contains("done by Rockmill"), "{out}");
 }
 
 #[test]

@@ -73,7 +73,8 @@ fn cgroup_limits(read: Read<'_>) -> Vec<(u64, PathBuf)> {
     for mount in mounts.lines().filter_map(Mount::parse) {
         let group = groups.lines().find_map(|line| mount.group(line));
         let group = group.and_then(|group| Path::new(group).strip_prefix(&mount.root).ok());
-        let Some(group) = group else {
+        // A group outside of the namespace's root begins with two dots (cgroup_namespaces(7)). The mount does not show it.
+        let Some(group) = group.filter(|group| !group.starts_with("..")) else {
             continue;
         };
         let folder = mount.folder.join(group);
