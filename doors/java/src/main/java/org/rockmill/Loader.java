@@ -53,7 +53,7 @@ final class Loader {
     List<Path> files = new ArrayList<>();
     try {
       // The second needs the first, and finds it beside itself.
-      for (String name : Arrays.asList("librockmill.so.1", "librockmill_java.so")) {
+      for (String name : Arrays.asList("librockmill.so.2", "librockmill_java.so")) {
         files.add(write(folder.resolve(name), resource(name)));
       }
       System.load(files.get(1).toString());
