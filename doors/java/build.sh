@@ -4,7 +4,8 @@
 #
 # The jar has Rockmill's library, the native methods, and for each version of versions.txt a shim that was compiled with
 # that version's headers. Headers and RocksJava, which is compiled against, are fetched once into the user's cache folder.
-# ROCKMILL_CRATES and ROCKMILL_MAVEN name mirrors of static.crates.io and repo1.maven.org.
+# ROCKMILL_CRATES and ROCKMILL_MAVEN name mirrors of static.crates.io and repo1.maven.org. ROCKMILL_JAVA_SHIMS has the
+# versions to make shims for, all without it: "7.9.2 9.7.3".
 set -euo pipefail
 folder=$(realpath -m "${1:?usage: doors/java/build.sh FOLDER [BUILT]}")
 built=${2:+$(realpath -m "$2")}
@@ -56,6 +57,7 @@ done
 place=ROCKMILL-PATH-OF-ROCKSDB-$(printf '%0999d' 0)
 echo | cc -shared -x c - -o "$folder/work/place.so" "-Wl,-soname,$place"
 while read -r version package; do
+    [[ " ${ROCKMILL_JAVA_SHIMS:-$version} " = *" $version "* ]] || continue
     headers=$(headers "$package" "$version")
     shim=$native/rocksdb-$version.so
     # As RocksJava is compiled for Maven Central. Its functions are not there yet.
@@ -65,6 +67,10 @@ while read -r version package; do
     strip "$shim"
     echo "$version" >>"$native/versions"
 done < <(grep -v '^#' doors/java/versions.txt)
+[ -f "$native/versions" ] || {
+    echo "doors/java: ROCKMILL_JAVA_SHIMS names no version of doors/java/versions.txt" >&2
+    exit 2
+}
 
 cat >"$folder/work/manifest" <<'MANIFEST'
 Automatic-Module-Name: org.rockmill
