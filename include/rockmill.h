@@ -25,7 +25,7 @@
 extern "C" {
 #endif
 
-#define RM_ABI_VERSION 1
+#define RM_ABI_VERSION 2
 
 /* The first four are the values of RocksDB's CompactionServiceJobStatus. */
 typedef enum rm_status {

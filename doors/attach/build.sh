@@ -11,9 +11,9 @@ built=${built:-${CARGO_TARGET_DIR:-target}/release}
     exit 3
 }
 mkdir -p "$folder/lib" "$folder/include/rockmill"
-strip -o "$folder/lib/librockmill.so.1" "$built/librockmill_capi.so"
-ln -sf librockmill.so.1 "$folder/lib/librockmill.so"
+strip -o "$folder/lib/librockmill.so.2" "$built/librockmill_capi.so"
+ln -sf librockmill.so.2 "$folder/lib/librockmill.so"
 cp include/rockmill.h "$folder/include/"
 cp include/rockmill/attach.h "$folder/include/rockmill/"
 cc -O2 -fPIC -shared -Wall -Wextra -Werror -I include -o "$folder/lib/librockmill_attach.so" doors/attach/attach.c \
-    -Wl,-soname,librockmill_attach.so -L "$folder/lib" -lrockmill -ldl -lpthread -Wl,-rpath,'$ORIGIN'
+    -Wl,-soname,librockmill_attach.so -Wl,-z,nodelete -L "$folder/lib" -lrockmill -ldl -lpthread -Wl,-rpath,'$ORIGIN'

@@ -4,7 +4,8 @@
 #
 # The jar has Rockmill's library, the native methods, and for each version of versions.txt a shim that was compiled with
 # that version's headers. Headers and RocksJava, which is compiled against, are fetched once into the user's cache folder.
-# ROCKMILL_CRATES and ROCKMILL_MAVEN name mirrors of static.crates.io and repo1.maven.org.
+# ROCKMILL_CRATES and ROCKMILL_MAVEN name mirrors of static.crates.io and repo1.maven.org. ROCKMILL_JAVA_SHIMS has the
+# versions to make shims for, all without it: "7.9.2 9.7.3".
 set -euo pipefail
 folder=$(realpath -m "${1:?usage: doors/java/build.sh FOLDER [BUILT]}")
 built=${2:+$(realpath -m "$2")}
@@ -39,24 +40,37 @@ find doors/java/src/main/java -name '*.java' -print0 |
 mkdir -p "$classes/META-INF/agent"
 cp "$buddy" "$classes/META-INF/agent/byte-buddy.jar"
 
-strip -o "$native/librockmill.so.1" "$built/librockmill_capi.so"
+strip -o "$native/librockmill.so.2" "$built/librockmill_capi.so"
 cc -O2 -fPIC -shared -Wall -Wextra -Werror -fvisibility=hidden -I include -I "$java_home/include" \
     -I "$java_home/include/linux" -o "$native/librockmill_java.so" doors/java/native/rockmill_jni.c doors/attach/attach.c \
-    "$native/librockmill.so.1" -Wl,-rpath,'$ORIGIN' -ldl -lpthread
+    "$native/librockmill.so.2" -Wl,-z,nodelete -Wl,-rpath,'$ORIGIN' -ldl -lpthread
+# RocksDB holds functions of both, and a JVM unloads the libraries of a class loader that goes.
+for library in librockmill.so.2 librockmill_java.so; do
+    dynamic=$(readelf -dW "$native/$library")
+    [[ $dynamic = *NODELETE* ]] || {
+        echo "doors/java: $library can be unloaded; build it with -Wl,-z,nodelete" >&2
+        exit 1
+    }
+done
 
 # A library of that name, for which Loader.java writes the path of RocksDB's.
 place=ROCKMILL-PATH-OF-ROCKSDB-$(printf '%0999d' 0)
 echo | cc -shared -x c - -o "$folder/work/place.so" "-Wl,-soname,$place"
 while read -r version package; do
+    [[ " ${ROCKMILL_JAVA_SHIMS:-$version} " = *" $version "* ]] || continue
     headers=$(headers "$package" "$version")
     shim=$native/rocksdb-$version.so
     # As RocksJava is compiled for Maven Central. Its functions are not there yet.
     c++ -std=c++17 -O2 -fPIC -shared -fno-rtti -D_GLIBCXX_USE_CXX11_ABI=0 -DROCKSDB_PLATFORM_POSIX -DOS_LINUX \
         -fvisibility=hidden -fvisibility-inlines-hidden -w -I include -isystem "$headers" -o "$shim" \
-        doors/java/native/shim.cpp -Wl,--no-as-needed "$folder/work/place.so" "$native/librockmill.so.1" -ldl
+        doors/java/native/shim.cpp -Wl,--no-as-needed "$folder/work/place.so" "$native/librockmill.so.2" -ldl
     strip "$shim"
     echo "$version" >>"$native/versions"
 done < <(grep -v '^#' doors/java/versions.txt)
+[ -f "$native/versions" ] || {
+    echo "doors/java: ROCKMILL_JAVA_SHIMS names no version of doors/java/versions.txt" >&2
+    exit 2
+}
 
 cat >"$folder/work/manifest" <<'MANIFEST'
 Automatic-Module-Name: org.rockmill

@@ -1,13 +1,28 @@
 # Functions for scripts: they print the path of what they have fetched, into the user's cache folder.
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/rockmill/java
 
-# fetch URL FILE
+sums=$(dirname "${BASH_SOURCE[0]}")/sums.txt
+
+# fetch URL FILE: it has to have the sum of sums.txt, if its name is there.
 fetch() {
-    [ -f "$2" ] || {
-        mkdir -p "$(dirname "$2")"
-        curl --fail --silent --show-error --location --retry 3 -o "$2.part.$$" "$1"
-        mv "$2.part.$$" "$2"
+    local name=${2##*/} part=$2.part.$$ sum found
+    [ ! -f "$2" ] || return 0
+    mkdir -p "$(dirname "$2")"
+    curl --fail --silent --show-error --location --retry 3 -o "$part" "$1" || {
+        rm -f "$part"
+        echo "doors/java: $1 cannot be fetched" >&2
+        exit 3
     }
+    sum=$(awk -v name="$name" '$2 == name { print $1 }' "$sums")
+    found=$(sha256sum "$part" | cut -d ' ' -f 1)
+    if [ -z "$sum" ]; then
+        echo "doors/java: $name has no line in doors/java/sums.txt, so it is not checked; its SHA-256 is $found" >&2
+    elif [ "$sum" != "$found" ]; then
+        rm -f "$part"
+        echo "doors/java: $1 has the SHA-256 $found, and doors/java/sums.txt has $sum: do not use that source" >&2
+        exit 3
+    fi
+    mv "$part" "$2"
 }
 
 # rocksjava VERSION [CLASSIFIER]
@@ -19,7 +34,7 @@ rocksjava() {
 # maven PATH
 maven() {
     local file=$cache/maven/${1##*/}
-    fetch "${ROCKMILL_MAVEN:-https://repo1.maven.org/maven2}/$1" "$file"
+    fetch "${ROCKMILL_MAVEN:-https://repo1.maven.org/maven2}/$1" "$file" || exit 3
     echo "$file"
 }
 

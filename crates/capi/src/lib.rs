@@ -31,7 +31,7 @@ use refusal::Refusal;
 pub use views::{CBytes, CLookup, CStore, CViewOptions, CWrite, ViewHandle};
 
 /// `RM_ABI_VERSION`.
-pub const ABI_VERSION: u32 = 1;
+pub const ABI_VERSION: u32 = 2;
 
 /// `rm_status`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

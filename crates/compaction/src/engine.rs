@@ -18,7 +18,7 @@ use crate::eligibility::Policy;
 use crate::settings::{MutableSettings, Settings};
 use crate::stats::{Stats, StatsCell};
 pub use accounting::guarded;
-use databases::Database;
+use databases::{Database, HandedOver};
 pub use execute::Finished;
 use rockmill_exec::budget::Budget;
 use rockmill_exec::device_registry::DeviceRegistry;
@@ -43,6 +43,8 @@ pub struct Engine {
     databases: Mutex<HashMap<PathBuf, Arc<Database>>>,
     /// Databases into which RocksDB could not rename a finished job's files; see [`Engine::refuse_database`].
     refused: Mutex<BTreeSet<PathBuf>>,
+    /// Jobs of RocksDB before 9.6, which does not say what became of their files; see [`Engine::refuse_if_left`].
+    handed_over: Mutex<Vec<HandedOver>>,
     host: String,
 }
 
@@ -80,6 +82,7 @@ impl Engine {
             cancel: Mutex::default(),
             databases: Mutex::default(),
             refused: Mutex::default(),
+            handed_over: Mutex::default(),
             host: rustix::system::uname()
                 .nodename()
                 .to_string_lossy()

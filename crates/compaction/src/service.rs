@@ -46,16 +46,21 @@ struct Accepted {
 
 #[derive(Debug)]
 struct Reported {
-    staging: StagingDir,
+    staging: Arc<StagingDir>,
     dir: PathBuf,
-    /// Whether RocksDB will say what became of the files. Older versions do not.
+    /// Whether RocksDB will say what became of the files. Before 9.6 it does not.
     is_told: bool,
 }
 
 impl Reported {
-    /// Whether RocksDB has taken all files without a word.
+    /// Whether RocksDB has taken all files and will not say so.
     fn was_taken(&self) -> bool {
-        !self.is_told && self.staging.is_empty()
+        !self.is_told && self.staging.has_files() == Some(false)
+    }
+
+    /// Whether RocksDB has left files behind and will not say so, once it no longer works on them.
+    fn was_left(&self) -> bool {
+        !self.is_told && self.staging.has_files() == Some(true)
     }
 }
 
@@ -111,6 +116,8 @@ impl ServiceJobs {
     }
 
     fn accept(&self, dir: &Path, info: JobInfo, input: &[u8]) -> Result<String> {
+        // The directory is a key in maps, and RocksDB receives the staging folder's path.
+        let dir = std::path::absolute(dir).unwrap_or_else(|_| dir.to_owned());
         let cancel = {
             let mut jobs = self.jobs();
             if !jobs.sessions.job_comes(&info.db_session_id, Instant::now()) {
@@ -128,8 +135,8 @@ impl ServiceJobs {
             }
             jobs.cancel.clone()
         };
-        // The directory is a key in maps, and RocksDB receives the staging folder's path.
-        let dir = std::path::absolute(dir).unwrap_or_else(|_| dir.to_owned());
+        let now = self.engine.now();
+        self.engine.refuse_if_left(&dir, &info.db_session_id, now);
         let job = self.engine.prepare(&dir, info, input, &cancel);
         let job = job.map_err(|error| cancelled_by(&cancel, error))?;
         let id = job.job.identity.session_id.clone();
@@ -149,10 +156,16 @@ impl ServiceJobs {
             let Accepted { job, dir, cancel } =
                 accepted.ok_or_else(|| Error::internal("no such job"))?;
             let finished = self.engine.run(&job, &dir, &dir, &cancel)?;
+            let is_told = tells_installation(job.options().rocksdb_version);
+            let staging = Arc::new(finished.staging);
+            if !is_told {
+                let session_id = &job.job.info.db_session_id;
+                self.engine.handed_over(&dir, session_id, &staging);
+            }
             let reported = Reported {
-                staging: finished.staging,
+                staging,
                 dir,
-                is_told: tells_installation(job.options().rocksdb_version),
+                is_told,
             };
             self.jobs().reported.insert(id.to_vec(), reported);
             Ok(finished.result)
@@ -220,6 +233,10 @@ impl Drop for ServiceJobs {
     /// Jobs that were scheduled and never waited for hold nothing but memory. Reported jobs remove their folders here.
     fn drop(&mut self) {
         let jobs = std::mem::take(&mut *self.jobs());
+        // No database has this clone any more, so RocksDB works on none of its jobs.
+        for job in jobs.reported.values().filter(|job| job.was_left()) {
+            self.engine.refuse_database(&job.dir);
+        }
         drop(jobs.reported);
         self.sessions_ended(&jobs.sessions.into_kept());
     }

@@ -98,10 +98,10 @@ impl StagingDir {
         &self.files.path
     }
 
-    /// Whether no file is left in it. A folder that cannot be listed counts as having some.
-    pub fn is_empty(&self) -> bool {
+    /// Whether a file is left in it; `None` if that cannot be determined.
+    pub fn has_files(&self) -> Option<bool> {
         let listed = self.files.storage.list(self.path());
-        listed.is_ok_and(|names| names.is_empty())
+        listed.ok().map(|names| !names.is_empty())
     }
 
     /// Its files.

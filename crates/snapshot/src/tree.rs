@@ -1,5 +1,6 @@
 //! The level structure of each database, read incrementally from its MANIFEST.
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use rockmill_core::{
@@ -150,12 +151,9 @@ impl TreeFollower {
                     .map(move |(&number, file)| (level, number, file))
             })
         };
-        let is_input = |number: u64| {
-            let names = input.input_files.iter();
-            names
-                .filter_map(|name| file_number(name))
-                .any(|input| input == number)
-        };
+        let names = input.input_files.iter();
+        let numbers: HashSet<u64> = names.filter_map(|name| file_number(name)).collect();
+        let is_input = |number| numbers.contains(&number);
         let inputs: Vec<_> = all()
             .filter(|&(_, number, _)| is_input(number))
             .map(|(level, number, file)| input_file(&format!("{number:06}.sst"), level, file))

@@ -49,12 +49,18 @@ fn symbols(library: &Path, which: &[&str]) -> BTreeSet<(char, String)> {
 
 #[test]
 fn the_libraries_export_what_the_header_declares_and_nothing_else() {
-    if !have(&["nm", "ld", "objcopy"]) {
+    if !have(&["nm", "ld", "objcopy", "readelf"]) {
         return;
     }
     let installed = Installed::new();
     let functions: BTreeSet<_> = declared().into_iter().map(|name| ('T', name)).collect();
     let libraries = installed.libraries();
+    let mut dynamic = Command::new("readelf");
+    let dynamic = run(dynamic.arg("-dW").arg(libraries.join("librockmill.so")));
+    // RocksDB may hold functions of it when a program unloads it.
+    for entry in ["NODELETE", &format!("[librockmill.so.{ABI_VERSION}]")] {
+        assert!(dynamic.contains(entry), "{entry}: {dynamic}");
+    }
     assert_eq!(
         symbols(&libraries.join("librockmill.so"), &["--dynamic"]),
         functions
@@ -177,11 +183,15 @@ fn a_cpp_program_has_its_database_compacted() {
     // The header of a later version.
     let header = installed.headers().join("rockmill.h");
     let text = fs::read_to_string(&header).expect("it is installed");
-    let later = text.replace("#define RM_ABI_VERSION 1\n", "#define RM_ABI_VERSION 2\n");
+    let [own, next] = [ABI_VERSION, ABI_VERSION + 1];
+    let define = |abi| format!("#define RM_ABI_VERSION {abi}\n");
+    let later = text.replace(&define(own), &define(next));
     fs::write(&header, later).expect("it is ours");
     let printed = run(&mut Command::new(compile(&installed, &rocksdb, "mismatch")));
     assert!(
-        printed.contains("rockmill.h has ABI 2 and the library has ABI 1"),
+        printed.contains(&format!(
+            "rockmill.h has ABI {next} and the library has ABI {own}"
+        )),
         "{printed}"
     );
 }

@@ -95,7 +95,7 @@ fn the_tarball_has_the_tracked_examples_and_the_licences_of_what_is_inside() {
     if have(&["dpkg-deb"]) {
         let contents = run(Command::new("dpkg-deb").arg("-c").arg(package));
         for file in [
-            "./usr/lib/librockmill.so.1 ->",
+            "./usr/lib/librockmill.so.2 ->",
             "./usr/include/rockmill.h",
             "./usr/share/doc/rockmill/copyright",
         ] {

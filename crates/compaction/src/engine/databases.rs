@@ -3,14 +3,15 @@
 use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
 
 use rockmill_core::{CancelToken, DeclineReason, Error, Result};
 use rockmill_format::manifest::Tree;
 
 use super::described::DescribedFiles;
 use super::{Engine, lock};
-use crate::staging::{self, place};
+use crate::staging::{self, StagingDir, place};
 use rockmill_snapshot::tree::TreeFollower;
 use rockmill_storage::{Storage, base_name, read_from};
 
@@ -26,6 +27,19 @@ pub(super) struct Database {
     pub(super) described: Mutex<DescribedFiles>,
 }
 
+/// Time after which RocksDB has renamed a job's files or failed to: it begins right after it has the result.
+const RENAMED: Duration = Duration::from_secs(600);
+
+/// A job whose result RocksDB has, and whose files it renames without a word.
+#[derive(Debug)]
+pub(super) struct HandedOver {
+    dir: PathBuf,
+    session_id: String,
+    /// As [`Engine::now`].
+    since: Duration,
+    staging: Weak<StagingDir>,
+}
+
 impl Engine {
     /// Declines all further jobs of the database in `dir`. RocksDB could not rename finished files into it. This is a
     /// fatal error of the database, and would recur each time that it is opened.
@@ -35,6 +49,37 @@ impl Engine {
             "RocksDB could not rename a finished job's files; are there db_paths on another file system?"
         );
         lock(&self.refused).insert(dir.to_owned());
+    }
+
+    /// Time by the clock of the storage.
+    pub(crate) fn now(&self) -> Duration {
+        self.storage.clock().now()
+    }
+
+    /// Notes a job of the database in `dir` whose result RocksDB gets now, if it will not say what became of the files.
+    pub(crate) fn handed_over(&self, dir: &Path, session_id: &str, staging: &Arc<StagingDir>) {
+        lock(&self.handed_over).push(HandedOver {
+            dir: dir.to_owned(),
+            session_id: session_id.to_owned(),
+            since: self.now(),
+            staging: Arc::downgrade(staging),
+        });
+    }
+
+    /// Refuses the database in `dir`, which has a job in this session `now`, if RocksDB has left files of an earlier
+    /// job. It no longer works on that job if the database was opened again since, or if [`RENAMED`] has passed.
+    pub(crate) fn refuse_if_left(&self, dir: &Path, session_id: &str, now: Duration) {
+        let mut handed_over = lock(&self.handed_over);
+        handed_over.retain(|job| job.staging.strong_count() > 0);
+        let is_over = |job: &HandedOver| {
+            job.session_id != session_id || now.saturating_sub(job.since) >= RENAMED
+        };
+        let over = handed_over.extract_if(.., |job| job.dir == dir && is_over(job));
+        let over: Vec<_> = over.filter_map(|job| job.staging.upgrade()).collect();
+        drop(handed_over);
+        if over.iter().any(|staging| staging.has_files() == Some(true)) {
+            self.refuse_database(dir);
+        }
     }
 
     /// Drops the state of the databases of these sessions, which have ended or are about to end. If one of them has
@@ -222,6 +267,35 @@ mod tests {
         let error = database("third").expect_err("it would fail again");
         assert_eq!(error.kind, ErrorKind::Declined(DeclineReason::DbPaths));
         assert_eq!(kept(), 0);
+    }
+
+    #[test]
+    fn a_database_whose_files_rocksdb_leaves_behind_is_refused_once_it_no_longer_renames_them() {
+        // Whether RocksDB takes the file of a job, the session of the next job, and the time between them.
+        let is_refused = |takes: bool, session: &str, time: Duration| {
+            let dir = tempfile::tempdir().expect("a folder");
+            let dir = dir.path();
+            let storage = Arc::new(LocalStorage);
+            let engine = Engine::new(Settings::default(), storage).expect("sound settings");
+            let staging = StagingDir::create(Arc::new(LocalStorage), dir, "job").expect("made");
+            let staging = Arc::new(staging);
+            let file = staging.files().file(1);
+            std::fs::write(&file, "a table").expect("written");
+            let given = engine.now();
+            engine.handed_over(dir, "first", &staging);
+            if takes {
+                std::fs::rename(&file, dir.join("000007.sst")).expect("renamed");
+            }
+            let now = given + time;
+            engine.refuse_if_left(Path::new("/elsewhere"), "second", now + 2 * RENAMED);
+            engine.refuse_if_left(dir, session, now);
+            lock(&engine.refused).contains(dir)
+        };
+        let (soon, late) = (Duration::ZERO, 2 * RENAMED);
+        assert!(!is_refused(true, "second", late) && !is_refused(true, "first", late));
+        assert!(!is_refused(false, "first", soon), "it may rename it yet");
+        assert!(is_refused(false, "first", late), "it cannot be so slow");
+        assert!(is_refused(false, "second", soon), "it was opened again");
     }
 
     #[test]

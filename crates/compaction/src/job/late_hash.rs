@@ -14,8 +14,9 @@
 use std::path::Path;
 use std::time::Duration;
 
-use rockmill_core::{CancelToken, Error, OutputFile, Result, open_table};
+use rockmill_core::{CancelToken, Error, JobInfo, OutputFile, Result, open_table};
 use rockmill_format::options_file::OptionsFile;
+use rockmill_format::wire::CompactionServiceInput;
 
 use super::RunningJob;
 use crate::eligibility::{EligibleJob, wants_paranoid_hash};
@@ -40,7 +41,7 @@ impl RunningJob {
     ) -> Result<Duration> {
         let storage = &**context.storage;
         let is_done = self.prepared.plan.output.paranoid_hash;
-        if is_done || !may_be_compared(storage, database, eligible) {
+        if is_done || !may_be_compared(storage, database, &eligible.job.info, &eligible.input) {
             return Ok(Duration::ZERO);
         }
         let threads = context.executor.budget().slots();
@@ -66,10 +67,16 @@ impl RunningJob {
 
 /// Whether any OPTIONS file in `database` that may have been in force when RocksDB picked the job asks for the hash.
 /// True if this cannot be determined.
-fn may_be_compared(storage: &dyn Storage, database: &Path, eligible: &EligibleJob) -> bool {
-    let EligibleJob { job, input, .. } = eligible;
+fn may_be_compared(
+    storage: &dyn Storage,
+    database: &Path,
+    info: &JobInfo,
+    input: &CompactionServiceInput,
+) -> bool {
     let named = input.options_file_number;
-    let may_have_waited = job.info.is_manual_compaction || job.info.is_in_bottom_pool;
+    // Without a reason, RocksDB does not say either whether the compaction is a manual one.
+    let may_be_manual = info.is_manual_compaction || info.reason == JobInfo::UNKNOWN_REASON;
+    let may_have_waited = may_be_manual || info.is_in_bottom_pool;
     let Ok(names) = storage.list(database) else {
         return true;
     };
@@ -95,4 +102,58 @@ fn asks_for_hash(storage: &dyn Storage, database: &Path, number: u64, cf_name: &
     options
         .cf(cf_name)
         .is_some_and(|family| wants_paranoid_hash(&family.options).unwrap_or(true))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use rockmill_storage::LocalStorage;
+
+    #[test]
+    fn a_job_that_may_have_waited_is_hashed_if_earlier_options_ask_for_it() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let write = |number: u64, asks: bool| {
+            let text = format!(
+                "[Version]\n  rocksdb_version=8.10.0\n  options_file_version=1.1\n\n[DBOptions]\n\n\
+                 [CFOptions \"default\"]\n  paranoid_file_checks={asks}\n\n\
+                 [TableOptions/BlockBasedTable \"default\"]\n"
+            );
+            let name = format!("OPTIONS-{number:06}");
+            fs::write(dir.path().join(name), text).expect("written");
+        };
+        let input = CompactionServiceInput {
+            cf_name: b"default".to_vec(),
+            options_file_number: 9,
+            ..CompactionServiceInput::default()
+        };
+        let is_hashed = |reason, is_manual_compaction, is_in_bottom_pool| {
+            let info = JobInfo {
+                db_name: String::new(),
+                db_session_id: String::new(),
+                cf_id: 0,
+                job_id: 1,
+                reason,
+                is_full_compaction: false,
+                is_manual_compaction,
+                is_bottommost_level: false,
+                base_input_level: 0,
+                output_level: 1,
+                is_in_bottom_pool,
+                rocksdb_version: None,
+            };
+            may_be_compared(&LocalStorage, dir.path(), &info, &input)
+        };
+        let unknown = JobInfo::UNKNOWN_REASON;
+        write(9, false);
+        write(7, false);
+        assert!(!is_hashed(unknown, false, false) && !is_hashed(1, true, true));
+        write(7, true);
+        assert!(is_hashed(unknown, false, false), "it may be a manual one");
+        assert!(is_hashed(1, true, false) && is_hashed(1, false, true));
+        assert!(!is_hashed(1, false, false), "it was picked after OPTIONS 9");
+        write(11, true);
+        assert!(is_hashed(1, false, false));
+    }
 }

@@ -3,7 +3,6 @@ package org.rockmill;
 import java.lang.System.Logger.Level;
 import java.lang.reflect.Field;
 import java.util.Collections;
-import java.util.Map;
 import java.util.Set;
 import java.util.WeakHashMap;
 import java.util.concurrent.ConcurrentHashMap;
@@ -15,8 +14,8 @@ import java.util.concurrent.ConcurrentHashMap;
  * <p>It knows options by reflection alone: RocksJava may be in a class loader that this class does not see.
  */
 public final class AgentHook {
-  /** Options that were seen, and the handles of their clones. */
-  private static final Map<Object, Long> SEEN = Collections.synchronizedMap(new WeakHashMap<>());
+  /** Options that were seen. */
+  private static final Set<Object> SEEN = Collections.synchronizedSet(Collections.newSetFromMap(new WeakHashMap<>()));
   private static final Set<String> SAID = ConcurrentHashMap.newKeySet();
 
   private static String settings = "";
@@ -35,23 +34,27 @@ public final class AgentHook {
   }
 
   /**
-   * Attaches the service to options. It throws nothing: a program goes on without Rockmill, and the reason is said once.
+   * Attaches the service to options, if they have none. It throws nothing: a program goes on without Rockmill, and the
+   * reason is said once.
    *
    * @param options {@code Options} or {@code DBOptions} of some RocksJava
    */
   public static void beforeOpen(Object options) {
     try {
       // Databases that are opened with the same options share a clone.
-      if (options == null || SEEN.putIfAbsent(options, 0L) != null) return;
+      if (options == null || !SEEN.add(options)) return;
+      Class<?> type = options.getClass();
+      // RocksJava says it of closed options itself.
+      if (!(Boolean) type.getMethod("isOwningHandle").invoke(options)) return;
       long opened = service();
       if (opened == 0) return;
-      Class<?> type = options.getClass();
       long handle = (Long) type.getMethod("getNativeHandle").invoke(options);
       Class<?> rocksdb = Class.forName("org.rocksdb.RocksDB", true, type.getClassLoader());
       String version = rocksdb.getMethod("rocksdbVersion").invoke(null).toString();
-      SEEN.put(options, Loader.attach(opened, handle, version));
+      Loader.attach(opened, options, handle, version);
     } catch (Throwable error) {
-      say(error);
+      // The program has attached Rockmill itself, maybe another copy of it.
+      if (!Loader.ALREADY.equals(error.getMessage())) say(error);
     }
   }
 
@@ -68,8 +71,8 @@ public final class AgentHook {
         // RocksJava keeps the options of a database there.
         Field field = type.getDeclaredField("options_");
         field.setAccessible(true);
-        Long clone = SEEN.get(field.get(database));
-        if (clone != null && clone != 0) Native.cancelJobs(clone);
+        long clone = Loader.cloneOf(field.get(database));
+        if (clone != 0) Native.cancelJobs(clone);
       }
     } catch (Throwable error) {
       say(error);

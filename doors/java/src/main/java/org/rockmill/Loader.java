@@ -12,6 +12,7 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Locale;
 import java.util.Map;
+import java.util.WeakHashMap;
 
 /** Loads the native libraries from the jar, and finds those of RocksJava in this process. */
 final class Loader {
@@ -28,6 +29,16 @@ final class Loader {
 
   /** Length of the name that begins with {@link #PLACE}. */
   private static final int PLACE_BYTES = 1024;
+
+  /** The error for options that have a service. shim.cpp says the same. */
+  static final String ALREADY = "the options have a compaction service already";
+
+  /**
+   * Options with a service, and the handles of their clones. Copies of options have handles of their own. From 10.10 on,
+   * RocksDB does not say whether options have a service, so this map has to. The keys are {@code RocksObject}, of any
+   * class loader.
+   */
+  static final Map<Object, Long> ATTACHED = new WeakHashMap<>();
 
   private static boolean isLoaded;
 
@@ -53,7 +64,7 @@ final class Loader {
     List<Path> files = new ArrayList<>();
     try {
       // The second needs the first, and finds it beside itself.
-      for (String name : Arrays.asList("librockmill.so.1", "librockmill_java.so")) {
+      for (String name : Arrays.asList("librockmill.so.2", "librockmill_java.so")) {
         files.add(write(folder.resolve(name), resource(name)));
       }
       System.load(files.get(1).toString());
@@ -69,12 +80,28 @@ final class Loader {
   }
 
   /**
-   * Attaches a service to options of the RocksDB that the caller's class loader has loaded.
+   * Attaches a service to options of the RocksDB that the caller's class loader has loaded, and notes them in {@link
+   * #ATTACHED}.
    *
+   * @param options a {@code RocksObject}
+   * @param nativeHandle its native handle
    * @param version that RocksDB's version, as RocksJava says it
-   * @return the handle of the options' clone for {@link Native#cancelJobs}, or 0
    */
-  static synchronized long attach(long service, long options, String version) {
+  static synchronized void attach(long service, Object options, long nativeHandle, String version) {
+    synchronized (ATTACHED) {
+      if (ATTACHED.containsKey(options)) throw new RockmillException(ALREADY);
+      ATTACHED.put(options, clone(service, nativeHandle, version));
+    }
+  }
+
+  /** Returns the handle of the options' clone for {@link Native#cancelJobs}, or 0. */
+  static long cloneOf(Object options) {
+    synchronized (ATTACHED) {
+      return ATTACHED.getOrDefault(options, 0L);
+    }
+  }
+
+  private static long clone(long service, long options, String version) {
     int number = number(version);
     List<String> libraries = new ArrayList<>();
     for (String library : Native.libraries().split("\n")) {
@@ -134,9 +161,10 @@ final class Loader {
     shim[place + path.length] = 0;
     Path folder = temporaryFolder();
     Path file = write(folder.resolve("rocksdb-" + version + ".so"), shim);
-    // It is removed when the process ends normally: it is opened by its path for the first of the options.
-    file.toFile().deleteOnExit();
+    // It is removed when the process ends normally: it is opened by its path for the first of the options. The JVM
+    // removes in the reverse order.
     folder.toFile().deleteOnExit();
+    file.toFile().deleteOnExit();
     SHIMS.put(library, file.toString());
     return file.toString();
   }

@@ -2,7 +2,6 @@ package org.rockmill;
 
 import java.util.HashMap;
 import java.util.Map;
-import java.util.WeakHashMap;
 import org.rocksdb.DBOptions;
 import org.rocksdb.Options;
 import org.rocksdb.RocksDB;
@@ -26,9 +25,6 @@ import org.rocksdb.RocksObject;
  */
 public final class Rockmill implements AutoCloseable {
   private static final System.Logger LOGGER = System.getLogger("org.rockmill");
-
-  /** Options with a service, and the handles of their clones. Copies of options have handles of their own. */
-  private static final Map<RocksObject, Long> ATTACHED = new WeakHashMap<>();
 
   /** Services of the whole process, by their settings. */
   private static final Map<String, Rockmill> SHARED = new HashMap<>();
@@ -171,6 +167,8 @@ public final class Rockmill implements AutoCloseable {
   /**
    * Has databases that are opened with these options compacted by the service. It has no effect on databases that are open.
    *
+   * <p>From RocksDB 10.10 on, a service that other code than Rockmill has set on the options is replaced.
+   *
    * <p>Give each database options of its own: databases that are opened with the same options share a clone of the
    * service, and when one of them closes, the jobs of all are returned to RocksDB.
    *
@@ -196,13 +194,7 @@ public final class Rockmill implements AutoCloseable {
     if (isClosed) throw new RockmillException("this Rockmill is closed");
     if (handle == 0) return;
     if (!options.isOwningHandle()) throw new RockmillException("the options are closed");
-    synchronized (ATTACHED) {
-      if (ATTACHED.containsKey(options)) {
-        throw new RockmillException("the options have a compaction service already");
-      }
-      long clone = Loader.attach(handle, options.getNativeHandle(), RocksDB.rocksdbVersion().toString());
-      ATTACHED.put(options, clone);
-    }
+    Loader.attach(handle, options, options.getNativeHandle(), RocksDB.rocksdbVersion().toString());
   }
 
   /**
@@ -225,11 +217,8 @@ public final class Rockmill implements AutoCloseable {
   }
 
   private static void cancelJobsOf(RocksObject options) {
-    Long clone;
-    synchronized (ATTACHED) {
-      clone = ATTACHED.get(options);
-    }
-    if (clone != null && clone != 0) Native.cancelJobs(clone);
+    long clone = Loader.cloneOf(options);
+    if (clone != 0) Native.cancelJobs(clone);
   }
 
   /** Returns the work done so far, over all databases. */

@@ -70,9 +70,10 @@ public final class RockmillOptionsFactory implements ConfigurableRocksDBOptionsF
     DBOptions options = delegate == null ? current : delegate.createDBOptions(current, handlesToClose);
     try {
       Rockmill.shared(settings).attach(options);
-    } catch (RockmillException error) {
-      if (SAID.putIfAbsent(error.getMessage(), true) == null) {
-        LOGGER.log(Level.WARNING, "state goes on without Rockmill: " + error.getMessage());
+    } catch (RockmillException | LinkageError error) {
+      String why = error instanceof RockmillException ? error.getMessage() : error.toString();
+      if (SAID.putIfAbsent(why, true) == null) {
+        LOGGER.log(Level.WARNING, "state goes on without Rockmill: " + why);
       }
     }
     return options;

@@ -53,9 +53,10 @@ public final class RockmillConfigSetter implements RocksDBConfigSetter {
       } else {
         rockmill.attach(options);
       }
-    } catch (RockmillException error) {
-      if (SAID.putIfAbsent(error.getMessage(), true) == null) {
-        LOGGER.log(Level.WARNING, "stores go on without Rockmill: " + error.getMessage());
+    } catch (RockmillException | LinkageError error) {
+      String why = error instanceof RockmillException ? error.getMessage() : error.toString();
+      if (SAID.putIfAbsent(why, true) == null) {
+        LOGGER.log(Level.WARNING, "stores go on without Rockmill: " + why);
       }
     }
   }
@@ -70,7 +71,7 @@ public final class RockmillConfigSetter implements RocksDBConfigSetter {
       } else {
         Rockmill.cancelJobs(options);
       }
-    } catch (RockmillException error) {
+    } catch (RockmillException | LinkageError error) {
       // Nothing was attached to such options.
     }
     if (delegate != null) delegate.close(storeName, options);
