@@ -1,4 +1,4 @@
-//! The reasons to decline a job, as [`rockmill::Stats::declines`] counts them.
+//! The reasons to decline a job, as [`rockmill::Stats::jobs_declined_by_reason`] counts them.
 
 /// A job with merge operands.
 pub const MERGE_OPERANDS: &str = "merge-operands";
