@@ -55,9 +55,11 @@ public final class Histories {
           "{\"rocksjava\":\"%s\",\"histories\":%d,\"checks\":%d,\"compactions\":%d,\"without\":%d,\"done\":%d,"
               + "\"declined\":%d,\"failed\":%d,\"declines\":\"%s\"}%n",
           version, histories, checks, with, without, stats.jobsDone(), stats.jobsDeclined(), stats.jobsFailed(),
-          stats.declines());
+          stats.jobsDeclinedByReason());
       check(stats.jobsFailed() == 0, "a job has failed: " + rockmill.lastError());
       check(stats.jobsDone() > histories, "too few jobs were done");
+      check(stats.jobsOffered() >= stats.jobsDone() + stats.jobsDeclined(), "more jobs than RocksDB has offered");
+      check(stats.readBytes() > 0 && stats.writtenBytes() > 0 && stats.jobCpuSeconds() > 0, "work without bytes or time");
       check(with <= MOST_JOBS * without + histories, with + " compactions, and " + without + " without Rockmill");
     }
   }

@@ -48,6 +48,6 @@ public final class StreamsDriver {
     Rockmill rockmill = Rockmill.shared(java.util.Map.of("min_job_bytes", "0"));
     if (rockmill.stats().jobsDone() == 0) throw new AssertionError("nothing was done: " + rockmill.stats());
     System.out.println(
-        "Kafka Streams: " + rockmill.stats().jobsDone() + " jobs done, " + rockmill.stats().declines() + " declined");
+        "Kafka Streams: " + rockmill.stats().jobsDone() + " jobs done, " + rockmill.stats().jobsDeclinedByReason() + " declined");
   }
 }
