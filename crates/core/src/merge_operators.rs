@@ -35,6 +35,16 @@ pub struct MergeOperator {
 /// How a delimiter is stated.
 const DELIMITER: &str = "delimiter=";
 
+/// What RocksDB calls `PutOperator` in OPTIONS beside its other names (`utilities/merge_operators/put_operator.h`).
+const PUT_V1: &str = "put_v1";
+
+/// The first name of RocksDB's merge operator that has this one too.
+fn first_name(name: &str) -> Option<&'static str> {
+    let name = if name == PUT_V1 { "put" } else { name };
+    let names = OPERATORS.iter().find(|names| names.contains(&name))?;
+    Some(names[0])
+}
+
 /// Text whose escapes RocksDB undoes twice: those of the option `merge_operator`, and those of the operator's own option.
 fn escape_twice(text: &str) -> String {
     let mut out = text.to_owned();
@@ -85,6 +95,56 @@ impl MergeOperator {
         let text = stated.strip_suffix(';').unwrap_or(stated);
         let is_plain = !text.is_empty() && text.trim() == text && !text.contains(['{', '}', ';']);
         is_plain.then_some(()).ok_or_else(|| in_braces.to_owned())
+    }
+
+    /// What OPTIONS of the column family say against this operator, which is stated for it by name (`for_family`) or for all.
+    /// A name in OPTIONS proves nothing, but another one shows that the statement is wrong.
+    pub fn contradiction(&self, family: &Options, for_family: bool) -> Option<String> {
+        const KEY: &str = "merge_operator";
+        let own = first_name(&self.name);
+        let text = family.str(KEY)?;
+        let against = |what: &str| {
+            let (own, of) = (
+                String::from(self.clone()),
+                if for_family { "" } else { " for all" },
+            );
+            Some(format!(
+                "the merge operator {own} is stated{of}, but OPTIONS say {what}"
+            ))
+        };
+        let nested = family.nested(KEY).ok();
+        let name = match nested.as_ref().and_then(Options::id) {
+            Some(name) => name.to_owned(),
+            // Its own options may have braces or semicolons, which RocksDB does not escape.
+            None => match text.strip_prefix("{id=") {
+                Some(rest) => rest.split([';', '}']).next().unwrap_or_default().to_owned(),
+                None => text.to_owned(),
+            },
+        };
+        match first_name(&name) {
+            None if family.is_null(KEY) => return against("that there is none"),
+            // It may equal RocksDB's.
+            None if for_family => return None,
+            None => {
+                return against(&format!(
+                    "{name}, which is the application's own; state the operator for the column family by its name if it does the same"
+                ));
+            }
+            found if found != own => return against(&name),
+            Some(_) => {}
+        }
+        let written = nested
+            .as_ref()
+            .and_then(|options| options.str("delimiter"))?;
+        let stated = self.delimiter().unwrap_or_else(|| ",".to_owned());
+        // As RocksDB writes it and it is read again.
+        let again = Options::from_value(&format!("{{id={name};{DELIMITER}{stated};}}")).ok()?;
+        match again.str("delimiter") {
+            Some(stated) if stated != written => {
+                against(&format!("{name} with the delimiter {written:?}"))
+            }
+            _ => None,
+        }
     }
 
     /// What it does, if compactions here can do it.
@@ -373,6 +433,60 @@ mod tests {
         for unknown in ["sortlist", "max:delimiter=|", "stringappend:separator=|"] {
             assert_eq!(merging(unknown), None, "{unknown}");
         }
+    }
+
+    #[test]
+    fn options_contradict_a_stated_operator() {
+        let against = |stated: &str, options: &str, for_family| {
+            let family = Options::from_value(&format!("a=1;merge_operator={options}"));
+            let family = family.expect("they can be read");
+            let stated: MergeOperator = stated.parse().expect("an operator");
+            stated.contradiction(&family, for_family).is_some()
+        };
+        for (stated, options) in [
+            ("uint64add", "{id=UInt64AddOperator;}"),
+            ("uint64add", "UInt64AddOperator"),
+            ("put", "put_v1"),
+            ("PutOperator", "{id=put_v1;}"),
+            ("stringappend", "{id=StringAppendOperator;delimiter=,;}"),
+            ("stringappend:delimiter=|", "StringAppendOperator"),
+            (
+                "stringappend:delimiter=|",
+                "{id=StringAppendOperator;delimiter=|;}",
+            ),
+            (
+                "stringappend:delimiter={, }",
+                "{id=StringAppendOperator;delimiter=, ;}",
+            ),
+            (
+                "stringappend:delimiter={}",
+                "{id=StringAppendOperator;delimiter=;}",
+            ),
+            (
+                r"stringappend:delimiter=\#",
+                r"{id=StringAppendOperator;delimiter=\#;}",
+            ),
+        ] {
+            for for_family in [false, true] {
+                assert!(!against(stated, options, for_family), "{stated} {options}");
+            }
+        }
+        for (stated, options) in [
+            ("uint64add", "{id=MaxOperator;}"),
+            ("uint64add", "nullptr"),
+            ("stringappend", "{id=StringAppendTESTOperator;delimiter=,;}"),
+            ("stringappend", "{id=StringAppendOperator;delimiter=|;}"),
+            (
+                "stringappend:delimiter=|",
+                "{id=StringAppendOperator;delimiter=,;}",
+            ),
+        ] {
+            for for_family in [false, true] {
+                assert!(against(stated, options, for_family), "{stated} {options}");
+            }
+        }
+        assert!(against("uint64add", "MyCounter", false));
+        assert!(!against("uint64add", "MyCounter", true));
     }
 
     #[test]
