@@ -9,6 +9,7 @@ use rockmill_format::Result;
 use rockmill_format::block::{Block, BlockBuilder, BlockLayout, ValueForm};
 use rockmill_format::compression::{CompressionType, Decompressor};
 use rockmill_format::index::{IndexCoding, decode_index};
+use rockmill_format::range_tombstone::decode_range_tombstones;
 
 /// Dictionary of the blocks that are said to have one.
 const DICTIONARY: &[u8] = b"user00000000000001000000value";
@@ -32,6 +33,7 @@ fuzz_target!(|input: &[u8]| {
             bytewise: coding & 8 == 0,
         },
     );
+    let _ = decode_range_tombstones(&block);
     if let Ok(entries) = read_entries(&block, restart_interval) {
         check_round_trip(&entries, coding, restart_interval);
     }

@@ -29,6 +29,7 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
+use rockmill_core::MergeOperator;
 use rust_rocksdb::{
     AsColumnFamilyRef, BottommostLevelCompaction, ColumnFamily, ColumnFamilyDescriptor,
     CompactOptions, DB, ErrorKind, Options, Snapshot, WaitForCompactOptions,
@@ -198,9 +199,9 @@ fn open(case: &Case, path: &Path, reopened: bool, service: Option<Switched>) -> 
             options.set_write_buffer_size(NEVER_FULL_BYTES);
         }
         if let Some(operator) = family.merge_operator {
-            let (name, own) = operator.split_once(':').unwrap_or((operator, ""));
+            let operator: MergeOperator = operator.parse().expect("an operator");
             options = options
-                .get_options_from_string(format!("merge_operator={{id={name};{own}}}"))
+                .get_options_from_string(format!("merge_operator={}", operator.option_value()))
                 .expect("RocksDB has the operator");
         }
         ColumnFamilyDescriptor::new(family.name.clone(), family.table(reopened).apply(options))

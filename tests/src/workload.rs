@@ -105,7 +105,7 @@ pub struct Family {
 }
 
 /// RocksDB's merge operators that Rockmill has.
-const MERGE_OPERATORS: [&str; 8] = [
+const MERGE_OPERATORS: [&str; 13] = [
     "uint64add",
     "UInt64AddOperator",
     "put",
@@ -113,6 +113,11 @@ const MERGE_OPERATORS: [&str; 8] = [
     "bytesxor",
     "stringappend",
     "stringappend:delimiter=||",
+    "stringappend:delimiter={, }",
+    "stringappend:delimiter={ }",
+    r"stringappend:delimiter=\n",
+    r"stringappendtest:delimiter=\#",
+    "stringappend:delimiter={}",
     "stringappendtest",
 ];
 

@@ -92,7 +92,9 @@ pub fn prepare(
     let (tables, closed): (Vec<_>, Vec<_>) = inputs.into_iter().unzip();
     let opened = host_stage("open inputs", opening);
     let planning = Instant::now();
-    let mut planned = eligibility::with_inputs(eligible, &tables, context.cancel)?;
+    let room = budget.all_bytes().saturating_sub(share.held_bytes());
+    let mut planned = eligibility::with_inputs(eligible, &tables, room, context.cancel)?;
+    share.hold(planned.plan.rules.tombstones.memory_bytes())?;
     let threads = budget.slots();
     let (subcompactions, cpu_of_splitting) =
         subcompactions::split(&planned.plan, &tables, threads, context.cancel)?;
@@ -308,17 +310,22 @@ fn check_identity(input: &InputFile, table: &InputTable) -> Result<()> {
     }
 }
 
-/// Reads the table's range tombstones, if it has any. They count towards the job's `share`, as do the fragments that are made
-/// of them and what of these goes to files.
+/// Reads the table's range tombstones, if it has any. They count towards the job's `share`, before they are read and
+/// afterwards: once as they are, once clipped to the file, and once while they are cut into fragments.
 fn with_tombstones(table: InputTable, share: &JobShare) -> Result<InputTable> {
-    const TIMES: u64 = 4;
-    if !table.meta.metaindex.contains_key(names::RANGE_DELETIONS) {
+    const TIMES: u64 = 3;
+    let Some(block) = table.meta.metaindex.get(names::RANGE_DELETIONS) else {
         return Ok(table);
-    }
+    };
+    let number = table.meta.properties.num_range_deletions;
+    let stated = number.saturating_mul(size_of::<RangeTombstone>() as u64);
+    let expected = stated.saturating_add(block.size).saturating_mul(TIMES);
+    share.hold(expected)?;
     let tombstones = range_tombstones(&table)?;
     let bytes =
         |one: &RangeTombstone| size_of::<RangeTombstone>() + one.begin.len() + one.end.len();
-    share.hold(TIMES * tombstones.iter().map(bytes).sum::<usize>() as u64)?;
+    let found = TIMES * tombstones.iter().map(bytes).sum::<usize>() as u64;
+    share.hold(found.saturating_sub(expected))?;
     Ok(table.with_range_tombstones(tombstones))
 }
 

@@ -20,12 +20,19 @@ pub struct Fragment {
 }
 
 impl Fragment {
+    /// With a tombstone for each sequence number.
+    fn memory_bytes(&self) -> u64 {
+        let keys = self.begin.len() + self.end.len();
+        let of_tombstones = self.sequences.len() * (size_of::<RangeTombstone>() + keys);
+        (size_of::<Self>() + keys + size_of_val(self.sequences.as_slice()) + of_tombstones) as u64
+    }
+
     /// Whether a tombstone deletes an entry with this sequence number of a key of the fragment. It does if no snapshot sees
     /// the entry without the tombstone (`CompactionRangeDelAggregator::ShouldDelete`).
     pub fn deletes(&self, sequence: u64, rules: &CompactionRules) -> bool {
         let visible_to = rules.visible_to(sequence);
-        let newest = self.sequences.iter().find(|&&own| own <= visible_to);
-        newest.is_some_and(|&own| own > sequence)
+        let at = self.sequences.partition_point(|&own| own > visible_to);
+        self.sequences.get(at).is_some_and(|&own| own > sequence)
     }
 }
 
@@ -36,6 +43,16 @@ pub struct Fragments(Vec<Fragment>);
 impl Fragments {
     /// Cuts tombstones, which may overlap, under snapshots, which ascend strictly.
     pub fn new(tombstones: &[RangeTombstone], snapshots: &[u64]) -> Self {
+        Self::at_most(tombstones, snapshots, u64::MAX).unwrap_or_default()
+    }
+
+    /// [`Fragments::new`] unless the fragments take more than `most_bytes`: each may have as many sequence numbers as there
+    /// are snapshots.
+    pub fn at_most(
+        tombstones: &[RangeTombstone],
+        snapshots: &[u64],
+        most_bytes: u64,
+    ) -> Option<Self> {
         let mut borders: BTreeMap<&[u8], (Vec<u64>, Vec<u64>)> = BTreeMap::new();
         for tombstone in tombstones.iter().filter(|one| one.begin < one.end) {
             let begins = &mut borders.entry(&tombstone.begin).or_default().0;
@@ -46,6 +63,7 @@ impl Fragments {
         // Number of tombstones with each sequence number that cover the keys from a border to the next one.
         let mut open: BTreeMap<u64, u32> = BTreeMap::new();
         let mut all: Vec<Fragment> = Vec::new();
+        let mut bytes = 0_u64;
         let mut borders = borders.into_iter().peekable();
         while let Some((begin, (begun, ended))) = borders.next() {
             for sequence in ended {
@@ -68,14 +86,26 @@ impl Fragments {
                 Some(last) if last.end == begin && last.sequences == sequences => {
                     last.end = end.to_vec();
                 }
-                _ => all.push(Fragment {
-                    begin: begin.to_vec(),
-                    end: end.to_vec(),
-                    sequences,
-                }),
+                _ => {
+                    let fragment = Fragment {
+                        begin: begin.to_vec(),
+                        end: end.to_vec(),
+                        sequences,
+                    };
+                    bytes = bytes.saturating_add(fragment.memory_bytes());
+                    if bytes > most_bytes {
+                        return None;
+                    }
+                    all.push(fragment);
+                }
             }
         }
-        Self(all)
+        Some(Self(all))
+    }
+
+    /// Memory of the fragments, and of the tombstones that are made of them for output files.
+    pub fn memory_bytes(&self) -> u64 {
+        self.0.iter().map(Fragment::memory_bytes).sum()
     }
 
     /// Whether there is no tombstone.
@@ -197,6 +227,20 @@ mod tests {
         assert_eq!(found, expected);
         let joined = Fragments::new(&[tombstone(1, 4, 5), tombstone(4, 9, 5)], &[]);
         assert_eq!(joined, Fragments::new(&[tombstone(1, 9, 5)], &[]));
+    }
+
+    #[test]
+    fn fragments_of_many_snapshots_take_no_more_than_they_may() {
+        let all: Vec<_> = (0..100)
+            .map(|n| tombstone(n, 200, 1 + u64::from(n)))
+            .collect();
+        let snapshots: Vec<_> = (1..100).collect();
+        let some = Fragments::at_most(&all, &snapshots, u64::MAX).expect("no limit");
+        let bytes = some.memory_bytes();
+        assert_eq!(some.all().last().map(|one| one.sequences.len()), Some(100));
+        assert!(bytes > 5_000 * size_of::<RangeTombstone>() as u64);
+        assert_eq!(Fragments::at_most(&all, &snapshots, bytes), Some(some));
+        assert_eq!(Fragments::at_most(&all, &snapshots, bytes - 1), None);
     }
 
     #[test]

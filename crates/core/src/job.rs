@@ -198,6 +198,9 @@ pub struct Hints {
     /// The column family's merge operator, as the user states it: its name in the OPTIONS file proves nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub merge_operator: Option<MergeOperator>,
+    /// Whether it is stated for this column family by name.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub merge_operator_of_family: bool,
 }
 
 /// Names that output files carry.

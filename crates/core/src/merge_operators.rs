@@ -32,20 +32,130 @@ pub struct MergeOperator {
     options: String,
 }
 
+/// How a delimiter is stated.
+const DELIMITER: &str = "delimiter=";
+
+/// What RocksDB calls `PutOperator` in OPTIONS beside its other names (`utilities/merge_operators/put_operator.h`).
+const PUT_V1: &str = "put_v1";
+
+/// The first name of RocksDB's merge operator that has this one too.
+fn first_name(name: &str) -> Option<&'static str> {
+    let name = if name == PUT_V1 { "put" } else { name };
+    let names = OPERATORS.iter().find(|names| names.contains(&name))?;
+    Some(names[0])
+}
+
+/// Text whose escapes RocksDB undoes twice: those of the option `merge_operator`, and those of the operator's own option.
+fn escape_twice(text: &str) -> String {
+    let mut out = text.to_owned();
+    for _ in 0..2 {
+        let slashes = out.replace('\\', r"\\");
+        out = slashes.replace('\n', r"\n").replace('\r', r"\r");
+    }
+    out
+}
+
 impl MergeOperator {
-    /// The value of RocksDB's option `merge_operator`.
+    /// The value of RocksDB's option `merge_operator`, as RocksDB reads it from a text of several options.
     pub fn option_value(&self) -> String {
-        format!("{{id={};{}}}", self.name, self.options)
+        match self.delimiter() {
+            Some(text) => format!(
+                "{{id={};{DELIMITER}{{{}}}}}",
+                self.name,
+                escape_twice(&text)
+            ),
+            None => format!("{{id={};{}}}", self.name, self.options),
+        }
+    }
+
+    /// The options that are stated.
+    fn stated(&self) -> rockmill_format::Result<Options> {
+        Options::from_value(&format!("{{id={};{}}}", self.name, self.options))
+    }
+
+    fn delimiter(&self) -> Option<String> {
+        let stated = self.stated().ok()?;
+        stated.string("delimiter").map(str::to_owned)
+    }
+
+    /// Checks that the options mean one thing to RocksDB and here.
+    fn check(&self) -> std::result::Result<(), String> {
+        let in_braces = "write the delimiter of a merge operator in braces, as in delimiter={, }, \
+                         if it is empty, has white space at an end, or has braces in pairs or semicolons";
+        let options = self.stated().map_err(|_| in_braces.to_owned())?;
+        if options.str("delimiter").is_none() {
+            return Ok(());
+        }
+        let is_alone = options.len() == 2;
+        let stated = self.options.strip_prefix(DELIMITER);
+        let stated = stated.filter(|_| is_alone).ok_or(in_braces)?;
+        if stated.starts_with('{') {
+            return Ok(());
+        }
+        let text = stated.strip_suffix(';').unwrap_or(stated);
+        let is_plain = !text.is_empty() && text.trim() == text && !text.contains(['{', '}', ';']);
+        is_plain.then_some(()).ok_or_else(|| in_braces.to_owned())
+    }
+
+    /// What OPTIONS of the column family say against this operator, which is stated for it by name (`for_family`) or for all.
+    /// A name in OPTIONS proves nothing, but another one shows that the statement is wrong.
+    pub fn contradiction(&self, family: &Options, for_family: bool) -> Option<String> {
+        const KEY: &str = "merge_operator";
+        let own = first_name(&self.name);
+        let text = family.str(KEY)?;
+        let against = |what: &str| {
+            let (own, of) = (
+                String::from(self.clone()),
+                if for_family { "" } else { " for all" },
+            );
+            Some(format!(
+                "the merge operator {own} is stated{of}, but OPTIONS say {what}"
+            ))
+        };
+        let nested = family.nested(KEY).ok();
+        let name = match nested.as_ref().and_then(Options::id) {
+            Some(name) => name.to_owned(),
+            // Its own options may have braces or semicolons, which RocksDB does not escape.
+            None => match text.strip_prefix("{id=") {
+                Some(rest) => rest.split([';', '}']).next().unwrap_or_default().to_owned(),
+                None => text.to_owned(),
+            },
+        };
+        match first_name(&name) {
+            None if family.is_null(KEY) => return against("that there is none"),
+            // It may equal RocksDB's.
+            None if for_family => return None,
+            None => {
+                return against(&format!(
+                    "{name}, which is the application's own; state the operator for the column family by its name if it does the same"
+                ));
+            }
+            found if found != own => return against(&name),
+            Some(_) => {}
+        }
+        let written = nested
+            .as_ref()
+            .and_then(|options| options.str("delimiter"))?;
+        let stated = self.delimiter().unwrap_or_else(|| ",".to_owned());
+        // As RocksDB writes it and it is read again.
+        let again = Options::from_value(&format!("{{id={name};{DELIMITER}{stated};}}")).ok()?;
+        match again.str("delimiter") {
+            Some(stated) if stated != written => {
+                against(&format!("{name} with the delimiter {written:?}"))
+            }
+            _ => None,
+        }
     }
 
     /// What it does, if compactions here can do it.
     pub fn merging(&self) -> Option<Merging> {
-        let options = Options::from_value(&self.option_value()).ok()?;
+        let options = self.stated().ok()?;
         let is_known = |(name, _): (&str, &str)| matches!(name, "id" | "delimiter");
         if !options.iter().all(is_known) {
             return None;
         }
-        let delimiter = options.str("delimiter");
+        let delimiter = self.delimiter();
+        let delimiter = delimiter.as_deref();
         let names = OPERATORS
             .iter()
             .find(|names| names.contains(&&*self.name))?;
@@ -80,10 +190,11 @@ impl FromStr for MergeOperator {
         if options.contains(['\0', '\n', '\r']) {
             return Err("write \\n for a new line in the options of a merge operator".to_owned());
         }
-        Ok(Self {
+        let operator = Self {
             name: name.to_owned(),
             options: options.to_owned(),
-        })
+        };
+        operator.check().map(|()| operator)
     }
 }
 
@@ -133,21 +244,20 @@ impl FromStr for StatedOperator {
 
     /// Options may have an equals sign, and so may the name of a column family.
     fn from_str(text: &str) -> std::result::Result<Self, String> {
-        let whole = text.parse();
-        let mut signs = text.match_indices('=');
-        let of_family = signs.find_map(|(at, sign)| {
-            let operator = text[at + sign.len()..].parse().ok()?;
-            let family = Some(text[..at].to_owned());
-            Some(Self { family, operator })
-        });
-        match (whole, of_family) {
-            (Ok(operator), _) => Ok(Self {
-                family: None,
-                operator,
-            }),
-            (Err(_), Some(stated)) => Ok(stated),
-            (Err(error), None) => Err(error),
-        }
+        let names_one = |text: &str| {
+            let name = text.split(':').next().unwrap_or_default();
+            OPERATORS.as_flattened().contains(&name)
+        };
+        let signs = text.match_indices('=').map(|(at, _)| at);
+        let behind = signs.map(|at| (Some(&text[..at]), &text[at + 1..]));
+        let mut all = std::iter::once((None, text)).chain(behind);
+        let (family, operator) = all
+            .find(|(_, operator)| names_one(operator))
+            .unwrap_or((None, text));
+        Ok(Self {
+            family: family.map(str::to_owned),
+            operator: operator.parse()?,
+        })
     }
 }
 
@@ -239,15 +349,15 @@ mod tests {
             ),
             (
                 "stringappend:delimiter=|",
-                of(None, "{id=stringappend;delimiter=|}"),
+                of(None, "{id=stringappend;delimiter={|}}"),
             ),
             (
                 "a=b=stringappend:delimiter==",
-                of(Some("a=b"), "{id=stringappend;delimiter==}"),
+                of(Some("a=b"), "{id=stringappend;delimiter={=}}"),
             ),
             (
                 "x:y=stringappend:delimiter=max",
-                of(Some("x:y"), "{id=stringappend;delimiter=max}"),
+                of(Some("x:y"), "{id=stringappend;delimiter={max}}"),
             ),
             ("uint64add=max", of(Some("uint64add"), "{id=max;}")),
         ] {
@@ -259,6 +369,16 @@ mod tests {
             "counts=mine",
             "uint64add ",
             "stringappend:delimiter=\n",
+            "stringappend:delimiter=",
+            "a=stringappend:delimiter=",
+            "stringappend:delimiter= ",
+            "stringappend:delimiter=, ",
+            "stringappend:delimiter= ,",
+            "stringappend: delimiter=,",
+            "stringappend:delimiter=a;delimiter=b;",
+            "stringappend:delimiter=}",
+            "stringappend:delimiter={",
+            "stringappend:delimiter={a}b",
         ] {
             assert!(parsed(text).is_err(), "{text:?}");
         }
@@ -294,9 +414,79 @@ mod tests {
             merging("StringAppendTESTOperator:delimiter=||"),
             append("||", false)
         );
+        // RocksDB strips one pair of braces, after it has undone the escapes.
+        for (stated, delimiter) in [
+            ("{, }", ", "),
+            ("{ }", " "),
+            ("{}", ""),
+            ("{{}}", "{}"),
+            ("{{a}:{b}}", "{a}:{b}"),
+            ("{a;b}", "a;b"),
+            (r"\n", "\n"),
+            (r"{\n}", "\n"),
+            (r"\#", "#"),
+            (r"\\", r"\"),
+        ] {
+            let text = format!("stringappend:delimiter={stated}");
+            assert_eq!(merging(&text), append(delimiter, true), "{text}");
+        }
         for unknown in ["sortlist", "max:delimiter=|", "stringappend:separator=|"] {
             assert_eq!(merging(unknown), None, "{unknown}");
         }
+    }
+
+    #[test]
+    fn options_contradict_a_stated_operator() {
+        let against = |stated: &str, options: &str, for_family| {
+            let family = Options::from_value(&format!("a=1;merge_operator={options}"));
+            let family = family.expect("they can be read");
+            let stated: MergeOperator = stated.parse().expect("an operator");
+            stated.contradiction(&family, for_family).is_some()
+        };
+        for (stated, options) in [
+            ("uint64add", "{id=UInt64AddOperator;}"),
+            ("uint64add", "UInt64AddOperator"),
+            ("put", "put_v1"),
+            ("PutOperator", "{id=put_v1;}"),
+            ("stringappend", "{id=StringAppendOperator;delimiter=,;}"),
+            ("stringappend:delimiter=|", "StringAppendOperator"),
+            (
+                "stringappend:delimiter=|",
+                "{id=StringAppendOperator;delimiter=|;}",
+            ),
+            (
+                "stringappend:delimiter={, }",
+                "{id=StringAppendOperator;delimiter=, ;}",
+            ),
+            (
+                "stringappend:delimiter={}",
+                "{id=StringAppendOperator;delimiter=;}",
+            ),
+            (
+                r"stringappend:delimiter=\#",
+                r"{id=StringAppendOperator;delimiter=\#;}",
+            ),
+        ] {
+            for for_family in [false, true] {
+                assert!(!against(stated, options, for_family), "{stated} {options}");
+            }
+        }
+        for (stated, options) in [
+            ("uint64add", "{id=MaxOperator;}"),
+            ("uint64add", "nullptr"),
+            ("stringappend", "{id=StringAppendTESTOperator;delimiter=,;}"),
+            ("stringappend", "{id=StringAppendOperator;delimiter=|;}"),
+            (
+                "stringappend:delimiter=|",
+                "{id=StringAppendOperator;delimiter=,;}",
+            ),
+        ] {
+            for for_family in [false, true] {
+                assert!(against(stated, options, for_family), "{stated} {options}");
+            }
+        }
+        assert!(against("uint64add", "MyCounter", false));
+        assert!(!against("uint64add", "MyCounter", true));
     }
 
     #[test]

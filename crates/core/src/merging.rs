@@ -21,6 +21,14 @@ pub enum Merging {
 }
 
 impl Merging {
+    /// Bytes that stand between two operands.
+    pub fn delimiter_len(&self) -> usize {
+        match self {
+            Self::Append { delimiter, .. } => delimiter.len(),
+            _ => 0,
+        }
+    }
+
     /// The value of a key with operands, oldest first, of which there is at least one, on top of `base`, if there is one
     /// (`FullMergeV2`).
     pub fn full(&self, base: Option<&[u8]>, operands: &[&[u8]]) -> Vec<u8> {

@@ -62,7 +62,8 @@ impl ValueType {
     }
 
     /// Whether the tag of an entry is all that a compaction needs to know of it: no merge operator, no blob file and no
-    /// timestamp has a say.
+    /// timestamp has a say. An entity may name blobs in its columns, which is not looked at. Only `oldest_blob_file` in the
+    /// MANIFEST keeps files with such entities away, and RocksDB would delete a blob file that no output names.
     #[inline]
     pub const fn compacts_alone(self) -> bool {
         self.decides_alone() || matches!(self, Self::WideColumnEntity | Self::ValuePreferredSeqno)

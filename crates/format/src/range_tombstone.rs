@@ -21,7 +21,8 @@ pub struct RangeTombstone {
 /// The tombstones of a range-deletion block, in its order. The ranges may overlap.
 ///
 /// # Errors
-/// Corruption if the block is malformed or has an entry that is no range tombstone.
+/// Corruption if the block is malformed or has an entry that is no range tombstone. Unsupported if their keys have more than
+/// 256 MiB.
 pub fn decode_range_tombstones(block: &[u8]) -> Result<Vec<RangeTombstone>> {
     let mut out = Vec::new();
     for_each_meta(block, |key, end| {
@@ -111,6 +112,21 @@ mod tests {
         let mut builder = BlockBuilder::new(BlockLayout::plain(1));
         builder.add(b"short", b"b");
         assert!(decode_range_tombstones(builder.finish()).is_err());
+    }
+
+    #[test]
+    fn shared_prefixes_do_not_multiply_without_limit() {
+        const RESTARTS: usize = i32::MAX as usize;
+        let mut builder = BlockBuilder::new(BlockLayout::plain(RESTARTS));
+        let tag = |sequence| pack_tag(sequence, ValueType::RangeDeletion as u8);
+        let begin = vec![b'a'; 1 << 20];
+        for sequence in (0..1000).rev() {
+            builder.add(&join(&begin, tag(sequence)), b"b");
+        }
+        let block = builder.finish();
+        assert!(block.len() < 2 << 20);
+        let refused = decode_range_tombstones(block).expect_err("they take 1 GB");
+        assert_eq!(refused.kind, crate::error::ErrorKind::Unsupported);
     }
 
     proptest! {

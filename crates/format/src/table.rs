@@ -411,15 +411,26 @@ impl<E> BlockReader<'_, E> {
     }
 }
 
+/// Most bytes of the keys of a meta block. They may share prefixes, so that a small block could make many bytes.
+const MAX_META_KEY_BYTES: usize = 256 << 20;
+
 /// Calls `each` with every key and value of a meta block.
+///
+/// # Errors
+/// Corruption if it is malformed; Unsupported if its keys have more than 256 MiB.
 pub(crate) fn for_each_meta(
     block: &[u8],
     mut each: impl FnMut(&[u8], &[u8]) -> Result<()>,
 ) -> Result<()> {
     let mut entries = Block::parse(block)?.entries(ValueForm::Sized, 1)?;
-    let mut key = Vec::new();
+    let (mut key, mut key_bytes) = (Vec::new(), 0_usize);
     while let Some(entry) = entries.next_entry()? {
         entry.restore_key(&mut key);
+        key_bytes = key_bytes.saturating_add(key.len());
+        if key_bytes > MAX_META_KEY_BYTES {
+            let what = "a meta block whose keys have more than 256 MiB";
+            return Err(Error::unsupported(entry.value_offset as u64, what));
+        }
         each(&key, entry.value).map_err(|e| e.at(entry.value_offset as u64))?;
     }
     Ok(())

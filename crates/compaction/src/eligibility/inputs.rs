@@ -3,8 +3,9 @@
 //! A job is checked when RocksDB schedules it, and again when its inputs are open: a job that was recorded is never
 //! scheduled. If RocksDB has to wait for a job before it is declined, it lists the whole tree in its LOG.
 
-use rockmill_core::{DeclineReason, Error, Hints, Result};
+use rockmill_core::{DeclineReason, Error, Hints, Merging, Result};
 use rockmill_format::compression::CompressionType;
+use rockmill_format::options_file::Options;
 use rockmill_format::table::{TableMeta, names};
 
 use rockmill_snapshot::Findings;
@@ -13,7 +14,7 @@ use rockmill_snapshot::Findings;
 const FIRST_MANAGER_VERSION: u32 = 7;
 
 /// Finds contents of an input, named in its properties, that Rockmill does not support.
-pub fn check(file: &str, meta: &TableMeta, hints: &Hints, found: &mut Findings) {
+pub fn check(file: &str, meta: &TableMeta, merges: &Merges, found: &mut Findings) {
     let (properties, metaindex) = (&meta.properties, &meta.metaindex);
     let is = |bytes: &[u8], fine: &[&str]| fine.iter().any(|f| f.as_bytes() == bytes);
     let rules_out = [
@@ -23,10 +24,6 @@ pub fn check(file: &str, meta: &TableMeta, hints: &Hints, found: &mut Findings) 
                 &["", "leveldb.BytewiseComparator"],
             ),
             DeclineReason::Comparator,
-        ),
-        (
-            properties.num_merge_operands > 0 && !merges(hints),
-            DeclineReason::MergeOperands,
         ),
         (
             properties.embedded_blob_stats.is_some(),
@@ -49,6 +46,10 @@ pub fn check(file: &str, meta: &TableMeta, hints: &Hints, found: &mut Findings) 
             DeclineReason::UserTimestamps,
         ),
     ];
+    if let (1.., Err(why)) = (properties.num_merge_operands, merges) {
+        let error = Error::declined(DeclineReason::MergeOperands, why.clone());
+        found.note(Err(error.in_file(file)));
+    }
     for (_, reason) in rules_out.into_iter().filter(|(applies, _)| *applies) {
         let error = Error::declined(reason, "the file says so");
         found.note(Err(error.in_file(file)));
@@ -56,10 +57,19 @@ pub fn check(file: &str, meta: &TableMeta, hints: &Hints, found: &mut Findings) 
     found.note(check_compression(file, meta));
 }
 
-/// Whether merge operands can be merged here, with an operator that the user states.
-fn merges(hints: &Hints) -> bool {
+/// What merge operands are merged with, or why they are not.
+pub type Merges = std::result::Result<Merging, String>;
+
+/// Finds what merge operands are merged with: the operator that the user states, unless the column family's options
+/// contradict it.
+pub fn merges(hints: &Hints, family: &Options) -> Merges {
     let stated = hints.merge_operator.as_ref();
-    stated.is_some_and(|operator| operator.merging().is_some())
+    let merging = stated.and_then(|operator| Some((operator, operator.merging()?)));
+    let (operator, merging) = merging.ok_or("the file says so")?;
+    match operator.contradiction(family, hints.merge_operator_of_family) {
+        Some(what) => Err(what),
+        None => Ok(merging),
+    }
 }
 
 fn check_compression(file: &str, meta: &TableMeta) -> Result<()> {
@@ -102,6 +112,30 @@ mod tests {
     use crate::made::{Made, Workload};
 
     #[test]
+    fn operands_are_merged_unless_options_contradict_the_stated_operator() {
+        let found = |options: &str, merge_operator_of_family| {
+            let hints = Hints {
+                merge_operator: Some("uint64add".parse().expect("an operator")),
+                merge_operator_of_family,
+                ..Hints::default()
+            };
+            let options = format!("a=1;merge_operator={options}");
+            merges(&hints, &Options::from_value(&options).expect("options"))
+        };
+        let merging = Ok(Merging::UInt64Add);
+        assert_eq!(found("{id=UInt64AddOperator;}", false), merging);
+        assert_eq!(found("MyCounter", true), merging);
+        for (options, of_family, named) in [
+            ("MyCounter", false, "MyCounter"),
+            ("{id=MaxOperator;}", true, "MaxOperator"),
+            ("nullptr", true, "none"),
+        ] {
+            let why = found(options, of_family).expect_err("OPTIONS say something else");
+            assert!(why.contains("uint64add") && why.contains(named), "{why}");
+        }
+    }
+
+    #[test]
     fn a_file_with_a_user_defined_index_is_left_to_rocksdb() {
         let dir = tempfile::tempdir().expect("a folder");
         let workload = Workload {
@@ -119,7 +153,7 @@ mod tests {
             check(
                 table.file.name(),
                 &table.meta,
-                &Hints::default(),
+                &merges(&Hints::default(), &Options::default()),
                 &mut found,
             );
             let kinds = found.into_vec().into_iter().map(|error| error.kind);

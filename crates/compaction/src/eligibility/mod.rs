@@ -16,14 +16,14 @@ use std::sync::Arc;
 
 use rockmill_core::{
     CancelToken, CompactionRules, DeclineReason, DeeperLevels, Error, InputFile, InputTable, Job,
-    KeyRange, MergeOperator, Merging, OutputPlan, Plan, PropertiesPlan, Result,
+    KeyRange, OutputPlan, Plan, PropertiesPlan, Result,
 };
 use rockmill_format::options_file::{ColumnFamilyOptions, Options, OptionsFile};
 use rockmill_format::versions;
 use rockmill_format::wire::CompactionServiceInput;
 
 pub use filter::{FilterSamples, LearnedFilter, filter_policy_without_bits, learn};
-pub use inputs::check as check_input;
+pub use inputs::{Merges, check as check_input};
 pub use options::wants_paranoid_hash;
 
 use rockmill_snapshot::Findings;
@@ -94,19 +94,21 @@ pub fn check_family(eligible: &EligibleJob, found: &mut Findings) {
     found.note(filter::configured(eligible, family).map(drop));
 }
 
-/// Checks the opened inputs, in the order of the message, and completes the plan.
+/// Checks the opened inputs, in the order of the message, and completes the plan, whose fragments of range tombstones may
+/// take `most_bytes`.
 ///
 /// # Errors
 /// Declined; Corruption or Storage if an input's filter cannot be read; Cancelled if `cancel` is set.
 pub fn with_inputs(
     eligible: &EligibleJob,
     tables: &[InputTable],
+    most_bytes: u64,
     cancel: &CancelToken,
 ) -> Result<Planned> {
     let mut found = Findings::default();
+    let merges = eligible.merges();
     for table in tables {
-        let hints = &eligible.job.hints;
-        check_input(table.file.name(), &table.meta, hints, &mut found);
+        check_input(table.file.name(), &table.meta, &merges, &mut found);
     }
     found.first()?;
     let family = eligible.family()?;
@@ -119,7 +121,8 @@ pub fn with_inputs(
     let splitting = output_splitting::plan(job, family, tables, written_by)?;
     let collectors = options::collectors(&family.options)?;
     let snapshots = eligible.input.snapshots.clone();
-    let tombstones = tombstones::fragments(job, tables, &snapshots, splitting.level_style)?;
+    let tombstones =
+        tombstones::fragments(job, tables, &snapshots, splitting.level_style, most_bytes)?;
     let plan = Plan {
         range: KeyRange {
             begin: eligible.input.begin.clone(),
@@ -128,7 +131,7 @@ pub fn with_inputs(
         rules: CompactionRules {
             snapshots,
             tombstones: Arc::new(tombstones),
-            merging: merging(job, tables),
+            merging: merges.ok().filter(|_| may_have_operands(tables)),
             bottommost: job.info.is_bottommost_level,
             deeper: deeper(job, splitting.level_style),
             enforce_single_del_contracts: eligible
@@ -180,6 +183,12 @@ impl EligibleJob {
         &self.file
     }
 
+    /// What merge operands are merged with, or why they are not.
+    pub fn merges(&self) -> Merges {
+        let family = self.family().map_err(|error| error.what)?;
+        inputs::merges(&self.job.hints, &family.options)
+    }
+
     fn family(&self) -> Result<&ColumnFamilyOptions> {
         self.file.cf(&self.input.cf_name).ok_or_else(|| {
             Error::declined(
@@ -227,16 +236,10 @@ fn require_object(
 /// RocksDB's text for an object that is not configured.
 const NULL: &str = "nullptr";
 
-/// Returns what merge operands are merged with, if inputs may have some.
-fn merging(job: &Job, tables: &[InputTable]) -> Option<Merging> {
-    // Files of LevelDB and the oldest versions do not count them.
-    let may_have_operands = |table: &InputTable| {
-        let properties = &table.meta.properties;
-        properties.num_merge_operands > 0 || properties.comparator_name.is_empty()
-    };
-    let stated = job.hints.merge_operator.as_ref();
-    let stated = stated.filter(|_| tables.iter().any(may_have_operands));
-    stated.and_then(MergeOperator::merging)
+/// Whether inputs may have merge operands. Files of LevelDB and the oldest versions do not count them.
+fn may_have_operands(tables: &[InputTable]) -> bool {
+    let mut all = tables.iter().map(|table| &table.meta.properties);
+    all.any(|properties| properties.num_merge_operands > 0 || properties.comparator_name.is_empty())
 }
 
 /// Returns the files in deeper levels than the output's, which tombstones need.

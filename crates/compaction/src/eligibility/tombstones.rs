@@ -1,5 +1,7 @@
 //! Range tombstones of the inputs, as the compaction is to see them.
 
+use std::collections::BTreeSet;
+
 use rockmill_core::{DeclineReason, Error, Fragments, InputFile, InputTable, Job, Result};
 use rockmill_format::key::{self, MAX_SEQUENCE};
 use rockmill_format::range_tombstone::{END_TAG, RangeTombstone};
@@ -9,16 +11,19 @@ use rockmill_snapshot::tree::user_key;
 /// Cuts the inputs' range tombstones, which were read, into fragments under `snapshots`.
 ///
 /// # Errors
-/// Declined if a border of a file with tombstones lies within a user key, or RocksDB counts such a job in another way.
+/// Declined if a border of a file with tombstones lies within a user key, RocksDB counts such a job in another way, or the
+/// fragments take more than `most_bytes`.
 pub fn fragments(
     job: &Job,
     tables: &[InputTable],
     snapshots: &[u64],
     level_style: bool,
+    most_bytes: u64,
 ) -> Result<Fragments> {
     let inputs = &job.tree.inputs;
     let mut all = Vec::new();
-    for (input, table) in inputs.iter().zip(tables) {
+    let shared = sharing_keys(inputs);
+    for (at, (input, table)) in inputs.iter().zip(tables).enumerate() {
         let Some(own) = table.range_tombstones(MAX_SEQUENCE) else {
             if table.meta.metaindex.contains_key(names::RANGE_DELETIONS) {
                 return Err(Error::internal("range tombstones were not read"));
@@ -35,13 +40,21 @@ pub fn fragments(
             });
         }
         if all.len() > before {
-            check_neighbours(input, inputs)?;
+            if shared.contains(&at) {
+                return Err(declined(
+                    input,
+                    "the versions of a key lie in two files, one of which has range tombstones",
+                ));
+            }
             if !level_style && !job.info.is_manual_compaction {
                 check_alone(input, table, inputs, snapshots)?;
             }
         }
     }
-    Ok(Fragments::new(&all, snapshots))
+    Fragments::at_most(&all, snapshots, most_bytes).ok_or_else(|| {
+        let what = format!("fragments of range tombstones take more than {most_bytes} bytes");
+        Error::declined(DeclineReason::MemoryBudget, what)
+    })
 }
 
 fn declined(input: &InputFile, what: &str) -> Error {
@@ -71,25 +84,28 @@ fn clip(input: &InputFile, tombstone: &RangeTombstone) -> Result<RangeTombstone>
     })
 }
 
-/// Files of a level that share a user key have versions of it in both. A tombstone then covers only those on its side.
-fn check_neighbours(input: &InputFile, inputs: &[InputFile]) -> Result<()> {
-    let ends_in = |file: &InputFile, begins: &InputFile| {
-        let largest = key::split(&file.largest);
-        largest.is_some_and(|(own, tag)| tag != END_TAG && own == user_key(&begins.smallest))
+/// Positions of the files of a level that share a user key with a neighbour, which has versions of it as well. A tombstone
+/// then covers only those on its side.
+fn sharing_keys(inputs: &[InputFile]) -> BTreeSet<usize> {
+    let mut order: Vec<_> = (0..inputs.len())
+        .filter(|&at| inputs[at].level > 0)
+        .collect();
+    order.sort_by_key(|&at| {
+        let file = &inputs[at];
+        (
+            file.level,
+            user_key(&file.smallest),
+            user_key(&file.largest),
+        )
+    });
+    let shares = |[before, behind]: [usize; 2]| {
+        let (before, behind) = (&inputs[before], &inputs[behind]);
+        let largest = key::split(&before.largest);
+        before.level == behind.level
+            && largest.is_some_and(|(own, tag)| tag != END_TAG && own == user_key(&behind.smallest))
     };
-    let of_level = inputs
-        .iter()
-        .filter(|other| input.level > 0 && other.level == input.level && other.name != input.name);
-    match of_level
-        .into_iter()
-        .any(|other| ends_in(input, other) || ends_in(other, input))
-    {
-        true => Err(declined(
-            input,
-            "the versions of a key lie in two files, one of which has range tombstones",
-        )),
-        false => Ok(()),
-    }
+    let pairs = order.array_windows().filter(|&&pair| shares(pair));
+    pairs.flatten().copied().collect()
 }
 
 /// Declines a universal compaction that RocksDB picked itself, if an input is a single range tombstone and covers other

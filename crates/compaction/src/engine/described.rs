@@ -47,12 +47,13 @@ impl Engine {
             inputs.iter().filter(|input| !is_known(input)).collect()
         };
         let files = self.context(self.settings(), cancel).files(eligible)?;
+        let merges = eligible.merges();
         let describe = |input: &&InputFile| {
             cancel.check()?;
             let reader = open_input(&files, input, &dir.join(&input.name))?;
             let mut found = Findings::default();
-            let (meta, hints) = (describe_table(&reader)?, &eligible.job.hints);
-            eligibility::check_input(&input.name, &meta, hints, &mut found);
+            let meta = describe_table(&reader)?;
+            eligibility::check_input(&input.name, &meta, &merges, &mut found);
             Ok(found.into_vec())
         };
         let (threads, clock) = (self.executor.budget().slots(), self.storage.clock());

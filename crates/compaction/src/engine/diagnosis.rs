@@ -2,14 +2,12 @@
 
 use std::path::Path;
 
-use rockmill_core::{
-    CancelToken, DeclineReason, Error, ErrorKind, Hints, InputFile, Result, open_table,
-};
+use rockmill_core::{CancelToken, DeclineReason, Error, ErrorKind, InputFile, Result, open_table};
 use rockmill_format::manifest::ColumnFamily;
 use rockmill_format::options_file::OptionsFile;
 
 use super::Engine;
-use crate::eligibility::{self, EligibleJob, FilterSamples};
+use crate::eligibility::{self, EligibleJob, FilterSamples, Merges};
 use rockmill_exec::parallel;
 use rockmill_format::names;
 use rockmill_snapshot::Findings;
@@ -116,7 +114,8 @@ impl Engine {
         self.descriptors.job_begins(&*self.storage);
         found.note(self.descriptors.require(overlapping(&inputs)));
         let (_, family) = database.family(name)?;
-        let inspected = self.inspect_files(dir, family, &inputs, bare.is_some(), &job.hints)?;
+        let merges = EligibleJob::read(job)?.merges();
+        let inspected = self.inspect_files(dir, family, &inputs, bare.is_some(), &merges)?;
         found.append(inspected.found);
         let mut learned_millibits_per_key = None;
         if let Some(policy) = bare
@@ -145,7 +144,7 @@ impl Engine {
         family: &ColumnFamily,
         inputs: &[InputFile],
         filters: bool,
-        hints: &Hints,
+        merges: &Merges,
     ) -> Result<FilesFound> {
         // RocksDB takes what OPTIONS say, which are checked too, where the MANIFEST says nothing.
         let comparator = family.comparator.as_slice();
@@ -160,7 +159,7 @@ impl Engine {
             return Ok(unknown);
         }
         let path = |input: &InputFile| shared_path(dir.join(&input.name));
-        let inspect = |input: &InputFile| match self.inspect_file(&path(input), filters, hints) {
+        let inspect = |input: &InputFile| match self.inspect_file(&path(input), filters, merges) {
             Err(error) if error.kind != ErrorKind::Storage => {
                 let mut unknown = FilesFound {
                     may_hold_operands: true,
@@ -185,14 +184,14 @@ impl Engine {
         Ok(all)
     }
 
-    fn inspect_file(&self, path: &Path, filters: bool, hints: &Hints) -> Result<FilesFound> {
+    fn inspect_file(&self, path: &Path, filters: bool, merges: &Merges) -> Result<FilesFound> {
         let mut inspected = FilesFound::default();
         let table = open_table(Box::new(InputFileReader::open(&*self.storage, path)?))?;
         let properties = &table.meta.properties;
         // Files that do not name their comparator may be so old that they do not count operands.
         let counts_operands = !properties.comparator_name.is_empty();
         inspected.may_hold_operands = properties.num_merge_operands > 0 || !counts_operands;
-        eligibility::check_input(table.file.name(), &table.meta, hints, &mut inspected.found);
+        eligibility::check_input(table.file.name(), &table.meta, merges, &mut inspected.found);
         if filters {
             inspected.samples.take(&table)?;
         }

@@ -154,16 +154,21 @@ impl Engine {
         family: &ColumnFamily,
         found: &mut Findings,
     ) -> Result<()> {
-        match EligibleJob::read(job.clone()) {
+        let merges = match EligibleJob::read(job.clone()) {
             Ok(eligible) => {
                 eligibility::check_db(eligible.options(), self.policy(), found);
                 eligibility::check_family(&eligible, found);
+                eligible.merges()
             }
-            Err(error) => found.note(Err(error)),
-        }
+            Err(error) => {
+                let merges = Err(error.what.clone());
+                found.note(Err(error));
+                merges
+            }
+        };
         found.note(self.check_staging(dir));
         let filters = false;
-        let inspected = self.inspect_files(dir, family, &job.tree.inputs, filters, &job.hints)?;
+        let inspected = self.inspect_files(dir, family, &job.tree.inputs, filters, &merges)?;
         found.append(inspected.found);
         Ok(())
     }

@@ -128,6 +128,7 @@ impl Engine {
         tree: TreeView,
         learned: Option<u32>,
     ) -> Job {
+        let (merge_operator, merge_operator_of_family) = self.merge_operator(&message);
         Job {
             version: JOB_VERSION,
             info,
@@ -135,7 +136,8 @@ impl Engine {
             tree,
             hints: Hints {
                 filter_millibits_per_key: self.settings.hints.filter_millibits_per_key.or(learned),
-                merge_operator: self.merge_operator(&message),
+                merge_operator,
+                merge_operator_of_family,
             },
             identity: self.identity(),
             unix_time: SystemTime::now()
@@ -146,11 +148,14 @@ impl Engine {
         }
     }
 
-    /// The merge operator that is stated for the column family of a job's message.
-    fn merge_operator(&self, message: &[u8]) -> Option<MergeOperator> {
-        let input = CompactionServiceInput::decode(message).ok()?;
+    /// The merge operator that is stated for the column family of a job's message, and whether it is by name.
+    fn merge_operator(&self, message: &[u8]) -> (Option<MergeOperator>, bool) {
+        let Ok(input) = CompactionServiceInput::decode(message) else {
+            return (None, false);
+        };
         let family = String::from_utf8_lossy(&input.cf_name);
-        self.settings.merge_operators.get(&family).cloned()
+        let stated = &self.settings.merge_operators;
+        (stated.get(&family).cloned(), stated.names(&family))
     }
 
     /// Creates the job that compacts everything in a column family of a closed database to its last level.

@@ -58,7 +58,7 @@ const SETTINGS: &[(&str, &str, Setting)] = &[
         "merge_operator",
         "[FAMILY=]NAME[:OPTIONS] with one of RocksDB's merge operators, or several with + between them",
         Fixed(|s, text| {
-            let mut all = text.split('+');
+            let mut all = split(text, b'+').into_iter();
             all.try_for_each(|stated| s.state_merge_operator(stated))
                 .ok()
         }),
@@ -114,6 +114,37 @@ const SETTINGS: &[(&str, &str, Setting)] = &[
         Fixed(|s, text| put(&mut s.write_committed, text.parse().ok())),
     ),
 ];
+
+/// Splits a text at a separator that is not within a pair of braces.
+fn split(text: &str, separator: u8) -> Vec<&str> {
+    let mut parts = Vec::new();
+    let (mut from, mut closed) = (0, 0);
+    for (at, byte) in text.bytes().enumerate() {
+        if byte == b'{' && at >= closed {
+            closed = closing(text, at).unwrap_or(closed);
+        }
+        if byte == separator && at >= closed {
+            parts.push(&text[from..at]);
+            from = at + 1;
+        }
+    }
+    parts.push(&text[from..]);
+    parts
+}
+
+/// Where the brace closes that opens at `from`.
+fn closing(text: &str, from: usize) -> Option<usize> {
+    let mut depth = 0_usize;
+    let mut rest = text.bytes().enumerate().skip(from);
+    rest.find_map(|(at, byte)| {
+        match byte {
+            b'{' => depth += 1,
+            b'}' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        (depth == 0).then_some(at)
+    })
+}
 
 fn put<T>(place: &mut T, value: Option<T>) -> Option<()> {
     *place = value?;
@@ -190,7 +221,8 @@ impl Pair<'_> {
 
 fn pairs(text: &str) -> Result<Vec<Pair<'_>>, String> {
     let mut seen = BTreeSet::new();
-    let pairs = text.split(';').map(str::trim).filter(|p| !p.is_empty());
+    let pairs = split(text, b';').into_iter();
+    let pairs = pairs.map(str::trim).filter(|p| !p.is_empty());
     let pairs = pairs.map(|pair| {
         let (key, value) = pair
             .split_once('=')
@@ -233,6 +265,16 @@ mod tests {
 
     fn refused(text: &str) -> String {
         Settings::parse(text).expect_err("it is not possible")
+    }
+
+    #[test]
+    fn separators_within_braces_are_of_the_delimiter() {
+        let text = "threads=2; merge_operator = a=stringappend:delimiter={+;}+b=max;staging_dir=/{a;nice=1";
+        let settings = Settings::parse(text).expect("all are possible");
+        let operator = |family| settings.merge_operators.get(family).cloned();
+        assert_eq!(operator("a"), "stringappend:delimiter={+;}".parse().ok());
+        assert_eq!(operator("b"), "max".parse().ok());
+        assert_eq!(settings.staging_dir, Some("/{a".into()));
     }
 
     #[test]
@@ -327,6 +369,18 @@ mod tests {
             ("memory_budget_bytes=1", "at least 33554432"),
             ("merge_operator=mine", "one of RocksDB's"),
             ("merge_operator=max+put", "one of RocksDB's"),
+            (
+                "merge_operator=stringappend:delimiter=+",
+                "one of RocksDB's",
+            ),
+            (
+                "merge_operator=a=stringappend:delimiter=+b=max",
+                "one of RocksDB's",
+            ),
+            (
+                "merge_operator=a=stringappend:delimiter=x+y",
+                "one of RocksDB's",
+            ),
             ("nice=20", "from 0 to 19"),
             ("output_cache=page", "database or bypass"),
             ("paused=on", "true or false"),

@@ -1,13 +1,15 @@
 //! Merge operands of a user key: merged with each other and with the value beneath them
 //! (`db/merge_helper.cc:MergeUntil`).
 
-use rockmill_core::{DeclineReason, Error, ErrorKind, Result, entry_hash, kv_hash};
+use rockmill_core::{DeclineReason, Error, ErrorKind, Merging, Result, entry_hash, kv_hash};
 use rockmill_format::key::{self, ValueType};
 
 use super::retain::{Retain, Sink, Source, final_tag, is_covered};
 
-/// Most bytes of the operands of a user key in one stripe, their base included.
+/// Most bytes of the operands of a user key in one stripe, their base included, with what each takes beside its value.
 const MAX_BYTES: usize = 8 << 20;
+/// What the allocator takes for a value, and the value's place in the list that is merged.
+const OPERAND_OVERHEAD: usize = 16 + size_of::<&[u8]>();
 /// Operands, what is made of them, and what is written of that.
 pub const MERGING_BYTES: u64 = 3 * MAX_BYTES as u64;
 
@@ -76,6 +78,12 @@ impl<S: Source, T: Sink> Retain<'_, S, T> {
     /// tombstone deletes are dropped.
     fn take_operands(&mut self, sequence: u64, operands: &mut Vec<Operand>) -> Result<Beneath> {
         let below = self.rules.snapshot_below(sequence);
+        let delimiter = self
+            .rules
+            .merging
+            .as_ref()
+            .map_or(0, Merging::delimiter_len);
+        let beside = size_of::<Operand>() + OPERAND_OVERHEAD + delimiter;
         let mut bytes = 0_usize;
         loop {
             let Some(head) = self.source.head().filter(|head| self.is_of_group(head)) else {
@@ -98,11 +106,11 @@ impl<S: Source, T: Sink> Retain<'_, S, T> {
             if kind == ValueType::SingleDeletion as u8 {
                 return Err(single_delete());
             }
-            bytes = bytes.saturating_add(value.map_or(0, <[u8]>::len));
+            bytes = bytes.saturating_add(value.map_or(0, |value| value.len() + beside));
             if bytes > MAX_BYTES {
                 return Err(Error::declined(
                     DeclineReason::MemoryBudget,
-                    "the merge operands of a key have more than 8 MiB",
+                    "the merge operands of a key take more than 8 MiB",
                 ));
             }
             let value = value.map(<[u8]>::to_vec);

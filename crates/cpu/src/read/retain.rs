@@ -275,8 +275,14 @@ impl<S: Source, T: Sink> Retain<'_, S, T> {
                     "a timed put without its sequence number",
                 )
             })?;
-            let sequence = u64::from_le_bytes(*preferred).min(key::tag_sequence(head.tag));
-            if is_covered(self.rules, &self.user_key, &mut self.fragment, sequence) {
+            let (own, preferred) = (key::tag_sequence(head.tag), u64::from_le_bytes(*preferred));
+            if preferred > MAX_SEQUENCE {
+                let what = "a timed put whose sequence number is too large";
+                return Err(Error::new(ErrorKind::Corruption, what));
+            }
+            let sequence = if own == 0 { 0 } else { preferred };
+            let newest = preferred.min(own);
+            if is_covered(self.rules, &self.user_key, &mut self.fragment, newest) {
                 let (tag, hash) = (final_tag(self.rules, head.tag), head.kv_hash);
                 self.sink
                     .emit(&self.user_key, tag, head.value, hash, first)?;

@@ -11,8 +11,9 @@ use common::{DELETE, Entry, PUT, SINGLE_DELETE, VecSink, VecSource, config, hash
 use forms::{closed_form, sequential};
 use histories::{histories, rules};
 use proptest::prelude::*;
-use rockmill_core::{CompactionRules, DeclineReason, DeeperLevels, Error, ErrorKind};
+use rockmill_core::{CompactionRules, DeclineReason, DeeperLevels, Error, ErrorKind, Merging};
 use rockmill_cpu::retain::{RetainTotals, retain};
+use rockmill_format::key::{MAX_SEQUENCE, ValueType};
 
 fn run(entries: &[Entry], rules: &CompactionRules) -> Result<(Vec<Entry>, RetainTotals), Error> {
     let mut sink = VecSink::default();
@@ -140,4 +141,44 @@ fn errors_of_source_and_sink_come_through() {
     let entries = [put(9)];
     let failed = retain(&bottom(&[]), &mut VecSource::new(&entries), &mut Full);
     assert_eq!(failed.map_err(|e| e.kind), Err(ErrorKind::Storage));
+}
+
+#[test]
+fn operands_without_bytes_take_memory_as_well() {
+    let rules = |delimiter: &[u8]| CompactionRules {
+        merging: Some(Merging::Append {
+            delimiter: delimiter.to_vec(),
+            partial: true,
+        }),
+        ..bottom(&[])
+    };
+    let operands = |number: u64| -> Vec<_> {
+        let sequences = (1..=number).rev();
+        sequences
+            .map(|seq| Entry::new(b"k", seq, ValueType::Merge as u8, b""))
+            .collect()
+    };
+    let declined = ErrorKind::Declined(DeclineReason::MemoryBudget);
+    let kind = |all: &[Entry], delimiter: &[u8]| run(all, &rules(delimiter)).map_err(|e| e.kind);
+    assert!(kind(&operands(1_000), b"").is_ok());
+    assert_eq!(kind(&operands(200_000), b""), Err(declined));
+    assert_eq!(kind(&operands(1_000), &[b','; 10_000]), Err(declined));
+}
+
+#[test]
+fn a_timed_put_becomes_a_put_with_the_sequence_number_behind_its_value() {
+    let timed = |seq, preferred: u64| {
+        let value = [&b"v"[..], &preferred.to_le_bytes()].concat();
+        Entry::new(b"k", seq, ValueType::ValuePreferredSeqno as u8, &value)
+    };
+    let rules = CompactionRules {
+        bottommost: false,
+        ..bottom(&[])
+    };
+    for (own, preferred, expected) in [(9, 4, 4), (9, 12, 12), (0, 4, 0)] {
+        let (out, _) = run(&[timed(own, preferred)], &rules).expect("runs");
+        assert_eq!(out, [put(expected)], "{own} {preferred}");
+    }
+    let failed = run(&[timed(9, MAX_SEQUENCE + 1)], &rules);
+    assert_eq!(failed.map_err(|e| e.kind), Err(ErrorKind::Corruption));
 }

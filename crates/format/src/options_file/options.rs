@@ -97,6 +97,13 @@ impl Options {
         self.entries.get(key).map(|entry| entry.text.as_str())
     }
 
+    /// The text of a string option. If one pair of braces encloses it, they are no part of it (`OptionTypeInfo::Parse`).
+    pub fn string(&self, key: &str) -> Option<&str> {
+        let text = self.str(key)?;
+        let bare = Piece::new(0, text).without_braces();
+        Some(bare.map_or(text, |bare| bare.text))
+    }
+
     /// The option `id`: which object a customizable option names.
     pub fn id(&self) -> Option<&str> {
         self.str(ID)
