@@ -104,7 +104,7 @@ fn sharing_keys(inputs: &[InputFile]) -> BTreeSet<usize> {
         before.level == behind.level
             && largest.is_some_and(|(own, tag)| tag != END_TAG && own == user_key(&behind.smallest))
     };
-    let pairs = order.array_windows().filter(|&&pair| shares(pair));
+    let pairs = order.windows(2).filter(|pair| shares([pair[0], pair[1]]));
     pairs.flatten().copied().collect()
 }
 
