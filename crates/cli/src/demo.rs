@@ -115,7 +115,7 @@ fn print(rows: &[Row; 2], compared: &Compared, json: bool) -> Result<(), Failure
     })
 }
 
-/// What the demo has shown: the time, and that the results are the same.
+/// The demo's result in a sentence: both times, and that the entries are the same.
 fn sentence([rocksdb, rockmill]: &[Row; 2], entries: u64) -> String {
     let share = rockmill.wall_s / rocksdb.wall_s;
     let same = match entries {

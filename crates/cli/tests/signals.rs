@@ -115,7 +115,7 @@ fn signal(child: &Child, signal: Signal) {
     let _ = kill_process(Pid::from_child(child), signal);
 }
 
-/// What a process has left and said.
+/// A process's exit status and output.
 struct Ended {
     status: ExitStatus,
     err: String,

@@ -55,8 +55,8 @@ pub struct MutableSettings {
     /// Maximum bytes per second that all jobs together read and write, including those that run; 0 is no limit.
     pub io_bytes_per_second: u64,
     /// Maximum host memory of jobs in bytes: the indexes of their inputs and their subcompactions in flight. The default
-    /// is 512 MiB, which is enough for two subcompactions with a dozen inputs each, or half of the memory that the machine
-    /// and the cgroups leave to this process, if that is less.
+    /// is 512 MiB, which is enough for two subcompactions with a dozen inputs each. It is half of the memory that the
+    /// machine and the cgroups leave to this process, if that is less.
     pub memory_budget_bytes: u64,
     /// Bytes per read of each input; fewer if the memory budget requires it. Changed only by tests.
     #[doc(hidden)]

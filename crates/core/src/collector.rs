@@ -4,7 +4,7 @@
 /// Buckets of the window.
 const BUCKETS: usize = 128;
 
-/// Which files are to be compacted again.
+/// The rule by which RocksDB's `CompactOnDeletionCollector` marks files for another compaction.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct CompactOnDeletion {
     /// Successive entries of a window; 0 for none.
@@ -75,7 +75,7 @@ impl DeletionWindow {
             && file_size >= self.rule.min_file_size;
     }
 
-    /// Whether the file is to be compacted again.
+    /// Whether the file is marked for another compaction.
     pub fn needs_compaction(&self) -> bool {
         let ratio = self.rule.deletion_ratio;
         let has_ratio = ratio > 0.0 && ratio <= 1.0 && self.entries > 0;

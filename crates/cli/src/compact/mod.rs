@@ -28,7 +28,7 @@ use crate::{database_dir, device};
 use refusal::Refusal;
 use task::{Task, Wanted};
 
-/// What is left if a signal comes before the database is opened.
+/// The report of a signal that comes before the database is opened.
 const UNTOUCHED: &str = "nothing is compacted, the database is as it was";
 
 /// Arguments of `rockmill compact`.
@@ -169,7 +169,7 @@ fn task(args: CompactArgs) -> Result<(Task, Vec<String>), Failure> {
         }
     }
     if args.column_families.is_empty() {
-        // A name that is no text is a reason to leave the whole database alone.
+        // A database with a name that is not UTF-8 is left alone as a whole.
         let all = tree.column_families.into_values();
         names = all
             .filter_map(|family| String::from_utf8(family.name).ok())

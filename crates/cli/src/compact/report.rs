@@ -98,7 +98,7 @@ struct Family {
 #[derive(Debug, Serialize)]
 pub struct Report {
     device: String,
-    /// Of all column families, with RocksDB's own work, and without opening and closing the database.
+    /// Seconds for all column families, with RocksDB's own work. Opening and closing the database are left out.
     wall_s: f64,
     /// CPU time of the whole process in that time.
     cpu_s: f64,

@@ -57,7 +57,7 @@ pub fn check(file: &str, meta: &TableMeta, merges: &Merges, found: &mut Findings
     found.note(check_compression(file, meta));
 }
 
-/// What merge operands are merged with, or why they are not.
+/// The operator for merge operands, or the reason to decline them.
 pub type Merges = std::result::Result<Merging, String>;
 
 /// Finds what merge operands are merged with: the operator that the user states, unless the column family's options

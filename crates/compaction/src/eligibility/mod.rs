@@ -183,7 +183,7 @@ impl EligibleJob {
         &self.file
     }
 
-    /// What merge operands are merged with, or why they are not.
+    /// The operator for merge operands, or the reason to decline them.
     pub fn merges(&self) -> Merges {
         let family = self.family().map_err(|error| error.what)?;
         inputs::merges(&self.job.hints, &family.options)
