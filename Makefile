@@ -83,15 +83,18 @@ install:
 # usual three, and VERSIONS=all are all.
 JAVA := $(CARGO_TARGET_DIR)/java
 ALL_JAVA = $(shell sed -n 's/^\([0-9.]*\) .*/\1/p' doors/java/versions.txt) frocksdb-8.10.0-ververica-1.0 10.10.1.1 11.0.4 11.1.2 11.8.1
-# `make test` makes a jar for the usual three alone.
-java: build
+java: setup
 	scripts/setup.sh java
+	cargo build --locked --release -p rockmill-capi
 	doors/java/build.sh $(JAVA) $(CARGO_TARGET_DIR)/release
 	doors/java/test.sh $(JAVA) $(if $(filter all,$(VERSIONS)),$(ALL_JAVA),$(VERSIONS))
 
-test-java: build
+# The jar for the usual three alone, with the library that the tests of the C door have built. Another build would compile
+# dependencies anew, with other features.
+test-java: setup
 	scripts/setup.sh java
-	ROCKMILL_JAVA_SHIMS="7.9.2 9.7.3" doors/java/build.sh $(JAVA)-test $(CARGO_TARGET_DIR)/release
+	cargo test --locked --release --workspace --no-run --test doors
+	ROCKMILL_JAVA_SHIMS="7.9.2 9.7.3" doors/java/build.sh $(JAVA)-test $(CARGO_TARGET_DIR)/release/deps
 	doors/java/test.sh $(JAVA)-test
 
 # A tarball and a Debian package of what make install installs, in FOLDER.
