@@ -92,6 +92,9 @@ pub fn configured(config: SessionConfig, query_bytes: u64) -> SessionConfig {
 /// Files that a merge reads at a time. Without a limit, one merge takes all memory, and others have none.
 const MERGED_FILES: usize = 16;
 
+/// Bytes that every consumer may have.
+const LITTLE_BYTES: usize = 64 << 10;
+
 /// A consumer that can spill does so at this size, however much memory there is. DataFusion puts the strings of all groups
 /// of a partition into one buffer, whose offsets have 4 bytes.
 const MAX_SPILLABLE_BYTES: usize = 3 << 29;
@@ -172,7 +175,9 @@ impl MemoryPool for Pool {
             }
             false => (0, free.saturating_sub(taken.spillable)),
         };
-        if wanted.saturating_add(additional) > available {
+        // The few bytes of an accumulator are there even if merges of sorted files have taken all others.
+        let is_little = reservation.size().saturating_add(additional) <= LITTLE_BYTES;
+        if wanted.saturating_add(additional) > available && !is_little {
             let name = reservation.consumer().name();
             return resources_err!("{name} wants {additional} bytes more of {available}");
         }

@@ -17,7 +17,7 @@ use tempfile::TempDir;
 /// 60 MB, which is more than queries get.
 const ROWS: u64 = 200_000;
 const VALUE_BYTES: usize = 300;
-const MEMORY_BYTES: u64 = 48 << 20;
+const MEMORY_BYTES: u64 = 64 << 20;
 /// Memory in which no query of these needs to spill.
 const LARGE_BYTES: u64 = 4 << 30;
 

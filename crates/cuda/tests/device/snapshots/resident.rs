@@ -10,6 +10,7 @@ use rockmill_core::{
     Undecided, Unsupported, Visibility,
 };
 use rockmill_cpu::CpuBackend;
+use rockmill_cuda::faults::Faults;
 use rockmill_cuda::{
     Answer, CallerStream, CudaBackend, CudaSettings, DeviceTable, Keys, Rows, TableContents,
     TableSettings, Target,
@@ -417,7 +418,8 @@ fn what_no_table_takes_is_refused() {
     let asked = request(&[], &range, Visibility::Snapshot(ALL), Purpose::Resident);
     let refused = Support::No(Unsupported::Purpose);
     assert_eq!(Backend::supports(&CpuBackend, &asked), refused);
-    // A table of another device.
+    // A table of another device. Tests that plan faults forget what this one holds of it, so they wait.
+    let _alone = Faults::none();
     let faulty = CudaBackend::new(Target::Faulty, CudaSettings::default()).expect("it opens");
     let table = DeviceTable::new(faulty.device(), &settings(10)).expect("a table");
     let input = open(common::one_file(&plan, &numbered(0..10))).expect("sound");
