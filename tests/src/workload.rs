@@ -105,7 +105,7 @@ pub struct Family {
 }
 
 /// RocksDB's merge operators that Rockmill has.
-const MERGE_OPERATORS: [&str; 13] = [
+const MERGE_OPERATORS: [&str; 11] = [
     "uint64add",
     "UInt64AddOperator",
     "put",
@@ -115,8 +115,6 @@ const MERGE_OPERATORS: [&str; 13] = [
     "stringappend:delimiter=||",
     "stringappend:delimiter={, }",
     "stringappend:delimiter={ }",
-    r"stringappend:delimiter=\n",
-    r"stringappendtest:delimiter=\#",
     "stringappend:delimiter={}",
     "stringappendtest",
 ];

@@ -149,6 +149,10 @@ impl MergeOperator {
 
     /// What it does, if compactions here can do it.
     pub fn merging(&self) -> Option<Merging> {
+        // RocksDB undoes escapes once or twice, depending on how it is given the option.
+        if self.options.contains('\\') {
+            return None;
+        }
         let options = self.stated().ok()?;
         let is_known = |(name, _): (&str, &str)| matches!(name, "id" | "delimiter");
         if !options.iter().all(is_known) {
@@ -422,15 +426,17 @@ mod tests {
             ("{{}}", "{}"),
             ("{{a}:{b}}", "{a}:{b}"),
             ("{a;b}", "a;b"),
-            (r"\n", "\n"),
-            (r"{\n}", "\n"),
-            (r"\#", "#"),
-            (r"\\", r"\"),
         ] {
             let text = format!("stringappend:delimiter={stated}");
             assert_eq!(merging(&text), append(delimiter, true), "{text}");
         }
-        for unknown in ["sortlist", "max:delimiter=|", "stringappend:separator=|"] {
+        for unknown in [
+            "sortlist",
+            "max:delimiter=|",
+            "stringappend:separator=|",
+            r"stringappend:delimiter=\n",
+            r"stringappend:delimiter={\#}",
+        ] {
             assert_eq!(merging(unknown), None, "{unknown}");
         }
     }
