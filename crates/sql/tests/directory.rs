@@ -417,7 +417,7 @@ fn a_stated_operator_merges_as_rocksdb_does() {
             ["a", "b", "c"].map(Vec::from),
         ),
         (
-            "stringappend:delimiter=\\#\\n",
+            "stringappend:delimiter={, }",
             ["a", "b", "c"].map(Vec::from),
         ),
         ("stringappend", ["a", "", "c"].map(Vec::from)),
