@@ -94,7 +94,7 @@ pub struct OutputPlan {
     pub paranoid_hash: bool,
     /// Whether the MANIFEST records a CRC32c of each file.
     pub file_checksum: bool,
-    /// Which files are to be compacted again soon because of their tombstones.
+    /// The rules that mark files for another compaction because of their tombstones.
     pub compact_on_deletion: Vec<CompactOnDeletion>,
 }
 
@@ -111,7 +111,7 @@ pub struct CompactionRules {
     pub enforce_single_del_contracts: bool,
     /// Range tombstones of all inputs.
     pub tombstones: Arc<Fragments>,
-    /// What merge operands are merged with; without it, they are an error.
+    /// The merge function for operands; without it, they are an error.
     pub merging: Option<Merging>,
 }
 

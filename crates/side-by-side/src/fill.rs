@@ -39,7 +39,7 @@ pub fn prepare(options: &mut Options) {
     options.set_max_background_jobs((FLUSHES * JOBS_PER_FLUSH) as i32);
     // There are no readers during the fill, so a batch need not wait for those of other threads.
     options.set_unordered_write(true);
-    // The last flush is waited for. If a signal ends the fill, nobody needs the rest.
+    // The last flush is waited for. If a signal ends the fill, the rest is not needed.
     options.set_avoid_flush_during_shutdown(true);
 }
 
