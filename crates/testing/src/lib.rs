@@ -108,10 +108,15 @@ pub fn is_superuser() -> bool {
 pub fn again_as_nobody(test: &str) {
     // The link leads to this program whatever folders that user may enter.
     let mut command = Command::new("/proc/self/exe");
-    command.uid(NOBODY).gid(NOBODY).current_dir("/");
-    // The folder for temporary files may be this user's own.
-    command.env_remove("TMPDIR");
+    as_nobody(&mut command);
     again(test, &mut command);
+}
+
+/// Lets `command` run as a user without rights, in a folder that any user may enter. Only the superuser can start it.
+pub fn as_nobody(command: &mut Command) {
+    command.uid(NOBODY).gid(NOBODY).current_dir("/");
+    // The folder for temporary files may belong to the user of this process.
+    command.env_remove("TMPDIR");
 }
 
 /// Runs the test named `test` of this program again as the superuser of a user namespace, who may mount, or skips it
@@ -143,7 +148,9 @@ pub fn again_where_mounting_is_allowed(test: &str) {
 fn again(test: &str, command: &mut Command) {
     let command = command
         .args(["--exact", test, "--nocapture"])
-        .env(AGAIN, "1");
+        .env(AGAIN, "1")
+        // The file for skipped tests belongs to the user of this process, who adds the lines below.
+        .env_remove(SKIPS);
     let output = match command.output() {
         Ok(output) => output,
         Err(e) => return skipped(&format!("it cannot run as another user: {e}")),
@@ -151,6 +158,12 @@ fn again(test: &str, command: &mut Command) {
     let [out, err] = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text));
     let passed = output.status.success() && out.contains(" 1 passed;");
     assert!(passed, "{test}, run as another user:\n{out}{err}");
+    for line in out.lines() {
+        // The program and the test are those of this process.
+        if let Some((_, said)) = line.split_once("skipped: ") {
+            skipped(said.splitn(3, ": ").last().unwrap_or(said));
+        }
+    }
 }
 
 /// Something mounted, unmounted at the end.
