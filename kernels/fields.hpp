@@ -8,7 +8,7 @@
 
 namespace rockmill::ROCKMILL_TARGET {
 
-// Of the record itself, without a name, its size.
+// The size of the record itself, without a name.
 #define ROCKMILL_RECORD(Record, ...) \
   {#Record, "", 0, sizeof(Record)}, ROCKMILL_FOR_EACH(ROCKMILL_FIELD, Record, __VA_ARGS__)
 #define ROCKMILL_FIELD(Record, name) {#Record, #name, offsetof(Record, name), sizeof(Record::name)},

@@ -17,8 +17,8 @@ fn main() {
     compile("rockmill_codec_lanes", &kernels, &lanes);
 }
 
-/// `ROCKMILL_KERNELS_SANITIZE=1` has the code watched for bad accesses and undefined behaviour; whoever links it must
-/// link the sanitizers (scripts/sanitize.sh).
+/// `ROCKMILL_KERNELS_SANITIZE=1` compiles the code with sanitizers for bad accesses and undefined behaviour. Programs
+/// that link it must link the sanitizers (scripts/sanitize.sh).
 fn compile(library: &str, kernels: &Path, source: &Path) {
     println!("cargo:rerun-if-env-changed=ROCKMILL_KERNELS_SANITIZE");
     let mut build = cc::Build::new();

@@ -45,7 +45,7 @@ ROCKMILL_HD bool see(u32* word, u32 value) {
 #endif
 }
 
-// Of a clock that is cheap to read.
+// Reads a clock that is cheap to read.
 ROCKMILL_HD u64 ticks() {
 #if defined(__CUDA_ARCH__)
   return u64(clock64());
@@ -81,7 +81,7 @@ struct CheckRows {
   }
 };
 
-// Values without keys, one behind another.
+// Contiguous values without keys.
 struct DenseValues {
   const u8* values;
   u64 stride;
@@ -163,7 +163,7 @@ struct Walk {
   u64 keys;
   u32 steps;
   u32 words;
-  // Of each step of the first walk; may be null.
+  // Ticks of each step of the first walk; may be null.
   u32* step_ticks;
   u64* wrong;
 
@@ -197,7 +197,7 @@ struct Neighbours {
   u32 len;
 };
 
-// Adjacency lists one behind another, by vertex or in the order in which they are asked for.
+// Contiguous adjacency lists, by vertex or in the order in which they are asked for.
 struct DenseLists {
   const u64* offsets;
   const u32* vertices;
@@ -263,7 +263,7 @@ struct ShareRank {
 };
 
 struct SumRanks {
-  // Of a rank, what comes from nowhere, and percent of what comes from neighbours.
+  // Parts of a rank: the constant base, and the percentage of what neighbours contribute.
   static constexpr u64 BASE = u64{15} << 24, PERCENT = 85;
   u64* ranks;
   u64* shares;

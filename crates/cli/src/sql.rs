@@ -50,7 +50,7 @@ pub struct SqlArgs {
     /// How rows are printed.
     #[arg(long, value_enum, default_value_t = Format::Table)]
     format: Format,
-    /// Where rows are filtered and aggregated: cpu, cuda, cuda:N or auto.
+    /// Device that filters and aggregates rows: cpu, cuda, cuda:N or auto.
     #[arg(long, default_value = AUTO)]
     device: String,
     /// Threads [default: all cores, but at most one for each 32 MiB of memory].

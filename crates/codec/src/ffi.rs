@@ -32,7 +32,7 @@ pub fn encode(codec: Codec, block: &[u8], out: &mut [MaybeUninit<u8>]) -> usize 
         return 0;
     };
     let capacity = u32::try_from(out.len()).unwrap_or(u32::MAX);
-    // SAFETY: it reads so many bytes of the block, and writes at most so many.
+    // SAFETY: it reads `n` bytes of the block, and writes at most `capacity`.
     let size = unsafe { encode(block.as_ptr(), n, out.as_mut_ptr().cast(), capacity) };
     size as usize
 }
@@ -61,7 +61,7 @@ pub fn decode_zstd(frame: &[u8], out: &mut [u8]) -> Result<(), ZstdError> {
 fn call(decode: Decode, payload: &[u8], out: &mut [u8]) -> Option<u32> {
     let n = u32::try_from(payload.len()).ok()?;
     let m = u32::try_from(out.len()).ok()?;
-    // SAFETY: whatever the payload, it reads so many bytes of it, and writes no more than there is room for.
+    // SAFETY: on any payload, it reads at most `n` bytes, and writes at most `m`.
     Some(unsafe { decode(payload.as_ptr(), n, out.as_mut_ptr(), m) })
 }
 

@@ -1,8 +1,8 @@
 //! Compression of blocks by Rockmill's own code, which is the same for a GPU and for the host: `kernels/codec/`. Here
 //! it runs on the host. What a GPU compresses can be compressed again here, to the same bytes.
 //!
-//! What is compressed has an identity, `lz4/rockmill-1`, `snappy/rockmill-1` or `zstd/rockmill-1`, which determines
-//! every byte. The formats are those of liblz4, libsnappy and libzstd; either reads what the other one wrote.
+//! Compressed data has an identity, `lz4/rockmill-1`, `snappy/rockmill-1` or `zstd/rockmill-1`, which determines every
+//! byte. The formats are those of liblz4, libsnappy and libzstd; either reads what the other one wrote.
 
 mod ffi;
 
@@ -54,7 +54,7 @@ impl fmt::Display for ZstdError {
 
 impl Error for ZstdError {}
 
-/// Decompresses a ZSTD frame, which must fill `out` exactly. What `out` holds after an error is not defined.
+/// Decompresses a ZSTD frame, which must fill `out` exactly. After an error, the contents of `out` are undefined.
 ///
 /// Frames are refused that libzstd takes but never writes: with Huffman codes of 12 bits, with Huffman streams that end
 /// within a code, or with blocks that are larger than the format allows.
@@ -76,12 +76,12 @@ impl Codec {
         out.reserve(capacity.min(most));
         let room = &mut out.spare_capacity_mut()[..capacity.min(most)];
         let size = ffi::encode(self, block, room);
-        // SAFETY: the code has written so many bytes there.
+        // SAFETY: the code has written `size` bytes there.
         unsafe { out.set_len(out.len() + size) };
         size > 0
     }
 
-    /// Decompresses `payload`, which must fill `out` exactly. What `out` holds after an error is not defined.
+    /// Decompresses `payload`, which must fill `out` exactly. After an error, the contents of `out` are undefined.
     ///
     /// # Errors
     ///

@@ -26,7 +26,7 @@ pub struct TaskReport {
 pub struct ReadReport {
     /// Entries read inside the range, by input.
     pub entries: Vec<u64>,
-    /// Of those, tombstones.
+    /// Tombstones among these entries.
     pub tombstones: u64,
     /// Bytes of internal keys read.
     pub key_bytes: u64,
@@ -130,14 +130,14 @@ pub struct RowOutput {
     pub bytes: u64,
 }
 
-/// What a scan has handed over.
+/// Totals of the batches that a scan has handed over.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct BatchOutput {
     /// Rows that the filter was asked about: those that a reader finds.
     pub rows: u64,
-    /// Of those, wanted.
+    /// Rows among these that the scan wanted.
     pub wanted: u64,
-    /// Of all of them, those in which a check that counts does not hold.
+    /// Rows, of all that were read, in which a counted check fails.
     pub malformed: u64,
 }
 
@@ -146,9 +146,9 @@ pub struct BatchOutput {
 pub struct SstOutput {
     /// The files, in key order.
     pub files: Vec<OutputFile>,
-    /// Whether the backend verified the files itself: it decoded the finished data blocks again by
-    /// other code than made them, found the content that was meant, and checked on the host each block
-    /// checksum of the bytes that it handed to the sink. If not, the caller reads the files back.
+    /// Whether the backend verified the files itself: other code than the writer's decoded the finished data blocks
+    /// again and found the expected content. The host checked each block checksum of the bytes that went to the sink.
+    /// If not, the caller reads the files back.
     pub verified: bool,
     /// Some of the data blocks, if Rockmill's own code compressed them.
     pub size_sample: SizeSample,

@@ -13,7 +13,7 @@ pub const MAX_SEQUENCE: u64 = (1 << 56) - 1;
 /// Type byte of the synthetic keys that separate blocks in an index (`kValueTypeForSeek`).
 pub const TYPE_FOR_SEEK: u8 = 0x18;
 
-/// What an entry does. The values that can stand in an SST's data blocks or range-deletion block.
+/// Type of an entry. These values can occur in an SST's data blocks or range-deletion block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum ValueType {

@@ -21,8 +21,8 @@ pub struct RangeTombstone {
 /// The tombstones of a range-deletion block, in its order. The ranges may overlap.
 ///
 /// # Errors
-/// Corruption if the block is malformed or has an entry that is no range tombstone. Unsupported if their keys have more than
-/// 256 MiB.
+/// Corruption if the block is malformed or has an entry that is not a range tombstone. Unsupported if the keys have
+/// more than 256 MiB together.
 pub fn decode_range_tombstones(block: &[u8]) -> Result<Vec<RangeTombstone>> {
     let mut out = Vec::new();
     for_each_meta(block, |key, end| {

@@ -77,7 +77,7 @@ pub struct TableMeta {
     pub index_type: IndexType,
     /// Where the (top-level) index is.
     pub index_handle: BlockHandle,
-    /// Where the index partitions are; empty unless the index has two levels.
+    /// Handles of the index partitions; empty unless the index has two levels.
     pub index_partitions: Vec<BlockHandle>,
     /// One entry a data block, in key order.
     pub index: Vec<IndexEntry>,

@@ -49,7 +49,7 @@ impl SessionId {
     /// Reads 13 to 24 base-36 characters of either case (`DecodeSessionId`).
     ///
     /// # Errors
-    /// Unsupported for another length or a character that is no digit.
+    /// Unsupported for another length or a character that is not a digit.
     pub fn decode(text: &[u8]) -> Result<Self> {
         if !(B_LEN + 1..=MAX_LEN).contains(&text.len()) {
             let what = format!("session id of {} characters", text.len());

@@ -66,7 +66,7 @@ const UNCHANGED: Release = Release {
     newest_format_version: 6,
 };
 
-/// The supported versions, ascending. Of the first one, only messages are listed.
+/// The supported versions, ascending. For the first one, only messages are listed.
 pub const RELEASES: [Release; 21] = [
     Release {
         version: [7, 8, 3],

@@ -53,7 +53,7 @@ pub struct BatchEntry<'a> {
     pub column_family: u32,
     /// Sequence number.
     pub sequence: u64,
-    /// What the entry does.
+    /// Type of the entry.
     pub kind: ValueType,
     /// User key; of a range deletion the first one.
     pub key: &'a [u8],
@@ -244,7 +244,7 @@ impl<'a> WriteBatch<'a> {
         }))
     }
 
-    /// What a type means, and whether a column family is named; `None` for a record that is no entry.
+    /// Meaning of a type, and whether a column family is named; `None` for a record that is not an entry.
     fn kind(&mut self, at: usize, code: u8) -> Result<Option<(ValueType, bool)>> {
         let of_family = match code {
             tag::LOG_DATA => {

@@ -1,4 +1,4 @@
-//! What the bytes of a part are, and the instructions that find and decode them.
+//! Forms of the bytes of a part, and the instructions that find and decode them.
 
 use arrow_schema::{DataType, Field};
 use rockmill_core::scan::{
@@ -10,7 +10,7 @@ use crate::preset::END;
 use crate::types::{column_type, is_bytes};
 use crate::{Push, arithmetic, mysql};
 
-/// What the bytes of a part are.
+/// Form of the bytes of a part.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Form {
     Number(Number),
@@ -65,7 +65,7 @@ pub enum Form {
     },
 }
 
-/// Where a part begins: so many bytes behind a position that is computed, and then behind some bytes with their lengths.
+/// Position of a part: a number of bytes behind a computed position, and then behind some bytes with their lengths.
 #[derive(Debug, Clone, Copy)]
 pub struct Cursor {
     computed: Option<Register>,

@@ -1,8 +1,9 @@
 //! Tables of MyRocks: `CREATE TABLE` as MySQL and MariaDB show it, to a layout.
 //!
-//! A key is the number of its index and the columns of the primary key, so that it sorts as they do; a table without one
-//! has a number of each row instead. A value has a bit for each nullable column, the unpack info if the key alone does not
-//! tell the columns of the key, and the other columns, of which those that are null take no bytes.
+//! A key is the number of its index and the columns of the primary key, so that it sorts as they do; a table without
+//! one has a number of each row instead. A value has a bit for each nullable column, the unpack info, and the other
+//! columns. The unpack info is there if the key alone does not tell the columns of the key. Columns that are null take
+//! no bytes.
 
 mod charset;
 mod keys;

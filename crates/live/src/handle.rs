@@ -79,7 +79,7 @@ pub trait Pin: Send + Sync {
     fn read(&self, what: &IteratorRead<'_>, row: RowFn<'_>) -> Result<()>;
 }
 
-/// A [`Pin`] of a database. What is held is dropped before the snapshot.
+/// A [`Pin`] of a database. The iterators are dropped before the snapshot.
 struct PinOf<'a, D: DBAccess> {
     held: BTreeMap<String, DBRawIteratorWithThreadMode<'a, D>>,
     snapshot: SnapshotWithThreadMode<'a, D>,
@@ -211,7 +211,7 @@ macro_rules! handle {
                     Err(error) if error.kind() == rust_rocksdb::ErrorKind::Incomplete => {
                         Ok(Written::Stalled)
                     }
-                    // What it says of a database that was opened read-only.
+                    // The error of a database that was opened read-only.
                     Err(error) if error.kind() == rust_rocksdb::ErrorKind::NotSupported => {
                         Ok(Written::ReadOnly)
                     }

@@ -53,7 +53,7 @@ pub struct LiveDatabase<D: Handle> {
     flushes: Mutex<Flushes>,
 }
 
-/// The flushes so far. Who wants one waits for another that has begun.
+/// The flushes so far. A caller that wants one waits for one that has begun.
 #[derive(Debug, Default)]
 struct Flushes {
     number: u64,
@@ -347,7 +347,7 @@ impl<D: Handle> LiveDatabase<D> {
 #[derive(Debug)]
 struct FamilyAt {
     id: u32,
-    /// What is not in the files is in logs from this number on.
+    /// Unflushed entries are in logs from this number on.
     log_number: u64,
     family: Family,
 }

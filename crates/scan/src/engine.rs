@@ -479,7 +479,7 @@ fn is_too_large(error: &Error) -> bool {
     matches!(error.kind, ErrorKind::Declined(DeclineReason::MemoryBudget))
 }
 
-/// Memory of the batches of a piece with so many rows and bytes of keys and values.
+/// Memory of the batches of a piece of `rows` rows with `bytes` bytes of keys and values.
 fn output_bytes(plan: &ScanPlan, rows: u64, bytes: u64) -> u64 {
     match plan.pads() {
         false => plan.output_bytes(rows, bytes),

@@ -55,7 +55,7 @@ pub(crate) struct Origin {
     pub position: Position,
     /// Its files, whatever their levels.
     pub files: BTreeSet<VersionFile>,
-    /// What is not in its files is in logs from this number on.
+    /// Unflushed entries are in logs from this number on.
     pub log_number: u64,
     /// Numbers of files with entries that were written after the view was taken.
     pub ahead: BTreeSet<u64>,
@@ -112,7 +112,7 @@ impl FamilyView {
     pub fn changed_since(&self, base: &Self, more: &[KeyRange]) -> Vec<KeyRange> {
         let (ours, theirs) = (&self.origin.files, &base.origin.files);
         let other: BTreeSet<_> = ours.symmetric_difference(theirs).map(|id| id.0).collect();
-        // Of these the base has not seen all entries.
+        // Files of which the base has not seen all entries.
         let is_other = |number| other.contains(&number) || base.origin.ahead.contains(&number);
         let files = self.files().iter().chain(base.files());
         let files = files.filter(|file| is_other(file.number));

@@ -242,8 +242,7 @@ impl Tables {
         }))
     }
 
-    /// Waits for bytes that are kept. Tables that nobody uses are dropped for them, first those that were not used for the
-    /// longest time.
+    /// Waits for bytes that may be kept. Unused tables are dropped for them, the least recently used first.
     ///
     /// # Errors
     /// Declined if there is no room; Cancelled.

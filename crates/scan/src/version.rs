@@ -1,8 +1,8 @@
 //! A version of a column family as data: another process that has the directory can open it.
 //!
-//! Files that a version consists of never change. What was not flushed is in logs, and a flush writes only the newest entry
-//! of a key. So a version with unflushed entries exists until the next flush, and one without until the next compaction of
-//! its files.
+//! Files that a version consists of never change. Unflushed entries are in logs, and a flush writes only the newest
+//! entry of a key. So a version with unflushed entries exists until the next flush, and one without until the next
+//! compaction of its files.
 
 use std::collections::BTreeSet;
 
@@ -26,7 +26,7 @@ pub struct Version {
     pub sequence: u64,
     /// The files.
     pub files: BTreeSet<VersionFile>,
-    /// What is not flushed is in logs from this number on; `None` if all is.
+    /// Unflushed entries are in logs from this number on; `None` if all are flushed.
     pub log_number: Option<u64>,
     /// The merge operator that is stated.
     pub merge_operator: Option<MergeOperator>,

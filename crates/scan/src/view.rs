@@ -165,7 +165,7 @@ impl Family {
         }
     }
 
-    /// What is not in the files is in logs from this number on.
+    /// Unflushed entries are in logs from this number on.
     pub(crate) fn log_number(&self) -> u64 {
         self.log_number
     }

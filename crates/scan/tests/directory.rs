@@ -1,4 +1,4 @@
-//! Directories that nobody has open.
+//! Directories that no process has open.
 
 mod common;
 

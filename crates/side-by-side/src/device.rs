@@ -94,7 +94,7 @@ pub mod text {
     /// Parses a value from text.
     ///
     /// # Errors
-    /// The errors of `from`; an error for text that is no value.
+    /// The errors of `from`; an error for text that is not a value.
     pub fn deserialize<'de, D, T>(from: D) -> Result<T, D::Error>
     where
         D: Deserializer<'de>,

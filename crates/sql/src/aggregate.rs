@@ -161,7 +161,7 @@ fn partial(aggregate: &AggregateExec) -> Result<Option<Arc<dyn ExecutionPlan>>> 
         schema,
         compile: Box::new(move |program| compile(program, &groups, &calls, &states)),
     };
-    // Where a scan does not compute an aggregate, DataFusion does.
+    // DataFusion computes the aggregates that a scan does not.
     let scan = scan.with_aggregates(aggregates).ok();
     Ok(scan.map(|scan| Arc::new(scan) as Arc<dyn ExecutionPlan>))
 }

@@ -1,7 +1,7 @@
 //! Compiles DataFusion's expressions to the program of a scan.
 //!
-//! What a program computes is what DataFusion would, to the bit. An expression that programs do not have is left to
-//! DataFusion, with a reason that `EXPLAIN` shows.
+//! A program computes the same bits as DataFusion. An expression that programs do not have is left to DataFusion, with
+//! a reason that `EXPLAIN` shows.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;

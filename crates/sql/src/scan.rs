@@ -53,7 +53,7 @@ pub(crate) struct Source {
     pub family: Arc<FamilyView>,
 }
 
-/// What a scan was planned from.
+/// The inputs from which a scan was planned.
 #[derive(Debug, Clone)]
 pub(crate) struct Planned {
     layout: Arc<Layout>,
@@ -190,7 +190,8 @@ impl ScanExec {
         matches!(self.plan.output, ScanOutput::Rows(_))
     }
 
-    /// What its rows are planned from; `None` if it hands over aggregates, or if another process has planned it.
+    /// The inputs from which its rows are planned; `None` if it hands over aggregates, or if another process has
+    /// planned it.
     pub(crate) fn planned_rows(&self) -> Option<&Planned> {
         self.planned.as_ref().filter(|_| self.has_rows())
     }

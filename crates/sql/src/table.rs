@@ -63,7 +63,7 @@ pub(crate) struct StatementView {
 }
 
 impl StatementView {
-    /// What a statement sees that has not begun.
+    /// The view of a statement that has not begun.
     pub fn new(view: Arc<View>, families: Option<BTreeSet<String>>) -> Self {
         let runs = AtomicBool::new(false);
         Self {
@@ -145,7 +145,7 @@ impl Scans {
         }
     }
 
-    /// What the statement sees that is being planned: the same for all of its tables.
+    /// The view of the statement that is being planned: the same for all of its tables.
     ///
     /// A session may plan several statements as of one time, and each has to see what was written before. So a view is
     /// not taken from a statement that runs already. If the session has no time, each table has a view of its own.

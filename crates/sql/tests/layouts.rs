@@ -142,7 +142,7 @@ impl Cell {
     }
 }
 
-/// What some bytes are.
+/// Kind of some bytes.
 #[derive(Debug, Clone, PartialEq)]
 enum Part {
     /// Little-endian, or big-endian; as signed integers that sort as bytes.
@@ -358,7 +358,7 @@ impl Table {
         )
     }
 
-    /// Bit of each nullable column, but for members of JSON.
+    /// Bit of each nullable column, except members of JSON.
     fn bit(&self, column: usize) -> Option<usize> {
         if !self.columns[column].is_nullable || matches!(self.value, Value::Json(_)) {
             return None;

@@ -262,7 +262,7 @@ fn scans_and_compactions_share_one_executor() {
         assert!(most > 0 && most <= BUDGET + INDEXES, "{most}");
     });
     assert_eq!((budget.slots(), service.stats().jobs_failed), (1, 0));
-    // What is kept of tables is in the service's budget, and is given back.
+    // Kept tables count in the service's budget, and are given back.
     assert!(budget.taken_bytes() > 0);
     drop((session, engine));
     assert_eq!(budget.taken_bytes(), 0);

@@ -183,7 +183,7 @@ fn a_scan_reads_its_version_while_the_files_and_logs_are_there() {
     let in_log = plan();
     let in_log_bytes = bytes(&in_log);
     let meant = answer(plan());
-    // What is written later is hidden.
+    // Later writes are hidden.
     put(&db, 30..50);
     assert_eq!(
         answer(common::sent(Arc::clone(&in_log), &engine).unwrap()),

@@ -1,4 +1,4 @@
-//! What the page cache has of a file, and whether there is anything below.
+//! Tells which parts of a file the page cache has, and whether there is a device below it.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};

@@ -58,8 +58,8 @@ pub enum Method {
     Threads,
 }
 
-/// Does transfers in any order, several at once. When it is dropped, what has begun is done first, and the
-/// rest fails: whoever drops it without [`Queue::stop`] has given up what it was for.
+/// Does transfers in any order, several at once. When it is dropped without [`Queue::stop`], transfers that have begun
+/// are done first, and the rest fails.
 #[derive(Debug)]
 pub struct Queue {
     method: Method,
@@ -72,7 +72,7 @@ impl Queue {
     /// do.
     ///
     /// # Errors
-    /// Whatever the system says if it has no thread to give either.
+    /// The system's error if it cannot give a thread either.
     pub fn new() -> io::Result<Self> {
         Self::with(Method::Ring).or_else(|_| Self::with(Method::Threads))
     }
@@ -127,7 +127,7 @@ impl Queue {
         self.shared.wake_all();
         let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
         for thread in threads.drain(..) {
-            // A panic there is a bug here; it leaves transfers that nobody will finish.
+            // A panic there is a bug here; it leaves transfers that will not finish.
             let _ = thread.join();
         }
         self.shared.lock().cpu
@@ -195,7 +195,7 @@ impl<M> Pending<M> {
 /// A transfer over any memory.
 pub(crate) type Task = Box<dyn Work>;
 
-/// A transfer with whom to tell, as those see it who do it.
+/// A transfer and the receiver of its result, as the code that does transfers sees them.
 pub(crate) trait Work: Debug + Send {
     fn file(&self) -> &Arc<File>;
 
@@ -204,8 +204,8 @@ pub(crate) trait Work: Debug + Send {
     /// Where in the file, bytes.
     fn offset(&self) -> u64;
 
-    /// The part of the memory that is meant. It stays where it is while nobody asks for it again, until the task
-    /// is gone.
+    /// The part of the memory to transfer. It stays at its address until the next call of this function or the end of
+    /// the task.
     fn bytes(&mut self) -> &mut [u8];
 
     /// Tells what came of it.
@@ -321,6 +321,6 @@ impl Shared {
 }
 
 fn ring(mut bell: &UnixStream) {
-    // It fails only when it has rung so often that nobody can have missed it.
+    // It fails only if the counter is full, so a waiting thread sees it anyway.
     let _ = bell.write(&[1]);
 }

@@ -152,8 +152,8 @@ impl Worker {
                 break;
             };
             let entry = self.in_flight.add(task);
-            // SAFETY: the table holds the memory and the file until the completion with this number was
-            // taken from the ring, or for ever if that cannot be; nobody else touches the memory.
+            // SAFETY: the table holds the memory and the file until the completion with this number was taken from the
+            // ring, or for ever if that cannot be; no other code touches the memory.
             let pushed = unsafe { entries.push(&entry) };
             debug_assert!(pushed.is_ok(), "there was room");
         }
@@ -192,8 +192,8 @@ impl Worker {
 }
 
 impl Drop for Worker {
-    /// However the thread ends, nobody waits for it any more, and memory that the kernel may still work on
-    /// stays.
+    /// However the thread ends, no thread waits for it any more, and memory that the kernel may still use stays
+    /// allocated.
     fn drop(&mut self) {
         self.abandon();
         self.shared.leave();

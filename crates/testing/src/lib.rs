@@ -197,7 +197,7 @@ impl Mount {
         Self::new(&["-t", "tmpfs", "-o", &size], Path::new("tmpfs"), path)
     }
 
-    /// Where it is mounted.
+    /// Path of the mount.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.0

@@ -111,7 +111,7 @@ fn secret_at(at: usize) -> &'static Stripe {
     SECRET[at..].first_chunk().expect("the secret goes on")
 }
 
-/// One hash of what the lanes hold after so many bytes.
+/// One hash of the lanes after `len` bytes.
 #[inline]
 fn merge(lanes: &[u64; 8], len: u64) -> u64 {
     const MERGE_AT: usize = 11;

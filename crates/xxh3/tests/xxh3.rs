@@ -5,8 +5,8 @@ use rockmill_testing::skipped;
 use rockmill_xxh3::xxh3;
 use twox_hash::XxHash3_64;
 
-/// Where a processor has no AVX-512 the tests below hold the library against itself; `ROCKMILL_TEST_AVX512` in the
-/// environment says that it must not be so.
+/// Without AVX-512, the tests below compare the library with itself. `ROCKMILL_TEST_AVX512` in the environment makes
+/// that a failure.
 #[test]
 #[cfg(target_arch = "x86_64")]
 fn the_widest_form_is_what_is_tested_where_it_has_to_be() {

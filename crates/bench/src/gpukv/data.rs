@@ -89,11 +89,11 @@ impl Drop for Database {
     }
 }
 
-/// What a database is like.
+/// Shape of a database.
 #[derive(Debug, Clone, Copy)]
 pub struct Shape {
     pub keys: u64,
-    /// Of a value, about.
+    /// Approximate size of a value.
     pub value_bytes: u64,
     pub compression: Compression,
     pub direct_reads: bool,
@@ -166,7 +166,8 @@ impl Database {
         Ok(files.iter().map(|file| file.size as u64).sum())
     }
 
-    /// Gets the values of numbered keys with MultiGet on so many threads. `rows` takes the values, each as many bytes.
+    /// Gets the values of numbered keys with MultiGet on `threads` threads. `rows` takes the values, each as many
+    /// bytes.
     ///
     /// # Errors
     /// Data if a key is missing or has a value of another size; Environment if RocksDB refuses.
@@ -194,7 +195,8 @@ impl Database {
         on_threads(parts, get).map(|_| ())
     }
 
-    /// Gets values of any size, one behind another. Returns where each begins in words of four bytes, and the last ends.
+    /// Gets contiguous values of any size. Returns where each begins in words of four bytes, and where the last one
+    /// ends.
     ///
     /// # Errors
     /// Environment if RocksDB refuses; Data if a key is missing.
@@ -235,7 +237,7 @@ impl Database {
         Ok(())
     }
 
-    /// Puts values of a version with WriteBatch on so many threads.
+    /// Puts values of a version with WriteBatch on several threads.
     ///
     /// # Errors
     /// Environment if RocksDB refuses.

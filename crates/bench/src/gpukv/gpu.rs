@@ -163,7 +163,7 @@ impl Gpu {
     pub fn memory<T: Copy>(&self, len: usize) -> Result<Memory<T>> {
         let words = (len * size_of::<T>()).div_ceil(size_of::<u64>()).max(1);
         let memory = DeviceMemory::new(&self.device, (words * size_of::<u64>()) as u64)?;
-        // SAFETY: the memory has so many words.
+        // SAFETY: the memory has `words` words.
         let code = unsafe { (self.table.zero)(&self.exec, memory.as_ptr().cast(), words as u64) };
         self.done(code)?;
         Ok(Memory {
@@ -218,7 +218,7 @@ impl Gpu {
         assert!(bytes.end <= from.0.len() && bytes.len() <= to.len * size_of::<T>());
         let start = from.0.as_ptr().wrapping_add(bytes.start);
         let to = to.values.cast();
-        // SAFETY: both ends have so many bytes, and the stream is waited for.
+        // SAFETY: source and target have `bytes.len()` bytes, and the stream is waited for.
         unsafe { (self.stream).copy(CopyKind::ToDevice, to, start, bytes.len())? };
         self.done(0)
     }
@@ -235,7 +235,7 @@ impl Gpu {
             let len = (bytes - at).min(self.returned.len());
             self.copy_back(from.values.cast::<u8>().wrapping_add(at), len)?;
             self.done(0)?;
-            // SAFETY: both ends have so many bytes, and the copy before was waited for.
+            // SAFETY: source and target have `len` bytes, and the copy before was waited for.
             unsafe { ptr::copy_nonoverlapping(self.returned.as_ptr(), to.wrapping_add(at), len) };
             at += len;
         }
@@ -246,7 +246,7 @@ impl Gpu {
     fn copy_back(&self, from: *const u8, len: usize) -> Result<()> {
         assert!(len <= self.returned.len());
         let to = self.returned.as_ptr();
-        // SAFETY: both ends have so many bytes, and the stream is waited for.
+        // SAFETY: source and target have `len` bytes, and the stream is waited for.
         unsafe { (self.stream).copy(CopyKind::FromDevice, to, from.cast_mut(), len) }
     }
 

@@ -3,7 +3,7 @@
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
-/// What a graph is like.
+/// Shape of a graph.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// A grid with few edges at a vertex and a long way between most of them.
@@ -17,7 +17,7 @@ pub const UNSEEN: u32 = u32::MAX;
 
 const SEED: u64 = 28;
 
-/// Neighbours of all vertices, one behind another, and where those of each begin.
+/// Neighbours of all vertices, contiguous, and the position at which those of each vertex begin.
 pub struct Graph {
     pub offsets: Vec<u64>,
     pub neighbours: Vec<u32>,

@@ -277,7 +277,7 @@ impl Lookups<'_> {
     }
 }
 
-/// What values are taken from.
+/// Source of the values.
 enum From {
     Database(Pinned, usize),
     Pinned(Pinned),

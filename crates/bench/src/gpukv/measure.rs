@@ -149,7 +149,7 @@ pub trait Way {
     }
 }
 
-/// What experiments have in common.
+/// State that all experiments share.
 pub struct Bench<'a> {
     pub args: &'a GpukvArgs,
     pub gpu: Gpu,

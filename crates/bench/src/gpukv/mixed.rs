@@ -191,7 +191,7 @@ fn write_until(db: &DB, keys: u64, is_done: &AtomicBool) -> Result<(), Error> {
     Ok(())
 }
 
-/// What values are taken from.
+/// Source of the values.
 enum From {
     Database(Pinned, usize),
     View(Arc<View>),
@@ -205,7 +205,7 @@ struct MixedWay<'a> {
     keys: Memory<u8>,
     rows: Memory<u8>,
     statuses: Memory<u8>,
-    /// Of each round of the last run.
+    /// Times of the rounds of the last run.
     times_ns: Vec<u64>,
     _beside: Vec<Beside>,
 }

@@ -41,7 +41,7 @@ enum Name {
     Latency,
     /// All values of a database come to the device.
     Load,
-    /// What was flushed comes to a view.
+    /// Flushed entries reach a view.
     Refresh,
     /// One chain of gets: each key depends on the last value.
     Dependent,

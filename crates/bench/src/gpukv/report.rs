@@ -21,9 +21,9 @@ pub struct Row {
     /// Seconds to load what the way reads, and for the choice of threads; CPU seconds of that.
     pub load_s: f64,
     pub load_cpu_s: f64,
-    /// Of the run with the median time.
+    /// Wall time of the run with the median time.
     pub wall_s: f64,
-    /// Of all runs, from the first on.
+    /// Wall times of all runs, in their order.
     pub walls_s: Vec<f64>,
     pub cpu_s: f64,
     pub gpu_energy: Option<Energy>,

@@ -80,7 +80,7 @@ struct Idle {
     is_held: bool,
 }
 
-/// Measures what a view costs that nobody asks.
+/// Measures what an idle view costs.
 ///
 /// # Errors
 /// As [`Bench::measure`].

@@ -21,7 +21,7 @@ struct Traversal<'a> {
     is_search: bool,
     graph: &'a Graph,
     database: &'a Database,
-    /// Of a search, as the host finds them.
+    /// Levels of a search as the host computes them.
     levels: &'a [u32],
 }
 
@@ -130,7 +130,7 @@ impl Experiment for Traversal<'_> {
     }
 }
 
-/// Where lists are taken from.
+/// Source of the lists.
 enum From {
     Database(Launch),
     Csr(Memory<u64>, Memory<u32>),

@@ -147,7 +147,7 @@ impl Experiment for Walks<'_> {
     }
 }
 
-/// What values are taken from.
+/// Source of the values.
 enum From {
     Database(Pinned, Memory<u8>, usize),
     Pinned(Pinned),

@@ -80,7 +80,7 @@ pub fn write_again(db: &DB, tables: &[&str]) -> Result<(), Failure> {
 
 fn write_table_again(db: &DB, table: &str) -> Result<(), Error> {
     const FILES: usize = 3;
-    /// One in so many rows is written again, and one in so many of these is not flushed.
+    /// One row in `AGAIN` is written again, and one in `UNFLUSHED` of these is not flushed.
     const AGAIN: usize = 10;
     const UNFLUSHED: usize = 50;
     let family = db

@@ -83,11 +83,11 @@ struct ScanRow {
     threads: usize,
     processor: String,
     system: String,
-    /// Of the run with the median time.
+    /// Wall time of the run with the median time.
     wall_s: f64,
     cpu_s: f64,
     gpu_energy: Option<Energy>,
-    /// Of all runs, in their order.
+    /// Wall times of all runs, in their order.
     walls_s: Vec<f64>,
     /// Seconds to export the tables, if the system needs that.
     export_s: Option<f64>,

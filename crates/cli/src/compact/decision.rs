@@ -34,7 +34,7 @@ pub struct Decision {
     pub refusals: Vec<Refusal>,
     /// Whether the write-ahead log has entries, or its folder is not known.
     pub log_has_entries: bool,
-    /// `None` if the whole database is left alone, or nothing is to be compacted.
+    /// `None` if the whole database is left alone, or no column family has to be compacted.
     pub opening: Option<Opening>,
 }
 

@@ -120,7 +120,7 @@ impl ConditionalEventHandler for Interrupts {
     }
 }
 
-/// Where statements are kept from session to session; `None` if there is no home folder.
+/// File that keeps statements from session to session; `None` if there is no home folder.
 fn history_file() -> Option<PathBuf> {
     let state = std::env::var_os("XDG_STATE_HOME").map(PathBuf::from);
     let state =

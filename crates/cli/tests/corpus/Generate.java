@@ -213,7 +213,7 @@ public final class Generate {
         }
     }
 
-    // What an operation does to the database and to the model.
+    // An operation, done to the database and to the model.
 
     private void put(String family, byte[] key, byte[] value) throws Exception {
         model.get(family).put(key, value);

@@ -137,7 +137,7 @@ impl Sequence {
     }
 }
 
-/// A payload of sequences, the last one without its match, with a size of so many bytes more than it has.
+/// A payload of sequences, the last one without its match. The stated size is `more` bytes above the true one.
 fn put_all(codec: Codec, sequences: &[Sequence], more: isize) -> (Vec<u8>, usize) {
     let last = sequences.len() - 1;
     let lens = sequences.iter().enumerate();
@@ -189,7 +189,7 @@ fn snappy_size(codec: Codec, len: usize) -> Vec<u8> {
     }
 }
 
-/// The library's verdict and bytes, but for LZ4's rules that liblz4 does not always hold to.
+/// Compares with the library's verdict and bytes, except for LZ4's rules that liblz4 does not always enforce.
 fn check_damaged(
     codec: Codec,
     effort: Effort,

@@ -37,7 +37,7 @@ unsafe extern "C" {
 /// Whether a warp takes the ZSTD frame.
 pub fn zstd_decompress(is_reversed: bool, frame: &[u8], out: &mut [u8]) -> bool {
     let (n, m) = (frame.len() as u32, out.len() as u32);
-    // SAFETY: both have so many bytes.
+    // SAFETY: the frame has `n` bytes, and the output `m`.
     unsafe { rockmill_codec_zstd_lanes(is_reversed, frame.as_ptr(), n, out.as_mut_ptr(), m) == 0 }
 }
 
@@ -57,7 +57,7 @@ impl Lanes {
         };
         let (n, m) = (src.len() as u32, dst.len() as u32);
         let (src, dst) = (src.as_ptr(), dst.as_mut_ptr());
-        // SAFETY: both have so many bytes.
+        // SAFETY: source and target have the stated lengths.
         unsafe {
             let (width, is_reversed) = (self.width, self.is_reversed);
             rockmill_codec_lanes(width, is_reversed, codec, decodes, src, n, dst, m)

@@ -174,7 +174,7 @@ fn damage(frame: &mut Vec<u8>, len: &mut usize, damage: Damage) {
     }
 }
 
-/// What is taken is what libzstd makes of it.
+/// An accepted frame decompresses to what libzstd makes of it.
 pub fn check_verdict(frame: &[u8], len: usize) -> TestCaseResult {
     if let Ok(out) = decompress(frame, len) {
         prop_assert_eq!(Some(out), by_library(frame, len));

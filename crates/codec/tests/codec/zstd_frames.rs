@@ -1,5 +1,5 @@
 //! ZSTD frames that libzstd does not write: made here from the format's description (RFC 8878), of all block types,
-//! literals and table modes, with tables of any kind. What they hold is known, and libzstd is asked as well.
+//! literals and table modes, with tables of any kind. Their contents are known, and libzstd decodes them as well.
 
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;

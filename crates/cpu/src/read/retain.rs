@@ -1,9 +1,9 @@
 //! Which entries survive (`db/compaction/compaction_iterator.cc`, `NextFromInput` and
 //! `PrepareOutput`).
 //!
-//! A snapshot list cuts the versions of a key into stripes: a reader at any snapshot sees only the
-//! newest entry of a stripe. Of each stripe the newest entry is kept; tombstones go when nothing is
-//! left for them to hide; at the bottom, what every snapshot sees gets sequence number 0.
+//! A snapshot list cuts the versions of a key into stripes: a reader at any snapshot sees only the newest entry of a
+//! stripe. The newest entry of each stripe is kept. Tombstones are dropped when nothing is left for them to hide. At
+//! the bottom, an entry that every snapshot sees gets sequence number 0.
 
 use rockmill_core::{
     CompactionRules, DeclineReason, Error, ErrorKind, Result, entry_hash, kv_hash,
@@ -203,8 +203,8 @@ impl<S: Source, T: Sink> Retain<'_, S, T> {
         Ok(true)
     }
 
-    /// Whether an entry has the group's key. Keys that are no longer than the prefix are equal if their
-    /// prefixes and lengths are, and need not be read.
+    /// Whether an entry has the group's key. Keys that are not longer than the prefix are equal if their prefixes and
+    /// lengths are, and need not be read.
     #[inline]
     pub(super) fn is_of_group(&self, head: &Head<'_>) -> bool {
         let len = self.user_key.len();

@@ -15,7 +15,7 @@ use crate::driver::ffi::{DecodeArgs, InputTotals, Key, RetainTotals};
 /// Survivors on the device.
 #[derive(Debug)]
 pub struct Survivors {
-    /// Where they are; the other side is free for use.
+    /// The side that has them; the other one is free for use.
     pub side: Side,
     /// Number of survivors.
     pub len: usize,

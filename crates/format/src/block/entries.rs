@@ -117,8 +117,8 @@ impl<'a> Entries<'a> {
         }))
     }
 
-    /// Where the next entry lies if it is plain and its lengths are small, as nearly all are. `None`
-    /// leaves it, sound or not, to [`Entries::place_any`].
+    /// Place of the next entry if it is plain and its lengths are small, as nearly all are. `None` leaves it, sound or
+    /// not, to [`Entries::place_any`].
     #[inline]
     fn place_short(&self) -> Option<Place> {
         if !self.plain {

@@ -98,7 +98,7 @@ pub fn shape(num_hashes: u64, bits_per_key: u32) -> (u64, u32) {
     (len, num_probes(bits_per_key))
 }
 
-/// What stands behind so many bytes of bits.
+/// The metadata behind `len` bytes of bits.
 #[must_use]
 pub fn metadata(len: u64, num_probes: u32) -> [u8; METADATA_LEN] {
     let mut metadata = [num_probes as u8; METADATA_LEN];
@@ -107,7 +107,7 @@ pub fn metadata(len: u64, num_probes: u32) -> [u8; METADATA_LEN] {
     metadata
 }
 
-/// The bits within a line of so many bytes, a power of two.
+/// The bits within a line of `line_len` bytes, a power of two.
 #[inline]
 fn probe_bits(hash: u32, probes: u32, line_len: usize) -> impl Iterator<Item = usize> {
     let step = hash.rotate_right(STEP_ROTATION);

@@ -15,7 +15,7 @@ const MAX_LEGACY_PROBES: u8 = 127;
 /// Numbers of probes that a FastLocalBloom filter may have.
 const BLOOM_PROBES: std::ops::RangeInclusive<u8> = 1..=30;
 
-/// What a filter's metadata say that it is.
+/// Kind of a filter, by its metadata.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FilterKind {
     /// FastLocalBloom.
@@ -82,7 +82,7 @@ impl<'a> FilterReader<'a> {
         Ok(Self { bits })
     }
 
-    /// What the filter is.
+    /// Kind of the filter.
     #[must_use]
     pub fn kind(&self) -> FilterKind {
         match self.bits {

@@ -54,7 +54,7 @@ pub type Separator = SmallVec<[u8; INLINE_BYTES]>;
 pub struct IndexEntry {
     /// User key at or above every user key of the block.
     pub separator: Separator,
-    /// Where the block is.
+    /// Handle of the block.
     pub handle: BlockHandle,
 }
 

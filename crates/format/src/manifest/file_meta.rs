@@ -94,7 +94,7 @@ pub struct FileMeta {
     pub largest_seqno: u64,
     /// Index of the file's directory in `cf_paths`.
     pub path_id: u8,
-    /// Whether the file is to be compacted soon.
+    /// Whether RocksDB has marked the file for compaction soon.
     pub marked_for_compaction: bool,
     /// Oldest blob file that the file refers to.
     pub oldest_blob_file: Option<u64>,

@@ -161,7 +161,7 @@ impl Options {
     /// A number with a fraction. Its decimal point may be a comma: RocksDB writes that of the process's locale.
     ///
     /// # Errors
-    /// Corruption for text that is no number.
+    /// Corruption for text that is not a number.
     pub fn f64(&self, key: &str, default: f64) -> Result<f64> {
         self.scalar(key, default, "number", |text| {
             text.parse()

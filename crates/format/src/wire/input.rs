@@ -12,7 +12,7 @@ use crate::versions;
 pub struct GivenOptions {
     /// Those of the database.
     pub db: String,
-    /// Those of the column family. Of the table's options, they have the factory's name alone.
+    /// Options of the column family. They have only the name of the table factory, not its options.
     pub column_family: String,
 }
 

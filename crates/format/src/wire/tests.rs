@@ -224,7 +224,7 @@ fn the_input_of_each_version_is_the_same_job() {
         assert_eq!(input.output_level, output_level);
         assert_eq!((&input.begin, &input.end), (&None, &None));
         assert_eq!(input.min_manifest_file_number > 0, version >= [11, 12, 0]);
-        // What the version does not know has the value that it stands for when it is absent.
+        // A field that the version does not know has the value for which its absence stands.
         let mut written = sorted(&input.encode());
         written.retain(|line| version >= [11, 12, 0] || !line.starts_with(".min_manifest"));
         written.retain(|line| names_options || !line.starts_with(".options_file_number"));

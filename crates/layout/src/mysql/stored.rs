@@ -24,7 +24,7 @@ pub(super) struct Stored {
 pub(super) enum InKey {
     /// In the key alone.
     Alone(Form),
-    /// In the key alone, but for the number of its last spaces.
+    /// Only in the key, except for the number of its last spaces.
     Padded(StringGroups),
     /// In the value, and these bytes of the key sort as it does.
     AndInValue(Form),
@@ -252,7 +252,7 @@ pub(super) fn unsupported_form(
     })
 }
 
-/// Bytes of the length of a VARCHAR or VARBINARY with so many bytes at most.
+/// Bytes of the length of a VARCHAR or VARBINARY that has at most `bytes` bytes.
 fn length_bytes(bytes: u32) -> u8 {
     if bytes < 1 << 8 { 1 } else { 2 }
 }
@@ -309,7 +309,7 @@ fn packed(digits: ExactNumberInfo, most: u8) -> Option<PackedDecimal> {
     fits.then_some(PackedDecimal { precision, scale })
 }
 
-/// A time whose seconds are an integer of so many bytes, and have so many decimal digits behind the point.
+/// A time whose seconds are an integer of `bytes` bytes, with some decimal digits behind the point.
 fn time_of_day(
     bytes: u8,
     calendar: Option<Calendar>,

@@ -27,7 +27,7 @@ pub enum Step {
     /// Past the log.
     PutUnlogged(usize, u8),
     Delete(usize, u8),
-    /// Of a key that was put once.
+    /// Deletes a key that was put once.
     SingleDelete(usize, u8),
     DeleteRange(usize, u8, u8),
     Merge(usize, u8),
@@ -242,7 +242,7 @@ pub fn read(db: &DB, family: &str, range: &KeyRange, row: RowFn<'_>) -> Result<(
         .map_err(|e| Error::new(ErrorKind::Storage, e.to_string()))
 }
 
-/// Iterators over a directory that nobody has open.
+/// Iterators over a directory that no process has open.
 #[derive(Debug)]
 pub struct ReadOnly;
 

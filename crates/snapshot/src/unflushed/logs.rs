@@ -47,7 +47,7 @@ impl LogFile {
 impl Unflushed {
     /// Reads the logs of a database up to where RocksDB's recovery would, and sorts the entries.
     ///
-    /// What a crash left of the last write is no part of them, and neither is a write that another process is at
+    /// They exclude what a crash left of the last write, and a write that another process has not finished
     /// (`kPointInTimeRecovery`). `log_dir` is that of [`crate::log_folder::LogFolder`]. `wanted` chooses column
     /// families; it must leave out those with another order than the bytewise one and those with
     /// `inplace_update_support`, whose entries RocksDB changes when it inserts them. If the entries take more than

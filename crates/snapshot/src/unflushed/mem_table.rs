@@ -6,7 +6,8 @@ use rockmill_format::key::{self, ValueType, pack_tag};
 use rockmill_format::range_tombstone::RangeTombstone;
 use rockmill_format::write_batch::BatchEntry;
 
-/// Sizes between which the pieces lie in which memory for entries is taken, but for a larger entry.
+/// Minimum and maximum size of the chunks in which memory for entries is allocated. A larger entry gets a chunk of its
+/// own.
 const CHUNK_BYTES: RangeInclusive<usize> = 4 << 10..=1 << 20;
 
 /// The entries of one column family that are not flushed, as its memtables hold them.

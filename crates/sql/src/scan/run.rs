@@ -17,7 +17,7 @@ use super::{Planned, Source, all_columns, external};
 use crate::program::Program;
 use crate::stored::record_batch;
 
-/// Stops the pieces of a partition when nobody takes their batches any more.
+/// Stops the pieces of a partition once its batches are not taken any more.
 pub struct CancelOnDrop(pub CancelToken);
 
 impl Drop for CancelOnDrop {

@@ -22,7 +22,7 @@ use crate::table::StatementView;
 /// Version of these bytes.
 const FORMAT: u32 = 2;
 
-/// What bytes of each format have.
+/// Header that the bytes of every format have.
 #[derive(Deserialize)]
 struct Format {
     format: u32,

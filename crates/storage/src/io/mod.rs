@@ -59,7 +59,7 @@ pub struct JobIo {
     pub meter: Meter,
     /// Work on written files.
     pub finishing: FinishQueue,
-    /// Syncs that are no longer waited for after the job was told to stop.
+    /// Syncs that are not waited for any more after the job was told to stop.
     pub syncs: Syncs,
     /// Set when the job is to stop.
     pub stop: CancelToken,

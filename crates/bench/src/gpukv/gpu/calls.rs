@@ -184,7 +184,7 @@ impl Gpu {
         unsafe { CallerStream::new(self.stream.as_ptr()) }
     }
 
-    /// Looks keys up with so many lanes each: as the library does, or with `kv.get` in a kernel.
+    /// Looks keys up with `lanes` lanes each: as the library does, or with `kv.get` in a kernel.
     ///
     /// # Errors
     /// Device.
