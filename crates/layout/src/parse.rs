@@ -6,7 +6,7 @@ use rockmill_core::scan::{Number, NumberFormat, Prefix, StringGroups};
 use crate::Part;
 use crate::form::Form;
 
-/// Most bytes of a part with a stated size.
+/// Maximum bytes of a part with a stated size.
 const MAX_PART_BYTES: u32 = 1 << 20;
 
 /// Parses the parts of a key or a value.
@@ -101,7 +101,7 @@ fn part(text: &str, schema: &Schema) -> Result<Part, String> {
     })
 }
 
-/// The bytes of a literal; `None` if it is none.
+/// The bytes of a literal; `None` if the text is not a literal.
 fn literal(text: &str) -> Result<Option<Vec<u8>>, String> {
     if let Some(text) = text.strip_prefix('\'') {
         return Ok(text.strip_suffix('\'').map(|text| text.as_bytes().to_vec()));

@@ -33,7 +33,7 @@ pub struct Version {
 }
 
 impl FamilyView {
-    /// What [`crate::Directory::at`] opens again.
+    /// The version that [`crate::Directory::at`] opens again.
     ///
     /// # Errors
     /// Declined if RocksDB's iterators read all of the column family: it may have entries that are neither in files nor in
@@ -58,13 +58,14 @@ impl FamilyView {
 }
 
 impl Version {
-    /// Whether it is of the column family of that name. A database that this process has open gives the name itself, and
-    /// a directory its text.
+    /// Whether the version is of the column family of that name. A database that this process has open gives the name
+    /// itself, and a directory its text.
     pub(crate) fn is_of(&self, name: &[u8]) -> bool {
         self.family.as_bytes() == name || names::unescape(&self.family) == name
     }
 
-    /// Leaves the files of this version to a column family. Returns whether it has no others.
+    /// Removes from a column family all files that are not in this version. Returns whether the column family had only
+    /// this version's files.
     ///
     /// # Errors
     /// Declined if it does not have them any more.
