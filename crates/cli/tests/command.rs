@@ -429,7 +429,7 @@ fn a_sound_database_passes_and_a_flipped_bit_does_not() {
     let name = file.file_name().and_then(|n| n.to_str()).expect("a name");
     assert!(out.contains("offset"), "{out}");
     assert_eq!(err, "rockmill: 1 bad of 4 files\n");
-    // In the table and with its reason, which is said once.
+    // The name is in the table and with its reason, which is printed once.
     assert_eq!(out.matches(name).count(), 2, "{out}");
     let (out, err) = expect(BAD_DATA, &["verify", text(&file)]);
     assert!(

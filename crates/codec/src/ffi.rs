@@ -20,8 +20,7 @@ unsafe extern "C" {
     fn rockmill_zstd_decode(src: *const u8, n: u32, dst: *mut u8, m: u32) -> u32;
 }
 
-/// How many bytes of `out` the compressed block takes, which are written; 0 if there is not enough room, or if the
-/// block is too large.
+/// Writes the compressed block to `out` and returns its size; 0 if `out` is too small or the block is too large.
 pub fn encode(codec: Codec, block: &[u8], out: &mut [MaybeUninit<u8>]) -> usize {
     let encode: Encode = match codec {
         Codec::Lz4 => rockmill_lz4_encode,

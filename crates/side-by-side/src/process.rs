@@ -16,7 +16,7 @@ pub struct Process {
     /// Closed to end the process.
     to: Option<ChildStdin>,
     from: BufReader<ChildStdout>,
-    /// Ends the process when a signal ends this one, which does not wait for a compaction then.
+    /// Kills the process when a signal ends this one, which then does not wait for a compaction.
     killer: Option<OnStop>,
 }
 
@@ -76,7 +76,7 @@ impl Drop for Process {
         if signals::token().is_cancelled() {
             let _ = self.process.kill();
         }
-        // After the process is waited for, its number may be another one's.
+        // After the process was waited for, another process may get its number.
         self.killer = None;
         let _ = self.process.wait();
     }

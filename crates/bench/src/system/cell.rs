@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use rockmill_side_by_side::device::Tuning;
-use rockmill_side_by_side::plane::Consumption;
-use rockmill_side_by_side::spec::{Keys, Spec};
+use rockmill_side_by_side::running_system::Consumption;
+use rockmill_side_by_side::spec::{DatabaseSpec, Keys};
 use rockmill_side_by_side::system::System;
 use rockmill_side_by_side::workload::Workload;
 use serde::{Deserialize, Serialize};
@@ -86,7 +86,7 @@ pub enum Pick {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Jobs {
     /// Contents of each database.
-    pub spec: Spec,
+    pub spec: DatabaseSpec,
     pub at_once: u32,
 }
 

@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 use rand::rngs::SmallRng;
 use rand::{Rng, RngCore, SeedableRng};
 use rand_distr::{Distribution, Zipf};
-use rockmill_side_by_side::contender::check_failures;
 use rockmill_side_by_side::machine::{process_cpu, usual_threads};
-use rockmill_side_by_side::plane::{Consumption, Plane};
+use rockmill_side_by_side::run_config::check_failures;
+use rockmill_side_by_side::running_system::{Consumption, RunningSystem};
 use rockmill_side_by_side::{fill, rocksdb};
 use rockmill_terminal::outcome::Failure;
 use rockmill_terminal::output;
@@ -33,14 +33,19 @@ const PERCENT: u32 = 100;
 ///
 /// # Errors
 /// Environment or Data, depending on the cause of the failure.
-pub fn run(cell: &Cell, work: &Clients, dir: &Path, plane: &Plane) -> Result<Outcome, Failure> {
-    let database = Database::make(dir, cell, work, plane)?;
+pub fn run(
+    cell: &Cell,
+    work: &Clients,
+    dir: &Path,
+    running: &RunningSystem,
+) -> Result<Outcome, Failure> {
+    let database = Database::make(dir, cell, work, running)?;
     let burners = Burners::start(usual_threads(), work.cpu_load_percent);
     let bench = Bench {
         work,
         database: &database,
         burners: &burners,
-        plane,
+        running,
     };
     let mut phases = vec![bench.phase("load", &Task::Fill)?];
     for (number, (name, count)) in [("warm-up", work.warm_up), ("run", work.operations)]
@@ -51,7 +56,7 @@ pub fn run(cell: &Cell, work: &Clients, dir: &Path, plane: &Plane) -> Result<Out
         let seed = SEED.wrapping_add(number as u64);
         phases.push(bench.phase(name, &Task::Draw { count, seed })?);
     }
-    if let Some(service) = &plane.service {
+    if let Some(service) = &running.service {
         check_failures(&service.stats())?;
     }
     Ok(Outcome { phases })
@@ -70,13 +75,13 @@ struct Bench<'a> {
     work: &'a Clients,
     database: &'a Database,
     burners: &'a Burners,
-    plane: &'a Plane,
+    running: &'a RunningSystem,
 }
 
 impl Bench<'_> {
     fn phase(&self, name: &str, task: &Task) -> Result<Phase, Failure> {
         let (burnt, before) = (self.burners.cpu(), self.database.traffic());
-        let (done, taken) = self.plane.measured(|| {
+        let (done, taken) = self.running.measured(|| {
             let clients = self.clients(task)?;
             let settling = Instant::now();
             self.database.settle()?;
@@ -227,7 +232,7 @@ impl<'a> Clock<'a> {
             reads: times.of(Kind::Read),
             writes: times.of(Kind::Write),
             cpu_use: cpu.saturating_sub(self.cpu).as_secs_f64() / cores_s,
-            gpu_use: self.bench.plane.gpu_use(),
+            gpu_use: self.bench.running.gpu_use(),
             traffic: self.bench.traffic_since(&self.traffic, &times),
         });
         self.all.add(&times);

@@ -1,7 +1,7 @@
 //! The experiments and their cells.
 
 use rockmill_side_by_side::machine::usual_threads;
-use rockmill_side_by_side::spec::{Keys, Spec};
+use rockmill_side_by_side::spec::{DatabaseSpec, Keys};
 use rockmill_side_by_side::system::System;
 use rockmill_side_by_side::workload::{Compression, Workload};
 use rockmill_terminal::outcome::Failure;
@@ -171,7 +171,7 @@ fn scaling(args: &SystemArgs) -> Vec<Point> {
             let bytes = megabytes as f64 * MEGABYTE * args.scale / PERCENT;
             let entries = (bytes / workload.entry_bytes() as f64) as u64;
             workload.entries = entries.max(MIN_RECORDS);
-            let spec = Spec {
+            let spec = DatabaseSpec {
                 workload,
                 versions: JOB_VERSIONS,
                 runs: JOB_RUNS,

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use rockmill_compaction::show_bytes;
 use rockmill_side_by_side::database::Origin;
 use rockmill_side_by_side::scratch;
-use rockmill_side_by_side::spec::Spec;
+use rockmill_side_by_side::spec::DatabaseSpec;
 use rockmill_sysio::has_disk;
 use rockmill_terminal::outcome::Failure;
 use rustix::fs::fstatvfs;
@@ -128,7 +128,7 @@ impl Ground {
     }
 
     /// Returns the database for `spec`; consecutive calls with the same `spec` return the same database.
-    fn origin(&mut self, spec: &Spec) -> Result<&Origin, Failure> {
+    fn origin(&mut self, spec: &DatabaseSpec) -> Result<&Origin, Failure> {
         let name = spec.name();
         if self.origin.as_ref().is_none_or(|(known, _)| *known != name) {
             let path = self.origin_path();

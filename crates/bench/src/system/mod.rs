@@ -129,7 +129,7 @@ pub mod tests {
     use super::latency::Latency;
     use super::*;
     use rockmill_side_by_side::energy::Energy;
-    use rockmill_side_by_side::plane::Consumption;
+    use rockmill_side_by_side::running_system::Consumption;
     use rockmill_side_by_side::stages::Stage;
 
     /// The command line alone.

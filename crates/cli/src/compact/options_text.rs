@@ -51,7 +51,7 @@ fn edited(text: &str, edit: impl Fn(Option<usize>, &str, &str) -> Option<String>
 pub fn for_opening(text: &str, bits: &[Option<u32>], operators: &[String]) -> String {
     edited(text, |family, key, value| match key {
         NO_COMPACTIONS | NO_FLUSH => Some("true".to_owned()),
-        // In a file, a comment begins with this sign unless it is escaped.
+        // In a file, this character begins a comment unless it is escaped.
         MERGE_OPERATOR => Some(
             operators
                 .get(family?)?

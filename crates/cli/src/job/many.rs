@@ -16,9 +16,9 @@ use super::{at, keep_first};
 /// How a job ended.
 enum Ended {
     AsBefore,
-    /// As before, by its entries, for the reason in this sentence.
+    /// As before, compared by its entries for the reason in this sentence.
     WithSameEntries(String),
-    /// What differs, as a clause.
+    /// The difference, as a clause.
     Otherwise(String),
     First,
 }

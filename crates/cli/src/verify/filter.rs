@@ -14,7 +14,7 @@ use rockmill_terminal::output;
 
 use crate::sst::end_of;
 
-/// Most characters of a key in errors.
+/// Maximum characters of a key in errors.
 const KEY_COLUMNS: usize = 60;
 
 /// A full filter, or one partition.

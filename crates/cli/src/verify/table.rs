@@ -134,8 +134,8 @@ pub fn check(sst: &Sst) -> Result<Checked> {
     Ok(checked)
 }
 
-/// Verifies the meta blocks that no other check reads, such as those of a hash index. Returns why some are not
-/// understood.
+/// Verifies the meta blocks that no other check reads, such as those of a hash index. Returns the reasons why some are
+/// not understood.
 fn check_other_blocks(table: &InputTable) -> Result<Vec<Error>> {
     let read_elsewhere = [
         names::FULL_FILTER,

@@ -151,7 +151,7 @@ impl DirectOutput {
         Ok(())
     }
 
-    /// Waits for the oldest write, and repeats the write for the bytes that it left.
+    /// Waits for the oldest write, and repeats the write for the bytes that it did not write.
     fn finish_oldest(&mut self) -> io::Result<()> {
         let Some(Begun {
             mut offset,

@@ -47,7 +47,7 @@ pub struct JobIo {
     pub options: IoOptions,
     /// Direct I/O, if the options ask for it and the system has it.
     pub direct: Option<Arc<dyn DirectStorage>>,
-    /// Most permissions that outputs get.
+    /// Maximum permissions of outputs.
     output_mode: AtomicU32,
     /// Number of outputs that were buffered because their file system has no direct I/O.
     cached_instead: AtomicU64,
@@ -117,20 +117,20 @@ impl JobIo {
         }
     }
 
-    /// Direct I/O for inputs, if inputs are to be read that way.
+    /// Direct I/O for inputs, if the options ask for it.
     pub fn direct_reads(&self) -> Option<&dyn DirectStorage> {
         self.direct.as_deref().filter(|_| self.options.direct_reads)
     }
 
-    /// Direct I/O for outputs, if outputs are to be written that way.
+    /// Direct I/O for outputs, if the options ask for it.
     pub fn direct_writes(&self) -> Option<&dyn DirectStorage> {
         self.direct
             .as_deref()
             .filter(|_| self.options.direct_writes)
     }
 
-    /// Removes permissions from outputs that this input does not have. RocksDB's `Env` may make all files private to
-    /// its user, and no option says so.
+    /// Removes from outputs the permissions that this input does not have. RocksDB's `Env` may make all files private
+    /// to its user, and no option tells that.
     ///
     /// # Errors
     /// The operating system's error.
@@ -142,7 +142,7 @@ impl JobIo {
         Ok(())
     }
 
-    /// Most permissions that outputs get.
+    /// Maximum permissions of outputs.
     pub fn output_mode(&self) -> u32 {
         self.output_mode.load(Ordering::Relaxed)
     }
