@@ -1,18 +1,18 @@
 //! Range tombstones: the range-deletion block of an SST (`table/range_del_block.h`).
 //!
-//! One entry a tombstone: the internal key of the range's first user key, and the user key at which it ends.
+//! One entry per tombstone: the internal key of the range's first user key, and the user key at which it ends.
 
 use crate::block::{BlockBuilder, BlockLayout};
 use crate::error::{Error, Result};
 use crate::key::{MAX_SEQUENCE, ValueType, join, pack_tag, split, tag_sequence, tag_type};
 use crate::table::for_each_meta;
 
-/// It deletes what older entries say of the keys from `begin` to before `end`.
+/// It deletes older entries of the keys from `begin` to before `end`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RangeTombstone {
     /// First user key.
     pub begin: Vec<u8>,
-    /// User key behind the last one.
+    /// Exclusive end, a user key.
     pub end: Vec<u8>,
     /// Sequence number; entries with a smaller one are older.
     pub sequence: u64,
@@ -51,7 +51,7 @@ pub fn encode_range_tombstones(tombstones: &[RangeTombstone]) -> Vec<u8> {
 }
 
 impl RangeTombstone {
-    /// The internal key with which it begins.
+    /// The internal key at which it begins.
     pub fn first_key(&self) -> Vec<u8> {
         let tag = pack_tag(self.sequence, ValueType::RangeDeletion as u8);
         join(&self.begin, tag)

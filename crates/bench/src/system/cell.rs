@@ -53,13 +53,13 @@ pub struct Clients {
     pub update_percent: u32,
     pub pick: Pick,
     pub clients: u32,
-    /// Percentage of all cores' time that burners use.
+    /// Percentage of all cores' time that the CPU load uses.
     pub cpu_load_percent: u32,
     pub interval_ms: u64,
     /// Size of each column family's write buffer; files have the same size.
     pub write_buffer_bytes: u64,
-    /// Whether files are merged at all. If not, clients reach the upper bound for any method that takes compaction off
-    /// the host.
+    /// Whether files are merged. If not, clients reach the upper bound for any method that takes compaction off the
+    /// host.
     pub compacts: bool,
 }
 
@@ -106,9 +106,9 @@ pub struct Phase {
     pub wall_s: f64,
     /// Seconds for which due compactions went on after that.
     pub settle_s: f64,
-    /// Resources until compactions were done, without those of burners.
+    /// Resources until compactions were done, without those of the CPU load.
     pub taken: Consumption,
-    /// CPU time of burners until then, in seconds.
+    /// CPU time of the CPU load until then, in seconds.
     pub burnt_s: f64,
     pub reads: Option<Latency>,
     pub writes: Option<Latency>,
@@ -137,7 +137,7 @@ pub struct Interval {
     pub until_s: f64,
     pub reads: Option<Latency>,
     pub writes: Option<Latency>,
-    /// Share of all cores' time, without that of burners.
+    /// Share of all cores' time, without that of the CPU load.
     pub cpu_use: f64,
     /// Share of time in which a kernel ran on the GPUs, sampled near the end of the interval; absent without GPUs.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -59,8 +59,8 @@ pub fn serve() -> Result<(), Failure> {
     send(&mut io::stdout().lock(), &answer).map_err(|e| failed(&e))
 }
 
-/// Ends this process when its parent ends: a measurement may take hours, and its result would be lost. It kills itself,
-/// because an orderly end could take long with other threads at work.
+/// Ends this process when its parent ends: a measurement may take hours, and its result would be lost. The process
+/// kills itself, because an orderly end could take long while other threads work.
 fn end_with_the_asker() {
     let _ = io::copy(&mut io::stdin().lock(), &mut io::sink());
     let _ = kill_process(getpid(), Signal::KILL);

@@ -17,8 +17,8 @@ use rockmill_terminal::outcome::Failure;
 use rockmill_terminal::output;
 use rust_rocksdb::{ColumnFamily, DB};
 
-use super::burners::Burners;
 use super::cell::{Cell, Clients, Interval, Order, Outcome, Phase, Pick, Traffic};
+use super::cpu_load::CpuLoad;
 use super::database::Database;
 use super::latency::{Kind, Recorder, Times};
 use super::scatter::Scatter;
@@ -40,11 +40,11 @@ pub fn run(
     running: &RunningSystem,
 ) -> Result<Outcome, Failure> {
     let database = Database::make(dir, cell, work, running)?;
-    let burners = Burners::start(usual_threads(), work.cpu_load_percent);
+    let cpu_load = CpuLoad::start(usual_threads(), work.cpu_load_percent);
     let bench = Bench {
         work,
         database: &database,
-        burners: &burners,
+        cpu_load: &cpu_load,
         running,
     };
     let mut phases = vec![bench.phase("load", &Task::Fill)?];
@@ -74,13 +74,13 @@ enum Task {
 struct Bench<'a> {
     work: &'a Clients,
     database: &'a Database,
-    burners: &'a Burners,
+    cpu_load: &'a CpuLoad,
     running: &'a RunningSystem,
 }
 
 impl Bench<'_> {
     fn phase(&self, name: &str, task: &Task) -> Result<Phase, Failure> {
-        let (burnt, before) = (self.burners.cpu(), self.database.traffic());
+        let (burnt, before) = (self.cpu_load.cpu(), self.database.traffic());
         let (done, taken) = self.running.measured(|| {
             let clients = self.clients(task)?;
             let settling = Instant::now();
@@ -95,7 +95,7 @@ impl Bench<'_> {
             },
             settled,
         ) = done?;
-        let burnt_s = (self.burners.cpu() - burnt).as_secs_f64();
+        let burnt_s = (self.cpu_load.cpu() - burnt).as_secs_f64();
         Ok(Phase {
             name: name.to_owned(),
             cores: usual_threads(),
@@ -252,9 +252,9 @@ impl<'a> Clock<'a> {
 }
 
 impl Bench<'_> {
-    /// CPU time of this process without the burners'.
+    /// CPU time of this process without the CPU load's.
     fn cpu(&self) -> Duration {
-        process_cpu().saturating_sub(self.burners.cpu())
+        process_cpu().saturating_sub(self.cpu_load.cpu())
     }
 }
 

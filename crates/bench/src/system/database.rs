@@ -17,7 +17,7 @@ use super::cell::{Cell, Clients, Traffic};
 const WRITE_BUFFERS: i32 = 4;
 /// Size of the first level per size of a write buffer: RocksDB's own ratio.
 const LEVEL_BASE_BUFFERS: u64 = 4;
-/// One to flush and one to compact.
+/// One job for flushes and one for compactions.
 const MIN_BACKGROUND_JOBS: u32 = 2;
 
 const MICROS: f64 = 1e6;

@@ -203,7 +203,7 @@ fn write(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
         fs::rename(&part, path)
     };
     write().map_err(|e| {
-        // Its space is needed.
+        // Frees its space.
         let _ = fs::remove_file(&part);
         failed(path, &e)
     })

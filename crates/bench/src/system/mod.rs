@@ -1,14 +1,14 @@
 //! `rockmill-bench system`: whole systems under the loads of published experiments.
 
 mod args;
-mod burners;
 mod cell;
 mod child;
 mod clients;
+mod cpu_load;
 mod database;
+mod database_folder;
 mod experiment;
 mod folder;
-mod ground;
 mod jobs;
 mod latency;
 mod metric;
@@ -33,7 +33,7 @@ pub use child::serve;
 /// Runs the missing measurements.
 pub fn run(args: &SystemArgs) -> Result<(), Failure> {
     let cells = args.experiment.cells(args)?;
-    let dir = ground::parent(args.dir.as_deref())?;
+    let dir = database_folder::parent(args.dir.as_deref())?;
     let folder = Folder::open(&args.out, args.experiment.name(), &dir)?;
     let mut sweep = Sweep::load(&folder, cells, args.repeat)?;
     sweep.measure(args, &dir)?;
@@ -49,7 +49,7 @@ pub fn run(args: &SystemArgs) -> Result<(), Failure> {
     report(args, &folder, &measured, &left_out)
 }
 
-/// Says why nothing can be measured, from the reasons of all cells.
+/// Describes why nothing can be measured, from the reasons of all cells.
 fn no_room(left_out: &[String]) -> String {
     let (first, more) = match left_out {
         [] => ("there is no cell", 0),
