@@ -196,7 +196,7 @@ fn cells_without_room_are_left_out_before_they_begin() {
         "{err}"
     );
     assert!(
-        err.contains("and 1 more lack room as well; make room"),
+        err.contains("and 1 more need more space as well; make room"),
         "{err}"
     );
     assert!(!place.out().exists(), "nothing is abandoned");

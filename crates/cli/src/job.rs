@@ -176,9 +176,7 @@ fn require_closed(dir: &Path) -> Result<(), Failure> {
             "{db}: {}: close it there, or let its service record jobs with the setting record_jobs",
             lock::IN_USE
         ))),
-        Err(e) => Err(Failure::Environment(format!(
-            "{db}: cannot look at LOCK: {e}"
-        ))),
+        Err(e) => Err(Failure::Environment(format!("{db}: cannot open LOCK: {e}"))),
     }
 }
 
@@ -307,7 +305,7 @@ fn run_job(args: &RunArgs, file: &Path) -> Result<(), Failure> {
     print(&report, args)?;
     match report.identical {
         Some(false) if report.same_entries.is_none() => Err(Failure::Data(
-            "the output differs from the first time".to_owned(),
+            "the output differs from the first run's".to_owned(),
         )),
         _ => Ok(()),
     }

@@ -302,7 +302,7 @@ fn only_a_database_can_be_recorded() {
     let err = record(WRONG_USAGE, &db, "nowhere");
     assert!(err.contains("nowhere"), "{err}");
     let err = record(WRONG_USAGE, dir.path(), "default");
-    assert!(err.contains("no database, it has no CURRENT"), "{err}");
+    assert!(err.contains("not a database, it has no CURRENT"), "{err}");
     record(ENVIRONMENT, &dir.path().join("missing"), "default");
     let manifest = fs::read_to_string(db.join("CURRENT")).expect("read");
     fs::write(db.join(manifest.trim()), "no log").expect("write");

@@ -377,6 +377,6 @@ fn a_database_without_options_is_one() {
     for command in ["compact", "doctor"] {
         let (_, err) = expect(BAD_DATA, &[command, text(dir.path())]);
         assert!(err.contains("it has no OPTIONS file"), "{err}");
-        assert!(!err.contains("no database"), "{err}");
+        assert!(!err.contains("not a database"), "{err}");
     }
 }

@@ -145,7 +145,7 @@ impl ReadStream for PlainStream<'_> {
 
     fn take(&mut self, chunk: &mut Chunk) -> Result<()> {
         let Some(range) = self.expected.take() else {
-            return Err(Error::internal("bytes are taken that nobody expects"));
+            return Err(Error::internal("bytes are taken that were not expected"));
         };
         let buffer = chunk.reset((range.end - range.start) as usize);
         self.file.read_exact_at(buffer, range.start)

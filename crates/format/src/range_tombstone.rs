@@ -29,7 +29,7 @@ pub fn decode_range_tombstones(block: &[u8]) -> Result<Vec<RangeTombstone>> {
         let of_type = |&(_, tag): &(_, u64)| tag_type(tag) == ValueType::RangeDeletion as u8;
         let (begin, tag) = split(key)
             .filter(of_type)
-            .ok_or_else(|| Error::corruption(0, "an entry that is no range tombstone"))?;
+            .ok_or_else(|| Error::corruption(0, "an entry that is not a range tombstone"))?;
         out.push(RangeTombstone {
             begin: begin.to_vec(),
             end: end.to_vec(),

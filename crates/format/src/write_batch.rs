@@ -256,7 +256,7 @@ impl<'a> WriteBatch<'a> {
                 return Err(Error::unsupported(at, "two-phase records"));
             }
             tag::BEGIN_PREPARE | tag::END_PREPARE | tag::COMMIT | tag::ROLLBACK => {
-                let what = "a marker of a transaction at a place where none can be";
+                let what = "a misplaced marker of a transaction";
                 return Err(Error::corruption(at, what));
             }
             tag::FAMILY_DELETION => Some(ValueType::Deletion),
@@ -284,7 +284,7 @@ impl<'a> WriteBatch<'a> {
 
     fn wrong_count(&self, than: &str) -> Error {
         let what = format!(
-            "write batch has {than} entries than the {} it says",
+            "write batch has {than} entries than the {} in its header",
             self.count
         );
         Error::corruption(COUNT_AT, what)

@@ -97,7 +97,7 @@ fn statement(mut parser: Parser<'_>) -> Result<CreateTable, String> {
     match (statement, &rest.token) {
         (Statement::CreateTable(table), Token::EOF) => Ok(table),
         _ => Err(format!(
-            "what follows its columns is not understood: {} at line {}",
+            "the text after its columns is not understood: {} at line {}",
             rest.token, rest.span.start.line
         )),
     }

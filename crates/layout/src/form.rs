@@ -317,7 +317,7 @@ impl Form {
         match fits {
             true => Ok(()),
             false => Err(format!(
-                "column {} of type {data_type} cannot lie in its part of the layout",
+                "column {} of type {data_type} does not fit its part of the layout",
                 field.name()
             )),
         }

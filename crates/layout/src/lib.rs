@@ -167,7 +167,7 @@ impl Layout {
             if places != 1 {
                 let name = field.name();
                 return Err(format!(
-                    "column {name} lies in {places} parts of the layout, not in one"
+                    "column {name} is in {places} parts of the layout, not in one"
                 ));
             }
         }
@@ -377,7 +377,7 @@ impl Layout {
                 Some(is_null) => push(Instruction::Or(is_null, is_set)),
             };
             let what = format!(
-                "the bytes of column {} are no value of its type",
+                "the bytes of column {} are not a value of its type",
                 self.schema.field(position).name()
             );
             checks.push(self.check_of(holds, what));
@@ -447,7 +447,7 @@ impl Layout {
         ) {
             let takes = Json::IsObject;
             let holds = push(Instruction::Json { from, takes });
-            checks.push(self.check_of(holds, format!("the {name} is no JSON object")));
+            checks.push(self.check_of(holds, format!("the {name} is not a JSON object")));
             return checks;
         }
         let length = push(Instruction::Length(from));
@@ -460,9 +460,7 @@ impl Layout {
                 )),
                 Form::RowVersion => Some((
                     vec![ROW_VERSION],
-                    format!(
-                        "the {name} is no row of version {ROW_VERSION}, the newest that is known"
-                    ),
+                    format!("the {name} is not a row of version {ROW_VERSION}, the newest known"),
                 )),
                 _ => None,
             };

@@ -115,7 +115,7 @@ impl Layout {
             match hides_others.filter(|_| is_in_value) {
                 Some(other) => {
                     let what = format!(
-                        "and lies behind column {}, whose size is not known",
+                        "and is behind column {}, whose size is not known",
                         other.name.value
                     );
                     unsupported.insert(position, refused(column, &what));
@@ -174,7 +174,7 @@ fn key_parts(
     }
     let mut spaces_at = UNPACK_INFO_TAG_BYTES + u32::from(UNPACK_INFO_LENGTH.bytes);
     for (name, in_key) in columns.iter().zip(in_key) {
-        let missing = || format!("the primary key names {name}, which is no column");
+        let missing = || format!("the primary key names {name}, which is not a column");
         let in_key = in_key.ok_or_else(missing)?;
         let column =
             (table.columns.iter()).position(|column| column.name.value.eq_ignore_ascii_case(name));

@@ -68,7 +68,7 @@ fn part(text: &str, schema: &Schema) -> Result<Part, String> {
         (Some(form), name, None) => (form, name),
         _ => {
             return Err(format!(
-                "{text:?} is no part of a layout; say a form and a column, such as u32be id"
+                "{text:?} is not a part of a layout; say a form and a column, such as u32be id"
             ));
         }
     };
@@ -79,22 +79,21 @@ fn part(text: &str, schema: &Schema) -> Result<Part, String> {
         )
     };
     let parsed = self::form(form).ok_or_else(unknown)?;
-    let column =
-        match (&parsed, name) {
-            (Form::Nulls(_) | Form::Skip(_), None) => None,
-            (Form::Nulls(_) | Form::Skip(_), Some(name)) => {
-                return Err(format!(
-                    "{form} holds no column, so {name} cannot follow it"
-                ));
-            }
-            (_, None) => return Err(format!("{form:?} needs the name of a column")),
-            (_, Some(name)) => {
-                let column = schema.index_of(name);
-                Some(column.map_err(|_| {
-                    format!("the layout names {name}, which is no column of the table")
-                })?)
-            }
-        };
+    let column = match (&parsed, name) {
+        (Form::Nulls(_) | Form::Skip(_), None) => None,
+        (Form::Nulls(_) | Form::Skip(_), Some(name)) => {
+            return Err(format!(
+                "{form} holds no column, so {name} cannot follow it"
+            ));
+        }
+        (_, None) => return Err(format!("{form:?} needs the name of a column")),
+        (_, Some(name)) => {
+            let column = schema.index_of(name);
+            Some(column.map_err(|_| {
+                format!("the layout names {name}, which is not a column of the table")
+            })?)
+        }
+    };
     Ok(Part {
         form: parsed,
         column,

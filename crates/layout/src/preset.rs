@@ -34,7 +34,7 @@ pub fn preset(text: &str, schema: &Schema, key: &[Part]) -> Result<Option<Vec<Pa
                     "this version of Rockmill reads rows of version {ROW_VERSION}, and not yet {version}: use a newer one"
                 )),
                 _ => Err(format!(
-                    "{version:?} is no version of row; say row v{ROW_VERSION}"
+                    "{version:?} is not a version of row; say row v{ROW_VERSION}"
                 )),
             }
         }

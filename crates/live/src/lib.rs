@@ -311,7 +311,7 @@ impl<D: Handle> LiveDatabase<D> {
             // It may have been dropped meanwhile.
             if let Some((id, tree)) = follower.tree().by_name(name.as_bytes()) {
                 let mut at = FamilyAt::new(id, tree, follower, options);
-                let reason = "its files change all the time";
+                let reason = "its files change constantly";
                 at.family.unread.get_or_insert_with(|| reason.to_owned());
                 families.insert(name, at);
             }

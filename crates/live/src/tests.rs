@@ -421,7 +421,7 @@ fn a_column_family_that_iterators_read_does_not_need_its_files() {
     delete_newest_file(&case.db.db);
     let (rows, reason) = case.rows(&view, "a");
     assert_eq!(rows, expected);
-    assert_eq!(reason.as_deref(), Some("its files change all the time"));
+    assert_eq!(reason.as_deref(), Some("its files change constantly"));
 }
 
 #[test]

@@ -188,7 +188,7 @@ impl Checkpoint {
                 Err(error) => return Err(error),
             };
             if !is_copied {
-                let what = "another process has written over a log that the statement reads: run the statement again";
+                let what = "another process has overwritten a log that the statement reads: run the statement again";
                 let error = Error::declined(DeclineReason::InputMissing, what);
                 return Err(error.in_file(log.file.name()));
             }

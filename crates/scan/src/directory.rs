@@ -256,8 +256,7 @@ impl Directory {
         options: &ReadOptions,
         folder: &TableFolder,
     ) -> Result<Opened> {
-        const ELSEWHERE: &str =
-            "it is in none but a directory of db_paths, which OPTIONS do not name";
+        const ELSEWHERE: &str = "it is only in a directory of db_paths, which OPTIONS do not name";
         let version = wanted.version();
         let position = || at.position.clone();
         let has_other_paths = at.tree.has_other_paths();

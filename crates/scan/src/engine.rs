@@ -340,7 +340,7 @@ impl ScanEngine {
     ) -> Result<PieceOutput> {
         if view.iterators.is_none() {
             let what = format!(
-                "column family {} has keys that only RocksDB's iterators read, and there are none: {reason}",
+                "column family {} has keys that only RocksDB's iterators read, and no iterators are available: {reason}",
                 quoted(&view.name)
             );
             return Err(Error::declined(DeclineReason::UnsupportedFormat, what));

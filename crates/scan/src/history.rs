@@ -82,7 +82,7 @@ impl FamilyView {
         // Its newest entries would decide over keys of which other files have newer ones.
         if let Some(number) = base.origin.merged {
             let reason = format!(
-                "file {number} has what was written after the older version merged with older entries"
+                "file {number} has entries that were written after the older version, merged with older ones"
             );
             return Ok(Since::Anything(reason));
         }
@@ -139,10 +139,10 @@ fn flushed(
 ) -> std::result::Result<BTreeSet<u64>, String> {
     let (from, to) = (&base.origin.position, &now.origin.position);
     if base.origin.id != now.origin.id {
-        return Err("the column family was dropped and made anew".to_owned());
+        return Err("the column family was dropped and created again".to_owned());
     }
     if from.manifest != to.manifest || to.bytes < from.bytes {
-        return Err("the MANIFEST was begun anew".to_owned());
+        return Err("a new MANIFEST was begun".to_owned());
     }
     let mut epochs = base.origin.epochs.clone();
     let mut files = BTreeSet::new();
@@ -154,7 +154,7 @@ fn flushed(
         let is_known = |epoch| epochs.contains(&epoch);
         match (edit.deleted_files.is_empty(), edit.new_files.is_empty()) {
             (true, true) => {}
-            (false, true) => return Err("files were taken away".to_owned()),
+            (false, true) => return Err("files were removed".to_owned()),
             (true, false) => {
                 let mut levels = edit.new_files.iter().map(|(level, _)| *level);
                 if edit.log_number.is_none() || levels.any(|level| level != 0) {

@@ -216,7 +216,7 @@ impl ThroughIterators {
             }
             if bytes > self.most_bytes {
                 let what = format!(
-                    "rows that RocksDB's iterators read have no room in {} bytes",
+                    "rows from RocksDB's iterators do not fit into {} bytes",
                     self.most_bytes
                 );
                 return Err(Error::declined(DeclineReason::MemoryBudget, what));

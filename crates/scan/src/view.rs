@@ -550,7 +550,7 @@ impl FamilyView {
     ) -> Result<()> {
         let Some(iterators) = &self.iterators else {
             let what = format!(
-                "column family {} has keys that only RocksDB's iterators read, and there are none",
+                "column family {} has keys that only RocksDB's iterators read, and no iterators are available",
                 quoted(&self.name)
             );
             return Err(Error::declined(DeclineReason::UnsupportedFormat, what));

@@ -64,7 +64,7 @@ impl Process {
         });
         answer.unwrap_or_else(|| {
             let what =
-                "the process that compacts has ended; did the system end it for want of memory?";
+                "the process that compacts has ended; did the system kill it because memory was short?";
             Err(Failure::Environment(what.to_owned()))
         })
     }

@@ -66,7 +66,7 @@ impl TreeFollower {
         }
         Err(Error::declined(
             DeclineReason::Manifest,
-            "CURRENT changes all the time",
+            "CURRENT changes constantly",
         ))
     }
 

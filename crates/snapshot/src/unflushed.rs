@@ -181,7 +181,7 @@ impl Unflushed {
             return Ok(());
         }
         let what = format!(
-            "what is not flushed takes more than {} bytes of memory; flush the database",
+            "unflushed entries take more than {} bytes of memory; flush the database",
             self.max_bytes
         );
         let error = Error::declined(DeclineReason::MemoryBudget, what);

@@ -110,7 +110,7 @@ impl Scans {
     async fn dictionary(&self, session: &SessionContext, view: &View) -> Result<Entries> {
         if !view.families().any(|family| family == DICTIONARY) {
             return plan_err!(
-                "the directory is no database of MyRocks: it has no column family {DICTIONARY}"
+                "the directory is not a database of MyRocks: it has no column family {DICTIONARY}"
             );
         }
         let provider: Arc<dyn TableProvider> = self.table(DICTIONARY);

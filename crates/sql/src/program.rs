@@ -265,7 +265,7 @@ impl<'a> Program<'a> {
         let comparison = match binary.op() {
             // DataFusion may skip the right side if the left one decides.
             Operator::And | Operator::Or if may_fail(right, self.schema) => {
-                return Err("scans do not leave out what may fail".to_owned());
+                return Err("scans do not skip an expression that may fail".to_owned());
             }
             Operator::And => {
                 let (left, right) = (self.boolean(left)?, self.boolean(right)?);

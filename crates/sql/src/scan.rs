@@ -157,7 +157,7 @@ impl ScanExec {
         let planned = self.planned_rows();
         let planned = planned.ok_or("the scan is planned")?;
         if planned.reads == Reads::Iterators {
-            return Err("DataFusion is to compute it".to_owned());
+            return Err("DataFusion computes it".to_owned());
         }
         if self.limit.is_some() {
             return Err("the scan has a limit".to_owned());

@@ -194,7 +194,7 @@ async fn what_is_not_supported_is_named() {
         (
             "create table hidden (a geometry, b varchar(20) character set utf8mb4 not null)",
             "select b from hidden",
-            "column b has the type VARCHAR(20), and lies behind column a, whose size is not known",
+            "column b has the type VARCHAR(20), and is behind column a, whose size is not known",
         ),
         (
             "create table bytes (k double primary key)",

@@ -137,7 +137,7 @@ impl Drop for Queue {
     fn drop(&mut self) {
         let left = std::mem::take(&mut self.shared.lock().tasks);
         for task in left {
-            task.fail("it was given up before it began");
+            task.fail("its queue was dropped before it began");
         }
         self.stop();
     }

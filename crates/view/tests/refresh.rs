@@ -455,7 +455,7 @@ fn ranges_are_loaded_where_files_do_not_tell_what_was_written() {
     let db = open(&dir.path().join("db"));
     let case = Case { dir, db, view };
     let (reason, keys) = case.reason();
-    assert!(reason.contains("the MANIFEST was begun anew"));
+    assert!(reason.contains("a new MANIFEST was begun"));
     assert_eq!(keys, 1);
     assert_eq!(case.refresh(), Loaded::Nothing);
 }

@@ -156,7 +156,7 @@ impl Drop for Beside {
     fn drop(&mut self) {
         self.is_done.store(true, Ordering::Relaxed);
         if let Some(Ok(Err(error))) = self.thread.take().map(JoinHandle::join) {
-            eprintln!("rockmill-bench: what goes on beside a run ended early: {error}");
+            eprintln!("rockmill-bench: background work of a run ended early: {error}");
         }
     }
 }

@@ -186,7 +186,7 @@ impl WalkWay<'_> {
             return Ok(());
         }
         let what = format!(
-            "{}: {wrong} walks met something else than a value",
+            "{}: {wrong} walks found something other than a value",
             self.of.name
         );
         Err(Failure::Data(what))

@@ -371,7 +371,7 @@ impl Hands<'_> {
             false => {
                 let key = output::escape(&self.key);
                 Err(Failure::Data(format!(
-                    "record {key} was written and is not there"
+                    "record {key} was written, but is missing"
                 )))
             }
         }

@@ -40,7 +40,7 @@ pub fn parent(asked: Option<&Path>) -> Result<PathBuf, Failure> {
     let known = fs::canonicalize(&parent).map_err(|e| refused(&e))?;
     match known.to_str() {
         Some(_) => Ok(known),
-        None => Err(refused(&"its name is no UTF-8")),
+        None => Err(refused(&"its name is not UTF-8")),
     }
 }
 
@@ -257,7 +257,7 @@ mod tests {
         let strange = dir.path().join(OsStr::from_bytes(b"\xff"));
         fs::create_dir(&strange).expect("make a folder");
         for (wrong, why) in [
-            (strange, "no UTF-8"),
+            (strange, "not UTF-8"),
             (dir.path().join("none"), "No such file"),
         ] {
             let refused = parent(Some(&wrong))

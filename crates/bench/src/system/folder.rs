@@ -114,8 +114,9 @@ impl Folder {
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
             Err(e) => return Err(failed(&path, &e)),
         };
-        let kept: Kept = serde_json::from_slice(&text)
-            .map_err(|e| Failure::Data(format!("{}: no result: {e}; remove it", path.display())))?;
+        let kept: Kept = serde_json::from_slice(&text).map_err(|e| {
+            Failure::Data(format!("{}: not a result: {e}; remove it", path.display()))
+        })?;
         let Kept { origin, .. } = &kept;
         let other = if origin.machine != self.origin.machine {
             Some(format!("on another machine ({})", origin.machine))

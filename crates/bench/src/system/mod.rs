@@ -39,7 +39,7 @@ pub fn run(args: &SystemArgs) -> Result<(), Failure> {
     sweep.measure(args, &dir)?;
     let (done, all) = sweep.progress();
     if done < all {
-        let what = format!("{done} of {all} measurements are there; call again to go on");
+        let what = format!("{done} of {all} measurements are done; call again to continue");
         return output::to_stdout(|out| Ok(writeln!(out, "{what}")?));
     }
     let (measured, left_out) = sweep.end();
@@ -57,7 +57,7 @@ fn no_room(left_out: &[String]) -> String {
     };
     let others = match more {
         0 => String::new(),
-        more => format!(", and {more} more lack room as well"),
+        more => format!(", and {more} more need more space as well"),
     };
     format!("{first}{others}; make room, name another --dir or a smaller --scale")
 }
@@ -97,7 +97,7 @@ fn report(
         writeln!(out, "{brief}{below}")?;
         writeln!(
             out,
-            "all of it is in {}, plots in {}",
+            "all results are in {}, plots in {}",
             markdown.display(),
             svg.display()
         )?;

@@ -146,7 +146,7 @@ impl Database {
         match self.db.property_int_value(BACKGROUND_ERRORS) {
             Ok(Some(0) | None) => Ok(()),
             Ok(Some(_)) => Err(Failure::Environment(format!(
-                "{}: RocksDB cannot compact: its LOG says why",
+                "{}: RocksDB cannot compact; see its LOG",
                 task.dir.display()
             ))),
             Err(e) => Err(task.failed("compact", &e)),

@@ -128,7 +128,7 @@ fn in_use(dir: &Path) -> Option<Refusal> {
             "close it there, or compact it from there",
         )),
         Err(e) => Some(Refusal::environment(
-            format!("cannot look at LOCK: {e}"),
+            format!("cannot open LOCK: {e}"),
             "run this as the user that owns the database",
         )),
     }

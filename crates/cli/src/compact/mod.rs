@@ -29,7 +29,7 @@ use refusal::Refusal;
 use task::{Task, Wanted};
 
 /// Report for a signal that comes before the database is opened.
-const UNTOUCHED: &str = "nothing is compacted, the database is as it was";
+const UNTOUCHED: &str = "nothing is compacted, the database is unchanged";
 
 /// Arguments of `rockmill compact`.
 #[derive(Debug, clap::Args)]
@@ -179,7 +179,7 @@ fn task(args: CompactArgs) -> Result<(Task, Vec<String>), Failure> {
     if let (Some(from), Some(to)) = (&from, &to)
         && from > to
     {
-        return Err(Failure::Usage("--from lies behind --to".to_owned()));
+        return Err(Failure::Usage("--from is behind --to".to_owned()));
     }
     let task = Task {
         dir: args.db,

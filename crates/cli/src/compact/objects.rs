@@ -199,7 +199,7 @@ fn other_collectors(options: &Options) -> Option<Refusal> {
             return Some(missing(KEY, name));
         };
         let lacking = parameters.iter().find(|key| collector.str(key).is_none())?;
-        let what = format!("{KEY} has {name}, of which OPTIONS do not say {lacking}");
+        let what = format!("{KEY} has {name}, and OPTIONS do not give its {lacking}");
         Some(Refusal::data(what, FROM_APPLICATION))
     })
 }
@@ -289,7 +289,7 @@ mod tests {
                 "x=1",
                 "table_properties_collectors={{id=CompactOnDeletionCollector;window_size=1;}}",
                 "x=1",
-                "OPTIONS do not say deletion_trigger",
+                "OPTIONS do not give its deletion_trigger",
             ),
             (
                 "file_checksum_gen_factory=mine",

@@ -133,7 +133,7 @@ impl Written {
     ) -> Result<Self, Failure> {
         let newer = newer(dir, own_number).map_err(|e| failed(dir, "look for OPTIONS", &e))?;
         let newest = newer.into_iter().next_back().ok_or_else(|| {
-            let what = "RocksDB has written no OPTIONS file, and its LOG says why";
+            let what = "RocksDB has not written an OPTIONS file; see its LOG";
             Failure::Environment(format!("{}: {what}", dir.display()))
         })?;
         replace(&newest, own, operators).map_err(|e| failed(&newest, "replace it", &e))?;

@@ -31,7 +31,7 @@ pub struct Wanted {
 pub fn family_name(dir: &Path, text: &str) -> Result<String, Failure> {
     String::from_utf8(names::unescape(text)).map_err(|_| {
         let dir = dir.display();
-        let what = "with a name that is not UTF-8 is compacted from its application alone";
+        let what = "with a name that is not UTF-8 can only be compacted from its application";
         Failure::Data(format!("{dir}: column family {text} {what}"))
     })
 }

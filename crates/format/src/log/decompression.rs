@@ -27,7 +27,7 @@ impl Decompression {
         const ZSTD: u32 = CompressionType::Zstd as u32;
         let unknown = |what| Error::unsupported(0, what);
         if record.len() < size_of::<u32>() || le32(record) != ZSTD {
-            return Err(unknown("log compressed otherwise than by zstd"));
+            return Err(unknown("log compressed with another method than zstd"));
         }
         let stream = Decoder::new().map_err(|_| unknown("no memory to decompress the log"))?;
         Ok(Self {

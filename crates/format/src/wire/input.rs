@@ -79,7 +79,7 @@ impl CompactionServiceInput {
             .iter()
             .filter(|(name, _)| !versions::is_input_field(name));
         if let Some((name, value)) = unknown.find(|(_, value)| !is_unset(value)) {
-            let what = format!("RocksDB sets the field {name}, which is not known here");
+            let what = format!("RocksDB sets the field {name}, which is unknown");
             return Err(Error::unsupported(value.at, what));
         }
         let input = Self::read_fields(&fields)?;

@@ -102,8 +102,7 @@ impl Unflushed {
             let end = read.end;
             // RocksDB removes them from the keys of a column family that does not use timestamps any more.
             if read.timestamp_sizes.keys().any(|&id| takes(id, 0)) {
-                let what =
-                    "keys in the log end with timestamps, which the column family has no more";
+                let what = "keys in the log end with timestamps, which the column family does not have any more";
                 let error = Error::declined(DeclineReason::UserTimestamps, what);
                 return Err(error.in_file(file.name()));
             }
@@ -184,7 +183,7 @@ fn read_log(
         }
     }
     let torn = |offset| {
-        let what = "the log is torn, and the next one does not go on from there";
+        let what = "the log is torn, and the next one does not continue from there";
         Error::corruption(file.name(), offset, what)
     };
     Ok(LogEnd {

@@ -84,7 +84,8 @@ pub fn encode_scan(node: &dyn ExecutionPlan) -> Result<Option<Vec<u8>>> {
         limit: scan.limit,
     };
     let bytes = serde_json::to_vec(&sent);
-    let bytes = bytes.map_err(|e| DataFusionError::Plan(format!("a scan has no bytes: {e}")))?;
+    let bytes =
+        bytes.map_err(|e| DataFusionError::Plan(format!("a scan cannot be encoded: {e}")))?;
     Ok(Some(bytes))
 }
 
@@ -96,7 +97,7 @@ pub fn encode_scan(node: &dyn ExecutionPlan) -> Result<Option<Vec<u8>>> {
 /// Plan if the bytes are not a scan of this version of Rockmill; External if the directory does not have the files or
 /// the unflushed entries any more. Files are there until they are compacted, unflushed entries until they are flushed.
 pub fn decode_scan(bytes: &[u8], engine: &Arc<ScanEngine>) -> Result<Arc<dyn ExecutionPlan>> {
-    let no_scan = |e| DataFusionError::Plan(format!("the bytes are no scan: {e}"));
+    let no_scan = |e| DataFusionError::Plan(format!("the bytes are not a scan: {e}"));
     let Format { format } = serde_json::from_slice(bytes).map_err(no_scan)?;
     if format != FORMAT {
         return plan_err!(
@@ -157,7 +158,7 @@ impl Sent {
             && self.partitions.iter().flatten().all(is_range);
         match is_sound {
             true => Ok(Schema::new(fields)),
-            false => plan_err!("the columns or the keys of a scan are not what its program says"),
+            false => plan_err!("the columns or the keys of a scan do not match its program"),
         }
     }
 }
