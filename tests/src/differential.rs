@@ -27,7 +27,7 @@ use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use rockmill_core::MergeOperator;
 use rust_rocksdb::{
@@ -295,8 +295,10 @@ impl Pair<'_> {
             }
             Step::SetOptions(f, change) => self.set_options(family(f), change),
             Step::Age => {
-                // Ages are counted in whole seconds.
-                thread::sleep(Duration::from_secs(TTL_SECONDS + 1));
+                // Ages are differences of whole seconds, so the wait ends when a second begins.
+                let now = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
+                let older = Duration::from_secs(now.as_secs() + TTL_SECONDS + 1);
+                thread::sleep(older.saturating_sub(now));
                 Ok(())
             }
             Step::Snapshot => {

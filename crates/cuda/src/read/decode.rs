@@ -112,7 +112,7 @@ pub(super) fn decode(
     let (starts, longest) = counted.map_err(named)?;
     // A count that exceeded 2^32 shows in the order of starts: no block alone has 2^32 entries.
     if starts.windows(2).any(|pair| pair[0] > pair[1]) {
-        return Err(refused("so many entries in one task"));
+        return Err(refused("this number of entries in one task"));
     }
     let entries = starts.last().map_or(0, |&n| n as usize);
     make_room(read, &mut args, entries, longest)?;

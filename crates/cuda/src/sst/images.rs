@@ -100,7 +100,7 @@ pub fn plan_images(
 ) -> Result<Vec<Image>> {
     let (file_starts, error) = download_checked(&read.ws, &sst.file_starts, NUM_FILES_AT + 1)?;
     if error.is_some() {
-        return Err(refused("so many output files in one task"));
+        return Err(refused("this number of output files in one task"));
     }
     let num_files = file_starts[NUM_FILES_AT] as usize;
     if !(1..=MAX_FILES).contains(&num_files) {
@@ -138,7 +138,7 @@ pub fn plan_images(
     match error {
         None => {}
         Some(FirstError { code, .. }) if code == ERROR_FILTER => {
-            return Err(refused("keys so many of whose hashes collide"));
+            return Err(refused("keys with this number of equal hashes"));
         }
         Some(_) => return Err(refused("blocks of 4 GiB")),
     }

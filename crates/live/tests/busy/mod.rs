@@ -389,7 +389,7 @@ impl Seen {
         }
     }
 
-    /// Goes on to the batch with a number.
+    /// Continues to the batch with a number.
     fn reach(&mut self, number: u64) {
         self.later.extend(self.batches.try_iter());
         while let Some(batch) = self.later.front()
