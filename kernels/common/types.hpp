@@ -176,8 +176,10 @@ struct InputTotals {
 
 // Sums over the entries of a task once they are merged.
 struct RetainTotals {
-  u64 hash_kept, hash_dropped;
-  u64 replaced, tombstones_dropped, kept;
+  u64 hash_kept, hash_dropped, hash_consumed;
+  u64 replaced, tombstones_dropped;
+  // As in rockmill_core::ReadReport.
+  u64 kept, dropped, consumed, made;
   // Above the snapshot.
   u64 above;
   // Sum over the kept entries as they are handed on, for comparison with what comes of them.

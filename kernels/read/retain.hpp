@@ -131,6 +131,7 @@ struct Decide {
     sums.hash_kept += kept ? hash : 0;
     sums.hash_dropped += kept ? 0 : hash;
     sums.kept += kept;
+    sums.dropped += !kept;
     sums.rows_hash += kept ? entry_hash(kv, final_tag(rules, keys[i].tag)) : 0;
   }
 };

@@ -45,6 +45,7 @@ struct See {
     sums.hash_dropped += kept ? 0 : hash;
     sums.rows_hash += kept ? hash : 0;
     sums.kept += kept;
+    sums.dropped += !kept;
   }
 };
 

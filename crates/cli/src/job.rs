@@ -279,7 +279,7 @@ fn run_job(args: &RunArgs, file: &Path) -> Result<(), Failure> {
     let gigabytes = (outcome.totals.read.bytes + outcome.bytes_written()) as f64 / 1e9;
     let report = Report {
         entries_in: outcome.entries_read,
-        entries_out: outcome.totals.read.kept,
+        entries_out: outcome.totals.read.rows(),
         subcompactions: outcome.subcompactions,
         device: outcome.device.clone(),
         stages,

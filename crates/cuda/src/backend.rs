@@ -304,9 +304,13 @@ impl CudaRows<'_> {
             tombstones_dropped: totals.tombstones_dropped,
             above_snapshot: totals.above,
             kept: totals.kept,
+            dropped: totals.dropped,
+            consumed: totals.consumed,
+            made: totals.made,
             hash_in: input.hash,
             hash_kept: totals.hash_kept,
             hash_dropped: totals.hash_dropped,
+            hash_consumed: totals.hash_consumed,
         }
     }
 }

@@ -65,10 +65,18 @@ pub struct RetainTotals {
     pub above: u64,
     /// Kept.
     pub kept: u64,
+    /// Dropped for any reason.
+    pub dropped: u64,
+    /// Consumed by what was made of them.
+    pub consumed: u64,
+    /// Made of those consumed.
+    pub made: u64,
     /// Sum of [`entry_hash`] of those kept, as they were read.
     pub hash_kept: u64,
     /// Sum over those dropped.
     pub hash_dropped: u64,
+    /// Sum over those consumed.
+    pub hash_consumed: u64,
 }
 
 const PUT: u8 = ValueType::Value as u8;
@@ -319,7 +327,14 @@ impl<S: Source, T: Sink> Retain<'_, S, T> {
 
     pub(super) fn sum_dropped(&mut self, tag: u64, hash: u64) {
         let hash = entry_hash(hash, tag);
+        self.totals.dropped += 1;
         self.totals.hash_dropped = self.totals.hash_dropped.wrapping_add(hash);
+    }
+
+    pub(super) fn sum_consumed(&mut self, tag: u64, hash: u64) {
+        let hash = entry_hash(hash, tag);
+        self.totals.consumed += 1;
+        self.totals.hash_consumed = self.totals.hash_consumed.wrapping_add(hash);
     }
 
     /// Takes the head, a tombstone, from the source. Its value is empty as RocksDB writes it, but

@@ -87,7 +87,7 @@ pub fn survivors(
     read.mark(stage, (n * 3 * size_of::<Key>()) as u64)?;
     Ok(Survivors {
         side: side.other(),
-        len: totals.kept as usize,
+        len: (totals.kept + totals.made) as usize,
         input: input_totals,
         totals,
         entries_by_run,

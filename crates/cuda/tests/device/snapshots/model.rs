@@ -42,6 +42,7 @@ pub fn read(
             rows.push((*newest).clone());
         }
     }
+    report.dropped = report.entries.iter().sum::<u64>() - report.kept;
     report.hash_dropped = report.hash_in.wrapping_sub(report.hash_kept);
     Ok((rows, report))
 }
