@@ -46,7 +46,7 @@ pub use measure::Measures;
 use pick::Pick;
 use view::View;
 
-/// Most subcompactions in flight, in each database.
+/// Maximum number of parallel subcompactions, in each database.
 const THREADS: usize = 2;
 const MEMORY_BUDGET_BYTES: u64 = 256 << 20;
 const BACKGROUND_JOBS: i32 = 4;
@@ -54,7 +54,7 @@ const BACKGROUND_JOBS: i32 = 4;
 /// would depend on timing.
 const NEVER_FULL_BYTES: usize = 256 << 20;
 
-/// How long background work is waited for where it may go on, and where it has to end.
+/// Maximum waits for background work: where it may continue afterwards, and where it has to end.
 const MAY_GO_ON: Duration = Duration::from_mins(1);
 const HAS_TO_END: Duration = Duration::from_mins(10);
 

@@ -129,7 +129,7 @@ fn outputs_are_accepted_whether_bytes_pass_by_the_page_cache_or_not() {
     assert_done(&service.stats());
 }
 
-/// Direct output alone, on the CPU or on a GPU's kernels on the host, with several chunks per file.
+/// Only direct output, on the CPU or on a GPU's kernels on the host, with several chunks per file.
 #[test]
 fn outputs_that_pass_by_the_page_cache_alone_are_accepted() {
     const CHUNK_BYTES: usize = 16 << 10;
@@ -205,7 +205,7 @@ fn outputs_of_each_compression_are_accepted() {
     }
 }
 
-/// The host compresses what a GPU's kernels, here on the host, have laid out.
+/// The host compresses the blocks that a GPU's kernels, here on the host, have laid out.
 #[test]
 fn outputs_that_a_library_compresses_for_a_gpu_are_accepted() {
     for compression in [

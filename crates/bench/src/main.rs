@@ -50,17 +50,14 @@ enum Command {
 
 fn main() -> ExitCode {
     rockmill_compaction::know_own_names(devices::simulated);
-    program::run(
-        "rockmill-bench",
-        |cli: Cli| match cli.command {
-            Command::Compaction(args) => compaction::run(&args),
-            Command::System(args) => system::run(&args),
-            #[cfg(feature = "scan")]
-            Command::Scan(args) => scan::run(&args),
-            Command::Gpukv(args) => gpukv::run(&args),
-            Command::Model(args) => model::run(&args),
-            Command::Worker => worker::serve(devices::give),
-            Command::Cell => system::serve(),
-        },
-    )
+    program::run("rockmill-bench", |cli: Cli| match cli.command {
+        Command::Compaction(args) => compaction::run(&args),
+        Command::System(args) => system::run(&args),
+        #[cfg(feature = "scan")]
+        Command::Scan(args) => scan::run(&args),
+        Command::Gpukv(args) => gpukv::run(&args),
+        Command::Model(args) => model::run(&args),
+        Command::Worker => worker::serve(devices::give),
+        Command::Cell => system::serve(),
+    })
 }
