@@ -395,7 +395,7 @@ const fn minor(release: &Release) -> Version {
 }
 
 /// Returns the reason why jobs of a version are declined; `None` if they are done. An OPTIONS file without a version
-/// (zeros) does not tell.
+/// (zeros) gives no answer.
 pub fn unsupported(version: [u32; 3]) -> Option<String> {
     let [major, minor, patch] = version;
     let what = match [major, minor] {

@@ -212,7 +212,7 @@ impl DynBackend for Faulty {
         }
         let mut report = DynBackend::run(&CpuBackend, task, operator)?;
         match fault {
-            // It fails after its rows were handed over.
+            // It fails after its rows were passed on.
             Some(0) => Err(Error::new(ErrorKind::Device, "it fails")),
             Some(1) => {
                 report.read.hash_dropped = report.read.hash_dropped.wrapping_add(1);

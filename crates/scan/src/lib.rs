@@ -6,8 +6,8 @@
 //!   ScanEngine::run(Piece, ScanPlan) --> PieceOutput: batches in Arrow's layout
 //! ```
 //!
-//! A piece is one task of the executor. If tables alone do not tell what a reader finds, RocksDB's iterators read the
-//! piece instead. Nothing is written, and nothing here is asynchronous.
+//! A piece is one task of the executor. If tables alone do not determine what a reader finds, RocksDB's iterators read
+//! the piece instead. Nothing is written, and nothing here is asynchronous.
 
 #![forbid(unsafe_code)]
 
@@ -75,7 +75,7 @@ pub trait Database: Debug + Send + Sync {
     /// Takes a view of some column families. Other column families may stay closed: only the files of these are opened.
     ///
     /// # Errors
-    /// As those of [`Database::view`].
+    /// The errors of [`Database::view`].
     fn view_of(&self, engine: &Arc<ScanEngine>, families: &[&str]) -> Result<Arc<View>> {
         let _ = families;
         self.view(engine)

@@ -92,7 +92,7 @@ pub struct ThroughIterators {
     pub view: Arc<FamilyView>,
     pub range: KeyRange,
     pub plan: Arc<ScanPlan>,
-    /// Maximum bytes of the rows. Files do not tell the size of the rows: values may be in blobs.
+    /// Maximum bytes of the rows. Files do not contain the size of the rows: values may be in blobs.
     pub most_bytes: u64,
 }
 

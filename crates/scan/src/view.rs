@@ -59,7 +59,7 @@ pub struct Family {
     pub(crate) failed: Option<Error>,
     /// Whether it has a compaction filter.
     has_filter: bool,
-    /// Iterators for rows that tables alone do not tell.
+    /// Iterators for rows that tables alone do not determine.
     pub iterators: Option<Arc<dyn Iterators>>,
     view: Mutex<Option<Arc<FamilyView>>>,
 }
@@ -237,7 +237,7 @@ impl View {
         self.prepared
     }
 
-    /// The sequence number: the view has what was written up to it.
+    /// The sequence number: the view has all writes up to it.
     pub fn sequence(&self) -> u64 {
         self.sequence
     }
@@ -329,7 +329,7 @@ impl View {
             match table {
                 Ok(table) => Ok(Ok(table)),
                 Err(error) if is_of_table(&error) => Ok(Err(error.to_string())),
-                // Iterators read its rows. Its tables only tell where to cut, and need not stay open.
+                // Iterators read its rows. Its tables only determine the borders, and need not stay open.
                 Err(error) if family.unread.is_some() => Ok(Err(error.to_string())),
                 Err(error) => Err(error),
             }
@@ -481,7 +481,7 @@ impl FamilyView {
         &self.name
     }
 
-    /// The sequence number: the view has what was written up to it.
+    /// The sequence number: the view has all writes up to it.
     pub fn sequence(&self) -> u64 {
         self.sequence
     }

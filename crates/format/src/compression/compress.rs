@@ -147,7 +147,7 @@ impl Compressor {
     /// Replaces the block that begins at `start` in `bytes` by its stored form, and returns its type.
     ///
     /// # Errors
-    /// As [`Compressor::compress`].
+    /// The errors of [`Compressor::compress`].
     ///
     /// # Panics
     /// If `bytes` ends before `start`.
@@ -164,7 +164,7 @@ impl Compressor {
     /// Writes the stored form of `block` over its beginning. Returns the bytes of this form and its type.
     ///
     /// # Errors
-    /// As [`Compressor::compress`].
+    /// The errors of [`Compressor::compress`].
     pub fn compress_over(&mut self, block: &mut [u8]) -> Result<(usize, CompressionType)> {
         let (stored, kind) = self.compress(block)?;
         let len = stored.len();
