@@ -130,6 +130,7 @@ pub fn load(backend: &CudaBackend, taken: &Taken, memory_bytes: u64) -> Result<D
         let settings = TableSettings {
             keys,
             memory_bytes,
+            reservation: None,
             seed: seed(),
             hash_mask: u64::MAX,
             outside: &outside,
