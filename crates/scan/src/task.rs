@@ -35,7 +35,8 @@ pub enum Reading {
     Iterators(ThroughIterators),
 }
 
-/// A piece that is read from tables. An abandoned call may keep it long after the scan has ended, so it keeps no view.
+/// A piece that is read from tables. It keeps no view, because an abandoned call may keep the piece long after the scan
+/// has ended.
 #[derive(Debug)]
 pub struct FromTables {
     /// Tables that are opened for the piece: the first ones of `inputs`.
@@ -86,7 +87,7 @@ impl FromTables {
         Ok([&opened, in_memory].concat())
     }
 
-    /// What is asked of a device, over `inputs` as they were opened.
+    /// The request to a device, over `inputs` as they were opened.
     pub fn request<'a>(&'a self, inputs: &'a [InputTable]) -> Request<'a> {
         let (tombstones, undecided, purpose) = match &self.goal {
             Goal::Scan(plan) => (Tombstones::Drop, Undecided::Error, Purpose::Scan(plan)),
@@ -158,7 +159,7 @@ impl FromTables {
         JobSize::new(all, bytes)
     }
 
-    /// The size of a piece with so many stored bytes and entries.
+    /// The size of a piece with `bytes` stored bytes and `entries` entries.
     pub fn size_of(bytes: u64, entries: u64) -> JobSize {
         let all = TaskSize {
             bytes,
@@ -175,7 +176,7 @@ pub struct ThroughIterators {
     pub view: Arc<FamilyView>,
     pub range: KeyRange,
     pub plan: Arc<ScanPlan>,
-    /// Bytes of the rows at most. Files do not tell how large the rows are: they may lie in blobs.
+    /// Maximum bytes of the rows. Files do not tell the size of the rows: values may be in blobs.
     pub most_bytes: u64,
 }
 
@@ -295,7 +296,7 @@ impl ThroughIterators {
             }
             if bytes > self.most_bytes {
                 let what = format!(
-                    "rows that RocksDB's iterators read have no room in {} bytes",
+                    "rows from RocksDB's iterators do not fit into {} bytes",
                     self.most_bytes
                 );
                 return Err(Error::declined(DeclineReason::MemoryBudget, what));

@@ -64,7 +64,7 @@ impl DeviceMemory {
         (device.shares()).allocate(device, user, reservation, len, allocate)
     }
 
-    /// Where the bytes are.
+    /// Address of the bytes.
     pub fn as_ptr(&self) -> *mut u8 {
         self.memory
     }
@@ -119,7 +119,7 @@ impl PinnedBuffer {
         })
     }
 
-    /// Where the bytes are.
+    /// Address of the bytes.
     pub fn as_ptr(&self) -> *mut u8 {
         self.memory
     }

@@ -1,10 +1,10 @@
 //! Device memory for tasks, of all jobs, within a budget.
 //!
-//! A task asks for all that it needs at once, before it reads anything, and waits until there is so much: so
-//! tasks that hold memory never wait for one another. Who waits is served in order. Memory is got from the
-//! device in regions of some tasks each, which stay: once there are as many as tasks run at a time, nothing
-//! is asked of the device any more. Regions are given up for a task that none of them is large enough for, and for a view
-//! that is loaded: until it has its memory, tasks begin only in what they keep.
+//! A task asks for all the memory that it needs at once, before it reads anything, and waits for it. So tasks that hold
+//! memory never wait for one another. Waiting tasks are served in order. Memory is got from the device in regions of
+//! some tasks each, which stay: once there are as many as tasks run at a time, nothing is asked of the device any more.
+//! Regions are given up for a task that none of them is large enough for, and for a view that is loaded: until the view
+//! has its memory, tasks begin only in what they keep.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -17,7 +17,7 @@ use crate::driver::{CANCEL_POLL, Device, DeviceMemory, IdleMemory, MemoryUser};
 /// A region has room for so many tasks like the one that it was made for.
 const TASKS_PER_REGION: u64 = 4;
 
-/// Of the device's free memory, so much is taken at most unless the user says.
+/// Maximum share of the device's free memory, unless the user sets a limit.
 const USUAL_SHARE: (u64, u64) = (4, 5);
 
 /// Device memory that tasks share.
@@ -290,8 +290,8 @@ impl State {
             }
             Err(error) if self.regions.is_empty() => Err(error),
             Err(error) => {
-                // Somebody else has it, or the device is broken, which is not to be mistaken for that. What there is goes
-                // round.
+                // Another process has it, or the device is broken, which must not be mistaken for that. The memory at
+                // hand is used in turn.
                 self.limit_bytes = self.bytes();
                 self.limit_of = device.shares().times_returned();
                 let checked = self.check(self.limit_bytes, bytes).map(|()| false);
@@ -300,7 +300,7 @@ impl State {
         }
     }
 
-    /// Whether there can be so much, ever or while others have the rest.
+    /// Whether tasks can ever have `bytes` with this limit, or can while others hold the rest.
     fn check(&self, limit: u64, bytes: u64) -> Result<()> {
         if bytes <= limit {
             return Ok(());

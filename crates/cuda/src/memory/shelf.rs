@@ -7,7 +7,7 @@ use rockmill_core::{CancelToken, Error, Result};
 
 use crate::driver::{CANCEL_POLL, Stream};
 
-/// What can be lent again once the device is done with it.
+/// A resource that can be lent again once the device is done with it.
 pub trait Lend {
     /// Waits until nothing is on its way.
     fn settle(&self) -> Result<()>;
