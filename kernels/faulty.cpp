@@ -22,6 +22,8 @@ struct Hooks {
   // Told what was got, and what is given back.
   void (*got)(u32 kind, void* thing, u64 bytes);
   void (*gone)(u32 kind, void* thing);
+  // Says how much device memory there is, or is free.
+  u64 (*memory)(u32 is_free);
   // May alter what was copied back.
   void (*copied_back)(void* to, const void* from, u64 bytes);
   // Told where a list will be, or something is that may be altered: an index block that has no checksum yet, a key.
@@ -144,6 +146,7 @@ KernelTable table() {
   t.release = give_back<ALLOCATE, &KernelTable::release>;
   t.allocate_pinned = get<PIN, &KernelTable::allocate_pinned>;
   t.release_pinned = give_back<PIN, &KernelTable::release_pinned>;
+  t.memory_info = [](u64* free, u64* total) { return *free = hooks->memory(1), *total = hooks->memory(0), 0; };
   ROCKMILL_FAIL(WAIT, reaches);
   t.stream_create = make<STREAM, &KernelTable::stream_create>;
   t.stream_destroy = give_back<STREAM, &KernelTable::stream_destroy>;

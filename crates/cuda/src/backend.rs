@@ -74,6 +74,11 @@ impl CudaBackend {
         self.pool.memory_bytes()
     }
 
+    /// Lets tasks hold at most `bytes` of device memory, or less if that was said before.
+    pub fn limit_memory(&self, bytes: u64) {
+        self.pool.limit_memory(bytes);
+    }
+
     /// The device.
     pub fn device(&self) -> &Device {
         self.pool.device()

@@ -45,7 +45,8 @@ pub use backend::{CudaBackend, CudaRows};
 #[doc(hidden)]
 pub use driver::faults;
 pub use driver::{
-    About, CopyKind, Device, DeviceMemory, LinkRates, PinnedBuffer, Stream, Target, answer_kernels,
+    About, CopyKind, Device, DeviceMemory, LinkRates, MemoryShares, MemoryUser, PinnedBuffer,
+    Reservation, Stream, Target, answer_kernels,
 };
 pub use resident::{
     Answer, CallerStream, Delta, DeviceTable, InUse, Keys, Rows, TableContents, TableSettings,

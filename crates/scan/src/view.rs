@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use rockmill_core::{
-    CancelToken, DeclineReason, Error, ErrorKind, InputTable, KeyRange, Result, borders,
+    CancelToken, DeclineReason, Error, ErrorKind, InputTable, KeyRange, Result, Support,
+    Tombstones, Unsupported, borders,
 };
 use rockmill_exec::parallel;
 use rockmill_format::manifest::{ColumnFamily, FileMeta};
@@ -24,6 +25,7 @@ use crate::options::{ReadOptions, comparator};
 use crate::piece::{Piece, Through};
 use crate::ranges;
 use crate::table::{TableFolder, ViewTable};
+use crate::task::{FromTables, Goal};
 use crate::version::VersionFile;
 use crate::{lock, quoted};
 
@@ -515,17 +517,14 @@ impl FamilyView {
         &self.inputs
     }
 
-    /// The tables that may have keys of a range, with their files open.
-    ///
-    /// # Errors
-    /// Storage.
-    pub fn open_tables(&self, range: &KeyRange) -> Result<Vec<InputTable>> {
-        let open = |at: usize| match self.tables.get(at) {
-            Some(table) => table.open(),
-            None => Ok(self.inputs[at].clone()),
-        };
-        let tables = borders::overlapping(range, &self.inputs);
-        tables.map(open).collect()
+    /// Why the rows of a piece cannot go into a table that stays on a device, if they cannot.
+    pub fn unsupported(&self, piece: &Piece) -> Option<Unsupported> {
+        let goal = Goal::Resident(Tombstones::Drop);
+        let reading = FromTables::new(self, piece.range.clone(), goal);
+        match reading.request(&self.inputs).support() {
+            Support::No(what) => Some(what),
+            Support::Yes => None,
+        }
     }
 
     /// Reason why iterators read all of it, if they do.

@@ -3,9 +3,8 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rockmill_core::Result;
-use rockmill_cuda::{
-    CallerStream, ChangedSet, CudaBackend, Device, DeviceTable, InUse, Keys, Rows, TableContents,
-};
+use rockmill_cuda::{CallerStream, ChangedSet, DeviceTable, InUse, Keys, Rows, TableContents};
+use rockmill_exec::device_runtime::DeviceRuntime;
 use rockmill_scan::{Database, FamilyView};
 
 use crate::builder::Builder;
@@ -25,8 +24,9 @@ pub struct View {
     pub(crate) in_use: Arc<InUse<Version>>,
     families: Arc<Families>,
     pub(crate) source: Source,
-    /// Of refreshes, which come one by one; none was made yet if there was no refresh.
-    pub(crate) backend: Mutex<Option<CudaBackend>>,
+    /// Refreshes come one by one.
+    pub(crate) refreshing: Mutex<()>,
+    pub(crate) device: Arc<DeviceRuntime>,
 }
 
 #[derive(Debug)]
@@ -45,9 +45,9 @@ pub struct Quiet(u64);
 impl View {
     pub(crate) fn new(
         source: Source,
-        device: &Device,
+        device: Arc<DeviceRuntime>,
         taken: Taken,
-        table: DeviceTable,
+        table: Arc<DeviceTable>,
         families: Arc<Families>,
         ring: Option<Ring>,
     ) -> Result<Self> {
@@ -55,7 +55,7 @@ impl View {
         families.add(0, &taken.family);
         let version = Version {
             number: 0,
-            table: Arc::new(table),
+            table,
             family: taken.family,
             asked: taken.asked,
             changed: changed.transpose()?.map(Arc::new),
@@ -67,10 +67,11 @@ impl View {
                 holds: 0,
                 holds_before_set: 0,
             }),
-            in_use: Arc::new(InUse::new(device)),
+            in_use: Arc::new(InUse::new(device.gpu_device()?)),
             families,
             source,
-            backend: Mutex::default(),
+            refreshing: Mutex::default(),
+            device,
         })
     }
 

@@ -65,8 +65,10 @@ struct State {
     calls: [u64; Call::ALL.len()],
     /// Fails at this number of its kind of calls, and from then on if that is set.
     failure: Option<(Call, u64, bool)>,
-    /// Device memory that there is.
-    memory_bytes: Option<u64>,
+    /// Device memory that there is, and whether the device says so.
+    memory_bytes: Option<(u64, bool)>,
+    /// The most bytes of it that were held at a time.
+    peak_bytes: u64,
     cancel: Option<(u64, CancelToken)>,
     flip: Option<(Moment, Place)>,
     /// Calls that failed and bits that were altered as planned.
@@ -121,9 +123,20 @@ impl Faults {
         });
     }
 
-    /// Gives the device so much memory.
+    /// Gives the device so much memory, of which it does not say how much is free.
     pub fn limit_memory(&self, bytes: u64) {
-        with_state(|state| state.memory_bytes = Some(bytes));
+        with_state(|state| state.memory_bytes = Some((bytes, false)));
+    }
+
+    /// Gives the device so much memory, as a GPU has it. Devices are opened afterwards.
+    pub fn simulate_memory(&self, bytes: u64) {
+        with_state(|state| state.memory_bytes = Some((bytes, true)));
+    }
+
+    /// The most bytes of device memory that were held at a time.
+    #[must_use]
+    pub fn peak_bytes(&self) -> u64 {
+        with_state(|state| state.peak_bytes)
     }
 
     /// Cancels at call number `nth` of any kind, counted from 0 and from now on.
@@ -169,7 +182,7 @@ impl Faults {
     #[must_use]
     pub fn held(&self) -> Held {
         with_state(|state| Held {
-            bytes: state.memory.values().sum(),
+            bytes: state.held_bytes(),
             pinned_bytes: state.pinned.values().sum(),
             ..state.others
         })
@@ -187,6 +200,10 @@ impl State {
         self.calls.iter().sum()
     }
 
+    fn held_bytes(&self) -> u64 {
+        self.memory.values().sum()
+    }
+
     /// Counts a call and says whether it fails.
     fn fails(&mut self, call: Call, bytes: u64) -> bool {
         if let Some((_, token)) = self
@@ -199,9 +216,7 @@ impl State {
         let number = self.calls[call as usize];
         self.calls[call as usize] += 1;
         let is_too_much = call == Call::Allocate
-            && self
-                .memory_bytes
-                .is_some_and(|most| self.memory.values().sum::<u64>() + bytes > most);
+            && (self.memory_bytes).is_some_and(|(most, _)| self.held_bytes() + bytes > most);
         let is_planned = match self.failure {
             Some((kind, nth, for_good)) if kind == call && number >= nth => {
                 self.failure = for_good.then_some((kind, nth, for_good));
@@ -255,6 +270,15 @@ extern "C" fn got(kind: u32, thing: *mut c_void, bytes: u64) {
     with_state(|state| state.account(kind, thing, Some(bytes)));
 }
 
+/// Bytes of device memory, all or those that are free; 0 if the device does not say.
+extern "C" fn memory(is_free: u32) -> u64 {
+    with_state(|state| match state.memory_bytes {
+        Some((most, true)) if is_free == 0 => most,
+        Some((most, true)) => most.saturating_sub(state.held_bytes()),
+        _ => 0,
+    })
+}
+
 extern "C" fn gone(kind: u32, thing: *mut c_void) {
     with_state(|state| state.account(kind, thing, None));
 }
@@ -272,7 +296,10 @@ impl State {
         };
         let one = if got.is_some() { 1 } else { -1 };
         match Call::ALL[kind as usize] {
-            Call::Allocate => change(&mut self.memory),
+            Call::Allocate => {
+                change(&mut self.memory);
+                self.peak_bytes = self.peak_bytes.max(self.held_bytes());
+            }
             Call::Pin => change(&mut self.pinned),
             Call::Stream => self.others.streams += one,
             Call::Event => self.others.events += one,
@@ -344,6 +371,7 @@ pub static HOOKS: Hooks = Hooks {
     before,
     got,
     gone,
+    memory,
     copied_back,
     made,
     written,

@@ -66,6 +66,11 @@ impl Pool {
         (self.reserve.bytes(), self.reserve.max_bytes())
     }
 
+    /// Lets tasks hold at most `bytes` of device memory, or less if that was said before.
+    pub fn limit_memory(&self, bytes: u64) {
+        self.reserve.limit(bytes);
+    }
+
     /// Waits for a workspace whose buffers have `bytes` bytes of device memory together.
     ///
     /// # Errors

@@ -1,11 +1,11 @@
 //! Device memory of tables that are there at the same time.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use rockmill_core::{Error, ErrorKind, Result};
 
 use super::table::DeviceTable;
-use crate::driver::{Device, DeviceMemory};
+use crate::driver::{Device, DeviceMemory, MemoryUser, Reservation};
 
 /// Memory is allocated in multiples of `UNIT` bytes, as the device gives it.
 const UNIT: u64 = 256;
@@ -23,6 +23,8 @@ struct State {
     /// Unused memory, at most half of the memory taken. It is kept, because freeing it waits for all kernels that run
     /// on the device.
     spare: Vec<DeviceMemory>,
+    /// What is reserved for the load that runs.
+    reservation: Weak<Reservation>,
 }
 
 /// Memory that counts as taken until it is dropped. Kernels that use it have to be done then.
@@ -45,6 +47,21 @@ impl Budget {
         }
     }
 
+    /// Bytes that are left.
+    pub fn left(&self) -> u64 {
+        self.most.saturating_sub(self.state().taken)
+    }
+
+    /// Bytes that were got from the device and are not taken.
+    pub fn spare(&self) -> u64 {
+        self.state().spare.iter().map(DeviceMemory::len).sum()
+    }
+
+    /// Takes memory of a reservation while that lives.
+    pub fn draw_on(&self, reservation: &Arc<Reservation>) {
+        self.state().reservation = Arc::downgrade(reservation);
+    }
+
     /// Uninitialised memory for `bytes` bytes, and for a word at least.
     ///
     /// # Errors
@@ -64,13 +81,18 @@ impl Budget {
             return Err(Error::new(ErrorKind::Device, what));
         };
         let _current = device.make_current()?;
+        let reservation = state.reservation.upgrade();
+        let get = || DeviceMemory::of(device, MemoryUser::Views, reservation.as_deref(), len);
         let memory = match state.take_spare(len, self.most - needed) {
             Some(memory) => memory,
             None => {
                 state.shrink((self.most - needed).min(needed / 2));
-                DeviceMemory::new(device, len).or_else(|_| {
+                get().or_else(|_| {
                     state.shrink(0);
-                    DeviceMemory::new(device, len)
+                    get().or_else(|_| {
+                        device.shares().take_idle(len);
+                        get()
+                    })
                 })?
             }
         };

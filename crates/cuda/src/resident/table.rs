@@ -8,7 +8,7 @@ use rockmill_core::{Error, ErrorKind, KeyRange, ResidentTable, Result};
 use super::budget::{Budget, Part};
 use super::ranges::Ranges;
 use crate::driver::ffi::{self, PlaceTotals};
-use crate::driver::{CopyKind, Device, Stream};
+use crate::driver::{CopyKind, Device, Reservation, Stream};
 use crate::read::share;
 
 /// `slots.hpp`: bytes of a bucket.
@@ -27,6 +27,8 @@ pub struct TableSettings<'a> {
     pub keys: u64,
     /// Maximum device memory in bytes: of this table, and of those that are made of it.
     pub memory_bytes: u64,
+    /// Memory that is reserved for the table.
+    pub reservation: Option<&'a Arc<Reservation>>,
     /// Seed of the hash of keys.
     pub seed: u64,
     /// Bits of a hash that count. Tests keep few, so that many keys have equal hashes; all others keep all.
@@ -105,6 +107,9 @@ impl DeviceTable {
     /// Device if the table may not take so much memory, or the device does not have it.
     pub fn new(device: &Device, settings: &TableSettings<'_>) -> Result<Self> {
         let budget = Arc::new(Budget::new(settings.memory_bytes));
+        if let Some(reservation) = settings.reservation {
+            budget.draw_on(reservation);
+        }
         let stream = Stream::with_staging(device)?;
         let slots = budget.take(device, Self::slot_bytes(settings.keys))?;
         let outside = Ranges::new(settings.outside, &budget, device, &stream)?;
@@ -129,6 +134,17 @@ impl DeviceTable {
         };
         table.clear(&table.slots)?;
         Ok(table)
+    }
+
+    /// Bytes that tables which are made of this one may take beside those that are there, and how many of them are got from
+    /// the device already.
+    pub fn bytes_left(&self) -> (u64, u64) {
+        (self.budget.left(), self.budget.spare())
+    }
+
+    /// Has tables that are made of this one take memory of a reservation while that lives.
+    pub fn draw_on(&self, reservation: &Arc<Reservation>) {
+        self.budget.draw_on(reservation);
     }
 
     /// A copy of the slots, where RocksDB has to be asked for keys of other ranges. Both tables have the same records, in

@@ -10,7 +10,7 @@ use rockmill_core::{Error, ErrorKind, Result};
 
 use super::changed::ChangedSet;
 use crate::driver::ffi::{self, RingAnswer, RingRequest};
-use crate::driver::{Device, DeviceMemory, PinnedBuffer, Stream};
+use crate::driver::{Device, DeviceMemory, MemoryUser, PinnedBuffer, Stream};
 use crate::resident::CallerStream;
 
 /// `ring.hpp:RING_ABORTED`.
@@ -165,7 +165,11 @@ impl Mailboxes {
             incoming,
         };
         let own_len = 2 * n * size_of::<u32>();
-        let own = DeviceMemory::new(device, (own_len + size_of::<u32>()) as u64)?;
+        let own = DeviceMemory::new(
+            device,
+            MemoryUser::Views,
+            (own_len + size_of::<u32>()) as u64,
+        )?;
         let stream = Stream::with_staging(device)?;
         let one = 1u32.to_ne_bytes();
         // SAFETY: the memory is as long as what is written there, and the stream is waited for.

@@ -200,6 +200,7 @@ fn check(posts: &[(usize, Post)]) -> Result<(), TestCaseError> {
     let given = TableSettings {
         keys: 1,
         memory_bytes: u64::MAX,
+        reservation: None,
         seed: 1,
         hash_mask: u64::MAX,
         outside: &[],

@@ -188,6 +188,7 @@ impl Job {
             let settings = TableSettings {
                 keys: 1000,
                 memory_bytes: 1 << 20,
+                reservation: None,
                 seed: 1,
                 hash_mask: u64::MAX,
                 outside: &[KeyRange {

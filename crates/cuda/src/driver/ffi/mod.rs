@@ -173,6 +173,7 @@ pub struct Hooks {
     pub before: extern "C" fn(u32, u64) -> c_int,
     pub got: extern "C" fn(u32, Handle, u64),
     pub gone: extern "C" fn(u32, Handle),
+    pub memory: extern "C" fn(u32) -> u64,
     pub copied_back: extern "C" fn(Handle, *const c_void, u64),
     pub made: extern "C" fn(u32, *const c_void, u64),
     pub written: extern "C" fn(u32, *const u8, *const OutBlock, u64),
