@@ -1,5 +1,6 @@
-// Where the fields of the records lie that the host and the kernels share, to be compared with where Rust has them
-// (crates/cuda/src/driver/ffi/records.rs): two of one size that are exchanged would go unnoticed by the records' sizes.
+// The places of the fields of the records that the host and the kernels share, for comparison with Rust's
+// (crates/cuda/src/driver/ffi/records.rs): the records' sizes alone would not show that two fields of one size are
+// exchanged.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +14,7 @@ namespace rockmill::ROCKMILL_TARGET {
   {#Record, "", 0, sizeof(Record)}, ROCKMILL_FOR_EACH(ROCKMILL_FIELD, Record, __VA_ARGS__)
 #define ROCKMILL_FIELD(Record, name) {#Record, #name, offsetof(Record, name), sizeof(Record::name)},
 
-// macro(Record, a) macro(Record, b) .. for some 80 names: each expansion goes over what the one before has left.
+// macro(Record, a) macro(Record, b) .. for some 80 names: each expansion processes the rest of the previous one.
 #define ROCKMILL_FOR_EACH(macro, Record, ...) ROCKMILL_EXPAND(ROCKMILL_NEXT(macro, Record, __VA_ARGS__))
 #define ROCKMILL_NEXT(macro, Record, name, ...) \
   macro(Record, name) __VA_OPT__(ROCKMILL_AGAIN ROCKMILL_PARENS(macro, Record, __VA_ARGS__))

@@ -1,4 +1,4 @@
-// The stages as the table offers them: each a few functors in a row.
+// The stages in the table: each a few functors in a row.
 #pragma once
 
 #include <type_traits>
@@ -23,7 +23,7 @@
 
 namespace rockmill::ROCKMILL_TARGET::stages {
 
-// Goes on unless the step before has failed.
+// Continues unless the previous step has failed.
 #define ROCKMILL_STEP(call)               \
   do {                                    \
     if (int error = (call)) return error; \
@@ -303,7 +303,7 @@ inline int compress_blocks(const Exec* exec, const LayoutArgs* a) {
 }
 
 inline int sum_blocks(const Exec* exec, const LayoutArgs* a) {
-  // A block without compression has its raw size.
+  // An uncompressed block has its raw size.
   const u32* sizes = a->raw_offsets != nullptr ? a->stored_sizes : a->raw_sizes;
   ROCKMILL_STEP(for_each(*exec, a->num_blocks, SumBlocks{sizes, a->block_sizes}));
   ROCKMILL_STEP(exclusive_sum(*exec, a->block_sizes, a->block_offsets, a->num_blocks + 1));
@@ -401,7 +401,7 @@ inline int verify_file(const Exec* exec, const VerifyArgs* a, u64 start, u64 n, 
   return accumulate<FileSums>(*exec, n, verify, totals);
 }
 
-// All of the table that does not touch memory or streams.
+// All functions of the table that do not manage memory or streams.
 inline KernelTable table() {
   KernelTable t{};
   t.table_bytes = sizeof t;

@@ -1,12 +1,12 @@
-// Keys of any length: order, equality, what two have in common, single bytes.
+// Keys of any length: order, equality, common prefixes, single bytes.
 #pragma once
 
 #include "bytes.hpp"
 
 namespace rockmill::ROCKMILL_TARGET {
 
-// Where the bytes of long user keys lie. If no user key of a task is longer than its two words, it is narrow,
-// and has no bytes; if one is, all entries have theirs, tag included.
+// Places of the bytes of long user keys. If no user key of a task is longer than its two words, the task is narrow and
+// has none; otherwise it is wide, and all entries have theirs, tag included.
 struct KeyBytes {
   const u8* bytes;
   // Position of each entry's key; null in a narrow task.
@@ -23,7 +23,7 @@ struct KeyBytes {
   }
 };
 
-// The key of the first `len` bytes of a user key, which are no more than stand in its record.
+// The key of the first `len` bytes of a user key, at most those in its record.
 ROCKMILL_HD Key beginning_of(Key key, u32 len) {
   key.hi = len == 0 ? 0 : len < 8 ? key.hi & ~u64{0} << (64 - 8 * len) : key.hi;
   key.lo = len <= 8 ? 0 : len < 16 ? key.lo & ~u64{0} << (128 - 8 * len) : key.lo;
@@ -51,7 +51,7 @@ ROCKMILL_HD u64 word_byte(u64 hi, u32 i) { return hi >> (56 - 8 * i) & 0xff; }
 
 ROCKMILL_HD u32 min_of(u32 a, u32 b) { return a < b ? a : b; }
 
-// Leading bytes that a and b have in common of `len`, of which the first 16 are known to be equal.
+// Common leading bytes of a and b with length `len`, of which the first 16 are known to be equal.
 ROCKMILL_HD u32 common_tail(const u8* a, const u8* b, u32 len) {
   u32 i = WORD_KEY_BYTES;
   for (; i + 8 <= len; i += 8) {
@@ -62,7 +62,7 @@ ROCKMILL_HD u32 common_tail(const u8* a, const u8* b, u32 len) {
   return i;
 }
 
-// Order of two user keys whose words are equal: below 0, 0, above 0.
+// Order of two user keys whose words are equal: negative, 0, positive.
 ROCKMILL_HD int compare_tails(const u8* a, u32 a_len, const u8* b, u32 b_len) {
   const u32 len = min_of(a_len, b_len);
   const u32 common = common_tail(a, b, len);
@@ -73,7 +73,7 @@ ROCKMILL_HD int compare_tails(const u8* a, u32 a_len, const u8* b, u32 b_len) {
 ROCKMILL_HD int compare_user(const KeyBytes& bytes, const Key& a, const Key& b) {
   if (a.hi != b.hi) return a.hi < b.hi ? -1 : 1;
   if (a.lo != b.lo) return a.lo < b.lo ? -1 : 1;
-  // The shorter of two keys whose padded words are equal is the beginning of the other.
+  // If two keys have equal padded words, the shorter one is the beginning of the other.
   if (a.len <= WORD_KEY_BYTES || b.len <= WORD_KEY_BYTES) return a.len < b.len ? -1 : a.len > b.len;
   return compare_tails(bytes.of(a), a.len, bytes.of(b), b.len);
 }
@@ -127,7 +127,7 @@ ROCKMILL_HD u32 common_bytes(const KeyBytes& bytes, const Key& a, const Key& b) 
   if (common < len) return common;
   if (a.len == b.len)
     return len + (a.tag == b.tag ? TAG_BYTES : leading_zeros(byte_swap(a.tag ^ b.tag)) / 8);
-  // The tag of the shorter one faces bytes of the longer user key.
+  // The tag of the shorter one is compared with bytes of the longer user key.
   while (common < len + TAG_BYTES && bytes.byte(a, common) == bytes.byte(b, common)) ++common;
   return common;
 }

@@ -1,4 +1,4 @@
-// The sums that stages accumulate, and how two of them become one.
+// The sums that stages accumulate, and how two of them are combined.
 #pragma once
 
 #include "content.hpp"

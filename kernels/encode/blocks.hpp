@@ -1,4 +1,4 @@
-// Writing data blocks into the images: each value moves once, from where it was decoded.
+// Writes data blocks into the images: each value moves once, from its decoded place.
 #pragma once
 
 #include "../common/checksum.hpp"
@@ -43,7 +43,7 @@ struct WriteBlocks {
     const u32 prefix_len = prefix_lens[b];
     const Key first = survivors[block.first];
     for (u32 k = g.rank(); k < prefix_len; k += g.width) payload[k] = bytes.byte(first, k);
-    // Where the entries' prefix sums count from.
+    // Base of the entries' prefix sums.
     const u64 base = prefix[block.first] - prefix_len;
     const u32 restarts = num_restarts(block.count, layout.restart_interval);
     for (u32 j = 0; j < block.count; ++j) {

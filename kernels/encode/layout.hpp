@@ -1,4 +1,4 @@
-// Finds where files and blocks end, and where each entry goes; nothing is written yet. The rules are those of
+// Finds the ends of files and blocks, and the place of each entry; nothing is written yet. The rules are those of
 // crates/cpu/src/sst/writer.rs and split.rs. Q is the number of bytes of a file's entries so far, each encoded against
 // its predecessor in the file. An entry goes into block Q / block_size, so prefix sums compute everything:
 //
@@ -13,7 +13,7 @@
 //   PlaceBlocks     place of each block in the images
 //
 // If blocks are compressed, compression comes before SumBlocks (compress.hpp), with raw images of its own, and yields
-// stored sizes and codecs. Uncompressed blocks are written straight to their place.
+// stored sizes and codecs. Uncompressed blocks are written directly to their place.
 #pragma once
 
 #include "../common/exec.hpp"
@@ -41,7 +41,7 @@ struct MeasureEntries {
   }
 };
 
-// Bytes of each survivor's internal key.
+// Bytes of each surviving internal key.
 struct MeasureKeys {
   const Key* survivors;
   u32* sizes;
@@ -74,7 +74,7 @@ struct MarkBlocks {
   }
 };
 
-// `before[i]` blocks begin in front of entry i.
+// `before[i]` blocks begin before entry i.
 struct StartBlocks {
   const u32* begins;
   const u32* before;
@@ -87,14 +87,14 @@ struct StartBlocks {
   }
 };
 
-// The first block of each file, and the number of blocks behind the last.
+// The first block of each file, followed by the total number of blocks.
 struct FindFileBlocks {
   const u32* before;
   const u32* file_starts;
   const u32* num_files;
   u32* file_blocks;
 
-  // No block begins between those in front of the file's first entry and its own.
+  // No block begins between those before the file's first entry and its own.
   ROCKMILL_HD void operator()(u64 f) const {
     if (f <= *num_files) file_blocks[f] = before[file_starts[f]];
   }
@@ -111,7 +111,7 @@ struct FindFileOffsets {
   }
 };
 
-// Keys ascend, so that what the first and the last share, all share.
+// Keys ascend, so all share the common prefix of the first and the last.
 struct FindPrefixes {
   const Key* survivors;
   KeyBytes bytes;

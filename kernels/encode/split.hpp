@@ -18,7 +18,7 @@ ROCKMILL_HD u64 entry_bytes(u32 shared, u32 non_shared, u64 value_len) {
   return varint_len(shared) + varint_len(non_shared) + varint_len(value_len) + non_shared + value_len;
 }
 
-// Q of an entry of the file that begins at `start`, of which no key precedes the first.
+// Q of an entry of the file that begins at `start`; the first key has no predecessor.
 struct FileSum {
   const Key* survivors;
   const ValueRef* values;
@@ -65,11 +65,11 @@ struct SplitFiles {
 
   // Position of a walk along the grandparents.
   struct Walk {
-    // Grandparent at or behind the last key, and whether the key lies before it rather than in it.
+    // Grandparent at or behind the last key, and whether the key lies before it instead of in it.
     u64 at = 0;
     bool in_gap = true;
     bool seen = false;
-    // Bytes of grandparents that the file at hand overlaps, and boundaries crossed since it began.
+    // Bytes of grandparents that the current file overlaps, and boundaries crossed since it began.
     u64 overlapped = 0, crossed_in_file = 0;
   };
 

@@ -17,7 +17,7 @@ namespace rockmill::ROCKMILL_TARGET {
 
 ROCKMILL_HD u64 sequence_of(u64 tag) { return tag >> 8; }
 
-// How many snapshots do not see the sequence number: the number of its stripe.
+// Number of snapshots that do not see the sequence number: the number of its stripe.
 ROCKMILL_HD u64 stripe_of(const RetainRules& rules, u64 sequence) {
   u64 from = 0, to = rules.num_snapshots;
   while (from < to) {
@@ -28,7 +28,7 @@ ROCKMILL_HD u64 stripe_of(const RetainRules& rules, u64 sequence) {
   return from;
 }
 
-// Whether no file beneath can hold the key.
+// Whether no file of a deeper level can have the key.
 ROCKMILL_HD bool absent_in_deeper_levels(const RetainRules& rules, const KeyBytes& bytes, const Key& key) {
   if (rules.deeper_unknown) return false;
   u32 from = 0;
@@ -54,7 +54,7 @@ ROCKMILL_HD u64 final_tag(const RetainRules& rules, u64 tag) {
   return rules.bottommost && sequence <= rules.earliest && sequence < MAX_SEQUENCE ? tag & 0xff : tag;
 }
 
-// Sums over entries in the order in which they were decoded: what merging must not lose.
+// Sums over entries in the order of decoding, which merging must not change.
 struct SumInput {
   const Key* keys;
   const ValueRef* values;
@@ -105,7 +105,7 @@ struct Decide {
   RetainRules rules;
   u32* keep;
 
-  // Whether a tombstone at the bottom is too new to go at once.
+  // Whether a tombstone at the bottom is too new to be dropped at once.
   ROCKMILL_HD bool is_late_delete(u64 tag) const {
     return rules.bottommost && (tag & 0xff) == TYPE_DELETION && sequence_of(tag) > rules.earliest;
   }

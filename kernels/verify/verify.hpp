@@ -1,4 +1,4 @@
-// Reading finished images back, by the decoder rather than the code that wrote them.
+// Reads finished images back, with the decoder instead of the code that wrote them.
 #pragma once
 
 #include "../common/sums.hpp"
@@ -8,7 +8,7 @@
 
 namespace rockmill::ROCKMILL_TARGET {
 
-// The image's blocks as a decoder sees them, and where their entries and keys go.
+// The image's blocks in the decoder's form, and the places of their entries and keys.
 struct ReferBlocks {
   const OutBlock* blocks;
   const u32* bases;
@@ -55,9 +55,9 @@ struct CompareCounts {
   }
 };
 
-// Separators are at or above all keys of their block and below those of the next one, if need be by their sequence
-// numbers; the hash of what the index must hold of each block (rockmill_core::index_hash), to be compared with that of
-// the index that the host has read.
+// Checks that separators are at or above all keys of their block and below those of the next one, if necessary by their
+// sequence numbers; computes the hash of the right index (rockmill_core::index_hash), for comparison with that of the
+// index that the host has read.
 struct FindIndex {
   Separators separators;
   const OutBlock* blocks;
@@ -85,7 +85,7 @@ struct FindIndex {
   }
 };
 
-// A hash of the keys at each file's ends, to be compared with that of the host's copy.
+// A hash of the keys at each file's ends, for comparison with that of the host's copy.
 struct FindEdges {
   const Key* keys;
   KeyBytes bytes;
@@ -99,14 +99,14 @@ struct FindEdges {
   }
 };
 
-// Sums over the entries that were found in a file's image; order; nothing is missing from the filter.
+// Checks a file's image: sums over its entries, their order, and that the filter has all keys.
 struct VerifyFile {
   const Key* keys;
   const ValueRef* values;
   const u64* hashes;
   u64 start;
   FilterKeys filter;
-  // In the image; no lines if there is no filter.
+  // In the image; none without a filter.
   const u8* lines;
   FilterShape shape;
   u64* errors;

@@ -52,7 +52,7 @@ pub struct Prepared {
     pub subcompaction_memory_bytes: u64,
     /// Numbers of the devices other than the CPU that run the job.
     pub devices: Vec<usize>,
-    /// Why a device does not run the job, if one does not.
+    /// The reason why a device does not run the job, if one does not.
     pub device_refused: Option<Error>,
     /// CPU time of threads other than the caller's.
     pub cpu_elsewhere: Duration,

@@ -1,4 +1,4 @@
-//! RocksDB's own collector of table properties, which has files with many tombstones compacted again
+//! RocksDB's own collector of table properties. It marks files with many tombstones for another compaction
 //! (`utilities/table_properties_collectors/compact_on_deletion_collector.cc`).
 
 /// Buckets of the window.
@@ -9,11 +9,11 @@ const BUCKETS: usize = 128;
 pub struct CompactOnDeletion {
     /// Successive entries of a window; 0 for none.
     pub window_size: u64,
-    /// Tombstones in a window that are enough.
+    /// Minimum number of tombstones in a window that marks the file.
     pub deletion_trigger: u64,
-    /// Share of a file's entries that is enough if they are tombstones; outside of (0, 1] none is.
+    /// Minimum share of tombstones among a file's entries that marks the file; a value outside of (0, 1] marks none.
     pub deletion_ratio: f64,
-    /// Bytes of data blocks that a file has at least.
+    /// Minimum bytes of data blocks of a marked file.
     pub min_file_size: u64,
 }
 

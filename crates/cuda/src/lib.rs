@@ -1,4 +1,4 @@
-//! The GPU backend: every stage of a task on the device, where values move once.
+//! The GPU backend: every stage of a task runs on the device, and values move once.
 //!
 //! ```text
 //!   input files --load--> arena --decode--> keys, value places, hashes      read
@@ -14,8 +14,8 @@
 //!   DeviceTable <----- records <-------- rows                               resident
 //! ```
 //!
-//! The stages are those of `kernels/`, compiled for CUDA devices and, always, for the host, where the
-//! same bodies run one item after another: so they are tested without a GPU. Each module uses only those below it:
+//! The stages are those of `kernels/`, compiled for CUDA devices and, always, for the host, where the same bodies run
+//! sequentially: so they are tested without a GPU. Each module uses only those below it:
 //!
 //! ```text
 //!   backend    the trait, and what a task takes

@@ -6,7 +6,7 @@ use rockmill_format::compression::{CompressionSettings, CompressionType, DEFAULT
 use crate::driver::ffi::Compression;
 use crate::scan::Encoded;
 
-/// Whether the stages do what `request` asks for.
+/// Whether the stages support `request`.
 pub fn support(request: &Request<'_>) -> Support {
     if let Purpose::Scan(plan) = request.purpose
         && Encoded::new(plan).is_none()
@@ -49,16 +49,16 @@ fn unsupported_output(plan: &OutputPlan) -> Option<Unsupported> {
     }
 }
 
-/// How the stages compress data blocks; `None` if they do not do what the settings say. Where a library compresses, threads
-/// of the host run it, and the device has a limit of 0 bytes: it stores all blocks as they are until then.
+/// How the stages compress data blocks; `None` for unsupported settings. If a library compresses, threads of the host
+/// run it, and the device has a limit of 0 bytes: it stores all blocks uncompressed until then.
 pub fn compression(settings: &CompressionSettings) -> Option<Compression> {
-    /// Above it, ZSTD takes so long that it does not matter who does the rest (docs/decisions/compression.md).
+    /// Above it, ZSTD takes so long that the other stages do not matter (docs/decisions/compression.md).
     const MAX_ZSTD_LEVEL: i32 = 12;
     let is_slow = settings.kind == CompressionType::Zstd
         && settings.level != DEFAULT_LEVEL
         && settings.level > MAX_ZSTD_LEVEL;
     let codec = match settings.kind {
-        // The device decompresses what it verifies, and has no decoder for it.
+        // The device decompresses the blocks that it verifies, and has no decoder for zlib.
         CompressionType::Zlib => return None,
         _ if settings.is_by_library() && is_slow => return None,
         CompressionType::None => CompressionType::None,

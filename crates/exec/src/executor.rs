@@ -114,7 +114,7 @@ pub trait TaskRun: Send + Sync + 'static {
     /// Processes the report of a run that was not abandoned. [`TaskHandle::verdict`] may follow at once or later.
     ///
     /// # Errors
-    /// As [`TaskRun::run`].
+    /// The errors of [`TaskRun::run`].
     fn complete(&self, report: TaskReport, handle: &TaskHandle) -> Result<()>;
 
     /// Notifies that the run has succeeded, failed or been abandoned.

@@ -9,7 +9,7 @@
 //! - [`budget`] grants slots and memory to the tasks of all jobs, by priority, and chooses a device for each task.
 //! - [`pace`] learns how long tasks take on each device. From this, [`auto`] decides whether a job goes to a GPU.
 //! - [`dispatch`] takes the subscriber of events along to other threads.
-//! - [`host_memory`] tells how much memory this process may use, by the machine and its cgroups.
+//! - [`host_memory`] returns how much memory this process may use, by the machine and its cgroups.
 //! - [`parallel`] applies one function to many items on several threads.
 //!
 //! This crate knows sizes, devices and deadlines. It does not know what a task computes.

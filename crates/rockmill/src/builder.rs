@@ -46,22 +46,23 @@ impl Default for Builder {
 }
 
 impl Builder {
-    /// Most subcompactions in flight on each device, over all jobs and databases. Default: the number of CPUs that this
-    /// process may use, by its affinity and its cgroup quota. Can be changed later ([`Service::change_settings`]).
+    /// Maximum number of parallel subcompactions in flight on each device, over all jobs and databases. Default: the
+    /// number of CPUs that this process may use, by its affinity and its cgroup quota. Can be changed later
+    /// ([`Service::change_settings`]).
     pub fn threads(mut self, threads: usize) -> Self {
         self.settings.mutable.threads = threads;
         self
     }
 
-    /// Most host memory in bytes that jobs hold: their inputs' indexes and their subcompactions in flight. Default: 512
+    /// Maximum host memory of jobs in bytes: their inputs' indexes and their subcompactions in flight. Default: 512
     /// MiB; at least 32 MiB. A job is declined if not even one of its subcompactions fits. Can be changed later.
     pub fn memory_budget_bytes(mut self, bytes: u64) -> Self {
         self.settings.mutable.memory_budget_bytes = bytes;
         self
     }
 
-    /// Threads of a job that sync and check finished files while its subcompactions go on. With 0, subcompactions do
-    /// that themselves. Default: one per four of [`Builder::threads`]. Can be changed later.
+    /// Number of a job's threads that sync and check finished files while its subcompactions go on. With 0,
+    /// subcompactions do that themselves. Default: one per four of [`Builder::threads`]. Can be changed later.
     pub fn sync_threads(mut self, threads: usize) -> Self {
         self.settings.mutable.sync_threads = Some(threads);
         self
@@ -96,8 +97,8 @@ impl Builder {
         self
     }
 
-    /// Most bytes read and written per second together, over all jobs and databases. Default: no limit. RocksDB's own
-    /// `rate_limiter` does not count a service's I/O, and the service cannot see it. Can be changed later
+    /// Maximum bytes read and written per second together, over all jobs and databases. Default: no limit. RocksDB's
+    /// own `rate_limiter` does not count a service's I/O, and the service cannot see it. Can be changed later
     /// ([`Service::change_settings`]).
     pub fn io_bytes_per_second(mut self, bytes: u64) -> Self {
         self.settings.mutable.io_bytes_per_second = bytes;
@@ -174,7 +175,7 @@ impl Builder {
         self
     }
 
-    /// Least time that the service waits for a subcompaction on a device other than the CPU; for tests.
+    /// Minimum time that the service waits for a subcompaction on a device other than the CPU; for tests.
     #[doc(hidden)]
     pub fn device_patience(mut self, least: Duration) -> Self {
         self.settings.patience = Patience::at_least(least);

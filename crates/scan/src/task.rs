@@ -48,7 +48,7 @@ pub struct FromTables {
     pub goal: Goal,
 }
 
-/// What the rows of a piece are for.
+/// The purpose of the rows of a piece.
 #[derive(Debug, Clone)]
 pub enum Goal {
     Scan(Arc<ScanPlan>),

@@ -1,4 +1,4 @@
-//! How a view is made.
+//! The creation of a view.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::ring::Ring;
 use crate::version::Families;
 use crate::view::View;
 
-/// How a view of a column family is made.
+/// Settings and creation of a view of a column family.
 #[derive(Debug, Clone)]
 pub struct Builder {
     database: Arc<dyn Database>,
@@ -39,7 +39,7 @@ impl Builder {
         }
     }
 
-    /// Where the view lies: a GPU, or host memory with [`Target::Host`]. By default, the first GPU.
+    /// Device of the view: a GPU, or host memory with [`Target::Host`]. By default, the first GPU.
     #[must_use]
     pub fn device(self, target: Target) -> Self {
         Self { target, ..self }
@@ -56,7 +56,7 @@ impl Builder {
         }
     }
 
-    /// The engine that opens files. The default is one of its own, which may take a quarter of the host's memory.
+    /// The engine that opens files. The default is a separate one, which may take a quarter of the host's memory.
     #[must_use]
     pub fn engine(self, engine: Arc<ScanEngine>) -> Self {
         Self {
@@ -65,7 +65,7 @@ impl Builder {
         }
     }
 
-    /// Lets kernels that hold the view ask the database, and write to it. They can in no other way.
+    /// Allows kernels that hold the view to read from the database and write to it. Without a ring they cannot.
     #[must_use]
     pub fn ring(self, settings: RingSettings) -> Self {
         Self {
@@ -74,7 +74,7 @@ impl Builder {
         }
     }
 
-    /// Who answers kernels. The default is the database, if it is open in this process.
+    /// The store that answers kernels. The default is the database, if it is open in this process.
     #[must_use]
     pub fn store(self, store: Arc<dyn Store>) -> Self {
         Self {
@@ -83,20 +83,20 @@ impl Builder {
         }
     }
 
-    /// What the view would take. Nothing is loaded, and no device is needed.
+    /// Estimates the view. Nothing is loaded, and no device is needed.
     ///
     /// # Errors
-    /// As those of [`Builder::open`], but those of the device.
+    /// The errors of [`Builder::open`], except those of the device.
     pub fn foresee(&self) -> Result<Foreseen> {
         let taken = Taken::new(self.source()?.take()?)?;
         Ok(Foreseen::new(&taken.family, taken.asked))
     }
 
-    /// Takes a view of the database as it is now, and loads it.
+    /// Takes a snapshot of the database, and loads it.
     ///
     /// # Errors
-    /// Declined if there is no such column family, or its keys are not ordered by their bytes; Storage or Corruption if a
-    /// file cannot be read; Device if the device cannot be used, or the view may not take so much memory.
+    /// Declined if there is no such column family, or its keys are not ordered by their bytes; Storage or Corruption if
+    /// a file cannot be read; Device if the device cannot be used, or the view exceeds its memory.
     pub fn open(&self) -> Result<View> {
         let source = self.source()?;
         let taken = Taken::new(source.take()?)?;
@@ -142,7 +142,7 @@ impl Builder {
 
 /// An engine that may keep the indexes of large databases: some 5 % of uncompressed data in blocks of 4 KiB.
 fn default_engine() -> Result<Arc<ScanEngine>> {
-    /// Loading may take 1/`SHARE` of the memory, and as much as other budgets at least.
+    /// Loading may take 1/`SHARE` of the memory, and at least as much as other budgets.
     const SHARE: u64 = 4;
     ScanEngine::new(ScanSettings {
         memory_bytes: Some((HostMemory::now().bytes / SHARE).max(default_budget_bytes())),

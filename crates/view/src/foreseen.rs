@@ -1,14 +1,14 @@
-//! What a view would take, as far as properties of files tell.
+//! The estimated size of a view, from the properties of files.
 
 use rockmill_core::{InputTable, KeyRange};
 use rockmill_cuda::DeviceTable;
 use rockmill_format::key::TAG_SIZE;
 use rockmill_scan::{FamilyView, Piece};
 
-/// What a view would take, and what it would leave to RocksDB.
+/// Estimated size of a view, and the ranges that it would leave to RocksDB.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Foreseen {
-    /// The sequence number: the view has what was written up to it.
+    /// The sequence number of the view's snapshot.
     pub sequence: u64,
     /// Maximum number of keys: entries that are not tombstones, older versions included.
     pub keys: u64,
@@ -17,20 +17,20 @@ pub struct Foreseen {
     /// Device memory of records in bytes, if the keys and the values of each file have one length, and no key is in two
     /// files.
     pub record_bytes: u64,
-    /// Maximum number of keys whose newest entry in files may be a merge operand. RocksDB has to be asked for these.
+    /// Maximum number of keys whose newest entry in files may be a merge operand. RocksDB must be asked for these.
     pub operands: u64,
     /// Ranges of keys that are not in the table.
     pub asked: Vec<Asked>,
 }
 
-/// Keys for which RocksDB has to be asked.
+/// Keys for which RocksDB must be asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Asked {
     /// The keys.
     pub range: KeyRange,
     /// Stored bytes of the blocks that may have them.
     pub bytes: u64,
-    /// Why they are not in the table.
+    /// The reason why they are not in the table.
     pub reason: String,
 }
 

@@ -1,4 +1,4 @@
-//! Versions are taken from a database, and their keys go into tables.
+//! Takes versions from a database, and loads their keys into tables.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::foreseen::{Asked, Foreseen, max_record_bytes};
 /// Stored bytes of a task. Smaller ones take a GPU about as long.
 const PIECE_BYTES: u64 = 64 << 20;
 
-/// How often a table is made anew, with another seed and more slots, if keys found no room near their bucket.
+/// Maximum number of new tables, each with another seed and more slots, if keys found no room near their bucket.
 pub const ATTEMPTS: usize = 4;
 
 /// Where versions come from.
@@ -28,18 +28,18 @@ pub struct Source {
     pub family: String,
 }
 
-/// A version, of which nothing is loaded.
+/// A version before loading.
 #[derive(Debug)]
 pub struct Taken {
     pub family: Arc<FamilyView>,
-    /// What goes into a table.
+    /// The parts to load into a table.
     pub pieces: Vec<Piece>,
     /// What does not.
     pub asked: Vec<Asked>,
 }
 
 impl Source {
-    /// The column family as it is now.
+    /// The current version of the column family.
     pub fn take(&self) -> Result<Arc<FamilyView>> {
         let view = self.database.view_of(&self.engine, &[&self.family])?;
         let family = view.family(&self.family)?;
@@ -55,12 +55,12 @@ impl Source {
 }
 
 impl Taken {
-    /// Cuts a version into pieces.
+    /// Splits a version into parts.
     pub fn new(family: Arc<FamilyView>) -> Result<Self> {
         Self::within(family, &[KeyRange::default()])
     }
 
-    /// Cuts the keys of some ranges into pieces.
+    /// Splits the keys of some ranges into parts.
     pub fn within(family: Arc<FamilyView>, ranges: &[KeyRange]) -> Result<Self> {
         let (mut pieces, mut asked) = (Vec::new(), Vec::new());
         for piece in family.pieces(ranges, PIECE_BYTES)? {
@@ -91,14 +91,14 @@ impl Taken {
         max_record_bytes(&self.family, stored.sum(), self.pieces.len() as u64)
     }
 
-    /// The part of a version that does not go into a table. Its indexes are read only if a table cannot be read.
+    /// The part of a version that is not in a table. Its indexes are read only if a table cannot be read.
     pub fn asked_of(family: &Arc<FamilyView>) -> Result<Vec<Asked>> {
         let mut asked = Vec::new();
         for piece in family.pieces(&[KeyRange::default()], u64::MAX)? {
             match (&piece.through, unread(family, &piece)) {
                 (_, None) => {}
                 (Through::Iterators(_), Some(reason)) => asked.push(Asked::new(piece, reason)),
-                // Only a part of it may have keys of that table.
+                // Only a part of the version may have keys of that table.
                 (Through::Tables, Some(_)) => return Ok(Self::new(Arc::clone(family))?.asked),
             }
         }
@@ -106,12 +106,12 @@ impl Taken {
     }
 }
 
-/// Why the keys of a piece do not go into a table, if they do not.
+/// The reason why the keys of a part are not loaded into a table, if they are not.
 fn unread(family: &FamilyView, piece: &Piece) -> Option<String> {
     if let Through::Iterators(reason) = &piece.through {
         return Some(reason.clone());
     }
-    // Only the CPU backend reads such tables, which does not make resident ones.
+    // Only the CPU backend reads such tables, and it does not support resident tables.
     let is_legacy = |table: &InputTable| table.meta.footer.guard.is_legacy;
     if family.inputs().iter().any(is_legacy) {
         return Some(Unsupported::OldTable.to_string());
@@ -119,12 +119,12 @@ fn unread(family: &FamilyView, piece: &Piece) -> Option<String> {
     family.unsupported(piece).map(|what| what.to_string())
 }
 
-/// The ranges of what is asked for.
+/// The ranges for which RocksDB must be asked.
 pub fn outside(asked: &[Asked]) -> Vec<KeyRange> {
     asked.iter().map(|asked| asked.range.clone()).collect()
 }
 
-/// Loads a version into a table of its own, which and whose successors may take so much memory.
+/// Loads a version into a table of its own. The table and those derived from it may take `memory_bytes`.
 pub fn load(
     source: &Source,
     device: &Arc<DeviceRuntime>,
@@ -171,12 +171,12 @@ pub fn reserve<'a>(
     device.reserve(bytes, task_bytes.max().unwrap_or(0), &CancelToken::new())
 }
 
-/// Keys for which there are to be slots if those for `keys` had no room for some.
+/// The next number of slots, if those for `keys` had no room for some keys.
 pub fn more_slots(keys: u64) -> u64 {
     keys.saturating_add(keys / 4)
 }
 
-/// Tables with many slots had no room for some keys.
+/// The error if tables with many slots had no room for some keys.
 pub fn no_room() -> Error {
     let what = format!(
         "{ATTEMPTS} tables of different sizes had no room for some keys: give the view more memory, or report it"
@@ -184,12 +184,12 @@ pub fn no_room() -> Error {
     Error::new(ErrorKind::Device, what)
 }
 
-/// The random seed of a hash. A writer of keys does not know it.
+/// A random seed of a hash, unknown to the writers of keys.
 pub fn seed() -> u64 {
     RandomState::new().build_hasher().finish()
 }
 
-/// Puts the keys of a version into a table. Returns how many they are, and the bytes of their records.
+/// Stores the keys of a version in a table. Returns their number, and the bytes of their records.
 pub fn place<T: ResidentTable>(
     source: &Source,
     device: &Arc<DeviceRuntime>,

@@ -1,4 +1,4 @@
-//! A view is brought to what the database is now.
+//! Refreshes a view to the current state of the database.
 
 use std::sync::{Arc, PoisonError};
 
@@ -15,42 +15,42 @@ use crate::view::View;
 /// Result of a refresh.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refreshed {
-    /// The sequence number: the view has what was written up to it.
+    /// The sequence number of the view's snapshot.
     pub sequence: u64,
     /// What was loaded.
     pub how: Loaded,
 }
 
-/// Extent of what a refresh has loaded.
+/// The part that a refresh has loaded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Loaded {
-    /// Nothing: a reader finds what he found before.
+    /// Nothing: a reader finds the same as before.
     Nothing,
-    /// What was written since.
+    /// The writes since the last version.
     Added {
         /// Keys that were written or deleted.
         keys: u64,
         /// Device memory of their records in bytes.
         bytes: u64,
     },
-    /// All keys of some ranges, since files do not tell what was written there.
+    /// All keys of some ranges, because files do not contain what was written there.
     Ranges {
         /// Why.
         reason: String,
-        /// Keys that the ranges have in tables now.
+        /// Keys of the ranges in tables.
         keys: u64,
-        /// Device memory in bytes of the records that are other than before.
+        /// Device memory in bytes of the changed records.
         bytes: u64,
     },
 }
 
 impl View {
-    /// Brings the view to what the database is now. Kernels that run keep their version, and lookups meanwhile find the
-    /// version before. Refreshes come one by one. If memory is short, the memory of unused versions is given back to
-    /// the device, which waits for kernels that run.
+    /// Refreshes the view to the current state of the database. Running kernels keep their version, and lookups
+    /// meanwhile find the previous version. Refreshes run one at a time. If memory is short, the memory of unused
+    /// versions is freed, which waits for running kernels.
     ///
     /// # Errors
-    /// As those of [`crate::Builder::open`]. The view stays as it was then.
+    /// The errors of [`crate::Builder::open`]. After an error, the view is unchanged.
     pub fn refresh(&self) -> Result<Refreshed> {
         let refreshing = self.refreshing.lock();
         let _refreshing = refreshing.unwrap_or_else(PoisonError::into_inner);
@@ -77,10 +77,10 @@ impl View {
 /// Bits of a slot.
 const SLOT_BITS: u64 = 64;
 
-/// A table, and what was loaded for it.
+/// A table, and the part loaded for it.
 type Made = (Arc<DeviceTable>, Loaded);
 
-/// A version, and what the database is now.
+/// A version, and the current state of the database.
 struct Change<'a> {
     base: &'a Version,
     family: &'a Arc<FamilyView>,
@@ -90,7 +90,7 @@ struct Change<'a> {
 }
 
 impl Change<'_> {
-    /// Makes a table of the one before.
+    /// Derives a table from the previous one.
     fn made(&self) -> Result<Made> {
         let base = self.base;
         let asked = [&base.asked, self.asked].map(joined);
@@ -109,7 +109,7 @@ impl Change<'_> {
         self.reloaded(&[], reason)
     }
 
-    /// Adds what was written, or says why that is not all.
+    /// Adds the writes, or returns the reason why that does not suffice.
     fn added(&self, written: WrittenSince) -> Result<std::result::Result<Made, String>> {
         let tables = Taken::new(written.tables)?;
         let unflushed = written.unflushed.map(Taken::new).transpose()?;
@@ -140,7 +140,7 @@ impl Change<'_> {
         })
     }
 
-    /// Loads all keys of the ranges in which a reader may find anything, and of `more`.
+    /// Loads all keys of the ranges in which a reader may find changes, and of `more`.
     fn reloaded(&self, more: &[KeyRange], reason: String) -> Result<Made> {
         let ranges = self.family.changed_since(&self.base.family, more);
         let there = Taken::within(Arc::clone(self.family), &ranges)?;
@@ -158,7 +158,8 @@ impl Change<'_> {
         Ok((table, how))
     }
 
-    /// Puts rows into a copy of the slots, or of more slots if these do not suffice. No table is made if `put` says so.
+    /// Stores rows in a copy of the slots, or of more slots if these do not suffice. `put` may decide that no table is
+    /// needed.
     fn with_room<'t>(
         &self,
         rows: impl IntoIterator<Item = &'t Taken> + Clone,
@@ -187,7 +188,7 @@ impl Change<'_> {
                 if table.contents().left_over == 0 && !table.is_crowded() {
                     return Ok(Some((delta.finish()?, placed)));
                 }
-                // Slots of keys that go stay taken.
+                // Slots of removed keys stay taken.
                 keys = keys.max(table.slots_taken());
             }
             keys = more_slots(keys);
@@ -197,7 +198,7 @@ impl Change<'_> {
     }
 }
 
-/// The ranges, where those that touch are one.
+/// The ranges, with adjacent ones merged.
 fn joined(asked: &[Asked]) -> Vec<KeyRange> {
     let mut joined: Vec<KeyRange> = Vec::new();
     for Asked { range, .. } in asked {

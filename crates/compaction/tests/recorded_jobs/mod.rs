@@ -33,13 +33,13 @@ const NOT_IN_A_JOB: [DeclineReason; 10] = [
     DeclineReason::SmallJob,
     // The service declines the job before it is made.
     DeclineReason::Paused,
-    // The application decides it while the job runs.
+    // The application cancels jobs while they run.
     DeclineReason::Cancelled,
     // It depends on the folders of the database and of staging.
     DeclineReason::StagingFolder,
     // The MANIFEST's view of the whole database shows it before there is a job.
     DeclineReason::DbPaths,
-    // The messages of a database that is open decide, and a job may come from a closed one.
+    // It depends on the messages of an open database, and a job may come from a closed one.
     DeclineReason::RocksdbVersion,
     // It depends on the process's limit of open files.
     DeclineReason::OpenFiles,

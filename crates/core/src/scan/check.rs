@@ -1,4 +1,4 @@
-//! Whether a plan can be run: what a backend relies on.
+//! Checks whether a plan can be run: backends rely on it.
 
 use super::{
     Aggregate, Check, ColumnType, Instruction, IntegerRange, Literal, MAX_INSTRUCTIONS, Number,
@@ -10,8 +10,8 @@ impl ScanPlan {
     /// The kind of each instruction's result.
     ///
     /// # Errors
-    /// Internal if an operand is not an earlier result of the kind that the instruction takes, or if a size is not one
-    /// of those that the types name.
+    /// Internal if an operand is not an earlier result of the kind that the instruction takes, or if a size is not
+    /// allowed by the documentation of its type.
     pub fn kinds(&self) -> Result<Vec<ValueKind>> {
         if self.instructions.len() > MAX_INSTRUCTIONS {
             return Err(malformed(format!(
@@ -48,7 +48,7 @@ impl ScanPlan {
 }
 
 impl Check {
-    /// The error of a row in which it does not hold.
+    /// The error of a row that fails.
     pub fn failed(&self, user_key: &[u8]) -> Error {
         /// Longer keys are cut.
         const MAX_BYTES: usize = 64;

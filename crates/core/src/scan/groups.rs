@@ -11,13 +11,14 @@ use super::{
 use crate::error::{Error, ErrorKind, Result};
 use crate::hash::{entry_hash, kv_hash};
 
-/// Puts rows together by their keys.
+/// Groups rows by their keys.
 #[derive(Debug)]
 pub struct Groups {
     keys: Vec<OutputColumn>,
     aggregates: Vec<Aggregate>,
     max_groups: usize,
-    /// Positions of groups, from 1 on, by hash; 0 is free. More than twice as many as groups, and a power of two.
+    /// Positions of groups, from 1 on, by hash; 0 is free. Its length is a power of two, more than twice the number of
+    /// groups.
     table: Vec<u32>,
     /// In the order of their first rows.
     groups: Vec<Group>,
@@ -25,9 +26,9 @@ pub struct Groups {
     key_bytes: Vec<u8>,
     /// States of each group's aggregates.
     states: Vec<State>,
-    /// Bytes of the least and greatest values that are kept.
+    /// Bytes of the stored minima and maxima.
     kept_bytes: i64,
-    /// Keys of the row at hand.
+    /// Keys of the current row.
     encoded: Vec<u8>,
     batches: Batches,
 }
@@ -39,12 +40,12 @@ struct Group {
     keys: Range<usize>,
 }
 
-/// What an aggregate knows of the rows of a group so far.
+/// State of an aggregate after the rows of a group so far.
 #[derive(Debug)]
 enum State {
     Count(i128),
-    /// A sum of 192 bits, of which these are the lowest 128 and the others, so that the order of the rows does not matter;
-    /// and whether there was a value.
+    /// A sum of 192 bits, so that the order of the rows does not matter: the lowest 128 bits and the others; and
+    /// whether there was a value.
     Sum {
         low: i128,
         high: i64,
@@ -62,16 +63,16 @@ pub enum Part {
     Sum {
         /// The lowest 128 bits, as two's complement.
         low: i128,
-        /// What is missing in them, in units of 2^128.
+        /// The upper part, in units of 2^128.
         high: i64,
         /// Whether a value is not null.
         is_any: bool,
     },
-    /// The least or greatest value that is not null, or null.
+    /// The minimum or maximum of the values that are not null, or null.
     Extreme(Cell<'static>),
 }
 
-/// A least or greatest value.
+/// A stored minimum or maximum.
 #[derive(Debug)]
 enum Kept {
     Null,
@@ -103,10 +104,10 @@ impl Groups {
         groups
     }
 
-    /// Adds a row, of which `cell` gives the values.
+    /// Adds a row; `cell` returns its values.
     ///
     /// # Errors
-    /// OutOfRange if groups are handed over and a sum exceeds 128 bits, and those of the sink.
+    /// OutOfRange if groups are passed on and a sum exceeds 128 bits, and the errors of the sink.
     #[inline]
     pub fn row<'c>(
         &mut self,
@@ -121,10 +122,10 @@ impl Groups {
         self.bound(sink)
     }
 
-    /// Adds rows of one group, of which `cell` gives the keys and `part` what each aggregate is of them.
+    /// Adds rows of one group; `cell` returns the keys and `part` each aggregate's value over them.
     ///
     /// # Errors
-    /// As [`Groups::row`].
+    /// The errors of [`Groups::row`].
     pub fn part<'c>(
         &mut self,
         sink: &mut dyn BatchSink,
@@ -153,7 +154,7 @@ impl Groups {
         self.find(sink)
     }
 
-    /// Hands over all groups if they have too many bytes.
+    /// Passes on all groups if they have too many bytes.
     #[inline]
     fn bound(&mut self, sink: &mut dyn BatchSink) -> Result<()> {
         let bytes = self.key_bytes.len() as i64 + self.kept_bytes;
@@ -163,8 +164,8 @@ impl Groups {
         }
     }
 
-    /// Writes the keys of a row one after another: a byte that says whether the key is there, and the key. The length
-    /// precedes the bytes.
+    /// Writes the keys of a row one after another: a byte that says whether the key is null, and the key. The length
+    /// precedes bytes.
     #[inline]
     fn encode_keys<'c>(&mut self, cell: &impl Fn(Register) -> Cell<'c>) {
         self.encoded.clear();
@@ -186,7 +187,7 @@ impl Groups {
         }
     }
 
-    /// The group of the keys at hand, which may be a new one.
+    /// The group of the current keys, which may be a new one.
     #[inline]
     fn find(&mut self, sink: &mut dyn BatchSink) -> Result<usize> {
         let hash = entry_hash(kv_hash(&self.encoded, &[]), 0);
@@ -208,7 +209,7 @@ impl Groups {
         hash as usize & (self.table.len() - 1)
     }
 
-    /// Adds a group of the keys at hand.
+    /// Adds a group with the current keys.
     fn add(&mut self, hash: u64) -> usize {
         if 2 * (self.groups.len() + 1) >= self.table.len() {
             self.table = vec![0; 2 * self.table.len()];
@@ -225,7 +226,7 @@ impl Groups {
         self.groups.len() - 1
     }
 
-    /// Makes a group be found.
+    /// Enters a group into the hash table.
     fn enter(&mut self, group: usize) {
         let mut slot = self.first_slot(self.groups[group].hash);
         while self.table[slot] != 0 {
@@ -234,7 +235,7 @@ impl Groups {
         self.table[slot] = group as u32 + 1;
     }
 
-    /// Hands over all groups and forgets them.
+    /// Passes on all groups and forgets them.
     fn hand_over(&mut self, sink: &mut dyn BatchSink) -> Result<()> {
         for (i, group) in self.groups.iter().enumerate() {
             let keys = &mut &self.key_bytes[group.keys.clone()];
@@ -255,10 +256,10 @@ impl Groups {
         Ok(())
     }
 
-    /// Hands over the last groups.
+    /// Passes on the last groups.
     ///
     /// # Errors
-    /// As [`Groups::row`].
+    /// The errors of [`Groups::row`].
     pub fn finish(mut self, sink: &mut dyn BatchSink) -> Result<()> {
         self.hand_over(sink)
     }
@@ -297,7 +298,7 @@ impl State {
         }
     }
 
-    /// Takes in a row. Returns by how many bytes that what is kept gets longer.
+    /// Adds a row. Returns by how many bytes the stored values grow.
     #[inline]
     fn update<'c>(&mut self, aggregate: &Aggregate, cell: &impl Fn(Register) -> Cell<'c>) -> i64 {
         match (self, *aggregate) {
@@ -328,7 +329,7 @@ impl State {
         0
     }
 
-    /// Takes in several rows. Returns by how many bytes that what is kept gets longer.
+    /// Adds several rows. Returns by how many bytes the stored values grow.
     fn add(&mut self, aggregate: &Aggregate, part: Part) -> i64 {
         match (self, part) {
             (Self::Count(count), Part::Count(more)) => *count += i128::from(more),
@@ -395,7 +396,7 @@ impl Kept {
         }
     }
 
-    /// Keeps another value. Returns by how many bytes that is longer.
+    /// Stores another value. Returns by how many bytes it is longer.
     fn replace(&mut self, cell: Cell<'_>) -> i64 {
         match (self, cell) {
             (Self::Bytes(kept), Cell::Bytes(bytes)) => {

@@ -1,4 +1,4 @@
-//! A device whose calls fail, and whose memory changes, as a test has planned: [`Target::Faulty`].
+//! A device with planned failures of calls and planned changes of memory: [`Target::Faulty`].
 //!
 //! [`Target::Faulty`]: crate::Target::Faulty
 
@@ -20,7 +20,7 @@ use place::{TOLD, told};
 pub enum Call {
     /// Getting device memory.
     Allocate,
-    /// Getting pinned host memory.
+    /// Allocating pinned host memory.
     Pin,
     /// Making a stream.
     Stream,
@@ -47,7 +47,7 @@ impl Call {
     ];
 }
 
-/// What is held of the device now; nothing by default.
+/// Memory and handles in use on the device; nothing by default.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Held {
     /// Bytes of device memory.
@@ -63,7 +63,7 @@ pub struct Held {
 #[derive(Debug, Default)]
 struct State {
     calls: [u64; Call::ALL.len()],
-    /// Fails at this number of its kind of calls, and from then on if that is set.
+    /// The first failing call of its kind; if the flag is set, all calls after it fail too.
     failure: Option<(Call, u64, bool)>,
     /// Device memory that there is, and whether the device says so.
     memory_bytes: Option<(u64, bool)>,
@@ -71,14 +71,14 @@ struct State {
     peak_bytes: u64,
     cancel: Option<(u64, CancelToken)>,
     flip: Option<(Moment, Place)>,
-    /// Calls that failed and bits that were altered as planned.
+    /// Number of failed calls and altered bits that were planned.
     struck: u64,
     memory: HashMap<usize, u64>,
     pinned: HashMap<usize, u64>,
     others: Held,
-    /// Addresses and bytes of what is told of.
+    /// Addresses and bytes of the reported regions.
     told: [(usize, u64); TOLD.len()],
-    /// Where to alter a region, on the device, and which bit.
+    /// Address in a region on the device to alter, and the bit.
     target: Option<(usize, u32)>,
 }
 
@@ -98,7 +98,7 @@ pub struct Faults {
 }
 
 impl Faults {
-    /// Waits until no other plan is active, forgets all counts, and lets nothing fail.
+    /// Waits until no other plan is active, resets all counts, and plans no failure.
     #[must_use]
     pub fn none() -> Self {
         let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -106,12 +106,12 @@ impl Faults {
         Self { _alone: alone }
     }
 
-    /// Lets call number `nth` of a kind fail, counted from 0 and from now on.
+    /// Makes call number `nth` of a kind fail, counted from 0 and from now on.
     pub fn fail(&self, call: Call, nth: u64) {
         self.plan_failure(call, nth, false);
     }
 
-    /// Lets that call fail and all calls of any kind after it, as a broken context does.
+    /// Makes that call fail and all calls of any kind after it, like a broken context.
     pub fn break_down(&self, call: Call, nth: u64) {
         self.plan_failure(call, nth, true);
     }
@@ -139,7 +139,7 @@ impl Faults {
         with_state(|state| state.peak_bytes)
     }
 
-    /// Cancels at call number `nth` of any kind, counted from 0 and from now on.
+    /// Cancels `token` at call number `nth` of any kind, counted from 0 and from now on.
     pub fn cancel(&self, nth: u64, token: &CancelToken) {
         with_state(|state| state.cancel = Some((state.all_calls() + nth, token.clone())));
     }
@@ -152,7 +152,7 @@ impl Faults {
         });
     }
 
-    /// Lets nothing fail any more.
+    /// Ends all planned failures.
     pub fn end(&self) {
         with_state(|state| {
             (state.failure, state.memory_bytes) = (None, None);
@@ -160,25 +160,25 @@ impl Faults {
         });
     }
 
-    /// How often something went wrong since it was planned.
+    /// Number of failures since they were planned.
     #[must_use]
     pub fn struck(&self) -> u64 {
         with_state(|state| state.struck)
     }
 
-    /// Calls of a kind so far.
+    /// Number of calls of a kind so far.
     #[must_use]
     pub fn calls(&self, call: Call) -> u64 {
         with_state(|state| state.calls[call as usize])
     }
 
-    /// Calls of all kinds so far.
+    /// Number of calls of all kinds so far.
     #[must_use]
     pub fn all_calls(&self) -> u64 {
         with_state(|state| state.all_calls())
     }
 
-    /// What is held of the device.
+    /// Memory and handles in use on the device.
     #[must_use]
     pub fn held(&self) -> Held {
         with_state(|state| Held {
@@ -204,7 +204,7 @@ impl State {
         self.memory.values().sum()
     }
 
-    /// Counts a call and says whether it fails.
+    /// Counts a call and returns whether it fails.
     fn fails(&mut self, call: Call, bytes: u64) -> bool {
         if let Some((_, token)) = self
             .cancel
@@ -229,9 +229,9 @@ impl State {
         is_planned || is_too_much
     }
 
-    /// Where a place of the images lies, on the device.
+    /// The address of a place of the images on the device.
     fn find(&self, images: usize, blocks: &[OutBlock], place: Place) -> usize {
-        /// Bytes at the start of a filter that are looked at.
+        /// Bytes at the start of a filter that are altered at most.
         const FILTER_BYTES: u64 = 64 + 5 + BLOCK_TRAILER_SIZE as u64;
         const RESTARTS_BYTES: u64 = 8;
         let first = &blocks[0];
@@ -258,7 +258,7 @@ impl State {
     }
 }
 
-/// The planned failures have one error number.
+/// Error number of all planned failures.
 const PLANNED: c_int = 999;
 
 extern "C" fn before(kind: u32, bytes: u64) -> c_int {
@@ -284,7 +284,7 @@ extern "C" fn gone(kind: u32, thing: *mut c_void) {
 }
 
 impl State {
-    /// Something was got, or is given back.
+    /// Records an allocation, or a release.
     fn account(&mut self, kind: u32, thing: *mut c_void, got: Option<u64>) {
         let change = |map: &mut HashMap<usize, u64>| match got {
             Some(bytes) => _ = map.insert(thing.addr(), bytes),
@@ -342,7 +342,7 @@ extern "C" fn written(at: u32, images: *const u8, blocks: *const OutBlock, n: u6
             return;
         };
         let is_sealed = at == Moment::Finished as u32;
-        // An index block is shown by itself before it is sealed.
+        // An index block is reported by itself before it is sealed.
         if !is_sealed && (moment != Moment::Unsealed || told(place.region).is_some()) {
             return;
         }
@@ -366,7 +366,7 @@ extern "C" fn copied_back(to: *mut c_void, from: *const c_void, bytes: u64) {
     });
 }
 
-/// What `faulty.cpp` asks and tells.
+/// The hooks that `faulty.cpp` calls.
 pub static HOOKS: Hooks = Hooks {
     before,
     got,

@@ -1,4 +1,4 @@
-//! How fast bytes get to a device and back.
+//! Measured rates of copies to a device and back.
 
 use std::time::Instant;
 
@@ -9,7 +9,7 @@ use super::memory::{DeviceMemory, PinnedBuffer};
 use super::shares::MemoryUser;
 use super::stream::{CopyKind, Stream};
 
-/// Enough that starting a copy does not count.
+/// Large enough that the start of a copy does not matter.
 const COPY_BYTES: usize = 32 << 20;
 const COPIES: usize = 4;
 const ROUNDS: usize = 3;
@@ -47,7 +47,7 @@ impl LinkRates {
                 from_device: best_rate(&stream, cancel, back)?,
             })
         });
-        // Whatever went wrong, nothing may be on its way when the memory goes.
+        // After any error, too, all copies must have ended before the memory is freed.
         stream.synchronize()?;
         done
     }

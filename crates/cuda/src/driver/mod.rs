@@ -1,4 +1,4 @@
-//! The device: its memory, streams and events, over the table of functions that `kernels/` offers.
+//! The device: its memory, streams and events, over the table of functions that `kernels/` exports.
 
 mod device;
 pub mod faults;

@@ -1,8 +1,8 @@
-//! Errors that are neither the system's nor the driver's.
+//! Errors of neither the system nor the driver.
 
 use rockmill_core::{Error, ErrorKind};
 
-/// An error that says that another backend must do the job.
+/// An error after which another backend must do the job.
 pub fn refused(what: impl Into<String>) -> Error {
     Error::new(
         ErrorKind::Device,
@@ -10,7 +10,7 @@ pub fn refused(what: impl Into<String>) -> Error {
     )
 }
 
-/// An error of what the device has made or sent back.
+/// An error in data that the device has computed or sent back.
 pub fn altered(what: &str) -> Error {
     Error::new(ErrorKind::Verification, format!("on the GPU: {what}"))
 }

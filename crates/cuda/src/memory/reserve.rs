@@ -14,7 +14,7 @@ use rockmill_core::{CancelToken, Error, ErrorKind, Result};
 use super::regions::{ALIGNMENT, Region};
 use crate::driver::{CANCEL_POLL, Device, DeviceMemory, IdleMemory, MemoryUser};
 
-/// A region has room for so many tasks like the one that it was made for.
+/// Number of tasks for which a region has room, each as large as the one that it was allocated for.
 const TASKS_PER_REGION: u64 = 4;
 
 /// Maximum share of the device's free memory, unless the user sets a limit.
@@ -32,12 +32,12 @@ pub struct Reserve {
 struct State {
     /// The budget.
     max_bytes: u64,
-    /// The budget; less while the device does not have so much.
+    /// The budget, or less while the device has less.
     limit_bytes: u64,
-    /// What `MemoryShares::times_returned` was when the limit was found.
+    /// Value of `MemoryShares::times_returned` when the limit was found.
     limit_of: u64,
     regions: Vec<Lent>,
-    /// Tickets of those who wait.
+    /// Tickets of the waiting tasks.
     waiting: VecDeque<u64>,
     next_ticket: u64,
 }
@@ -48,7 +48,7 @@ struct Lent {
     region: Region,
 }
 
-/// Memory that a task holds; given back when dropped, with nothing on its way to or from it.
+/// Memory of a task; freed when dropped, with no copy to or from it in progress.
 #[derive(Debug)]
 pub struct Piece {
     reserve: Arc<Reserve>,
@@ -56,7 +56,7 @@ pub struct Piece {
     len: u64,
 }
 
-// SAFETY: the memory belongs to the piece alone, and the device may be used from any thread.
+// SAFETY: only the piece owns the memory, and the device may be used from any thread.
 unsafe impl Send for Piece {}
 
 impl Piece {
@@ -101,7 +101,7 @@ impl IdleMemory for Reserve {
 }
 
 impl Reserve {
-    /// A reserve of `max_bytes`, or of four fifths of what the device has free now.
+    /// A reserve of `max_bytes`, or of four fifths of the device's current free memory.
     ///
     /// # Errors
     /// Device.
@@ -137,7 +137,7 @@ impl Reserve {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Bytes that tasks may hold at most.
+    /// Maximum bytes of all tasks.
     pub fn max_bytes(&self) -> u64 {
         self.state().max_bytes
     }
@@ -149,15 +149,15 @@ impl Reserve {
         state.limit_bytes = state.limit_bytes.min(bytes);
     }
 
-    /// Bytes that were got from the device.
+    /// Bytes allocated on the device.
     pub fn bytes(&self) -> u64 {
         self.state().bytes()
     }
 
-    /// Waits for `bytes` in one piece.
+    /// Waits for `bytes` contiguous bytes.
     ///
     /// # Errors
-    /// Device if there will never be so much, or others have it; Cancelled.
+    /// Device if there can never be that much, or other processes have it; Cancelled.
     pub fn take(self: &Arc<Self>, bytes: u64, cancel: &CancelToken) -> Result<Piece> {
         let mut state = self.state();
         let ticket = state.next_ticket;
@@ -184,10 +184,10 @@ impl Reserve {
         taken
     }
 
-    /// `bytes` more for somebody who holds memory and must not wait.
+    /// Allocates `bytes` more for a task that holds memory and must not wait.
     ///
     /// # Errors
-    /// Device if there is not so much now.
+    /// Device if there is too little at present.
     pub fn take_now(self: &Arc<Self>, bytes: u64) -> Result<Piece> {
         self.place(&mut self.state(), bytes)?.ok_or_else(|| {
             no_memory(format!(
@@ -196,7 +196,7 @@ impl Reserve {
         })
     }
 
-    /// A piece, if there is room for it now.
+    /// An allocation, if there is room for it at present.
     fn place(self: &Arc<Self>, state: &mut State, bytes: u64) -> Result<Option<Piece>> {
         let bytes = bytes.max(1).saturating_add(ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
         let excess = self.device.shares().excess_bytes(&self.device)?;
@@ -252,12 +252,12 @@ impl State {
         }
     }
 
-    /// Gets a region with room for `bytes`, if the budget has so much; false if one has to wait for what is
-    /// lent.
+    /// Allocates a region with room for `bytes`, if the budget allows it; false if the caller has to wait until memory
+    /// is freed.
     fn grow(&mut self, device: &Device, bytes: u64) -> Result<bool> {
         let returned = device.shares().times_returned();
         if self.limit_of != returned || self.regions.iter().all(|lent| lent.region.is_idle()) {
-            // Others may have left the device by now.
+            // Other processes may have freed memory meanwhile.
             (self.limit_bytes, self.limit_of) = (self.max_bytes, returned);
         }
         // While views are loaded, the device has less for tasks.
@@ -290,8 +290,8 @@ impl State {
             }
             Err(error) if self.regions.is_empty() => Err(error),
             Err(error) => {
-                // Another process has it, or the device is broken, which must not be mistaken for that. The memory at
-                // hand is used in turn.
+                // Another process has the memory. (A broken device would report the same, and must not be mistaken for
+                // that.) The available memory is used in turn.
                 self.limit_bytes = self.bytes();
                 self.limit_of = device.shares().times_returned();
                 let checked = self.check(self.limit_bytes, bytes).map(|()| false);

@@ -9,10 +9,10 @@ use crate::memory::DeviceBuffer;
 /// Bytes that kernels may read in front of and behind keys (`types.hpp:ARENA_PADDING`): words are read whole.
 pub const KEY_PADDING: usize = 64;
 
-/// User keys up to this length stand in their records (`types.hpp:WORD_KEY_BYTES`).
+/// User keys up to this length are stored in their records (`types.hpp:WORD_KEY_BYTES`).
 pub const WORD_KEY_BYTES: u64 = 16;
 
-/// User keys that go to the device together, with their bytes.
+/// User keys that are copied to the device together, with their bytes.
 #[derive(Debug, Default)]
 pub struct UserKeys {
     bytes: Vec<u8>,
@@ -26,7 +26,7 @@ impl UserKeys {
         self.ends.push(self.bytes.len());
     }
 
-    /// Key `i`, whose bytes are all at `memory` on the device.
+    /// Key `i`; the bytes of all keys are at `memory` on the device.
     fn at(&self, i: usize, memory: *const u8) -> UserKey {
         let start = if i == 0 { 0 } else { self.ends[i - 1] };
         let key = &self.bytes[start..self.ends[i]];
@@ -66,7 +66,7 @@ impl UserKeys {
     }
 }
 
-/// Files of other levels, on their way to the device.
+/// Files of other levels, to be copied to the device.
 #[derive(Debug, Default)]
 pub struct Spans {
     keys: UserKeys,
@@ -80,7 +80,7 @@ impl Spans {
         self.sizes.push(size);
     }
 
-    /// Files whose ends decide where files are cut.
+    /// Files at whose ends output files are split.
     pub fn grandparents(files: &[Grandparent]) -> Self {
         let mut spans = Self::default();
         for file in files {

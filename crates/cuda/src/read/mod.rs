@@ -1,4 +1,4 @@
-//! Tables to rows: blocks are copied into an arena, decoded, merged into one order, and made visible.
+//! From tables to rows: blocks are copied into an arena, decoded, merged into one order, and filtered by visibility.
 
 mod decode;
 mod errors;

@@ -1,4 +1,4 @@
-//! Decode, merge, visibility: from an arena of blocks to rows, all of it on the device.
+//! Decode, merge, visibility: from an arena of blocks to rows, all on the device.
 
 use std::ptr;
 
@@ -12,10 +12,10 @@ use super::snapshot::see;
 use super::state::{Merged, ReadState, Side};
 use crate::driver::ffi::{DecodeArgs, InputTotals, Key, RetainTotals};
 
-/// Survivors on the device.
+/// Surviving entries on the device.
 #[derive(Debug)]
 pub struct Survivors {
-    /// The side that has them; the other one is free for use.
+    /// The side with the entries; the other one is free.
     pub side: Side,
     /// Number of survivors.
     pub len: usize,
@@ -29,7 +29,7 @@ pub struct Survivors {
     pub wide: bool,
 }
 
-/// Decodes and merges what `input` has put into the arena, and decides which entries are rows.
+/// Decodes and merges the blocks that `input` has copied into the arena, and decides which entries are rows.
 ///
 /// # Errors
 /// Corruption, naming file and block; Device.
@@ -45,7 +45,7 @@ pub fn survivors(
     let (a, b) = (read.buffers.keys.as_ptr(), read.buffers.other_keys.as_ptr());
     let key_bytes = decoded.key_bytes();
     let mut merged = ptr::null_mut();
-    // SAFETY: `trimmed` holds two ends for each run, all within the `n` keys that both buffers hold.
+    // SAFETY: `trimmed` has two ends for each run, all within the `n` keys of both buffers.
     let code = unsafe {
         (table.merge_runs)(
             &read.ws.exec(),
@@ -95,7 +95,7 @@ pub fn survivors(
     })
 }
 
-/// The entries of each run that lie in the range: two ends a run, and how many that are.
+/// The entries of each run in the range: two ends for each run, and the total.
 fn trim(read: &mut ReadState, range: &KeyRange, decoded: &Decoded) -> Result<(Vec<u32>, Vec<u64>)> {
     let num_runs = decoded.run_starts.len() - 1;
     let range = [&range.begin, &range.end].map(Option::as_deref);
@@ -105,7 +105,7 @@ fn trim(read: &mut ReadState, range: &KeyRange, decoded: &Decoded) -> Result<(Ve
         .run_starts
         .upload(&decoded.run_starts, &read.ws.stream)?;
     let trimmed = read.buffers.trimmed.room(2 * num_runs)?;
-    // SAFETY: `run_starts` holds the runs' ends, `trimmed` has room for two ends each.
+    // SAFETY: `run_starts` has the runs' ends, `trimmed` has room for two ends each.
     let code = unsafe {
         (read.device.table().trim_runs)(
             &read.ws.exec(),
@@ -122,7 +122,7 @@ fn trim(read: &mut ReadState, range: &KeyRange, decoded: &Decoded) -> Result<(Ve
         .buffers
         .trimmed
         .download(0, 2 * num_runs, &read.ws.stream)?;
-    // A range whose end lies before its begin holds nothing.
+    // A range whose end lies before its begin is empty.
     let entries = trimmed
         .chunks_exact(2)
         .map(|ends| u64::from(ends[1].saturating_sub(ends[0])))
@@ -130,12 +130,12 @@ fn trim(read: &mut ReadState, range: &KeyRange, decoded: &Decoded) -> Result<(Ve
     Ok((trimmed, entries))
 }
 
-/// Sums over the entries in the order of the runs, to be compared with what is left after merging.
+/// Sums over the entries in the order of the runs, to be compared with the result of merging.
 fn sum_input(read: &mut ReadState, args: &DecodeArgs, trimmed: &[u32]) -> Result<InputTotals> {
     let totals = (read.buffers.input_totals).upload(&[InputTotals::default()], &read.ws.stream)?;
     for run in trimmed.chunks_exact(2) {
         let (first, end) = (u64::from(run[0]), u64::from(run[1]));
-        // SAFETY: the run lies within the entries that were decoded.
+        // SAFETY: the run lies within the decoded entries.
         let code =
             unsafe { (read.device.table().sum_input)(&read.ws.exec(), args, first, end, totals) };
         read.device.check(code, "sum the input")?;

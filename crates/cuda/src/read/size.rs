@@ -12,7 +12,7 @@ use super::keys::{KEY_PADDING, WORD_KEY_BYTES};
 /// Counts of what is read, to foresee its memory on the device.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct ReadSize {
-    /// Bytes of blocks as they are stored, with what lies between them.
+    /// Stored bytes of blocks, with gaps between them.
     pub stored_bytes: u64,
     /// The same in the arena.
     pub arena_bytes: u64,
@@ -22,7 +22,7 @@ pub struct ReadSize {
     pub host_bytes: u64,
     /// Data blocks.
     pub blocks: u64,
-    /// Runs that they are of.
+    /// Runs with these blocks.
     pub runs: u64,
     /// Entries.
     pub entries: u64,
@@ -30,7 +30,7 @@ pub struct ReadSize {
     pub compacted_entries: u64,
     /// Bytes of their internal keys.
     pub key_bytes: u64,
-    /// Whether some key seems to be too long for its record.
+    /// Whether some key may be too long for its record.
     pub wide: bool,
     /// Bytes of the range's bounds.
     pub bound_bytes: u64,
@@ -42,12 +42,12 @@ pub struct ReadSize {
     pub deeper_bytes: u64,
 }
 
-/// Entries are not spread evenly over a file: where a range is a part of one, so much more are foreseen, and
-/// so many.
+/// Entries are not spread evenly over a file. If a range is a part of one, the estimate grows by this factor, and by
+/// this number.
 pub const UNEVEN: (u64, u64) = (5, 4);
 const FEW_ENTRIES: u64 = 256;
 
-/// Bytes between one decompressed block and the next, at most (`decompress.hpp:RAW_ALIGNMENT`).
+/// Maximum bytes between one decompressed block and the next (`decompress.hpp:RAW_ALIGNMENT`).
 const RAW_OVERHEAD: u64 = 16;
 
 /// Padding in front of and behind keys together.
@@ -60,7 +60,7 @@ pub fn share(value: u64, part: u64, whole: u64) -> u64 {
 }
 
 impl ReadSize {
-    /// What is foreseen of a request. A task that turns out to have more entries gets more memory if there is some.
+    /// The estimate for a request. A task with more entries gets more memory if some is free.
     pub fn foreseen(request: &Request<'_>) -> Self {
         let mut size = Self {
             arena_bytes: ARENA_START,
@@ -82,7 +82,7 @@ impl ReadSize {
         size
     }
 
-    /// Adds what is read of a table.
+    /// Adds the input from a table.
     fn add(&mut self, table: &InputTable, request: &Request<'_>) {
         const TRAILER_BYTES: u64 = BLOCK_TRAILER_SIZE as u64;
         let blocks = table.blocks_in_range(request.range).len() as u64;
@@ -97,7 +97,7 @@ impl ReadSize {
         let entries = most.saturating_add(FEW_ENTRIES).min(properties.num_entries);
         let keys = share(entries, properties.raw_key_size, properties.num_entries);
         self.stored_bytes = self.stored_bytes.saturating_add(stored);
-        // How well blocks compress is no more even than entries are.
+        // Compression is no more even than entries are.
         let raw =
             share(of_table(raw_size(properties)), UNEVEN.0, UNEVEN.1).min(raw_size(properties));
         self.raw_bytes = (self.raw_bytes)
@@ -135,7 +135,7 @@ impl ReadSize {
         self.deeper_bytes = bytes.sum::<u64>() + KEY_OVERHEAD;
     }
 
-    /// Bytes of all blocks as entries are read from them.
+    /// Bytes of all blocks in the form from which entries are read.
     pub fn block_bytes(&self) -> u64 {
         self.raw_bytes.max(self.stored_bytes)
     }
@@ -153,7 +153,7 @@ impl ReadSize {
         }
     }
 
-    /// Entries, if some key seems to be too long for its record; else 0.
+    /// Entries, if some key may be too long for its record; else 0.
     pub fn wide_entries(&self) -> u64 {
         if self.wide { self.entries } else { 0 }
     }
@@ -179,7 +179,7 @@ pub fn may_be_compressed(table: &InputTable) -> bool {
     properties.uncompressed_data_size.checked_add(trailers) != Some(properties.data_size)
 }
 
-/// Bytes of a table's data blocks before compression, or more where it does not say.
+/// Bytes of a table's data blocks before compression, or more if the table does not contain it.
 fn raw_size(properties: &TableProperties) -> u64 {
     /// Lengths and restarts.
     const ENTRY_OVERHEAD: u64 = 12;
@@ -190,8 +190,7 @@ fn raw_size(properties: &TableProperties) -> u64 {
     }
 }
 
-/// Whether some user keys of a file may be too long for their records: those of one length that fit are the
-/// rule.
+/// Whether some user keys of a file may be too long for their records. Usually all keys have the same length and fit.
 fn may_be_wide(properties: &TableProperties) -> bool {
     const MAX_BYTES: u64 = WORD_KEY_BYTES + TAG_SIZE as u64;
     let fitting = properties.num_entries.saturating_mul(MAX_BYTES);

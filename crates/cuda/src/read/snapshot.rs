@@ -1,4 +1,4 @@
-//! Which entries a snapshot sees.
+//! The entries that a snapshot sees.
 
 use rockmill_core::{Error, Result, SnapshotRules, Tombstones, Undecided};
 use rockmill_format::key::{ValueType, tag_type};
@@ -11,10 +11,10 @@ use crate::driver::ffi::{self, RetainTotals, SnapshotArgs};
 /// Error code of `types.hpp`.
 const ERROR_UNDECIDED: u64 = 13;
 
-/// Puts what the snapshot sees of `merged` on its other side.
+/// Writes the entries of `merged` that the snapshot sees to its other side.
 ///
 /// # Errors
-/// Declined if an entry that does not decide alone is to be an error; Device.
+/// Declined for an entry that does not decide alone, if that is an error; Device.
 pub(super) fn see(
     read: &mut ReadState,
     rules: &SnapshotRules,

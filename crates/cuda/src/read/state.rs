@@ -1,4 +1,4 @@
-//! What a task works with on its device while it reads, and as long as its rows are of use.
+//! State of a task on its device while it reads, and as long as its rows are used.
 
 use std::ptr;
 
@@ -11,7 +11,7 @@ use crate::driver::{Device, Marks};
 use crate::memory::{DeviceBuffer, Workspace, buffers};
 
 buffers! {
-    /// What reading needs. Entries stay here as long as their rows are of use.
+    /// Buffers for reading. Entries stay here as long as their rows are used.
     ReadBuffers of ReadSize, |x|
     /// Blocks in the form from which entries are read.
     arena: u8 = x.arena_bytes;
@@ -45,7 +45,7 @@ buffers! {
     totals: RetainTotals = 1;
 }
 
-/// One of the two buffers of keys: stages take entries from one and put them into the other.
+/// One of the two buffers of keys: stages read entries from one and write them to the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
     Keys,
@@ -79,7 +79,7 @@ pub(super) struct Merged {
     pub(super) len: usize,
 }
 
-/// What a task works with on its device.
+/// State of a task on its device.
 #[derive(Debug)]
 pub struct ReadState {
     pub device: Device,
@@ -97,12 +97,12 @@ impl ReadState {
         self.marks.end(&self.device, &self.ws.stream, stage, bytes)
     }
 
-    /// Where the bytes of keys begin.
+    /// Address of the bytes of keys.
     pub fn key_memory(&self) -> *mut u8 {
         self.buffers.key_bytes.as_ptr().wrapping_add(KEY_PADDING)
     }
 
-    /// Where the bytes of the entries' keys lie, if they have some.
+    /// Addresses of the bytes of the entries' keys, if they have some.
     pub fn key_bytes(&self, wide: bool) -> KeyBytes {
         let at = self.buffers.key_at.as_ptr().cast_const();
         KeyBytes {

@@ -1,4 +1,4 @@
-//! Device memory of tables that are there at the same time.
+//! Device memory of tables that exist at the same time.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -7,10 +7,10 @@ use rockmill_core::{Error, ErrorKind, Result};
 use super::table::DeviceTable;
 use crate::driver::{Device, DeviceMemory, MemoryUser, Reservation};
 
-/// Memory is allocated in multiples of `UNIT` bytes, as the device gives it.
+/// Memory is allocated in multiples of `UNIT` bytes, as the device does.
 const UNIT: u64 = 256;
 
-/// How much memory tables may take together.
+/// The memory that tables may take together.
 #[derive(Debug)]
 pub struct Budget {
     most: u64,
@@ -27,19 +27,19 @@ struct State {
     reservation: Weak<Reservation>,
 }
 
-/// Memory that counts as taken until it is dropped. Kernels that use it have to be done then.
+/// Memory that counts as taken until it is dropped. Kernels that use it must have ended then.
 #[derive(Debug)]
 pub struct Part {
-    /// There until this is dropped.
+    /// Set until this is dropped.
     memory: Option<DeviceMemory>,
     bytes: u64,
-    /// What it counts as: it may be more than was asked for.
+    /// Counted bytes, which may be more than requested.
     counted: u64,
     budget: Arc<Budget>,
 }
 
 impl Budget {
-    /// Nothing is taken yet.
+    /// A budget of which nothing is taken.
     pub fn new(most: u64) -> Self {
         Self {
             most,
@@ -62,10 +62,10 @@ impl Budget {
         self.state().reservation = Arc::downgrade(reservation);
     }
 
-    /// Uninitialised memory for `bytes` bytes, and for a word at least.
+    /// At least `bytes` bytes of uninitialised memory, and at least a word.
     ///
     /// # Errors
-    /// Device if it is more than what is left, or the device does not have it.
+    /// Device if less is left, or the device does not have it.
     pub fn take(self: &Arc<Self>, device: &Device, bytes: u64) -> Result<Part> {
         let mut state = self.state();
         let needed = state.taken.saturating_add(bytes);
@@ -112,7 +112,7 @@ impl Budget {
 }
 
 impl State {
-    /// The smallest spare memory that has at least `len` bytes, and at most `more` and as many more.
+    /// The smallest spare memory with at least `len` bytes, and at most `more` and as many more.
     fn take_spare(&mut self, len: u64, more: u64) -> Option<DeviceMemory> {
         let fits = |(_, spare): &(usize, &DeviceMemory)| {
             (spare.len().checked_sub(len)).is_some_and(|surplus| surplus <= more.min(len))
@@ -138,7 +138,7 @@ impl Part {
             .map_or(std::ptr::null_mut(), DeviceMemory::as_ptr)
     }
 
-    /// How many bytes it has.
+    /// Number of bytes.
     pub fn len(&self) -> u64 {
         self.bytes
     }

@@ -1,4 +1,4 @@
-//! Rows of a task into a table: their records are measured, the table makes room, and keys and values move there.
+//! From rows of a task to a table: their records are measured, the table makes room, and keys and values move there.
 
 use std::any::Any;
 use std::ptr;
@@ -12,7 +12,7 @@ use crate::memory::buffers;
 use crate::read::{ReadSize, ReadState, Survivors};
 
 buffers! {
-    /// What putting rows into a table needs beside them.
+    /// Buffers for storing rows in a table.
     PlaceBuffers of ReadSize, |x|
     sizes: u64 = x.entries + 1;
     offsets: u64 = x.entries + 1;
@@ -23,7 +23,7 @@ buffers! {
 struct Goal<'a> {
     base: Option<&'a DeviceTable>,
     seen: *mut u64,
-    /// Where they go, unless they are only counted.
+    /// The target table, unless rows are only counted.
     table: &'a DeviceTable,
     counter: Option<&'a Unseen>,
 }
@@ -57,10 +57,10 @@ impl<'a> Goal<'a> {
     }
 }
 
-/// Puts all rows into the table, or counts them. Returns how many they are, and the bytes of their records.
+/// Stores all rows in the table, or counts them. Returns their number, and the bytes of their records.
 ///
 /// # Errors
-/// Device, also if the table may not take so much memory; Internal if the table is another device's.
+/// Device, also if the table may not take that much memory; Internal if the table is another device's.
 pub fn place(
     read: &mut ReadState,
     survivors: &Survivors,
@@ -74,7 +74,7 @@ pub fn place(
     }
     let placed = place_rows(read, survivors, &goal);
     if placed.is_err() {
-        // Kernels may still write to memory that goes with the table.
+        // Kernels may still write to memory that is freed with the table.
         let _ = read.ws.stream.synchronize();
     }
     placed
@@ -107,7 +107,7 @@ fn place_rows(read: &mut ReadState, survivors: &Survivors, goal: &Goal<'_>) -> R
         read.device.check(code, "compare tables")?;
     } else {
         buffers.sizes.fill(n, 1, 0, stream)?;
-        // SAFETY: there is room for one more than there are rows, which name decoded entries.
+        // SAFETY: there is room for one more than the number of rows, which name decoded entries.
         let code =
             unsafe { (read.device.table().measure_records)(&read.ws.exec(), &raw const args) };
         read.device.check(code, "measure records")?;

@@ -1,4 +1,4 @@
-//! The buffers of the stages that write files; see `kernels/table.hpp` for what each holds.
+//! The buffers of the stages that write files; `kernels/table.hpp` documents each.
 
 use super::layout::MAX_FILES;
 use super::size::SstSize;
@@ -8,7 +8,7 @@ use crate::driver::ffi::{
 use crate::memory::buffers;
 
 buffers! {
-    /// What writing SST files needs beside them.
+    /// Buffers for writing SST files.
     SstBuffers of SstSize, |x|
     shared: u32 = x.rows;
     sizes: u32 = x.rows;
@@ -47,7 +47,7 @@ buffers! {
     filter_lines: u32 = x.filter_bytes / 4;
     /// Filters and indexes.
     parts: OutBlock = 2 * x.files;
-    // Blocks of the images that are read again.
+    // Blocks of the images, to be decoded again.
     again: BlockRef = x.blocks;
     again_counts: u32 = x.blocks + 1;
     again_starts: u32 = x.blocks + 1;

@@ -1,4 +1,4 @@
-//! Images of files: their parts, how large these are, and where they go in the device's memory.
+//! Images of files: their parts, sizes, and places in the device's memory.
 
 use std::ops::Range;
 
@@ -19,7 +19,7 @@ use crate::read::{FirstError, ReadState, Survivors, download_checked};
 /// Error code of `types.hpp`.
 const ERROR_FILTER: u64 = 11;
 
-/// Images begin on multiples of this, with as much room between them as decoders may read too far.
+/// Alignment of images, and the room between them that decoders may read too far.
 pub const IMAGE_ALIGNMENT: u64 = 4096;
 pub const PADDING: u64 = 64;
 
@@ -28,7 +28,7 @@ pub const PADDING: u64 = 64;
 pub struct Image {
     /// Survivors.
     pub entries: Range<usize>,
-    /// Number of data blocks, and of those of the files before.
+    /// Number of data blocks, and of those of earlier files.
     pub num_blocks: u64,
     pub first_block: usize,
     /// Where it begins.
@@ -41,7 +41,7 @@ pub struct Image {
     pub filter: Option<Filter>,
     /// Its index block, behind filter or data blocks.
     pub index: FileIndex,
-    /// Where its first and last internal key stand among those of all files.
+    /// Place of its first and last internal key among those of all files.
     pub edges: usize,
 }
 
@@ -50,16 +50,16 @@ pub struct Image {
 pub struct Filter {
     /// Lines of 64 bytes.
     pub num_lines: u32,
-    /// Bits that are set for a key.
+    /// Bits set for each key.
     pub num_probes: u32,
     /// Bytes of the payload.
     pub bytes: u64,
-    /// What stands behind the lines.
+    /// The bytes behind the lines.
     pub metadata: [u8; METADATA_LEN],
 }
 
 impl Image {
-    /// Where the index begins in the file.
+    /// Start of the index in the file.
     pub fn index_at(&self) -> u64 {
         self.data_bytes
             + self
@@ -72,7 +72,7 @@ impl Image {
         self.index_at() + self.index.size + BLOCK_TRAILER_SIZE as u64
     }
 
-    /// What stands in `all` for the file's data blocks; nothing if that is empty.
+    /// The elements of `all` for the file's data blocks; empty if `all` is empty.
     pub fn sums<'s>(&self, all: &'s [u32]) -> &'s [u32] {
         all.get(self.first_block..self.first_block + self.num_blocks as usize)
             .unwrap_or_default()
@@ -90,7 +90,7 @@ impl Image {
     }
 }
 
-/// Measures blocks and files and says where each file's image goes.
+/// Measures blocks and files and chooses the place of each file's image.
 pub fn plan_images(
     read: &mut ReadState,
     sst: &mut SstBuffers,
@@ -122,7 +122,7 @@ pub fn plan_images(
     args.index_sums = sst.index_sums.room(num_blocks + 1)?;
     args.indexes = sst.indexes.room(num_files)?;
     sst.index_sizes.fill(num_blocks, 1, 0, &read.ws.stream)?;
-    // SAFETY: the block buffers have room for one more than there are blocks.
+    // SAFETY: the block buffers have room for one more than the number of blocks.
     let code = unsafe { (read.device.table().measure_blocks)(&read.ws.exec(), &raw const *args) };
     read.device.check(code, "measure blocks")?;
     if args.compression.codec != CompressionType::None as u32 {
@@ -177,7 +177,7 @@ pub fn plan_images(
     Ok(images)
 }
 
-/// Tells the device where files go.
+/// Copies the files' places to the device.
 fn place_files(
     read: &ReadState,
     sst: &mut SstBuffers,
@@ -215,7 +215,7 @@ fn check_of(index: &FileIndex) -> u64 {
     words.into_iter().fold(0, entry_hash)
 }
 
-/// The filter over so many hashes; `None` without any.
+/// The filter over `hashes` hashes; `None` without any.
 fn filter_of(options: FilterOptions, hashes: u64) -> Option<Filter> {
     let millibits = options.millibits_per_key;
     if hashes == 0 || millibits == 0 {
@@ -261,7 +261,7 @@ fn sum_files(
     for (i, file) in file_starts.windows(2).enumerate() {
         let (start, len) = (u64::from(file[0]), u64::from(file[1] - file[0]));
         let total = totals.wrapping_add(i);
-        // SAFETY: the file's entries lie within the survivors; `total` is one of the records above.
+        // SAFETY: the file's entries lie within the surviving entries; `total` is one of the records above.
         let code = unsafe {
             (read.device.table().sum_file)(&read.ws.exec(), &raw const *args, start, len, total)
         };

@@ -11,7 +11,7 @@ use crate::driver::ffi::{self, IndexLayout, Layout, LayoutArgs};
 use crate::read::{ReadState, Spans, Survivors, clear_errors};
 use crate::support;
 
-/// Files of one task at most; all of them are open at once.
+/// Maximum files of one task; all of them are open at once.
 pub const MAX_FILES: usize = 256;
 
 /// The number of files stands behind room for the files' starts, to be read with them.
@@ -33,7 +33,7 @@ pub fn lay_out(
     sst.file_starts
         .fill(0, NUM_FILES_AT + 1, 0, &read.ws.stream)?;
     let (table, index) = (&plan.table, &plan.table.index);
-    // `keep` and `places` are of the size that these need, and no longer in use.
+    // `keep` and `places` have the size that these need, and are free.
     let args = LayoutArgs {
         arena: read.buffers.arena.as_ptr(),
         survivors: read.buffers.keys_on(survivors.side).as_ptr(),
@@ -105,7 +105,7 @@ pub fn lay_out(
     for counts in [&sst.sizes, &read.buffers.keep] {
         counts.fill(n, 1, 0, &read.ws.stream)?;
     }
-    // SAFETY: all buffers have room for n + 1 items, and survivors name decoded entries.
+    // SAFETY: all buffers have room for n + 1 items, and surviving entries name decoded entries.
     let code = unsafe { (read.device.table().split)(&read.ws.exec(), &raw const args) };
     read.device.check(code, "split files and blocks")?;
     Ok(args)
@@ -120,7 +120,7 @@ fn shortening(mode: IndexShortening) -> u32 {
     }
 }
 
-/// Where files end, with the grandparents on the device.
+/// The rules for the ends of files, with the grandparents on the device.
 fn upload_splitting(
     read: &ReadState,
     sst: &mut SstBuffers,

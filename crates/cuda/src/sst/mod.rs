@@ -1,4 +1,4 @@
-//! Rows to SST files: laid out, written and sealed on the device, decoded again, and copied back.
+//! From rows to SST files: laid out, written and sealed on the device, decoded again, and copied back.
 
 mod buffers;
 mod chain;

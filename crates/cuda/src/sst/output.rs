@@ -27,7 +27,7 @@ pub struct Writing<'a> {
 /// Encodes the rows, verifies the images and writes the files.
 ///
 /// # Errors
-/// Any of [`rockmill_core::ErrorKind`]. Files begun in `sink` are of no use then.
+/// Any of [`rockmill_core::ErrorKind`]. Files in `sink` are invalid then.
 pub fn write(
     read: &mut ReadState,
     survivors: &Survivors,
@@ -89,8 +89,8 @@ fn encode(
     sst.bases.upload(&bases, &read.ws.stream)?;
     let bytes: u64 = images.iter().map(Image::len).sum();
     let image_memory = sst.images.as_ptr();
-    // SAFETY: every file's image has room for the blocks that were measured; blocks, places and
-    // bases are as many as blocks and files.
+    // SAFETY: every file's image has room for the measured blocks; there are as many blocks, places and bases as blocks
+    // and files.
     let code = unsafe {
         let exec = read.ws.exec();
         let placed = (table.place_blocks)(&raw const exec, args, images.len() as u32);
@@ -103,7 +103,7 @@ fn encode(
     read.mark("seal blocks", bytes)?;
     let mut parts = write_filters(read, sst, args, images)?;
     read.mark("filters", bytes / 64)?;
-    // SAFETY: as above, with room for each file's index behind what stands before it.
+    // SAFETY: as above, with room for each file's index behind the preceding parts.
     let code = unsafe { (table.write_index)(&read.ws.exec(), args, image_memory) };
     read.device.check(code, "write the index")?;
     for (file, image) in images.iter().enumerate() {
@@ -145,7 +145,7 @@ fn seal(
     read.device.check(code, "seal blocks")
 }
 
-/// Writes the filters and says where they are.
+/// Writes the filters and returns their blocks.
 fn write_filters(
     read: &mut ReadState,
     sst: &mut SstBuffers,
@@ -167,10 +167,10 @@ fn write_filters(
             num_probes: filter.num_probes,
             lines,
         };
-        // SAFETY: the lines are as many as said and were cleared; the entries lie within the survivors.
+        // SAFETY: the lines exist and were cleared; the entries lie within the surviving entries.
         let code = unsafe { (table.build_filter)(&read.ws.exec(), args, &raw const filter_args) };
         read.device.check(code, "build filters")?;
-        // Bits are set in words, for which the place behind the data blocks is not aligned.
+        // Bits are set in whole words, but the place behind the data blocks is not aligned.
         let at = image.at + image.data_bytes;
         let to = sst.images.as_ptr().wrapping_add(at as usize);
         let mut metadata = filter.metadata.to_vec();

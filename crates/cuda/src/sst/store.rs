@@ -20,13 +20,13 @@ use super::output::Writing;
 use super::parts::{Block, Part, check_blocks, parts_of};
 use crate::memory::{CHUNKS, CopyRing, DeviceSlice};
 
-/// Files of a task that are written at once. A task is two target files before anything is dropped.
+/// Number of files of a task that are written at once. A task is two target files before any entry is dropped.
 pub const WRITERS: usize = 3;
 
-/// A file that was begun, and its number.
+/// A new file, and its number.
 pub type NewFile = (u64, Box<dyn SstFile>);
 
-/// A file that is done.
+/// A finished file.
 #[derive(Debug)]
 pub struct Stored {
     pub file: OutputFile,
@@ -37,7 +37,7 @@ pub struct Stored {
 }
 
 /// Copies all images back from `memory` and writes the files, a few at a time. `edges` are the internal keys at the
-/// files' ends, `raw_sums` the checksums of all data blocks before they were compressed, if they were.
+/// files' ends, `raw_sums` the checksums of all data blocks before compression, if they were compressed.
 ///
 /// # Errors
 /// Storage, Verification, Device, Cancelled.
@@ -89,18 +89,18 @@ struct Store<'a> {
     memory: DeviceSlice<'a, u8>,
     /// First and last internal keys of all files.
     edges: &'a [u8],
-    /// Checksums of all data blocks before they were compressed; none if they were not.
+    /// Checksums of all data blocks before compression; empty if they were not compressed.
     raw_sums: &'a [u32],
     waiting: Mutex<VecDeque<(&'a Image, NewFile)>>,
-    /// Files that are done, or the first error.
+    /// Finished files, or the first error.
     done: Mutex<Result<Vec<Stored>>>,
 }
 
-/// How parts get from their chunks into the file.
+/// How parts move from their chunks into the file.
 #[derive(Debug, Clone, Copy)]
 enum Way {
     Copied,
-    /// The file is written from the chunks, in which parts lie as far from a multiple of the alignment as in the
+    /// The file is written from the chunks. Parts have the same remainder by the alignment in their chunks as in the
     /// file.
     Lent {
         alignment: usize,
@@ -108,7 +108,7 @@ enum Way {
 }
 
 impl Way {
-    /// Parts that are copied to the host ahead of the one that is looked at, itself included.
+    /// Number of parts that are copied to the host ahead of the one that is checked, itself included.
     fn ahead(self) -> usize {
         match self {
             Self::Copied => CHUNKS,
@@ -125,7 +125,7 @@ impl Way {
         }
     }
 
-    /// Where a part lies in its chunk.
+    /// Place of a part in its chunk.
     fn place(self, part: &Part) -> Range<usize> {
         let start = match self {
             Self::Copied => 0,
@@ -135,7 +135,7 @@ impl Way {
     }
 }
 
-/// Waits until the chunk whose turn it is has come back from the file, if that has it.
+/// Waits until the file has returned the chunk of this turn, if it has it.
 fn take_back(writer: &mut BlockWriter, ring: &mut CopyRing, turn: usize) -> Result<()> {
     while ring.is_lent(turn) {
         match writer.take_back()? {
@@ -147,7 +147,7 @@ fn take_back(writer: &mut BlockWriter, ring: &mut CopyRing, turn: usize) -> Resu
 }
 
 impl Store<'_> {
-    /// Takes files until none is left or something has failed.
+    /// Writes files until none is left or an error occurs.
     fn work(&self) {
         loop {
             let next = self.waiting.lock().map(|mut waiting| waiting.pop_front());
@@ -229,8 +229,8 @@ impl Store<'_> {
             })
     }
 
-    /// Copies data blocks and filter back in chunks of whole blocks, checks and appends each while the next is on its
-    /// way. A block that is larger than a chunk is put together first. If the file is written from borrowed memory, it
+    /// Copies data blocks and filter back in chunks of whole blocks; checks and appends each while the next is being
+    /// copied. A block that is larger than a chunk is assembled first. If the file is written from borrowed memory, it
     /// borrows the chunks.
     fn copy_back(
         &self,
@@ -277,7 +277,7 @@ impl Store<'_> {
         })
     }
 
-    /// Copies parts of the image back and calls `each` once one is there, while the next ones are on their way.
+    /// Copies parts of the image back and calls `each` once one has arrived, while the next ones are being copied.
     fn fetch(
         &self,
         image: &Image,
@@ -298,7 +298,7 @@ impl Store<'_> {
                     ring.bytes(turn, way.place(part)).map(drop)
                 })?;
             each(part, ring, turn)?;
-            // Nobody looks at that chunk any more.
+            // No code uses that chunk any more.
             let next = turn + way.ahead();
             if let Some(part) = parts.get(next) {
                 self.start_copy(image, part, ring, way, next)?;
@@ -318,7 +318,7 @@ impl Store<'_> {
         let at = (image.at + part.bytes.start) as usize;
         let place = way.place(part);
         let from = self.memory.part(at..at + place.len());
-        // SAFETY: the image stays as it is until the task is done.
+        // SAFETY: the image stays unchanged until the task is done.
         unsafe { ring.fetch(turn, place.start, from) }
     }
 

@@ -1,4 +1,4 @@
-//! Finished images, decoded again on the device and compared with what was meant, while the host copies them
+//! Finished images, decoded again on the device and compared with the intended contents, while the host copies them
 //! back.
 
 use std::ptr::null_mut;
@@ -21,7 +21,7 @@ use crate::read::{
 pub struct Verification;
 
 impl Verification {
-    /// Queues decoding the images and comparing what is found.
+    /// Queues decoding the images and comparing the results.
     ///
     /// # Errors
     /// Device.
@@ -36,7 +36,7 @@ impl Verification {
         let (n, num_blocks) = (survivors.len, args.num_blocks as usize);
         let wide = survivors.wide;
         clear_errors(&mut read.ws)?;
-        // Entries of the inputs are not needed any more: what is decoded now takes their place.
+        // Entries of the inputs are not needed any more: the newly decoded ones take their place.
         let refs = sst.again.room(num_blocks)?;
         let spare = read.buffers.keys_on(survivors.side.other());
         let decode = DecodeArgs {
@@ -93,8 +93,8 @@ impl Verification {
         let totals = sst
             .file_totals
             .upload(&vec![empty_totals(); images.len()], &read.ws.stream)?;
-        // SAFETY: buffers have room for all blocks and for as many entries as survived, which are no more than
-        // were decoded before; the decoder writes no more than that whatever the images hold.
+        // SAFETY: buffers have room for all blocks and for as many entries as survived, which are no more than were
+        // decoded before; the decoder writes no more than that for any image.
         let code = unsafe { (table.decode_images)(&read.ws.exec(), &raw const verify) };
         read.device.check(code, "decode the files again")?;
         for (i, image) in images.iter().enumerate() {
@@ -122,7 +122,7 @@ impl Verification {
         Ok(Self)
     }
 
-    /// Waits, and compares what was found with what was meant and with the files.
+    /// Waits, and compares the results with the intended contents and with the files.
     ///
     /// # Errors
     /// Verification, Device.

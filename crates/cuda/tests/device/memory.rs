@@ -14,7 +14,7 @@ fn device(settings: CudaSettings) -> CudaBackend {
     CudaBackend::new(target(), settings).expect("the device opens")
 }
 
-/// A device of whose memory tasks hold so much at most.
+/// A device with a limit on the memory of tasks.
 fn device_of(memory_bytes: u64) -> CudaBackend {
     device(CudaSettings {
         memory_bytes: Some(memory_bytes),
@@ -55,7 +55,7 @@ fn job(seed: u64) -> (Vec<InputTable>, Plan) {
     job_of(seed, &common::plan())
 }
 
-/// The same with inputs that were written so.
+/// The same with inputs written by another plan.
 fn job_of(seed: u64, inputs: &Plan) -> (Vec<InputTable>, Plan) {
     let entries = 2000 + seed as u32 * 170;
     let value_len = 20 + 10 * seed as usize;
@@ -70,14 +70,14 @@ fn job_of(seed: u64, inputs: &Plan) -> (Vec<InputTable>, Plan) {
     (runs.collect(), plan)
 }
 
-/// Device memory that is foreseen for a job's one task.
+/// Estimated device memory of a job's one task.
 fn need(job: &(Vec<InputTable>, Plan)) -> u64 {
     let error = all(&device_of(1), job).expect_err("one byte is not enough");
     let words = error.what.split(' ').map(str::parse);
     words.flatten().next().expect("the error tells the need")
 }
 
-/// Scratch memory is for the groups that run at once. The host runs one at a time, so it shows.
+/// Scratch memory is allocated for the groups that run at once. The host runs one at a time, so the difference shows.
 #[test]
 fn zstd_takes_little_more_memory_than_lz4() {
     let need_with = |kind| {
@@ -145,7 +145,7 @@ fn what_is_foreseen_of_compressed_tables_is_enough() {
         CompressionType::Zstd,
     ];
     for (seed, kind) in (0..).zip(kinds) {
-        // Only files of the newest version say how large their blocks were.
+        // Only files of the newest version contain the uncompressed size of their blocks.
         for version in [[10, 10, 1], [11, 12, 0]] {
             let mut inputs = common::plan();
             inputs.output.properties.rocksdb_version = version;
@@ -168,7 +168,7 @@ fn filter() -> FilterOptions {
 #[test]
 fn nothing_is_allocated_once_as_many_tasks_have_run_as_run_at_once() {
     const ROUNDS: usize = 20;
-    // A region, memory for small copies, and three lanes of four chunks that write.
+    // A region, memory for small copies, and three writing rings of four chunks.
     const A_TASK: u64 = 1 + 1 + 3 * 4;
     let jobs: Vec<_> = (0..4).map(job).collect();
     let backend = device(CudaSettings::default());
@@ -198,8 +198,7 @@ fn a_task_that_never_fits_is_refused_at_once() {
     assert_eq!(backend.memory_bytes(), (0, 64 << 10));
 }
 
-/// A table whose last keys have many more entries a byte than the rest: what is foreseen of them is too
-/// little.
+/// A table whose last keys have many more entries per byte than the rest, so that the estimate for them is too low.
 #[test]
 fn a_task_with_more_entries_than_foreseen_gets_more_memory_if_there_is_some() {
     const LARGE: u32 = 400;

@@ -1,4 +1,4 @@
-//! Entries, and what they consist of.
+//! Entries and their parts.
 
 use std::cmp::Reverse;
 
@@ -54,7 +54,7 @@ impl Entry {
         entry_hash(kv_hash(&self.key, &self.value), self.tag)
     }
 
-    /// Sorts as internal keys do.
+    /// Sorts in the order of internal keys.
     pub fn order(&self) -> (Vec<u8>, Reverse<u64>) {
         (self.key.clone(), Reverse(self.tag))
     }

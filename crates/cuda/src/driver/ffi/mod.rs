@@ -1,4 +1,4 @@
-//! The first of three storeys: `kernels/table.hpp` word for word. Nothing here is checked.
+//! The lowest of three layers: `kernels/table.hpp` word for word. Nothing here is checked.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 
@@ -18,14 +18,14 @@ pub struct RecordField {
 }
 
 impl KernelTable {
-    /// The first place where the kernels' records are not Rust's, as both have it.
+    /// The first field whose place differs between the kernels' records and Rust's, as both have it.
     pub fn different_field(&self) -> Option<(Option<FieldPlace>, Option<FieldPlace>)> {
         let text = |text| {
             // SAFETY: the table's strings live as long as the program.
             let text = unsafe { CStr::from_ptr::<'static>(text) };
             text.to_str().unwrap_or_default()
         };
-        // SAFETY: the table has so many fields.
+        // SAFETY: the table has `num_fields` fields.
         let theirs = unsafe { std::slice::from_raw_parts(self.fields, self.num_fields as usize) };
         let theirs = theirs.iter().map(|field| FieldPlace {
             record: text(field.record),

@@ -1,4 +1,4 @@
-//! What random jobs consist of.
+//! Parts of random jobs.
 
 use proptest::prelude::*;
 use rockmill_core::{
@@ -8,7 +8,7 @@ use rockmill_format::compression::{CompressionSettings, CompressionType, DEFAULT
 
 use crate::common::{self, Entry};
 
-/// A pool of user keys: all of one short length, short ones of any length, or anything.
+/// A pool of user keys: all of one short length, short ones of various lengths, or arbitrary ones.
 pub fn key_pools() -> impl Strategy<Value = Vec<Vec<u8>>> {
     let one_length =
         (4usize..=16, 1u32..200).prop_map(|(len, n)| (0..n).map(|i| key_of(i, len)).collect());
@@ -59,7 +59,7 @@ pub fn runs() -> impl Strategy<Value = Vec<Vec<Entry>>> {
                     16 if with_single_deletes => (common::SINGLE_DELETE, Vec::new()),
                     _ => (common::DELETE, Vec::new()),
                 };
-                // At most one version has the number that older compactions leave.
+                // At most one version has the sequence number of older compactions.
                 let sequence = match zero && zeroed.insert(key.clone()) {
                     true => 0,
                     false => i as u64 + 1,
@@ -82,7 +82,7 @@ pub fn key_of(n: u32, len: usize) -> Vec<u8> {
     key
 }
 
-/// Compressions of which the device writes blocks.
+/// Compressions that the device writes.
 pub const COMPRESSIONS: [CompressionType; 5] = [
     CompressionType::None,
     CompressionType::Snappy,

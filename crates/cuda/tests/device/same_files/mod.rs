@@ -31,7 +31,7 @@ fn compact(
     common::compact(backend, inputs, plan, range, &CancelToken::new())
 }
 
-/// All of a report but what says how it came about.
+/// A report without the fields that depend on the device.
 fn essence(report: &TaskReport) -> String {
     let read = ReadReport {
         bytes: 0,
@@ -80,7 +80,7 @@ proptest! {
         let all = runs.concat();
         let mut bounds = bounds.map(|at| at.map(|at| all[at.index(all.len())].key.clone()));
         if cut_bounds {
-            // As index separators are: shorter than keys.
+            // Index separators are also shorter than keys.
             bounds.iter_mut().flatten().for_each(|key| key.truncate(3));
         }
         bounds.sort();
@@ -130,7 +130,7 @@ fn giant_entries_single_entries_and_nothing_at_all_work() {
     }
 }
 
-/// ZSTD's encoder takes scratch memory for each group then, and larger blocks are compressed apart.
+/// ZSTD's encoder then takes scratch memory for each group, and larger blocks are compressed separately.
 #[test]
 fn more_blocks_than_groups_and_some_much_larger_are_compressed() {
     const SMALL: u64 = 24_000;
@@ -169,7 +169,7 @@ fn a_library_on_the_host_compresses_as_on_the_cpu_backend() {
             _ => 120,
         };
         let mut value = common::noise(i, len);
-        // Of some blocks, nothing shrinks.
+        // Some blocks do not shrink.
         if i % 3000 > 100 {
             value[len / 2..].fill(b'v');
         }
@@ -200,7 +200,7 @@ fn a_library_on_the_host_compresses_as_on_the_cpu_backend() {
     }
 }
 
-/// Prints the seconds of a task, which takes a group per block: the limit in docs/guide/gpu.md follows from them.
+/// Prints the seconds of a task, which takes a group for each block: docs/guide/gpu.md derives its limit from them.
 #[test]
 #[ignore = "it is slow; run it by hand, on a GPU with ROCKMILL_TEST_DEVICE"]
 fn a_block_of_64_mib_is_read_and_written_with_each_codec() {
@@ -269,7 +269,7 @@ fn with_dictionary(file: Vec<u8>, dictionary: &[u8]) -> InputTable {
     table
 }
 
-/// The host decompresses zlib and blocks with a dictionary, and names them if they are damaged; the device the others.
+/// The host decompresses zlib and blocks with a dictionary, the device the others; errors name damaged blocks.
 #[test]
 fn inputs_of_every_compression_are_read_together() {
     const RUNS: u64 = 4;
@@ -320,7 +320,7 @@ fn inputs_of_every_compression_are_read_together() {
     assert_eq!(error.offset, Some(block.offset));
 }
 
-/// Without a checksum, the decompressor meets the damage. It may also undo a block to other entries.
+/// Without a checksum, the decompressor finds the damage. It may also decompress a block to other entries.
 #[test]
 fn a_damaged_block_with_a_dictionary_is_named() {
     let dictionary = b"the same words in every value, the same words in every value".repeat(20);
@@ -341,7 +341,7 @@ fn a_damaged_block_with_a_dictionary_is_named() {
         let found = compact(device(), &inputs, &plan, &range);
         match compact(&CpuBackend, &inputs, &plan, &range) {
             Ok((report, files)) => {
-                // The device may refuse what the CPU takes, but not read it otherwise.
+                // The device may refuse blocks that the CPU accepts, but not read them differently.
                 if let Ok((found_report, found)) = found {
                     assert_eq!(difference(&files, &found), None, "byte {at}");
                     assert_eq!(essence(&report), essence(&found_report), "byte {at}");
@@ -362,7 +362,7 @@ fn a_damaged_block_with_a_dictionary_is_named() {
     assert!(named > block.size / 4, "{named} of {}", block.size);
 }
 
-/// RocksDB makes no such inputs; damaged or forged ones may have them.
+/// RocksDB writes no such inputs; damaged or forged ones may have them.
 #[test]
 fn of_equal_keys_that_of_the_first_input_counts() {
     const RUNS: u8 = 5;
@@ -383,7 +383,7 @@ fn of_equal_keys_that_of_the_first_input_counts() {
     }
 }
 
-/// Bytes that a file would overlap, and its own, may be more than a number holds.
+/// Bytes that a file would overlap, and its own, may exceed 64 bits.
 #[test]
 fn a_grandparent_of_any_size_ends_files() {
     let key = |n: u8| vec![b'k', n];
