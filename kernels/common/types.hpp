@@ -244,7 +244,7 @@ struct Splitting {
   u64 num_grandparents;
   u64 target_file_size;
   u64 max_compaction_bytes;
-  // Stored bytes for so many uncompressed ones; 0 for as many.
+  // Stored bytes for this number of uncompressed ones; 0 for as many.
   u64 stored, uncompressed;
   u32 level_style;
   u32 unused;

@@ -411,7 +411,7 @@ pub unsafe extern "C" fn rm_service_wait_for_device(
     error: *mut *mut c_char,
 ) -> Status {
     let wait = || {
-        // Other calls with the handle go on while a device is opened, so the clone waits.
+        // Other calls with the handle continue while a device is opened, so the clone waits.
         let clone = handles::with(service, |service| Ok(service.clone()))?;
         clone.engine().wait_for_device().map_err(Refusal::failure)
     };

@@ -336,14 +336,14 @@ fn check_bytes(plan: &Plan, tables: &[InputTable]) -> u64 {
     filter.saturating_add(file.index_bytes.saturating_mul(INDEX_TIMES))
 }
 
-/// A job whose subcompactions are to fit into the budget, together with the `indexes` of the inputs, which stay in memory
+/// A job whose subcompactions must fit into the budget, together with the `indexes` of the inputs, which stay in memory
 /// while the job runs.
 struct Subcompacting<'a> {
     read_ahead_bytes: usize,
     budget: &'a Budget,
     files: &'a JobIo,
     indexes: u64,
-    /// How the CPU alone compresses, if that may be another code than that of devices.
+    /// Compression on the CPU without devices, if it may be other code than that of devices.
     on_cpu: Option<CompressionSettings>,
     plan: &'a mut Plan,
     tables: &'a [InputTable],
@@ -363,7 +363,7 @@ impl Need for Subcompacting<'_> {
         self.files.read_ahead(read_ahead_bytes)
     }
 
-    /// What scans keep and the memory of abandoned calls is not available to devices; for the CPU alone it only reduces the
+    /// Memory of scans and of abandoned calls is not available to devices; for the CPU alone it only reduces the
     /// read-ahead.
     fn room(&self, footprint: &Footprint) -> Result<u64> {
         let (bytes, indexes) = (

@@ -284,7 +284,7 @@ pub struct OutputSplitting {
     pub compression_ratio: (u64, u64),
     /// Files of the first deeper level that overlaps, ascending.
     pub grandparents: Vec<Grandparent>,
-    /// Most bytes of grandparents that one file may overlap.
+    /// Maximum bytes of grandparents that one file may overlap.
     pub max_compaction_bytes: u64,
     /// Whether the compaction style is level.
     pub level_style: bool,

@@ -97,9 +97,9 @@ impl ReadReport {
 pub enum Output {
     /// SST files.
     Ssts(SstOutput),
-    /// Rows handed over.
+    /// Rows passed on.
     Rows(RowOutput),
-    /// Batches handed over.
+    /// Batches passed on.
     Batches(BatchOutput),
 }
 
@@ -166,8 +166,8 @@ pub struct SstOutput {
     /// The files, in key order.
     pub files: Vec<OutputFile>,
     /// Whether the backend has verified the files itself: code other than the writer's decoded the finished data blocks
-    /// again and found the expected content, and the host checked each block checksum of the bytes that went to the
-    /// sink. If false, the caller reads the files back.
+    /// again and found the expected content. The host checked each block checksum of the bytes that went to the sink.
+    /// If false, the caller reads the files back.
     pub verified: bool,
     /// Sizes of some data blocks, if Rockmill's own code compressed them.
     pub size_sample: SizeSample,

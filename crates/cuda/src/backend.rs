@@ -74,7 +74,7 @@ impl CudaBackend {
         self.pool.memory_bytes()
     }
 
-    /// Lets tasks hold at most `bytes` of device memory, or less if that was said before.
+    /// Limits the device memory of tasks to `bytes`, unless an earlier limit is lower.
     pub fn limit_memory(&self, bytes: u64) {
         self.pool.limit_memory(bytes);
     }

@@ -1,4 +1,4 @@
-//! Admission of a job: which devices run its tasks, how far tasks read ahead, and how much memory each of them takes.
+//! Admission of a job: chooses the devices that run its tasks, their read-ahead and the memory of each.
 //!
 //! ```text
 //!   devices of the engine
@@ -18,18 +18,18 @@ use crate::device_trouble::is_device_trouble;
 use crate::executor::Executor;
 use crate::pace::JobSize;
 
-/// What the tasks of a job need.
+/// Needs of a job's tasks.
 pub trait Need {
-    /// The request of all tasks together, with that many bytes of each table held ahead.
+    /// The request of all tasks together, with the given read-ahead of each table in bytes.
     fn request(&self, read_ahead_bytes: usize) -> Request<'_>;
 
-    /// Bytes of each table to read ahead: those to begin with, and the fewest.
+    /// Read-ahead of each table in bytes: the first one to try, and the minimum.
     fn read_ahead_bytes(&self) -> (usize, usize);
 
     /// Bytes that are read at a time, and bytes that are held ahead, for that read-ahead.
     fn window(&self, read_ahead_bytes: usize) -> (usize, usize);
 
-    /// Returns the memory of a task, or why there is not so much.
+    /// Returns the memory of a task, or the reason why it does not fit.
     ///
     /// # Errors
     /// Declined.
@@ -40,14 +40,14 @@ pub trait Need {
         true
     }
 
-    /// Changes what only devices do, before the job is admitted without them.
+    /// Removes the parts that only devices do, before the job is admitted without them.
     fn leave_to_cpu(&mut self) {}
 }
 
-/// What backends say of a task.
+/// The backends' answers about a task.
 #[derive(Debug, Clone, Copy)]
 pub struct Footprint {
-    /// The most host memory that one of them takes.
+    /// The maximum of their host memory.
     pub host_bytes: u64,
     /// Read-ahead in bytes.
     pub read_ahead_bytes: usize,
@@ -60,7 +60,7 @@ pub struct Footprint {
 pub struct Admitted {
     /// Devices other than the CPU that run its tasks.
     pub devices: Vec<DeviceEntry>,
-    /// Why a device does not run them, if one does not.
+    /// The reason why a device does not run them, if one does not.
     pub refused: Option<Error>,
     /// Bytes of each table that are read at a time.
     pub read_ahead_bytes: usize,
@@ -69,8 +69,8 @@ pub struct Admitted {
 }
 
 impl Executor {
-    /// Removes the devices that only get jobs that end sooner there than on the CPU, where a job of this size would not. On a
-    /// device `compressed_by` would compress its output.
+    /// Removes the devices that only get jobs that end sooner there than on the CPU, if a job of this size would not.
+    /// On a device, `compressed_by` would compress its output.
     pub fn sooner(
         &self,
         mut devices: Vec<DeviceEntry>,

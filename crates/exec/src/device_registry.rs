@@ -113,7 +113,7 @@ impl DeviceRegistry {
         open.collect()
     }
 
-    /// Returns the entry of a device that a view uses, with a number of its own if the settings do not name it.
+    /// Returns the entry of a device that a view uses, with a new number if the settings do not name it.
     pub fn entry_of(&self, device: &Arc<DeviceRuntime>) -> DeviceEntry {
         let is_it = |place: &Place| {
             place

@@ -26,7 +26,7 @@ pub struct DeviceRuntime {
 /// A device that is open, or is being opened.
 type Slot = Arc<Mutex<Weak<DeviceRuntime>>>;
 
-/// The GPUs that somebody in this process has used.
+/// The GPUs that have been used in this process.
 static GPUS: Mutex<Vec<(Target, Slot)>> = Mutex::new(Vec::new());
 
 fn slot(target: Target) -> Slot {
@@ -40,9 +40,9 @@ fn slot(target: Target) -> Slot {
 }
 
 impl DeviceRuntime {
-    /// Opens a GPU. If it is open in this process, returns that
-    /// runtime. Then of `settings` only the memory limit counts: the least that was stated since the GPU was opened. Kernels
-    /// on the host have no memory of their own, so each caller gets a runtime of its own there.
+    /// Opens a GPU. If it is open in this process, returns that runtime. Then only the memory limit of `settings`
+    /// applies: the smallest one since the GPU was opened. Kernels on the host have no separate memory, so each caller
+    /// gets its own runtime there.
     ///
     /// # Errors
     /// Device.
@@ -120,7 +120,7 @@ impl DeviceRuntime {
         cuda.map(|cuda| cuda.device()).ok_or_else(none)
     }
 
-    /// Device memory of a view in bytes where nothing is stated: four fifths of what is free, or what tasks can give back.
+    /// Default device memory of a view in bytes: four fifths of the free memory, or the memory that tasks can free.
     ///
     /// # Errors
     /// Device.
@@ -130,8 +130,8 @@ impl DeviceRuntime {
         Ok(bytes.map_or(u64::MAX, |bytes| bytes / 5 * 4))
     }
 
-    /// Reserves device memory for the load of a view, and waits until tasks have given it back. The tasks of the load take up
-    /// to `task_bytes` each. If there is less than `bytes`, reserves what there is.
+    /// Reserves device memory for the load of a view, and waits until tasks have freed it. The tasks of the load take
+    /// up to `task_bytes` each. If there is less than `bytes`, reserves all of it.
     ///
     /// # Errors
     /// Device, Cancelled.
@@ -146,12 +146,12 @@ impl DeviceRuntime {
         reservation.map(Arc::new)
     }
 
-    /// Whether a kernel that does nothing runs. For devices without kernels, whether they are there.
+    /// Whether a kernel that does nothing runs. For devices without kernels, whether they exist.
     pub fn works(&self) -> bool {
         (self.cuda.as_ref()).is_none_or(|cuda| cuda.device().probe().is_ok())
     }
 
-    /// Gives memory back to the device that no task uses.
+    /// Frees memory of the device that no task uses.
     pub fn give_back_idle(&self) {
         if let Some(cuda) = &self.cuda {
             cuda.device().shares().take_idle(u64::MAX);

@@ -61,7 +61,7 @@ impl Builder {
         self
     }
 
-    /// Number of a job's threads that sync and check finished files while its subcompactions go on. With 0,
+    /// Number of a job's threads that sync and check finished files while its subcompactions continue. With 0,
     /// subcompactions do that themselves. Default: one per four of [`Builder::threads`]. Can be changed later.
     pub fn sync_threads(mut self, threads: usize) -> Self {
         self.settings.mutable.sync_threads = Some(threads);

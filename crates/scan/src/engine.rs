@@ -396,7 +396,7 @@ impl ScanEngine {
     }
 }
 
-/// A piece whose task is to fit into the memory of pieces.
+/// A piece whose task must fit into the memory of pieces.
 struct ReadPiece<'a> {
     engine: &'a ScanEngine,
     reading: &'a FromTables,

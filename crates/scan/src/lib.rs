@@ -68,7 +68,7 @@ pub trait Database: Debug + Send + Sync {
     /// Any of [`rockmill_core::ErrorKind`].
     fn families(&self) -> Result<Vec<String>>;
 
-    /// Takes a view of all column families as they are now.
+    /// Takes a view of the current state of all column families.
     ///
     /// # Errors
     /// Any of [`rockmill_core::ErrorKind`].

@@ -1,4 +1,4 @@
-//! Rows of a version go into a table that stays on a device.
+//! Loads rows of a version into a table that stays on a device.
 
 use std::sync::{Arc, Mutex};
 
@@ -25,7 +25,7 @@ pub struct Load {
     pub family: Arc<FamilyView>,
     /// Its pieces.
     pub pieces: Vec<Piece>,
-    /// Whether a tombstone is a row, which takes its key out of the table.
+    /// Whether a tombstone is a row, which removes its key from the table.
     pub tombstones: Tombstones,
 }
 
@@ -47,11 +47,11 @@ impl Load {
 }
 
 impl ScanEngine {
-    /// Puts the rows of a load into a table of a device. Returns how many they are, and the bytes of their records. If it
+    /// Stores the rows of a load in a table of a device. Returns their number, and the bytes of their records. If it
     /// fails, the table may contain some of the rows.
     ///
     /// # Errors
-    /// Any of [`rockmill_core::ErrorKind`]. No other device can do it, so what a device fails at is an error here.
+    /// Any of [`rockmill_core::ErrorKind`]. No other device can do it, so a device's failure is an error here.
     pub fn load(
         &self,
         load: &Load,
@@ -171,7 +171,7 @@ impl Tasks for LoadTasks {
         false
     }
 
-    /// A load may fail because a view may not take so much memory, which says nothing about the device.
+    /// A load may fail because a view exceeds its memory limit, which is not the device's fault.
     fn blames_device(&self, error: &Error) -> bool {
         error.kind == ErrorKind::Device && !self.device.works()
     }

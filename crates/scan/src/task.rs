@@ -52,7 +52,7 @@ pub struct FromTables {
 #[derive(Debug, Clone)]
 pub enum Goal {
     Scan(Arc<ScanPlan>),
-    /// They go into a table that stays on a device.
+    /// They are stored in a table that stays on a device.
     Resident(Tombstones),
 }
 
@@ -87,7 +87,7 @@ impl FromTables {
         Ok([&opened, in_memory].concat())
     }
 
-    /// The request to a device, over `inputs` as they were opened.
+    /// The request to a device, over the opened `inputs`.
     pub fn request<'a>(&'a self, inputs: &'a [InputTable]) -> Request<'a> {
         let (tombstones, undecided, purpose) = match &self.goal {
             Goal::Scan(plan) => (Tombstones::Drop, Undecided::Error, Purpose::Scan(plan)),
@@ -114,7 +114,7 @@ impl FromTables {
         }
     }
 
-    /// Bytes of each table to read ahead: those to begin with, and the fewest.
+    /// Read-ahead of each table in bytes: the first one to try, and the minimum.
     pub fn usual_read_ahead(&self) -> (usize, usize) {
         let is_direct = self.io().is_some_and(|io| io.direct_reads().is_some());
         let usual = match is_direct {
@@ -130,7 +130,7 @@ impl FromTables {
         self.io().map_or(both, |io| io.read_ahead(read_ahead_bytes))
     }
 
-    /// How the files are read, if there are some.
+    /// Options for reading the files, if there are some.
     fn io(&self) -> Option<&JobIo> {
         self.tables.first().map(|table| table.io())
     }
@@ -148,7 +148,7 @@ impl FromTables {
         Self::size_of(bytes, entries)
     }
 
-    /// The size of tasks over `inputs` that read so many stored bytes.
+    /// The size of tasks over `inputs` that read the given stored bytes.
     pub fn size_of_tasks(inputs: &[InputTable], bytes: &[u64]) -> JobSize {
         let sum = |of: fn(&InputTable) -> u64| inputs.iter().map(of).fold(0, u64::saturating_add);
         let all = TaskSize {

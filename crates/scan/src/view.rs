@@ -517,7 +517,7 @@ impl FamilyView {
         &self.inputs
     }
 
-    /// Why the rows of a piece cannot go into a table that stays on a device, if they cannot.
+    /// The reason why the rows of a piece cannot be stored in a table that stays on a device, if they cannot.
     pub fn unsupported(&self, piece: &Piece) -> Option<Unsupported> {
         let goal = Goal::Resident(Tombstones::Drop);
         let reading = FromTables::new(self, piece.range.clone(), goal);

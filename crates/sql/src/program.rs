@@ -573,7 +573,7 @@ pub fn widens(from: &DataType, to: &DataType) -> bool {
     bits <= to_bits && (to_signed || !signed)
 }
 
-/// Most decimal digits of an integer.
+/// Maximum decimal digits of an integer.
 pub fn integer_digits(data_type: &DataType) -> Option<i32> {
     let (bits, _) = integer_bits(data_type)?;
     let largest = (1u128 << bits) - 1;

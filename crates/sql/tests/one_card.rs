@@ -1,6 +1,6 @@
 //! Compactions, statements and views of one process share one GPU: none fails for memory, none waits forever.
 //!
-//! The GPU is simulated: the kernels run on the host, with as much memory as the test says. With
+//! The GPU is simulated: the kernels run on the host, with a memory size that the test sets. With
 //! `ROCKMILL_TEST_DEVICE=cuda:N`, the ignored test measures how the three share that GPU.
 
 use std::path::Path;
@@ -104,7 +104,7 @@ impl Users {
             scanned_rows: rows.scanned,
             viewed,
             viewed_rows: rows.viewed,
-            // Views have an engine of their own, which knows no device.
+            // Views have their own engine, which knows no device.
             engine: ScanEngine::new(ScanSettings::default()).unwrap(),
             target,
             runtime: Runtime::new().unwrap(),
@@ -118,7 +118,7 @@ impl Users {
         (self.compacted).compact_range_opt(None::<&[u8]>, None::<&[u8]>, &options);
     }
 
-    /// Sums up the numbers of all rows.
+    /// Sums the numbers of all rows.
     fn sum(&self) {
         let query = "select sum(u64be(value, 0)) from \"default\"";
         let batches = self.runtime.block_on(async {
@@ -147,7 +147,7 @@ impl Users {
         self.viewed.put(row.to_be_bytes(), old).unwrap();
     }
 
-    /// Has some of the users, by their number, work at the same time until `is_done`.
+    /// Lets some of the users, by their number, work at the same time until `is_done`.
     fn work(&self, users: &[usize], is_done: impl Fn(&Done) -> bool + Sync) -> Done {
         let (done, stop) = (Done::default(), AtomicBool::new(false));
         std::thread::scope(|scope| {
@@ -189,7 +189,7 @@ impl Drop for Stopping<'_> {
 fn compactions_statements_and_views_of_one_process_share_a_card() {
     /// Memory of the device.
     const CARD: u64 = 160 << 20;
-    /// How often each user works at least.
+    /// Minimum number of times that each user works.
     const TIMES: u64 = 5;
     let faults = Faults::none();
     faults.simulate_memory(CARD);

@@ -45,9 +45,9 @@ impl Builder {
         Self { target, ..self }
     }
 
-    /// Maximum device memory of the view in bytes. The default is four fifths of what the device has free, or what scans and
-    /// compactions of this process can give back; in host memory there is no limit. Versions that are held count, and during
-    /// a refresh the old one and the new one do. Loading takes some more for a while.
+    /// Maximum device memory of the view in bytes. The default is four fifths of the device's free memory, or the
+    /// memory that scans and compactions of this process can free; in host memory there is no limit. Held versions
+    /// count, and during a refresh the old version and the new one do. Loading takes some more for a while.
     #[must_use]
     pub fn memory_bytes(self, memory_bytes: u64) -> Self {
         Self {

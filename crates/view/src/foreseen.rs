@@ -62,9 +62,9 @@ impl Foreseen {
     }
 }
 
-/// Device memory of records at most, where that many of a version's stored bytes are read by that many tasks.
+/// Maximum device memory of records, for the given stored bytes of a version and number of tasks.
 pub(crate) fn max_record_bytes(family: &FamilyView, stored_bytes: u64, tasks: u64) -> u64 {
-    /// What is rounded up for the records of a task.
+    /// Rounding of a task's records, in bytes.
     const TASK_BYTES: u64 = 512;
     let sum = |of: fn(&InputTable) -> u64| {
         let inputs = family.inputs().iter().map(of);

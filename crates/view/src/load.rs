@@ -20,7 +20,7 @@ const PIECE_BYTES: u64 = 64 << 20;
 /// Maximum number of new tables, each with another seed and more slots, if keys found no room near their bucket.
 pub const ATTEMPTS: usize = 4;
 
-/// Where versions come from.
+/// The source of versions.
 #[derive(Debug)]
 pub struct Source {
     pub database: Arc<dyn Database>,
@@ -76,7 +76,7 @@ impl Taken {
         })
     }
 
-    /// What goes into a table, as tasks.
+    /// The parts to load into a table, as tasks.
     pub fn load(&self, tombstones: Tombstones) -> Load {
         Load {
             family: Arc::clone(&self.family),
@@ -155,8 +155,8 @@ pub fn load(
     Err(no_room())
 }
 
-/// Reserves device memory for a load of some versions into tables that may take `most` bytes, beside those of the bounds of
-/// ranges and of what is rounded up.
+/// Reserves device memory for a load of some versions into tables that may take `most` bytes, beside the bounds of
+/// ranges and rounding.
 pub fn reserve<'a>(
     device: &DeviceRuntime,
     of: impl IntoIterator<Item = &'a Taken>,

@@ -24,7 +24,7 @@ pub struct View {
     pub(crate) in_use: Arc<InUse<Version>>,
     families: Arc<Families>,
     pub(crate) source: Source,
-    /// Refreshes come one by one.
+    /// Refreshes run one at a time.
     pub(crate) refreshing: Mutex<()>,
     pub(crate) device: Arc<DeviceRuntime>,
 }

@@ -190,7 +190,8 @@ impl Engine {
 }
 
 /// Requires that Rockmill knows the messages of the database's RocksDB, and that this version has written the OPTIONS
-/// file. RocksDB may go on if it could not write one. A result with a field too many or too few can stop the database.
+/// file. RocksDB may continue if it could not write one. A result with a field too many or too few can stop the
+/// database.
 fn require_version(eligible: &EligibleJob) -> Result<()> {
     if let Some(what) = versions::unsupported(eligible.options().rocksdb_version) {
         return Err(Error::declined(DeclineReason::RocksdbVersion, what));

@@ -240,7 +240,7 @@ impl Device {
         Ok(self.known_free_bytes()?.unwrap_or(0))
     }
 
-    /// Bytes of the device's memory that are free; `None` if it does not say how much it has, as the host.
+    /// Free bytes of the device's memory; `None` for a device that does not report its size, such as the host.
     ///
     /// # Errors
     /// Device.

@@ -65,9 +65,9 @@ struct State {
     calls: [u64; Call::ALL.len()],
     /// The first failing call of its kind; if the flag is set, all calls after it fail too.
     failure: Option<(Call, u64, bool)>,
-    /// Device memory that there is, and whether the device says so.
+    /// Size of the device memory, and whether the device reports it.
     memory_bytes: Option<(u64, bool)>,
-    /// The most bytes of it that were held at a time.
+    /// Maximum bytes held at a time.
     peak_bytes: u64,
     cancel: Option<(u64, CancelToken)>,
     flip: Option<(Moment, Place)>,
@@ -123,17 +123,17 @@ impl Faults {
         });
     }
 
-    /// Gives the device so much memory, of which it does not say how much is free.
+    /// Gives the device `bytes` of memory, without a report of the free part.
     pub fn limit_memory(&self, bytes: u64) {
         with_state(|state| state.memory_bytes = Some((bytes, false)));
     }
 
-    /// Gives the device so much memory, as a GPU has it. Devices are opened afterwards.
+    /// Gives the device `bytes` of memory, which it reports like a GPU. Devices must be opened afterwards.
     pub fn simulate_memory(&self, bytes: u64) {
         with_state(|state| state.memory_bytes = Some((bytes, true)));
     }
 
-    /// The most bytes of device memory that were held at a time.
+    /// Maximum bytes of device memory held at a time.
     #[must_use]
     pub fn peak_bytes(&self) -> u64 {
         with_state(|state| state.peak_bytes)
@@ -270,7 +270,7 @@ extern "C" fn got(kind: u32, thing: *mut c_void, bytes: u64) {
     with_state(|state| state.account(kind, thing, Some(bytes)));
 }
 
-/// Bytes of device memory, all or those that are free; 0 if the device does not say.
+/// Bytes of device memory, all or the free ones; 0 if the device does not report them.
 extern "C" fn memory(is_free: u32) -> u64 {
     with_state(|state| match state.memory_bytes {
         Some((most, true)) if is_free == 0 => most,

@@ -38,10 +38,10 @@ impl DeviceMemory {
         Self::of(device, user, None, len)
     }
 
-    /// Gets `len` bytes, of a reservation if there is one.
+    /// Allocates `len` bytes, from a reservation if there is one.
     ///
     /// # Errors
-    /// Device if there is not so much memory.
+    /// Device if there is too little memory.
     pub(crate) fn of(
         device: &Device,
         user: MemoryUser,

@@ -7,10 +7,10 @@
 //!     = what tasks may take
 //! ```
 //!
-//! Every allocation is counted here. Memory of tasks comes back as they end; memory of a view stays as long as the view. So
-//! before a view is loaded, [`MemoryShares::reserve`] reserves the most that it may take, and waits until tasks have given
-//! back what they hold beyond the rest. An eighth of the memory is left to tasks. A load that runs waits for no memory, so
-//! all loads end.
+//! Every allocation is counted here. Memory of tasks is freed when they end; memory of a view when the view is dropped.
+//! So before a view is loaded, [`MemoryShares::reserve`] reserves its maximum memory, and waits until tasks have freed
+//! the memory that they hold beyond the rest. An eighth of the memory is left to tasks. A running load waits for no
+//! memory, so all loads end.
 
 use std::collections::VecDeque;
 use std::fmt::Debug;
@@ -21,21 +21,21 @@ use rockmill_core::{CancelToken, Error, ErrorKind, Result};
 
 use super::device::Device;
 
-/// How often a thread that waits for memory checks whether its job was cancelled.
+/// Interval at which a thread that waits for memory checks whether its job was cancelled.
 pub const CANCEL_POLL: Duration = Duration::from_millis(20);
 
 /// Reservations leave 1/`TASKS_SHARE` of the memory of this process to tasks.
 const TASKS_SHARE: u64 = 8;
 
-/// How long a load waits for tasks and other loads. One whose call hangs gives nothing back.
+/// Maximum time for which a load waits for tasks and other loads. A task whose call hangs frees nothing.
 const MAX_WAIT: Duration = Duration::from_secs(60);
 
 /// Users of device memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MemoryUser {
-    /// Tasks, which give their memory back when they end.
+    /// Tasks, which free their memory when they end.
     Tasks,
-    /// Views, and what belongs to them.
+    /// Views, and their further buffers.
     Views,
 }
 
@@ -50,7 +50,7 @@ pub struct MemoryShares {
 
 /// Memory that is kept for later tasks.
 pub trait IdleMemory: Debug + Send + Sync {
-    /// Gives at least `bytes` bytes back to the device, or all that no task uses.
+    /// Frees at least `bytes` bytes on the device, or all that no task uses.
     fn give_back(&self, bytes: u64);
 }
 
@@ -63,7 +63,7 @@ struct State {
     /// Loads that wait for their reservation, in the order of their requests.
     waiting: VecDeque<Waiting>,
     next: u64,
-    /// Counts what may give tasks more room.
+    /// Counts events after which tasks may find more room.
     returned: u64,
 }
 
@@ -77,11 +77,11 @@ struct Granted {
 #[derive(Debug)]
 struct Waiting {
     number: u64,
-    /// Bytes that tasks have to leave to it; 0 while it waits for another load to end.
+    /// Bytes that tasks must leave to it; 0 while it waits for another load to end.
     bytes: u64,
 }
 
-/// Memory that is reserved for a view until this is dropped. What was taken of it stays with the view.
+/// Memory that is reserved for a view until this is dropped. Allocations from it stay with the view.
 #[derive(Debug)]
 pub struct Reservation {
     shares: Arc<MemoryShares>,
@@ -93,14 +93,14 @@ impl State {
         self.granted.iter().map(|granted| granted.left_bytes).sum()
     }
 
-    /// Bytes that tasks have to leave free.
+    /// Bytes that tasks must leave free.
     fn promised_bytes(&self) -> u64 {
         let waiting = self.waiting.front().map_or(0, |waiting| waiting.bytes);
         self.reserved_bytes().saturating_add(waiting)
     }
 
-    /// Bytes of `free` ones that a user may take, of its reservation and beyond it. Views take little without one: buffers of
-    /// a lookup, a set of changed keys.
+    /// Bytes that a user may take of `free` bytes, from its reservation and beyond it. Views take little without one:
+    /// buffers of a lookup, a set of changed keys.
     fn room(&self, user: MemoryUser, reservation: Option<u64>, free: u64) -> u64 {
         let of_others = match (user, reservation) {
             (MemoryUser::Tasks, _) => self.promised_bytes(),
@@ -113,8 +113,8 @@ impl State {
         free.saturating_sub(of_others)
     }
 
-    /// Bytes that can be reserved if tasks give back all but their share, which is enough for a task of `task_bytes` and of
-    /// each load that runs.
+    /// Bytes that can be reserved if tasks keep only their share, which is enough for a task of `task_bytes` and of
+    /// each running load.
     fn reachable_bytes(&self, free: u64, task_bytes: u64) -> u64 {
         let [tasks, views] = self.held;
         let share = free.saturating_add(tasks).saturating_add(views) / TASKS_SHARE;
@@ -148,7 +148,7 @@ impl MemoryShares {
         *self.idle.lock().unwrap_or_else(PoisonError::into_inner) = Some(idle);
     }
 
-    /// Has memory that no task uses given back to the device, at least `bytes` if there is as much.
+    /// Frees unused memory of tasks on the device, at least `bytes` if there is as much.
     pub fn take_idle(&self, bytes: u64) {
         let idle = self
             .idle
@@ -160,10 +160,10 @@ impl MemoryShares {
         }
     }
 
-    /// Gets memory with `allocate`, unless others have reserved what is free.
+    /// Allocates memory with `allocate`, unless others have reserved the free memory.
     ///
     /// # Errors
-    /// Device if they have; those of `allocate`.
+    /// Device if they have; the errors of `allocate`.
     pub(super) fn allocate<T>(
         &self,
         device: &Device,
@@ -174,7 +174,7 @@ impl MemoryShares {
     ) -> Result<T> {
         let number = reservation.map(|reservation| reservation.number);
         let mut state = self.state();
-        // Without reservations, the device says whether it has so much.
+        // Without reservations, the device decides.
         if state.promised_bytes() > 0
             && let Some(free) = device.known_free_bytes()?
         {
@@ -193,7 +193,7 @@ impl MemoryShares {
         Ok(memory)
     }
 
-    /// Counts memory that was given back to the device.
+    /// Counts freed memory.
     pub(super) fn returned(&self, user: MemoryUser, bytes: u64) {
         let mut state = self.state();
         state.held[user as usize] -= bytes;
@@ -202,12 +202,12 @@ impl MemoryShares {
         self.changed.notify_all();
     }
 
-    /// How often memory was given back, or a reservation has ended. If it has changed, tasks may find more room.
+    /// Number of times that memory was freed, or a reservation has ended. If it has changed, tasks may find more room.
     pub(crate) fn times_returned(&self) -> u64 {
         self.state().returned
     }
 
-    /// Bytes that tasks hold and have to give back for a load that waits.
+    /// Bytes that tasks hold and must free for a waiting load.
     ///
     /// # Errors
     /// Device.
@@ -224,7 +224,8 @@ impl MemoryShares {
         Ok(free.map_or(0, |free| state.promised_bytes().saturating_sub(free)))
     }
 
-    /// Bytes that tasks may take in addition. `None` if nothing is reserved, or the device does not say what is free.
+    /// Bytes that tasks may take in addition. `None` if nothing is reserved, or the device does not report its free
+    /// memory.
     ///
     /// # Errors
     /// Device.
@@ -237,8 +238,8 @@ impl MemoryShares {
         Ok(free.map(|free| state.room(MemoryUser::Tasks, None, free)))
     }
 
-    /// Bytes that a view may take if it is the only one that is loaded: what is free, and what tasks give back. `None` if
-    /// the device does not say what is free.
+    /// Bytes that a view may take if it is the only one that is loaded: free memory, and memory that tasks can free.
+    /// `None` if the device does not report its free memory.
     ///
     /// # Errors
     /// Device.
@@ -248,7 +249,7 @@ impl MemoryShares {
         Ok(free.map(|free| free.saturating_add(tasks)))
     }
 
-    /// Reserves `bytes` for a view, and waits until tasks have given them back. If there is less, reserves what there is. The
+    /// Reserves `bytes` for a view, and waits until tasks have freed them. If there is less, reserves all of it. The
     /// tasks that load the view take up to `task_bytes` each. The caller must hold no memory of a task.
     ///
     /// # Errors

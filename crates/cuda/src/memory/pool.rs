@@ -66,7 +66,7 @@ impl Pool {
         (self.reserve.bytes(), self.reserve.max_bytes())
     }
 
-    /// Lets tasks hold at most `bytes` of device memory, or less if that was said before.
+    /// Limits the device memory of tasks to `bytes`, unless an earlier limit is lower.
     pub fn limit_memory(&self, bytes: u64) {
         self.reserve.limit(bytes);
     }

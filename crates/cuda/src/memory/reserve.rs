@@ -1,10 +1,10 @@
 //! Device memory for tasks, of all jobs, within a budget.
 //!
-//! A task asks for all the memory that it needs at once, before it reads anything, and waits for it. So tasks that hold
-//! memory never wait for one another. Waiting tasks are served in order. Memory is got from the device in regions of
-//! some tasks each, which stay: once there are as many as tasks run at a time, nothing is asked of the device any more.
-//! Regions are given up for a task that none of them is large enough for, and for a view that is loaded: until the view
-//! has its memory, tasks begin only in what they keep.
+//! A task requests all the memory that it needs at once, before it reads anything, and waits for it. So tasks that hold
+//! memory never wait for one another. Waiting tasks are served in order. Memory is allocated on the device in regions
+//! of some tasks each, which are kept: once there are enough for the tasks that run at a time, nothing is allocated any
+//! more. Regions are freed for a task that fits into none of them, and for a view that is loaded: until the view has
+//! its memory, tasks begin only in the remaining regions.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -142,7 +142,7 @@ impl Reserve {
         self.state().max_bytes
     }
 
-    /// Lowers the budget to `bytes` if it is more. Tasks that hold more go on.
+    /// Lowers the budget to `bytes` if it is more. Tasks that hold more continue.
     pub fn limit(&self, bytes: u64) {
         let mut state = self.state();
         state.max_bytes = state.max_bytes.min(bytes);
@@ -224,8 +224,8 @@ impl State {
         self.regions.iter().map(|lent| lent.region.len()).sum()
     }
 
-    /// A piece of a region. While `excess` bytes have to be given back, the last regions lend no more, so that they become
-    /// idle.
+    /// An allocation in a region. While `excess` bytes have to be freed, nothing is allocated in the last regions, so
+    /// that they become idle.
     fn find(&mut self, bytes: u64, excess: u64) -> Option<*mut u8> {
         let keeps = self.bytes().saturating_sub(excess);
         let mut before = 0u64;
@@ -236,7 +236,7 @@ impl State {
         })
     }
 
-    /// Gives idle regions back to the device, the last ones first, until they have `bytes` bytes.
+    /// Frees idle regions, the last ones first, until they have `bytes` bytes together.
     fn give_back(&mut self, device: &Device, bytes: u64) {
         let mut given = 0;
         for at in (0..self.regions.len()).rev() {
@@ -245,7 +245,7 @@ impl State {
             }
             if self.regions[at].region.is_idle() {
                 given += self.regions[at].region.len();
-                // The device gives memory back also where another one is current.
+                // Memory of a device can be freed while another device is current.
                 let _current = device.make_current();
                 self.regions.remove(at);
             }
@@ -260,7 +260,7 @@ impl State {
             // Other processes may have freed memory meanwhile.
             (self.limit_bytes, self.limit_of) = (self.max_bytes, returned);
         }
-        // While views are loaded, the device has less for tasks.
+        // While views are loaded, the device has less memory for tasks.
         let room = device.shares().room_for_tasks(device)?;
         let limit = room.map_or(u64::MAX, |room| self.bytes().saturating_add(room));
         let limit = limit.min(self.limit_bytes);
@@ -278,7 +278,7 @@ impl State {
         let get = |bytes| DeviceMemory::new(device, MemoryUser::Tasks, bytes);
         let mut got = get(wished).or_else(|_| get(bytes));
         if got.is_err() && self.regions.iter().any(|lent| lent.region.is_idle()) {
-            // Each of these is too small, and together they may suffice.
+            // Each of these is too small, but together they may suffice.
             self.regions.retain(|lent| !lent.region.is_idle());
             got = get(bytes);
         }
@@ -300,7 +300,7 @@ impl State {
         }
     }
 
-    /// Whether tasks can ever have `bytes` with this limit, or can while others hold the rest.
+    /// Checks whether tasks can ever have `bytes` with this limit, and whether they can while others hold the rest.
     fn check(&self, limit: u64, bytes: u64) -> Result<()> {
         if bytes <= limit {
             return Ok(());
@@ -427,7 +427,7 @@ mod tests {
         assert_eq!(*order.lock().expect("no panic"), [64 << 10, 1 << 10]);
     }
 
-    /// A device of 1 MiB, as a GPU has it.
+    /// A device with 1 MiB, which it reports like a GPU.
     fn small_device(faults: &Faults) -> (Device, Arc<Reserve>) {
         faults.simulate_memory(1 << 20);
         let device = Device::open(Target::Faulty).expect("the host");
@@ -481,7 +481,7 @@ mod tests {
         let of_first = get(&first, 500 << 10).expect("it is reserved");
         std::thread::scope(|scope| {
             let third = scope.spawn(|| reserve(300 << 10));
-            // It takes more than is left, until the second one ends.
+            // It takes more than the rest, until the second one ends.
             drop(second);
             third
                 .join()

@@ -9,7 +9,7 @@ use super::host_blocks::{HOST_OVERHEAD, PARTS_OF_TABLE, is_for_host};
 use super::input::{ARENA_START, arena_end};
 use super::keys::{KEY_PADDING, WORD_KEY_BYTES};
 
-/// Counts of what is read, to foresee its memory on the device.
+/// Counts of the input, to estimate its memory on the device.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct ReadSize {
     /// Stored bytes of blocks, with gaps between them.

@@ -23,7 +23,7 @@ struct State {
     /// Unused memory, at most half of the memory taken. It is kept, because freeing it waits for all kernels that run
     /// on the device.
     spare: Vec<DeviceMemory>,
-    /// What is reserved for the load that runs.
+    /// Reservation of the running load.
     reservation: Weak<Reservation>,
 }
 
@@ -47,12 +47,12 @@ impl Budget {
         }
     }
 
-    /// Bytes that are left.
+    /// Remaining bytes.
     pub fn left(&self) -> u64 {
         self.most.saturating_sub(self.state().taken)
     }
 
-    /// Bytes that were got from the device and are not taken.
+    /// Bytes that are allocated on the device and not taken.
     pub fn spare(&self) -> u64 {
         self.state().spare.iter().map(DeviceMemory::len).sum()
     }

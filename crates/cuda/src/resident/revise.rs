@@ -78,8 +78,8 @@ impl DeviceTable {
         Ok(())
     }
 
-    /// If a quarter of the records' bytes is dead, moves the live records of the chunks in which it is that much to new
-    /// ones, as far as there is memory. Lookups do not use this table yet.
+    /// Does nothing unless a quarter of the records' bytes is dead. Moves the live records of chunks that are a quarter
+    /// dead to new ones, as far as there is memory. Lookups do not use this table yet.
     pub(super) fn write_dead_chunks_anew(&self) -> Result<()> {
         let contents = self.contents();
         if contents.dead_bytes.saturating_mul(DEAD_PARTS) <= contents.record_bytes {

@@ -137,13 +137,12 @@ impl DeviceTable {
         Ok(table)
     }
 
-    /// Bytes that tables which are made of this one may take beside those that are there, and how many of them are got from
-    /// the device already.
+    /// Bytes that derived tables may take in addition, and the part of them that is already allocated on the device.
     pub fn bytes_left(&self) -> (u64, u64) {
         (self.budget.left(), self.budget.spare())
     }
 
-    /// Has tables that are made of this one take memory of a reservation while that lives.
+    /// Makes derived tables take memory of a reservation while that lives.
     pub fn draw_on(&self, reservation: &Arc<Reservation>) {
         self.budget.draw_on(reservation);
     }

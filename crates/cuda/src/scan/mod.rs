@@ -47,7 +47,7 @@ pub struct ScanSize {
 }
 
 impl ScanSize {
-    /// What is foreseen.
+    /// The estimate.
     pub fn foreseen(
         read: &ReadSize,
         request: &Request<'_>,

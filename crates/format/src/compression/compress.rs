@@ -18,7 +18,7 @@ const ZLIB_DEFAULT_LEVEL: u32 = 6;
 /// Highest level that has an effect in LZ4HC.
 const LZ4HC_MAX_LEVEL: i32 = 12;
 
-/// Most negative LZ4 level, as acceleration.
+/// Lowest LZ4 level, as acceleration.
 const LZ4_MAX_ACCELERATION: i32 = 65537;
 
 enum Codec {
