@@ -238,19 +238,19 @@ impl fmt::Display for Unsupported {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Compression => "the device does not write blocks of this compression",
-            Self::SizeIsUpperBound => "the device does not do target_file_size_is_upper_bound yet",
-            Self::Comparator => "keys are ordered by something else than bytes",
+            Self::SizeIsUpperBound => "the device does not support target_file_size_is_upper_bound yet",
+            Self::Comparator => "keys are not ordered by bytes",
             Self::RangeTombstones => "a table has range tombstones there",
             Self::UnknownSequence => {
                 "the sequence number of a table that was ingested is not known"
             }
             Self::OldTable => "a table has format_version 0 or 1",
-            Self::UndecidedInFiles => "files take no entries that do not decide alone",
-            Self::Purpose => "the device does not do what the rows are for",
+            Self::UndecidedInFiles => "files cannot have entries that do not decide alone",
+            Self::Purpose => "the device does not support the purpose of the rows",
             Self::MergeOperands => "the device does not merge operands yet",
             Self::HashIndex => "the device does not write hash indexes into data blocks yet",
-            Self::Collector => "the device does not count for CompactOnDeletionCollector yet",
-            Self::Partitioner => "the device does not end files where a partitioner says yet",
+            Self::Collector => "the device does not support CompactOnDeletionCollector yet",
+            Self::Partitioner => "the device does not support SST partitioners yet",
             Self::Held => {
                 "a kernel on the device may fill it and wait for RocksDB to take writes, which may wait for the compaction"
             }

@@ -59,7 +59,7 @@ impl InputTable {
     /// Corruption if it is larger than the maximum sequence number.
     pub fn with_global_sequence(self, sequence: u64) -> Result<Self> {
         if sequence > MAX_SEQUENCE {
-            let what = format!("{sequence} is no sequence number");
+            let what = format!("{sequence} is not a sequence number");
             return Err(Error::corruption(self.file.name(), 0, what));
         }
         Ok(Self {
@@ -85,8 +85,9 @@ impl InputTable {
         // Old versions have written it into the file as well.
         match self.meta.properties.external_sst_file_global_seqno {
             Some(written) if written != 0 && written != largest => {
-                let what =
-                    format!("the file says sequence number {written}, and the MANIFEST {largest}");
+                let what = format!(
+                    "the file has sequence number {written}, and the MANIFEST has {largest}"
+                );
                 let (name, at) = (self.file.name(), self.meta.file_size);
                 Err(Error::corruption(name, at, what))
             }

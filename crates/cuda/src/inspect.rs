@@ -104,7 +104,7 @@ impl Inspector<'_> {
             let bytes = ends[1].checked_sub(ends[0]);
             bytes.is_none_or(|bytes| bytes < u64::from(key.len))
         }) {
-            return Err(altered("where rows lie changed on its way back"));
+            return Err(altered("the places of rows changed on the way back"));
         }
         let mut from = 0;
         while from < len {
@@ -122,7 +122,7 @@ impl Inspector<'_> {
                 let (from, to) = ((first + from) as u64, (first + to) as u64);
                 (self.read.device.table().copy_rows)(&self.read.ws.exec(), args, from, to, piece)
             };
-            self.read.device.check(code, "put rows together")?;
+            self.read.device.check(code, "make rows contiguous")?;
             let bytes = buffers.piece.download(0, bytes, stream)?;
             for (key, ends) in keys[from..to].iter().zip(offsets[from..].windows(2)) {
                 let [start, end] = [ends[0], ends[1]].map(|at| (at - offsets[from]) as usize);

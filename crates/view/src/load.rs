@@ -18,7 +18,7 @@ use crate::foreseen::{Asked, Foreseen, max_record_bytes};
 const PIECE_BYTES: u64 = 64 << 20;
 
 /// Maximum number of new tables, each with another seed and more slots, if keys found no room near their bucket.
-pub const ATTEMPTS: usize = 4;
+pub const MAX_REHASHES: usize = 4;
 
 /// The source of versions.
 #[derive(Debug)]
@@ -133,7 +133,7 @@ pub fn load(
 ) -> Result<Arc<DeviceTable>> {
     let outside = outside(&taken.asked);
     let mut keys = Foreseen::new(&taken.family, Vec::new()).keys;
-    for _ in 0..ATTEMPTS {
+    for _ in 0..MAX_REHASHES {
         let slot_bytes = DeviceTable::slot_bytes(keys);
         let bytes = slot_bytes.saturating_add(taken.max_record_bytes());
         let reservation = reserve(device, [taken], bytes, memory_bytes)?;
@@ -179,7 +179,7 @@ pub fn more_slots(keys: u64) -> u64 {
 /// The error if tables with many slots had no room for some keys.
 pub fn no_room() -> Error {
     let what = format!(
-        "{ATTEMPTS} tables of different sizes had no room for some keys: give the view more memory, or report it"
+        "{MAX_REHASHES} tables of different sizes had no room for some keys: give the view more memory, or report it"
     );
     Error::new(ErrorKind::Device, what)
 }

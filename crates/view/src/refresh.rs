@@ -8,7 +8,9 @@ use rockmill_exec::device_runtime::DeviceRuntime;
 use rockmill_scan::{FamilyView, Since, WrittenSince};
 
 use crate::foreseen::Asked;
-use crate::load::{ATTEMPTS, Source, Taken, more_slots, no_room, outside, place, reserve, seed};
+use crate::load::{
+    MAX_REHASHES, Source, Taken, more_slots, no_room, outside, place, reserve, seed,
+};
 use crate::version::Version;
 use crate::view::View;
 
@@ -178,7 +180,7 @@ impl Change<'_> {
         let bytes = bytes.saturating_sub(spare);
         let reservation = reserve(self.device, rows, bytes, most)?;
         base.draw_on(&reservation);
-        for _ in 0..ATTEMPTS {
+        for _ in 0..MAX_REHASHES {
             if base.contents().left_over == 0 {
                 let delta = Arc::new(Delta::new(&base, &outside)?);
                 let Some(placed) = put(&delta)? else {

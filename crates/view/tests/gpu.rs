@@ -139,9 +139,9 @@ fn a_pointer_that_the_gpu_does_not_reach_is_refused_also_while_a_graph_is_captur
     let refuse_all = || {
         for (keys, rows, name) in &refused {
             let error = hold.lookup(keys, rows, of_caller(&stream));
-            let error = error.expect_err("the GPU does not reach it");
+            let error = error.expect_err("the GPU cannot access it");
             assert_eq!(error.kind, ErrorKind::Invalid);
-            let sentence = format!("{name}: the GPU does not reach 0x");
+            let sentence = format!("{name}: the GPU cannot access 0x");
             assert!(error.what.contains(&sentence), "{error}");
         }
     };
@@ -204,9 +204,9 @@ fn pinned_and_managed_memory_are_reached_and_that_of_another_gpu_is_not() {
     let keys = unsafe { Keys::fixed(there.device_ptr(&other).0 as *const u8, KEY_BYTES, 2) };
     context.bind_to_thread().expect("bound");
     let error = view.lookup(&keys, &rows, of_caller(&stream));
-    let error = error.expect_err("the GPU does not reach it");
+    let error = error.expect_err("the GPU cannot access it");
     assert!(
-        error.what.contains("keys: the GPU does not reach"),
+        error.what.contains("keys: the GPU cannot access"),
         "{error}"
     );
 }

@@ -87,7 +87,7 @@ impl Engine {
         let latest = latest.ok_or_else(|| none("there is none"))?;
         let name = options_name(latest.number);
         if latest.cut.is_some() {
-            return Err(none("a newer one is cut").in_file(&name));
+            return Err(none("a newer one is truncated").in_file(&name));
         }
         let family = latest.options.cf(&input.cf_name);
         let family = family.ok_or_else(|| none("it lacks the column family").in_file(&name))?;
@@ -95,7 +95,7 @@ impl Engine {
         let malformed =
             |e: rockmill_format::Error| Error::declined(DeclineReason::InputMessage, e.to_string());
         if let Some(option) = differing.map_err(malformed)? {
-            let what = format!("{option} is not what RocksDB has now");
+            let what = format!("{option} differs from RocksDB's current value");
             return Err(none(&what).in_file(&name));
         }
         input.options_file_number = latest.number;
@@ -205,7 +205,7 @@ fn require_version(eligible: &EligibleJob) -> Result<()> {
     };
     let [asks, wrote] =
         [asks, wrote].map(|[major, minor, patch]| format!("{major}.{minor}.{patch}"));
-    let what = format!("RocksDB {asks} asks for the job, and {wrote} has written the file");
+    let what = format!("RocksDB {asks} offers the job, and {wrote} has written the file");
     Err(Error::declined(DeclineReason::OptionsFile, what))
 }
 

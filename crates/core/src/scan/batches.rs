@@ -95,9 +95,8 @@ impl Batches {
 
 /// The error of a row that does not fit a column of bytes.
 pub fn too_many_bytes(bytes: usize) -> Error {
-    let what = format!(
-        "a row has {bytes} bytes of a column, which are more than an offset of 4 bytes can say"
-    );
+    let what =
+        format!("a row has {bytes} bytes in a column, more than an offset of 4 bytes can express");
     Error::new(ErrorKind::OutOfRange, what)
 }
 

@@ -146,7 +146,7 @@ impl Kinds {
                 self.expect(*at, Integer)?;
                 match decimal.is_known() {
                     true => Ok(Integer),
-                    false => Err(malformed(format!("no decimal is {decimal:?}"))),
+                    false => Err(malformed(format!("{decimal:?} is not a decimal"))),
                 }
             }
             Instruction::Date { of, .. } => self.expect(*of, Integer).map(|()| Integer),
@@ -173,7 +173,7 @@ impl Kinds {
                 self.expect(*from, Bytes)?;
                 match takes.is_known() {
                     true => Ok(takes.kind()),
-                    false => Err(malformed(format!("no member of JSON is {takes:?}"))),
+                    false => Err(malformed(format!("{takes:?} is not a member of JSON"))),
                 }
             }
             Instruction::Select {
@@ -226,7 +226,7 @@ impl Kinds {
             ColumnType::Bytes => (ValueKind::Bytes, true),
         };
         if !is_known {
-            return Err(malformed(format!("no column is {:?}", column.stored)));
+            return Err(malformed(format!("{:?} is not a column", column.stored)));
         }
         self.expect(column.register, kind)
     }
@@ -238,7 +238,7 @@ impl Kinds {
             Aggregate::Sum { of, range, stored } => {
                 check_range(range)?;
                 if !matches!(stored, ColumnType::Integer { .. }) {
-                    return Err(malformed(format!("no sum is {stored:?}")));
+                    return Err(malformed(format!("{stored:?} is not a sum")));
                 }
                 let register = of;
                 self.column(OutputColumn { register, stored })
@@ -264,7 +264,7 @@ fn check_number(number: Number) -> Result<()> {
     };
     match is_known {
         true => Ok(()),
-        false => Err(malformed(format!("no number is {number:?}"))),
+        false => Err(malformed(format!("{number:?} is not a number"))),
     }
 }
 
@@ -272,7 +272,7 @@ fn check_prefix(prefix: Prefix) -> Result<()> {
     match prefix {
         Prefix::Varint => Ok(()),
         Prefix::Number(number) if number.format == NumberFormat::Unsigned => check_number(number),
-        Prefix::Number(number) => Err(malformed(format!("no length is {number:?}"))),
+        Prefix::Number(number) => Err(malformed(format!("{number:?} is not a length"))),
     }
 }
 
@@ -291,6 +291,6 @@ fn check_range(range: IntegerRange) -> Result<()> {
     };
     match is_known {
         true => Ok(()),
-        false => Err(malformed(format!("no range is {range:?}"))),
+        false => Err(malformed(format!("{range:?} is not a range"))),
     }
 }

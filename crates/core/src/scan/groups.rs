@@ -27,7 +27,7 @@ pub struct Groups {
     /// States of each group's aggregates.
     states: Vec<State>,
     /// Bytes of the stored minima and maxima.
-    kept_bytes: i64,
+    stored_bytes: i64,
     /// Keys of the current row.
     encoded: Vec<u8>,
     batches: Batches,
@@ -51,7 +51,7 @@ enum State {
         high: i64,
         is_any: bool,
     },
-    Extreme(Kept),
+    Extreme(StoredValue),
 }
 
 /// The value of an aggregate over some rows of a group.
@@ -74,7 +74,7 @@ pub enum Part {
 
 /// A stored minimum or maximum.
 #[derive(Debug)]
-enum Kept {
+enum StoredValue {
     Null,
     Boolean(bool),
     Integer(i128),
@@ -94,7 +94,7 @@ impl Groups {
             groups: Vec::new(),
             key_bytes: Vec::new(),
             states: Vec::new(),
-            kept_bytes: 0,
+            stored_bytes: 0,
             encoded: Vec::new(),
             batches: Batches::new(columns),
         };
@@ -117,7 +117,7 @@ impl Groups {
         let group = self.group(sink, &cell)?;
         let states = &mut self.states[group * self.aggregates.len()..];
         for (aggregate, state) in self.aggregates.iter().zip(states) {
-            self.kept_bytes += state.update(aggregate, &cell);
+            self.stored_bytes += state.update(aggregate, &cell);
         }
         self.bound(sink)
     }
@@ -135,7 +135,7 @@ impl Groups {
         let group = self.group(sink, &cell)?;
         let states = &mut self.states[group * self.aggregates.len()..];
         for (aggregate, state) in self.aggregates.iter().zip(states) {
-            self.kept_bytes += state.add(aggregate, part(aggregate));
+            self.stored_bytes += state.add(aggregate, part(aggregate));
         }
         self.bound(sink)
     }
@@ -157,7 +157,7 @@ impl Groups {
     /// Passes on all groups if they have too many bytes.
     #[inline]
     fn bound(&mut self, sink: &mut dyn BatchSink) -> Result<()> {
-        let bytes = self.key_bytes.len() as i64 + self.kept_bytes;
+        let bytes = self.key_bytes.len() as i64 + self.stored_bytes;
         match bytes > GROUP_BYTES as i64 && !self.keys.is_empty() {
             true => self.hand_over(sink),
             false => Ok(()),
@@ -252,7 +252,7 @@ impl Groups {
         self.groups.clear();
         self.key_bytes.clear();
         self.states.clear();
-        self.kept_bytes = 0;
+        self.stored_bytes = 0;
         Ok(())
     }
 
@@ -294,7 +294,7 @@ impl State {
                 high: 0,
                 is_any: false,
             },
-            Aggregate::Min(_) | Aggregate::Max(_) => Self::Extreme(Kept::Null),
+            Aggregate::Min(_) | Aggregate::Max(_) => Self::Extreme(StoredValue::Null),
         }
     }
 
@@ -312,16 +312,16 @@ impl State {
                     *is_any = true;
                 }
             }
-            (Self::Extreme(kept), Aggregate::Min(column)) => {
+            (Self::Extreme(stored), Aggregate::Min(column)) => {
                 let cell = cell(column.register);
-                if cell != Cell::Null && (kept.is_null() || cell < kept.cell()) {
-                    return kept.replace(cell);
+                if cell != Cell::Null && (stored.is_null() || cell < stored.cell()) {
+                    return stored.replace(cell);
                 }
             }
-            (Self::Extreme(kept), Aggregate::Max(column)) => {
+            (Self::Extreme(stored), Aggregate::Max(column)) => {
                 let cell = cell(column.register);
-                if cell != Cell::Null && (kept.is_null() || cell > kept.cell()) {
-                    return kept.replace(cell);
+                if cell != Cell::Null && (stored.is_null() || cell > stored.cell()) {
+                    return stored.replace(cell);
                 }
             }
             _ => {}
@@ -364,7 +364,7 @@ impl State {
                 Cell::Integer(range.wrap(*low))
             }
             (Self::Sum { low, .. }, _) => Cell::Integer(*low),
-            (Self::Extreme(kept), _) => kept.cell(),
+            (Self::Extreme(stored), _) => stored.cell(),
         })
     }
 }
@@ -382,7 +382,7 @@ pub fn exceeds(what: &str) -> Error {
     Error::new(ErrorKind::OutOfRange, format!("{what} exceeds 128 bits"))
 }
 
-impl Kept {
+impl StoredValue {
     fn is_null(&self) -> bool {
         matches!(self, Self::Null)
     }
@@ -399,19 +399,19 @@ impl Kept {
     /// Stores another value. Returns by how many bytes it is longer.
     fn replace(&mut self, cell: Cell<'_>) -> i64 {
         match (self, cell) {
-            (Self::Bytes(kept), Cell::Bytes(bytes)) => {
-                let before = kept.len();
-                kept.clear();
-                kept.extend_from_slice(bytes);
+            (Self::Bytes(stored), Cell::Bytes(bytes)) => {
+                let before = stored.len();
+                stored.clear();
+                stored.extend_from_slice(bytes);
                 return bytes.len() as i64 - before as i64;
             }
-            (kept, Cell::Bytes(bytes)) => {
-                *kept = Self::Bytes(bytes.to_vec());
+            (stored, Cell::Bytes(bytes)) => {
+                *stored = Self::Bytes(bytes.to_vec());
                 return bytes.len() as i64;
             }
-            (kept, Cell::Integer(integer)) => *kept = Self::Integer(integer),
-            (kept, Cell::Boolean(is_true)) => *kept = Self::Boolean(is_true),
-            (kept, Cell::Null) => *kept = Self::Null,
+            (stored, Cell::Integer(integer)) => *stored = Self::Integer(integer),
+            (stored, Cell::Boolean(is_true)) => *stored = Self::Boolean(is_true),
+            (stored, Cell::Null) => *stored = Self::Null,
         }
         0
     }

@@ -294,7 +294,7 @@ impl<'a> RunReader<'a> {
             if key_bytes > MAX_BLOCK_KEY_BYTES {
                 return Err(here(Error::declined(
                     DeclineReason::MemoryBudget,
-                    "the keys of a block are too large when spelt out",
+                    "the restored keys of a block are too large",
                 )));
             }
             let hash = match self.is_hashed {

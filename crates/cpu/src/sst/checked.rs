@@ -162,7 +162,7 @@ impl CheckedBlocks {
 
     /// The error for finished blocks that differ from the intended ones in `what`.
     fn differ(&self, what: &str) -> Error {
-        let what = format!("the finished blocks differ from what was meant: {what}");
+        let what = format!("the finished blocks differ from the intended ones: {what}");
         Error::corruption(&self.name, 0, what).as_verification()
     }
 

@@ -291,7 +291,7 @@ impl State {
             None => {
                 _ = map
                     .remove(&thing.addr())
-                    .expect("given back what was not got")
+                    .expect("released without an allocation")
             }
         };
         let one = if got.is_some() { 1 } else { -1 };

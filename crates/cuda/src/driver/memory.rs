@@ -53,7 +53,7 @@ impl DeviceMemory {
             device.count_allocation();
             // SAFETY: `memory` points to memory for a pointer.
             let code = unsafe { (device.table().allocate)(&raw mut memory, len) };
-            device.check(code, &format!("get {len} bytes of device memory"))?;
+            device.check(code, &format!("allocate {len} bytes of device memory"))?;
             Ok(Self {
                 device: device.clone(),
                 memory: memory.cast(),
@@ -70,7 +70,10 @@ impl DeviceMemory {
     }
 
     /// Number of bytes.
-    #[allow(clippy::len_without_is_empty, reason = "memory is got to be used")]
+    #[allow(
+        clippy::len_without_is_empty,
+        reason = "memory is allocated to be used"
+    )]
     pub fn len(&self) -> u64 {
         self.len
     }
@@ -125,7 +128,10 @@ impl PinnedBuffer {
     }
 
     /// Number of bytes.
-    #[allow(clippy::len_without_is_empty, reason = "memory is got to be used")]
+    #[allow(
+        clippy::len_without_is_empty,
+        reason = "memory is allocated to be used"
+    )]
     pub fn len(&self) -> usize {
         self.len
     }

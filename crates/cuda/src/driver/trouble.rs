@@ -6,7 +6,7 @@ use rockmill_core::{Error, ErrorKind};
 pub fn refused(what: impl Into<String>) -> Error {
     Error::new(
         ErrorKind::Device,
-        format!("the GPU backend does not do this yet: {}", what.into()),
+        format!("the GPU backend does not support this yet: {}", what.into()),
     )
 }
 

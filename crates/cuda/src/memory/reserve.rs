@@ -36,14 +36,14 @@ struct State {
     limit_bytes: u64,
     /// Value of `MemoryShares::times_returned` when the limit was found.
     limit_of: u64,
-    regions: Vec<Lent>,
+    regions: Vec<OwnedRegion>,
     /// Tickets of the waiting tasks.
     waiting: VecDeque<u64>,
     next_ticket: u64,
 }
 
 #[derive(Debug)]
-struct Lent {
+struct OwnedRegion {
     memory: DeviceMemory,
     region: Region,
 }
@@ -191,7 +191,7 @@ impl Reserve {
     pub fn take_now(self: &Arc<Self>, bytes: u64) -> Result<Piece> {
         self.place(&mut self.state(), bytes)?.ok_or_else(|| {
             no_memory(format!(
-                "a task needs {bytes} bytes of device memory more than was foreseen, and others hold them"
+                "a task needs {bytes} more bytes of device memory than estimated, and other tasks hold them"
             ))
         })
     }
@@ -285,7 +285,7 @@ impl State {
         match got {
             Ok(memory) => {
                 let region = Region::new(memory.len());
-                self.regions.push(Lent { memory, region });
+                self.regions.push(OwnedRegion { memory, region });
                 Ok(true)
             }
             Err(error) if self.regions.is_empty() => Err(error),
@@ -306,7 +306,7 @@ impl State {
             return Ok(());
         }
         let advice = match limit < self.max_bytes {
-            true => ", since the device gives no more: stop what else uses it",
+            true => ", since the device has no more: stop other programs that use it",
             false => ": give it more",
         };
         Err(no_memory(format!(

@@ -96,7 +96,8 @@ impl CopyRing {
     /// Takes back memory in place of any lent chunk.
     pub fn take_back(&mut self, memory: Box<dyn Memory>) {
         let lent = self.chunks.iter_mut().find(|chunk| chunk.memory.is_none());
-        lent.expect("no more comes back than was lent").memory = Some(memory);
+        lent.expect("no more chunks come back than were lent")
+            .memory = Some(memory);
     }
 
     /// Queues a copy of the chunk's first bytes to the device.

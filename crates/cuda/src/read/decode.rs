@@ -50,7 +50,7 @@ fn error_of(code: u64, block: usize, input: &Input<'_>, request: &Request<'_>) -
         ERROR_CHECKSUM => corrupt("block checksum mismatch"),
         ERROR_ORDER => corrupt("keys out of order"),
         ERROR_COMPRESSED => refused("blocks of another compression, or damaged ones"),
-        ERROR_KEY_LENGTH => refused("keys so long, or damaged ones"),
+        ERROR_KEY_LENGTH => refused("keys of this length, or damaged ones"),
         ERROR_SEQUENCE => corrupt("a sequence number beside that of the whole table"),
         ERROR_VALUE_TYPE if takes_all => corrupt("unknown value type"),
         ERROR_VALUE_TYPE => refused("timed puts, merge operands or references to blobs"),

@@ -20,7 +20,7 @@ use crate::memory::{CopyRing, DeviceBuffer, DeviceSliceMut, Pool};
 use crate::settings::CudaSettings;
 
 /// Maximum bytes of a segment: large enough that threads seldom fetch the next one.
-const PIECE_BYTES: u64 = 32 << 20;
+const SEGMENT_BYTES: u64 = 32 << 20;
 
 /// Bytes in front of and behind every range (`types.hpp:ARENA_PADDING`), and its alignment.
 pub const PADDING: u64 = 64;
@@ -47,7 +47,7 @@ const MAX_BLOCK_BYTES: u32 = 1 << 31;
 
 /// A range of a file and its place in the arena.
 #[derive(Debug)]
-struct Piece<'a> {
+struct Segment<'a> {
     file: &'a dyn ReadAt,
     offset: u64,
     len: u64,
@@ -57,7 +57,7 @@ struct Piece<'a> {
 /// The blocks of a task.
 #[derive(Debug, Default)]
 pub struct Input<'a> {
-    pieces: Vec<Piece<'a>>,
+    segments: Vec<Segment<'a>>,
     /// All blocks, run after run.
     pub blocks: Vec<BlockRef>,
     /// For each run that has blocks: its position in the job's inputs, and its end among the blocks.
@@ -173,8 +173,8 @@ impl<'a> Input<'a> {
         self.gaps.push(at - PADDING..at);
         let mut from = offset;
         while from < end {
-            let to = (from + PIECE_BYTES).min(end);
-            self.pieces.push(Piece {
+            let to = (from + SEGMENT_BYTES).min(end);
+            self.segments.push(Segment {
                 file,
                 offset: from,
                 len: to - from,
@@ -208,11 +208,11 @@ impl<'a> Input<'a> {
     ) -> Result<()> {
         let mut room = arena.room_view(self.arena_bytes as usize)?;
         let mut at = 0;
-        let mut places = VecDeque::with_capacity(self.pieces.len());
-        for piece in &self.pieces {
-            room.take((piece.at - at) as usize);
-            places.push_back((piece, room.take(piece.len as usize)));
-            at = piece.at + piece.len;
+        let mut places = VecDeque::with_capacity(self.segments.len());
+        for segment in &self.segments {
+            room.take((segment.at - at) as usize);
+            places.push_back((segment, room.take(segment.len as usize)));
+            at = segment.at + segment.len;
         }
         let loader = Loader {
             pool,
@@ -220,7 +220,7 @@ impl<'a> Input<'a> {
             cancel,
             stages,
         };
-        let threads = settings.io_threads.min(self.pieces.len()).max(1);
+        let threads = settings.io_threads.min(self.segments.len()).max(1);
         std::thread::scope(|scope| {
             let others: Vec<_> = (1..threads)
                 .filter_map(|_| {
@@ -246,7 +246,7 @@ impl<'a> Input<'a> {
 struct Loader<'a> {
     pool: &'a Pool,
     /// Segments, and the place of each.
-    waiting: Mutex<VecDeque<(&'a Piece<'a>, DeviceSliceMut<'a, u8>)>>,
+    waiting: Mutex<VecDeque<(&'a Segment<'a>, DeviceSliceMut<'a, u8>)>>,
     cancel: &'a CancelToken,
     stages: &'a Stages,
 }
@@ -266,40 +266,40 @@ impl<'a> Loader<'a> {
 
     fn work_with(&self, ring: &mut CopyRing) -> Result<()> {
         let mut turn = 0;
-        while let Some((piece, place)) = self.next() {
+        while let Some((segment, place)) = self.next() {
             self.cancel.check()?;
-            self.copy(piece, place, ring, &mut turn)?;
+            self.copy(segment, place, ring, &mut turn)?;
         }
         Ok(())
     }
 
-    fn next(&self) -> Option<(&'a Piece<'a>, DeviceSliceMut<'a, u8>)> {
+    fn next(&self) -> Option<(&'a Segment<'a>, DeviceSliceMut<'a, u8>)> {
         self.waiting().pop_front()
     }
 
-    fn waiting(&self) -> MutexGuard<'_, VecDeque<(&'a Piece<'a>, DeviceSliceMut<'a, u8>)>> {
+    fn waiting(&self) -> MutexGuard<'_, VecDeque<(&'a Segment<'a>, DeviceSliceMut<'a, u8>)>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Reads into pinned memory and copies from there; the next chunks are read meanwhile.
     fn copy(
         &self,
-        piece: &Piece<'_>,
+        segment: &Segment<'_>,
         mut place: DeviceSliceMut<'_, u8>,
         ring: &mut CopyRing,
         turn: &mut usize,
     ) -> Result<()> {
         let mut done = 0;
-        while done < piece.len {
+        while done < segment.len {
             self.cancel.check()?;
-            let len = (piece.len - done).min(ring.chunk_bytes() as u64) as usize;
+            let len = (segment.len - done).min(ring.chunk_bytes() as u64) as usize;
             let bytes = self
                 .stages
                 .time("copy in", Resource::ToDevice, len as u64, || {
                     ring.bytes(*turn, 0..len)
                 })?;
             self.stages.time("read", Resource::Host, len as u64, || {
-                piece.file.read_exact_at(bytes, piece.offset + done)
+                segment.file.read_exact_at(bytes, segment.offset + done)
             })?;
             // SAFETY: the code that decodes the arena waits for the ring first.
             unsafe { ring.send(*turn, &mut place.take(len))? };

@@ -43,7 +43,7 @@ pub(super) fn see(
     read.buffers.totals.fill(0, 1, 0, &read.ws.stream)?;
     // SAFETY: all buffers have room for n entries; keys name entries whose hashes were decoded.
     let code = unsafe { (read.device.table().see_snapshot)(&read.ws.exec(), &raw const args) };
-    read.device.check(code, "see the snapshot")?;
+    read.device.check(code, "find the snapshot's entries")?;
     let (totals, error) = download_checked(&read.ws, &read.buffers.totals, 1)?;
     match error {
         Some(FirstError { at, code }) if code == ERROR_UNDECIDED => {

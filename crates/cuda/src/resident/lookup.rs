@@ -171,7 +171,7 @@ fn check(keys: &Keys, rows: &Rows, device: &Device) -> Result<()> {
             format!("{at:p} is no multiple of {alignment}; align the memory")
         } else if !device.reaches(at)? {
             format!(
-                "the GPU does not reach {at:p}; pass memory of the view's device, or pinned or managed memory"
+                "the GPU cannot access {at:p}; pass memory of the view's device, or pinned or managed memory"
             )
         } else {
             continue;
@@ -329,7 +329,7 @@ impl DeviceTable {
                     Rows::FOUND | Rows::TOO_SMALL => Answer::Found(values[at..at + len].to_vec()),
                     Rows::NOT_FOUND => Answer::NotFound,
                     Rows::ASK => Answer::Ask,
-                    _ => return Err(altered("the status of a key cannot be")),
+                    _ => return Err(altered("the status of a key is invalid")),
                 });
             }
             first = end;

@@ -20,7 +20,7 @@ buffers! {
 }
 
 /// Use of the rows.
-struct Goal<'a> {
+struct RowTarget<'a> {
     base: Option<&'a DeviceTable>,
     seen: *mut u64,
     /// The target table, unless rows are only counted.
@@ -28,7 +28,7 @@ struct Goal<'a> {
     counter: Option<&'a Unseen>,
 }
 
-impl<'a> Goal<'a> {
+impl<'a> RowTarget<'a> {
     fn of(table: &'a dyn ResidentTable) -> Option<Self> {
         let any: &dyn Any = table;
         if let Some(table) = any.downcast_ref() {
@@ -66,13 +66,13 @@ pub fn place(
     survivors: &Survivors,
     table: &dyn ResidentTable,
 ) -> Result<RowOutput> {
-    let goal = Goal::of(table).filter(|goal| goal.table.device.is(&read.device));
-    let goal = goal.ok_or_else(|| Error::internal("the table lies on another device"))?;
+    let target = RowTarget::of(table).filter(|target| target.table.device.is(&read.device));
+    let target = target.ok_or_else(|| Error::internal("the table lies on another device"))?;
     let n = survivors.len;
     if n == 0 {
         return Ok(RowOutput::default());
     }
-    let placed = place_rows(read, survivors, &goal);
+    let placed = place_rows(read, survivors, &target);
     if placed.is_err() {
         // Kernels may still write to memory that is freed with the table.
         let _ = read.ws.stream.synchronize();
@@ -80,12 +80,16 @@ pub fn place(
     placed
 }
 
-fn place_rows(read: &mut ReadState, survivors: &Survivors, goal: &Goal<'_>) -> Result<RowOutput> {
+fn place_rows(
+    read: &mut ReadState,
+    survivors: &Survivors,
+    target: &RowTarget<'_>,
+) -> Result<RowOutput> {
     let n = survivors.len;
     read.ws.make_scratch(&read.device, n + 1)?;
     let stream = &read.ws.stream;
     let buffers = &mut PlaceBuffers::new(&read.ws.arena);
-    let base = goal.base.map(DeviceTable::as_kernels_see_it);
+    let base = target.base.map(DeviceTable::as_kernels_see_it);
     let mut args = PlaceArgs {
         arena: read.buffers.arena.as_ptr(),
         rows: read.buffers.keys_on(survivors.side).as_ptr(),
@@ -96,12 +100,12 @@ fn place_rows(read: &mut ReadState, survivors: &Survivors, goal: &Goal<'_>) -> R
         offsets: buffers.offsets.room(n + 1)?,
         records: ptr::null_mut(),
         base: base.unwrap_or_else(ffi::ResidentTable::none),
-        seen: goal.seen,
-        table: goal.table.as_kernels_see_it(),
+        seen: target.seen,
+        table: target.table.as_kernels_see_it(),
         totals: buffers.totals.upload(&[PlaceTotals::default()], stream)?,
     };
     let mut bytes = 0;
-    if goal.counter.is_some() {
+    if target.counter.is_some() {
         // SAFETY: the rows name decoded entries, and both tables have their slots and records.
         let code = unsafe { (read.device.table().count_unseen)(&read.ws.exec(), &raw const args) };
         read.device.check(code, "compare tables")?;
@@ -112,15 +116,15 @@ fn place_rows(read: &mut ReadState, survivors: &Survivors, goal: &Goal<'_>) -> R
             unsafe { (read.device.table().measure_records)(&read.ws.exec(), &raw const args) };
         read.device.check(code, "measure records")?;
         bytes = buffers.offsets.download(n, 1, stream)?[0];
-        args.records = goal.table.chunk(bytes)?;
+        args.records = target.table.chunk(bytes)?;
         // SAFETY: the chunk has room for all records, and the slots are those of the table.
         let code = unsafe { (read.device.table().place_records)(&read.ws.exec(), &raw const args) };
         read.device.check(code, "put rows into a table")?;
     }
     let totals = buffers.totals.download(0, 1, stream)?[0];
-    match goal.counter {
+    match target.counter {
         Some(counter) => counter.add(totals.unseen),
-        None => goal.table.add(n as u64, totals),
+        None => target.table.add(n as u64, totals),
     }
     read.mark("place records", bytes)?;
     Ok(RowOutput {

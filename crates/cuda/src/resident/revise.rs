@@ -57,7 +57,7 @@ impl DeviceTable {
             unsafe { stream.fill(scratch.cast(), 0, self.scratch.len() as usize)? };
             // SAFETY: the slots are those of the tables, and callers have set the fields that their kernel uses.
             let code = unsafe { kernel(&stream.exec(ptr::null_mut(), 0), &raw const args) };
-            self.device.check(code, "go through the slots of a table")?;
+            self.device.check(code, "process the slots of a table")?;
             // SAFETY: the scratch begins with one of these, which are plain numbers.
             unsafe { stream.download(&mut [download(&self.scratch, &mut totals)]) }
         };

@@ -122,8 +122,9 @@ pub fn scan(
     cancel: &CancelToken,
     sink: &mut dyn BatchSink,
 ) -> Result<(BatchOutput, u64)> {
-    let encoded = Encoded::new(plan)
-        .ok_or_else(|| Error::internal("a scan that the device does not do was not refused"))?;
+    let encoded = Encoded::new(plan).ok_or_else(|| {
+        Error::internal("a scan that the device does not support was not refused")
+    })?;
     let buffers = &mut ScanBuffers::new(&read.ws.arena);
     let mut groups = match &plan.output {
         ScanOutput::Groups(aggregation) => Some(Groups::new(aggregation, plan.output.columns())),
@@ -255,7 +256,7 @@ impl<'a> Scan<'a> {
         let malformed = (self.returned).count(read, &self.buffers.sizes, 0)?;
         self.returned.check(read)?;
         if wanted > n as u64 || malformed > n as u64 {
-            return Err(altered("more rows are wanted or malformed than there are"));
+            return Err(altered("more rows are selected or malformed than exist"));
         }
         self.args.num_wanted = wanted;
         self.read.mark("filter rows", 0)?;
@@ -278,13 +279,13 @@ impl<'a> Scan<'a> {
         self.check()?;
         let batches = self.buffers.sizes.download(0, 1, stream)?[0] as usize;
         if batches == 0 || batches > wanted {
-            return Err(altered("where batches end changed on its way back"));
+            return Err(altered("the ends of batches changed on the way back"));
         }
         let ends = self.buffers.sizes.download(1, batches, stream)?;
         let ends: Vec<_> = ends.into_iter().map(|end| end as usize).collect();
         match ends.is_sorted_by(|a, b| a < b) && ends.last() == Some(&wanted) && ends[0] > 0 {
             true => Ok(ends),
-            false => Err(altered("where batches end changed on its way back")),
+            false => Err(altered("the ends of batches changed on the way back")),
         }
     }
 
@@ -350,7 +351,7 @@ impl<'a> Scan<'a> {
             Err(match error.code {
                 // The CPU, which repeats the task, names the row.
                 ERROR_CHECK => {
-                    let what = "a row is not what the table's columns say";
+                    let what = "a row does not match the table's columns";
                     Error::new(ErrorKind::Corruption, what)
                 }
                 _ => exceeds("a number"),

@@ -74,7 +74,7 @@ pub fn compress(
 
 /// Consecutive blocks that fit into a chunk.
 #[derive(Debug)]
-struct Piece<'a> {
+struct Batch<'a> {
     raw: DeviceSlice<'a, u8>,
     packed: DeviceSliceMut<'a, u8>,
     /// Starts of the blocks, and the end of the last one's trailer.
@@ -99,7 +99,7 @@ fn compress_on_host(
     let mut stored_sizes: Vec<u32> = blocks.iter().map(|block| block.payload as u32).collect();
     let mut codecs = vec![0; num_blocks];
     let mut large = Vec::new();
-    let mut pieces = VecDeque::new();
+    let mut batches = VecDeque::new();
     let (start, end) = (PADDING as usize, (PADDING + bytes) as usize);
     let raw = sst.raw.view(start..end);
     let mut packed = sst.packed.room_view(end)?;
@@ -108,7 +108,7 @@ fn compress_on_host(
     for part in parts_of(&blocks, with.pool.chunk_bytes() as u64) {
         let n = part.blocks.len();
         let len = (part.bytes.end - part.bytes.start) as usize;
-        let piece = Piece {
+        let batch = Batch {
             raw: raw.part(part.bytes.start as usize..part.bytes.end as usize),
             packed: packed.take(len),
             offsets: &offsets[part.blocks.start..=part.blocks.end],
@@ -116,13 +116,13 @@ fn compress_on_host(
             codecs: codecs_left.split_off_mut(..n).unwrap_or_default(),
         };
         match part.is_whole {
-            true => pieces.push_back(piece),
+            true => batches.push_back(batch),
             false => large.extend(part.blocks),
         }
     }
     let workers = Workers {
         with,
-        waiting: Mutex::new(pieces),
+        waiting: Mutex::new(batches),
     };
     workers.run()?;
     let mut compressor = compressor(with)?;
@@ -166,7 +166,7 @@ fn compressor(with: Writing<'_>) -> Result<Compressor> {
 /// State shared by the compressing threads.
 struct Workers<'a> {
     with: Writing<'a>,
-    waiting: Mutex<VecDeque<Piece<'a>>>,
+    waiting: Mutex<VecDeque<Batch<'a>>>,
 }
 
 impl<'a> Workers<'a> {
@@ -195,11 +195,11 @@ impl<'a> Workers<'a> {
         let _current = self.with.pool.device().make_current()?;
         let mut compressor = compressor(self.with)?;
         loop {
-            let pieces = self.next();
-            if pieces.is_empty() {
+            let batches = self.next();
+            if batches.is_empty() {
                 return Ok(());
             }
-            let done = self.compress(pieces, &mut compressor);
+            let done = self.compress(batches, &mut compressor);
             if done.is_err() {
                 // The other threads may stop.
                 self.waiting().clear();
@@ -209,45 +209,45 @@ impl<'a> Workers<'a> {
     }
 
     /// At most as many batches as a ring has chunks, and fewer if the other threads would have none.
-    fn next(&self) -> Vec<Piece<'a>> {
+    fn next(&self) -> Vec<Batch<'a>> {
         let mut waiting = self.waiting();
         let share = (waiting.len() / WRITERS).clamp(1, CHUNKS);
         let n = share.min(waiting.len());
         waiting.drain(..n).collect()
     }
 
-    fn waiting(&self) -> MutexGuard<'_, VecDeque<Piece<'a>>> {
+    fn waiting(&self) -> MutexGuard<'_, VecDeque<Batch<'a>>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Keeps a ring only during this call, so other tasks get one soon.
-    fn compress(&self, mut pieces: Vec<Piece<'_>>, compressor: &mut Compressor) -> Result<()> {
+    fn compress(&self, mut batches: Vec<Batch<'_>>, compressor: &mut Compressor) -> Result<()> {
         let (stages, cancel) = (self.with.stages, self.with.cancel);
         let mut ring = self.with.pool.ring(cancel)?;
-        for (turn, piece) in pieces.iter().enumerate() {
+        for (turn, batch) in batches.iter().enumerate() {
             // SAFETY: the raw images stay unchanged until the task is done.
-            unsafe { ring.fetch(turn, 0, piece.raw)? };
+            unsafe { ring.fetch(turn, 0, batch.raw)? };
         }
-        for (turn, piece) in pieces.iter_mut().enumerate() {
+        for (turn, batch) in batches.iter_mut().enumerate() {
             cancel.check()?;
-            let len = piece.raw.len();
+            let len = batch.raw.len();
             let bytes = stages.time("raw blocks back", Resource::FromDevice, len as u64, || {
                 ring.bytes(turn, 0..len)
             })?;
             stages.time("compress on host", Resource::Host, len as u64, || {
-                piece.compress(bytes, compressor)
+                batch.compress(bytes, compressor)
             })?;
             // SAFETY: no other code has this part, and the ring is waited for below, or before it is lent again.
-            unsafe { ring.send(turn, &mut piece.packed)? };
+            unsafe { ring.send(turn, &mut batch.packed)? };
         }
-        let bytes = pieces.iter().map(|piece| piece.raw.len() as u64).sum();
+        let bytes = batches.iter().map(|batch| batch.raw.len() as u64).sum();
         stages.time("compressed blocks in", Resource::ToDevice, bytes, || {
             ring.stream.synchronize()
         })
     }
 }
 
-impl Piece<'_> {
+impl Batch<'_> {
     /// Compresses each block in place.
     fn compress(&mut self, bytes: &mut [u8], compressor: &mut Compressor) -> Result<()> {
         let stored = self.stored_sizes.iter_mut().zip(&mut *self.codecs);

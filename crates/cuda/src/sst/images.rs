@@ -146,11 +146,11 @@ pub fn plan_images(
         .iter()
         .fold(0, |sum: u64, file| sum.wrapping_add(file.rows_hash));
     if rows_hash != survivors.totals.rows_hash {
-        return Err(altered("files do not hold the entries that were kept"));
+        return Err(altered("files do not have the entries that were kept"));
     }
     let indexes = sst.indexes.download(0, num_files, &read.ws.stream)?;
     if indexes.iter().any(|index| index.check != check_of(index)) {
-        return Err(altered("what was told of a file changed on its way back"));
+        return Err(altered("the sizes of a file changed on the way back"));
     }
     let mut images = Vec::with_capacity(num_files);
     let (mut at, mut edges) = (IMAGE_ALIGNMENT, 0);

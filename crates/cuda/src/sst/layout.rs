@@ -57,7 +57,7 @@ pub fn lay_out(
         splitting,
         filter,
         compression: support::compression(&table.compression)
-            .ok_or_else(|| Error::internal("a compression that was not looked at"))?,
+            .ok_or_else(|| Error::internal("a compression that was not checked"))?,
         shared: sst.shared.room(n + 1)?,
         sizes: sst.sizes.room(n + 1)?,
         prefix: sst.prefix.room(n + 1)?,

@@ -87,7 +87,7 @@ pub fn check_blocks(
             .metadata
             .is_some_and(|metadata| !payload.ends_with(&metadata))
         {
-            return Err(block.altered("a filter with other metadata than was meant"));
+            return Err(block.altered("a filter with other metadata than intended"));
         }
         each(block, payload, kind)?;
     }

@@ -98,7 +98,7 @@ struct Store<'a> {
 
 /// How parts move from their chunks into the file.
 #[derive(Debug, Clone, Copy)]
-enum Way {
+enum CopyMode {
     Copied,
     /// The file is written from the chunks. Parts have the same remainder by the alignment in their chunks as in the
     /// file.
@@ -107,7 +107,7 @@ enum Way {
     },
 }
 
-impl Way {
+impl CopyMode {
     /// Number of parts that are copied to the host ahead of the one that is checked, itself included.
     fn ahead(self) -> usize {
         match self {
@@ -215,9 +215,9 @@ impl Store<'_> {
         };
         let parts = parts_of(&[block], ring.chunk_bytes() as u64);
         let mut bytes = Vec::with_capacity((block.end() - block.offset) as usize);
-        let way = Way::Copied;
-        self.fetch(image, &parts, ring, way, |part, ring, turn| {
-            bytes.extend_from_slice(ring.bytes(turn, way.place(part))?);
+        let mode = CopyMode::Copied;
+        self.fetch(image, &parts, ring, mode, |part, ring, turn| {
+            bytes.extend_from_slice(ring.bytes(turn, mode.place(part))?);
             Ok(())
         })?;
         let len = bytes.len() as u64;
@@ -241,11 +241,11 @@ impl Store<'_> {
         check: &mut DataCheck<'_>,
     ) -> Result<()> {
         let lends_at = writer.lends_at().filter(|&at| at < ring.chunk_bytes());
-        let way = lends_at.map_or(Way::Copied, |alignment| Way::Lent { alignment });
-        let parts = parts_of(blocks, way.part_bytes(ring.chunk_bytes()));
+        let mode = lends_at.map_or(CopyMode::Copied, |alignment| CopyMode::Lent { alignment });
+        let parts = parts_of(blocks, mode.part_bytes(ring.chunk_bytes()));
         let mut large = Vec::new();
-        self.fetch(image, &parts, ring, way, |part, ring, turn| {
-            let range = way.place(part);
+        self.fetch(image, &parts, ring, mode, |part, ring, turn| {
+            let range = mode.place(part);
             let bytes = ring.bytes(turn, range.clone())?;
             if !part.is_whole {
                 large.extend_from_slice(bytes);
@@ -259,18 +259,18 @@ impl Store<'_> {
                     .time("check blocks", Resource::Host, len, || {
                         check.blocks(blocks, whole)
                     })?;
-                match way {
-                    Way::Lent { .. } if part.is_whole => lent = Some(ring.lend(turn, range)),
+                match mode {
+                    CopyMode::Lent { .. } if part.is_whole => lent = Some(ring.lend(turn, range)),
                     _ => (self.with.stages)
                         .time("write", Resource::Host, len, || writer.append(whole))?,
                 }
                 large.clear();
             }
-            if let Way::Lent { .. } = way {
+            if let CopyMode::Lent { .. } = mode {
                 let len = lent.as_ref().map_or(0, |lent| lent.bytes.len() as u64);
                 self.with.stages.time("write", Resource::Host, len, || {
                     lent.map_or(Ok(()), |lent| writer.append_lent(lent))?;
-                    take_back(writer, ring, turn + way.ahead())
+                    take_back(writer, ring, turn + mode.ahead())
                 })?;
             }
             Ok(())
@@ -283,11 +283,11 @@ impl Store<'_> {
         image: &Image,
         parts: &[Part],
         ring: &mut CopyRing,
-        way: Way,
+        mode: CopyMode,
         mut each: impl FnMut(&Part, &mut CopyRing, usize) -> Result<()>,
     ) -> Result<()> {
-        for (turn, part) in parts.iter().enumerate().take(way.ahead()) {
-            self.start_copy(image, part, ring, way, turn)?;
+        for (turn, part) in parts.iter().enumerate().take(mode.ahead()) {
+            self.start_copy(image, part, ring, mode, turn)?;
         }
         for (turn, part) in parts.iter().enumerate() {
             self.with.cancel.check()?;
@@ -295,13 +295,13 @@ impl Store<'_> {
             self.with
                 .stages
                 .time("copy back", Resource::FromDevice, len, || {
-                    ring.bytes(turn, way.place(part)).map(drop)
+                    ring.bytes(turn, mode.place(part)).map(drop)
                 })?;
             each(part, ring, turn)?;
             // No code uses that chunk any more.
-            let next = turn + way.ahead();
+            let next = turn + mode.ahead();
             if let Some(part) = parts.get(next) {
-                self.start_copy(image, part, ring, way, next)?;
+                self.start_copy(image, part, ring, mode, next)?;
             }
         }
         Ok(())
@@ -312,11 +312,11 @@ impl Store<'_> {
         image: &Image,
         part: &Part,
         ring: &mut CopyRing,
-        way: Way,
+        mode: CopyMode,
         turn: usize,
     ) -> Result<()> {
         let at = (image.at + part.bytes.start) as usize;
-        let place = way.place(part);
+        let place = mode.place(part);
         let from = self.memory.part(at..at + place.len());
         // SAFETY: the image stays unchanged until the task is done.
         unsafe { ring.fetch(turn, place.start, from) }

@@ -157,9 +157,10 @@ impl Verification {
         });
         match first_error {
             None if equal => Ok(()),
-            None => Err(altered("finished files hold other entries than were meant")),
+            None => Err(altered("finished files have other entries than intended")),
             Some(FirstError { at, code }) => {
-                let what = format!("finished files do not decode as meant (code {code} at {at})");
+                let what =
+                    format!("finished files do not decode as intended (code {code} at {at})");
                 Err(altered(&what))
             }
         }
