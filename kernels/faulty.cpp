@@ -135,7 +135,7 @@ int decode_images(const Exec* exec, const VerifyArgs* args) {
 const char* error_text(int) { return "it was planned to fail"; }
 
 // Functions of the table. A new function needs its way of failing below.
-constexpr u64 FUNCTIONS = 72;
+constexpr u64 FUNCTIONS = 74;
 static_assert(sizeof(KernelTable) - offsetof(KernelTable, error_text) == FUNCTIONS * sizeof(void*));
 
 #define ROCKMILL_FAIL(kind, name) t.name = Wrapped<kind, &KernelTable::name>::call
@@ -171,6 +171,7 @@ KernelTable table() {
   ROCKMILL_FAIL(STAGE, trim_runs);
   ROCKMILL_FAIL(STAGE, sum_input);
   ROCKMILL_FAIL(STAGE, merge_runs);
+  ROCKMILL_FAIL(STAGE, measure_made);
   ROCKMILL_FAIL(STAGE, retain);
   ROCKMILL_FAIL(STAGE, see_snapshot);
   ROCKMILL_FAIL(STAGE, measure_rows);
@@ -197,6 +198,7 @@ KernelTable table() {
   ROCKMILL_FAIL(STAGE, sum_blocks);
   t.measure_index = measure_index;
   ROCKMILL_FAIL(STAGE, sum_file);
+  ROCKMILL_FAIL(STAGE, most_deletions);
   t.place_blocks = place_blocks;
   ROCKMILL_FAIL(STAGE, write_blocks);
   t.seal_blocks = seal_blocks;

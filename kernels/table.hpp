@@ -66,6 +66,10 @@ struct RetainArgs {
   ValueRef* values;
   u64* hashes;
   RetainRules rules;
+  // Keys in front of each fragment of range tombstones, and for n keys one more than the last fragment in front of each;
+  // null without any.
+  u64* fragment_places;
+  u32* cover;
   // n each; `heads` and `has_older` are not used one by one.
   u32* heads;
   u8* has_older;
@@ -74,6 +78,13 @@ struct RetainArgs {
   Key* survivors;
   RetainTotals* totals;
   u64* errors;
+  // If operands are merged: where values lie; of n entries what is made, and of n + 1 the bytes of made values in front, which
+  // begin in the arena at `made_at`. Else null.
+  u8* arena;
+  MergeRules merging;
+  u32* made;
+  u64* made_offsets;
+  u64 made_at;
   // Whether user keys are gone through one by one (read/groups.hpp).
   u32 one_by_one;
   u32 unused;
@@ -208,10 +219,20 @@ struct LayoutArgs {
   u64* key_sums;
   // n, if some keys may have no prefix; else null.
   u32* last_with_prefix;
+  // n + 1, if tombstones are counted; else null.
+  u32* deletion_sums;
+  // Range tombstones whose begins may cut files, and survivors in front of each.
+  const Fragment* fragments;
+  u64 num_fragments;
+  u64* fragment_places;
+  // max_files + 1; the number of files, of which some have no entries, stands in the last one.
+  FileCut* cuts;
   // Two of each grandparent.
   u64* grandparent_places;
   // num_blocks + 1 each.
   u32* prefix_lens;
+  // Buckets of each block's hash index; null if no block has one.
+  u32* hash_buckets;
   u32* raw_sizes;
   u32* block_sizes;
   u64* block_offsets;
@@ -269,6 +290,7 @@ struct VerifyArgs {
   const u32* file_blocks;
   const FileIndex* indexes;
   Layout layout;
+  const u32* hash_buckets;
   IndexLayout index;
   FilterRules filter;
   const u32* bases;
@@ -358,6 +380,8 @@ struct KernelTable {
   int (*sum_input)(const Exec*, const DecodeArgs*, u64 first, u64 end, InputTotals*);
   int (*merge_runs)(const Exec*, const KeyBytes* host_key_bytes, Key*, Key*, const u32* host_trimmed,
                     u32 num_runs, Key** host_merged);
+  // Only if operands are merged: fills made and made_offsets.
+  int (*measure_made)(const Exec*, const RetainArgs*);
   int (*retain)(const Exec*, const RetainArgs*);
   int (*see_snapshot)(const Exec*, const SnapshotArgs*);
   // Fills sizes and offsets.
@@ -404,6 +428,8 @@ struct KernelTable {
   // Sizes and sums of the index's entries, and indexes.
   int (*measure_index)(const Exec*, const LayoutArgs*);
   int (*sum_file)(const Exec*, const LayoutArgs*, u64 start, u64 n, FileTotals*);
+  // The most tombstones in a window of buckets of so many entries.
+  int (*most_deletions)(const Exec*, const LayoutArgs*, u64 start, u64 n, u64 bucket_size, u64* most);
   // Fills blocks and edges.
   int (*place_blocks)(const Exec*, const LayoutArgs*, u32 num_files);
   int (*write_blocks)(const Exec*, const LayoutArgs*, u8* images);

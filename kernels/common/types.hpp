@@ -144,6 +144,13 @@ struct KeySpan {
   u64 file_size;
 };
 
+// A range of user keys that range tombstones cover: from `begin` to before `end`. The sequence numbers of their tombstones
+// are those from `first` to before `last` of all.
+struct Fragment {
+  UserKey begin, end;
+  u64 first, last;
+};
+
 // What decides which entries survive.
 struct RetainRules {
   const u64* snapshots;
@@ -158,6 +165,23 @@ struct RetainRules {
   u32 deeper_unknown;
   // Whether a SingleDelete that meets a Delete is an error.
   u32 enforce_single_delete;
+  // Range tombstones, ascending, and the sequence numbers of each fragment, descending.
+  const Fragment* fragments;
+  const u64* sequences;
+  u64 num_fragments;
+};
+
+// What merge operands become; see rockmill_core::Merging.
+struct MergeRules {
+  // MergeFunction.
+  u32 function;
+  // Whether operands are merged without their base as well.
+  u32 partial;
+  // What stands between two values.
+  const u8* delimiter;
+  u64 delimiter_len;
+  // Limit of a stripe's operands and their base, and what each counts beside its value and a delimiter.
+  u64 max_bytes, operand_bytes;
 };
 
 // The entries that a snapshot sees; see rockmill_core::SnapshotRules.
@@ -171,7 +195,7 @@ struct SnapshotRules {
 // Sums over the decoded entries of a task.
 struct InputTotals {
   u64 hash;
-  u64 tombstones, single_deletes, key_bytes, value_bytes;
+  u64 tombstones, single_deletes, operands, key_bytes, value_bytes;
 };
 
 // Sums over the merged entries of a task.
@@ -191,7 +215,7 @@ struct FileTotals {
   u64 content_hash;
   // As in RetainTotals.
   u64 rows_hash;
-  u64 deletions, key_bytes, value_bytes;
+  u64 deletions, merge_operands, key_bytes, value_bytes;
   u64 smallest_seqno, largest_seqno;
   u64 filter_entries;
 };
@@ -215,6 +239,8 @@ struct Layout {
   u32 common_prefix;
   // ChecksumType.
   u32 checksum;
+  // Buckets of a block's hash index for each entry; below 0 without one.
+  double buckets_per_entry;
 };
 
 // How data blocks are compressed.
@@ -246,9 +272,23 @@ struct Splitting {
   u64 max_compaction_bytes;
   // Stored bytes for this number of uncompressed ones; 0 for as many.
   u64 stored, uncompressed;
+  // Leading bytes in which the keys of a file agree; NO_PARTITIONS if they need not.
+  u64 partition_bytes;
   u32 level_style;
   u32 unused;
 };
+
+constexpr u64 NO_PARTITIONS = ~u64{0};
+
+// Where one file ends and the next begins, which may have no entries.
+struct FileCut {
+  // Entries in front of it.
+  u32 survivors;
+  // The fragment with whose begin the next file begins; NO_FRAGMENT if it begins with an entry's key.
+  u32 fragment;
+};
+
+constexpr u32 NO_FRAGMENT = ~u32{0};
 
 // What goes into filters.
 struct FilterRules {
@@ -534,6 +574,8 @@ enum ErrorCode : u32 {
   ERROR_UNDECIDED = 13,
   ERROR_OUT_OF_RANGE = 14,
   ERROR_CHECK = 15,
+  ERROR_MERGED_TYPE = 16,
+  ERROR_MERGED_BYTES = 17,
 };
 
 // Compression of a block: its type in RocksDB's trailers.
@@ -564,6 +606,7 @@ enum PrefixKind : u32 { PREFIX_NONE = 0, PREFIX_FIXED = 1, PREFIX_CAPPED = 2 };
 
 constexpr u64 TYPE_DELETION = 0;
 constexpr u64 TYPE_VALUE = 1;
+constexpr u64 TYPE_MERGE = 2;
 constexpr u64 TYPE_SINGLE_DELETION = 7;
 constexpr u64 TYPE_DELETION_WITH_TIMESTAMP = 0x14;
 constexpr u64 MAX_SEQUENCE = (u64{1} << 56) - 1;

@@ -224,14 +224,8 @@ pub enum Unsupported {
     Purpose,
     /// To compact beside a kernel that may put.
     Held,
-    /// To merge operands.
+    /// To merge operands under these snapshots.
     MergeOperands,
-    /// To write a hash index into data blocks.
-    HashIndex,
-    /// To tell which files a collector wants to have compacted again.
-    Collector,
-    /// To end files where a partitioner separates keys.
-    Partitioner,
 }
 
 impl fmt::Display for Unsupported {
@@ -247,10 +241,7 @@ impl fmt::Display for Unsupported {
             Self::OldTable => "a table has format_version 0 or 1",
             Self::UndecidedInFiles => "files cannot have entries that do not decide alone",
             Self::Purpose => "the device does not support the purpose of the rows",
-            Self::MergeOperands => "the device does not merge operands yet",
-            Self::HashIndex => "the device does not write hash indexes into data blocks yet",
-            Self::Collector => "the device does not support CompactOnDeletionCollector yet",
-            Self::Partitioner => "the device does not support SST partitioners yet",
+            Self::MergeOperands => "the device does not merge operands under a snapshot with number 0",
             Self::Held => {
                 "a kernel on the device may fill it and wait for RocksDB to take writes, which may wait for the compaction"
             }

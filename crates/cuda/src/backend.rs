@@ -209,6 +209,8 @@ impl Backend for CudaBackend {
             device: device.clone(),
             ws,
             buffers,
+            arena_end: 0,
+            num_fragments: 0,
         });
         let survivors = survivors(&mut read, &request, &input)?;
         let mut entries_read = vec![0; request.tables.len()];
@@ -255,7 +257,13 @@ impl CudaRows<'_> {
             stages: &self.stages,
             cancel: self.cancel,
         };
-        let output = sst::write(&mut self.read, &self.survivors, writing, sink)?;
+        let output = sst::write(
+            &mut self.read,
+            &self.survivors,
+            &self.request,
+            writing,
+            sink,
+        )?;
         let bytes = output.files.iter().map(|file| file.size).sum();
         self.finish(Output::Ssts(output), bytes)
     }
