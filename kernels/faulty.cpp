@@ -134,7 +134,7 @@ int decode_images(const Exec* exec, const VerifyArgs* args) {
 
 const char* error_text(int) { return "it was planned to fail"; }
 
-// Functions of the table. A new function needs its way of failing below.
+// Number of functions of the table. A new function needs its failure below.
 constexpr u64 FUNCTIONS = 74;
 static_assert(sizeof(KernelTable) - offsetof(KernelTable, error_text) == FUNCTIONS * sizeof(void*));
 

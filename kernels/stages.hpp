@@ -132,7 +132,7 @@ inline int make_values(const Exec* exec, const RetainArgs* a) {
 }
 
 inline int retain(const Exec* exec, const RetainArgs* a) {
-  // What is made was decided when it was measured.
+  // The merged values were decided when they were measured.
   ROCKMILL_STEP(a->made != nullptr ? make_values(exec, a) : decide(exec, a));
   ROCKMILL_STEP(exclusive_sum(*exec, a->keep, a->places, a->n));
   RetainRules rules = a->rules;

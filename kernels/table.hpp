@@ -66,11 +66,11 @@ struct RetainArgs {
   ValueRef* values;
   u64* hashes;
   RetainRules rules;
-  // Keys in front of each fragment of range tombstones, and for n keys one more than the last fragment in front of each;
-  // null without any.
+  // Keys before each fragment of range tombstones, and for n keys one more than the last fragment before each; null
+  // without any.
   u64* fragment_places;
   u32* cover;
-  // n each; `heads` and `has_older` are not used one by one.
+  // n each; `heads` and `has_older` are unused if user keys are processed one by one.
   u32* heads;
   u8* has_older;
   u32* keep;
@@ -78,14 +78,14 @@ struct RetainArgs {
   Key* survivors;
   RetainTotals* totals;
   u64* errors;
-  // If operands are merged: where values lie; of n entries what is made, and of n + 1 the bytes of made values in front, which
-  // begin in the arena at `made_at`. Else null.
+  // If operands are merged: places of values; for n entries the merged rows, and for n + 1 the bytes of merged values
+  // before each, which begin in the arena at `made_at`. Else null.
   u8* arena;
   MergeRules merging;
   u32* made;
   u64* made_offsets;
   u64 made_at;
-  // Whether user keys are gone through one by one (read/groups.hpp).
+  // Whether user keys are processed one by one (read/groups.hpp).
   u32 one_by_one;
   u32 unused;
 };
@@ -217,17 +217,17 @@ struct LayoutArgs {
   u32* block_starts;
   // n + 1, in a wide task; else null.
   u64* key_sums;
-  // n, if some keys may have no prefix; else null.
+  // n, if some keys may lack a prefix; else null.
   u32* last_with_prefix;
   // n + 1, if tombstones are counted; else null.
   u32* deletion_sums;
-  // Range tombstones whose begins may cut files, and survivors in front of each.
+  // Range tombstones at whose begins files may end, and surviving entries before each.
   const Fragment* fragments;
   u64 num_fragments;
   u64* fragment_places;
-  // max_files + 1; the number of files, of which some have no entries, stands in the last one.
+  // max_files + 1; the last one has the number of files, of which some have no entries.
   FileCut* cuts;
-  // Two of each grandparent.
+  // Two for each grandparent.
   u64* grandparent_places;
   // num_blocks + 1 each.
   u32* prefix_lens;
@@ -428,7 +428,7 @@ struct KernelTable {
   // Sizes and sums of the index's entries, and indexes.
   int (*measure_index)(const Exec*, const LayoutArgs*);
   int (*sum_file)(const Exec*, const LayoutArgs*, u64 start, u64 n, FileTotals*);
-  // The most tombstones in a window of buckets of so many entries.
+  // Maximum tombstones in a window of buckets of this number of entries.
   int (*most_deletions)(const Exec*, const LayoutArgs*, u64 start, u64 n, u64 bucket_size, u64* most);
   // Fills blocks and edges.
   int (*place_blocks)(const Exec*, const LayoutArgs*, u32 num_files);

@@ -92,7 +92,7 @@ ROCKMILL_HD int compare_user(const UserKey& a, const UserKey& b) {
   return compare_tails(a.bytes, a.len, b.bytes, b.len);
 }
 
-// The user key of an entry. A key that its words hold has no bytes.
+// The user key of an entry. A key that fits into its words has no bytes.
 ROCKMILL_HD UserKey user_key_of(const KeyBytes& bytes, const Key& key) {
   return {key.hi, key.lo, key.len > WORD_KEY_BYTES ? bytes.of(key) : nullptr, key.len, 1};
 }
@@ -124,7 +124,7 @@ ROCKMILL_HD u64 lower_bound(const KeyBytes& bytes, const Key* keys, u64 from, u6
   return from;
 }
 
-// Keys in front of the begin of each fragment of range tombstones.
+// Keys before the begin of each fragment of range tombstones.
 struct PlaceFragments {
   const Key* keys;
   KeyBytes bytes;
@@ -137,7 +137,7 @@ struct PlaceFragments {
   }
 };
 
-// Leading bytes that two user keys have in common.
+// Number of common leading bytes of two user keys.
 ROCKMILL_HD u32 common_user_bytes(const KeyBytes& bytes, const Key& a, const Key& b) {
   const u32 len = min_of(a.len, b.len);
   if (a.hi != b.hi) return min_of(len, leading_zeros(a.hi ^ b.hi) / 8);
@@ -152,7 +152,7 @@ ROCKMILL_HD u32 common_user_bytes(const UserKey& a, const UserKey& b) {
   return len <= WORD_KEY_BYTES ? len : common_tail(a.bytes, b.bytes, len);
 }
 
-// Leading bytes that two internal keys have in common.
+// Number of common leading bytes of two internal keys.
 ROCKMILL_HD u32 common_bytes(const KeyBytes& bytes, const Key& a, const Key& b) {
   const u32 len = min_of(a.len, b.len);
   u32 common = common_user_bytes(bytes, a, b);
@@ -166,8 +166,8 @@ ROCKMILL_HD u32 common_bytes(const KeyBytes& bytes, const Key& a, const Key& b) 
 
 constexpr u32 MURMUR_MULTIPLIER = 0xc6a4a793;
 
-// Of the first `len` bytes of a user key (`util/hash.cc:Hash`): a variant of MurmurHash1 whose last one to three bytes are
-// taken as signed.
+// Hash of the first `len` bytes of a user key (`util/hash.cc:Hash`): a variant of MurmurHash1 that treats the last one
+// to three bytes as signed.
 ROCKMILL_HD u32 murmur_hash(const KeyBytes& bytes, const Key& key, u32 len, u32 seed) {
   u32 hash = seed ^ len * MURMUR_MULTIPLIER;
   u32 i = 0;

@@ -151,7 +151,7 @@ struct Fragment {
   u64 first, last;
 };
 
-// What decides which entries survive.
+// The rules that decide which entries survive.
 struct RetainRules {
   const u64* snapshots;
   u64 num_snapshots;
@@ -171,16 +171,16 @@ struct RetainRules {
   u64 num_fragments;
 };
 
-// What merge operands become; see rockmill_core::Merging.
+// The merge function of operands; see rockmill_core::Merging.
 struct MergeRules {
   // MergeFunction.
   u32 function;
-  // Whether operands are merged without their base as well.
+  // Whether operands are also merged without their base.
   u32 partial;
-  // What stands between two values.
+  // Bytes between two values.
   const u8* delimiter;
   u64 delimiter_len;
-  // Limit of a stripe's operands and their base, and what each counts beside its value and a delimiter.
+  // Limit of a stripe's operands and their base, and the overhead of each beside its value and a delimiter.
   u64 max_bytes, operand_bytes;
 };
 
@@ -239,7 +239,7 @@ struct Layout {
   u32 common_prefix;
   // ChecksumType.
   u32 checksum;
-  // Buckets of a block's hash index for each entry; below 0 without one.
+  // Buckets of a block's hash index for each entry; negative without one.
   double buckets_per_entry;
 };
 
@@ -280,9 +280,9 @@ struct Splitting {
 
 constexpr u64 NO_PARTITIONS = ~u64{0};
 
-// Where one file ends and the next begins, which may have no entries.
+// The border between two files. The next one may have no entries.
 struct FileCut {
-  // Entries in front of it.
+  // Entries before it.
   u32 survivors;
   // The fragment with whose begin the next file begins; NO_FRAGMENT if it begins with an entry's key.
   u32 fragment;
@@ -290,7 +290,7 @@ struct FileCut {
 
 constexpr u32 NO_FRAGMENT = ~u32{0};
 
-// What goes into filters.
+// The keys in filters.
 struct FilterRules {
   // FilterFormat.
   u32 format;

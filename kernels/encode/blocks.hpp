@@ -80,7 +80,7 @@ struct WriteBlocks {
   }
 
  private:
-  // Each lane has every width-th bucket, and goes through all entries.
+  // Each lane has every width-th bucket, and reads all entries.
   template <class G>
   ROCKMILL_HD void write_hash_index(const G& g, const OutBlock& block, u32 buckets, u8* to) const {
     for (u32 k = g.rank(); k < buckets; k += g.width) to[k] = NO_RESTART;

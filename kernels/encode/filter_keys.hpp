@@ -8,10 +8,10 @@ namespace rockmill::ROCKMILL_TARGET {
 
 constexpr u32 LEGACY_SEED = 0xbc9f1d34;
 
-// Which hashes the keys of a file add to its filter (crates/format/src/filter/builder.rs): those of whole keys, of
-// prefixes, or both. A hash is left out if it was the last one, and one of both also if it is that of the last
-// prefix. The last one is nearly always that of the key before; where hashes collide, it is found by going back to
-// an entry behind which it is known, and forward again.
+// The hashes that the keys of a file add to its filter (crates/format/src/filter/builder.rs): those of whole keys, of
+// prefixes, or both. A hash is left out if it equals the last one; one of two also if it equals that of the last
+// prefix. The last one is nearly always that of the previous key. If hashes collide, the kernel goes back to an entry
+// behind which it is known, and forward again.
 struct FilterKeys {
   const Key* keys;
   KeyBytes bytes;

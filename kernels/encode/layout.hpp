@@ -61,7 +61,7 @@ struct MarkDeletions {
   }
 };
 
-// The most tombstones in a window of the buckets of a file (`compact_on_deletion_collector.cc`).
+// Maximum tombstones in a window of the buckets of a file (`compact_on_deletion_collector.cc`).
 struct MostDeletions {
   using Total = u64;
   static constexpr u32 words = 1;
@@ -74,7 +74,7 @@ struct MostDeletions {
 
 struct FindMostDeletions {
   static constexpr u64 BUCKETS = 128;
-  // Of the file.
+  // Tombstones before each entry of the file.
   const u32* sums;
   u64 n;
   u64 bucket_size;
@@ -194,8 +194,8 @@ constexpr u32 MAX_HASHED_RESTARTS = 254, HASH_COUNT_BYTES = 2;
 constexpr u64 MAX_HASHED_BLOCK = 1 << 16;
 constexpr u32 SLICE_HASH_SEED = 397;
 
-// Buckets of a block of `size` bytes; 0 if it has no hash index. What entries ask for is a sum, as in RocksDB: a product would
-// round differently.
+// Buckets of a block of `size` bytes; 0 if it has no hash index. The buckets of the entries are added, as in RocksDB,
+// because a product would round differently.
 ROCKMILL_HD u32 num_buckets(const Layout& layout, u32 entries, u32 restarts, u64 size) {
   if (restarts > MAX_HASHED_RESTARTS || size > MAX_HASHED_BLOCK) return 0;
   double wanted = 0;

@@ -1,6 +1,6 @@
-// Where files end. The rules are those of crates/cpu/src/sst/split.rs (`compaction_outputs.cc:ShouldStopBefore`), asked
-// only at the keys where they can say yes: where a file reaches its size, where a partitioner separates keys, and where a
-// grandparent begins or ends.
+// Where files end. The rules are those of crates/cpu/src/sst/split.rs (`compaction_outputs.cc:ShouldStopBefore`),
+// evaluated only at the keys where a file can end: where it reaches its size, where a partitioner separates keys, and
+// where a grandparent begins or ends.
 #pragma once
 
 #include "../common/exec.hpp"
@@ -32,20 +32,20 @@ struct FileSum {
   }
 };
 
-// The keys before which files may end, in order: survivors, and the begins of fragments, which have no bytes. A fragment
-// that begins with a survivor's key stands in front of it.
+// The keys before which files may end, in order: surviving entries, and the begins of fragments, which have no bytes. A
+// fragment that begins with a surviving entry's key comes before it.
 struct Items {
   const Key* survivors;
   KeyBytes bytes;
   u64 n;
   const Fragment* fragments;
-  // Survivors in front of each fragment.
+  // Surviving entries before each fragment.
   const u64* places;
   u64 num_fragments;
 
   ROCKMILL_HD u64 len() const { return n + num_fragments; }
 
-  // First fragment with so many survivors or more in front of it.
+  // First fragment with at least this number of surviving entries before it.
   ROCKMILL_HD u64 fragment_behind(u64 survivor) const {
     u64 from = 0, to = num_fragments;
     while (from < to) {
@@ -56,7 +56,7 @@ struct Items {
     return from;
   }
 
-  // Fragments in front of item `i`.
+  // Fragments before item `i`.
   ROCKMILL_HD u64 fragments_before(u64 i) const {
     u64 from = 0, to = num_fragments;
     while (from < to) {
@@ -68,7 +68,7 @@ struct Items {
   }
   ROCKMILL_HD u64 survivors_before(u64 i) const { return i - fragments_before(i); }
 
-  // The fragment that item `i` is the begin of, or NO_FRAGMENT.
+  // The fragment whose begin is item `i`, or NO_FRAGMENT.
   ROCKMILL_HD u32 fragment_at(u64 i) const {
     const u64 f = fragments_before(i);
     return f < num_fragments && places[f] + f == i ? u32(f) : NO_FRAGMENT;
@@ -79,7 +79,7 @@ struct Items {
     return f != NO_FRAGMENT ? fragments[f].begin : user_key_of(bytes, survivors[survivors_before(i)]);
   }
 
-  // Whether item `i` is an older version of the key before.
+  // Whether item `i` is an older version of the previous key.
   ROCKMILL_HD bool goes_on(u64 i) const {
     const u64 s = survivors_before(i);
     return fragment_at(i) == NO_FRAGMENT && s > 0 && same_user_key(bytes, survivors[s - 1], survivors[s]);
@@ -97,7 +97,7 @@ struct Items {
     return from + lower_bound(bytes, survivors, 0, n, bound, above);
   }
 
-  // First item behind `i` that does not have the same leading bytes, or is another key if one of the two is shorter.
+  // First item behind `i` with other leading bytes, or with another key if one of the two is shorter.
   ROCKMILL_HD u64 partition_end(u64 i, u64 prefix_len) const {
     const UserKey own = key(i);
     u64 f = fragments_before(i), s = i - f;
@@ -121,7 +121,7 @@ struct Items {
   }
 };
 
-// The first item in each grandparent or behind its begin, and the first behind it: places[2g], places[2g + 1].
+// The first item in or behind each grandparent's begin, and the first behind its end: places[2g], places[2g + 1].
 struct FindGrandparents {
   Items items;
   Splitting splitting;
@@ -130,7 +130,7 @@ struct FindGrandparents {
   ROCKMILL_HD void operator()(u64 g) const {
     const KeySpan* files = splitting.grandparents;
     places[2 * g] = items.first_behind(files[g].first, false);
-    // A key on which one ends and the next begins belongs to the next.
+    // A key at which one ends and the next begins belongs to the next.
     const bool shared =
         g + 1 < splitting.num_grandparents && compare_user(files[g].last, files[g + 1].first) >= 0;
     places[2 * g + 1] = items.first_behind(files[g].last, !shared);
@@ -172,7 +172,7 @@ struct SplitFiles {
       cuts[num_cuts++] = {u32(first), items.fragment_at(start)};
       start = end_of(walk, start, first);
       const u64 end = items.survivors_before(start);
-      // A file may have range tombstones alone.
+      // A file may have only range tombstones.
       if (end > first) file_starts[files++] = u32(first);
       first = end;
     }
@@ -182,7 +182,7 @@ struct SplitFiles {
   }
 
  private:
-  // The end of the file that begins at item `start`, in front of which there are `first` survivors.
+  // The end of the file that begins at item `start`, before which there are `first` surviving entries.
   ROCKMILL_HD u64 end_of(Walk& walk, u64 start, u64 first) const {
     const u64 n = items.len();
     u64 full = full_at(start, first);
@@ -191,7 +191,7 @@ struct SplitFiles {
       if (partition < full) full = partition;
     }
     for (;;) {
-      // A place at or in front of `start` has been passed.
+      // A place at or before `start` has been passed.
       const u64 boundary = next_boundary(walk);
       const u64 i = boundary < full ? boundary : full;
       if (i >= n) return n;
@@ -206,7 +206,7 @@ struct SplitFiles {
     }
   }
 
-  // The first key behind `start` at which the file has its size.
+  // The first key behind `start` at which the file has reached its size.
   ROCKMILL_HD u64 full_at(u64 start, u64 first) const {
     u64 end = splitting.file_size == 0 ? first : first + 1, to = items.n + 1;
     while (end < to) {
@@ -226,7 +226,7 @@ struct SplitFiles {
     return places[2 * walk.at + (walk.in_gap ? 0 : 1)];
   }
 
-  // Moves past all boundaries that lie at item `i` or in front of it; returns how many were crossed.
+  // Moves past all boundaries at or before item `i`; returns the number crossed.
   ROCKMILL_HD u64 cross(Walk& walk, u64 i) const {
     u64 crossed = 0;
     while (walk.at < splitting.num_grandparents && next_boundary(walk) <= i) {

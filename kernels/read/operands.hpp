@@ -1,5 +1,5 @@
-// Merge operands (`db/merge_helper.cc:MergeUntil`; crates/cpu/src/read/operands.rs is the sequential form). The newest entry of
-// a stripe is its head. Where it is an operand, one thread goes through the stripe:
+// Merge operands (`db/merge_helper.cc:MergeUntil`; crates/cpu/src/read/operands.rs is the sequential form). The newest
+// entry of a stripe is its head. If it is an operand, one thread processes the stripe:
 //
 //   DecideMerged   what is kept, dropped and consumed, and how many bytes are made   -> exclusive_sum -> places of made values
 //   MakeValues     the bytes of each made value, by a group
@@ -14,7 +14,7 @@ enum MergeFunction : u32 { MERGE_ADD = 1, MERGE_PUT = 2, MERGE_MAX = 3, MERGE_XO
 
 constexpr u64 ADD_BYTES = 8;
 
-// What a row is made of: so many operands from its newest on, and the value beneath them, if there is one.
+// The sources of a row: a number of operands from its newest on, and the value beneath them, if there is one.
 struct Made {
   u32 word;
 
@@ -23,7 +23,7 @@ struct Made {
   }
   ROCKMILL_HD bool any() const { return word != 0; }
   ROCKMILL_HD u32 operands() const { return word >> 2; }
-  // Whether it is one operand in place of several.
+  // Whether it is one operand that replaces several.
   ROCKMILL_HD bool is_operand() const { return word >> 1 & 1; }
   // All that is merged.
   ROCKMILL_HD u32 parts() const { return operands() + (word & 1); }
@@ -61,7 +61,7 @@ struct DecideMerged {
     u64 i = head, operands = 0, bytes = 0;
     bool covered = false;
     for (; i < end && type(i) == TYPE_MERGE; ++i) {
-      // What a range tombstone of the stripe deletes, it deletes with all that is older.
+      // A range tombstone of the stripe deletes an entry together with all older ones.
       covered = covered || is_covered(i);
       if (covered) {
         entries.drop(i, sums);
@@ -114,7 +114,7 @@ struct DecideMerged {
     entries.drop(i, sums);
   }
 
-  // Bytes that the value takes; none if it is that of an entry.
+  // Bytes of the value; 0 if it is an entry's own value.
   ROCKMILL_HD u64 made_bytes(u64 head, const Made& row) const {
     if (merging.function == MERGE_ADD) return ADD_BYTES;
     u64 sum = (row.parts() - 1) * merging.delimiter_len, longest = 0;
@@ -135,7 +135,7 @@ struct MergedValues {
 
   ROCKMILL_HD ValueRef of(u64 i) const { return values[keys[i].entry]; }
 
-  // Of all that have 8 bytes, as numbers.
+  // Sum of all values with 8 bytes, as numbers.
   ROCKMILL_HD u64 sum(u64 head, const Made& row) const {
     u64 sum = 0;
     for (u32 k = 0; k < row.parts(); ++k) {
@@ -169,7 +169,7 @@ struct MakeValues {
   MergeRules merging;
   const u32* made;
   const u64* offsets;
-  // Where the values go.
+  // Places of the values.
   u8* to;
 
   template <class G>
@@ -217,7 +217,7 @@ struct FinishMade {
   MergeRules merging;
   const u32* made;
   const u64* offsets;
-  // Where values were made, in the arena.
+  // Places of the merged values in the arena.
   u64 made_at;
 
   ROCKMILL_HD void operator()(u64 i, RetainSums& sums) const {

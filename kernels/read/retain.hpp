@@ -1,6 +1,5 @@
-// Which entries survive (`db/compaction/compaction_iterator.cc`; crates/cpu/src/read/retain.rs is the
-// sequential form). Snapshots cut the versions of a key into stripes; the newest entry of a stripe, its
-// head, hides the others.
+// The surviving entries (`db/compaction/compaction_iterator.cc`; crates/cpu/src/read/retain.rs is the sequential form).
+// Snapshots divide the versions of a key into stripes; the newest entry of a stripe, its head, hides the others.
 //
 //   PlaceFragments, MarkFragments
 //                the last fragment of range tombstones     -> inclusive_max -> that in front of every entry
@@ -9,8 +8,8 @@
 //   Decide       keep or drop, sums                       -> exclusive_sum -> places of survivors
 //   Gather       survivors with their final tags
 //
-// A task with SingleDeletes goes through user keys one by one instead (groups.hpp). In a task with merge operands,
-// DecideMerged stands in place of Decide (operands.hpp).
+// A task with SingleDeletes processes user keys one by one instead (groups.hpp). In a task with merge operands,
+// DecideMerged replaces Decide (operands.hpp).
 #pragma once
 
 #include "../common/sums.hpp"
@@ -50,7 +49,7 @@ ROCKMILL_HD bool absent_in_deeper_levels(const RetainRules& rules, const KeyByte
   return true;
 }
 
-// Notes the last of the fragments in front of a key. `cover` is 0 at first.
+// Records the last of the fragments before a key. `cover` is 0 at first.
 struct MarkFragments {
   const u64* places;
   u64 num_fragments;
@@ -67,7 +66,7 @@ struct MarkFragments {
 struct Coverage {
   const Key* keys;
   KeyBytes bytes;
-  // One more than the last fragment that begins at each entry's key or in front of it; null without any.
+  // One more than the last fragment that begins at or before each entry's key; null without any.
   const u32* cover;
 
   ROCKMILL_HD bool deletes(const RetainRules& rules, u64 i) const {
@@ -86,8 +85,7 @@ struct Coverage {
   }
 };
 
-// The tag with which an entry is written: what every reader sees and nothing older exists for gets sequence
-// number 0.
+// The tag with which an entry is written: sequence number 0 if every reader sees it and nothing older exists.
 ROCKMILL_HD u64 final_tag(const RetainRules& rules, u64 tag) {
   const u64 sequence = sequence_of(tag);
   const bool zeroed = rules.bottommost && sequence <= rules.earliest && sequence < MAX_SEQUENCE;
@@ -162,17 +160,17 @@ struct Decide {
     return decide_head(i, i, sums);
   }
 
-  // Whether the newest entry of a stripe that no merge function has taken stays; `head` is the stripe's first entry.
+  // Whether the newest entry of a stripe without merging is kept; `head` is the stripe's first entry.
   ROCKMILL_HD bool decide_head(u64 i, u64 head, RetainSums& sums) const {
     const u64 tag = keys[i].tag;
     if ((tag & 0xff) == TYPE_DELETION) {
       const bool obsolete = sequence_of(tag) <= rules.earliest && absent_in_deeper_levels(rules, bytes, keys[i]);
-      // A late tombstone goes uncounted.
+      // A late tombstone is dropped uncounted.
       sums.tombstones_dropped += obsolete;
       if (obsolete) return false;
       if (rules.bottommost) return has_older[head];
     }
-    // RocksDB counts it as hidden as well.
+    // RocksDB also counts it as hidden.
     const bool covered = Coverage{keys, bytes, cover}.deletes(rules, i);
     sums.replaced += covered;
     return !covered;

@@ -34,8 +34,8 @@ struct ReferBlocks {
   }
 };
 
-// Each block has as many entries and restarts as were meant, and of the flags that may stand beside the number that of a
-// hash index at most.
+// Checks that each block has the intended number of entries and restarts, and at most the flag of a hash index beside
+// the number.
 struct CompareCounts {
   const u8* arena;
   const OutBlock* blocks;
@@ -59,7 +59,7 @@ struct CompareCounts {
   }
 };
 
-// The hash index of each block leads to all of its keys.
+// Checks that the hash index of each block leads to all of its keys.
 struct CheckHashIndexes {
   const u8* arena;
   const Key* keys;

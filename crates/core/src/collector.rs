@@ -17,16 +17,16 @@ pub struct CompactOnDeletion {
     pub min_file_size: u64,
 }
 
-/// What a rule looks at in a file.
+/// The counts of a file that a rule uses.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct DeletionCounts {
     /// Entries and range tombstones.
     pub entries: u64,
     /// Entries that are tombstones.
     pub tombstones: u64,
-    /// The most tombstones in a window of [`CompactOnDeletion::bucket_size`]; 0 without windows.
+    /// Maximum tombstones in a window of [`CompactOnDeletion::bucket_size`]; 0 without windows.
     pub most_in_window: u64,
-    /// Bytes of the data blocks in front of the last one.
+    /// Bytes of the data blocks before the last one.
     pub bytes_before_last: u64,
 }
 
@@ -36,8 +36,8 @@ impl CompactOnDeletion {
         self.window_size.div_ceil(BUCKETS as u64)
     }
 
-    /// Whether a file is marked for another compaction. RocksDB asks after each entry; the size and the most tombstones of a
-    /// window only grow.
+    /// Whether a file is marked for another compaction. RocksDB checks after each entry; the size and the maximum of
+    /// tombstones in a window only grow.
     pub fn marks(&self, file: &DeletionCounts) -> bool {
         let ratio = self.deletion_ratio;
         let has_window = self.window_size > 0 && file.most_in_window >= self.deletion_trigger;

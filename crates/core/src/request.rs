@@ -222,9 +222,9 @@ pub enum Unsupported {
     UndecidedInFiles,
     /// The purpose of the rows.
     Purpose,
-    /// To compact beside a kernel that may put.
+    /// Compacting while a kernel that may put holds the table.
     Held,
-    /// To merge operands under these snapshots.
+    /// Merging operands under these snapshots.
     MergeOperands,
 }
 

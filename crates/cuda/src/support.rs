@@ -1,4 +1,4 @@
-//! What the stages leave to other backends.
+//! Requests that the stages leave to other backends.
 
 use rockmill_core::{OutputPlan, Purpose, Request, Support, Unsupported, Visibility};
 use rockmill_format::compression::{CompressionSettings, CompressionType, DEFAULT_LEVEL};
@@ -20,7 +20,7 @@ pub fn support(request: &Request<'_>) -> Support {
     {
         return Support::No(Unsupported::OldTable);
     }
-    // Then user keys are gone through one by one, which does not merge.
+    // Then user keys are processed one by one, without merging.
     if let Visibility::Compaction(rules) = request.visibility
         && rules.merging.is_some()
         && rules.snapshots.first() == Some(&0)

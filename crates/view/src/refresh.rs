@@ -97,7 +97,7 @@ impl Change<'_> {
         let base = self.base;
         let asked = [&base.asked, self.asked].map(joined);
         if asked[0] != asked[1] {
-            let reason = "RocksDB has to be asked for other keys".to_owned();
+            let reason = "RocksDB must be asked for other keys".to_owned();
             return self.reloaded(&asked.concat(), reason);
         }
         let reason = match self.family.since(&base.family, &self.source.engine)? {

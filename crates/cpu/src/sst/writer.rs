@@ -100,7 +100,7 @@ impl<'a> SstWriter<'a> {
         Ok(self.files)
     }
 
-    /// Ends the file at hand before the key `next`, with which the next one begins.
+    /// Ends the current file before the key `next`, with which the next one begins.
     fn close_file(&mut self, next: Option<&[u8]>) -> Result<()> {
         let kept = self
             .tombstones
@@ -366,7 +366,7 @@ impl OpenFile {
         *smallest = sequence.min(*smallest);
     }
 
-    /// Ends the data block at hand, which is not empty.
+    /// Ends the current data block, which is not empty.
     fn flush_block(&mut self, compressor: &mut Compressor) -> Result<()> {
         let start = self.block.finish_in_place();
         let image = self.block.buffer();

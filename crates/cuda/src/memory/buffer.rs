@@ -12,8 +12,7 @@ use super::reserve::{Piece, Reserve};
 use super::view::{DeviceSlice, DeviceSliceMut};
 use crate::driver::{CopyKind, Download, Stream};
 
-/// What one task holds of the device's memory. Its buffers take one place after another; all of it goes back
-/// at once.
+/// Device memory of one task. Its buffers take one place after another; all of it is released at once.
 #[derive(Debug)]
 pub struct Arena {
     reserve: Arc<Reserve>,
@@ -110,15 +109,15 @@ impl<T: Copy> DeviceBuffer<T> {
         Ok(self.memory)
     }
 
-    /// Makes room for `len` values behind the first `used`, which stay.
+    /// Makes room for `len` values behind the first `used` ones, which are kept.
     ///
     /// # Errors
-    /// Device if there is not so much memory.
+    /// Device if the device has too little memory.
     pub fn grow(&mut self, used: usize, len: usize, stream: &Stream) -> Result<*mut T> {
         let before = self.memory;
         let memory = self.room(used.saturating_add(len))?;
         if memory != before && used > 0 {
-            // SAFETY: the arena keeps what the buffer had before, and both ends have room for `used` values.
+            // SAFETY: the arena keeps the buffer's earlier memory, and both ends have room for `used` values.
             unsafe {
                 let bytes = used * size_of::<T>();
                 stream.copy(CopyKind::Inside, memory.cast(), before.cast(), bytes)?;
@@ -127,7 +126,7 @@ impl<T: Copy> DeviceBuffer<T> {
         Ok(memory)
     }
 
-    /// Makes room for `len` values, and views them.
+    /// Makes room for `len` values, and returns a view of them.
     ///
     /// # Errors
     /// Device if the device has too little memory.

@@ -22,10 +22,10 @@ const ERROR_SEQUENCE: u64 = 12;
 
 const TIMED_PUT: u8 = ValueType::ValuePreferredSeqno as u8;
 
-/// Types of entries that a device compacts, and all that there are, a bit each. Timed puts may become Puts, which the CPU
-/// does.
+/// Types of entries that a device compacts, and all types, one bit each. Timed puts may become Puts, which only the CPU
+/// implements.
 const COMPACTED_TYPES: u32 = types(true);
-/// The type of merge operands, which are compacted where they are merged.
+/// The type of merge operands, which are compacted if there is a merge function.
 const OPERANDS: u32 = 1 << ValueType::Merge as u8;
 const ALL_TYPES: u32 = types(false);
 
@@ -42,7 +42,7 @@ const fn types(compacted: bool) -> u32 {
     types
 }
 
-/// Types of entries that a request takes and writes, a bit each.
+/// Types of entries that a request accepts, one bit each.
 pub fn compacted_types(visibility: Visibility<'_>) -> u32 {
     match visibility {
         Visibility::Compaction(rules) if rules.merging.is_some() => COMPACTED_TYPES | OPERANDS,
@@ -50,8 +50,7 @@ pub fn compacted_types(visibility: Visibility<'_>) -> u32 {
     }
 }
 
-/// What a block's error code means. The CPU backend looks again, so that what only might be damage is
-/// refused here.
+/// The error of a block's error code. The CPU backend checks again, so possible damage is only refused here.
 fn error_of(code: u64, block: usize, input: &Input<'_>, request: &Request<'_>) -> Error {
     let (file, offset) = input.place(request.tables, block);
     let corrupt = |what| Error::new(ErrorKind::Corruption, what);

@@ -1,4 +1,4 @@
-//! User keys that no entry has, on their way to the device: bounds, and the ends of files elsewhere in the tree.
+//! User keys that belong to no entry, to be copied to the device: bounds, and the ends of files elsewhere in the tree.
 
 use rockmill_core::{CompactionRules, DeeperLevels, Grandparent, KeyRange, Result, key_prefix};
 
@@ -115,17 +115,17 @@ impl Spans {
     }
 }
 
-/// Fragments of range tombstones, on their way to the device.
+/// Fragments of range tombstones, to be copied to the device.
 #[derive(Debug, Default)]
 pub struct FragmentKeys {
     keys: UserKeys,
     sequences: Vec<u64>,
-    /// Where the sequence numbers of each fragment end.
+    /// Ends of the sequence numbers of each fragment.
     ends: Vec<usize>,
 }
 
 impl FragmentKeys {
-    /// Those that have keys of a range, cut to it.
+    /// Those that have keys of a range, clipped to it.
     pub fn in_range(rules: &CompactionRules, range: &KeyRange) -> Self {
         let mut all = Self::default();
         for (begin, end, sequences) in rules.tombstones.in_range(range) {
@@ -167,7 +167,7 @@ impl FragmentKeys {
     }
 }
 
-/// Files of deeper levels: spans, the end of each level among them, and whether these levels may hold anything.
+/// Files of deeper levels: spans, the end of each level among them, and whether these levels may contain any key.
 #[derive(Debug, Default)]
 pub struct DeeperFiles {
     pub spans: Spans,

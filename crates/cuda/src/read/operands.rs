@@ -1,4 +1,4 @@
-//! Merge operands of a compaction: what is made of them is measured, and gets a place behind the blocks in the arena.
+//! Merge operands of a compaction: the merged values are measured, and get a place behind the blocks in the arena.
 
 use std::ptr::{null, null_mut};
 
@@ -10,12 +10,12 @@ use super::state::ReadState;
 use crate::driver::ffi::{MergeRules, RetainArgs};
 use crate::driver::refused;
 
-/// Limit of a stripe's operands and their base, and what each counts beside its value and a delimiter. The CPU backend
-/// declines what exceeds it (`crates/cpu/src/read/operands.rs`).
+/// Limit of a stripe's operands and their base, and the overhead of each beside its value and a delimiter. The CPU
+/// backend declines stripes that exceed it (`crates/cpu/src/read/operands.rs`).
 const MAX_MERGED_BYTES: u64 = 8 << 20;
 const OPERAND_BYTES: u64 = 72;
 
-/// Error code of `types.hpp`; the other one is of a value that is no Put.
+/// Error code of `types.hpp`; the other one is for a value that is not a Put.
 const ERROR_MERGED_BYTES: u64 = 17;
 
 /// `operands.hpp:MergeFunction`.
@@ -35,10 +35,10 @@ pub const NO_MERGING: MergeRules = MergeRules {
     operand_bytes: 0,
 };
 
-/// Has `n` entries decided, of which some are operands, and makes room for what is made of them.
+/// Decides about `n` entries, of which some are operands, and makes room for the merged values.
 ///
 /// # Errors
-/// Device, also for what the CPU declines.
+/// Device, also for stripes that the CPU declines.
 pub fn measure_made(
     read: &mut ReadState,
     args: &mut RetainArgs,

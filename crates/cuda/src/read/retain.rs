@@ -1,4 +1,4 @@
-//! Which entries a compaction keeps.
+//! The entries that a compaction keeps.
 
 use std::ptr::{null, null_mut};
 
@@ -14,8 +14,8 @@ use crate::driver::refused;
 /// Error code of `types.hpp`.
 const ERROR_SINGLE_DELETE: u64 = 10;
 
-/// Puts what a compaction keeps of `merged` on its other side. Some of the entries are merge `operands`; `one_by_one` says
-/// whether user keys are to be gone through so.
+/// Writes the entries of `merged` that a compaction keeps to its other side. `operands`: some of the entries are merge
+/// operands. `one_by_one`: user keys are processed one after another.
 pub(super) fn retain(
     read: &mut ReadState,
     rules: &CompactionRules,

@@ -25,9 +25,9 @@ pub struct Survivors {
     pub totals: RetainTotals,
     /// Entries in the range by run.
     pub entries_by_run: Vec<u64>,
-    /// Whether some user key is too long for its record, so that all keys have bytes.
+    /// Whether some user key is too long for its record; then all keys have bytes.
     pub wide: bool,
-    /// Types of entries that there may be, a bit each.
+    /// Possible types of entries, one bit each.
     pub types: u32,
 }
 

@@ -1,4 +1,4 @@
-//! How much of everything a task reads at most, as far as indexes and properties tell before it is read.
+//! Maximum sizes of a task's input, estimated from indexes and properties before it is read.
 
 use rockmill_core::{
     CompactionRules, DeeperLevels, InputTable, KeyRange, Merging, Request, Visibility,
@@ -19,7 +19,7 @@ pub struct ReadSize {
     pub stored_bytes: u64,
     /// The same in the arena.
     pub arena_bytes: u64,
-    /// Bytes of all blocks once they are decompressed, if some may be compressed; else 0.
+    /// Decompressed bytes of all blocks, if some may be compressed; else 0.
     pub raw_bytes: u64,
     /// Host memory for blocks that the host decompresses ([`super::host_blocks`]), and for range tombstones.
     pub host_bytes: u64,
@@ -49,11 +49,11 @@ pub struct ReadSize {
     pub fragments: u64,
     pub fragment_bytes: u64,
     pub fragment_sequences: u64,
-    /// Entries that range tombstones may delete: all, if there are some.
+    /// Entries that range tombstones may delete: all, if there are range tombstones.
     pub covered_entries: u64,
     /// Entries, if there are merge operands; else 0.
     pub merged_entries: u64,
-    /// Bytes of the values that are made of them, with padding, and of what stands between two.
+    /// Bytes of the merged values with padding, and of a delimiter.
     pub made_bytes: u64,
     pub delimiter_bytes: u64,
 }
@@ -152,7 +152,7 @@ impl ReadSize {
         self.key_bytes = self.key_bytes.saturating_add(keys);
     }
 
-    /// Adds what decides which entries survive.
+    /// Adds the rules that decide which entries survive.
     fn add_rules(&mut self, rules: &CompactionRules, range: &KeyRange) {
         let deeper = match &rules.deeper {
             DeeperLevels::Files(levels) => &levels[..],
@@ -173,7 +173,7 @@ impl ReadSize {
         if self.fragments > 0 {
             self.fragment_bytes += KEY_OVERHEAD;
             self.covered_entries = self.entries;
-            // On their way to the device.
+            // Copies for the device.
             let records = self.fragments * size_of::<Fragment>() as u64;
             let numbers = self.fragment_sequences * size_of::<u64>() as u64;
             self.host_bytes = (self.host_bytes)
@@ -214,7 +214,7 @@ impl ReadSize {
     }
 }
 
-/// Bytes of what is made of so many operands at most, in blocks of so many bytes.
+/// Maximum bytes of the values merged from `operands` operands in blocks of `block_bytes` bytes.
 fn most_made_bytes(merging: &Merging, operands: u64, block_bytes: u64) -> u64 {
     match merging {
         // These are values of entries.
@@ -227,8 +227,8 @@ fn most_made_bytes(merging: &Merging, operands: u64, block_bytes: u64) -> u64 {
     }
 }
 
-/// Whether some data blocks of a table may be compressed: they do not take just their own bytes and trailers. Files of
-/// RocksDB before 11.12 do not say how many bytes blocks had.
+/// Whether some data blocks of a table may be compressed, because they do not take just their own bytes and trailers.
+/// Files of RocksDB before 11.12 do not contain the number of uncompressed bytes.
 pub fn may_be_compressed(table: &InputTable) -> bool {
     const TRAILER_BYTES: u64 = BLOCK_TRAILER_SIZE as u64;
     let properties = &table.meta.properties;

@@ -17,7 +17,8 @@ buffers! {
     ReadBuffers of ReadSize, |x|
     /// Blocks in the form from which entries are read.
     arena: u8 = x.arena_bytes.saturating_add(x.made_bytes);
-    /// The other arena of a task with compressed blocks: before they are decompressed, where they go; then what they were.
+    /// The other arena of a task with compressed blocks: at first the target of decompression; then the compressed
+    /// blocks.
     other_arena: u8 = x.raw_arena_bytes().saturating_add(x.made_bytes);
     raw_sizes: u64 = x.compressed_blocks() + 1;
     raw_offsets: u64 = x.compressed_blocks() + 1;
@@ -96,7 +97,7 @@ pub struct ReadState {
     pub ws: Workspace,
     pub buffers: ReadBuffers,
     pub marks: Marks,
-    /// Where the blocks in the arena end.
+    /// End of the blocks in the arena.
     pub arena_end: u64,
     /// Fragments of range tombstones on the device.
     pub num_fragments: usize,

@@ -1,5 +1,5 @@
-//! Which keys are each output file's, and the range tombstones of these: the keys from where a file begins to where the next
-//! one does, so that no tombstone loses a key between files.
+//! The keys of each output file, and its range tombstones. The keys from the start of a file to the start of the next
+//! one belong to that file, so that no tombstone loses a key between files.
 
 use std::ops::Range;
 
@@ -19,11 +19,11 @@ const NO_FRAGMENT: u32 = u32::MAX;
 /// A file that may be written.
 #[derive(Debug)]
 pub struct Planned {
-    /// Survivors; none of a file that has range tombstones alone.
+    /// Surviving entries; none in a file with only range tombstones.
     pub entries: Range<usize>,
     /// Range tombstones.
     pub tombstones: Vec<RangeTombstone>,
-    /// The user key of its first survivor, if the file begins with that.
+    /// The user key of its first surviving entry, if the file begins with it.
     pub first_key: Option<Vec<u8>>,
 }
 
@@ -37,7 +37,7 @@ impl Planned {
         }
     }
 
-    /// Whether there is nothing to be written.
+    /// Whether there is nothing to write.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty() && self.tombstones.is_empty()
     }
@@ -46,7 +46,7 @@ impl Planned {
 /// The files of a task with range tombstones, whose keys are those of `range`.
 ///
 /// # Errors
-/// Device; Verification if what comes back cannot be.
+/// Device; Verification if the returned data are impossible.
 pub fn plan_files(
     read: &ReadState,
     sst: &SstBuffers,
@@ -69,7 +69,7 @@ pub fn plan_files(
             NO_FRAGMENT => Some(user_key(read, survivors, first)?),
             _ => None,
         };
-        // The first file has all keys in front of its first one.
+        // The first file has all keys before its first one.
         let begin = match (i, &first_key) {
             (0, _) => range.begin.clone(),
             (_, Some(key)) => Some(key.clone()),
@@ -105,7 +105,7 @@ pub fn plan_files(
     Ok(files)
 }
 
-/// The user key of a survivor.
+/// The user key of a surviving entry.
 fn user_key(read: &ReadState, survivors: &Survivors, at: usize) -> Result<Vec<u8>> {
     if at >= survivors.len {
         return Err(altered("a file begins with an entry that is not there"));

@@ -38,7 +38,7 @@ pub struct Image {
     pub data_bytes: u64,
     /// Sums over its entries.
     pub totals: FileTotals,
-    /// For each collector, the most tombstones in a window.
+    /// Maximum tombstones in a window, for each collector.
     pub most_deletions: Vec<u64>,
     /// Its range tombstones.
     pub tombstones: Vec<RangeTombstone>,
@@ -260,7 +260,7 @@ pub fn empty_totals() -> FileTotals {
     }
 }
 
-/// The most tombstones in a window of each file, for one collector after another.
+/// Maximum tombstones in a window of each file, for one collector after another.
 fn count_deletions(
     read: &ReadState,
     sst: &mut SstBuffers,
@@ -279,8 +279,8 @@ fn count_deletions(
         let (start, len) = (u64::from(file[0]), u64::from(file[1] - file[0]));
         for rule in rules {
             let (exec, bucket) = (read.ws.exec(), rule.bucket_size());
-            // SAFETY: the file's entries lie within the survivors, whose sums were made; there is a count for each file and
-            // rule.
+            // SAFETY: the file's entries lie within the surviving entries, whose sums were computed; there is a count
+            // for each file and rule.
             let code = unsafe {
                 (read.device.table().most_deletions)(
                     &raw const exec,

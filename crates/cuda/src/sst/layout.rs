@@ -18,10 +18,10 @@ pub const MAX_FILES: usize = 256;
 /// `types.hpp:NO_PARTITIONS`.
 const NO_PARTITIONS: u64 = u64::MAX;
 
-/// The number of files stands behind room for the files' starts, to be read with them.
+/// The number of files lies behind the room for the files' starts, so that one copy reads both.
 pub const NUM_FILES_AT: usize = MAX_FILES + 1;
 
-/// Cuts files and blocks. Files may also end where one of `num_fragments` range tombstones on the device begins.
+/// Splits files and blocks. Files may also end at the begin of one of `num_fragments` range tombstones on the device.
 pub fn lay_out(
     read: &mut ReadState,
     sst: &mut SstBuffers,

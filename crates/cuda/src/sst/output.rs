@@ -1,4 +1,4 @@
-//! Survivors to images of files: the device lays out, writes and seals them, then decodes them again and
+//! From surviving entries to images of files: the device lays out, writes and seals them, then decodes them again and
 //! compares while the host copies them back.
 
 use rockmill_core::{
@@ -93,11 +93,11 @@ pub fn write(
     Ok(output)
 }
 
-/// A file with entries, and its first user key if that was read.
+/// A file with entries, and its first user key if it was read.
 type NewImage = (NewFile, Option<Vec<u8>>);
 
-/// Begins all files in the order of their keys: those of images, which get their range tombstones, and those that have range
-/// tombstones alone.
+/// Begins all files in the order of their keys: those of images, which get their range tombstones, and those with only
+/// range tombstones.
 fn create(
     images: &mut [Image],
     planned: Vec<Planned>,
@@ -142,7 +142,7 @@ fn write_images(
         .map(|&((number, _), _)| block_guard(with.plan, number))
         .collect();
     let edges = encode(read, sst, args, images, &guards)?;
-    // Range tombstones were cut at these keys.
+    // Range tombstones were split at these keys.
     let is_first = |(image, (_, first)): (&Image, &NewImage)| {
         let smallest = key::split(image.edges(&edges).0).map(|(user_key, _)| user_key);
         first.is_none() || first.as_deref() == smallest
@@ -150,7 +150,7 @@ fn write_images(
     if !images.iter().zip(&files).all(is_first) {
         return Err(altered("a file begins with another key than was read"));
     }
-    // Before the device is busy with verifying.
+    // Before the device begins to verify.
     let sums = match args.raw_sums.is_null() {
         true => Vec::new(),
         false => sst
@@ -162,7 +162,7 @@ fn write_images(
     let memory = sst.images.view(0..end as usize);
     let files = files.into_iter().map(|(file, _)| file).collect();
     let files = store(with, images, memory, &edges, &sums, files)?;
-    // The files are synced by now; the device was done with comparing long before.
+    // The files are synced; the device has finished comparing long before.
     verify.finish(&read.ws, sst, images, &files)?;
     for stored in files {
         output.files.push(stored.file);

@@ -15,13 +15,13 @@ pub struct SstSize {
     /// Rows, and those with keys too long for their records.
     pub rows: u64,
     pub wide_rows: u64,
-    /// Rows, if filters are of prefixes that some keys may not have; else 0.
+    /// Rows, if filters are of prefixes that some keys may lack; else 0.
     pub prefixed_rows: u64,
     /// Rows, if tombstones among them are counted; else 0.
     pub counted_rows: u64,
-    /// Collectors that look at these counts.
+    /// Collectors that use these counts.
     pub collectors: u64,
-    /// Files that decide where output files end.
+    /// Files whose keys decide where output files end.
     pub grandparents: u64,
     pub grandparent_bytes: u64,
     /// Output files.

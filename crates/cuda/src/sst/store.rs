@@ -1,4 +1,4 @@
-//! Images to files: first the index, which says where blocks are, then the blocks in chunks of whole ones, each
+//! From images to files: first the index with the places of blocks, then the blocks in chunks of whole ones, each
 //! block's checksum verified; the tail appended, synced; a few files at a time.
 
 use std::collections::{BTreeSet, VecDeque};
@@ -87,7 +87,7 @@ pub fn store(
     Ok(files)
 }
 
-/// Writes a file that has range tombstones alone.
+/// Writes a file with only range tombstones.
 ///
 /// # Errors
 /// Storage.
@@ -123,7 +123,7 @@ pub fn store_tombstones(
     BlockWriter::new(with.plan, number, file).finish(with.plan, body, &mut compressor)
 }
 
-/// What the writing threads share.
+/// State shared by the writing threads.
 struct Store<'a> {
     with: Writing<'a>,
     /// The images on the device.

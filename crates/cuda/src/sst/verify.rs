@@ -14,7 +14,7 @@ use crate::driver::ffi::{DecodeArgs, FileTotals, FoundFile, LayoutArgs, VerifyAr
 use crate::memory::Workspace;
 use crate::read::{FirstError, ReadState, Survivors, clear_errors, download_checked, longest_key};
 
-/// A comparison that the device is at work on.
+/// A comparison in progress on the device.
 #[derive(Debug)]
 pub struct Verification;
 

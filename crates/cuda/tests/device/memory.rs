@@ -1,5 +1,4 @@
-//! Tasks share the device's memory: within the budget, without asking the device again, and with the same
-//! files as alone.
+//! Tasks share the device's memory: within the budget, without further allocations, and with the same files as alone.
 
 use std::sync::Arc;
 

@@ -22,7 +22,7 @@ pub(super) const COUNT_BYTES: usize = 2;
 /// RocksDB's default for a `data_block_hash_table_util_ratio` that is not positive.
 const DEFAULT_RATIO: f64 = 0.75;
 
-/// Buckets that each key of a block asks for, with `keys_per_bucket` keys for each bucket.
+/// Buckets for each key of a block, with `keys_per_bucket` keys for each bucket.
 pub fn buckets_per_key(keys_per_bucket: f64) -> f64 {
     let is_positive = keys_per_bucket > 0.0;
     1.0 / if is_positive {

@@ -70,7 +70,7 @@ pub struct Walk<'a> {
 pub struct Requests<'a> {
     pub numbers: Part<'a, u64>,
     pub each: u32,
-    /// Version of the values to put; without it, values are got.
+    /// Version of the values to put; without it, values are read.
     pub puts: Option<u64>,
     pub words: u32,
     pub period_ns: u64,

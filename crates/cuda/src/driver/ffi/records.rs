@@ -165,7 +165,7 @@ records! {
         pub num_fragments: u64,
     }
 
-    /// `MergeRules`: what merge operands become.
+    /// `MergeRules`: the merge function of operands.
     #[derive(Debug, Clone, Copy)]
     pub struct MergeRules {
         pub function: u32,
@@ -441,7 +441,7 @@ records! {
         pub unused: u32,
     }
 
-    /// `FileCut`: where one file ends and the next begins.
+    /// `FileCut`: the border between two files.
     #[derive(Debug, Clone, Copy, Default)]
     pub struct FileCut {
         pub survivors: u32,

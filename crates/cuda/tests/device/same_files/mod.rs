@@ -76,7 +76,7 @@ proptest! {
     ) {
         let mut plan = plan;
         let runs = match merging {
-            // Under a snapshot with number 0, the CPU alone merges.
+            // Under a snapshot with number 0, only the CPU merges.
             Some(_) if plan.rules.snapshots.first() != Some(&0) => {
                 plan.rules.merging = merging;
                 with_operands(&runs)
@@ -110,7 +110,7 @@ proptest! {
             }
         };
         if files.len() > 200 && found.as_ref().is_err_and(|e| e.kind == ErrorKind::Device) {
-            // Some of its files would have nothing in them.
+            // Some of its files would be empty.
             return Ok(());
         }
         let (found_report, found) = found?;
@@ -120,7 +120,7 @@ proptest! {
     }
 }
 
-/// What a range of keys, a stripe or a file may have alone: range tombstones, operands of one key, nothing.
+/// Ranges of keys, stripes or files with only range tombstones, only operands of one key, or nothing.
 #[test]
 fn operands_and_range_tombstones_at_their_edges_are_the_same() {
     let put = |key: &[u8], seq, value: &[u8]| Entry::new(key, seq, common::PUT, value);
@@ -217,7 +217,7 @@ fn operands_and_range_tombstones_at_their_edges_are_the_same() {
     assert_eq!(tasks, 5 * 3 * 6 * 3 * 2 * 3);
 }
 
-/// Of a key's operands, the CPU declines more than 8 MiB; the device leaves that to it.
+/// The CPU declines more than 8 MiB of a key's operands; the device leaves such keys to the CPU.
 #[test]
 fn operands_of_more_bytes_than_a_key_may_have_are_left_to_the_cpu() {
     let value = common::noise(5, 3 << 20);
@@ -235,7 +235,7 @@ fn operands_of_more_bytes_than_a_key_may_have_are_left_to_the_cpu() {
     assert_eq!(error.kind, ErrorKind::Device, "{error}");
 }
 
-/// Entries that are larger than any buffer of fixed size, alone and beside small ones; tasks without survivors.
+/// Entries that are larger than any buffer of fixed size, alone and beside small ones; tasks without surviving entries.
 #[test]
 fn giant_entries_single_entries_and_nothing_at_all_work() {
     let giant_key = vec![b'k'; 1 << 20];
