@@ -20,7 +20,7 @@ use crate::harness::{compact_everything, open};
 use crate::{damage, reasons};
 
 /// Options that make a job declined: the reason, the option, its value.
-const OPTIONS: [(&str, &str, &str); 39] = [
+const OPTIONS: [(&str, &str, &str); 38] = [
     (reasons::COMPARATOR, "comparator", "SomebodysOwn"),
     (
         reasons::USER_TIMESTAMPS,
@@ -93,7 +93,6 @@ const OPTIONS: [(&str, &str, &str); 39] = [
         "index_type",
         "kBinarySearchWithFirstKey",
     ),
-    (reasons::INDEX_TYPE, "uniform_cv_threshold", "0.5"),
     (reasons::PARTITIONED_FILTERS, "partition_filters", "true"),
     (
         reasons::USER_DEFINED_INDEX,

@@ -40,7 +40,9 @@ pub fn check_job(eligible: &EligibleJob, found: &mut Findings) {
         )));
     }
     let unknown_epoch = job.tree.inputs.iter().find(|file| file.epoch_number == 0);
-    if let (0, Some(file)) = (job.info.output_level, unknown_epoch) {
+    let needs_epoch =
+        job.info.output_level == 0 && versions::numbers_epochs(eligible.options().rocksdb_version);
+    if let (true, Some(file)) = (needs_epoch, unknown_epoch) {
         let what = "the file has no epoch number, which output into level 0 needs";
         let error = Error::declined(DeclineReason::Manifest, what);
         found.note(Err(error.in_file(&file.name)));

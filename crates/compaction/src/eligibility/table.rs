@@ -56,14 +56,17 @@ pub fn check(table: &Options, written_by: [u32; 3], found: &mut Findings) {
     found.note(format_version(table, written_by).map(drop));
 }
 
-/// A threshold of 0 or more requests hints for interpolation search in index blocks.
+/// A threshold of 0 or more requests hints for interpolation search in index blocks. RocksJava requests them from 11.0 on
+/// unless it is told not to. Rockmill writes none, as earlier versions of RocksDB do. So it leaves databases to RocksDB that
+/// use them.
 fn interpolation(table: &Options) -> Result<()> {
-    if table.f64("uniform_cv_threshold", -1.0).map_err(malformed)? < 0.0 {
+    let is_read = table.str("index_block_search_type") == Some("kAuto");
+    if !is_read || table.f64("uniform_cv_threshold", -1.0).map_err(malformed)? < 0.0 {
         return Ok(());
     }
     Err(Error::declined(
         DeclineReason::IndexType,
-        "uniform_cv_threshold is set",
+        "uniform_cv_threshold is set, and index_block_search_type is kAuto",
     ))
 }
 
