@@ -182,7 +182,7 @@ static void* opened(JNIEnv* env, jstring library) {
   return mapped;
 }
 
-/* Returns the version of a mapped library of RocksJava as RocksDB.version() does, or 0 if it does not say it. */
+/* Returns the version of a mapped library of RocksJava like RocksDB.version(), or 0 if the library does not contain it. */
 JNIEXPORT jint JNICALL Java_org_rockmill_Native_version(JNIEnv* env, jclass type, jstring library) {
   void* mapped = opened(env, library);
   if (mapped == NULL) return 0;
@@ -192,7 +192,7 @@ JNIEXPORT jint JNICALL Java_org_rockmill_Native_version(JNIEnv* env, jclass type
 }
 
 /* Sets a clone of a service on options of the mapped library, by the shim at `shim`, or by RocksDB's C API if that is
- * null. RocksDB closes the clone. Its handle is returned for a shim, since such versions do not say that they close. */
+ * null. RocksDB closes the clone. Its handle is returned for a shim, since such versions do not report that they close. */
 JNIEXPORT jlong JNICALL Java_org_rockmill_Native_attach(JNIEnv* env, jclass type, jlong service, jlong options,
                                                        jstring library, jstring shim) {
   (void)type;
@@ -209,7 +209,7 @@ JNIEXPORT jlong JNICALL Java_org_rockmill_Native_attach(JNIEnv* env, jclass type
   }
   char* path = text(env, shim);
   if (path == NULL) return 0;
-  /* It stays, since databases call it. */
+  /* It stays loaded, since databases call it. */
   void* part = dlopen(path, RTLD_NOW | RTLD_LOCAL);
   free(path);
   const char* (*attach)(void*, rm_service*, const void*) = NULL;

@@ -25,7 +25,7 @@ int Compare(dl_phdr_info* library, size_t, void* given) {
   return 0;
 }
 
-// Names the library that has an address. dladdr would look through all of its symbols, which takes half a millisecond.
+// Finds the library with an address. dladdr would search all of its symbols, which takes half a millisecond.
 const ElfW(Phdr) * LibraryOf(const void* address) {
   Search search = {reinterpret_cast<ElfW(Addr)>(address), nullptr};
   dl_iterate_phdr(Compare, &search);
@@ -36,8 +36,8 @@ const ElfW(Phdr) * LibraryOf(const void* address) {
 
 extern "C" {
 
-// Sets `service` on DBOptions, or on Options, which begin with them. `place` is an address in the library of the options.
-// Returns null, or why not; then the options are as they were and the service is the caller's.
+// Sets `service` on DBOptions, or on Options, which begin with them. `place` is an address in the library of the
+// options. Returns null, or the reason of a failure; then the options are unchanged and the caller owns the service.
 __attribute__((visibility("default"))) const char* rockmill_shim_attach(void* native, rm_service* service,
                                                                         const void* place) {
   auto* options = static_cast<ROCKSDB_NAMESPACE::DBOptions*>(native);

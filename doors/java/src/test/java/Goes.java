@@ -9,8 +9,8 @@ import java.util.Map;
 import org.rocksdb.*;
 
 /**
- * A class loader that has Rockmill goes, as that of a job of Flink does. Its service goes with it, and a database that is
- * open keeps its own until it is closed. Arguments are a folder and the jar.
+ * A class loader with Rockmill is collected, like that of a job of Flink. Its service ends with it, and an open
+ * database keeps its own until it is closed. Arguments are a folder and the jar.
  */
 public final class Goes {
   private static final int ROUNDS = 3;

@@ -86,7 +86,7 @@ public final class Killed {
         .setLevel0FileNumCompactionTrigger(2);
   }
 
-  /** Writes batches for ever: all keys get the same value, and so does {@link #LAST}. */
+  /** Writes batches forever: all keys get the same value, and so does {@link #LAST}. */
   private static void write(Path path) throws Exception {
     Rockmill rockmill = Rockmill.builder().minJobBytes(0).threads(2).build();
     Options options = options();

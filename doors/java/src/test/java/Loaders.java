@@ -6,8 +6,8 @@ import java.util.ArrayList;
 import java.util.List;
 
 /**
- * Runs a program in class loaders of their own, each with its own RocksJava and Rockmill: arguments are a folder, the program,
- * and the class path of each, with {@code :} between its files.
+ * Runs a program in separate class loaders, each with its own RocksJava and Rockmill: arguments are a folder, the
+ * program, and the class path of each, with {@code :} between its files.
  */
 public final class Loaders {
   public static void main(String[] arguments) throws Exception {

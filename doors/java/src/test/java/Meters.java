@@ -11,7 +11,7 @@ import org.rockmill.RockmillStats;
 import org.rockmill.micrometer.RockmillMetrics;
 import org.rocksdb.*;
 
-/** JMX and Micrometer show what the statistics say. */
+/** JMX and Micrometer show the values of the statistics. */
 public final class Meters {
   private static final ObjectName NAMES;
 

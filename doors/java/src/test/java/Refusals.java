@@ -5,7 +5,7 @@ import org.rockmill.Rockmill;
 import org.rockmill.RockmillException;
 import org.rocksdb.*;
 
-/** A database that cannot be attached is refused with one sentence, and the program goes on. */
+/** A database that cannot be attached is refused with one sentence, and the program continues. */
 public final class Refusals {
   public static void main(String[] arguments) throws Exception {
     Path path = Path.of(arguments[0]);
@@ -30,7 +30,7 @@ public final class Refusals {
         }
         db.compactRange();
         if (rockmill.stats().jobsDone() == 0) throw new AssertionError(rockmill.lastError());
-        // The database has a clone of its own.
+        // The database has its own clone.
         rockmill.close();
         for (int key = 0; key < 100; ++key) db.put(("key" + key).getBytes(), "last".getBytes());
         db.flush(wait);

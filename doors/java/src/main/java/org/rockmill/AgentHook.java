@@ -35,8 +35,8 @@ public final class AgentHook {
   }
 
   /**
-   * Attaches the service to options, if they have none. It throws nothing: a program goes on without Rockmill, and the
-   * reason is said once.
+   * Attaches the service to options, if they have none. It throws nothing: a program continues without Rockmill, and
+   * the reason is printed once.
    *
    * @param options {@code Options} or {@code DBOptions} of some RocksJava
    */
@@ -45,7 +45,7 @@ public final class AgentHook {
       // Databases that are opened with the same options share a clone.
       if (options == null || !SEEN.add(options)) return;
       Class<?> type = options.getClass();
-      // RocksJava says it of closed options itself.
+      // RocksJava itself reports closed options.
       if (!(Boolean) type.getMethod("isOwningHandle").invoke(options)) return;
       long opened = service();
       if (opened == 0) return;
@@ -60,8 +60,8 @@ public final class AgentHook {
   }
 
   /**
-   * Returns the running compactions of a database to RocksDB, so that its close does not wait for them. RocksJava before
-   * 9.11 does not say that a database closes.
+   * Returns the running compactions of a database to RocksDB, so that its close does not wait for them. RocksJava
+   * before 9.11 does not report that a database closes.
    *
    * @param database a {@code RocksDB} of some RocksJava
    */
@@ -96,7 +96,7 @@ public final class AgentHook {
   }
 
   /**
-   * Says once why databases go on without Rockmill.
+   * Prints once why databases continue without Rockmill.
    *
    * @param error the reason
    */

@@ -19,7 +19,7 @@ final class Bean implements RockmillMXBean {
     this.stats = stats;
   }
 
-  /** Returns the name of a new bean, or null if JMX does not take it. */
+  /** Returns the name of a new bean, or null if JMX does not accept it. */
   static synchronized @Nullable ObjectName register(Supplier<RockmillStats> stats) {
     try {
       // Several class loaders may have this class.
@@ -41,7 +41,7 @@ final class Bean implements RockmillMXBean {
     try {
       ManagementFactory.getPlatformMBeanServer().unregisterMBean(name);
     } catch (JMException | RuntimeException error) {
-      // Another has unregistered it.
+      // It has been unregistered already.
     }
   }
 

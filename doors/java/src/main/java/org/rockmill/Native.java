@@ -11,7 +11,7 @@ final class Native {
 
   static native void close(long service);
 
-  /** Returns the jobs of a clone to RocksDB. A handle that is closed does no harm. */
+  /** Returns the jobs of a clone to RocksDB. A closed handle has no effect. */
   static native void cancelJobs(long clone);
 
   static native String stats(long service);
@@ -30,8 +30,8 @@ final class Native {
   static native int version(String library);
 
   /**
-   * Sets a clone of a service on options. Returns the clone's handle, which belongs to RocksDB, or 0 if RocksDB says itself
-   * that a database closes.
+   * Sets a clone of a service on options. Returns the clone's handle, which belongs to RocksDB, or 0 if RocksDB itself
+   * reports that a database closes.
    *
    * @param library the mapped library that the options belong to
    * @param shim a file with the part for that version, or null for RocksDB's C API

@@ -49,7 +49,7 @@ public final class Rockmill implements AutoCloseable {
     bean = hasBean ? Bean.register(this::stats) : null;
   }
 
-  /** Returns whether this class stays for as long as the process does. */
+  /** Returns whether this class exists as long as the process. */
   private static boolean isOfApplication() {
     ClassLoader own = Rockmill.class.getClassLoader();
     for (ClassLoader loader = ClassLoader.getSystemClassLoader(); loader != null; loader = loader.getParent()) {
@@ -184,7 +184,8 @@ public final class Rockmill implements AutoCloseable {
   }
 
   /**
-   * Has databases that are opened with these options compacted by the service. It has no effect on databases that are open.
+   * Lets the service do the compactions of databases that are opened with these options later. It has no effect on open
+   * databases.
    *
    * <p>From RocksDB 10.10 on, a service that other code than Rockmill has set on the options is replaced.
    *
@@ -217,8 +218,9 @@ public final class Rockmill implements AutoCloseable {
   }
 
   /**
-   * Returns the running compactions of databases with these options to RocksDB. RocksJava before 9.11 does not say that a
-   * database closes, and its {@code close} waits for them: call this just before. It has no effect with later versions.
+   * Returns the running compactions of databases with these options to RocksDB. RocksJava before 9.11 does not report
+   * that a database closes, and its {@code close} waits for them: call this just before. It has no effect with later
+   * versions.
    *
    * @param options options that were attached
    */

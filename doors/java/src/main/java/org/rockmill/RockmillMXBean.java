@@ -4,9 +4,9 @@ import java.util.Map;
 import org.jspecify.annotations.Nullable;
 
 /**
- * The work of a service for JMX, as {@code org.rockmill:type=Rockmill,id=N}; see {@link RockmillStats} for each attribute. A
- * service has a bean from its start until it is closed. A {@linkplain Rockmill#shared shared} service has one only in the
- * application's class loader: a bean would keep another class loader from going.
+ * The work of a service for JMX, as {@code org.rockmill:type=Rockmill,id=N}; see {@link RockmillStats} for each
+ * attribute. A service has a bean from its start until it is closed. A {@linkplain Rockmill#shared shared} service has
+ * one only in the application's class loader: a bean would prevent the collection of another class loader.
  */
 public interface RockmillMXBean {
   /** Returns the number of compactions that RocksDB has offered. */
@@ -39,7 +39,7 @@ public interface RockmillMXBean {
   /** Returns the native memory that running compactions hold, in bytes. */
   long getHeldBytes();
 
-  /** Returns the most of {@link #getHeldBytes} so far, in bytes. */
+  /** Returns the maximum of {@link #getHeldBytes} so far, in bytes. */
   long getPeakHeldBytes();
 
   /** Returns the wall time of compactions done, in seconds. */

@@ -6,8 +6,8 @@ import java.util.Map;
 import org.jspecify.annotations.Nullable;
 
 /**
- * The work that a service has done, over all of its databases, when {@link Rockmill#stats} was called. All counts begin with
- * the service. {@link #toJson} has what no method here has.
+ * The work that a service has done, over all of its databases, when {@link Rockmill#stats} was called. All counts begin
+ * with the service. {@link #toJson} has further counts.
  */
 public final class RockmillStats {
   /** The statistics of a service that does nothing. */
@@ -31,7 +31,7 @@ public final class RockmillStats {
     return count("jobs_done");
   }
 
-  /** Returns the number of compactions that RocksDB has done itself because Rockmill does not do such ones. */
+  /** Returns the number of compactions that RocksDB has done itself because Rockmill does not support them. */
   public long jobsDeclined() {
     return count("jobs_declined");
   }
@@ -91,7 +91,7 @@ public final class RockmillStats {
     return count("subcompactions_held_bytes");
   }
 
-  /** Returns the most of {@link #heldBytes} so far, in bytes. */
+  /** Returns the maximum of {@link #heldBytes} so far, in bytes. */
   public long peakHeldBytes() {
     return count("subcompactions_peak_held_bytes");
   }
@@ -111,7 +111,7 @@ public final class RockmillStats {
     return count("jobs_redone_by_cpu");
   }
 
-  /** Returns why the configured device cannot be used, in one sentence; null if that is not so. */
+  /** Returns why the configured device cannot be used, in one sentence; null if it can be used. */
   public @Nullable String deviceTrouble() {
     return (String) fields.get("device_trouble");
   }
@@ -176,7 +176,7 @@ public final class RockmillStats {
   }
 
   private @Nullable Object field(String name) {
-    // The jar contains the library, so that its statistics have all names that are asked for.
+    // The jar contains the library, so that its statistics have all requested names.
     if (!fields.isEmpty() && !fields.containsKey(name)) {
       throw new IllegalStateException("Rockmill's statistics have no " + name);
     }

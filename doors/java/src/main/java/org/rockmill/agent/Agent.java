@@ -12,8 +12,8 @@ import org.jspecify.annotations.Nullable;
 import org.rockmill.AgentHook;
 
 /**
- * Attaches Rockmill to every database that a program opens: {@code java -javaagent:rockmill.jar=device=auto,threads=8 ..}.
- * The program needs no change. Whatever fails, it goes on without Rockmill.
+ * Attaches Rockmill to every database that a program opens: {@code java -javaagent:rockmill.jar=device=auto,threads=8
+ * ..}. The program needs no change. After any failure, it continues without Rockmill.
  */
 public final class Agent {
   private static final String BYTE_BUDDY = "/META-INF/agent/byte-buddy.jar";
@@ -29,7 +29,7 @@ public final class Agent {
   public static void premain(@Nullable String settings, Instrumentation instrumentation) {
     try {
       AgentHook.configure(settings == null ? "" : settings);
-      // In a class loader of its own, so that it does not meet a Byte Buddy of the program.
+      // In a separate class loader, so that it does not conflict with a Byte Buddy of the program.
       URL[] jars = {byteBuddy(), Agent.class.getProtectionDomain().getCodeSource().getLocation()};
       ClassLoader own = new URLClassLoader(jars, ClassLoader.getPlatformClassLoader());
       Class<?> transform = Class.forName("org.rockmill.agent.Transform", true, own);

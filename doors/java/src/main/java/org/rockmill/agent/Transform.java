@@ -13,7 +13,7 @@ import java.lang.instrument.Instrumentation;
 import net.bytebuddy.agent.builder.AgentBuilder;
 import net.bytebuddy.asm.Advice;
 
-/** Has every {@code open} of RocksJava that can compact call {@link org.rockmill.AgentHook} first. */
+/** Makes every {@code open} of RocksJava that can compact call {@link org.rockmill.AgentHook} first. */
 public final class Transform {
   private Transform() {}
 

@@ -18,7 +18,7 @@ import org.rockmill.RockmillException;
 import org.rockmill.RockmillStats;
 
 /**
- * Has the RocksDB state of Flink 2 compacted by Rockmill.
+ * Lets Rockmill compact the RocksDB state of Flink 2.
  *
  * <pre>
  * state.backend.rocksdb.options-factory: org.rockmill.flink.RockmillOptionsFactory
@@ -28,7 +28,7 @@ import org.rockmill.RockmillStats;
  *
  * <p>Each {@code rockmill.NAME} is a setting of the service, which all subtasks of the process share. {@code
  * rockmill.options-factory} names the program's own factory, which is called first. If Rockmill cannot be used, one
- * warning says why, and the state goes on without it.
+ * warning says why, and the state continues without it.
  */
 public final class RockmillOptionsFactory implements ConfigurableRocksDBOptionsFactory {
   private static final long serialVersionUID = 1;
@@ -36,7 +36,7 @@ public final class RockmillOptionsFactory implements ConfigurableRocksDBOptionsF
   private static final String DELEGATE = "rockmill.options-factory";
   private static final System.Logger LOGGER = System.getLogger("org.rockmill");
 
-  /** Reasons that were said. */
+  /** Reasons that were printed. */
   private static final Map<String, Boolean> SAID = new ConcurrentHashMap<>();
 
   /** The service of this process; of the last settings, should jobs have several. */

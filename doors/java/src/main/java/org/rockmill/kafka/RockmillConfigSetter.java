@@ -13,7 +13,7 @@ import org.rockmill.Rockmill;
 import org.rockmill.RockmillException;
 
 /**
- * Has the stores of Kafka Streams compacted by Rockmill.
+ * Lets Rockmill compact the stores of Kafka Streams.
  *
  * <pre>
  * rocksdb.config.setter=org.rockmill.kafka.RockmillConfigSetter
@@ -22,8 +22,8 @@ import org.rockmill.RockmillException;
  * </pre>
  *
  * <p>Each {@code rockmill.NAME} is a setting of the service, which all stores of the process share. {@code
- * rockmill.config.setter} names the program's own setter, which is called first. If Rockmill cannot be used, one warning
- * says why, and the stores go on without it.
+ * rockmill.config.setter} names the program's own setter, which is called first. If Rockmill cannot be used, one
+ * warning says why, and the stores continue without it.
  *
  * <p>The reporters of {@code metric.reporters} get the counters of the service: in JMX they are {@code
  * kafka.streams:type=rockmill-metrics,application-id=ID}.
@@ -33,7 +33,7 @@ public final class RockmillConfigSetter implements RocksDBConfigSetter {
   private static final String DELEGATE = "rockmill.config.setter";
   private static final System.Logger LOGGER = System.getLogger("org.rockmill");
 
-  /** Reasons that were said. */
+  /** Reasons that were printed. */
   private static final Map<String, Boolean> SAID = new ConcurrentHashMap<>();
 
   private @Nullable RocksDBConfigSetter delegate;

@@ -48,7 +48,7 @@ final class StoreMetrics {
     return name.replaceAll("([A-Z])", "-$1").toLowerCase(Locale.ROOT);
   }
 
-  /** Notes that an application has one more store. Returns the application for {@link #leave}. */
+  /** Counts another store of an application. Returns the application for {@link #leave}. */
   static synchronized String enter(Map<String, Object> configs, Rockmill rockmill) {
     String application = String.valueOf(configs.get("application.id"));
     StoreMetrics known = ALL.get(application);
@@ -60,7 +60,7 @@ final class StoreMetrics {
     return application;
   }
 
-  /** Notes that one of its stores is closed. */
+  /** Counts a closed store of an application. */
   static synchronized void leave(String application) {
     StoreMetrics known = ALL.get(application);
     if (known == null || --known.stores > 0) return;
