@@ -295,6 +295,8 @@ mod tests {
                 marks: Marks::start(&device, &ws.stream).expect("an event"),
                 device: device.clone(),
                 buffers: ReadBuffers::new(&ws.arena),
+                arena_end: 0,
+                num_fragments: 0,
                 ws,
             };
             read.ws.make_scratch(&device, 100).expect("memory");
@@ -319,6 +321,7 @@ mod tests {
                 totals: RetainTotals::default(),
                 entries_by_run: Vec::new(),
                 wide: false,
+                types: 0,
             };
             let sst = &mut SstBuffers::new(&read.ws.arena);
             let with = Writing {
@@ -327,7 +330,7 @@ mod tests {
                 stages: &stages,
                 cancel: &cancel,
             };
-            let mut args = lay_out(&mut read, sst, &plan, &survivors).expect("it is measured");
+            let mut args = lay_out(&mut read, sst, &plan, &survivors, 0).expect("it is measured");
             let planned = plan_images(&mut read, sst, with, &mut args, &survivors);
             let error = planned.expect_err("too large");
             assert!(error.what.contains("blocks of 4 GiB"), "{error}");
