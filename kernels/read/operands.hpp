@@ -13,6 +13,8 @@ namespace rockmill::ROCKMILL_TARGET {
 enum MergeFunction : u32 { MERGE_ADD = 1, MERGE_PUT = 2, MERGE_MAX = 3, MERGE_XOR = 4, MERGE_APPEND = 5 };
 
 constexpr u64 ADD_BYTES = 8;
+// Maximum entries of a stripe that begins with an operand.
+constexpr u64 MAX_STRIPE = u64{1} << 18;
 
 // The sources of a row: a number of operands from its newest on, and the value beneath them, if there is one.
 struct Made {
@@ -57,7 +59,11 @@ struct DecideMerged {
 
   ROCKMILL_HD void decide_stripe(u64 head, RetainSums& sums) const {
     u64 end = head + 1;
-    while (end < n && entries.heads[end] == head) ++end;
+    while (end < n && entries.heads[end] == head) {
+      // One thread does a stripe, so a long one is left to the CPU.
+      if (end - head == MAX_STRIPE) return report(errors, head, ERROR_MERGED_BYTES);
+      ++end;
+    }
     u64 i = head, operands = 0, bytes = 0;
     bool covered = false;
     for (; i < end && type(i) == TYPE_MERGE; ++i) {
@@ -69,6 +75,7 @@ struct DecideMerged {
       }
       operands += 1;
       bytes += taken(i);
+      if (bytes > merging.max_bytes) return report(errors, head, ERROR_MERGED_BYTES);
     }
     if (operands == 0) {
       // Range tombstones delete all operands, so they hide nothing.
@@ -87,12 +94,12 @@ struct DecideMerged {
       if (has_base) {
         entries.consume(i, sums);
         bytes += taken(i);
+        if (bytes > merging.max_bytes) return report(errors, head, ERROR_MERGED_BYTES);
       } else {
         entries.drop(i, sums);
       }
       for (u64 k = i + 1; k < end; ++k) hide(k, true, sums);
     }
-    if (bytes > merging.max_bytes) report(errors, head, ERROR_MERGED_BYTES);
     const bool is_last = end == n || !same_user_key(entries.bytes, entries.keys[end - 1], entries.keys[end]);
     const bool is_whole = has_beneath || (is_last && entries.rules.bottommost);
     if (!is_whole && (operands < 2 || !merging.partial)) {
@@ -182,7 +189,12 @@ struct MakeValues {
       const u64 sum = merged.sum(i, row);
       for (u32 k = g.rank(); k < ADD_BYTES; k += g.width) out[k] = u8(sum >> 8 * k);
     } else if (merging.function == MERGE_XOR) {
-      for (u64 k = g.rank(); k < bytes; k += g.width) out[k] = xor_at(i, row, k);
+      // Each lane has its own bytes of the value, so the work is the sum of all lengths.
+      for (u64 b = g.rank(); b < bytes; b += g.width) out[b] = 0;
+      for (u32 k = 0; k < row.parts(); ++k) {
+        const ValueRef value = merged.of(i + k);
+        for (u64 b = g.rank(); b < value.len; b += g.width) out[b] ^= merged.arena[value.at + b];
+      }
     } else {
       // Oldest first.
       for (u32 k = row.parts(); k-- > 0;) {
@@ -194,16 +206,6 @@ struct MakeValues {
         out += merging.delimiter_len;
       }
     }
-  }
-
- private:
-  ROCKMILL_HD u8 xor_at(u64 head, const Made& row, u64 at) const {
-    u8 all = 0;
-    for (u32 k = 0; k < row.parts(); ++k) {
-      const ValueRef value = merged.of(head + k);
-      if (at < value.len) all ^= merged.arena[value.at + at];
-    }
-    return all;
   }
 };
 

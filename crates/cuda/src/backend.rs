@@ -189,6 +189,9 @@ impl Backend for CudaBackend {
         // The traffic of an earlier task that has failed.
         ws.stream.take_traffic();
         let mut buffers = ReadBuffers::new(&ws.arena);
+        let size = ReadSize::foreseen(&request);
+        let made = size.made_in_arena_bytes();
+        (buffers.arena).room(input.arena_bytes.saturating_add(made) as usize)?;
         let loading = Instant::now();
         input.load(
             &self.pool,
@@ -211,6 +214,7 @@ impl Backend for CudaBackend {
             buffers,
             arena_end: 0,
             num_fragments: 0,
+            made_bytes: size.made_bytes as usize,
         });
         let survivors = survivors(&mut read, &request, &input)?;
         let mut entries_read = vec![0; request.tables.len()];

@@ -118,7 +118,7 @@ pub(super) fn decode(
         input.bytes
     };
     read.arena_end = match input.is_compressed {
-        true => arena_end(ARENA_START, bytes),
+        true => bytes + 2 * PADDING,
         false => input.arena_bytes,
     };
     let counted = count(read, &args, bytes)?;
@@ -229,7 +229,7 @@ fn decompress(
     let bytes = total[0] as usize;
     work.to = buffers
         .other_arena
-        .room(bytes.saturating_add(2 * PADDING as usize))?;
+        .room(bytes.saturating_add(2 * PADDING as usize + read.made_bytes))?;
     for gap in [0, PADDING as usize + bytes] {
         buffers
             .other_arena

@@ -57,7 +57,9 @@ pub fn measure_made(
     match error_in(word) {
         None => {}
         Some(FirstError { code, .. }) if code == ERROR_MERGED_BYTES => {
-            return Err(refused("merge operands of a key that take more than 8 MiB"));
+            return Err(refused(
+                "merge operands of a key that take more than 8 MiB, or a key with more than 262,144 entries",
+            ));
         }
         Some(_) => return Err(refused("merge operands above other entries than values")),
     }

@@ -100,9 +100,10 @@ impl ReadSize {
         {
             size.merged_entries = size.entries;
             size.delimiter_bytes = merging.delimiter_len() as u64;
-            let values = size.block_bytes();
-            let operands = size.operands;
-            size.made_bytes = 2 * PADDING + most_made_bytes(merging, operands, values);
+            if size.operands > 0 {
+                let most = most_made_bytes(merging, size.operands, size.block_bytes());
+                size.made_bytes = most.saturating_add(2 * PADDING);
+            }
         }
         size
     }
@@ -146,8 +147,10 @@ impl ReadSize {
             properties.num_merge_operands,
             properties.num_entries,
         );
-        let operands = share(operands, UNEVEN.0, UNEVEN.1).saturating_add(FEW_ENTRIES);
-        self.operands = self.operands.saturating_add(operands.min(entries));
+        if operands > 0 {
+            let operands = share(operands, UNEVEN.0, UNEVEN.1).saturating_add(FEW_ENTRIES);
+            self.operands = self.operands.saturating_add(operands.min(entries));
+        }
         self.entries = self.entries.saturating_add(entries);
         self.key_bytes = self.key_bytes.saturating_add(keys);
     }
@@ -182,6 +185,11 @@ impl ReadSize {
         }
     }
 
+    /// Bytes of the delimiters that may stand between operands.
+    pub fn delimiters_bytes(&self) -> u64 {
+        self.operands.saturating_mul(self.delimiter_bytes)
+    }
+
     /// Bytes of all blocks in the form from which entries are read.
     pub fn block_bytes(&self) -> u64 {
         self.raw_bytes.max(self.stored_bytes)
@@ -196,7 +204,18 @@ impl ReadSize {
     pub fn raw_arena_bytes(&self) -> u64 {
         match self.raw_bytes {
             0 => 0,
-            bytes => bytes.saturating_add(2 * ARENA_START),
+            bytes => bytes
+                .saturating_add(2 * ARENA_START)
+                .saturating_add(self.made_bytes),
+        }
+    }
+
+    /// Estimated bytes of merged values, if no block may be compressed; else 0.
+    pub fn made_in_arena_bytes(&self) -> u64 {
+        if self.raw_bytes > 0 {
+            0
+        } else {
+            self.made_bytes
         }
     }
 

@@ -16,10 +16,10 @@ buffers! {
     /// Buffers for reading. Entries stay here as long as their rows are used.
     ReadBuffers of ReadSize, |x|
     /// Blocks in the form from which entries are read.
-    arena: u8 = x.arena_bytes.saturating_add(x.made_bytes);
+    arena: u8 = x.arena_bytes.saturating_add(x.made_in_arena_bytes());
     /// The other arena of a task with compressed blocks: at first the target of decompression; then the compressed
     /// blocks.
-    other_arena: u8 = x.raw_arena_bytes().saturating_add(x.made_bytes);
+    other_arena: u8 = x.raw_arena_bytes();
     raw_sizes: u64 = x.compressed_blocks() + 1;
     raw_offsets: u64 = x.compressed_blocks() + 1;
     blocks: BlockRef = x.blocks;
@@ -99,6 +99,8 @@ pub struct ReadState {
     pub marks: Marks,
     /// End of the blocks in the arena.
     pub arena_end: u64,
+    /// Estimated bytes of merged values. The arena has room for them, so that it does not move.
+    pub made_bytes: usize,
     /// Fragments of range tombstones on the device.
     pub num_fragments: usize,
 }

@@ -65,6 +65,7 @@ impl SstSize {
             .sum();
         let data = read
             .block_bytes()
+            .saturating_add(read.delimiters_bytes())
             .saturating_add(key_bytes)
             .saturating_add(entries.saturating_mul(ENTRY_OVERHEAD));
         let files = match plan.splitting.partition_bytes {
