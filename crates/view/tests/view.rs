@@ -160,7 +160,7 @@ fn what_is_asked_for_is_foreseen_with_its_reason() {
         let error = view
             .get(&[&numbered(key)])
             .expect_err("nobody can be asked");
-        assert!(error.what.contains("there are none"), "{error}");
+        assert!(error.what.contains("no iterators are available"), "{error}");
     }
 }
 

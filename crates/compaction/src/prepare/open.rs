@@ -1,0 +1,128 @@
+//! Opens the inputs of a job.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rockmill_core::{
+    DeclineReason, Error, InputFile, InputTable, Job, ReadAt, Result, open_table, range_tombstones,
+};
+use rockmill_exec::budget::JobShare;
+use rockmill_exec::parallel;
+use rockmill_format::range_tombstone::RangeTombstone;
+use rockmill_format::table::names;
+use rockmill_format::unique_id::internal_unique_id;
+use rockmill_snapshot::tree::user_key;
+use rockmill_storage::io::{ClosedInput, JobInput, JobIo};
+
+use crate::run_context::RunContext;
+
+/// A closed input, with everything that was read while it was open.
+type Input = (InputTable, Arc<ClosedInput>);
+
+/// Reads the footers and indexes of all inputs. Also returns the CPU time of other threads.
+pub fn inputs(
+    context: &RunContext<'_>,
+    files: &Arc<JobIo>,
+    share: &JobShare,
+    job: &Job,
+    dir: &Path,
+) -> Result<(Vec<Input>, Duration)> {
+    let open = |input: &InputFile| {
+        context.cancel.check()?;
+        let path = dir.join(&input.name);
+        let reader = open_input(files, input, &path)?;
+        let narrowed = files.narrow_outputs(&path);
+        narrowed.map_err(|e| cannot_open(input, &e))?;
+        let closed = Arc::new(reader.closed(path));
+        let table = with_tombstones(open_table(Box::new(reader))?, share)?
+            .read_through(Arc::clone(&closed) as _)
+            .beginning_at(user_key(&input.smallest));
+        check_identity(input, &table)?;
+        let table = with_sequence(input, table)?;
+        share.hold(table.index_memory_bytes())?;
+        Ok((table, closed))
+    };
+    let (inputs, threads) = (&job.tree.inputs, context.executor.budget().slots());
+    parallel::map_in(&context.clock, inputs, threads, open)
+}
+
+/// Opens the file of an input and checks its size.
+///
+/// # Errors
+/// Declined if the file is missing; Corruption if it has another size; Storage.
+pub fn open_input(files: &Arc<JobIo>, input: &InputFile, path: &Path) -> Result<JobInput> {
+    let reader = JobInput::open(files, path).map_err(|e| cannot_open(input, &e))?;
+    if reader.len() != input.size {
+        return Err(Error::corruption(
+            &input.name,
+            reader.len(),
+            format!("the MANIFEST says that the file has {} bytes", input.size),
+        ));
+    }
+    Ok(reader)
+}
+
+/// Returns the error of an input that cannot be opened. A missing file may be in another path.
+fn cannot_open(input: &InputFile, error: &io::Error) -> Error {
+    match error.kind() {
+        io::ErrorKind::NotFound => Error::declined(
+            DeclineReason::InputMissing,
+            "the file is not in the database's directory; files in other db_paths or cf_paths are not found",
+        )
+        .in_file(&input.name),
+        _ => Error::storage(&input.name, "open it", error),
+    }
+}
+
+/// Requires that the file is the one that the MANIFEST describes. Otherwise another valid file could be used in its
+/// place.
+fn check_identity(input: &InputFile, table: &InputTable) -> Result<()> {
+    let properties = &table.meta.properties;
+    let found = internal_unique_id(
+        &properties.db_id,
+        &properties.db_session_id,
+        properties.orig_file_number,
+    );
+    match input.unique_id {
+        Some(expected) if expected != [0, 0] && expected != found => Err(Error::corruption(
+            &input.name,
+            table.meta.file_size,
+            "the unique id differs from the one in the MANIFEST",
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Reads the table's range tombstones, if it has any. They count towards the job's `share`, before they are read and
+/// afterwards: once as they are, once clipped to the file, and once while they are cut into fragments.
+fn with_tombstones(table: InputTable, share: &JobShare) -> Result<InputTable> {
+    const TIMES: u64 = 3;
+    let Some(block) = table.meta.metaindex.get(names::RANGE_DELETIONS) else {
+        return Ok(table);
+    };
+    let number = table.meta.properties.num_range_deletions;
+    let stated = number.saturating_mul(size_of::<RangeTombstone>() as u64);
+    let expected = stated.saturating_add(block.size).saturating_mul(TIMES);
+    share.hold(expected)?;
+    let tombstones = range_tombstones(&table)?;
+    let bytes =
+        |one: &RangeTombstone| size_of::<RangeTombstone>() + one.begin.len() + one.end.len();
+    let found = TIMES * tombstones.iter().map(bytes).sum::<usize>() as u64;
+    share.hold(found.saturating_sub(expected))?;
+    Ok(table.with_range_tombstones(tombstones))
+}
+
+/// Gives the entries of an ingested file the sequence number that is in the MANIFEST alone.
+fn with_sequence(input: &InputFile, table: InputTable) -> Result<InputTable> {
+    match input.largest_seqno {
+        Some(largest) => table.with_largest_sequence(largest),
+        None if table.was_ingested() => {
+            let what = "the record of the job lacks the sequence number of the ingested file";
+            let error = Error::declined(DeclineReason::GlobalSequenceNumber, what);
+            Err(error.in_file(&input.name))
+        }
+        None => Ok(table),
+    }
+}
