@@ -19,6 +19,7 @@ use datafusion::prelude::SessionConfig;
 use rockmill_scan::{Database, ScanEngine, ScanSettings};
 use rockmill_sql::{ReadOnly, Scans};
 use rockmill_terminal::outcome::Failure;
+use rockmill_terminal::signals;
 use tokio::runtime::Builder;
 
 use crate::merge_args::MergeArgs;
@@ -97,17 +98,23 @@ const TABLES: &str = "tables.sql";
 /// Usage for an invalid statement, Data for damaged files, else Environment.
 pub fn run(args: &SqlArgs) -> Result<(), Failure> {
     let no_thread = |e| Failure::Environment(format!("no thread: {e}"));
-    std::thread::scope(|scope| {
+    let iterators = Arc::new(ReadOnly::default());
+    let ending = Arc::clone(&iterators);
+    signals::before_the_end(move || ending.close())?;
+    let done = std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().stack_size(PLANNING_STACK_BYTES);
-        let thread = thread.spawn_scoped(scope, || run_here(args));
+        let thread = thread.spawn_scoped(scope, || run_here(args, &iterators));
         match thread.map_err(no_thread)?.join() {
             Ok(done) => done,
             Err(panic) => std::panic::resume_unwind(panic),
         }
-    })
+    });
+    // A statement that Control-C did not end in time may still hold it.
+    iterators.close();
+    done
 }
 
-fn run_here(args: &SqlArgs) -> Result<(), Failure> {
+fn run_here(args: &SqlArgs, iterators: &Arc<ReadOnly>) -> Result<(), Failure> {
     database_dir::require(&args.db)?;
     let first = first_statements(args)?;
     let mysql = args.mysql.as_deref();
@@ -145,7 +152,7 @@ fn run_here(args: &SqlArgs) -> Result<(), Failure> {
     let database = args.wal.open(&args.db)?;
     let families = database.families().map_err(of_database)?;
     let operators = args.merge.operators(&args.db, &families)?;
-    let database = database.with_iterators(Arc::new(ReadOnly::default()));
+    let database = database.with_iterators(Arc::<ReadOnly>::clone(iterators));
     let database = database.with_merge_operators(operators);
     let context = rockmill_sql::session_in(queries, config, &engine).map_err(failure)?;
     let scans = Scans::new(engine, Arc::new(database));

@@ -102,7 +102,9 @@ fn copy(from: &Path, to: &Path) {
 }
 
 fn start(args: &[&str], temporary: &Path) -> Child {
-    Command::new(env!("CARGO_BIN_EXE_rockmill"))
+    // A process started behind a shell's `&` or by nohup ignores signals, and so do its children.
+    Command::new("env")
+        .args(["--default-signal", env!("CARGO_BIN_EXE_rockmill")])
         .args(args)
         .env("TMPDIR", temporary)
         .stdout(Stdio::piped())
@@ -346,4 +348,49 @@ fn a_job_that_is_stopped_leaves_no_output() {
     assert!(out.contains("identical to the first time"), "{out}");
     let (out, _) = expect(DONE, &["job", "run", text(&jobs)]);
     assert!(out.starts_with("1 job: 1 as the first time"), "{out}");
+}
+
+#[test]
+fn sql_that_is_ended_leaves_no_temporary_folder() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let (db, temporary) = (dir.path().join("db"), dir.path().join("tmp"));
+    fs::create_dir(&temporary).expect("room");
+    {
+        let mut options = Options::default();
+        let options =
+            options.get_options_from_string("create_if_missing=true;merge_operator=uint64add");
+        let opened = DB::open(&options.expect("options"), &db).expect("open");
+        // RocksDB's iterators join the operands, in a temporary folder.
+        for n in 1..3u64 {
+            opened.merge("sum", n.to_le_bytes()).expect("merge");
+        }
+    }
+    let statements = "select max(value) from \"default\"; select count(*) from generate_series(1, 1000000000000) g";
+    for ending in [Signal::TERM, Signal::HUP, Signal::INT] {
+        let args = [
+            "sql",
+            text(&db),
+            statements,
+            "--merge-operator",
+            "uint64add",
+        ];
+        let mut child = start(&args, &temporary);
+        let folders = || fs::read_dir(&temporary).expect("list").count();
+        while child.try_wait().expect("a process").is_none() && folders() == 0 {
+            thread::sleep(Duration::from_millis(1));
+        }
+        assert_eq!(folders(), 1, "the statement has ended too early");
+        signal(&child, ending);
+        let ended = wait(child);
+        match ending {
+            Signal::INT => assert_eq!(ended.status.code(), Some(INTERRUPTED), "{}", ended.err),
+            _ => assert_eq!(
+                ended.status.signal(),
+                Some(ending.as_raw()),
+                "{}",
+                ended.err
+            ),
+        }
+        assert_eq!(folders(), 0, "{ending:?}");
+    }
 }

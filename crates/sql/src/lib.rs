@@ -8,6 +8,7 @@
 //! | `aggregate` | Aggregates that the scan computes |
 //! | `guard` | Filters run before what they protect |
 //! | `alternatives` | Filters with many alternatives |
+//! | `distinct` | `count` beside `count(distinct ..)` |
 //! | `program`, `ranges` | Filters as programs, and the ranges of keys that they allow |
 //! | `stored` | Constants and batches between Arrow and scans |
 //! | `functions` | Functions over bytes |
@@ -25,6 +26,7 @@
 
 mod aggregate;
 mod alternatives;
+mod distinct;
 mod external;
 mod extremes;
 mod files;

@@ -27,7 +27,17 @@ const DEFAULT_FAMILY: &str = "default";
 
 /// Opens a view's version read-only when the first rows are read.
 #[derive(Default)]
-pub struct ReadOnly(Mutex<Option<Arc<Opened>>>);
+pub struct ReadOnly(Mutex<Version>);
+
+/// The version that is open.
+#[derive(Default)]
+enum Version {
+    #[default]
+    None,
+    Opened(Arc<Opened>),
+    /// None is opened any more.
+    Closed,
+}
 
 /// A version, with a database for each column family that was read.
 struct Opened {
@@ -43,11 +53,23 @@ impl fmt::Debug for ReadOnly {
 }
 
 impl ReadOnly {
+    /// Removes the temporary folder, though statements may still read. They fail, and so do later ones.
+    pub fn close(&self) {
+        let mut version = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Version::Opened(opened) = std::mem::replace(&mut *version, Version::Closed) {
+            // A statement that does not end keeps `opened`. A folder that cannot be removed stays.
+            let _ = std::fs::remove_dir_all(opened.folder.path());
+        }
+    }
+
     fn at(&self, checkpoint: &Arc<Checkpoint>, cancel: &CancelToken) -> Result<Arc<Opened>> {
         let mut opened = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = opened.as_ref();
-        if let Some(known) = known.filter(|known| known.checkpoint.serves(checkpoint)) {
-            return Ok(Arc::clone(known));
+        match &*opened {
+            Version::Opened(known) if known.checkpoint.serves(checkpoint) => {
+                return Ok(Arc::clone(known));
+            }
+            Version::Closed => return Err(Error::cancelled()),
+            Version::None | Version::Opened(_) => {}
         }
         let folder = TempDir::new();
         let folder = folder.map_err(|e| Error::storage("TMPDIR", "make a temporary folder", &e))?;
@@ -57,7 +79,7 @@ impl ReadOnly {
             folder,
             checkpoint: Arc::clone(checkpoint),
         });
-        *opened = Some(Arc::clone(&fresh));
+        *opened = Version::Opened(Arc::clone(&fresh));
         Ok(fresh)
     }
 }

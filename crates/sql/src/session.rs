@@ -18,6 +18,7 @@ use rockmill_scan::ScanEngine;
 
 use crate::aggregate::AggregateInScan;
 use crate::alternatives::ShallowAlternatives;
+use crate::distinct::CountsAsSums;
 use crate::external::{FORMAT, RocksTables};
 use crate::extremes;
 use crate::files::{Contents, ContentsTable};
@@ -26,10 +27,11 @@ use crate::guard::GuardedByFilters;
 use crate::planner::StatementPlanner;
 use crate::table::{RocksTable, Scans};
 
-/// Adds Rockmill's functions, its `min` and `max`, and its rules: many alternatives are planned quickly, filters run
-/// before the expressions that they protect, and scans compute aggregates. The query planner of `builder` stays, and
-/// statements open the column families that they read. Call it last: the rules for physical plans must come after all
-/// others.
+/// Adds Rockmill's functions, its `min` and `max`, and its rules: many alternatives are planned quickly, `count` beside
+/// `count(distinct ..)` spills, filters run before the expressions that they protect, and scans compute aggregates.
+///
+/// The query planner of `builder` stays, and statements open the column families that they read. Call it last: the rules for
+/// physical plans must come after all others.
 #[must_use]
 pub fn with_rockmill(mut builder: SessionStateBuilder) -> SessionStateBuilder {
     let functions = builder.scalar_functions().get_or_insert_default();
@@ -38,6 +40,7 @@ pub fn with_rockmill(mut builder: SessionStateBuilder) -> SessionStateBuilder {
     aggregates.extend(extremes::all().map(Arc::new));
     let analyzer = builder.analyzer().get_or_insert_default();
     analyzer.rules.insert(0, Arc::new(ShallowAlternatives));
+    analyzer.rules.push(Arc::new(CountsAsSums));
     let planner = StatementPlanner(builder.query_planner().take());
     builder
         .with_query_planner(Arc::new(planner))

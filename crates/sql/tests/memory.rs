@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use datafusion::arrow::array::RecordBatch;
+use datafusion::arrow::util::display::array_value_to_string;
 use datafusion::arrow::util::pretty::pretty_format_batches;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::physical_plan::{ExecutionPlan, collect};
@@ -82,6 +83,7 @@ fn spilled_bytes(plan: &Arc<dyn ExecutionPlan>) -> usize {
 }
 
 const AGGREGATES: &str = "select count(distinct value), min(value) from \"default\"";
+const COUNTS: &str = "select count(*), count(distinct value), max(key) from \"default\"";
 const GROUPS: &str = "select count(*), max(n), min(value) from (select value, count(*) as n from \"default\" group by value)";
 const SORTED: &str = "select count(*) from (select value, lag(value) over (order by value rows between unbounded preceding and current row) as before from \"default\") where before < value";
 const ORDERED_GROUPS: &str = "select key, count(*), max(octet_length(value)) + count(distinct octet_length(value)) from \
@@ -97,6 +99,7 @@ async fn queries_with_too_little_memory_return_the_same_rows() {
     let small = session(database.path(), MEMORY_BYTES, Some(spill.path()));
     for (query, spills) in [
         (AGGREGATES, true),
+        (COUNTS, true),
         (GROUPS, true),
         (SORTED, true),
         (ORDERED_GROUPS, false),
@@ -116,7 +119,7 @@ async fn queries_with_too_little_memory_return_the_same_rows() {
 async fn without_a_folder_nothing_is_spilled() {
     let database = database();
     let session = session(database.path(), MEMORY_BYTES, None);
-    for query in [AGGREGATES, GROUPS, SORTED, JOIN] {
+    for query in [AGGREGATES, COUNTS, GROUPS, SORTED, JOIN] {
         let error = run(&session, query).await.expect_err(query);
         let root = error.find_root();
         assert!(
@@ -137,4 +140,66 @@ async fn a_folder_that_takes_no_files_is_an_error_that_names_it() {
         error.to_string().contains(missing.to_str().unwrap()),
         "{error}"
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn counts_beside_distinct_ones_are_those_of_all_rows() {
+    let database = tempfile::tempdir().unwrap();
+    DB::open_default(database.path()).unwrap();
+    let session = session(database.path(), MEMORY_BYTES, None);
+    let values = "(values (1, 'a', 2), (1, null, 3), (2, 'b', null), (2, 'b', 5), (2, 'c', 5)) as t(g, x, n)";
+    for (query, expected) in [
+        (
+            "select count(*), count(distinct x), count(x), count(n), sum(n) from T",
+            "5,3,4,4,15",
+        ),
+        (
+            "select count(*), count(1), count(*) + count(distinct x) as c from T",
+            "5,5,8",
+        ),
+        (
+            "select count(x, n), count(distinct x), min(n), max(x) from T",
+            "3,3,2,c",
+        ),
+        (
+            "select count(*), count(distinct x), count(n) from T where n > 9",
+            "0,0,0",
+        ),
+        (
+            "select g + 1, count(*), count(distinct x), count(n) from T group by g + 1 order by 1",
+            "2,2,1,2;3,3,2,2",
+        ),
+        (
+            "select g, count(n) from T group by g having count(distinct x) > 1",
+            "2,2",
+        ),
+        (
+            "select k, (select count(*) + count(distinct x) from T where g = k) from (values (1), (3)) as o(k) order by 1",
+            "1,3;3,0",
+        ),
+        (
+            "select count(*), count(distinct x), avg(n) from T",
+            "5,3,3.75",
+        ),
+        (
+            "select count(*), count(distinct x), count(distinct n) from T",
+            "5,3,3",
+        ),
+        (
+            "select count(*) filter (where n > 2), count(distinct x) from T",
+            "3,3",
+        ),
+    ] {
+        let (_, rows) = run(&session, &query.replace('T', values))
+            .await
+            .expect(query);
+        let found = rows.iter().flat_map(|batch| {
+            (0..batch.num_rows()).map(|row| {
+                let columns = batch.columns().iter();
+                let cells = columns.map(|column| array_value_to_string(column, row).unwrap());
+                cells.collect::<Vec<_>>().join(",")
+            })
+        });
+        assert_eq!(found.collect::<Vec<_>>().join(";"), expected, "{query}");
+    }
 }

@@ -34,22 +34,49 @@ fn actions() -> MutexGuard<'static, Actions> {
 /// # Errors
 /// Environment if the system refuses.
 pub fn catch() -> Result<(), Failure> {
+    wait_for(&[Signal::SIGINT, Signal::SIGTERM], received)
+}
+
+/// Runs `action` when SIGTERM or SIGHUP (the end of the terminal) comes. Then the system ends the process. A signal that the
+/// process was started to ignore stays ignored. Call it before other threads are started, as [`catch`].
+///
+/// # Errors
+/// Environment if the system refuses.
+pub fn before_the_end(action: impl Fn() + Send + 'static) -> Result<(), Failure> {
+    wait_for(
+        &[Signal::SIGTERM, Signal::SIGHUP],
+        move |signal, signals| {
+            action();
+            end(signal, signals);
+        },
+    )
+}
+
+/// Blocks those signals that the process does not ignore, and lets `action` have each of them on a thread of its own.
+fn wait_for(
+    signals: &[Signal],
+    action: impl Fn(Signal, &SigSet) + Send + 'static,
+) -> Result<(), Failure> {
     let refused = |e: std::io::Error| Failure::Environment(format!("cannot catch signals: {e}"));
     let ignored = ignored();
-    let mut signals = SigSet::empty();
-    for signal in [Signal::SIGINT, Signal::SIGTERM] {
-        if ignored >> (signal as u32 - 1) & 1 == 0 {
-            signals.add(signal);
-        }
-    }
+    let signals = signals.iter().copied();
+    let signals: SigSet = signals
+        .filter(|&signal| ignored >> (signal as u32 - 1) & 1 == 0)
+        .collect();
     signals.thread_block().map_err(|e| refused(e.into()))?;
     let waiter = thread::Builder::new().name("signals".to_owned());
     let waiter = waiter.spawn(move || {
         while let Ok(signal) = signals.wait() {
-            received(signal, &signals);
+            action(signal, &signals);
         }
     });
     waiter.map(|_| ()).map_err(refused)
+}
+
+/// Lets `signal` have its default effect. Exit handlers would interfere with running threads.
+fn end(signal: Signal, signals: &SigSet) {
+    let _ = signals.thread_unblock();
+    let _ = raise(signal);
 }
 
 /// The signals that the process ignores, one bit for each (`man 5 proc_pid_status`, SigIgn).
@@ -63,9 +90,8 @@ fn ignored() -> u64 {
 
 fn received(signal: Signal, signals: &SigSet) {
     if CAUGHT.set(signal).is_err() {
-        // The second signal has its default effect. Exit handlers would interfere with running threads.
-        let _ = signals.thread_unblock();
-        let _ = raise(signal);
+        // The second signal has its default effect.
+        end(signal, signals);
     }
     TOKEN.cancel();
     actions().1.values().for_each(|action| action());

@@ -1,0 +1,101 @@
+//! `count` beside `count(distinct ..)`.
+//!
+//! DataFusion computes `count(distinct a), sum(b)` by groups of `a`, which spill. With `count(b)` beside it, all values of
+//! `a` stay in memory. [`CountsAsSums`] replaces that `count` by a sum of ones.
+
+use std::sync::Arc;
+
+use datafusion::arrow::datatypes::DataType;
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::Transformed;
+use datafusion::error::Result;
+use datafusion::functions::core::expr_fn::coalesce;
+use datafusion::functions_aggregate::expr_fn::sum;
+use datafusion::logical_expr::expr::{AggregateFunction, AggregateFunctionParams};
+use datafusion::logical_expr::{Aggregate, Expr, LogicalPlan, LogicalPlanBuilder, cast, lit};
+use datafusion::optimizer::AnalyzerRule;
+
+/// Replaces `count(b)` by `coalesce(sum(cast(b is not null as bigint)), 0)` where the other aggregates are such as
+/// DataFusion computes by groups of the only distinct argument.
+#[derive(Debug)]
+pub struct CountsAsSums;
+
+impl AnalyzerRule for CountsAsSums {
+    fn name(&self) -> &'static str {
+        "rockmill_counts_as_sums"
+    }
+
+    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+        plan.transform_up_with_subqueries(|plan| match plan {
+            LogicalPlan::Aggregate(aggregate) if is_wanted(&aggregate) => {
+                Ok(Transformed::yes(replaced(&aggregate)?))
+            }
+            plan => Ok(Transformed::no(plan)),
+        })
+        .map(|transformed| transformed.data)
+    }
+}
+
+/// Whether the aggregates are those of DataFusion's rule `SingleDistinctToGroupBy`, and some `count`.
+fn is_wanted(aggregate: &Aggregate) -> bool {
+    if let [Expr::GroupingSet(_), ..] = &aggregate.group_expr[..] {
+        return false;
+    }
+    let (mut distinct, mut has_counts) = (Vec::new(), false);
+    for call in &aggregate.aggr_expr {
+        let Expr::AggregateFunction(AggregateFunction { func, params }) = call else {
+            return false;
+        };
+        if params.filter.is_some() || !params.order_by.is_empty() {
+            return false;
+        }
+        match func.name() {
+            _ if params.distinct => distinct.extend(&params.args),
+            "count" => has_counts = true,
+            "sum" | "min" | "max" => {}
+            _ => return false,
+        }
+    }
+    let is_single = distinct
+        .split_first()
+        .is_some_and(|(first, others)| others.iter().all(|other| other == first));
+    has_counts && is_single
+}
+
+/// The sum for a call, if it is a `count` of all values.
+fn sum_of(call: &Expr) -> Option<Expr> {
+    let Expr::AggregateFunction(AggregateFunction { func, params }) = call else {
+        return None;
+    };
+    let AggregateFunctionParams { args, distinct, .. } = params;
+    if *distinct || func.name() != "count" {
+        return None;
+    }
+    let all = args.iter().map(|arg| arg.clone().is_not_null());
+    let counted = all.reduce(Expr::and).unwrap_or_else(|| lit(true));
+    Some(sum(cast(counted, DataType::Int64)))
+}
+
+fn replaced(aggregate: &Aggregate) -> Result<LogicalPlan> {
+    let (groups, calls) = (&aggregate.group_expr, &aggregate.aggr_expr);
+    let mut new: Vec<Expr> = Vec::new();
+    for call in calls {
+        let call = sum_of(call).unwrap_or_else(|| call.clone());
+        // Several calls count the same values where none is null.
+        if !new.contains(&call) {
+            new.push(call);
+        }
+    }
+    let input = LogicalPlanBuilder::from(Arc::clone(&aggregate.input));
+    let summed = input.aggregate(groups.clone(), new)?;
+    let columns = aggregate.schema.iter();
+    let computed = groups.iter().chain(calls);
+    let outputs = computed.zip(columns).map(|(expr, (qualifier, field))| {
+        let output = match sum_of(expr) {
+            Some(sum) => coalesce(vec![sum, lit(0_i64)]),
+            None => expr.clone(),
+        };
+        output.alias_qualified(qualifier.cloned(), field.name())
+    });
+    summed.project(outputs.collect::<Vec<_>>())?.build()
+}
