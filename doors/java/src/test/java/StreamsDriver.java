@@ -1,7 +1,10 @@
+import java.lang.management.ManagementFactory;
 import java.nio.file.Path;
 import java.util.Map;
 import java.util.Properties;
 import java.util.TreeMap;
+import javax.management.MBeanServer;
+import javax.management.ObjectName;
 import org.apache.kafka.common.serialization.StringDeserializer;
 import org.apache.kafka.common.serialization.StringSerializer;
 import org.apache.kafka.streams.*;
@@ -13,6 +16,8 @@ import org.rockmill.Rockmill;
 public final class StreamsDriver {
   private static final int RECORDS = 1_000;
   private static final int WORDS = 100;
+
+  private static final ObjectName METRICS;
 
   public static void main(String[] arguments) throws Exception {
     Properties properties = Words.properties("nowhere:1", Path.of(arguments[0]).toString());
@@ -35,10 +40,22 @@ public final class StreamsDriver {
         }
       }
       if (!found.equals(expected)) throw new AssertionError("the counts differ");
+      // Kafka's reporter for JMX has the service's counters, for as long as there are stores.
+      MBeanServer server = ManagementFactory.getPlatformMBeanServer();
+      if (((Number) server.getAttribute(METRICS, "jobs-done")).longValue() == 0) throw new AssertionError("jobs-done is 0");
     }
+    if (ManagementFactory.getPlatformMBeanServer().isRegistered(METRICS)) throw new AssertionError("the metrics stay");
     Rockmill rockmill = Rockmill.shared(Map.of("device", "auto", "memory_budget_bytes", "268435456", "min_job_bytes", "0"));
     if (rockmill.stats().jobsDone() == 0) throw new AssertionError("nothing was done: " + rockmill.stats());
     System.out.println(
         "Kafka Streams: " + rockmill.stats().jobsDone() + " jobs done, " + rockmill.stats().jobsDeclinedByReason() + " declined");
+  }
+
+  static {
+    try {
+      METRICS = new ObjectName("kafka.streams:type=rockmill-metrics,application-id=words");
+    } catch (Exception error) {
+      throw new AssertionError(error);
+    }
   }
 }
