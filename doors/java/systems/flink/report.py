@@ -6,7 +6,8 @@ import sys
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
 import logs
 
-LEAST_SHARE = 0.95
+# Flink's stores have many compactions with less than min_job_bytes.
+LEAST_SHARE = 0.9
 # The number of files depends on the moment of a checkpoint.
 MOST_FILES = 1.1
 
@@ -36,7 +37,7 @@ for mode in "without", "with":
             failed.append(f"{mode}: the state has {measured.get('digest')}, and the model {model}")
     files[mode] /= checkpoints
     share = share / total["input"] if total["input"] else 0
-    if mode == "with" and share < LEAST_SHARE:
+    if mode == "with" and (share < LEAST_SHARE or set(declined) - {"small-job", "shutting-down"}):
         failed.append(f"Rockmill has done {share:.1%} of the bytes, and declined {declined}")
     print(
         f"| {version} | {mode} | {total['jobs']} | {done} | {total['input'] / 1e9:.2f} | {share:.1%} | {cpu:.1f} "
