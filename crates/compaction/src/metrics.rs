@@ -125,7 +125,7 @@ const FAILURES: &[ErrorKind] = &[
     ErrorKind::Internal,
 ];
 
-/// The device's name in the label of work that the CPU did.
+/// The device's name in the label of work on the CPU.
 const CPU: &str = "cpu";
 
 impl Metric {
@@ -139,7 +139,7 @@ impl Metric {
     }
 }
 
-/// What hears of events. `label` is empty for a metric without a label.
+/// Receives events. `label` is empty for a metric without a label.
 pub trait Sink {
     /// Adds to a counter.
     fn count(&mut self, metric: &'static Metric, label: &str, by: u64);
@@ -176,7 +176,7 @@ impl Sink for Recorder {
     }
 }
 
-/// Tells the process's recorder of an event. It belongs to the application, and its panics must not reach RocksDB.
+/// Passes an event to the process's recorder. It belongs to the application, and its panics must not reach RocksDB.
 pub fn tell_recorder(event: impl FnOnce(&mut dyn Sink)) {
     let _ = catch_unwind(AssertUnwindSafe(|| event(&mut Recorder)));
 }
@@ -238,7 +238,7 @@ pub fn job_done(outcome: &Outcome, to: &mut dyn Sink) {
     to.count(&READ_BYTES, "", totals.read.bytes);
     to.count(&WRITTEN_BYTES, "", outcome.bytes_written());
     to.count(&ENTRIES_READ, "", outcome.entries_read);
-    to.count(&ENTRIES_WRITTEN, "", totals.read.kept);
+    to.count(&ENTRIES_WRITTEN, "", totals.read.rows());
     to.count(&FILES_WRITTEN, "", outcome.files.len() as u64);
     if outcome.device_refused.is_some() {
         to.count(&JOBS_REDONE, "", 1);

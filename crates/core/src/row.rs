@@ -1,19 +1,19 @@
-//! Rows handed over one by one.
+//! Rows that are passed on one by one.
 
 use rockmill_format::key::ValueType;
 
 use crate::error::Result;
 
-/// What visibility has left of a user key, or one of several entries that it has.
+/// The entry that visibility keeps of a user key, or one of several.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Row<'a> {
     /// The user key.
     pub user_key: &'a [u8],
     /// Sequence number.
     pub sequence: u64,
-    /// What the entry does.
+    /// Type of the entry.
     pub value_type: ValueType,
-    /// The value as it is stored; of an undecided row, what it means is not known here.
+    /// The stored value. The meaning of an undecided row's value is not known here.
     pub value: &'a [u8],
 }
 
@@ -24,11 +24,11 @@ impl Row<'_> {
     }
 }
 
-/// Takes rows, in order of their internal keys.
+/// Receives rows in the order of their internal keys.
 pub trait RowSink {
-    /// Takes the next row.
+    /// Receives the next row.
     ///
     /// # Errors
-    /// Any, with which the task ends.
+    /// Any error; the task ends with it.
     fn row(&mut self, row: Row<'_>) -> Result<()>;
 }

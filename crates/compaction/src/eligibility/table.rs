@@ -88,7 +88,7 @@ fn keys_per_bucket(table: &Options) -> Result<Option<f64>> {
     )
 }
 
-/// The version of output files. One that the RocksDB at hand cannot read would stop it.
+/// The version of output files. RocksDB would stop at a version that it cannot read.
 fn format_version(table: &Options, written_by: [u32; 3]) -> Result<u32> {
     let release = versions::release(written_by);
     let default = u64::from(release.default_format_version);

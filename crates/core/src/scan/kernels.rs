@@ -1,9 +1,9 @@
-//! What kernels leave to the CPU.
+//! The parts of plans that kernels leave to the CPU.
 
 use super::{Instruction, Register, ScanPlan};
 
 impl ScanPlan {
-    /// Why kernels do not run the plan because of what it computes, as a clause.
+    /// The reason why kernels do not run the plan, as a clause.
     pub fn left_to_cpu(&self) -> Option<&'static str> {
         let in_groups = lies_in_groups(&self.instructions);
         let reason = |instruction: &Instruction| match instruction {
@@ -24,8 +24,8 @@ impl ScanPlan {
     }
 }
 
-/// Of each instruction, whether its result may be a part of an [`Instruction::String`], so that its bytes do not lie one
-/// behind another in the row.
+/// For each instruction, whether its result may be a part of an [`Instruction::String`], whose bytes are not contiguous
+/// in the row.
 pub fn lies_in_groups(instructions: &[Instruction]) -> Vec<bool> {
     let mut in_groups = Vec::with_capacity(instructions.len());
     for instruction in instructions {

@@ -20,7 +20,7 @@ struct Operand {
     kv_hash: u64,
 }
 
-/// What stands beneath the operands of a stripe.
+/// What lies beneath the operands of a stripe.
 enum Beneath {
     /// Nothing in the inputs.
     Nothing,
@@ -30,14 +30,14 @@ enum Beneath {
     Base(Option<Vec<u8>>),
 }
 
-/// The error where a SingleDelete and a merge operand are of the same key.
+/// The error for a SingleDelete and a merge operand of the same key.
 pub(super) fn single_delete() -> Error {
     let what = "a SingleDelete and a merge operand of the same key";
     Error::declined(DeclineReason::SingleDeleteContract, what)
 }
 
 impl<S: Source, T: Sink> Retain<'_, S, T> {
-    /// Handles the head, a merge operand with this sequence number, and all that is merged with it.
+    /// Handles the head, a merge operand with this sequence number, and all entries that are merged with it.
     pub(super) fn merge(&mut self, sequence: u64) -> Result<()> {
         let rules = self.rules;
         let Some(merging) = &rules.merging else {
@@ -115,7 +115,10 @@ impl<S: Source, T: Sink> Retain<'_, S, T> {
             }
             let value = value.map(<[u8]>::to_vec);
             if !is_operand {
-                self.sum_dropped(tag, kv_hash);
+                match value {
+                    Some(_) => self.sum_consumed(tag, kv_hash),
+                    None => self.sum_dropped(tag, kv_hash),
+                }
                 self.source.advance()?;
                 return Ok(Beneath::Base(value));
             }
@@ -131,7 +134,7 @@ impl<S: Source, T: Sink> Retain<'_, S, T> {
         }
     }
 
-    /// Emits what was made of operands, which are consumed.
+    /// Emits the result of merging operands, which are consumed.
     fn emit_made(
         &mut self,
         sequence: u64,
@@ -149,9 +152,9 @@ impl<S: Source, T: Sink> Retain<'_, S, T> {
         self.sink.emit(&self.user_key, tag, value, hash, first)?;
         self.group.emitted = true;
         self.group.zeroed |= key::tag_sequence(tag) == 0;
-        self.totals.kept += 1;
+        self.totals.made += 1;
         for operand in operands {
-            self.sum_dropped(operand.tag, operand.kv_hash);
+            self.sum_consumed(operand.tag, operand.kv_hash);
         }
         Ok(())
     }
@@ -167,14 +170,14 @@ impl<S: Source, T: Sink> Retain<'_, S, T> {
         Ok(())
     }
 
-    /// Older entries of the key are not hidden by what came before them.
+    /// Earlier entries of the key hide no older ones.
     fn begin_again(&mut self) {
         self.group.visible_to_last = None;
         self.group.zeroed = false;
     }
 }
 
-/// The value or operand of an entry; `None` of a tombstone.
+/// The value or operand of an entry; `None` for a tombstone.
 fn value_of(kind: u8, value: &[u8]) -> Result<Option<&[u8]>> {
     match ValueType::from_code(kind) {
         Some(ValueType::Merge | ValueType::Value) => Ok(Some(value)),

@@ -1,9 +1,9 @@
 //! Which entries survive (`db/compaction/compaction_iterator.cc`, `NextFromInput` and
 //! `PrepareOutput`).
 //!
-//! A snapshot list cuts the versions of a key into stripes: a reader at any snapshot sees only the
-//! newest entry of a stripe. Of each stripe the newest entry is kept; tombstones go when nothing is
-//! left for them to hide; at the bottom, what every snapshot sees gets sequence number 0.
+//! The snapshots divide the versions of a key into stripes: a reader at any snapshot sees only the newest entry of a
+//! stripe. The newest entry of each stripe is kept. Tombstones are dropped if nothing is left for them to hide. At the
+//! bottom, an entry that every snapshot sees gets sequence number 0.
 
 use rockmill_core::{
     CompactionRules, DeclineReason, Error, ErrorKind, Result, entry_hash, kv_hash,
@@ -21,7 +21,7 @@ pub trait Source {
     /// Takes the head.
     ///
     /// # Errors
-    /// Whatever reading on may give.
+    /// Any error of reading on.
     fn advance(&mut self) -> Result<()>;
 }
 
@@ -37,13 +37,12 @@ impl Source for super::merge::Merge<'_> {
     }
 }
 
-/// Takes the survivors, in order.
+/// Receives the surviving entries, in order.
 pub trait Sink {
-    /// One survivor with its final tag. `first_of_key` says that no version of its user key came
-    /// before it.
+    /// Receives a surviving entry with its final tag. `first_of_key`: no version of its user key survived before it.
     ///
     /// # Errors
-    /// Whatever writing may give.
+    /// Any error of writing.
     fn emit(
         &mut self,
         user_key: &[u8],
@@ -54,21 +53,29 @@ pub trait Sink {
     ) -> Result<()>;
 }
 
-/// What happened to the entries.
+/// Totals of the entries.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct RetainTotals {
     /// Dropped because a newer entry hides them.
     pub replaced: u64,
-    /// Tombstones dropped because nothing is left for them to hide, as far as RocksDB counts them.
+    /// Tombstones dropped because they no longer hide anything, as far as RocksDB counts them.
     pub tombstones_dropped: u64,
-    /// Passed over because a snapshot does not see them.
+    /// Skipped because a snapshot does not see them.
     pub above: u64,
     /// Kept.
     pub kept: u64,
-    /// Sum of [`entry_hash`] of those kept, as they were read.
+    /// Dropped for any reason.
+    pub dropped: u64,
+    /// Consumed by merging.
+    pub consumed: u64,
+    /// Results of merging.
+    pub made: u64,
+    /// Sum of [`entry_hash`] over kept entries, as they were read.
     pub hash_kept: u64,
-    /// Sum over those dropped.
+    /// Sum over dropped entries.
     pub hash_dropped: u64,
+    /// Sum over consumed entries.
+    pub hash_consumed: u64,
 }
 
 const PUT: u8 = ValueType::Value as u8;
@@ -77,7 +84,7 @@ const SINGLE_DELETE: u8 = ValueType::SingleDeletion as u8;
 const MERGE: u8 = ValueType::Merge as u8;
 const TIMED_PUT: u8 = ValueType::ValuePreferredSeqno as u8;
 
-/// Passes the survivors of `source` on to `sink`.
+/// Passes the surviving entries of `source` on to `sink`.
 ///
 /// # Errors
 /// Those of source and sink; Declined if a SingleDelete meets a Delete against its contract.
@@ -108,20 +115,20 @@ pub(super) struct Retain<'r, S, T> {
     pub(super) totals: RetainTotals,
     /// Prefix of the group's user key.
     prefix: u128,
-    /// User key of the group at hand, once there is one.
+    /// User key of the current group, once there is one.
     pub(super) user_key: Vec<u8>,
     any_key: bool,
-    /// Position of the first fragment of range tombstones that ends behind the group's key, once a key was looked for.
+    /// Position of the first fragment of range tombstones that ends behind the group's key, once one was searched for.
     pub(super) fragment: usize,
     pub(super) group: Group,
 }
 
-/// What is known of the versions of a user key so far.
+/// State of the versions of a user key so far.
 #[derive(Default)]
 pub(super) struct Group {
     /// Snapshot that sees the entry before, within the group.
     pub(super) visible_to_last: Option<u64>,
-    /// Whether the group has a survivor.
+    /// Whether an entry of the group has survived.
     pub(super) emitted: bool,
     /// Whether the group has merge operands.
     pub(super) merges: bool,
@@ -129,7 +136,7 @@ pub(super) struct Group {
     pub(super) zeroed: bool,
     /// The next entry is the Put of a SingleDelete that was kept; its value is not needed.
     clear_next: bool,
-    /// Whether no deeper level can hold the group's key, once asked for.
+    /// Whether no deeper level can have the group's key, once computed.
     absent_in_deeper_levels: Option<bool>,
 }
 
@@ -142,7 +149,7 @@ impl Group {
 }
 
 impl<S: Source, T: Sink> Retain<'_, S, T> {
-    /// Handles the head. False when there is none.
+    /// Handles the head. Returns false if there is none.
     fn step(&mut self) -> Result<bool> {
         let Some(head) = self.source.head() else {
             return Ok(false);
@@ -203,8 +210,8 @@ impl<S: Source, T: Sink> Retain<'_, S, T> {
         Ok(true)
     }
 
-    /// Whether an entry has the group's key. Keys that are no longer than the prefix are equal if their
-    /// prefixes and lengths are, and need not be read.
+    /// Whether an entry has the group's key. Keys that are not longer than the prefix are equal if their prefixes and
+    /// lengths are, and need not be read.
     #[inline]
     pub(super) fn is_of_group(&self, head: &Head<'_>) -> bool {
         let len = self.user_key.len();
@@ -249,8 +256,8 @@ impl<S: Source, T: Sink> Retain<'_, S, T> {
         self.source.advance()
     }
 
-    /// A timed put that every snapshot sees and that hides nothing elsewhere: it becomes a Put, unless a range tombstone
-    /// deletes it, or would delete the Put alone.
+    /// A timed put that every snapshot sees and that hides nothing in deeper levels. It becomes a Put, unless a range
+    /// tombstone deletes it, or would delete only the Put.
     fn timed_put(&mut self, tag: u64, hash: u64) -> Result<()> {
         if is_covered(
             self.rules,
@@ -264,7 +271,7 @@ impl<S: Source, T: Sink> Retain<'_, S, T> {
         self.emit_timed_put()
     }
 
-    /// Emits the head, a timed put, as a Put with the sequence number that stands behind its value.
+    /// Emits the head, a timed put, as a Put with the sequence number stored behind its value.
     fn emit_timed_put(&mut self) -> Result<()> {
         let first = !self.group.emitted;
         if let Some(head) = self.source.head() {
@@ -319,7 +326,14 @@ impl<S: Source, T: Sink> Retain<'_, S, T> {
 
     pub(super) fn sum_dropped(&mut self, tag: u64, hash: u64) {
         let hash = entry_hash(hash, tag);
+        self.totals.dropped += 1;
         self.totals.hash_dropped = self.totals.hash_dropped.wrapping_add(hash);
+    }
+
+    pub(super) fn sum_consumed(&mut self, tag: u64, hash: u64) {
+        let hash = entry_hash(hash, tag);
+        self.totals.consumed += 1;
+        self.totals.hash_consumed = self.totals.hash_consumed.wrapping_add(hash);
     }
 
     /// Takes the head, a tombstone, from the source. Its value is empty as RocksDB writes it, but
@@ -333,9 +347,9 @@ impl<S: Source, T: Sink> Retain<'_, S, T> {
         Ok(taken)
     }
 
-    /// A Delete at the bottom that is too new to go at once: what it hides in its own stripe goes;
-    /// it stays only if an older stripe still has an entry of the key. RocksDB counts neither what it hides
-    /// nor the Delete itself.
+    /// A Delete at the bottom that is too new to be dropped at once. The entries that it hides in its own stripe are
+    /// dropped; it stays only if an older stripe still has an entry of the key. RocksDB counts neither the hidden
+    /// entries nor the Delete.
     fn delete_at_bottom(&mut self, tag: u64) -> Result<()> {
         let below = self.rules.snapshot_below(key::tag_sequence(tag));
         let (value, hash) = self.take_tombstone()?;
@@ -349,9 +363,8 @@ impl<S: Source, T: Sink> Retain<'_, S, T> {
         Ok(())
     }
 
-    /// A SingleDelete cancels against the next older entry of its key. What RocksDB's write-conflict
-    /// snapshot would forbid is not known here, so a pair above the earliest snapshot is kept, the
-    /// Put without its value.
+    /// A SingleDelete cancels the next older entry of its key. The restrictions of RocksDB's write-conflict snapshot
+    /// are not known here, so a pair above the earliest snapshot is kept, the Put without its value.
     fn single_delete(&mut self, tag: u64) -> Result<()> {
         if self.group.merges {
             return Err(super::operands::single_delete());
@@ -403,8 +416,8 @@ impl<S: Source, T: Sink> Retain<'_, S, T> {
     }
 }
 
-/// Whether a range tombstone deletes an entry of a user key. `fragment` is the position of the first fragment that ends behind
-/// the key before, and then that of this key.
+/// Whether a range tombstone deletes an entry of a user key. `fragment` is the position of the first fragment that ends
+/// behind the previous key; the call moves it to that of this key.
 #[inline]
 pub(super) fn is_covered(
     rules: &CompactionRules,
@@ -422,8 +435,8 @@ pub(super) fn is_covered(
     found.is_some_and(|found| found.deletes(sequence, rules))
 }
 
-/// The tag with which an entry is written: sequence number 0 where every reader sees it and nothing
-/// older exists (`PrepareOutput`).
+/// The tag with which an entry is written: sequence number 0 if every reader sees it and nothing older exists
+/// (`PrepareOutput`).
 pub(super) fn final_tag(rules: &CompactionRules, tag: u64) -> u64 {
     let sequence = key::tag_sequence(tag);
     if rules.bottommost && sequence <= rules.earliest() && sequence < MAX_SEQUENCE {

@@ -1,4 +1,4 @@
-//! Where the parts of a batch's columns lie on the device, and how they come back.
+//! Places of the parts of a batch's columns on the device, and their way back.
 
 use rockmill_core::Result;
 use rockmill_core::scan::{Batch, Cell, Column, ColumnType};
@@ -10,7 +10,7 @@ use crate::driver::ffi::ScanColumn;
 use crate::memory::DeviceBuffer;
 use crate::read::ReadState;
 
-/// Of each part.
+/// Alignment of each part.
 const ALIGNMENT: u64 = 16;
 
 /// `program.hpp:ScanValue`.
@@ -18,17 +18,17 @@ const VALUE_BYTES: u32 = 24;
 
 const BYTE_BITS: u64 = 8;
 
-/// Where the parts of columns lie.
+/// Places of the parts of columns.
 #[derive(Debug)]
 pub struct Layout {
     pub columns: Vec<ScanColumn>,
     rows: usize,
-    /// Of all but the bytes of byte columns.
+    /// End of all parts except the bytes of byte columns.
     end: u64,
 }
 
 impl Layout {
-    /// Columns of so many rows.
+    /// Layout of the columns of `rows` rows.
     pub fn new(columns: &[EncodedColumn], rows: usize) -> Self {
         let (n, bits) = (rows as u64, (rows as u64).div_ceil(BYTE_BITS));
         let mut end = 0;
@@ -61,7 +61,7 @@ impl Layout {
         }
     }
 
-    /// Memory of all, with so many bytes in byte columns.
+    /// Memory of all columns, with `data` bytes in byte columns.
     pub fn bytes(&self, data: u64) -> u64 {
         let padding = ALIGNMENT * self.columns.len() as u64;
         self.end.saturating_add(data).saturating_add(padding)
@@ -107,10 +107,10 @@ impl Layout {
         })
     }
 
-    /// Finds where the bytes of byte columns go, which are so many together.
+    /// Computes the places of the bytes of byte columns, `data` bytes together.
     ///
     /// # Errors
-    /// Verification if the offsets cannot be.
+    /// Verification if the offsets are impossible.
     pub fn place_data(&mut self, batch: &Batch, data: u64) -> Result<()> {
         let mut at = self.end;
         let mut left = data;
@@ -161,7 +161,7 @@ fn aligned(at: u64) -> u64 {
     at.next_multiple_of(ALIGNMENT)
 }
 
-/// Offsets of so many rows.
+/// Bytes of the offsets of `rows` rows.
 fn offset_bytes(rows: u64) -> u64 {
     (rows + 1) * size_of::<i32>() as u64
 }

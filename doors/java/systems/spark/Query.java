@@ -68,7 +68,13 @@ public final class Query {
       if (query.exception().isDefined()) throw query.exception().get();
     }
     query.stop();
-    Dataset<Row> state = spark.read().format("statestore").load(Path.of(arguments[1]).toUri().toString());
+    // The query may have gone beyond the last batch.
+    Dataset<Row> state =
+        spark
+            .read()
+            .format("statestore")
+            .option("batchId", batches - 1)
+            .load(Path.of(arguments[1]).toUri().toString());
     Measure.put("batch", last);
     Measure.put("digest", digest(state));
     Measure.write();

@@ -16,7 +16,7 @@ use super::crowd::Crowd;
 use super::request::{Alone, Ended, Request, outputs};
 use super::watch::Watch;
 use crate::database::Database;
-use crate::disk::{Disk, Luck};
+use crate::disk::{Disk, Survival};
 use crate::family::Family;
 use crate::make_folder;
 use crate::storage::SimStorage;
@@ -69,7 +69,7 @@ impl Ending {
 }
 
 impl World {
-    /// Runs all jobs, and checks that each ended as it must and left nothing.
+    /// Runs all jobs, and checks that each ended as required and left nothing.
     pub fn run(&self) -> Ending {
         let disk = self.disk();
         let machine = || SimStorage::new(disk.clone(), self.seed, None, CancelToken::new());
@@ -199,7 +199,7 @@ impl World {
                 disk.append(node, bytes);
             }
         }
-        disk.after_crash(&mut Luck::Best)
+        disk.after_crash(&mut Survival::Best)
     }
 
     /// Returns a job's directory and column family.
