@@ -46,7 +46,7 @@ env:
 
 SMOKES := $(addprefix fuzz-smoke-,$(FUZZ_TARGETS))
 
-.PHONY: env check demo install jar java test-java test-jars release test test-long test-matrix test-many test-reproducible test-stress clean-cache forget-skips show-skips build setup lint test-debug test-release test-sanitized fuzz fuzz-lint fuzz-smoke $(SMOKES)
+.PHONY: env check demo install jar java test-java test-jars test-header test-kafka test-flink test-spark release test test-long test-matrix test-many test-reproducible test-stress clean-cache forget-skips show-skips build setup lint test-debug test-release test-sanitized fuzz fuzz-lint fuzz-smoke $(SMOKES)
 .NOTPARALLEL:
 
 # Seconds, once it is compiled: no RocksDB, no CUDA compiler, and a tenth of each test's random cases. Tests of capi link
@@ -97,13 +97,22 @@ test-jars: jar
 	    ROCKMILL_CASES=$(or $(ROCKMILL_CASES),1000) doors/java/test.sh $(JAVA) $$version || failed="$$failed $$version"; \
 	done; [ -z "$$failed" ] || { echo "test-jars: these have failed:$$failed" >&2; exit 1; }
 
+# C++ programs with the RocksDB of each RocksJava before 9.8, through the header.
+test-header: jar
+	doors/java/cpp.sh $(JAVA) $(VERSIONS)
+
+# Real systems, killed and restored, with and without Rockmill; VERSIONS="4.1.1" are others than the usual ones.
+test-kafka test-flink test-spark: test-%: jar
+	scripts/setup.sh systems
+	doors/java/systems/$*.sh $(JAVA) $(VERSIONS)
+
 # The jar for the usual three alone, with the library that the tests of the C door have built. Another build would compile
 # dependencies anew, with other features.
 test-java: setup
 	scripts/setup.sh java
 	cargo test --locked --release --workspace --no-run --test doors
 	ROCKMILL_JAVA_SHIMS="7.9.2 9.7.3" doors/java/build.sh $(JAVA)-test $(CARGO_TARGET_DIR)/release/deps
-	doors/java/test.sh $(JAVA)-test
+	ROCKMILL_CASES=$(or $(ROCKMILL_CASES),10) doors/java/test.sh $(JAVA)-test
 
 # A tarball and a Debian package of what make install installs, in FOLDER.
 release: setup
@@ -164,7 +173,7 @@ clean-cache:
 
 # Does not fit into continuous integration; docs/internals/testing.md says how long each part takes.
 test-long: forget-skips
-	@scripts/test.sh test-reproducible test-many test-stress test-matrix test-jars show-skips
+	@scripts/test.sh test-reproducible test-many test-stress test-matrix test-header test-jars test-kafka test-flink test-spark show-skips
 
 # Two releases, from two checkouts and by users with two homes, are equal files.
 test-reproducible: setup

@@ -1,16 +1,20 @@
 #!/usr/bin/env bash
 # Makes sure that what the build needs is there: a Rust toolchain, a C++20 compiler, libclang with its
 # headers (RocksDB's bindings are generated), make. `scripts/setup.sh tests` also fetches promtool, which checks
-# the rules and the dashboard of monitoring/; `scripts/setup.sh java` also installs a JDK. As root,
+# the rules and the dashboard of monitoring/; `scripts/setup.sh java` also installs a JDK, and `scripts/setup.sh systems`
+# Maven, which fetches Kafka, Flink and Spark. As root,
 # missing system packages are installed with apt-get; otherwise one sentence says what to do. Exit code 3 if something stays missing.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 PATH="$PATH:${CARGO_HOME:-$HOME/.cargo}/bin"
 
 readonly MIN_RUST=1.94
-with_java=
-[ "${1:-}" != java ] || with_java=yes
-readonly with_java
+with_java= with_maven=
+case "${1:-}" in
+    java) with_java=yes ;;
+    systems) with_java=yes with_maven=yes ;;
+esac
+readonly with_java with_maven
 readonly EXIT_ENVIRONMENT=3
 
 stop() {
@@ -49,6 +53,7 @@ system_packages() {
     libclang_works || missing+=(libclang-dev)
     command -v make >/dev/null || missing+=(make)
     [ -z "$with_java" ] || command -v javac >/dev/null || missing+=(default-jdk-headless)
+    [ -z "$with_maven" ] || command -v mvn >/dev/null || missing+=(maven)
     [ ${#missing[@]} -gt 0 ] || return 0
     local install="apt-get install -y --no-install-recommends ${missing[*]}"
     if [ "$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null; then

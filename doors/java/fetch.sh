@@ -57,3 +57,38 @@ headers() {
     }
     echo "$made"
 }
+
+# classpath NAME COORDINATES..: the files of these and what they need, with ':' between them; Maven fetches them into its own
+# repository, once. COORDINATES are GROUP:ARTIFACT:VERSION.
+classpath() {
+    local made=$cache/classpath/$1 pom coordinates parts known
+    [ ! -f "$made" ] || known=$(tr ':' '\n' <"$made" | xargs -d '\n' ls 2>/dev/null | wc -l)
+    [ -f "$made" ] && [ "$known" = "$(tr ':' '\n' <"$made" | grep -c .)" ] || {
+        command -v mvn >/dev/null || {
+            echo "doors/java: there is no mvn; install Maven (Debian: maven)" >&2
+            exit 3
+        }
+        pom=$(mktemp -d)
+        {
+            echo '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>'
+            echo '<groupId>org.rockmill</groupId><artifactId>systems</artifactId><version>1</version><packaging>pom</packaging>'
+            [ -z "${ROCKMILL_MAVEN-}" ] ||
+                echo "<repositories><repository><id>central</id><url>$ROCKMILL_MAVEN</url></repository></repositories>"
+            echo '<dependencies>'
+            for coordinates in "${@:2}"; do
+                IFS=: read -ra parts <<<"$coordinates"
+                echo "<dependency><groupId>${parts[0]}</groupId><artifactId>${parts[1]}</artifactId>"
+                echo "<version>${parts[2]}</version></dependency>"
+            done
+            echo '</dependencies></project>'
+        } >"$pom/pom.xml"
+        mkdir -p "$cache/classpath"
+        mvn -q -B -f "$pom/pom.xml" dependency:build-classpath -Dmdep.outputFile="$pom/path" >&2 || {
+            echo "doors/java: Maven cannot fetch ${*:2}" >&2
+            exit 3
+        }
+        mv "$pom/path" "$made"
+        rm -r "$pom"
+    }
+    cat "$made"
+}

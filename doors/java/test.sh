@@ -23,7 +23,8 @@ meters=
 for path in core commons observation; do
     meters=$meters:$(maven "io/micrometer/micrometer-$path/1.15.5/micrometer-$path-1.15.5.jar")
 done
-javac --release 11 -cp "$compiled:$folder/rockmill.jar$streams$meters" -d "$tests" doors/java/src/test/java/*.java
+javac --release 11 -cp "$compiled:$folder/rockmill.jar$streams$meters" -d "$tests" doors/java/src/test/java/*.java \
+    examples/java/Words.java
 
 data=$(mktemp -d -p "$([ -w /dev/shm ] && echo /dev/shm || echo "${TMPDIR:-/tmp}")")
 elsewhere=$(mktemp -d)
@@ -86,7 +87,9 @@ PYTHON
         [[ $said = [1-9]*" jobs done" ]] || exit 1
     }
     # The agent attaches without the program's help.
-    java -Xmx512m -Djava.io.tmpdir="$data" "-javaagent:$folder/rockmill.jar=min_job_bytes=0" -cp "$jar:$tests" Unaware "$data/unaware"
+    # A relative temporary folder does no harm.
+    (cd "$data" && java -Xmx512m -Djava.io.tmpdir=. "-javaagent:$folder/rockmill.jar=min_job_bytes=0" -cp "$jar:$tests" \
+        Unaware "$data/unaware")
     # It leaves options alone that the program has attached Rockmill to.
     said=$(java -Xmx512m -Djava.io.tmpdir="$data" "-javaagent:$folder/rockmill.jar" -cp "$jar:$tests:$folder/rockmill.jar" \
         Refusals "$data/attached" agent 2>&1) && [[ $said != *"without Rockmill"* ]] || { echo "$said" >&2; exit 1; }

@@ -185,9 +185,12 @@ final class Loader {
   private static Path temporaryFolder() {
     String given = System.getProperty("rockmill.tmpdir");
     try {
-      return given != null
-          ? Files.createTempDirectory(Path.of(given), "rockmill")
-          : Files.createTempDirectory("rockmill");
+      Path made =
+          given != null
+              ? Files.createTempDirectory(Path.of(given), "rockmill")
+              : Files.createTempDirectory("rockmill");
+      // The JVM loads no library by a relative path.
+      return made.toAbsolutePath();
     } catch (IOException error) {
       throw new RockmillException(
           "no temporary folder can be made (" + error + "); name one with -Drockmill.tmpdir=FOLDER", error);

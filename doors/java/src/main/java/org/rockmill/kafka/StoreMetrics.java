@@ -1,6 +1,8 @@
 package org.rockmill.kafka;
 
+import java.util.ArrayList;
 import java.util.HashMap;
+import java.util.List;
 import java.util.Locale;
 import java.util.Map;
 import org.apache.kafka.common.config.AbstractConfig;
@@ -20,9 +22,12 @@ import org.rockmill.Rockmill;
 final class StoreMetrics {
   private static final String GROUP = "rockmill-metrics";
   private static final String REPORTERS = "metric.reporters";
+  /** Kafka before 4.0 has it, and then its list of reporters has none for JMX. */
+  private static final String WITH_JMX = "auto.include.jmx.reporter";
   private static final ConfigDef KNOWN =
       new ConfigDef()
-          .define(REPORTERS, ConfigDef.Type.LIST, JmxReporter.class.getName(), ConfigDef.Importance.LOW, "");
+          .define(REPORTERS, ConfigDef.Type.LIST, JmxReporter.class.getName(), ConfigDef.Importance.LOW, "")
+          .define(WITH_JMX, ConfigDef.Type.BOOLEAN, false, ConfigDef.Importance.LOW, "");
 
   /** By application. */
   private static final Map<String, StoreMetrics> ALL = new HashMap<>();
@@ -31,8 +36,13 @@ final class StoreMetrics {
   private int stores;
 
   private StoreMetrics(String application, Map<String, Object> configs, Rockmill rockmill) {
-    for (MetricsReporter reporter :
-        new AbstractConfig(KNOWN, configs, false).getConfiguredInstances(REPORTERS, MetricsReporter.class)) {
+    AbstractConfig known = new AbstractConfig(KNOWN, configs, false);
+    List<MetricsReporter> reporters = new ArrayList<>(known.getConfiguredInstances(REPORTERS, MetricsReporter.class));
+    if (known.getBoolean(WITH_JMX) && reporters.stream().noneMatch(JmxReporter.class::isInstance)) {
+      reporters.add(new JmxReporter());
+      reporters.get(reporters.size() - 1).configure(configs);
+    }
+    for (MetricsReporter reporter : reporters) {
       reporter.contextChange(new KafkaMetricsContext("kafka.streams"));
       metrics.addReporter(reporter);
     }
