@@ -48,6 +48,46 @@ typedef struct rm_service rm_service;
 #define RM_UNKNOWN_LEVEL (-1)
 #define RM_UNKNOWN_REASON (-1)
 
+typedef struct rm_bytes {
+  const char* data;
+  size_t size;
+} rm_bytes;
+
+/* Takes bytes that a function of rm_plugins makes. The library copies them during the call. */
+typedef void (*rm_take_bytes)(void* context, const char* data, size_t size);
+
+/* What a merge operator did. */
+typedef enum rm_merge_status {
+  RM_MERGED = 0,     /* it has called `take` once */
+  RM_MERGE_KEEP = 1, /* the operands stay operands */
+  RM_MERGE_FAILED = 2 /* the job is declined, and RocksDB calls the operator itself */
+} rm_merge_status;
+
+/* Objects of the program that a job calls: those of its column family. Threads of the library and the thread of
+ * rm_service_wait call the functions, with no lock held; they may call the database. No C++ exception may leave them. They
+ * are called no more when rm_service_wait has returned. Pointers that are null stand for objects that there are not. Each
+ * name has to be the one in OPTIONS, or the job is declined. */
+typedef struct rm_plugins {
+  size_t struct_size; /* sizeof(rm_plugins) */
+  void* state;        /* passed to the functions */
+  /* Called once when the library needs `state` no more, from any thread, also for jobs that are declined. */
+  void (*release)(void* state);
+  /* Why the objects are not known, in a sentence. A job that needs one of them is declined for it. */
+  const char* missing;
+  const char* merge_operator; /* its GetId() */
+  /* The name of RocksDB's own operator, if `merge_operator` is known to be of its class: the functions are not needed
+   * then. Lists also need their delimiter. */
+  const char* builtin_merge_operator;
+  const rm_bytes* merge_delimiter;
+  uint8_t merges_single_operand; /* AllowSingleOperand() */
+  /* FullMergeV3: `base` is null if there is none; the oldest operand is the first. Returns an rm_merge_status. */
+  int (*full_merge)(void* state, rm_bytes key, const rm_bytes* base, const rm_bytes* operands, size_t num_operands,
+                    rm_take_bytes take, void* context);
+  /* PartialMergeMulti */
+  int (*partial_merge)(void* state, rm_bytes key, const rm_bytes* operands, size_t num_operands, rm_take_bytes take,
+                       void* context);
+} rm_plugins;
+
 /* RocksDB's CompactionServiceJobInfo. */
 typedef struct rm_job_info {
   size_t struct_size; /* sizeof(rm_job_info) */
@@ -63,6 +103,7 @@ typedef struct rm_job_info {
   uint8_t is_bottommost_level;
   uint8_t is_bottom_priority; /* priority == Env::Priority::BOTTOM */
   uint32_t rocksdb_version;   /* major << 16 | minor << 8 | patch; 0 if the caller does not know it */
+  const rm_plugins* plugins;  /* null if the program attaches none; copied */
 } rm_job_info;
 
 typedef struct rm_result {
@@ -117,7 +158,7 @@ rm_service* rm_service_clone(rm_service* service, char** error);
 rm_status rm_service_close(rm_service* service, char** error);
 
 /* Offers a job; `input` is the serialised CompactionServiceInput. RM_SUCCESS sets *job_id, which is freed with rm_free.
- * RM_USE_LOCAL means that the job is declined. */
+ * RM_USE_LOCAL means that the job is declined. The library releases info->plugins in any case but an invalid `info`. */
 rm_status rm_service_schedule(rm_service* service, const rm_job_info* info, const char* input, size_t input_size,
                               char** job_id, char** error);
 
@@ -175,11 +216,6 @@ typedef enum rm_kv_status {
   RM_KV_IO_ERROR = 9,  /* rm_view_stats_json says why */
   RM_KV_CORRUPT = 10   /* as above */
 } rm_kv_status;
-
-typedef struct rm_bytes {
-  const char* data;
-  size_t size;
-} rm_bytes;
 
 typedef struct rm_write {
   rm_bytes key;

@@ -162,6 +162,10 @@ pub fn change(reason: DeclineReason) -> &'static str {
             "let RocksDB compact everything once (full merges leave plain values), and write Put in \
              place of Merge"
         }
+        R::PluginMismatch => "call Attach with the options with which the database is opened",
+        R::PluginFailed => {
+            "nothing: RocksDB calls the operator or filter itself and reports its error"
+        }
         R::CompactionFilter => "configure no compaction filter, and delete what it would drop",
         R::RangeTombstones => {
             "let RocksDB compact everything once, and delete keys one by one in place of ranges"

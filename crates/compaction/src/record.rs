@@ -344,6 +344,7 @@ mod tests {
                 output_level: 1,
                 is_in_bottom_pool: false,
                 rocksdb_version: None,
+                plugins: None,
             },
             options: String::new(),
             tree: TreeView {

@@ -1,9 +1,12 @@
 //! One compaction as a value.
 
+use std::sync::Arc;
+
 use rockmill_format::compression::Implementation;
 use serde::{Deserialize, Serialize};
 
 use crate::merge_operators::MergeOperator;
+use crate::plugins::Plugins;
 
 /// Layout version of a serialised [`Job`].
 pub const JOB_VERSION: u32 = 2;
@@ -109,6 +112,9 @@ pub struct JobInfo {
     /// Version of the RocksDB that asks, if the door knows it. The OPTIONS file has to be of the same one.
     #[serde(skip)]
     pub rocksdb_version: Option<[u32; 3]>,
+    /// Objects of the application that the job may call, if it has attached some. A recorded job has none.
+    #[serde(skip)]
+    pub plugins: Option<Arc<Plugins>>,
 }
 
 impl JobInfo {
@@ -269,6 +275,7 @@ mod tests {
                 output_level: 6,
                 is_in_bottom_pool: false,
                 rocksdb_version: None,
+                plugins: None,
             },
             options: "[Version]\n".to_owned(),
             tree: TreeView {

@@ -30,6 +30,7 @@ mod keys;
 mod merge_operators;
 mod merging;
 mod plan;
+mod plugins;
 mod progress;
 mod range_tombstones;
 mod report;
@@ -57,11 +58,12 @@ pub use job::{
 };
 pub use keys::{KeyFault, KeyRestorer, RestoredKey, key_prefix};
 pub use merge_operators::{MergeOperator, MergeOperators, StatedOperator};
-pub use merging::Merging;
+pub use merging::{MAX_MADE_BYTES, Merging};
 pub use plan::{
     CompactionRules, DeeperLevels, FilterPlan, Grandparent, KeyRange, OutputPlan, OutputSplitting,
     Plan, PropertiesPlan, Subcompaction, TablePlan,
 };
+pub use plugins::{CustomMerge, MergeFunctions, Plugins};
 pub use progress::Progress;
 pub use range_tombstones::range_tombstones;
 pub use report::{

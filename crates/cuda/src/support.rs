@@ -1,6 +1,8 @@
 //! What the stages leave to other backends.
 
-use rockmill_core::{InputTable, OutputPlan, Purpose, Request, Support, Unsupported, Visibility};
+use rockmill_core::{
+    InputTable, Merging, OutputPlan, Purpose, Request, Support, Unsupported, Visibility,
+};
 use rockmill_format::compression::{CompressionSettings, CompressionType, DEFAULT_LEVEL};
 
 use crate::driver::ffi::Compression;
@@ -24,6 +26,9 @@ pub fn support(request: &Request<'_>) -> Support {
         let has_operands = |table: &InputTable| table.meta.properties.num_merge_operands > 0;
         if !rules.tombstones.is_empty() {
             return Support::No(Unsupported::RangeTombstones);
+        }
+        if matches!(rules.merging, Some(Merging::Custom(_))) {
+            return Support::No(Unsupported::Plugins);
         }
         if request.tables.iter().any(has_operands) {
             return Support::No(Unsupported::MergeOperands);

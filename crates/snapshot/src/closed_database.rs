@@ -132,6 +132,7 @@ impl ClosedDatabase {
             output_level,
             is_in_bottom_pool: false,
             rocksdb_version: None,
+            plugins: None,
         };
         let input = CompactionServiceInput {
             cf_name: cf_name.to_vec(),

@@ -162,6 +162,7 @@ fn job(
             output_level: info.output_level(),
             is_in_bottom_pool: info.priority() == Some(EnvPriority::Bottom),
             rocksdb_version: None,
+            plugins: None,
         },
         options,
         tree,

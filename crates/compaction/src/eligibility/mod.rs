@@ -9,6 +9,7 @@ mod filter;
 mod inputs;
 mod options;
 mod output_splitting;
+mod plugins;
 mod table;
 mod tombstones;
 
@@ -88,6 +89,7 @@ pub fn check_family(eligible: &EligibleJob, found: &mut Findings) {
     let written_by = eligible.file.rocksdb_version;
     options::check_family(family, written_by, found);
     options::check_job(eligible, found);
+    plugins::check(&eligible.job.info, &family.options, found);
     table::check(&family.table_options, written_by, found);
     compression::check(&eligible.job, family, found);
     found.note(table::plan(eligible, family).map(drop));
@@ -186,7 +188,8 @@ impl EligibleJob {
     /// The operator for merge operands, or the reason to decline them.
     pub fn merges(&self) -> Merges {
         let family = self.family().map_err(|error| error.what)?;
-        inputs::merges(&self.job.hints, &family.options)
+        plugins::merges(&self.job.info)
+            .unwrap_or_else(|why| inputs::merges(&self.job.hints, &family.options, why))
     }
 
     fn family(&self) -> Result<&ColumnFamilyOptions> {

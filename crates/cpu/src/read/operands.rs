@@ -1,17 +1,17 @@
 //! Merge operands of a user key: merged with each other and with the value beneath them
 //! (`db/merge_helper.cc:MergeUntil`).
 
-use rockmill_core::{DeclineReason, Error, ErrorKind, Merging, Result, entry_hash, kv_hash};
+use rockmill_core::{
+    DeclineReason, Error, ErrorKind, MAX_MADE_BYTES, Merging, Result, entry_hash, kv_hash,
+};
 use rockmill_format::key::{self, ValueType};
 
 use super::retain::{Retain, Sink, Source, final_tag, is_covered};
 
-/// Most bytes of the operands of a user key in one stripe, their base included, with what each takes beside its value.
-const MAX_BYTES: usize = 8 << 20;
 /// What the allocator takes for a value, and the value's place in the list that is merged.
 const OPERAND_OVERHEAD: usize = 16 + size_of::<&[u8]>();
 /// Operands, what is made of them, and what is written of that.
-pub const MERGING_BYTES: u64 = 3 * MAX_BYTES as u64;
+pub const MERGING_BYTES: u64 = 3 * MAX_MADE_BYTES as u64;
 
 /// An operand that was taken from the source.
 struct Operand {
@@ -26,7 +26,7 @@ enum Beneath {
     Nothing,
     /// Entries that an older snapshot sees.
     OlderStripe,
-    /// A value, or a tombstone: `None`.
+    /// A value, or a tombstone: `None`. It is the head.
     Base(Option<Vec<u8>>),
 }
 
@@ -53,29 +53,38 @@ impl<S: Source, T: Sink> Retain<'_, S, T> {
         };
         let newest = key::tag_sequence(newest.tag);
         let oldest_first: Vec<_> = operands.iter().rev().map(|one| &*one.value).collect();
-        match beneath {
+        let key = self.user_key.as_slice();
+        let (kind, made) = match &beneath {
             Beneath::Base(base) => {
-                let value = merging.full(base.as_deref(), &oldest_first);
-                self.emit_made(newest, ValueType::Value, &value, &operands)
+                let made = merging.full(key, base.as_deref(), &oldest_first)?;
+                (ValueType::Value, made)
             }
-            Beneath::Nothing if self.rules.bottommost => {
-                let value = merging.full(None, &oldest_first);
-                self.emit_made(newest, ValueType::Value, &value, &operands)
+            Beneath::Nothing if rules.bottommost => {
+                (ValueType::Value, merging.full(key, None, &oldest_first)?)
             }
-            Beneath::Nothing | Beneath::OlderStripe => {
-                let several = (oldest_first.len() > 1).then_some(&oldest_first);
-                match several.and_then(|all| merging.partial(all)) {
-                    Some(value) => self.emit_made(newest, ValueType::Merge, &value, &operands)?,
-                    None => self.emit_operands(&operands)?,
-                }
-                self.begin_again();
-                Ok(())
+            Beneath::Nothing | Beneath::OlderStripe
+                if oldest_first.len() > 1 || merging.takes_single_operand() =>
+            {
+                (ValueType::Merge, merging.partial(key, &oldest_first)?)
             }
+            Beneath::Nothing | Beneath::OlderStripe => (ValueType::Merge, None),
+        };
+        let is_value = made.is_some() && kind == ValueType::Value;
+        match made {
+            Some(value) => self.emit_made(newest, kind, &value, &operands)?,
+            None => self.emit_operands(&operands)?,
         }
+        if !is_value {
+            // A base that was not merged is the next entry.
+            self.begin_again();
+        } else if let Beneath::Base(_) = beneath {
+            self.drop_head()?;
+        }
+        Ok(())
     }
 
-    /// Takes the operands of the head's stripe, newest first, and the value beneath them, if there is one. Those that a range
-    /// tombstone deletes are dropped.
+    /// Takes the operands of the head's stripe, newest first, and copies the value beneath them, if there is one. Those that a
+    /// range tombstone deletes are dropped.
     fn take_operands(&mut self, sequence: u64, operands: &mut Vec<Operand>) -> Result<Beneath> {
         let below = self.rules.snapshot_below(sequence);
         let delimiter = self
@@ -107,7 +116,7 @@ impl<S: Source, T: Sink> Retain<'_, S, T> {
                 return Err(single_delete());
             }
             bytes = bytes.saturating_add(value.map_or(0, |value| value.len() + beside));
-            if bytes > MAX_BYTES {
+            if bytes > MAX_MADE_BYTES {
                 return Err(Error::declined(
                     DeclineReason::MemoryBudget,
                     "the merge operands of a key take more than 8 MiB",
@@ -115,8 +124,6 @@ impl<S: Source, T: Sink> Retain<'_, S, T> {
             }
             let value = value.map(<[u8]>::to_vec);
             if !is_operand {
-                self.sum_dropped(tag, kv_hash);
-                self.source.advance()?;
                 return Ok(Beneath::Base(value));
             }
             match value {

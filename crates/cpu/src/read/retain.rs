@@ -219,7 +219,7 @@ impl<S: Source, T: Sink> Retain<'_, S, T> {
         self.is_of_group(&head).then_some(head.tag)
     }
 
-    fn drop_head(&mut self) -> Result<()> {
+    pub(super) fn drop_head(&mut self) -> Result<()> {
         match self.source.head() {
             Some(head) => {
                 let (tag, hash) = (head.tag, head.kv_hash);

@@ -153,6 +153,7 @@ impl Family {
             output_level: LAST_LEVEL as i32,
             is_in_bottom_pool: false,
             rocksdb_version: None,
+            plugins: None,
         }
     }
 
