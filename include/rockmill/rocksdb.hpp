@@ -129,7 +129,7 @@ inline void Log(void* function, int level, const char* message) {
 using NamedObjects = std::vector<std::pair<std::string, std::shared_ptr<const Objects>>>;
 
 // Refuses options with which jobs would fail, or would read other files than the database's.
-inline ROCKSDB_NAMESPACE::Status CheckAttachable(const ROCKSDB_NAMESPACE::DBOptions& options) {
+inline ROCKSDB_NAMESPACE::Status CheckAttachable(const ROCKSDB_NAMESPACE::DBOptions& options, bool has_several_paths) {
   using ROCKSDB_NAMESPACE::Status;
   if (options.compaction_service != nullptr && std::strcmp(options.compaction_service->Name(), "Rockmill") != 0) {
     return Status::InvalidArgument("Rockmill", "the options have another compaction service");
@@ -139,8 +139,9 @@ inline ROCKSDB_NAMESPACE::Status CheckAttachable(const ROCKSDB_NAMESPACE::DBOpti
                                 "the options have an Env of the program. If it leaves files as they are, set the service "
                                 "of NewCompactionService on them");
   }
-  if (options.db_paths.size() > 1) {
-    return Status::NotSupported("Rockmill", "the options have several db_paths; Rockmill needs all files in one folder");
+  if (has_several_paths) {
+    return Status::NotSupported("Rockmill",
+                                "the options have several db_paths or cf_paths; Rockmill needs all files in one folder");
   }
   return Status::OK();
 }
@@ -183,8 +184,8 @@ class Service final : public ROCKSDB_NAMESPACE::CompactionService {
     return clone != nullptr ? std::make_shared<Service>(clone, log_) : nullptr;
   }
 
-  // Sets a clone of this service on options before a database is opened with them, and lets its compactions call the merge
-  // operator of these options. Attach names what else it does. Returns the clone, or null if *status is not OK.
+  // Sets a clone of this service on options before a database is opened with them, and lets its compactions call the objects of
+  // these options. Attach names what else it does. Returns the clone, or null if *status is not OK.
   std::shared_ptr<Service> Attach(ROCKSDB_NAMESPACE::Options* options, Status* status = nullptr,
                                   Families families = Families::kDefault) const {
     const auto objects = std::make_shared<const internal::Objects>(*options, options->info_log);
@@ -298,11 +299,13 @@ class Service final : public ROCKSDB_NAMESPACE::CompactionService {
     Status ignored;
     Status& attached = status != nullptr ? *status : ignored;
     const auto attachment = std::make_shared<internal::Attachment>();
+    bool has_several_paths = options->db_paths.size() > 1;
     for (const auto& family : families) {
       attachment->Add(family.first, family.second);
+      has_several_paths |= family.second->has_several_paths;
     }
     attachment->AddOthers(std::move(others));
-    attached = internal::CheckAttachable(*options);
+    attached = internal::CheckAttachable(*options, has_several_paths);
     if (!attached.ok()) return nullptr;
     internal::Text error;
     rm_service* clone = rm_service_clone(handle_, error.Place());
@@ -401,9 +404,9 @@ inline std::shared_ptr<Service> SharedService(const std::map<std::string, std::s
 
 }  // namespace internal
 
-// Sets a service on options before a database is opened with them, so that it does the database's compactions, with the merge
-// operator of these options. An operator of RocksDB runs as Rockmill's own code, one of the program is called on CPU
-// threads, several at once. Calls with the same settings share threads, memory and devices.
+// Sets a service on options before a database is opened with them, so that it does the database's compactions, and calls the
+// merge operator, the compaction filter and the collectors of table properties of these options. docs/guide/plugins.md has the
+// rules. Calls with the same settings share threads, memory and devices.
 //
 // The options are those of the default column family; say Families::kAll if all column families have them. Returns the
 // service, or null if *status is not OK: then the options are as they were.

@@ -63,7 +63,10 @@ pub use plan::{
     CompactionRules, DeeperLevels, FilterPlan, Grandparent, KeyRange, OutputPlan, OutputSplitting,
     Plan, PropertiesPlan, Subcompaction, TablePlan,
 };
-pub use plugins::{CustomMerge, MergeFunctions, Plugins};
+pub use plugins::{
+    Attached, Collected, Collector, CollectorFactory, CompactionFilter, CreateFilter,
+    CustomCollectors, CustomMerge, Decision, FilteredKind, JobFilter, MergeFunctions, Plugins,
+};
 pub use progress::Progress;
 pub use range_tombstones::range_tombstones;
 pub use report::{
@@ -74,7 +77,7 @@ pub use request::{
     Footprint, Purpose, ReadTask, Request, SnapshotRules, Support, Tombstones, Undecided,
     Unsupported, Visibility,
 };
-pub use row::{Row, RowSink};
+pub use row::{EntryKind, Row, RowSink};
 pub use sst_file::{
     BlockWriter, BuiltIndex, FileBody, FileCounts, FilterBlock, IndexBlock, block_guard, bounds,
 };

@@ -226,7 +226,7 @@ pub enum Unsupported {
     Held,
     /// To merge operands.
     MergeOperands,
-    /// To call an operator or a filter of the application.
+    /// To call objects of the application.
     Plugins,
     /// To write a hash index into data blocks.
     HashIndex,
@@ -250,7 +250,7 @@ impl fmt::Display for Unsupported {
             Self::UndecidedInFiles => "files take no entries that do not decide alone",
             Self::Purpose => "the device does not do what the rows are for",
             Self::MergeOperands => "the device does not merge operands yet",
-            Self::Plugins => "the CPU does jobs that call an operator or a filter of the program",
+            Self::Plugins => "the CPU does jobs that call objects of the program",
             Self::HashIndex => "the device does not write hash indexes into data blocks yet",
             Self::Collector => "the device does not count for CompactOnDeletionCollector yet",
             Self::Partitioner => "the device does not end files where a partitioner says yet",

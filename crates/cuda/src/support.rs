@@ -1,8 +1,6 @@
 //! What the stages leave to other backends.
 
-use rockmill_core::{
-    InputTable, Merging, OutputPlan, Purpose, Request, Support, Unsupported, Visibility,
-};
+use rockmill_core::{InputTable, OutputPlan, Purpose, Request, Support, Unsupported, Visibility};
 use rockmill_format::compression::{CompressionSettings, CompressionType, DEFAULT_LEVEL};
 
 use crate::driver::ffi::Compression;
@@ -27,7 +25,7 @@ pub fn support(request: &Request<'_>) -> Support {
         if !rules.tombstones.is_empty() {
             return Support::No(Unsupported::RangeTombstones);
         }
-        if matches!(rules.merging, Some(Merging::Custom(_))) {
+        if rules.has_plugins() {
             return Support::No(Unsupported::Plugins);
         }
         if request.tables.iter().any(has_operands) {
@@ -45,6 +43,8 @@ fn unsupported_output(plan: &OutputPlan) -> Option<Unsupported> {
         Some(Unsupported::SizeIsUpperBound)
     } else if plan.table.keys_per_bucket.is_some() {
         Some(Unsupported::HashIndex)
+    } else if !plan.collectors.is_empty() {
+        Some(Unsupported::Plugins)
     } else if !plan.compact_on_deletion.is_empty() {
         Some(Unsupported::Collector)
     } else if plan.splitting.partition_bytes.is_some() {

@@ -2,7 +2,7 @@
 //! (`db/merge_helper.cc:MergeUntil`).
 
 use rockmill_core::{
-    DeclineReason, Error, ErrorKind, MAX_MADE_BYTES, Merging, Result, entry_hash, kv_hash,
+    Decision, DeclineReason, Error, ErrorKind, MAX_MADE_BYTES, Merging, Result, entry_hash, kv_hash,
 };
 use rockmill_format::key::{self, ValueType};
 
@@ -17,7 +17,9 @@ pub const MERGING_BYTES: u64 = 3 * MAX_MADE_BYTES as u64;
 struct Operand {
     tag: u64,
     value: Vec<u8>,
+    /// As it was read: a filter may have changed the value.
     kv_hash: u64,
+    is_changed: bool,
 }
 
 /// What stands beneath the operands of a stripe.
@@ -28,6 +30,8 @@ enum Beneath {
     OlderStripe,
     /// A value, or a tombstone: `None`. It is the head.
     Base(Option<Vec<u8>>),
+    /// Whatever it is, a filter drops the operands and all before this key.
+    Skipped(Vec<u8>),
 }
 
 /// The error where a SingleDelete and a merge operand are of the same key.
@@ -46,8 +50,14 @@ impl<S: Source, T: Sink> Retain<'_, S, T> {
         self.group.merges = true;
         let mut operands = Vec::new();
         let beneath = self.take_operands(sequence, &mut operands)?;
+        if let Beneath::Skipped(end) = &beneath {
+            for operand in &operands {
+                self.sum_dropped(operand.tag, operand.kv_hash);
+            }
+            return self.skip_until(end);
+        }
         let Some(newest) = operands.first() else {
-            // Range tombstones delete all of them, so they hide nothing.
+            // Range tombstones or a filter delete all of them, so they hide nothing.
             self.begin_again();
             return Ok(());
         };
@@ -67,7 +77,7 @@ impl<S: Source, T: Sink> Retain<'_, S, T> {
             {
                 (ValueType::Merge, merging.partial(key, &oldest_first)?)
             }
-            Beneath::Nothing | Beneath::OlderStripe => (ValueType::Merge, None),
+            _ => (ValueType::Merge, None),
         };
         let is_value = made.is_some() && kind == ValueType::Value;
         match made {
@@ -108,9 +118,26 @@ impl<S: Source, T: Sink> Retain<'_, S, T> {
             if !is_operand && operands.is_empty() {
                 return Ok(Beneath::OlderStripe);
             }
-            let value = match is_covered(self.rules, &self.user_key, &mut self.fragment, own) {
-                true => None,
-                false => value_of(kind, head.value)?,
+            // It also sees operands that a range tombstone deletes.
+            let decision = match is_operand && self.filter.is_some() {
+                true => self.filter_operand(own)?,
+                false => Decision::Keep,
+            };
+            let (is_removed, changed) = match decision {
+                Decision::Keep => (false, None),
+                Decision::ChangeValue(value) => (false, Some(value)),
+                Decision::Remove | Decision::Purge => (true, None),
+                Decision::SkipUntil(end) => return Ok(Beneath::Skipped(end)),
+            };
+            let Some(head) = self.source.head() else {
+                return Err(Error::internal("no entry to merge"));
+            };
+            let is_removed =
+                is_removed || is_covered(self.rules, &self.user_key, &mut self.fragment, own);
+            let value = match (is_removed, &changed) {
+                (true, _) => None,
+                (false, Some(value)) => Some(value.as_slice()),
+                (false, None) => value_of(kind, head.value)?,
             };
             if kind == ValueType::SingleDeletion as u8 {
                 return Err(single_delete());
@@ -122,6 +149,7 @@ impl<S: Source, T: Sink> Retain<'_, S, T> {
                     "the merge operands of a key take more than 8 MiB",
                 ));
             }
+            let is_changed = changed.is_some();
             let value = value.map(<[u8]>::to_vec);
             if !is_operand {
                 return Ok(Beneath::Base(value));
@@ -131,6 +159,7 @@ impl<S: Source, T: Sink> Retain<'_, S, T> {
                     tag,
                     value,
                     kv_hash,
+                    is_changed,
                 }),
                 None => self.sum_dropped(tag, kv_hash),
             }
@@ -166,10 +195,13 @@ impl<S: Source, T: Sink> Retain<'_, S, T> {
     fn emit_operands(&mut self, operands: &[Operand]) -> Result<()> {
         for operand in operands {
             let first = !self.group.emitted;
-            let (tag, hash) = (operand.tag, operand.kv_hash);
-            self.sink
-                .emit(&self.user_key, tag, &operand.value, hash, first)?;
-            self.count_kept(entry_hash(hash, tag));
+            let (tag, value) = (operand.tag, &operand.value);
+            let hash = match operand.is_changed {
+                true => kv_hash(&self.user_key, value),
+                false => operand.kv_hash,
+            };
+            self.sink.emit(&self.user_key, tag, value, hash, first)?;
+            self.count_kept(entry_hash(operand.kv_hash, tag));
         }
         Ok(())
     }
@@ -178,6 +210,7 @@ impl<S: Source, T: Sink> Retain<'_, S, T> {
     fn begin_again(&mut self) {
         self.group.visible_to_last = None;
         self.group.zeroed = false;
+        self.group.is_known = false;
     }
 }
 

@@ -7,8 +7,8 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use rockmill_core::{
-    BlockWriter, ContentHash, Error, FileBody, FileCounts, FilterBlock, IndexBlock, OutputFile,
-    Resource, Result, SizeSample, SstFile, block_guard,
+    BlockWriter, Collected, ContentHash, Error, FileBody, FileCounts, FilterBlock, IndexBlock,
+    OutputFile, Resource, Result, SizeSample, SstFile, block_guard,
 };
 use rockmill_format::compression::{CompressionType, Compressor};
 use rockmill_format::handle::{BlockGuard, BlockHandle};
@@ -356,7 +356,7 @@ impl Store<'_> {
             content: ContentHash::from_sum(totals.content_hash, entries),
             paranoid_hash: check.paranoid_hash(),
             compression_used: check.used,
-            marked_for_compaction: false,
+            collected: Collected::default(),
             range_tombstones: Vec::new(),
         }
     }

@@ -235,9 +235,12 @@ impl TableProperties {
 
     /// The fields of `table_properties` in a `CompactionService` result, under their C++ member
     /// names, all of them (`table/table_properties.cc:table_properties_type_info`). Their order is
-    /// free.
+    /// free. `readable` has the C++ member `readable_properties`, which is in no file.
     #[must_use]
-    pub fn result_fields(&self) -> Vec<(&'static str, PropertyValue)> {
+    pub fn result_fields(
+        &self,
+        readable: &BTreeMap<Vec<u8>, Vec<u8>>,
+    ) -> Vec<(&'static str, PropertyValue)> {
         let ints = INTS
             .iter()
             .map(|row| (row.member, PropertyValue::Int((row.get)(self))));
@@ -245,10 +248,11 @@ impl TableProperties {
             .iter()
             .map(|row| (row.member, PropertyValue::Bytes((row.get)(self).clone())));
         let user = self.user_collected().into_iter().collect();
+        let readable = readable.clone().into_iter().collect();
         ints.chain(bytes)
             .chain([
                 ("user_collected_properties", PropertyValue::Map(user)),
-                ("readable_properties", PropertyValue::Map(Vec::new())),
+                ("readable_properties", PropertyValue::Map(readable)),
             ])
             .collect()
     }

@@ -75,6 +75,17 @@ static void layout(void) {
   FIELD(rm_plugins, merges_single_operand);
   FIELD(rm_plugins, full_merge);
   FIELD(rm_plugins, partial_merge);
+  FIELD(rm_plugins, compaction_filter);
+  FIELD(rm_plugins, compaction_filter_factory);
+  FIELD(rm_plugins, create_filter);
+  FIELD(rm_plugins, filter);
+  FIELD(rm_plugins, collector_factories);
+  FIELD(rm_plugins, num_collector_factories);
+  FIELD(rm_plugins, create_collector);
+  FIELD(rm_plugins, collect_entry);
+  FIELD(rm_plugins, collect_block);
+  FIELD(rm_plugins, finish_collector);
+  FIELD(rm_plugins, destroy_collector);
   printf("rm_result %zu\n", sizeof(rm_result));
   FIELD(rm_result, struct_size);
   FIELD(rm_result, message);

@@ -4,12 +4,14 @@
 #include "common.hpp"
 
 #include <rocksdb/utilities/debug.h>
+#include <rocksdb/utilities/table_properties_collectors.h>
 
 #include <algorithm>
 #include <atomic>
 #include <functional>
 #include <mutex>
 #include <random>
+#include <set>
 #include <sstream>
 #include <thread>
 
@@ -112,6 +114,131 @@ class Picky : public rocksdb::MergeOperator {
 
 std::atomic<bool> Picky::must_not_{false};
 
+// Decides by what an entry is, in all ways.
+class Sieve : public rocksdb::CompactionFilter {
+ public:
+  explicit Sieve(std::shared_ptr<Calls> calls) : calls_(std::move(calls)) {}
+  const char* Name() const override { return "Sieve"; }
+
+  Decision FilterV2(int level, const rocksdb::Slice& key, ValueType type, const rocksdb::Slice& value,
+                    std::string* made, std::string* skip_until) const override {
+    calls_->Log("filter " + std::to_string(level) + " " + key.ToString() + " " + std::to_string(type) + " " +
+                value.ToString());
+    const size_t drawn = std::hash<std::string>()(key.ToString() + value.ToString()) % 24;
+    // These were put once and never deleted.
+    if (key.starts_with("once")) return drawn < 8 ? Decision::kPurge : Decision::kKeep;
+    if (drawn < 3) return Decision::kRemove;
+    if (drawn < 6) {
+      *made = value.size() > 20 ? "" : value.ToString() + "!";
+      return Decision::kChangeValue;
+    }
+    if (drawn == 6) {
+      const auto number = std::stoll(key.ToString().substr(3));
+      // It may be the key itself, or one before it: then the entry stays.
+      char until[32];
+      snprintf(until, sizeof(until), "key%05lld", std::max(0LL, number - 2 + static_cast<long long>(value.size())));
+      *skip_until = until;
+      return Decision::kRemoveAndSkipUntil;
+    }
+    return Decision::kKeep;
+  }
+
+ private:
+  const std::shared_ptr<Calls> calls_;
+};
+
+class Sieves : public rocksdb::CompactionFilterFactory {
+ public:
+  explicit Sieves(std::shared_ptr<Calls> calls) : calls_(std::move(calls)) {}
+  const char* Name() const override { return "Sieves"; }
+
+  std::unique_ptr<rocksdb::CompactionFilter> CreateCompactionFilter(
+      const rocksdb::CompactionFilter::Context& context) override {
+    std::string call = "create " + std::to_string(context.is_full_compaction) +
+                       std::to_string(context.is_manual_compaction) + " " + std::to_string(context.column_family_id) +
+                       " " + std::to_string(static_cast<int>(context.reason));
+#if ROCKMILL_ROCKSDB_SINCE(8, 8)
+    call += " " + std::to_string(context.input_start_level) + " " +
+            std::to_string(context.input_table_properties.size());
+    std::multiset<uint64_t> entries;
+    for (const auto& table : context.input_table_properties) {
+      // Rockmill clips tombstones to files, so there may be another number of them.
+      entries.insert(table.second->num_entries - table.second->num_range_deletions);
+    }
+    for (const auto number : entries) call += " " + std::to_string(number);
+#endif
+    calls_->Log(call);
+    // Not for every job.
+    if (++made_ % 5 == 0) return nullptr;
+    return std::make_unique<Sieve>(calls_);
+  }
+
+ private:
+  const std::shared_ptr<Calls> calls_;
+  int made_ = 0;
+};
+
+// Hashes all that it is shown into a property, and wants some files compacted again.
+class Hashes : public rocksdb::TablePropertiesCollector {
+ public:
+  explicit Hashes(std::shared_ptr<Calls> calls) : calls_(std::move(calls)) {}
+  ~Hashes() override { --alive_; }
+  const char* Name() const override { return "Hashes"; }
+
+  rocksdb::Status AddUserKey(const rocksdb::Slice& key, const rocksdb::Slice& value, rocksdb::EntryType type,
+                             rocksdb::SequenceNumber sequence, uint64_t) override {
+    // Tombstones are cut otherwise.
+    if (type == rocksdb::kEntryRangeDeletion) return rocksdb::Status::OK();
+    seen_ += "entry " + key.ToString() + " " + std::to_string(type) + " @" + std::to_string(sequence) + " " +
+             value.ToString() + "\n";
+    // RocksDB only logs it.
+    return rocksdb::Status::Corruption("on purpose");
+  }
+
+  void BlockAdd(uint64_t uncompressed, uint64_t, uint64_t) override { blocks_ += uncompressed > 0; }
+
+  rocksdb::Status Finish(rocksdb::UserCollectedProperties* properties) override {
+    calls_->Log(seen_ + "file");
+    Check(seen_.empty() || blocks_ > 0, "no block was told");
+    const auto hash = std::hash<std::string>()(seen_);
+    (*properties)["hash"] = std::to_string(hash);
+    return hash % 7 == 0 ? rocksdb::Status::Aborted("on purpose") : rocksdb::Status::OK();
+  }
+
+  rocksdb::UserCollectedProperties GetReadableProperties() const override { return {{"readable", "yes"}}; }
+  bool NeedCompact() const override { return false; }
+
+  static std::atomic<int> alive_;
+
+ private:
+  const std::shared_ptr<Calls> calls_;
+  std::string seen_;
+  int blocks_ = 0;
+};
+
+std::atomic<int> Hashes::alive_{0};
+
+class HashesFactory : public rocksdb::TablePropertiesCollectorFactory {
+ public:
+  explicit HashesFactory(std::shared_ptr<Calls> calls) : calls_(std::move(calls)) {}
+  const char* Name() const override { return "HashesFactory"; }
+
+  rocksdb::TablePropertiesCollector* CreateTablePropertiesCollector(Context context) override {
+    std::string call = "collector " + std::to_string(context.column_family_id) + " " +
+                       std::to_string(context.level_at_creation);
+#if ROCKMILL_ROCKSDB_SINCE(10, 0)
+    call += " " + std::to_string(context.num_levels) + " " +
+            std::to_string(context.last_level_inclusive_max_seqno_threshold);
+#endif
+    calls_->Log(call);
+    ++Hashes::alive_;
+    return new Hashes(calls_);
+  }
+
+ private:
+  const std::shared_ptr<Calls> calls_;
+};
+
 class NoBackgroundError : public rocksdb::EventListener {
   void OnBackgroundError(rocksdb::BackgroundErrorReason, rocksdb::Status* status) override {
     Check(false, "background error: " + status->ToString());
@@ -129,6 +256,7 @@ rocksdb::Options Quiet() {
   options.create_if_missing = true;
   options.disable_auto_compactions = true;
   options.num_levels = 4;
+  options.level_compaction_dynamic_level_bytes = false;
   options.write_buffer_size = 256 << 10;
   options.listeners.push_back(std::make_shared<NoBackgroundError>());
   return options;
@@ -168,8 +296,9 @@ class History {
  public:
   using Prepare = std::function<void(rocksdb::Options*, std::shared_ptr<Calls>)>;
 
-  History(uint64_t seed, const std::string& folder, const Prepare& prepare)
-      : place_("ROCKMILL_SEED=" + std::to_string(seed) + ": "), random_(seed) {
+  // A job of CompactFiles is declined if it needs a filter.
+  History(uint64_t seed, const std::string& folder, bool compacts_files, const Prepare& prepare)
+      : place_("ROCKMILL_SEED=" + std::to_string(seed) + ": "), random_(seed), compacts_files_(compacts_files) {
     for (const bool is_with : {false, true}) {
       auto options = Quiet();
       prepare(&options, sides_[is_with].calls);
@@ -199,6 +328,21 @@ class History {
   }
 
   rockmill::Service& Service() { return *service_; }
+  // The hash of each file, and what was reported beside it.
+  static std::string Collected(rocksdb::DB* db) {
+    rocksdb::TablePropertiesCollection tables;
+    Check(db->GetPropertiesOfAllTables(&tables));
+    std::multiset<std::string> all;
+    for (const auto& table : tables) {
+      const auto& properties = table.second->user_collected_properties;
+      const auto hash = properties.find("hash");
+      all.insert(table.second->property_collectors_names + (hash != properties.end() ? hash->second : "none"));
+    }
+    std::string text;
+    for (const auto& one : all) text += one + "\n";
+    return text;
+  }
+
   // Calls of compactions with Rockmill.
   uint64_t Calls() const { return calls_; }
 
@@ -237,6 +381,8 @@ class History {
         return;
       case 7:
         return Both([&](Side& side) { Check(side.db->Flush({})); });
+      case 8:
+        return Both([&](Side& side) { Check(side.db->Put({}, "once" + value, value)); });
       default:
         return Both([&](Side& side) { Check(side.db->Merge({}, key, value)); });
     }
@@ -251,7 +397,7 @@ class History {
 
   void Compact() {
     // To the next level, above the bottom, or to the bottom.
-    const bool to_bottom = Below(2) == 0;
+    const bool to_bottom = Below(2) == 0 || !compacts_files_;
     Picky::must_not_ = true;
     std::string calls[2];
     for (const bool is_with : {false, true}) {
@@ -274,6 +420,8 @@ class History {
     calls_ += static_cast<uint64_t>(std::count(calls[1].begin(), calls[1].end(), '\n'));
     Check(calls[0] == calls[1], place_ + "calls differ: " + FirstDifference(calls[0], calls[1]));
     const std::string entries[] = {Entries(sides_[0].db.get()), Entries(sides_[1].db.get())};
+    const std::string collected[] = {Collected(sides_[0].db.get()), Collected(sides_[1].db.get())};
+    Check(collected[0] == collected[1], place_ + "properties differ: " + FirstDifference(collected[0], collected[1]));
     Check(entries[0] == entries[1], place_ + "entries differ: " + FirstDifference(entries[0], entries[1]));
   }
 
@@ -292,6 +440,7 @@ class History {
 
   const std::string place_;
   std::mt19937_64 random_;
+  const bool compacts_files_;
   Side sides_[2];
   std::shared_ptr<rockmill::Service> service_;
   uint64_t calls_ = 0;
@@ -302,13 +451,15 @@ std::string FromEnvironment(const char* name, const char* otherwise) {
   return value != nullptr ? value : otherwise;
 }
 
-// Histories with each kind of operator.
+// Histories with each kind of operator and filter.
 void RandomHistories(const std::string& folder) {
   const uint64_t first = std::stoull(FromEnvironment("ROCKMILL_SEED", "1"));
   const uint64_t histories = std::stoull(FromEnvironment("ROCKMILL_CASES", kDefaultHistories));
   uint64_t done = 0, called = 0;
   for (uint64_t seed = first; seed < first + histories; ++seed) {
-    const auto prepare = [seed](rocksdb::Options* options, std::shared_ptr<Calls> calls) {
+    std::vector<std::unique_ptr<Sieve>> filters;
+    const uint64_t filter = seed / 4 % 3;
+    const auto prepare = [&](rocksdb::Options* options, std::shared_ptr<Calls> calls) {
       switch (seed % 4) {
         case 0:
           options->merge_operator = std::make_shared<Joined>(calls);
@@ -322,8 +473,14 @@ void RandomHistories(const std::string& folder) {
         default:
           Check(rocksdb::MergeOperator::CreateFromString({}, "stringappend", &options->merge_operator));
       }
+      if (filter == 1) options->compaction_filter = filters.emplace_back(std::make_unique<Sieve>(calls)).get();
+      if (filter == 2) options->compaction_filter_factory = std::make_shared<Sieves>(calls);
+      if (seed % 2 == 0) return;
+      auto& collectors = options->table_properties_collector_factories;
+      collectors.push_back(rocksdb::NewCompactOnDeletionCollectorFactory(16, 12));
+      collectors.push_back(std::make_shared<HashesFactory>(calls));
     };
-    History history(seed, folder, prepare);
+    History history(seed, folder, filter == 0, prepare);
     history.Run(6);
     const std::string stats = history.Service().Stats();
     const bool all_done = Count(stats, "jobs_failed") == 0 && Count(stats, "jobs_declined") == 0;
@@ -331,6 +488,7 @@ void RandomHistories(const std::string& folder) {
     done += Count(stats, "jobs_done");
     called += history.Calls();
   }
+  Check(Hashes::alive_ == 0, "a collector is left");
   std::cout << done << " jobs done, " << called << " calls\n";
   Check(done > histories && (called > 0 || histories < 4), "too little was done");
 }
@@ -397,6 +555,87 @@ void Merges(rocksdb::DB* db, rocksdb::ColumnFamilyHandle* family) {
     Check(db->Flush({}, family));
   }
   Compact(db, family);
+}
+
+// Behaves as it is told, once.
+class Wild : public rocksdb::CompactionFilter {
+ public:
+  enum class Way { kNone, kThrow, kUndetermined, kColumns, kBeyond, kReads, kLarge };
+  const char* Name() const override { return "Wild"; }
+
+  Decision FilterV2(int, const rocksdb::Slice& key, ValueType, const rocksdb::Slice&, std::string* made,
+                    std::string* skip_until) const override {
+    const Way now = way.exchange(Way::kNone);
+    if (now == Way::kThrow) throw std::runtime_error("a filter throws");
+    if (now == Way::kUndetermined) return Decision::kUndetermined;
+    if (now == Way::kColumns) return Decision::kChangeWideColumnEntity;
+    if (now == Way::kBeyond) {
+      *skip_until = "zzz";
+      return Decision::kRemoveAndSkipUntil;
+    }
+    if (now == Way::kReads) {
+      Check(db->Get({}, key, made));
+      return Decision::kKeep;
+    }
+    if (now == Way::kLarge) {
+      made->assign(9 << 20, 'x');
+      return Decision::kChangeValue;
+    }
+    return Decision::kKeep;
+  }
+
+  bool IgnoreSnapshots() const override { return ignores_snapshots; }
+
+  mutable std::atomic<Way> way{Way::kNone};
+  bool ignores_snapshots = true;
+  rocksdb::DB* db = nullptr;
+};
+
+// A filter may fail, skip what there is not, and read the database.
+void WildFilters(const std::string& folder) {
+  Wild filter;
+  auto options = Quiet();
+  options.compaction_filter = &filter;
+  rocksdb::Status status;
+  const auto service = rockmill::Attach(&options, {{"min_job_bytes", "0"}, {"threads", "5"}}, &status);
+  Check(status);
+  auto db = Open(options, folder + "/wild");
+  filter.db = db.get();
+  const auto write = [&] {
+    for (int file = 0; file < 2; ++file) {
+      for (int key = 0; key < 10; ++key) Check(db->Put({}, Key(static_cast<uint64_t>(key)), std::to_string(file)));
+      Check(db->Flush({}));
+    }
+  };
+  uint64_t again = 0;
+  for (const auto way : {Wild::Way::kThrow, Wild::Way::kUndetermined, Wild::Way::kColumns, Wild::Way::kLarge}) {
+    write();
+    filter.way = way;
+    Compact(db.get());
+    Check(filter.way.load() == Wild::Way::kNone, "the filter was not called");
+    // RocksDB has shown the same keys to a filter again.
+    Check(Count(service->Stats(), "jobs_filtered_again") == ++again, service->Stats());
+    Check(Content(db.get()).size() == 10, "a key is lost");
+  }
+  Check(Declined(*service, "plugin-failed") == 3 && Declined(*service, "memory-budget") == 1, service->Stats());
+  write();
+  filter.way = Wild::Way::kReads;
+  Compact(db.get());
+  Check(Content(db.get()).size() == 10, "a key is lost");
+  write();
+  filter.way = Wild::Way::kBeyond;
+  Compact(db.get());
+  Check(Content(db.get()).empty(), "a key is left");
+  Check(Count(service->Stats(), "jobs_filtered_again") == again, service->Stats());
+  // RocksDB announces no compaction of files.
+  write();
+  rocksdb::ColumnFamilyMetaData tree;
+  db->GetColumnFamilyMetaData(&tree);
+  std::vector<std::string> files;
+  for (const auto& file : tree.levels[0].files) files.push_back(file.name);
+  Check(db->CompactFiles({}, files, 1));
+  Check(Declined(*service, "compaction-filter") == 1, service->Stats());
+  Check(service->LastError().find("announces none of CompactFiles") != std::string::npos, service->LastError());
 }
 
 // Attached objects have to be those of the database.
@@ -482,6 +721,7 @@ int main(int count, char** arguments) {
   const std::string folder = arguments[1];
   RefusesOptions();
   FailuresAreDeclines(folder);
+  WildFilters(folder);
   OthersAreDeclined(folder);
   FamiliesThatAreMadeAnew(folder);
   RandomHistories(folder);
