@@ -117,7 +117,10 @@ show-skips:
 	@sort -u $(ROCKMILL_SKIPS) | sed 's/^/skipped: /'
 	@echo "$$(sort -u $(ROCKMILL_SKIPS) | wc -l) tests were skipped, or a part of them"
 
+PROSE := '*.rs' '*.c' '*.cpp' '*.cu' '*.cuh' '*.h' '*.hpp' '*.java' '*.go' '*.md'
 lint: setup
+	scripts/prose.py $$(git ls-files $(PROSE))
+	@! echo "Of each entry, nobody reads the value." | scripts/prose.py - > /dev/null
 	cargo fmt --all --check
 	cargo fmt --manifest-path fuzz/Cargo.toml --check
 	cargo fmt --manifest-path crates/rockmill-rocksdb/Cargo.toml --check

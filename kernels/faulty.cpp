@@ -131,7 +131,7 @@ int decode_images(const Exec* exec, const VerifyArgs* args) {
 
 const char* error_text(int) { return "it was planned to fail"; }
 
-// Functions of the table: whoever adds one says below how it fails.
+// Functions of the table. A new function needs its way of failing below.
 constexpr u64 FUNCTIONS = 72;
 static_assert(sizeof(KernelTable) - offsetof(KernelTable, error_text) == FUNCTIONS * sizeof(void*));
 

@@ -8,7 +8,7 @@
 
 namespace rockmill::ROCKMILL_TARGET {
 
-// Of the record itself, without a name, its size.
+// The size of the record itself, without a name.
 #define ROCKMILL_RECORD(Record, ...) \
   {#Record, "", 0, sizeof(Record)}, ROCKMILL_FOR_EACH(ROCKMILL_FIELD, Record, __VA_ARGS__)
 #define ROCKMILL_FIELD(Record, name) {#Record, #name, offsetof(Record, name), sizeof(Record::name)},
@@ -59,8 +59,8 @@ constexpr FieldPlace FIELDS[] = {
     ROCKMILL_RECORD(PlaceTotals, without, asks_in, asks_out, values_out, dead_bytes, gone, retaken, left_over, unseen)
     ROCKMILL_RECORD(RecordChunk, address, live_bytes, moves)
     ROCKMILL_RECORD(InputTotals, hash, tombstones, single_deletes, key_bytes, value_bytes)
-    ROCKMILL_RECORD(RetainTotals, hash_kept, hash_dropped, replaced, tombstones_dropped, kept, above,
-                    rows_hash)
+    ROCKMILL_RECORD(RetainTotals, hash_kept, hash_dropped, hash_consumed, replaced, tombstones_dropped, kept,
+                    dropped, consumed, made, above, rows_hash)
     ROCKMILL_RECORD(FileTotals, content_hash, rows_hash, deletions, key_bytes, value_bytes, smallest_seqno,
                     largest_seqno, filter_entries)
     ROCKMILL_RECORD(Layout, block_size, restart_interval, delta_keys, common_prefix, checksum)

@@ -303,7 +303,7 @@ inline int compress_blocks(const Exec* exec, const LayoutArgs* a) {
 }
 
 inline int sum_blocks(const Exec* exec, const LayoutArgs* a) {
-  // What is not compressed is stored as it is.
+  // A block without compression has its raw size.
   const u32* sizes = a->raw_offsets != nullptr ? a->stored_sizes : a->raw_sizes;
   ROCKMILL_STEP(for_each(*exec, a->num_blocks, SumBlocks{sizes, a->block_sizes}));
   ROCKMILL_STEP(exclusive_sum(*exec, a->block_sizes, a->block_offsets, a->num_blocks + 1));

@@ -116,7 +116,7 @@ struct PlaceArgs {
   u64* offsets;
   // Where the records go.
   u8* records;
-  // The table that `table` is a copy of, but for what is put into it; without slots if there is none.
+  // The table of which `table` is a copy with other rows; without slots if there is none.
   ResidentTable base;
   // A bit for each slot of the base, set if a row has its key; null if there is none.
   u64* seen;
@@ -166,10 +166,10 @@ struct ScanArgs {
   u32 num_filter, num_ops;
   const ScanColumn* columns;
   u32 num_columns;
-  // Bytes that each row takes in all columns, but for those of byte columns; and whether there are some.
+  // Bytes that each row takes in all columns, without those of byte columns; and whether there are byte columns.
   u32 row_bytes, has_bytes;
   u32 unused;
-  // A batch has at most so many rows and bytes.
+  // Maximum rows and bytes of a batch.
   u64 batch_rows, batch_bytes;
   // n + 1 each; the last of `places` is the number of wanted rows.
   u32* keep;
@@ -292,7 +292,7 @@ struct FieldPlace {
 
 struct KernelTable {
   u32 table_bytes;
-  // Of all records (fields.hpp).
+  // Fields of all records (fields.hpp).
   u32 num_fields;
   const FieldPlace* fields;
 
@@ -312,8 +312,7 @@ struct KernelTable {
   int (*release)(void*);
   int (*allocate_pinned)(void**, u64);
   int (*release_pinned)(void*);
-  // Where memory is the host's and watched by a sanitizer: makes bytes that no buffer has, or a buffer has now,
-  // known to it.
+  // For memory of the host under a sanitizer: forbids bytes that no buffer has, or allows those that a buffer has now.
   void (*forbid)(const void*, u64);
   void (*allow)(const void*, u64);
   // Whether memory of the device, pinned or managed memory is there, which the calling thread's device reaches. Also while
@@ -339,7 +338,7 @@ struct KernelTable {
 
   // Launches a kernel that does nothing: whether this build has code for the device.
   int (*probe)(const Exec*);
-  // Scratch memory that stages over so many entries need.
+  // Bytes of scratch memory for stages over a number of entries.
   u64 (*scratch_bytes)(u64);
   int (*check_blocks)(const Exec*, const DecodeArgs*);
   // Fills sizes and offsets, and the blocks' codecs and uncompressed sizes.
@@ -363,7 +362,7 @@ struct KernelTable {
   int (*see_snapshot)(const Exec*, const SnapshotArgs*);
   // Fills sizes and offsets.
   int (*measure_rows)(const Exec*, const RowArgs*);
-  // Copies the rows from `first` to `end`, one behind another.
+  // Copies the rows from `first` to `end`, one after another.
   int (*copy_rows)(const Exec*, const RowArgs*, u64 first, u64 end, u8* out);
   // Fills sizes and offsets, and sets bits of `seen`.
   int (*measure_records)(const Exec*, const PlaceArgs*);
@@ -384,12 +383,12 @@ struct KernelTable {
   int (*scan_filter)(const Exec*, const ScanArgs*);
   // Fills sizes and offsets.
   int (*scan_measure)(const Exec*, const ScanArgs*);
-  // Fills the columns of so many wanted rows from `first` on, but for the bytes of byte columns; then these.
+  // Fills the columns of `rows` wanted rows from `first` on, without the bytes of byte columns; then these.
   int (*scan_fill)(const Exec*, const ScanArgs*, const ScanColumn* host_columns, u64 first, u64 rows);
   int (*scan_copy)(const Exec*, const ScanArgs*, u64 first, u64 rows);
   // Puts wanted rows together in groups.
   int (*scan_group)(const Exec*, const ScanArgs*, const ScanGroups*);
-  // Copies the words of the groups in some slots, one behind another.
+  // Copies the words of the groups in some slots, one after another.
   int (*scan_take_groups)(const Exec*, const ScanGroups*, const u32* slots, u64 n, u64* out);
   // Adds some bytes, whose first word has a position among all words.
   int (*scan_hash)(const Exec*, const u8* bytes, u64 len, u64 position, ScanTotals*);

@@ -1,4 +1,4 @@
-//! Names what is inside of the command: commit and RocksDB; and lets it run with old C and C++ libraries.
+//! Records the commit and the RocksDB version in the command, and lets it run with old C and C++ libraries.
 
 #[path = "../../build/commit.rs"]
 mod commit;
@@ -45,7 +45,7 @@ fn avoid_new_glibc() {
     }
 }
 
-/// The linker takes the C++ library from the first folder that has one: this has the static one alone.
+/// The linker takes the C++ library from the first folder that has one: this folder has only the static library.
 fn link_cxx_statically() {
     let folder = Path::new(&env::var_os("OUT_DIR").expect("cargo sets it")).join("cxx");
     let said = Command::new("c++")
@@ -54,7 +54,7 @@ fn link_cxx_statically() {
     let library = said
         .ok()
         .and_then(|said| String::from_utf8(said.stdout).ok());
-    // A compiler that has no such file prints the name alone, and the shared library is linked.
+    // A compiler without the file prints only the name, and the shared library is linked.
     let library = library.map(|path| PathBuf::from(path.trim()));
     let Some(library) = library.filter(|path| path.is_absolute()) else {
         return;

@@ -44,7 +44,7 @@ FUNCTIONS(POINTER)
 #define ROCKMILL_ROCKSDB_C_DECLARED
 #include <rockmill/rocksdb_c.h>
 
-/* Where the functions are; null before the first call that finds them. */
+/* Address of the library that has the functions; null before the first call that finds them. */
 static void* rocksdb_base;
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 

@@ -1,6 +1,6 @@
 //! One block: decompression, then entries and index entries, as the first three bytes ask.
 //!
-//! Whatever decodes is encoded again, and must decode to the same entries.
+//! Entries that decode are encoded again, and must decode to the same entries.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! The CompactionService's two messages. What decodes is encoded again, and must decode to the same.
+//! The CompactionService's two messages. A message that decodes is encoded again, and must decode to the same.
 
 #![no_main]
 

@@ -9,7 +9,7 @@ namespace rockmill::ROCKMILL_TARGET {
 // and has no bytes; if one is, all entries have theirs, tag included.
 struct KeyBytes {
   const u8* bytes;
-  // Of each entry; null in a narrow task.
+  // Position of each entry's key; null in a narrow task.
   const u64* at;
 
   ROCKMILL_HD bool wide() const { return at != nullptr; }

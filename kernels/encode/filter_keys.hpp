@@ -113,7 +113,7 @@ struct FilterKeys {
     return !has_prefix(key_before) || !prefix_before(start, i - 1).is(whole_before);
   }
 
-  // Of the key's first `len` bytes.
+  // Hash of the key's first `len` bytes.
   ROCKMILL_HD u64 hash(const Key& key, u32 len) const {
     if (rules.format == FILTER_LEGACY) return legacy_hash(key, len);
     if (len > WORD_KEY_BYTES) return xxph3_bytes(bytes.of(key), len);

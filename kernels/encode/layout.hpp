@@ -1,6 +1,6 @@
-// Where files and blocks end, and where each entry goes; nothing is written yet. The rules are those of
-// crates/cpu/src/sst/writer.rs and split.rs. With Q the bytes of a file's entries so far, each encoded against its
-// predecessor in the file, an entry goes into block Q / block_size, so that all of it is prefix sums:
+// Finds where files and blocks end, and where each entry goes; nothing is written yet. The rules are those of
+// crates/cpu/src/sst/writer.rs and split.rs. Q is the number of bytes of a file's entries so far, each encoded against
+// its predecessor in the file. An entry goes into block Q / block_size, so prefix sums compute everything:
 //
 //   MeasureEntries  size of each entry against its predecessor      -> exclusive_sum
 //   SplitFiles        first entry of each file
@@ -12,8 +12,8 @@
 //   SumBlocks       size of each block as it is stored              -> exclusive_sum
 //   PlaceBlocks     place of each block in the images
 //
-// Where blocks are compressed, that comes before SumBlocks (compress.hpp), with raw images of its own, and leaves stored
-// sizes and codecs. What is stored as it is, is written straight to its place.
+// If blocks are compressed, compression comes before SumBlocks (compress.hpp), with raw images of its own, and yields
+// stored sizes and codecs. Uncompressed blocks are written straight to their place.
 #pragma once
 
 #include "../common/exec.hpp"

@@ -63,7 +63,7 @@ struct SplitFiles {
   u32* num_files;
   u64* errors;
 
-  // Where a walk along the grandparents has come to.
+  // Position of a walk along the grandparents.
   struct Walk {
     // Grandparent at or behind the last key, and whether the key lies before it rather than in it.
     u64 at = 0;

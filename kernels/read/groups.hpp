@@ -53,6 +53,7 @@ struct RetainGroup {
 
     ROCKMILL_HD void drop(u64 i) {
       all.keep[i] = 0;
+      sums.dropped += 1;
       sums.hash_dropped += hash(i);
     }
     ROCKMILL_HD void drop_tombstone(u64 i) {

@@ -7,7 +7,7 @@
 //   Decide       keep or drop, sums                       -> exclusive_sum -> places of survivors
 //   Gather       survivors with their final tags
 //
-// Where a task has SingleDeletes, user keys are gone through one by one instead (groups.hpp).
+// A task with SingleDeletes goes through user keys one by one instead (groups.hpp).
 #pragma once
 
 #include "../common/sums.hpp"
@@ -113,7 +113,7 @@ struct Decide {
   ROCKMILL_HD bool decide(u64 i, RetainSums& sums) const {
     const u64 tag = keys[i].tag;
     if (heads[i] != i) {
-      // What a late tombstone hides goes uncounted, as in RocksDB.
+      // Entries that a late tombstone hides are not counted, as in RocksDB.
       sums.replaced += is_late_delete(keys[heads[i]].tag) ? 0 : 1;
       return false;
     }
@@ -131,6 +131,7 @@ struct Decide {
     sums.hash_kept += kept ? hash : 0;
     sums.hash_dropped += kept ? 0 : hash;
     sums.kept += kept;
+    sums.dropped += !kept;
     sums.rows_hash += kept ? entry_hash(kv, final_tag(rules, keys[i].tag)) : 0;
   }
 };

@@ -310,8 +310,8 @@ pub fn clipped_tombstones(
     Ok(clipped)
 }
 
-/// Compares what range tombstones delete of the keys, and of what lies directly behind each. Where `absent` says that no
-/// deeper file can have a key, tombstones that every snapshot sees may have gone.
+/// Compares what range tombstones delete of the keys, and of what lies directly behind each. If `absent` says that no
+/// deeper file can have a key, tombstones that every snapshot sees may be absent.
 ///
 /// # Errors
 ///

@@ -19,7 +19,7 @@ use clap::{Parser, Subcommand};
 use rockmill_side_by_side::worker;
 use rockmill_terminal::{program, removed};
 
-/// Measures RocksDB and Rockmill beside each other.
+/// Compares the speed of RocksDB and Rockmill.
 #[derive(Debug, Parser)]
 #[command(name = "rockmill-bench", version, max_term_width = 100)]
 struct Cli {
@@ -31,12 +31,12 @@ struct Cli {
 enum Command {
     /// Makes databases, lets RocksDB and Rockmill compact the same level-0 files, and compares the results.
     Compaction(compaction::CompactionArgs),
-    /// Lets clients and jobs work with RocksDB and Rockmill under the loads of published experiments.
+    /// Runs clients and jobs on RocksDB and Rockmill under the loads of published experiments.
     System(system::SystemArgs),
-    /// Lets queries run over a database: through RocksDB's iterators, by Rockmill, and over Parquet files.
+    /// Runs queries over a database: through RocksDB's iterators, by Rockmill, and over Parquet files.
     #[cfg(feature = "scan")]
     Scan(scan::ScanArgs),
-    /// Lets kernels and the host get keys: from views in device memory, and as users do it without them.
+    /// Measures gets by kernels and by the host: from views in device memory, and in the ways without them.
     Gpukv(gpukv::GpukvArgs),
     /// Shows the speed of an accelerator according to its published formulas.
     Model(model::ModelArgs),

@@ -5,7 +5,7 @@ mod common;
 use common::{DONE, Place, WRONG_USAGE, expect, text};
 use serde_json::Value;
 
-/// Measures experiments, and returns the rows of the JSON.
+/// Product of the sizes, draws, batches, tables and ways.
 fn measure(experiments: &str, more: &[&str]) -> Vec<Value> {
     let place = Place::new();
     let (out, databases) = (place.out(), place.databases());

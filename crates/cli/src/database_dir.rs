@@ -21,7 +21,7 @@ const CURRENT: &str = "CURRENT";
 /// Usage if there is none; Incomplete if it is one of Pebble; Environment if `dir` is missing or cannot be read.
 pub fn require(dir: &Path) -> Result<(), Failure> {
     let refused = |e: io::Error| Failure::Environment(format!("{}: {e}", dir.display()));
-    let none = |why: &str| Failure::Usage(format!("{}: no database, {why}", dir.display()));
+    let none = |why: &str| Failure::Usage(format!("{}: not a database, {why}", dir.display()));
     if !fs::metadata(dir).map_err(refused)?.is_dir() {
         return Err(none("it is not a folder"));
     }
@@ -94,7 +94,7 @@ pub fn failure(dir: &Path, mut error: Error) -> Failure {
     error.in_file(&path.display().to_string()).into()
 }
 
-/// Puts the path of the database in front of a failure's text.
+/// Converts an engine error for the database in `dir`: a bare file name becomes a path.
 pub fn in_front(dir: &Path, failure: Failure) -> Failure {
     let with = |what: String| format!("{}: {what}", dir.display());
     match failure {

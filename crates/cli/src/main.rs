@@ -55,7 +55,7 @@ enum Command {
     Devices(devices::DevicesArgs),
     /// Compacts all or some column families of a closed database, or a range of their keys.
     Compact(compact::CompactArgs),
-    /// Says whether a database's compactions would be accepted, and what to change if not.
+    /// Tells whether a database's compactions would be accepted, and what to change if not.
     #[command(after_help = doctor::EXIT_CODES)]
     Doctor(doctor::DoctorArgs),
     /// Shows the contents of an SST file.
@@ -64,7 +64,7 @@ enum Command {
     /// Checks every block, key and count of an SST file or of a database.
     #[command(after_help = outcome::EXIT_CODES)]
     Verify(verify::VerifyArgs),
-    /// Says what a view of a database would take on a GPU, and what it would leave to RocksDB.
+    /// Tells how much memory a view of a database would take on a GPU, and which keys it would leave to RocksDB.
     View(view::ViewArgs),
     /// Runs SQL over a database: every column family is a table of key and value.
     #[cfg(feature = "sql")]
@@ -84,7 +84,7 @@ enum Command {
     Generate(generate::GenerateArgs),
 }
 
-/// What `--version` prints: also what a report of a fault should name.
+/// The text of `--version`, which a report of a fault should include.
 fn version() -> String {
     let cuda = rockmill_cuda::CUDA_VERSION;
     let cuda = cuda.map_or_else(
@@ -99,14 +99,14 @@ fn version() -> String {
     )
 }
 
-/// Lets the process open as many files as it may. A database can have more files than the usual limit.
+/// Raises the limit of open files to its maximum. A database can have more files than the usual limit.
 fn raise_open_files() {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
     let raised = rustix::process::Rlimit {
         current: limit.maximum,
         ..limit
     };
-    // Most databases need no more than there are.
+    // Most databases need no more than the usual limit.
     let _ = rustix::process::setrlimit(rustix::process::Resource::Nofile, raised);
 }
 

@@ -47,10 +47,10 @@ pub struct SqlArgs {
     wal: WalDirArgs,
     #[command(flatten)]
     merge: MergeArgs,
-    /// How rows are printed.
+    /// Format of the rows.
     #[arg(long, value_enum, default_value_t = Format::Table)]
     format: Format,
-    /// Where rows are filtered and aggregated: cpu, cuda, cuda:N or auto.
+    /// Device that filters and aggregates rows: cpu, cuda, cuda:N or auto.
     #[arg(long, default_value = AUTO)]
     device: String,
     /// Threads [default: all cores, but at most one for each 32 MiB of memory].
@@ -59,11 +59,12 @@ pub struct SqlArgs {
     /// Maximum host memory of statements, in MiB [default: half of what the machine and the cgroups leave to the command].
     #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u64).range(64..=1 << 24))]
     memory_mib: Option<u64>,
-    /// Folder for what has no room in memory. The files have no names, so nothing is left there [default: that of the system
-    /// for temporary files].
+    /// Folder for data that does not fit into memory. The files have no names, so nothing is left there [default: the
+    /// system's folder for temporary files].
     #[arg(long, value_name = "DIR")]
     spill_dir: Option<PathBuf>,
-    /// Prints the plans instead of running the statements: what scans compute, and what is left to DataFusion and why.
+    /// Prints the plans instead of running the statements: which parts scans compute, and which are left to DataFusion,
+    /// with the reasons.
     #[arg(long)]
     explain: bool,
     /// Lets COPY replace files.
@@ -77,11 +78,11 @@ pub const EXAMPLES: &str = "Examples:
   rockmill sql ./db \"select * from rocksdb_files order by bytes desc\"
   rockmill sql ./db \"copy (select key, u32be(value, 0) as n from \\\"default\\\") to 'out.parquet'\"";
 
-/// The device's name that lets Rockmill choose.
+/// The device name with which Rockmill chooses.
 const AUTO: &str = "auto";
 
-/// Bytes of the stack on which statements are parsed and planned: a level of an expression takes some 10 KiB. Memory that
-/// is not used costs nothing.
+/// Bytes of the stack on which statements are parsed and planned: a level of an expression takes some 10 KiB. Unused
+/// memory costs nothing.
 const PLANNING_STACK_BYTES: usize = 1 << 30;
 
 /// Bytes of the stacks on which statements run.
@@ -93,7 +94,7 @@ const TABLES: &str = "tables.sql";
 /// Runs `rockmill sql`.
 ///
 /// # Errors
-/// Usage for a statement that is wrong, Data for damaged files, else Environment.
+/// Usage for an invalid statement, Data for damaged files, else Environment.
 pub fn run(args: &SqlArgs) -> Result<(), Failure> {
     let no_thread = |e| Failure::Environment(format!("no thread: {e}"));
     std::thread::scope(|scope| {
@@ -135,7 +136,7 @@ fn run_here(args: &SqlArgs) -> Result<(), Failure> {
     let runtime = runtime.map_err(|e| Failure::Environment(format!("no threads: {e}")))?;
     let of_database = |error| database_dir::failure(&args.db, error);
     let engine = ScanEngine::new(settings).map_err(of_database)?;
-    // `auto` uses a GPU once it is open, and does not wait for one.
+    // `auto` uses a GPU once it is open, and does not wait for it.
     if args.device != AUTO
         && let Err(trouble) = engine.wait_for_device()
     {
@@ -191,11 +192,11 @@ fn run_here(args: &SqlArgs) -> Result<(), Failure> {
     }
 }
 
-/// Statements that come before the others.
+/// Statements that run before the others.
 struct First {
     path: PathBuf,
     text: String,
-    /// Whether the file lies in the database's folder, and was not named.
+    /// Whether the file is in the database's folder, and was not named.
     is_of_database: bool,
 }
 

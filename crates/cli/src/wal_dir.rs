@@ -10,8 +10,8 @@ use crate::database_dir;
 /// Argument of commands that read the write-ahead logs.
 #[derive(Debug, Clone, clap::Args)]
 pub struct WalDirArgs {
-    /// Folder of the write-ahead logs [default: the database's own, or the wal_dir of its OPTIONS, whichever has the logs
-    /// that the MANIFEST names].
+    /// Folder of the write-ahead logs [default: the database's own, or the wal_dir of its OPTIONS, whichever has the
+    /// logs that the MANIFEST names].
     #[arg(long, value_name = "DIR")]
     wal_dir: Option<PathBuf>,
 }
@@ -22,7 +22,7 @@ impl WalDirArgs {
         self.wal_dir.as_deref()
     }
 
-    /// Opens the database in `dir`, and says which folder its logs are read from if that is not its own.
+    /// Opens the database in `dir`, and prints the folder of its logs if that is not its own.
     ///
     /// # Errors
     /// Environment if a folder cannot be read; Data if OPTIONS or MANIFEST are damaged.
@@ -37,7 +37,7 @@ impl WalDirArgs {
     }
 }
 
-/// Says which folder has the logs of the database in `dir`, or which one is missing, unless it is the database's own.
+/// Prints which folder has the logs of the database in `dir`, or which one is missing, unless it is the database's own.
 pub fn tell(dir: &Path, logs: &LogFolder) {
     if let Some(sentence) = logs.sentence() {
         let advice = match logs.source {

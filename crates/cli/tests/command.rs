@@ -302,7 +302,7 @@ fn only_a_database_can_be_recorded() {
     let err = record(WRONG_USAGE, &db, "nowhere");
     assert!(err.contains("nowhere"), "{err}");
     let err = record(WRONG_USAGE, dir.path(), "default");
-    assert!(err.contains("no database, it has no CURRENT"), "{err}");
+    assert!(err.contains("not a database, it has no CURRENT"), "{err}");
     record(ENVIRONMENT, &dir.path().join("missing"), "default");
     let manifest = fs::read_to_string(db.join("CURRENT")).expect("read");
     fs::write(db.join(manifest.trim()), "no log").expect("write");
@@ -429,7 +429,7 @@ fn a_sound_database_passes_and_a_flipped_bit_does_not() {
     let name = file.file_name().and_then(|n| n.to_str()).expect("a name");
     assert!(out.contains("offset"), "{out}");
     assert_eq!(err, "rockmill: 1 bad of 4 files\n");
-    // In the table and with its reason, which is said once.
+    // The name is in the table and with its reason, which is printed once.
     assert_eq!(out.matches(name).count(), 2, "{out}");
     let (out, err) = expect(BAD_DATA, &["verify", text(&file)]);
     assert!(

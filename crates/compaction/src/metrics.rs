@@ -242,7 +242,7 @@ pub fn job_done(outcome: &Outcome, to: &mut dyn Sink) {
     to.count(&READ_BYTES, "", totals.read.bytes);
     to.count(&WRITTEN_BYTES, "", outcome.bytes_written());
     to.count(&ENTRIES_READ, "", outcome.entries_read);
-    to.count(&ENTRIES_WRITTEN, "", totals.read.kept);
+    to.count(&ENTRIES_WRITTEN, "", totals.read.rows());
     to.count(&FILES_WRITTEN, "", outcome.files.len() as u64);
     if outcome.has_plugins {
         to.count(&JOBS_WITH_PLUGINS, "", 1);

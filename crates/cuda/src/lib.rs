@@ -26,8 +26,8 @@
 //!   driver     calls whose error codes are looked at, over `ffi`, which is `kernels/table.hpp` word for word
 //! ```
 //!
-//! What this backend does not do it says before anything is read ([`rockmill_core::Unsupported`]): some
-//! compression, and `target_file_size_is_upper_bound`, which asks of each entry what came of all before it.
+//! This backend refuses unsupported requests before anything is read ([`rockmill_core::Unsupported`]): some
+//! compression, and `target_file_size_is_upper_bound`, which depends for each entry on all before it.
 
 mod backend;
 mod driver;

@@ -108,8 +108,8 @@ impl Builder {
     /// Whether output files go through the page cache. Default: as each database's options say. With
     /// [`OutputCache::Bypass`] they are written with direct I/O, while inputs are still read as the options say. On a
     /// disk, jobs then take less time and less CPU time. But their outputs are not in the page cache, and the first
-    /// reads of them go to the disk. This suits bulk loads, and databases whose block cache serves their reads. Where
-    /// the file system has no direct I/O, the page cache is used, and the statistics count that. Can be changed later.
+    /// reads of them go to the disk. This suits bulk loads, and databases whose block cache serves their reads. If the
+    /// file system has no direct I/O, the page cache is used, and the statistics count that. Can be changed later.
     pub fn output_cache(mut self, cache: OutputCache) -> Self {
         self.settings.mutable.output_cache = cache;
         self

@@ -1,4 +1,4 @@
-//! Runs pieces on devices.
+//! Runs pieces of scans on devices.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -38,8 +38,8 @@ pub struct ScanSettings {
     pub cuda: CudaSettings,
     /// Maximum number of pieces at a time on each device. By default, the number of CPUs that this process may use.
     pub max_threads: Option<usize>,
-    /// Maximum host memory in bytes. A quarter is for rows that wait until they are taken. Half of the rest is for indexes and
-    /// unflushed entries that are kept, and the other half for pieces that run. By default it is the memory budget of
+    /// Maximum host memory in bytes. A quarter is for rows that wait until a query takes them. Half of the rest is for
+    /// cached indexes and unflushed entries, and the other half for running pieces. The default is the memory budget of
     /// compactions.
     pub memory_bytes: Option<u64>,
 }
@@ -47,16 +47,17 @@ pub struct ScanSettings {
 /// What [`ScanEngine::run_or_cut`] returns.
 #[derive(Debug)]
 pub enum Ran {
-    /// The piece's rows, and the room that they take until they are taken.
+    /// The piece's rows, and the memory that is reserved until they are taken.
     Whole(PieceOutput, RowsRoom),
-    /// These parts of the piece are to be run one after another: there is too little room for all of its rows.
+    /// Parts of the piece, to run one after another: there is too little memory for all of its rows.
     Parts(Vec<Piece>),
 }
 
-/// Bytes of each table that are read ahead, and how few they may become where memory is short.
+/// Maximum read-ahead per table in bytes, and the minimum when memory is short.
 const READ_AHEAD_BYTES: usize = 64 << 10;
 const MIN_READ_AHEAD_BYTES: usize = 16 << 10;
-/// The same of direct reads, each of which the disk sees: with few of them in flight, smaller ones do not keep it busy.
+/// The same for direct reads, which the page cache does not merge. With few reads in flight, smaller ones do not keep a
+/// disk busy.
 const DIRECT_READ_AHEAD_BYTES: usize = 256 << 10;
 
 /// Runs pieces of scans over any number of databases, and keeps opened tables between scans.
@@ -95,8 +96,8 @@ impl ScanEngine {
     }
 
     /// Creates an engine that shares threads, memory and devices with a compaction service
-    /// (`rockmill::Service::executor`). The service's settings apply to both, also when they change. Rows that wait until
-    /// they are taken may have a quarter of the service's memory in addition.
+    /// (`rockmill::Service::executor`). The service's settings apply to both, also when they change. Rows that wait
+    /// until a query takes them may have a quarter of the service's memory in addition.
     pub fn sharing(executor: Arc<Executor>) -> Arc<Self> {
         let rows_bytes = executor.budget().all_bytes() / WaitingRows::SHARE;
         Self::over(executor, Arc::new(LocalStorage), rows_bytes)
@@ -115,13 +116,13 @@ impl ScanEngine {
     /// Waits until the configured devices are open. Before that, or if no device can be used, the CPU does all pieces.
     ///
     /// # Errors
-    /// Device, with one sentence, if a device that the settings name cannot be used.
+    /// Device, with one sentence, if a device in the settings cannot be used.
     pub fn wait_for_device(&self) -> Result<()> {
         let opened = self.executor.registry().wait();
         opened.map_err(|what| Error::new(ErrorKind::Device, what))
     }
 
-    /// Least bytes of a piece that are worth a task. A task takes a GPU some milliseconds, however small it is.
+    /// Minimum bytes of a piece that are worth a task. Even a tiny task takes a GPU some milliseconds.
     pub fn min_piece_bytes(&self) -> u64 {
         const ON_CPU: u64 = 1 << 20;
         const ON_DEVICE: u64 = 32 << 20;
@@ -137,12 +138,12 @@ impl ScanEngine {
         &*self.storage
     }
 
-    /// Bytes that the unflushed entries of a view may take.
+    /// Maximum bytes of the unflushed entries of a view.
     pub fn max_unflushed_bytes(&self) -> usize {
         self.tables.max_unflushed_bytes()
     }
 
-    /// Returns where the tables of a database lie, and how they are read.
+    /// Returns the folder of a database's tables, and how they are read.
     pub(crate) fn folder(&self, path: &Path, options: IoOptions) -> TableFolder {
         let path = absolute(path);
         let mut folders = lock(&self.folders);
@@ -160,8 +161,8 @@ impl ScanEngine {
         }
     }
 
-    /// Runs a piece of the view as [`ScanEngine::run`] does, or cuts it if there is too little room for its rows until they
-    /// are taken. What cannot be cut, or is small, is run in any case. So nothing waits here for rows of other scans.
+    /// Runs a piece of the view as [`ScanEngine::run`] does, or cuts it if there is too little memory for its rows. A
+    /// piece that is small or cannot be cut is run in any case. So no piece waits for the rows of other scans.
     ///
     /// # Errors
     /// Any of [`rockmill_core::ErrorKind`]; then there are no rows of it.
@@ -197,7 +198,7 @@ impl ScanEngine {
         Ok(Ran::Whole(output, room))
     }
 
-    /// Runs a piece of the view, and waits for it. If a device fails at it, the CPU does it again.
+    /// Runs a piece of the view, and waits for it. If a device fails, the CPU runs the piece again.
     ///
     /// # Errors
     /// Any of [`rockmill_core::ErrorKind`]; then there are no rows of it.
@@ -217,7 +218,7 @@ impl ScanEngine {
         }
     }
 
-    /// Runs a piece that is not cut. It is declined if RocksDB's iterators find more than `most_bytes` of rows.
+    /// Runs a piece that is not cut. It is declined if the rows from RocksDB's iterators exceed `most_bytes`.
     fn run_whole(
         &self,
         view: &Arc<FamilyView>,
@@ -239,7 +240,7 @@ impl ScanEngine {
         }
     }
 
-    /// Runs the parts of a piece that has no room in memory, one after another.
+    /// Runs the parts of a piece that does not fit into memory, one after another.
     fn run_parts(
         &self,
         view: &Arc<FamilyView>,
@@ -339,7 +340,7 @@ impl ScanEngine {
     ) -> Result<PieceOutput> {
         if view.iterators.is_none() {
             let what = format!(
-                "column family {} has keys that only RocksDB's iterators read, and there are none: {reason}",
+                "column family {} has keys that only RocksDB's iterators read, and no iterators are available: {reason}",
                 quoted(&view.name)
             );
             return Err(Error::declined(DeclineReason::UnsupportedFormat, what));
@@ -361,12 +362,12 @@ impl ScanEngine {
         Ok(output)
     }
 
-    /// Memory of a piece at most: what is left when as much is kept as may be.
+    /// Maximum memory of a piece: the budget without the largest amount that may be cached.
     fn max_task_bytes(&self) -> u64 {
         self.executor.budget().max_kept_bytes()
     }
 
-    /// Returns how much of each table is read ahead, and the memory of the task.
+    /// Returns the read-ahead of each table, and the memory of the task.
     fn fit_memory(
         &self,
         view: &FamilyView,
@@ -389,7 +390,7 @@ impl ScanEngine {
             let on_devices = devices.iter().map(|entry| of(&*entry.device.backend));
             let bytes = on_devices.fold(of(self.executor.cpu()), u64::max);
             let most = self.max_task_bytes();
-            // There is more than the usual only if pieces on all threads can have it.
+            // A larger read-ahead is used only if pieces on all threads can have it.
             let at_once = match read_ahead > READ_AHEAD_BYTES {
                 true => slots,
                 false => 1,
@@ -470,7 +471,7 @@ impl ScanEngine {
     }
 }
 
-/// Whether RocksDB's iterators can do what could not be done.
+/// Whether RocksDB's iterators can read a piece that failed with this error.
 fn is_for_iterators(error: &Error) -> bool {
     matches!(error.kind, ErrorKind::Declined(reason) if reason != DeclineReason::MemoryBudget)
 }
@@ -479,11 +480,11 @@ fn is_too_large(error: &Error) -> bool {
     matches!(error.kind, ErrorKind::Declined(DeclineReason::MemoryBudget))
 }
 
-/// Memory of the batches of a piece with so many rows and bytes of keys and values.
+/// Memory of the batches of a piece of `rows` rows with `bytes` bytes of keys and values.
 fn output_bytes(plan: &ScanPlan, rows: u64, bytes: u64) -> u64 {
     match plan.pads() {
         false => plan.output_bytes(rows, bytes),
-        // As much as a piece may have.
+        // Maximum memory of a piece.
         true => u64::MAX,
     }
 }

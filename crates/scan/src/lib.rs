@@ -6,8 +6,8 @@
 //!   ScanEngine::run(Piece, ScanPlan) --> PieceOutput: batches in Arrow's layout
 //! ```
 //!
-//! A piece is one task of the executor. Where tables alone do not tell what a reader finds, RocksDB's iterators read the
-//! piece in their place. Nothing is written, and nothing here is asynchronous.
+//! A piece is one task of the executor. If tables alone do not tell what a reader finds, RocksDB's iterators read the
+//! piece instead. Nothing is written, and nothing here is asynchronous.
 
 #![forbid(unsafe_code)]
 
@@ -48,14 +48,14 @@ pub use version::Version;
 pub use view::{FamilyView, FileInfo, View};
 pub use waiting_rows::RowsRoom;
 
-/// What databases make views of, in crates such as `rockmill-live`.
+/// Parts from which crates such as `rockmill-live` make views.
 pub mod source {
     pub use crate::memory_table::MemoryTable;
     pub use crate::options::ReadOptions;
     pub use crate::view::Family;
 }
 
-/// A database of which views can be had.
+/// A database that gives views.
 pub trait Database: Debug + Send + Sync {
     /// Its directory.
     fn path(&self) -> &Path;
@@ -72,7 +72,7 @@ pub trait Database: Debug + Send + Sync {
     /// Any of [`rockmill_core::ErrorKind`].
     fn view(&self, engine: &Arc<ScanEngine>) -> Result<Arc<View>>;
 
-    /// Takes a view of some column families. The other ones may be closed there: only the files of these are opened.
+    /// Takes a view of some column families. Other column families may stay closed: only the files of these are opened.
     ///
     /// # Errors
     /// As those of [`Database::view`].
@@ -84,14 +84,14 @@ pub trait Database: Debug + Send + Sync {
     /// States a merge operator for the views that are taken from now on.
     ///
     /// # Errors
-    /// Invalid if another one was stated for the same column families, or the database is open in this process.
+    /// Invalid if another operator was stated for the same column families, or if this process has the database open.
     fn state_merge_operator(&self, stated: &StatedOperator) -> Result<()> {
         let _ = stated;
         let what = "the database is read with the merge operators of the program that has it open";
         Err(Error::new(ErrorKind::Invalid, what))
     }
 
-    /// A column family's newest values, if the database is open in this process.
+    /// A column family's newest values, if this process has the database open.
     fn store(&self, family: &str) -> Option<Arc<dyn Store>> {
         let _ = family;
         None

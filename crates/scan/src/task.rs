@@ -33,7 +33,8 @@ pub enum Reading {
     Iterators(ThroughIterators),
 }
 
-/// A piece that is read from tables. An abandoned call may keep it long after the scan has ended, so it keeps no view.
+/// A piece that is read from tables. It keeps no view, because an abandoned call may keep the piece long after the scan
+/// has ended.
 #[derive(Debug)]
 pub struct FromTables {
     /// Tables that are opened for the piece: the first ones of `inputs`.
@@ -46,7 +47,7 @@ pub struct FromTables {
 }
 
 impl FromTables {
-    /// What is asked of a device, over `inputs` as they were opened.
+    /// The request to a device, over `inputs` as they were opened.
     pub fn request<'a>(&'a self, inputs: &'a [InputTable]) -> Request<'a> {
         Request {
             tables: inputs,
@@ -74,7 +75,7 @@ impl FromTables {
         Self::size_of(bytes, entries)
     }
 
-    /// The size of a piece with so many stored bytes and entries.
+    /// The size of a piece with `bytes` stored bytes and `entries` entries.
     pub fn size_of(bytes: u64, entries: u64) -> JobSize {
         let all = TaskSize {
             bytes,
@@ -91,7 +92,7 @@ pub struct ThroughIterators {
     pub view: Arc<FamilyView>,
     pub range: KeyRange,
     pub plan: Arc<ScanPlan>,
-    /// Bytes of the rows at most. Files do not tell how large the rows are: they may lie in blobs.
+    /// Maximum bytes of the rows. Files do not tell the size of the rows: values may be in blobs.
     pub most_bytes: u64,
 }
 
@@ -215,7 +216,7 @@ impl ThroughIterators {
             }
             if bytes > self.most_bytes {
                 let what = format!(
-                    "rows that RocksDB's iterators read have no room in {} bytes",
+                    "rows from RocksDB's iterators do not fit into {} bytes",
                     self.most_bytes
                 );
                 return Err(Error::declined(DeclineReason::MemoryBudget, what));

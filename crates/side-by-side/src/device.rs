@@ -12,10 +12,10 @@ use crate::spec::BLOOM_BITS_PER_KEY;
 /// Settings of measured services; the same for all measurements of a command.
 #[derive(Debug, Clone, clap::Args, Serialize, Deserialize)]
 pub struct Tuning {
-    /// Most host memory in MiB that Rockmill's jobs hold.
+    /// Maximum host memory in MiB of Rockmill's jobs.
     #[arg(long, default_value_t = 512, value_parser = clap::value_parser!(u64).range(1..=1_048_576))]
     memory_mib: u64,
-    /// Most MiB that Rockmill reads and writes per second [default: no limit].
+    /// Maximum MiB per second that Rockmill reads and writes [default: no limit].
     #[arg(long, default_value_t = 0, hide_default_value = true, value_parser = clap::value_parser!(u64).range(..=1_048_576))]
     io_mib_per_s: u64,
     /// How thoroughly Rockmill checks its output: default, sampled, sampled:N or full.
@@ -26,7 +26,7 @@ pub struct Tuning {
     #[arg(long, default_value_t = OutputCache::Database, value_name = "database|bypass")]
     #[serde(with = "text")]
     pub output_cache: OutputCache,
-    /// Whether a GPU may compress by Rockmill's own code; without it, libraries on the host compress.
+    /// Whether a GPU may compress with Rockmill's own code. Without it, libraries on the host compress.
     #[arg(long, value_name = "yes|no", default_value = "yes", action = ArgAction::Set,
           value_parser = BoolishValueParser::new(), hide_possible_values = true)]
     pub device_compression: bool,
@@ -69,7 +69,7 @@ impl Tuning {
         }
     }
 
-    /// Most host memory in bytes that Rockmill's jobs hold.
+    /// Maximum host memory in bytes of Rockmill's jobs.
     pub fn budget_bytes(&self) -> u64 {
         self.memory_mib << 20
     }
@@ -94,7 +94,7 @@ pub mod text {
     /// Parses a value from text.
     ///
     /// # Errors
-    /// The errors of `from`; an error for text that is no value.
+    /// The errors of `from`; an error for text that is not a value.
     pub fn deserialize<'de, D, T>(from: D) -> Result<T, D::Error>
     where
         D: Deserializer<'de>,

@@ -26,7 +26,7 @@ pub const FORMAT: &str = "ROCKSDB";
 /// Option that names the folder of a database's write-ahead logs.
 const WAL_DIR: &str = "wal_dir";
 
-/// Makes tables of folders. All tables of a folder belong to one database, so a statement sees one snapshot of it.
+/// A table factory for folders. All tables of a folder belong to one database, so a statement sees one snapshot of it.
 #[derive(Debug)]
 pub struct RocksTables {
     engine: Arc<ScanEngine>,

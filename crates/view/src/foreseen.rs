@@ -10,15 +10,14 @@ use rockmill_scan::{FamilyView, Piece};
 pub struct Foreseen {
     /// The sequence number: the view has what was written up to it.
     pub sequence: u64,
-    /// Maximum number of keys: entries that are no tombstones, older versions included.
+    /// Maximum number of keys: entries that are not tombstones, older versions included.
     pub keys: u64,
     /// Device memory of slots in bytes.
     pub slot_bytes: u64,
     /// Device memory of records in bytes, if the keys and the values of each file have one length, and no key is in two
     /// files.
     pub record_bytes: u64,
-    /// Merge operands in files: so many keys at most may have one as their newest entry there. RocksDB has to be asked for
-    /// these.
+    /// Maximum number of keys whose newest entry in files may be a merge operand. RocksDB has to be asked for these.
     pub operands: u64,
     /// Ranges of keys that are not in the table.
     pub asked: Vec<Asked>,

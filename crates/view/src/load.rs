@@ -85,7 +85,7 @@ impl Taken {
         })
     }
 
-    /// What of a version does not go into a table. Its indexes are not gone through unless a table cannot be read.
+    /// The part of a version that does not go into a table. Its indexes are read only if a table cannot be read.
     pub fn asked_of(family: &Arc<FamilyView>) -> Result<Vec<Asked>> {
         let mut asked = Vec::new();
         for piece in family.pieces(&[KeyRange::default()], u64::MAX)? {
@@ -157,7 +157,7 @@ pub fn no_room() -> Error {
     Error::new(ErrorKind::Device, what)
 }
 
-/// The seed of a hash. Who writes keys does not know it.
+/// The random seed of a hash. A writer of keys does not know it.
 pub fn seed() -> u64 {
     RandomState::new().build_hasher().finish()
 }

@@ -11,7 +11,7 @@ use crate::load::{ATTEMPTS, Source, Taken, more_slots, no_room, outside, place, 
 use crate::version::Version;
 use crate::view::View;
 
-/// What a refresh has done.
+/// Result of a refresh.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refreshed {
     /// The sequence number: the view has what was written up to it.
@@ -20,7 +20,7 @@ pub struct Refreshed {
     pub how: Loaded,
 }
 
-/// What a refresh has loaded.
+/// Extent of what a refresh has loaded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Loaded {
     /// Nothing: a reader finds what he found before.
@@ -45,8 +45,8 @@ pub enum Loaded {
 
 impl View {
     /// Brings the view to what the database is now. Kernels that run keep their version, and lookups meanwhile find the
-    /// version before. Refreshes come one by one. If memory is short, that of versions that nobody uses any more is given
-    /// back to the device, which waits for kernels that run.
+    /// version before. Refreshes come one by one. If memory is short, the memory of unused versions is given back to
+    /// the device, which waits for kernels that run.
     ///
     /// # Errors
     /// As those of [`crate::Builder::open`]. The view stays as it was then.

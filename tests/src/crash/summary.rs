@@ -26,7 +26,7 @@ pub struct Summary {
     pub moments: Moments,
     /// Kills just after a job had taken this step.
     pub after_step: BTreeMap<Point, u64>,
-    /// Of these, kills with the job's thread stopped at the step.
+    /// Kills among these with the job's thread stopped at the step.
     pub held_at_step: u64,
     /// Jobs' folders that killed processes left.
     pub folders_left: u64,

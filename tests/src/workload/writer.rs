@@ -95,7 +95,7 @@ impl Writer<'_> {
     fn delete_range(&mut self, family: usize) {
         let keys = &self.families[family].keys;
         let start = self.rng.random_range(0..keys.len());
-        // Of one key, of some, or of most.
+        // The widest range: one key, some, or most.
         let widest = match self.rng.random_range(0..4) {
             0 => 1,
             1 => keys.len(),

@@ -6,6 +6,7 @@ use rockmill_format::table::IndexType;
 use rockmill_format::wire::PropertyValue;
 use rockmill_terminal::output;
 use serde_json::Value;
+use std::collections::BTreeMap;
 
 /// One property.
 #[derive(Debug, Clone, PartialEq)]

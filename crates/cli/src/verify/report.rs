@@ -198,7 +198,7 @@ pub fn print(out: &mut dyn Write, rows: &[Row]) -> io::Result<()> {
     let partly = rows.iter().any(|row| !row.not_checked.is_empty());
     let verdict = match (bad, partly) {
         (0, false) => "all good".to_owned(),
-        (0, true) => "what could be checked is good".to_owned(),
+        (0, true) => "all checked parts are good".to_owned(),
         _ => verdict_of_bad(rows),
     };
     writeln!(out, "{}, {size}: {verdict}", files(rows.len()))

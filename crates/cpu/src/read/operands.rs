@@ -87,10 +87,13 @@ impl<S: Source, T: Sink> Retain<'_, S, T> {
         if !is_value {
             // A base that was not merged is the next entry.
             self.begin_again();
-        } else if let Beneath::Base(_) = beneath {
-            self.drop_head()?;
+            return Ok(());
         }
-        Ok(())
+        match beneath {
+            Beneath::Base(Some(_)) => self.consume_head(),
+            Beneath::Base(None) => self.drop_head(),
+            _ => Ok(()),
+        }
     }
 
     /// Takes the operands of the head's stripe, newest first, and copies the value beneath them, if there is one. Those that a
@@ -185,9 +188,9 @@ impl<S: Source, T: Sink> Retain<'_, S, T> {
         self.sink.emit(&self.user_key, tag, value, hash, first)?;
         self.group.emitted = true;
         self.group.zeroed |= key::tag_sequence(tag) == 0;
-        self.totals.kept += 1;
+        self.totals.made += 1;
         for operand in operands {
-            self.sum_dropped(operand.tag, operand.kv_hash);
+            self.sum_consumed(operand.tag, operand.kv_hash);
         }
         Ok(())
     }
@@ -196,12 +199,17 @@ impl<S: Source, T: Sink> Retain<'_, S, T> {
         for operand in operands {
             let first = !self.group.emitted;
             let (tag, value) = (operand.tag, &operand.value);
-            let hash = match operand.is_changed {
-                true => kv_hash(&self.user_key, value),
-                false => operand.kv_hash,
-            };
+            if operand.is_changed {
+                let hash = kv_hash(&self.user_key, value);
+                self.sink.emit(&self.user_key, tag, value, hash, first)?;
+                self.group.emitted = true;
+                self.sum_consumed(tag, operand.kv_hash);
+                self.totals.made += 1;
+                continue;
+            }
+            let hash = operand.kv_hash;
             self.sink.emit(&self.user_key, tag, value, hash, first)?;
-            self.count_kept(entry_hash(operand.kv_hash, tag));
+            self.count_kept(entry_hash(hash, tag));
         }
         Ok(())
     }

@@ -1,9 +1,9 @@
 //! Which entries survive (`db/compaction/compaction_iterator.cc`, `NextFromInput` and
 //! `PrepareOutput`).
 //!
-//! A snapshot list cuts the versions of a key into stripes: a reader at any snapshot sees only the
-//! newest entry of a stripe. Of each stripe the newest entry is kept; tombstones go when nothing is
-//! left for them to hide; at the bottom, what every snapshot sees gets sequence number 0.
+//! A snapshot list cuts the versions of a key into stripes: a reader at any snapshot sees only the newest entry of a
+//! stripe. The newest entry of each stripe is kept. Tombstones are dropped when nothing is left for them to hide. At
+//! the bottom, an entry that every snapshot sees gets sequence number 0.
 
 use rockmill_core::{
     CompactionFilter, CompactionRules, DeclineReason, Error, ErrorKind, JobFilter, Result,
@@ -67,10 +67,18 @@ pub struct RetainTotals {
     pub above: u64,
     /// Kept.
     pub kept: u64,
+    /// Dropped for any reason.
+    pub dropped: u64,
+    /// Consumed by what was made of them.
+    pub consumed: u64,
+    /// Made of those consumed.
+    pub made: u64,
     /// Sum of [`entry_hash`] of those kept, as they were read.
     pub hash_kept: u64,
     /// Sum over those dropped.
     pub hash_dropped: u64,
+    /// Sum over those consumed.
+    pub hash_consumed: u64,
 }
 
 const PUT: u8 = ValueType::Value as u8;
@@ -153,6 +161,8 @@ struct Taken {
     kv_hash: u64,
     /// [`entry_hash`] of what was read.
     read: u64,
+    /// Whether a filter has made it.
+    is_made: bool,
 }
 
 impl Group {
@@ -166,7 +176,7 @@ impl Group {
 impl<S: Source, T: Sink> Retain<'_, S, T> {
     /// Handles the head. False when there is none.
     fn step(&mut self) -> Result<bool> {
-        let Some(head) = self.source.head() else {
+        let Some(mut head) = self.source.head() else {
             return Ok(false);
         };
         let (read_tag, hash) = (head.tag, head.kv_hash);
@@ -177,16 +187,17 @@ impl<S: Source, T: Sink> Retain<'_, S, T> {
             self.any_key = true;
             self.group = Group::default();
         }
-        let filtered = match self.filter.is_some() && !self.group.is_known {
-            true => self.filter_head()?,
-            false => Filtered::No,
-        };
+        let (mut tag, mut made) = (read_tag, None);
+        if self.filter.is_some() && !self.group.is_known {
+            match self.filter_head()? {
+                Filtered::No => {}
+                Filtered::Made { tag: own, value } => (tag, made) = (own, Some(value)),
+                Filtered::Skipped => return Ok(true),
+            }
+            let asked = self.source.head();
+            head = asked.ok_or_else(|| Error::internal("no entry is left of a filter"))?;
+        }
         self.group.is_known = true;
-        let (tag, made) = match filtered {
-            Filtered::No => (read_tag, None),
-            Filtered::Made { tag, value } => (tag, Some(value)),
-            Filtered::Skipped => return Ok(true),
-        };
         let sequence = key::tag_sequence(tag);
         let visible_to = self.rules.visible_to(sequence);
         let visible_to_last = self.group.visible_to_last.replace(visible_to);
@@ -194,7 +205,7 @@ impl<S: Source, T: Sink> Retain<'_, S, T> {
         if self.group.clear_next {
             // The pair of a SingleDelete that stays.
             self.group.clear_next = false;
-            self.emit_changed(key::pack_tag(sequence, PUT), &[])?;
+            self.emit_cleared(sequence)?;
         } else if kind == SINGLE_DELETE {
             self.single_delete(tag)?;
         } else if visible_to_last == Some(visible_to) {
@@ -227,9 +238,6 @@ impl<S: Source, T: Sink> Retain<'_, S, T> {
         } else if let Some(value) = made {
             self.emit_changed(tag, &value)?;
         } else {
-            let Some(head) = self.source.head() else {
-                return Err(Error::internal("no entry to keep"));
-            };
             let (first, tag) = (!self.group.emitted, final_tag(self.rules, tag));
             self.sink
                 .emit(&self.user_key, tag, head.value, hash, first)?;
@@ -241,20 +249,36 @@ impl<S: Source, T: Sink> Retain<'_, S, T> {
         Ok(true)
     }
 
-    /// Emits the head with another tag and another value.
+    /// Emits the head with another tag and another value, which a filter has made.
     fn emit_changed(&mut self, tag: u64, value: &[u8]) -> Result<()> {
-        let (first, tag) = (!self.group.emitted, final_tag(self.rules, tag));
-        if let Some(head) = self.source.head() {
-            let hash = kv_hash(&self.user_key, value);
-            self.sink.emit(&self.user_key, tag, value, hash, first)?;
-            self.group.zeroed |= key::tag_sequence(tag) == 0;
-            self.count_kept(entry_hash(head.kv_hash, head.tag));
-        }
+        let read = self.emit_as(tag, value)?;
+        self.sum_consumed_as_read(read);
+        self.totals.made += 1;
         self.source.advance()
     }
 
-    /// Whether an entry has the group's key. Keys that are no longer than the prefix are equal if their
-    /// prefixes and lengths are, and need not be read.
+    /// Emits the head as a Put without a value: the pair of a SingleDelete that stays.
+    fn emit_cleared(&mut self, sequence: u64) -> Result<()> {
+        let read = self.emit_as(key::pack_tag(sequence, PUT), &[])?;
+        self.count_kept(read);
+        self.source.advance()
+    }
+
+    /// Emits another entry in place of the head, and returns the hash of the head.
+    fn emit_as(&mut self, tag: u64, value: &[u8]) -> Result<u64> {
+        let Some(head) = self.source.head() else {
+            return Err(Error::internal("no entry to replace"));
+        };
+        let (first, tag) = (!self.group.emitted, final_tag(self.rules, tag));
+        let hash = kv_hash(&self.user_key, value);
+        self.sink.emit(&self.user_key, tag, value, hash, first)?;
+        self.group.emitted = true;
+        self.group.zeroed |= key::tag_sequence(tag) == 0;
+        Ok(entry_hash(head.kv_hash, head.tag))
+    }
+
+    /// Whether an entry has the group's key. Keys that are not longer than the prefix are equal if their prefixes and
+    /// lengths are, and need not be read.
     #[inline]
     pub(super) fn is_of_group(&self, head: &Head<'_>) -> bool {
         let len = self.user_key.len();
@@ -277,6 +301,15 @@ impl<S: Source, T: Sink> Retain<'_, S, T> {
             }
             None => Err(Error::internal("no entry to drop")),
         }
+    }
+
+    /// Takes the head, of which a row was made with others.
+    pub(super) fn consume_head(&mut self) -> Result<()> {
+        if let Some(head) = self.source.head() {
+            let (tag, hash) = (head.tag, head.kv_hash);
+            self.sum_consumed(tag, hash);
+        }
+        self.source.advance()
     }
 
     /// Drops the head, of which this is the tag and the hash of key and value.
@@ -338,7 +371,14 @@ impl<S: Source, T: Sink> Retain<'_, S, T> {
         let first = !self.group.emitted;
         let (tag, value, hash) = (taken.tag, &taken.value, taken.kv_hash);
         self.sink.emit(&self.user_key, tag, value, hash, first)?;
-        self.count_kept(taken.read);
+        match taken.is_made {
+            true => {
+                self.group.emitted = true;
+                self.sum_consumed_as_read(taken.read);
+                self.totals.made += 1;
+            }
+            false => self.count_kept(taken.read),
+        }
         Ok(())
     }
 
@@ -359,7 +399,17 @@ impl<S: Source, T: Sink> Retain<'_, S, T> {
     }
 
     fn sum_dropped_as_read(&mut self, read: u64) {
+        self.totals.dropped += 1;
         self.totals.hash_dropped = self.totals.hash_dropped.wrapping_add(read);
+    }
+
+    pub(super) fn sum_consumed(&mut self, tag: u64, hash: u64) {
+        self.sum_consumed_as_read(entry_hash(hash, tag));
+    }
+
+    fn sum_consumed_as_read(&mut self, read: u64) {
+        self.totals.consumed += 1;
+        self.totals.hash_consumed = self.totals.hash_consumed.wrapping_add(read);
     }
 
     /// Takes the head from the source: a tombstone with this tag, or a value of which a filter has made one. The value of a
@@ -368,15 +418,17 @@ impl<S: Source, T: Sink> Retain<'_, S, T> {
         let Some(head) = self.source.head() else {
             return Err(Error::internal("no entry to take"));
         };
-        let (value, hash) = match head.tag == tag {
-            true => (head.value.to_vec(), head.kv_hash),
-            false => (Vec::new(), kv_hash(&self.user_key, &[])),
+        let is_made = head.tag != tag;
+        let (value, hash) = match is_made {
+            true => (Vec::new(), kv_hash(&self.user_key, &[])),
+            false => (head.value.to_vec(), head.kv_hash),
         };
         let taken = Taken {
             tag,
             value,
             kv_hash: hash,
             read: entry_hash(head.kv_hash, head.tag),
+            is_made,
         };
         self.source.advance()?;
         Ok(taken)

@@ -27,7 +27,7 @@ pub enum Target {
 pub struct About {
     /// What it calls itself.
     pub name: String,
-    /// Where it is plugged in, as `0000:01:00.0`; empty on the host.
+    /// PCI address of the device, as `0000:01:00.0`; empty on the host.
     pub pci_bus_id: String,
     /// Bytes of its memory; 0 on the host.
     pub memory_bytes: u64,
@@ -224,7 +224,7 @@ impl Device {
         self.about.memory_bytes
     }
 
-    /// Bytes of the device's memory that nobody has taken; 0 on the host.
+    /// Free bytes of the device's memory; 0 on the host.
     ///
     /// # Errors
     /// Device.
@@ -285,8 +285,8 @@ impl Device {
         Ok(captures != 0)
     }
 
-    /// Whether memory of the device, pinned or managed memory is there, which this device reaches. On the host, nobody knows.
-    /// Also while a stream is captured into a graph.
+    /// Whether the address is of device, pinned or managed memory that this device reaches. It is unknown on the host.
+    /// May be called while a stream is captured into a graph.
     ///
     /// # Errors
     /// Device.

@@ -96,7 +96,7 @@ pub struct Faults {
 }
 
 impl Faults {
-    /// Waits until nobody else plans, forgets all counts, and lets nothing fail.
+    /// Waits until no other plan is active, forgets all counts, and lets nothing fail.
     #[must_use]
     pub fn none() -> Self {
         let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -216,7 +216,7 @@ impl State {
 
     /// Where a place of the images lies, on the device.
     fn find(&self, images: usize, blocks: &[OutBlock], place: Place) -> usize {
-        /// Of a filter, the bytes at its start that are looked at.
+        /// Bytes at the start of a filter that are looked at.
         const FILTER_BYTES: u64 = 64 + 5 + BLOCK_TRAILER_SIZE as u64;
         const RESTARTS_BYTES: u64 = 8;
         let first = &blocks[0];
@@ -281,8 +281,8 @@ impl State {
     }
 
     fn flip_at(&mut self, address: usize, bit: u32) {
-        // SAFETY: the address is of a byte of the host's memory, which the kernels' host target works on, and
-        // nobody else uses it while the call lasts that this belongs to.
+        // SAFETY: the address is of a byte of the host's memory, on which the kernels' host target works. No other code
+        // uses it during the call.
         unsafe { *(std::ptr::with_exposed_provenance_mut::<u8>(address)) ^= 1 << bit };
         self.struck += 1;
         self.flip = None;
@@ -308,7 +308,7 @@ extern "C" fn made(region: u32, at: *const c_void, bytes: u64) {
 }
 
 extern "C" fn written(at: u32, images: *const u8, blocks: *const OutBlock, n: u64) {
-    // SAFETY: the caller has so many blocks, in the host's memory.
+    // SAFETY: the caller has `n` blocks in the host's memory.
     let blocks = unsafe { std::slice::from_raw_parts(blocks, n as usize) };
     with_state(|state| {
         let Some((moment, place)) = state.flip else {

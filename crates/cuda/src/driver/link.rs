@@ -34,8 +34,8 @@ impl LinkRates {
         let memory = DeviceMemory::new(device, COPY_BYTES as u64)?;
         let (there, here) = (memory.as_ptr(), pinned.as_ptr());
         let done = best_rate(&stream, cancel, || {
-            // SAFETY: both ends hold so many bytes, live until the stream was waited for, and are the calling
-            // thread's alone.
+            // SAFETY: source and target have `COPY_BYTES` bytes, live until the stream was waited for, and belong to
+            // the calling thread alone.
             unsafe { stream.copy(CopyKind::ToDevice, there, here, COPY_BYTES) }
         })
         .and_then(|to_device| {

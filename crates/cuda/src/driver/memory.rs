@@ -45,7 +45,7 @@ impl DeviceMemory {
         })
     }
 
-    /// Where the bytes are.
+    /// Address of the bytes.
     pub fn as_ptr(&self) -> *mut u8 {
         self.memory
     }
@@ -99,7 +99,7 @@ impl PinnedBuffer {
         })
     }
 
-    /// Where the bytes are.
+    /// Address of the bytes.
     pub fn as_ptr(&self) -> *mut u8 {
         self.memory
     }

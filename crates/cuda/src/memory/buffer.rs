@@ -130,7 +130,7 @@ impl<T: Copy> DeviceBuffer<T> {
         unsafe { DeviceSlice::new(memory, range.len()) }
     }
 
-    /// Where the values are.
+    /// Address of the values.
     pub fn as_ptr(&self) -> *mut T {
         self.memory
     }
@@ -226,7 +226,7 @@ impl<T: Copy> DeviceBuffer<T> {
         }
     }
 
-    /// Where `len` values from `first` on are.
+    /// Address of `len` values from `first` on.
     fn range(&self, first: usize, len: usize) -> *mut T {
         assert!(first <= self.capacity && len <= self.capacity - first);
         self.memory.wrapping_add(first)

@@ -1,9 +1,9 @@
 //! Device memory for tasks, of all jobs, within a budget.
 //!
-//! A task asks for all that it needs at once, before it reads anything, and waits until there is so much: so
-//! tasks that hold memory never wait for one another. Who waits is served in order. Memory is got from the
-//! device in regions of some tasks each, which stay: once there are as many as tasks run at a time, nothing
-//! is asked of the device any more. Regions are given up only for a task that none of them is large enough for.
+//! A task asks for all the memory that it needs at once, before it reads anything, and waits for it. So tasks that hold
+//! memory never wait for one another. Waiting tasks are served in order. Memory is got from the device in regions of
+//! some tasks each, which stay: once there are as many as tasks run at a time, nothing is asked of the device any more.
+//! Regions are given up only for a task that none of them is large enough for.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -14,13 +14,13 @@ use rockmill_core::{CancelToken, Error, ErrorKind, Result};
 use super::regions::{ALIGNMENT, Region};
 use crate::driver::{Device, DeviceMemory};
 
-/// How often whoever waits looks whether the job was cancelled.
+/// Interval at which a waiting task checks whether its job was cancelled.
 pub const CANCEL_POLL: Duration = Duration::from_millis(20);
 
 /// A region has room for so many tasks like the one that it was made for.
 const TASKS_PER_REGION: u64 = 4;
 
-/// Of the device's free memory, so much is taken at most unless the user says.
+/// Maximum share of the device's free memory, unless the user sets a limit.
 const USUAL_SHARE: (u64, u64) = (4, 5);
 
 /// Device memory that tasks share.
@@ -234,8 +234,8 @@ impl State {
             }
             Err(error) if self.regions.is_empty() => Err(error),
             Err(error) => {
-                // Somebody else has it, or the device is broken, which is not to be mistaken for that. What there is goes
-                // round.
+                // Another process has it, or the device is broken, which must not be mistaken for that. The memory at
+                // hand is used in turn.
                 self.limit_bytes = self.bytes();
                 let checked = self.check(max_bytes, bytes).map(|()| false);
                 checked.map_err(|refused| no_memory(format!("{} ({})", refused.what, error.what)))
@@ -243,7 +243,7 @@ impl State {
         }
     }
 
-    /// Whether there can be so much of a budget of `max_bytes`, ever or while others have the rest.
+    /// Whether a budget of `max_bytes` can ever have `bytes`, or can while others hold the rest.
     fn check(&self, max_bytes: u64, bytes: u64) -> Result<()> {
         let limit = self.limit_bytes;
         if bytes <= limit {

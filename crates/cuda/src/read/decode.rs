@@ -110,7 +110,7 @@ pub(super) fn decode(
     };
     let counted = count(read, &args, bytes)?;
     let (starts, longest) = counted.map_err(named)?;
-    // A count that went round 2^32 shows in the order of starts: no block has so many entries alone.
+    // A count that exceeded 2^32 shows in the order of starts: no block alone has 2^32 entries.
     if starts.windows(2).any(|pair| pair[0] > pair[1]) {
         return Err(refused("so many entries in one task"));
     }
@@ -255,7 +255,7 @@ fn count(
     })
 }
 
-/// Makes room for `entries`, the longest of whose user keys has so many bytes.
+/// Makes room for `entries`, whose longest user key has `longest` bytes.
 fn make_room(
     read: &mut ReadState,
     args: &mut DecodeArgs,

@@ -15,7 +15,7 @@ use crate::driver::ffi::{DecodeArgs, InputTotals, Key, RetainTotals};
 /// Survivors on the device.
 #[derive(Debug)]
 pub struct Survivors {
-    /// Where they are; the other side is free for use.
+    /// The side that has them; the other one is free for use.
     pub side: Side,
     /// Number of survivors.
     pub len: usize,
@@ -87,7 +87,7 @@ pub fn survivors(
     read.mark(stage, (n * 3 * size_of::<Key>()) as u64)?;
     Ok(Survivors {
         side: side.other(),
-        len: totals.kept as usize,
+        len: (totals.kept + totals.made) as usize,
         input: input_totals,
         totals,
         entries_by_run,

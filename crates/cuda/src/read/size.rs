@@ -14,7 +14,7 @@ use super::keys::{KEY_PADDING, WORD_KEY_BYTES};
 pub struct ReadSize {
     /// Bytes of blocks as they are stored, with what lies between them.
     pub stored_bytes: u64,
-    /// The same as they lie in the arena.
+    /// The same in the arena.
     pub arena_bytes: u64,
     /// Bytes of all blocks once they are decompressed, if some may be compressed; else 0.
     pub raw_bytes: u64,

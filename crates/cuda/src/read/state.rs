@@ -13,7 +13,7 @@ use crate::memory::{DeviceBuffer, Workspace, buffers};
 buffers! {
     /// What reading needs. Entries stay here as long as their rows are of use.
     ReadBuffers of ReadSize, |x|
-    /// Where blocks lie as entries are read from them.
+    /// Blocks in the form from which entries are read.
     arena: u8 = x.arena_bytes;
     /// The other arena of a task with compressed blocks: before they are decompressed, where they go; then what they were.
     other_arena: u8 = x.raw_arena_bytes();

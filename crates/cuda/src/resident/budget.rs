@@ -7,7 +7,7 @@ use rockmill_core::{Error, ErrorKind, Result};
 use super::table::DeviceTable;
 use crate::driver::{Device, DeviceMemory};
 
-/// Memory is got in multiples of so many bytes, as the device gives it.
+/// Memory is allocated in multiples of `UNIT` bytes, as the device gives it.
 const UNIT: u64 = 256;
 
 /// How much memory tables may take together.
@@ -20,8 +20,8 @@ pub struct Budget {
 #[derive(Debug, Default)]
 struct State {
     taken: u64,
-    /// Memory that nobody uses, as much as half of what is taken. It is kept, since to give it back waits for all kernels that
-    /// run on the device.
+    /// Unused memory, at most half of the memory taken. It is kept, because freeing it waits for all kernels that run
+    /// on the device.
     spare: Vec<DeviceMemory>,
 }
 
@@ -45,7 +45,7 @@ impl Budget {
         }
     }
 
-    /// Memory for so many bytes, and for a word at least; what they are is not said.
+    /// Uninitialised memory for `bytes` bytes, and for a word at least.
     ///
     /// # Errors
     /// Device if it is more than what is left, or the device does not have it.
@@ -90,7 +90,7 @@ impl Budget {
 }
 
 impl State {
-    /// The smallest spare memory that has so many bytes, and at most `more` and as many more.
+    /// The smallest spare memory that has at least `len` bytes, and at most `more` and as many more.
     fn take_spare(&mut self, len: u64, more: u64) -> Option<DeviceMemory> {
         let fits = |(_, spare): &(usize, &DeviceMemory)| {
             (spare.len().checked_sub(len)).is_some_and(|surplus| surplus <= more.min(len))
@@ -100,7 +100,7 @@ impl State {
         Some(self.spare.remove(at))
     }
 
-    /// Gives spare memory back, the oldest first, until it has at most so many bytes.
+    /// Frees spare memory, the oldest first, until it has at most `most` bytes.
     fn shrink(&mut self, most: u64) {
         while self.spare.iter().map(DeviceMemory::len).sum::<u64>() > most {
             self.spare.remove(0);
@@ -109,7 +109,7 @@ impl State {
 }
 
 impl Part {
-    /// Where it is.
+    /// Address of the memory.
     pub fn as_ptr(&self) -> *mut u8 {
         self.memory
             .as_ref()

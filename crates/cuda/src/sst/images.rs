@@ -23,7 +23,7 @@ const ERROR_FILTER: u64 = 11;
 pub const IMAGE_ALIGNMENT: u64 = 4096;
 pub const PADDING: u64 = 64;
 
-/// A file as it lies in the images.
+/// The image of a file.
 #[derive(Debug)]
 pub struct Image {
     /// Survivors.

@@ -1,4 +1,4 @@
-//! Where survivors are cut into files and blocks, which the device decides.
+//! Divides the surviving entries into files and blocks, on the device.
 
 use std::ptr::{null, null_mut};
 

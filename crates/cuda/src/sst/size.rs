@@ -50,7 +50,7 @@ const INDEX_ENTRY_OVERHEAD: u64 = 32;
 const FILE_OVERHEAD: u64 = 2 * IMAGE_ALIGNMENT;
 
 impl SstSize {
-    /// What is foreseen of writing all that is read, on a device with so many multiprocessors.
+    /// Estimate for writing all that is read, on a device with `processors` multiprocessors.
     pub fn foreseen(read: &ReadSize, plan: &OutputPlan, processors: u32) -> Self {
         let (entries, key_bytes) = (read.entries, read.key_bytes);
         let grandparents = &plan.splitting.grandparents;
@@ -150,7 +150,8 @@ impl CompressScratch {
     }
 }
 
-/// Bytes of filters over so many keys: rounded up for each file to whole lines and to what allocators like.
+/// Bytes of filters over `entries` keys, rounded up for each file to whole lines and to the sizes that allocators
+/// prefer.
 fn filter_bytes(plan: &OutputPlan, entries: u64, files: u64) -> u64 {
     const MILLIBITS_PER_BYTE: u64 = 8000;
     const FILE_BYTES: u64 = 256;

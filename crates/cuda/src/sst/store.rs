@@ -229,9 +229,9 @@ impl Store<'_> {
             })
     }
 
-    /// Copies data blocks and filter back in chunks of whole blocks, checks and appends each while the next is on
-    /// its way. A block that is larger than a chunk is put together first. Where the file
-    /// is written from memory that it borrows, it borrows the chunks.
+    /// Copies data blocks and filter back in chunks of whole blocks, checks and appends each while the next is on its
+    /// way. A block that is larger than a chunk is put together first. If the file is written from borrowed memory, it
+    /// borrows the chunks.
     fn copy_back(
         &self,
         image: &Image,

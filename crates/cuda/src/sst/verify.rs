@@ -87,7 +87,7 @@ impl Verification {
             decode,
         };
         sst.found.fill(0, images.len(), 0, &read.ws.stream)?;
-        // Where an image holds less than was meant, nothing of the inputs' entries must be found.
+        // If an image has too few entries, the verification must not find those of the inputs.
         spare.fill(0, n, 0, &read.ws.stream)?;
         read.buffers.values.fill(0, n, 0, &read.ws.stream)?;
         let totals = sst

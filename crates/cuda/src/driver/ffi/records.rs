@@ -350,9 +350,13 @@ records! {
     pub struct RetainTotals {
         pub hash_kept: u64,
         pub hash_dropped: u64,
+        pub hash_consumed: u64,
         pub replaced: u64,
         pub tombstones_dropped: u64,
         pub kept: u64,
+        pub dropped: u64,
+        pub consumed: u64,
+        pub made: u64,
         pub above: u64,
         pub rows_hash: u64,
     }

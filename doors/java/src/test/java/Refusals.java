@@ -5,7 +5,7 @@ import org.rockmill.Rockmill;
 import org.rockmill.RockmillException;
 import org.rocksdb.*;
 
-/** What cannot be attached is refused with one sentence, and the program goes on. */
+/** A database that cannot be attached is refused with one sentence, and the program goes on. */
 public final class Refusals {
   public static void main(String[] arguments) throws Exception {
     Path path = Path.of(arguments[0]);

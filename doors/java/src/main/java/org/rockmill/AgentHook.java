@@ -8,8 +8,8 @@ import java.util.WeakHashMap;
 import java.util.concurrent.ConcurrentHashMap;
 
 /**
- * What the agent runs before a database is opened. It is public for the code that the agent adds to {@code org.rocksdb}, and
- * no interface for programs.
+ * The code that the agent runs before a database is opened. It is public for the code that the agent adds to {@code
+ * org.rocksdb}, and is not an interface for programs.
  *
  * <p>It knows options by reflection alone: RocksJava may be in a class loader that this class does not see.
  */
