@@ -109,9 +109,9 @@ typedef enum rm_collected {
 } rm_collected;
 
 /* Objects of the program that a job calls: those of its column family. Threads of the library and the thread of
- * rm_service_wait call the functions, with no lock held; they may call the database. No C++ exception may leave them. They
- * are called no more when rm_service_wait has returned. Pointers that are null stand for objects that there are not. Each
- * name has to be the one in OPTIONS, or the job is declined. */
+ * rm_service_wait call the functions, with no lock held. They may call the database, and not rm_service_close. No C++
+ * exception may leave them. None is called any more when rm_service_wait has returned. Pointers that are null stand for
+ * objects that there are not. The job is declined unless each name is the one in OPTIONS. */
 typedef struct rm_plugins {
   size_t struct_size; /* sizeof(rm_plugins) */
   void* state;        /* passed to the functions */
@@ -170,6 +170,7 @@ typedef struct rm_job_info {
   uint8_t is_bottom_priority; /* priority == Env::Priority::BOTTOM */
   uint32_t rocksdb_version;   /* major << 16 | minor << 8 | patch; 0 if the caller does not know it */
   const rm_plugins* plugins;  /* null if the program attaches none; copied */
+  uint32_t picked_compression; /* CompactionJobInfo::compression + 1; 0 if it is not known */
 } rm_job_info;
 
 typedef struct rm_result {

@@ -1,5 +1,5 @@
-// The objects of a C++ program that compactions call: merge operators, compaction filters and collectors of table properties.
-// rockmill/rocksdb.hpp includes this file.
+// The objects of a C++ program that compactions call: merge operators, compaction filters, collectors of table
+// properties. rockmill/rocksdb.hpp includes this file.
 #pragma once
 
 #include <rockmill.h>
@@ -183,6 +183,7 @@ struct Compaction {
   uint32_t cf_id = 0;
   int base_input_level = 0;
   bool is_manual = false;
+  ROCKSDB_NAMESPACE::CompressionType compression = ROCKSDB_NAMESPACE::kNoCompression;
   ROCKSDB_NAMESPACE::TablePropertiesCollection input_properties;
 };
 
@@ -269,6 +270,10 @@ class JobObjects {
   JobObjects& operator=(const JobObjects&) = delete;
 
   const rm_plugins* Plugins() const { return &plugins_; }
+
+  uint32_t PickedCompression() const {
+    return compaction_ != nullptr ? static_cast<uint32_t>(compaction_->compression) + 1 : 0;
+  }
 
  private:
   void SetMergeOperator() {
@@ -450,8 +455,8 @@ class JobObjects {
   rm_plugins plugins_ = {};
 };
 
-// What a program has attached, and what RocksDB tells of the databases that use it. RocksDB has no function that leads from a
-// job to the options of its column family.
+// What a program has attached, and what RocksDB tells of the databases that use it. RocksDB has no function that leads
+// from a job to the options of its column family.
 class Attachment {
  public:
   using CompactionJobInfo = ROCKSDB_NAMESPACE::CompactionJobInfo;
@@ -496,6 +501,7 @@ class Attachment {
     compaction->cf_id = info.cf_id;
     compaction->base_input_level = info.base_input_level;
     compaction->is_manual = info.compaction_reason == ROCKSDB_NAMESPACE::CompactionReason::kManualCompaction;
+    compaction->compression = info.compression;
     compaction->input_properties = info.table_properties;
     const std::lock_guard<std::mutex> lock(mutex_);
     auto& session = Session(db, session_id);
@@ -548,7 +554,9 @@ class Attachment {
     void See(const std::string& family, uint32_t id) { families.emplace(family, id); }
   };
 
-  static constexpr const char* kNotAnnounced = "RocksDB has not announced the compaction: it announces none of CompactFiles";
+  static constexpr const char* kNotAnnounced =
+      "RocksDB has not announced the compaction: it announces none of CompactFiles, nor manual ones while they are "
+      "paused";
 
   static std::string SessionOf(ROCKSDB_NAMESPACE::DB* db) {
     std::string session;
@@ -587,7 +595,7 @@ class Attachment {
       for (const auto& family : database.families) {
         if (family.second == *id) name = &family.first;
       }
-      if (name == nullptr && *id == 0) name = &ROCKSDB_NAMESPACE::kDefaultColumnFamilyName;
+      if (name == nullptr && *id == 0) name = &default_family_;
     }
 #endif
     if (name == nullptr) return kNotAnnounced;
@@ -597,11 +605,14 @@ class Attachment {
       return others_ != nullptr ? nullptr : "the options of the column family were not attached";
     }
     const auto known = database.families.find(*name);
-    if (known != database.families.end() ? known->second != *id : *id != 0) return "the column family was made after Attach; call AddColumnFamily";
+    if (known != database.families.end() ? known->second != *id : *id != 0) {
+      return "the column family was made after Attach; call AddColumnFamily";
+    }
     *objects = attached->second;
     return nullptr;
   }
 
+  const std::string default_family_ = "default";
   std::mutex mutex_;
   std::map<std::string, std::shared_ptr<const Objects>> families_;
   std::shared_ptr<const Objects> others_;

@@ -184,8 +184,9 @@ class Service final : public ROCKSDB_NAMESPACE::CompactionService {
     return clone != nullptr ? std::make_shared<Service>(clone, log_) : nullptr;
   }
 
-  // Sets a clone of this service on options before a database is opened with them, and lets its compactions call the objects of
-  // these options. Attach names what else it does. Returns the clone, or null if *status is not OK.
+  // Sets a clone of this service on options before a database is opened with them, and lets its compactions call the
+  // objects of these options. The function Attach says what else it does. Returns the clone, or null if *status is not
+  // OK.
   std::shared_ptr<Service> Attach(ROCKSDB_NAMESPACE::Options* options, Status* status = nullptr,
                                   Families families = Families::kDefault) const {
     const auto objects = std::make_shared<const internal::Objects>(*options, options->info_log);
@@ -324,6 +325,7 @@ class Service final : public ROCKSDB_NAMESPACE::CompactionService {
       const auto find = [&] { return attachment_->ObjectsOf(info); };
       const auto* objects = internal::WithoutExceptions(find, static_cast<internal::JobObjects*>(nullptr));
       if (objects == nullptr) return false;
+      job.picked_compression = objects->PickedCompression();
       job.plugins = objects->Plugins();  // The library releases them.
     }
     return rm_service_schedule(handle_, &job, input.data(), input.size(), id->Place(), nullptr) == RM_SUCCESS;
@@ -404,15 +406,15 @@ inline std::shared_ptr<Service> SharedService(const std::map<std::string, std::s
 
 }  // namespace internal
 
-// Sets a service on options before a database is opened with them, so that it does the database's compactions, and calls the
-// merge operator, the compaction filter and the collectors of table properties of these options. docs/guide/plugins.md has the
-// rules. Calls with the same settings share threads, memory and devices.
+// Sets a service on options before a database is opened with them, so that it does the database's compactions, and calls
+// the merge operator, the compaction filter and the collectors of table properties of these options.
+// docs/guide/plugins.md has the rules. Calls with the same settings share threads, memory and devices.
 //
 // The options are those of the default column family; say Families::kAll if all column families have them. Returns the
 // service, or null if *status is not OK: then the options are as they were.
 //
-// It adds a listener to the options. Copies of the options share it, and a database that is opened with options to which
-// nothing else was attached meanwhile is as good as the first one.
+// It adds a listener to the options, which copies of the options share. Call Attach once for each database: when one that
+// shares options closes, running jobs of the others are left to RocksDB.
 inline std::shared_ptr<Service> Attach(ROCKSDB_NAMESPACE::Options* options,
                                        const std::map<std::string, std::string>& settings,
                                        ROCKSDB_NAMESPACE::Status* status = nullptr,

@@ -71,6 +71,7 @@ pub struct CJobInfo {
     pub is_bottom_priority: u8,
     pub rocksdb_version: u32,
     pub plugins: *const CPlugins,
+    pub picked_compression: u32,
 }
 
 /// Bytes of `rm_job_info` in the first version of the header.
@@ -270,6 +271,8 @@ pub unsafe extern "C" fn rm_service_schedule(
             is_in_bottom_pool: info.is_bottom_priority != 0,
             rocksdb_version: version(info.rocksdb_version),
             plugins,
+            picked_compression: (info.picked_compression.checked_sub(1))
+                .map(|picked| u8::try_from(picked).unwrap_or(u8::MAX)),
         };
         let dir = Path::new(OsStr::from_bytes(dir));
         let id = handles::with(service, |service| {

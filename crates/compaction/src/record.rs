@@ -346,6 +346,7 @@ mod tests {
                 is_in_bottom_pool: false,
                 rocksdb_version: None,
                 plugins: None,
+                picked_compression: None,
             },
             options: String::new(),
             tree: TreeView {

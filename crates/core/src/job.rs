@@ -115,6 +115,9 @@ pub struct JobInfo {
     /// Objects of the application that the job may call, if it has attached some. A recorded job has none.
     #[serde(skip)]
     pub plugins: Option<Arc<Plugins>>,
+    /// `CompressionType` that RocksDB has picked for the output, as its number, if the door knows it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub picked_compression: Option<u8>,
 }
 
 impl JobInfo {
@@ -276,6 +279,7 @@ mod tests {
                 is_in_bottom_pool: false,
                 rocksdb_version: None,
                 plugins: None,
+                picked_compression: None,
             },
             options: "[Version]\n".to_owned(),
             tree: TreeView {

@@ -71,6 +71,7 @@ unsafe fn job_info(info: *const ffi::rocksdb_compactionservice_jobinfo_t) -> (Ve
                 == BOTTOM,
             rocksdb_version: None,
             plugins: None,
+            picked_compression: None,
         }
     };
     (db_name, info)

@@ -33,6 +33,7 @@ fn job_info(info: &CompactionServiceJobInfo<'_>) -> JobInfo {
         is_in_bottom_pool: info.priority() == Some(EnvPriority::Bottom),
         rocksdb_version: None,
         plugins: None,
+        picked_compression: None,
     }
 }
 

@@ -133,6 +133,7 @@ impl ClosedDatabase {
             is_in_bottom_pool: false,
             rocksdb_version: None,
             plugins: None,
+            picked_compression: None,
         };
         let input = CompactionServiceInput {
             cf_name: cf_name.to_vec(),

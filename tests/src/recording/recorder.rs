@@ -163,6 +163,7 @@ fn job(
             is_in_bottom_pool: info.priority() == Some(EnvPriority::Bottom),
             rocksdb_version: None,
             plugins: None,
+            picked_compression: None,
         },
         options,
         tree,

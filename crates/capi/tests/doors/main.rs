@@ -95,7 +95,7 @@ fn layout() -> String {
         "rm_job_info", CJobInfo,
         struct_size db_name db_session_id job_id cf_id compaction_reason base_input_level output_level
         is_full_compaction is_manual_compaction is_bottommost_level is_bottom_priority rocksdb_version
-        plugins
+        plugins picked_compression
     );
     let plugins = fields!(
         "rm_plugins", CPlugins,

@@ -143,6 +143,7 @@ mod tests {
                 is_in_bottom_pool,
                 rocksdb_version: None,
                 plugins: None,
+                picked_compression: None,
             };
             may_be_compared(&LocalStorage, dir.path(), &info, &input)
         };

@@ -154,6 +154,7 @@ impl Family {
             is_in_bottom_pool: false,
             rocksdb_version: None,
             plugins: None,
+            picked_compression: None,
         }
     }
 

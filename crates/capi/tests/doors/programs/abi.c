@@ -64,6 +64,7 @@ static void layout(void) {
   FIELD(rm_job_info, is_bottom_priority);
   FIELD(rm_job_info, rocksdb_version);
   FIELD(rm_job_info, plugins);
+  FIELD(rm_job_info, picked_compression);
   printf("rm_plugins %zu\n", sizeof(rm_plugins));
   FIELD(rm_plugins, struct_size);
   FIELD(rm_plugins, state);
