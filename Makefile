@@ -46,7 +46,7 @@ env:
 
 SMOKES := $(addprefix fuzz-smoke-,$(FUZZ_TARGETS))
 
-.PHONY: env check demo install java test-java release test test-long test-matrix test-many test-reproducible test-stress clean-cache forget-skips show-skips build setup lint test-debug test-release test-sanitized fuzz fuzz-lint fuzz-smoke $(SMOKES)
+.PHONY: env check demo install jar java test-java test-jars release test test-long test-matrix test-many test-reproducible test-stress clean-cache forget-skips show-skips build setup lint test-debug test-release test-sanitized fuzz fuzz-lint fuzz-smoke $(SMOKES)
 .NOTPARALLEL:
 
 # Seconds, once it is compiled: no RocksDB, no CUDA compiler, and a tenth of each test's random cases. Tests of capi link
@@ -82,12 +82,20 @@ install:
 # The jar for Java, and its tests with stock RocksJava from Maven Central; VERSIONS="9.7.3 10.4.2" are others than the
 # usual three, and VERSIONS=all are all.
 JAVA := $(CARGO_TARGET_DIR)/java
-ALL_JAVA = $(shell sed -n 's/^\([0-9.]*\) .*/\1/p' doors/java/versions.txt) frocksdb-8.10.0-ververica-1.0 10.10.1.1 11.0.4 11.1.2 11.8.1
-java: setup
+ALL_JAVA = $(shell sed -n 's/^\([0-9.]*\) .*/\1/p' doors/java/versions.txt) 8.1.1.1 frocksdb-8.10.0-ververica-1.0 10.10.1 10.10.1.1 11.0.4 11.1.1 11.1.2 11.8.1
+java: jar
+	doors/java/test.sh $(JAVA) $(if $(filter all,$(VERSIONS)),$(ALL_JAVA),$(VERSIONS))
+
+jar: setup
 	scripts/setup.sh java
 	cargo build --locked --release -p rockmill-capi
 	doors/java/build.sh $(JAVA) $(CARGO_TARGET_DIR)/release
-	doors/java/test.sh $(JAVA) $(if $(filter all,$(VERSIONS)),$(ALL_JAVA),$(VERSIONS))
+
+# Every RocksJava that the jar serves. A failing one does not stop the others.
+test-jars: jar
+	@failed=; for version in $(or $(VERSIONS),$(ALL_JAVA)); do \
+	    ROCKMILL_CASES=$(or $(ROCKMILL_CASES),1000) doors/java/test.sh $(JAVA) $$version || failed="$$failed $$version"; \
+	done; [ -z "$$failed" ] || { echo "test-jars: these have failed:$$failed" >&2; exit 1; }
 
 # The jar for the usual three alone, with the library that the tests of the C door have built. Another build would compile
 # dependencies anew, with other features.
@@ -156,7 +164,7 @@ clean-cache:
 
 # Does not fit into continuous integration; docs/internals/testing.md says how long each part takes.
 test-long: forget-skips
-	@scripts/test.sh test-reproducible test-many test-stress test-matrix show-skips
+	@scripts/test.sh test-reproducible test-many test-stress test-matrix test-jars show-skips
 
 # Two releases, from two checkouts and by users with two homes, are equal files.
 test-reproducible: setup

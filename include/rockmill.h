@@ -38,12 +38,12 @@ typedef enum rm_status {
   RM_INVALID = 4
 } rm_status;
 
-/* A service, or a clone of one. It is a name and not an address. */
+/* A service, or a clone of one. The pointer is a name and not an address. */
 typedef struct rm_service rm_service;
 
-/* What RocksDB does not say of a job: the column family before 10.4, the levels before 10.2, and before 9.7 the reason.
- * Without a reason, the library finds out by itself whether the compaction is a full one and whether its level is the
- * bottommost, so these fields do not count. */
+/* Values for facts of a job that RocksDB does not pass: the column family before 10.4, the levels before 10.2, and
+ * before 9.7 the reason. Without a reason, the library finds out by itself whether the compaction is a full one and
+ * whether its level is the bottommost, so these fields are ignored. */
 #define RM_UNKNOWN_CF_ID UINT32_MAX
 #define RM_UNKNOWN_LEVEL (-1)
 #define RM_UNKNOWN_REASON (-1)
@@ -195,7 +195,7 @@ typedef enum rm_log_level {
   RM_LOG_INFO = 3
 } rm_log_level;
 
-/* Takes one message: a line without a newline, in UTF-8, which is valid during the call. `level` is an rm_log_level.
+/* Receives one message: a line without a newline, in UTF-8, which is valid during the call. `level` is an rm_log_level.
  *
  * Threads of RocksDB and of the service call it, several at once. It may call the other functions of this header, but
  * not rm_service_close. No C++ exception may leave it. */
@@ -210,13 +210,13 @@ typedef struct rm_service_options {
   int log_level;        /* the least severe rm_log_level that is passed on; RM_LOG_INFO */
 } rm_service_options;
 
-/* Opens a service as rm_service_open does, with a log function for it and all its clones. The function is called no more
- * when rm_service_close has returned for the last handle, or if no service could be opened. */
+/* Opens a service as rm_service_open does, with a log function for it and all its clones. The function is not called
+ * any more once rm_service_close has returned for the last handle, or if no service could be opened. */
 rm_service* rm_service_open_with(const rm_service_options* options, char** error);
 
-/* Returns a handle of its own to the same service. Clones share threads, memory, devices and counters. Give each
- * database its own clone: when a database closes, only the jobs that came through its clone stop. Every handle is
- * closed with rm_service_close. */
+/* Returns another handle of the same service. Clones share threads, memory, devices and counters. Give each database
+ * its own clone: when a database closes, only the jobs that came through its clone stop. Every handle is closed with
+ * rm_service_close. */
 rm_service* rm_service_clone(rm_service* service, char** error);
 
 /* Closes a handle. Its jobs are cancelled, and the call returns when no other call with this handle is running. Files
@@ -237,19 +237,19 @@ rm_status rm_service_wait(rm_service* service, const char* job_id, rm_result* re
  * return RM_USE_LOCAL soon. Jobs of the same databases are accepted again after 250 ms. */
 rm_status rm_service_cancel_awaiting_jobs(rm_service* service, char** error);
 
-/* Cancels all jobs of all clones that run or wait. RocksDB does them itself, and they count as declined with the reason
- * "cancelled". Later jobs are taken, unless the setting `paused` is true. DisableManualCompaction waits for a running job:
- * call this before it. */
+/* Cancels all running and waiting jobs of all clones. RocksDB does them itself, and they count as declined with the
+ * reason "cancelled". Later jobs are accepted, unless the setting `paused` is true. DisableManualCompaction waits for a
+ * running job: call this before it. */
 rm_status rm_service_cancel_jobs(rm_service* service, char** error);
 
-/* Tells what became of a job's files: RM_SUCCESS, RM_FAILURE, RM_ABORTED or RM_USE_LOCAL. */
+/* Reports whether RocksDB took a job's files: RM_SUCCESS, RM_FAILURE, RM_ABORTED or RM_USE_LOCAL. */
 rm_status rm_service_on_installation(rm_service* service, const char* job_id, rm_status status, char** error);
 
 /* Changes settings for all clones, written as for rm_service_open. If one is invalid or cannot change, none changes. */
 rm_status rm_service_change_settings(rm_service* service, const char* settings, char** error);
 
-/* Waits until the configured devices are open. Before that the CPU does all jobs. RM_FAILURE says what is missing, if a
- * device that was named cannot be used. */
+/* Waits until the configured devices are open. Before that the CPU does all jobs. RM_FAILURE if a named device cannot
+ * be used; *error then names what is missing. */
 rm_status rm_service_wait_for_device(rm_service* service, char** error);
 
 /* Returns the work done so far through all clones, as JSON; free it with rm_free. docs/reference/metrics.md has its fields. */
@@ -262,14 +262,14 @@ char* rm_service_metrics_prometheus(rm_service* service, char** error);
 /* Returns the last error or decline of any clone in one sentence, or null if there was none; free it with rm_free. */
 char* rm_service_last_error(rm_service* service, char** error);
 
-/* Views. A view is one version of a column family in the memory of a GPU. Kernels look keys up there: by the batch with
+/* Views. A view is one version of a column family in the memory of a GPU. Kernels look keys up there: in batches with
  * rm_view_lookup, or one by one with rockmill/gpukv.cuh, which also puts and deletes. docs/guide/gpukv.md explains it.
  *
- * A view is a name and not an address, as a service is. Streams are values of cudaStream_t or CUstream, of the device of
- * the view; null is CUDA's default stream. */
+ * The pointer to a view is a name and not an address, like that of a service. Streams are values of cudaStream_t or
+ * CUstream, of the device of the view; null is CUDA's default stream. */
 typedef struct rm_view rm_view;
 
-/* What became of a key. */
+/* Result for a key. */
 typedef enum rm_kv_status {
   RM_KV_NOT_FOUND = 0,
   RM_KV_FOUND = 1,
@@ -290,18 +290,18 @@ typedef struct rm_write {
   uint8_t is_delete;
 } rm_write;
 
-/* Tells the value of key `number`: RM_KV_FOUND with its bytes, RM_KV_NOT_FOUND, RM_KV_IO_ERROR or RM_KV_CORRUPT. */
+/* Passes the value of key `number`: RM_KV_FOUND with its bytes, RM_KV_NOT_FOUND, RM_KV_IO_ERROR or RM_KV_CORRUPT. */
 typedef void (*rm_tell_value)(void* context, size_t number, int status, const char* data, size_t size);
 
-/* A database that the program has open, for what the GPU does not have. Threads of the view call both functions, several
- * at once. rockmill/gpukv_rocksdb_c.h makes one of a rocksdb_t. */
+/* A database that the program has open, for requests that the GPU cannot answer. Threads of the view call both
+ * functions, several at once. rockmill/gpukv_rocksdb_c.h makes one from a rocksdb_t. */
 typedef struct rm_store {
   size_t struct_size; /* sizeof(rm_store) */
   void* state;
   /* Calls `tell` once for each key. */
   void (*get)(void* state, const rm_bytes* keys, size_t num_keys, rm_tell_value tell, void* context);
   /* Does all writes or none, in this order. Returns RM_KV_WRITTEN, RM_KV_BUSY, RM_KV_READ_ONLY, RM_KV_IO_ERROR or
-   * RM_KV_CORRUPT. Null if the database takes no writes. */
+   * RM_KV_CORRUPT. Null if the database accepts no writes. */
   int (*write)(void* state, const rm_write* writes, size_t num_writes);
 } rm_store;
 
@@ -320,7 +320,7 @@ typedef struct rm_view_options {
   const char* wal_dir;    /* folder of the write-ahead logs; that of the database, or the wal_dir of its OPTIONS */
 } rm_view_options;
 
-/* Keys, and where their values go: memory of the view's device, pinned or managed memory. */
+/* Keys, and the places of their values: memory of the view's device, pinned or managed memory. */
 typedef struct rm_lookup {
   size_t struct_size;          /* sizeof(rm_lookup) */
   const void* keys;            /* one behind another */
@@ -334,32 +334,32 @@ typedef struct rm_lookup {
   uint32_t* sizes;         /* of the values; may be null */
 } rm_lookup;
 
-/* Loads a view of the database as it is now: its files and its log. Unflushed writes without log are not seen. */
+/* Loads a view of the current state of the database: its files and its log. It lacks unflushed writes without log. */
 rm_view* rm_view_open(const rm_view_options* options, char** error);
 
-/* Closes a view. What kernels wait for ends with RM_KV_ABORTED, and the call waits until they are done. With device
- * "cpu", it waits until all holds are released. It also waits for calls of other threads: the store is not called
- * afterwards. */
+/* Closes a view. Waiting requests of kernels end with RM_KV_ABORTED, and the call waits until the kernels are done.
+ * With device "cpu", it waits until all holds are released. It also waits for calls of other threads: the store is not
+ * called afterwards. */
 rm_status rm_view_close(rm_view* view, char** error);
 
-/* Looks keys up. It only queues a kernel: it waits for nothing. RM_INVALID if the device does not reach one of the pointers,
+/* Looks keys up. It only queues a kernel and does not wait. RM_INVALID if the device cannot access one of the pointers,
  * or offsets or sizes are not aligned: then nothing is queued. */
 rm_status rm_view_lookup(rm_view* view, const rm_lookup* lookup, void* stream, char** error);
 
-/* Begins a hold for kernels of a stream: fills in what they are given. The version stays until the hold has ended.
- * rockmill::hold of rockmill/gpukv.cuh calls this with the size and the number of its own layout, which have to be the
+/* Begins a hold for kernels of a stream: fills in their parameter `kv`. The version stays until the hold has ended.
+ * rockmill::hold of rockmill/gpukv.cuh calls this with the size and the number of its own layout, which must be the
  * library's. */
 rm_status rm_view_hold(rm_view* view, void* stream, void* kv, size_t kv_size, uint32_t kv_abi, uint64_t* hold,
                        char** error);
 
-/* Ends a hold once its stream has come so far. It waits for nothing. */
+/* Ends a hold once its stream has reached this point. It does not wait. */
 rm_status rm_view_release(rm_view* view, uint64_t hold, char** error);
 
-/* Brings the view to what the database is now. Kernels that run keep their version. Frees the memory of unused
- * versions, which waits for kernels that run. After an error, the view is what it was. */
+/* Refreshes the view to the current state of the database. Running kernels keep their version. Frees the memory of
+ * unused versions, which waits for running kernels. After an error, the view is unchanged. */
 rm_status rm_view_refresh(rm_view* view, char** error);
 
-/* Returns what the view has, what it has answered and its last error as JSON; free it with rm_free. */
+/* Returns the contents of the view, counts of answers and its last error as JSON; free it with rm_free. */
 char* rm_view_stats_json(rm_view* view, char** error);
 
 #ifdef __cplusplus

@@ -1,4 +1,4 @@
-// The table on a GPU, over the CUDA runtime, which finds the driver when it is first called.
+// The table on a GPU, over the CUDA runtime, which finds the driver at its first call.
 
 #include <algorithm>
 
@@ -10,7 +10,7 @@ namespace {
 cudaStream_t cuda_stream(void* stream) { return static_cast<cudaStream_t>(stream); }
 cudaEvent_t event_of(void* event) { return static_cast<cudaEvent_t>(event); }
 
-// A call that fails leaves its error behind, and the next launch would be taken to have failed.
+// A failed call leaves its error behind; without this, the next launch would appear to have failed.
 int checked(cudaError_t error) {
   if (error != cudaSuccess) cudaGetLastError();
   return error;
@@ -37,7 +37,7 @@ int reaches(const void* memory, u32* reaches) {
   int device = 0;
   if (int error = checked(cudaGetDevice(&device))) return error;
   const bool is_own = about.type == cudaMemoryTypeDevice && about.device == device;
-  // Other memory has no pointer for this device if that does not reach it.
+  // Other memory has no pointer for this device if the device cannot access it.
   *reaches = about.type != cudaMemoryTypeUnregistered && (is_own || about.devicePointer != nullptr);
   return 0;
 }
@@ -80,14 +80,14 @@ KernelTable make() {
     return checked(cudaEventRecord(event_of(event), cuda_stream(stream)));
   };
   t.event_synchronize = [](void* event) {
-    // Going to sleep and being woken takes longer than most copies.
+    // Sleeping and waking takes longer than most copies.
     const cudaError_t now = cudaEventQuery(event_of(event));
     if (now != cudaErrorNotReady) return checked(now);
     cudaGetLastError();
     return checked(cudaEventSynchronize(event_of(event)));
   };
   t.event_query = [](void* event, u32* is_done) {
-    // Else it would break a graph that some thread captures meanwhile.
+    // In the default mode it would break a graph that another thread captures meanwhile.
     cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
     if (int error = checked(cudaThreadExchangeStreamCaptureMode(&mode))) return error;
     const cudaError_t now = cudaEventQuery(event_of(event));

@@ -1,4 +1,4 @@
-// The host's table, whose calls go wrong as crates/cuda/src/driver/faults.rs plans.
+// The host's table with the failures that crates/cuda/src/driver/faults.rs plans.
 
 #include <cstddef>
 
@@ -10,21 +10,24 @@ namespace {
 // Kinds of calls, in the order of faults.rs:Call.
 enum Kind : u32 { ALLOCATE, PIN, STREAM, EVENT, WAIT, COPY, STAGE };
 
-// What is made, in the order of faults/place.rs:TOLD.
+// Reported regions, in the order of faults/place.rs:TOLD.
 enum Region : u32 { INDEX, EDGES, SIZES, FOUND, NEXT_KEY, ROWS };
 
-// When blocks are shown, in the order of faults/place.rs:Moment.
+// Moments at which blocks are reported, in the order of faults/place.rs:Moment.
 enum Moment : u32 { UNSEALED, FINISHED };
 
 struct Hooks {
-  // Asked before a call: 0, or the error that it returns instead of doing anything.
+  // Called before a call: 0, or the error that the call returns without doing anything.
   int (*before)(u32 kind, u64 bytes);
-  // Told what was got, and what is given back.
+  // Called with allocations, and with releases.
   void (*got)(u32 kind, void* thing, u64 bytes);
   void (*gone)(u32 kind, void* thing);
-  // May alter what was copied back.
+  // Says how much device memory there is, or is free.
+  u64 (*memory)(u32 is_free);
+  // May alter the data copied back.
   void (*copied_back)(void* to, const void* from, u64 bytes);
-  // Told where a list will be, or something is that may be altered: an index block that has no checksum yet, a key.
+  // Called with the place of a list to come, or of data that may be altered: an index block without its checksum, a
+  // key.
   void (*made)(u32 region, const void* at, u64 bytes);
   // May alter blocks in the images before they get their checksums, or when images are finished and not yet verified.
   void (*written)(u32 moment, const u8* images, const OutBlock* blocks, u64 n);
@@ -33,7 +36,7 @@ struct Hooks {
 const Hooks* hooks;
 const KernelTable* host;
 
-// A call that fails, or is the host's.
+// A call that fails, or is passed to the host's table.
 template <Kind KIND, auto FIELD>
 struct Wrapped;
 
@@ -78,7 +81,7 @@ int measure_index(const Exec* exec, const LayoutArgs* args) {
   hooks->made(SIZES, args->indexes, sizeof(FileIndex));
   const auto measure = Wrapped<STAGE, &KernelTable::measure_index>::call;
   if (args->num_blocks < 2) return measure(exec, args);
-  // Wrong for this stage alone, as if it had misread it.
+  // Altered for this stage only, as if it had misread it.
   Key& next = const_cast<Key&>(args->survivors[args->block_starts[1]]);
   const Key sound = next;
   hooks->made(NEXT_KEY, &next, sizeof next);
@@ -132,7 +135,7 @@ int decode_images(const Exec* exec, const VerifyArgs* args) {
 const char* error_text(int) { return "it was planned to fail"; }
 
 // Functions of the table. A new function needs its way of failing below.
-constexpr u64 FUNCTIONS = 72;
+constexpr u64 FUNCTIONS = 74;
 static_assert(sizeof(KernelTable) - offsetof(KernelTable, error_text) == FUNCTIONS * sizeof(void*));
 
 #define ROCKMILL_FAIL(kind, name) t.name = Wrapped<kind, &KernelTable::name>::call
@@ -144,6 +147,7 @@ KernelTable table() {
   t.release = give_back<ALLOCATE, &KernelTable::release>;
   t.allocate_pinned = get<PIN, &KernelTable::allocate_pinned>;
   t.release_pinned = give_back<PIN, &KernelTable::release_pinned>;
+  t.memory_info = [](u64* free, u64* total) { return *free = hooks->memory(1), *total = hooks->memory(0), 0; };
   ROCKMILL_FAIL(WAIT, reaches);
   t.stream_create = make<STREAM, &KernelTable::stream_create>;
   t.stream_destroy = give_back<STREAM, &KernelTable::stream_destroy>;
@@ -167,6 +171,7 @@ KernelTable table() {
   ROCKMILL_FAIL(STAGE, trim_runs);
   ROCKMILL_FAIL(STAGE, sum_input);
   ROCKMILL_FAIL(STAGE, merge_runs);
+  ROCKMILL_FAIL(STAGE, measure_made);
   ROCKMILL_FAIL(STAGE, retain);
   ROCKMILL_FAIL(STAGE, see_snapshot);
   ROCKMILL_FAIL(STAGE, measure_rows);
@@ -193,6 +198,7 @@ KernelTable table() {
   ROCKMILL_FAIL(STAGE, sum_blocks);
   t.measure_index = measure_index;
   ROCKMILL_FAIL(STAGE, sum_file);
+  ROCKMILL_FAIL(STAGE, most_deletions);
   t.place_blocks = place_blocks;
   ROCKMILL_FAIL(STAGE, write_blocks);
   t.seal_blocks = seal_blocks;

@@ -1,4 +1,4 @@
-// The table on the host: memory is memory, streams are nothing.
+// The table on the host: its memory is the host's, and streams do nothing.
 
 #include <cstdlib>
 #include <new>
@@ -17,7 +17,7 @@ namespace {
 
 constexpr int OUT_OF_MEMORY = 2;
 constexpr u64 ALIGNMENT = 256;
-// Pinned memory is whole pages on a GPU too.
+// Pinned memory consists of whole pages on a GPU too.
 constexpr u64 PAGE = 4096;
 
 int allocate(void** out, u64 bytes) {

@@ -1,8 +1,8 @@
-// The functions that crates/cuda calls, as a table: one instance whose memory and streams are a GPU's,
-// and one that is all host, on which the same stages run one item after another.
+// The functions that crates/cuda calls, as a table: one instance with the memory and streams of a GPU, and one entirely
+// on the host, where the same stages run sequentially.
 //
-// Every function returns 0 or an error code that error_text explains. Nothing but the functions that
-// say so waits for the device. Pointers are to the kernels' memory unless called host_*.
+// Every function returns 0 or an error code that error_text explains. Only functions that say so wait for the device.
+// Pointers are to the kernels' memory unless called host_*.
 #pragma once
 
 #include "common/exec.hpp"
@@ -22,12 +22,12 @@ struct DeviceInfo {
   int unused;
 };
 
-// What decompressing works on: blocks in `from`, whose checksums were verified.
+// Arguments of decompression: blocks in `from`, whose checksums were verified.
 struct DecompressArgs {
   const u8* from;
   BlockRef* blocks;
   u64 num_blocks;
-  // One more than blocks: bytes that each takes in `to`, and of those before.
+  // One more than blocks: bytes of each in `to`, and the sums of those before.
   u64* sizes;
   u64* offsets;
   // As many bytes, with padding around them.
@@ -35,7 +35,7 @@ struct DecompressArgs {
   u64* errors;
 };
 
-// What decoding works on.
+// Arguments of decoding.
 struct DecodeArgs {
   const u8* arena;
   const BlockRef* blocks;
@@ -43,7 +43,7 @@ struct DecodeArgs {
   // Entries of each block, one more than blocks; and the sums of those before.
   u32* counts;
   u32* starts;
-  // The same of the bytes of internal keys; and the longest user key, which is found with them.
+  // The same for the bytes of internal keys; and the longest user key, which is found with them.
   u64* key_sums;
   u64* key_starts;
   u64* longest;
@@ -54,7 +54,7 @@ struct DecodeArgs {
   u8* key_bytes;
   u64* key_at;
   u64* errors;
-  // A bit for each type of entries that are taken.
+  // A bit for each accepted type of entries.
   u32 types;
   u32 unused;
 };
@@ -66,6 +66,10 @@ struct RetainArgs {
   ValueRef* values;
   u64* hashes;
   RetainRules rules;
+  // Keys in front of each fragment of range tombstones, and for n keys one more than the last fragment in front of each;
+  // null without any.
+  u64* fragment_places;
+  u32* cover;
   // n each; `heads` and `has_older` are not used one by one.
   u32* heads;
   u8* has_older;
@@ -74,6 +78,13 @@ struct RetainArgs {
   Key* survivors;
   RetainTotals* totals;
   u64* errors;
+  // If operands are merged: where values lie; of n entries what is made, and of n + 1 the bytes of made values in front, which
+  // begin in the arena at `made_at`. Else null.
+  u8* arena;
+  MergeRules merging;
+  u32* made;
+  u64* made_offsets;
+  u64 made_at;
   // Whether user keys are gone through one by one (read/groups.hpp).
   u32 one_by_one;
   u32 unused;
@@ -99,32 +110,32 @@ struct RowArgs {
   u64 n;
   KeyBytes key_bytes;
   const ValueRef* values;
-  // n + 1 each: bytes of user keys and values, and of those in front.
+  // n + 1 each: bytes of user keys and values, and the sums of those before.
   u64* sizes;
   u64* offsets;
 };
 
-// What putting rows into a table works on.
+// Arguments of storing rows in a table.
 struct PlaceArgs {
   const u8* arena;
   const Key* rows;
   u64 n;
   KeyBytes key_bytes;
   const ValueRef* values;
-  // n + 1 each: bytes of records, and of those in front.
+  // n + 1 each: bytes of records, and the sums of those before.
   u64* sizes;
   u64* offsets;
-  // Where the records go.
+  // Target of the records.
   u8* records;
-  // The table of which `table` is a copy with other rows; without slots if there is none.
+  // The base table, of which `table` is a copy with other rows; without slots if there is none.
   ResidentTable base;
-  // A bit for each slot of the base, set if a row has its key; null if there is none.
+  // A bit for each slot of the base, set if a row has its key; null without a base.
   u64* seen;
   ResidentTable table;
   PlaceTotals* totals;
 };
 
-// What going through the slots of a table works on; see view/revise.hpp.
+// Arguments of work on all slots of a table; see view/revise.hpp.
 struct SlotsArgs {
   ResidentTable base;
   const u64* seen;
@@ -132,13 +143,13 @@ struct SlotsArgs {
   ResidentTable table;
   RecordChunk* chunks;
   u64 num_chunks;
-  // Where records move, and the bytes that are used there.
+  // Target of moved records, and the bytes in use there.
   u8* records;
   u64* cursor;
   PlaceTotals* totals;
 };
 
-// Keys that are looked up in a table; see view/lookup.hpp.
+// Keys to look up in a table; see view/lookup.hpp.
 struct LookupArgs {
   KvRecord kv;
   const u8* keys;
@@ -152,7 +163,7 @@ struct LookupArgs {
   u32* sizes;
 };
 
-// What a scan works on.
+// Arguments of a scan.
 struct ScanArgs {
   const u8* arena;
   const Key* rows;
@@ -166,18 +177,18 @@ struct ScanArgs {
   u32 num_filter, num_ops;
   const ScanColumn* columns;
   u32 num_columns;
-  // Bytes that each row takes in all columns, without those of byte columns; and whether there are byte columns.
+  // Bytes of each row in all columns, without those of byte columns; and whether there are byte columns.
   u32 row_bytes, has_bytes;
   u32 unused;
   // Maximum rows and bytes of a batch.
   u64 batch_rows, batch_bytes;
-  // n + 1 each; the last of `places` is the number of wanted rows.
+  // n + 1 each; the last of `places` is the number of selected rows.
   u32* keep;
   u32* places;
   u32* wanted;
   u64 num_wanted;
-  // num_wanted + 1 each; sizes become where batches end, behind their number. While rows are filtered, the first of them
-  // counts rows in which a check that counts does not hold.
+  // num_wanted + 1 each; sizes become the ends of batches, behind their number. While rows are filtered, the first of
+  // them counts rows in which a counted check fails.
   u64* sizes;
   u64* offsets;
   // Memory of the batch.
@@ -208,15 +219,25 @@ struct LayoutArgs {
   u64* key_sums;
   // n, if some keys may have no prefix; else null.
   u32* last_with_prefix;
+  // n + 1, if tombstones are counted; else null.
+  u32* deletion_sums;
+  // Range tombstones whose begins may cut files, and survivors in front of each.
+  const Fragment* fragments;
+  u64 num_fragments;
+  u64* fragment_places;
+  // max_files + 1; the number of files, of which some have no entries, stands in the last one.
+  FileCut* cuts;
   // Two of each grandparent.
   u64* grandparent_places;
   // num_blocks + 1 each.
   u32* prefix_lens;
+  // Buckets of each block's hash index; null if no block has one.
+  u32* hash_buckets;
   u32* raw_sizes;
   u32* block_sizes;
   u64* block_offsets;
-  // Null if no block is compressed: offsets of raw images, one more than blocks; of each block the payload's bytes as it
-  // is stored, its codec, the checksum of its raw image; the raw images, and as much room for the compressed ones.
+  // Null if no block is compressed: offsets of raw images, one more than blocks; for each block the stored bytes of the
+  // payload, its codec, the checksum of its raw image; the raw images, and as much room for the compressed ones.
   u64* raw_offsets;
   u32* stored_sizes;
   u32* codecs;
@@ -236,10 +257,10 @@ struct LayoutArgs {
   // max_files + 1 each.
   u32* file_starts;
   u32* num_files;
-  // First block of each file, and how many bytes of blocks lie before it.
+  // First block of each file, and the bytes of blocks before it.
   u32* file_blocks;
   u64* file_offsets;
-  // One of each file.
+  // One for each file.
   FileIndex* indexes;
   const FilePlace* places;
   // Internal keys at the files' ends.
@@ -261,7 +282,7 @@ struct VerifyArgs {
   const OutBlock* blocks;
   u64 num_blocks;
   u64 num_entries;
-  // Bytes of all survivors' internal keys, in a wide task.
+  // Bytes of all surviving internal keys, in a wide task.
   u64 num_key_bytes;
   u64 num_files;
   // As in LayoutArgs.
@@ -269,20 +290,21 @@ struct VerifyArgs {
   const u32* file_blocks;
   const FileIndex* indexes;
   Layout layout;
+  const u32* hash_buckets;
   IndexLayout index;
   FilterRules filter;
   const u32* bases;
   BlockRef* refs;
-  // One of each file, cleared.
+  // One for each file, cleared.
   FoundFile* found;
   const u8* images;
-  // As in LayoutArgs: the blocks are decompressed to where they were compressed to.
+  // As in LayoutArgs: the blocks are decompressed to the place of their compression.
   const u64* raw_offsets;
   u8* packed;
   DecodeArgs decode;
 };
 
-// Where a field lies in its record.
+// The place of a field in its record.
 struct FieldPlace {
   const char* record;
   const char* field;
@@ -299,24 +321,24 @@ struct KernelTable {
   const char* (*error_text)(int);
   int (*device_count)(int*);
   int (*device_info)(int, DeviceInfo*);
-  // The calling thread's device, and another one.
+  // Gets and sets the calling thread's device.
   int (*get_device)(int*);
   int (*set_device)(int);
-  // Of CUDA, as 1000 * major + 10 * minor: the newest that the driver does, 0 without a driver, and that of
-  // this build.
+  // Versions of CUDA, as 1000 * major + 10 * minor: the newest that the driver supports, 0 without a driver, and that
+  // of this build.
   int (*versions)(int* driver, int* build);
-  // Bytes of the calling thread's device.
+  // Memory of the calling thread's device in bytes.
   int (*memory_info)(u64* free, u64* total);
 
   int (*allocate)(void**, u64);
   int (*release)(void*);
   int (*allocate_pinned)(void**, u64);
   int (*release_pinned)(void*);
-  // For memory of the host under a sanitizer: forbids bytes that no buffer has, or allows those that a buffer has now.
+  // For memory of the host under a sanitizer: forbids bytes without a buffer, or allows those of a buffer.
   void (*forbid)(const void*, u64);
   void (*allow)(const void*, u64);
-  // Whether memory of the device, pinned or managed memory is there, which the calling thread's device reaches. Also while
-  // a stream is captured into a graph.
+  // Whether the address is of device, pinned or managed memory that the calling thread's device can access. May be
+  // called while a stream is captured into a graph.
   int (*reaches)(const void*, u32* reaches);
 
   int (*stream_create)(void**);
@@ -326,9 +348,9 @@ struct KernelTable {
   int (*event_record)(void*, void* stream);
   // Waits.
   int (*event_synchronize)(void*);
-  // Whether the device has come there; 1 if it was never recorded.
+  // Whether the device has reached the event; 1 if it was never recorded.
   int (*event_query)(void*, u32* is_done);
-  // Whether what is queued in a stream becomes a part of a graph.
+  // Whether a stream is being captured into a graph.
   int (*stream_captures)(void* stream, u32* captures);
   int (*event_elapsed_ms)(float*, void*, void*);
   int (*copy_to_device)(void*, const void*, u64, void* stream);
@@ -336,74 +358,78 @@ struct KernelTable {
   int (*copy_inside)(void*, const void*, u64, void* stream);
   int (*fill)(void*, int, u64, void* stream);
 
-  // Launches a kernel that does nothing: whether this build has code for the device.
+  // Launches a kernel that does nothing, to find out whether this build has code for the device.
   int (*probe)(const Exec*);
   // Bytes of scratch memory for stages over a number of entries.
   u64 (*scratch_bytes)(u64);
   int (*check_blocks)(const Exec*, const DecodeArgs*);
   // Fills sizes and offsets, and the blocks' codecs and uncompressed sizes.
   int (*measure_raw)(const Exec*, const DecompressArgs*);
-  // Decompresses all blocks, which lie in `to` then.
+  // Decompresses all blocks into `to`.
   int (*decompress)(const Exec*, const DecompressArgs*);
   // Fills counts and starts, key_sums and key_starts, longest.
   int (*count_entries)(const Exec*, const DecodeArgs*);
   // Fills keys and values.
   int (*decode_entries)(const Exec*, const DecodeArgs*);
   int (*hash_entries)(const Exec*, const DecodeArgs*, u64 n);
-  // Keys of the run from `first` to `end` ascend.
+  // Checks that keys of the run from `first` to `end` ascend.
   int (*check_order)(const Exec*, const DecodeArgs*, u64 first, u64 end);
   int (*trim_runs)(const Exec*, const DecodeArgs*, const u32* run_starts, u32 num_runs,
                    const UserKey* host_begin, const UserKey* host_end, u32* trimmed);
-  // Adds the entries from `first` to `end` of the order in which they were decoded.
+  // Adds the entries from `first` to `end` in the order of decoding.
   int (*sum_input)(const Exec*, const DecodeArgs*, u64 first, u64 end, InputTotals*);
   int (*merge_runs)(const Exec*, const KeyBytes* host_key_bytes, Key*, Key*, const u32* host_trimmed,
                     u32 num_runs, Key** host_merged);
+  // Only if operands are merged: fills made and made_offsets.
+  int (*measure_made)(const Exec*, const RetainArgs*);
   int (*retain)(const Exec*, const RetainArgs*);
   int (*see_snapshot)(const Exec*, const SnapshotArgs*);
   // Fills sizes and offsets.
   int (*measure_rows)(const Exec*, const RowArgs*);
-  // Copies the rows from `first` to `end`, one after another.
+  // Copies the rows from `first` to `end` contiguously.
   int (*copy_rows)(const Exec*, const RowArgs*, u64 first, u64 end, u8* out);
   // Fills sizes and offsets, and sets bits of `seen`.
   int (*measure_records)(const Exec*, const PlaceArgs*);
-  // Makes the records and puts their slots into the table.
+  // Writes the records and stores their slots in the table.
   int (*place_records)(const Exec*, const PlaceArgs*);
-  // Counts the rows whose keys the base has and that were not seen.
+  // Counts the rows whose keys the base has and whose bits are not set.
   int (*count_unseen)(const Exec*, const PlaceArgs*);
-  // Takes keys of the ranges that were not seen out of the table.
+  // Removes keys of the ranges whose bits are not set from the table.
   int (*take_unseen)(const Exec*, const SlotsArgs*);
-  // Puts the records of the base into the table, whose slots are others.
+  // Stores the records of the base in the table, which has other slots.
   int (*put_again)(const Exec*, const SlotsArgs*);
   // Adds to the live bytes of chunks.
   int (*measure_chunks)(const Exec*, const SlotsArgs*);
-  // Moves the records of chunks that move.
+  // Moves the records of the chunks that are marked.
   int (*move_records)(const Exec*, const SlotsArgs*);
   int (*look_up)(const Exec*, const LookupArgs*);
   // Fills keep, places and wanted.
   int (*scan_filter)(const Exec*, const ScanArgs*);
   // Fills sizes and offsets.
   int (*scan_measure)(const Exec*, const ScanArgs*);
-  // Fills the columns of `rows` wanted rows from `first` on, without the bytes of byte columns; then these.
+  // Fills the columns of `rows` selected rows from `first` on, without the bytes of byte columns; then these.
   int (*scan_fill)(const Exec*, const ScanArgs*, const ScanColumn* host_columns, u64 first, u64 rows);
   int (*scan_copy)(const Exec*, const ScanArgs*, u64 first, u64 rows);
-  // Puts wanted rows together in groups.
+  // Groups the selected rows.
   int (*scan_group)(const Exec*, const ScanArgs*, const ScanGroups*);
-  // Copies the words of the groups in some slots, one after another.
+  // Copies the words of the groups in some slots contiguously.
   int (*scan_take_groups)(const Exec*, const ScanGroups*, const u32* slots, u64 n, u64* out);
-  // Adds some bytes, whose first word has a position among all words.
+  // Hashes some bytes, whose first word has a position among all words.
   int (*scan_hash)(const Exec*, const u8* bytes, u64 len, u64 position, ScanTotals*);
   // Up to the block starts and the files' first blocks; the last of `before` is the number of blocks.
   int (*split)(const Exec*, const LayoutArgs*);
   // Raw sizes of blocks.
   int (*measure_blocks)(const Exec*, const LayoutArgs*);
-  // Only if blocks are compressed: offsets of raw images; then these and what comes of them.
+  // Only if blocks are compressed: offsets of raw images; then the raw images and their compressed form.
   int (*place_raw)(const Exec*, const LayoutArgs*);
   int (*compress_blocks)(const Exec*, const LayoutArgs*);
-  // Sizes of blocks as they are stored, offsets of blocks and files.
+  // Stored sizes of blocks, offsets of blocks and files.
   int (*sum_blocks)(const Exec*, const LayoutArgs*);
   // Sizes and sums of the index's entries, and indexes.
   int (*measure_index)(const Exec*, const LayoutArgs*);
   int (*sum_file)(const Exec*, const LayoutArgs*, u64 start, u64 n, FileTotals*);
+  // The most tombstones in a window of buckets of so many entries.
+  int (*most_deletions)(const Exec*, const LayoutArgs*, u64 start, u64 n, u64 bucket_size, u64* most);
   // Fills blocks and edges.
   int (*place_blocks)(const Exec*, const LayoutArgs*, u32 num_files);
   int (*write_blocks)(const Exec*, const LayoutArgs*, u8* images);

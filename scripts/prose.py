@@ -4,7 +4,8 @@
   scripts/prose.py FILE...        exit code 1 if it finds any; - reads a document from standard input
 
 It looks for sentences of more than 30 words, and for turns such as an inverted beginning ("Of each entry, ..",
-"Who reads .."), "so many", "nobody" and "but for". Code, tables and indented lines are not read.
+"Who reads .."), "so many", "nobody" and "but for". Code, tables and indented lines are not read, except for texts of
+errors and help in Rust, which it searches for the turns.
 """
 import re
 import sys
@@ -68,15 +69,27 @@ def paragraphs(kind, lines):
         yield now
 
 
-def findings(text):
-    """Yields each sentence of `text` that wants rewriting, with the advice."""
+def texts(path, lines):
+    """Yields number and text of each string literal in a Rust file, up to its tests."""
+    if "/src/" not in path or re.search(r"(^|/)tests(/|\.rs$)", path):
+        return
+    for number, line in enumerate(lines, 1):
+        if line.strip() == "#[cfg(test)]":
+            return
+        if not re.match(r"\s*//", line):
+            for text in re.findall(r'"((?:[^"\\]|\\.)*)"', line):
+                yield number, text
+
+
+def findings(text, most):
+    """Yields each sentence of `text` that wants rewriting, with the advice. It may have `most` words, or any number."""
     for sentence in re.split(r"(?<=[.!?:;])\s+", text):
         plain = re.sub(r"`[^`]*`", "x", re.sub(r"\]\([^)]*\)", "]", sentence)).strip()
         for turn, advice in TURNS:
             if re.search(turn, plain):
                 yield advice, sentence
         words = len(plain.split())
-        if words > LONG and not re.search(r"[={}|]", plain):
+        if most and words > most and not re.search(r"[={}|]", plain):
             yield "%d words: cut it in two" % words, sentence
 
 
@@ -85,10 +98,14 @@ def main(paths):
     for path in paths:
         kind = "md" if path == "-" else path.rsplit(".", 1)[-1]
         lines = sys.stdin if path == "-" else open(path, encoding="utf-8", errors="replace")
-        for paragraph in paragraphs(kind, lines):
-            for advice, sentence in findings(" ".join(paragraph.words)):
+        lines = list(lines)
+        read = [(paragraph.line, " ".join(paragraph.words), LONG) for paragraph in paragraphs(kind, lines)]
+        if kind == "rs":
+            read += [(number, text, None) for number, text in texts(path, lines)]
+        for number, text, most in read:
+            for advice, sentence in findings(text, most):
                 found += 1
-                print("%s:%d: %s: %s" % (path, paragraph.line, advice, sentence))
+                print("%s:%d: %s: %s" % (path, number, advice, sentence))
     return found > 0
 
 

@@ -1,5 +1,5 @@
-/* One function for programs in any language whose RocksDB exports its C API: RocksDB 10.10 to 11.12. The library
- * librockmill_attach.so has it. It contains no RocksDB, and looks the functions of the process's own up.
+/* One function for programs in any language whose RocksDB exports its C API: RocksDB 10.10 to 11.12. It is in the
+ * library librockmill_attach.so, which contains no RocksDB and looks up the functions of the process's own.
  *
  *   rm_attach(options, "device=auto", &error);      before the database is opened
  *
@@ -13,9 +13,9 @@
 extern "C" {
 #endif
 
-/* Sets a service on options, a rocksdb_options_t*. Calls with the same settings share one service, which stays open until
- * the process ends; each call attaches a clone of its own. RM_FAILURE if the process has no such RocksDB, or several;
- * RM_INVALID if the settings are not possible. Then *error says why, and the options are as they were. */
+/* Sets a service on options, a rocksdb_options_t*. Calls with the same settings share one service, which stays open
+ * until the process ends; each call attaches a new clone. RM_FAILURE if the process has no such RocksDB, or several;
+ * RM_INVALID if the settings are invalid. Then *error has the reason, and the options are unchanged. */
 rm_status rm_attach(void* options, const char* settings, char** error);
 
 /* The same with a service that the caller has opened. `library` is a handle of dlopen in which RocksDB's functions are

@@ -12,9 +12,9 @@
  *     rank<<<blocks, threads, 0, stream>>>(hold.kv(), ...);
  *   }                                                               // ends in stream order, waits for nothing
  *
- * All lanes of a tile call together, with the same arguments; a tile has 1 to 32 lanes, all of them there. Pointers are
- * to memory that the kernel can reach. Compile for sm_80 or newer with C++17: nvcc, clang, or NVRTC, which sees the
- * part for kernels alone. With g++, rockmill::thread takes the place of a tile, on a view with device "cpu". */
+ * All lanes of a tile call together, with the same arguments; a tile has 1 to 32 lanes, all active. Pointers are to
+ * memory that the kernel can access. Compile for sm_80 or newer with C++17: nvcc, clang, or NVRTC, which compiles only
+ * the part for kernels. With g++, rockmill::thread replaces a tile, on a view with device "cpu". */
 #ifndef ROCKMILL_GPUKV_CUH
 #define ROCKMILL_GPUKV_CUH
 
@@ -29,12 +29,12 @@
 
 namespace rockmill {
 
-/* What became of a key: of a value, of a result, or of a ticket before it is waited for. */
+/* Status of a value, of a result, or of a ticket before it is waited for. */
 struct status {
   using code = ROCKMILL_TARGET::KeyStatus;
   static constexpr code not_found = ROCKMILL_TARGET::KEY_NOT_FOUND;
   static constexpr code found = ROCKMILL_TARGET::KEY_FOUND;
-  /* find: RocksDB has to be asked, as get does. get: there is no host that could be asked for the value. */
+  /* find: RocksDB must be asked, as get does. get: there is no host to ask for the value. */
   static constexpr code ask = ROCKMILL_TARGET::KEY_ASK;
   static constexpr code too_small = ROCKMILL_TARGET::KEY_TOO_SMALL;
   static constexpr code written = ROCKMILL_TARGET::KEY_WRITTEN;
@@ -50,9 +50,9 @@ struct status {
 
 /* status, len, data: valid as long as the hold. */
 using value = ROCKMILL_TARGET::FoundValue;
-/* status, len: of the value, also where there is too little room for it. */
+/* status, len: of the value, also if there is too little room for it. */
 using result = ROCKMILL_TARGET::RingResult;
-/* Something to wait for. */
+/* A pending request. */
 using ticket = ROCKMILL_TARGET::KvTicket;
 /* A tile of one thread, also of the host. */
 using thread = ROCKMILL_TARGET::Alone;
@@ -62,7 +62,7 @@ namespace ROCKMILL_TARGET {
 ROCKMILL_HD Alone group_of(const Alone& alone) { return alone; }
 
 #if defined(__CUDACC__)
-/* Lanes of a tile of cooperative groups. clang calls no function of the device for a constant. */
+/* Number of lanes of a tile of cooperative groups. For a constant, clang calls no function of the device. */
 template <class T>
 struct TileWidth;
 template <template <unsigned, class> class Tile, unsigned W, class Parent>
@@ -70,7 +70,7 @@ struct TileWidth<Tile<W, Parent>> {
   static constexpr u32 value = W;
 };
 
-/* A tile of cooperative groups, as the kernels of the library see groups. */
+/* A tile of cooperative groups, in the form of the library's groups. */
 template <class T>
 struct CallerTile {
   static constexpr u32 width = TileWidth<T>::value;
@@ -96,7 +96,7 @@ __device__ CallerTile<T> group_of(const T& tile) {
 
 }  // namespace ROCKMILL_TARGET
 
-/* What a kernel takes as a parameter, by value. */
+/* The parameter of a kernel, passed by value. */
 class kv : public ROCKMILL_TARGET::Kv {
   using bytes = const ROCKMILL_TARGET::u8*;
   using u32 = ROCKMILL_TARGET::u32;
@@ -108,15 +108,15 @@ class kv : public ROCKMILL_TARGET::Kv {
     return find_in(ROCKMILL_TARGET::group_of(tile), static_cast<bytes>(key), key_len);
   }
 
-  /* Copies the value of the version that is held. For keys that this view has put or deleted since, it copies the
-   * current value. For keys for which find has status::ask, rm_store.get gives the current value. */
+  /* Copies the value of the held version. For keys that this view has put or deleted since, it copies the current
+   * value. For keys for which find has status::ask, rm_store.get gives the current value. */
   template <class Tile>
   ROCKMILL_HD result get(const Tile& tile, const void* key, u32 key_len, void* buffer, u32 capacity) const {
     return get_in(ROCKMILL_TARGET::group_of(tile), static_cast<bytes>(key), key_len,
                   static_cast<ROCKMILL_TARGET::u8*>(buffer), capacity);
   }
 
-  /* The value that RocksDB has now. It is in the buffer once it was waited for. */
+  /* The current value in RocksDB. It is in the buffer once it was waited for. */
   template <class Tile>
   ROCKMILL_HD ticket get_latest(const Tile& tile, const void* key, u32 key_len, void* buffer, u32 capacity) {
     return get_latest_in(ROCKMILL_TARGET::group_of(tile), static_cast<bytes>(key), key_len,
@@ -145,10 +145,10 @@ class kv : public ROCKMILL_TARGET::Kv {
 static_assert(sizeof(kv) == sizeof(ROCKMILL_TARGET::KvRecord), "the host passes a record where kernels take this");
 
 #if !defined(__CUDACC_RTC__)
-/* Holds the version that a view has now for kernels of a stream. */
+/* Holds the current version of a view for kernels of a stream. */
 class hold {
  public:
-  /* Throws std::runtime_error if the view is closed, or header and library do not fit. */
+  /* Throws std::runtime_error if the view is closed, or if header and library have different versions. */
   explicit hold(rm_view* view, void* stream = nullptr) : view_(view) {
     ROCKMILL_TARGET::KvRecord record{};
     char* error = nullptr;

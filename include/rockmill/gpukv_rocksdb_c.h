@@ -1,4 +1,5 @@
-/* Lets kernels ask a rocksdb_t, and write to it: the store of a view (rm_view_open) from RocksDB's C API, 7.0 or newer.
+/* Allows kernels to read from a rocksdb_t and write to it: the store of a view (rm_view_open) over RocksDB's C API, 7.0
+ * or newer.
  *
  *   rm_rocksdb_store of = {db, family, read_options, write_options};
  *   rm_store store = rm_store_of_rocksdb(&of);
@@ -6,12 +7,12 @@
  *   options.path = "./db";
  *   options.store = &store;
  *
- * `of` and what it names live as long as the view. rocksdb_writeoptions_set_no_slowdown has a kernel know of a stall,
- * in place of waiting for its end.
+ * `of` and the objects that it names must live as long as the view. With rocksdb_writeoptions_set_no_slowdown, a kernel
+ * gets a status for a stall instead of waiting for its end.
  *
  * A database that another process writes to is opened with rocksdb_open_as_secondary, and with
- * rocksdb_options_set_max_open_files(options, -1). Gets then find what is in its files and its log; writes have the status
- * RM_KV_READ_ONLY. */
+ * rocksdb_options_set_max_open_files(options, -1). Gets then find the contents of its files and its log; writes have
+ * the status RM_KV_READ_ONLY. */
 #ifndef ROCKMILL_GPUKV_ROCKSDB_C_H
 #define ROCKMILL_GPUKV_ROCKSDB_C_H
 
@@ -35,14 +36,14 @@ typedef struct rm_rocksdb_store {
 static inline int rm_rocksdb_status(char* error) {
   int status = RM_KV_IO_ERROR;
   if (strncmp(error, "Corruption", 10) == 0) status = RM_KV_CORRUPT;
-  /* What RocksDB says of a stall with no_slowdown, and of a database that was opened read-only or as a secondary one. */
+  /* RocksDB's errors for a stall with no_slowdown, and for a database that was opened read-only or as a secondary one. */
   if (strncmp(error, "Result incomplete", 17) == 0) status = RM_KV_BUSY;
   if (strncmp(error, "Not implemented", 15) == 0) status = RM_KV_READ_ONLY;
   rocksdb_free(error);
   return status;
 }
 
-/* Has a secondary instance read what was written since. RM_KV_READ_ONLY is what any other one says. */
+/* Makes a secondary instance read the latest writes. Any other database returns RM_KV_READ_ONLY. */
 static inline int rm_rocksdb_catch_up(const rm_rocksdb_store* store) {
   char* error = NULL;
   rocksdb_try_catch_up_with_primary(store->db, &error);

@@ -54,12 +54,12 @@ inline ROCKSDB_NAMESPACE::Status ToStatus(bool is_ok, const Text& error) {
 inline rm_status ToStatus(ROCKSDB_NAMESPACE::CompactionServiceJobStatus status) {
   using JobStatus = ROCKSDB_NAMESPACE::CompactionServiceJobStatus;
   if (status == JobStatus::kSuccess) return RM_SUCCESS;
-  // The other answers, of which older versions have fewer, say that RocksDB has no use for the files.
+  // The other answers, of which older versions have fewer, mean that RocksDB does not use the files.
   return status == JobStatus::kFailure ? RM_FAILURE : RM_USE_LOCAL;
 }
 
-// Copies what RocksDB says of a job: the reason and what follows from it since 9.7, the levels since 10.2, and the column
-// family since 10.4.
+// Copies RocksDB's description of a job: the reason and its consequences since 9.7, the levels since 10.2, and the
+// column family since 10.4.
 inline rm_job_info ToJob(const ROCKSDB_NAMESPACE::CompactionServiceJobInfo& info) {
   rm_job_info job = {};
   job.struct_size = sizeof(job);
@@ -91,7 +91,7 @@ inline rm_job_info ToJob(const ROCKSDB_NAMESPACE::CompactionServiceJobInfo& info
   return job;
 }
 
-// Passes settings to `call` as the library reads them.
+// Passes settings to `call` in the library's syntax.
 template <class Call>
 ROCKSDB_NAMESPACE::Status WithSettings(const std::map<std::string, std::string>& settings, Call call) {
   Text error;
@@ -110,14 +110,14 @@ ROCKSDB_NAMESPACE::Status WithSettings(const std::map<std::string, std::string>&
 
 enum class LogLevel { kError = RM_LOG_ERROR, kWarn = RM_LOG_WARN, kInfo = RM_LOG_INFO };
 
-// Takes the messages of a service and its clones, each a line. Threads of RocksDB and of the service call it, several at
-// once. It must not destroy a service. An exception that it throws is dropped. It is called no more after the destruction
-// of the last clone.
+// Receives the messages of a service and its clones, each a line. Threads of RocksDB and of the service call it,
+// several at once. It must not destroy a service. Its exceptions are dropped. It is not called any more after the
+// destruction of the last clone.
 using LogFunction = std::function<void(LogLevel level, const std::string& message)>;
 
 namespace internal {
 
-// What the library calls.
+// The function that the library calls.
 inline void Log(void* function, int level, const char* message) {
   const auto call = [=] {
     (*static_cast<const LogFunction*>(function))(static_cast<LogLevel>(level), message);
@@ -226,8 +226,8 @@ class Service final : public ROCKSDB_NAMESPACE::CompactionService {
     return internal::ToStatus(rm_service_wait_for_device(handle_, error.Place()) == RM_SUCCESS, error);
   }
 
-  // Cancels all jobs of all clones that run or wait; RocksDB does them itself. Later jobs are taken, unless the setting
-  // `paused` is true. DisableManualCompaction waits for a running job: call this before it.
+  // Cancels all running and waiting jobs of all clones; RocksDB does them itself. Later jobs are accepted, unless the
+  // setting `paused` is true. DisableManualCompaction waits for a running job: call this before it.
   void CancelJobs() { rm_service_cancel_jobs(handle_, nullptr); }
 
   // Returns the work done so far through all clones, as JSON.
@@ -255,7 +255,7 @@ class Service final : public ROCKSDB_NAMESPACE::CompactionService {
 
   JobStatus Wait(const std::string& job_id, std::string* result) override { return Run(job_id.c_str(), result); }
 #else
-  // RocksDB before 9.1 names a job by its own number alone, and waits for it on the same thread.
+  // RocksDB before 9.1 identifies a job only by its own number, and waits for it on the same thread.
   JobStatus StartV2(const JobInfo& info, const std::string& input) override {
     internal::Text id;
     if (!Offer(info, input, &id)) return JobStatus::kUseLocal;
@@ -331,7 +331,7 @@ class Service final : public ROCKSDB_NAMESPACE::CompactionService {
     return rm_service_schedule(handle_, &job, input.data(), input.size(), id->Place(), nullptr) == RM_SUCCESS;
   }
 
-  // RocksDB treats every other answer but success as fatal.
+  // RocksDB treats every answer except success and use-local as fatal.
   JobStatus Run(const char* job_id, std::string* result) {
     rm_result answer = {};
     answer.struct_size = sizeof(answer);
@@ -342,7 +342,7 @@ class Service final : public ROCKSDB_NAMESPACE::CompactionService {
       return JobStatus::kSuccess;
     };
     const JobStatus taken = internal::WithoutExceptions(take, JobStatus::kUseLocal);
-    // RocksDB says nothing of files that it never heard of.
+    // RocksDB does not report files that it never received.
     if (taken == JobStatus::kUseLocal) rm_service_on_installation(handle_, job_id, RM_USE_LOCAL, nullptr);
     return taken;
   }
@@ -357,8 +357,8 @@ class Service final : public ROCKSDB_NAMESPACE::CompactionService {
   const std::shared_ptr<internal::Attachment> attachment_;
 };
 
-// Opens a service. docs/guide/settings.md lists the settings. Null if *status is not OK: *status then names the setting
-// that is not possible, or the versions that do not fit. `log` takes messages up to `log_level`, and may be empty.
+// Opens a service. docs/guide/settings.md lists the settings. Null if *status is not OK: *status then names the invalid
+// setting, or the versions that do not fit. `log` receives messages up to `log_level`, and may be empty.
 inline std::shared_ptr<Service> NewCompactionService(const std::map<std::string, std::string>& settings,
                                                      ROCKSDB_NAMESPACE::Status* status = nullptr,
                                                      LogFunction log = nullptr, LogLevel log_level = LogLevel::kInfo) {

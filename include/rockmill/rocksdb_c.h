@@ -24,7 +24,7 @@ static inline rocksdb_compactionservice_scheduleresponse_t* rm_rocksdb_schedule(
   rm_job_info job;
   memset(&job, 0, sizeof(job));
   job.struct_size = sizeof(job);
-  /* The texts end with a zero, as those of std::string do. */
+  /* The texts end with a zero, like those of std::string. */
   job.db_name = rocksdb_compactionservice_jobinfo_t_get_db_name(info, &size);
   job.db_session_id = rocksdb_compactionservice_jobinfo_t_get_db_session_id(info, &size);
   job.job_id = rocksdb_compactionservice_jobinfo_t_get_job_id(info);
@@ -49,9 +49,9 @@ static inline int rm_rocksdb_wait(void* service, const char* job_id, char** resu
   rm_result answer;
   memset(&answer, 0, sizeof(answer));
   answer.struct_size = sizeof(answer);
-  /* RocksDB treats every other answer but success as fatal. */
+  /* RocksDB treats every answer except success and use-local as fatal. */
   if (rm_service_wait((rm_service*)service, job_id, &answer, NULL) != RM_SUCCESS) return RM_USE_LOCAL;
-  /* RocksDB calls free, which is what rm_free does. */
+  /* RocksDB calls free, as rm_free does. */
   *result = answer.message;
   *result_size = answer.message_size;
   return RM_SUCCESS;
@@ -68,8 +68,8 @@ static inline void rm_rocksdb_on_installation(void* service, const char* job_id,
 static inline void rm_rocksdb_close(void* service) { rm_service_close((rm_service*)service, NULL); }
 
 /* Returns a service for one database, with a clone of `service`. Null if *error is set. Pass it to
- * rocksdb_options_set_compaction_service exactly once: RocksDB then owns it, and destroys it with the last of these options,
- * their copies and their databases. The caller closes `service` at any time. */
+ * rocksdb_options_set_compaction_service exactly once: RocksDB then owns it, and destroys it with the last of these
+ * options, their copies and their databases. The caller may close `service` at any time. */
 static inline rocksdb_compactionservice_t* rm_rocksdb_compaction_service(rm_service* service, char** error) {
   rm_service* clone = rm_service_clone(service, error);
   if (clone == NULL) return NULL;

@@ -1,5 +1,5 @@
-// What the codecs share. A codec is code over a Group: a warp or a tile takes a block on the device, one thread on the
-// host.
+// Shared by the codecs. A codec is code over a Group: on the device a warp or a tile processes a block, on the host one
+// thread.
 //
 // Every decoder and encoder is total. On any input it ends, writes only bytes of the target, and reads only bytes of
 // the source. On the device it reads the aligned words of four bytes that contain these. Sizes are at most
@@ -14,14 +14,14 @@ namespace rockmill::ROCKMILL_TARGET {
 enum CodecStatus : u32 {
   CODEC_OK = 0,
   CODEC_MALFORMED = 1,
-  // Sound for all that was seen, but a part of the format that the decoder does not have.
+  // The bytes read are valid, but a part of the format is not implemented.
   CODEC_UNSUPPORTED = 2,
 };
 
-// A block's size before it is compressed. Positions and lengths may be added up in 32 bits.
+// Maximum size of a block before it is compressed. Positions and lengths may be added in 32 bits.
 constexpr u32 MAX_BLOCK_BYTES = u32{1} << 31;
 
-// Copies between ranges that do not overlap. They are short as a rule: no time goes into aligning them.
+// Copies between ranges that do not overlap. They are usually short, so they are not aligned first.
 template <class G>
 ROCKMILL_HD void copy_apart(const G& g, u8* to, const u8* from, u32 n) {
   if constexpr (G::width == 1) {
@@ -31,14 +31,14 @@ ROCKMILL_HD void copy_apart(const G& g, u8* to, const u8* from, u32 n) {
   }
 }
 
-// Copies from `offset` bytes back, at least 1; what the group has written so far may be read. With n > offset the
+// Copies from `offset` bytes back, at least 1; bytes that the group has written before may be read. With n > offset the
 // bytes repeat.
 template <class G>
 ROCKMILL_HD void copy_match(const G& g, u8* to, u32 offset, u32 n) {
   const u8* from = to - offset;
   g.sync();
   if constexpr (G::width == 1) {
-    // Each copy doubles what repeats.
+    // Each copy doubles the repeated bytes.
     for (u32 have = offset, done = 0; done < n; have = offset + done) {
       const u32 part = n - done < have ? n - done : have;
       std::memcpy(to + done, from, part);

@@ -8,7 +8,7 @@ namespace rockmill::ROCKMILL_TARGET {
 // The value of a token's half that says that more bytes follow.
 constexpr u32 LZ4_LONG = 15;
 
-// Adds up the bytes of a long length; false if they do not end or the length passes `limit`.
+// Sums the bytes of a long length; false if they do not end or the length exceeds `limit`.
 ROCKMILL_HD bool lz4_read_length(const u8* src, u32 n, u32 limit, u32& at, u32& length) {
   for (u32 byte = 255; byte == 255; length += byte) {
     if (at >= n || length > limit) return false;
@@ -17,9 +17,9 @@ ROCKMILL_HD bool lz4_read_length(const u8* src, u32 n, u32 limit, u32& at, u32& 
   return true;
 }
 
-// It demands of the end what MATCH_BEGINS_BEFORE and MATCH_ENDS_BEFORE say. Like liblz4, it takes nothing but a 0 for
-// an empty block. Unlike liblz4, it refuses every offset of 0 and every match that ends late: liblz4 looks at neither
-// where it copies a short match in one step.
+// Requires the end of the block to obey MATCH_BEGINS_BEFORE and MATCH_ENDS_BEFORE. Like liblz4, it accepts only a 0 for
+// an empty block. Unlike liblz4, it refuses every offset of 0 and every match that ends late: liblz4 checks neither if
+// it copies a short match in one step.
 template <class G>
 ROCKMILL_HD u32 lz4_decode(const G& g, const u8* src, u32 n, u8* dst, u32 m) {
   if (m > MAX_BLOCK_BYTES) return CODEC_MALFORMED;
@@ -51,7 +51,7 @@ struct Lz4Out {
   u32 capacity;
   u32 size;
 
-  // Bytes that a length takes beside its token.
+  // Bytes of a length beside its token.
   static ROCKMILL_HD u32 more_bytes(u32 length) { return length < LZ4_LONG ? 0 : (length - LZ4_LONG) / 255 + 1; }
   static ROCKMILL_HD u32 in_token(u32 length) { return length < LZ4_LONG ? length : LZ4_LONG; }
 
@@ -95,7 +95,7 @@ struct Lz4Out {
   }
 };
 
-// The size of the block as LZ4, or 0 if it would exceed the capacity. The same bytes for groups of all widths.
+// The size of the block as LZ4, or 0 if it would exceed the capacity. Groups of all widths write the same bytes.
 template <class G>
 ROCKMILL_HD u32 lz4_encode(const G& g, const u8* src, u32 n, u8* dst, u32 capacity, MatchTable& table) {
   if (n > MAX_BLOCK_BYTES) return 0;

@@ -1,14 +1,14 @@
 // The matches of LZ4 and Snappy blocks. They are a function of the input alone, whatever the width of the group. They
-// define the identities lz4/rockmill-1 and snappy/rockmill-1, so a change of them takes a new number.
+// define the identities lz4/rockmill-1 and snappy/rockmill-1, so a change of them requires a new number.
 //
-//  - 32 positions at a time, a batch, look up their next four bytes in a table and are noted there, one after another:
-//    slot `word * 2654435761 >> 21` has the last position that was noted there, modulo 2^16, and first 0. The candidate
-//    is the nearest earlier position with this remainder, 1 to 65,535 bytes back; it counts if its four bytes are the
+//  - A batch is 32 positions. One after another, they look up their next four bytes in a table and store themselves
+//    there: slot `word * 2654435761 >> 21` has the last stored position, modulo 2^16, and at first 0. The candidate is
+//    the nearest earlier position with this remainder, 1 to 65,535 bytes back; it counts if its four bytes are the
 //    same.
-//  - The first position of the batch with a candidate is a match. It is made longer backwards, as far as nothing is
-//    written yet, then forwards. The next match is the first one behind it in the batch, and so on.
+//  - The first position of the batch with a candidate is a match. It is extended backwards up to the bytes already
+//    written, then forwards. The next match is the first one behind it in the batch, and so on.
 //  - The next batch begins behind this one or behind the last match, whichever is later.
-//  - No match begins in the last 11 bytes (before it is made longer) or takes one of the last 5. LZ4 demands it.
+//  - No match begins in the last 11 bytes (before it is extended) or covers one of the last 5. LZ4 requires this.
 #pragma once
 
 #include "codec.hpp"
@@ -29,8 +29,8 @@ struct MatchTable {
     g.sync();
   }
 
-  // Looks up a position a lane, consecutive by rank, and notes them. Returns how far back the nearest earlier position
-  // with the lane's slot is, modulo 2^16. Lanes that are not in take no part.
+  // Each lane looks up a position, consecutive by rank, and stores it. Returns the distance to the nearest earlier
+  // position in the lane's slot, modulo 2^16. Lanes that are not in take no part.
   template <class G>
   ROCKMILL_HD u32 exchange(const G& g, u32 slot, u32 position, bool is_in) {
     // No slot has such a number.
@@ -51,20 +51,20 @@ constexpr u32 MATCH_BEGINS_BEFORE = 12, MATCH_ENDS_BEFORE = 5;
 
 constexpr u32 BATCH = 32;
 
-// A value for each position of a batch: the one for position i is with rank i % width.
+// A value for each position of a batch: the one for position i belongs to rank i % width.
 template <class G>
 struct BatchOf {
   static constexpr u32 PER_LANE = BATCH / G::width;
   u32 own[PER_LANE];
 
-  // All lanes get it.
+  // All lanes receive it.
   ROCKMILL_HD u32 at(const G& g, u32 i) const {
     if constexpr (PER_LANE == 1) return g.shuffle(own[0], i);
     return g.shuffle(own[i / G::width], i % G::width);
   }
 };
 
-// How many bytes at `a` and `b` are the same, at most `limit`. Up to three more bytes of both are read.
+// Number of equal bytes at `a` and `b`, at most `limit`. Up to three more bytes of both are read.
 template <class G>
 ROCKMILL_HD u32 common_length(const G& g, const u8* a, const u8* b, u32 limit) {
   for (u32 done = 0;; done += 4 * G::width) {
@@ -80,7 +80,7 @@ ROCKMILL_HD u32 common_length(const G& g, const u8* a, const u8* b, u32 limit) {
   }
 }
 
-// How many bytes before `a` and before `b` are the same, at most `limit`.
+// Number of equal bytes before `a` and before `b`, at most `limit`.
 template <class G>
 ROCKMILL_HD u32 common_length_before(const G& g, const u8* a, const u8* b, u32 limit) {
   for (u32 done = 0;; done += G::width) {
@@ -90,13 +90,13 @@ ROCKMILL_HD u32 common_length_before(const G& g, const u8* a, const u8* b, u32 l
   }
 }
 
-// Hands `out` the block as sequences of literals and a match, then the last literals; false once `out` has no room:
+// Passes the block to `out` as sequences of literals and a match, then the last literals; false once `out` has no room:
 //   bool sequence(g, literals, num_literals, offset, length), bool last(g, literals, num_literals)
 template <class G, class Out>
 ROCKMILL_HD bool find_matches(const G& g, const u8* src, u32 n, MatchTable& table, Out& out) {
   table.clear(g);
   const u32 begins = n > MATCH_BEGINS_BEFORE ? n - MATCH_BEGINS_BEFORE + 1 : 0;
-  // Bytes before `written` are handed on.
+  // Bytes before `written` have been passed on.
   u32 written = 0;
   for (u32 batch = 0; batch < begins;) {
     BatchOf<G> offsets;

@@ -30,7 +30,7 @@ ROCKMILL_HD u32 snappy_decode(const G& g, const u8* src, u32 n, u8* dst, u32 m) 
   u32 out = 0;
   for (u32 in = u32(first - src); in < n;) {
     const u32 tag = src[in++], kind = tag & 3;
-    // Bytes behind the tag.
+    // Number of bytes behind the tag.
     u32 bytes = kind == SNAPPY_COPY_4 ? 4 : kind;
     u32 length = (tag >> 2) + 1;
     if (kind == SNAPPY_LITERALS && length > SNAPPY_SHORT_LITERALS) bytes = length - SNAPPY_SHORT_LITERALS;
@@ -39,7 +39,7 @@ ROCKMILL_HD u32 snappy_decode(const G& g, const u8* src, u32 n, u8* dst, u32 m) 
     in += bytes;
     if (kind == SNAPPY_LITERALS) {
       if (bytes > 0) length = number + 1;
-      // One that does not fit in 32 bits has become 0.
+      // A length that does not fit in 32 bits has become 0.
       if (length == 0 || length > n - in || length > m - out) return CODEC_MALFORMED;
       copy_apart(g, dst + out, src + in, length);
       in += length;
@@ -73,7 +73,7 @@ struct SnappyOut {
     return true;
   }
 
-  // Also between matches: none is a case of its own.
+  // Also called between matches: zero literals are a separate case.
   template <class G>
   ROCKMILL_HD bool last(const G& g, const u8* literals, u32 count) {
     if (count == 0) return true;
@@ -99,7 +99,7 @@ struct SnappyOut {
   ROCKMILL_HD bool sequence(const G& g, const u8* literals, u32 count, u32 offset, u32 length) {
     if (!last(g, literals, count)) return false;
     while (length > 0) {
-      // None of less than four bytes is left over.
+      // So that no part has less than four bytes.
       const u32 part = length >= SNAPPY_LONGEST_COPY + MIN_MATCH ? SNAPPY_LONGEST_COPY
                        : length > SNAPPY_LONGEST_COPY            ? SNAPPY_LONGEST_COPY - MIN_MATCH
                                                                  : length;
@@ -118,7 +118,7 @@ struct SnappyOut {
   }
 };
 
-// The size of the block as Snappy, or 0 if it would exceed the capacity. The same bytes for groups of all widths.
+// The size of the block as Snappy, or 0 if it would exceed the capacity. Groups of all widths write the same bytes.
 template <class G>
 ROCKMILL_HD u32 snappy_encode(const G& g, const u8* src, u32 n, u8* dst, u32 capacity, MatchTable& table) {
   if (n > MAX_BLOCK_BYTES) return 0;

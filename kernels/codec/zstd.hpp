@@ -1,13 +1,13 @@
-// ZSTD frames (RFC 8878): all that libzstd writes without a dictionary. A frame that names a dictionary is unsupported.
-// One that was made with a dictionary without a number is malformed, unless it does not use it. What follows the frame
-// makes it malformed, as another frame or a skippable one in front does.
+// ZSTD frames (RFC 8878): everything that libzstd writes without a dictionary. A frame that names a dictionary is
+// unsupported. A frame that was made with an unnumbered dictionary is malformed, unless it does not use it. Bytes
+// behind the frame make it malformed, and so does another frame or a skippable one before it.
 //
-// Stricter than libzstd, which takes Huffman codes of 12 bits, Huffman streams that end within a code, and raw and
-// repeated blocks above the window's size or 128 KiB. Offsets beyond the window are taken, as libzstd takes them.
+// Stricter than libzstd, which accepts Huffman codes of 12 bits, Huffman streams that end within a code, and raw and
+// repeated blocks above the window's size or 128 KiB. Offsets beyond the window are accepted, as by libzstd.
 //
-// The work is linear in the sizes of source and target: a sequence gives at least three bytes, and a block builds at
-// most 400 states and cells of tables for each byte that it takes of the source. On the device the sum of a target's
-// content reads aligned words of eight bytes.
+// The work is linear in the sizes of source and target: a sequence produces at least three bytes, and a block builds at
+// most 400 states and cells of tables for each byte of the source. On the device, summing a target's content reads
+// aligned words of eight bytes.
 #pragma once
 
 #include "../common/checksum.hpp"
@@ -26,14 +26,14 @@ struct ZstdDecoder {
   u8* dst;
   u32 m;
   ZstdTables& t;
-  // Read so far, and written.
+  // Bytes read and written so far.
   u32 at = 0, written = 0;
-  // What a block may be large, packed or not, and where the output of this one must end.
+  // Maximum size of a block, packed or not, and the limit of this block's output.
   u32 block_max = 0, limit = 0;
   // Offsets that sequences may repeat.
   u32 recent0 = 1, recent1 = 4, recent2 = 8;
-  // Literals of the block. If they are packed, they are unpacked into the end of the output: what is still to be
-  // written is at least as long as the literals that are left, so none is overwritten before it is read.
+  // Literals of the block. Packed literals are unpacked into the end of the output: the remaining output is at least as
+  // long as the remaining literals, so none is overwritten before it is read.
   const u8* literals = nullptr;
   u32 num_literals = 0;
 
@@ -211,8 +211,8 @@ struct ZstdDecoder {
     return true;
   }
 
-  // All lanes decode the same sequences: at once, that takes no longer than one lane would, and all know the result.
-  // The literals behind the last match are one sequence more, without a match.
+  // All lanes decode the same sequences: together they take no longer than one lane would, and all know the result. The
+  // literals behind the last match are one more sequence, without a match.
   ROCKMILL_HD bool execute(ZstdSequenceReader& sequences, u32 count) {
     u32 left = num_literals;
     for (u32 done = 0; done <= count;) {
@@ -259,7 +259,7 @@ struct ZstdDecoder {
   }
 };
 
-// Decodes a frame; all lanes get the CodecStatus. Gives m bytes or fails.
+// Decodes a frame; all lanes receive the CodecStatus. Writes m bytes or fails.
 template <class G>
 ROCKMILL_HD u32 zstd_decode(const G& g, const u8* src, u32 n, u8* dst, u32 m, ZstdTables& tables) {
   if (m > MAX_BLOCK_BYTES) return CODEC_MALFORMED;

@@ -1,6 +1,6 @@
-// Blocks to ZSTD frames (RFC 8878), as libzstd writes them at a low level: one frame with the content's size, without
-// a checksum or dictionary. The bytes are a function of the input alone, whatever the width of the group; a change of
-// them is a new number of the identity (zstd/rockmill-1).
+// From blocks to ZSTD frames (RFC 8878), as libzstd writes them at a low level: one frame with the content's size,
+// without a checksum or dictionary. The bytes are a function of the input alone, whatever the width of the group; a
+// change of them requires a new number of the identity (zstd/rockmill-1).
 #pragma once
 
 #include "zstd.hpp"
@@ -16,8 +16,8 @@ union ZstdEncodeTables {
   ZstdSequenceTables sequences;
 };
 
-// What encoding n bytes takes of global memory, on a multiple of 8: literals from the beginning and sequences from the
-// end. A sequence is 8 bytes and stands for 4 or more.
+// Global memory for encoding n bytes, a multiple of 8: literals from the beginning and sequences from the end. A
+// sequence is 8 bytes and represents 4 or more.
 ROCKMILL_HD constexpr u64 zstd_scratch_bytes(u64 n) {
   const u64 block = n < ZSTD_MAX_BLOCK ? n : ZSTD_MAX_BLOCK;
   return (2 * block + 7) / 8 * 8 + 8;
@@ -98,7 +98,7 @@ struct ZstdEncoder {
   }
 };
 
-// The size of the frame, or 0 if it would exceed the capacity. `scratch` has zstd_scratch_bytes(n).
+// The size of the frame, or 0 if it would exceed the capacity. `scratch` has zstd_scratch_bytes(n) bytes.
 template <class G>
 ROCKMILL_HD u32 zstd_encode(const G& g, const u8* src, u32 n, u8* dst, u32 capacity, ZstdEncodeTables& tables,
                             u8* scratch) {

@@ -1,5 +1,5 @@
-// Words that several threads use at once, of the device or of the host. Relaxed ones order nothing else. Those of the
-// system are shared by the device and the host, and order what was written before.
+// Words that several threads use at once, on the device or on the host. Relaxed operations order nothing else. Those of
+// the system are shared by the device and the host, and order earlier writes.
 #pragma once
 
 #include "types.hpp"
@@ -10,7 +10,7 @@
 
 namespace rockmill::ROCKMILL_TARGET {
 
-// Puts `to` where `from` is, and returns what was there.
+// Stores `to` if the value is `from`, and returns the previous value.
 ROCKMILL_HD u64 compare_and_swap(u64* at, u64 from, u64 to) {
 #if defined(__CUDA_ARCH__)
   return atomicCAS(reinterpret_cast<unsigned long long*>(at), static_cast<unsigned long long>(from),
@@ -45,7 +45,7 @@ ROCKMILL_HD void add_relaxed(u64* to, u64 value) {
 #endif
 }
 
-// Returns what was there.
+// Returns the previous value.
 ROCKMILL_HD u64 fetch_add(u64* to, u64 value) {
 #if defined(__CUDA_ARCH__)
   return atomicAdd(reinterpret_cast<unsigned long long*>(to), static_cast<unsigned long long>(value));
@@ -62,7 +62,7 @@ ROCKMILL_HD void or_relaxed(u64* to, u64 value) {
 #endif
 }
 
-// Takes a word that has the value `from`, with all that was written before somebody released it.
+// Acquires a word with the value `from`, together with all writes before its release.
 ROCKMILL_HD bool acquire_word(u32* at, u32 from, u32 to) {
 #if defined(__CUDA_ARCH__)
   const bool is_taken = atomicCAS(at, from, to) == from;
@@ -101,7 +101,7 @@ ROCKMILL_HD void release_to_system(u32* at, u32 value) {
 #endif
 }
 
-// Has the device read memory into its cache. Nothing waits for it.
+// Makes the device read memory into its cache. Nothing waits for it.
 ROCKMILL_HD void fetch_ahead(const void* at) {
 #if defined(__CUDA_ARCH__)
   asm volatile("prefetch.global.L2 [%0];" ::"l"(at));
@@ -110,7 +110,7 @@ ROCKMILL_HD void fetch_ahead(const void* at) {
 #endif
 }
 
-// A number that threads which run at once hardly share.
+// A number that concurrent threads hardly share.
 ROCKMILL_HD u64 thread_mark() {
 #if defined(__CUDA_ARCH__)
   const u64 block = (u64(blockIdx.z) * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x;
@@ -120,7 +120,7 @@ ROCKMILL_HD u64 thread_mark() {
 #endif
 }
 
-// Nanoseconds since some time.
+// Nanoseconds since an arbitrary time.
 ROCKMILL_HD u64 clock_ns() {
 #if defined(__CUDA_ARCH__)
   u64 now;
@@ -133,7 +133,7 @@ ROCKMILL_HD u64 clock_ns() {
 #endif
 }
 
-// Lets others run for about so many nanoseconds, less than a second.
+// Pauses for about `ns` nanoseconds, less than a second.
 ROCKMILL_HD void sleep_ns(u32 ns) {
 #if defined(__CUDA_ARCH__)
   __nanosleep(ns);

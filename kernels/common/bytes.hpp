@@ -57,8 +57,8 @@ ROCKMILL_HD u32 count_bits(u32 x) {
 #endif
 }
 
-// Little-endian word at any address. On the device two aligned words are read, of which up to seven
-// bytes lie outside: ARENA_PADDING makes room for them.
+// Little-endian word at any address. On the device two aligned words are read, with up to seven bytes outside:
+// ARENA_PADDING makes room for them.
 ROCKMILL_HD u64 load64(const u8* at) {
 #if defined(__CUDA_ARCH__)
   const u64 address = reinterpret_cast<u64>(at);
@@ -74,7 +74,7 @@ ROCKMILL_HD u64 load64(const u8* at) {
 #endif
 }
 
-// On the device the aligned words are read that the first and the last byte lie in, and nothing else.
+// On the device, only the aligned words with the first and the last byte are read.
 ROCKMILL_HD u32 load32(const u8* at) {
 #if defined(__CUDA_ARCH__)
   const u64 address = reinterpret_cast<u64>(at);
@@ -99,7 +99,7 @@ ROCKMILL_HD void store32(u8* at, u32 word) {
   for (u32 i = 0; i < 4; ++i) at[i] = u8(word >> 8 * i);
 }
 
-// Reads a varint32 from `at` and moves it on; false if it does not end before `end` or is too long.
+// Reads a varint32 from `at` and moves `at` behind it; false if it does not end before `end` or is too long.
 ROCKMILL_HD bool read_varint(const u8*& at, const u8* end, u32& value) {
   u64 result = 0;
   for (u32 shift = 0; shift <= 28 && at < end; shift += 7) {
@@ -119,7 +119,7 @@ ROCKMILL_HD u32 varint_len(u64 value) {
   return len;
 }
 
-// Copies with the whole group, in words where the target is aligned; see load64.
+// Copies with the whole group, in words if the target is aligned; see load64.
 template <class G>
 ROCKMILL_HD void copy_bytes(const G& g, u8* to, const u8* from, u64 len) {
   u64 head = -reinterpret_cast<u64>(to) & 7;

@@ -1,11 +1,11 @@
-// Checksums of blocks other than XXH3: CRC-32C, XXH32, XXH64 with seed 0; and which of them guards a block.
+// Checksums of blocks other than XXH3: CRC-32C, XXH32, XXH64 with seed 0; and the choice among them for a block.
 #pragma once
 
 #include "hash.hpp"
 
 namespace rockmill::ROCKMILL_TARGET {
 
-// CRC-32C, reflected. Multiplication is that of polynomials modulo the CRC's own, bit 31 health for 1.
+// CRC-32C, reflected. Multiplication is that of polynomials modulo the CRC's own, with bit 31 for 1.
 constexpr u32 CRC_POLYNOMIAL = 0x82f63b78, CRC_ONE = 0x80000000, CRC_MASK_DELTA = 0xa282ead8;
 // x^8.
 constexpr u32 CRC_BYTE = CRC_ONE >> 8;
@@ -42,7 +42,7 @@ ROCKMILL_HD u32 crc_times(u32 a, u32 b) {
   return product;
 }
 
-// x^(8 * bytes): the factor of a CRC that is followed by `bytes` zero bytes.
+// x^(8 * bytes): the factor for a CRC before `bytes` zero bytes.
 ROCKMILL_HD u32 crc_shift(u64 bytes) {
   u32 result = CRC_ONE;
   for (u32 power = CRC_BYTE; bytes != 0; bytes >>= 1) {
@@ -52,8 +52,8 @@ ROCKMILL_HD u32 crc_shift(u64 bytes) {
   return result;
 }
 
-// Masked CRC-32C of `data` and one more byte; all of the group get it. Each lane takes a part, and the parts'
-// CRCs are put together as if zeros followed each.
+// Masked CRC-32C of `data` and one more byte; all of the group receive it. Each lane processes a part, and the parts'
+// CRCs are combined as if zeros followed each.
 template <class G>
 ROCKMILL_HD u32 masked_crc32c(const G& g, const u8* data, u64 len, u8 last) {
   const u64 part = len / g.width;
@@ -138,9 +138,9 @@ ROCKMILL_HD u64 xxh64(const u8* data, u64 len, u8 last) {
 // Factor of the last byte before it is mixed into an XXH3 checksum (`table/format.cc`).
 constexpr u32 LAST_BYTE_PRIME = 0x6b9083d9;
 
-// Checksum of a block whose trailer begins with `codec` (`table/format.cc:ComputeBuiltinChecksumWithLastByte`), with the
-// context that format_version 6 and later add (`table/format.h:ChecksumModifierForContext`). All of the
-// group get it.
+// Checksum of a block whose trailer begins with `codec` (`table/format.cc:ComputeBuiltinChecksumWithLastByte`), with
+// the context that format_version 6 and later add (`table/format.h:ChecksumModifierForContext`). All of the group
+// receive it.
 template <class G>
 ROCKMILL_HD u32 block_checksum(const G& g, u32 type, const u8* data, u32 len, u8 codec, u32 base,
                                u64 file_offset) {

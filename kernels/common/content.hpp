@@ -1,5 +1,5 @@
-// Hashes of entries, as rockmill_core has them: rapidhash V3 micro with seed 0, without its last step but with the length
-// added, and what is made of it.
+// Hashes of entries, as in rockmill_core: rapidhash V3 micro with seed 0, without its last step but with the length
+// added, and the hashes derived from it.
 #pragma once
 
 #include "hash.hpp"
@@ -10,12 +10,12 @@ namespace rockmill::ROCKMILL_TARGET {
 constexpr u64 RAPID_SECRET_0 = 0x2d358dccaa6c78a5, RAPID_SECRET_1 = 0x8bb84b93962eacc9;
 constexpr u64 RAPID_SECRET_2 = 0x4b33a62ed433d4a3, RAPID_SECRET_3 = 0x4d5a2da51de1aa47;
 constexpr u64 RAPID_SECRET_4 = 0xa0761d6478bd642f;
-// What seed 0 becomes: fold(RAPID_SECRET_2, RAPID_SECRET_1).
+// Initial value for seed 0: fold(RAPID_SECRET_2, RAPID_SECRET_1).
 constexpr u64 RAPID_SEED = 0x422765567d8fbfd6;
-// Bytes that five lanes take in at once.
+// Bytes that five lanes process at once.
 constexpr u64 RAPID_STRIDE = 80;
 
-// Bytes are an address, or what has its own load64.
+// Bytes are an address, or an object with its own load64.
 template <class Bytes>
 ROCKMILL_HD u64 rapid_mix16(Bytes at, u64 secret, u64 seed) {
   return fold(load64(at) ^ secret, load64(at + 8) ^ seed);

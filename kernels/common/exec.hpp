@@ -1,5 +1,5 @@
-// Running functors over many items, and the device-wide primitives: kernels and CUB on the device,
-// loops on the host. Stages are written against this header alone.
+// Runs functors over many items, and the device-wide primitives: kernels and CUB on the device, loops on the host.
+// Stages use only this header for it.
 //
 //   for_each(exec, n, f)          f(i), a thread each
 //   for_each_group(exec, n, f)    f(group, i), a warp each
@@ -26,7 +26,7 @@
 
 namespace rockmill::ROCKMILL_TARGET {
 
-// A stream that work is queued on, with scratch memory that the caller sized by scratch_bytes().
+// A stream for queued work, with scratch memory that the caller sized by scratch_bytes().
 struct Exec {
   void* stream;
   void* scratch;
@@ -36,15 +36,15 @@ struct Exec {
   u32 unused;
 };
 
-// Sizes of launches, the same for all kernels: enough waves of blocks that no processor waits for the last ones, and
-// beyond that threads take several items each.
+// Sizes of launches, the same for all kernels: enough waves of blocks that no processor waits for the last ones; beyond
+// that, threads process several items each.
 struct LaunchPolicy {
   static constexpr u32 threads = 256, blocks_per_processor = 32;
 
-  // Warps of a block whose warps have shared memory. Such blocks are small, because what a whole block does not find
-  // room for is left over.
+  // Warps of a block whose warps have shared memory. Such blocks are small, because room for less than a whole block is
+  // wasted.
   static constexpr u32 warps_with_shared = 2;
-  // Such blocks that a processor has registers for: half the warps that it can hold.
+  // Number of such blocks for which a processor has registers: half the warps that it can run.
   static constexpr u32 blocks_with_shared = 16;
 
   // Blocks of a grid for `wanted` threads.
@@ -89,12 +89,12 @@ __global__ void __launch_bounds__(SHARED_THREADS, LaunchPolicy::blocks_with_shar
   const u64 step = u64(gridDim.x) * warps;
   for (u64 i = u64(blockIdx.x) * warps + warp; i < n; i += step) {
     f(Warp{}, i, shared[warp]);
-    // No lane writes for the next item what another one still reads for this.
+    // No lane writes for the next item while another one still reads for this one.
     Warp{}.sync();
   }
 }
 
-// Fewer blocks may run at once than there are; those that come late find nothing left.
+// Fewer blocks may run at once than there are; late ones find no items left.
 template <class T, class F>
 __global__ void __launch_bounds__(SHARED_THREADS, LaunchPolicy::blocks_with_shared)
     each_of_groups_with_shared_kernel(u64 n, F f, u64* next) {
@@ -164,7 +164,7 @@ int for_each_of_groups_with_shared(const Exec& exec, u64 n, F f, u64 groups, u64
   return cudaGetLastError();
 }
 
-// `out` holds the totals of nothing, or totals to be added to.
+// `out` has totals of nothing, or totals to add to.
 template <class Sums, class F>
 int accumulate(const Exec& exec, u64 n, F f, typename Sums::Total* out) {
   if (n == 0) return 0;
@@ -229,7 +229,7 @@ ROCKMILL_HD void atomic_max(u64* to, u64 value) {
   if (value > *to) *to = value;
 #endif
 }
-// Stores a value where 0 is. Returns what was there.
+// Stores a value if the word is 0. Returns the previous value.
 ROCKMILL_HD u64 atomic_claim(u64* to, u64 value) {
 #if defined(__CUDA_ARCH__)
   return atomicCAS(reinterpret_cast<unsigned long long*>(to), 0ull, static_cast<unsigned long long>(value));
@@ -307,7 +307,8 @@ inline int inclusive_max(const Exec&, const u32* in, u32* out, u64 n) {
 
 template <class T, class Less>
 int merge_two(const Exec&, const T* a, u64 na, const T* b, u64 nb, T* out, Less less) {
-  // Equal items of `b` come first here: a caller that relies on a stable merge fails its tests on the host as well.
+  // Equal items of `b` come first here, so that a caller that relies on a stable merge fails its tests on the host as
+  // well.
   std::merge(b, b + nb, a, a + na, out, less);
   return 0;
 }
@@ -329,7 +330,7 @@ inline void atomic_or(u32* to, u32 value) { *to |= value; }
 
 #endif
 
-// Notes an error of block or entry `at`; the first one is told.
+// Records an error of block or entry `at`; the first one is reported.
 ROCKMILL_HD void report(u64* errors, u64 at, ErrorCode code) { atomic_min(errors, at << 8 | code); }
 
 }  // namespace rockmill::ROCKMILL_TARGET

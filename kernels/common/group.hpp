@@ -1,12 +1,12 @@
-// Threads that work on one thing together. Code that takes a Group runs on a warp of the device or a part of one
-// and, with width 1, on the host: `for (i = g.rank(); i < n; i += g.width)` covers all of n on both.
+// Threads that work on one item together. Code with a Group runs on a warp of the device or a part of one and, with
+// width 1, on the host: `for (i = g.rank(); i < n; i += g.width)` covers all of n on both.
 #pragma once
 
 #include "types.hpp"
 
 namespace rockmill::ROCKMILL_TARGET {
 
-// The one thread of the host, or one thread of the device on its own.
+// The one thread of the host, or a single thread of the device.
 struct Alone {
   static constexpr u32 width = 1;
   ROCKMILL_HD u32 rank() const { return 0; }
@@ -32,7 +32,7 @@ struct Alone {
 };
 
 #if defined(__CUDACC__)
-// All 32 lanes of a warp, which enter together.
+// All 32 lanes of a warp, which call together.
 struct Warp {
   static constexpr u32 width = 32;
   static constexpr u32 mask = 0xffffffff;
@@ -68,7 +68,7 @@ struct Warp {
   }
 };
 
-// W neighbouring lanes of a warp, which enter together. The tiles of a warp need not agree on anything.
+// W adjacent lanes of a warp, which call together. The tiles of a warp are independent.
 template <u32 W>
 struct Tile {
   static_assert(W >= 2 && W <= 16 && (W & (W - 1)) == 0);

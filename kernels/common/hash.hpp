@@ -1,4 +1,4 @@
-// XXH3-64 with seed 0, as xxhash 0.8 defines it: block checksums. Its primes and secret are those of other hashes too.
+// XXH3-64 with seed 0, as xxhash 0.8 defines it: block checksums. Other hashes use its primes and secret too.
 #pragma once
 
 #include "bytes.hpp"
@@ -164,7 +164,7 @@ struct LongHashWarp {
   __device__ LongHashWarp() : acc(DEVICE_START[lane()]) {}
   __device__ static u32 lane() { return Warp{}.rank() % HASH_LANES; }
 
-  // Adds what this lane found for its own accumulator and for its neighbour's.
+  // Adds this lane's result for its own accumulator and for its neighbour's.
   __device__ void gather(u64 own, u64 other) {
     own += Warp{}.shuffle_xor(other, 1);
     own += Warp{}.shuffle_xor(own, 8);
@@ -205,7 +205,7 @@ __device__ __forceinline__ LongHashWarp long_hash(const Warp&) { return {}; }
 #endif
 ROCKMILL_HD LongHashAlone long_hash(const Alone&) { return {}; }
 
-// XXH3-64 of `len` bytes; all of the group get the result.
+// XXH3-64 of `len` bytes; all of the group receive it.
 template <class G>
 ROCKMILL_HD u64 xxh3(const G& g, const u8* data, u64 len) {
   if (len <= 240) return xxh3_short(data, len);

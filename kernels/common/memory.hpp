@@ -1,4 +1,4 @@
-// Copies that stay in the memory of the kernels.
+// Copies within the memory of the kernels.
 #pragma once
 
 #include "exec.hpp"

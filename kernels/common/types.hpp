@@ -1,5 +1,5 @@
-// Words, and the records that the host and the kernels share. crates/cuda/src/driver/ffi mirrors the
-// records; the table of functions says where their fields lie, to be compared.
+// Words, and the records that the host and the kernels share. crates/cuda/src/driver/ffi mirrors the records; the table
+// of functions has the places of their fields for comparison.
 #pragma once
 
 #if !defined(__CUDACC_RTC__)
@@ -24,7 +24,7 @@
 namespace rockmill::ROCKMILL_TARGET {
 
 #if defined(__CUDACC_RTC__)
-// It has no headers of its own.
+// NVRTC has no headers of its own.
 using u8 = unsigned char;
 using u16 = unsigned short;
 using u32 = unsigned int;
@@ -40,7 +40,7 @@ using i32 = std::int32_t;
 using i64 = std::int64_t;
 #endif
 
-// Bytes that may be read in front of and behind any block or value without looking at its bounds.
+// Bytes that may be read before and behind any block or value without checking its bounds.
 constexpr u64 ARENA_PADDING = 64;
 constexpr u32 TAG_BYTES = 8;
 constexpr u32 TRAILER_BYTES = 5;
@@ -50,14 +50,14 @@ struct BlockRef {
   u64 at;
   u64 file_offset;
   u32 stored_size;
-  // Once it is decompressed.
+  // Size after decompression.
   u32 raw_size;
   // Codec.
   u32 codec;
   u32 checksum_base;
   // ChecksumType.
   u32 checksum;
-  // Restart interval of the block's file, as its properties say; matters if values are stored apart from keys.
+  // Restart interval from the properties of the block's file; used if values are stored apart from keys.
   u32 restart_interval;
   // Sequence number of all entries, which are stored with 0; or STORED_SEQUENCE.
   u64 sequence;
@@ -65,7 +65,7 @@ struct BlockRef {
 
 constexpr u64 STORED_SEQUENCE = ~u64{0};
 
-// Leading bytes of a user key that stand in its record.
+// Leading bytes of a user key in its record.
 constexpr u32 WORD_KEY_BYTES = 16;
 
 // An internal key: the first 16 bytes of the user key as two big-endian words, zero padded; the tag; the user
@@ -74,12 +74,12 @@ struct Key {
   u64 hi;
   u64 lo;
   u64 tag;
-  // Position of the entry in the order in which it was decoded.
+  // Position of the entry in the order of decoding.
   u32 entry;
   u32 len;
 };
 
-// A user key that no entry has: a bound, or the end of a file elsewhere in the tree.
+// A user key without an entry: a bound, or the end of a file elsewhere in the tree.
 struct UserKey {
   u64 hi;
   u64 lo;
@@ -89,7 +89,7 @@ struct UserKey {
   u32 present;
 };
 
-// Where a value lies in the arena.
+// The place of a value in the arena.
 struct ValueRef {
   u64 at;
   u64 len;
@@ -100,36 +100,36 @@ struct OutBlock {
   // In the image buffer.
   u64 at;
   u64 file_offset;
-  // As it is stored, and before it was compressed.
+  // Stored size, and size before compression.
   u32 size, raw_size;
   // Codec.
   u32 codec;
   u32 file;
   u32 first;
   u32 count;
-  // In a wide task: bytes of the internal keys in front of the block.
+  // In a wide task: bytes of the internal keys before the block.
   u64 key_start;
 };
 
-// Sizes of a file, which the host gets before it decides where the file goes.
+// Sizes of a file, which the host receives before it chooses the file's place.
 struct FileIndex {
   // Size of the data blocks, trailers included.
   u64 data_size;
-  // The same before they were compressed, without trailers.
+  // The same before compression, without trailers.
   u64 raw_size;
   // Size of the index block's payload.
   u64 size;
-  // Bytes of user key that all separators share, if they are stored once.
+  // Number of bytes that all separators share, if they are stored once.
   u32 prefix_len;
-  // Whether separators are internal keys rather than user keys.
+  // Whether separators are internal keys instead of user keys.
   u32 internal_keys;
   // Bytes of the first and the last user key.
   u32 smallest_len, largest_len;
-  // A hash of the rest.
+  // A hash of the other fields.
   u64 check;
 };
 
-// Where the parts of a file go.
+// The places of the parts of a file.
 struct FilePlace {
   // Its image and its index block, both in the image buffer.
   u64 image;
@@ -138,10 +138,17 @@ struct FilePlace {
   u64 edges;
 };
 
-// A range of user keys, both ends inclusive, of a file of another level; its size if that matters.
+// A range of user keys, both ends inclusive, of a file of another level; its size if needed.
 struct KeySpan {
   UserKey first, last;
   u64 file_size;
+};
+
+// A range of user keys that range tombstones cover: from `begin` to before `end`. The sequence numbers of their tombstones
+// are those from `first` to before `last` of all.
+struct Fragment {
+  UserKey begin, end;
+  u64 first, last;
 };
 
 // What decides which entries survive.
@@ -149,18 +156,35 @@ struct RetainRules {
   const u64* snapshots;
   u64 num_snapshots;
   u64 earliest;
-  // Files beneath, level by level, ascending in each; level i ends at level_ends[i].
+  // Files of deeper levels, level by level, ascending in each; level i ends at level_ends[i].
   const KeySpan* deeper;
   const u32* level_ends;
   u32 num_levels;
   u32 bottommost;
-  // Whether anything may lie beneath.
+  // Whether deeper levels may contain any key.
   u32 deeper_unknown;
   // Whether a SingleDelete that meets a Delete is an error.
   u32 enforce_single_delete;
+  // Range tombstones, ascending, and the sequence numbers of each fragment, descending.
+  const Fragment* fragments;
+  const u64* sequences;
+  u64 num_fragments;
 };
 
-// What a snapshot sees; see rockmill_core::SnapshotRules.
+// What merge operands become; see rockmill_core::Merging.
+struct MergeRules {
+  // MergeFunction.
+  u32 function;
+  // Whether operands are merged without their base as well.
+  u32 partial;
+  // What stands between two values.
+  const u8* delimiter;
+  u64 delimiter_len;
+  // Limit of a stripe's operands and their base, and what each counts beside its value and a delimiter.
+  u64 max_bytes, operand_bytes;
+};
+
+// The entries that a snapshot sees; see rockmill_core::SnapshotRules.
 struct SnapshotRules {
   u64 sequence;
   u32 keep_tombstones;
@@ -168,13 +192,13 @@ struct SnapshotRules {
   u32 mark_undecided;
 };
 
-// Sums over the entries of a task as they were decoded.
+// Sums over the decoded entries of a task.
 struct InputTotals {
   u64 hash;
-  u64 tombstones, single_deletes, key_bytes, value_bytes;
+  u64 tombstones, single_deletes, operands, key_bytes, value_bytes;
 };
 
-// Sums over the entries of a task once they are merged.
+// Sums over the merged entries of a task.
 struct RetainTotals {
   u64 hash_kept, hash_dropped, hash_consumed;
   u64 replaced, tombstones_dropped;
@@ -182,7 +206,7 @@ struct RetainTotals {
   u64 kept, dropped, consumed, made;
   // Above the snapshot.
   u64 above;
-  // Sum over the kept entries as they are handed on, for comparison with what comes of them.
+  // Sum over the kept entries as they are passed on, for comparison with the output.
   u64 rows_hash;
 };
 
@@ -191,16 +215,16 @@ struct FileTotals {
   u64 content_hash;
   // As in RetainTotals.
   u64 rows_hash;
-  u64 deletions, key_bytes, value_bytes;
+  u64 deletions, merge_operands, key_bytes, value_bytes;
   u64 smallest_seqno, largest_seqno;
   u64 filter_entries;
 };
 
-// Hashes of what was found in one finished file.
+// Hashes found in one finished file.
 struct FoundFile {
-  // rockmill_core::index_hash of the index that its blocks must have.
+  // rockmill_core::index_hash of the index that fits its blocks.
   u64 index_hash;
-  // Of its separators' tags, if they are internal keys.
+  // Hash of its separators' tags, if they are internal keys.
   u64 tags_hash;
   // Hash of the first and the last internal key.
   u64 edges_hash;
@@ -211,10 +235,12 @@ struct Layout {
   u64 block_size;
   u32 restart_interval;
   u32 delta_keys;
-  // Whether the prefix that all user keys of a block share is stored once.
+  // Whether the common prefix of a block's user keys is stored once.
   u32 common_prefix;
   // ChecksumType.
   u32 checksum;
+  // Buckets of a block's hash index for each entry; below 0 without one.
+  double buckets_per_entry;
 };
 
 // How data blocks are compressed.
@@ -231,7 +257,7 @@ struct IndexLayout {
   u32 restart_interval;
   // Shortening.
   u32 shortening;
-  // Whether the prefix that all separators share is stored once.
+  // Whether the common prefix of all separators is stored once.
   u32 common_prefix;
 };
 
@@ -239,16 +265,30 @@ struct IndexLayout {
 struct Splitting {
   // A file ends before the first new user key at which its encoded entries reach `file_size` bytes.
   u64 file_size;
-  // The rest matters where there are grandparents.
+  // The rest is used if there are grandparents.
   const KeySpan* grandparents;
   u64 num_grandparents;
   u64 target_file_size;
   u64 max_compaction_bytes;
-  // Stored bytes for so many uncompressed ones; 0 for as many.
+  // Stored bytes for this number of uncompressed ones; 0 for as many.
   u64 stored, uncompressed;
+  // Leading bytes in which the keys of a file agree; NO_PARTITIONS if they need not.
+  u64 partition_bytes;
   u32 level_style;
   u32 unused;
 };
+
+constexpr u64 NO_PARTITIONS = ~u64{0};
+
+// Where one file ends and the next begins, which may have no entries.
+struct FileCut {
+  // Entries in front of it.
+  u32 survivors;
+  // The fragment with whose begin the next file begins; NO_FRAGMENT if it begins with an entry's key.
+  u32 fragment;
+};
+
+constexpr u32 NO_FRAGMENT = ~u32{0};
 
 // What goes into filters.
 struct FilterRules {
@@ -270,7 +310,7 @@ struct ScanOp {
   u32 a, b, c;
   // By instruction. Load: `format << 16 | is_big_endian << 8 | bytes`. Comparison: `kind << 8` and a bit for each of
   // less, equal and greater that it accepts. Arithmetic: `range << 8 | bytes`. List: its kind. Pattern: Pattern.
-  // String: the bytes of a padded group, or 0. The constants of lists and patterns are `c` from `b` on.
+  // String: the bytes of a padded group, or 0. Lists and patterns have `c` constants from `b` on.
   u32 detail;
 };
 
@@ -282,7 +322,7 @@ struct ScanConstant {
   u32 part;
 };
 
-// A column, and where its parts lie among the memory of a batch.
+// A column, and the places of its parts in the memory of a batch.
 struct ScanColumn {
   u32 operand;
   // Stored.
@@ -290,56 +330,57 @@ struct ScanColumn {
   // Bytes of a value.
   u32 bytes;
   u32 unused;
-  // A byte for each row that is not null, and a bit.
+  // A byte for each row, set if it is not null, and the same as bits.
   u64 flags, validity;
   // Values; a byte for each boolean; a ScanValue for each row's bytes.
   u64 values;
   // A bit for each boolean; offsets of bytes, as u32.
   u64 packed;
-  // Of bytes: how many, as u32, one more than rows; and all of them.
+  // For bytes: the lengths, as u32, one more than rows; and all bytes.
   u64 lens, data;
 };
 
 // A key of groups.
 struct ScanGroupKey {
   u32 operand;
-  // Stored, and the bytes of an integer or float that count.
+  // Stored form, and the bytes of an integer or float that are used.
   u32 stored, bytes;
   u32 unused;
 };
 
-// A value that aggregates of groups are made of.
+// A value that aggregates of groups need.
 struct ScanArgument {
   u32 operand;
   // Bits of Needed.
   u32 needed;
-  // Its first word of each group's: how many values are not null, and then those of each need.
+  // Its first word among those of each group: the number of values that are not null, followed by the words of each
+  // need.
   u32 at;
   u32 unused;
 };
 
-// Memory in which groups are built. Words of groups are 0 at first.
+// Memory for groups. Words of groups are 0 at first.
 struct ScanGroups {
   const ScanGroupKey* keys;
   const ScanArgument* arguments;
   u32 num_keys, num_arguments;
   // Words of each group: the number of its rows, then those of the arguments.
   u32 num_words;
-  // Whether a least or greatest value may exceed 64 bits.
+  // Whether a minimum or maximum may exceed 64 bits.
   u32 has_wide;
   // A power of two.
   u64 num_slots;
-  // Most groups that there may be.
+  // Maximum number of groups.
   u64 most;
-  // How many there are; if more than `most`, nothing else counts.
+  // Number of groups; if it exceeds `most`, the other results are invalid.
   u64* found;
-  // For each slot: SCAN_KEY_WORDS, 0 if there is none; the group's first row, ~0 in a slot without a group; and words.
+  // For each slot: SCAN_KEY_WORDS, 0 if it is empty; the group's first row, ~0 in an empty slot; and words.
   u64* table;
   u64* firsts;
   u64* words;
 };
 
-// Sum over what a scan hands over.
+// Sum over the data that a scan passes on.
 struct ScanTotals {
   u64 hash;
 };
@@ -375,19 +416,19 @@ enum ScanCode : u32 {
 };
 
 enum Needed : u32 {
-  // A word for each 32 bits of the values, and the number of those that are negative.
+  // A word for each 32 bits of the values, and the number of negative ones.
   NEEDED_SUM = 1,
-  // The least value, and the greatest one: a word each, of a wide value two.
+  // The minimum and the maximum: one word each, two for a wide value.
   NEEDED_LEAST = 2,
   NEEDED_GREATEST = 4,
   // Values may exceed 64 bits.
   NEEDED_WIDE = 8,
 };
 constexpr u32 SCAN_SUM_WORDS = 5;
-// Words of a group's keys, and bytes that each of them has of the keys.
+// Words of a group's keys, and the number of key bytes in each.
 constexpr u32 SCAN_KEY_WORDS = 6, SCAN_KEY_WORD_BYTES = 7;
 
-// Results that a thread keeps of a row.
+// Results of a row that a thread stores.
 constexpr u32 SCAN_SLOTS = 64;
 constexpr u32 SCAN_CONSTANT = 1u << 31;
 
@@ -399,36 +440,37 @@ enum PatternPart : u32 { PART_BYTES = 0, PART_ANY_CHARACTER = 1, PART_ANY_BYTES 
 enum Stored : u32 { STORED_BOOLEAN = 0, STORED_INTEGER = 1, STORED_FLOAT = 2, STORED_BYTES = 3 };
 enum ByteSource : u64 { SOURCE_KEY = 0, SOURCE_VALUE = 1, SOURCE_LITERAL = 2 };
 
-// Disjoint ranges of keys. Their bounds ascend: one begins at each even one and ends before the next, or never. Bound i ends
-// at ends[i] of the bytes.
+// Disjoint ranges of keys. Their bounds ascend: a range begins at each even one and ends before the next, or never.
+// Bound i ends at ends[i] of the bytes.
 struct KeyRanges {
   const u64* ends;
   const u8* bytes;
   u64 num_bounds;
 };
 
-// A table of keys and values that outlives the tasks whose rows it takes (view/slots.hpp).
+// A table of keys and values that outlives the tasks whose rows it receives (view/slots.hpp).
 struct ResidentTable {
   u64* slots;
   u64 buckets;
   u64 seed;
-  // All ones, but in tests, where many keys are to have equal hashes.
+  // All ones, except in tests with many equal hashes.
   u64 hash_mask;
-  // Keys that are not in it: RocksDB has to be asked for these.
+  // Keys that are not in it: RocksDB must be asked for these.
   KeyRanges outside;
 };
 
-// A part of a request: a key and, on the next 16 bytes, a value. Those that do not fit into a mailbox come in several.
+// A part of a request: a key and, on the next 16 bytes, a value. Those that do not fit into a mailbox are sent in
+// several.
 struct RingRequest {
   // RingOperation.
   u32 operation;
   u32 key_len;
   u64 value_len;
-  // The version whose value is wanted.
+  // The requested version.
   u64 version;
   // Capacity of the caller's buffer.
   u64 capacity;
-  // Where the part begins, and its bytes. If the rest of a value is wanted: where that begins.
+  // Start of the part, and its bytes. For a request for the rest of a value: the start of the rest.
   u64 at;
   u64 part_len;
 };
@@ -448,26 +490,26 @@ struct ChangedKeys {
   u64* slots;
   // Number of the slots, a power of two, less one.
   u64 mask;
-  // How many hashes are in it, and in the upper bit whether some found no room.
+  // Number of hashes in it; the upper bit is set if some found no room.
   u64* state;
   u64 seed;
 };
 
-// Mailboxes in which threads of the device ask those of the host (ring/ring.hpp).
+// Mailboxes in which device threads send requests to the host (ring/ring.hpp).
 struct Ring {
-  // Memory of the host, written by the device: of each mailbox the number of its request; the request; its bytes.
+  // Memory of the host, written by the device: for each mailbox the number of its request; the request; its bytes.
   u32* posted;
   RingRequest* requests;
   u8* outgoing;
-  // Memory of the host, written by the host: the number of the request that was answered; the answer; its bytes.
+  // Memory of the host, written by the host: the number of the answered request; the answer; its bytes.
   const u32* answered;
   const RingAnswer* answers;
   const u8* incoming;
-  // Memory of the device: of each mailbox who has it, and the number of its last request.
+  // Memory of the device: for each mailbox its owner, and the number of its last request.
   u32* states;
   u32* numbers;
   ChangedKeys changed;
-  // A wait ends after so long.
+  // Time after which a wait ends.
   u64 timeout_ns;
   // Number of mailboxes; 0 if the host does not answer.
   u32 mailboxes;
@@ -479,9 +521,9 @@ struct Ring {
 struct KvRecord {
   // KV_ABI.
   u32 abi;
-  // Requests that the thread's group has yet to wait for.
+  // Requests for which the thread's group has yet to wait.
   u32 num_tickets;
-  // The version that its host knows by this number.
+  // The number of the version on the host.
   u64 version;
   ResidentTable table;
   Ring ring;
@@ -489,27 +531,28 @@ struct KvRecord {
   u32 last_mailbox, last_number;
 };
 
-// What became of the slots and records of a table.
+// Changes of the slots and records of a table.
 struct PlaceTotals {
-  // Rows that bring no record; records that came and say that RocksDB has to be asked.
+  // Rows without a record; new records that say that RocksDB must be asked.
   u64 without, asks_in;
-  // Records that no slot names any more: those that say so, those with a value, and the bytes of both.
+  // Records that no slot names any more: those that say that RocksDB must be asked, those with a value, and the bytes
+  // of both.
   u64 asks_out, values_out, dead_bytes;
-  // Slots that no key has any more, and those of them that a key has taken again.
+  // Slots of deleted keys, and those of them that a key has taken again.
   u64 gone, retaken;
-  // Keys for whose slot there was no room.
+  // Keys without room for their slot.
   u64 left_over;
   // Rows whose keys the base has, but no other row.
   u64 unseen;
 };
 
-// A piece of memory with records of a table.
+// An allocation with records of a table.
 struct RecordChunk {
-  // Chunks ascend by their addresses.
+  // Chunks ascend by address.
   u64 address;
   // Bytes of records that slots name.
   u64 live_bytes;
-  // Whether these move to other memory.
+  // Whether its live records move to other memory.
   u64 moves;
 };
 
@@ -531,16 +574,18 @@ enum ErrorCode : u32 {
   ERROR_UNDECIDED = 13,
   ERROR_OUT_OF_RANGE = 14,
   ERROR_CHECK = 15,
+  ERROR_MERGED_TYPE = 16,
+  ERROR_MERGED_BYTES = 17,
 };
 
-// How a block is compressed: its type in RocksDB's trailers.
+// Compression of a block: its type in RocksDB's trailers.
 enum Codec : u32 {
   CODEC_NONE = 0,
   CODEC_SNAPPY = 1,
   CODEC_LZ4 = 4,
   CODEC_LZ4HC = 5,
   CODEC_ZSTD = 7,
-  // Is looked up in the trailer.
+  // The trailer has the codec.
   CODEC_IN_TRAILER = 0xff,
 };
 
@@ -561,6 +606,7 @@ enum PrefixKind : u32 { PREFIX_NONE = 0, PREFIX_FIXED = 1, PREFIX_CAPPED = 2 };
 
 constexpr u64 TYPE_DELETION = 0;
 constexpr u64 TYPE_VALUE = 1;
+constexpr u64 TYPE_MERGE = 2;
 constexpr u64 TYPE_SINGLE_DELETION = 7;
 constexpr u64 TYPE_DELETION_WITH_TIMESTAMP = 0x14;
 constexpr u64 MAX_SEQUENCE = (u64{1} << 56) - 1;

@@ -1,4 +1,4 @@
-// XXPH3 as RocksDB's util/xxph3.h defines it, of keys, for filters.
+// XXPH3 as RocksDB's util/xxph3.h defines it: hashes of keys for filters.
 #pragma once
 
 #include "hash.hpp"
@@ -32,7 +32,7 @@ ROCKMILL_HD u64 xxph3_words(u64 hi, u64 lo, u32 len) {
 ROCKMILL_HD u64 xxph3_long(const u8* data, u64 len) {
   u64 acc[HASH_LANES] = {ROCKMILL_XXH3_START};
   const u64 stripes = len / STRIPE_BYTES;
-  // In this preview of XXH3 the data go to their own lane, not to the neighbour's.
+  // In this preview of XXH3 the data are added to their own lane, not to the neighbour's.
   const auto add = [&acc](u32 lane, u64 value, u64 mask) {
     const u64 key = value ^ mask;
     acc[lane] += value + u64(u32(key)) * (key >> 32);

@@ -1,6 +1,6 @@
-// Raw images of blocks to the form in which they are stored. An image is written next to its neighbours, as if it were
-// stored as it is; its compressed form goes to the same place of a second buffer, and from one of the two into the file's
-// image, once it is known where.
+// From raw images of blocks to stored blocks. Images are contiguous, as if they were stored uncompressed. The
+// compressed form is written to the same place of a second buffer, and one of the two is copied into the file's image
+// once its place is known.
 #pragma once
 
 #include "../codec/lz4.hpp"
@@ -26,15 +26,16 @@ struct PlaceRaw {
   }
 };
 
-// Scratch memory of ZSTD's encoder: of each block, or of each group if there are more blocks than groups that run at once.
+// Scratch memory of ZSTD's encoder: for each block, or for each group if there are more blocks than groups that run at
+// once.
 struct CompressScratch {
   u8* bytes;
   // 0 if each block has its own.
   u64 groups, group_bytes;
-  // With groups: the largest block for which a group has enough. Larger blocks are done apart, by fewer groups.
+  // With groups: the largest block for which a group has enough. Fewer groups process larger blocks separately.
   u32 usual;
   u32 is_for_larger;
-  // How many blocks were taken: behind the memory of the groups.
+  // Number of blocks taken: behind the memory of the groups.
   u64* next;
 };
 
@@ -48,8 +49,8 @@ struct CompressBlocks {
   const OutBlock* blocks;
   const u8* raw;
   u8* packed;
-  // For each block: bytes of payload as stored, its codec, and the checksum of the raw image. With it, the host checks
-  // what it has decompressed.
+  // For each block: stored bytes of payload, its codec, and the checksum of the raw image, with which the host checks
+  // its decompressed blocks.
   u32* stored_sizes;
   u32* codecs;
   u32* raw_sums;
@@ -66,7 +67,7 @@ struct CompressBlocks {
 
   template <class G>
   ROCKMILL_HD void operator()(const G& g, u64 b, ZstdEncodeTables& tables) const {
-    // All blocks before take zstd_scratch_bytes at most each; on a multiple of 8.
+    // All blocks before take at most zstd_scratch_bytes each, a multiple of 8.
     const u64 before = 2 * (blocks[b].at - ARENA_PADDING) + 32 * b;
     compress_zstd(g, b, tables, scratch.bytes + before / 8 * 8);
   }
@@ -92,9 +93,9 @@ struct CompressBlocks {
     u8* out = packed + block.at;
     const u32 raw_size = block.raw_size;
     const u32 sum = block_checksum(g, CHECKSUM_XXH3, image, raw_size, CODEC_NONE, 0, 0);
-    // RocksDB's rule for storing a block as it is (`CompressAndVerifyBlock`).
+    // RocksDB's rule for storing a block uncompressed (`CompressAndVerifyBlock`).
     const u32 limit = raw_size < COMPRESSION_SIZE_LIMIT ? u32(u64(compression.max_bytes_per_kb) * raw_size >> 10) : 0;
-    // The size stands in front, unless it is a part of the format.
+    // The size precedes the payload, unless it is a part of the format.
     PackedHeader header;
     if (compression.codec != CODEC_SNAPPY) header.varint(raw_size);
     u32 size = limit > header.len ? encode(image, raw_size, out + header.len, limit - header.len) : 0;
@@ -109,7 +110,7 @@ struct CompressBlocks {
   }
 };
 
-// Larger blocks than usual are compressed by fewer groups, which have enough for a block of any size.
+// Fewer groups, with enough memory for a block of any size, compress the larger blocks.
 inline int compress_all_zstd(const Exec& exec, u64 n, CompressBlocks compress) {
   CompressScratch& scratch = compress.scratch;
   if (scratch.groups == 0) return for_each_group_with_shared<ZstdEncodeTables>(exec, n, compress);

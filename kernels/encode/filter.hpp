@@ -1,5 +1,5 @@
-// Bloom filters' bits. FastLocalBloom (`util/bloom_impl.h`) has all probes of a hash in one line of 64 bytes, and so has
-// the legacy filter as it is written here.
+// Bloom filters' bits. FastLocalBloom (`util/bloom_impl.h`) has all probes of a hash in one line of 64 bytes, and so
+// has the legacy filter as written here.
 #pragma once
 
 #include "filter_keys.hpp"

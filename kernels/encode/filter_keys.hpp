@@ -1,4 +1,4 @@
-// What goes into a filter.
+// The keys in a filter.
 #pragma once
 
 #include "../common/exec.hpp"
@@ -6,7 +6,7 @@
 
 namespace rockmill::ROCKMILL_TARGET {
 
-constexpr u32 LEGACY_SEED = 0xbc9f1d34, LEGACY_MULTIPLIER = 0xc6a4a793;
+constexpr u32 LEGACY_SEED = 0xbc9f1d34;
 
 // Which hashes the keys of a file add to its filter (crates/format/src/filter/builder.rs): those of whole keys, of
 // prefixes, or both. A hash is left out if it was the last one, and one of both also if it is that of the last
@@ -29,7 +29,7 @@ struct FilterKeys {
     return hash(key, key.len < rules.prefix_len ? key.len : u32(rules.prefix_len));
   }
 
-  // Calls f(hash) for what entry `i` of the file that begins at `start` adds.
+  // Calls f(hash) for each hash that entry `i` of the file that begins at `start` adds.
   template <class F>
   ROCKMILL_HD void for_each_hash(u64 start, u64 i, F f) const {
     if (rules.format == FILTER_NONE) return;
@@ -46,7 +46,7 @@ struct FilterKeys {
   }
 
  private:
-  // Entries to go back at most: one more has the CPU build the filter.
+  // Maximum number of entries to go back; beyond it, the CPU builds the filter.
   static constexpr u64 MAX_BACK = 4096;
 
   struct MaybeHash {
@@ -55,20 +55,20 @@ struct FilterKeys {
     ROCKMILL_HD bool is(u64 other) const { return any && hash == other; }
   };
 
-  // What a key adds, the prefix first.
+  // The hashes that a key adds, the prefix first.
   struct Added {
     u64 key, prefix;
     bool with_key, with_prefix;
   };
 
-  // That of the last prefix in front of entry `i`.
+  // The hash of the last prefix before entry `i`.
   ROCKMILL_HD MaybeHash prefix_before(u64 start, u64 i) const {
     if (rules.prefix_kind == PREFIX_NONE || i == 0) return {0, false};
     const u64 last = last_with_prefix != nullptr ? last_with_prefix[start + i - 1] : start + i;
     return last > start ? MaybeHash{hash_of_prefix(keys[last - 1]), true} : MaybeHash{0, false};
   }
 
-  // Of whole keys, with prefixes or not, if `last` was added last.
+  // With whole keys, with or without prefixes, if `last` was added last.
   ROCKMILL_HD Added added_by(u64 start, u64 i, MaybeHash last) const {
     const Key& key = keys[start + i];
     const u64 whole = hash_of_key(key);
@@ -79,7 +79,7 @@ struct FilterKeys {
             !before.is(prefix) && prefix != whole && !last.is(prefix)};
   }
 
-  // What was added last in front of entry `i`.
+  // The last hash added before entry `i`.
   ROCKMILL_HD MaybeHash last_before(u64 start, u64 i) const {
     if (i == 0) return {0, false};
     u64 known = i - 1;
@@ -97,7 +97,7 @@ struct FilterKeys {
     return last;
   }
 
-  // Whether behind entry `i` its key's hash is the last one, whatever was before. If not, it may be all the same.
+  // Whether behind entry `i` its key's hash is the last one for certain. If false, it may still be.
   ROCKMILL_HD bool key_is_last(u64 start, u64 i) const {
     const Key& key = keys[start + i];
     if (i == 0 || !has_prefix(key)) return true;
@@ -105,8 +105,8 @@ struct FilterKeys {
     const MaybeHash before = prefix_before(start, i);
     if (before.is(whole)) return false;
     if (before.is(hash_of_prefix(key))) return true;
-    // A new prefix may have been added without the key, if the key's hash was the last: that of the key before, of
-    // its prefix, or, if that key was left out for the prefix before, one from before.
+    // A new prefix may have been added without the key, if the key's hash was the last one: that of the previous key,
+    // of its prefix, or, if that key was left out because of the previous prefix, an earlier one.
     const Key& key_before = keys[start + i - 1];
     const u64 whole_before = hash_of_key(key_before);
     if (whole == whole_before) return false;
@@ -115,26 +115,10 @@ struct FilterKeys {
 
   // Hash of the key's first `len` bytes.
   ROCKMILL_HD u64 hash(const Key& key, u32 len) const {
-    if (rules.format == FILTER_LEGACY) return legacy_hash(key, len);
+    if (rules.format == FILTER_LEGACY) return murmur_hash(bytes, key, len, LEGACY_SEED);
     if (len > WORD_KEY_BYTES) return xxph3_bytes(bytes.of(key), len);
     const Key beginning = beginning_of(key, len);
     return xxph3_words(beginning.hi, beginning.lo, len);
-  }
-
-  // `util/hash.cc:BloomHash`: a variant of MurmurHash1 whose last one to three bytes are taken as signed.
-  ROCKMILL_HD u64 legacy_hash(const Key& key, u32 len) const {
-    u32 hash = LEGACY_SEED ^ len * LEGACY_MULTIPLIER;
-    u32 i = 0;
-    for (; i + 4 <= len; i += 4) {
-      u32 word = 0;
-      for (u32 k = 0; k < 4; ++k) word |= u32(bytes.byte(key, i + k)) << 8 * k;
-      hash = (hash + word) * LEGACY_MULTIPLIER;
-      hash ^= hash >> 16;
-    }
-    if (i == len) return hash;
-    for (u32 k = 0; i + k < len; ++k) hash += u32(static_cast<signed char>(bytes.byte(key, i + k))) << 8 * k;
-    hash *= LEGACY_MULTIPLIER;
-    return hash ^ hash >> 24;
   }
 };
 

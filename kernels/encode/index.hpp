@@ -1,5 +1,5 @@
-// Index blocks: an entry for each data block, whose key separates it from the next one and whose value says where it
-// lies. The bytes are those of crates/format/src/index/builder.rs.
+// Index blocks: an entry for each data block, whose key separates it from the next one and whose value is the block's
+// place. The bytes are those of crates/format/src/index/builder.rs.
 //
 //   DescribeFiles   prefix of each file's separators, and how long the keys at the file's ends are
 //   MarkInternal    files in which versions of one user key lie in two blocks: separators need sequence numbers
@@ -13,9 +13,9 @@
 
 namespace rockmill::ROCKMILL_TARGET {
 
-// First format_version whose values are delta coded, and first whose delta 0 says that a whole handle follows.
+// First format_version with delta coded values, and the first in which delta 0 means that a whole handle follows.
 constexpr u32 FIRST_DELTA_VERSION = 4, FIRST_ESCAPE_VERSION = 8;
-// First whose separators may be user keys.
+// First version whose separators may be user keys.
 constexpr u32 FIRST_USER_KEY_VERSION = 3;
 
 ROCKMILL_HD u64 check_of(const FileIndex& file) {
@@ -25,7 +25,7 @@ ROCKMILL_HD u64 check_of(const FileIndex& file) {
   return entry_hash(entry_hash(sizes, form), lens);
 }
 
-// The work of one thread for each file before blocks are looked at.
+// The work of one thread for each file, before blocks are processed.
 struct DescribeFiles {
   Separators separators;
   const u32* file_starts;
@@ -37,7 +37,7 @@ struct DescribeFiles {
     if (f >= *num_files) return;
     const IndexLayout& layout = separators.layout;
     const u32 first = file_blocks[f], end = file_blocks[f + 1];
-    // Separators ascend, so that what the first and the last share, all share.
+    // Separators ascend, so all share the common prefix of the first and the last.
     const Separator from = separators.of(first, first + 1 == end), to = separators.of(end - 1, true);
     FileIndex& file = files[f];
     file.prefix_len = layout.common_prefix ? common_bytes(separators.bytes, from, to, 0) : 0;
@@ -59,7 +59,7 @@ struct MarkInternal {
   }
 };
 
-// An entry as it is stored: bytes [from, to) of the separator between lengths and value.
+// A stored entry: bytes [from, to) of the separator between lengths and value.
 struct IndexEntry {
   Separator separator;
   u32 from, to;
@@ -112,7 +112,7 @@ struct IndexEntries {
   ROCKMILL_HD u64 payload_size(u64 b) const {
     return block_offsets[b + 1] - block_offsets[b] - TRAILER_BYTES;
   }
-  // By how much a block is larger than the one before, zigzag coded.
+  // The difference of a block's size to the previous one, zigzag coded.
   ROCKMILL_HD u64 size_delta(u64 b) const {
     const u64 size = payload_size(b), before = payload_size(b - 1);
     return size >= before ? 2 * (size - before) : 2 * (before - size) - 1;
@@ -130,7 +130,7 @@ struct SizeIndexes {
   IndexEntries entries;
   // Prefix sums of the entries' sizes.
   const u64* sums;
-  // Offsets of the blocks before they were compressed, trailers included; null if they were not.
+  // Offsets of the blocks before compression, trailers included; null if they were not compressed.
   const u64* raw_offsets;
   FileIndex* files;
   u64* errors;

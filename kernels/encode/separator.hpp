@@ -1,13 +1,13 @@
-// Separators of data blocks (`util/comparator.cc:FindShortestSeparator`, `FindShortSuccessor`): the block's last
-// key, or the beginning of its user key with the last byte one larger. Verification finds them again in what it
-// has decoded.
+// Separators of data blocks (`util/comparator.cc:FindShortestSeparator`, `FindShortSuccessor`): the block's last key,
+// or the beginning of its user key with the last byte one larger. Verification computes them again from its decoded
+// keys.
 #pragma once
 
 #include "../common/content.hpp"
 
 namespace rockmill::ROCKMILL_TARGET {
 
-// Tag of a separator that is not a key of its own: the largest sequence number, and the type that seeks use.
+// Tag of a separator that is not an existing key: the largest sequence number, and the type that seeks use.
 constexpr u64 SEEK_TAG = MAX_SEQUENCE << 8 | 0x18;
 
 struct Separator {
@@ -27,7 +27,7 @@ struct Separator {
 
 ROCKMILL_HD Separator whole(const Key& key) { return {key, key.len, 0}; }
 
-// Leading bytes that two separators have in common, in user keys and `tag_bytes` bytes of the tags.
+// Common leading bytes of two separators, in user keys and `tag_bytes` bytes of the tags.
 ROCKMILL_HD u32 common_bytes(const KeyBytes& bytes, const Separator& a, const Separator& b, u32 tag_bytes) {
   const u32 kept = min_of(a.len - a.grown, b.len - b.grown);
   u32 common = common_user_bytes(bytes, a.key, b.key);
@@ -44,7 +44,7 @@ ROCKMILL_HD int compare_user(const KeyBytes& bytes, const Separator& a, const Ke
   return a.len < b.len ? -1 : a.len > b.len;
 }
 
-// Separators of the blocks of which block b has the keys [block_starts[b], block_starts[b + 1]).
+// Separators of the blocks; block b has the keys [block_starts[b], block_starts[b + 1]).
 struct Separators {
   const Key* keys;
   KeyBytes bytes;
@@ -54,13 +54,13 @@ struct Separators {
   ROCKMILL_HD const Key& last_key(u64 b) const { return keys[block_starts[b + 1] - 1]; }
   ROCKMILL_HD const Key& next_key(u64 b) const { return keys[block_starts[b + 1]]; }
 
-  // Whether the next block begins with the user key with which this one ends.
+  // Whether the next block begins with the last user key of this one.
   ROCKMILL_HD bool key_goes_on(u64 b) const { return same_user_key(bytes, last_key(b), next_key(b)); }
 
-  // That of block `b`, which is its file's last or not.
+  // The separator of block `b`, which is its file's last or not.
   ROCKMILL_HD Separator of(u64 b, bool last) const {
     if (last) {
-      // With a common prefix, which a successor could shorten, there is none.
+      // With a common prefix, which a successor could shorten, there is no successor.
       const bool successor = layout.shortening == SHORTEN_SUCCESSOR && !layout.common_prefix;
       return successor ? grow(last_key(b), 0) : whole(last_key(b));
     }
@@ -73,10 +73,10 @@ struct Separators {
     if (i >= a.len || i >= b.len) return whole(a);
     const u32 own = bytes.byte(a, i), other = bytes.byte(b, i);
     if (own >= other) return whole(a);
-    // If b ends here and is a's successor, a later byte has to grow.
+    // If b ends here and is a's successor, a later byte has to be incremented.
     return i + 1 < b.len || own + 1 < other ? Separator{a, i + 1, 1} : grow(a, i + 1);
   }
-  // Grows the first byte from `from` on that can.
+  // Increments the first byte from `from` on that is not 255.
   ROCKMILL_HD Separator grow(const Key& key, u32 from) const {
     for (u32 i = from; i < key.len; ++i)
       if (bytes.byte(key, i) != 0xff) return {key, i + 1, 1};
@@ -84,7 +84,7 @@ struct Separators {
   }
 };
 
-// Bytes of which the one at `grown` counts one more; it is not 255.
+// Bytes of which the one at `grown` is incremented; it is not 255.
 struct GrownBytes {
   const u8* at;
   const u8* grown;

@@ -11,7 +11,7 @@
 //                                30 reserved, 31 hash index
 //
 // If values are stored apart, an entry at a restart point has one more varint32: its value's offset in that section.
-// The values of the other entries follow one another.
+// The values of the other entries are contiguous.
 #pragma once
 
 #include "../common/bytes.hpp"
@@ -76,7 +76,7 @@ struct Frame {
 
 // One stored entry.
 struct StoredEntry {
-  // Bytes of the key before, and own ones. Between them comes the block's prefix if nothing is shared.
+  // Bytes of the previous key, and own ones. The block's prefix comes between them if nothing is shared.
   u32 shared;
   u32 non_shared;
   const u8* suffix;
@@ -84,12 +84,12 @@ struct StoredEntry {
   u32 value_len;
 };
 
-// Reads the entries of one restart interval. Those of a sound interval are all read before it says `done`.
+// Reads the entries of one restart interval. All entries of a valid interval are read before it reports `done`.
 struct IntervalReader {
   const Frame& frame;
   u32 index;
   const u8 *at, *end;
-  // Where the next value begins, if values are stored apart.
+  // Start of the next value, if values are stored apart.
   const u8* value;
   u32 count = 0;
   bool failed = false;
@@ -111,7 +111,7 @@ struct IntervalReader {
            read_varint(at, end, entry.value_len) && (!has_offset || read_varint(at, end, offset));
   }
 
-  // False, and nothing more comes, if the entry is damaged.
+  // False if the entry is damaged; then there are no further entries.
   ROCKMILL_HD bool next(StoredEntry& entry) {
     const bool apart = frame.values != nullptr, restarts = count == 0;
     u32 offset = 0;
@@ -142,8 +142,8 @@ struct IntervalReader {
     return at < end || ends_well();
   }
 
-  // What must hold behind the last entry of an interval whose values are stored apart: there are as many
-  // entries as the file says, and the next interval's values follow.
+  // The conditions behind the last entry of an interval whose values are stored apart: the number of entries matches
+  // the file's restart interval, and the next interval's values follow.
   ROCKMILL_HD bool ends_well() const {
     const bool last = index + 1 == frame.num_restarts;
     const u32 entries = count + 1;

@@ -1,5 +1,5 @@
-// Blocks to columns: checksums, then how many entries each block has and how long their keys are, then the
-// entries. A restart interval is decoded by one lane: its first key shares nothing.
+// From blocks to columns: checksums, then the number of entries of each block and the length of their keys, then the
+// entries. One lane decodes a restart interval, whose first key shares nothing.
 #pragma once
 
 #include "../common/checksum.hpp"
@@ -9,7 +9,7 @@
 
 namespace rockmill::ROCKMILL_TARGET {
 
-// Most bytes of keys in a block: entries that share a long key could claim far more than a block can store.
+// Maximum bytes of keys in a block. Entries that share a long key could have far longer keys than a block stores.
 constexpr u64 MAX_BLOCK_KEY_BYTES = u64{256} << 20;
 
 struct CheckBlock {
@@ -31,7 +31,7 @@ struct CheckBlock {
   }
 };
 
-// Length of an entry's internal key, given that of the key before; 0 if it cannot be.
+// Length of an entry's internal key, given that of the previous key; 0 if it is impossible.
 ROCKMILL_HD u32 internal_key_len(const Frame& frame, const StoredEntry& entry, u32 before) {
   if (entry.shared > before) return 0;
   const u32 front = entry.shared == 0 ? frame.prefix_len : entry.shared;
@@ -73,7 +73,7 @@ struct CountEntries {
       }
       if (interval.failed) report(errors, i, ERROR_ENTRY);
     }
-    // Short keys are the rule.
+    // Short keys are the usual case.
     if (longest_here > WORD_KEY_BYTES + TAG_BYTES) atomic_max(longest, longest_here - TAG_BYTES);
     count = g.sum(count);
     key_bytes = g.sum64(key_bytes);
@@ -84,12 +84,12 @@ struct CountEntries {
   }
 };
 
-// The internal key that a lane has come to, as big-endian words; of a narrow task.
+// A lane's current internal key, as big-endian words; for a narrow task.
 struct RunningKey {
   u64 words[3] = {0, 0, 0};
   u32 len = 0;
 
-  // Keeps `kept` bytes and takes the rest, up to `end`, from `from`. Bytes read beyond `end` are not used.
+  // Keeps `kept` bytes and reads the rest, up to `end`, from `from`. Bytes read beyond `end` are not used.
   ROCKMILL_HD void put(u32 kept, const u8* from, u32 end) {
 ROCKMILL_UNROLL
     for (u32 w = 0; w < 3; ++w) {
@@ -120,7 +120,7 @@ ROCKMILL_UNROLL
   }
 };
 
-// The key whose `len` bytes, tag included, stand at `bytes`.
+// The key whose `len` bytes, tag included, are at `bytes`.
 ROCKMILL_HD Key key_of(const u8* bytes, u32 len, u32 entry) {
   const u32 user_len = len - TAG_BYTES;
   Key key{word_of(bytes, user_len), 0, byte_swap(word_of(bytes + user_len, 8)), entry, user_len};
@@ -128,8 +128,8 @@ ROCKMILL_HD Key key_of(const u8* bytes, u32 len, u32 entry) {
   return key;
 }
 
-// Block i's entries go to [starts[i], starts[i + 1]), and in a wide task their keys to
-// [key_starts[i], key_starts[i + 1]), whatever the block says.
+// Block i's entries go to [starts[i], starts[i + 1]), and in a wide task their keys to [key_starts[i], key_starts[i +
+// 1]), whatever the block contains.
 struct DecodeEntries {
   const u8* arena;
   const BlockRef* blocks;
@@ -140,7 +140,7 @@ struct DecodeEntries {
   const u64* key_starts;
   u8* key_bytes;
   u64* key_at;
-  // A bit for each type of entries that are taken.
+  // A bit for each accepted type of entries.
   u32 types;
   u64* errors;
 
@@ -247,8 +247,7 @@ struct CheckOrder {
   }
 };
 
-// The part of a run that lies in a range: trimmed[2r] is its first entry, trimmed[2r + 1] the one behind
-// its last.
+// The part of a run in a range: trimmed[2r] is its first entry, trimmed[2r + 1] the one behind its last.
 struct TrimRun {
   const Key* keys;
   KeyBytes key_bytes;

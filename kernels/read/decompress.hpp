@@ -1,5 +1,5 @@
-// Blocks as they are stored to blocks as their entries are read: what each one's trailer and header say of it, then all
-// of them side by side in one buffer (`util/compression.cc`, "compress format version 2").
+// From stored blocks to blocks from which entries are read: first the codec and size of each by its trailer and header,
+// then all of them side by side in one buffer (`util/compression.cc`, "compress format version 2").
 #pragma once
 
 #include "../codec/lz4.hpp"
@@ -13,10 +13,10 @@ namespace rockmill::ROCKMILL_TARGET {
 // Lanes that decompress an LZ4 or Snappy block together. Most sequences are shorter than a warp is wide.
 constexpr u32 DECOMPRESS_LANES = 8;
 
-// Blocks begin on multiples of this, for the words in which they are written.
+// Alignment of blocks, for the words in which they are written.
 constexpr u64 RAW_ALIGNMENT = 16;
 
-// Most bytes that one byte of payload can become; a size beyond that cannot be true.
+// Maximum bytes of output for one byte of payload; a larger size is invalid.
 ROCKMILL_HD u64 max_growth(u32 codec) {
   switch (codec) {
     case CODEC_SNAPPY: return 32;
@@ -30,7 +30,7 @@ ROCKMILL_HD bool is_decompressed_here(u32 codec) {
   return codec == CODEC_SNAPPY || codec == CODEC_LZ4 || codec == CODEC_LZ4HC || codec == CODEC_ZSTD;
 }
 
-// Codec and uncompressed size of each block, by what is stored; 0 for a block that cannot be decompressed here.
+// Codec and uncompressed size of each block; 0 for a block that cannot be decompressed here.
 struct MeasureRaw {
   const u8* arena;
   BlockRef* blocks;
@@ -58,14 +58,14 @@ struct MeasureRaw {
 struct Decompression {
   const u8* from;
   BlockRef* blocks;
-  // Offsets of the blocks in `to`, counted from behind its padding; one more than there are blocks.
+  // Offsets of the blocks in `to`, counted from behind its padding; one more than blocks.
   const u64* offsets;
   u8* to;
   u64* errors;
 
   ROCKMILL_HD u8* target(u64 i) const { return to + ARENA_PADDING + offsets[i]; }
 
-  // Payload behind the size, which Snappy has within; null if the size is another one than the block's.
+  // Payload behind the size, which Snappy has inside; null if the size differs from the block's.
   ROCKMILL_HD const u8* payload(const BlockRef& block) const {
     const u8 *at = from + block.at, *end = at + block.stored_size;
     u32 size = block.raw_size;
@@ -89,7 +89,7 @@ struct Decompression {
   }
 };
 
-// Blocks that are stored as they are, and those of LZ4 and Snappy.
+// Uncompressed blocks, and those of LZ4 and Snappy.
 struct DecompressBlocks {
   Decompression work;
 

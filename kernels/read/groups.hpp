@@ -1,14 +1,14 @@
-// Which entries survive where SingleDeletes are among them: what becomes of an entry then depends on what became of
-// the one before, so that one thread goes through all versions of a user key. It says the same as
-// crates/cpu/src/read/retain.rs, and is as slow as the longest list of versions.
+// The surviving entries if there are SingleDeletes: the result for an entry then depends on that for the previous one,
+// so that one thread processes all versions of a user key. It computes the same as crates/cpu/src/read/retain.rs, and
+// is as slow as the longest list of versions.
 #pragma once
 
 #include "retain.hpp"
 
 namespace rockmill::ROCKMILL_TARGET {
 
-// The thread of a user key's newest version decides for all of them: `keep`, and the tags, values and hashes with
-// which they are written. Others do nothing.
+// The thread of a user key's newest version decides for all of them: `keep`, and the tags, values and hashes with which
+// they are written. Other threads do nothing.
 struct RetainGroup {
   Key* keys;
   KeyBytes bytes;
@@ -16,6 +16,7 @@ struct RetainGroup {
   ValueRef* values;
   u64* hashes;
   RetainRules rules;
+  const u32* cover;
   u32* keep;
   u64* errors;
 
@@ -46,7 +47,7 @@ struct RetainGroup {
       return sequence_of(tag(i)) <= all.rules.earliest &&
              absent_in_deeper_levels(all.rules, all.bytes, all.keys[i]);
     }
-    // Whether there is an older version behind `i`. Tags of entries in front may have changed, keys do not.
+    // Whether there is an older version behind `i`. Tags of earlier entries may have changed, keys have not.
     ROCKMILL_HD bool more(u64 i) const {
       return i + 1 < all.n && same_user_key(all.bytes, all.keys[i], all.keys[i + 1]);
     }
@@ -60,7 +61,7 @@ struct RetainGroup {
       drop(i);
       sums.tombstones_dropped += 1;
     }
-    // Keeps an entry with its tag as it is to be written.
+    // Keeps an entry with its final tag.
     ROCKMILL_HD void write(u64 i, u64 written_tag) {
       all.keep[i] = 1;
       sums.hash_kept += hash(i);
@@ -78,7 +79,7 @@ struct RetainGroup {
       write(i, tag(i));
       sums.rows_hash += hash(i);
     }
-    // Keeps the Put of a SingleDelete that stays, without its value.
+    // Keeps the Put of a kept SingleDelete, without its value.
     ROCKMILL_HD void keep_cleared(u64 i) {
       const u64 written = final_tag(all.rules, (tag(i) & ~u64{0xff}) | TYPE_VALUE);
       write(i, written);
@@ -97,7 +98,7 @@ struct RetainGroup {
         const u64 stripe = stripe_of(all.rules, sequence_of(own));
         const bool hidden = stripe == stripe_before;
         stripe_before = stripe;
-        // The last entry that this step deals with.
+        // The last entry that this step handles.
         u64 last = i;
         if (clear_next) {
           clear_next = false;
@@ -111,6 +112,9 @@ struct RetainGroup {
           drop_tombstone(i);
         } else if (type == TYPE_DELETION && all.rules.bottommost) {
           last = delete_at_bottom(i);
+        } else if (Coverage{all.keys, all.bytes, all.cover}.deletes(all.rules, i)) {
+          drop(i);
+          sums.replaced += 1;
         } else {
           keep_entry(i);
         }
@@ -119,8 +123,9 @@ struct RetainGroup {
       }
     }
 
-    // A Delete at the bottom that is too new to go at once: what it hides in its own stripe goes; it stays only
-    // if an older stripe still has an entry of the key. RocksDB counts neither what it hides nor the Delete itself.
+    // A Delete at the bottom that is too new to be dropped at once. The entries that it hides in its own stripe are
+    // dropped; it stays only if an older stripe still has an entry of the key. RocksDB counts neither the hidden
+    // entries nor the Delete.
     ROCKMILL_HD u64 delete_at_bottom(u64 i) {
       const u64 below = all.snapshot_below(sequence_of(tag(i)));
       u64 last = i;
@@ -135,8 +140,8 @@ struct RetainGroup {
       return last;
     }
 
-    // A SingleDelete cancels against the next older entry of its key; a pair above the earliest snapshot is kept,
-    // the Put without its value.
+    // A SingleDelete cancels the next older entry of its key; a pair above the earliest snapshot is kept, the Put
+    // without its value.
     ROCKMILL_HD u64 single_delete(u64 i, bool& clear_next) {
       const u64 sequence = sequence_of(tag(i)), below = all.snapshot_below(sequence);
       if (!more(i)) {

@@ -1,4 +1,4 @@
-// One order over k sorted runs: pairs of neighbours are merged, round after round. Equal keys keep the runs' order.
+// One order over k sorted runs: pairs of adjacent runs are merged, round after round. Equal keys keep the runs' order.
 #pragma once
 
 #include <vector>
@@ -20,8 +20,8 @@ struct MergeLess {
   }
 };
 
-// Merges the runs [trimmed[2r], trimmed[2r + 1]) of `a`; `b` has room for as many keys. Both are
-// overwritten. `*merged` is set to the one that holds the result, from its start.
+// Merges the runs [trimmed[2r], trimmed[2r + 1]) of `a`; `b` has room for as many keys. Both are overwritten. `*merged`
+// is set to the one with the result, from its start.
 inline int merge_runs(const Exec& exec, const KeyBytes& key_bytes, Key* a, Key* b, const u32* trimmed,
                       u32 num_runs, Key** merged) {
   struct Run {

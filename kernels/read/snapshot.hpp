@@ -1,6 +1,5 @@
 // Finds the entries that a snapshot sees (crates/cpu/src/read/snapshot.rs is the sequential form). The newest entry of
-// a user key at or below the snapshot's sequence number decides alone: those above it are passed over, older ones are
-// hidden.
+// a user key at or below the snapshot's sequence number decides alone: newer ones are skipped, older ones are hidden.
 #pragma once
 
 #include "retain.hpp"

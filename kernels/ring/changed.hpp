@@ -1,5 +1,5 @@
-// The keys that a view's kernels have put or deleted since its version was taken, as a set of hashes. The table does not
-// tell what they are now.
+// The keys that a view's kernels have put or deleted since its version was taken, as a set of hashes. The table does
+// not have their current values.
 #pragma once
 
 #include "../common/atomic.hpp"
@@ -7,7 +7,7 @@
 
 namespace rockmill::ROCKMILL_TARGET {
 
-// Contiguous slots that a hash may be in. If all of them are taken, every key counts as changed.
+// Contiguous slots in which a hash may be. If all of them are taken, every key counts as changed.
 constexpr u32 CHANGED_RUN = 32;
 constexpr u64 EVERY_KEY_CHANGED = u64{1} << 63;
 
@@ -16,7 +16,7 @@ ROCKMILL_HD u64 changed_hash(const ChangedKeys& changed, const u8* key, u32 len)
   return hash_bytes(changed.seed, key, len) | 1;
 }
 
-// Many threads may add at once.
+// Many threads may add at the same time.
 ROCKMILL_HD void add_changed(const ChangedKeys& changed, const u8* key, u32 len) {
   const u64 hash = changed_hash(changed, key, len);
   for (u32 i = 0; i < CHANGED_RUN; ++i) {

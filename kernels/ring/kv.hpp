@@ -1,4 +1,4 @@
-// Gets, puts and deletes in kernels: what the table does not tell is asked of the host.
+// Gets, puts and deletes in kernels: requests that the table cannot answer are sent to the host.
 #pragma once
 
 #include "changed.hpp"
@@ -6,17 +6,17 @@
 
 namespace rockmill::ROCKMILL_TARGET {
 
-// Of KvRecord and all that is in it. A program and the library have to agree.
+// Version of KvRecord and its parts. A program and the library must have the same.
 constexpr u32 KV_ABI = 2;
 
-// A request that somebody has yet to wait for.
+// A request for which its owner has yet to wait.
 struct KvTicket {
   KeyStatus status;
   Posted posted;
   u8* buffer;
 };
 
-// Copies a value that was found, if there is room.
+// Copies a found value, if there is room.
 template <class G>
 ROCKMILL_HD RingResult copy_found(const G& g, const FoundValue& found, u8* buffer, u32 capacity) {
   if (found.status == KEY_FOUND && found.len > capacity) return {KEY_TOO_SMALL, found.len};
@@ -24,7 +24,8 @@ ROCKMILL_HD RingResult copy_found(const G& g, const FoundValue& found, u8* buffe
   return {found.status, found.len};
 }
 
-// What a kernel calls. All lanes of a group call together, with the same arguments, but groups of a warp need not.
+// The functions that a kernel calls. All lanes of a group call together, with the same arguments; groups of a warp are
+// independent.
 struct Kv : KvRecord {
   // The value in place, which stays there as long as the view is held. KEY_ASK: only `get` finds it.
   template <class G>
@@ -33,7 +34,7 @@ struct Kv : KvRecord {
     return find_key(g, table, key, len);
   }
 
-  // Copies the value to `buffer`. If there is too little room, the length is told alone.
+  // Copies the value to `buffer`. If there is too little room, only the length is returned.
   template <class G>
   ROCKMILL_HD RingResult get_in(const G& g, const u8* key, u32 len, u8* buffer, u32 capacity) const {
     const bool can_ask = ring.mailboxes != 0, has_changed = can_ask && is_changed_for(g, key, len);
@@ -73,7 +74,7 @@ struct Kv : KvRecord {
   }
 
  private:
-  // The same for the whole group: others add keys meanwhile, so lanes may see different sets.
+  // Once for the whole group: other threads add keys meanwhile, so lanes might see different sets.
   template <class G>
   ROCKMILL_HD bool is_changed_for(const G& g, const u8* key, u32 len) const {
     return g.any(is_changed(ring.changed, key, len));
@@ -90,7 +91,7 @@ struct Kv : KvRecord {
 
   template <class G>
   ROCKMILL_HD KvTicket write(const G& g, const RingCall& call) {
-    // Other threads of the host may take what is posted later, so writes of a group go out one by one.
+    // Other host threads may answer later requests first, so a group posts writes one by one.
     if (last_number != 0) {
       u32 status = 0;
       if (g.rank() == 0) status = await_answer(ring, {last_mailbox, last_number});

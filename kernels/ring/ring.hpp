@@ -1,4 +1,4 @@
-// Requests of threads of the device, which threads of the host answer. A request lies in a mailbox of pinned memory.
+// Requests of device threads, which host threads answer. A request lies in a mailbox of pinned memory.
 //
 //   requester                                   host
 //   claims a mailbox (device memory)
@@ -8,9 +8,9 @@
 //   sees its number                <-------     answered[m] = number
 //   copies the bytes, frees the mailbox
 //
-// Each word that both see has one writer, so no atomic operation crosses the bus. A requester that waits no longer
-// leaves its mailbox behind, which the next one takes once it is answered: a late answer does not write to memory of a
-// later user. Keys and values that do not fit into a mailbox go through it in parts.
+// Each word that both sides read has one writer, so no atomic operation crosses the bus. A requester whose wait has
+// ended leaves its mailbox behind; once it is answered, the next requester takes it. So a late answer does not write to
+// memory of a later user. Keys and values that do not fit into a mailbox are sent in parts.
 #pragma once
 
 #include "../common/atomic.hpp"
@@ -22,28 +22,29 @@ namespace rockmill::ROCKMILL_TARGET {
 enum RingOperation : u32 {
   // The value of a key in a version.
   RING_GET = 1,
-  // The value that a key has now.
+  // The current value of a key.
   RING_GET_LATEST = 2,
   RING_PUT = 3,
   RING_DELETE = 4,
-  // More of the value that was asked for.
+  // More of a requested value.
   RING_REST = 5,
 };
 
-// Who has a mailbox.
+// Owner of a mailbox.
 enum MailboxState : u32 { MAILBOX_FREE = 0, MAILBOX_CLAIMED = 1, MAILBOX_LEFT = 2 };
 
-// Written in place of all numbers once the host has stopped answering.
+// Written in place of all numbers after the host has stopped answering.
 constexpr u32 RING_ABORTED = ~u32{0};
 
-// Mailboxes that are looked at before a thread without one rests.
+// Mailboxes that a thread checks before it pauses.
 constexpr u32 MAILBOXES_AT_ONCE = 64;
 
-// Rests of a thread without a mailbox between two looks at the host's memory. Many looking at once would fill the bus.
+// Pauses of a thread without a mailbox between two reads of the host's memory. Frequent reads by many threads would
+// saturate the bus.
 constexpr u32 RESTS_BETWEEN_LOOKS = 16;
 
-// How long a waiting thread rests at least and at most. In between it is a part of the time that it has waited, so that
-// many who wait for long do not fill the bus.
+// Minimum and maximum pause of a waiting thread. In between it is a part of the time waited so far, so that many long
+// waits do not saturate the bus.
 constexpr u32 MIN_REST_NS = 100, MAX_REST_NS = 100'000, REST_SHARE = 8;
 
 // A request that was posted.
@@ -67,7 +68,7 @@ ROCKMILL_HD bool try_claim(const Ring& ring, u32 mailbox) {
   return false;
 }
 
-// Claims a mailbox for a thread. If all are taken, it waits for one only if it may.
+// Claims a mailbox for a thread. If all are taken, it waits for one only with `may_wait`.
 ROCKMILL_HD KeyStatus claim_mailbox(const Ring& ring, bool may_wait, u32* mailbox) {
   const u64 start = clock_ns();
   u32 next = u32(fold(start ^ PRIME64_2, thread_mark() ^ PRIME64_1) % ring.mailboxes);
@@ -87,10 +88,10 @@ ROCKMILL_HD KeyStatus claim_mailbox(const Ring& ring, bool may_wait, u32* mailbo
   }
 }
 
-// Posts a part of a request; rank 0 alone, after all ranks have written its bytes.
+// Posts a part of a request; called by rank 0 after all ranks have written its bytes.
 ROCKMILL_HD Posted post_part(const Ring& ring, u32 mailbox, const RingRequest& request) {
   u32 number = ring.numbers[mailbox] + 1;
-  // Nothing was ever posted under 0.
+  // No request is posted under 0.
   if (number == 0 || number == RING_ABORTED) number = 1;
   ring.numbers[mailbox] = number;
   ring.requests[mailbox] = request;
@@ -98,7 +99,7 @@ ROCKMILL_HD Posted post_part(const Ring& ring, u32 mailbox, const RingRequest& r
   return {mailbox, number};
 }
 
-// Waits until a request is answered: KEY_FOUND, or why it will not be.
+// Waits until a request is answered: KEY_FOUND, or the reason why it will not be.
 ROCKMILL_HD KeyStatus await_answer(const Ring& ring, Posted posted) {
   const u64 start = clock_ns();
   for (;;) {
@@ -124,7 +125,7 @@ ROCKMILL_HD KeyStatus await_with_group(const G& g, const Ring& ring, Posted post
   return KeyStatus(status);
 }
 
-// A request as its caller has it.
+// A request of a caller.
 struct RingCall {
   RingOperation operation;
   u32 key_len;
@@ -135,7 +136,7 @@ struct RingCall {
   u64 capacity;
 };
 
-// Where the value begins in the bytes of a request.
+// Start of the value in the bytes of a request.
 ROCKMILL_HD u64 request_value_at(u64 key_len) { return record_units_bytes(key_len); }
 
 // Copies the bytes of a request from `at` on.
@@ -147,7 +148,7 @@ ROCKMILL_HD void copy_request(const G& g, u8* to, const RingCall& call, u64 at, 
   if (from < end) copy_value(g, to + (from - at), call.value + (from - value_at), end - from);
 }
 
-// Posts a request, whose last part is not waited for: KEY_FOUND, or why it was not posted.
+// Posts a request without waiting for its last part: KEY_FOUND, or the reason why it was not posted.
 template <class G>
 ROCKMILL_HD KeyStatus post_request(const G& g, const Ring& ring, const RingCall& call, bool may_wait, Posted* posted) {
   u32 mailbox = 0, status = 0;
@@ -171,7 +172,7 @@ ROCKMILL_HD KeyStatus post_request(const G& g, const Ring& ring, const RingCall&
     if (at == len) return KEY_FOUND;
     const KeyStatus answered = await_with_group(g, ring, *posted);
     if (answered != KEY_FOUND) return answered;
-    // The host takes the next part, or has refused the request.
+    // The host accepts the next part, or has refused the request.
     const u32 said = ring.answers[mailbox].status;
     g.sync();
     if (said == KEY_FOUND) continue;
@@ -195,7 +196,7 @@ ROCKMILL_HD RingResult take_answer(const G& g, const Ring& ring, Posted posted, 
   status = KeyStatus(answer->status);
   const u64 len = answer->len;
   for (u64 at = 0; status == KEY_FOUND && at < len;) {
-    // A part of none would have no end.
+    // An empty part would repeat forever.
     if (answer->part_len == 0 || answer->part_len > len - at) {
       status = KEY_IO_ERROR;
       break;

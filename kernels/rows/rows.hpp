@@ -1,4 +1,4 @@
-// Rows one after another, to be copied back in pieces: of each its user key and its value.
+// Contiguous rows, to be copied back in parts: the user key and the value of each.
 #pragma once
 
 #include "../common/exec.hpp"
@@ -14,7 +14,7 @@ struct MeasureRows {
   ROCKMILL_HD void operator()(u64 i) const { sizes[i] = rows[i].len + values[rows[i].entry].len; }
 };
 
-// Row first + j goes to where its bytes begin behind those of the first one.
+// Row first + j goes behind the bytes of the rows from the first one on.
 struct CopyRows {
   const u8* arena;
   const Key* rows;

@@ -1,4 +1,4 @@
-// Wanted rows to columns in Arrow's layout.
+// From selected rows to columns in Arrow's layout.
 #pragma once
 
 #include "../common/bytes.hpp"
@@ -35,14 +35,14 @@ struct GatherWanted {
   }
 };
 
-// Bytes of a wanted row in all columns.
+// Bytes of a selected row in all columns.
 struct MeasureWanted {
   ScanProgram program;
   u32 first_op, end_op;
   const u32* wanted;
   const ScanColumn* columns;
   u32 num_columns;
-  // Bytes that each row takes without those of byte columns; and whether there are byte columns.
+  // Bytes of each row without those of byte columns; and whether there are byte columns.
   u32 row_bytes, has_bytes;
   u64* sizes;
   u64* errors;
@@ -63,7 +63,7 @@ struct MeasureWanted {
   }
 };
 
-// Where batches end: behind their number in `cuts`, in order.
+// The ends of batches: behind their number in `cuts`, in order.
 struct CutBatches {
   const u64* offsets;
   u64 n;
@@ -85,7 +85,7 @@ struct CutBatches {
   }
 };
 
-// A wanted row's values in all columns; of byte columns, where they are.
+// A selected row's values in all columns; for byte columns, their places.
 struct FillColumns {
   ScanProgram program;
   u32 first_op, end_op;
@@ -133,7 +133,7 @@ struct FillColumns {
   }
 };
 
-// Eight flags to a byte: what is not null, and booleans.
+// Eight flags to a byte: validity, and booleans.
 struct PackBits {
   u64 rows;
   const ScanColumn* columns;
@@ -180,7 +180,7 @@ struct CopyCells {
   }
 };
 
-// The words of what is copied back, each mixed with its position, to be compared with what came.
+// Hashes the words to copy back, each mixed with its position, for comparison with the arrived ones.
 struct HashWords {
   const u8* bytes;
   u64 len;

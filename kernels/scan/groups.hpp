@@ -1,6 +1,6 @@
-// Wanted rows to groups, and to what their aggregates are made of.
+// From selected rows to groups, and to the states of their aggregates.
 //
-// All that is noted of a group is a sum or a maximum of words. So it does not depend on the order of rows.
+// All states of a group are sums or maxima of words. So they do not depend on the order of rows.
 #pragma once
 
 #include "../common/exec.hpp"
@@ -9,7 +9,7 @@
 
 namespace rockmill::ROCKMILL_TARGET {
 
-// Rows that a warp takes at once.
+// Rows that a warp processes at once.
 constexpr u32 GROUP_ROWS = 32;
 
 // The keys of a row as words. None of them is 0, and no row's words are the beginning of another's.
@@ -24,7 +24,7 @@ struct GroupKey {
     ++len;
   }
 
-  // Writes the keys of a row one after another: whether the key is there, and the key. The length precedes the bytes.
+  // Writes the keys of a row one after another: whether the key is not null, and the key. The length precedes bytes.
   // Returns false if there is no room for them.
   ROCKMILL_HD bool write(const ScanRow& row, const ScanGroups& groups) {
     for (u32 k = 0; k < groups.num_keys; ++k) {
@@ -64,7 +64,7 @@ struct GroupKey {
 
 struct GroupRows {
   static constexpr u32 NO_SLOT = ~u32{0};
-  // Groups of a warp's rows for which the rows are added up before memory is.
+  // Number of groups among a warp's rows for which the rows are added up before memory is updated.
   static constexpr u32 FEW = 4;
   static constexpr u64 GIVE_UP = u64{1} << 32;
 
@@ -73,7 +73,7 @@ struct GroupRows {
   const u32* wanted;
   u64 n;
   ScanGroups groups;
-  // Finds the lower words of wide values whose higher words the first run has found.
+  // Finds the lower words of wide values after the first run has found their higher words.
   bool is_second;
   u64* errors;
 
@@ -81,7 +81,7 @@ struct GroupRows {
   ROCKMILL_HD void operator()(const G& g, u64 item) const {
     const u64 first = item * GROUP_ROWS, end = n - first < GROUP_ROWS ? n : first + GROUP_ROWS;
     for (u64 from = first; from < end; from += g.width) {
-      // Volatile, or a thread might see the number of before for ever.
+      // Volatile, or a thread might see the old number forever.
       if (g.any(*const_cast<const volatile u64*>(groups.found) > groups.most)) return;
       const bool has_row = from + g.rank() < end;
       const u32 at = wanted[has_row ? from + g.rank() : first];
@@ -99,8 +99,8 @@ struct GroupRows {
     }
   }
 
-  // The slot of a row's group. A thread fills words that are 0 one after another, and goes to the next slot if it finds
-  // another word. A word stays, so threads with the same keys end in the same slot.
+  // The slot of a row's group. A thread fills words that are 0 one after another, and moves to the next slot if it
+  // finds another word. A word never changes, so threads with the same keys end in the same slot.
   ROCKMILL_HD u32 find(const ScanRow& row, u32 at) const {
     GroupKey key;
     if (!key.write(row, groups)) return give_up();
@@ -137,7 +137,7 @@ struct GroupRows {
     const bool has_slot = slot != NO_SLOT;
     const u32 below = (u32{1} << g.rank()) - 1;
     const u32 peers = g.peers(slot);
-    // A lane of each group.
+    // One lane of each group.
     const u32 leaders = g.ballot(has_slot && (peers & below) == 0);
     add(g, slot, leaders, 0, has_slot);
     for (u32 a = 0; a < groups.num_arguments; ++a) {
@@ -174,7 +174,7 @@ struct GroupRows {
     }
   }
 
-  // Calls f(word, is_least) for the least value and the greatest one, if they are needed.
+  // Calls f(word, is_least) for the minimum and the maximum, if they are needed.
   template <class F>
   ROCKMILL_HD static void extremes(const ScanArgument& argument, u32 at, F f) {
     if (argument.needed & NEEDED_LEAST) {
@@ -184,7 +184,7 @@ struct GroupRows {
     if (argument.needed & NEEDED_GREATEST) f(at, false);
   }
 
-  // The word that decides first, so that the greatest word is that of the least or greatest value.
+  // The word that decides first, mapped so that the minimum or maximum value has the greatest word.
   ROCKMILL_HD static u64 upper_word(const ScanValue& value, u32 needed, bool is_least) {
     const u64 word = (needed & NEEDED_WIDE ? value.high : value.low) ^ u64{1} << 63;
     return is_least ? ~word : word;

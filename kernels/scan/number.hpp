@@ -1,4 +1,4 @@
-// Integers of 128 bits, as the instructions of a scan take them (crates/core/src/scan/cell.rs has the same on the host).
+// Integers of 128 bits for the instructions of a scan (crates/core/src/scan/cell.rs has the same on the host).
 #pragma once
 
 #include "../common/types.hpp"
@@ -13,7 +13,8 @@ ROCKMILL_HD i128 sign_extend(u128 integer, u32 bytes) {
   return i128(integer << above) >> above;
 }
 
-// Inverts the lower bits of a negative integer of `bytes` bytes: turns the bits of a float into an integer, and back.
+// Inverts the lower bits of a negative integer of `bytes` bytes: converts the bits of a float into an integer, and
+// back.
 ROCKMILL_HD i128 exchange_float(i128 integer, u32 bytes) {
   return integer < 0 ? integer ^ i128(~u128{0} >> (129 - 8 * bytes)) : integer;
 }
@@ -37,7 +38,7 @@ ROCKMILL_HD i128 wrap(u128 integer, u32 range, u32 bytes) {
   }
 }
 
-// The lowest 128 bits of a product; `is_over` if there are more.
+// The lowest 128 bits of a product; `is_over` if it has more.
 ROCKMILL_HD u128 multiply(i128 a, i128 b, bool& is_over) {
   const bool is_negative = (a < 0) != (b < 0);
   const u128 x = a < 0 ? -u128(a) : u128(a), y = b < 0 ? -u128(b) : u128(b);
@@ -53,7 +54,7 @@ ROCKMILL_HD u128 multiply(i128 a, i128 b, bool& is_over) {
 ROCKMILL_HD u128 compute(u32 code, i128 a, i128 b, bool& is_over) {
   if (code == SCAN_MULTIPLY) return multiply(a, b, is_over);
   const u128 result = code == SCAN_ADD ? u128(a) + u128(b) : u128(a) - u128(b);
-  // The result's sign is wrong.
+  // The result has the wrong sign.
   const u128 signs = code == SCAN_ADD ? (u128(a) ^ result) & (u128(b) ^ result) : (u128(a) ^ u128(b)) & (u128(a) ^ result);
   is_over = signs >> 127 != 0;
   return result;

@@ -7,12 +7,12 @@ namespace rockmill::ROCKMILL_TARGET {
 
 // Some bytes. Those of a string in groups are not contiguous: a marker follows each group, and spaces the last.
 struct ByteSpan {
-  // Where the first group begins, if there are groups.
+  // Start of the first group, if there are groups.
   const u8* at;
   u64 len;
-  // Bytes of a group without its marker; 0 if the bytes are contiguous. Then the rest does not matter.
+  // Bytes of a group without its marker; 0 if the bytes are contiguous. Then the other fields are unused.
   u32 group = 0;
-  // Bytes of the string before these, and its bytes that lie in groups.
+  // Bytes of the string before these, and its bytes in groups.
   u32 before = 0, stored = 0;
 
   ROCKMILL_HD u8 operator[](u64 i) const {
@@ -44,7 +44,7 @@ ROCKMILL_HD int compare_bytes(const ByteSpan& a, const ByteSpan& b) {
 
 ROCKMILL_HD bool is_continuation(u32 byte) { return (byte & 0xc0) == 0x80; }
 
-// Bytes of the character of UTF-8 with which some bytes begin; 0 if they begin with none.
+// Bytes of the character of UTF-8 at the start of some bytes; 0 if there is none.
 ROCKMILL_HD u32 utf8_len(const ByteSpan& bytes) {
   const u32 first = bytes.get(0), second = bytes.get(1);
   if (first < 0x80) return bytes.len > 0;

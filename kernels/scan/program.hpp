@@ -1,4 +1,4 @@
-// The program of a scan, run for one row by one thread (rockmill_core::scan::Instruction says what each step means).
+// The program of a scan, run for one row by one thread (rockmill_core::scan::Instruction documents each step).
 #pragma once
 
 #include "../common/key.hpp"
@@ -7,24 +7,24 @@
 
 namespace rockmill::ROCKMILL_TARGET {
 
-// A result: an integer, a boolean, or bytes (their beginning, their number, and the memory that they are a part of).
-// The bytes of a string in groups begin at a distance behind its first byte; `high` also has the bytes of a group and
-// where the first begins.
+// A result: an integer, a boolean, or bytes (their start, their number, and the memory that contains them). The bytes
+// of a string in groups begin at a distance behind its first byte; `high` also has the bytes of a group and the start
+// of the first.
 struct ScanValue {
   u64 low, high;
   u32 is_set;
-  // Bytes of a string that lie in its groups.
+  // Bytes of a string in its groups.
   u32 stored;
 
   ROCKMILL_HD i128 integer() const { return i128(u128(high) << 64 | low); }
   ROCKMILL_HD bool is(bool value) const { return is_set && low == value; }
-  // Not negative and not above `most`.
+  // Neither negative nor above `most`.
   ROCKMILL_HD bool is_up_to(u64 most) const { return is_set && high == 0 && low <= most; }
   ROCKMILL_HD u32 len() const { return u32(low >> 32); }
   ROCKMILL_HD u32 source() const { return u8(high); }
   ROCKMILL_HD u32 group() const { return u8(high >> 8); }
   ROCKMILL_HD u32 groups_at() const { return u32(high >> 32); }
-  // So many of its bytes.
+  // Some of its bytes.
   ROCKMILL_HD ScanValue part(u64 start, u64 len) const { return {len << 32 | (u32(low) + start), high, 1, stored}; }
 };
 
@@ -50,7 +50,7 @@ struct ScanRow {
   const ScanProgram& program;
   ByteSpan key, value;
   u8 short_key[WORD_KEY_BYTES];
-  // Whether a check that counts does not hold.
+  // Whether a counted check fails.
   bool is_malformed = false;
   ScanValue slots[SCAN_SLOTS];
 
@@ -108,7 +108,7 @@ struct ScanRow {
     return own.len <= of.len && starts_with(of.from(of.len - own.len), own);
   }
 
-  // A length that lies at an offset within bytes, and how many bytes it takes itself: 0 if there is none.
+  // A length at an offset within bytes, and the number of bytes that it takes itself: 0 if there is none.
   static ROCKMILL_HD u64 prefix(const ByteSpan& of, u64 at, u32 detail, u32& size) {
     constexpr u32 MAX_BYTES = 10;
     const u8* from = of.at + at;
@@ -134,7 +134,7 @@ struct ScanRow {
     return 0;
   }
 
-  // The bytes behind the last of several lengths: each lies behind the bytes of the one before.
+  // The bytes behind the last of several lengths: each lies behind the bytes of the previous one.
   static ROCKMILL_HD ScanValue prefixed(const ByteSpan& of, const ScanValue& first, u32 count, u32 detail) {
     if (!first.is_up_to(of.len)) return null_value();
     u64 begin = first.low, len = 0;
@@ -187,7 +187,7 @@ struct ScanRow {
     const u64 days = month == 2 ? 28 + is_leap : 30 + ((month + (month > 7)) & 1);
     const u64 hour = time >> 12, minute = time >> 6 & 63, second = time & 63;
     if (day < 1 || day > days || hour > 23 || minute > 59 || second > 59) return null_value();
-    // Years begin in March, so that the day that not all have is their last.
+    // Years begin in March, so that the leap day is the last day.
     const u64 shifted = year + 400 - (month < 3), of_march = (month + 9) % 12;
     const i64 count = i64(365 * shifted + shifted / 4 - shifted / 100 + shifted / 400 + (153 * of_march + 2) / 5 + day - 1);
     const i64 since_1970 = count - (719468 + 146097);
@@ -206,7 +206,7 @@ struct ScanRow {
     return null_value();
   }
 
-  // rockmill_core::scan::StringGroups: the string, with so many spaces as `spaces` says.
+  // rockmill_core::scan::StringGroups: the string, with the number of spaces in `spaces`.
   ROCKMILL_HD ScanValue string(const ScanValue& from, const ScanValue& at, const ScanValue& spaces, u32 padded) const {
     constexpr i128 MAX_SPACES = 1 << 16, SPACES_OFFSET = 8;
     const ByteSpan of = bytes(from);

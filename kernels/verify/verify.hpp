@@ -1,4 +1,4 @@
-// Reading finished images back, by the decoder rather than the code that wrote them.
+// Reads finished images back, with the decoder instead of the code that wrote them.
 #pragma once
 
 #include "../common/sums.hpp"
@@ -8,7 +8,7 @@
 
 namespace rockmill::ROCKMILL_TARGET {
 
-// The image's blocks as a decoder sees them, and where their entries and keys go.
+// The image's blocks in the decoder's form, and the places of their entries and keys.
 struct ReferBlocks {
   const OutBlock* blocks;
   const u32* bases;
@@ -34,12 +34,15 @@ struct ReferBlocks {
   }
 };
 
-// Each block has as many entries and restarts as were meant, and none of the flags that may stand beside the number.
+// Each block has as many entries and restarts as were meant, and of the flags that may stand beside the number that of a
+// hash index at most.
 struct CompareCounts {
   const u8* arena;
   const OutBlock* blocks;
   const BlockRef* refs;
   const u32* counts;
+  // Null if no block has a hash index.
+  const u32* hash_buckets;
   u32 restart_interval;
   u64* errors;
 
@@ -51,13 +54,41 @@ struct CompareCounts {
       return;
     }
     const u32 footer = load32(arena + refs[b].at + block.raw_size - sizeof footer);
-    if (footer != num_restarts(block.count, restart_interval)) report(errors, b, ERROR_LAYOUT);
+    const u32 flag = hash_buckets != nullptr && hash_buckets[b] > 0 ? HASH_INDEX_BIT : 0;
+    if (footer != (num_restarts(block.count, restart_interval) | flag)) report(errors, b, ERROR_LAYOUT);
   }
 };
 
-// Separators are at or above all keys of their block and below those of the next one, if need be by their sequence
-// numbers; the hash of what the index must hold of each block (rockmill_core::index_hash), to be compared with that of
-// the index that the host has read.
+// The hash index of each block leads to all of its keys.
+struct CheckHashIndexes {
+  const u8* arena;
+  const Key* keys;
+  KeyBytes bytes;
+  const OutBlock* blocks;
+  const BlockRef* refs;
+  const u32* hash_buckets;
+  u32 restart_interval;
+  u64* errors;
+
+  template <class G>
+  ROCKMILL_HD void operator()(const G& g, u64 b) const {
+    const OutBlock& block = blocks[b];
+    const u32 buckets = hash_buckets[b];
+    // Another size was reported.
+    if (buckets == 0 || refs[b].raw_size != block.raw_size) return;
+    const u8* end = arena + refs[b].at + block.raw_size - sizeof(u32) - HASH_COUNT_BYTES;
+    bool found = (end[0] | u32(end[1]) << 8) == buckets;
+    for (u32 j = g.rank(); j < block.count; j += g.width) {
+      const u8 restart = (end - buckets)[bucket_of(bytes, keys[block.first + j], buckets)];
+      found &= restart == SEVERAL_RESTARTS || restart == j / restart_interval;
+    }
+    if (!g.all(found) && g.rank() == 0) report(errors, b, ERROR_LAYOUT);
+  }
+};
+
+// Checks that separators are at or above all keys of their block and below those of the next one, if necessary by their
+// sequence numbers; computes the hash of the right index (rockmill_core::index_hash), for comparison with that of the
+// index that the host has read.
 struct FindIndex {
   Separators separators;
   const OutBlock* blocks;
@@ -85,7 +116,7 @@ struct FindIndex {
   }
 };
 
-// A hash of the keys at each file's ends, to be compared with that of the host's copy.
+// A hash of the keys at each file's ends, for comparison with that of the host's copy.
 struct FindEdges {
   const Key* keys;
   KeyBytes bytes;
@@ -99,14 +130,14 @@ struct FindEdges {
   }
 };
 
-// Sums over the entries that were found in a file's image; order; nothing is missing from the filter.
+// Checks a file's image: sums over its entries, their order, and that the filter has all keys.
 struct VerifyFile {
   const Key* keys;
   const ValueRef* values;
   const u64* hashes;
   u64 start;
   FilterKeys filter;
-  // In the image; no lines if there is no filter.
+  // In the image; none without a filter.
   const u8* lines;
   FilterShape shape;
   u64* errors;

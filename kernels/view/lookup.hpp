@@ -1,4 +1,4 @@
-// The values of many keys, each into a row of its own.
+// The values of many keys, each into its own row.
 #pragma once
 
 #include "../common/exec.hpp"
@@ -6,19 +6,19 @@
 
 namespace rockmill::ROCKMILL_TARGET {
 
-// ASKS: what the table does not tell is asked through the ring. Without, far fewer registers are taken.
+// ASKS: requests for keys that the table cannot answer go through the ring. Without it, far fewer registers are needed.
 template <bool ASKS>
 struct LookUp {
   Kv kv;
   const u8* keys;
-  // Null if all keys have `key_bytes` bytes. Else the beginning of each key, and the end of the last, within
-  // `key_bytes` bytes.
+  // Null if all keys have `key_bytes` bytes. Else the start of each key, and the end of the last, within `key_bytes`
+  // bytes.
   const u64* key_offsets;
   u64 key_bytes;
-  // A row each `stride` bytes. Bytes behind a value stay as they are, and so do rows without one.
+  // Rows at a distance of `stride` bytes. Bytes behind a value stay unchanged, and so do rows without one.
   u8* rows;
   u64 stride;
-  // For keys that were not found; may be null.
+  // Row for keys that were not found; may be null.
   const u8* default_row;
   u8* statuses;
   // Sizes of the values, also of those without room; may be null.
@@ -32,7 +32,7 @@ struct LookUp {
     const bool is_inside = start <= end && (key_offsets == nullptr || end <= key_bytes);
     u8* row = rows + i * stride;
     const u32 room = stride < u32(-1) ? u32(stride) : u32(-1);
-    // No key is longer, or lies outside.
+    // No longer keys exist, nor keys outside the range.
     RingResult got{KEY_NOT_FOUND, 0};
     if (!is_inside || len > u32(-1)) {
     } else if constexpr (ASKS) {

@@ -1,4 +1,4 @@
-// Rows of a task become records of a resident table.
+// From rows of a task to records of a resident table.
 #pragma once
 
 #include "../common/exec.hpp"
@@ -14,10 +14,10 @@ ROCKMILL_HD void count_out(PlaceTotals* totals, const u8* record) {
   atomic_add(&totals->dead_bytes, record_bytes(head));
 }
 
-// What became of a slot: there is no room where it belongs; it lies in an empty one; it lies in that of a deleted key.
+// Result for a slot: no room where it belongs; stored in an empty one; stored in that of a deleted key.
 enum Inserted : u32 { NO_ROOM = 0, IN_EMPTY = 1, IN_GONE = 2 };
 
-// Puts a slot into the table. No other row has the key. Other tasks put in theirs meanwhile.
+// Stores a slot in the table. No other row has the key. Other tasks store theirs meanwhile.
 ROCKMILL_HD Inserted insert_slot(const ResidentTable& table, u64 hash, u64 address) {
   u64 bucket = first_bucket(table, hash);
   for (u32 left = run_buckets(table); left > 0; --left, bucket = next_bucket(table, bucket)) {
@@ -43,12 +43,12 @@ ROCKMILL_HD bool is_deleted(const Key& row) {
   return (row.tag & 0xff) == TYPE_DELETION || (row.tag & 0xff) == TYPE_SINGLE_DELETION;
 }
 
-// What a row's record says of its value.
+// The length of a row's value in its record.
 ROCKMILL_HD u32 told_len(const Key& row, const ValueRef& value) {
   return (row.tag & 0xff) == TYPE_VALUE ? u32(value.len) : ASK_VALUE;
 }
 
-// The key of a row. Short ones have their words alone.
+// The key of a row. Short ones have only their words.
 struct RowKey {
   u64 words[2];
   const u8* bytes;
@@ -59,7 +59,7 @@ struct RowKey {
   ROCKMILL_HD const u8* data() const { return bytes != nullptr ? bytes : reinterpret_cast<const u8*>(words); }
 };
 
-// Bytes that the record of each row takes: none if the row has no record, or that of the base says the same.
+// Bytes of the record of each row: 0 if the row has no record, or if that of the base is equal.
 struct MeasureRecords {
   const u8* arena;
   const Key* rows;
@@ -67,7 +67,7 @@ struct MeasureRecords {
   const ValueRef* values;
   // Without slots, or a table that does not change.
   ResidentTable base;
-  // A bit for each slot of the base, which is set if a row has its key.
+  // A bit for each slot of the base, set if a row has its key.
   u64* seen;
   u64* sizes;
   PlaceTotals* totals;
@@ -84,7 +84,7 @@ struct MeasureRecords {
   }
 
  private:
-  // Whether the base has the key with what the row says of it.
+  // Whether the base has the key with the row's value.
   template <class G>
   ROCKMILL_HD bool is_in_base(const G& g, const Key& row, const ValueRef& value) const {
     const RowKey key(row, bytes);
@@ -104,7 +104,8 @@ struct PlaceRecords {
   const ValueRef* values;
   const u64* offsets;
   u8* records;
-  // Without slots, or one that is not changed any more and was copied to `table`: its keys keep the places of their slots.
+  // Without slots, or one that does not change any more and was copied to `table`: its keys keep the places of their
+  // slots.
   ResidentTable base;
   ResidentTable table;
   PlaceTotals* totals;
@@ -130,7 +131,7 @@ struct PlaceRecords {
     const u32 len = told_len(row, value);
     if (g.rank() == 0) *reinterpret_cast<RecordHead*>(record) = {row.len, len};
     copy_bytes(g, record + sizeof(RecordHead), key.data(), row.len);
-    // What is behind a key may be read with its end, and records move as a whole.
+    // Bytes behind a key may be read with its end, and records move as a whole.
     clear(g, record, sizeof(RecordHead) + row.len, record_value_at(row.len));
     if (len == ASK_VALUE) {
       if (g.rank() == 0) atomic_add(&totals->asks_in, 1);
@@ -147,7 +148,7 @@ struct PlaceRecords {
 
   ROCKMILL_HD void put(const FoundSlot& before, u64 hash, u64 address) const {
     if (before.record != nullptr) {
-      // Nobody else changes it: the slot is that of this row's key.
+      // No other thread changes it: the slot is that of this row's key.
       table.slots[before.slot] = address == GONE_ADDRESS ? GONE_ADDRESS : slot_of(hash, address);
       count_out(totals, before.record);
       if (address == GONE_ADDRESS) atomic_add(&totals->gone, 1);
@@ -159,7 +160,7 @@ struct PlaceRecords {
 
 ROCKMILL_HD bool is_seen(const u64* seen, u64 slot) { return (load_relaxed(seen + slot / 64) >> slot % 64 & 1) != 0; }
 
-// Counts the rows whose keys the base has, but no row that was measured.
+// Counts the rows whose keys the base has, but no measured row.
 struct CountUnseen {
   const Key* rows;
   KeyBytes bytes;

@@ -1,4 +1,4 @@
-// Finding a key in a resident table, with a group of any width.
+// Finds a key in a resident table, with a group of any width.
 #pragma once
 
 #include "../common/atomic.hpp"
@@ -7,15 +7,15 @@
 
 namespace rockmill::ROCKMILL_TARGET {
 
-// What became of a key. crates/cuda/src/resident/lookup.rs has the same numbers.
+// Result for a key. crates/cuda/src/resident/lookup.rs has the same numbers.
 enum KeyStatus : u8 {
   KEY_NOT_FOUND = 0,
   KEY_FOUND = 1,
-  // The table does not tell: RocksDB has to be asked.
+  // The table cannot answer: RocksDB must be asked.
   KEY_ASK = 2,
   // There is no room for the value.
   KEY_TOO_SMALL = 3,
-  // The others come from a ring alone. The database took a write.
+  // The others come only from a ring. The database accepted a write.
   KEY_WRITTEN = 4,
   // Nothing was done: all mailboxes are taken, or RocksDB stalls writes.
   KEY_BUSY = 5,
@@ -25,16 +25,16 @@ enum KeyStatus : u8 {
   KEY_ABORTED = 7,
   // There was no answer in time. A write may have happened.
   KEY_TIMED_OUT = 8,
-  // RocksDB could not read or write. The host knows why.
+  // RocksDB could not read or write. The host has the cause.
   KEY_IO_ERROR = 9,
-  // RocksDB has found damaged data. The host knows where.
+  // RocksDB has found damaged data. The host has the place.
   KEY_CORRUPT = 10,
 };
 
 struct FoundValue {
   KeyStatus status;
   u32 len;
-  // On 16 bytes; null unless it was found.
+  // Aligned to 16 bytes; null unless the key was found.
   const u8* data;
 };
 
@@ -44,11 +44,11 @@ struct alignas(16) SlotPair {
 
 constexpr u32 BUCKET_PAIRS = BUCKET_SLOTS / 2;
 
-// Bytes that device memory is read by, and bytes behind a record's first ones that are read before they are needed. Memory
-// of records goes on for as many bytes.
+// Bytes of a read of device memory, and bytes behind a record's first ones that are read before they are needed. Memory
+// of records continues for as many bytes.
 constexpr u32 SECTOR = 32, FETCHED_AHEAD = 128;
 
-// Order of a key and a bound: below 0, 0, above 0.
+// Order of a key and a bound: negative, 0, positive.
 ROCKMILL_HD int compare_to_bound(const u8* key, u32 len, const u8* bound, u64 bound_len) {
   for (u64 i = 0; i < len && i < bound_len; ++i)
     if (key[i] != bound[i]) return key[i] < bound[i] ? -1 : 1;
@@ -76,8 +76,8 @@ struct FoundSlot {
   u64 slot;
 };
 
-// Finds the record of a key, which is the same for the whole group. Slots are never emptied, so a run ends at a bucket that
-// has an empty one.
+// Finds the record of a key, which is the same for the whole group. Slots are never emptied, so a run ends at a bucket
+// with an empty one.
 template <class G>
 ROCKMILL_HD FoundSlot find_slot(const G& g, const ResidentTable& table, u64 hash, const u8* key, u32 len) {
   u64 bucket = first_bucket(table, hash);

@@ -1,5 +1,5 @@
-// Keys with their values as a resident table holds them: both lengths, the key, and the value on the next 16 bytes. A
-// record begins on 16 bytes as well, so a slot names it by its address in these units.
+// Keys with their values in a resident table: both lengths, the key, and the value on the next 16 bytes. A record is
+// aligned to 16 bytes as well, so a slot stores its address in these units.
 #pragma once
 
 #include "../common/bytes.hpp"
@@ -8,7 +8,7 @@ namespace rockmill::ROCKMILL_TARGET {
 
 constexpr u64 RECORD_UNIT = 16;
 
-// In place of a value's length: the value is not in the table, and RocksDB has to be asked for it.
+// Replaces a value's length if the value is not in the table, and RocksDB must be asked for it.
 constexpr u32 ASK_VALUE = ~u32{0};
 
 struct RecordHead {
@@ -17,7 +17,7 @@ struct RecordHead {
 
 ROCKMILL_HD u64 record_units_bytes(u64 bytes) { return (bytes + RECORD_UNIT - 1) / RECORD_UNIT * RECORD_UNIT; }
 
-// Where the value lies behind the start of its record.
+// Offset of the value in its record.
 ROCKMILL_HD u64 record_value_at(u32 key_len) { return record_units_bytes(sizeof(RecordHead) + u64(key_len)); }
 
 ROCKMILL_HD u64 record_bytes(u32 key_len, u32 value_len) {
@@ -26,7 +26,7 @@ ROCKMILL_HD u64 record_bytes(u32 key_len, u32 value_len) {
 
 ROCKMILL_HD u64 record_bytes(const RecordHead& head) { return record_bytes(head.key_len, head.value_len); }
 
-// Whether bytes that begin on 8 are these.
+// Whether bytes that are aligned to 8 equal these.
 template <class G>
 ROCKMILL_HD bool are_equal(const G& g, const u8* own, const u8* other, u32 len) {
   bool same = true;
@@ -47,7 +47,7 @@ struct alignas(RECORD_UNIT) RecordWords {
   u64 low, high;
 };
 
-// Copies with the whole group, 16 bytes at a time where both ends are aligned to them.
+// Copies with the whole group, 16 bytes at a time if both ends are aligned to them.
 template <class G>
 ROCKMILL_HD void copy_value(const G& g, u8* to, const u8* from, u64 len) {
   if ((reinterpret_cast<u64>(to) | reinterpret_cast<u64>(from)) % RECORD_UNIT != 0) {

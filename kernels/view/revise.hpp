@@ -1,4 +1,4 @@
-// Work on all slots of a table that lookups do not use yet.
+// Work on all slots of a table before lookups use it.
 #pragma once
 
 #include "../common/exec.hpp"
@@ -10,7 +10,7 @@ ROCKMILL_HD const u8* record_of(u64 slot) {
   return reinterpret_cast<const u8*>((slot & SLOT_ADDRESS) * RECORD_UNIT);
 }
 
-// Removes the keys of some ranges from a copy of a table, except those that were seen.
+// Removes the keys of some ranges from a copy of a table, except those whose bits are set.
 struct TakeUnseen {
   ResidentTable base;
   const u64* seen;
@@ -29,7 +29,7 @@ struct TakeUnseen {
   }
 };
 
-// Puts all records of a table into another one, with other slots.
+// Stores all records of a table in another one, with other slots.
 struct PutAgain {
   ResidentTable base;
   ResidentTable table;
@@ -45,7 +45,7 @@ struct PutAgain {
   }
 };
 
-// The chunk in which a record lies.
+// The chunk with a record.
 ROCKMILL_HD RecordChunk& chunk_of(RecordChunk* chunks, u64 num_chunks, const u8* record) {
   u64 from = 0, to = num_chunks;
   while (to - from > 1) {
@@ -56,7 +56,7 @@ ROCKMILL_HD RecordChunk& chunk_of(RecordChunk* chunks, u64 num_chunks, const u8*
   return chunks[from];
 }
 
-// Sums up the bytes of each chunk's records that slots name.
+// Sums the bytes of each chunk's records that slots name.
 struct MeasureChunks {
   ResidentTable table;
   RecordChunk* chunks;

@@ -7,20 +7,20 @@
 namespace rockmill::ROCKMILL_TARGET {
 
 constexpr u32 BUCKET_SLOTS = 8;
-// A key has its slot in one of so many buckets in a row, or the table cannot be built.
+// Maximum number of consecutive buckets in which a key may have its slot; beyond it the table cannot be built.
 constexpr u32 MAX_RUN = 128;
 
 constexpr u64 EMPTY_SLOT = 0;
 constexpr u32 SLOT_ADDRESS_BITS = 44;
 constexpr u64 SLOT_ADDRESS = (u64{1} << SLOT_ADDRESS_BITS) - 1;
-// Address of no record: the key was deleted. The slot may be taken again, but is never emptied: a run ends at an empty one.
+// Address for a deleted key. The slot may be taken again, but is never emptied, because a run ends at an empty one.
 constexpr u64 GONE_ADDRESS = 1;
 
 ROCKMILL_HD u64 slot_of(u64 hash, u64 address) { return hash << SLOT_ADDRESS_BITS | address; }
 
 ROCKMILL_HD bool has_record(u64 slot) { return (slot & SLOT_ADDRESS) > GONE_ADDRESS; }
 
-// Slots differ in their upper bits if their hashes do in the lower 20.
+// Slots differ in their upper bits if their hashes differ in the lower 20.
 ROCKMILL_HD bool slot_may_be(u64 slot, u64 hash) { return (slot ^ hash << SLOT_ADDRESS_BITS) <= SLOT_ADDRESS; }
 
 ROCKMILL_HD u64 multiply_high(u64 a, u64 b) {
@@ -31,7 +31,7 @@ ROCKMILL_HD u64 multiply_high(u64 a, u64 b) {
 #endif
 }
 
-// The upper bits of a hash say where its run begins.
+// The upper bits of a hash give the start of its run.
 ROCKMILL_HD u64 first_bucket(const ResidentTable& table, u64 hash) { return multiply_high(hash, table.buckets); }
 
 ROCKMILL_HD u64 next_bucket(const ResidentTable& table, u64 bucket) {
@@ -43,9 +43,9 @@ ROCKMILL_HD u32 run_buckets(const ResidentTable& table) {
   return table.buckets < MAX_RUN ? u32(table.buckets) : MAX_RUN;
 }
 
-// Hash of a key, as wyhash has it: 16 bytes are multiplied at a time, and the last 16 may overlap those before. Each
-// factor has the seed, so that keys with equal hashes cannot be found without it. No byte outside the words that the
-// key lies in is read.
+// Hash of a key, like wyhash: 16 bytes are multiplied at a time, and the last 16 may overlap those before. Each factor
+// contains the seed, so that keys with equal hashes cannot be found without it. Only the words that contain the key are
+// read.
 ROCKMILL_HD u64 hash_bytes(u64 seed, const u8* key, u32 len) {
   const u64 first = seed ^ PRIME64_3;
   u64 state = fold(seed ^ PRIME64_1, PRIME64_2), a = 0, b = 0;

@@ -85,7 +85,7 @@ struct CheckRows {
 struct DenseValues {
   const u8* values;
   u64 stride;
-  // Whether the values are in the order in which they are asked for, or by number.
+  // Whether the values are in the order of requests, or by number.
   bool is_ordered;
 
   template <class Tile>
@@ -198,7 +198,7 @@ struct Neighbours {
   u32 len;
 };
 
-// Contiguous adjacency lists, by vertex or in the order in which they are asked for.
+// Contiguous adjacency lists, by vertex or in the order of requests.
 struct DenseLists {
   const u64* offsets;
   const u32* vertices;

@@ -17,7 +17,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use rockmill_side_by_side::worker;
-use rockmill_terminal::{program, removed};
+use rockmill_terminal::program;
 
 /// Compares the speed of RocksDB and Rockmill.
 #[derive(Debug, Parser)]
@@ -50,18 +50,14 @@ enum Command {
 
 fn main() -> ExitCode {
     rockmill_compaction::know_own_names(devices::simulated);
-    program::run(
-        "rockmill-bench",
-        removed::explain_option,
-        |cli: Cli| match cli.command {
-            Command::Compaction(args) => compaction::run(&args),
-            Command::System(args) => system::run(&args),
-            #[cfg(feature = "scan")]
-            Command::Scan(args) => scan::run(&args),
-            Command::Gpukv(args) => gpukv::run(&args),
-            Command::Model(args) => model::run(&args),
-            Command::Worker => worker::serve(devices::give),
-            Command::Cell => system::serve(),
-        },
-    )
+    program::run("rockmill-bench", |cli: Cli| match cli.command {
+        Command::Compaction(args) => compaction::run(&args),
+        Command::System(args) => system::run(&args),
+        #[cfg(feature = "scan")]
+        Command::Scan(args) => scan::run(&args),
+        Command::Gpukv(args) => gpukv::run(&args),
+        Command::Model(args) => model::run(&args),
+        Command::Worker => worker::serve(devices::give),
+        Command::Cell => system::serve(),
+    })
 }

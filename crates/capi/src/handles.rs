@@ -1,4 +1,4 @@
-//! Handles that callers hold.
+//! Handles of callers.
 //!
 //! A handle is a number that is never used again, written as a pointer. It is looked up and never dereferenced, so a
 //! stale handle is as harmless as a null one.
@@ -13,7 +13,7 @@ use rockmill_compaction::{Installation, ServiceJobs};
 use crate::log::{self, Log};
 use crate::refusal::Refusal;
 
-/// What C programs call `rm_service`.
+/// The type `rm_service` of C programs.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Handle {
@@ -22,11 +22,11 @@ pub struct Handle {
 
 #[derive(Debug)]
 struct Slot {
-    /// Set once; after that, calls only tell what became of files that RocksDB was given before.
+    /// Set once; after that, only calls that report the installation of files are accepted.
     is_closed: AtomicBool,
-    /// Calls hold it for reading. Empty when nothing is left to do.
+    /// Calls hold it for reading. Empty once nothing is left to do.
     service: RwLock<Option<ServiceJobs>>,
-    /// Where messages of calls with this handle go.
+    /// Target of the messages of calls with this handle.
     log: Option<Log>,
 }
 
@@ -34,7 +34,7 @@ static SLOTS: Handles<Slot> = Handles::new("service");
 
 static NEXT: AtomicUsize = AtomicUsize::new(1);
 
-/// The process that opened something first; 0 before that.
+/// The first process that opened a service or view; 0 before that.
 static OWNER: AtomicU32 = AtomicU32::new(0);
 
 /// Refuses a child of the process that opened a service or a view. It has none of their threads, and a lock that one of
@@ -48,7 +48,7 @@ fn require_own_process() -> Result<(), Refusal> {
     }
 }
 
-/// What handles of one kind stand for.
+/// The objects of one kind, by handle.
 #[derive(Debug)]
 pub struct Handles<T> {
     open: RwLock<BTreeMap<usize, Arc<T>>>,
@@ -56,7 +56,7 @@ pub struct Handles<T> {
 }
 
 impl<T> Handles<T> {
-    /// No handles of something that is called so.
+    /// No handles; `what` names the kind in errors.
     pub const fn new(what: &'static str) -> Self {
         Self {
             open: RwLock::new(BTreeMap::new()),
@@ -64,7 +64,7 @@ impl<T> Handles<T> {
         }
     }
 
-    /// Makes something and returns its number.
+    /// Creates an object and returns its number.
     pub fn open(&self, make: impl FnOnce() -> Result<T, Refusal>) -> Result<usize, Refusal> {
         require_own_process()?;
         let made = Arc::new(make()?);
@@ -75,7 +75,7 @@ impl<T> Handles<T> {
         Ok(number)
     }
 
-    /// Finds what is open under a number.
+    /// Returns the object with a number.
     pub fn find(&self, number: usize) -> Result<Arc<T>, Refusal> {
         require_own_process()?;
         let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
@@ -83,7 +83,7 @@ impl<T> Handles<T> {
         found.ok_or_else(|| self.unknown(number))
     }
 
-    /// Removes what is open under a number.
+    /// Removes the object with a number.
     pub fn remove(&self, number: usize) -> Result<Arc<T>, Refusal> {
         require_own_process()?;
         let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
@@ -99,7 +99,7 @@ impl<T> Handles<T> {
     }
 }
 
-/// Makes a service and returns its handle. Messages of all calls with it go to `log`.
+/// Creates a service and returns its handle. Messages of all calls with it go to `log`.
 pub fn open(
     log: Option<Log>,
     make: impl FnOnce() -> Result<ServiceJobs, Refusal>,
@@ -139,7 +139,7 @@ impl Slot {
         self.service.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Drops the service of a closed handle, unless RocksDB has yet to take files of it.
+    /// Drops the service of a closed handle, unless RocksDB has yet to take some of its files.
     fn drop_if_unused(&self, handle: *mut Handle) {
         let unused = {
             let mut service = self.service.write().unwrap_or_else(PoisonError::into_inner);
@@ -152,7 +152,7 @@ impl Slot {
     }
 }
 
-/// Does `work` with the service of a handle, which stays open meanwhile.
+/// Runs `work` with the service of a handle, which stays open meanwhile.
 pub fn with<T>(
     handle: *mut Handle,
     work: impl FnOnce(&ServiceJobs) -> Result<T, Refusal>,
@@ -164,7 +164,8 @@ pub fn with<T>(
     Log::during(slot.log.as_ref(), || work(open))
 }
 
-/// Tells what became of a job's files. The handle may be closed, since RocksDB may have been given the files before.
+/// Reports whether RocksDB took a job's files. The handle may be closed, since RocksDB may have received the files
+/// before.
 pub fn on_installation(
     handle: *mut Handle,
     id: &[u8],
@@ -185,8 +186,8 @@ pub fn on_installation(
     Ok(())
 }
 
-/// Closes a handle: its jobs are cancelled, and the calls that began before end. Files that RocksDB was given stay until
-/// it says what became of them: a database whose files are gone takes no more writes.
+/// Closes a handle: its jobs are cancelled, and running calls end. Files that RocksDB has received stay until it
+/// reports whether it took them, because a database whose files are gone accepts no more writes.
 ///
 /// None of these calls begins a whole job after the cancellation: it would need an id that a call returned to its caller
 /// while the handle was open.

@@ -99,7 +99,7 @@ pub struct CServiceOptions {
     pub log_level: c_int,
 }
 
-/// Does the work of a function. A panic becomes an error, and `*error` a sentence or null.
+/// Runs the body of a function. A panic becomes an error. `*error` is set to a sentence or null.
 ///
 /// # Safety
 /// `error` is null or may be written to.
@@ -111,7 +111,7 @@ unsafe fn guard<T>(
     let result = result.unwrap_or_else(|panic| Err(Refusal::failure(panic.to_string())));
     if !error.is_null() {
         let sentence = result.as_ref().err().map(|refusal| {
-            // A zero in it would hide the rest.
+            // A zero byte would hide the rest.
             let sentence = refusal.sentence.replace('\0', " ");
             memory::copy(sentence.as_bytes()).unwrap_or(ptr::null_mut())
         });
@@ -131,7 +131,7 @@ pub extern "C" fn rm_abi_version() -> u32 {
     ABI_VERSION
 }
 
-/// Frees what another function returned.
+/// Frees memory that another function returned.
 ///
 /// # Safety
 /// `memory` is null or comes from this library, and was not freed.
@@ -218,7 +218,7 @@ pub unsafe extern "C" fn rm_service_close(service: *mut Handle, error: *mut *mut
     status(unsafe { guard(error, || handles::close(service)) })
 }
 
-/// Takes the version of a job's RocksDB apart; `None` if the caller does not say it.
+/// Splits the version of a job's RocksDB into its numbers; `None` if the caller does not pass it.
 fn version(of_job: u32) -> Option<[u32; 3]> {
     const PART: u32 = 0xff;
     (of_job != 0).then_some([of_job >> 16, of_job >> 8 & PART, of_job & PART])
@@ -312,7 +312,7 @@ pub unsafe extern "C" fn rm_service_wait(
             let waited = service.wait(id);
             let message = waited.map_err(|error| Refusal::use_local(&error))?;
             let copied = memory::copy(&message).map_err(|refusal| {
-                // RocksDB does the job, and says nothing of files that it never heard of.
+                // RocksDB does the job, and does not report files that it never received.
                 service.on_installation(id, Installation::Unused);
                 Refusal {
                     status: Status::UseLocal,
@@ -365,7 +365,7 @@ pub unsafe extern "C" fn rm_service_cancel_jobs(
     status(unsafe { guard(error, cancel) })
 }
 
-/// Tells what became of a job's files. `installed` is a number here, since a caller may pass any.
+/// Reports whether RocksDB took a job's files. `installed` is a number here, since a caller may pass any.
 ///
 /// # Safety
 /// `job_id` is null or a string; `error` is null or may be written to.
@@ -426,7 +426,7 @@ pub unsafe extern "C" fn rm_service_wait_for_device(
     error: *mut *mut c_char,
 ) -> Status {
     let wait = || {
-        // Other calls with the handle go on while a device is opened, so the clone waits.
+        // Other calls with the handle continue while a device is opened, so the clone waits.
         let clone = handles::with(service, |service| Ok(service.clone()))?;
         clone.engine().wait_for_device().map_err(Refusal::failure)
     };
@@ -484,7 +484,7 @@ pub unsafe extern "C" fn rm_service_last_error(
     let last = || {
         handles::with(service, |service| {
             let last = service.engine().stats().last_error;
-            // A zero in it would hide the rest.
+            // A zero byte would hide the rest.
             let last = last.map(|last| memory::copy(last.replace('\0', " ").as_bytes()));
             last.unwrap_or(Ok(ptr::null_mut()))
         })

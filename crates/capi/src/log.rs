@@ -1,7 +1,7 @@
 //! Log messages for a function of the caller.
 //!
-//! Each service has a `tracing` subscriber of its own. It is the current one during calls with handles of the service,
-//! and the service's threads carry it on.
+//! Each service has its own `tracing` subscriber. It is the current one during calls with handles of the service, and
+//! on the service's threads.
 
 use std::cell::Cell;
 use std::ffi::{CString, c_char, c_int, c_void};
@@ -15,12 +15,12 @@ use tracing_subscriber::fmt::MakeWriter;
 
 use crate::refusal::Refusal;
 
-/// What a program passes as `rm_log_function`.
+/// The type `rm_log_function` of C programs.
 pub type LogFunction = unsafe extern "C" fn(*mut c_void, c_int, *const c_char);
 
-/// A subscriber that hears nothing. While there is only one subscriber, `tracing` asks no other than the current one of the
-/// thread whether a kind of message is wanted, and remembers the answer. A thread of a service without a log would answer
-/// for all services.
+/// A subscriber that ignores everything. While there is only one subscriber, `tracing` asks only the thread's current
+/// one whether a kind of message is enabled, and caches the answer. Without this subscriber, a thread of a service
+/// without a log would answer for all services.
 static SECOND: OnceLock<Dispatch> = OnceLock::new();
 
 thread_local! {
@@ -89,8 +89,8 @@ impl Log {
         })
     }
 
-    /// Does `work`, whose messages go to this log. Inside of the caller's function they go nowhere, and `tracing` panics if
-    /// the subscriber changes.
+    /// Runs `work`, whose messages go to this log. Inside the caller's function they are dropped, because `tracing`
+    /// panics if the subscriber changes there.
     pub fn during<T>(log: Option<&Self>, work: impl FnOnce() -> T) -> T {
         match log {
             Some(log) if !IS_TELLING.get() => {
@@ -105,8 +105,8 @@ impl Log {
         self.handles.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts a handle that is closed. After the last one, waits until the caller's function has returned on all threads
-    /// and calls it no more.
+    /// Counts a closed handle. After the last one, waits until the caller's function has returned on all threads, and
+    /// does not call it any more.
     pub fn handle_closes(&self) {
         if self.handles.fetch_sub(1, Ordering::AcqRel) == 1 {
             *(self.callback.write()).unwrap_or_else(PoisonError::into_inner) = None;
@@ -114,7 +114,7 @@ impl Log {
     }
 }
 
-/// Refuses a call that would wait for the caller's function, inside of it.
+/// Refuses a call that would wait for the caller's function, if it comes from inside that function.
 pub fn require_outside() -> Result<(), Refusal> {
     match IS_TELLING.get() {
         true => Err(Refusal::invalid(
@@ -124,7 +124,7 @@ pub fn require_outside() -> Result<(), Refusal> {
     }
 }
 
-/// Makes one writer for each message.
+/// Creates one writer for each message.
 struct Lines(Arc<RwLock<Option<Callback>>>);
 
 impl<'a> MakeWriter<'a> for Lines {
@@ -150,13 +150,13 @@ impl io::Write for Line<'_> {
             _ => 3,
         };
         let text: Vec<u8> = line.trim_ascii_end().to_vec();
-        // A zero would hide the rest, and a message is one line.
+        // A zero byte would hide the rest, and a message is one line.
         let text = text.into_iter().map(|byte| match byte {
             0 | b'\n' | b'\r' => b' ',
             _ => byte,
         });
         let text = CString::new(text.collect::<Vec<_>>())?;
-        // A message about what the caller's function does would call it again, under the same lock.
+        // A message caused by the caller's function would call it again, under the same lock.
         if IS_TELLING.replace(true) {
             return Ok(line.len());
         }

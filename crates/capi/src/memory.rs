@@ -1,4 +1,4 @@
-//! What callers pass in, and what they get and free.
+//! Memory from callers, and memory that they receive and free.
 
 use std::ffi::{CStr, c_char, c_void};
 use std::mem::MaybeUninit;
@@ -9,7 +9,7 @@ use crate::refusal::Refusal;
 /// Borrows a caller's string; `name` is its parameter or field.
 ///
 /// # Safety
-/// `text` is null or a string with a zero at its end, which stays as it is for `'a`.
+/// `text` is null or a string that ends with a zero and does not change for `'a`.
 pub unsafe fn bytes<'a>(text: *const c_char, name: &str) -> Result<&'a [u8], Refusal> {
     if text.is_null() {
         return Err(Refusal::invalid(format!("{name} is null")));
@@ -31,7 +31,7 @@ pub unsafe fn text<'a>(text: *const c_char, name: &str) -> Result<&'a str, Refus
 /// Borrows a caller's buffer.
 ///
 /// # Safety
-/// `data` is null or has `size` bytes, which stay as they are for `'a`.
+/// `data` is null or has `size` bytes, which do not change for `'a`.
 pub unsafe fn buffer<'a>(
     data: *const c_char,
     size: usize,
@@ -110,7 +110,7 @@ pub fn copy(bytes: &[u8]) -> Result<*mut c_char, Refusal> {
     Ok(memory.cast())
 }
 
-/// Frees what [`copy`] has made.
+/// Frees memory that [`copy`] has allocated.
 ///
 /// # Safety
 /// `memory` is null or comes from [`copy`], and nothing else frees it.

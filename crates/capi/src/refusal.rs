@@ -1,11 +1,11 @@
-//! Why a call did not succeed.
+//! The reason why a call did not succeed.
 
 use crate::Status;
 
 /// A status other than success, and one sentence.
 #[derive(Debug)]
 pub struct Refusal {
-    /// What the call returns.
+    /// The return value of the call.
     pub status: Status,
     /// What `*error` becomes.
     pub sentence: String,

@@ -1,4 +1,4 @@
-//! Views: `rm_view_open` and what follows it.
+//! Views: `rm_view_open` and the functions for views.
 
 use std::collections::BTreeMap;
 use std::ffi::{c_char, c_int, c_void};
@@ -18,7 +18,7 @@ use crate::handles::Handles;
 use crate::refusal::Refusal;
 use crate::{Status, guard, memory, status};
 
-/// What C programs call `rm_view`.
+/// The type `rm_view` of C programs.
 #[derive(Debug)]
 #[repr(C)]
 pub struct ViewHandle {
@@ -97,7 +97,7 @@ pub struct CLookup {
     pub sizes: *mut u32,
 }
 
-/// `rm_kv_status`, as far as stores tell them.
+/// `rm_kv_status`, as far as stores return them.
 const NOT_FOUND: c_int = 0;
 const FOUND: c_int = 1;
 const WRITTEN: c_int = 4;
@@ -133,7 +133,7 @@ fn bytes_of(bytes: &[u8]) -> CBytes {
     }
 }
 
-/// Passes a value on to the function that the context is.
+/// Passes a value on to the function in the context.
 ///
 /// # Safety
 /// `context` comes from [`Store::get`] below, which is running; `data` is null or has `size` bytes.
@@ -168,7 +168,7 @@ impl Store for Functions {
         let Some(get) = self.0.get else {
             return;
         };
-        // SAFETY: the keys are there while the function runs, and so is what it is to call.
+        // SAFETY: the keys live while the function runs, and so does the function in the context.
         unsafe {
             get(
                 self.0.state,
@@ -199,7 +199,7 @@ impl Store for Functions {
                 },
             })
             .collect();
-        // SAFETY: the writes are there while the function runs.
+        // SAFETY: the writes live while the function runs.
         match unsafe { write(self.0.state, writes.as_ptr(), writes.len()) } {
             WRITTEN => Ok(Written::Done),
             BUSY => Ok(Written::Stalled),
@@ -213,14 +213,14 @@ impl Store for Functions {
 #[derive(Debug, Default)]
 struct Holds {
     all: BTreeMap<u64, Hold>,
-    /// No more are taken.
+    /// No more holds are accepted.
     is_closing: bool,
 }
 
 /// An open view and the holds of callers.
 #[derive(Debug)]
 struct Open {
-    // In front, so that they end before the view.
+    // The first field, so that the holds end before the view.
     holds: Mutex<Holds>,
     released: Condvar,
     next: AtomicU64,
@@ -253,7 +253,7 @@ fn target(device: &str) -> Result<Target, Refusal> {
     }
 }
 
-/// A number of the caller, or the default in place of 0.
+/// A number of the caller, or the default if it is 0.
 fn given<T: PartialEq + From<u8>>(number: T, default: T) -> T {
     if number == T::from(0) {
         default
@@ -341,16 +341,16 @@ pub unsafe extern "C" fn rm_view_open(
 /// `error` is null or may be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rm_view_close(view: *mut ViewHandle, error: *mut *mut c_char) -> Status {
-    /// Between two looks whether other calls have ended.
+    /// Pause between two checks whether other calls have ended.
     const PAUSE: Duration = Duration::from_millis(1);
     let close = || {
         let open = find(view)?;
-        // Kernels go on, also those that are still to come.
+        // Kernels continue, also those that begin later.
         open.view.abort();
         let mut holds = open.holds.lock().unwrap_or_else(PoisonError::into_inner);
         holds.is_closing = true;
         if open.is_on_host {
-            // Closing the view waits for the device, but only the holds tell when the host's threads are done.
+            // Closing the view waits for the device, but only the holds show when the host's threads are done.
             let waited = (open.released).wait_while(holds, |holds| !holds.all.is_empty());
             holds = waited.unwrap_or_else(PoisonError::into_inner);
         }
@@ -490,7 +490,7 @@ pub unsafe extern "C" fn rm_view_release(
     status(unsafe { guard(error, end) })
 }
 
-/// Brings a view to what the database is now.
+/// Refreshes a view to the current state of the database.
 ///
 /// # Safety
 /// `error` is null or may be written to.
@@ -504,7 +504,7 @@ pub unsafe extern "C" fn rm_view_refresh(view: *mut ViewHandle, error: *mut *mut
     status(unsafe { guard(error, refresh) })
 }
 
-/// Returns what a view has as JSON.
+/// Returns the contents of a view as JSON.
 ///
 /// # Safety
 /// `error` is null or may be written to.
@@ -570,13 +570,13 @@ mod tests {
                 wal_dir,
             };
             let mut error = ptr::null_mut();
-            // SAFETY: the struct and its strings are there.
+            // SAFETY: the struct and its strings live.
             let view = unsafe { rm_view_open(&raw const options, &raw mut error) };
             assert!(view.is_null() && !error.is_null());
             // SAFETY: it is a string of the library.
             let said = unsafe { CStr::from_ptr(error) };
             let said = said.to_string_lossy().into_owned();
-            // SAFETY: the library has made it.
+            // SAFETY: the library has allocated it.
             unsafe { memory::free(error.cast()) };
             said
         };

@@ -206,7 +206,9 @@ pub fn change(reason: DeclineReason) -> &'static str {
         }
         R::CompressionDictionary => "set max_dict_bytes=0",
         R::CompressionManager => "configure no compression manager",
-        R::IndexType => "set index_type=kBinarySearch and uniform_cv_threshold=-1",
+        R::IndexType => {
+            "set index_type=kBinarySearch, and uniform_cv_threshold=-1 with index_block_search_type=kAuto"
+        }
         R::PartitionedFilters => "set partition_filters=false",
         R::UserDefinedIndex => "configure no user-defined index",
         R::SeparateKeyValue => "set separate_key_value_in_data_block=false",

@@ -94,7 +94,7 @@ pub fn failure(dir: &Path, mut error: Error) -> Failure {
     error.in_file(&path.display().to_string()).into()
 }
 
-/// Converts an engine error for the database in `dir`: a bare file name becomes a path.
+/// Puts the path of the database in front of a failure's text.
 pub fn in_front(dir: &Path, failure: Failure) -> Failure {
     let with = |what: String| format!("{}: {what}", dir.display());
     match failure {

@@ -20,7 +20,6 @@ mod job;
 mod load;
 mod lock;
 mod merge_args;
-mod removed;
 mod service_args;
 #[cfg(feature = "sql")]
 mod sql;
@@ -112,7 +111,7 @@ fn raise_open_files() {
 
 fn main() -> ExitCode {
     raise_open_files();
-    program::run("rockmill", removed::explain, |cli: Cli| match cli.command {
+    program::run("rockmill", |cli: Cli| match cli.command {
         Command::Demo(args) => demo::run(&args),
         Command::Config(args) => config::run(&args),
         Command::Devices(args) => devices::run(&args),

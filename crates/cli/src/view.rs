@@ -1,4 +1,4 @@
-//! `rockmill view`: tells how much memory a view of a database would take on a GPU.
+//! `rockmill view`: prints how much memory a view of a database would take on a GPU.
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -87,33 +87,7 @@ fn devices_are_listed_with_and_without_a_gpu() {
 }
 
 #[test]
-fn what_was_removed_names_what_to_use_instead() {
-    for (args, instead) in [
-        (&["bench", "close"][..], "rockmill_job_seconds"),
-        (&["bench", "input", "--cold"], "rockmill devices"),
-        (
-            &["bench", "compaction", "--gpu-input", "mapped"],
-            "`rockmill-bench compaction`",
-        ),
-        (&["bench", "system"], "`rockmill-bench system`"),
-        (&["bench"], "`rockmill-bench`"),
-        (&["demo", "--gpu-input", "mapped"], "leave the option out"),
-        (&["demo", "--gpu-mapped-mib=7"], "leave the option out"),
-        (
-            &["job", "run", "x", "--calibration", "off"],
-            "leave the option out",
-        ),
-        (&["model"], "`rockmill-bench model`"),
-        (&["model", "--device", "cuda"], "`rockmill-bench model`"),
-    ] {
-        let (_, err) = expect(WRONG_USAGE, args);
-        assert!(
-            err.starts_with("rockmill: ") && err.lines().count() == 1,
-            "{err}"
-        );
-        assert!(err.contains(instead), "{err}");
-    }
-    // clap explains arguments that never existed.
+fn an_unknown_subcommand_is_refused() {
     let (_, err) = expect(WRONG_USAGE, &["open"]);
     assert!(err.contains("unrecognized subcommand"), "{err}");
 }

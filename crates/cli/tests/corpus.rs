@@ -370,7 +370,7 @@ fn verify_and_inspect_find_every_file_sound() {
         problems.require(!rows.is_empty() && rows.len() <= tables.len(), || {
             format!("verify has {} rows", rows.len())
         });
-        // A file in the order of another comparator may be unchecked in part, which the exit code tells.
+        // A file in the order of another comparator may be unchecked in part, which the exit code reports.
         let unchecked = rows.iter().filter(|row| {
             row["not_checked"]
                 .as_array()

@@ -122,7 +122,7 @@ fn a_loaded_database_has_its_tables() {
     );
 }
 
-/// Rows are `k`, `p` and others; `k` and `p` have operands, and OPTIONS do not tell their delimiter.
+/// Rows are `k`, `p` and others; `k` and `p` have operands, and OPTIONS do not contain their delimiter.
 #[test]
 fn operands_are_merged_with_the_stated_operator_alone() {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/string-append-delimiter");

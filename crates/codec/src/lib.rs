@@ -20,7 +20,7 @@ pub enum Codec {
     Zstd,
 }
 
-/// A payload that is not a block of the size asked for. LZ4 payloads with an offset of 0, or with a match that ends in
+/// A payload that is not a block of the requested size. LZ4 payloads with an offset of 0, or with a match that ends in
 /// the last five bytes of the block, are always refused. The format forbids both, but liblz4 takes some of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Malformed;

@@ -43,7 +43,7 @@ pub struct Engine {
     databases: Mutex<HashMap<PathBuf, Arc<Database>>>,
     /// Databases into which RocksDB could not rename a finished job's files; see [`Engine::refuse_database`].
     refused: Mutex<BTreeSet<PathBuf>>,
-    /// Jobs of RocksDB before 9.6, which does not say what became of their files; see [`Engine::refuse_if_left`].
+    /// Jobs of RocksDB before 9.6, which does not report whether it took their files; see [`Engine::refuse_if_left`].
     handed_over: Mutex<Vec<HandedOver>>,
     host: String,
 }
@@ -112,7 +112,7 @@ impl Engine {
     /// Changes settings as [`MutableSettings::with`] reads them.
     ///
     /// # Errors
-    /// One sentence if a setting makes no sense; all stay as they were then.
+    /// One sentence if a setting is invalid; then all stay unchanged.
     pub fn change_settings_to(&self, text: &str) -> std::result::Result<(), String> {
         self.replace_settings(|settings| settings.with(text))
     }
@@ -175,8 +175,8 @@ impl Engine {
         &self.executor
     }
 
-    /// Bytes of the memory budget that are in use now: by jobs, by their subcompactions, by scans that share the
-    /// executor, and by abandoned calls of devices.
+    /// Bytes of the memory budget in use: by jobs, by their subcompactions, by scans that share the executor, and by
+    /// abandoned calls of devices.
     pub fn memory_taken_bytes(&self) -> u64 {
         self.executor.budget().taken_bytes()
     }

@@ -130,7 +130,7 @@ pub fn run(
 /// Returns the priority of a job.
 fn priority(info: &JobInfo) -> Priority {
     match (info.base_input_level == 0, info.is_in_bottom_pool) {
-        // It makes room in level 0; writers stall if that is late.
+        // It makes room in level 0; writers stall if it is late.
         (true, false) => Priority::High,
         (true, true) | (false, false) => Priority::Normal,
         // RocksDB runs it in the bottom-priority pool, so it can wait.

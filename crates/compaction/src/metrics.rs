@@ -129,7 +129,7 @@ const FAILURES: &[ErrorKind] = &[
     ErrorKind::Internal,
 ];
 
-/// The device's name in the label of work that the CPU did.
+/// The device's name in the label of work on the CPU.
 const CPU: &str = "cpu";
 
 impl Metric {
@@ -143,7 +143,7 @@ impl Metric {
     }
 }
 
-/// What hears of events. `label` is empty for a metric without a label.
+/// Receives events. `label` is empty for a metric without a label.
 pub trait Sink {
     /// Adds to a counter.
     fn count(&mut self, metric: &'static Metric, label: &str, by: u64);
@@ -180,7 +180,7 @@ impl Sink for Recorder {
     }
 }
 
-/// Tells the process's recorder of an event. It belongs to the application, and its panics must not reach RocksDB.
+/// Passes an event to the process's recorder. It belongs to the application, and its panics must not reach RocksDB.
 pub fn tell_recorder(event: impl FnOnce(&mut dyn Sink)) {
     let _ = catch_unwind(AssertUnwindSafe(|| event(&mut Recorder)));
 }

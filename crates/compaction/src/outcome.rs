@@ -20,13 +20,13 @@ pub struct Outcome {
     pub elapsed: Duration,
     /// CPU time of all threads.
     pub cpu: Duration,
-    /// Filter bits per key, in thousandths, that the inputs' filters imply, if they were read and left no doubt.
+    /// Filter bits per key, in thousandths, that the inputs' filters imply, if they were read and are certain.
     pub learned_filter: Option<u32>,
     /// Names of the devices that did the job's subcompactions, joined by `+`.
     pub device: String,
     /// Work of each of these devices, the CPU first.
     pub devices: Vec<DeviceWork>,
-    /// Who compressed the files' blocks.
+    /// The compressor of the files' blocks.
     pub compressed_by: Implementation,
     /// The same by name, with the library's version ([`CompressionSettings::compressor`]).
     ///

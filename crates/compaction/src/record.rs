@@ -36,7 +36,7 @@ pub const DECLINED_FILE: &str = "declined.json";
 /// Largest job file that is read.
 const MAX_JOB_BYTES: u64 = 256 << 20;
 
-/// What a record keeps of a job's output.
+/// The recorded parts of a job's output.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OutputSums {
     /// The code that compressed the files ([`CompressionSettings::compressor`]). `None` if they are uncompressed, or in
@@ -50,7 +50,7 @@ pub struct OutputSums {
     pub files: BTreeMap<String, FileSums>,
 }
 
-/// What a record keeps of an output file: an array in JSON. In an older record, it ends before the entries.
+/// The recorded parts of an output file: an array in JSON. In an older record, it ends before the entries.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileSums(
     /// Size in bytes.
@@ -69,15 +69,15 @@ pub struct FileSums(
 pub enum Comparison {
     /// The bytes are the same.
     SameBytes,
-    /// The files have the same entries. Their bytes were not compared, for the reason in this sentence.
+    /// The files have the same entries. Their bytes were not compared; this sentence gives the reason.
     SameEntries(String),
     /// Something differs: the bytes, or the entries if only these were compared.
     Different,
 }
 
 impl OutputSums {
-    /// Compares an output with the recorded one. If two versions of a library compressed them, their entries count. If
-    /// the record does not say who compressed, the bytes do.
+    /// Compares an output with the recorded one. If two versions of a library compressed them, only their entries are
+    /// compared. If the record does not name the compressor, the bytes are.
     pub fn compare(&self, recorded: &Self) -> Comparison {
         if self.agrees(recorded, |file| Some((file.0, file.1))) {
             return Comparison::SameBytes;
@@ -161,7 +161,8 @@ fn sync(storage: &dyn Storage, dir: &Path) -> Result<()> {
         .map_err(|e| Error::storage(&base_name(dir), "sync the folder", &e))
 }
 
-/// Adds to the recorded `job`, in the file of that name, who has compressed its output, so that it is repeated alike.
+/// Adds the compressor of the output to the recorded `job`, in the file of that name, so that a repetition uses the
+/// same one.
 ///
 /// # Errors
 /// Storage.
@@ -229,7 +230,7 @@ pub fn load(storage: &dyn Storage, path: &Path) -> Result<Job> {
     }
 }
 
-/// Returns why a job cannot be run. Its names become parts of paths, so they are checked.
+/// Returns the reason why a job cannot be run. Its names become parts of paths, so they are checked.
 fn fault(job: &Job) -> Option<String> {
     let id = &job.identity.session_id;
     if !SessionId::is_encoded(id) {

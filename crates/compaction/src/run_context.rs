@@ -47,15 +47,15 @@ pub struct RunContext<'a> {
 }
 
 impl RunContext<'_> {
-    /// Creates the state that the files of a job share.
+    /// Creates the state shared by the files of a job.
     ///
     /// # Errors
     /// Declined if an option is malformed.
     pub fn files(&self, eligible: &EligibleJob) -> Result<Arc<JobIo>> {
         let options = eligible.io()?.with_outputs(self.output_cache);
         let io = JobIo::new(Arc::clone(self.storage), self.cancel.child()).with_options(options);
-        // A subcompaction that is made again for verification uses the memory of one that runs. So its files do not
-        // wait for other threads.
+        // A subcompaction that is repeated for verification uses the memory of a running one. So its files do not wait
+        // for other threads.
         let max_waiting = match (self.sync_threads, self.verification) {
             (1.., Verification::Default) => self.executor.budget().slots(),
             _ => 0,

@@ -48,23 +48,23 @@ struct Accepted {
 struct Reported {
     staging: Arc<StagingDir>,
     dir: PathBuf,
-    /// Whether RocksDB will say what became of the files. Before 9.6 it does not.
+    /// Whether RocksDB will report whether it took the files. Before 9.6 it does not.
     is_told: bool,
 }
 
 impl Reported {
-    /// Whether RocksDB has taken all files and will not say so.
+    /// Whether RocksDB has taken all files, if it does not report it.
     fn was_taken(&self) -> bool {
         !self.is_told && self.staging.has_files() == Some(false)
     }
 
-    /// Whether RocksDB has left files behind and will not say so, once it no longer works on them.
+    /// Whether RocksDB has left files behind, if it does not report it and no longer works on them.
     fn was_left(&self) -> bool {
         !self.is_told && self.staging.has_files() == Some(true)
     }
 }
 
-/// What became of a job's files (`options.h:CompactionServiceJobStatus`).
+/// Whether RocksDB took a job's files (`options.h:CompactionServiceJobStatus`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Installation {
     /// RocksDB has taken them.
@@ -108,7 +108,7 @@ impl ServiceJobs {
     /// serialised `CompactionServiceInput`.
     ///
     /// # Errors
-    /// Those of [`Engine::prepare`]; Internal after a panic.
+    /// The errors of [`Engine::prepare`]; Internal after a panic.
     pub fn schedule(&self, dir: &Path, info: JobInfo, input: &[u8]) -> Result<String> {
         let (database, job_id) = (info.db_name.clone(), info.job_id);
         let accept = || self.accept(dir, info, input);
@@ -123,13 +123,14 @@ impl ServiceJobs {
             if !jobs.sessions.job_comes(&info.db_session_id, Instant::now()) {
                 return Err(Error::cancelled());
             }
-            // RocksDB renames a job's files right after it has the result, so this finds those of all jobs but the last.
+            // RocksDB renames a job's files directly after it has the result, so this finds those of all jobs but the
+            // last.
             jobs.reported.retain(|_, job| !job.was_taken());
             if self.engine.settings().paused {
                 let what = "the service takes no jobs: its setting paused is on";
                 return Err(Error::declined(DeclineReason::Paused, what));
             }
-            // The engine has cancelled what came before.
+            // The engine has cancelled the earlier jobs.
             if jobs.cancel.is_cancelled() {
                 jobs.cancel = self.engine.job_token();
             }
@@ -149,7 +150,7 @@ impl ServiceJobs {
     /// Runs an accepted job, which can be waited for once, and returns the serialised `CompactionServiceResult`.
     ///
     /// # Errors
-    /// Those of [`Engine::run`]; Internal after a panic, or if there is no such job.
+    /// The errors of [`Engine::run`]; Internal after a panic, or if there is no such job.
     pub fn wait(&self, id: &[u8]) -> Result<Vec<u8>> {
         guarded(|| {
             let accepted = self.jobs().accepted.remove(id);
@@ -203,8 +204,8 @@ impl ServiceJobs {
         });
     }
 
-    /// Whether RocksDB has yet to say what became of a job's files. If they were removed before, it could not install
-    /// them, which is fatal to the database.
+    /// Whether RocksDB has yet to report whether it took a job's files. If they were removed before, it could not
+    /// install them, which is fatal to the database.
     pub fn has_reported(&self) -> bool {
         !self.jobs().reported.values().all(Reported::was_taken)
     }
@@ -218,7 +219,7 @@ impl ServiceJobs {
     }
 }
 
-/// Gives an error the reason of [`Engine::cancel_jobs`], if that has cancelled the job.
+/// Replaces an error by the reason of [`Engine::cancel_jobs`], if that has cancelled the job.
 pub(crate) fn cancelled_by(cancel: &CancelToken, error: Error) -> Error {
     match error.kind {
         ErrorKind::Cancelled if cancel.is_parent_cancelled() => {
@@ -230,7 +231,7 @@ pub(crate) fn cancelled_by(cancel: &CancelToken, error: Error) -> Error {
 }
 
 impl Drop for ServiceJobs {
-    /// Jobs that were scheduled and never waited for hold nothing but memory. Reported jobs remove their folders here.
+    /// Jobs that were scheduled and never waited for hold only memory. Reported jobs remove their folders here.
     fn drop(&mut self) {
         let jobs = std::mem::take(&mut *self.jobs());
         // No database has this clone any more, so RocksDB works on none of its jobs.

@@ -47,7 +47,7 @@ pub struct Settings {
 /// `io_bytes_per_second` applies at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MutableSettings {
-    /// Leaves all further jobs to RocksDB while it is on. Jobs that run go on.
+    /// Leaves all further jobs to RocksDB while it is on. Running jobs continue.
     pub paused: bool,
     /// Maximum number of parallel subcompactions on each device, over all jobs. The default is the number of CPUs that
     /// this process may use when the settings are created, by its affinity and its control group's quota; at most 1024.
@@ -55,7 +55,7 @@ pub struct MutableSettings {
     /// Number of additional threads per job that sync and verify finished files, so that subcompactions do not wait for
     /// the disk. With 0, each subcompaction does this itself. By default, there is one thread for four subcompactions.
     pub sync_threads: Option<usize>,
-    /// Maximum bytes per second that all jobs together read and write, including those that run; 0 is no limit.
+    /// Maximum bytes per second that all jobs together read and write, including running ones; 0 is no limit.
     pub io_bytes_per_second: u64,
     /// Maximum host memory of jobs in bytes: the indexes of their inputs and their subcompactions in flight. The default
     /// is 512 MiB, which is enough for two subcompactions with a dozen inputs each. It is half of the memory that the
@@ -155,12 +155,12 @@ impl Settings {
         added.map_err(|error| error.what)
     }
 
-    /// Sets the folder for records of jobs. A relative path counts from the current directory of now.
+    /// Sets the folder for records of jobs. A relative path counts from the present current directory.
     pub fn set_record_dir(&mut self, dir: PathBuf) {
         self.record_dir = Some(std::path::absolute(&dir).unwrap_or(dir));
     }
 
-    /// Sets the staging folder. A relative path counts from the current directory of now.
+    /// Sets the staging folder. A relative path counts from the present current directory.
     pub fn set_staging_dir(&mut self, dir: PathBuf) {
         self.staging_dir = Some(std::path::absolute(&dir).unwrap_or(dir));
     }

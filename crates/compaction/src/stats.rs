@@ -71,7 +71,7 @@ pub struct Stats {
     pub job_seconds: Durations,
     /// CPU times of jobs done, over all their threads.
     pub job_cpu_seconds: Durations,
-    /// Wall times of subcompactions that ended in any way, without their waits.
+    /// Receives the files of a subcompaction. No two subcompactions use the same file numbers.
     pub subcompaction_seconds: Durations,
     /// Waits of subcompactions for slots and memory.
     pub subcompaction_wait_seconds: Durations,
@@ -98,7 +98,7 @@ pub struct Stats {
     pub device_quarantined: u64,
     /// Times of jobs done by stage; empty for devices that do not measure.
     pub stages: Vec<StageTime>,
-    /// Why the configured device cannot be used, in a sentence, once this is known.
+    /// The reason why the configured device cannot be used, in a sentence, once this is known.
     pub device_trouble: Option<String>,
     /// The last error or decline, in a sentence.
     pub last_error: Option<String>,
@@ -127,7 +127,7 @@ pub struct StatsCell {
 struct Counts {
     /// What metrics tell.
     values: Values,
-    /// The fields that no metric has; the others are made of `values`.
+    /// The fields without a metric; the others are computed from `values`.
     others: Stats,
 }
 
@@ -144,7 +144,7 @@ impl StatsCell {
         self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts an event, and tells the process's recorder of it. `change` adds what no metric has.
+    /// Counts an event, and passes it to the process's recorder. `change` adds the values without a metric.
     fn tell(&self, change: impl FnOnce(&mut Stats), event: impl Fn(&mut dyn Sink)) {
         let mut counts = self.lock();
         event(&mut counts.values);

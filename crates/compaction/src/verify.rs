@@ -32,12 +32,12 @@ pub enum Verification {
     /// The written blocks are decoded and compared with the intended contents.
     #[default]
     Default,
-    /// In addition, the CPU makes some subcompactions again, at least one of each job.
+    /// In addition, the CPU repeats some subcompactions, at least one of each job.
     Sampled {
         /// One subcompaction in this many.
         one_in: NonZeroU32,
     },
-    /// In addition, the CPU makes all subcompactions again.
+    /// In addition, the CPU repeats all subcompactions.
     Full,
 }
 
@@ -47,7 +47,7 @@ impl Verification {
         one_in: USUAL_SAMPLE,
     };
 
-    /// Whether the given one of `subcompactions` subcompactions is made again, in the attempt with that session id.
+    /// Whether the given one of `subcompactions` subcompactions is repeated, in the attempt with that session id.
     fn chooses(self, session_id: &str, subcompaction: usize, subcompactions: usize) -> bool {
         let draw = |seed: u64| XxHash3_64::oneshot_with_seed(seed, session_id.as_bytes());
         match self {
@@ -124,7 +124,7 @@ impl Verifier {
     ///
     /// # Errors
     /// Verification if a file differs from the intended one; Storage, Cancelled; errors of reading the inputs if the
-    /// subcompaction is made again.
+    /// subcompaction is repeated.
     pub fn verify(
         &self,
         subcompaction: usize,

@@ -14,7 +14,7 @@ use rockmill_testkit::storage_model::database::manifest_of;
 
 const FIXTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/options");
 
-/// OPTIONS files, and everything that rules out jobs: of the database, or of one of its column families.
+/// OPTIONS files, and all findings that rule out jobs: of the database, or of one of its column families.
 const FILES: [(&str, &[&str]); 15] = [
     // Its version has neither file checksums nor partitioners. The merge operator has no parts, so its name is empty,
     // and the filter policy's name means that no filters are written.

@@ -207,7 +207,7 @@ fn a_job_without_an_options_file_goes_by_the_newest_one_if_that_has_the_options_
         };
         prepared.map(told).map_err(|error| error.kind)
     };
-    // The MANIFEST says that the job has all files, so that nothing lies below.
+    // The MANIFEST says that the job has all files, so that no files are deeper.
     let done = Ok(((true, true), 12));
     assert_eq!(offered("=8.10.0", None, ""), done);
     let same = "file_checksum_gen_factory=nullptr;";

@@ -37,8 +37,8 @@ struct Staged {
 }
 
 impl Staged {
-    /// Runs a subcompaction on a backend that follows `made` instead of the plan, and that claims to have verified its
-    /// files.
+    /// Runs a subcompaction on a backend that follows `made` instead of the plan, and that reports its files as
+    /// verified.
     fn new(made: impl Fn(&mut Plan)) -> Self {
         let root = tempfile::tempdir().expect("a temporary folder");
         let staging = StagingDir::create(Arc::new(LocalStorage), root.path(), SESSION);

@@ -1,4 +1,4 @@
-//! The wall between what reads and what is done with the rows, and what the engine sees of a device.
+//! The interface between reading and the use of rows: all that the engine knows of a device.
 //!
 //! ```text
 //!   Request --supports, footprint-->  before anything is read
@@ -20,8 +20,8 @@ use crate::scan::BatchSink;
 /// A device that reads tables and applies operators to the rows.
 ///
 /// The result of a task is a pure function of its request: every backend finds the same rows and writes the same bytes.
-/// `Rows` are the rows of a task in whatever form the backend likes, lazily computed or resident on the device; nothing
-/// but the backend looks into them.
+/// `Rows` are the rows of a task in a form of the backend's choice, computed lazily or resident on the device. Only the
+/// backend reads them.
 pub trait Backend: Debug + Send + Sync {
     /// The rows that a task reads.
     type Rows<'a>
@@ -31,17 +31,17 @@ pub trait Backend: Debug + Send + Sync {
     /// Name for statistics: `cpu`, `cuda:0`.
     fn name(&self) -> &str;
 
-    /// Whether the backend does what `request` asks for, to be asked before anything is read. What
-    /// [`Request::support`] refuses no backend does.
+    /// Whether the backend supports `request`; call it before anything is read. No backend supports a request that
+    /// [`Request::support`] refuses.
     fn supports(&self, request: &Request<'_>) -> Support {
         request.support()
     }
 
-    /// Memory that a task of `request`, or of a part of its range, holds at most, the operator's included.
+    /// Maximum memory of a task of `request`, or of a part of its range, with the operator's memory.
     fn footprint(&self, request: &Request<'_>) -> Footprint;
 
-    /// Reads, decodes, merges, and decides which rows are visible. All memory of reading and of what the request's
-    /// purpose asks for is reserved before anything is read.
+    /// Reads, decodes, merges, and decides which rows are visible. All memory for reading and for the request's purpose
+    /// is reserved before anything is read.
     ///
     /// # Errors
     /// Any error of [`crate::ErrorKind`]; a lazy backend may report those of reading later.
@@ -55,36 +55,36 @@ pub trait Backend: Debug + Send + Sync {
     fn apply<'a>(&'a self, rows: Self::Rows<'a>, operator: Operator<'_>) -> Result<TaskReport>;
 }
 
-/// What is done with rows. The [`Purpose`](crate::Purpose) of the same name has said how.
+/// What is done with rows, as the [`Purpose`](crate::Purpose) of the same name has announced.
 pub enum Operator<'a> {
     /// Writes them as SST files.
     WriteSst {
         /// Takes the files.
         sink: &'a mut dyn SstSink,
     },
-    /// Hands them over one by one.
+    /// Passes them on one by one.
     Inspect {
         /// Takes the rows.
         rows: &'a mut dyn RowSink,
     },
-    /// Hands over what a program makes of them.
+    /// Runs a program over them and passes on its results.
     Scan {
         /// Takes the batches.
         batches: &'a mut dyn BatchSink,
     },
     /// Puts the rows into a table. If a task fails, the table may contain some of its rows.
     Resident {
-        /// Takes the rows. It is one of the same backend.
+        /// The table that receives the rows, of the same backend.
         table: &'a dyn ResidentTable,
     },
 }
 
-/// A table of keys and values in the memory of a backend. It outlives the tasks whose rows it takes, and several tasks may
-/// put rows into it at a time. Their keys are to be different.
+/// A table of keys and values in the memory of a backend. It outlives the tasks whose rows it takes. Several tasks may
+/// put rows into it at a time if their keys are different.
 pub trait ResidentTable: Any + Debug + Send + Sync {}
 
 impl Operator<'_> {
-    /// The error where another operator was announced than this one.
+    /// The error if this operator is not the announced one.
     pub fn unannounced(&self) -> Error {
         Error::internal(format!("{self:?} was not announced"))
     }
@@ -101,29 +101,29 @@ impl Debug for Operator<'_> {
     }
 }
 
-/// [`Backend`] without its types: what a task runs on may be of several kinds.
+/// [`Backend`] without its associated type, for tasks that run on several kinds of backends.
 pub trait DynBackend: Debug + Send + Sync {
-    /// As [`Backend::name`].
+    /// Like [`Backend::name`].
     fn name(&self) -> &str;
 
-    /// As [`Backend::supports`].
+    /// Like [`Backend::supports`].
     fn supports(&self, request: &Request<'_>) -> Support;
 
-    /// As [`Backend::footprint`].
+    /// Like [`Backend::footprint`].
     fn footprint(&self, request: &Request<'_>) -> Footprint;
 
     /// Reads and applies the operator.
     ///
     /// # Errors
-    /// As those of [`Backend::read`] and [`Backend::apply`].
+    /// The errors of [`Backend::read`] and [`Backend::apply`].
     fn run(&self, task: ReadTask<'_>, operator: Operator<'_>) -> Result<TaskReport>;
 
-    /// Whether it writes its files where it lies itself, so that they do not pass through the host.
+    /// Whether the device writes its files to storage at the device, so that they do not pass through the host.
     fn is_near_data(&self) -> bool {
         false
     }
 
-    /// How often which fault was made on purpose.
+    /// Number of injected faults of each kind.
     fn faults(&self) -> BTreeMap<&'static str, u64> {
         BTreeMap::new()
     }

@@ -24,11 +24,11 @@ pub struct BlockStream<'a> {
     scratch: Vec<u8>,
     table: &'a InputTable,
     read_ahead_bytes: usize,
-    /// Made with the first block, which tells where the last one ends.
+    /// Created with the first block, because the caller then gives the end of the last one.
     reads: Option<Box<dyn ReadStream + 'a>>,
-    /// What the reads were told to expect, in the order of the file.
+    /// Ranges that `reads` expects, in the order of the file.
     expected: VecDeque<Range<u64>>,
-    /// First block that is not expected yet.
+    /// First block that `reads` does not expect yet.
     unexpected: usize,
     /// File offset of the chunk.
     chunk_at: u64,
@@ -63,8 +63,8 @@ impl<'a> BlockStream<'a> {
         }
     }
 
-    /// Loads the first of `blocks`, which are positions in the table's index, and reads ahead among
-    /// the others. Each call goes on from the one before, with the same end.
+    /// Loads the first of `blocks`, which are positions in the table's index, and reads ahead among the others. Each
+    /// call continues the previous one, with the same end.
     ///
     /// # Errors
     /// Storage if reading fails; Corruption on a bad checksum or malformed compression; Declined on
@@ -102,18 +102,18 @@ impl<'a> BlockStream<'a> {
         Ok(handle)
     }
 
-    /// Whether the chunk at hand has these bytes of the file.
+    /// Whether the current chunk has these bytes of the file.
     fn holds(&self, offset: u64, len: usize) -> bool {
         let chunk_end = self.chunk_at + self.chunk.bytes.len() as u64;
         offset >= self.chunk_at && offset + len as u64 <= chunk_end
     }
 
-    /// Takes the chunk that begins with the first block, whose place is given, and expects the next ones.
+    /// Takes the chunk that begins with the first block, at the given place, and expects the next ones.
     fn read_chunk(&mut self, offset: u64, len: usize, blocks: Range<usize>) -> Result<()> {
         let is_next = self.expected.front().is_none_or(|r| r.start == offset);
         let mut reads = match self.reads.take() {
             Some(reads) if is_next => reads,
-            // The first chunk, or somebody jumped.
+            // The first chunk, or the caller has skipped blocks.
             _ => {
                 self.expected.clear();
                 self.stream(offset, blocks.end)
@@ -157,7 +157,7 @@ impl<'a> BlockStream<'a> {
         })
     }
 
-    /// Tells the reads of the next chunk, if there is room for it, and returns its bytes.
+    /// Makes `reads` expect the next chunk, if there is room for it, and returns its range.
     fn expect_chunk(
         &mut self,
         reads: &mut dyn ReadStream,

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::error::{Error, Result};
 
-/// A flag that one thread sets and workers check once a block. Clones share the flag.
+/// A flag that one thread sets and workers check for each block. Clones share the flag.
 #[derive(Debug, Clone, Default)]
 pub struct CancelToken(Arc<Flag>);
 
@@ -35,18 +35,18 @@ impl CancelToken {
         self.0.is_set.store(true, Ordering::Release);
     }
 
-    /// Whether [`CancelToken::cancel`] was called, here or of a token that this is a child of.
+    /// Whether [`CancelToken::cancel`] was called on this token or on one of its parents.
     pub fn is_cancelled(&self) -> bool {
         let is_set = self.0.is_set.load(Ordering::Acquire);
         is_set || self.is_parent_cancelled()
     }
 
-    /// Whether a token was cancelled that this is a child of.
+    /// Whether a parent of this token was cancelled.
     pub fn is_parent_cancelled(&self) -> bool {
         self.0.parent.as_ref().is_some_and(Self::is_cancelled)
     }
 
-    /// Nothing, or the error that a worker returns with.
+    /// Succeeds if the token is not set.
     ///
     /// # Errors
     /// Cancelled once the token is set.

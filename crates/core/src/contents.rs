@@ -1,4 +1,4 @@
-//! What a table's data blocks hold, found by decoding them one after another.
+//! The contents of a table's data blocks, found by decoding them one after another.
 
 use rockmill_format::block::{Block, ValueForm};
 use rockmill_format::key::{self, ValueType};
@@ -7,16 +7,16 @@ use crate::error::{Error, Result};
 use crate::hash::{ContentHash, entry_hash, kv_hash};
 use crate::keys::{KeyFault, KeyRestorer};
 
-/// Most bytes of long keys to keep, beside the last: entries that share much could claim far more than a
+/// Maximum bytes of long keys to keep, beside the last one. Entries that share much could have far longer keys than a
 /// block stores.
 const LONG_KEYS_BYTES: usize = 64 << 10;
 
-/// What a table's data blocks hold.
+/// The contents of a table's data blocks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Contents {
     /// Data blocks.
     pub blocks: u64,
-    /// Blocks among them whose index says that their keys are evenly spread.
+    /// Blocks among them that the index marks as evenly spread.
     pub uniform_blocks: u64,
     /// Uncompressed bytes of the data blocks.
     pub uncompressed_bytes: u64,
@@ -82,7 +82,7 @@ impl Contents {
     }
 }
 
-/// Where a data block stands in its table.
+/// The place of a data block in its table.
 #[derive(Debug, Clone, Copy)]
 pub struct BlockPlace<'a> {
     /// Name of the file, for errors.
@@ -93,15 +93,15 @@ pub struct BlockPlace<'a> {
     pub before: Option<&'a [u8]>,
     /// Index separator of the block, as a user key.
     pub separator: &'a [u8],
-    /// Whether the index has user keys. Only where separators carry sequence numbers may a user key lie on
-    /// both sides of one.
+    /// Whether the index has user keys. A user key may lie on both sides of a separator only if separators carry
+    /// sequence numbers.
     pub user_keys: bool,
     /// The file's `rocksdb.data.block.restart.interval`.
     pub restart_interval: u32,
 }
 
-/// Decodes a table's data blocks in order; checks that keys ascend strictly and lie within their index
-/// separators, and that restart points, by which readers search, lie on entries that share nothing.
+/// Decodes a table's data blocks in order. Checks that keys ascend strictly and lie within their index separators, and
+/// that the entries at restart points, which readers search, share nothing.
 #[derive(Debug, Default)]
 pub struct ContentsReader {
     keys: KeyRestorer,
@@ -109,10 +109,10 @@ pub struct ContentsReader {
 }
 
 impl ContentsReader {
-    /// Takes in the next block, uncompressed, and calls `each` with every entry's user key, tag and value.
+    /// Adds the next block, uncompressed, and calls `each` with every entry's user key, tag and value.
     ///
     /// # Errors
-    /// Corruption, and those of `each`; the reader must not be used further then.
+    /// Corruption, and the errors of `each`. After an error, the reader must not be used.
     #[inline]
     pub fn block(
         &mut self,
@@ -160,7 +160,7 @@ impl ContentsReader {
                     .ok_or_else(|| corrupt("unknown value type"))?;
                 self.contents.count_other(kind);
             }
-            // Keys ascend, so the first one answers for all.
+            // Keys ascend, so it is enough to check the first one.
             if self.contents.entries() == entries_before {
                 if place.is_before(user_key) {
                     return Err(corrupt("a key lies before its block's range in the index"));
@@ -181,7 +181,7 @@ impl ContentsReader {
             }
             let key = self.keys.last();
             let user_key = self.keys.user_key(&key);
-            // The last one answers for all.
+            // It is enough to check the last one.
             if user_key > place.separator {
                 return Err(corrupt("a key lies behind its block's index separator"));
             }
@@ -194,11 +194,11 @@ impl ContentsReader {
         Ok(())
     }
 
-    /// As [`ContentsReader::block`], of a table whose keys are in an order that is not known here: neither
-    /// their order nor the separators are checked.
+    /// Like [`ContentsReader::block`] for a table whose order of keys is not known here: neither the order nor the
+    /// separators are checked.
     ///
     /// # Errors
-    /// As those of [`ContentsReader::block`].
+    /// The errors of [`ContentsReader::block`].
     pub fn block_in_any_order(
         &mut self,
         payload: &[u8],
@@ -244,12 +244,12 @@ impl ContentsReader {
         Ok(())
     }
 
-    /// What the blocks so far hold.
+    /// The contents of the blocks so far.
     pub fn contents(&self) -> &Contents {
         &self.contents
     }
 
-    /// What the blocks hold.
+    /// The contents of all blocks.
     pub fn finish(self) -> Contents {
         self.contents
     }

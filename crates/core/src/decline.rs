@@ -1,10 +1,10 @@
-//! Why a job is left to RocksDB.
+//! The reasons for which a job is left to RocksDB.
 
 use rockmill_format::key::ValueType;
 
 macro_rules! reasons {
     ($($(#[$doc:meta])+ $name:ident = $code:literal,)+) => {
-        /// Why a job is left to RocksDB. Each has a stable code by which it is counted.
+        /// A reason for which a job is left to RocksDB. Statistics count it by a stable code.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum DeclineReason {
             $($(#[$doc])+ $name,)+
@@ -41,9 +41,9 @@ reasons! {
     RangeTombstones = "range-tombstones",
     /// Blob files are in use.
     BlobFiles = "blob-files",
-    /// A scan meets wide columns.
+    /// A scan finds wide columns.
     WideColumns = "wide-columns",
-    /// A scan meets timed puts.
+    /// A scan finds timed puts.
     TimedPuts = "timed-puts",
     /// Data is placed by age, or sequence numbers are mapped to time.
     Tiering = "tiering",
@@ -51,7 +51,7 @@ reasons! {
     Temperature = "temperature",
     /// The database ingests files behind existing ones (`allow_ingest_behind`).
     IngestBehind = "ingest-behind",
-    /// The global sequence number of an ingested input is not known.
+    /// The global sequence number of an ingested input is unknown.
     GlobalSequenceNumber = "global-sequence-number",
     /// The database may hold prepared transactions.
     Allow2pc = "allow-2pc",
@@ -61,17 +61,17 @@ reasons! {
     SstPartitioner = "sst-partitioner",
     /// Table properties must be collected by user code.
     TablePropertyCollectors = "table-property-collectors",
-    /// The table format is not the block-based one.
+    /// The table format is not block-based.
     TableFactory = "table-factory",
     /// Files lie in several directories.
     DbPaths = "db-paths",
-    /// A compression that is not written or read here.
+    /// A compression that Rockmill does not write or read.
     Compression = "compression",
-    /// A compression dictionary, which is read but not written.
+    /// A compression dictionary, which Rockmill reads and does not write.
     CompressionDictionary = "compression-dictionary",
     /// A custom compression manager.
     CompressionManager = "compression-manager",
-    /// An index that is not written here.
+    /// An index type that Rockmill does not write.
     IndexType = "index-type",
     /// Partitioned filters.
     PartitionedFilters = "partitioned-filters",
@@ -81,23 +81,23 @@ reasons! {
     SeparateKeyValue = "separate-key-value",
     /// Data blocks aligned to pages.
     BlockAlign = "block-align",
-    /// A prefix extractor that is not known here.
+    /// A prefix extractor that Rockmill does not know.
     PrefixExtractor = "prefix-extractor",
-    /// A filter policy that is not known here.
+    /// A filter policy that Rockmill does not know.
     FilterPolicy = "filter-policy",
     /// A flush block policy that is not RocksDB's own.
     FlushBlockPolicy = "flush-block-policy",
-    /// A format_version that is not written here.
+    /// A format_version that Rockmill does not write.
     FormatVersion = "format-version",
     /// A compaction style that is not level or universal.
     CompactionStyle = "compaction-style",
-    /// A reason for the compaction that is not handled.
+    /// A reason for the compaction that Rockmill does not handle.
     CompactionReason = "compaction-reason",
-    /// The database's RocksDB exchanges messages that are not known here.
+    /// The database's RocksDB exchanges messages that Rockmill does not know.
     RocksdbVersion = "rocksdb-version",
-    /// The OPTIONS file is missing, unreadable, or not the one that the job goes by.
+    /// The OPTIONS file is missing, unreadable, or not the one that the job names.
     OptionsFile = "options-file",
-    /// The OPTIONS file was written by a RocksDB that is newer than those known here.
+    /// The OPTIONS file was written by a RocksDB newer than those that Rockmill knows.
     NewerRocksDb = "newer-rocksdb",
     /// The MANIFEST is missing, older than the job, unreadable, or another database's.
     Manifest = "manifest",
@@ -105,9 +105,9 @@ reasons! {
     InputMissing = "input-missing",
     /// The service's message could not be understood.
     InputMessage = "input-message",
-    /// An input uses a feature of the format that is not read here.
+    /// An input uses a feature of the format that Rockmill does not read.
     UnsupportedFormat = "unsupported-format",
-    /// The staging folder is a link or another user's, or lies where RocksDB cannot rename files from into the
+    /// The staging folder is a link or another user's, or lies where RocksDB cannot rename its files into the
     /// database's directory.
     StagingFolder = "staging-folder",
     /// The input has fewer bytes than `min_job_bytes`.
@@ -127,7 +127,7 @@ reasons! {
 }
 
 impl DeclineReason {
-    /// Why an entry of a type that does not decide alone is declined; nothing of one that does.
+    /// The reason to decline an entry of a type that does not decide alone; `None` for one that does.
     pub fn of_type(kind: ValueType) -> Option<Self> {
         Some(match kind {
             ValueType::Value | ValueType::Deletion | ValueType::SingleDeletion => return None,

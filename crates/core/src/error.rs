@@ -1,4 +1,4 @@
-//! The error of jobs: few kinds, each saying what becomes of the job.
+//! The error of jobs: few kinds, each with one consequence for the job.
 
 use std::fmt;
 
@@ -14,15 +14,15 @@ pub enum ErrorKind {
     Declined(DeclineReason),
     /// An input is damaged. RocksDB will find and report it when it compacts locally.
     Corruption,
-    /// The operating system refused: a missing file, no permission, a full disk.
+    /// The operating system reports an error: a missing file, no permission, a full disk.
     Storage,
-    /// Finished output did not pass verification; the files were thrown away.
+    /// Finished output did not pass verification; its files were deleted.
     Verification,
-    /// The device is missing, refused, failed, or cannot do this job; another can.
+    /// The device is missing, has failed, or cannot do this job. Another device can.
     Device,
     /// The database is closing.
     Cancelled,
-    /// A result of a scan exceeds its type, whatever computes it.
+    /// A result of a scan exceeds its type, on every device.
     OutOfRange,
     /// An argument of the caller is wrong, and nothing was done.
     Invalid,
@@ -31,7 +31,7 @@ pub enum ErrorKind {
 }
 
 impl ErrorKind {
-    /// The kind's name in statistics: of declined jobs, the reason's.
+    /// The kind's name in statistics; for declined jobs, the reason's.
     pub fn code(self) -> &'static str {
         match self {
             Self::Declined(reason) => reason.code(),
@@ -56,7 +56,7 @@ pub struct Error {
     pub file: Option<String>,
     /// Byte offset in `file`.
     pub offset: Option<u64>,
-    /// One clause that says what is wrong.
+    /// One clause with the cause.
     pub what: String,
 }
 
@@ -64,7 +64,7 @@ pub struct Error {
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
-    /// An error without a place.
+    /// An error without a file and offset.
     pub fn new(kind: ErrorKind, what: impl Into<String>) -> Self {
         Self {
             kind,
@@ -79,7 +79,7 @@ impl Error {
         Self::new(ErrorKind::Declined(reason), what)
     }
 
-    /// Declined because of an entry of a type that does not decide alone.
+    /// Declined, because of an entry of a type that does not decide alone.
     pub fn declined_type(kind: ValueType) -> Self {
         let what = format!("an entry of type {}", kind.name());
         match DeclineReason::of_type(kind) {
@@ -97,7 +97,7 @@ impl Error {
         }
     }
 
-    /// A failed system call on `file`.
+    /// The error of a system call on `file`.
     pub fn storage(file: &str, doing: &str, error: &std::io::Error) -> Self {
         Self {
             file: Some(file.to_owned()),
@@ -113,7 +113,7 @@ impl Error {
         )
     }
 
-    /// A broken invariant of our own.
+    /// An error for a broken invariant of Rockmill.
     pub fn internal(what: impl Into<String>) -> Self {
         Self::new(ErrorKind::Internal, what)
     }
@@ -135,14 +135,14 @@ impl Error {
         }
     }
 
-    /// The same error, in `file` unless it names one already.
+    /// The same error, in `file` if it names no file yet.
     #[must_use]
     pub fn in_file(mut self, file: &str) -> Self {
         self.file.get_or_insert_with(|| file.to_owned());
         self
     }
 
-    /// The same error as a fault of output that Rockmill wrote itself.
+    /// The same error as a fault of Rockmill's own output.
     #[must_use]
     pub fn as_verification(self) -> Self {
         Self {

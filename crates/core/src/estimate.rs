@@ -3,7 +3,7 @@
 use crate::plan::OutputPlan;
 use crate::table::InputTable;
 
-/// The most that an output file has to be expected to hold.
+/// The largest output file to expect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileEstimate {
     /// Entries.

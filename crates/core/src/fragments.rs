@@ -1,4 +1,4 @@
-//! Range tombstones of a compaction, cut into fragments that do not overlap
+//! Range tombstones of a compaction, split into fragments that do not overlap
 //! (`db/range_tombstone_fragmenter.cc:FragmentTombstones`).
 
 use std::collections::BTreeMap;
@@ -12,15 +12,15 @@ use crate::plan::{CompactionRules, KeyRange};
 pub struct Fragment {
     /// First user key.
     pub begin: Vec<u8>,
-    /// User key behind the last one.
+    /// User key behind the fragment's last key.
     pub end: Vec<u8>,
-    /// Sequence number of the newest tombstone of each stripe that has one, descending. Older tombstones of a stripe delete
-    /// nothing that it does not delete.
+    /// Sequence number of the newest tombstone of each stripe that has one, descending. Older tombstones of a stripe
+    /// delete nothing more.
     pub sequences: Vec<u64>,
 }
 
 impl Fragment {
-    /// With a tombstone for each sequence number.
+    /// Counts a tombstone for each sequence number.
     fn memory_bytes(&self) -> u64 {
         let keys = self.begin.len() + self.end.len();
         let of_tombstones = self.sequences.len() * (size_of::<RangeTombstone>() + keys);
@@ -41,13 +41,13 @@ impl Fragment {
 pub struct Fragments(Vec<Fragment>);
 
 impl Fragments {
-    /// Cuts tombstones, which may overlap, under snapshots, which ascend strictly.
+    /// Splits tombstones, which may overlap, by snapshots, which ascend strictly.
     pub fn new(tombstones: &[RangeTombstone], snapshots: &[u64]) -> Self {
         Self::at_most(tombstones, snapshots, u64::MAX).unwrap_or_default()
     }
 
-    /// [`Fragments::new`] unless the fragments take more than `most_bytes`: each may have as many sequence numbers as there
-    /// are snapshots.
+    /// [`Fragments::new`], but `None` if the fragments take more than `most_bytes`: each may have as many sequence
+    /// numbers as there are snapshots.
     pub fn at_most(
         tombstones: &[RangeTombstone],
         snapshots: &[u64],
@@ -130,7 +130,7 @@ impl Fragments {
     }
 
     /// The fragments that have keys of a range, cut to it.
-    fn in_range<'a>(
+    pub fn in_range<'a>(
         &'a self,
         range: &'a KeyRange,
     ) -> impl Iterator<Item = (&'a [u8], &'a [u8], &'a [u64])> {
@@ -165,8 +165,9 @@ fn newest_of_stripes(open: &BTreeMap<u64, u32>, snapshots: &[u64]) -> Vec<u64> {
 }
 
 impl CompactionRules {
-    /// The tombstones that stay of a range, cut to it, in the order in which a file has them. Those that every snapshot sees
-    /// go where nothing deeper can have a key of theirs (`compaction_outputs.cc:AddRangeDels`).
+    /// The tombstones that stay in a range, cut to it, in the order in which a file has them. Tombstones that every
+    /// snapshot sees are dropped where no deeper level can have one of their keys
+    /// (`compaction_outputs.cc:AddRangeDels`).
     pub fn kept_tombstones(&self, range: &KeyRange) -> Vec<RangeTombstone> {
         let mut kept = Vec::new();
         for (begin, end, sequences) in self.tombstones.in_range(range) {

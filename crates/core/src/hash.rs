@@ -1,4 +1,4 @@
-//! Hashes of entries, alone and in sequence: by them each stage's accounts are balanced.
+//! Hashes of entries, alone and in sequence. They balance each stage's accounts.
 
 use rapidhash::v3::{DEFAULT_RAPID_SECRETS, rapidhash_v3_inline, rapidhash_v3_micro_inline};
 use rockmill_format::handle::BlockHandle;
@@ -22,12 +22,12 @@ pub fn kv_hash(user_key: &[u8], value: &[u8]) -> u64 {
         .wrapping_add(content_hash(value))
 }
 
-/// Rapidhash V3 micro with seed 0: the quickest there is on a thread of its own for keys and values of up to
-/// some hundred bytes, on a CPU as on a GPU. It is without the last step, which spreads bits that [`entry_hash`] spreads
-/// anyway; that step would also tell lengths below four bytes apart, which are added instead.
+/// Rapidhash V3 micro with seed 0. For keys and values of up to some hundred bytes it is the fastest known hash on one
+/// thread, on a CPU as on a GPU. Its last step is left out, because [`entry_hash`] spreads the bits as well. That step
+/// would also distinguish lengths below four bytes, so the length is added instead.
 #[inline]
 fn content_hash(bytes: &[u8]) -> u64 {
-    /// Up to here the variants of V3 are one function, and of the plain one this part is inlined.
+    /// Up to this length, all variants of V3 compute the same, and the plain variant inlines this part.
     const SHORT_BYTES: usize = 16;
     let hash = if bytes.len() <= SHORT_BYTES {
         rapidhash_v3_inline::<false, false, false>(bytes, &DEFAULT_RAPID_SECRETS)
@@ -54,8 +54,8 @@ pub fn placed_hash(entry_hash: u64, position: u64) -> u64 {
     (mixed ^ (mixed >> 32)).wrapping_mul(ODD)
 }
 
-/// Hash of a sequence of entries, in which order matters: the sum of all [`entry_hash`]es, each mixed
-/// with its position, so that thousands of threads can take in entries at once.
+/// Hash of a sequence of entries, which depends on their order. It is the sum of all [`entry_hash`]es, each mixed with
+/// its position, so that thousands of threads can add entries at once.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct ContentHash {
     hash: u64,
@@ -63,12 +63,12 @@ pub struct ContentHash {
 }
 
 impl ContentHash {
-    /// The hash of `entries` entries of which a device found the sum of [`placed_hash`]es.
+    /// The hash of `entries` entries, from a device's sum of their [`placed_hash`]es.
     pub fn from_sum(sum: u64, entries: u64) -> Self {
         Self { hash: sum, entries }
     }
 
-    /// Takes in the next entry by its [`entry_hash`].
+    /// Adds the next entry by its [`entry_hash`].
     #[inline]
     pub fn push(&mut self, entry_hash: u64) {
         let placed = placed_hash(entry_hash, self.entries);
@@ -76,7 +76,7 @@ impl ContentHash {
         self.entries += 1;
     }
 
-    /// Number of entries taken in.
+    /// Number of entries added.
     pub fn entries(&self) -> u64 {
         self.entries
     }

@@ -1,4 +1,4 @@
-//! How backends reach files; the engine implements these over its storage.
+//! How backends reach files. The engine implements these traits over its storage.
 
 use std::fmt::Debug;
 use std::ops::Range;
@@ -10,7 +10,7 @@ pub trait ReadAt: Debug + Send + Sync {
     /// Fills `buf` from `offset`.
     ///
     /// # Errors
-    /// Storage if the system refuses; Corruption if the file ends before `buf` is full.
+    /// Storage for an error of the system; Corruption if the file ends before `buf` is full.
     fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<()>;
 
     /// Length of the file in bytes.
@@ -29,8 +29,8 @@ pub trait ReadAt: Debug + Send + Sync {
         false
     }
 
-    /// Reads inside of `bytes` that go front to back and may begin before they are asked for. Without
-    /// one, readers use [`ReadAt::read_exact_at`].
+    /// Returns a stream for reads inside of `bytes` that go front to back and may begin ahead of time. If there is
+    /// none, readers use [`ReadAt::read_exact_at`].
     fn stream(&self, bytes: Range<u64>) -> Option<Box<dyn ReadStream + '_>> {
         let _ = bytes;
         None
@@ -39,23 +39,23 @@ pub trait ReadAt: Debug + Send + Sync {
 
 /// Reads of one file front to back: ranges are expected in order and taken in the same order.
 pub trait ReadStream: Debug {
-    /// How many ranges may be expected at once; each holds memory of its length until it is taken.
+    /// Maximum number of ranges that may be expected at once. Each holds memory of its length until it is taken.
     fn depth(&self) -> usize {
         1
     }
 
-    /// Says what is taken next after all that is expected already; reading it may begin. Ranges ascend.
+    /// Announces the next range after all that are expected already; reading it may begin. Ranges ascend.
     fn expect(&mut self, range: Range<u64>);
 
-    /// Puts the bytes of the oldest expected range into `chunk`, in place of what it holds.
+    /// Puts the bytes of the oldest expected range into `chunk`, in place of its contents.
     ///
     /// # Errors
-    /// Storage if the system refuses; Corruption if the file ends too early; Cancelled; Internal if
-    /// nothing is expected.
+    /// Storage for an error of the system; Corruption if the file ends too early; Cancelled; Internal if nothing is
+    /// expected.
     fn take(&mut self, chunk: &mut Chunk) -> Result<()>;
 }
 
-/// Bytes of a file, somewhere in memory that may be larger: direct reads want it aligned.
+/// Bytes of a file in memory that may be larger, because direct reads need aligned memory.
 #[derive(Debug, Default)]
 pub struct Chunk {
     /// The memory.
@@ -80,7 +80,7 @@ impl Chunk {
         &mut self.memory
     }
 
-    /// Makes the memory at least so long; what it holds is not needed any more.
+    /// Makes the memory at least `len` bytes long. Its contents may be lost.
     fn grow(&mut self, len: usize) {
         if self.memory.capacity() < len {
             // New memory comes zeroed from the system.
@@ -90,11 +90,11 @@ impl Chunk {
         }
     }
 
-    /// The memory with room for `len` bytes at an address that is a multiple of `alignment`. A much larger allocation
-    /// is freed first: one large block does not predict the size of the next ones.
+    /// The memory with room for `len` bytes at an address that is a multiple of `alignment`. Memory that is much larger
+    /// is freed first, because one large block does not predict the size of the next ones.
     #[must_use]
     pub fn aligned(mut self, len: usize, alignment: usize) -> Self {
-        /// Memory that is kept whatever is asked for, and how much larger it may be beyond that.
+        /// Memory up to this size is kept; larger memory may exceed the requested size by as much.
         const KEPT_BYTES: usize = 256 << 10;
         const KEPT_TIMES: usize = 2;
         let kept = KEPT_TIMES.saturating_mul(len + alignment);
@@ -103,7 +103,7 @@ impl Chunk {
         }
         self.grow(len + alignment);
         let start = self.memory.as_ptr().align_offset(alignment);
-        // Only the compiler's own evaluation of code knows no addresses.
+        // Only at compile time is the address unknown.
         let start = start.min(alignment);
         self.bytes = start..start + len;
         self
@@ -131,7 +131,7 @@ mod tests {
     }
 }
 
-/// A [`ReadStream`] that reads when it is asked.
+/// A [`ReadStream`] that reads nothing ahead.
 #[derive(Debug)]
 pub(crate) struct PlainStream<'a> {
     pub file: &'a dyn ReadAt,
@@ -152,7 +152,7 @@ impl ReadStream for PlainStream<'_> {
     }
 }
 
-/// Where a task's output files go, in key order.
+/// Receives a task's output files in key order.
 pub trait SstSink {
     /// Begins the task's next file. The number is unique in the job and becomes the property
     /// `rocksdb.original.file.number`.
@@ -162,12 +162,12 @@ pub trait SstSink {
     fn create(&mut self) -> Result<(u64, Box<dyn SstFile>)>;
 }
 
-/// Memory that may change hands.
+/// Memory that can be passed from one owner to another.
 pub trait Memory: AsMut<[u8]> + Debug + Send {}
 
 impl<T: AsMut<[u8]> + Debug + Send> Memory for T {}
 
-/// Some bytes in memory that changes hands.
+/// Some bytes in memory that is passed to another owner.
 #[derive(Debug)]
 pub struct Lent {
     /// The memory.
@@ -183,10 +183,10 @@ impl AsMut<[u8]> for Lent {
     }
 }
 
-/// Owner of memory that is borrowed, several pieces at once, until a file has been written from it.
+/// Borrows memory, several allocations at once, until a file has been written from it.
 pub trait Borrower {
-    /// Alignment of the addresses and offsets with which the file is written. Bytes with the same remainder in memory
-    /// as in the file, and as much room before them, are copied only at their ends.
+    /// Alignment of the addresses and offsets with which the file is written. If bytes have the same remainder in
+    /// memory as in the file, and as much room before them, only their ends are copied.
     fn alignment(&self) -> usize;
 
     /// Appends bytes, and keeps the memory for a while.
@@ -195,16 +195,17 @@ pub trait Borrower {
     /// Storage if the system refuses.
     fn append(&mut self, bytes: Lent) -> Result<()>;
 
-    /// Gives memory back, any that was lent, and waits for that if it has to; nothing if none is left.
+    /// Returns any memory that was lent, after waiting if necessary; `None` if none is left.
     ///
     /// # Errors
-    /// Storage if the system refuses, also what was appended earlier; there may be more to take back.
+    /// Storage for an error of the system, also of an earlier append. After an error, there may be more memory to take
+    /// back.
     fn take_back(&mut self) -> Result<Option<Box<dyn Memory>>>;
 }
 
 /// One output file, written front to back.
 pub trait SstFile: Send {
-    /// What appends without a copy, if the file has that.
+    /// The interface for appending without a copy, if the file has one.
     fn borrower(&mut self) -> Option<&mut dyn Borrower> {
         None
     }
@@ -220,7 +221,7 @@ pub trait SstFile: Send {
     /// Storage if the system refuses.
     fn append(&mut self, bytes: &[u8]) -> Result<()>;
 
-    /// Ends the file. Whoever made the sink makes it durable before the job is reported.
+    /// Ends the file. The creator of the sink makes it durable before the job is reported.
     ///
     /// # Errors
     /// Storage if the system refuses.

@@ -14,9 +14,9 @@ pub const JOB_VERSION: u32 = 2;
 /// The version before there was [`Job::compressed_by`]: libraries compressed all blocks.
 const LIBRARY_VERSION: u32 = 1;
 
-/// Everything besides the input files' bytes that determines a compaction's output.
+/// All that determines a compaction's output besides the input files' bytes.
 ///
-/// It is made afresh for each attempt (identity and clock differ) and can be stored and repeated.
+/// Created anew for each attempt, because identity and clock differ. It can be stored and repeated.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Job {
     /// [`JOB_VERSION`].
@@ -24,28 +24,28 @@ pub struct Job {
     /// RocksDB's `CompactionServiceInput` message.
     #[serde(with = "hex")]
     pub input: Vec<u8>,
-    /// What RocksDB says of the job beside the message.
+    /// What RocksDB reports of the job beside the message.
     pub info: JobInfo,
     /// Text of the OPTIONS file that the message names.
     pub options: String,
-    /// What the MANIFEST says of the input files and of the tree around them.
+    /// What the MANIFEST says of the input files and of the rest of the tree.
     pub tree: TreeView,
-    /// What the OPTIONS file leaves out.
+    /// Settings that the OPTIONS file lacks.
     pub hints: Hints,
-    /// Names that the output files carry.
+    /// Names in the output files.
     pub identity: Identity,
     /// Seconds since 1970 that the output files give as their creation time.
     pub unix_time: u64,
-    /// Who compresses the output's blocks. `None`: it is chosen when the job begins, by the devices that are there.
+    /// Compressor of the output's blocks. `None`: chosen at the start of the job from the available devices.
     #[serde(default, with = "implementation")]
     pub compressed_by: Option<Implementation>,
 }
 
 impl Job {
-    /// The job of a file of this version or an older one; the version of another file.
+    /// Converts the job of a file of this version or an older one.
     ///
     /// # Errors
-    /// The version, if it is none of these.
+    /// The version of a file that is none of these.
     pub fn of_this_version(self) -> Result<Self, u32> {
         match self.version {
             JOB_VERSION => Ok(self),
@@ -87,7 +87,7 @@ mod implementation {
 pub struct JobInfo {
     /// Path of the database, for messages only.
     pub db_name: String,
-    /// Session of the database that asked.
+    /// Session of the database that offers the job.
     pub db_session_id: String,
     /// Column family; [`JobInfo::UNKNOWN_CF_ID`] from RocksDB before 10.4.
     pub cf_id: u32,
@@ -98,7 +98,7 @@ pub struct JobInfo {
     pub reason: i32,
     /// Whether the compaction covers the whole column family.
     pub is_full_compaction: bool,
-    /// Whether the application asked for it.
+    /// Whether the application has requested it.
     pub is_manual_compaction: bool,
     /// Whether no deeper level overlaps the inputs.
     pub is_bottommost_level: bool,
@@ -109,7 +109,7 @@ pub struct JobInfo {
     /// Whether RocksDB runs it in the pool of bottommost compactions (`Env::Priority::BOTTOM`).
     #[serde(default)]
     pub is_in_bottom_pool: bool,
-    /// Version of the RocksDB that asks, if the door knows it. The OPTIONS file has to be of the same one.
+    /// Version of the RocksDB that offers the job, if the door knows it. The OPTIONS file must have the same version.
     #[serde(skip)]
     pub rocksdb_version: Option<[u32; 3]>,
     /// Objects of the application that the job may call, if it has attached some. A recorded job has none.
@@ -198,13 +198,13 @@ pub struct FileSummary {
     pub size: u64,
 }
 
-/// What the OPTIONS file leaves out. If a database was configured through RocksDB's C API, it names a filter policy without
-/// its number.
+/// Settings that the OPTIONS file lacks. For a database that was configured through RocksDB's C API, it names a filter
+/// policy without its number of bits.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hints {
     /// Thousandths of a bit that a filter has for each key.
     pub filter_millibits_per_key: Option<u32>,
-    /// The column family's merge operator, as the user states it: its name in the OPTIONS file proves nothing.
+    /// The column family's merge operator, as the user states it. Its name in the OPTIONS file proves nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub merge_operator: Option<MergeOperator>,
     /// Whether it is stated for this column family by name.
@@ -212,7 +212,7 @@ pub struct Hints {
     pub merge_operator_of_family: bool,
 }
 
-/// Names that output files carry.
+/// Names in output files.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
     /// Session id in RocksDB's form, 20 characters; random for each attempt, so that file numbers

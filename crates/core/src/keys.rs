@@ -1,4 +1,4 @@
-//! Keys of a table's entries, restored from differences and shown to ascend.
+//! Keys of a table's entries, restored from differences and checked to ascend.
 
 use rockmill_format::block::Entry;
 use rockmill_format::key::{self, TAG_SIZE};
@@ -19,7 +19,7 @@ pub fn key_prefix(user_key: &[u8]) -> u128 {
     u128::from_be_bytes(word)
 }
 
-/// `FIRST[n]` has the first `n` bytes of a prefix set.
+/// `FIRST[n]` is a mask of the first `n` bytes of a prefix.
 const FIRST: [u128; PREFIX_BYTES + 1] = {
     let mut masks = [0; PREFIX_BYTES + 1];
     let mut n = 1;
@@ -30,14 +30,14 @@ const FIRST: [u128; PREFIX_BYTES + 1] = {
     masks
 };
 
-/// A prefix's bytes. Aligned, so that no enum around it packs it behind a tag of one byte, where moving
-/// it would wait for partial stores.
+/// A prefix's bytes. They are aligned, so that no enum packs them behind a tag of one byte: moving them would then wait
+/// for partial stores.
 #[derive(Debug, Clone, Copy)]
 #[repr(align(8))]
 struct Head([u8; PREFIX_BYTES]);
 
-/// A key that [`KeyRestorer::restore`] gave out. One of up to 16 bytes stands here in full, a longer
-/// one in the restorer.
+/// A key that [`KeyRestorer::restore`] has returned. A key of up to 16 bytes is stored here in full, a longer one in
+/// the restorer.
 #[derive(Debug, Clone, Copy)]
 pub struct RestoredKey {
     head: Head,
@@ -68,12 +68,12 @@ impl RestoredKey {
     }
 }
 
-/// What is wrong with a key.
+/// A fault of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeyFault {
     /// It has no room for a tag.
     TooShort,
-    /// It does not come behind the key before.
+    /// It does not come after the previous key.
     OutOfOrder,
 }
 
@@ -89,11 +89,11 @@ impl KeyFault {
 
 /// Restores internal keys one after another, across the blocks of a table.
 ///
-/// The user key before is at hand as a number, so that short keys are restored and compared without
-/// touching memory. Memory: all long keys since [`KeyRestorer::forget`].
+/// The previous user key is available as a number, so that short keys are restored and compared without touching
+/// memory. Memory: all long keys since [`KeyRestorer::forget`].
 #[derive(Debug, Default)]
 pub struct KeyRestorer {
-    /// Whether there is a key before.
+    /// Whether there is a previous key.
     any: bool,
     prefix: u128,
     tag: u64,
@@ -104,21 +104,21 @@ pub struct KeyRestorer {
 }
 
 impl KeyRestorer {
-    /// The next entry's key. Every entry of a block must be shown, in order.
+    /// Returns the next entry's key. Every entry of a block must be passed, in order.
     ///
     /// # Errors
-    /// A [`KeyFault`]; the restorer must not be used further then.
+    /// A [`KeyFault`]. After an error, the restorer must not be used.
     #[inline]
     pub fn restore(&mut self, entry: &Entry<'_>) -> Result<RestoredKey, KeyFault> {
         self.step(entry)?;
         Ok(self.last())
     }
 
-    /// Restores the next entry's key, which [`KeyRestorer::last`] gives: moved out of a result, a key waits for
+    /// Restores the next entry's key, which [`KeyRestorer::last`] returns. A key moved out of a `Result` would wait for
     /// its own bytes, which are stored as two words and loaded as one.
     ///
     /// # Errors
-    /// As [`KeyRestorer::restore`].
+    /// The errors of [`KeyRestorer::restore`].
     #[inline]
     pub(crate) fn step(&mut self, entry: &Entry<'_>) -> Result<(), KeyFault> {
         let (shared, suffix) = (entry.shared, entry.suffix);
@@ -130,7 +130,7 @@ impl KeyRestorer {
         if len > PREFIX_BYTES || shared > self.len || !entry.prefix.is_empty() {
             return self.restore_any(entry);
         }
-        // The tag behind them lets up to eight own bytes be read as one word, more as two.
+        // The tag behind the key allows to read up to eight own bytes as one word, and more as two.
         let mut bytes = u128::from(u64::from_be_bytes(*first)) << u64::BITS;
         if let Some(all) = suffix.first_chunk::<PREFIX_BYTES>() {
             bytes = u128::from_be_bytes(*all);
@@ -195,7 +195,7 @@ impl KeyRestorer {
         Ok(())
     }
 
-    /// Appends the first `shared` bytes of the internal key before.
+    /// Appends the first `shared` bytes of the previous internal key.
     fn repeat_last(&mut self, shared: usize) {
         if self.len > PREFIX_BYTES {
             self.long.extend_from_within(self.at..self.at + shared);
@@ -210,7 +210,7 @@ impl KeyRestorer {
     /// The user key of a key that was restored since [`KeyRestorer::forget`].
     ///
     /// # Panics
-    /// May panic if it was restored before that, or by another restorer.
+    /// May panic for a key that was restored before that, or by another restorer.
     #[inline]
     pub fn user_key<'k>(&'k self, key: &'k RestoredKey) -> &'k [u8] {
         if key.len <= PREFIX_BYTES {
@@ -220,7 +220,7 @@ impl KeyRestorer {
         }
     }
 
-    /// Gives up all keys but the last, against which the next one is restored.
+    /// Frees all keys but the last, which the next key needs.
     pub fn forget(&mut self) {
         if self.len > PREFIX_BYTES {
             self.long

@@ -1,8 +1,8 @@
-//! The nouns that backends and engine share.
+//! The types that backends and engine share.
 //!
-//! A [`Job`] is one compaction as a value: with the input files it determines every output byte. The
-//! engine turns it into a [`Plan`] (which entries survive, what to write) and cuts it into [`Subcompaction`]s. Each becomes
-//! a [`Request`] to a [`Backend`]: to read tables, and to apply an [`Operator`] to the rows.
+//! A [`Job`] is one compaction as a value: together with the input files it determines every output byte. The engine
+//! turns it into a [`Plan`] (which entries survive, what to write) and splits it into [`Subcompaction`]s. Each becomes
+//! a [`Request`] to a [`Backend`] to read tables and to apply an [`Operator`] to the rows.
 //!
 //! ```text
 //!   Job + inputs --plan--> Plan, Subcompaction ..                            engine
@@ -44,7 +44,7 @@ pub use backend::{Backend, DynBackend, Operator, ResidentTable};
 pub use block_stream::BlockStream;
 pub use blocks::read_block;
 pub use cancel::CancelToken;
-pub use collector::{CompactOnDeletion, DeletionWindow};
+pub use collector::{CompactOnDeletion, DeletionCounts, DeletionWindow};
 pub use contents::{BlockPlace, Contents, ContentsReader};
 pub use cpu_time::thread_cpu;
 pub use decline::DeclineReason;

@@ -1,5 +1,5 @@
-//! Merge operators that a user states. OPTIONS name an operator, and the name proves nothing: applications choose it, and
-//! RocksDB compares it with nothing. So operands are merged with a stated operator alone.
+//! Merge operators that a user states. OPTIONS name an operator, and the name proves nothing: applications choose it,
+//! and RocksDB does not check it. So operands are merged only with a stated operator.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Error, ErrorKind, Result};
 use crate::merging::Merging;
 
-/// RocksDB's merge operators, each with the two names by which RocksDB makes it
+/// RocksDB's merge operators, each with the two names that RocksDB accepts for it
 /// (`utilities/merge_operators.cc:RegisterBuiltinMergeOperators`).
 const OPERATORS: [[&str; 2]; 7] = [
     ["uint64add", "UInt64AddOperator"],
@@ -28,17 +28,17 @@ const OPERATORS: [[&str; 2]; 7] = [
 #[serde(try_from = "String", into = "String")]
 pub struct MergeOperator {
     name: String,
-    /// In RocksDB's syntax, `delimiter=|`; may be empty.
+    /// In RocksDB's syntax, `delimiter=|`; can be empty.
     options: String,
 }
 
-/// How a delimiter is stated.
+/// The option that states a delimiter.
 const DELIMITER: &str = "delimiter=";
 
-/// What RocksDB calls `PutOperator` in OPTIONS beside its other names (`utilities/merge_operators/put_operator.h`).
+/// Another name of `PutOperator` in OPTIONS (`utilities/merge_operators/put_operator.h`).
 const PUT_V1: &str = "put_v1";
 
-/// The first name of RocksDB's merge operator that has this one too.
+/// The first name of RocksDB's merge operator with this name.
 fn first_name(name: &str) -> Option<&'static str> {
     let name = if name == PUT_V1 { "put" } else { name };
     let names = OPERATORS.iter().find(|names| names.contains(&name))?;
@@ -46,7 +46,7 @@ fn first_name(name: &str) -> Option<&'static str> {
 }
 
 impl MergeOperator {
-    /// The value of RocksDB's option `merge_operator`, as RocksDB reads it from a text of several options.
+    /// The value of RocksDB's option `merge_operator`, as RocksDB parses it in a text of several options.
     pub fn option_value(&self) -> String {
         match self.delimiter() {
             Some(text) => format!("{{id={};{DELIMITER}{{{text}}}}}", self.name),
@@ -54,7 +54,7 @@ impl MergeOperator {
         }
     }
 
-    /// The options that are stated.
+    /// The stated options.
     fn stated(&self) -> rockmill_format::Result<Options> {
         Options::from_value(&format!("{{id={};{}}}", self.name, self.options))
     }
@@ -64,11 +64,11 @@ impl MergeOperator {
         stated.string("delimiter").map(str::to_owned)
     }
 
-    /// Checks that the options mean one thing to RocksDB and here.
+    /// Checks that RocksDB and Rockmill read the options alike.
     fn check(&self) -> std::result::Result<(), String> {
         let in_braces = "write the delimiter of a merge operator in braces, as in delimiter={, }, \
                          if it is empty, has white space at an end, or has braces in pairs or semicolons";
-        // RocksDB undoes escapes once or twice, depending on how it is given the option.
+        // RocksDB undoes escapes once or twice, depending on how the option is passed.
         if self.options.contains(['\\', '\n', '\r']) {
             return Err("a delimiter with a backslash or a line end cannot be stated".to_owned());
         }
@@ -87,8 +87,8 @@ impl MergeOperator {
         is_plain.then_some(()).ok_or_else(|| in_braces.to_owned())
     }
 
-    /// What OPTIONS of the column family say against this operator, which is stated for it by name (`for_family`) or for all.
-    /// A name in OPTIONS proves nothing, but another one shows that the statement is wrong.
+    /// Returns how OPTIONS of the column family contradict this operator, which is stated for it by name (`for_family`)
+    /// or for all. A name in OPTIONS proves nothing, but a different name shows that the statement is wrong.
     pub fn contradiction(&self, family: &Options, for_family: bool) -> Option<String> {
         const KEY: &str = "merge_operator";
         let own = first_name(&self.name);
@@ -105,7 +105,7 @@ impl MergeOperator {
         let nested = family.nested(KEY).ok();
         let name = match nested.as_ref().and_then(Options::id) {
             Some(name) => name.to_owned(),
-            // Its own options may have braces or semicolons, which RocksDB does not escape.
+            // The operator's own options may have braces or semicolons, which RocksDB does not escape.
             None => match text.strip_prefix("{id=") {
                 Some(rest) => rest.split([';', '}']).next().unwrap_or_default().to_owned(),
                 None => text.to_owned(),
@@ -113,7 +113,7 @@ impl MergeOperator {
         };
         match first_name(&name) {
             None if family.is_null(KEY) => return against("that there is none"),
-            // It may equal RocksDB's.
+            // The operator may equal RocksDB's.
             None if for_family => return None,
             None => {
                 return against(&format!(
@@ -127,7 +127,7 @@ impl MergeOperator {
             .as_ref()
             .and_then(|options| options.str("delimiter"))?;
         let stated = self.delimiter().unwrap_or_else(|| ",".to_owned());
-        // As RocksDB writes it and it is read again.
+        // The value as RocksDB writes it and parses it again.
         let again = Options::from_value(&format!("{{id={name};{DELIMITER}{stated};}}")).ok()?;
         match again.str("delimiter") {
             Some(stated) if stated != written => {
@@ -233,7 +233,7 @@ impl fmt::Display for MergeOperator {
 /// A merge operator, and the column family that has it: `[FAMILY=]NAME[:OPTIONS]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StatedOperator {
-    /// `None` for all column families for which none is stated by name.
+    /// `None` for all column families without an operator stated by name.
     pub family: Option<String>,
     /// The operator.
     pub operator: MergeOperator,
@@ -261,7 +261,7 @@ impl FromStr for StatedOperator {
     }
 }
 
-/// The merge operators of a database, as they were stated.
+/// The stated merge operators of a database.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MergeOperators {
     by_family: BTreeMap<String, MergeOperator>,
@@ -272,7 +272,7 @@ impl MergeOperators {
     /// Adds one.
     ///
     /// # Errors
-    /// Invalid if there is another one for the same column families.
+    /// Invalid if one is stated for the same column families already.
     pub fn add(&mut self, stated: &StatedOperator) -> Result<()> {
         let operator = stated.operator.clone();
         let known = match &stated.family {
@@ -300,7 +300,7 @@ impl MergeOperators {
         Ok(all)
     }
 
-    /// That of a column family.
+    /// The operator of a column family.
     pub fn get(&self, family: &str) -> Option<&MergeOperator> {
         self.by_family.get(family).or(self.of_others.as_ref())
     }
@@ -310,7 +310,7 @@ impl MergeOperators {
         self.by_family.contains_key(family)
     }
 
-    /// Checks that there are the column families for which operators are stated.
+    /// Checks that the column families with a stated operator exist.
     ///
     /// # Errors
     /// Invalid if one is missing.
@@ -417,7 +417,7 @@ mod tests {
             merging("StringAppendTESTOperator:delimiter=||"),
             append("||", false)
         );
-        // RocksDB strips one pair of braces, after it has undone the escapes.
+        // RocksDB strips one pair of braces after undoing the escapes.
         for (stated, delimiter) in [
             ("{, }", ", "),
             ("{ }", " "),

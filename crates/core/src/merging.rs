@@ -9,19 +9,19 @@ pub const MAX_MADE_BYTES: usize = 8 << 20;
 /// A merge operator. Those of RocksDB never fail.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Merging {
-    /// `UInt64AddOperator`: sum of little-endian numbers, modulo 2^64. Anything that has not 8 bytes counts as 0.
+    /// `UInt64AddOperator`: sum of little-endian numbers, modulo 2^64. A value whose size is not 8 bytes counts as 0.
     UInt64Add,
     /// `PutOperator`: the newest operand.
     Put,
     /// `MaxOperator`: the largest in the order of bytes.
     Max,
-    /// `BytesXOR`: exclusive or, byte by byte; the rest of the longer one stays.
+    /// `BytesXOR`: exclusive or, byte by byte; the rest of the longer value stays.
     BytesXor,
-    /// `StringAppendOperator` and `StringAppendTESTOperator`: all, one behind the other.
+    /// `StringAppendOperator` and `StringAppendTESTOperator`: all operands, joined.
     Append {
-        /// What stands between two.
+        /// Bytes between two operands.
         delimiter: Vec<u8>,
-        /// Whether operands are merged without their base as well.
+        /// Whether operands are also merged without their base.
         partial: bool,
     },
     /// One of the application. Only the CPU backend calls it.
@@ -29,7 +29,7 @@ pub enum Merging {
 }
 
 impl Merging {
-    /// Bytes that stand between two operands.
+    /// Length of the bytes between two operands.
     pub fn delimiter_len(&self) -> usize {
         match self {
             Self::Append { delimiter, .. } => delimiter.len(),

@@ -1,4 +1,4 @@
-//! What a job asks for: which keys, which entries survive, how files are laid out and where they end.
+//! What a job requests: which keys, which entries survive, how files are laid out and where they end.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -52,7 +52,7 @@ impl KeyRange {
         begin < end && ends_behind && begins_before
     }
 
-    /// [`key_prefix`] of begin and end: whatever has a prefix between the two lies in the range.
+    /// [`key_prefix`] of begin and end. A key whose prefix is between the two lies in the range.
     #[inline]
     pub fn prefixes(&self) -> (u128, u128) {
         (
@@ -71,14 +71,14 @@ pub struct Subcompaction {
     pub range: KeyRange,
 }
 
-/// Everything a job asks for; by default that of each part.
+/// All that a job requests; each part has a default.
 #[derive(Debug, Clone, Default)]
 pub struct Plan {
     /// Keys that the job covers.
     pub range: KeyRange,
     /// Which entries survive.
     pub rules: CompactionRules,
-    /// What is made of them.
+    /// What is written of them.
     pub output: OutputPlan,
 }
 
@@ -101,7 +101,7 @@ pub struct OutputPlan {
     pub table: TablePlan,
     /// Where files end.
     pub splitting: OutputSplitting,
-    /// What the files' properties say beside counts.
+    /// What the files' properties contain beside counts.
     pub properties: PropertiesPlan,
     /// Whether RocksDB compares a hash over all entries (`paranoid_file_checks`).
     pub paranoid_hash: bool,
@@ -118,9 +118,9 @@ pub struct OutputPlan {
 pub struct CompactionRules {
     /// Sequence numbers of the snapshots, strictly ascending.
     pub snapshots: Vec<u64>,
-    /// Whether nothing deeper overlaps the inputs.
+    /// Whether no deeper level overlaps the inputs.
     pub bottommost: bool,
-    /// What lies deeper than the output.
+    /// Contents of the levels deeper than the output.
     pub deeper: DeeperLevels,
     /// Whether a SingleDelete that meets a Delete is an error.
     pub enforce_single_del_contracts: bool,
@@ -159,7 +159,7 @@ impl CompactionRules {
         self.snapshots.first().copied().unwrap_or(MAX_SEQUENCE)
     }
 
-    /// The oldest snapshot that sees `sequence`: entries of one key with the same one form a stripe
+    /// The oldest snapshot that sees `sequence`. Entries of one key that have the same one form a stripe
     /// (`findEarliestVisibleSnapshot`).
     #[inline]
     pub fn visible_to(&self, sequence: u64) -> u64 {
@@ -180,15 +180,14 @@ impl CompactionRules {
 pub enum DeeperLevels {
     /// There are none: the output is bottommost.
     Nothing,
-    /// They may hold anything (universal style, level 0).
+    /// They may contain any key (universal style, level 0).
     Unknown,
     /// Per level the files' smallest and largest user keys, ascending.
     Files(Vec<Vec<(Vec<u8>, Vec<u8>)>>),
 }
 
 impl DeeperLevels {
-    /// Whether no file of a deeper level can hold `user_key`
-    /// (`compaction.cc:KeyNotExistsBeyondOutputLevel`).
+    /// Whether no file of a deeper level can have `user_key` (`compaction.cc:KeyNotExistsBeyondOutputLevel`).
     pub fn absent(&self, user_key: &[u8]) -> bool {
         match self {
             Self::Nothing => true,
@@ -211,7 +210,7 @@ impl DeeperLevels {
 }
 
 impl DeeperLevels {
-    /// Whether no file of a deeper level can hold a key from `begin` to before `end`
+    /// Whether no file of a deeper level can have a key from `begin` to before `end`
     /// (`compaction.cc:KeyRangeNotExistsBeyondOutputLevel`).
     pub fn absent_range(&self, begin: &[u8], end: &[u8]) -> bool {
         match self {
@@ -233,7 +232,7 @@ pub struct TablePlan {
     pub format_version: u32,
     /// Checksum function of blocks.
     pub checksum: ChecksumType,
-    /// Uncompressed bytes of entries in a data block, in the mean.
+    /// Mean uncompressed bytes of entries in a data block.
     pub block_size: u64,
     /// Entries from one restart point to the next in data blocks.
     pub restart_interval: usize,
@@ -281,7 +280,7 @@ impl Default for TablePlan {
 /// How filters are built.
 pub type FilterPlan = FilterOptions;
 
-/// A file of the level below the output, by which output files are cut.
+/// A file of the level below the output, at whose borders output files are split.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Grandparent {
     /// Smallest user key.
@@ -308,11 +307,12 @@ pub struct OutputSplitting {
     pub compression_ratio: (u64, u64),
     /// Files of the first deeper level that overlaps, ascending.
     pub grandparents: Vec<Grandparent>,
-    /// Most bytes of grandparents that one file may overlap.
+    /// Maximum bytes of grandparents that one file may overlap.
     pub max_compaction_bytes: u64,
     /// Whether the compaction style is level.
     pub level_style: bool,
-    /// Leading bytes by which a partitioner separates keys: those of a file agree in them, or have the same shorter key.
+    /// Leading bytes by which a partitioner separates keys. The keys of a file agree in them, or have the same shorter
+    /// key.
     pub partition_bytes: Option<usize>,
 }
 
@@ -334,7 +334,7 @@ impl Default for OutputSplitting {
 }
 
 impl OutputSplitting {
-    /// Stored bytes to expect of `uncompressed` bytes.
+    /// Expected stored bytes of `uncompressed` bytes.
     pub fn stored_size(&self, uncompressed: u64) -> u64 {
         let (stored, raw) = self.compression_ratio;
         if raw == 0 || stored >= raw {
@@ -347,10 +347,10 @@ impl OutputSplitting {
     }
 }
 
-/// What output files' properties say beside what is counted while writing; nothing by default.
+/// Contents of output files' properties beside the counts made while writing; nothing by default.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PropertiesPlan {
-    /// Version of the database's RocksDB, or zeros; it writes only properties that it knows.
+    /// Version of the database's RocksDB, or zeros. Only properties that it knows are written.
     pub rocksdb_version: [u32; 3],
     /// Id of the database.
     pub db_id: Vec<u8>,
@@ -370,11 +370,11 @@ pub struct PropertiesPlan {
     pub bottommost: bool,
     /// `Name()` of the configured filter policy.
     pub filter_policy_name: Option<String>,
-    /// `rocksdb.FixedPrefix.N` or the like.
+    /// `rocksdb.FixedPrefix.N` or a similar name.
     pub prefix_extractor_name: Option<String>,
-    /// Whether the options ask for whole keys in filters.
+    /// Whether the options set whole keys in filters.
     pub whole_key_filtering: bool,
-    /// Whether the options ask for decoupled partitioned filters; informational.
+    /// Whether the options set decoupled partitioned filters; informational.
     pub decouple_partitioned_filters: bool,
     /// Name of the merge operator.
     pub merge_operator_name: Option<String>,

@@ -1,9 +1,9 @@
-//! How far a task is.
+//! The progress of a task.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Counts the stored bytes of a task's input that have been read. Once it is dropped, all of them count.
+/// Counts the stored bytes of a task's input that have been read. All of them count once it is dropped.
 #[derive(Debug)]
 pub struct Progress {
     left: AtomicU64,
@@ -19,7 +19,7 @@ impl Progress {
         }
     }
 
-    /// Counts `bytes` more, at most those that are left. Backends call it for portions of 16 KiB at least, since all
+    /// Counts `bytes` more, at most those that are left. Backends call it for at least 16 KiB at a time, since all
     /// threads share the sum.
     pub fn advance(&self, bytes: u64) {
         let take = |left: u64| Some(left.saturating_sub(bytes));

@@ -10,7 +10,7 @@ use crate::table::InputTable;
 /// Reads the range tombstones of a table. They are unordered and may overlap.
 ///
 /// # Errors
-/// Storage if reading fails; Corruption or Declined if their block is damaged or not understood.
+/// Storage if reading fails; Corruption or Declined if the block is damaged or not understood.
 pub fn range_tombstones(table: &InputTable) -> Result<Vec<RangeTombstone>> {
     let Some(&handle) = table.meta.metaindex.get(names::RANGE_DELETIONS) else {
         return Ok(Vec::new());

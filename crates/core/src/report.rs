@@ -9,20 +9,20 @@ use serde::{Deserialize, Serialize};
 
 use crate::hash::ContentHash;
 
-/// What became of a task: what was read, and what its operator made of it.
+/// The result of a task: of reading, and of its operator.
 #[derive(Debug, Default, Clone)]
 pub struct TaskReport {
-    /// What was read, and what visibility left of it.
+    /// What was read, and what visibility has left.
     pub read: ReadReport,
-    /// What the operator made of the rows.
+    /// The operator's output.
     pub output: Output,
-    /// Where the time went, in the order of the stages; empty if the backend does not measure.
+    /// Time of each stage, in order; empty if the backend does not measure.
     pub stages: Vec<StageTime>,
     /// Processor time of threads other than the caller's that worked on the task.
     pub cpu_elsewhere: Duration,
 }
 
-/// What was read, and what visibility left of it.
+/// What was read, and what visibility has left.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct ReadReport {
     /// Entries read inside the range, by input.
@@ -37,31 +37,31 @@ pub struct ReadReport {
     pub bytes: u64,
     /// Entries dropped because a newer one hides them.
     pub replaced: u64,
-    /// Tombstones dropped because nothing is left for them to hide, as far as RocksDB counts them.
+    /// Tombstones dropped because they no longer hide anything, as far as RocksDB counts them.
     pub tombstones_dropped: u64,
-    /// Entries passed over because a snapshot does not see them.
+    /// Entries skipped because a snapshot does not see them.
     pub above_snapshot: u64,
     /// Entries that are rows.
     pub kept: u64,
-    /// Entries that nothing is left of.
+    /// Dropped entries.
     pub dropped: u64,
-    /// Entries that rows were made of: merge operands and the value beneath them.
+    /// Entries that were combined into rows: merge operands and the value beneath them.
     pub consumed: u64,
-    /// Rows that were made of consumed entries.
+    /// Rows that were combined from consumed entries.
     pub made: u64,
-    /// Sum of [`crate::entry_hash`] over all entries read. A scan may leave out keys and values, whose hash counts as 0:
-    /// then the sums tell of sequence numbers and types alone.
+    /// Sum of [`crate::entry_hash`] over all entries read. A scan may leave out keys and values, whose hash then counts
+    /// as 0: such sums cover only sequence numbers and types.
     pub hash_in: u64,
-    /// Sum over those kept, as they were read.
+    /// Sum over kept entries, as they were read.
     pub hash_kept: u64,
-    /// Sum over those dropped.
+    /// Sum over dropped entries.
     pub hash_dropped: u64,
-    /// Sum over those consumed.
+    /// Sum over consumed entries.
     pub hash_consumed: u64,
 }
 
 impl ReadReport {
-    /// Adds the sums of another part of the same job; entries by input are left out.
+    /// Adds the sums of another part of the same job, except entries by input.
     pub fn add(&mut self, part: &Self) {
         self.tombstones += part.tombstones;
         self.key_bytes += part.key_bytes;
@@ -80,12 +80,12 @@ impl ReadReport {
         self.hash_consumed = self.hash_consumed.wrapping_add(part.hash_consumed);
     }
 
-    /// The rows: entries that were kept, and what was made of others.
+    /// The rows: entries that were kept, and rows made of consumed entries.
     pub fn rows(&self) -> u64 {
         self.kept + self.made
     }
 
-    /// Whether every entry read was kept, dropped or consumed, as far as a task's counts and sums of hashes tell.
+    /// Whether every entry read was kept, dropped or consumed, by the counts and sums of hashes.
     pub fn is_balanced(&self) -> bool {
         let hash = self.hash_kept.wrapping_add(self.hash_dropped);
         self.entries.iter().sum::<u64>() == self.kept + self.dropped + self.consumed
@@ -93,14 +93,14 @@ impl ReadReport {
     }
 }
 
-/// What an operator made of the rows.
+/// The operator's output.
 #[derive(Debug, Clone)]
 pub enum Output {
     /// SST files.
     Ssts(SstOutput),
-    /// Rows handed over.
+    /// Rows passed on.
     Rows(RowOutput),
-    /// Batches handed over.
+    /// Batches passed on.
     Batches(BatchOutput),
 }
 
@@ -112,7 +112,7 @@ impl Default for Output {
 }
 
 impl Output {
-    /// The SST files, if that is what was made.
+    /// The SST files, if the task has written files.
     pub fn ssts(&self) -> Option<&SstOutput> {
         match self {
             Self::Ssts(ssts) => Some(ssts),
@@ -120,7 +120,7 @@ impl Output {
         }
     }
 
-    /// The SST files, if that is what was made.
+    /// The SST files, if the task has written files.
     pub fn ssts_mut(&mut self) -> Option<&mut SstOutput> {
         match self {
             Self::Ssts(ssts) => Some(ssts),
@@ -130,18 +130,18 @@ impl Output {
 }
 
 impl TaskReport {
-    /// The SST files in key order; none of a task that makes no files.
+    /// The SST files in key order; empty for a task without files.
     pub fn files(&self) -> &[OutputFile] {
         self.output.ssts().map_or(&[], |ssts| &ssts.files)
     }
 
-    /// [`SstOutput::verified`]; false of a task that makes no files.
+    /// [`SstOutput::verified`]; false for a task without files.
     pub fn is_verified(&self) -> bool {
         self.output.ssts().is_some_and(|ssts| ssts.verified)
     }
 }
 
-/// Rows that a task has handed over, or put into a table.
+/// Rows that a task has passed on, or put into a table.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct RowOutput {
     /// Rows.
@@ -150,12 +150,12 @@ pub struct RowOutput {
     pub bytes: u64,
 }
 
-/// Totals of the batches that a scan has handed over.
+/// Totals of the batches that a scan has passed on.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct BatchOutput {
-    /// Rows that the filter was asked about: those that a reader finds.
+    /// Rows that the filter was applied to: those that a reader finds.
     pub rows: u64,
-    /// Rows among these that the scan wanted.
+    /// Rows among these that the filter has selected.
     pub wanted: u64,
     /// Rows, of all that were read, in which a counted check fails.
     pub malformed: u64,
@@ -166,26 +166,26 @@ pub struct BatchOutput {
 pub struct SstOutput {
     /// The files, in key order.
     pub files: Vec<OutputFile>,
-    /// Whether the backend verified the files itself: other code than the writer's decoded the finished data blocks
+    /// Whether the backend has verified the files itself: code other than the writer's decoded the finished data blocks
     /// again and found the expected content. The host checked each block checksum of the bytes that went to the sink.
-    /// If not, the caller reads the files back.
+    /// If false, the caller reads the files back.
     pub verified: bool,
-    /// Some of the data blocks, if Rockmill's own code compressed them.
+    /// Sizes of some data blocks, if Rockmill's own code compressed them.
     pub size_sample: SizeSample,
 }
 
 /// Sizes of some data blocks as Rockmill's own code has compressed them, and as a library would have. Both are stored
-/// sizes, of payloads.
+/// sizes of payloads.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct SizeSample {
-    /// Bytes of the blocks as they are.
+    /// Bytes of the blocks as written.
     pub rockmill_bytes: u64,
-    /// Bytes of the blocks if the library had compressed them.
+    /// Bytes of the blocks as compressed by the library.
     pub library_bytes: u64,
 }
 
 impl SizeSample {
-    /// By how many percent the blocks are larger than the library's; `None` without blocks.
+    /// Percentage by which the blocks are larger than the library's; `None` without blocks.
     pub fn percent_larger(self) -> Option<f64> {
         let (rockmill, library) = (self.rockmill_bytes as f64, self.library_bytes as f64);
         (self.library_bytes > 0).then(|| (rockmill / library - 1.0) * 100.0)
@@ -208,7 +208,7 @@ pub struct StageTime {
     /// Seconds from its start to its end, waiting for the resource included, summed over the threads
     /// that took part.
     pub seconds: f64,
-    /// Bytes that it moved.
+    /// Bytes that the stage moved.
     pub bytes: u64,
 }
 
@@ -227,7 +227,7 @@ impl StageTime {
     }
 }
 
-/// What a stage keeps busy.
+/// The resource that a stage uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Resource {
@@ -260,21 +260,21 @@ pub struct OutputFile {
     pub number: u64,
     /// Bytes.
     pub size: u64,
-    /// Smallest internal key: the first one, or where a range tombstone begins.
+    /// Smallest internal key: the first one, or the start of a range tombstone.
     pub smallest: Vec<u8>,
-    /// Largest internal key: the last one, or where a range tombstone ends.
+    /// Largest internal key: the last one, or the end of a range tombstone.
     pub largest: Vec<u8>,
     /// As stored in the file.
     pub properties: TableProperties,
     /// Oldest ancestor time in seconds since 1970.
     pub oldest_ancester_time: u64,
-    /// RocksDB's hash over all entries, if the plan asks for it, else 0.
+    /// RocksDB's hash over all entries, if the plan requests it, else 0.
     pub paranoid_hash: u64,
-    /// Unmasked CRC-32C of the file, if the plan asks for it.
+    /// Unmasked CRC-32C of the file, if the plan requests it.
     pub file_checksum: Option<u32>,
-    /// What a reader of the file must find.
+    /// Contents that a reader of the file must find.
     pub content: ContentHash,
-    /// [`crate::index_hash`] that the index must have.
+    /// [`crate::index_hash`] of the index.
     pub index_hash: u64,
     /// Whether RocksDB is to compact the file again soon.
     pub marked_for_compaction: bool,

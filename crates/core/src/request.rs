@@ -1,4 +1,4 @@
-//! The request for a backend, and its answers before anything is read.
+//! The request to a backend, and the backend's answers before anything is read.
 
 use std::fmt;
 
@@ -11,25 +11,25 @@ use crate::progress::Progress;
 use crate::scan::ScanPlan;
 use crate::table::InputTable;
 
-/// Which rows of which tables, and what for.
+/// Which rows of which tables are read, and for what purpose.
 #[derive(Debug, Clone, Copy)]
 pub struct Request<'a> {
-    /// The tables, newest or oldest first alike: sequence numbers decide. Equal internal keys occur only in damaged
-    /// trees; the first table's comes first.
+    /// The tables, in any order of age, because sequence numbers decide. Equal internal keys occur only in damaged
+    /// trees; the first table's entry then comes first.
     pub tables: &'a [InputTable],
     /// Which user keys.
     pub range: &'a KeyRange,
     /// Which entries of a user key are rows.
     pub visibility: Visibility<'a>,
-    /// Bytes of each table to hold ahead at most, unless a single block is larger.
+    /// Maximum bytes of each table to read ahead, unless a single block is larger.
     pub read_ahead_bytes: usize,
     /// Use of the rows.
     pub purpose: Purpose<'a>,
 }
 
 impl Request<'_> {
-    /// Whether the request can be done exactly, as far as that is the same on every backend. The plan of a compaction
-    /// has already checked what its inputs must not have.
+    /// Whether the request can be done exactly, as far as the answer is the same on every backend. The plan of a
+    /// compaction has already checked its inputs.
     pub fn support(&self) -> Support {
         let Visibility::Snapshot(rules) = self.visibility else {
             return match self.purpose {
@@ -52,7 +52,7 @@ impl Request<'_> {
 }
 
 impl Plan {
-    /// The request to compact what of `tables` lies in `range`, which is the job's or a part of it.
+    /// The request to compact the part of `tables` in `range`, which is the job's range or a part of it.
     pub fn request<'a>(
         &'a self,
         tables: &'a [InputTable],
@@ -69,7 +69,7 @@ impl Plan {
     }
 }
 
-/// Why a table alone does not tell what a snapshot sees of a range.
+/// The reason why a table alone does not determine what a snapshot sees of a range.
 fn unsupported_snapshot(
     table: &InputTable,
     range: &KeyRange,
@@ -101,33 +101,33 @@ fn unsupported_snapshot(
 pub enum Visibility<'a> {
     /// Those that a compaction keeps.
     Compaction(&'a CompactionRules),
-    /// Those that a reader at a snapshot finds: of each user key one at most.
+    /// Those that a reader at a snapshot finds: at most one of each user key.
     Snapshot(SnapshotRules),
 }
 
 /// What a reader at a snapshot finds. The newest entry of a user key at or below the sequence number decides alone;
-/// those above it are passed over, older ones are hidden.
+/// newer ones are skipped, older ones are hidden.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SnapshotRules {
     /// The snapshot's sequence number.
     pub sequence: u64,
-    /// What becomes of keys that were deleted.
+    /// Treatment of deleted keys.
     pub tombstones: Tombstones,
     /// Treatment of keys whose entry does not decide alone.
     pub undecided: Undecided,
 }
 
-/// What becomes of a Delete or SingleDelete that decides over its key.
+/// Treatment of a Delete or SingleDelete that decides over its key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tombstones {
     /// It is no row.
     Drop,
-    /// It is a row: the rows go on to where older entries may lie.
+    /// It is a row, because the rows go to a place that may have older entries.
     Keep,
 }
 
-/// What becomes of an entry that decides over its key and does not do so alone: a merge operand, a wide-column
-/// entity, a reference to a blob file and the like.
+/// Treatment of an entry that decides over its key, but not alone: a merge operand, a wide-column entity, a reference
+/// to a blob file and the like.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Undecided {
     /// It is an error: Declined, with the reason.
@@ -136,23 +136,23 @@ pub enum Undecided {
     Mark,
 }
 
-/// Use of the rows: the memory of the operator is reserved together with that of reading.
+/// Use of the rows. The operator's memory is reserved together with that of reading.
 #[derive(Debug, Clone, Copy)]
 pub enum Purpose<'a> {
-    /// SST files as the plan says ([`crate::Operator::WriteSst`]).
+    /// SST files by this plan ([`crate::Operator::WriteSst`]).
     WriteSst(&'a OutputPlan),
-    /// To be handed over one by one ([`crate::Operator::Inspect`]).
+    /// Passed on one by one ([`crate::Operator::Inspect`]).
     Inspect,
-    /// Columns as the plan says ([`crate::Operator::Scan`]). Every row is one that a reader finds. So the request must
-    /// drop tombstones, and make an entry that does not decide alone an error.
+    /// Columns by this plan ([`crate::Operator::Scan`]). Every row is one that a reader finds. So the request must drop
+    /// tombstones, and make an entry that does not decide alone an error.
     Scan(&'a ScanPlan),
-    /// To be put into a table that stays on the device ([`crate::Operator::Resident`]). A tombstone that is kept takes its
-    /// key out of the table.
+    /// Stored in a table that stays on the device ([`crate::Operator::Resident`]). A kept tombstone removes its key
+    /// from the table.
     Resident,
 }
 
 impl<'a> Purpose<'a> {
-    /// How files are to be written, if files are what the rows are for.
+    /// How files are to be written, if the purpose is files.
     pub fn output_plan(self) -> Option<&'a OutputPlan> {
         match self {
             Self::WriteSst(plan) => Some(plan),
@@ -161,18 +161,18 @@ impl<'a> Purpose<'a> {
     }
 }
 
-/// A request that is to be done now.
+/// A request that is executed now.
 #[derive(Debug, Clone, Copy)]
 pub struct ReadTask<'a> {
-    /// What is asked for.
+    /// The request.
     pub request: Request<'a>,
     /// Checked at least once a block.
     pub cancel: &'a CancelToken,
-    /// Told how far the task is, if someone wants to know.
+    /// Receives the task's progress, if set.
     pub progress: Option<&'a Progress>,
 }
 
-/// Memory that a task holds at most.
+/// Maximum memory of a task.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Footprint {
     /// Bytes of host memory.
@@ -181,7 +181,7 @@ pub struct Footprint {
     pub device_bytes: u64,
 }
 
-/// Whether a backend does what it is asked for.
+/// Whether a backend supports a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Support {
     /// It does.
@@ -191,10 +191,10 @@ pub enum Support {
 }
 
 impl Support {
-    /// Nothing, or the error of a backend that was asked nevertheless.
+    /// Succeeds if the request is supported.
     ///
     /// # Errors
-    /// Device, with the sentence of what is not supported.
+    /// Device, with a sentence that names what is not supported.
     pub fn check(self) -> Result<()> {
         match self {
             Self::Yes => Ok(()),
@@ -203,57 +203,48 @@ impl Support {
     }
 }
 
-/// A part of a request that a backend does not support. Another backend may.
+/// A part of a request that a backend does not support. Another backend may support it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Unsupported {
-    /// To write blocks of this compression.
+    /// Writing blocks with this compression.
     Compression,
-    /// To count filter and index towards the size at which a file ends.
+    /// Counting filter and index towards the size at which a file ends.
     SizeIsUpperBound,
-    /// To read keys that are ordered by something else than bytes.
+    /// Reading keys that are not ordered by bytes.
     Comparator,
-    /// To read a range in which a table has range tombstones, or may have some ([`InputTable::with_range_tombstones`]).
+    /// Reading a range in which a table has range tombstones, or may have some ([`InputTable::with_range_tombstones`]).
     RangeTombstones,
-    /// To read a table whose entries all have a sequence number that is not given ([`InputTable::with_global_sequence`]).
+    /// Reading a table whose entries all have one unknown sequence number ([`InputTable::with_global_sequence`]).
     UnknownSequence,
-    /// To read a table of format_version 0 or 1, which may not say how large it is.
+    /// Reading a table of format_version 0 or 1, whose size may be unknown.
     OldTable,
-    /// To write rows as SST files that do not decide alone.
+    /// Writing rows that do not decide alone as SST files.
     UndecidedInFiles,
-    /// To do with rows what they are for.
+    /// The purpose of the rows.
     Purpose,
     /// To compact beside a kernel that may put.
     Held,
-    /// To merge operands.
+    /// To merge operands under these snapshots.
     MergeOperands,
     /// To call objects of the application.
     Plugins,
-    /// To write a hash index into data blocks.
-    HashIndex,
-    /// To tell which files a collector wants to have compacted again.
-    Collector,
-    /// To end files where a partitioner separates keys.
-    Partitioner,
 }
 
 impl fmt::Display for Unsupported {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Compression => "the device does not write blocks of this compression",
-            Self::SizeIsUpperBound => "the device does not do target_file_size_is_upper_bound yet",
-            Self::Comparator => "keys are ordered by something else than bytes",
+            Self::SizeIsUpperBound => "the device does not support target_file_size_is_upper_bound yet",
+            Self::Comparator => "keys are not ordered by bytes",
             Self::RangeTombstones => "a table has range tombstones there",
             Self::UnknownSequence => {
                 "the sequence number of a table that was ingested is not known"
             }
             Self::OldTable => "a table has format_version 0 or 1",
-            Self::UndecidedInFiles => "files take no entries that do not decide alone",
-            Self::Purpose => "the device does not do what the rows are for",
-            Self::MergeOperands => "the device does not merge operands yet",
+            Self::UndecidedInFiles => "files cannot have entries that do not decide alone",
+            Self::Purpose => "the device does not support the purpose of the rows",
+            Self::MergeOperands => "the device does not merge operands under a snapshot with number 0",
             Self::Plugins => "the CPU does jobs that call objects of the program",
-            Self::HashIndex => "the device does not write hash indexes into data blocks yet",
-            Self::Collector => "the device does not count for CompactOnDeletionCollector yet",
-            Self::Partitioner => "the device does not end files where a partitioner says yet",
             Self::Held => {
                 "a kernel on the device may fill it and wait for RocksDB to take writes, which may wait for the compaction"
             }

@@ -1,4 +1,4 @@
-//! Rows handed over one by one.
+//! Rows that are passed on one by one.
 
 use rockmill_format::key::ValueType;
 
@@ -13,7 +13,7 @@ pub struct Row<'a> {
     pub sequence: u64,
     /// Type of the entry.
     pub value_type: ValueType,
-    /// The value as it is stored; of an undecided row, what it means is not known here.
+    /// The stored value. The meaning of an undecided row's value is not known here.
     pub value: &'a [u8],
 }
 
@@ -59,11 +59,11 @@ impl Row<'_> {
     }
 }
 
-/// Takes rows, in order of their internal keys.
+/// Receives rows in the order of their internal keys.
 pub trait RowSink {
-    /// Takes the next row.
+    /// Receives the next row.
     ///
     /// # Errors
-    /// Any, with which the task ends.
+    /// Any error; the task ends with it.
     fn row(&mut self, row: Row<'_>) -> Result<()>;
 }

@@ -1,6 +1,6 @@
-//! A scan: which of the rows are wanted, and what is made of them.
+//! A scan: which rows are selected, and what is computed from them.
 //!
-//! A [`ScanPlan`] is a small program in single assignment form. Every backend runs it for each row, and hands over the
+//! A [`ScanPlan`] is a small program in single assignment form. Every backend runs it for each row, and passes on the
 //! same [`Batch`]es in the memory layout of Apache Arrow.
 
 use serde::{Deserialize, Serialize};
@@ -31,17 +31,18 @@ pub use schedule::{Schedule, Step};
 pub use strings::StringGroups;
 pub use temporal::Calendar;
 
-/// Most rows of a batch.
+/// Maximum rows of a batch.
 pub const BATCH_ROWS: usize = 262_144;
 
-/// Most bytes of a batch's columns, unless a single row has more. A row counts [`ColumnType::row_bytes`] for each column
-/// and the bytes of its byte columns. A batch ends before the row with which it would have more rows or bytes.
+/// Maximum bytes of a batch's columns, unless a single row has more. A row counts [`ColumnType::row_bytes`] for each
+/// column plus the bytes of its byte columns. A batch ends before the row that would exceed the maximum of rows or
+/// bytes.
 pub const BATCH_BYTES: usize = 64 << 20;
 
-/// Most bytes of the keys of groups, and of the least and greatest values that are kept, before groups are handed over.
+/// Maximum bytes of the groups' keys and of the stored minima and maxima, before groups are passed on.
 pub const GROUP_BYTES: usize = 4 << 20;
 
-/// Most instructions of a plan: those of some 3,000 columns. Registers would name twice as many.
+/// Maximum instructions of a plan: those of some 3,000 columns. Registers could number twice as many.
 pub const MAX_INSTRUCTIONS: usize = 1 << 15;
 
 /// The position of an instruction in its plan, which names the instruction's result.
@@ -50,33 +51,33 @@ pub type Register = u16;
 /// What a scan computes from each row.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ScanPlan {
-    /// Each computes one value, of which the operands are earlier results.
+    /// Each computes one value from earlier results.
     pub instructions: Vec<Instruction>,
-    /// What holds in every row that the snapshot sees, whether it is wanted or not.
+    /// Conditions that hold in every row that the snapshot sees, selected or not.
     pub checks: Vec<Check>,
-    /// Rows are wanted where this is true, not where it is false or null. Without one, all rows are wanted.
+    /// Selects the rows where this is true, not where it is false or null. Without a filter, all rows are selected.
     pub filter: Option<Register>,
-    /// What is made of the wanted rows.
+    /// What is computed from the selected rows.
     pub output: ScanOutput,
 }
 
-/// A condition on which the meaning of a row rests: that its bytes are what the table's columns say.
+/// A condition for the interpretation of a row: its bytes match the table's columns.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Check {
-    /// It holds if this is true, not if this is false or null.
+    /// Satisfied if true, not if false or null.
     pub holds: Register,
     /// Text of the error if the check fails, as a clause. The error also gives the key.
     pub what: String,
-    /// Whether a row in which it does not hold is counted, and not an error.
+    /// Whether rows that fail are counted instead of causing an error.
     pub counts: bool,
 }
 
-/// What is made of the wanted rows.
+/// What is computed from the selected rows.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum ScanOutput {
-    /// A row of each, in the order of the keys. May have no columns: then the number of rows is the result.
+    /// A row for each, in the order of the keys. Without columns, the number of rows is the result.
     Rows(Vec<OutputColumn>),
-    /// A row of each group.
+    /// A row for each group.
     Groups(Aggregation),
 }
 
@@ -86,17 +87,17 @@ impl Default for ScanOutput {
     }
 }
 
-/// Rows are put together by the values of some columns.
+/// Rows are grouped by the values of some columns.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Aggregation {
-    /// Rows with equal values as they are stored, nulls included, are one group. Without keys, all rows are one group,
-    /// which exists even without rows.
+    /// Rows whose stored values are equal, nulls included, are one group. Without keys, all rows are one group, which
+    /// exists even without rows.
     pub keys: Vec<OutputColumn>,
     /// The columns that follow the keys.
     pub aggregates: Vec<Aggregate>,
-    /// Most groups to keep. When another one comes, the groups so far are handed over and forgotten, so a group may be
-    /// handed over several times, with a part of its rows each. The same happens once the keys and the least and greatest
-    /// values that are kept have more than [`GROUP_BYTES`]. Groups are handed over in the order of their first rows.
+    /// Maximum number of groups in memory. If another one comes, the groups so far are passed on and forgotten; so a
+    /// group may be passed on several times, each time with a part of its rows. The same happens if the keys and the
+    /// stored minima and maxima exceed [`GROUP_BYTES`]. Groups are passed on in the order of their first rows.
     pub max_groups: u32,
 }
 
@@ -114,13 +115,13 @@ pub enum Aggregate {
         /// How it is stored.
         stored: ColumnType,
     },
-    /// Least value that is not null; null without any.
+    /// Minimum of the values that are not null; null if there are none.
     Min(OutputColumn),
-    /// Greatest value that is not null; null without any.
+    /// Maximum of the values that are not null; null if there are none.
     Max(OutputColumn),
 }
 
-/// A value to hand over.
+/// A column of the output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OutputColumn {
     /// The value.
@@ -134,22 +135,22 @@ pub struct OutputColumn {
 pub enum ColumnType {
     /// A bit for each row, from the lowest bit of the first byte on.
     Boolean,
-    /// The lowest bytes of an integer, little-endian: 1, 2, 4, 8 or 16.
+    /// The lowest bytes of an integer, little-endian.
     Integer {
-        /// Bytes of a value.
+        /// Bytes of a value: 1, 2, 4, 8 or 16.
         bytes: u8,
     },
-    /// An IEEE 754 number of an integer that [`NumberFormat::Float`] has made: 4 or 8 bytes.
+    /// An IEEE 754 number, from an integer of [`NumberFormat::Float`].
     Float {
-        /// Bytes of a value.
+        /// Bytes of a value: 4 or 8.
         bytes: u8,
     },
-    /// Bytes, with the 4-byte offset of each row's first byte, and one of the end.
+    /// Bytes, with a 4-byte offset for each row's first byte, and one for the end.
     Bytes,
 }
 
 impl ColumnType {
-    /// Bytes that each row takes of a column, of a column of bytes those of its offset.
+    /// Bytes per row of a column; for a column of bytes, those of the offset.
     pub fn row_bytes(self) -> usize {
         match self {
             Self::Boolean => 1,
@@ -165,13 +166,13 @@ pub enum ValueKind {
     /// True or false.
     Boolean,
     /// A signed integer of 128 bits: numbers, decimals without their point, dates. Floats are integers with the same
-    /// order, see [`NumberFormat::Float`].
+    /// order ([`NumberFormat::Float`]).
     Integer,
     /// Bytes.
     Bytes,
 }
 
-/// Computes one value. The result is null if an operand is null, except where it says otherwise.
+/// Computes one value. The result is null if an operand is null, unless documented otherwise.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Instruction {
     /// The row's user key.
@@ -182,7 +183,7 @@ pub enum Instruction {
     Constant(Literal),
     /// Number of bytes.
     Length(Register),
-    /// The number stored at an offset in bytes; null if the bytes do not reach so far, or if the offset is negative.
+    /// The number stored at an offset in bytes; null if the bytes end before it, or if the offset is negative.
     Load {
         /// The bytes.
         from: Register,
@@ -191,7 +192,7 @@ pub enum Instruction {
         /// How it is stored.
         number: Number,
     },
-    /// Some of the bytes; null if they do not reach so far, or if offset or length are negative.
+    /// Some of the bytes; null if the bytes end before them, or if offset or length are negative.
     Slice {
         /// The bytes.
         from: Register,
@@ -200,7 +201,7 @@ pub enum Instruction {
         /// Number of bytes.
         length: Register,
     },
-    /// The bytes behind the length that lies at an offset; null if the bytes do not reach so far, if the offset is
+    /// The bytes behind the length that is stored at an offset; null if the bytes end before them, if the offset is
     /// negative, or if there is no length.
     Prefixed {
         /// The bytes.
@@ -218,10 +219,10 @@ pub enum Instruction {
         at: Register,
         /// How the lengths are stored.
         prefix: Prefix,
-        /// How many they are.
+        /// Number of strings.
         count: u16,
     },
-    /// Whether a bit is set, counted from the lowest of the first byte; null if the bytes do not reach so far, or if the
+    /// Whether a bit is set, counted from the lowest of the first byte; null if the bytes end before it, or if the
     /// position is negative.
     Bit {
         /// The bytes.
@@ -229,8 +230,8 @@ pub enum Instruction {
         /// Position of the bit.
         at: Register,
     },
-    /// The decimal stored at an offset in bytes, without its point; null if the bytes do not reach so far, or if they are
-    /// no such decimal.
+    /// The decimal stored at an offset in bytes, without its point; null if the bytes end before it, or if they are not
+    /// such a decimal.
     Decimal {
         /// The bytes.
         from: Register,
@@ -239,14 +240,15 @@ pub enum Instruction {
         /// How it is stored.
         decimal: PackedDecimal,
     },
-    /// The date that an integer stands for, as an integer that counts; null if it stands for none.
+    /// The date that an integer encodes, as a count of days or seconds; null if it encodes none.
     Date {
         /// The integer.
         of: Register,
-        /// How it stands for a date.
+        /// How it encodes a date.
         calendar: Calendar,
     },
-    /// The string that is stored in groups at an offset in bytes; null if the bytes are none or do not reach so far.
+    /// The string that is stored in groups at an offset in bytes; null if the bytes are not such a string or end before
+    /// it.
     String {
         /// The bytes.
         from: Register,
@@ -258,7 +260,7 @@ pub enum Instruction {
         /// group. The value is below the offset if spaces have to be removed.
         spaces: Option<Register>,
     },
-    /// Bytes that an [`Instruction::String`] takes; null where that is.
+    /// Bytes that an [`Instruction::String`] takes; null where the string is null.
     StringSize {
         /// The bytes.
         from: Register,
@@ -277,10 +279,10 @@ pub enum Instruction {
     Json {
         /// The bytes of the JSON.
         from: Register,
-        /// What is taken from it.
+        /// The part to extract.
         takes: Json,
     },
-    /// One of two values of a kind, by a condition.
+    /// Chooses between two values of one kind by a condition.
     Select {
         /// The condition; a null is not true.
         when: Register,
@@ -313,7 +315,7 @@ pub enum Instruction {
         /// The pattern.
         pattern: Pattern,
     },
-    /// Whether a value is one of some. All are of its kind, none is null.
+    /// Whether a value is in a list. All are of its kind, none is null.
     OneOf {
         /// The value.
         of: Register,
@@ -360,20 +362,20 @@ pub struct Number {
 /// How the length of bytes is stored before them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Prefix {
-    /// LEB128, of 10 bytes and 64 bits at most.
+    /// LEB128, of at most 10 bytes and 64 bits.
     Varint,
-    /// A number that is unsigned.
+    /// An unsigned number.
     Number(Number),
 }
 
-/// What the bytes of a number mean.
+/// Meaning of the bytes of a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum NumberFormat {
-    /// An unsigned integer, of 8 bytes at most.
+    /// An unsigned integer of at most 8 bytes.
     Unsigned,
     /// Two's complement.
     Signed,
-    /// Two's complement with its highest bit inverted: as big-endian bytes, these sort as the numbers do.
+    /// Two's complement with its highest bit inverted: as big-endian bytes, these sort in the order of the numbers.
     SignedInverted,
     /// An IEEE 754 number. Its bits become a signed integer of as many bits, whose lower bits are inverted if the
     /// highest one is set. These integers sort as Arrow orders floats: `totalOrder`.
@@ -411,17 +413,17 @@ pub enum Operation {
 /// Treatment of an integer that is out of range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum IntegerRange {
-    /// Its lowest bytes are kept, as two's complement: 1, 2, 4, 8 or 16.
+    /// Its lowest bytes are kept, as two's complement.
     WrapSigned {
-        /// Bytes of the result.
+        /// Bytes of the result: 1, 2, 4, 8 or 16.
         bytes: u8,
     },
-    /// Its lowest bytes are kept, as an unsigned number: 1, 2, 4 or 8.
+    /// Its lowest bytes are kept, as an unsigned number.
     WrapUnsigned {
-        /// Bytes of the result.
+        /// Bytes of the result: 1, 2, 4 or 8.
         bytes: u8,
     },
-    /// It is an error if it exceeds 128 bits. For a sum, the total of all rows of a group counts.
+    /// Exceeding 128 bits is an error. For a sum, the total of all rows of a group counts.
     Exact,
 }
 
@@ -434,7 +436,7 @@ pub enum Pattern {
     Suffix(Vec<u8>),
     /// They contain these.
     Contains(Vec<u8>),
-    /// They consist of these parts, as of SQL's LIKE.
+    /// Parts of a pattern of SQL's LIKE.
     Parts(Vec<PatternPart>),
 }
 
@@ -443,7 +445,7 @@ pub enum Pattern {
 pub enum PatternPart {
     /// These bytes.
     Bytes(Vec<u8>),
-    /// `_`: one character of UTF-8, or one byte that belongs to none. It begins where a character does.
+    /// `_`: one character of UTF-8, or one byte that belongs to no character. It begins where a character does.
     AnyCharacter,
     /// `%`: any bytes, or none.
     AnyBytes,
@@ -463,17 +465,17 @@ pub struct Batch {
 pub struct Column {
     /// Values, or the bytes of all rows. A null has zeros, or no bytes.
     pub values: Vec<u8>,
-    /// For a column of bytes: where the value of each row begins, and where the last one ends; one more than rows.
+    /// For a column of bytes: the offset of each row's value, and the end of the last one; one more than rows.
     pub offsets: Vec<i32>,
     /// A bit for each row, set if the value is not null; `None` if none is null.
     pub validity: Option<Vec<u8>>,
 }
 
-/// Takes batches, in the order of the keys.
+/// Receives batches, in the order of the keys.
 pub trait BatchSink {
-    /// Takes the next batch. It has a row at least.
+    /// Receives the next batch, which has at least one row.
     ///
     /// # Errors
-    /// Any, with which the task ends.
+    /// Any error; the task ends with it.
     fn batch(&mut self, batch: Batch) -> Result<()>;
 }

@@ -1,5 +1,5 @@
-//! Writing an SST file from the outside in: blocks one after another, and at the end the blocks that
-//! describe the others. Every backend ends its files here, so that they end alike.
+//! Writes the structure of an SST file around the blocks: blocks one after another, and at the end the blocks that
+//! describe the others. Every backend finishes its files here, so that they are alike.
 //!
 //! ```text
 //! data blocks | filter | index | properties | metaindex | footer
@@ -30,7 +30,7 @@ pub struct BlockWriter {
     file: Box<dyn SstFile>,
     guard: BlockGuard,
     offset: u64,
-    /// CRC-32C of the file so far, if the plan asks for it.
+    /// CRC-32C of the file so far, if the plan requests it.
     crc: Option<u32>,
 }
 
@@ -60,7 +60,7 @@ impl BlockWriter {
         self.offset
     }
 
-    /// Appends finished blocks as they are, trailers included.
+    /// Appends finished blocks with their trailers.
     ///
     /// # Errors
     /// Storage.
@@ -73,13 +73,13 @@ impl BlockWriter {
         Ok(())
     }
 
-    /// The alignment at which the file is written from memory that it is lent, if it is
+    /// The alignment at which the file is written from lent memory, if the file borrows memory
     /// ([`crate::Borrower::alignment`]).
     pub fn lends_at(&mut self) -> Option<usize> {
         self.file.borrower().map(|borrower| borrower.alignment())
     }
 
-    /// Appends finished blocks as [`BlockWriter::append`] does, from memory that is lent to the file.
+    /// Like [`BlockWriter::append`], from memory that is lent to the file.
     ///
     /// # Errors
     /// Storage; Internal if the file borrows none.
@@ -122,7 +122,7 @@ impl BlockWriter {
         Ok(handle)
     }
 
-    /// Writes all that follows the data blocks, hands the file over and describes it.
+    /// Writes all that follows the data blocks, finishes the file and describes it.
     ///
     /// # Errors
     /// Storage; Internal if the index cannot be compressed.
@@ -152,7 +152,7 @@ impl BlockWriter {
             metaindex.insert(names::FULL_FILTER.to_vec(), handle);
         }
         let index = self.append_index(plan, &mut body, compressor)?;
-        // RocksDB counts a trailer into the size of the index, and means the uncompressed one.
+        // RocksDB adds a trailer to the size of the index, which is the uncompressed size.
         properties.index_size = index.payload_size + BLOCK_TRAILER_SIZE as u64;
         properties.index_key_is_user_key = u64::from(index.user_keys);
         properties.index_value_is_delta_encoded = u64::from(plan.table.index.delta_values());
@@ -299,7 +299,7 @@ pub struct FileBody {
     pub num_filter_entries: u64,
     /// Compression types of the blocks so far.
     pub compression_used: BTreeSet<CompressionType>,
-    /// What a reader of the file must find.
+    /// Contents that a reader of the file must find.
     pub content: ContentHash,
     /// RocksDB's hash over all entries, if the plan asks for it, else 0.
     pub paranoid_hash: u64,
@@ -325,9 +325,9 @@ pub struct FileCounts {
     pub uncompressed_bytes: u64,
     /// Data blocks.
     pub blocks: u64,
-    /// Blocks among them stored uncompressed because compression gained too little.
+    /// Blocks among them stored uncompressed because compression saved too little.
     pub rejected: u64,
-    /// Blocks among these that were never given to a compressor.
+    /// Blocks among these that were not given to a compressor.
     pub bypassed: u64,
     /// `None` without entries.
     pub smallest_seqno: Option<u64>,
@@ -353,8 +353,8 @@ fn count_tombstones(properties: &mut TableProperties, tombstones: &[RangeTombsto
     }
 }
 
-/// Smallest and largest internal key of a file whose data blocks have these, if there are any, and that has these range
-/// tombstones (`version_edit.h:UpdateBoundariesForRange`).
+/// Smallest and largest internal key of a file with these first and last keys of data blocks, if there are any, and
+/// with these range tombstones (`version_edit.h:UpdateBoundariesForRange`).
 pub fn bounds(first: &[u8], last: &[u8], tombstones: &[RangeTombstone]) -> (Vec<u8>, Vec<u8>) {
     let is_before = |a: &[u8], b: &[u8]| match (key::split(a), key::split(b)) {
         (Some(a), Some(b)) => key::compare(a, b).is_lt(),
@@ -378,9 +378,9 @@ pub fn bounds(first: &[u8], last: &[u8], tombstones: &[RangeTombstone]) -> (Vec<
 pub enum FilterBlock {
     /// There is none.
     None,
-    /// Is still to be written.
+    /// To be written.
     Payload(Vec<u8>),
-    /// Stands right behind the data blocks already.
+    /// Already written directly behind the data blocks.
     Written(BlockHandle),
 }
 
@@ -413,7 +413,7 @@ struct WrittenIndex {
     hash: u64,
 }
 
-/// How the blocks of the job's file `number` are guarded.
+/// How the checksums of the blocks of the job's file `number` are computed.
 pub fn block_guard(plan: &OutputPlan, number: u64) -> BlockGuard {
     BlockGuard {
         checksum: plan.table.checksum,
@@ -445,8 +445,8 @@ fn base_context_checksum(seed: u64, number: u64) -> u32 {
     }
 }
 
-/// Smallest ancestor time of the inputs that overlap `range` (internal keys), or of all; now if none
-/// is known (`compaction.cc:MinInputFileOldestAncestorTime`).
+/// Smallest ancestor time of the inputs that overlap `range` (internal keys), or of all inputs; now if none is known
+/// (`compaction.cc:MinInputFileOldestAncestorTime`).
 fn oldest_ancestor(plan: &OutputPlan, range: Option<(&[u8], &[u8])>) -> u64 {
     let overlaps = |smallest: &[u8], largest: &[u8]| {
         let Some((from, to)) = range else { return true };

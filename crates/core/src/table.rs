@@ -12,22 +12,22 @@ use crate::error::{Error, Result};
 use crate::io::ReadAt;
 use crate::plan::KeyRange;
 
-/// An SST file with all that its blocks' readers need.
+/// An SST file with all that readers of its blocks need.
 #[derive(Debug, Clone)]
 pub struct InputTable {
     /// The file.
     pub file: Arc<dyn ReadAt>,
     /// Footer, properties, index, dictionary.
     pub meta: Arc<TableMeta>,
-    /// Stored bytes of the largest data block, and of all separators: indexes have millions of entries and
-    /// are gone through once.
+    /// Stored bytes of the largest data block, and of all separators. Computed once, because indexes have millions of
+    /// entries.
     largest_stored_block: u64,
     separator_bytes: u64,
-    /// That of all entries, which are stored with 0.
+    /// The sequence number of all entries, which are stored with 0.
     global_sequence: Option<u64>,
-    /// No user key in it is less; the index does not say with which key its first block begins.
+    /// A lower bound of its user keys, because the index does not contain the first key.
     smallest: Arc<[u8]>,
-    /// Its range tombstones, once they were read.
+    /// Its range tombstones, once they are read.
     range_tombstones: Option<Arc<[RangeTombstone]>>,
 }
 
@@ -52,15 +52,14 @@ impl InputTable {
         }
     }
 
-    /// The same table, all of whose entries have this sequence number, as those of an ingested file do: they are stored
-    /// with sequence number 0, and the MANIFEST or the property `rocksdb.external_sst_file.global_seqno` says
-    /// theirs.
+    /// The same table with this sequence number for all its entries, as in an ingested file. They are stored with
+    /// sequence number 0; the MANIFEST or the property `rocksdb.external_sst_file.global_seqno` has the real one.
     ///
     /// # Errors
-    /// Corruption if it is larger than sequence numbers are.
+    /// Corruption if it is larger than the maximum sequence number.
     pub fn with_global_sequence(self, sequence: u64) -> Result<Self> {
         if sequence > MAX_SEQUENCE {
-            let what = format!("{sequence} is no sequence number");
+            let what = format!("{sequence} is not a sequence number");
             return Err(Error::corruption(self.file.name(), 0, what));
         }
         Ok(Self {
@@ -74,20 +73,21 @@ impl InputTable {
         self.meta.properties.external_sst_file_version.unwrap_or(0) >= FIRST_GLOBAL_SEQUENCE
     }
 
-    /// The same table. If it was ingested, its entries have the sequence number that the MANIFEST gives as the file's
+    /// The same table. If it was ingested, its entries get the sequence number that the MANIFEST gives as the file's
     /// largest (`block_based_table_reader.cc:GetGlobalSequenceNumber`).
     ///
     /// # Errors
-    /// Corruption if the file says another one.
+    /// Corruption if the file has another one.
     pub fn with_largest_sequence(self, largest: u64) -> Result<Self> {
         if !self.was_ingested() {
             return Ok(self);
         }
-        // Old versions wrote it into the file as well.
+        // Old versions have written it into the file as well.
         match self.meta.properties.external_sst_file_global_seqno {
             Some(written) if written != 0 && written != largest => {
-                let what =
-                    format!("the file says sequence number {written}, and the MANIFEST {largest}");
+                let what = format!(
+                    "the file has sequence number {written}, and the MANIFEST has {largest}"
+                );
                 let (name, at) = (self.file.name(), self.meta.file_size);
                 Err(Error::corruption(name, at, what))
             }
@@ -100,7 +100,7 @@ impl InputTable {
         self.global_sequence
     }
 
-    /// The same table, none of whose user keys is less than `smallest`.
+    /// The same table with `smallest` as a lower bound of its user keys.
     #[must_use]
     pub fn beginning_at(self, smallest: &[u8]) -> Self {
         Self {
@@ -109,7 +109,7 @@ impl InputTable {
         }
     }
 
-    /// The same table, whose range tombstones [`crate::range_tombstones`] has read.
+    /// The same table with the range tombstones that [`crate::range_tombstones`] has read.
     #[must_use]
     pub fn with_range_tombstones(self, tombstones: Vec<RangeTombstone>) -> Self {
         Self {
@@ -126,7 +126,7 @@ impl InputTable {
         Some(all.filter(move |&tombstone| sequence(tombstone) <= snapshot))
     }
 
-    /// The same table, read through another reader of its file.
+    /// The same table with another reader of its file.
     #[must_use]
     pub fn read_through(&self, file: Arc<dyn ReadAt>) -> Self {
         Self {
@@ -135,13 +135,12 @@ impl InputTable {
         }
     }
 
-    /// Whether blocks of it may hold keys of a range.
+    /// Whether its blocks may have keys of a range.
     pub fn overlaps(&self, range: &KeyRange) -> bool {
         !self.blocks_in_range(range).is_empty()
     }
 
-    /// Stored bytes from the first to the last of the blocks that may hold keys of a range, trailers
-    /// included.
+    /// Stored bytes from the first to the last of the blocks that may have keys of a range, trailers included.
     pub fn stored_bytes(&self, range: &KeyRange) -> u64 {
         let blocks = &self.meta.index[self.blocks_in_range(range)];
         match (blocks.first(), blocks.last()) {
@@ -153,14 +152,15 @@ impl InputTable {
         }
     }
 
-    /// About how much of `all`, which the whole table has, is in the blocks that may hold keys of a range. Rounded up.
+    /// The approximate share of `all`, a quantity of the whole table, in the blocks that may have keys of a range.
+    /// Rounded up.
     pub fn share_in_range(&self, range: &KeyRange, all: u64) -> u64 {
         let (stored, data) = (self.stored_bytes(range), self.meta.properties.data_size);
         let share = (u128::from(all) * u128::from(stored)).div_ceil(u128::from(data.max(1)));
         u64::try_from(share).map_or(all, |share| share.min(all))
     }
 
-    /// The blocks that may hold keys of a range, as positions in the index.
+    /// The blocks that may have keys of a range, as positions in the index.
     pub fn blocks_in_range(&self, range: &KeyRange) -> Range<usize> {
         let index = &self.meta.index;
         let start = match &range.begin {
@@ -169,7 +169,7 @@ impl InputTable {
         };
         let end = match &range.end {
             Some(end) if *self.smallest >= **end => start,
-            // The first block whose separator reaches the end may hold keys below it; later ones cannot.
+            // The first block whose separator reaches the end may have keys below it; later blocks cannot.
             Some(end) => {
                 let reach = index.partition_point(|e| e.separator.as_slice() < end.as_slice());
                 (reach + 1).min(index.len())
@@ -179,9 +179,9 @@ impl InputTable {
         start..end.max(start)
     }
 
-    /// Bytes of the largest data block once decompressed, to judge by the file's mean compression.
+    /// Decompressed bytes of the largest data block, estimated from the file's mean compression.
     pub fn largest_block_bytes(&self) -> u64 {
-        /// What Snappy gives at most: LevelDB's files do not tell how well they are compressed.
+        /// Maximum ratio of Snappy. LevelDB's files do not contain their compression ratio.
         const UNKNOWN_GROWTH: u64 = 32;
         let properties = &self.meta.properties;
         if properties.data_size == 0 {
@@ -198,7 +198,7 @@ impl InputTable {
         self.largest_stored_block.saturating_mul(growth.max(1))
     }
 
-    /// Bytes of memory that the opened table's index takes.
+    /// Memory of the opened table's index.
     pub fn index_memory_bytes(&self) -> u64 {
         let entry = size_of::<IndexEntry>() as u64;
         self.separator_bytes + self.meta.index.len() as u64 * entry
@@ -216,11 +216,11 @@ pub fn open_table(file: Box<dyn ReadAt>) -> Result<InputTable> {
     Ok(InputTable::new(file, meta))
 }
 
-/// As [`open_table`], of a file that may have any comparator and an index that is not understood in parts.
+/// Like [`open_table`], of a file that may have any comparator and an index that is not understood in parts.
 /// No data block stands in the index for these parts; the errors say why.
 ///
 /// # Errors
-/// As those of [`open_table`].
+/// The errors of [`open_table`].
 pub fn open_known_table(file: Box<dyn ReadAt>) -> Result<(InputTable, Vec<Error>)> {
     let wrap = |e| Error::format(file.name(), e);
     let (meta, unknown) = TableMeta::open_known(file.len(), &mut reader(&*file), wrap)?;
@@ -231,7 +231,7 @@ pub fn open_known_table(file: Box<dyn ReadAt>) -> Result<(InputTable, Vec<Error>
 /// Reads what an SST says of its contents ([`TableMeta::open_without_index`]), whatever its comparator is.
 ///
 /// # Errors
-/// As those of [`open_table`].
+/// The errors of [`open_table`].
 pub fn describe_table(file: &dyn ReadAt) -> Result<TableMeta> {
     let wrap = |e| Error::format(file.name(), e);
     TableMeta::open_without_index(file.len(), &mut reader(file), wrap)

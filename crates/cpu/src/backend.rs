@@ -38,7 +38,7 @@ impl Backend for CpuBackend {
 
     fn supports(&self, request: &Request<'_>) -> Support {
         match request.purpose {
-            // The kernels on the host do it (`rockmill_cuda::Target::Host`).
+            // The kernels on the host support it (`rockmill_cuda::Target::Host`).
             Purpose::Resident => Support::No(Unsupported::Purpose),
             _ => request.support(),
         }
@@ -151,7 +151,7 @@ impl CpuRows<'_> {
         }
     }
 
-    /// What was read, once all rows were taken.
+    /// The totals of reading, once all rows are taken.
     fn report(&self, totals: &RetainTotals) -> ReadReport {
         let mut report = ReadReport {
             entries: vec![0; self.request.tables.len()],
@@ -186,7 +186,7 @@ fn read_memory_bytes(request: &Request<'_>) -> u64 {
     /// times the block's bytes; large values are not copied.
     const DECODED_BLOCKS: u64 = 8;
     const SMALL_BLOCK_BYTES: u64 = 64 << 10;
-    /// What ZSTD, the largest, keeps to decompress.
+    /// Memory of the decompressor that needs the most, ZSTD.
     const DECOMPRESSOR_BYTES: u64 = 192 << 10;
     let blocks = request.tables.iter().map(InputTable::largest_block_bytes);
     let of_run = |block: u64| {
@@ -207,9 +207,9 @@ fn read_memory_bytes(request: &Request<'_>) -> u64 {
 
 /// Host memory of writing.
 fn sst_memory_bytes(plan: &OutputPlan, inputs: &[InputTable]) -> u64 {
-    /// Output block built, compressed, and on its way out.
+    /// An output block that is built, its compressed form, and blocks that are being written.
     const OUTPUT_BLOCKS: u64 = 4;
-    /// Write buffer, a compressor's tables and what else is small.
+    /// Write buffer, a compressor's tables and small allocations.
     const OUTPUT_BYTES: u64 = 4 << 20;
     let blocks = inputs.iter().map(InputTable::largest_block_bytes);
     let largest = blocks.max().unwrap_or(0).max(plan.table.block_size);
@@ -218,8 +218,8 @@ fn sst_memory_bytes(plan: &OutputPlan, inputs: &[InputTable]) -> u64 {
         .saturating_add(file_memory_bytes(plan, inputs))
 }
 
-/// Bytes to copy at a time from the page cache, of each of so many inputs: few enough that all windows
-/// together stay in the second-level cache until they are decoded, and enough to be worth a system call.
+/// Bytes to copy at a time from the page cache for each of `inputs` inputs: few enough that all windows together stay
+/// in the second-level cache until they are decoded, and enough to be worth a system call.
 fn cached_window_bytes(read_ahead_bytes: usize, inputs: usize) -> usize {
     const ALL_WINDOWS_BYTES: usize = 1 << 20;
     const MIN_BYTES: usize = 16 << 10;
@@ -227,11 +227,11 @@ fn cached_window_bytes(read_ahead_bytes: usize, inputs: usize) -> usize {
     read_ahead_bytes.min(share.max(MIN_BYTES))
 }
 
-/// Filter hashes and index of the output file at hand.
+/// Filter hashes and index of the current output file.
 fn file_memory_bytes(plan: &OutputPlan, inputs: &[InputTable]) -> u64 {
-    /// Of what goes in, and of what was found in the finished blocks.
+    /// For each hash of the entries written, and of those found in the finished blocks.
     const HASH_BYTES: u64 = 16;
-    /// A vector may have grown to twice what it holds.
+    /// A vector may have grown to twice its contents.
     const GROWTH: u64 = 2;
     let file = FileEstimate::new(plan, inputs);
     let hashes = if plan.table.filter.is_some() {

@@ -5,7 +5,7 @@ use rockmill_format::key::{self, ValueType};
 
 use crate::read::retain::Sink;
 
-/// Hands rows over as they come.
+/// Passes rows on as they come.
 pub struct Inspector<'a> {
     pub rows: &'a mut dyn RowSink,
     pub output: RowOutput,

@@ -10,8 +10,8 @@
 //!              --Scanner-->   batches of columns                         scan
 //! ```
 //!
-//! Memory is a read-ahead buffer and a decoded block an input, plus one block, index and filter
-//! hashes of the file being written. The stages are public so that tests can reach each.
+//! Memory: a read-ahead buffer and a decoded block for each input, plus one block, the index and filter hashes of the
+//! file being written. The stages are public so that tests can reach each.
 
 #![forbid(unsafe_code)]
 

@@ -1,5 +1,5 @@
-//! `CpuBackend` as the engine uses it: the same files and reports however the inputs are read, and
-//! what the single stages give.
+//! `CpuBackend` as the engine uses it: the files and reports do not depend on how the inputs are read, and agree with
+//! the single stages.
 
 #[path = "common/ahead.rs"]
 mod ahead;
@@ -71,7 +71,7 @@ fn plans() -> impl Strategy<Value = Plan> {
     )
 }
 
-/// The same files, read by streams that are told what comes next.
+/// The same files, read by streams with announced ranges.
 fn read_ahead_tables(runs: &[Vec<Entry>], block_size: u64) -> Vec<InputTable> {
     let mut plan = common::plan();
     plan.output.table.block_size = block_size;

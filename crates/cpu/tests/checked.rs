@@ -1,4 +1,4 @@
-//! A file whose blocks do not hold what was meant is never finished.
+//! A file whose blocks do not have the intended contents is never finished.
 
 mod common;
 
@@ -8,7 +8,7 @@ use rockmill_cpu::retain::Sink;
 use rockmill_cpu::writer::SstWriter;
 use rockmill_format::compression::{CompressionSettings, CompressionType};
 
-/// Writes entries, of which number `changed` reaches the writer as another one than the decoder saw.
+/// Writes entries, of which number `changed` reaches the writer altered.
 fn write(entries: &[Entry], changed: usize, kind: CompressionType) -> Result<Vec<OutputFile>> {
     let mut plan = plan();
     plan.output.table.compression = CompressionSettings {

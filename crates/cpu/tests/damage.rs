@@ -1,4 +1,4 @@
-//! Damaged files are noticed: an error names the file and the place, and entries never differ.
+//! Damage to files is found: an error names the file and the place, and entries never differ.
 
 mod common;
 
@@ -9,8 +9,8 @@ use rockmill_core::{ErrorKind, InputTable, KeyRange, Plan, TablePlan};
 use rockmill_format::footer::FOOTER_SIZE;
 use rockmill_format::table::names;
 
-/// Places of a file in which every flipped bit must be an error: data blocks, index, properties,
-/// metaindex, and a footer that has a checksum. With each, where the error must lie.
+/// Places of a file in which every flipped bit must cause an error: data blocks, index, properties, metaindex, and a
+/// footer with a checksum. Each with the place that the error must name.
 fn guarded_places(table: &InputTable, len: u64) -> Vec<(u64, u64)> {
     let meta = &table.meta;
     let mut handles: Vec<_> = meta.index.iter().map(|entry| entry.handle).collect();
@@ -52,7 +52,7 @@ proptest! {
         let len = bytes.len() as u64;
         let places = guarded_places(&open(bytes.clone())?, len);
         for (index, bit, in_tail) in flips {
-            // Half of the flips go to the tail, which data blocks may dwarf.
+            // Half of the flips are in the tail, which may be far smaller than the data blocks.
             let start = if in_tail { bytes.len().saturating_sub(1500) } else { 0 };
             let at = start + index.index(bytes.len() - start);
             let mut damaged = bytes.clone();

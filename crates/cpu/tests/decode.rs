@@ -1,5 +1,5 @@
-//! `open_table` and `RunReader` on hostile files: whatever the bytes, they end with entries in order
-//! or with an error that names the file, and never panic.
+//! `open_table` and `RunReader` on hostile files: for any bytes, they end with entries in order or with an error that
+//! names the file, and never panic.
 
 mod common;
 
@@ -14,10 +14,10 @@ use rockmill_format::compression::{CompressionSettings, CompressionType};
 use rockmill_format::footer::FOOTER_SIZE;
 use rockmill_format::key::{ValueType, join, pack_tag};
 
-/// More than any file here can hold.
+/// More than any file here can have.
 const MAX_ENTRIES: u64 = 10_000_000;
 
-/// Reads a file of any bytes to its end.
+/// Reads a file of arbitrary bytes to its end.
 fn survive(bytes: Vec<u8>) -> Result<Vec<Entry>, Error> {
     let table = open(bytes)?;
     let (range, cancel) = (KeyRange::default(), CancelToken::new());
@@ -93,8 +93,7 @@ fn damages() -> impl Strategy<Value = Damage> {
     ]
 }
 
-/// Damages `bytes`, but not what lies behind `end`. `blocks` are the ends of the data blocks'
-/// payloads.
+/// Damages `bytes`, but not the part behind `end`. `blocks` are the ends of the data blocks' payloads.
 fn apply(bytes: &mut [u8], end: usize, blocks: &[usize], damage: &Damage) {
     match damage {
         Damage::Byte(at, byte) => bytes[at.index(end)] = *byte,
@@ -151,7 +150,7 @@ fn unguarded_plans() -> impl Strategy<Value = Plan> {
     })
 }
 
-/// Entries small enough that damage hits their structure.
+/// Entries so small that damage hits their structure.
 fn small_entries() -> impl Strategy<Value = Vec<Entry>> {
     let key = proptest::collection::vec(prop::sample::select(vec![0u8, b'a', 255]), 0..8);
     let entry = (key, 0u64..300, common::kinds(), 0usize..30);
@@ -245,7 +244,7 @@ proptest! {
     }
 }
 
-/// An entry that shares nothing with the one before.
+/// An entry that shares nothing with the previous one.
 fn full(key: &[u8], seq: u64, kind: u8, value: &[u8]) -> (u32, Vec<u8>, Vec<u8>) {
     (0, join(key, pack_tag(seq, kind)), value.to_vec())
 }
@@ -348,7 +347,7 @@ fn a_file_without_blocks_is_an_empty_run() {
     );
 }
 
-/// A megabyte of block whose keys come to half a gigabyte when each is restored.
+/// A megabyte of block whose restored keys take half a gigabyte.
 #[test]
 fn keys_that_share_too_much_are_refused() {
     const KEY_LEN: usize = 1 << 20;

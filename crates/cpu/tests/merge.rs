@@ -1,4 +1,4 @@
-//! `Merge` is a sort, and tasks are pieces of the whole.
+//! `Merge` is a sort, and tasks are parts of the whole.
 
 mod common;
 
@@ -23,8 +23,8 @@ fn keys() -> impl Strategy<Value = Vec<u8>> {
     ]
 }
 
-/// Up to 20 sorted runs of at least one entry, whose keys may all begin alike. An internal key may stand in
-/// several runs, which only damaged trees have, but not twice in one.
+/// Up to 20 sorted runs of at least one entry, whose keys may all begin alike. An internal key may occur in several
+/// runs, as only in damaged trees, but not twice in one.
 fn runs() -> impl Strategy<Value = Vec<Vec<Entry>>> {
     let entry = (keys(), 0u64..30, kinds(), 0usize..60);
     let run = proptest::collection::vec(entry, 1..25);
@@ -82,7 +82,7 @@ fn sorted(runs: &[Vec<Entry>]) -> Vec<Entry> {
     all
 }
 
-/// Adjacent ranges that cover everything, cut at `bounds`.
+/// Adjacent ranges that cover everything, split at `bounds`.
 fn ranges(bounds: &std::collections::BTreeSet<Vec<u8>>) -> Vec<KeyRange> {
     let mut begins: Vec<_> = bounds.iter().cloned().map(Some).collect();
     let ends: Vec<_> = begins.iter().cloned().chain([None]).collect();

@@ -1,4 +1,4 @@
-//! `FileSplitter` against the steps of RocksDB's `ShouldStopBefore`, asked once a user key.
+//! `FileSplitter` against the steps of RocksDB's `ShouldStopBefore`, called once for each user key.
 
 mod common;
 
@@ -88,8 +88,7 @@ impl<'a> Model<'a> {
         crossed
     }
 
-    /// `ShouldStopBefore`, and what `AddToOutput` does on a stop. No file is open if `size` is
-    /// `None`.
+    /// `ShouldStopBefore`, and the actions of `AddToOutput` at a stop. No file is open if `size` is `None`.
     fn stops_before(&mut self, key: &[u8], size: Option<u64>) -> bool {
         let splitting = self.splitting;
         let overlap_before = self.overlap;
@@ -134,7 +133,7 @@ impl<'a> Model<'a> {
     }
 }
 
-/// Grandparents in order; neighbours may share a boundary key, and several may hold one key alone.
+/// Grandparents in order; neighbours may share a boundary key, and several may have one and the same key.
 fn grandparents() -> impl Strategy<Value = Vec<Grandparent>> {
     let file = (0u8..3, 0u8..4, 0u64..3000);
     proptest::collection::vec(file, 0..14).prop_map(|files| {
@@ -189,12 +188,12 @@ fn keys() -> impl Strategy<Value = Vec<(Vec<u8>, u64)>> {
     })
 }
 
-/// A key with a common prefix: most keys differ in their first 16 bytes.
+/// A key with a common prefix: without it, most keys differ in their first 16 bytes.
 fn behind(common: usize, key: &[u8]) -> Vec<u8> {
     [&vec![9; common][..], key].concat()
 }
 
-/// The same splitting where all keys begin with `common` equal bytes.
+/// The same splitting if all keys begin with `common` equal bytes.
 fn all_behind(common: usize, mut splitting: OutputSplitting) -> OutputSplitting {
     for file in &mut splitting.grandparents {
         file.smallest = behind(common, &file.smallest);

@@ -1,5 +1,4 @@
-//! What `SstWriter` writes, `open_table` and `RunReader` read back, and every number about it is
-//! right.
+//! `open_table` and `RunReader` read back what `SstWriter` writes, and all its counts are right.
 
 mod common;
 
@@ -70,7 +69,7 @@ fn encoded_len(before: &[u8], entry: &Entry, delta_keys: bool) -> u64 {
 /// The entries of each file, each in its blocks.
 type Cut = Vec<Vec<Vec<Entry>>>;
 
-/// Where files and blocks must end, by the rules alone.
+/// The expected ends of files and blocks by the rules.
 fn expected_cut(plan: &Plan, entries: &[Entry]) -> Cut {
     let mut files: Cut = Vec::new();
     let (mut encoded, mut block) = (0u64, 0);
@@ -257,7 +256,7 @@ fn check_properties(
     Ok(())
 }
 
-/// Checks what the writer says of a file beside its bytes.
+/// Checks the writer's description of a file.
 fn check_output(output: &OutputFile, bytes: &[u8], entries: &[Entry]) -> Result<(), TestCaseError> {
     let (first, last) = (&entries[0], &entries[entries.len() - 1]);
     prop_assert_eq!(output.size, bytes.len() as u64);

@@ -1,4 +1,4 @@
-//! Compiles kernels/ for the host, always, and for GPUs, where a CUDA compiler is found.
+//! Compiles kernels/ for the host always, and for GPUs if there is a CUDA compiler.
 
 #[path = "../../../build/device/mod.rs"]
 mod device;
@@ -64,7 +64,7 @@ fn link_runtime(nvcc: &Path) {
             println!("cargo:rustc-link-search=native={}", dir.display());
         }
     }
-    // The static runtime looks for the driver when it is first called, so the program starts without.
+    // The static runtime looks for the driver at its first call, so the program starts without a driver.
     println!("cargo:rustc-link-lib=static=cudart_static");
     for library in ["stdc++", "dl", "rt", "pthread"] {
         println!("cargo:rustc-link-lib={library}");

@@ -20,7 +20,7 @@ use crate::settings::CudaSettings;
 use crate::sst::{self, SstBuffers, SstSize, Writing};
 use crate::support;
 
-/// Does tasks on one device.
+/// Runs tasks on one device.
 #[derive(Debug)]
 pub struct CudaBackend {
     name: String,
@@ -46,7 +46,7 @@ impl CudaBackend {
     /// A backend on `target`.
     ///
     /// # Errors
-    /// Device, with a sentence that says what is missing.
+    /// Device, with a sentence that names what is missing.
     pub fn new(target: Target, settings: CudaSettings) -> Result<Self> {
         let name = match target {
             Target::Cuda(number) => format!("cuda:{number}"),
@@ -59,7 +59,7 @@ impl CudaBackend {
         })
     }
 
-    /// Makes what the first task would wait for: pinned memory, and some of the device's.
+    /// Allocates what the first task would wait for: pinned memory, and some of the device's.
     ///
     /// # Errors
     /// Device.
@@ -69,9 +69,14 @@ impl CudaBackend {
             .warm_up(self.settings.io_threads.max(sst::WRITERS))
     }
 
-    /// Bytes that were got of the device's memory, and the most that may be.
+    /// Bytes allocated on the device, and the maximum.
     pub fn memory_bytes(&self) -> (u64, u64) {
         self.pool.memory_bytes()
+    }
+
+    /// Limits the device memory of tasks to `bytes`, unless an earlier limit is lower.
+    pub fn limit_memory(&self, bytes: u64) {
+        self.pool.limit_memory(bytes);
     }
 
     /// The device.
@@ -79,7 +84,7 @@ impl CudaBackend {
         self.pool.device()
     }
 
-    /// Device memory of a task, its operator's included.
+    /// Device memory of a task, including its operator.
     fn device_bytes(&self, request: &Request<'_>) -> u64 {
         let read = ReadSize::foreseen(request);
         let applying = match request.purpose {
@@ -98,14 +103,14 @@ impl CudaBackend {
             .saturating_add(applying)
     }
 
-    /// Host memory that holds what goes to the device.
+    /// Host memory for data on its way to the device.
     fn loading_bytes(&self) -> u64 {
         self.settings.io_threads as u64 * ring_bytes(self.settings.chunk_bytes)
     }
 
-    /// Host memory that holds files on their way from the device.
+    /// Host memory for files on their way from the device.
     fn storing_bytes(&self, plan: &OutputPlan, inputs: &[InputTable]) -> u64 {
-        /// An index entry and what describes an output block to host and device.
+        /// An index entry and the descriptions of an output block on host and device.
         const BYTES_PER_BLOCK: u64 = 256;
         const WRITERS: u64 = sst::WRITERS as u64;
         const MILLIBITS_PER_BYTE: u64 = 8000;
@@ -128,7 +133,7 @@ impl CudaBackend {
         let of_file = ring_bytes(chunk_bytes)
             .saturating_add(large)
             .saturating_add(blocks);
-        // For all blocks if the host's threads compress, which happens before any file is written.
+        // For all blocks if the host's threads compress, because they finish before any file is written.
         let lists = match plan.table.compression.is_by_library() {
             true => bytes / plan.table.block_size.max(1) * sst::HOST_COMPRESSION_BYTES_PER_BLOCK,
             false => 0,
@@ -181,7 +186,7 @@ impl Backend for CudaBackend {
         let input = Input::find(request.tables, request.range, &on_host)?;
         let bytes = self.device_bytes(&request);
         let ws = self.pool.workspace(bytes, task.cancel)?;
-        // That of a task that has failed.
+        // The traffic of an earlier task that has failed.
         ws.stream.take_traffic();
         let mut buffers = ReadBuffers::new(&ws.arena);
         let loading = Instant::now();
@@ -204,6 +209,8 @@ impl Backend for CudaBackend {
             device: device.clone(),
             ws,
             buffers,
+            arena_end: 0,
+            num_fragments: 0,
         });
         let survivors = survivors(&mut read, &request, &input)?;
         let mut entries_read = vec![0; request.tables.len()];
@@ -250,7 +257,13 @@ impl CudaRows<'_> {
             stages: &self.stages,
             cancel: self.cancel,
         };
-        let output = sst::write(&mut self.read, &self.survivors, writing, sink)?;
+        let output = sst::write(
+            &mut self.read,
+            &self.survivors,
+            &self.request,
+            writing,
+            sink,
+        )?;
         let bytes = output.files.iter().map(|file| file.size).sum();
         self.finish(Output::Ssts(output), bytes)
     }
@@ -272,10 +285,10 @@ impl CudaRows<'_> {
 
     /// Waits for the device, and reports the task and its `output_bytes`.
     fn finish(&mut self, output: Output, output_bytes: u64) -> Result<TaskReport> {
-        // Files are written when the device is done with them; a task without rows has none.
+        // Files are written only after the device is done with them; a task without rows has none.
         self.read.ws.stream.synchronize()?;
         self.read.marks.add_to(&self.stages)?;
-        // Their time is in that of the stages around them.
+        // The time of these copies is part of the stages around them.
         let [lists_in, lists_back] = self.read.ws.stream.take_traffic();
         let all = &self.stages;
         all.add("lists in", Resource::ToDevice, 0.0, lists_in);

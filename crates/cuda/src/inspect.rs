@@ -1,4 +1,4 @@
-//! Hands rows to a callback: the device makes them contiguous, they are copied back in pieces, and handed over one by
+//! Passes rows to a callback: the device makes them contiguous, and they are copied back in parts and passed on one by
 //! one.
 
 use rockmill_core::{CancelToken, Result, Row, RowOutput, RowSink, entry_hash, kv_hash};
@@ -9,20 +9,20 @@ use crate::driver::ffi::{Key, RowArgs};
 use crate::memory::buffers;
 use crate::read::{KEY_PADDING, ReadSize, ReadState, Survivors, WORD_KEY_BYTES};
 
-/// Bytes that are copied back at a time. A row that is larger is copied back by itself.
+/// Bytes that are copied back at a time. A larger row is copied back by itself.
 pub const PIECE_BYTES: u64 = 4 << 20;
 
 /// Rows whose keys are copied back at a time.
 const BATCH_ROWS: usize = 32 << 10;
 
-/// Host memory of the rows that were copied back, except for a row that is larger than a piece.
+/// Host memory of the rows that were copied back, except for a row that is larger than a part.
 pub const HOST_BYTES: u64 =
     PIECE_BYTES + BATCH_ROWS as u64 * (size_of::<Key>() + size_of::<u64>()) as u64;
 
-/// Hands all rows over.
+/// Passes on all rows.
 ///
 /// # Errors
-/// Those of `sink`; Verification if other rows came back than were kept; Device, Cancelled.
+/// The errors of `sink`; Verification if other rows came back than were kept; Device, Cancelled.
 pub fn inspect(
     read: &ReadState,
     survivors: &Survivors,
@@ -51,7 +51,7 @@ pub fn inspect(
 }
 
 buffers! {
-    /// What handing rows over needs beside them.
+    /// Buffers for passing on rows.
     InspectBuffers of ReadSize, |x|
     sizes: u64 = x.entries;
     offsets: u64 = x.entries;
@@ -63,7 +63,7 @@ struct Inspector<'a> {
     survivors: &'a Survivors,
     sink: &'a mut dyn RowSink,
     output: RowOutput,
-    /// Sum over the rows that were handed over.
+    /// Sum over the rows passed on.
     hash: u64,
     last_key: Vec<u8>,
 }
@@ -82,13 +82,13 @@ impl Inspector<'_> {
             offsets: buffers.offsets.room(n + 1)?,
         };
         buffers.sizes.fill(n, 1, 0, &read.ws.stream)?;
-        // SAFETY: there is room for one more than there are rows, which name decoded entries.
+        // SAFETY: there is room for one more than the number of rows, which name decoded entries.
         let code = unsafe { (read.device.table().measure_rows)(&read.ws.exec(), &raw const args) };
         read.device.check(code, "measure rows")?;
         Ok(args)
     }
 
-    /// Copies some rows back from `first` on and hands them over; returns how many.
+    /// Copies some rows back from `first` on and passes them on; returns their number.
     fn batch(
         &mut self,
         buffers: &mut InspectBuffers,
@@ -104,7 +104,7 @@ impl Inspector<'_> {
             let bytes = ends[1].checked_sub(ends[0]);
             bytes.is_none_or(|bytes| bytes < u64::from(key.len))
         }) {
-            return Err(altered("where rows lie changed on its way back"));
+            return Err(altered("the places of rows changed on the way back"));
         }
         let mut from = 0;
         while from < len {
@@ -117,12 +117,12 @@ impl Inspector<'_> {
             }
             let bytes = (offsets[to] - offsets[from]) as usize;
             let piece = buffers.piece.room(bytes)?;
-            // SAFETY: the rows lie among those that were measured, and the piece has room for them.
+            // SAFETY: the rows lie among those that were measured, and the part has room for them.
             let code = unsafe {
                 let (from, to) = ((first + from) as u64, (first + to) as u64);
                 (self.read.device.table().copy_rows)(&self.read.ws.exec(), args, from, to, piece)
             };
-            self.read.device.check(code, "put rows together")?;
+            self.read.device.check(code, "make rows contiguous")?;
             let bytes = buffers.piece.download(0, bytes, stream)?;
             for (key, ends) in keys[from..to].iter().zip(offsets[from..].windows(2)) {
                 let [start, end] = [ends[0], ends[1]].map(|at| (at - offsets[from]) as usize);
@@ -134,7 +134,7 @@ impl Inspector<'_> {
         Ok(len)
     }
 
-    /// Hands over a row that is larger than a piece, straight from where it was decoded.
+    /// Passes on a row that is larger than a part, directly from the decoded entry.
     fn large_row(&mut self, key: &Key) -> Result<()> {
         let (buffers, stream) = (&self.read.buffers, &self.read.ws.stream);
         let (entry, len) = (key.entry as usize, key.len as usize);

@@ -1,4 +1,4 @@
-//! The GPU backend: every stage of a task on the device, where values move once.
+//! The GPU backend: every stage of a task runs on the device, and values move once.
 //!
 //! ```text
 //!   input files --load--> arena --decode--> keys, value places, hashes      read
@@ -14,8 +14,8 @@
 //!   DeviceTable <----- records <-------- rows                               resident
 //! ```
 //!
-//! The stages are those of `kernels/`, compiled for CUDA devices and, always, for the host, where the
-//! same bodies run one item after another: so they are tested without a GPU. Each module uses only those below it:
+//! The stages are those of `kernels/`, compiled for CUDA devices and, always, for the host, where the same bodies run
+//! sequentially: so they are tested without a GPU. Each module uses only those below it:
 //!
 //! ```text
 //!   backend    the trait, and what a task takes
@@ -45,7 +45,8 @@ pub use backend::{CudaBackend, CudaRows};
 #[doc(hidden)]
 pub use driver::faults;
 pub use driver::{
-    About, CopyKind, Device, DeviceMemory, LinkRates, PinnedBuffer, Stream, Target, answer_kernels,
+    About, CopyKind, Device, DeviceMemory, LinkRates, MemoryShares, MemoryUser, PinnedBuffer,
+    Reservation, Stream, Target, answer_kernels,
 };
 pub use resident::{
     Answer, CallerStream, Delta, DeviceTable, InUse, Keys, Rows, TableContents, TableSettings,

@@ -3,13 +3,13 @@
 /// How the backend uses host and device.
 #[derive(Debug, Clone, Copy)]
 pub struct CudaSettings {
-    /// Device memory that tasks hold at most, bytes; four fifths of what is free at the start if nothing is
-    /// said. A task waits for all that it needs, and one that needs more is left to another backend.
+    /// Maximum device memory of tasks in bytes. Default: four fifths of the memory that is free at the start. A task
+    /// waits for all that it needs; a task that needs more is left to another backend.
     pub memory_bytes: Option<u64>,
-    /// Pinned host memory through which files go to the device and back, at most, bytes, but at least that of
-    /// one thread; that of a quarter more threads than there are processors if nothing is said.
+    /// Maximum pinned host memory in bytes for copying files to the device and back, at least that of one thread.
+    /// Default: that of a quarter more threads than processors.
     pub pinned_bytes: Option<u64>,
-    /// Bytes that are copied at a time, to the device and back.
+    /// Bytes per copy to the device and back.
     pub chunk_bytes: usize,
     /// Threads of a task that read its input.
     pub io_threads: usize,

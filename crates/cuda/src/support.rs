@@ -1,12 +1,12 @@
 //! What the stages leave to other backends.
 
-use rockmill_core::{InputTable, OutputPlan, Purpose, Request, Support, Unsupported, Visibility};
+use rockmill_core::{OutputPlan, Purpose, Request, Support, Unsupported, Visibility};
 use rockmill_format::compression::{CompressionSettings, CompressionType, DEFAULT_LEVEL};
 
 use crate::driver::ffi::Compression;
 use crate::scan::Encoded;
 
-/// Whether the stages do what `request` asks for.
+/// Whether the stages support `request`.
 pub fn support(request: &Request<'_>) -> Support {
     if let Purpose::Scan(plan) = request.purpose
         && Encoded::new(plan).is_none()
@@ -20,17 +20,17 @@ pub fn support(request: &Request<'_>) -> Support {
     {
         return Support::No(Unsupported::OldTable);
     }
-    if let Visibility::Compaction(rules) = request.visibility {
-        let has_operands = |table: &InputTable| table.meta.properties.num_merge_operands > 0;
-        if !rules.tombstones.is_empty() {
-            return Support::No(Unsupported::RangeTombstones);
-        }
-        if rules.has_plugins() {
-            return Support::No(Unsupported::Plugins);
-        }
-        if request.tables.iter().any(has_operands) {
-            return Support::No(Unsupported::MergeOperands);
-        }
+    // Then user keys are gone through one by one, which does not merge.
+    if let Visibility::Compaction(rules) = request.visibility
+        && rules.merging.is_some()
+        && rules.snapshots.first() == Some(&0)
+    {
+        return Support::No(Unsupported::MergeOperands);
+    }
+    if let Visibility::Compaction(rules) = request.visibility
+        && rules.has_plugins()
+    {
+        return Support::No(Unsupported::Plugins);
     }
     let refused = request.purpose.output_plan().and_then(unsupported_output);
     refused.map_or_else(|| request.support(), Support::No)
@@ -41,29 +41,23 @@ fn unsupported_output(plan: &OutputPlan) -> Option<Unsupported> {
         Some(Unsupported::Compression)
     } else if plan.splitting.size_is_upper_bound {
         Some(Unsupported::SizeIsUpperBound)
-    } else if plan.table.keys_per_bucket.is_some() {
-        Some(Unsupported::HashIndex)
     } else if !plan.collectors.is_empty() {
         Some(Unsupported::Plugins)
-    } else if !plan.compact_on_deletion.is_empty() {
-        Some(Unsupported::Collector)
-    } else if plan.splitting.partition_bytes.is_some() {
-        Some(Unsupported::Partitioner)
     } else {
         None
     }
 }
 
-/// How the stages compress data blocks; `None` if they do not do what the settings say. Where a library compresses, threads
-/// of the host run it, and the device has a limit of 0 bytes: it stores all blocks as they are until then.
+/// How the stages compress data blocks; `None` for unsupported settings. If a library compresses, threads of the host
+/// run it, and the device has a limit of 0 bytes: it stores all blocks uncompressed until then.
 pub fn compression(settings: &CompressionSettings) -> Option<Compression> {
-    /// Above it, ZSTD takes so long that it does not matter who does the rest (docs/decisions/compression.md).
+    /// Above it, ZSTD takes so long that the other stages do not matter (docs/decisions/compression.md).
     const MAX_ZSTD_LEVEL: i32 = 12;
     let is_slow = settings.kind == CompressionType::Zstd
         && settings.level != DEFAULT_LEVEL
         && settings.level > MAX_ZSTD_LEVEL;
     let codec = match settings.kind {
-        // The device decompresses what it verifies, and has no decoder for it.
+        // The device decompresses the blocks that it verifies, and has no decoder for zlib.
         CompressionType::Zlib => return None,
         _ if settings.is_by_library() && is_slow => return None,
         CompressionType::None => CompressionType::None,

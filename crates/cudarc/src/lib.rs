@@ -206,8 +206,8 @@ fn pointer_mut<T>(at: u64) -> *mut T {
     std::ptr::with_exposed_provenance_mut(at as usize)
 }
 
-/// Looks keys up in the table of a version, on the stream of the slices. The version is kept until the stream has come so
-/// far.
+/// Looks keys up in the table of a version, on the stream of the slices. The version is kept until the stream has
+/// reached this point.
 ///
 /// # Errors
 /// Invalid if slices are too short, have different streams or are of another device than the table, or the stream is
@@ -243,7 +243,7 @@ pub fn look_up<T>(
         let what = "slices cannot be captured into a graph, which would not keep them; capture a lookup of pointers";
         return invalid(what.to_owned());
     }
-    // SAFETY: the stream is one of the table's device, and the table is kept until it has come so far.
+    // SAFETY: the stream is one of the table's device, and the table is kept until it has reached this point.
     let stream = unsafe { CallerStream::new(stream.cu_stream().cast()) };
     table.look_up_with(kv, &keys.keys, &rows.rows, stream)?;
     in_use.keep(version, stream).map(drop)

@@ -120,7 +120,7 @@ impl Budget {
         self.clock.now().as_secs_f64()
     }
 
-    /// Changes the state and serves the waiters that this unblocks.
+    /// Changes the state and serves the waiters that can then be served.
     fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
         let mut state = self.state();
         state.now = self.now();

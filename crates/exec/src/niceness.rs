@@ -7,7 +7,7 @@ use rustix::process::{getpriority_process, setpriority_process};
 /// Largest niceness in Linux (`man 2 setpriority`).
 const MAX_NICENESS: i32 = 19;
 
-/// Does `work` on a new thread whose niceness is `nice` above the caller's, at most 19. Threads that it starts inherit
+/// Runs `work` on a new thread whose niceness is `nice` above the caller's, at most 19. Threads that it starts inherit
 /// it. The caller's thread keeps its niceness, because an unprivileged process could not lower it again.
 ///
 /// # Errors

@@ -33,7 +33,7 @@ pub const BLOCK_BASED_MAGIC: u64 = 0x88e2_41b7_85f4_cff7;
 /// Magic number of LevelDB's tables, and of RocksDB's before 4.6 (`table/format.cc:Footer::DecodeFrom`).
 const LEGACY_MAGIC: u64 = 0xdb47_7524_8b80_fb57;
 
-/// Format versions that are read. Versions 0 and 1 are not written.
+/// Magic numbers of tables of other formats, and their names (`table/plain`, `table/cuckoo`, Pebble's `sstable`).
 const OTHER_FORMATS: [(u64, &str); 4] = [
     (0x8242_2296_63bf_9564, "PlainTable"),
     (0x4f34_18eb_7a8f_13b8, "PlainTable"),
@@ -44,7 +44,7 @@ const OTHER_FORMATS: [(u64, &str); 4] = [
     ),
 ];
 
-/// Format versions that are read and written. Versions 0 and 1 are read alone.
+/// Format versions that are read and written. Versions 0 and 1 are only read.
 pub const FORMAT_VERSIONS: std::ops::RangeInclusive<u32> = 2..=8;
 
 /// Last version in which some compression types do not store the uncompressed size in the usual way.

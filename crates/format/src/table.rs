@@ -115,7 +115,7 @@ impl TableMeta {
         }
     }
 
-    /// As [`TableMeta::open`], for a file that may have any comparator and an index with parts that are not understood.
+    /// Like [`TableMeta::open`], for a file that may have any comparator and an index with parts that are not understood.
     /// These parts are missing in the index; the errors give the reasons.
     ///
     /// # Errors

@@ -368,6 +368,9 @@ const IGNORES_UNKNOWN_FIELDS: [u32; 3] = [9, 9, 3];
 /// First version that reports what happened to a job's files (`CompactionService::OnInstallation`).
 const TELLS_INSTALLATION: Version = [9, 6];
 
+/// First version that orders files of level 0 by epoch numbers; earlier ones order them by sequence numbers.
+const NUMBERS_EPOCHS: Version = [7, 10];
+
 /// First version that names the OPTIONS file of a job, and whose result has checksums of files.
 pub const NAMES_OPTIONS_FILE: [u32; 3] = [9, 7, 3];
 
@@ -395,7 +398,7 @@ const fn minor(release: &Release) -> Version {
 }
 
 /// Returns the reason why jobs of a version are declined; `None` if they are done. An OPTIONS file without a version
-/// (zeros) does not tell.
+/// (zeros) gives no answer.
 pub fn unsupported(version: [u32; 3]) -> Option<String> {
     let [major, minor, patch] = version;
     let what = match [major, minor] {
@@ -416,6 +419,11 @@ pub fn reads_field(
     version: [u32; 3],
 ) -> bool {
     version >= IGNORES_UNKNOWN_FIELDS || writes(list, name, version)
+}
+
+/// Returns whether a version orders files of level 0 by their epoch numbers.
+pub fn numbers_epochs(version: [u32; 3]) -> bool {
+    version == [0; 3] || version[..2] >= NUMBERS_EPOCHS[..]
 }
 
 /// Returns whether a version lacks the field `name` of a message, which earlier ones have.

@@ -2,8 +2,8 @@
 //!
 //! A key is the number of its index and the columns of the primary key, so that it sorts as they do; a table without
 //! one has a number of each row instead. A value has a bit for each nullable column, the unpack info, and the other
-//! columns. The unpack info is there if the key alone does not tell the columns of the key. Columns that are null take
-//! no bytes.
+//! columns. The unpack info is there if the key alone does not determine its columns. Columns that are null take no
+//! bytes.
 
 mod charset;
 mod keys;

@@ -111,7 +111,7 @@ fn literal(text: &str) -> Result<Option<Vec<u8>>, String> {
     else {
         return Ok(None);
     };
-    let wrong = || format!("{text} has digits that are no pairs of hexadecimal digits");
+    let wrong = || format!("{text} has digits that are not pairs of hexadecimal digits");
     let pairs = digits.as_bytes().chunks(2).map(|pair| {
         let pair = std::str::from_utf8(pair)
             .ok()
@@ -239,10 +239,10 @@ mod tests {
             ("f16be id", "\"f16be\" is no form"),
             ("u32 id", "\"u32\" is no form"),
             ("u32be", "needs the name of a column"),
-            ("u32be nobody", "names nobody"),
+            ("u32be missing", "names missing"),
             ("skip(4) id", "id cannot follow it"),
             ("bytes(99999999999) id", "is no form"),
-            ("x'0' , rest body", "no pairs of hexadecimal digits"),
+            ("x'0' , rest body", "not pairs of hexadecimal digits"),
             ("'a, rest body", "without its end"),
             ("u32be id at", "is no part"),
         ] {

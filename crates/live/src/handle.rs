@@ -55,11 +55,11 @@ pub trait Handle: Send + Sync + 'static {
     #[doc(hidden)]
     fn catch_up(&self) -> Result<()>;
 
-    /// As [`rockmill_scan::Store::get`], of a column family.
+    /// Like [`rockmill_scan::Store::get`], of a column family.
     #[doc(hidden)]
     fn get(&self, family: &str, keys: &[&[u8]], value: ValueFn<'_>);
 
-    /// As [`rockmill_scan::Store::write`], to a column family.
+    /// Like [`rockmill_scan::Store::write`], to a column family.
     #[doc(hidden)]
     fn write(&self, family: &str, writes: &[Write<'_>], options: &WriteOptions) -> Result<Written>;
 }
@@ -76,7 +76,7 @@ pub trait Pin: Send + Sync {
     /// family.
     fn hold(&mut self, family: &str) -> bool;
 
-    /// As [`rockmill_scan::Iterators::read`], at the snapshot.
+    /// Like [`rockmill_scan::Iterators::read`], at the snapshot.
     fn read(&self, what: &IteratorRead<'_>, row: RowFn<'_>) -> Result<()>;
 }
 

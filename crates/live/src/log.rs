@@ -170,7 +170,7 @@ impl LogEntries {
     /// after the family's files were read, and RocksDB deletes a log as soon as the MANIFEST does not need it any more
     /// (`db_impl_files.cc:FindObsoleteFiles`). So the MANIFEST is read again when the logs are listed. While it names
     /// the same log number, memtables hold the family's entries of all these logs, and none of the logs was deleted.
-    /// Otherwise entries may be missing, and only a count can tell that none is.
+    /// Otherwise entries may be missing, and only a count can show that none is.
     fn begin(
         &mut self,
         db: &dyn Handle,

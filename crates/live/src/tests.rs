@@ -232,7 +232,7 @@ impl Case {
         }
     }
 
-    /// As [`Self::compare`], where the column family a is flushed just before logs are listed.
+    /// Like [`Self::compare`], where the column family a is flushed just before logs are listed.
     fn compare_with_late_flush(&self) {
         self.db.at(Step::Logs, |db| flush(db, "a"));
         self.compare();
@@ -280,7 +280,7 @@ fn too_many_tables(case: &Case) {
     case.compare_with_late_flush();
 }
 
-/// As [`too_many_tables`], while another column family needs a later log.
+/// Like [`too_many_tables`], while another column family needs a later log.
 fn too_many_tables_beside_a_later_log(case: &Case) {
     case.put("a", "first");
     case.put("b", "first");

@@ -185,7 +185,7 @@ struct Faulty {
     faults: Arc<AtomicU64>,
 }
 
-/// Continues to the batch with a number.
+/// Time after which a call that hangs is abandoned.
 const PATIENCE: Duration = Duration::from_millis(20);
 
 impl DynBackend for Faulty {
@@ -206,12 +206,13 @@ impl DynBackend for Faulty {
         let fault = call.is_multiple_of(2).then_some(call / 2 % 3);
         let begin = |_| self.faults.fetch_add(1, Ordering::Relaxed);
         fault.map(begin);
-        if fault == Some(2) {
-            std::thread::sleep(20 * PATIENCE);
+        // It hangs until the call was abandoned.
+        while fault == Some(2) && !task.cancel.is_cancelled() {
+            std::thread::sleep(PATIENCE / 4);
         }
         let mut report = DynBackend::run(&CpuBackend, task, operator)?;
         match fault {
-            // It fails after its rows were handed over.
+            // It fails after its rows were passed on.
             Some(0) => Err(Error::new(ErrorKind::Device, "it fails")),
             Some(1) => {
                 report.read.hash_dropped = report.read.hash_dropped.wrapping_add(1);

@@ -47,22 +47,23 @@ impl Default for Builder {
 }
 
 impl Builder {
-    /// Most subcompactions in flight on each device, over all jobs and databases. Default: the number of CPUs that this
-    /// process may use, by its affinity and its cgroup quota. Can be changed later ([`Service::change_settings`]).
+    /// Maximum number of parallel subcompactions in flight on each device, over all jobs and databases. Default: the
+    /// number of CPUs that this process may use, by its affinity and its cgroup quota. Can be changed later
+    /// ([`Service::change_settings`]).
     pub fn threads(mut self, threads: usize) -> Self {
         self.settings.mutable.threads = threads;
         self
     }
 
-    /// Most host memory in bytes that jobs hold: their inputs' indexes and their subcompactions in flight. Default: 512
+    /// Maximum host memory of jobs in bytes: their inputs' indexes and their subcompactions in flight. Default: 512
     /// MiB; at least 32 MiB. A job is declined if not even one of its subcompactions fits. Can be changed later.
     pub fn memory_budget_bytes(mut self, bytes: u64) -> Self {
         self.settings.mutable.memory_budget_bytes = bytes;
         self
     }
 
-    /// Threads of a job that sync and check finished files while its subcompactions go on. With 0, subcompactions do
-    /// that themselves. Default: one per four of [`Builder::threads`]. Can be changed later.
+    /// Number of a job's threads that sync and check finished files while its subcompactions continue. With 0,
+    /// subcompactions do that themselves. Default: one per four of [`Builder::threads`]. Can be changed later.
     pub fn sync_threads(mut self, threads: usize) -> Self {
         self.settings.mutable.sync_threads = Some(threads);
         self
@@ -97,8 +98,8 @@ impl Builder {
         self
     }
 
-    /// Most bytes read and written per second together, over all jobs and databases. Default: no limit. RocksDB's own
-    /// `rate_limiter` does not count a service's I/O, and the service cannot see it. Can be changed later
+    /// Maximum bytes read and written per second together, over all jobs and databases. Default: no limit. RocksDB's
+    /// own `rate_limiter` does not count a service's I/O, and the service cannot see it. Can be changed later
     /// ([`Service::change_settings`]).
     pub fn io_bytes_per_second(mut self, bytes: u64) -> Self {
         self.settings.mutable.io_bytes_per_second = bytes;
@@ -126,7 +127,7 @@ impl Builder {
 
     /// Declares that every transaction database on this service uses the WriteCommitted policy, which is RocksDB's
     /// default. Without it, databases with `allow_2pc` are declined. The other policies keep uncommitted data in SST
-    /// files, and a service cannot tell the policies apart.
+    /// files, and a service cannot distinguish the policies.
     pub fn write_committed(mut self) -> Self {
         self.settings.write_committed = true;
         self
@@ -219,14 +220,14 @@ impl Builder {
 
     /// Device that subcompactions run on: a [`Device`](crate::Device), or a [`DeviceList`] of several that work
     /// together, as in `"cpu+cuda:0+cuda:1".parse()?`. Default: the CPU, which also does what another device cannot.
-    /// GPUs are opened in the background. [`Service::wait_for_device`] and the statistics tell what a GPU cannot be
-    /// used for. The output files do not depend on the device.
+    /// GPUs are opened in the background. [`Service::wait_for_device`] and the statistics give the reason why a GPU
+    /// cannot be used. The output files do not depend on the device.
     pub fn device(mut self, device: impl Into<DeviceList>) -> Self {
         self.settings.device = device.into();
         self
     }
 
-    /// Least time that the service waits for a subcompaction on a device other than the CPU; for tests.
+    /// Minimum time that the service waits for a subcompaction on a device other than the CPU; for tests.
     #[doc(hidden)]
     pub fn device_patience(mut self, least: Duration) -> Self {
         self.settings.patience = Patience::at_least(least);

@@ -1,4 +1,4 @@
-//! What users see of the engine.
+//! The part of the engine that is public.
 
 use std::sync::Arc;
 
@@ -49,7 +49,7 @@ impl Service {
     /// # }
     /// ```
     ///
-    /// Running subcompactions go on; [`MutableSettings`] says when each setting takes effect.
+    /// Running subcompactions continue; [`MutableSettings`] documents when each setting takes effect.
     ///
     /// # Errors
     /// One sentence that names the invalid setting.
@@ -63,8 +63,8 @@ impl Service {
             .map_err(crate::builder::Error)
     }
 
-    /// Cancels all jobs that run or wait, through all clones. RocksDB does them itself, and they count as declined with
-    /// the reason `cancelled`. Later jobs are taken, unless the setting `paused` is on.
+    /// Cancels all running and waiting jobs, through all clones. RocksDB does them itself, and they count as declined
+    /// with the reason `cancelled`. Later jobs are accepted, unless the setting `paused` is on.
     ///
     /// `DB::disable_manual_compaction` does not cancel a job: it waits for its end. Call this before it.
     pub fn cancel_jobs(&self) {
@@ -75,7 +75,7 @@ impl Service {
     /// second. Before that, and if no device can be used, the CPU does all jobs.
     ///
     /// # Errors
-    /// One sentence about what is missing, if a device that was named cannot be used.
+    /// One sentence that names what is missing, if a named device cannot be used.
     pub fn wait_for_device(&self) -> Result<(), crate::Error> {
         let waited = self.jobs.engine().wait_for_device();
         waited.map_err(crate::builder::Error)
@@ -98,7 +98,7 @@ impl Service {
         Arc::clone(self.jobs.engine().executor())
     }
 
-    /// What RocksDB calls; for the crate rockmill-rocksdb.
+    /// The methods that RocksDB calls; for the crate rockmill-rocksdb.
     #[doc(hidden)]
     pub fn jobs(&self) -> &ServiceJobs {
         &self.jobs

@@ -1,4 +1,4 @@
-//! The example of users.
+//! The example for users.
 
 use std::env;
 use std::process::Command;

@@ -74,7 +74,7 @@ impl Directory {
         }
     }
 
-    /// The same directory. These iterators read what tables alone do not tell.
+    /// The same directory. These iterators read rows that tables alone do not determine.
     #[must_use]
     pub fn with_iterators(self, iterators: Arc<dyn Iterators>) -> Self {
         Self {

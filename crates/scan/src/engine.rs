@@ -6,15 +6,14 @@ use std::sync::{Arc, Mutex};
 
 use rockmill_core::scan::ScanPlan;
 use rockmill_core::{
-    CancelToken, DeclineReason, DynBackend, Error, ErrorKind, Output, Result, Support, borders,
+    CancelToken, DeclineReason, DynBackend, Error, ErrorKind, Output, Request, Result, Support,
 };
 use rockmill_cuda::CudaSettings;
 use rockmill_exec::Patience;
-use rockmill_exec::auto;
-use rockmill_exec::budget::{Budget, Entry, HOST, JobShare, Priority};
+use rockmill_exec::admit::{Admitted, Footprint, Need};
+use rockmill_exec::budget::{Budget, Entry, JobShare, Priority};
 use rockmill_exec::device::DeviceList;
 use rockmill_exec::device_registry::{DeviceEntry, DeviceRegistry};
-use rockmill_exec::device_trouble::is_device_trouble;
 use rockmill_exec::executor::{Executor, OwnedTasks};
 use rockmill_exec::host_memory::default_budget_bytes;
 use rockmill_format::compression::Implementation;
@@ -24,7 +23,7 @@ use rockmill_storage::{LocalStorage, Storage};
 
 use crate::piece::{Piece, PieceOutput, PieceReport, Through};
 use crate::table::{TableFolder, Tables, absolute};
-use crate::task::{FromTables, PieceTask, Reading, ThroughIterators};
+use crate::task::{FromTables, Goal, PieceTask, Reading, ThroughIterators};
 use crate::view::FamilyView;
 use crate::waiting_rows::{RowsRoom, WaitingRows};
 use crate::{lock, quoted};
@@ -54,11 +53,11 @@ pub enum Ran {
 }
 
 /// Maximum read-ahead per table in bytes, and the minimum when memory is short.
-const READ_AHEAD_BYTES: usize = 64 << 10;
-const MIN_READ_AHEAD_BYTES: usize = 16 << 10;
+pub(crate) const READ_AHEAD_BYTES: usize = 64 << 10;
+pub(crate) const MIN_READ_AHEAD_BYTES: usize = 16 << 10;
 /// The same for direct reads, which the page cache does not merge. With few reads in flight, smaller ones do not keep a
 /// disk busy.
-const DIRECT_READ_AHEAD_BYTES: usize = 256 << 10;
+pub(crate) const DIRECT_READ_AHEAD_BYTES: usize = 256 << 10;
 
 /// Runs pieces of scans over any number of databases, and keeps opened tables between scans.
 #[derive(Debug)]
@@ -262,24 +261,12 @@ impl ScanEngine {
         plan: &Arc<ScanPlan>,
         cancel: &CancelToken,
     ) -> Result<PieceOutput> {
-        let mut tables = Vec::new();
-        let mut inputs = Vec::new();
-        for at in borders::overlapping(&piece.range, &view.inputs) {
-            tables.extend(view.tables.get(at).cloned());
-            inputs.push(view.inputs[at].clone());
-        }
-        let blocks = inputs
+        let goal = Goal::Scan(Arc::clone(plan));
+        let mut reading = FromTables::new(view, piece.range.clone(), goal);
+        let blocks = (reading.inputs)
             .iter()
             .map(|input| input.blocks_in_range(&piece.range).len() as u64);
         let blocks = blocks.sum();
-        let mut reading = FromTables {
-            tables,
-            inputs,
-            range: piece.range.clone(),
-            sequence: view.sequence,
-            read_ahead_bytes: 0,
-            plan: Arc::clone(plan),
-        };
         let request = reading.request(&reading.inputs);
         if let Support::No(what) = request.support() {
             return Err(Error::declined(
@@ -287,44 +274,26 @@ impl ScanEngine {
                 what.to_string(),
             ));
         }
-        let mut refused = None;
         let size = reading.size();
-        let budget = self.executor.budget();
-        let mut devices = self.executor.registry().opened();
-        devices.retain(|entry| {
-            let queues = auto::Queues {
-                device_bytes: budget.queued_bytes(entry.number),
-                cpu_bytes: budget.queued_bytes(HOST),
-                slots: budget.slots(),
-            };
-            let name = entry.device.backend.name();
-            let is_sooner = !entry.only_if_sooner
-                || auto::takes(
-                    self.executor.paces(),
-                    name,
-                    &size,
-                    Implementation::Library,
-                    queues,
-                );
-            let trouble = entry.device.backend.supports(&request).check().err();
-            let is_able = trouble.is_none();
-            refused = refused.take().or(trouble.map(|error| error.to_string()));
-            is_sooner && is_able
-        });
-        let mut fitted = self.fit_memory(view, &reading, &devices);
-        if let Err(error) = &fitted
-            && !devices.is_empty()
-            && is_device_trouble(error)
-        {
-            refused = refused.or(Some(error.to_string()));
-            devices.clear();
-            fitted = self.fit_memory(view, &reading, &devices);
-        }
-        let (read_ahead_bytes, task_bytes) = fitted?;
+        let devices = self.executor.registry().opened();
+        let devices = (self.executor).sooner(devices, &size, Implementation::Library);
+        let (rows, raw_bytes) = view.raw_size(&reading.range);
+        let mut need = ReadPiece {
+            engine: self,
+            output_bytes: output_bytes(plan, rows, raw_bytes),
+            reading: &reading,
+        };
+        let Admitted {
+            devices,
+            refused,
+            read_ahead_bytes,
+            task_bytes,
+        } = self.executor.admit(devices, &mut need)?;
         reading.read_ahead_bytes = read_ahead_bytes;
         let task = PieceTask::new(Reading::Tables(reading), size);
         let mut output = self.submit(task, devices, task_bytes, cancel)?;
         output.report.blocks = blocks;
+        let refused = refused.map(|error| error.to_string());
         output.report.device_refused = output.report.device_refused.or(refused);
         Ok(output)
     }
@@ -363,52 +332,8 @@ impl ScanEngine {
     }
 
     /// Maximum memory of a piece: the budget without the largest amount that may be cached.
-    fn max_task_bytes(&self) -> u64 {
+    pub(crate) fn max_task_bytes(&self) -> u64 {
         self.executor.budget().max_kept_bytes()
-    }
-
-    /// Returns the read-ahead of each table, and the memory of the task.
-    fn fit_memory(
-        &self,
-        view: &FamilyView,
-        reading: &FromTables,
-        devices: &[DeviceEntry],
-    ) -> Result<(usize, u64)> {
-        let io = view.tables.first().map(|table| table.io());
-        let is_direct = io.is_some_and(|io| io.direct_reads().is_some());
-        let mut read_ahead = match is_direct {
-            true => DIRECT_READ_AHEAD_BYTES,
-            false => READ_AHEAD_BYTES,
-        };
-        let slots = self.executor.budget().slots() as u64;
-        loop {
-            let (window, held) =
-                io.map_or((read_ahead, read_ahead), |io| io.read_ahead(read_ahead));
-            let mut request = reading.request(&reading.inputs);
-            request.read_ahead_bytes = held;
-            let of = |backend: &dyn DynBackend| backend.footprint(&request).host_bytes;
-            let on_devices = devices.iter().map(|entry| of(&*entry.device.backend));
-            let bytes = on_devices.fold(of(self.executor.cpu()), u64::max);
-            let most = self.max_task_bytes();
-            // A larger read-ahead is used only if pieces on all threads can have it.
-            let at_once = match read_ahead > READ_AHEAD_BYTES {
-                true => slots,
-                false => 1,
-            };
-            if bytes.saturating_mul(at_once) <= most {
-                let (rows, raw_bytes) = view.raw_size(&reading.range);
-                let output = output_bytes(&reading.plan, rows, raw_bytes);
-                return Ok((window, bytes.saturating_add(output).min(most)));
-            }
-            if read_ahead == MIN_READ_AHEAD_BYTES {
-                let what = format!(
-                    "a piece of a scan over {} tables needs {bytes} bytes; half of the memory budget is {most}",
-                    reading.inputs.len()
-                );
-                return Err(Error::declined(DeclineReason::MemoryBudget, what));
-            }
-            read_ahead = (read_ahead / 2).max(MIN_READ_AHEAD_BYTES);
-        }
     }
 
     /// Runs the task as a job of its own.
@@ -460,7 +385,7 @@ impl ScanEngine {
         })
     }
 
-    fn enter(&self, cancel: &CancelToken) -> Result<JobShare> {
+    pub(crate) fn enter(&self, cancel: &CancelToken) -> Result<JobShare> {
         let entry = Entry {
             database: None,
             expected_bytes: 0,
@@ -468,6 +393,45 @@ impl ScanEngine {
         self.executor
             .budget()
             .enter(entry, Priority::Normal, cancel)
+    }
+}
+
+/// A piece whose task must fit into the memory of pieces.
+struct ReadPiece<'a> {
+    engine: &'a ScanEngine,
+    reading: &'a FromTables,
+    /// Memory of its batches.
+    output_bytes: u64,
+}
+
+impl Need for ReadPiece<'_> {
+    fn request(&self, read_ahead_bytes: usize) -> Request<'_> {
+        self.reading.request_ahead(read_ahead_bytes)
+    }
+
+    fn read_ahead_bytes(&self) -> (usize, usize) {
+        self.reading.usual_read_ahead()
+    }
+
+    fn window(&self, read_ahead_bytes: usize) -> (usize, usize) {
+        self.reading.window(read_ahead_bytes)
+    }
+
+    fn room(&self, footprint: &Footprint) -> Result<u64> {
+        let (bytes, most) = (footprint.host_bytes, self.engine.max_task_bytes());
+        // A larger read-ahead is used only if pieces on all threads can have it.
+        let at_once = match footprint.read_ahead_bytes > READ_AHEAD_BYTES {
+            true => self.engine.executor.budget().slots() as u64,
+            false => 1,
+        };
+        if bytes.saturating_mul(at_once) <= most {
+            return Ok(bytes.saturating_add(self.output_bytes).min(most));
+        }
+        let what = format!(
+            "a piece of a scan over {} tables needs {bytes} bytes; half of the memory budget is {most}",
+            self.reading.inputs.len()
+        );
+        Err(Error::declined(DeclineReason::MemoryBudget, what))
     }
 }
 

@@ -1,6 +1,6 @@
 //! Finds what was written to a column family between two of its versions.
 //!
-//! The edits of the MANIFEST tell it. Sequence numbers do not: a compaction may have set them to zero.
+//! The edits of the MANIFEST contain it. Sequence numbers do not: a compaction may have set them to zero.
 //!
 //! | edit | what follows |
 //! |---|---|
@@ -46,7 +46,7 @@ pub struct WrittenSince {
     pub unflushed: Option<Arc<FamilyView>>,
 }
 
-/// Facts about a column family's files that tell its history.
+/// Facts about a column family's files that determine its history.
 #[derive(Debug, Clone)]
 pub(crate) struct Origin {
     /// Id of the column family in the database.

@@ -6,8 +6,8 @@
 //!   ScanEngine::run(Piece, ScanPlan) --> PieceOutput: batches in Arrow's layout
 //! ```
 //!
-//! A piece is one task of the executor. If tables alone do not tell what a reader finds, RocksDB's iterators read the
-//! piece instead. Nothing is written, and nothing here is asynchronous.
+//! A piece is one task of the executor. If tables alone do not determine what a reader finds, RocksDB's iterators read
+//! the piece instead. Nothing is written, and nothing here is asynchronous.
 
 #![forbid(unsafe_code)]
 
@@ -16,6 +16,7 @@ mod directory;
 mod engine;
 mod history;
 mod iterators;
+mod load;
 mod memory_table;
 mod options;
 mod piece;
@@ -41,6 +42,7 @@ pub use directory::Directory;
 pub use engine::{Ran, ScanEngine, ScanSettings};
 pub use history::{Since, WrittenSince};
 pub use iterators::{IteratorRead, Iterators, RowFn};
+pub use load::Load;
 pub use piece::{Piece, PieceOutput, PieceReport, Through};
 pub use rockmill_core::{MergeOperator, MergeOperators, StatedOperator};
 pub use store::{Store, ValueFn, Write, Written};
@@ -66,7 +68,7 @@ pub trait Database: Debug + Send + Sync {
     /// Any of [`rockmill_core::ErrorKind`].
     fn families(&self) -> Result<Vec<String>>;
 
-    /// Takes a view of all column families as they are now.
+    /// Takes a view of the current state of all column families.
     ///
     /// # Errors
     /// Any of [`rockmill_core::ErrorKind`].
@@ -75,7 +77,7 @@ pub trait Database: Debug + Send + Sync {
     /// Takes a view of some column families. Other column families may stay closed: only the files of these are opened.
     ///
     /// # Errors
-    /// As those of [`Database::view`].
+    /// The errors of [`Database::view`].
     fn view_of(&self, engine: &Arc<ScanEngine>, families: &[&str]) -> Result<Arc<View>> {
         let _ = families;
         self.view(engine)

@@ -18,7 +18,7 @@ pub struct ReadOptions {
     pub(crate) wal_dir: Option<String>,
     /// Folder of the logs: the database's own until a directory has found another.
     pub(crate) log_folder: PathBuf,
-    /// Names of column families whose memtables change entries in place, so that logs do not tell their contents.
+    /// Names of column families whose memtables change entries in place, so that logs do not have their contents.
     pub(crate) in_place: BTreeSet<Vec<u8>>,
     /// Names of comparators by those of column families.
     pub(crate) comparators: BTreeMap<Vec<u8>, Vec<u8>>,

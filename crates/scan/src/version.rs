@@ -22,7 +22,7 @@ pub type VersionFile = (u64, u64, Option<[u64; 2]>);
 pub struct Version {
     /// Name of the column family.
     pub family: String,
-    /// The sequence number: the version has what was written up to it.
+    /// The sequence number: the version has all writes up to it.
     pub sequence: u64,
     /// The files.
     pub files: BTreeSet<VersionFile>,

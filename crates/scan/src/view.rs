@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use rockmill_core::{
-    CancelToken, DeclineReason, Error, ErrorKind, InputTable, KeyRange, Result, borders,
+    CancelToken, DeclineReason, Error, ErrorKind, InputTable, KeyRange, Result, Support,
+    Tombstones, Unsupported, borders,
 };
 use rockmill_exec::parallel;
 use rockmill_format::manifest::{ColumnFamily, FileMeta};
@@ -24,6 +25,7 @@ use crate::options::{ReadOptions, comparator};
 use crate::piece::{Piece, Through};
 use crate::ranges;
 use crate::table::{TableFolder, ViewTable};
+use crate::task::{FromTables, Goal};
 use crate::version::VersionFile;
 use crate::{lock, quoted};
 
@@ -59,7 +61,7 @@ pub struct Family {
     pub(crate) failed: Option<Error>,
     /// Whether it has a compaction filter.
     has_filter: bool,
-    /// Iterators for rows that tables alone do not tell.
+    /// Iterators for rows that tables alone do not determine.
     pub iterators: Option<Arc<dyn Iterators>>,
     view: Mutex<Option<Arc<FamilyView>>>,
 }
@@ -237,7 +239,7 @@ impl View {
         self.prepared
     }
 
-    /// The sequence number: the view has what was written up to it.
+    /// The sequence number: the view has all writes up to it.
     pub fn sequence(&self) -> u64 {
         self.sequence
     }
@@ -329,7 +331,7 @@ impl View {
             match table {
                 Ok(table) => Ok(Ok(table)),
                 Err(error) if is_of_table(&error) => Ok(Err(error.to_string())),
-                // Iterators read its rows. Its tables only tell where to cut, and need not stay open.
+                // Iterators read its rows. Its tables only determine the borders, and need not stay open.
                 Err(error) if family.unread.is_some() => Ok(Err(error.to_string())),
                 Err(error) => Err(error),
             }
@@ -481,7 +483,7 @@ impl FamilyView {
         &self.name
     }
 
-    /// The sequence number: the view has what was written up to it.
+    /// The sequence number: the view has all writes up to it.
     pub fn sequence(&self) -> u64 {
         self.sequence
     }
@@ -515,17 +517,14 @@ impl FamilyView {
         &self.inputs
     }
 
-    /// The tables that may have keys of a range, with their files open.
-    ///
-    /// # Errors
-    /// Storage.
-    pub fn open_tables(&self, range: &KeyRange) -> Result<Vec<InputTable>> {
-        let open = |at: usize| match self.tables.get(at) {
-            Some(table) => table.open(),
-            None => Ok(self.inputs[at].clone()),
-        };
-        let tables = borders::overlapping(range, &self.inputs);
-        tables.map(open).collect()
+    /// The reason why the rows of a piece cannot be stored in a table that stays on a device, if they cannot.
+    pub fn unsupported(&self, piece: &Piece) -> Option<Unsupported> {
+        let goal = Goal::Resident(Tombstones::Drop);
+        let reading = FromTables::new(self, piece.range.clone(), goal);
+        match reading.request(&self.inputs).support() {
+            Support::No(what) => Some(what),
+            Support::Yes => None,
+        }
     }
 
     /// Reason why iterators read all of it, if they do.

@@ -1,4 +1,4 @@
-//! Rows that pieces have handed over and that no query has taken yet.
+//! Rows that pieces have passed on and that no query has taken yet.
 //!
 //! A task returns its memory when it ends, but its rows stay until a query takes them. A query may take them late: a join
 //! reads one side first. So nothing may wait for this memory. Pieces are cut smaller instead.

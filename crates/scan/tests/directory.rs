@@ -274,7 +274,7 @@ fn what_cannot_be_opened_is_named() {
     assert!(error.contains(&name), "{error}");
 }
 
-/// A backend that hands over the rows of each piece, and then fails.
+/// A backend that passes on the rows of each piece, and then fails.
 #[derive(Debug)]
 struct Failing(CpuBackend);
 

@@ -90,7 +90,7 @@ pub fn compact_all(db: &DB) {
     db.compact_range_opt(None::<&[u8]>, None::<&[u8]>, &compaction);
 }
 
-/// Triggers an automatic compaction of level 0: a manual one would go on to the last level.
+/// Triggers an automatic compaction of level 0: a manual one would continue to the last level.
 fn compact_level_0(db: &DB) -> Result<(), Failure> {
     db.set_options(&[("disable_auto_compactions", "false")])
         .and_then(|()| db.wait_for_compact(&WaitForCompactOptions::default()))

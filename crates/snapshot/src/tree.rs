@@ -38,7 +38,7 @@ const CHUNK_BYTES: usize = 1 << 20;
 const ATTEMPTS: usize = 4;
 
 impl TreeFollower {
-    /// Reads what was appended to the MANIFEST in `dir` since the last call.
+    /// Reads the edits appended to the MANIFEST in `dir` since the last call.
     ///
     /// `floor` is the number and the length of the MANIFEST that contains the job's inputs; 0 if unknown.
     ///

@@ -1,7 +1,7 @@
 //! Aggregates that a scan computes.
 //!
 //! DataFusion cannot ask a table for aggregates. So this rule comes last. It replaces the first half of an aggregate
-//! over a scan by a scan that hands over the same states.
+//! over a scan by a scan that returns the same states.
 
 use std::sync::Arc;
 
@@ -68,7 +68,7 @@ impl PhysicalOptimizerRule for AggregateInScan {
     }
 }
 
-/// The input of an aggregate that emits groups early. It hands over a batch of groups for each batch of rows, and keeps
+/// The input of an aggregate that emits groups early. It returns a batch of groups for each batch of rows, and keeps
 /// the others. So it would keep most groups of large batches until the end.
 fn with_limited_batches(plan: &Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
     let limited = Arc::clone(plan).transform_down(|node| {
@@ -127,7 +127,7 @@ fn replace(aggregate: &AggregateExec) -> Result<Option<Arc<dyn ExecutionPlan>>> 
     }
 }
 
-/// The scan that hands over the states of a partial aggregate.
+/// The scan that returns the states of a partial aggregate.
 fn partial(aggregate: &AggregateExec) -> Result<Option<Arc<dyn ExecutionPlan>>> {
     let Some((scan, projection)) = scan_below(aggregate.input()) else {
         return Ok(None);

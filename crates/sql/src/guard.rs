@@ -30,7 +30,7 @@ use datafusion::physical_plan::projection::ProjectionExec;
 use crate::functions;
 use crate::program::{integer_digits, widens};
 
-/// Most decimal digits that 128 bits surely hold.
+/// Maximum decimal digits that always fit into 128 bits.
 const MAX_DIGITS: i32 = 38;
 
 /// Maximum number of conditions that may fail and run one after another.

@@ -66,8 +66,8 @@ pub fn runtime(query_bytes: u64, spill_dir: Option<&Path>) -> Result<Arc<Runtime
         .build_arc()
 }
 
-/// The same settings for operators that may take `query_bytes` together. Those that sort reserve less to merge what they
-/// spilled, and batches have fewer rows where memory is short.
+/// The same settings for operators that may take `query_bytes` together. Those that sort reserve less to merge their
+/// spilled data, and batches have fewer rows where memory is short.
 #[must_use]
 pub fn configured(config: SessionConfig, query_bytes: u64) -> SessionConfig {
     /// A sort reserves 1/`RESERVED` of its partition's memory.

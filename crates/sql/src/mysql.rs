@@ -23,7 +23,7 @@ use crate::table::{Scans, blocking};
 
 const DICTIONARY: &str = "__system__";
 
-/// Kinds of entries. A table's key goes on with `database.table`, and an index's with the number of its column family
+/// Kinds of entries. A table's key continues with `database.table`, and an index's with the number of its column family
 /// and its own. Other kinds have larger numbers and are not read: row numbers are merge operands, and only the server
 /// has their operator.
 const TABLE: u32 = 1;

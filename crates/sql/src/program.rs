@@ -149,7 +149,7 @@ impl<'a> Program<'a> {
     /// condition that may fail is refused: one of these filters may protect it.
     ///
     /// # Errors
-    /// As those of [`Program::add`].
+    /// The errors of [`Program::add`].
     pub fn filter(&mut self, condition: &Arc<dyn PhysicalExpr>) -> Result<(), Reason> {
         let may_fail = may_fail(condition, self.schema);
         let condition = self.add_if(condition, |program| match may_fail {
@@ -163,10 +163,10 @@ impl<'a> Program<'a> {
         Ok(())
     }
 
-    /// Adds an expression whose values are handed over.
+    /// Adds an expression whose values are in the output.
     ///
     /// # Errors
-    /// As those of [`Program::add`].
+    /// The errors of [`Program::add`].
     pub fn output(&mut self, expression: &Arc<dyn PhysicalExpr>) -> Result<OutputColumn, Reason> {
         let data_type = self.type_of(expression)?;
         let stored = column_type(&data_type).ok_or_else(|| unsupported_type(&data_type))?;
@@ -177,7 +177,7 @@ impl<'a> Program<'a> {
     /// Adds an expression whose values form groups. Floats are refused: DataFusion treats their two zeros as equal.
     ///
     /// # Errors
-    /// As those of [`Program::add`].
+    /// The errors of [`Program::add`].
     pub fn comparable(
         &mut self,
         expression: &Arc<dyn PhysicalExpr>,
@@ -573,7 +573,7 @@ pub fn widens(from: &DataType, to: &DataType) -> bool {
     bits <= to_bits && (to_signed || !signed)
 }
 
-/// Most decimal digits of an integer.
+/// Maximum decimal digits of an integer.
 pub fn integer_digits(data_type: &DataType) -> Option<i32> {
     let (bits, _) = integer_bits(data_type)?;
     let largest = (1u128 << bits) - 1;

@@ -125,7 +125,7 @@ fn single_prefix(range: &KeyRange) -> Option<&[u8]> {
     (after_prefix(begin) == range.end).then_some(begin)
 }
 
-/// The keys that begin with a prefix and go on as those of a range.
+/// The keys that begin with a prefix and continue like those of a range.
 fn behind(prefix: &[u8], range: &KeyRange) -> KeyRange {
     let begin = range.begin.as_deref().unwrap_or_default();
     let end = range.end.as_ref().map(|end| [prefix, end].concat());

@@ -58,7 +58,7 @@ pub(crate) struct Source {
 pub(crate) struct Planned {
     layout: Arc<Layout>,
     reads: Reads,
-    /// Positions in the table of the columns that are handed over. Not used by aggregates.
+    /// Positions in the table of the output columns. Not used by aggregates.
     pub projection: Vec<usize>,
     /// Conjuncts over all columns of the table.
     filters: Vec<Arc<dyn PhysicalExpr>>,
@@ -69,7 +69,7 @@ pub(crate) struct Planned {
     ranges: Vec<KeyRange>,
 }
 
-/// Reads a column family: filters rows, and hands over columns or partial aggregates.
+/// Reads a column family: filters rows, and returns columns or partial aggregates.
 #[derive(Debug, Clone)]
 pub struct ScanExec {
     source: Source,
@@ -92,7 +92,7 @@ pub struct ScanExec {
 
 /// Aggregates that a scan computes, over all columns of the table.
 pub(crate) struct Aggregates {
-    /// Columns that DataFusion's own operator would hand over.
+    /// Columns that DataFusion's own operator would return.
     pub schema: SchemaRef,
     /// Adds them to a program, or returns the reason why it cannot.
     pub compile: Box<CompileAggregates>,
@@ -190,8 +190,8 @@ impl ScanExec {
         matches!(self.plan.output, ScanOutput::Rows(_))
     }
 
-    /// The inputs from which its rows are planned; `None` if it hands over aggregates, or if another process has
-    /// planned it.
+    /// The inputs from which its rows are planned; `None` if it returns aggregates, or if another process has planned
+    /// it.
     pub(crate) fn planned_rows(&self) -> Option<&Planned> {
         self.planned.as_ref().filter(|_| self.has_rows())
     }

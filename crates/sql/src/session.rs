@@ -27,8 +27,9 @@ use crate::planner::StatementPlanner;
 use crate::table::{RocksTable, Scans};
 
 /// Adds Rockmill's functions, its `min` and `max`, and its rules: many alternatives are planned quickly, filters run
-/// before what they protect, and scans compute aggregates. The query planner of `builder` stays, and statements open
-/// the column families that they read. Call it last: the rules for physical plans must come after all others.
+/// before the expressions that they protect, and scans compute aggregates. The query planner of `builder` stays, and
+/// statements open the column families that they read. Call it last: the rules for physical plans must come after all
+/// others.
 #[must_use]
 pub fn with_rockmill(mut builder: SessionStateBuilder) -> SessionStateBuilder {
     let functions = builder.scalar_functions().get_or_insert_default();

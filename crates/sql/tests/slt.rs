@@ -198,7 +198,7 @@ fn damaged() -> [(Vec<u8>, Vec<u8>); 6] {
     ]
 }
 
-/// Strings in keys, some of which fill groups, and how often they occur.
+/// Strings in keys, some of which fill groups, and the number of occurrences.
 const WORDS: [(&str, u32); 7] = [
     ("", 1),
     ("a", 2),

@@ -215,6 +215,6 @@ async fn all_queries_answer_as_over_parquet() {
             compare_with_published(query, &found);
         }
     }
-    // A few queries find nothing in so few rows.
+    // A few queries find nothing in this number of rows.
     assert!(returned > 15, "{returned} queries returned rows");
 }

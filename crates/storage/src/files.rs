@@ -20,7 +20,7 @@ pub use backup::{shared_files, shared_path};
 pub use local::LocalStorage;
 pub use reader::{InputFileReader, base_name, for_each_piece, read_from, table_path};
 
-/// Most permissions that RocksDB gives its files (`fs_posix.cc:GetDBFileMode`).
+/// Maximum permissions that RocksDB gives its files (`fs_posix.cc:GetDBFileMode`).
 pub const FILE_MODE: u32 = 0o644;
 
 /// The file system as the engine uses it.

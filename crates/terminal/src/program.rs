@@ -9,22 +9,14 @@ use tracing_subscriber::EnvFilter;
 
 use crate::outcome::Failure;
 
-/// Parses the arguments, starts the log, runs `work` and prints its failure to standard error. For arguments that clap
-/// rejects, `removed` may name a replacement.
+/// Parses the arguments, starts the log, runs `work` and prints its failure to standard error.
 ///
 /// The log goes to standard error; `ROCKMILL_LOG` sets its level.
 pub fn run<Arguments: Parser>(
     name: &str,
-    removed: fn(&clap::Error) -> Option<Failure>,
     work: impl FnOnce(Arguments) -> Result<(), Failure>,
 ) -> ExitCode {
-    let arguments = match Arguments::try_parse() {
-        Ok(arguments) => arguments,
-        Err(error) => match removed(&error) {
-            Some(removed) => return fail(name, &removed),
-            None => error.exit(),
-        },
-    };
+    let arguments = Arguments::parse();
     let asked = std::env::var("ROCKMILL_LOG");
     let log = asked.map_or_else(|_| EnvFilter::new("error"), EnvFilter::new);
     tracing_subscriber::fmt()

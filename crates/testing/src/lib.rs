@@ -80,7 +80,7 @@ pub fn cases(default: u64) -> u64 {
 ///
 /// # Panics
 ///
-/// As [`cases`].
+/// Like [`cases`].
 #[must_use]
 pub fn few_cases(default: u32) -> u32 {
     u32::try_from(cases(default.into())).expect("ROCKMILL_CASES fits 32 bits")

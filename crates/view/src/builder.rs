@@ -1,9 +1,10 @@
-//! How a view is made.
+//! The creation of a view.
 
 use std::sync::Arc;
 
 use rockmill_core::{DeclineReason, Error, Result};
-use rockmill_cuda::{CudaBackend, CudaSettings, Device, Mailboxes, RingSettings, Target};
+use rockmill_cuda::{CudaSettings, Device, Mailboxes, RingSettings, Target};
+use rockmill_exec::device_runtime::DeviceRuntime;
 use rockmill_exec::host_memory::{HostMemory, default_budget_bytes};
 use rockmill_scan::{Database, ScanEngine, ScanSettings, Store};
 
@@ -13,7 +14,7 @@ use crate::ring::Ring;
 use crate::version::Families;
 use crate::view::View;
 
-/// How a view of a column family is made.
+/// Settings and creation of a view of a column family.
 #[derive(Debug, Clone)]
 pub struct Builder {
     database: Arc<dyn Database>,
@@ -38,15 +39,15 @@ impl Builder {
         }
     }
 
-    /// Where the view lies: a GPU, or host memory with [`Target::Host`]. By default, the first GPU.
+    /// Device of the view: a GPU, or host memory with [`Target::Host`]. By default, the first GPU.
     #[must_use]
     pub fn device(self, target: Target) -> Self {
         Self { target, ..self }
     }
 
-    /// Maximum device memory of the view in bytes. The default is four fifths of what the device has free; in host memory
-    /// there is no limit. Versions that are held count, and during a refresh the old one and the new one do. Loading takes
-    /// some more for a while.
+    /// Maximum device memory of the view in bytes. The default is four fifths of the device's free memory, or the
+    /// memory that scans and compactions of this process can free; in host memory there is no limit. Held versions
+    /// count, and during a refresh the old version and the new one do. Loading takes some more for a while.
     #[must_use]
     pub fn memory_bytes(self, memory_bytes: u64) -> Self {
         Self {
@@ -55,7 +56,7 @@ impl Builder {
         }
     }
 
-    /// The engine that opens files. The default is one of its own, which may take a quarter of the host's memory.
+    /// The engine that opens files. The default is a separate one, which may take a quarter of the host's memory.
     #[must_use]
     pub fn engine(self, engine: Arc<ScanEngine>) -> Self {
         Self {
@@ -64,7 +65,7 @@ impl Builder {
         }
     }
 
-    /// Lets kernels that hold the view ask the database, and write to it. They can in no other way.
+    /// Allows kernels that hold the view to read from the database and write to it. Without a ring they cannot.
     #[must_use]
     pub fn ring(self, settings: RingSettings) -> Self {
         Self {
@@ -73,7 +74,7 @@ impl Builder {
         }
     }
 
-    /// Who answers kernels. The default is the database, if it is open in this process.
+    /// The store that answers kernels. The default is the database, if it is open in this process.
     #[must_use]
     pub fn store(self, store: Arc<dyn Store>) -> Self {
         Self {
@@ -82,33 +83,33 @@ impl Builder {
         }
     }
 
-    /// What the view would take. Nothing is loaded, and no device is needed.
+    /// Estimates the view. Nothing is loaded, and no device is needed.
     ///
     /// # Errors
-    /// As those of [`Builder::open`], but those of the device.
+    /// The errors of [`Builder::open`], except those of the device.
     pub fn foresee(&self) -> Result<Foreseen> {
         let taken = Taken::new(self.source()?.take()?)?;
         Ok(Foreseen::new(&taken.family, taken.asked))
     }
 
-    /// Takes a view of the database as it is now, and loads it.
+    /// Takes a snapshot of the database, and loads it.
     ///
     /// # Errors
-    /// Declined if there is no such column family, or its keys are not ordered by their bytes; Storage or Corruption if a
-    /// file cannot be read; Device if the device cannot be used, or the view may not take so much memory.
+    /// Declined if there is no such column family, or its keys are not ordered by their bytes; Storage or Corruption if
+    /// a file cannot be read; Device if the device cannot be used, or the view exceeds its memory.
     pub fn open(&self) -> Result<View> {
         let source = self.source()?;
         let taken = Taken::new(source.take()?)?;
-        let backend = CudaBackend::new(self.target, CudaSettings::default())?;
-        let memory_bytes = match (self.memory_bytes, self.target) {
-            (Some(bytes), _) => bytes,
-            (None, Target::Cuda(_)) => backend.device().free_bytes()? / 5 * 4,
-            (None, _) => u64::MAX,
-        };
-        let table = load(&backend, &taken, memory_bytes)?;
+        let device = DeviceRuntime::gpu(self.target, CudaSettings::default())?;
+        let usual = || device.usual_view_bytes();
+        let memory_bytes = self.memory_bytes.map_or_else(usual, Ok)?;
+        let table = load(&source, &device, &taken, memory_bytes);
+        // It may be long until anything else runs on the device.
+        device.give_back_idle();
+        let table = table?;
         let families = Arc::new(Families::default());
-        let ring = self.start_ring(backend.device(), &families)?;
-        View::new(source, backend.device(), taken, table, families, ring)
+        let ring = self.start_ring(device.gpu_device()?, &families)?;
+        View::new(source, device, taken, table, families, ring)
     }
 
     fn source(&self) -> Result<Source> {
@@ -119,7 +120,6 @@ impl Builder {
                 None => default_engine()?,
             },
             family: self.family.clone(),
-            target: self.target,
         })
     }
 
@@ -142,7 +142,7 @@ impl Builder {
 
 /// An engine that may keep the indexes of large databases: some 5 % of uncompressed data in blocks of 4 KiB.
 fn default_engine() -> Result<Arc<ScanEngine>> {
-    /// Loading may take 1/`SHARE` of the memory, and as much as other budgets at least.
+    /// Loading may take 1/`SHARE` of the memory, and at least as much as other budgets.
     const SHARE: u64 = 4;
     ScanEngine::new(ScanSettings {
         memory_bytes: Some((HostMemory::now().bytes / SHARE).max(default_budget_bytes())),

@@ -1,14 +1,14 @@
-//! What a view would take, as far as properties of files tell.
+//! The estimated size of a view, from the properties of files.
 
 use rockmill_core::{InputTable, KeyRange};
 use rockmill_cuda::DeviceTable;
 use rockmill_format::key::TAG_SIZE;
 use rockmill_scan::{FamilyView, Piece};
 
-/// What a view would take, and what it would leave to RocksDB.
+/// Estimated size of a view, and the ranges that it would leave to RocksDB.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Foreseen {
-    /// The sequence number: the view has what was written up to it.
+    /// The sequence number of the view's snapshot.
     pub sequence: u64,
     /// Maximum number of keys: entries that are not tombstones, older versions included.
     pub keys: u64,
@@ -17,20 +17,20 @@ pub struct Foreseen {
     /// Device memory of records in bytes, if the keys and the values of each file have one length, and no key is in two
     /// files.
     pub record_bytes: u64,
-    /// Maximum number of keys whose newest entry in files may be a merge operand. RocksDB has to be asked for these.
+    /// Maximum number of keys whose newest entry in files may be a merge operand. RocksDB must be asked for these.
     pub operands: u64,
     /// Ranges of keys that are not in the table.
     pub asked: Vec<Asked>,
 }
 
-/// Keys for which RocksDB has to be asked.
+/// Keys for which RocksDB must be asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Asked {
     /// The keys.
     pub range: KeyRange,
     /// Stored bytes of the blocks that may have them.
     pub bytes: u64,
-    /// Why they are not in the table.
+    /// The reason why they are not in the table.
     pub reason: String,
 }
 
@@ -60,6 +60,32 @@ impl Foreseen {
             asked,
         }
     }
+}
+
+/// Maximum device memory of records, for the given stored bytes of a version and number of tasks.
+pub(crate) fn max_record_bytes(family: &FamilyView, stored_bytes: u64, tasks: u64) -> u64 {
+    /// Rounding of a task's records, in bytes.
+    const TASK_BYTES: u64 = 512;
+    let sum = |of: fn(&InputTable) -> u64| {
+        let inputs = family.inputs().iter().map(of);
+        inputs.fold(0, u64::saturating_add)
+    };
+    let every_key = KeyRange::default();
+    let all_stored = family
+        .inputs()
+        .iter()
+        .map(|input| input.stored_bytes(&every_key));
+    let of_all = u128::from(sum(|input| {
+        let raw = input.meta.properties.raw_bytes();
+        // A key, and a value, may each need padding to the next unit.
+        let padded = DeviceTable::record_bytes(1, 1);
+        raw.saturating_add(rows(input).saturating_mul(padded))
+    }));
+    let all_stored = all_stored.fold(0, u64::saturating_add);
+    let share = of_all * u128::from(stored_bytes.min(all_stored)) / u128::from(all_stored.max(1));
+    u64::try_from(share)
+        .unwrap_or(u64::MAX)
+        .saturating_add(tasks.saturating_mul(TASK_BYTES))
 }
 
 /// Entries of a table that may be rows.

@@ -1,54 +1,45 @@
-//! Versions are taken from a database, and their keys go into tables.
+//! Takes versions from a database, and loads their keys into tables.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use rockmill_core::{
-    CancelToken, DeclineReason, DynBackend, Error, ErrorKind, InputTable, KeyRange, Operator,
-    Output, Purpose, ReadTask, Request, ResidentTable, Result, RowOutput, SnapshotRules, Support,
-    Tombstones, Undecided, Unsupported, Visibility,
+    CancelToken, DeclineReason, Error, ErrorKind, InputTable, KeyRange, ResidentTable, Result,
+    RowOutput, Tombstones, Unsupported,
 };
-use rockmill_cuda::{CudaBackend, DeviceTable, TableSettings, Target};
-use rockmill_exec::parallel;
+use rockmill_cuda::{DeviceTable, Reservation, TableSettings};
+use rockmill_exec::device_runtime::DeviceRuntime;
 use rockmill_format::names;
-use rockmill_scan::{Database, FamilyView, Piece, ScanEngine, Through};
+use rockmill_scan::{Database, FamilyView, Load, Piece, ScanEngine, Through};
 
-use crate::foreseen::{Asked, Foreseen};
+use crate::foreseen::{Asked, Foreseen, max_record_bytes};
 
 /// Stored bytes of a task. Smaller ones take a GPU about as long.
 const PIECE_BYTES: u64 = 64 << 20;
 
-/// Bytes of each table that a task reads ahead.
-const READ_AHEAD_BYTES: usize = 64 << 10;
+/// Maximum number of new tables, each with another seed and more slots, if keys found no room near their bucket.
+pub const MAX_REHASHES: usize = 4;
 
-/// Tasks at a time: some read files while others are on the device.
-const TASKS: usize = 8;
-
-/// How often a table is made anew, with another seed and more slots, if keys found no room near their bucket.
-pub const ATTEMPTS: usize = 4;
-
-/// Where versions come from, and where they go.
+/// The source of versions.
 #[derive(Debug)]
 pub struct Source {
     pub database: Arc<dyn Database>,
     pub engine: Arc<ScanEngine>,
     pub family: String,
-    pub target: Target,
 }
 
-/// A version, of which nothing is loaded.
+/// A version before loading.
 #[derive(Debug)]
 pub struct Taken {
     pub family: Arc<FamilyView>,
-    /// What goes into a table.
+    /// The parts to load into a table.
     pub pieces: Vec<Piece>,
     /// What does not.
     pub asked: Vec<Asked>,
 }
 
 impl Source {
-    /// The column family as it is now.
+    /// The current version of the column family.
     pub fn take(&self) -> Result<Arc<FamilyView>> {
         let view = self.database.view_of(&self.engine, &[&self.family])?;
         let family = view.family(&self.family)?;
@@ -64,12 +55,12 @@ impl Source {
 }
 
 impl Taken {
-    /// Cuts a version into pieces.
+    /// Splits a version into parts.
     pub fn new(family: Arc<FamilyView>) -> Result<Self> {
         Self::within(family, &[KeyRange::default()])
     }
 
-    /// Cuts the keys of some ranges into pieces.
+    /// Splits the keys of some ranges into parts.
     pub fn within(family: Arc<FamilyView>, ranges: &[KeyRange]) -> Result<Self> {
         let (mut pieces, mut asked) = (Vec::new(), Vec::new());
         for piece in family.pieces(ranges, PIECE_BYTES)? {
@@ -85,14 +76,29 @@ impl Taken {
         })
     }
 
-    /// The part of a version that does not go into a table. Its indexes are read only if a table cannot be read.
+    /// The parts to load into a table, as tasks.
+    pub fn load(&self, tombstones: Tombstones) -> Load {
+        Load {
+            family: Arc::clone(&self.family),
+            pieces: self.pieces.clone(),
+            tombstones,
+        }
+    }
+
+    /// Maximum device memory of the records of all pieces.
+    pub fn max_record_bytes(&self) -> u64 {
+        let stored = self.pieces.iter().map(|piece| piece.bytes);
+        max_record_bytes(&self.family, stored.sum(), self.pieces.len() as u64)
+    }
+
+    /// The part of a version that is not in a table. Its indexes are read only if a table cannot be read.
     pub fn asked_of(family: &Arc<FamilyView>) -> Result<Vec<Asked>> {
         let mut asked = Vec::new();
         for piece in family.pieces(&[KeyRange::default()], u64::MAX)? {
             match (&piece.through, unread(family, &piece)) {
                 (_, None) => {}
                 (Through::Iterators(_), Some(reason)) => asked.push(Asked::new(piece, reason)),
-                // Only a part of it may have keys of that table.
+                // Only a part of the version may have keys of that table.
                 (Through::Tables, Some(_)) => return Ok(Self::new(Arc::clone(family))?.asked),
             }
         }
@@ -100,42 +106,47 @@ impl Taken {
     }
 }
 
-/// Why the keys of a piece do not go into a table, if they do not.
+/// The reason why the keys of a part are not loaded into a table, if they are not.
 fn unread(family: &FamilyView, piece: &Piece) -> Option<String> {
     if let Through::Iterators(reason) = &piece.through {
         return Some(reason.clone());
     }
-    // Only the CPU backend reads such tables, which does not make resident ones.
+    // Only the CPU backend reads such tables, and it does not support resident tables.
     let is_legacy = |table: &InputTable| table.meta.footer.guard.is_legacy;
     if family.inputs().iter().any(is_legacy) {
         return Some(Unsupported::OldTable.to_string());
     }
-    let request = request(family, &piece.range, family.inputs(), Tombstones::Drop);
-    match request.support() {
-        Support::No(what) => Some(what.to_string()),
-        Support::Yes => None,
-    }
+    family.unsupported(piece).map(|what| what.to_string())
 }
 
-/// The ranges of what is asked for.
+/// The ranges for which RocksDB must be asked.
 pub fn outside(asked: &[Asked]) -> Vec<KeyRange> {
     asked.iter().map(|asked| asked.range.clone()).collect()
 }
 
-/// Loads a version into a table of its own, which and whose successors may take so much memory.
-pub fn load(backend: &CudaBackend, taken: &Taken, memory_bytes: u64) -> Result<DeviceTable> {
+/// Loads a version into a table of its own. The table and those derived from it may take `memory_bytes`.
+pub fn load(
+    source: &Source,
+    device: &Arc<DeviceRuntime>,
+    taken: &Taken,
+    memory_bytes: u64,
+) -> Result<Arc<DeviceTable>> {
     let outside = outside(&taken.asked);
     let mut keys = Foreseen::new(&taken.family, Vec::new()).keys;
-    for _ in 0..ATTEMPTS {
+    for _ in 0..MAX_REHASHES {
+        let slot_bytes = DeviceTable::slot_bytes(keys);
+        let bytes = slot_bytes.saturating_add(taken.max_record_bytes());
+        let reservation = reserve(device, [taken], bytes, memory_bytes)?;
         let settings = TableSettings {
             keys,
             memory_bytes,
+            reservation: Some(&reservation),
             seed: seed(),
             hash_mask: u64::MAX,
             outside: &outside,
         };
-        let table = DeviceTable::new(backend.device(), &settings)?;
-        place(backend, taken, Tombstones::Drop, &table)?;
+        let table = Arc::new(DeviceTable::new(device.gpu_device()?, &settings)?);
+        place(source, device, taken, Tombstones::Drop, &table)?;
         if table.contents().left_over == 0 {
             return Ok(table);
         }
@@ -144,85 +155,48 @@ pub fn load(backend: &CudaBackend, taken: &Taken, memory_bytes: u64) -> Result<D
     Err(no_room())
 }
 
-/// Keys for which there are to be slots if those for `keys` had no room for some.
+/// Reserves device memory for a load of some versions into tables that may take `most` bytes, beside the bounds of
+/// ranges and rounding.
+pub fn reserve<'a>(
+    device: &DeviceRuntime,
+    of: impl IntoIterator<Item = &'a Taken>,
+    bytes: u64,
+    most: u64,
+) -> Result<Arc<Reservation>> {
+    const MORE_BYTES: u64 = 1 << 20;
+    let task_bytes = of
+        .into_iter()
+        .map(|taken| taken.load(Tombstones::Drop).task_bytes(device));
+    let bytes = bytes.saturating_add(MORE_BYTES).min(most);
+    device.reserve(bytes, task_bytes.max().unwrap_or(0), &CancelToken::new())
+}
+
+/// The next number of slots, if those for `keys` had no room for some keys.
 pub fn more_slots(keys: u64) -> u64 {
     keys.saturating_add(keys / 4)
 }
 
-/// Tables with many slots had no room for some keys.
+/// The error if tables with many slots had no room for some keys.
 pub fn no_room() -> Error {
     let what = format!(
-        "{ATTEMPTS} tables of different sizes had no room for some keys: give the view more memory, or report it"
+        "{MAX_REHASHES} tables of different sizes had no room for some keys: give the view more memory, or report it"
     );
     Error::new(ErrorKind::Device, what)
 }
 
-/// The random seed of a hash. A writer of keys does not know it.
+/// A random seed of a hash, unknown to the writers of keys.
 pub fn seed() -> u64 {
     RandomState::new().build_hasher().finish()
 }
 
-/// Puts the keys of a version into a table. Returns how many they are, and the bytes of their records.
-pub fn place(
-    backend: &CudaBackend,
+/// Stores the keys of a version in a table. Returns their number, and the bytes of their records.
+pub fn place<T: ResidentTable>(
+    source: &Source,
+    device: &Arc<DeviceRuntime>,
     taken: &Taken,
     tombstones: Tombstones,
-    table: &dyn ResidentTable,
+    table: &Arc<T>,
 ) -> Result<RowOutput> {
-    let (rows, bytes) = (AtomicU64::new(0), AtomicU64::new(0));
-    parallel::map(&taken.pieces, TASKS, |piece: &Piece| {
-        let placed = place_piece(backend, &taken.family, piece, tombstones, table)?;
-        rows.fetch_add(placed.rows, Ordering::Relaxed);
-        bytes.fetch_add(placed.bytes, Ordering::Relaxed);
-        Ok(())
-    })?;
-    Ok(RowOutput {
-        rows: rows.into_inner(),
-        bytes: bytes.into_inner(),
-    })
-}
-
-fn place_piece(
-    backend: &CudaBackend,
-    family: &FamilyView,
-    piece: &Piece,
-    tombstones: Tombstones,
-    table: &dyn ResidentTable,
-) -> Result<RowOutput> {
-    let inputs = family.open_tables(&piece.range)?;
-    let request = request(family, &piece.range, &inputs, tombstones);
-    DynBackend::supports(backend, &request).check()?;
-    let task = ReadTask {
-        request,
-        cancel: &CancelToken::new(),
-        progress: None,
-    };
-    let report = backend.run(task, Operator::Resident { table })?;
-    match (report.read.is_balanced(), report.output) {
-        (true, Output::Rows(rows)) => Ok(rows),
-        _ => {
-            let what = "entries read do not equal entries kept and dropped";
-            Err(Error::new(ErrorKind::Verification, what))
-        }
-    }
-}
-
-/// What is asked of a device for the keys of a range.
-fn request<'a>(
-    family: &FamilyView,
-    range: &'a KeyRange,
-    tables: &'a [InputTable],
-    tombstones: Tombstones,
-) -> Request<'a> {
-    Request {
-        tables,
-        range,
-        visibility: Visibility::Snapshot(SnapshotRules {
-            sequence: family.sequence(),
-            tombstones,
-            undecided: Undecided::Mark,
-        }),
-        read_ahead_bytes: READ_AHEAD_BYTES,
-        purpose: Purpose::Resident,
-    }
+    let table = Arc::clone(table) as Arc<dyn ResidentTable>;
+    source.engine.load(&taken.load(tombstones), device, table)
 }

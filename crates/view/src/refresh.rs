@@ -1,75 +1,74 @@
-//! A view is brought to what the database is now.
+//! Refreshes a view to the current state of the database.
 
 use std::sync::{Arc, PoisonError};
 
 use rockmill_core::{KeyRange, Result, RowOutput, Tombstones};
-use rockmill_cuda::{CudaBackend, CudaSettings, Delta, DeviceTable};
+use rockmill_cuda::{Delta, DeviceTable};
+use rockmill_exec::device_runtime::DeviceRuntime;
 use rockmill_scan::{FamilyView, Since, WrittenSince};
 
 use crate::foreseen::Asked;
-use crate::load::{ATTEMPTS, Source, Taken, more_slots, no_room, outside, place, seed};
+use crate::load::{
+    MAX_REHASHES, Source, Taken, more_slots, no_room, outside, place, reserve, seed,
+};
 use crate::version::Version;
 use crate::view::View;
 
 /// Result of a refresh.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refreshed {
-    /// The sequence number: the view has what was written up to it.
+    /// The sequence number of the view's snapshot.
     pub sequence: u64,
     /// What was loaded.
     pub how: Loaded,
 }
 
-/// Extent of what a refresh has loaded.
+/// The part that a refresh has loaded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Loaded {
-    /// Nothing: a reader finds what he found before.
+    /// Nothing: a reader finds the same as before.
     Nothing,
-    /// What was written since.
+    /// The writes since the last version.
     Added {
         /// Keys that were written or deleted.
         keys: u64,
         /// Device memory of their records in bytes.
         bytes: u64,
     },
-    /// All keys of some ranges, since files do not tell what was written there.
+    /// All keys of some ranges, because files do not contain what was written there.
     Ranges {
         /// Why.
         reason: String,
-        /// Keys that the ranges have in tables now.
+        /// Keys of the ranges in tables.
         keys: u64,
-        /// Device memory in bytes of the records that are other than before.
+        /// Device memory in bytes of the changed records.
         bytes: u64,
     },
 }
 
 impl View {
-    /// Brings the view to what the database is now. Kernels that run keep their version, and lookups meanwhile find the
-    /// version before. Refreshes come one by one. If memory is short, the memory of unused versions is given back to
-    /// the device, which waits for kernels that run.
+    /// Refreshes the view to the current state of the database. Running kernels keep their version, and lookups
+    /// meanwhile find the previous version. Refreshes run one at a time. If memory is short, the memory of unused
+    /// versions is freed, which waits for running kernels.
     ///
     /// # Errors
-    /// As those of [`crate::Builder::open`]. The view stays as it was then.
+    /// The errors of [`crate::Builder::open`]. After an error, the view is unchanged.
     pub fn refresh(&self) -> Result<Refreshed> {
-        let mut backend = self.backend.lock().unwrap_or_else(PoisonError::into_inner);
+        let refreshing = self.refreshing.lock();
+        let _refreshing = refreshing.unwrap_or_else(PoisonError::into_inner);
         drop(self.in_use.take_done());
         let quiet = self.quiet();
         let family = self.source.take()?;
         let asked = Taken::asked_of(&family)?;
-        let backend = match &mut *backend {
-            Some(backend) => backend,
-            none => none.insert(CudaBackend::new(
-                self.source.target,
-                CudaSettings::default(),
-            )?),
-        };
         let base = self.version();
         let change = Change {
             base: &base,
             family: &family,
             asked: &asked,
+            source: &self.source,
+            device: &self.device,
         };
-        let (table, how) = change.made(backend, &self.source)?;
+        let (table, how) = change.made()?;
         drop(base);
         let sequence = family.sequence();
         self.publish(table, family, asked, quiet)?;
@@ -77,50 +76,58 @@ impl View {
     }
 }
 
-/// A table, and what was loaded for it.
+/// Bits of a slot.
+const SLOT_BITS: u64 = 64;
+
+/// A table, and the part loaded for it.
 type Made = (Arc<DeviceTable>, Loaded);
 
-/// A version, and what the database is now.
+/// A version, and the current state of the database.
 struct Change<'a> {
     base: &'a Version,
     family: &'a Arc<FamilyView>,
     asked: &'a [Asked],
+    source: &'a Source,
+    device: &'a Arc<DeviceRuntime>,
 }
 
 impl Change<'_> {
-    /// Makes a table of the one before.
-    fn made(&self, backend: &CudaBackend, source: &Source) -> Result<Made> {
+    /// Derives a table from the previous one.
+    fn made(&self) -> Result<Made> {
         let base = self.base;
         let asked = [&base.asked, self.asked].map(joined);
         if asked[0] != asked[1] {
             let reason = "RocksDB has to be asked for other keys".to_owned();
-            return self.reloaded(backend, &asked.concat(), reason);
+            return self.reloaded(&asked.concat(), reason);
         }
-        let reason = match self.family.since(&base.family, &source.engine)? {
+        let reason = match self.family.since(&base.family, &self.source.engine)? {
             Since::Nothing => return Ok((Arc::clone(&base.table), Loaded::Nothing)),
             Since::Anything(reason) => reason,
-            Since::Written(written) => match self.added(backend, written)? {
+            Since::Written(written) => match self.added(written)? {
                 Ok(made) => return Ok(made),
                 Err(reason) => reason,
             },
         };
-        self.reloaded(backend, &[], reason)
+        self.reloaded(&[], reason)
     }
 
-    /// Adds what was written, or says why that is not all.
-    fn added(
-        &self,
-        backend: &CudaBackend,
-        written: WrittenSince,
-    ) -> Result<std::result::Result<Made, String>> {
+    /// Adds the writes, or returns the reason why that does not suffice.
+    fn added(&self, written: WrittenSince) -> Result<std::result::Result<Made, String>> {
         let tables = Taken::new(written.tables)?;
         let unflushed = written.unflushed.map(Taken::new).transpose()?;
         let mut missing = 0;
-        let made = self.with_room(|delta| {
-            let placed = place(backend, &tables, Tombstones::Keep, delta)?;
+        let all = std::iter::once(&tables).chain(&unflushed);
+        let made = self.with_room(all, |delta| {
+            let placed = place(self.source, self.device, &tables, Tombstones::Keep, delta)?;
             if let Some(unflushed) = &unflushed {
-                let unseen = delta.unseen();
-                place(backend, unflushed, Tombstones::Drop, &unseen)?;
+                let unseen = Arc::new(delta.unseen());
+                place(
+                    self.source,
+                    self.device,
+                    unflushed,
+                    Tombstones::Drop,
+                    &unseen,
+                )?;
                 missing = unseen.keys();
             }
             Ok((missing == 0).then_some(placed))
@@ -135,12 +142,12 @@ impl Change<'_> {
         })
     }
 
-    /// Loads all keys of the ranges in which a reader may find anything, and of `more`.
-    fn reloaded(&self, backend: &CudaBackend, more: &[KeyRange], reason: String) -> Result<Made> {
+    /// Loads all keys of the ranges in which a reader may find changes, and of `more`.
+    fn reloaded(&self, more: &[KeyRange], reason: String) -> Result<Made> {
         let ranges = self.family.changed_since(&self.base.family, more);
         let there = Taken::within(Arc::clone(self.family), &ranges)?;
-        let made = self.with_room(|delta| {
-            let placed = place(backend, &there, Tombstones::Drop, delta)?;
+        let made = self.with_room([&there], |delta| {
+            let placed = place(self.source, self.device, &there, Tombstones::Drop, delta)?;
             delta.take_unseen(&ranges)?;
             Ok(Some(placed))
         })?;
@@ -153,16 +160,29 @@ impl Change<'_> {
         Ok((table, how))
     }
 
-    /// Puts rows into a copy of the slots, or of more slots if these do not suffice. No table is made if `put` says so.
-    fn with_room(
+    /// Stores rows in a copy of the slots, or of more slots if these do not suffice. `put` may decide that no table is
+    /// needed.
+    fn with_room<'t>(
         &self,
-        mut put: impl FnMut(&Delta) -> Result<Option<RowOutput>>,
+        rows: impl IntoIterator<Item = &'t Taken> + Clone,
+        mut put: impl FnMut(&Arc<Delta>) -> Result<Option<RowOutput>>,
     ) -> Result<Option<(Arc<DeviceTable>, RowOutput)>> {
         let outside = outside(self.asked);
         let (mut base, mut keys) = (Arc::clone(&self.base.table), 0);
-        for _ in 0..ATTEMPTS {
+        let records = rows.clone().into_iter().map(Taken::max_record_bytes);
+        let records = records.fold(0, u64::saturating_add);
+        let slots = base.contents().slot_bytes;
+        // A copy of the slots, and a bit for each.
+        let bytes = records
+            .saturating_add(slots)
+            .saturating_add(slots / SLOT_BITS);
+        let (most, spare) = base.bytes_left();
+        let bytes = bytes.saturating_sub(spare);
+        let reservation = reserve(self.device, rows, bytes, most)?;
+        base.draw_on(&reservation);
+        for _ in 0..MAX_REHASHES {
             if base.contents().left_over == 0 {
-                let delta = Delta::new(&base, &outside)?;
+                let delta = Arc::new(Delta::new(&base, &outside)?);
                 let Some(placed) = put(&delta)? else {
                     return Ok(None);
                 };
@@ -170,7 +190,7 @@ impl Change<'_> {
                 if table.contents().left_over == 0 && !table.is_crowded() {
                     return Ok(Some((delta.finish()?, placed)));
                 }
-                // Slots of keys that go stay taken.
+                // Slots of removed keys stay taken.
                 keys = keys.max(table.slots_taken());
             }
             keys = more_slots(keys);
@@ -180,7 +200,7 @@ impl Change<'_> {
     }
 }
 
-/// The ranges, where those that touch are one.
+/// The ranges, with adjacent ones merged.
 fn joined(asked: &[Asked]) -> Vec<KeyRange> {
     let mut joined: Vec<KeyRange> = Vec::new();
     for Asked { range, .. } in asked {

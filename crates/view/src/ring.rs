@@ -1,9 +1,9 @@
 //! Threads that answer requests of kernels.
 //!
-//! While a kernel may use the mailboxes, one thread looks at them. It answers what it finds, and wakes another one if
-//! there is work for more. A thread that has answered looks on for a while, so under load all of them do. One of the
-//! waiting threads looks now and then, since the others may wait for RocksDB. While no kernel may use the mailboxes,
-//! all threads wait. They call no function of CUDA, which might wait for a kernel that waits for them.
+//! While a kernel may use the mailboxes, one thread polls them. It answers the requests that it finds, and wakes
+//! another thread if there is work for more. A thread that has answered polls on for a while, so under load all of them
+//! do. One of the waiting threads polls now and then, since the others may wait for RocksDB. While no kernel may use
+//! the mailboxes, all threads wait. They call no function of CUDA, which might wait for a kernel that waits for them.
 
 use std::num::NonZeroU64;
 use std::ops::Range;
@@ -16,19 +16,19 @@ use rockmill_core::{Error, ErrorKind, Result};
 use rockmill_cuda::{Mailboxes, Operation, Request, Server, Status};
 use rockmill_scan::{FamilyView, Store, Write, Written};
 
-/// How long a thread looks without a pause after a request.
+/// Time for which a thread polls without a pause after a request.
 const SPIN: Duration = Duration::from_micros(50);
 
-/// The shortest and the longest pause between two looks.
+/// The shortest and the longest pause between two polls.
 const PAUSES: (Duration, Duration) = (Duration::from_micros(20), Duration::from_micros(200));
 
-/// How much longer a pause may be.
+/// Time by which a pause may be longer.
 const TIMER_SLACK_NS: u64 = 5_000;
 
-/// After which a thread that waits looks by itself, since all others may wait for RocksDB.
+/// Time after which a waiting thread polls by itself, since all others may wait for RocksDB.
 const LOOK: Duration = Duration::from_millis(2);
 
-/// Requests that were answered so far.
+/// Counts of answered requests.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RingCounts {
     /// Gets.
@@ -37,16 +37,16 @@ pub struct RingCounts {
     pub writes: u64,
     /// Requests that failed.
     pub failed: u64,
-    /// Calls of RocksDB: each takes all that one thread has found.
+    /// Calls of RocksDB: each takes all requests that one thread has found.
     pub batches: u64,
-    /// Why the last one failed.
+    /// The reason why the last one failed.
     pub last_error: Option<String>,
 }
 
 /// Finds a version that a kernel holds, by its number.
 pub type VersionOf = dyn Fn(u64) -> Option<Arc<FamilyView>> + Send + Sync;
 
-/// The threads. Dropping it ends them, and all requests with "aborted".
+/// The threads. Dropping it ends them, and answers all requests with "aborted".
 pub struct Ring {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
@@ -56,16 +56,16 @@ struct Shared {
     mailboxes: Arc<Mailboxes>,
     store: Arc<dyn Store>,
     version: Box<VersionOf>,
-    /// Each for a range of the mailboxes, as many as threads. Whoever has the lock answers them.
+    /// One for each thread, each with a range of the mailboxes. The thread with the lock answers them.
     servers: Vec<(Range<usize>, Mutex<Server>)>,
-    /// How many times threads were woken.
+    /// Number of times that threads were woken.
     turn: Mutex<u64>,
     woken: Condvar,
     /// Threads that wait to be woken.
     waiting: AtomicUsize,
-    /// Threads that look at mailboxes, or will soon.
+    /// Number of threads that poll mailboxes, or will soon.
     looking: AtomicUsize,
-    /// Whether one that waits looks now and then.
+    /// Whether one of the waiting threads polls now and then.
     has_standby: AtomicBool,
     is_closing: AtomicBool,
     gets: AtomicU64,
@@ -87,7 +87,7 @@ impl Ring {
     /// Starts the threads.
     ///
     /// # Errors
-    /// Storage if the system has no thread left.
+    /// Storage if the system cannot create a thread.
     pub fn start(
         mailboxes: Arc<Mailboxes>,
         store: Arc<dyn Store>,
@@ -140,12 +140,12 @@ impl Ring {
         &self.shared.mailboxes
     }
 
-    /// Has the threads look at mailboxes, since a hold has begun.
+    /// Wakes the threads to poll mailboxes, because a hold has begun.
     pub fn wake(&self) {
         self.shared.wake();
     }
 
-    /// What was answered so far.
+    /// Counts of the answers so far.
     pub fn counts(&self) -> RingCounts {
         let shared = &self.shared;
         let count = |of: &AtomicU64| of.load(Ordering::Relaxed);
@@ -160,7 +160,7 @@ impl Ring {
         }
     }
 
-    /// Ends all requests with "aborted", also those to come.
+    /// Answers all requests with "aborted", also future ones.
     pub fn abort(&self) {
         self.shared.mailboxes.abort();
     }
@@ -169,14 +169,14 @@ impl Ring {
 impl Drop for Ring {
     fn drop(&mut self) {
         self.shared.is_closing.store(true, Ordering::Release);
-        // Kernels go on at once, also if a thread waits for RocksDB.
+        // Kernels continue at once, also if a thread waits for RocksDB.
         self.abort();
         self.shared.wake();
         for thread in self.threads.drain(..) {
-            // It has told of its panic.
+            // The thread has reported its panic.
             let _ = thread.join();
         }
-        // Answers from before would look like answers to new requests.
+        // Earlier answers would look like answers to new requests.
         self.abort();
     }
 }
@@ -196,8 +196,8 @@ impl Shared {
         *self.turn.lock().unwrap_or_else(PoisonError::into_inner) += 1;
     }
 
-    /// Waits until threads are woken after turn `seen`, or at once if they were. One of those that wait does so only for a
-    /// while if `may_look`. Returns the turn.
+    /// Waits until threads are woken after turn `seen`; returns at once if they were. With `may_look`, one of the
+    /// waiting threads waits only for a while. Returns the turn.
     fn wait_after(&self, seen: u64, may_look: bool) -> u64 {
         let is_standby = may_look && !self.has_standby.swap(true, Ordering::Relaxed);
         let turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
@@ -218,7 +218,7 @@ impl Shared {
 
     fn run(&self, own: usize) {
         rockmill_cuda::answer_kernels();
-        // Otherwise a pause is 50 us longer than it should be, as it is where the system refuses.
+        // Without this, or if the system refuses it, a pause is 50 us longer than requested.
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(TIMER_SLACK_NS));
         // Time of the last request that it has found.
         let (mut last, mut turn) = (None::<Instant>, 0);
@@ -244,7 +244,7 @@ impl Shared {
                 continue;
             }
             if !rests {
-                // Whoever begins a hold wakes all.
+                // The start of a hold wakes all.
                 self.looking.fetch_sub(1, Ordering::Relaxed);
             }
             turn = self.wait_after(turn, is_held);
@@ -253,19 +253,19 @@ impl Shared {
         }
     }
 
-    /// Answers what was posted, its own part first. Whether anything was.
+    /// Answers the posted requests, its own range first. Returns whether there were any.
     fn serve(&self, own: usize) -> bool {
         let (before, behind) = self.servers.split_at(own);
         let (mut has_posted, mut answered) = (false, 0);
         for (range, server) in behind.iter().chain(before) {
-            // Without the lock, so that threads that find nothing do not disturb each other.
+            // Without the lock, so that threads without requests do not disturb each other.
             if !self.mailboxes.has_posted(range.clone()) {
                 continue;
             }
             let mut server = match server.try_lock() {
                 Ok(server) => server,
                 Err(TryLockError::Poisoned(server)) => server.into_inner(),
-                // Somebody else answers these.
+                // Another thread answers these.
                 Err(TryLockError::WouldBlock) => continue,
             };
             let (taken, has_any) = server.take();
@@ -319,7 +319,7 @@ impl Shared {
                 }
             });
             for &at in &gets {
-                // A store that has forgotten one; others are answered already.
+                // For a store that has left one unanswered; the others have answers already.
                 server.answer(at, Status::IoError, &[]);
             }
         }
@@ -346,7 +346,7 @@ impl Shared {
         }
     }
 
-    /// Writes all at once.
+    /// Executes all writes at once.
     fn write(&self, server: &Server, writes: &[usize]) -> Status {
         let of = |&at: &usize| {
             let Request {

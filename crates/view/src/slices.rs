@@ -8,7 +8,7 @@ use crate::version::Hold;
 use crate::view::View;
 
 impl View {
-    /// As [`View::lookup`], on the stream of the slices. The stream may not be captured into a graph.
+    /// Like [`View::lookup`], on the stream of the slices. The stream may not be captured into a graph.
     ///
     /// # Errors
     /// Invalid if slices are too short, or not for the same stream of the view's GPU; Device.
@@ -20,11 +20,11 @@ impl View {
 }
 
 impl Hold {
-    /// As [`Hold::lookup`], on the stream of the slices, which is the one of the hold or one that it waits for. It may not be
-    /// captured into a graph.
+    /// Like [`Hold::lookup`], on the stream of the slices, which is the one of the hold or one that it waits for. It
+    /// may not be captured into a graph.
     ///
     /// # Errors
-    /// As those of [`View::lookup_slices`].
+    /// The errors of [`View::lookup_slices`].
     pub fn lookup_slices(&self, keys: SliceKeys<'_>, rows: SliceRows<'_>) -> Result<()> {
         let version = &self.version;
         look_up(

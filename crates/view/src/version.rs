@@ -1,4 +1,4 @@
-//! A version of a column family, and those who hold it.
+//! A version of a column family, and its holds.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -12,19 +12,19 @@ use rockmill_scan::FamilyView;
 
 use crate::foreseen::Asked;
 
-/// A version. Nothing of it changes but the set of changed keys.
+/// A version. Only the set of changed keys changes.
 #[derive(Debug)]
 pub struct Version {
     pub number: u64,
     pub table: Arc<DeviceTable>,
     pub family: Arc<FamilyView>,
     pub asked: Vec<Asked>,
-    /// Keys that kernels have put or deleted, and that the table may not have as they are now.
+    /// Keys that kernels have put or deleted. The table may have older values of them.
     pub changed: Option<Arc<ChangedSet>>,
 }
 
 impl Version {
-    /// Looks up keys that lie in host memory, and waits for their values.
+    /// Looks up keys in host memory, and waits for their values.
     pub fn get(&self, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>> {
         let answers = self.table.get(keys)?.into_iter().zip(keys);
         let value = |(answer, key): (Answer, &&[u8])| match answer {
@@ -51,19 +51,19 @@ pub fn ask(family: &FamilyView, key: &[u8]) -> Result<Option<Vec<u8>>> {
     Ok(found)
 }
 
-/// The column family of each version that somebody has, by the version's number.
+/// The column family of each version in use, by the version's number.
 #[derive(Debug, Default)]
 pub struct Families(Mutex<BTreeMap<u64, Weak<FamilyView>>>);
 
 impl Families {
-    /// Adds the one of a version.
+    /// Adds the column family of a version.
     pub fn add(&self, number: u64, family: &Arc<FamilyView>) {
         let mut families = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         families.retain(|_, family| family.strong_count() > 0);
         families.insert(number, Arc::downgrade(family));
     }
 
-    /// The one of a version, if somebody has it.
+    /// The column family of a version, if it is in use.
     pub fn find(&self, number: u64) -> Option<Arc<FamilyView>> {
         let families = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         families.get(&number)?.upgrade()
@@ -73,7 +73,7 @@ impl Families {
 /// Allows kernels of a stream to use a version. Dropping it ends the hold once the stream has reached this point,
 /// without waiting.
 ///
-/// A graph that was captured uses the version whenever it is launched, so the hold has to outlive the graph. If a hold is
+/// A captured graph uses the version whenever it is launched, so the hold has to outlive the graph. If a hold is
 /// dropped while its stream is being captured, it lasts as long as the view.
 #[derive(Debug)]
 pub struct Hold {
@@ -84,7 +84,7 @@ pub struct Hold {
 }
 
 impl Hold {
-    /// What a kernel takes as a parameter.
+    /// The parameter of a kernel.
     pub fn kv(&self) -> KvRecord {
         let version = &*self.version;
         let ring = self.ring.as_ref().zip(version.changed.as_ref());
@@ -97,26 +97,26 @@ impl Hold {
         &self.version.table
     }
 
-    /// The sequence number: the version has what was written up to it.
+    /// The sequence number of the version's snapshot.
     pub fn sequence(&self) -> u64 {
         self.version.family.sequence()
     }
 
-    /// As [`crate::View::lookup`], at the version that is held. If the view has a ring, what the table does not tell is asked
-    /// through it, as `get` of a kernel does. The stream is the one of the hold, or one that it waits for, or one that is
-    /// captured into a graph.
+    /// Like [`crate::View::lookup`], at the held version. If the view has a ring, keys that the table cannot answer are
+    /// requested through it, like a kernel's `get`. The stream is the one of the hold, or one that it waits for, or one
+    /// that is captured into a graph.
     ///
     /// # Errors
-    /// Invalid if the device does not reach the memory of keys or rows, or a pointer is not aligned; Device.
+    /// Invalid if the device cannot access the memory of keys or rows, or a pointer is not aligned; Device.
     pub fn lookup(&self, keys: &Keys, rows: &Rows, stream: CallerStream) -> Result<()> {
         let table = &self.version.table;
         table.look_up_with(&self.kv(), keys, rows, stream)
     }
 
-    /// As [`crate::View::get`], at the version that is held.
+    /// Like [`crate::View::get`], at the held version.
     ///
     /// # Errors
-    /// As those of [`crate::View::get`].
+    /// The errors of [`crate::View::get`].
     pub fn get(&self, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>> {
         self.version.get(keys)
     }
@@ -124,7 +124,7 @@ impl Hold {
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        // After an error, the version is kept as long as the view: nothing tells when kernels are done.
+        // After an error, the version is kept as long as the view, because the end of the kernels is unknown.
         if !self
             .in_use
             .keep(&self.version, self.stream)
@@ -134,7 +134,7 @@ impl Drop for Hold {
             return;
         }
         if let Some((mailboxes, hold)) = self.ring.take() {
-            // It only makes threads look at mailboxes for longer if the device is lost.
+            // A failure only makes threads poll mailboxes for longer if the device is lost.
             let _ = mailboxes.end_hold(hold, self.stream);
         }
     }

@@ -1,11 +1,10 @@
-//! A column family in device memory, in one version after another.
+//! A column family in device memory, with successive versions.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rockmill_core::Result;
-use rockmill_cuda::{
-    CallerStream, ChangedSet, CudaBackend, Device, DeviceTable, InUse, Keys, Rows, TableContents,
-};
+use rockmill_cuda::{CallerStream, ChangedSet, DeviceTable, InUse, Keys, Rows, TableContents};
+use rockmill_exec::device_runtime::DeviceRuntime;
 use rockmill_scan::{Database, FamilyView};
 
 use crate::builder::Builder;
@@ -14,9 +13,9 @@ use crate::load::{Source, Taken, seed};
 use crate::ring::{Ring, RingCounts};
 use crate::version::{Families, Hold, Version};
 
-/// A column family in device memory: what a reader found when the view was opened, or at its last refresh.
+/// A column family in device memory, as a reader found it when the view was opened, or at its last refresh.
 ///
-/// Kernels that run keep the version that they began with.
+/// Running kernels keep the version with which they began.
 #[derive(Debug)]
 pub struct View {
     // Dropped first, so that kernels that wait for it end.
@@ -25,29 +24,30 @@ pub struct View {
     pub(crate) in_use: Arc<InUse<Version>>,
     families: Arc<Families>,
     pub(crate) source: Source,
-    /// Of refreshes, which come one by one; none was made yet if there was no refresh.
-    pub(crate) backend: Mutex<Option<CudaBackend>>,
+    /// Refreshes run one at a time.
+    pub(crate) refreshing: Mutex<()>,
+    pub(crate) device: Arc<DeviceRuntime>,
 }
 
 #[derive(Debug)]
 struct Newest {
     version: Arc<Version>,
-    /// Holds of any version that have begun.
+    /// Number of holds of all versions that have begun.
     holds: u64,
-    /// How many they were when the version's set of changed keys was made.
+    /// That number when the version's set of changed keys was created.
     holds_before_set: u64,
 }
 
-/// States that the view had no holds and no open requests when this number of holds had begun.
+/// Proof that the view had no holds and no open requests when this number of holds had begun.
 #[derive(Debug, Clone, Copy)]
 pub struct Quiet(u64);
 
 impl View {
     pub(crate) fn new(
         source: Source,
-        device: &Device,
+        device: Arc<DeviceRuntime>,
         taken: Taken,
-        table: DeviceTable,
+        table: Arc<DeviceTable>,
         families: Arc<Families>,
         ring: Option<Ring>,
     ) -> Result<Self> {
@@ -55,7 +55,7 @@ impl View {
         families.add(0, &taken.family);
         let version = Version {
             number: 0,
-            table: Arc::new(table),
+            table,
             family: taken.family,
             asked: taken.asked,
             changed: changed.transpose()?.map(Arc::new),
@@ -67,10 +67,11 @@ impl View {
                 holds: 0,
                 holds_before_set: 0,
             }),
-            in_use: Arc::new(InUse::new(device)),
+            in_use: Arc::new(InUse::new(device.gpu_device()?)),
             families,
             source,
-            backend: Mutex::default(),
+            refreshing: Mutex::default(),
+            device,
         })
     }
 
@@ -83,7 +84,7 @@ impl View {
         Arc::clone(&self.newest().version)
     }
 
-    /// Whether all that kernels have put or deleted so far is in the database.
+    /// Returns proof if all keys that kernels have put or deleted so far are in the database.
     pub(crate) fn quiet(&self) -> Option<Quiet> {
         let newest = self.newest();
         let mailboxes = self.ring.as_ref().map(Ring::mailboxes);
@@ -91,12 +92,12 @@ impl View {
         is_quiet.then_some(Quiet(newest.holds))
     }
 
-    /// Makes a version the newest one. `quiet` is from before the version was taken from the database.
+    /// Makes a version the newest one. `quiet` was taken before the version was taken from the database.
     ///
     /// Kernels put and delete only during a hold. If there was no hold from before the version was taken until now, the
-    /// version has all that they have written, and its set of changed keys is empty. Else it shares the set of the
-    /// version before: writes of kernels that run may not be in it, whichever version they hold. Such a set may have
-    /// more keys than needed, and all of them are asked for.
+    /// version has all their writes, and its set of changed keys is empty. Else it shares the set of the previous
+    /// version: it may lack writes of running kernels, whichever version they hold. Such a set may have more keys than
+    /// needed; RocksDB is asked for all of them.
     pub(crate) fn publish(
         &self,
         table: Arc<DeviceTable>,
@@ -106,9 +107,9 @@ impl View {
     ) -> Result<()> {
         let has_empty_set = |newest: &Newest| newest.holds == newest.holds_before_set;
         let needs_set = self.ring.is_some() && !has_empty_set(&self.newest());
-        // Made before, because no hold may begin while the versions are exchanged.
+        // Created before, because no hold may begin while the versions are exchanged.
         let empty = match quiet.filter(|_| needs_set) {
-            // Without memory for it, the set of before serves.
+            // Without memory for it, the previous set is used.
             Some(quiet) => ChangedSet::new(&table, seed()).ok().map(|set| (quiet, set)),
             None => None,
         };
@@ -161,24 +162,24 @@ impl View {
         })
     }
 
-    /// What kernels were answered so far.
+    /// Counts of the answers to kernels so far.
     pub fn ring_counts(&self) -> RingCounts {
         self.ring.as_ref().map(Ring::counts).unwrap_or_default()
     }
 
-    /// Ends all that kernels wait for with "aborted", also what they will ask for.
+    /// Answers all requests of kernels with "aborted", also future ones.
     pub fn abort(&self) {
         if let Some(ring) = &self.ring {
             ring.abort();
         }
     }
 
-    /// How a view of a column family is made.
+    /// Returns a builder for a view of a column family.
     pub fn builder(database: Arc<dyn Database>, family: &str) -> Builder {
         Builder::new(database, family)
     }
 
-    /// The sequence number of the newest version: it has what was written up to it.
+    /// The sequence number of the newest version's snapshot.
     pub fn sequence(&self) -> u64 {
         self.version().family.sequence()
     }
@@ -188,33 +189,33 @@ impl View {
         self.version().table.contents()
     }
 
-    /// Ranges of keys that the newest version does not have in device memory, and why.
+    /// Ranges of keys that the newest version does not have in device memory, with the reasons.
     pub fn asked(&self) -> Vec<Asked> {
         self.version().asked.clone()
     }
 
-    /// Looks up keys that lie in device memory in the newest version, on the caller's stream. The host waits for
-    /// nothing, allocates no memory and copies nothing, so the call may be captured into a graph. Then the version is
-    /// kept as long as the view. Keys may occur several times. [`Rows`] has the value and a status of each key.
+    /// Looks up keys in device memory in the newest version, on the caller's stream. The host does not wait, allocates
+    /// no memory and copies nothing, so the call may be captured into a graph. Then the version is kept as long as the
+    /// view. Keys may occur several times. [`Rows`] receives the value and a status of each key.
     ///
     /// # Errors
-    /// Invalid if the device does not reach the memory of keys or rows, or a pointer is not aligned; Device.
+    /// Invalid if the device cannot access the memory of keys or rows, or a pointer is not aligned; Device.
     pub fn lookup(&self, keys: &Keys, rows: &Rows, stream: CallerStream) -> Result<()> {
         let version = self.version();
         version.table.look_up(keys, rows, stream)?;
         if !self.in_use.keep(&version, stream)? {
-            // Nothing tells when the graph is launched for the last time.
+            // The last launch of the graph is unknown.
             self.in_use.keep_for_good(&version);
         }
         Ok(())
     }
 
-    /// Looks up keys that lie in host memory in the newest version, and waits for their values. RocksDB's iterators answer
-    /// for keys that the table does not tell, at the same version.
+    /// Looks up keys in host memory in the newest version, and waits for their values. RocksDB's iterators answer for
+    /// keys that the table cannot answer, at the same version.
     ///
     /// # Errors
-    /// Device; Declined if RocksDB has to be asked for a key, and the database was opened without its iterators; Storage if
-    /// RocksDB cannot read it.
+    /// Device; Declined if RocksDB must be asked for a key, and the database was opened without its iterators; Storage
+    /// if RocksDB cannot read it.
     pub fn get(&self, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>> {
         self.version().get(keys)
     }

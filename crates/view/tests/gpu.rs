@@ -1,4 +1,4 @@
-//! Lookups in memory of a GPU, by the pointer and in slices of cudarc. They need a GPU that ROCKMILL_TEST_DEVICE names.
+//! Lookups in memory of a GPU, by pointer and in slices of cudarc. They need a GPU that ROCKMILL_TEST_DEVICE names.
 
 #[path = "../../scan/tests/common/mod.rs"]
 mod common;
@@ -21,7 +21,7 @@ use rust_rocksdb::DB;
 const KEY_BYTES: u64 = 4;
 const ROW_BYTES: usize = 40;
 
-/// Tests run one after another: what cudarc does in the default stream to make another one breaks a capture.
+/// Tests run one after another: cudarc's work in the default stream to create another one breaks a capture.
 static ALONE: Mutex<()> = Mutex::new(());
 
 /// A stream of the GPU that tests run on; otherwise the test counts as skipped.
@@ -45,7 +45,7 @@ fn view_of(path: &Path) -> View {
     builder(&directory(path), "default").open().expect("a view")
 }
 
-/// Memory of the GPU for some keys and their values, and where it is.
+/// Memory of the GPU for some keys and their values, and its addresses.
 struct Memory {
     keys: CudaSlice<u8>,
     rows: CudaSlice<u8>,
@@ -74,7 +74,7 @@ impl Memory {
         stream.memcpy_htod(&keys, &mut self.keys).expect("copied");
     }
 
-    /// The same as pointers, which live as long as this.
+    /// The same as pointers, which live as long as `self`.
     fn pointers(&mut self, stream: &CudaStream) -> (Keys, Rows) {
         let n = self.statuses.len() as u64;
         let keys = self.keys.device_ptr(stream).0 as *const u8;
@@ -87,7 +87,7 @@ impl Memory {
         }
     }
 
-    /// What was found of each key: the bytes of its row, if it has a value.
+    /// Result for each key: the bytes of its row, if it has a value.
     fn found(&self, stream: &Arc<CudaStream>) -> Vec<Option<Vec<u8>>> {
         let rows = stream.clone_dtoh(&self.rows).expect("copied");
         let statuses = stream.clone_dtoh(&self.statuses).expect("copied");
@@ -139,9 +139,9 @@ fn a_pointer_that_the_gpu_does_not_reach_is_refused_also_while_a_graph_is_captur
     let refuse_all = || {
         for (keys, rows, name) in &refused {
             let error = hold.lookup(keys, rows, of_caller(&stream));
-            let error = error.expect_err("the GPU does not reach it");
+            let error = error.expect_err("the GPU cannot access it");
             assert_eq!(error.kind, ErrorKind::Invalid);
-            let sentence = format!("{name}: the GPU does not reach 0x");
+            let sentence = format!("{name}: the GPU cannot access 0x");
             assert!(error.what.contains(&sentence), "{error}");
         }
     };
@@ -204,9 +204,9 @@ fn pinned_and_managed_memory_are_reached_and_that_of_another_gpu_is_not() {
     let keys = unsafe { Keys::fixed(there.device_ptr(&other).0 as *const u8, KEY_BYTES, 2) };
     context.bind_to_thread().expect("bound");
     let error = view.lookup(&keys, &rows, of_caller(&stream));
-    let error = error.expect_err("the GPU does not reach it");
+    let error = error.expect_err("the GPU cannot access it");
     assert!(
-        error.what.contains("keys: the GPU does not reach"),
+        error.what.contains("keys: the GPU cannot access"),
         "{error}"
     );
 }

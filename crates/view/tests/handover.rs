@@ -1,7 +1,7 @@
 //! The hand-over of requests as `kernels/ring/ring.hpp` and `rockmill_cuda::Server` do it, with loom's words in place of
 //! pinned memory: every order in which two requesters, two servers, an abort and time-outs can meet.
 //!
-//! Loom tells of data that two threads touch at once; the rest is asserted.
+//! Loom reports data that two threads access at once; the rest is asserted.
 
 use std::sync::atomic::{AtomicUsize, Ordering as Counted};
 
@@ -16,7 +16,7 @@ const CLAIMED: u32 = 1;
 const LEFT: u32 = 2;
 const ABORTED: u32 = u32::MAX;
 
-/// Looks of somebody who waits, before the time is over.
+/// Number of polls before a time-out.
 const LOOKS: usize = 2;
 
 struct Mailbox {
@@ -50,7 +50,7 @@ impl Mailbox {
         match self.state.load(Ordering::Relaxed) {
             FREE => takes(FREE),
             LEFT if takes(LEFT) => {
-                // SAFETY: loom checks who touches the cell.
+                // SAFETY: loom checks the accesses to the cell.
                 let number = self.number.with(|number| unsafe { *number });
                 if self.answered.load(Ordering::Acquire) == number {
                     return true;
@@ -62,9 +62,9 @@ impl Mailbox {
         }
     }
 
-    /// `post_part` and `await_with_group`. Whether there was an answer, which has to be that to the request.
+    /// `post_part` and `await_with_group`. Returns whether there was an answer, which must be the one to the request.
     fn asks(&self, what: u32) -> bool {
-        // SAFETY: loom checks who touches the cell.
+        // SAFETY: loom checks the accesses to the cell.
         let number = self.number.with_mut(|number| unsafe {
             *number += 1;
             *number
@@ -97,7 +97,7 @@ impl Mailbox {
             return;
         }
         *seen = number;
-        // SAFETY: loom checks who touches the cells.
+        // SAFETY: loom checks the accesses to the cells.
         let request = self.request.with(|request| unsafe { *request });
         self.answer.with_mut(|answer| {
             // SAFETY: as above.
@@ -107,12 +107,12 @@ impl Mailbox {
     }
 }
 
-// SAFETY: loom checks who touches the cells.
+// SAFETY: loom checks the accesses to the cells.
 unsafe impl Sync for Mailbox {}
 // SAFETY: as above.
 unsafe impl Send for Mailbox {}
 
-/// What was seen in all orders together.
+/// Events in all orders together.
 #[derive(Default)]
 struct Seen {
     answered: AtomicUsize,
@@ -142,7 +142,7 @@ fn request(mailboxes: &[Mailbox], what: u32, seen: &Seen) {
     }
 }
 
-/// Runs requesters, each with so many requests, and a server for each mailbox. Returns what was seen.
+/// Runs requesters, each with some requests, and a server for each mailbox. Returns the events.
 fn check(
     mailboxes: usize,
     requesters: u32,
@@ -171,7 +171,7 @@ fn check(
                 shared[server].serves(&mut 0);
             }));
         }
-        // The first server is this thread. Closing aborts first and again when no server is left.
+        // The first server is this thread. Closing aborts first, and again when no server is left.
         let abort = || {
             if has_abort {
                 for mailbox in shared.iter() {

@@ -1,4 +1,4 @@
-//! A device that is lost while kernels hold a view: nothing waits for it, and the database lives on.
+//! A device is lost while kernels hold a view: nothing waits for it, and the database continues.
 
 #[path = "../../scan/tests/common/mod.rs"]
 mod common;
@@ -19,7 +19,7 @@ use rockmill_scan::Database;
 use rockmill_view::{CallerStream, Keys, RingSettings, Rows, Target};
 use rust_rocksdb::DB;
 
-/// More than anything here takes.
+/// Longer than anything here takes.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 #[test]
@@ -28,7 +28,7 @@ fn nothing_waits_for_a_device_that_is_lost() {
         let (done, is_done) = channel();
         let test = thread::spawn(move || {
             lose(call);
-            // The other end is gone if this came too late.
+            // The receiver is gone if this came too late.
             let _ = done.send(());
         });
         let ended = is_done.recv_timeout(PATIENCE);
@@ -58,7 +58,7 @@ fn lose(call: Call) {
     holds[0].lookup(&keys, &rows, stream).expect("looked up");
     db.put(b"new", b"1").expect("written");
     faults.break_down(call, 0);
-    // It may come in front of the call that loses the device.
+    // It may come before the call that loses the device.
     let _ = holds[1].lookup(&keys, &rows, stream);
     let errors = [
         view.get(&[&numbered(1)]).map(drop),

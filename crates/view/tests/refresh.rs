@@ -1,4 +1,4 @@
-//! A view that was refreshed has what RocksDB finds now, and versions that are held have what it found then.
+//! A refreshed view equals RocksDB's current state, and held versions equal its state at their time.
 
 #[path = "../../scan/tests/common/mod.rs"]
 mod common;
@@ -48,7 +48,7 @@ fn compare_table(hold: &Hold, rows: &Rows) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// How often views were refreshed how.
+/// Number of refreshes by kind.
 #[derive(Debug, Default)]
 struct Counts {
     nothing: u32,
@@ -66,7 +66,7 @@ impl Counts {
     }
 }
 
-/// Runs random cases, and returns how often views were refreshed how in all.
+/// Runs random cases, and returns the number of refreshes by kind.
 fn check_cases<S: Strategy>(
     cases: u32,
     strategy: S,
@@ -85,7 +85,7 @@ fn check_cases<S: Strategy>(
     }
     let checked =
         TestRunner::new(config).run(&strategy, |case| check(case, &mut counts.borrow_mut()));
-    // It has the smallest case that fails.
+    // The message has the smallest failing case.
     checked.unwrap_or_else(|error| panic!("{error}"));
     counts.into_inner()
 }
@@ -172,7 +172,7 @@ fn a_refreshed_view_of_a_directory_has_what_iterators_find() {
                 }
             }
         }
-        // Iterators of a directory read what is there now.
+        // Iterators of a directory read its current state.
         for (hold, rows) in &holds {
             compare_table(hold, rows)?;
         }
@@ -197,7 +197,7 @@ fn a_view_that_is_refreshed_while_others_write_has_whole_batches() {
         let mut batch = WriteBatch::default();
         refs.iter()
             .for_each(|key| batch.put(key, number.to_be_bytes()));
-        // In no other batch, so that no later one mends what was missed.
+        // In no other batch, so that no later one repairs a missed one.
         batch.put([&number.to_be_bytes()[..], b"once"].concat(), b"");
         db.write(&batch).expect("written");
     };
@@ -284,7 +284,7 @@ impl Case {
         compare(&self.view, &rows).expect("equal");
     }
 
-    /// Why ranges were loaded, and how many keys they have.
+    /// The reason why ranges were loaded, and the number of their keys.
     fn reason(&self) -> (String, u64) {
         let how = self.refresh();
         self.compare();
@@ -427,7 +427,7 @@ fn ranges_are_loaded_where_files_do_not_tell_what_was_written() {
     assert!(reason.contains("asked for other keys"));
     assert_eq!((keys, case.view.contents().keys), (0, 4990));
     case.compact();
-    // It stays as it is until something else is written.
+    // It stays unchanged until something else is written.
     case.put(0..1, b"newer");
     assert!(case.reason().0.contains("asked for other keys"));
     assert_eq!(case.view.asked(), []);
@@ -472,7 +472,7 @@ fn slots_grow_and_memory_of_dead_records_is_used_again() {
     assert!(contents.slot_bytes > before.slot_bytes);
     let old = hold(&case.view);
     case.put(0..3000, &[[7; 20], [8; 20]].concat());
-    // Those that were in the log are there already.
+    // Those that were in the log have been loaded already.
     let added = Loaded::Added {
         keys: 5000,
         bytes: 3000 * 64,
@@ -498,7 +498,7 @@ fn all_keys_may_go_and_others_come_at_once() {
     case.compare();
     let contents = case.view.contents();
     assert_eq!((contents.keys, contents.ask), (2500, 0));
-    // All of what is dead has gone.
+    // All dead records are gone.
     assert_eq!((contents.record_bytes, contents.dead_bytes), (2500 * 32, 0));
 }
 
@@ -520,7 +520,7 @@ fn a_view_whose_table_takes_most_of_its_memory_loads_ranges() {
         let Loaded::Ranges { keys, bytes, .. } = how else {
             panic!("{how:?}");
         };
-        // Each second one is what it was.
+        // Every second one is unchanged.
         assert_eq!(bytes, 64 * u64::from(1 - round % 2));
         assert!(keys > 1, "{keys}");
         compare(&view, &rows(&db, "default", &KeyRange::default())).expect("equal");
@@ -533,7 +533,7 @@ fn a_view_stays_what_it_was_if_there_is_no_memory_for_another_version() {
     let path = dir.path().join("db");
     let db = open(&path);
     put_rows(&db);
-    // Slots and records of 5000 keys, and not as many slots again.
+    // Slots and records of 5000 keys, without memory for as many slots again.
     let small = builder(&directory(&path), "default").memory_bytes(5000 * (10 + 64) + 30_000);
     let view = small.open().expect("a view");
     let before = rows(&db, "default", &KeyRange::default());
@@ -545,7 +545,7 @@ fn a_view_stays_what_it_was_if_there_is_no_memory_for_another_version() {
         "{error}"
     );
     compare(&view, &before).expect("equal");
-    // A version that is not there any more does not count.
+    // A version that no longer exists does not count.
     let larger = builder(&directory(&path), "default").memory_bytes(5000 * (20 + 64) + 30_000);
     let view = larger.open().expect("a view");
     for number in 0..20u8 {

@@ -1,4 +1,4 @@
-//! A view of a database that another handle has open asks a secondary instance.
+//! A view of a database that another handle has open uses a secondary instance.
 
 #[path = "../../scan/tests/common/mod.rs"]
 mod common;
@@ -16,7 +16,7 @@ use rust_rocksdb::{ColumnFamilyDescriptor, DB};
 
 const ROW_BYTES: usize = 64;
 
-/// Statuses and values of keys, by a lookup that asks.
+/// Statuses and values of keys, by a lookup with a ring.
 fn look_up(view: &View, numbers: &[u32]) -> Vec<(u8, Vec<u8>)> {
     let keys: Vec<u8> = numbers.iter().flat_map(|&n| numbered(n)).collect();
     let mut rows = vec![0u8; numbers.len() * ROW_BYTES];

@@ -1,6 +1,6 @@
 //! Views in device memory of a database that is written to, flushed and compacted, compared key by key after each refresh.
 //!
-//! `ROCKMILL_SECONDS=N` runs for so long, `ROCKMILL_SEED=N` draws the same writes.
+//! `ROCKMILL_SECONDS=N` sets the duration, `ROCKMILL_SEED=N` draws the same writes.
 
 #[path = "../../live/tests/busy/mod.rs"]
 mod busy;
@@ -18,7 +18,7 @@ use rockmill_live::LiveDatabase;
 use rockmill_scan::Database;
 use rockmill_view::{Loaded, View};
 
-/// How views were refreshed.
+/// Number of refreshes by kind.
 #[derive(Debug, Default)]
 struct Counts {
     nothing: AtomicU64,

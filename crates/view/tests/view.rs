@@ -1,4 +1,4 @@
-//! Each key of a view has the value that RocksDB found when the view was taken, and absent keys are absent.
+//! Each key of a view has RocksDB's value at the time of the view, and absent keys are absent.
 
 #[path = "../../scan/tests/common/mod.rs"]
 mod common;
@@ -200,7 +200,7 @@ fn a_lookup_that_cannot_work_names_the_argument_and_does_nothing() {
     let (memory, into) = (words.as_ptr(), rows.as_mut_ptr());
     let bytes = memory.cast::<u8>();
     let nothing = ptr::null_mut();
-    // SAFETY: none of these lookups reads or writes what is not there, since all of them are refused.
+    // SAFETY: none of these lookups accesses memory, since all of them are refused.
     let refused = unsafe {
         let keys = |len| Keys::fixed(bytes, 4, len);
         let values = |stride| ValueRows::new(into, stride, into);
@@ -250,8 +250,7 @@ fn a_lookup_that_cannot_work_names_the_argument_and_does_nothing() {
         assert_eq!(error.kind, ErrorKind::Invalid);
         assert!(error.what.contains(sentence), "{error}");
     }
-    // Without keys, there need not be any memory.
-    // SAFETY: as above.
+    // Without keys, memory is not needed. SAFETY: as above.
     let none = unsafe {
         (
             Keys::fixed(ptr::null(), 4, 0),
@@ -351,7 +350,7 @@ fn a_damaged_file_is_named() {
     assert!(error.to_string().contains(&*name), "{error}");
 }
 
-/// Whoever writes keys may know the hash, but not its seed.
+/// A writer of keys may know the hash, but not its seed.
 #[test]
 fn keys_whose_words_are_constants_of_the_hash_have_room() {
     const PRIMES: [u64; 5] = [

@@ -19,18 +19,18 @@ ROCKMILL_HD u32 bits_at(const u8* bytes, u32 n, u32 at, u32 count) {
   return u32(little_endian(bytes + first, left < 4 ? left : 4)) >> at % 8 & ((u32{1} << count) - 1);
 }
 
-// A stream that is read from its end (RFC 8878, 4.1). Behind its beginning it goes on with any bits: a reader asks
-// is_done() or is_over() before it believes what it has read.
+// A stream that is read from its end (RFC 8878, 4.1). Before its beginning it returns arbitrary bits: a reader calls
+// is_done() or is_over() before it uses the bits.
 struct BackwardBits {
   const u8* base;
   // The highest `have` bits of `window` are next. Then come `rest` bits from `base` on; if `rest` is below 0, the
-  // window holds bits from in front of the stream.
+  // window has bits from before the stream.
   u64 window;
   i32 have;
   i32 rest;
 
-  // False if the stream is not closed by a bit. It takes at most 2^27 bytes, and three bytes of the source or more are
-  // in front of it: the words are read where they are aligned, so that each takes one load on the device.
+  // False if the stream is not closed by a bit. It takes at most 2^27 bytes, and at least three bytes of the source
+  // precede it: words are read at aligned addresses, so that each takes one load on the device.
   ROCKMILL_HD bool open(const u8* at, u32 n) {
     if (n == 0 || at[n - 1] == 0) return false;
     const u32 tail = u32(reinterpret_cast<u64>(at + n - 1) & 3) + 1;
@@ -58,7 +58,7 @@ struct BackwardBits {
     skip(count);
     return bits;
   }
-  // Whether all bits were taken, or more than there are.
+  // Whether all bits were taken, or more than exist.
   ROCKMILL_HD bool is_done() const { return have + rest == 0; }
   ROCKMILL_HD bool is_over() const { return have + rest < 0; }
 };

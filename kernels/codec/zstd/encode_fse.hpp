@@ -1,12 +1,12 @@
-// FSE tables of ZSTD from how often symbols occur: choosing their counts, describing them, and encoding with them.
+// FSE tables of ZSTD from the frequencies of symbols: choosing their counts, describing them, and encoding with them.
 #pragma once
 
 #include "fse.hpp"
 
 namespace rockmill::ROCKMILL_TARGET {
 
-// Writes bits from the lowest of each byte on, at most `limit` bytes of them; beyond, they are counted. All lanes may
-// write the same, those with a limit of 0 to know the size.
+// Writes bits from the lowest of each byte on, at most `limit` bytes; bits beyond are only counted. All lanes may write
+// the same; those with a limit of 0 only compute the size.
 struct BitWriter {
   u8* to;
   u32 limit;
@@ -14,7 +14,7 @@ struct BitWriter {
   u64 window = 0;
   u32 have = 0;
 
-  // At most 32 bits, those above which are 0.
+  // At most 32 bits; higher bits of the value are 0.
   ROCKMILL_HD void put(u32 value, u32 bits) {
     window |= u64(value) << have;
     have += bits;
@@ -24,7 +24,7 @@ struct BitWriter {
     window >>= 32;
     have -= 32;
   }
-  // Fills the last byte with zeros. Returns the bytes that all takes.
+  // Fills the last byte with zeros. Returns the total number of bytes.
   ROCKMILL_HD u32 end() {
     for (; have > 0; have = have > 8 ? have - 8 : 0) {
       if (size < limit) to[size] = u8(window);
@@ -33,15 +33,15 @@ struct BitWriter {
     }
     return size;
   }
-  // Ends what is read backwards.
+  // Ends a stream that is read backwards.
   ROCKMILL_HD u32 close() {
     put(1, 1);
     return end();
   }
 };
 
-// How often each value occurs among `value(i)` for i < n, which is not 0; `counts` has room for all values. Returns the
-// highest value.
+// Counts each value among `value(i)` for i < n, with n > 0; `counts` has room for all values. Returns the highest
+// value.
 template <class G, class F>
 ROCKMILL_HD u32 count_values(const G& g, u32 n, u32* counts, u32 values, F value) {
   for (u32 i = g.rank(); i < values; i += g.width) counts[i] = 0;
@@ -51,7 +51,7 @@ ROCKMILL_HD u32 count_values(const G& g, u32 n, u32* counts, u32 values, F value
   for (u32 chunk = 0; chunk < n; chunk += g.width) {
     const u32 i = chunk + g.rank(), own = next;
     if (i + g.width < n) next = value(i + g.width);
-    // Nothing has such a value.
+    // No symbol has this value.
     const u32 peers = g.peers(i < n ? own : ~g.rank());
     if (i < n && lowest_bit(peers) == g.rank()) counts[own] += count_bits(peers);
     g.sync();
@@ -78,7 +78,7 @@ ROCKMILL_HD u32 log2_fraction(u32 x) {
   return result;
 }
 
-// The size of a table for so many symbols, of which `highest` is the highest.
+// The size of a table for `total` symbols, of which `highest` is the highest.
 ROCKMILL_HD u32 fse_log_for(u32 total, u32 highest, u32 max_log) {
   const u32 total_log = highest_bit(total), symbols_log = highest_bit(highest | 1) + 2;
   u32 log = total_log > 2 + FSE_MIN_LOG ? total_log - 2 : FSE_MIN_LOG;
@@ -87,7 +87,7 @@ ROCKMILL_HD u32 fse_log_for(u32 total, u32 highest, u32 max_log) {
   return log < max_log ? log : max_log;
 }
 
-// Counts in a table of 2^log states for symbols that occur `occurring[symbol]` times, `total` times together, less than
+// Counts in a table of 2^log states for symbols that occur `occurring[symbol]` times, together `total` times, less than
 // 2^16. At most 2^log symbols occur.
 template <class G>
 ROCKMILL_HD void choose_fse_counts(const G& g, const u32* occurring, u32 symbols, u32 total, u32 log, u16* counts) {
@@ -99,7 +99,7 @@ ROCKMILL_HD void choose_fse_counts(const G& g, const u32* occurring, u32 symbols
     given += counts[i];
   }
   given = g.sum(given);
-  // A state more saves about occurring / (count + 1/2) bits, one less costs as much with count - 1/2.
+  // One more state saves about occurring / (count + 1/2) bits; one less costs that with count - 1/2.
   constexpr u32 SYMBOL_BITS = FseTable::SYMBOL_BITS, VALUE_LOG = 31 - SYMBOL_BITS - 16;
   while (given != size) {
     const bool is_more = given < size;
@@ -117,7 +117,7 @@ ROCKMILL_HD void choose_fse_counts(const G& g, const u32* occurring, u32 symbols
   g.sync();
 }
 
-// Describes a table for read_fse_counts. Returns how many bytes that takes.
+// Describes a table for read_fse_counts. Returns the number of bytes.
 ROCKMILL_HD u32 write_fse_counts(const u16* counts, u32 log, u8* to, u32 limit) {
   BitWriter out{to, limit};
   out.put(log - FSE_MIN_LOG, 4);
@@ -140,14 +140,14 @@ ROCKMILL_HD u32 write_fse_counts(const u16* counts, u32 log, u8* to, u32 limit) 
 // The states of each symbol, by their numbers; see FseTable.
 struct FseEncodeTable {
   u16 states[u32{1} << FSE_MAX_LOG];
-  // How many states each symbol has, and above it where they are.
+  // Number of states of each symbol, and in the upper bits the place of its states.
   u32 symbols[FSE_SYMBOLS];
   u32 log;
 
   static ROCKMILL_HD u32 entry(u32 count, u32 first) { return count | first << 16; }
-  // The state that a stream ends with.
+  // The last state of a stream.
   ROCKMILL_HD u32 last_state(u32 symbol) const { return (u32{1} << log) + states[symbols[symbol] >> 16]; }
-  // Moves to a state in front of `state`, from which a decoder comes there with the bits that are added to `bits`.
+  // Moves to a state before `state`, from which a decoder reaches it with the bits that are added to `bits`.
   ROCKMILL_HD void encode(u32& state, u32 symbol, u32& bits, u32& num_bits) const {
     const u32 entry = symbols[symbol], count = entry & 0xffff;
     u32 more = log - highest_bit(count);
@@ -156,11 +156,11 @@ struct FseEncodeTable {
     num_bits += more;
     state = (u32{1} << log) + states[(entry >> 16) + (state >> more) - count];
   }
-  // Ends encoding: the first state, for the decoder to begin with.
+  // Ends encoding with the first state, at which the decoder begins.
   ROCKMILL_HD void flush(u32 state, BitWriter& out) const { out.put(state - (u32{1} << log), log); }
 };
 
-// `states` is room for 2^log of them.
+// `states` has room for 2^log states.
 template <class G>
 ROCKMILL_HD void build_fse_encode_table(const G& g, FseCounts& counts, u32 symbols, u32 log, u16* states,
                                         FseEncodeTable& table) {

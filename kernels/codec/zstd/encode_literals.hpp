@@ -1,4 +1,4 @@
-// Literals of a ZSTD block (RFC 8878, 3.1.1.3.1): Huffman codes where they are shorter.
+// Literals of a ZSTD block (RFC 8878, 3.1.1.3.1): Huffman codes if they are shorter.
 #pragma once
 
 #include "encode_fse.hpp"
@@ -8,14 +8,14 @@ namespace rockmill::ROCKMILL_TARGET {
 
 struct HuffmanEncodeTables {
   u32 counts[HUFFMAN_SYMBOLS];
-  // Count and symbol of those that occur, then in the order of these.
+  // Count and symbol of those that occur, then in ascending order.
   u32 keys[HUFFMAN_SYMBOLS], sorted[HUFFMAN_SYMBOLS];
   // Nodes of the tree, then the next code of each weight.
   u32 nodes[HUFFMAN_SYMBOLS];
-  // Code, and above it how many bits it takes.
+  // Code, and in the upper bits its length.
   u16 codes[HUFFMAN_SYMBOLS];
   u8 weights[HUFFMAN_SYMBOLS];
-  // How many codes have each length.
+  // Number of codes of each length.
   u32 lengths[HUFFMAN_MAX_LOG + 1];
   u32 stream_at[5];
   u32 weight_occurring[HUFFMAN_MAX_LOG + 1];
@@ -26,12 +26,13 @@ struct HuffmanEncodeTables {
 
 constexpr u32 HUFFMAN_CODE_BITS = 12;
 
-// How many codes of each length `m` symbols have, at least 2, none longer than HUFFMAN_MAX_LOG. `nodes` has the
-// symbols' counts, ascending (after Moffat and Katajainen, "In-place calculation of minimum-redundancy codes"). One
-// thread.
+// Computes the number of codes of each length for `m` symbols, at least 2; none is longer than HUFFMAN_MAX_LOG. `nodes`
+// has the symbols' counts, ascending (after Moffat and Katajainen, "In-place calculation of minimum-redundancy codes").
+// One thread.
 ROCKMILL_HD void huffman_lengths(u32* nodes, u32 m, u32* lengths) {
   constexpr u32 NONE = ~u32{0};
-  // Inner nodes take the places of leaves that are in the tree; once one is itself, its place has its parent's number.
+  // Inner nodes take the places of leaves that are in the tree; once an inner node is in the tree itself, its place has
+  // its parent's number.
   u32 root = 0, leaf = 0, root_count = NONE, leaf_count = nodes[0];
   ROCKMILL_NO_UNROLL
   for (u32 next = 0; next + 1 < m; ++next) {
@@ -58,7 +59,7 @@ ROCKMILL_HD void huffman_lengths(u32* nodes, u32 m, u32* lengths) {
     lengths[length] += count;
     used += count << (HUFFMAN_MAX_LOG - length);
   };
-  // Depths of the inner nodes; what these leave of each depth is leaves.
+  // Depths of the inner nodes; the rest of each depth are leaves.
   nodes[m - 2] = 0;
   u32 depth = 0, places = 1, inner = 1;
   ROCKMILL_NO_UNROLL
@@ -72,7 +73,7 @@ ROCKMILL_HD void huffman_lengths(u32* nodes, u32 m, u32* lengths) {
   }
   add(depth, places - inner);
   add(depth + 1, 2 * inner);
-  // Too many codes were cut short: one of these goes below the longest of the others, which becomes longer.
+  // Too many codes were shortened: one of them moves below the longest of the others, which becomes longer.
   for (; used > u32{1} << HUFFMAN_MAX_LOG; --used) {
     u32 other = HUFFMAN_MAX_LOG - 1;
     while (lengths[other] == 0) --other;
@@ -139,8 +140,8 @@ ROCKMILL_HD void build_huffman_codes(const G& g, HuffmanEncodeTables& t) {
   }
 }
 
-// Writes the weights of all symbols in front of `last`, the last one that occurs. Returns how many bytes they take, or
-// 0 if they cannot be written.
+// Writes the weights of all symbols before `last`, the last one that occurs. Returns their number of bytes, or 0 if
+// they cannot be written.
 template <class G>
 ROCKMILL_HD u32 write_huffman_weights(const G& g, HuffmanEncodeTables& t, u32 last, u8* to, u32 limit) {
   constexpr u32 MOST_PLAIN = 128, KINDS = HUFFMAN_MAX_LOG + 1;
@@ -155,7 +156,7 @@ ROCKMILL_HD u32 write_huffman_weights(const G& g, HuffmanEncodeTables& t, u32 la
     g.sync();
     build_fse_encode_table(g, t.weight_counts, highest + 1, log, t.weight_states, t.weight_table);
     BitWriter out{to + 1 + head, own_limit > head ? own_limit - head : 0};
-    // Two states take turns; that of the first weight is read first.
+    // Two states alternate; that of the first weight is read first.
     u32 state = t.weight_table.last_state(t.weights[last - 1]), other = t.weight_table.last_state(t.weights[last - 2]);
     for (u32 i = last - 2; i-- > 0;) {
       u32 bits = 0, num_bits = 0;
@@ -182,7 +183,7 @@ ROCKMILL_HD u32 write_huffman_weights(const G& g, HuffmanEncodeTables& t, u32 la
 
 enum ZstdLiterals : u32 { ZSTD_LITERALS_RAW = 0, ZSTD_LITERALS_RLE = 1, ZSTD_LITERALS_HUFFMAN = 2 };
 
-// A header of all literals' number, as they are or one for all; returns its bytes.
+// A header with the number of literals, for raw or repeated ones; returns its bytes.
 template <class G>
 ROCKMILL_HD u32 write_plain_literals_header(const G& g, ZstdLiterals kind, u32 n, u8* to, u32 limit) {
   const u32 form = n < 32 ? 0 : n < 4096 ? 1 : 3, bytes = form == 0 ? 1 : form == 1 ? 2 : 3;
@@ -191,7 +192,7 @@ ROCKMILL_HD u32 write_plain_literals_header(const G& g, ZstdLiterals kind, u32 n
   return bytes;
 }
 
-// As Huffman codes; returns what they take, which may be anything from `most` on if they are not less.
+// Writes Huffman codes; returns their number of bytes, or some number from `most` on if they are not shorter.
 template <class G>
 ROCKMILL_HD u32 write_huffman_literals(const G& g, const u8* literals, u32 n, u32 last, u32 most, u8* to, u32 limit,
                                        HuffmanEncodeTables& t) {
@@ -245,7 +246,7 @@ ROCKMILL_HD u32 write_huffman_literals(const G& g, const u8* literals, u32 n, u3
   return at;
 }
 
-// Writes the literals of a block, at most `limit` bytes; returns how many bytes they take.
+// Writes the literals of a block, at most `limit` bytes; returns the number of bytes.
 template <class G>
 ROCKMILL_HD u32 encode_literals(const G& g, const u8* literals, u32 n, u8* to, u32 limit, HuffmanEncodeTables& t) {
   // The description of the codes would take more than they save.

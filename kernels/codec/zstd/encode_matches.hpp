@@ -1,13 +1,13 @@
 // The sequences of a ZSTD block, as a function of its bytes alone.
 //
-//  - 32 positions at a time, a batch, are looked up in two tables and noted there, as in match.hpp: by their next four
+//  - A batch is 32 positions. They are looked up in two tables and stored there, as in match.hpp: by their next four
 //    bytes, and by their next eight. The offsets that the next sequence may repeat are candidates as well, and after
 //    each match in the batch its offset is one for the positions behind it.
-//  - A candidate's score is four times the bytes that are the same, of up to 16, less the bits of its offset, which are
-//    none for one that is repeated. A position has the first candidate with the best score.
-//  - The first position of the batch with a score is a match, unless the score of the next position is better by more
-//    than one; then that position is in its place, and so on. The match is made longer backwards, as far as nothing is
-//    written yet, and forwards. The next match is looked for behind it in the batch.
+//  - A candidate's score is four times the number of equal bytes, up to 16, less the bits of its offset, which are 0
+//    for a repeated one. A position has the first candidate with the best score.
+//  - The first position of the batch with a score is a match, unless the score of the next position is higher by more
+//    than one; then that position takes its place, and so on. The match is extended backwards up to the bytes already
+//    written, and forwards. The next match is searched behind it in the batch.
 //  - The next batch begins behind this one or behind the last match, whichever is later.
 #pragma once
 
@@ -20,7 +20,7 @@ namespace rockmill::ROCKMILL_TARGET {
 struct ZstdRecent {
   u32 offsets[3] = {1, 4, 8};
 
-  // The code of an offset, which is noted.
+  // The code of an offset, which is recorded as the latest.
   ROCKMILL_HD u32 code(u32 offset, bool is_without_literals) {
     const u32 a = offsets[0], b = offsets[1], c = offsets[2];
     if (!is_without_literals && offset == a) return 1;
@@ -47,11 +47,11 @@ struct ZstdMatcher {
   u32 n;
   ZstdMatchTables& t;
   ZstdRecent& recent;
-  // Literals are put there, and sequences from `last` downwards.
+  // Target of literals, and of sequences from `last` downwards.
   u8* literals;
   ZstdSequence* last;
   u32 num_literals = 0, num_sequences = 0;
-  // Bytes in front of it are handed on.
+  // Bytes before it have been passed on.
   u32 written = 0;
   // Offsets and scores for the positions of a batch.
   BatchOf<G> offsets, scores;
@@ -76,12 +76,12 @@ struct ZstdMatcher {
   }
 
  private:
-  // How many bytes are the same, up to LOOK; `word` is the first four. The last ones of the block may be left out.
+  // Number of equal bytes, up to LOOK; `word` is the first four. The last ones of the block may be left out.
   ROCKMILL_HD u32 same_bytes(u32 position, u32 offset, u32 word) const {
     const u8 *here = src + position, *there = here - offset;
     const u32 differing = word ^ load32(there);
     if (differing != 0) return lowest_bit(differing) / 8;
-    // All at once, as each load is a way to the cache.
+    // All loads at once, because each takes a trip to the cache.
     u32 more[LOOK / 4];
     ROCKMILL_UNROLL
     for (u32 i = 1; i < LOOK / 4; ++i)
@@ -97,7 +97,7 @@ struct ZstdMatcher {
     return length < MIN_MATCH || BYTE_SCORE * length <= offset_bits ? 0 : BYTE_SCORE * length - offset_bits;
   }
 
-  // Finds the best offset of a lane's k-th position, and notes the position in the tables.
+  // Finds the best offset of a lane's k-th position, and stores the position in the tables.
   ROCKMILL_HD void look_up(u32 k, u32 position) {
     const bool is_in = position + MIN_MATCH <= n, is_long = position + LONG_MATCH <= n;
     const u32 word = is_in ? load32(src + position) : 0, next = is_long ? load32(src + position + 4) : 0;
@@ -127,7 +127,7 @@ struct ZstdMatcher {
     }
   }
 
-  // The next match of a batch, at `at` or behind it.
+  // The next match of a batch, at or behind `at`.
   ROCKMILL_HD bool find(u32 batch, u32& at, u32& offset) const {
     u32 score = 0;
     for (u32 k = (at - batch) / G::width; k < BatchOf<G>::PER_LANE; ++k) {
@@ -152,7 +152,7 @@ struct ZstdMatcher {
     return score != 0;
   }
 
-  // Makes the match at `position` as long as it can be, and writes its sequence.
+  // Extends the match at `position`, and writes its sequence.
   ROCKMILL_HD void take(u32 position, u32 offset) {
     const u8 *here = src + position, *there = here - offset;
     const u32 possible = position - written < position - offset ? position - written : position - offset;

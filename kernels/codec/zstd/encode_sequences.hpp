@@ -1,4 +1,4 @@
-// Sequences of a ZSTD block (RFC 8878, 3.1.1.3.2), written with the tables that make them shortest.
+// Sequences of a ZSTD block (RFC 8878, 3.1.1.3.2), written with the tables that give the shortest result.
 #pragma once
 
 #include "encode_fse.hpp"
@@ -6,7 +6,7 @@
 
 namespace rockmill::ROCKMILL_TARGET {
 
-// In a word each, as they wait in global memory.
+// One word for each, in which they wait in global memory.
 struct ZstdSequence {
   static constexpr u32 LENGTH_BITS = 20;
   u64 word;
@@ -58,7 +58,7 @@ struct ZstdSequenceWriter {
   u32 limit;
   ZstdSequenceTables& t;
 
-  // Bytes of all; at most `limit` are written.
+  // Bytes of all sequences; at most `limit` are written.
   ROCKMILL_HD u32 write() {
     u32 head = count, head_bytes = 1;
     if (count >= 0x7f00) {
@@ -79,7 +79,7 @@ struct ZstdSequenceWriter {
  private:
   ROCKMILL_HD u32 own_limit(u32 at) const { return g.rank() == 0 && limit > at ? limit - at : 0; }
 
-  // What a table's codes take without the bits behind them, in 2^-BIT_COST_LOG bits.
+  // Cost of a table's codes without the bits behind them, in 2^-BIT_COST_LOG bits.
   ROCKMILL_HD u32 cost(u32 symbols, u32 log) const {
     u32 bits = 0;
     for (u32 i = g.rank(); i < symbols; i += g.width) {
@@ -143,7 +143,7 @@ struct ZstdSequenceWriter {
                          &matches = t.fields[ZSTD_MATCHES];
     u32 literal = 0, offset = 0, match = 0;
     for (u32 end = count; end > 0;) {
-      // A lane looks at a sequence each, then all write one after another.
+      // Each lane reads a sequence, then all write one after another.
       const u32 first = (end - 1) / g.width * g.width, own = first + g.rank();
       u32 codes = 0, lengths = 0, offset_bits = 0;
       if (own < end) {

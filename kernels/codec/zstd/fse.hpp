@@ -6,20 +6,20 @@
 namespace rockmill::ROCKMILL_TARGET {
 
 constexpr u32 FSE_MIN_LOG = 5, FSE_MAX_LOG = 9, FSE_SYMBOLS = 64;
-// How often a symbol stands in a table that stands there less than once.
+// Frequency of a symbol that has less than one place in a table.
 constexpr u16 FSE_RARE = 0xffff;
 
 // What building takes.
 struct FseCounts {
-  // How often each symbol stands in the table, or FSE_RARE; then the number of its next state.
+  // Frequency of each symbol in the table, or FSE_RARE; then the number of its next state.
   u16 of[FSE_SYMBOLS];
-  // How often all smaller symbols do, rare ones left out.
+  // Sum of the frequencies of all smaller symbols, without rare ones.
   u16 below[FSE_SYMBOLS + 1];
 };
 
 // A table of 2^log states. A state is its symbol, in the lowest six bits, and its number among the symbol's states. The
-// numbers begin with how often the symbol stands in the table; the bits to be read and the next state follow from them.
-// So a state takes two bytes.
+// numbers begin with the symbol's frequency in the table; the bits to be read and the next state follow from them. So a
+// state takes two bytes.
 struct FseTable {
   static constexpr u32 SYMBOL_BITS = 6;
   const u16* states;
@@ -34,18 +34,18 @@ struct FseTable {
   }
 };
 
-// Reads a description; returns how many bytes it takes, or 0 if it is malformed. All lanes read the same.
+// Reads a description; returns its number of bytes, or 0 if it is malformed. All lanes read the same.
 template <class G>
 ROCKMILL_HD u32 read_fse_counts(const G& g, const u8* at, u32 n, u32 max_log, u32 max_symbols, FseCounts& counts,
                                 u32& symbols, u32& log) {
   log = bits_at(at, n, 0, 4) + FSE_MIN_LOG;
   if (log > max_log) return 0;
   u32 bit = 4, count = 0;
-  // What is left to be given out, and one.
+  // Remaining sum of frequencies, plus one.
   u32 left = (u32{1} << log) + 1;
   while (left > 1) {
     if (count == max_symbols) return 0;
-    // Values up to `left`, of which the smallest take a bit less.
+    // Values up to `left`, of which the smallest take one bit less.
     const u32 bits = highest_bit(left) + 1, half = u32{1} << (bits - 1);
     const u32 shorter = 2 * half - 1 - left;
     u32 value = bits_at(at, n, bit, bits);
@@ -78,7 +78,7 @@ template <class G>
 ROCKMILL_HD void build_fse_table(const G& g, FseCounts& counts, u32 symbols, u32 log, u16* states) {
   const u32 size = u32{1} << log, step = (size >> 1) + (size >> 3) + 3;
   const u32 lower_lanes = (u32{1} << g.rank()) - 1;
-  // Rare symbols have the last states, the first of them the very last; the others share what is in front.
+  // Rare symbols have the last states, the first of them the very last; the others share the states before them.
   u32 shared = size, others = 0;
   for (u32 chunk = 0; chunk < symbols; chunk += g.width) {
     const u32 symbol = chunk + g.rank();
@@ -96,8 +96,8 @@ ROCKMILL_HD void build_fse_table(const G& g, FseCounts& counts, u32 symbols, u32
   }
   if (g.rank() == 0) counts.below[symbols] = u16(others);
   g.sync();
-  // Steps through the states, so that those of a symbol lie apart. The n-th step that hits one of the shared states
-  // gives it to the symbol that the n-th place in the order of symbols belongs to.
+  // Steps through the states, so that those of a symbol are far apart. The n-th step that hits one of the shared states
+  // gives it to the symbol of the n-th place in the order of symbols.
   u32 places = 0, symbol = 0;
   for (u32 chunk = 0; chunk < size; chunk += g.width) {
     const u32 state = (chunk + g.rank()) * step & (size - 1);

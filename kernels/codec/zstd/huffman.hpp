@@ -5,7 +5,7 @@
 
 namespace rockmill::ROCKMILL_TARGET {
 
-// How many of some symbols have each weight: fields of ten bits, six in a word.
+// Numbers of symbols with each weight: fields of ten bits, six in a word.
 struct WeightCounts {
   static constexpr u32 FIELD_BITS = 10, FIELDS = 6;
   u64 light = 0, heavy = 0;
@@ -17,7 +17,7 @@ struct WeightCounts {
   }
 };
 
-// Reads the weights of all symbols but the last one that has a code. Returns how many bytes they take, or 0 if they are
+// Reads the weights of all symbols but the last one with a code. Returns their number of bytes, or 0 if they are
 // malformed.
 template <class G>
 ROCKMILL_HD u32 read_huffman_weights(const G& g, const u8* at, u32 n, ZstdTables& t, u32& symbols) {
@@ -41,7 +41,7 @@ ROCKMILL_HD u32 read_huffman_weights(const G& g, const u8* at, u32 n, ZstdTables
   BackwardBits in;
   if (!in.open(at + 1 + counts_bytes, bytes - counts_bytes)) return 0;
   in.refill();
-  // Two states take turns, until one finds no bits left; then the other still has a symbol.
+  // Two states alternate, until one finds no bits left; then the other still has a symbol.
   u32 state = in.take(log), other = in.take(log);
   if (in.is_over()) return 0;
   symbols = 0;
@@ -60,14 +60,14 @@ ROCKMILL_HD u32 read_huffman_weights(const G& g, const u8* at, u32 n, ZstdTables
   return 1 + bytes;
 }
 
-// Builds the table of a description; returns how many bytes that takes, or 0 if it is malformed.
+// Builds the table of a description; returns its number of bytes, or 0 if it is malformed.
 template <class G>
 ROCKMILL_HD u32 build_huffman_table(const G& g, const u8* at, u32 n, ZstdTables& t, u32& log) {
   u32 symbols;
   const u32 bytes = read_huffman_weights(g, at, n, t, symbols);
   if (bytes == 0) return 0;
 
-  // Each lane takes neighbouring symbols, so that what lower lanes have comes first.
+  // Each lane processes adjacent symbols, so that those of lower lanes come first.
   constexpr u32 PART = HUFFMAN_SYMBOLS / G::width;
   const u32 first = g.rank() * PART;
   WeightCounts own;
@@ -84,12 +84,12 @@ ROCKMILL_HD u32 build_huffman_table(const G& g, const u8* at, u32 n, ZstdTables&
   if (cells == 0) return 0;
   log = highest_bit(cells) + 1;
   if (log > HUFFMAN_MAX_LOG) return 0;
-  // The last symbol takes what is left, which must be a power of 2.
+  // The last symbol takes the rest, which must be a power of 2.
   const u32 left = (u32{1} << log) - cells;
   if ((left & (left - 1)) != 0) return 0;
   const u32 last = highest_bit(left) + 1;
   all.add(last);
-  // The longest codes come in pairs. With none of them, the frame gives all codes a bit too much.
+  // The longest codes come in pairs. Without any, the frame gives all codes one bit too many.
   if (all.of(1) == 0) return 0;
 
   for (u32 weight = 1 + g.rank(); weight <= HUFFMAN_MAX_LOG; weight += g.width) {
@@ -116,7 +116,7 @@ ROCKMILL_HD u32 build_huffman_table(const G& g, const u8* at, u32 n, ZstdTables&
   return bytes;
 }
 
-// Decodes one stream into `count` symbols; false if its bits are not just those.
+// Decodes one stream into `count` symbols; false if it has more or fewer bits.
 ROCKMILL_HD bool decode_huffman(const u16* table, u32 log, const u8* at, u32 n, u8* to, u32 count) {
   BackwardBits in;
   if (!in.open(at, n)) return false;

@@ -8,13 +8,13 @@ namespace rockmill::ROCKMILL_TARGET {
 constexpr u32 ZSTD_LITERAL_CODES = 36, ZSTD_MATCH_CODES = 53, ZSTD_OFFSET_CODES = 32, ZSTD_DEFAULT_OFFSET_CODES = 29;
 constexpr u32 ZSTD_LONGEST_CODES = 53;
 
-// What the format fixes.
+// Constants of the format.
 struct ZstdConstants {
   struct Code {
     u32 base, bits;
   };
   Code literals[ZSTD_LITERAL_CODES], matches[ZSTD_MATCH_CODES];
-  // How often each code stands in the predefined table, by ZstdField.
+  // Frequency of each code in the predefined table, by ZstdField.
   u16 counts[ZSTD_FIELDS][ZSTD_LONGEST_CODES];
 
   constexpr ZstdConstants() : literals{}, matches{}, counts{} {
@@ -33,7 +33,7 @@ struct ZstdConstants {
     for (u32 i = 0; i < ZSTD_MATCH_CODES; ++i)
       counts[ZSTD_MATCHES][i] = i >= 46 ? FSE_RARE : i == 1 ? 4 : i == 2 ? 3 : i >= 3 && i < 9 ? 2 : 1;
   }
-  // The first `plain` codes are a value each.
+  // The first `plain` codes have one value each.
   static constexpr void fill(Code* codes, u32 count, u32 base, const u8* bits, u32 plain) {
     for (u32 i = 0; i < count; ++i) {
       codes[i] = {base, i < plain ? u32{0} : bits[i - plain]};
@@ -56,13 +56,13 @@ ROCKMILL_HD const ZstdConstants& zstd_constants() {
 
 enum ZstdMode : u32 { ZSTD_PREDEFINED = 0, ZSTD_RLE = 1, ZSTD_DESCRIBED = 2, ZSTD_REPEAT = 3 };
 
-// Codes of a field that a frame may use.
+// Number of codes of a field in a frame.
 ROCKMILL_HD u32 zstd_codes(u32 field) {
   return field == ZSTD_LITERALS ? ZSTD_LITERAL_CODES : field == ZSTD_OFFSETS ? ZSTD_OFFSET_CODES : ZSTD_MATCH_CODES;
 }
 
-// Builds one field's table; what describes it begins at `at` of the `n` bytes of `src`. Moves `at` behind it; false if
-// it is malformed.
+// Builds one field's table; its description begins at `at` of the `n` bytes of `src`. Moves `at` behind it; false if it
+// is malformed.
 template <class G>
 ROCKMILL_HD bool build_field_table(const G& g, u32 field, u32 mode, const u8* src, u32 n, u32& at, ZstdTables& t) {
   u32 codes = 1, log = 0;
@@ -90,7 +90,7 @@ ROCKMILL_HD bool build_field_table(const G& g, u32 field, u32 mode, const u8* sr
   return true;
 }
 
-// The sequences of a block, one after another. The tables stay in shared memory, as registers are scarce.
+// The sequences of a block, one after another. The tables are in shared memory, as registers are scarce.
 struct ZstdSequenceReader {
   const ZstdTables& t;
   u32 literal, offset, match;
@@ -105,8 +105,7 @@ struct ZstdSequenceReader {
     match = in.take(t.logs[ZSTD_MATCHES]);
     return true;
   }
-  // The lengths of the literals and of the match; returns the offset as it is coded. Whatever the bits, the codes are
-  // in range.
+  // The lengths of the literals and of the match; returns the coded offset. For any bits, the codes are in range.
   ROCKMILL_HD u32 read(bool is_last, u32& literal_length, u32& match_length) {
     const ZstdConstants::Code literal_code = zstd_constants().literals[table(ZSTD_LITERALS).symbol(literal)];
     const ZstdConstants::Code match_code = zstd_constants().matches[table(ZSTD_MATCHES).symbol(match)];
@@ -129,13 +128,13 @@ struct ZstdSequenceReader {
   ROCKMILL_HD FseTable table(u32 field) const { return {t.states[field], t.logs[field]}; }
 };
 
-// Where output byte `p`, which is in sequence `i`, comes from. Only what lies in front of `known` is read from the
-// output. `run` neighbours, this byte included, come from neighbours of that.
+// Source of output byte `p`, which is in sequence `i`. The output is read only before `known`. The next `run` bytes,
+// this one included, have adjacent sources.
 ROCKMILL_HD const u8* zstd_origin(const u8* dst, const u8* literals, const ZstdBatch& batch, u32 p, u32 i, u32 known,
                                   u32& run) {
   run = ~u32{0};
   const auto at_most = [&](u32 bytes) { run = run < bytes ? run : bytes; };
-  // Each turn goes on in front of the match that the byte is in, and so to an earlier sequence, or stays in this one.
+  // Each turn continues before the match that contains the byte, and so in an earlier sequence, or stays in this one.
   for (;;) {
     const u32 output = batch.output[i], literal = batch.literal[i];
     const u32 match = output + (batch.literal[i + 1] - literal);
@@ -156,8 +155,7 @@ ROCKMILL_HD const u8* zstd_origin(const u8* dst, const u8* literals, const ZstdB
   }
 }
 
-// Writes the output of a batch. The literals may lie in the output as well, if none lies in front of its own place
-// there.
+// Writes the output of a batch. The literals may lie in the output as well, if none lies before its own place there.
 template <class G>
 ROCKMILL_HD void execute_sequences(const G& g, u8* dst, const u8* literals, const ZstdBatch& batch, u32 count) {
   if constexpr (G::width == 1) {
@@ -168,9 +166,9 @@ ROCKMILL_HD void execute_sequences(const G& g, u8* dst, const u8* literals, cons
       copy_match(g, to + plain, batch.offset[i], batch.output[i + 1] - batch.output[i] - plain);
     }
   } else {
-    // All lanes write a row, a word of four bytes each, then the next one. A copy that waits for the one in front of it
-    // costs a trip to the cache, and there are many short ones. So within a row nothing waits: each byte is traced back
-    // to what was there before the row.
+    // All lanes write a row, a word of four bytes each, then the next one. A copy that waits for the previous one costs
+    // a trip to the cache, and there are many short ones. So within a row nothing waits: each byte is traced back to
+    // bytes that existed before the row.
     const u32 skew = u32(reinterpret_cast<u64>(dst) & 3);
     const u32 begin = batch.output[0] + skew, end = batch.output[count] + skew;
     u32 i = 0;

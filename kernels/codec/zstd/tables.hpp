@@ -13,26 +13,26 @@ constexpr u32 ZSTD_OFFSET_LOG = 8;
 // Sequences that are decoded before they are executed.
 struct ZstdBatch {
   static constexpr u32 SIZE = 32;
-  // Where sequence i begins in the output, and which of the block's literals is its first; and the ends of the last.
+  // Start of sequence i in the output, and the number of its first literal in the block; and the ends of the last.
   u32 output[SIZE + 1], literal[SIZE + 1];
   u32 offset[SIZE];
 };
 
-// How a table of sequences was given last.
+// The last description of a table of sequences.
 struct ZstdDescription {
-  // As the frame says it; ZSTD_REPEAT if there was none.
+  // From the frame; ZSTD_REPEAT if there was none.
   u32 mode;
   // Position of the description in the frame.
   u32 at;
 };
 
 // Tables of one group, in shared memory on the device. They are small: a block's literals come before its sequences,
-// and a table that a later block uses again is built again from its description.
+// and a table that a later block repeats is built again from its description.
 struct ZstdTables {
   union {
     struct {
-      // Symbol, and above it how many bits it takes, by the next bits of a stream. Before it is built, the FSE table of
-      // the weights.
+      // Symbol, and in the upper bits the length of its code, by the next bits of a stream. Before it is built, the FSE
+      // table of the weights.
       alignas(8) u16 huffman[u32{1} << HUFFMAN_MAX_LOG];
       union {
         FseCounts weight_counts;
@@ -44,7 +44,7 @@ struct ZstdTables {
       };
     };
     struct {
-      // One behind the other, by ZstdField.
+      // Contiguous, by ZstdField.
       u16 states[ZSTD_FIELDS][u32{1} << FSE_MAX_LOG];
       union {
         FseCounts counts;
@@ -52,7 +52,7 @@ struct ZstdTables {
       };
     };
   };
-  // All lanes read these in one load of 16 bytes. `fields` lies apart, because the first lane writes to it meanwhile.
+  // All lanes read these in one load of 16 bytes. `fields` is separate, because the first lane writes to it meanwhile.
   u32 logs[ZSTD_FIELDS];
   u32 huffman_at;
   ZstdDescription fields[ZSTD_FIELDS];

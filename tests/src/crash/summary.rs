@@ -40,7 +40,7 @@ pub struct Summary {
     pub cpu_subcompactions: u64,
     /// The same on the device.
     pub device_subcompactions: u64,
-    /// Subcompactions that the device failed at.
+    /// Subcompactions at which the device failed.
     pub redone_subcompactions: u64,
     /// Snapshots that were read in killed processes.
     pub snapshots_read: u64,

@@ -20,7 +20,7 @@ use crate::harness::{compact_everything, open};
 use crate::{damage, reasons};
 
 /// Options that make a job declined: the reason, the option, its value.
-const OPTIONS: [(&str, &str, &str); 39] = [
+const OPTIONS: [(&str, &str, &str); 38] = [
     (reasons::COMPARATOR, "comparator", "SomebodysOwn"),
     (
         reasons::USER_TIMESTAMPS,
@@ -93,7 +93,6 @@ const OPTIONS: [(&str, &str, &str); 39] = [
         "index_type",
         "kBinarySearchWithFirstKey",
     ),
-    (reasons::INDEX_TYPE, "uniform_cv_threshold", "0.5"),
     (reasons::PARTITIONED_FILTERS, "partition_filters", "true"),
     (
         reasons::USER_DEFINED_INDEX,
@@ -347,8 +346,8 @@ fn older_inputs(recorder: &Recorder) -> Result<(), String> {
     Ok(())
 }
 
-/// Records a job whose keys have a sequence number that is only in the MANIFEST, and makes another of it, as older versions
-/// recorded it: without the sequence number.
+/// Records a job whose keys have a sequence number that is only in the MANIFEST, and derives another one in the form of
+/// older versions: without the sequence number.
 fn ingested(recorder: &Recorder) -> Result<(), String> {
     const NAME: &str = "ingested";
     let outside = scratch()?;
@@ -377,7 +376,7 @@ fn ingested(recorder: &Recorder) -> Result<(), String> {
     super::keep(recorder.root(), &name, &job, &kept, Some(code)).map(drop)
 }
 
-/// Records a job with range tombstones, and makes another of it, with one that is cut off within a key.
+/// Records a job with range tombstones, and derives another one, in which one is cut off within a key.
 fn range_tombstones(recorder: &Recorder) -> Result<(), String> {
     const NAME: &str = "range-tombstones";
     let directory = scratch()?;

@@ -6,7 +6,7 @@ use rand::{Rng, RngCore};
 use super::draw::{Sizes, Value};
 use super::{Change, Compaction, Extras, Family, SINGLE_DELETE_PREFIX, Step};
 
-/// Most snapshots held at once: each needs a full read of the database at each comparison.
+/// Maximum number of snapshots at once: each needs a full read of the database at each comparison.
 const MAX_SNAPSHOTS: usize = 5;
 
 /// Draws the steps of a case.
@@ -18,7 +18,7 @@ pub struct Writer<'a> {
     /// Number of live snapshots.
     pub snapshots: usize,
     pub extras: Extras,
-    /// Whether the two trees may differ by now.
+    /// Whether the two trees may differ already.
     pub has_parted: bool,
     pub steps: Vec<Step>,
 }

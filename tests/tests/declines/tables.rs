@@ -8,7 +8,7 @@ use rockmill_tests::reasons::{
 };
 use rust_rocksdb::{
     BlockBasedIndexType, BlockBasedOptions, DB, DBCompressionType, DataBlockIndexType,
-    KeyEncodingType, Options, PlainTableFactoryOptions, SliceTransform,
+    IndexBlockSearchType, KeyEncodingType, Options, PlainTableFactoryOptions, SliceTransform,
 };
 
 use crate::trial::{declines, plain, run_checked, takes, with_table, with_text};
@@ -162,9 +162,13 @@ fn rarer_table_options_are_no_reason() {
 }
 
 #[test]
-fn an_index_with_hints_for_interpolation() {
-    let hints = with_table(|t| t.set_uniform_cv_threshold(0.5));
-    declines(&[INDEX_TYPE], hints, plain);
+fn hints_for_interpolation_are_a_reason_where_they_are_read() {
+    takes(with_table(|t| t.set_uniform_cv_threshold(0.5)), plain);
+    let read = with_table(|t| {
+        t.set_uniform_cv_threshold(0.5);
+        t.set_index_block_search_type(IndexBlockSearchType::Auto);
+    });
+    declines(&[INDEX_TYPE], read, plain);
 }
 
 #[test]

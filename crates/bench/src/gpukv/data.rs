@@ -266,7 +266,7 @@ impl Database {
     /// Reads all values with an iterator for each core. `rows` takes the values, all of the same size.
     ///
     /// # Errors
-    /// As [`Database::get_rows`].
+    /// The errors of [`Database::get_rows`].
     pub fn scan_rows(&self, rows: &mut [u8], value_bytes: usize) -> Result<(), Failure> {
         let chunk = (self.keys as usize)
             .div_ceil(usual_threads() as usize)
@@ -292,7 +292,7 @@ impl Database {
     /// Reads all values of any size, as [`Database::get_lists`] returns them.
     ///
     /// # Errors
-    /// As [`Database::get_lists`].
+    /// The errors of [`Database::get_lists`].
     pub fn scan_lists(&self) -> Result<(Vec<u64>, Vec<u8>), Failure> {
         let chunk = (self.keys as usize)
             .div_ceil(usual_threads() as usize)

@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::ptr;
 
 use rockmill_core::{Error, ErrorKind, Result};
-use rockmill_cuda::{CopyKind, Device, DeviceMemory, PinnedBuffer, Stream};
+use rockmill_cuda::{CopyKind, Device, DeviceMemory, MemoryUser, PinnedBuffer, Stream};
 use rockmill_view::{Hold, KvRecord, Target};
 
 pub use calls::{Batch, Lists, Requests, Values, Walk};
@@ -129,7 +129,7 @@ impl Gpu {
         };
         let current = device.make_current()?;
         let stream = Stream::with_staging(&device)?;
-        let count = DeviceMemory::new(&device, size_of::<u64>() as u64)?;
+        let count = DeviceMemory::new(&device, MemoryUser::Views, size_of::<u64>() as u64)?;
         let returned = PinnedBuffer::new(&device, RETURNED_BYTES)?;
         // The benchmark's kernels run on the current device as long as this lives.
         std::mem::forget(current);
@@ -162,7 +162,11 @@ impl Gpu {
     /// Device.
     pub fn memory<T: Copy>(&self, len: usize) -> Result<Memory<T>> {
         let words = (len * size_of::<T>()).div_ceil(size_of::<u64>()).max(1);
-        let memory = DeviceMemory::new(&self.device, (words * size_of::<u64>()) as u64)?;
+        let memory = DeviceMemory::new(
+            &self.device,
+            MemoryUser::Views,
+            (words * size_of::<u64>()) as u64,
+        )?;
         // SAFETY: the memory has `words` words.
         let code = unsafe { (self.table.zero)(&self.exec, memory.as_ptr().cast(), words as u64) };
         self.done(code)?;

@@ -28,7 +28,7 @@ struct Load {
 /// Measures loading from files in the page cache, and by direct I/O.
 ///
 /// # Errors
-/// As [`Bench::measure`].
+/// The errors of [`Bench::measure`].
 pub fn loads(bench: &mut Bench<'_>) -> Result<(), Failure> {
     for (point, direct_reads) in [("from the page cache", false), ("by direct I/O", true)] {
         let keys = bench.scaled(VALUES_BYTES / VALUE_BYTES as u64, CHECKED);
@@ -51,7 +51,7 @@ pub fn loads(bench: &mut Bench<'_>) -> Result<(), Failure> {
 /// Measures how views take flushed values.
 ///
 /// # Errors
-/// As [`Bench::measure`].
+/// The errors of [`Bench::measure`].
 pub fn refreshes(bench: &mut Bench<'_>) -> Result<(), Failure> {
     let keys = bench.scaled(VALUES_BYTES / VALUE_BYTES as u64, CHECKED);
     let flushed = bench.scaled(FLUSHED_BYTES / VALUE_BYTES as u64, CHECKED);

@@ -73,7 +73,7 @@ struct Lookups<'a> {
 /// Measures batches of gets of several sizes.
 ///
 /// # Errors
-/// As [`Bench::measure`].
+/// The errors of [`Bench::measure`].
 pub fn lookups(bench: &mut Bench<'_>) -> Result<(), Failure> {
     for value_bytes in [64, 256, 512, 1024] {
         let keys = bench.scaled(VALUES_BYTES / value_bytes as u64, MIN_KEYS);
@@ -98,7 +98,7 @@ pub fn lookups(bench: &mut Bench<'_>) -> Result<(), Failure> {
 /// Measures small batches.
 ///
 /// # Errors
-/// As [`Bench::measure`].
+/// The errors of [`Bench::measure`].
 pub fn latencies(bench: &mut Bench<'_>) -> Result<(), Failure> {
     const VALUE_BYTES: usize = 64;
     const MOST_KEYS: usize = 1 << 20;
@@ -125,7 +125,7 @@ pub fn latencies(bench: &mut Bench<'_>) -> Result<(), Failure> {
 /// Measures steps of a model with embeddings: tables with rows of 128 halves, in each of which many rows are looked up.
 ///
 /// # Errors
-/// As [`Bench::measure`].
+/// The errors of [`Bench::measure`].
 pub fn embeddings(bench: &mut Bench<'_>) -> Result<(), Failure> {
     const TABLES: u64 = 26;
     const ROWS: u64 = 1 << 20;
@@ -158,7 +158,7 @@ pub fn embeddings(bench: &mut Bench<'_>) -> Result<(), Failure> {
 /// Measures tables that take most of a device's memory. They are made there, and not loaded.
 ///
 /// # Errors
-/// As [`Bench::measure`].
+/// The errors of [`Bench::measure`].
 pub fn tables(bench: &mut Bench<'_>) -> Result<(), Failure> {
     /// Bytes of slots and records.
     const TABLES_BYTES: [u64; 2] = [70_000_000_000, 110_000_000_000];

@@ -43,7 +43,7 @@ struct Mixed<'a> {
 /// Measures gets and puts together.
 ///
 /// # Errors
-/// As [`Bench::measure`].
+/// The errors of [`Bench::measure`].
 pub fn mixes(bench: &mut Bench<'_>) -> Result<(), Failure> {
     let keys = bench.scaled(KEYS, 1000);
     let database = Database::of_numbers(bench.folder, Shape::of(keys, VALUE_BYTES))?;

@@ -38,7 +38,7 @@ struct Ring<'a> {
 /// Measures gets and puts with several numbers of threads.
 ///
 /// # Errors
-/// As [`Bench::measure`].
+/// The errors of [`Bench::measure`].
 pub fn rings(bench: &mut Bench<'_>) -> Result<(), Failure> {
     let keys = bench.scaled(KEYS, 1000);
     let database = Database::of_numbers(bench.folder, Shape::of(keys, VALUE_BYTES))?;
@@ -83,7 +83,7 @@ struct Idle {
 /// Measures what an idle view costs.
 ///
 /// # Errors
-/// As [`Bench::measure`].
+/// The errors of [`Bench::measure`].
 pub fn idles(bench: &mut Bench<'_>) -> Result<(), Failure> {
     for is_held in [false, true] {
         bench.measure(&Idle {

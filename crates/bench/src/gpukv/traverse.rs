@@ -28,7 +28,7 @@ struct Traversal<'a> {
 /// Measures searches or PageRank.
 ///
 /// # Errors
-/// As [`Bench::measure`].
+/// The errors of [`Bench::measure`].
 pub fn traversals(bench: &mut Bench<'_>, is_search: bool) -> Result<(), Failure> {
     for kind in [Kind::Road, Kind::PowerLaw] {
         let graph = kind.make(bench.scaled(kind.vertices(), 400));

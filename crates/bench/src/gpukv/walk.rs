@@ -30,7 +30,7 @@ struct Walks<'a> {
 /// Measures one chain of gets: each key depends on the last value.
 ///
 /// # Errors
-/// As [`Bench::measure`].
+/// The errors of [`Bench::measure`].
 pub fn dependent(bench: &mut Bench<'_>) -> Result<(), Failure> {
     const VALUES_BYTES: u64 = 4 << 30;
     const STEPS: u64 = 20_000;
@@ -53,7 +53,7 @@ pub fn dependent(bench: &mut Bench<'_>) -> Result<(), Failure> {
 /// Measures reads of values of 4 KiB: of all in their order, and of values that depend on others.
 ///
 /// # Errors
-/// As [`Bench::measure`].
+/// The errors of [`Bench::measure`].
 pub fn reads(bench: &mut Bench<'_>, is_dynamic: bool) -> Result<(), Failure> {
     const KEYS: u64 = 4_000_000;
     const VALUE_BYTES: usize = 4096;
@@ -192,7 +192,7 @@ impl WalkWay<'_> {
         Err(Failure::Data(what))
     }
 
-    /// The CPU-driven way: for each step the host gets the values, and the device tells which ones it needs next.
+    /// The CPU-driven way: for each step the host gets the values, and the device returns the ones that it needs next.
     fn launch(&mut self) -> Result<(), Failure> {
         let gpu = &self.bench.gpu;
         let mut numbers = self.of.starts.clone();

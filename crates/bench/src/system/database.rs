@@ -13,7 +13,7 @@ use rust_rocksdb::{
 
 use super::cell::{Cell, Clients, Traffic};
 
-/// Write buffers per column family, so that clients can go on while some are being flushed.
+/// Write buffers per column family, so that clients can continue while some are being flushed.
 const WRITE_BUFFERS: i32 = 4;
 /// Size of the first level per size of a write buffer: RocksDB's own ratio.
 const LEVEL_BASE_BUFFERS: u64 = 4;

@@ -1,4 +1,5 @@
-//! Programs with kernels, compiled by each compiler that there is. Without a GPU, threads of the host run what kernels do.
+//! Programs with kernels, compiled by each available compiler. Without a GPU, threads of the host do the work of
+//! kernels.
 
 use std::path::Path;
 use std::process::Command;
@@ -38,7 +39,7 @@ fn programs_with_kernels_are_compiled_by_nvcc_and_the_example_runs_without_a_gpu
             .arg("-L")
             .arg(installed.libraries())
             .arg("-lrockmill");
-        // Where the wheels of CUDA have its runtime.
+        // The wheels of CUDA have its runtime here.
         compiler.arg("-L").arg(nvcc.join("lib"));
         compiler.args(&rocksdb.libraries);
         run(compiler.arg("-o").arg(installed.folder().join(name)));
@@ -102,7 +103,7 @@ fn clang() -> Option<(String, u32)> {
 
 #[test]
 fn the_header_for_kernels_is_compiled_by_clang() {
-    /// The first clang that takes CUDA 13.
+    /// The first clang that supports CUDA 13.
     const CUDA_13: u32 = 22;
     if !have(&["cc", "ld", "objcopy"]) {
         return;

@@ -1,4 +1,4 @@
-//! Programs in C and C++ that use the library as it is installed.
+//! Programs in C and C++ that use the installed library.
 
 mod kernels;
 mod scripts;
@@ -57,7 +57,7 @@ fn the_libraries_export_what_the_header_declares_and_nothing_else() {
     let libraries = installed.libraries();
     let mut dynamic = Command::new("readelf");
     let dynamic = run(dynamic.arg("-dW").arg(libraries.join("librockmill.so")));
-    // RocksDB may hold functions of it when a program unloads it.
+    // RocksDB may still have pointers to its functions when a program unloads it.
     for entry in ["NODELETE", &format!("[librockmill.so.{ABI_VERSION}]")] {
         assert!(dynamic.contains(entry), "{entry}: {dynamic}");
     }
@@ -66,11 +66,11 @@ fn the_libraries_export_what_the_header_declares_and_nothing_else() {
         functions
     );
     let mut of_archive = symbols(&libraries.join("librockmill.a"), &["--extern-only"]);
-    // Templates' data in the GPU backend, which the linker merges with its like in the program.
+    // Templates' data in the GPU backend, which the linker merges with the program's.
     of_archive.retain(|(kind, _)| *kind != 'u');
     assert_eq!(of_archive, functions);
-    // A crate that links RocksDB is easily reached: cargo turns on the features of a crate for all that use it. The shared
-    // library is installed without the names of what it does not export.
+    // A crate that links RocksDB becomes a dependency easily: cargo turns on the features of a crate for all its users.
+    // The shared library is installed without the names of unexported symbols.
     for library in [
         built().join("librockmill_capi.so"),
         libraries.join("librockmill.a"),
@@ -82,7 +82,7 @@ fn the_libraries_export_what_the_header_declares_and_nothing_else() {
     }
 }
 
-/// What `abi.c` prints first.
+/// The first output of `abi.c`.
 fn layout() -> String {
     macro_rules! fields {
         ($name:literal, $type:ty, $($field:ident)+) => {{
@@ -136,7 +136,7 @@ fn layout() -> String {
     format!("{status}{info}{result}{options}{views}statuses {statuses}\n")
 }
 
-/// Has promtool check a text of metrics, if it is there.
+/// Checks a text of metrics with promtool, if it is installed.
 fn check_metrics(text: &Path) {
     let Some(mut promtool) = promtool() else {
         return;
@@ -296,7 +296,7 @@ fn threads_of_a_cpp_program_may_be_late_or_wrong() {
     assert!(printed.ends_with("wrong calls\n"), "{printed}");
 }
 
-/// `ROCKMILL_SEED` chooses the operations, `ROCKMILL_SECONDS` how long they take.
+/// `ROCKMILL_SEED` chooses the operations, `ROCKMILL_SECONDS` the duration.
 #[test]
 fn threads_of_a_cpp_program_get_and_put_through_a_view() {
     if !have(&["cc", "g++", "ld", "objcopy"]) {
@@ -320,7 +320,7 @@ fn threads_of_a_cpp_program_get_and_put_through_a_view() {
     }
 }
 
-/// Compiles a program in C++ and returns where it is.
+/// Compiles a program in C++ and returns its path.
 fn compile(installed: &Installed, rocksdb: &RocksDb, name: &str) -> PathBuf {
     compile_with(installed, rocksdb, &format!("{name}.cpp"), &[])
 }
@@ -328,7 +328,7 @@ fn compile(installed: &Installed, rocksdb: &RocksDb, name: &str) -> PathBuf {
 fn compile_with(installed: &Installed, rocksdb: &RocksDb, name: &str, flags: &[&str]) -> PathBuf {
     let binary = installed.folder().join(name).with_extension("");
     let mut compiler = Command::new("g++");
-    // RocksDB 11 needs C++20; Rockmill's header is content with C++17.
+    // RocksDB 11 needs C++20; C++17 suffices for Rockmill's header.
     compiler.args(["-std=c++20", "-Wall", "-Wextra", "-Werror", WITHOUT_RTTI]);
     compiler.arg("-I").arg(installed.headers());
     compiler.arg("-isystem").arg(&rocksdb.headers);
@@ -342,7 +342,7 @@ fn compile_with(installed: &Installed, rocksdb: &RocksDb, name: &str, flags: &[&
     binary
 }
 
-/// Runs an example and checks that Rockmill had something to do.
+/// Runs an example and checks that Rockmill did a job.
 fn run_example(binary: &Path, folder: &Path) {
     let printed = run(Command::new(binary).arg(folder.join("database")));
     assert!(

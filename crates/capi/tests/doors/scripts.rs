@@ -18,7 +18,7 @@ fn shell(text: &str) -> Command {
     shell
 }
 
-/// Has a command find `text` as the program `name` before all others.
+/// Makes a command find `text` as the program `name` before all others.
 fn replace_program(command: &mut Command, name: &str, text: &str, folder: &Path) {
     fs::create_dir_all(folder).expect("room");
     let program = folder.join(name);
@@ -34,7 +34,7 @@ fn relative_folders_begin_where_the_user_is() {
         return;
     }
     let folder = tempfile::tempdir().expect("a folder");
-    // The built libraries are named in the same way.
+    // The built libraries have the same names.
     let there = folder.path().join("release");
     std::os::unix::fs::symlink(built(), there).expect("room");
     let mut install = Command::new(script("install.sh"));
@@ -141,7 +141,7 @@ fn the_tarball_has_the_tracked_examples_and_the_licences_of_what_is_inside() {
     assert!(!output.status.success() && !tarball.exists(), "{said}");
 }
 
-/// Were the licence of a crate another one, there would be no tarball.
+/// With another licence of a crate, no tarball is made.
 #[test]
 fn a_licence_that_is_not_allowed_is_refused() {
     if !have(&["python3"]) {
@@ -188,7 +188,7 @@ fn plain_cargo_is_told_of_the_built_rocksdb_unless_it_has_a_configuration() {
     assert_eq!(fs::read_to_string(&file).expect("a file"), "[net]\n");
 }
 
-/// With a cargo that has RocksDB built at once.
+/// With a cargo that makes RocksDB be built at once.
 #[test]
 fn rocksdb_is_built_into_a_folder_with_a_space() {
     if !have(&["cc", "ar", "ranlib"]) {

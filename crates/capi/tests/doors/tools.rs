@@ -1,4 +1,4 @@
-//! Compilers and libraries that the programs are built with.
+//! Compilers and libraries for building the programs.
 
 use std::env;
 use std::fs;
@@ -22,7 +22,7 @@ pub fn run(command: &mut Command) -> String {
     out
 }
 
-/// Whether all of these programs are there; otherwise the test counts as skipped.
+/// Whether all of these programs are installed; otherwise the test counts as skipped.
 pub fn have(programs: &[&str]) -> bool {
     let is_there = |program: &&&str| {
         let output = Command::new(program).arg("--version").output();
@@ -35,7 +35,7 @@ pub fn have(programs: &[&str]) -> bool {
     missing.is_none()
 }
 
-/// The folder of a CUDA compiler: one that is installed, or the one that the build has fetched; otherwise the test counts
+/// The folder of a CUDA compiler: an installed one, or the one that the build has downloaded; otherwise the test counts
 /// as skipped.
 pub fn nvcc() -> Option<PathBuf> {
     let cache = env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
@@ -57,7 +57,7 @@ pub fn program(name: &str) -> PathBuf {
     folder.join(name)
 }
 
-/// The folder of this test's own program, which cargo also builds the libraries into.
+/// The folder of this test's own program, in which cargo also builds the libraries.
 pub fn built() -> PathBuf {
     let program = env::current_exe().expect("this program has a path");
     program.parent().expect("it is in a folder").to_owned()
@@ -95,7 +95,7 @@ impl Installed {
         self.prefix().join("lib")
     }
 
-    /// Has a program find the shared library.
+    /// Makes a program find the shared library.
     pub fn rpath(&self) -> String {
         format!("-Wl,-rpath,{}", self.libraries().display())
     }
@@ -108,11 +108,11 @@ pub struct RocksDb {
     pub libraries: Vec<String>,
 }
 
-/// As that RocksDB is built.
+/// That RocksDB is built with it.
 pub const WITHOUT_RTTI: &str = "-fno-rtti";
 
 impl RocksDb {
-    /// Finds it, or another one that scripts/matrix.sh names, with objects in `folder`; otherwise the test counts as
+    /// Finds it, or the one that scripts/matrix.sh names, with objects in `folder`; otherwise the test counts as
     /// skipped.
     pub fn find(folder: &Path) -> Option<Self> {
         let other = env::var_os("ROCKMILL_TEST_ROCKSDB").map(PathBuf::from);
@@ -154,7 +154,7 @@ fn entries(folder: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-/// The codecs that the static RocksDB needs, from where cargo has built them for other crates of the workspace.
+/// The codecs that the static RocksDB needs, which cargo has built for other crates of the workspace.
 fn codecs() -> Option<Vec<PathBuf>> {
     let built = built();
     let profiles = entries(built.ancestors().nth(2)?);
@@ -164,7 +164,7 @@ fn codecs() -> Option<Vec<PathBuf>> {
     let places: Vec<_> = builds
         .flat_map(|build| [build.join("out"), build.join("out/lib")])
         .collect();
-    // Not every build of ZSTD has its dictionaries, so all are given to the linker, which takes what is missing.
+    // Not every build of ZSTD has its dictionaries, so the linker gets all libraries and takes the missing symbols.
     let found = ["libzstd.a", "liblz4.a", "libbz2.a"].map(|library| {
         let paths = places.iter().map(|place| place.join(library));
         paths.filter(|path| path.exists()).collect::<Vec<_>>()

@@ -34,7 +34,7 @@ pub fn check(dir: &Path) -> std::result::Result<Vec<Row>, Failure> {
         .values()
         .flat_map(|family| family.levels.values().flat_map(BTreeMap::values));
     let progress = Progress::over(files.map(|file| file.size).fold(0, u64::saturating_add));
-    // OPTIONS tell the comparators that the MANIFEST does not name. They are not checked themselves.
+    // OPTIONS name the comparators that the MANIFEST does not name. They are not checked themselves.
     let options = LatestOptions::read(&LocalStorage, dir).ok().flatten();
     let mut rows = Vec::new();
     let mut done = 0u64;

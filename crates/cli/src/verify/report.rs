@@ -112,7 +112,7 @@ pub fn failure(rows: &[Row]) -> Option<Failure> {
     })
 }
 
-/// Says how many files are bad, and how many could not be read.
+/// Says how many files are damaged, and how many could not be read.
 fn verdict_of_bad(rows: &[Row]) -> String {
     let failures = || rows.iter().filter_map(|row| row.failure.as_ref());
     let unread = failures().filter(|failure| matches!(failure, Failure::Environment(_)));

@@ -16,8 +16,8 @@ const FILTER_POLICY: &str = "filter_policy";
 const BARE_BLOOM: &str = "bloomfilter";
 const BARE_RIBBON: &str = "ribbonfilter";
 
-/// With small filters, several numbers of bits are possible. Up to this number of keys one is guessed, which can cost a
-/// kilobyte. With more keys the job is left to RocksDB, whose output then determines the number.
+/// With small filters, several numbers of bits are possible. Up to this number of keys one is guessed, which costs at
+/// most a kilobyte. With more keys the job is left to RocksDB, whose output then determines the number.
 const MAX_KEYS_TO_GUESS_FOR: u64 = 1000;
 
 /// Whether the number of bits per key was learned from the inputs.
@@ -175,7 +175,7 @@ impl FilterSamples {
     /// Reads the files' filters.
     ///
     /// # Errors
-    /// Those of `take`; Cancelled if `cancel` is set.
+    /// The errors of `take`; Cancelled if `cancel` is set.
     fn of(tables: &[InputTable], cancel: &CancelToken) -> Result<Self> {
         let mut samples = Self::default();
         for table in tables {
@@ -203,7 +203,7 @@ impl FilterSamples {
     }
 }
 
-/// Infers the bits per key, in thousandths, of existing filters.
+/// Infers the bits per key of existing filters, in thousandths.
 ///
 /// # Errors
 /// Declined if they do not determine the number.

@@ -1,6 +1,6 @@
 //! Checks of input files before their data is read.
 //!
-//! A job is checked when RocksDB schedules it, and again when its inputs are open: a job that was recorded is never
+//! A job is checked when RocksDB schedules it, and again when its inputs are open, because a recorded job is never
 //! scheduled. If RocksDB has to wait for a job before it is declined, it lists the whole tree in its LOG.
 
 use rockmill_core::{DeclineReason, Error, Hints, Merging, Result};
@@ -13,7 +13,7 @@ use rockmill_snapshot::Findings;
 /// First format version whose property `rocksdb.compression` names the manager and all types.
 const FIRST_MANAGER_VERSION: u32 = 7;
 
-/// Finds contents of an input, named in its properties, that Rockmill does not support.
+/// Finds contents of an input, by its properties, that Rockmill does not support.
 pub fn check(file: &str, meta: &TableMeta, merges: &Merges, found: &mut Findings) {
     let (properties, metaindex) = (&meta.properties, &meta.metaindex);
     let is = |bytes: &[u8], fine: &[&str]| fine.iter().any(|f| f.as_bytes() == bytes);

@@ -1,7 +1,7 @@
 //! Turns a job into a plan, or into the reason why it is left to RocksDB.
 //!
-//! [`from_options`] checks OPTIONS and MANIFEST before any file is opened. [`check_input`] checks what an input file says of
-//! its contents, and [`with_inputs`] checks the opened inputs. The checks add to [`Findings`]: a job is declined with the
+//! [`from_options`] checks OPTIONS and MANIFEST before any file is opened. [`check_input`] checks the properties of an
+//! input file, and [`with_inputs`] checks the opened inputs. The checks add to [`Findings`]: a job is declined with the
 //! first finding, a diagnosis lists all.
 
 mod compression;
@@ -97,7 +97,7 @@ pub fn check_family(eligible: &EligibleJob, found: &mut Findings) {
     found.note(filter::configured(eligible, family).map(drop));
 }
 
-/// Checks the opened inputs, in the order of the message, and completes the plan, whose fragments of range tombstones may
+/// Checks the opened inputs, in the order of the message, and completes the plan. Its fragments of range tombstones may
 /// take `most_bytes`.
 ///
 /// # Errors
@@ -312,7 +312,7 @@ fn properties(
             .map_err(malformed)?,
         decouple_partitioned_filters: family
             .table_options
-            // Versions without the option do not have the property of files either.
+            // Versions without the option do not write the property either.
             .bool(
                 "decouple_partitioned_filters",
                 versions::writes(

@@ -23,7 +23,7 @@ const VERIFY_ITERATION: u64 = 2;
 pub fn check_job(eligible: &EligibleJob, found: &mut Findings) {
     let job = &eligible.job;
     let reason = job.info.reason;
-    // Before 9.7, RocksDB does not tell the reason. A job that those versions offer is then a merge: FIFO style and
+    // Before 9.7, RocksDB does not pass the reason. A job that those versions offer is then a merge: FIFO style and
     // blobs are declined for their options, and files that are ingested or refitted are not offered.
     let is_untold = reason == JobInfo::UNKNOWN_REASON && eligible.input.options.is_some();
     let is_known = is_untold || KNOWN_REASONS.contains(&reason);
@@ -40,7 +40,9 @@ pub fn check_job(eligible: &EligibleJob, found: &mut Findings) {
         )));
     }
     let unknown_epoch = job.tree.inputs.iter().find(|file| file.epoch_number == 0);
-    if let (0, Some(file)) = (job.info.output_level, unknown_epoch) {
+    let needs_epoch =
+        job.info.output_level == 0 && versions::numbers_epochs(eligible.options().rocksdb_version);
+    if let (true, Some(file)) = (needs_epoch, unknown_epoch) {
         let what = "the file has no epoch number, which output into level 0 needs";
         let error = Error::declined(DeclineReason::Manifest, what);
         found.note(Err(error.in_file(&file.name)));
@@ -67,7 +69,7 @@ pub fn check_db(file: &OptionsFile, policy: Policy, found: &mut Findings) {
     found.note(check_checksums_arrive(file));
 }
 
-/// Declines files with checksums if the result of the database's RocksDB cannot carry them.
+/// Declines files with checksums if the result message of the database's RocksDB has no field for them.
 fn check_checksums_arrive(file: &OptionsFile) -> Result<()> {
     let version = file.rocksdb_version;
     if file.db.is_null("file_checksum_gen_factory")
@@ -152,8 +154,8 @@ const FAMILY_VALUES: [(&str, &[&str], DeclineReason); 10] = [
         &["kCompactionStyleLevel", "kCompactionStyleUniversal"],
         DeclineReason::CompactionStyle,
     ),
-    // It adds two properties with the size that all blocks would have under other compressions, estimated from randomly
-    // chosen blocks (`block_based_table_builder.cc:Flush`).
+    // The option adds two properties with the size that all blocks would have under other compressions, estimated from
+    // randomly chosen blocks (`block_based_table_builder.cc:Flush`).
     ("sample_for_compression", &["0"], DeclineReason::Compression),
 ];
 
@@ -256,7 +258,7 @@ const COLLECTORS: &str = "table_properties_collectors";
 /// Leading bytes by which the configured partitioner separates keys, if there is one.
 ///
 /// # Errors
-/// Declined if it is not RocksDB's own.
+/// Declined if the partitioner is not RocksDB's own.
 pub fn partition_bytes(cf: &Options, written_by: [u32; 3]) -> Result<Option<usize>> {
     const KEY: &str = "sst_partitioner_factory";
     const FIXED_PREFIX: &str = "SstPartitionerFixedPrefixFactory";

@@ -23,7 +23,7 @@ pub fn plan(
     let level_style = is_level_style(cf);
     let target_file_size = target_file_size(job, cf, level_style)?;
     let single_file = job.info.output_level == 0;
-    // RocksDB makes no partitioner for level 0 (`compaction_outputs.cc:CompactionOutputs`).
+    // RocksDB creates no partitioner for level 0 (`compaction_outputs.cc:CompactionOutputs`).
     let partition_bytes = match single_file {
         true => None,
         false => super::options::partition_bytes(cf, written_by)?,

@@ -56,14 +56,17 @@ pub fn check(table: &Options, written_by: [u32; 3], found: &mut Findings) {
     found.note(format_version(table, written_by).map(drop));
 }
 
-/// A threshold of 0 or more requests hints for interpolation search in index blocks.
+/// A threshold of 0 or more requests hints for interpolation search in index blocks. RocksJava requests them from 11.0 on
+/// unless it is told not to. Rockmill writes none, as earlier versions of RocksDB do. So it leaves databases to RocksDB that
+/// use them.
 fn interpolation(table: &Options) -> Result<()> {
-    if table.f64("uniform_cv_threshold", -1.0).map_err(malformed)? < 0.0 {
+    let is_read = table.str("index_block_search_type") == Some("kAuto");
+    if !is_read || table.f64("uniform_cv_threshold", -1.0).map_err(malformed)? < 0.0 {
         return Ok(());
     }
     Err(Error::declined(
         DeclineReason::IndexType,
-        "uniform_cv_threshold is set",
+        "uniform_cv_threshold is set, and index_block_search_type is kAuto",
     ))
 }
 
@@ -85,7 +88,7 @@ fn keys_per_bucket(table: &Options) -> Result<Option<f64>> {
     )
 }
 
-/// The version of output files. One that the RocksDB at hand cannot read would stop it.
+/// The version of output files. RocksDB would stop at a version that it cannot read.
 fn format_version(table: &Options, written_by: [u32; 3]) -> Result<u32> {
     let release = versions::release(written_by);
     let default = u64::from(release.default_format_version);

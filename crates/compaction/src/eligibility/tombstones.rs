@@ -1,4 +1,4 @@
-//! Range tombstones of the inputs, as the compaction is to see them.
+//! Range tombstones of the inputs for the compaction.
 
 use std::collections::BTreeSet;
 
@@ -8,11 +8,11 @@ use rockmill_format::range_tombstone::{END_TAG, RangeTombstone};
 use rockmill_format::table::names;
 use rockmill_snapshot::tree::user_key;
 
-/// Cuts the inputs' range tombstones, which were read, into fragments under `snapshots`.
+/// Splits the inputs' range tombstones, which have been read, into fragments under `snapshots`.
 ///
 /// # Errors
-/// Declined if a border of a file with tombstones lies within a user key, RocksDB counts such a job in another way, or the
-/// fragments take more than `most_bytes`.
+/// Declined if a border of a file with tombstones lies within a user key, if RocksDB counts such a job differently, or
+/// if the fragments take more than `most_bytes`.
 pub fn fragments(
     job: &Job,
     tables: &[InputTable],
@@ -61,8 +61,8 @@ fn declined(input: &InputFile, what: &str) -> Error {
     Error::declined(DeclineReason::RangeTombstones, what).in_file(&input.name)
 }
 
-/// Cuts a tombstone to the keys between the file's bounds. A file may have tombstones that go beyond; other files then have
-/// the rest (`range_del_aggregator.cc:TruncatedRangeDelIterator`).
+/// Clips a tombstone to the keys between the file's bounds. A file may have tombstones that extend beyond; other files
+/// then have the rest (`range_del_aggregator.cc:TruncatedRangeDelIterator`).
 fn clip(input: &InputFile, tombstone: &RangeTombstone) -> Result<RangeTombstone> {
     let begin = tombstone.begin.as_slice().max(user_key(&input.smallest));
     let mut end = tombstone.end.as_slice();
@@ -84,8 +84,8 @@ fn clip(input: &InputFile, tombstone: &RangeTombstone) -> Result<RangeTombstone>
     })
 }
 
-/// Positions of the files of a level that share a user key with a neighbour, which has versions of it as well. A tombstone
-/// then covers only those on its side.
+/// Positions of the files of a level that share a user key with a neighbour, which also has versions of it. A tombstone
+/// then covers only the versions in its own file.
 fn sharing_keys(inputs: &[InputFile]) -> BTreeSet<usize> {
     let mut order: Vec<_> = (0..inputs.len())
         .filter(|&at| inputs[at].level > 0)

@@ -11,7 +11,7 @@ impl Engine {
     /// to RocksDB.
     ///
     /// # Errors
-    /// Those of `accept`; Internal if it panics.
+    /// The errors of `accept`; Internal if it panics.
     pub fn offered<T>(
         &self,
         database: &str,
@@ -49,7 +49,7 @@ impl Engine {
 /// Does `work`. A panic becomes an error, because it must not reach RocksDB.
 ///
 /// # Errors
-/// Those of `work`; Internal if it panics.
+/// The errors of `work`; Internal if it panics.
 pub fn guarded<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
         let what = panic

@@ -27,15 +27,16 @@ pub(super) struct Database {
     pub(super) described: Mutex<DescribedFiles>,
 }
 
-/// Time after which RocksDB has renamed a job's files or failed to: it begins right after it has the result.
+/// Time after which RocksDB has renamed a job's files or failed to do so: it begins directly after it has received the
+/// result.
 const RENAMED: Duration = Duration::from_secs(600);
 
-/// A job whose result RocksDB has, and whose files it renames without a word.
+/// A job whose result RocksDB has received, and whose files it renames without a notice.
 #[derive(Debug)]
 pub(super) struct HandedOver {
     dir: PathBuf,
     session_id: String,
-    /// As [`Engine::now`].
+    /// Like [`Engine::now`].
     since: Duration,
     staging: Weak<StagingDir>,
 }
@@ -56,7 +57,8 @@ impl Engine {
         self.storage.clock().now()
     }
 
-    /// Notes a job of the database in `dir` whose result RocksDB gets now, if it will not say what became of the files.
+    /// Records a job of the database in `dir` whose result RocksDB receives now, if it will not report whether it took
+    /// the files.
     pub(crate) fn handed_over(&self, dir: &Path, session_id: &str, staging: &Arc<StagingDir>) {
         lock(&self.handed_over).push(HandedOver {
             dir: dir.to_owned(),

@@ -1,4 +1,5 @@
-//! Declines jobs whose inputs say that they have contents that Rockmill does not compact, when RocksDB schedules the job.
+//! Declines jobs whose inputs have properties of contents that Rockmill does not compact, when RocksDB schedules the
+//! job.
 //!
 //! If RocksDB has to wait for a job before it is declined, it lists its whole tree at ERROR in its LOG
 //! (`compaction_service_job.cc:ProcessKeyValueCompactionWithCompactionService`). It calls `Schedule` without its mutex,
@@ -22,13 +23,13 @@ use crate::prepare::open_input;
 /// Maximum number of a database's files whose findings are kept. A file has an entry of some 100 bytes.
 const MAX_FILES: usize = 4096;
 
-/// What files of a database say against jobs, by name. RocksDB never changes a file. It offers the same file again in other
+/// Findings about files of a database, by name. RocksDB never changes a file. It offers the same file again in other
 /// subcompactions, and after a job that was declined or cancelled.
 #[derive(Debug, Default)]
 pub(super) struct DescribedFiles(BTreeMap<String, Vec<Error>>);
 
 impl Engine {
-    /// Reads what the inputs say of their contents, unless that is known.
+    /// Reads the properties of the inputs, unless their findings are known.
     ///
     /// # Errors
     /// Declined if an input has contents that Rockmill does not compact; Corruption or Storage if it cannot be read;

@@ -28,7 +28,7 @@ pub struct Diagnosis {
     pub options_number: u64,
     /// Its contents.
     pub options: OptionsFile,
-    /// Number of a newer OPTIONS file that is cut.
+    /// Number of a newer OPTIONS file that is truncated.
     pub cut_options: Option<u64>,
     /// Reasons why the jobs of all column families are declined.
     pub database: Vec<Error>,
@@ -146,7 +146,7 @@ impl Engine {
         filters: bool,
         merges: &Merges,
     ) -> Result<FilesFound> {
-        // RocksDB takes what OPTIONS say, which are checked too, where the MANIFEST says nothing.
+        // If the MANIFEST names no comparator, RocksDB uses that of OPTIONS, which is checked too.
         let comparator = family.comparator.as_slice();
         if !comparator.is_empty() && !READ_COMPARATORS.contains(&comparator) {
             let what = format!("comparator is {}", names::escape(comparator));

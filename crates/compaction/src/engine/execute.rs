@@ -108,7 +108,7 @@ impl Engine {
         })
     }
 
-    /// Returns the context of a job, with the devices that are open now.
+    /// Returns the context of a job with the devices that are open.
     pub(super) fn context<'a>(
         &'a self,
         settings: MutableSettings,

@@ -146,7 +146,7 @@ impl Engine {
         })
     }
 
-    /// Finds all reasons why the job would be declined.
+    /// Finds all reasons for which the job would be declined.
     fn check(
         &self,
         job: &Job,

@@ -71,9 +71,10 @@ impl Engine {
         Ok(eligible)
     }
 
-    /// Returns the text of a job's OPTIONS file, and notes its number in `input`.
+    /// Returns the text of a job's OPTIONS file, and stores its number in `input`.
     ///
-    /// RocksDB before 9.7.3 sends options instead, all but those of the table. The newest file then has to have the same.
+    /// RocksDB before 9.7.3 sends options instead, all except those of the table. The newest file must then have the
+    /// same.
     fn options(&self, dir: &Path, input: &mut CompactionServiceInput) -> Result<String> {
         let none = |what: &str| Error::declined(DeclineReason::OptionsFile, what.to_owned());
         let Some(given) = &input.options else {
@@ -86,7 +87,7 @@ impl Engine {
         let latest = latest.ok_or_else(|| none("there is none"))?;
         let name = options_name(latest.number);
         if latest.cut.is_some() {
-            return Err(none("a newer one is cut").in_file(&name));
+            return Err(none("a newer one is truncated").in_file(&name));
         }
         let family = latest.options.cf(&input.cf_name);
         let family = family.ok_or_else(|| none("it lacks the column family").in_file(&name))?;
@@ -94,7 +95,7 @@ impl Engine {
         let malformed =
             |e: rockmill_format::Error| Error::declined(DeclineReason::InputMessage, e.to_string());
         if let Some(option) = differing.map_err(malformed)? {
-            let what = format!("{option} is not what RocksDB has now");
+            let what = format!("{option} differs from RocksDB's current value");
             return Err(none(&what).in_file(&name));
         }
         input.options_file_number = latest.number;
@@ -151,7 +152,7 @@ impl Engine {
         }
     }
 
-    /// The merge operator that is stated for the column family of a job's message, and whether it is by name.
+    /// The stated merge operator for the column family of a job's message, and whether it is stated by name.
     fn merge_operator(&self, message: &[u8]) -> (Option<MergeOperator>, bool) {
         let Ok(input) = CompactionServiceInput::decode(message) else {
             return (None, false);
@@ -191,8 +192,9 @@ impl Engine {
     }
 }
 
-/// Requires that the messages of the database's RocksDB are known, and that it has written the OPTIONS file. RocksDB may go
-/// on if it could not write one. A result with a field too many or too few can stop the database.
+/// Requires that Rockmill knows the messages of the database's RocksDB, and that this version has written the OPTIONS
+/// file. RocksDB may continue if it could not write one. A result with a field too many or too few can stop the
+/// database.
 fn require_version(eligible: &EligibleJob) -> Result<()> {
     if let Some(what) = versions::unsupported(eligible.options().rocksdb_version) {
         return Err(Error::declined(DeclineReason::RocksdbVersion, what));
@@ -206,18 +208,18 @@ fn require_version(eligible: &EligibleJob) -> Result<()> {
     };
     let [asks, wrote] =
         [asks, wrote].map(|[major, minor, patch]| format!("{major}.{minor}.{patch}"));
-    let what = format!("RocksDB {asks} asks for the job, and {wrote} has written the file");
+    let what = format!("RocksDB {asks} offers the job, and {wrote} has written the file");
     Err(Error::declined(DeclineReason::OptionsFile, what))
 }
 
-/// Requires that renamed files survive a crash without our help. RocksDB's own sync of its folder does nothing on btrfs
-/// ([`Engine::files_taken`]), and before 9.6 it does not say when it has renamed them.
+/// Requires that renamed files survive a crash without Rockmill's help. RocksDB's own sync of its folder does nothing
+/// on btrfs ([`Engine::files_taken`]), and before 9.6 it does not report when it has renamed them.
 fn require_renames(dir: &Path, eligible: &EligibleJob) -> Result<()> {
     const BTRFS: i64 = 0x9123_683e;
     if versions::tells_installation(eligible.options().rocksdb_version) {
         return Ok(());
     }
-    // The database is not on a file system of this machine in tests.
+    // In tests, the database is not on a file system of this machine.
     match rustix::fs::statfs(dir) {
         Ok(found) if found.f_type == BTRFS => Err(Error::declined(
             DeclineReason::StagingFolder,

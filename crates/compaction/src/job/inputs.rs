@@ -44,7 +44,7 @@ impl Inputs {
     pub fn open(&self, range: &KeyRange, stop: &CancelToken) -> Result<(Vec<InputTable>, Held)> {
         let positions: Vec<_> = borders::overlapping(range, &self.tables).collect();
         let (known, mut held) = self.descriptors.queue().wait(stop, |turn| {
-            // Holding them keeps them open.
+            // Holding the inputs keeps them open.
             let known = positions.iter().map(|&at| lock(&self.open[at]).upgrade());
             let known: Vec<_> = known.collect();
             let missing = known.iter().filter(|input| input.is_none()).count();

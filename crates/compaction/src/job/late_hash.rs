@@ -65,7 +65,7 @@ impl RunningJob {
     }
 }
 
-/// Whether any OPTIONS file in `database` that may have been in force when RocksDB picked the job asks for the hash.
+/// Whether any OPTIONS file in `database` that may have been in force when RocksDB picked the job requests the hash.
 /// True if this cannot be determined.
 fn may_be_compared(
     storage: &dyn Storage,
@@ -74,7 +74,7 @@ fn may_be_compared(
     input: &CompactionServiceInput,
 ) -> bool {
     let named = input.options_file_number;
-    // Without a reason, RocksDB does not say either whether the compaction is a manual one.
+    // If RocksDB passes no reason, it also does not pass whether the compaction is a manual one.
     let may_be_manual = info.is_manual_compaction || info.reason == JobInfo::UNKNOWN_REASON;
     let may_have_waited = may_be_manual || info.is_in_bottom_pool;
     let Ok(names) = storage.list(database) else {
@@ -91,7 +91,7 @@ fn may_be_compared(
     })
 }
 
-/// Whether an OPTIONS file asks for the hash. True if it cannot be read.
+/// Whether an OPTIONS file requests the hash. True if it cannot be read.
 fn asks_for_hash(storage: &dyn Storage, database: &Path, number: u64, cf_name: &[u8]) -> bool {
     let Ok(text) = read_options(storage, database, number) else {
         return true;

@@ -83,7 +83,7 @@ impl RunningJob {
         lock(&self.reports[subcompaction])
     }
 
-    /// State that the job's files share.
+    /// State shared by the job's files.
     pub fn files(&self) -> &Arc<JobIo> {
         &self.verifier.files
     }
@@ -132,7 +132,7 @@ impl Tasks for RunningJob {
 
     fn begin(self: Arc<Self>, start: Start<'_>) -> Arc<dyn TaskRun> {
         let Start { task, device, .. } = start;
-        // A failed run has already counted its bytes and wait.
+        // The failed run's bytes and wait are counted already.
         let (bytes, waited) = match start.is_again {
             true => (0, Duration::ZERO),
             false => (self.prepared.subcompaction_bytes[task], start.waited),

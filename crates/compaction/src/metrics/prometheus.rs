@@ -13,7 +13,7 @@ use crate::stats::Durations;
 const QUANTILES: [f64; 7] = [0.0, 0.5, 0.9, 0.95, 0.99, 0.999, 1.0];
 
 impl Values {
-    /// Returns all values that there are, in the order of the table.
+    /// Returns all existing values, in the order of the table.
     pub fn prometheus(&self) -> String {
         let mut text = String::new();
         for metric in ALL {
@@ -76,7 +76,7 @@ fn in_unit(unit: Unit, value: Duration) -> f64 {
 }
 
 /// Returns the labels in braces, or nothing. Label values are codes and names of devices. Rust escapes quotes and
-/// backslashes in them as Prometheus wants it.
+/// backslashes in them as Prometheus requires.
 fn labels(metric: &Metric, label: &str, quantile: Option<f64>) -> String {
     let own = metric.label.map(|key| format!("{key}={label:?}"));
     let quantile = quantile.map(|part| format!("quantile=\"{part}\""));

@@ -93,7 +93,8 @@ impl Values {
         devices
     }
 
-    /// Completes `others`, which has the fields that no metric has. A field has the name of its metric.
+    /// Adds the values of the metrics to `others`, which has the fields without a metric. A field has the name of its
+    /// metric.
     pub fn stats(&self, others: Stats) -> Stats {
         Stats {
             jobs_offered: self.total(&table::JOBS_OFFERED),
@@ -160,7 +161,7 @@ mod tests {
 
     use super::*;
 
-    /// Fields that no metric has.
+    /// Fields without a metric.
     const OTHERS: [&str; 9] = [
         "bytes_begun",
         "bytes_passed",
@@ -172,10 +173,10 @@ mod tests {
         "stages",
         "subcompactions_peak_held_bytes",
     ];
-    /// Metrics that no field has: `stages` has the same by stage, and `read_bytes` the sum.
+    /// Metrics without a field: `stages` has the same by stage, and `read_bytes` the sum.
     const WITHOUT_FIELD: [&str; 2] = ["stage_seconds", "job_read_bytes"];
 
-    /// Tells values of one event of each metric.
+    /// Passes on one event of each metric.
     fn one_of_each() -> Values {
         let mut values = Values::default();
         for metric in table::ALL {

@@ -1,4 +1,4 @@
-//! Tracks whose jobs come through a clone, and which of these databases may have closed.
+//! Tracks the sessions whose jobs come through a clone, and which of their databases may have closed.
 //!
 //! RocksDB announces that a database closes just before it stops scheduling, but it does not say which database.
 
@@ -23,7 +23,7 @@ pub struct Sessions {
 }
 
 impl Sessions {
-    /// Notes a job of a session at `now`. Returns whether the job may be done, which is so if its database is not
+    /// Records a job of a session at `now`. Returns whether the job may be done, which is so if its database is not
     /// closing.
     pub fn job_comes(&mut self, session_id: &str, now: Instant) -> bool {
         let closes = |(sessions, until): &(BTreeSet<String>, Instant)| {
@@ -37,7 +37,7 @@ impl Sessions {
         true
     }
 
-    /// Notes at `now` that a database closes. Returns the sessions whose state can be dropped. These are the sessions
+    /// Records at `now` that a database closes. Returns the sessions whose state can be dropped. These are the sessions
     /// without a job since an earlier announcement, and the active session if it is the only one. With several active
     /// sessions, most stay open, and dropping their state would make them read their MANIFEST from the start again.
     pub fn one_closes(&mut self, now: Instant) -> BTreeSet<String> {

@@ -22,7 +22,7 @@ use Setting::{Fixed, Mutable};
 const BYTES: &str = "a whole number of bytes";
 const PATH: &str = "the path of a folder";
 
-/// Name, what a value must be, and how it is set.
+/// Name, allowed values, and how it is set.
 const SETTINGS: &[(&str, &str, Setting)] = &[
     (
         "device",
@@ -132,7 +132,7 @@ fn split(text: &str, separator: u8) -> Vec<&str> {
     parts
 }
 
-/// Where the brace closes that opens at `from`.
+/// The brace that closes the one at `from`.
 fn closing(text: &str, from: usize) -> Option<usize> {
     let mut depth = 0_usize;
     let mut rest = text.bytes().enumerate().skip(from);
@@ -152,7 +152,7 @@ fn put<T>(place: &mut T, value: Option<T>) -> Option<()> {
 }
 
 fn number<N: FromStr>(text: &str) -> Option<N> {
-    // A sign is no part of a number of bytes or threads, but Rust accepts a plus.
+    // Numbers of bytes or threads have no sign, but Rust accepts a plus.
     text.bytes().all(|b| b.is_ascii_digit()).then_some(())?;
     text.parse().ok()
 }
@@ -162,11 +162,11 @@ fn path(text: &str) -> Option<PathBuf> {
 }
 
 impl Settings {
-    /// Returns the settings of a service from `key=value` pairs with `;` between them. Spaces around keys and values do
-    /// not count. Settings that are not named have their defaults.
+    /// Returns the settings of a service from `key=value` pairs with `;` between them. Spaces around keys and values
+    /// are ignored. Settings that are not named have their defaults.
     ///
     /// # Errors
-    /// One sentence that names the setting and says what is possible.
+    /// One sentence that names the setting and the allowed values.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut settings = Self::for_service();
         for pair in pairs(text)? {
@@ -183,7 +183,7 @@ impl MutableSettings {
     /// Returns these settings with changes, which are written as for [`Settings::parse`].
     ///
     /// # Errors
-    /// One sentence that names the setting and says what is possible.
+    /// One sentence that names the setting and the allowed values.
     pub fn with(mut self, text: &str) -> Result<Self, String> {
         for pair in pairs(text)? {
             match pair.setting {

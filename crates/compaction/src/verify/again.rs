@@ -1,4 +1,4 @@
-//! Makes a subcompaction again, keeps only hashes, and compares them with the files on the disk.
+//! Repeats a subcompaction, keeps only hashes, and compares them with the files on the disk.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -17,11 +17,11 @@ use rockmill_storage::for_each_piece;
 type Digest = (u64, u128);
 
 impl Verifier {
-    /// Makes a subcompaction again on the CPU. Compares the report with `report`, and the files with the bytes that the
+    /// Repeats a subcompaction on the CPU. Compares the report with `report`, and the files with the bytes that the
     /// file system returns.
     ///
     /// # Errors
-    /// Verification if something differs; those of the CPU backend.
+    /// Verification if something differs; the errors of the CPU backend.
     pub(super) fn compare_with_another_run(
         &self,
         subcompaction: usize,

@@ -18,7 +18,7 @@ const READ_AHEAD_BYTES: usize = 256 << 10;
 /// separators. Calls `each` with every entry's user key, tag and value.
 ///
 /// # Errors
-/// Storage, Corruption, Cancelled, and those of `each`.
+/// Storage, Corruption, Cancelled, and the errors of `each`.
 pub fn scan(
     table: &InputTable,
     cancel: &CancelToken,
@@ -121,9 +121,9 @@ pub fn verify_output(
     })
     .map_err(Error::as_verification)?;
     verify_tail(table, meant, rocksdb_version)?;
-    // Those that were read lack what this version of RocksDB does not write.
+    // The properties that were read lack those that this version of RocksDB does not write.
     let properties = &meant.properties;
-    // The tail was found to have the tombstones that were meant.
+    // The check of the tail has found the intended tombstones.
     let tombstones = &meant.range_tombstones;
     let (smallest, largest) = bounds(&contents.smallest, &contents.largest, tombstones);
     let sequences = tombstones.iter().map(|tombstone| tombstone.sequence);

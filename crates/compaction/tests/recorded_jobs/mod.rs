@@ -22,7 +22,7 @@ const MIN_JOBS: usize = 250;
 const MIN_DONE: usize = 200;
 
 /// Minimum number of jobs that a GPU does. It leaves zlib and slow levels of ZSTD to the CPU.
-const MIN_ON_DEVICE: usize = 180;
+const MIN_ON_DEVICE: usize = 200;
 
 /// Reasons that do not depend on a job.
 const NOT_IN_A_JOB: [DeclineReason; 12] = [
@@ -36,13 +36,13 @@ const NOT_IN_A_JOB: [DeclineReason; 12] = [
     DeclineReason::SmallJob,
     // The service declines the job before it is made.
     DeclineReason::Paused,
-    // The application decides it while the job runs.
+    // The application cancels jobs while they run.
     DeclineReason::Cancelled,
     // It depends on the folders of the database and of staging.
     DeclineReason::StagingFolder,
     // The MANIFEST's view of the whole database shows it before there is a job.
     DeclineReason::DbPaths,
-    // The messages of a database that is open decide, and a job may come from a closed one.
+    // It depends on the messages of an open database, and a job may come from a closed one.
     DeclineReason::RocksdbVersion,
     // It depends on the process's limit of open files.
     DeclineReason::OpenFiles,

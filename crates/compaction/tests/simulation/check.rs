@@ -128,7 +128,7 @@ fn nothing_changed(disk: &Disk, database: &Database) {
 }
 
 /// Checks that the record of the life is complete or absent, and contains nothing else. Records of lives that a crash
-/// ended stay as they are.
+/// ended stay unchanged.
 fn record_is_tidy(disk: &Disk, case: &Case, life: u64) {
     let dir = Path::new(RECORDS).join(case.session_id(life));
     let Ok(mut names) = disk.list(&dir) else {

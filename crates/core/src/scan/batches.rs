@@ -5,11 +5,11 @@ use crate::error::{Error, ErrorKind, Result};
 
 const BYTE_BITS: usize = 8;
 
-/// Puts rows together in columns.
+/// Collects rows in columns.
 #[derive(Debug)]
 pub struct Batches {
     types: Vec<ColumnType>,
-    /// Bytes that each row takes, without those of byte columns.
+    /// Bytes of each row, without those of byte columns.
     row_bytes: usize,
     columns: Vec<Column>,
     rows: usize,
@@ -42,10 +42,10 @@ impl Batches {
         self.columns = self.types.iter().map(column).collect();
     }
 
-    /// Adds a row, of which `cell` gives the columns.
+    /// Adds a row; `cell` returns the value of each column.
     ///
     /// # Errors
-    /// OutOfRange if a row has more bytes than offsets can say, and those of the sink.
+    /// OutOfRange if a row has more bytes than offsets can express, and the errors of the sink.
     #[inline]
     pub fn row<'c>(
         &mut self,
@@ -71,10 +71,10 @@ impl Batches {
         Ok(())
     }
 
-    /// Hands over the rows so far, if there are any.
+    /// Passes on the rows so far, if there are any.
     ///
     /// # Errors
-    /// Those of the sink.
+    /// The errors of the sink.
     pub fn flush(&mut self, sink: &mut dyn BatchSink) -> Result<()> {
         if self.rows == 0 {
             return Ok(());
@@ -83,7 +83,7 @@ impl Batches {
             rows: self.rows,
             columns: std::mem::take(&mut self.columns),
         };
-        // A vector may have grown to twice what it holds, and batches may wait long.
+        // A vector may have grown to twice its contents, and batches may wait for a long time.
         for column in &mut batch.columns {
             column.values.shrink_to_fit();
             column.offsets.shrink_to_fit();
@@ -95,9 +95,8 @@ impl Batches {
 
 /// The error of a row that does not fit a column of bytes.
 pub fn too_many_bytes(bytes: usize) -> Error {
-    let what = format!(
-        "a row has {bytes} bytes of a column, which are more than an offset of 4 bytes can say"
-    );
+    let what =
+        format!("a row has {bytes} bytes in a column, more than an offset of 4 bytes can express");
     Error::new(ErrorKind::OutOfRange, what)
 }
 
@@ -115,7 +114,7 @@ impl Column {
         (self.values.len() + offsets + validity) as u64
     }
 
-    /// Adds the cell of the next row, before which there are so many.
+    /// Adds the cell of the next row, which `rows` rows precede.
     #[inline]
     fn push(&mut self, rows: usize, stored: ColumnType, cell: Cell<'_>) -> Result<()> {
         let is_null = cell == Cell::Null;
@@ -147,7 +146,7 @@ impl Column {
     }
 }
 
-/// Adds the lowest 1, 2, 4, 8 or 16 bytes of an integer. Each is a copy of known size.
+/// Adds the lowest 1, 2, 4, 8 or 16 bytes of an integer. Each case is a copy of known size.
 #[inline]
 pub(super) fn push_lowest(values: &mut Vec<u8>, bytes: u8, integer: i128) {
     match bytes {
@@ -159,7 +158,7 @@ pub(super) fn push_lowest(values: &mut Vec<u8>, bytes: u8, integer: i128) {
     }
 }
 
-/// So many bits that are set.
+/// A bitmap of `bits` set bits.
 fn ones(bits: usize) -> Vec<u8> {
     let mut ones = vec![u8::MAX; bits / BYTE_BITS];
     if !bits.is_multiple_of(BYTE_BITS) {
@@ -168,7 +167,7 @@ fn ones(bits: usize) -> Vec<u8> {
     ones
 }
 
-/// Adds a bit behind so many.
+/// Adds a bit to a bitmap of `bits` bits.
 #[inline]
 fn push_bit(bytes: &mut Vec<u8>, bits: usize, bit: bool) {
     if bits.is_multiple_of(BYTE_BITS) {

@@ -1,4 +1,4 @@
-//! Values as they go into columns, and integers as they are stored.
+//! Values in columns, and integers in their stored form.
 
 use super::{ColumnType, IntegerRange, Number, NumberFormat, Prefix};
 
@@ -16,7 +16,7 @@ pub enum Cell<'a> {
 }
 
 impl IntegerRange {
-    /// What is kept of the lowest 128 bits of an integer.
+    /// The value of an integer within its range.
     #[inline]
     pub fn wrap(self, integer: i128) -> i128 {
         match self {
@@ -28,10 +28,10 @@ impl IntegerRange {
 }
 
 impl Number {
-    /// The number that lies at the beginning of some bytes, if there are enough.
+    /// The number at the start of some bytes, if there are enough.
     #[inline]
     pub fn read(self, bytes: &[u8]) -> Option<i128> {
-        // Each type on its own: shifts of 128 bits by a number that is not known take longer than all the rest.
+        // One case for each type: shifts of 128 bits by an unknown number take longer than all the rest.
         macro_rules! read {
             ($signed:ty, $unsigned:ty) => {{
                 let stored = *bytes.first_chunk()?;
@@ -58,7 +58,7 @@ impl Number {
         })
     }
 
-    /// As [`Number::read`], of an integer of 3, 5, 6 or 7 bytes.
+    /// Like [`Number::read`], for an integer of 3, 5, 6 or 7 bytes.
     fn read_odd(self, bytes: &[u8]) -> Option<i128> {
         let stored = bytes.get(..usize::from(self.bytes))?;
         let add = |number, byte: &u8| number << 8 | i128::from(*byte);
@@ -77,7 +77,7 @@ impl Number {
 }
 
 impl Prefix {
-    /// The length that lies at the beginning of some bytes, and how many bytes it takes itself; `None` if there is none.
+    /// The length at the start of some bytes, and the number of bytes that it takes itself; `None` if there is none.
     #[inline]
     pub fn read(self, bytes: &[u8]) -> Option<(u64, usize)> {
         const MAX_BYTES: usize = 10;
@@ -105,7 +105,7 @@ impl Prefix {
 }
 
 impl ColumnType {
-    /// The integer whose lowest bytes are stored for one in a column.
+    /// The integer whose lowest bytes a column stores.
     #[inline]
     pub(super) fn stored(self, integer: i128) -> i128 {
         match self {
@@ -125,7 +125,7 @@ fn bits(bytes: u8) -> u32 {
     8 * u32::from(bytes.clamp(1, 16))
 }
 
-/// An integer whose lowest bits are set, of which there is one at least.
+/// An integer whose lowest `bits` bits are set; at least one.
 fn ones(bits: u32) -> i128 {
     (u128::MAX >> (u128::BITS - bits)) as i128
 }

@@ -1,4 +1,4 @@
-//! Whether a plan can be run: what a backend relies on.
+//! Checks whether a plan can be run: backends rely on it.
 
 use super::{
     Aggregate, Check, ColumnType, Instruction, IntegerRange, Literal, MAX_INSTRUCTIONS, Number,
@@ -10,8 +10,8 @@ impl ScanPlan {
     /// The kind of each instruction's result.
     ///
     /// # Errors
-    /// Internal if an operand is not an earlier result of the kind that the instruction takes, or if a size is not one
-    /// of those that the types name.
+    /// Internal if an operand is not an earlier result of the kind that the instruction takes, or if a size is not
+    /// allowed by the documentation of its type.
     pub fn kinds(&self) -> Result<Vec<ValueKind>> {
         if self.instructions.len() > MAX_INSTRUCTIONS {
             return Err(malformed(format!(
@@ -48,7 +48,7 @@ impl ScanPlan {
 }
 
 impl Check {
-    /// The error of a row in which it does not hold.
+    /// The error of a row that fails.
     pub fn failed(&self, user_key: &[u8]) -> Error {
         /// Longer keys are cut.
         const MAX_BYTES: usize = 64;
@@ -146,7 +146,7 @@ impl Kinds {
                 self.expect(*at, Integer)?;
                 match decimal.is_known() {
                     true => Ok(Integer),
-                    false => Err(malformed(format!("no decimal is {decimal:?}"))),
+                    false => Err(malformed(format!("{decimal:?} is not a decimal"))),
                 }
             }
             Instruction::Date { of, .. } => self.expect(*of, Integer).map(|()| Integer),
@@ -173,7 +173,7 @@ impl Kinds {
                 self.expect(*from, Bytes)?;
                 match takes.is_known() {
                     true => Ok(takes.kind()),
-                    false => Err(malformed(format!("no member of JSON is {takes:?}"))),
+                    false => Err(malformed(format!("{takes:?} is not a member of JSON"))),
                 }
             }
             Instruction::Select {
@@ -226,7 +226,7 @@ impl Kinds {
             ColumnType::Bytes => (ValueKind::Bytes, true),
         };
         if !is_known {
-            return Err(malformed(format!("no column is {:?}", column.stored)));
+            return Err(malformed(format!("{:?} is not a column", column.stored)));
         }
         self.expect(column.register, kind)
     }
@@ -238,7 +238,7 @@ impl Kinds {
             Aggregate::Sum { of, range, stored } => {
                 check_range(range)?;
                 if !matches!(stored, ColumnType::Integer { .. }) {
-                    return Err(malformed(format!("no sum is {stored:?}")));
+                    return Err(malformed(format!("{stored:?} is not a sum")));
                 }
                 let register = of;
                 self.column(OutputColumn { register, stored })
@@ -264,7 +264,7 @@ fn check_number(number: Number) -> Result<()> {
     };
     match is_known {
         true => Ok(()),
-        false => Err(malformed(format!("no number is {number:?}"))),
+        false => Err(malformed(format!("{number:?} is not a number"))),
     }
 }
 
@@ -272,7 +272,7 @@ fn check_prefix(prefix: Prefix) -> Result<()> {
     match prefix {
         Prefix::Varint => Ok(()),
         Prefix::Number(number) if number.format == NumberFormat::Unsigned => check_number(number),
-        Prefix::Number(number) => Err(malformed(format!("no length is {number:?}"))),
+        Prefix::Number(number) => Err(malformed(format!("{number:?} is not a length"))),
     }
 }
 
@@ -291,6 +291,6 @@ fn check_range(range: IntegerRange) -> Result<()> {
     };
     match is_known {
         true => Ok(()),
-        false => Err(malformed(format!("no range is {range:?}"))),
+        false => Err(malformed(format!("{range:?} is not a range"))),
     }
 }

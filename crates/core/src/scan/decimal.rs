@@ -1,11 +1,11 @@
-//! Decimals as MySQL packs them.
+//! Decimals in MySQL's packed format.
 
 use serde::{Deserialize, Serialize};
 
 /// How a decimal is stored: as MySQL does. The digits before the point, and then those behind it, are cut into groups of
 /// 9. The first group before the point and the last one behind it may have fewer. A group is a big-endian integer: of 4
-/// bytes for 9, 8 or 7 digits, of 3 for 6 or 5, of 2 for 4 or 3, else of 1. The first bit is inverted, and all bits are
-/// if the number is negative: so these bytes sort as the numbers do.
+/// bytes for 9, 8 or 7 digits, of 3 for 6 or 5, of 2 for 4 or 3, else of 1. The first bit is inverted, and for a
+/// negative number all bits are: so these bytes sort in the order of the numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct PackedDecimal {
     /// Number of digits: 1 to 38.
@@ -17,7 +17,7 @@ pub struct PackedDecimal {
 impl PackedDecimal {
     const GROUP_DIGITS: u8 = 9;
 
-    /// Whether numbers have so many digits.
+    /// Whether precision and scale are allowed.
     pub(super) fn is_known(self) -> bool {
         matches!(self.precision, 1..=38) && self.scale <= self.precision
     }
@@ -31,12 +31,12 @@ impl PackedDecimal {
         (first.into_iter().chain(nines(before))).chain(nines(behind).chain(last))
     }
 
-    /// Bytes that it takes.
+    /// Stored bytes.
     pub fn bytes(self) -> u32 {
         self.groups().map(|digits| group_bytes(digits) as u32).sum()
     }
 
-    /// The number without its point that lies at the beginning of some bytes, if they are one.
+    /// The number without its point at the start of some bytes, if they are one.
     pub fn read(self, bytes: &[u8]) -> Option<i128> {
         let is_negative = bytes.first()? & 0x80 == 0;
         let mask = if is_negative { u8::MAX } else { 0 };

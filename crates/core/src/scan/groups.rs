@@ -11,13 +11,14 @@ use super::{
 use crate::error::{Error, ErrorKind, Result};
 use crate::hash::{entry_hash, kv_hash};
 
-/// Puts rows together by their keys.
+/// Groups rows by their keys.
 #[derive(Debug)]
 pub struct Groups {
     keys: Vec<OutputColumn>,
     aggregates: Vec<Aggregate>,
     max_groups: usize,
-    /// Positions of groups, from 1 on, by hash; 0 is free. More than twice as many as groups, and a power of two.
+    /// Positions of groups, from 1 on, by hash; 0 is free. Its length is a power of two, more than twice the number of
+    /// groups.
     table: Vec<u32>,
     /// In the order of their first rows.
     groups: Vec<Group>,
@@ -25,9 +26,9 @@ pub struct Groups {
     key_bytes: Vec<u8>,
     /// States of each group's aggregates.
     states: Vec<State>,
-    /// Bytes of the least and greatest values that are kept.
-    kept_bytes: i64,
-    /// Keys of the row at hand.
+    /// Bytes of the stored minima and maxima.
+    stored_bytes: i64,
+    /// Keys of the current row.
     encoded: Vec<u8>,
     batches: Batches,
 }
@@ -39,18 +40,18 @@ struct Group {
     keys: Range<usize>,
 }
 
-/// What an aggregate knows of the rows of a group so far.
+/// State of an aggregate after the rows of a group so far.
 #[derive(Debug)]
 enum State {
     Count(i128),
-    /// A sum of 192 bits, of which these are the lowest 128 and the others, so that the order of the rows does not matter;
-    /// and whether there was a value.
+    /// A sum of 192 bits, so that the order of the rows does not matter: the lowest 128 bits and the others; and
+    /// whether there was a value.
     Sum {
         low: i128,
         high: i64,
         is_any: bool,
     },
-    Extreme(Kept),
+    Extreme(StoredValue),
 }
 
 /// The value of an aggregate over some rows of a group.
@@ -62,18 +63,18 @@ pub enum Part {
     Sum {
         /// The lowest 128 bits, as two's complement.
         low: i128,
-        /// What is missing in them, in units of 2^128.
+        /// The upper part, in units of 2^128.
         high: i64,
         /// Whether a value is not null.
         is_any: bool,
     },
-    /// The least or greatest value that is not null, or null.
+    /// The minimum or maximum of the values that are not null, or null.
     Extreme(Cell<'static>),
 }
 
-/// A least or greatest value.
+/// A stored minimum or maximum.
 #[derive(Debug)]
-enum Kept {
+enum StoredValue {
     Null,
     Boolean(bool),
     Integer(i128),
@@ -93,7 +94,7 @@ impl Groups {
             groups: Vec::new(),
             key_bytes: Vec::new(),
             states: Vec::new(),
-            kept_bytes: 0,
+            stored_bytes: 0,
             encoded: Vec::new(),
             batches: Batches::new(columns),
         };
@@ -103,10 +104,10 @@ impl Groups {
         groups
     }
 
-    /// Adds a row, of which `cell` gives the values.
+    /// Adds a row; `cell` returns its values.
     ///
     /// # Errors
-    /// OutOfRange if groups are handed over and a sum exceeds 128 bits, and those of the sink.
+    /// OutOfRange if groups are passed on and a sum exceeds 128 bits, and the errors of the sink.
     #[inline]
     pub fn row<'c>(
         &mut self,
@@ -116,15 +117,15 @@ impl Groups {
         let group = self.group(sink, &cell)?;
         let states = &mut self.states[group * self.aggregates.len()..];
         for (aggregate, state) in self.aggregates.iter().zip(states) {
-            self.kept_bytes += state.update(aggregate, &cell);
+            self.stored_bytes += state.update(aggregate, &cell);
         }
         self.bound(sink)
     }
 
-    /// Adds rows of one group, of which `cell` gives the keys and `part` what each aggregate is of them.
+    /// Adds rows of one group; `cell` returns the keys and `part` each aggregate's value over them.
     ///
     /// # Errors
-    /// As [`Groups::row`].
+    /// The errors of [`Groups::row`].
     pub fn part<'c>(
         &mut self,
         sink: &mut dyn BatchSink,
@@ -134,7 +135,7 @@ impl Groups {
         let group = self.group(sink, &cell)?;
         let states = &mut self.states[group * self.aggregates.len()..];
         for (aggregate, state) in self.aggregates.iter().zip(states) {
-            self.kept_bytes += state.add(aggregate, part(aggregate));
+            self.stored_bytes += state.add(aggregate, part(aggregate));
         }
         self.bound(sink)
     }
@@ -153,18 +154,18 @@ impl Groups {
         self.find(sink)
     }
 
-    /// Hands over all groups if they have too many bytes.
+    /// Passes on all groups if they have too many bytes.
     #[inline]
     fn bound(&mut self, sink: &mut dyn BatchSink) -> Result<()> {
-        let bytes = self.key_bytes.len() as i64 + self.kept_bytes;
+        let bytes = self.key_bytes.len() as i64 + self.stored_bytes;
         match bytes > GROUP_BYTES as i64 && !self.keys.is_empty() {
             true => self.hand_over(sink),
             false => Ok(()),
         }
     }
 
-    /// Writes the keys of a row one after another: a byte that says whether the key is there, and the key. The length
-    /// precedes the bytes.
+    /// Writes the keys of a row one after another: a byte that says whether the key is null, and the key. The length
+    /// precedes bytes.
     #[inline]
     fn encode_keys<'c>(&mut self, cell: &impl Fn(Register) -> Cell<'c>) {
         self.encoded.clear();
@@ -186,7 +187,7 @@ impl Groups {
         }
     }
 
-    /// The group of the keys at hand, which may be a new one.
+    /// The group of the current keys, which may be a new one.
     #[inline]
     fn find(&mut self, sink: &mut dyn BatchSink) -> Result<usize> {
         let hash = entry_hash(kv_hash(&self.encoded, &[]), 0);
@@ -208,7 +209,7 @@ impl Groups {
         hash as usize & (self.table.len() - 1)
     }
 
-    /// Adds a group of the keys at hand.
+    /// Adds a group with the current keys.
     fn add(&mut self, hash: u64) -> usize {
         if 2 * (self.groups.len() + 1) >= self.table.len() {
             self.table = vec![0; 2 * self.table.len()];
@@ -225,7 +226,7 @@ impl Groups {
         self.groups.len() - 1
     }
 
-    /// Makes a group be found.
+    /// Enters a group into the hash table.
     fn enter(&mut self, group: usize) {
         let mut slot = self.first_slot(self.groups[group].hash);
         while self.table[slot] != 0 {
@@ -234,7 +235,7 @@ impl Groups {
         self.table[slot] = group as u32 + 1;
     }
 
-    /// Hands over all groups and forgets them.
+    /// Passes on all groups and forgets them.
     fn hand_over(&mut self, sink: &mut dyn BatchSink) -> Result<()> {
         for (i, group) in self.groups.iter().enumerate() {
             let keys = &mut &self.key_bytes[group.keys.clone()];
@@ -251,14 +252,14 @@ impl Groups {
         self.groups.clear();
         self.key_bytes.clear();
         self.states.clear();
-        self.kept_bytes = 0;
+        self.stored_bytes = 0;
         Ok(())
     }
 
-    /// Hands over the last groups.
+    /// Passes on the last groups.
     ///
     /// # Errors
-    /// As [`Groups::row`].
+    /// The errors of [`Groups::row`].
     pub fn finish(mut self, sink: &mut dyn BatchSink) -> Result<()> {
         self.hand_over(sink)
     }
@@ -293,11 +294,11 @@ impl State {
                 high: 0,
                 is_any: false,
             },
-            Aggregate::Min(_) | Aggregate::Max(_) => Self::Extreme(Kept::Null),
+            Aggregate::Min(_) | Aggregate::Max(_) => Self::Extreme(StoredValue::Null),
         }
     }
 
-    /// Takes in a row. Returns by how many bytes that what is kept gets longer.
+    /// Adds a row. Returns by how many bytes the stored values grow.
     #[inline]
     fn update<'c>(&mut self, aggregate: &Aggregate, cell: &impl Fn(Register) -> Cell<'c>) -> i64 {
         match (self, *aggregate) {
@@ -311,16 +312,16 @@ impl State {
                     *is_any = true;
                 }
             }
-            (Self::Extreme(kept), Aggregate::Min(column)) => {
+            (Self::Extreme(stored), Aggregate::Min(column)) => {
                 let cell = cell(column.register);
-                if cell != Cell::Null && (kept.is_null() || cell < kept.cell()) {
-                    return kept.replace(cell);
+                if cell != Cell::Null && (stored.is_null() || cell < stored.cell()) {
+                    return stored.replace(cell);
                 }
             }
-            (Self::Extreme(kept), Aggregate::Max(column)) => {
+            (Self::Extreme(stored), Aggregate::Max(column)) => {
                 let cell = cell(column.register);
-                if cell != Cell::Null && (kept.is_null() || cell > kept.cell()) {
-                    return kept.replace(cell);
+                if cell != Cell::Null && (stored.is_null() || cell > stored.cell()) {
+                    return stored.replace(cell);
                 }
             }
             _ => {}
@@ -328,7 +329,7 @@ impl State {
         0
     }
 
-    /// Takes in several rows. Returns by how many bytes that what is kept gets longer.
+    /// Adds several rows. Returns by how many bytes the stored values grow.
     fn add(&mut self, aggregate: &Aggregate, part: Part) -> i64 {
         match (self, part) {
             (Self::Count(count), Part::Count(more)) => *count += i128::from(more),
@@ -363,7 +364,7 @@ impl State {
                 Cell::Integer(range.wrap(*low))
             }
             (Self::Sum { low, .. }, _) => Cell::Integer(*low),
-            (Self::Extreme(kept), _) => kept.cell(),
+            (Self::Extreme(stored), _) => stored.cell(),
         })
     }
 }
@@ -381,7 +382,7 @@ pub fn exceeds(what: &str) -> Error {
     Error::new(ErrorKind::OutOfRange, format!("{what} exceeds 128 bits"))
 }
 
-impl Kept {
+impl StoredValue {
     fn is_null(&self) -> bool {
         matches!(self, Self::Null)
     }
@@ -395,22 +396,22 @@ impl Kept {
         }
     }
 
-    /// Keeps another value. Returns by how many bytes that is longer.
+    /// Stores another value. Returns by how many bytes it is longer.
     fn replace(&mut self, cell: Cell<'_>) -> i64 {
         match (self, cell) {
-            (Self::Bytes(kept), Cell::Bytes(bytes)) => {
-                let before = kept.len();
-                kept.clear();
-                kept.extend_from_slice(bytes);
+            (Self::Bytes(stored), Cell::Bytes(bytes)) => {
+                let before = stored.len();
+                stored.clear();
+                stored.extend_from_slice(bytes);
                 return bytes.len() as i64 - before as i64;
             }
-            (kept, Cell::Bytes(bytes)) => {
-                *kept = Self::Bytes(bytes.to_vec());
+            (stored, Cell::Bytes(bytes)) => {
+                *stored = Self::Bytes(bytes.to_vec());
                 return bytes.len() as i64;
             }
-            (kept, Cell::Integer(integer)) => *kept = Self::Integer(integer),
-            (kept, Cell::Boolean(is_true)) => *kept = Self::Boolean(is_true),
-            (kept, Cell::Null) => *kept = Self::Null,
+            (stored, Cell::Integer(integer)) => *stored = Self::Integer(integer),
+            (stored, Cell::Boolean(is_true)) => *stored = Self::Boolean(is_true),
+            (stored, Cell::Null) => *stored = Self::Null,
         }
         0
     }

@@ -1,18 +1,18 @@
-//! What a program takes from JSON.
+//! The values that a program extracts from JSON.
 
 use serde::{Deserialize, Serialize};
 
 use super::{ValueKind, check};
 
-/// Value to take from bytes that are a JSON object; null if they are not one. If members share a name, the last one
-/// counts.
+/// The value to extract from bytes that are a JSON object; null if they are not one. If members have the same name, the
+/// last one counts.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Json {
-    /// That they are one: true.
+    /// Whether the bytes are an object: true, or null.
     IsObject,
     /// Whether there is a member of this name, other than `null`.
     Has(String),
-    /// The member of this name; null if there is none that is a value of this type.
+    /// The member of this name; null if there is none, or if its value is not of this type.
     Member(String, JsonType),
 }
 
@@ -23,19 +23,19 @@ pub enum JsonType {
     Boolean,
     /// A number without point and exponent.
     Integer {
-        /// Bytes that it fits: 1, 2, 4 or 8.
+        /// Bytes of the integer: 1, 2, 4 or 8.
         bytes: u8,
         /// Whether it may be negative.
         is_signed: bool,
     },
-    /// The nearest IEEE 754 number of a number, if it is finite, as an integer of [`super::NumberFormat::Float`].
+    /// The nearest IEEE 754 number, if it is finite, as an integer of [`super::NumberFormat::Float`].
     Float {
-        /// Its bytes: 4 or 8.
+        /// Bytes of the number: 4 or 8.
         bytes: u8,
     },
-    /// A number, or a string that is one, without its point.
+    /// A number, or a string with a number, without its point.
     Decimal {
-        /// Most digits: 1 to 38.
+        /// Maximum digits: 1 to 38.
         precision: u8,
         /// Digits behind the point.
         scale: u8,
@@ -56,7 +56,7 @@ impl Json {
         }
     }
 
-    /// Whether its sizes are those that the types name.
+    /// Whether its sizes are allowed.
     pub(super) fn is_known(&self) -> bool {
         match self {
             Self::Member(_, JsonType::Integer { bytes, .. }) => matches!(bytes, 1 | 2 | 4 | 8),

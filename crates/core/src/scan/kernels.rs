@@ -1,9 +1,9 @@
-//! What kernels leave to the CPU.
+//! The parts of plans that kernels leave to the CPU.
 
 use super::{Instruction, Register, ScanPlan};
 
 impl ScanPlan {
-    /// Why kernels do not run the plan because of what it computes, as a clause.
+    /// The reason why kernels do not run the plan, as a clause.
     pub fn left_to_cpu(&self) -> Option<&'static str> {
         let in_groups = lies_in_groups(&self.instructions);
         let reason = |instruction: &Instruction| match instruction {

@@ -1,9 +1,9 @@
 //! MySQL's character set latin1: Windows-1252, whose five bytes without a character are control characters.
 
-/// Most bytes of a character as UTF-8.
+/// Maximum bytes of a character in UTF-8.
 pub const MAX_CHARACTER_BYTES: u64 = 3;
 
-/// The first byte whose character has another number than the byte.
+/// The first byte whose character has a number other than the byte.
 const FIRST: u8 = 0x80;
 
 /// The characters of the bytes from [`FIRST`] on whose numbers differ, and of those between.

@@ -1,37 +1,37 @@
-//! In which order a row's values are computed.
+//! The order in which a row's values are computed.
 
 use super::{Aggregate, ColumnType, Instruction, Register, ScanOutput, ScanPlan, ValueKind};
 use crate::error::Result;
 
-/// Order in which a row's values are computed. Every backend follows it, so that all of them meet the same numbers that
-/// are out of range. Unused values and constants are left out.
+/// Order in which a row's values are computed. Every backend follows it, so that all of them find the same numbers out
+/// of range. Unused values and constants are left out.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Schedule {
     /// The kind of each instruction's result.
     pub kinds: Vec<ValueKind>,
-    /// For each row, until a step finds that it is not wanted.
+    /// For each row, until a step rejects it.
     pub filter: Vec<Step>,
-    /// For each wanted row, what the filter has not computed.
+    /// For each selected row, the values that the filter has not computed.
     pub output: Vec<Register>,
 }
 
 /// A step of a filter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
-    /// Computes a value, whose operands are constants or were computed before.
+    /// Computes a value, whose operands are constants or were computed earlier.
     Compute(Register),
-    /// The row is malformed if what this check names is false or null. That is an error, or it is counted.
+    /// The row is malformed if this check's value is false or null. That is an error, or it is counted.
     Check(usize),
-    /// The row is not wanted, and nothing more is computed of it, if this value is false or null.
+    /// If this value is false or null, the row is rejected and nothing more is computed.
     Require(Register),
 }
 
 impl ScanPlan {
-    /// The order of the plan. A filter is taken apart into those values which it joins by [`Instruction::And`]: they are
+    /// The order for the plan. A filter is divided into the values that it joins by [`Instruction::And`]: they are
     /// required one after another, from left to right.
     ///
     /// # Errors
-    /// As [`ScanPlan::kinds`].
+    /// The errors of [`ScanPlan::kinds`].
     pub fn schedule(&self) -> Result<Schedule> {
         let mut schedule = Schedule {
             kinds: self.kinds()?,
@@ -57,7 +57,7 @@ impl ScanPlan {
         Ok(schedule)
     }
 
-    /// What the filter joins by And, from left to right, each once.
+    /// The values that the filter joins by And, from left to right, each once.
     fn required(&self) -> Vec<Register> {
         let mut is_seen = vec![false; self.instructions.len()];
         let mut required = Vec::new();
@@ -97,7 +97,7 @@ impl ScanOutput {
         }
     }
 
-    /// The values that it takes of a wanted row. Some may be there several times.
+    /// The values of a selected row in the output. Some may occur several times.
     pub fn registers(&self) -> Vec<Register> {
         match self {
             Self::Rows(columns) => columns.iter().map(|column| column.register).collect(),
@@ -116,7 +116,7 @@ impl ScanOutput {
 }
 
 impl Instruction {
-    /// The values that it takes.
+    /// The operands.
     pub fn operands(&self) -> [Option<Register>; 3] {
         match *self {
             Self::Key | Self::Value | Self::Constant(_) => [None; 3],
@@ -159,7 +159,7 @@ struct Order<'a> {
 }
 
 impl Order<'_> {
-    /// What has to be computed now for a value, itself included.
+    /// The values to compute now for a value, itself included.
     fn compute(&mut self, register: Register) -> Vec<Register> {
         let mut needed = Vec::new();
         let mut rest = vec![register];

@@ -1,4 +1,4 @@
-//! How much memory a scan takes.
+//! Memory of a scan.
 
 use super::latin1::MAX_CHARACTER_BYTES;
 use super::strings::MAX_SPACES;
@@ -9,11 +9,11 @@ use crate::KeyRange;
 use crate::table::InputTable;
 
 impl ScanPlan {
-    /// Host memory of the batch that is being made of rows of a range of some tables, and of groups.
+    /// Host memory of the current batch over rows of a range of some tables, and of groups.
     pub fn memory_bytes(&self, inputs: &[InputTable], range: &KeyRange) -> u64 {
-        /// What an aggregate knows, or where a group's keys are and its places in a table of them.
+        /// State of an aggregate, or a group's key range and its places in the hash table.
         const STATE_BYTES: u64 = 64;
-        /// A vector may have grown to twice what it holds.
+        /// A vector may have grown to twice its contents.
         const GROWTH: u64 = 2;
         /// Some blocks have more rows than others, and compress better.
         const UNEVEN: u64 = 2;
@@ -44,14 +44,14 @@ impl ScanPlan {
         let ScanOutput::Groups(aggregation) = &self.output else {
             return batch;
         };
-        // Keys and values that are kept have as many bytes as the batch.
+        // Stored keys and values have as many bytes as the batch.
         let aggregates = aggregation.aggregates.len() as u64;
         let states = groups.saturating_mul(STATE_BYTES * (1 + aggregates));
         batch.saturating_add(states).saturating_mul(2)
     }
 
-    /// Bytes of what `rows` rows of `bytes` bytes become, if all of them are wanted and each is a group. Spaces at the ends
-    /// of strings are not counted.
+    /// Output bytes of `rows` rows of `bytes` bytes, if all of them are selected and each is a group. Spaces at the
+    /// ends of strings are not counted.
     pub fn output_bytes(&self, rows: u64, bytes: u64) -> u64 {
         let types = self.output.columns();
         let rows = match &self.output {
@@ -66,7 +66,7 @@ impl ScanPlan {
         }
     }
 
-    /// Whether some strings are longer than what is stored of them.
+    /// Whether some strings are longer than their stored form.
     pub fn pads(&self) -> bool {
         let pads = |instruction: &Instruction| {
             matches!(
@@ -80,7 +80,7 @@ impl ScanPlan {
         self.instructions.iter().any(pads)
     }
 
-    /// Most bytes of a string for each stored byte, spaces at its end aside.
+    /// Maximum bytes of a string for each stored byte, without spaces at its end.
     pub fn growth(&self) -> u64 {
         let is_latin1 = |instruction: &Instruction| matches!(instruction, Instruction::Latin1(_));
         match self.instructions.iter().any(is_latin1) {
@@ -108,7 +108,7 @@ impl ScanPlan {
         let literal = self.instructions.iter().map(literal).max().unwrap_or(0);
         let grown = |bytes: u64| bytes.saturating_mul(self.growth());
         let (bytes, row) = (grown(bytes), grown(row));
-        // Bytes of a row's values that are not in the row.
+        // Bytes of a row's values that are not stored in the row.
         let more = literal + if self.pads() { MAX_SPACES as u64 } else { 0 };
         let all = rows.saturating_mul(more).saturating_add(bytes);
         let largest = row.saturating_add(more).saturating_mul(columns);

@@ -1,19 +1,19 @@
-//! Strings whose bytes sort as the strings do, also when others follow them.
+//! Strings whose bytes sort in the order of the strings, also if others follow them.
 
 use serde::{Deserialize, Serialize};
 
-/// The number takes two bytes at most.
+/// The number takes at most two bytes.
 pub const MAX_SPACES: i128 = 1 << 16;
 
-/// How a string is cut into groups of bytes, each followed by a byte that says whether another one follows.
+/// How a string is divided into groups of bytes, each followed by a byte that says whether another one follows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum StringGroups {
     /// Groups of 8 bytes, as MyRocks stores VARBINARY since its key format 13. The byte behind a group is 9 if another one
     /// follows, else the number of the group's bytes; the rest of the group are zeros.
     Counted,
     /// Groups of fixed size, as MyRocks stores VARCHAR with a collation that ignores spaces at the end. The byte behind
-    /// a group is 2 if none follows, which is filled with spaces. Else it says how the next group compares with spaces:
-    /// 1 if it is less, 3 if it is greater.
+    /// a group is 2 if the group is the last one, which is filled with spaces. Else it says how the next group compares
+    /// with spaces: 1 if it is less, 3 if it is greater.
     Padded {
         /// Bytes of a group.
         bytes: u8,
@@ -46,7 +46,7 @@ impl StringGroups {
         }
     }
 
-    /// Bytes of all groups of the string with which some bytes begin, if they begin with one.
+    /// Bytes of all groups of the string at the start of some bytes, if there is one.
     pub fn size(self, stored: &[u8]) -> Option<usize> {
         let mut size = 0;
         loop {
@@ -58,8 +58,8 @@ impl StringGroups {
         }
     }
 
-    /// The string with which some bytes begin, if they begin with one. The spaces that fill the last group of a padded
-    /// string belong to it.
+    /// The string at the start of some bytes, if there is one. The spaces that fill the last group of a padded string
+    /// belong to it.
     pub fn decode(self, stored: &[u8]) -> Option<Vec<u8>> {
         let groups = stored[..self.size(stored)?].chunks(self.group_bytes() + 1);
         let mut string = Vec::new();
@@ -70,7 +70,7 @@ impl StringGroups {
         Some(string)
     }
 
-    /// As [`StringGroups::decode`], of a padded string with as many spaces at its end as belong to it.
+    /// Like [`StringGroups::decode`], for a padded string with its spaces at the end.
     pub fn decode_padded(self, stored: &[u8], spaces: i128) -> Option<Vec<u8>> {
         let mut string = self.decode(stored)?;
         let spaces = Some(spaces).filter(|spaces| *spaces < MAX_SPACES)?;

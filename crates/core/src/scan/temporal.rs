@@ -1,8 +1,8 @@
-//! Dates as MySQL stores them.
+//! Dates in MySQL's formats.
 
 use serde::{Deserialize, Serialize};
 
-/// How an integer stands for a date, and what is counted of it. A date that does not exist is null, such as MySQL's
+/// How an integer encodes a date, and the unit of the count. A date that does not exist is null, such as MySQL's
 /// `0000-00-00`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Calendar {
@@ -14,10 +14,10 @@ pub enum Calendar {
 }
 
 impl Calendar {
-    /// What is counted; `None` if there is no such date.
+    /// The count; `None` if there is no such date.
     pub fn count(self, integer: i128) -> Option<i64> {
         const DAY_SECONDS: i64 = 24 * 60 * 60;
-        /// Of integers of 3 bytes, and of 5.
+        /// For integers of 3 bytes, and of 5.
         const BITS: [u32; 2] = [24, 40];
         let integer = i64::try_from(integer).ok().filter(|of| *of >= 0)?;
         match self {

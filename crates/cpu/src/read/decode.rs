@@ -10,7 +10,7 @@ use rockmill_format::block::{Block, ValueForm};
 use rockmill_format::handle::BlockHandle;
 use rockmill_format::key::{self, ValueType};
 
-/// Entry that a run stands at.
+/// Current entry of a run.
 #[derive(Debug, Clone, Copy)]
 pub struct Head<'a> {
     /// [`rockmill_core::key_prefix`] of the key.
@@ -21,14 +21,14 @@ pub struct Head<'a> {
     pub tag: u64,
     /// Value.
     pub value: &'a [u8],
-    /// [`kv_hash`] of key and value as they were decoded; 0 of a run that leaves it out.
+    /// [`kv_hash`] of the decoded key and value; 0 for a run without these hashes.
     pub kv_hash: u64,
 }
 
-/// Totals of what a run has read so far.
+/// Totals of the entries that a run has read so far.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct RunTotals {
-    /// Entries inside the task.
+    /// Entries within the task's range.
     pub entries: u64,
     /// Tombstones among these entries.
     pub tombstones: u64,
@@ -42,12 +42,12 @@ pub struct RunTotals {
     pub hash: u64,
 }
 
-/// Entries of which types a run takes; others are errors.
+/// The types of entries that a run accepts; others are errors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Accepted {
-    /// Those of which a compaction needs to know the tag alone ([`ValueType::compacts_alone`]).
+    /// Types that a compaction can handle by the tag alone ([`ValueType::compacts_alone`]).
     Compacted,
-    /// As `Compacted`, and merge operands.
+    /// Those of `Compacted`, and merge operands.
     Merged,
     /// Entries of every type.
     All,
@@ -63,24 +63,24 @@ impl Accepted {
     }
 }
 
-/// Most bytes of user keys in a decoded block: entries that share a long key could claim far more
-/// than a block can store.
+/// Maximum bytes of user keys in a decoded block. Entries that share a long key could have far longer keys than a block
+/// stores.
 const MAX_BLOCK_KEY_BYTES: usize = 256 << 20;
 
-/// An entry of the block at hand.
+/// An entry of the current block.
 #[derive(Debug, Clone, Copy)]
 struct Row {
     key: RestoredKey,
     kv_hash: u64,
-    /// Where the value lies in the block.
+    /// Start of the value in the block.
     value_start: u32,
     value_len: u32,
 }
 
 /// A sorted run: the entries of one input inside a task.
 ///
-/// A merge turns to another of many runs with every entry: what tells a run's head comes first, on two cache lines
-/// where keys are short, so that little of each run need be in the first-level cache.
+/// A merge switches to another of many runs with every entry. So the fields that describe a run's head come first, on
+/// two cache lines if keys are short, and little of each run must be in the first-level cache.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct RunReader<'a> {
@@ -89,7 +89,7 @@ pub struct RunReader<'a> {
     at: usize,
     stream: BlockStream<'a>,
     keys: KeyRestorer,
-    /// Blocks not decoded yet.
+    /// Blocks that are not decoded yet.
     blocks: Range<usize>,
     table: &'a InputTable,
     range: &'a KeyRange,
@@ -101,10 +101,10 @@ pub struct RunReader<'a> {
 }
 
 impl<'a> RunReader<'a> {
-    /// A run that stands at its first entry.
+    /// A run at its first entry.
     ///
     /// # Errors
-    /// As [`RunReader::advance`].
+    /// The errors of [`RunReader::advance`].
     pub fn open(
         table: &'a InputTable,
         range: &'a KeyRange,
@@ -117,11 +117,11 @@ impl<'a> RunReader<'a> {
         Ok(run)
     }
 
-    /// As [`RunReader::open`], of all types, without hashes of keys and values: they take up to a fifth of the time of a
-    /// scan. Sums of [`entry_hash`] then tell of tags alone.
+    /// Like [`RunReader::open`], for all types, without hashes of keys and values, which take up to a fifth of the time
+    /// of a scan. Sums of [`entry_hash`] then cover only tags.
     ///
     /// # Errors
-    /// As [`RunReader::advance`].
+    /// The errors of [`RunReader::advance`].
     pub fn open_unhashed(
         table: &'a InputTable,
         range: &'a KeyRange,
@@ -157,7 +157,7 @@ impl<'a> RunReader<'a> {
         }
     }
 
-    /// The same run, which tells of all it reads.
+    /// The same run, which reports all that it reads to `progress`.
     #[must_use]
     pub fn reporting(self, progress: Option<&'a Progress>) -> Self {
         let run = Self { progress, ..self };
@@ -173,8 +173,7 @@ impl<'a> RunReader<'a> {
         }
     }
 
-    /// The entry that the run stands at; `None` behind the last.
-    // Callers look at one or two of its parts.
+    /// The current entry; `None` behind the last. Callers use one or two of its fields.
     #[inline(always)]
     pub fn head(&self) -> Option<Head<'_>> {
         let row = self.rows.get(self.at)?;
@@ -188,23 +187,23 @@ impl<'a> RunReader<'a> {
         })
     }
 
-    /// Key of the entry that the run stands at.
+    /// Key of the current entry.
     #[inline]
     pub fn key(&self) -> Option<&RestoredKey> {
         self.rows.get(self.at).map(|row| &row.key)
     }
 
-    /// User key of the entry that the run stands at.
+    /// User key of the current entry.
     #[inline]
     pub fn user_key(&self) -> Option<&[u8]> {
         self.key().map(|key| self.keys.user_key(key))
     }
 
-    /// Goes on to the next entry.
+    /// Moves to the next entry.
     ///
     /// # Errors
-    /// Corruption or Storage if the next block is damaged or cannot be read, Declined if it holds an
-    /// entry of a type that is not handled, Cancelled.
+    /// Corruption or Storage if the next block is damaged or cannot be read, Declined for an entry of a type that is
+    /// not handled, Cancelled.
     #[inline]
     pub fn advance(&mut self) -> Result<()> {
         self.at += 1;
@@ -215,7 +214,7 @@ impl<'a> RunReader<'a> {
         }
     }
 
-    /// What was read so far.
+    /// Totals of the entries read so far.
     pub fn totals(&self) -> RunTotals {
         RunTotals {
             bytes_read: self.stream.bytes_read(),
@@ -223,7 +222,7 @@ impl<'a> RunReader<'a> {
         }
     }
 
-    /// Decodes blocks until one has entries in range, or none is left.
+    /// Decodes blocks until one has entries in range, or all are decoded.
     fn fill(&mut self) -> Result<()> {
         self.at = 0;
         self.rows.clear();
@@ -239,7 +238,7 @@ impl<'a> RunReader<'a> {
         Ok(())
     }
 
-    /// Turns the loaded block into rows, leaving out what lies outside the range.
+    /// Turns the loaded block into rows, without entries outside the range.
     fn decode(&mut self, handle: BlockHandle) -> Result<()> {
         let name = self.table.file.name();
         let fail = |e: rockmill_format::Error| Error::format(name, e.at(handle.offset));
@@ -270,7 +269,7 @@ impl<'a> RunReader<'a> {
                 key.tag = key::pack_tag(sequence, key::tag_type(key.tag));
             }
             let (user_key, tag) = (self.keys.user_key(&key), key.tag);
-            // Nearly all keys lie inside by their prefixes alone.
+            // For nearly all keys, the prefix alone shows that they are inside.
             if key.prefix() <= begin && self.range.is_above(user_key) {
                 self.keys.forget();
                 continue;
@@ -295,7 +294,7 @@ impl<'a> RunReader<'a> {
             if key_bytes > MAX_BLOCK_KEY_BYTES {
                 return Err(here(Error::declined(
                     DeclineReason::MemoryBudget,
-                    "the keys of a block are too large when spelt out",
+                    "the restored keys of a block are too large",
                 )));
             }
             let hash = match self.is_hashed {

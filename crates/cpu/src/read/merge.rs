@@ -8,21 +8,21 @@ use rockmill_format::block::common_prefix_len;
 
 use super::decode::{Head, RunReader};
 
-/// A run that takes part in the tournament, and [`key_prefix`] of its head, behind the bytes that all heads begin with.
-/// Equal prefixes are rare where keys differ, and are decided by the keys in the runs. Comparing little keeps the path
-/// of a winner short.
+/// A run in the tournament, and [`key_prefix`] of its head's key behind the common beginning of all heads. Equal
+/// prefixes are rare if keys differ; then the keys in the runs decide. Comparing few bytes keeps the winner's path
+/// short.
 #[derive(Debug, Clone, Copy)]
 struct Player {
     prefix: u128,
     run: usize,
 }
 
-/// Stands for an exhausted run, behind nearly all others.
+/// An exhausted run, behind nearly all others.
 const EXHAUSTED: u128 = u128::MAX;
 
 impl Player {
-    /// The two with the winner first. All of it stays in registers, and without a jump as long as prefixes
-    /// differ: which of two runs goes first is as good as random.
+    /// The two with the winner first. All values stay in registers, and there is no jump as long as prefixes differ,
+    /// because the order of two runs is as good as random.
     #[inline(always)]
     fn play(self, other: Self, runs: &[RunReader<'_>]) -> (Self, Self) {
         let mut first = self.prefix < other.prefix;
@@ -38,9 +38,9 @@ impl Player {
     }
 }
 
-/// Whether the head of `run`, which has the prefix of that of `other`, comes before it. `None` for equal internal
-/// keys, which only damaged trees have, and for exhausted runs: these go by the runs' order, so that the
-/// result stays a function of the job.
+/// Whether the head of `run` comes before that of `other`, which has the same prefix. `None` for equal internal keys,
+/// which only damaged trees have, and for exhausted runs: then the runs' order decides, so that the result stays a
+/// function of the job.
 fn tied_is_before(run: &RunReader<'_>, other: &RunReader<'_>) -> Option<bool> {
     let (Some(key), Some(other_key)) = (run.key(), other.key()) else {
         return (run.key().is_some() != other.key().is_some()).then(|| run.key().is_some());
@@ -56,27 +56,27 @@ fn tied_is_before(run: &RunReader<'_>, other: &RunReader<'_>) -> Option<bool> {
     }
 }
 
-/// Heads that are taken before what they have in common is looked for again.
+/// Number of heads taken before the common beginning is computed again.
 const HEADS_BETWEEN: u32 = 1024;
 
-/// A tournament of losers: the leaf of the smallest head is the winner, and each inner node keeps the
-/// player that lost there, so that advancing the winner replays one path of `log2(runs)` comparisons.
+/// A tournament of losers: the leaf of the smallest head is the winner, and each inner node stores the player that lost
+/// there. So advancing the winner replays one path of `log2(runs)` comparisons.
 #[derive(Debug)]
 pub struct Merge<'a> {
     runs: Vec<RunReader<'a>>,
-    /// The run whose head is the smallest.
+    /// The run with the smallest head.
     winner: usize,
     /// Node `n` has children `2n` and `2n + 1`, leaves begin at `runs.len()`; node 0 is not used.
     losers: Vec<Player>,
-    /// What the keys of all heads begin with, if two of them or more are longer than a prefix. It gets shorter once
-    /// a head begins otherwise, and is looked for again from time to time.
+    /// The common beginning of all heads' keys, if at least two of them are longer than a prefix. A head with another
+    /// beginning shortens it; it is computed again from time to time.
     common: Vec<u8>,
     /// Heads until then.
     heads_left: u32,
 }
 
 impl<'a> Merge<'a> {
-    /// Merges `runs`, each of which stands at its first entry.
+    /// Merges `runs`, each at its first entry.
     pub fn new(runs: Vec<RunReader<'a>>) -> Self {
         let nobody = Player {
             prefix: EXHAUSTED,
@@ -94,7 +94,7 @@ impl<'a> Merge<'a> {
         merge
     }
 
-    /// Finds what all heads begin with.
+    /// Computes the common beginning of all heads.
     fn find_common(&mut self) {
         self.heads_left = HEADS_BETWEEN;
         self.common.clear();
@@ -110,7 +110,7 @@ impl<'a> Merge<'a> {
         }
     }
 
-    /// Leaves of what is common as much as a run's head begins with too.
+    /// Shortens the common beginning to the part that a run's head has too.
     fn shorten_common(&mut self, run: usize) {
         let user_key = self.runs[run].user_key().unwrap_or_default();
         let len = common_prefix_len(&self.common, user_key);
@@ -152,15 +152,14 @@ impl<'a> Merge<'a> {
         key_prefix(user_key.get(self.common.len()..).unwrap_or_default())
     }
 
-    /// Whether a run's head begins with what is common.
+    /// Whether a run's head has the common beginning.
     #[inline]
     fn has_common(&self, run: usize) -> bool {
         let begins_so = |user_key: &[u8]| user_key.starts_with(&self.common);
         self.common.is_empty() || self.runs[run].user_key().is_none_or(begins_so)
     }
 
-    /// The first entry not taken yet.
-    // Callers look at one or two of its parts.
+    /// The first entry not taken yet. Callers use one or two of its fields.
     #[inline(always)]
     pub fn head(&self) -> Option<Head<'_>> {
         self.runs.get(self.winner)?.head()

@@ -1,4 +1,4 @@
-//! Tables to rows: one run an input, one order over all, and what is visible of it.
+//! From tables to rows: one run for each input, one order over all, and the visible entries.
 
 pub mod decode;
 mod filter;

@@ -22,7 +22,7 @@ struct Operand {
     is_changed: bool,
 }
 
-/// What stands beneath the operands of a stripe.
+/// What lies beneath the operands of a stripe.
 enum Beneath {
     /// Nothing in the inputs.
     Nothing,
@@ -34,14 +34,14 @@ enum Beneath {
     Skipped(Vec<u8>),
 }
 
-/// The error where a SingleDelete and a merge operand are of the same key.
+/// The error for a SingleDelete and a merge operand of the same key.
 pub(super) fn single_delete() -> Error {
     let what = "a SingleDelete and a merge operand of the same key";
     Error::declined(DeclineReason::SingleDeleteContract, what)
 }
 
 impl<S: Source, T: Sink> Retain<'_, S, T> {
-    /// Handles the head, a merge operand with this sequence number, and all that is merged with it.
+    /// Handles the head, a merge operand with this sequence number, and all entries that are merged with it.
     pub(super) fn merge(&mut self, sequence: u64) -> Result<()> {
         let rules = self.rules;
         let Some(merging) = &rules.merging else {
@@ -170,7 +170,7 @@ impl<S: Source, T: Sink> Retain<'_, S, T> {
         }
     }
 
-    /// Emits what was made of operands, which are consumed.
+    /// Emits the result of merging operands, which are consumed.
     fn emit_made(
         &mut self,
         sequence: u64,
@@ -214,7 +214,7 @@ impl<S: Source, T: Sink> Retain<'_, S, T> {
         Ok(())
     }
 
-    /// Older entries of the key are not hidden by what came before them.
+    /// Earlier entries of the key hide no older ones.
     fn begin_again(&mut self) {
         self.group.visible_to_last = None;
         self.group.zeroed = false;
@@ -222,7 +222,7 @@ impl<S: Source, T: Sink> Retain<'_, S, T> {
     }
 }
 
-/// The value or operand of an entry; `None` of a tombstone.
+/// The value or operand of an entry; `None` for a tombstone.
 fn value_of(kind: u8, value: &[u8]) -> Result<Option<&[u8]>> {
     match ValueType::from_code(kind) {
         Some(ValueType::Merge | ValueType::Value) => Ok(Some(value)),

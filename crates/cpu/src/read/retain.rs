@@ -1,9 +1,9 @@
 //! Which entries survive (`db/compaction/compaction_iterator.cc`, `NextFromInput` and
 //! `PrepareOutput`).
 //!
-//! A snapshot list cuts the versions of a key into stripes: a reader at any snapshot sees only the newest entry of a
-//! stripe. The newest entry of each stripe is kept. Tombstones are dropped when nothing is left for them to hide. At
-//! the bottom, an entry that every snapshot sees gets sequence number 0.
+//! The snapshots divide the versions of a key into stripes: a reader at any snapshot sees only the newest entry of a
+//! stripe. The newest entry of each stripe is kept. Tombstones are dropped if nothing is left for them to hide. At the
+//! bottom, an entry that every snapshot sees gets sequence number 0.
 
 use rockmill_core::{
     CompactionFilter, CompactionRules, DeclineReason, Error, ErrorKind, JobFilter, Result,
@@ -23,7 +23,7 @@ pub trait Source {
     /// Takes the head.
     ///
     /// # Errors
-    /// Whatever reading on may give.
+    /// Any error of reading on.
     fn advance(&mut self) -> Result<()>;
 }
 
@@ -39,13 +39,12 @@ impl Source for super::merge::Merge<'_> {
     }
 }
 
-/// Takes the survivors, in order.
+/// Receives the surviving entries, in order.
 pub trait Sink {
-    /// One survivor with its final tag. `first_of_key` says that no version of its user key came
-    /// before it.
+    /// Receives a surviving entry with its final tag. `first_of_key`: no version of its user key survived before it.
     ///
     /// # Errors
-    /// Whatever writing may give.
+    /// Any error of writing.
     fn emit(
         &mut self,
         user_key: &[u8],
@@ -56,28 +55,28 @@ pub trait Sink {
     ) -> Result<()>;
 }
 
-/// What happened to the entries.
+/// Totals of the entries.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct RetainTotals {
     /// Dropped because a newer entry hides them.
     pub replaced: u64,
-    /// Tombstones dropped because nothing is left for them to hide, as far as RocksDB counts them.
+    /// Tombstones dropped because they no longer hide anything, as far as RocksDB counts them.
     pub tombstones_dropped: u64,
-    /// Passed over because a snapshot does not see them.
+    /// Skipped because a snapshot does not see them.
     pub above: u64,
     /// Kept.
     pub kept: u64,
     /// Dropped for any reason.
     pub dropped: u64,
-    /// Consumed by what was made of them.
+    /// Consumed by merging.
     pub consumed: u64,
-    /// Made of those consumed.
+    /// Results of merging.
     pub made: u64,
-    /// Sum of [`entry_hash`] of those kept, as they were read.
+    /// Sum of [`entry_hash`] over kept entries, as they were read.
     pub hash_kept: u64,
-    /// Sum over those dropped.
+    /// Sum over dropped entries.
     pub hash_dropped: u64,
-    /// Sum over those consumed.
+    /// Sum over consumed entries.
     pub hash_consumed: u64,
 }
 
@@ -87,7 +86,7 @@ const SINGLE_DELETE: u8 = ValueType::SingleDeletion as u8;
 const MERGE: u8 = ValueType::Merge as u8;
 const TIMED_PUT: u8 = ValueType::ValuePreferredSeqno as u8;
 
-/// Passes the survivors of `source` on to `sink`.
+/// Passes the surviving entries of `source` on to `sink`.
 ///
 /// # Errors
 /// Those of source and sink; Declined if a SingleDelete meets a Delete against its contract, or an operator or a filter of the
@@ -127,22 +126,22 @@ pub(super) struct Retain<'r, S, T> {
     pub(super) totals: RetainTotals,
     /// Prefix of the group's user key.
     prefix: u128,
-    /// User key of the group at hand, once there is one.
+    /// User key of the current group, once there is one.
     pub(super) user_key: Vec<u8>,
     any_key: bool,
-    /// Position of the first fragment of range tombstones that ends behind the group's key, once a key was looked for.
+    /// Position of the first fragment of range tombstones that ends behind the group's key, once one was searched for.
     pub(super) fragment: usize,
     pub(super) group: Group,
 }
 
-/// What is known of the versions of a user key so far.
+/// State of the versions of a user key so far.
 #[derive(Default)]
 pub(super) struct Group {
     /// Whether RocksDB takes the next entry for one of a key that it has seen before.
     pub(super) is_known: bool,
     /// Snapshot that sees the entry before, within the group.
     pub(super) visible_to_last: Option<u64>,
-    /// Whether the group has a survivor.
+    /// Whether an entry of the group has survived.
     pub(super) emitted: bool,
     /// Whether the group has merge operands.
     pub(super) merges: bool,
@@ -150,7 +149,7 @@ pub(super) struct Group {
     pub(super) zeroed: bool,
     /// The next entry is the Put of a SingleDelete that was kept; its value is not needed.
     clear_next: bool,
-    /// Whether no deeper level can hold the group's key, once asked for.
+    /// Whether no deeper level can have the group's key, once computed.
     absent_in_deeper_levels: Option<bool>,
 }
 
@@ -174,7 +173,7 @@ impl Group {
 }
 
 impl<S: Source, T: Sink> Retain<'_, S, T> {
-    /// Handles the head. False when there is none.
+    /// Handles the head. Returns false if there is none.
     fn step(&mut self) -> Result<bool> {
         let Some(mut head) = self.source.head() else {
             return Ok(false);
@@ -318,8 +317,8 @@ impl<S: Source, T: Sink> Retain<'_, S, T> {
         self.source.advance()
     }
 
-    /// A timed put that every snapshot sees and that hides nothing elsewhere: it becomes a Put, unless a range tombstone
-    /// deletes it, or would delete the Put alone.
+    /// A timed put that every snapshot sees and that hides nothing in deeper levels. It becomes a Put, unless a range
+    /// tombstone deletes it, or would delete only the Put.
     fn timed_put(&mut self, tag: u64, hash: u64) -> Result<()> {
         if is_covered(
             self.rules,
@@ -333,7 +332,7 @@ impl<S: Source, T: Sink> Retain<'_, S, T> {
         self.emit_timed_put()
     }
 
-    /// Emits the head, a timed put, as a Put with the sequence number that stands behind its value.
+    /// Emits the head, a timed put, as a Put with the sequence number stored behind its value.
     fn emit_timed_put(&mut self) -> Result<()> {
         let first = !self.group.emitted;
         if let Some(head) = self.source.head() {
@@ -434,9 +433,9 @@ impl<S: Source, T: Sink> Retain<'_, S, T> {
         Ok(taken)
     }
 
-    /// A Delete at the bottom that is too new to go at once: what it hides in its own stripe goes;
-    /// it stays only if an older stripe still has an entry of the key. RocksDB counts neither what it hides
-    /// nor the Delete itself.
+    /// A Delete at the bottom that is too new to be dropped at once. The entries that it hides in its own stripe are
+    /// dropped; it stays only if an older stripe still has an entry of the key. RocksDB counts neither the hidden
+    /// entries nor the Delete.
     fn delete_at_bottom(&mut self, tag: u64) -> Result<()> {
         let below = self.rules.snapshot_below(key::tag_sequence(tag));
         let taken = self.take_tombstone(tag)?;
@@ -450,9 +449,8 @@ impl<S: Source, T: Sink> Retain<'_, S, T> {
         Ok(())
     }
 
-    /// A SingleDelete cancels against the next older entry of its key. What RocksDB's write-conflict
-    /// snapshot would forbid is not known here, so a pair above the earliest snapshot is kept, the
-    /// Put without its value.
+    /// A SingleDelete cancels the next older entry of its key. The restrictions of RocksDB's write-conflict snapshot
+    /// are not known here, so a pair above the earliest snapshot is kept, the Put without its value.
     fn single_delete(&mut self, tag: u64) -> Result<()> {
         if self.group.merges {
             return Err(super::operands::single_delete());
@@ -504,8 +502,8 @@ impl<S: Source, T: Sink> Retain<'_, S, T> {
     }
 }
 
-/// Whether a range tombstone deletes an entry of a user key. `fragment` is the position of the first fragment that ends behind
-/// the key before, and then that of this key.
+/// Whether a range tombstone deletes an entry of a user key. `fragment` is the position of the first fragment that ends
+/// behind the previous key; the call moves it to that of this key.
 #[inline]
 pub(super) fn is_covered(
     rules: &CompactionRules,
@@ -523,8 +521,8 @@ pub(super) fn is_covered(
     found.is_some_and(|found| found.deletes(sequence, rules))
 }
 
-/// The tag with which an entry is written: sequence number 0 where every reader sees it and nothing
-/// older exists (`PrepareOutput`).
+/// The tag with which an entry is written: sequence number 0 if every reader sees it and nothing older exists
+/// (`PrepareOutput`).
 pub(super) fn final_tag(rules: &CompactionRules, tag: u64) -> u64 {
     let sequence = key::tag_sequence(tag);
     if rules.bottommost && sequence <= rules.earliest() && sequence < MAX_SEQUENCE {

@@ -1,4 +1,4 @@
-//! Which entries a snapshot sees: of each user key the newest at or below its sequence number, which decides alone.
+//! The entries that a snapshot sees: of each user key the newest at or below its sequence number, which decides alone.
 
 use rockmill_core::{Error, Result, SnapshotRules, Tombstones, Undecided, entry_hash};
 use rockmill_format::coding::put_bytes;
@@ -6,17 +6,17 @@ use rockmill_format::key::{self, ValueType};
 
 use super::retain::{RetainTotals, Sink, Source};
 
-/// Passes what the snapshot sees of `source` on to `sink`.
+/// Passes the entries of `source` that the snapshot sees on to `sink`.
 ///
 /// # Errors
-/// Those of source and sink; Declined if an entry that does not decide alone is to be an error.
+/// The errors of source and sink; Declined for an entry that does not decide alone, if that is an error.
 pub fn see(
     rules: &SnapshotRules,
     source: &mut impl Source,
     sink: &mut impl Sink,
 ) -> Result<RetainTotals> {
     let mut totals = RetainTotals::default();
-    // User key that was decided last, once there is one, and its prefix.
+    // Prefix of the last decided user key, once there is one.
     let mut decided: Option<u128> = None;
     let mut decided_key = Vec::new();
     while let Some(head) = source.head() {

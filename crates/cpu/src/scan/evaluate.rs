@@ -1,4 +1,4 @@
-//! What each instruction computes.
+//! The computation of each instruction.
 
 use std::cmp::Ordering;
 
@@ -13,7 +13,7 @@ use super::program::Op;
 use super::value::{Row, Source, Span, Value};
 
 impl Row<'_> {
-    /// Does a step of a row. False if the row is not wanted.
+    /// Executes a step for a row. False if the row is rejected.
     #[inline(always)]
     pub fn step(&self, step: &Op, values: &mut [Value]) -> Result<bool> {
         match *step {
@@ -56,7 +56,7 @@ impl Row<'_> {
         Ok(true)
     }
 
-    /// Computes the result of an instruction, whose operands are computed, and puts it in its place.
+    /// Computes the result of an instruction, whose operands are computed, and stores it.
     fn compute(&self, register: Register, values: &mut [Value]) -> Result<()> {
         let operands = Operands { row: self, values };
         let result = match &self.plan.instructions[usize::from(register)] {
@@ -259,7 +259,7 @@ impl<'a> Operands<'a> {
         }
     }
 
-    /// The And of two booleans, which one false decides, or the Or, which one true decides.
+    /// The And of two booleans, which a false operand decides, or the Or, which a true one decides.
     #[inline]
     fn join(&self, left: Register, right: Register, deciding: bool) -> Value {
         let boolean = |register| match self.value(register) {
@@ -275,7 +275,7 @@ impl<'a> Operands<'a> {
     }
 }
 
-/// Where the bytes begin, and where they end, whose length lies at an offset.
+/// Start and end of the bytes behind the length that is stored at an offset.
 #[inline]
 fn prefixed(bytes: &[u8], at: usize, prefix: Prefix) -> Option<(usize, usize)> {
     let (length, size) = prefix.read(bytes.get(at..)?)?;
@@ -307,7 +307,7 @@ fn cell_of(literal: &Literal) -> Cell<'_> {
 
 #[inline]
 fn arithmetic(operation: Operation, left: i128, right: i128, range: IntegerRange) -> Result<i128> {
-    // Nothing of two integers of 64 bits exceeds 128 bits.
+    // No result of two integers of 64 bits exceeds 128 bits.
     if let (Ok(left), Ok(right)) = (i64::try_from(left), i64::try_from(right)) {
         let (left, right) = (i128::from(left), i128::from(right));
         return Ok(range.wrap(match operation {

@@ -1,7 +1,7 @@
-//! What a program takes from JSON objects.
+//! Values that a program extracts from JSON objects.
 //!
-//! serde_json says whether bytes are JSON, and reads strings. It hands over neither the digits of a number, which a decimal
-//! needs, nor the nearest double. So the members are cut out as text.
+//! serde_json checks whether bytes are JSON, and reads strings. It gives neither the digits of a number, which a
+//! decimal needs, nor the nearest double. So the members are extracted as text.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -11,12 +11,12 @@ use serde::de::IgnoredAny;
 
 use super::value::{Row, Span, Value};
 
-/// All that a plan takes from the JSON object at a register, so that it is parsed once.
+/// All values that a plan extracts from the JSON object at a register, so that it is parsed once.
 pub struct Taken {
     from: Register,
     /// Names of the members.
     names: Vec<String>,
-    /// What is taken, and where it goes.
+    /// The values to extract, and their registers.
     all: Vec<(Register, Take)>,
 }
 
@@ -83,7 +83,7 @@ impl Taken {
     }
 }
 
-/// Positions of the members of these names that are not `null`; `None` if the bytes are not a JSON object.
+/// Positions of the members with these names that are not `null`; `None` if the bytes are not a JSON object.
 fn members(json: &[u8], names: &[String]) -> Option<Vec<Option<Range<usize>>>> {
     let mut at = behind_spaces(json, 0);
     if json.get(at) != Some(&b'{') {
@@ -121,7 +121,7 @@ fn behind_spaces(json: &[u8], at: usize) -> usize {
     at + spaces.count()
 }
 
-/// Where the value ends that begins at an offset of what is JSON.
+/// The end of the value that begins at an offset of valid JSON.
 fn end_of_value(json: &[u8], at: usize) -> Option<usize> {
     let (mut depth, mut is_string, mut is_escaped) = (0u64, false, false);
     for (end, byte) in json.iter().enumerate().skip(at) {
@@ -149,7 +149,7 @@ fn end_of_value(json: &[u8], at: usize) -> Option<usize> {
     None
 }
 
-/// The bytes of a string in quotes; `None` if it is none, or if half of a surrogate pair is escaped in it.
+/// The bytes of a string in quotes; `None` if it is not a string, or has an escaped half of a surrogate pair.
 fn string(json: &[u8]) -> Option<Cow<'_, [u8]>> {
     let inner = json.strip_prefix(b"\"")?.strip_suffix(b"\"")?;
     if !inner.contains(&b'\\') {
@@ -216,7 +216,7 @@ fn member(row: &Row<'_>, span: Span, of_type: JsonType, register: Register) -> O
     }
 }
 
-/// A number without its point; `None` if it is none, or has more digits.
+/// A number without its point; `None` if it is not a number, or has more digits.
 fn decimal(text: &str, precision: u8, scale: u8) -> Option<i128> {
     let (number, exponent) = match text.split_once(['e', 'E']) {
         Some((number, exponent)) => (number, exponent.parse::<i64>().ok()?),

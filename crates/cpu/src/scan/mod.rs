@@ -1,4 +1,4 @@
-//! Rows to batches, as the program of a scan says.
+//! From rows to batches, by the program of a scan.
 
 mod evaluate;
 mod json;
@@ -17,27 +17,27 @@ use crate::read::retain::Sink;
 use program::Program;
 use value::{Row, Value};
 
-/// Runs a plan over rows that are shown to it one by one.
+/// Runs a plan over rows, one by one.
 pub struct Scanner<'a> {
     plan: &'a ScanPlan,
     program: Program,
-    /// Results of the instructions, as far as they were computed for the row at hand.
+    /// Results of the instructions computed so far for the current row.
     values: Vec<Value>,
-    /// [`Row::strings`] of the row at hand.
+    /// [`Row::strings`] of the current row.
     strings: Vec<OnceCell<Vec<u8>>>,
     output: Output<'a>,
     sink: &'a mut dyn BatchSink,
     counts: BatchOutput,
 }
 
-/// What is made of wanted rows.
+/// What is computed from selected rows.
 enum Output<'a> {
     Rows(&'a [OutputColumn], Batches),
     Groups(Groups),
 }
 
 impl<'a> Scanner<'a> {
-    /// A scanner that has seen no row yet.
+    /// A scanner before its first row.
     ///
     /// # Errors
     /// Internal if the plan is malformed.
@@ -74,10 +74,10 @@ impl<'a> Scanner<'a> {
         })
     }
 
-    /// Shows the next row. Rows come in the order of their keys.
+    /// Processes the next row. Rows come in the order of their keys.
     ///
     /// # Errors
-    /// OutOfRange if a number exceeds 128 bits or a column's row 2 GiB, and those of the sink.
+    /// OutOfRange if a number exceeds 128 bits or a column's row 2 GiB, and the errors of the sink.
     #[inline]
     pub fn row(&mut self, user_key: &[u8], value: &[u8]) -> Result<()> {
         self.strings.iter_mut().for_each(|string| {
@@ -116,10 +116,10 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// Hands over the last batch.
+    /// Passes on the last batch.
     ///
     /// # Errors
-    /// As [`Scanner::row`].
+    /// The errors of [`Scanner::row`].
     pub fn finish(self) -> Result<BatchOutput> {
         match self.output {
             Output::Rows(_, mut batches) => batches.flush(self.sink)?,

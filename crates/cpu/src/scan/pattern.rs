@@ -26,11 +26,11 @@ fn contains(bytes: &[u8], part: &[u8]) -> bool {
     false
 }
 
-/// Tries the parts behind the last `%` at one place after another: had parts before it been matched further back, what
-/// is left would only be shorter.
+/// Tries the parts behind the last `%` at one place after another. If parts before it had matched further back, only
+/// less would be left.
 fn matches_parts(parts: &[PatternPart], bytes: &[u8]) -> bool {
     let (mut part, mut at) = (0, 0);
-    // The part behind the last `%`, and where it is tried next.
+    // The part behind the last `%`, and the next place to try it.
     let mut again: Option<(usize, usize)> = None;
     loop {
         let end = match parts.get(part) {
@@ -66,7 +66,7 @@ fn character_len(bytes: &[u8], at: usize) -> Option<usize> {
     Some(utf8_len(&bytes[at..]).max(1))
 }
 
-/// Bytes of the character of UTF-8 with which some bytes begin; 0 if they begin with none.
+/// Bytes of the character of UTF-8 at the start of some bytes; 0 if there is none.
 fn utf8_len(bytes: &[u8]) -> usize {
     let at = |i: usize| bytes.get(i).copied().unwrap_or_default();
     let (second, len) = match at(0) {

@@ -1,4 +1,4 @@
-//! The schedule of a plan, in which what most filters consist of is one step.
+//! The schedule of a plan, in which the most frequent sequences of filters are one step.
 
 use rockmill_core::scan::{
     Comparison, Instruction, Literal, Number, Register, ScanPlan, Schedule, Step,
@@ -6,37 +6,37 @@ use rockmill_core::scan::{
 
 use super::json::Taken;
 
-/// What is done for each row.
+/// The steps for each row.
 pub struct Program {
-    /// Until a step finds that the row is not wanted.
+    /// Run until a step rejects the row.
     pub filter: Vec<Op>,
-    /// What the checks that count require. It is computed before a step finds that the row is not wanted.
+    /// The registers of the counted checks. They are computed before a step can reject the row.
     pub counted: Vec<Register>,
-    /// For each wanted row.
+    /// Run for each selected row.
     pub output: Vec<Op>,
 }
 
 /// A step.
 pub enum Op {
-    /// Loads a number from where it lies in every row.
+    /// Loads a number whose place is the same in every row.
     Load {
         from_key: bool,
         at: usize,
         number: Number,
         to: Register,
     },
-    /// Compares an integer with a constant, and requires that it holds.
+    /// Compares an integer with a constant, and rejects the row if the comparison is not true.
     RequireOrder {
         left: Register,
         comparison: Comparison,
         right: i128,
         to: Register,
     },
-    /// Takes all that a plan takes from one JSON object.
+    /// Extracts all values that a plan needs from one JSON object.
     Json(Taken),
     /// Computes anything else.
     Compute(Register),
-    /// Requires that a check of the plan holds, which does not count.
+    /// Requires that a check of the plan, which is not counted, holds.
     Check(usize),
     /// Requires that a value is true.
     Require(Register),

@@ -4,7 +4,7 @@ use std::cell::OnceCell;
 
 use rockmill_core::scan::{Cell, Instruction, Literal, Register, ScanPlan};
 
-/// Result of an instruction. It borrows nothing, so that one list serves all rows.
+/// Result of an instruction. It borrows nothing, so that one list of values serves all rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Value {
     Null,
@@ -13,7 +13,7 @@ pub enum Value {
     Bytes(Span),
 }
 
-/// A part of what a row or a constant holds.
+/// A part of the bytes of a row or a constant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Span {
     pub source: Source,
@@ -54,18 +54,17 @@ impl Value {
     }
 }
 
-/// The row at hand.
+/// The current row.
 pub struct Row<'a> {
     pub plan: &'a ScanPlan,
     pub key: &'a [u8],
     pub value: &'a [u8],
-    /// Strings whose bytes are not contiguous in the row, by the instructions that make them; none if no instruction
-    /// does.
+    /// Strings whose bytes are not contiguous in the row, by instruction; empty if no instruction computes one.
     pub strings: &'a [OnceCell<Vec<u8>>],
 }
 
 impl<'a> Row<'a> {
-    /// Keeps the string that an instruction has made of this row.
+    /// Stores the string that an instruction has computed for this row.
     pub fn keep(&self, string: Vec<u8>, register: Register) -> Value {
         let place = self.strings.get(usize::from(register));
         place.map_or(Value::Null, |place| {

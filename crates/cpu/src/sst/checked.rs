@@ -1,4 +1,4 @@
-//! Finished data blocks on their way to a file: each is opened and decoded again before it goes.
+//! Finished data blocks before they are written: each is opened and decoded again.
 //!
 //! ```text
 //!   block --seal--> image --verify checksum, decompress, decode--> Contents
@@ -6,8 +6,8 @@
 //!                     +--> file                                      | what was meant
 //! ```
 //!
-//! The check reads the very bytes that are handed to the system, while they are in the processor's cache. A wrong block
-//! never reaches a file that is reported.
+//! The check reads the very bytes that are passed to the system, while they are in the processor's cache. No reported
+//! file has a wrong block.
 
 use rockmill_core::{
     BlockPlace, BlockWriter, ContentsReader, Error, FileBody, FilterBlock, OutputPlan, Result,
@@ -18,21 +18,20 @@ use rockmill_format::filter::{FilterBuilder, FilterReader};
 use rockmill_format::handle::{BLOCK_TRAILER_SIZE, BlockGuard, BlockHandle};
 use rockmill_format::index::IndexBuilder;
 
-/// Bytes of blocks after which they are checked and handed on: few enough to be still in the second-level
-/// cache.
+/// Bytes of blocks after which they are checked and written: few enough to be still in the second-level cache.
 const IMAGE_BYTES: usize = 128 << 10;
 
-/// The page cache holds whole pages, and takes those quickest that are written at once.
+/// The page cache consists of whole pages, and it is fastest to write them at once.
 const PAGE_BYTES: usize = 4096;
 
-/// Seals data blocks, checks them, and appends them to the file. The image, where they lie one after another,
-/// is the builder's buffer.
+/// Seals data blocks, checks them, and appends them to the file. The image, in which they are contiguous, is the
+/// builder's buffer.
 #[derive(Debug)]
 pub struct CheckedBlocks {
     name: String,
     guard: BlockGuard,
     restart_interval: u32,
-    /// Blocks that were handed on.
+    /// Blocks that were written.
     passed: usize,
     decompressor: Decompressor,
     payload: Vec<u8>,
@@ -40,20 +39,20 @@ pub struct CheckedBlocks {
     filter: Option<FilterHashes>,
 }
 
-/// What blocks hold, as hashes of the filter over them.
+/// Contents of blocks, as the filter's hashes of them.
 #[derive(Debug)]
 struct FilterHashes {
-    /// Those of the block at hand, behind `kept` of the one before.
+    /// Those of the current block, behind `kept` hashes of the previous one.
     found: FilterBuilder,
     kept: usize,
-    /// How many were compared, and their sum, which notices one that is altered: the list they were compared with lies
-    /// in memory until the filter is built, for which their order does not matter.
+    /// Number of compared hashes, and their sum, which shows that none was altered: the list stays in memory until the
+    /// filter is built, which does not depend on their order.
     compared: usize,
     sum: u64,
 }
 
 impl FilterHashes {
-    /// Whether those of the block at hand are the next of what is `meant`.
+    /// Whether the hashes of the current block are the next ones of `meant`.
     fn go_on_in(&mut self, meant: &[u64]) -> bool {
         let found = &self.found.hashes()[self.kept..];
         let go_on = meant[self.compared.min(meant.len())..].starts_with(found);
@@ -63,7 +62,7 @@ impl FilterHashes {
         go_on
     }
 
-    /// Whether `meant` is what was compared, still, and `is_in` says yes to all of it.
+    /// Whether `meant` still equals the compared hashes, and `is_in` is true for all of them.
     fn are_all(&self, meant: &[u64], is_in: impl Fn(u64) -> bool) -> bool {
         let mut sum = 0_u64;
         let all_are_in = meant.iter().all(|&hash| {
@@ -94,7 +93,7 @@ impl CheckedBlocks {
         }
     }
 
-    /// Seals the block that begins at `start` of the image and is compressed as `kind` says; `out` is the file.
+    /// Seals the block that begins at `start` of the image with compression `kind`; `out` is the file.
     pub fn seal(
         &self,
         image: &mut Vec<u8>,
@@ -112,17 +111,17 @@ impl CheckedBlocks {
         handle
     }
 
-    /// Whether there are enough blocks for [`CheckedBlocks::pass`] to be worth while.
+    /// Whether there are enough blocks for a [`CheckedBlocks::pass`].
     #[inline]
     pub fn is_full(image: &[u8]) -> bool {
         image.len() >= IMAGE_BYTES
     }
 
-    /// Checks the blocks at hand, all of which are in `index` and their keys in `filter`, and appends whole pages of
-    /// them to the file; the rest goes with the next ones. The last call appends everything.
+    /// Checks the current blocks, all of which are in `index` and their keys in `filter`, and appends whole pages of
+    /// them to the file; the rest is appended with the next ones. The last call appends everything.
     ///
     /// # Errors
-    /// Verification if a block does not read as one; Storage.
+    /// Verification if a block cannot be decoded; Storage.
     pub fn pass(
         &mut self,
         image: &mut Vec<u8>,
@@ -161,13 +160,13 @@ impl CheckedBlocks {
         Ok(())
     }
 
-    /// The error where the finished blocks differ from what was meant in `what`.
+    /// The error for finished blocks that differ from the intended ones in `what`.
     fn differ(&self, what: &str) -> Error {
-        let what = format!("the finished blocks differ from what was meant: {what}");
+        let what = format!("the finished blocks differ from the intended ones: {what}");
         Error::corruption(&self.name, 0, what).as_verification()
     }
 
-    /// Decodes the block behind those that were passed; the image begins at `image_at` in the file.
+    /// Decodes the next block behind the written ones; the image begins at `image_at` in the file.
     fn check(&mut self, image: &[u8], index: &IndexBuilder, image_at: u64) -> Result<()> {
         let (separator, handle) = index.block(self.passed);
         let start = (handle.offset - image_at) as usize;
@@ -199,8 +198,8 @@ impl CheckedBlocks {
         })
     }
 
-    /// Compares what the blocks hold, all of which were passed, with what was meant, and asks the filter for
-    /// every one of `hashes`, from which it was built.
+    /// Compares the contents of the blocks, all of which were written, with the intended ones, and looks up each of
+    /// `hashes` in the filter that was built from them.
     ///
     /// # Errors
     /// Verification.
@@ -270,7 +269,7 @@ mod tests {
                 sum: 0,
             };
             let first = hashes.go_on_in(meant.hashes());
-            // A block that begins with another version of the key before.
+            // A block that begins with another version of the previous key.
             [b"b", b"c"].iter().for_each(|&key| hashes.found.add(key));
             let second = hashes.go_on_in(meant.hashes());
             let later = meant.hashes().to_vec();
@@ -286,7 +285,7 @@ mod tests {
         let more = of_goes_on(&[b"a", b"b", b"c", b"d"]);
         assert_eq!(more, (true, true, false, false));
         assert_eq!(of_goes_on(&[b"a", b"b", b"d"]), (true, false, false, false));
-        // Order is each block's matter.
+        // The order is checked in each block separately.
         assert_eq!(of_goes_on(&[b"b", b"a", b"c"]), (false, true, true, false));
         assert_eq!(of_goes_on(&[b"a"]), (false, false, false, false));
     }

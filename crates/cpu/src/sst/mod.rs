@@ -1,4 +1,4 @@
-//! Rows to SST files, each block of which is decoded again before it goes.
+//! From rows to SST files, each block of which is decoded again before it is written.
 
 mod checked;
 pub mod split;

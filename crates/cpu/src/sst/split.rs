@@ -1,7 +1,7 @@
 //! Where output files end (`compaction_outputs.cc:ShouldStopBefore`).
 //!
-//! RocksDB asks before each record; here it is asked before each new user key, so that a user key
-//! never straddles two files.
+//! RocksDB decides before each record. Here the decision is made before each new user key, so that a user key is never
+//! in two files.
 
 use rockmill_core::{OutputSplitting, key_prefix};
 
@@ -14,7 +14,7 @@ const BASE_PERCENT: u64 = 50;
 const PERCENT_PER_BOUNDARY: u64 = 5;
 const MAX_EXTRA_PERCENT: u64 = 40;
 
-/// Decides before each user key whether the file at hand ends.
+/// Decides before each user key whether the current file ends.
 #[derive(Debug)]
 pub struct FileSplitter<'a> {
     splitting: &'a OutputSplitting,
@@ -22,11 +22,11 @@ pub struct FileSplitter<'a> {
     at: usize,
     /// Whether the last key lies before that grandparent rather than in it.
     in_gap: bool,
-    /// [`key_prefix`] of that grandparent's next boundary: keys with a smaller one cross nothing. 0 at first.
+    /// [`key_prefix`] of that grandparent's next boundary: keys with a smaller prefix cross no boundary. 0 at first.
     next_boundary: u128,
     /// Whether a key was seen.
     seen: bool,
-    /// Bytes of grandparents that the file at hand overlaps.
+    /// Bytes of grandparents that the current file overlaps.
     overlapped: u64,
     /// Boundaries crossed since the file began.
     crossed_in_file: u64,
@@ -49,8 +49,8 @@ impl<'a> FileSplitter<'a> {
         }
     }
 
-    /// Whether a file of `file_size` stored bytes ends before `user_key`. `file_size` is `None` when
-    /// no file is open; every user key must be shown, in order.
+    /// Whether a file of `file_size` stored bytes ends before `user_key`. `file_size` is `None` if no file is open.
+    /// Every user key must be passed, in order.
     #[inline]
     pub fn ends_before(&mut self, user_key: &[u8], file_size: Option<u64>) -> bool {
         if self.splitting.single_file {
@@ -74,7 +74,7 @@ impl<'a> FileSplitter<'a> {
         ends
     }
 
-    /// Whether a partitioner separates `user_key` from the key before (`sst_partitioner.cc:ShouldPartition`).
+    /// Whether a partitioner separates `user_key` from the previous key (`sst_partitioner.cc:ShouldPartition`).
     #[inline]
     fn begins_partition(&mut self, user_key: &[u8]) -> bool {
         let Some(bytes) = self.splitting.partition_bytes else {
@@ -218,7 +218,7 @@ mod tests {
         assert!(!splitter.ends_before(b"c", Some(100)));
         // Into the second grandparent: 6000 bytes would be overlapped.
         assert!(splitter.ends_before(b"d", Some(200)));
-        // The new file overlaps the second alone.
+        // The new file overlaps only the second.
         assert!(!splitter.ends_before(b"e", Some(100)));
         assert!(splitter.ends_before(b"f", Some(200)));
     }

@@ -1,9 +1,9 @@
-//! Survivors to SST files: cuts files and data blocks, compresses, filters, indexes, and closes each
+//! From surviving entries to SST files: splits files and data blocks, compresses, filters, indexes, and finishes each
 //! file with its meta blocks.
 //!
-//! Data blocks are cut by prefix sum: with `Q` the bytes of the file's entries so far, each encoded
-//! against its predecessor, an entry goes into block `Q / block_size`. The rule looks at no block's
-//! contents, so any number of threads can cut alike.
+//! Data blocks are split by prefix sum: with `Q` the bytes of the file's entries so far, each encoded against its
+//! predecessor, an entry goes into block `Q / block_size`. The rule depends on no block's contents, so any number of
+//! threads can split alike.
 
 use std::collections::BTreeSet;
 
@@ -26,7 +26,7 @@ use super::checked::CheckedBlocks;
 use super::split::FileSplitter;
 use crate::read::retain::Sink;
 
-/// Writes a task's survivors.
+/// Writes a task's surviving entries.
 pub struct SstWriter<'a> {
     plan: &'a OutputPlan,
     sink: &'a mut dyn SstSink,
@@ -37,15 +37,15 @@ pub struct SstWriter<'a> {
     tombstones: Option<RangeTombstones<'a>>,
 }
 
-/// Range tombstones on their way to files. The keys from where a file begins to where the next one does are that file's, so
-/// that no tombstone loses a key between files.
+/// Range tombstones to be written. The keys from the start of a file to the start of the next one belong to that file,
+/// so that no tombstone loses a key between files.
 struct RangeTombstones<'a> {
     rules: &'a CompactionRules,
-    /// The task's keys from the file at hand on.
+    /// The task's keys from the current file on.
     range: KeyRange,
-    /// Position of the first fragment whose beginning the splitter was not shown.
+    /// Position of the first fragment whose beginning the splitter has not received.
     next: usize,
-    /// Whether a fragment begins in the file at hand.
+    /// Whether a fragment begins in the current file.
     any_begun: bool,
 }
 
@@ -58,7 +58,7 @@ impl std::fmt::Debug for SstWriter<'_> {
 }
 
 impl<'a> SstWriter<'a> {
-    /// A writer that has no file open.
+    /// A writer without an open file.
     ///
     /// # Errors
     /// Declined if the plan's compression cannot be written.
@@ -76,7 +76,7 @@ impl<'a> SstWriter<'a> {
         })
     }
 
-    /// The writer, which also writes the range tombstones that `rules` have in a task's range.
+    /// The same writer, which also writes the range tombstones of `rules` in a task's range.
     #[must_use]
     pub fn with_tombstones(self, rules: Option<&'a CompactionRules>, range: &KeyRange) -> Self {
         let rules = rules.filter(|rules| !rules.tombstones.is_empty());
@@ -129,7 +129,7 @@ impl<'a> SstWriter<'a> {
         Ok(())
     }
 
-    /// Bytes of the file at hand, as far as splitting is concerned; `None` if there is none.
+    /// Bytes of the current file for the decision to split; `None` if there is none.
     fn file_size(&self) -> Option<u64> {
         let begun = self
             .tombstones
@@ -141,8 +141,9 @@ impl<'a> SstWriter<'a> {
         }
     }
 
-    /// Shows the splitter where fragments begin before a user key, as keys without bytes (`compaction_outputs.cc:AddToOutput`):
-    /// a file that has hardly more than tombstones ends at grandparents too. At the bottom there are none.
+    /// Passes the beginnings of fragments before a user key to the splitter, as keys without bytes
+    /// (`compaction_outputs.cc:AddToOutput`), so that a file with hardly more than tombstones ends at grandparents too.
+    /// At the bottom there are none.
     fn begin_tombstones(&mut self, before: Option<&[u8]>) -> Result<()> {
         while let Some(tombstones) = self.tombstones.as_mut()
             && let Some(begin) = tombstones.next_begin(before)
@@ -162,7 +163,7 @@ impl<'a> SstWriter<'a> {
 }
 
 impl RangeTombstones<'_> {
-    /// Where the next fragment begins, if that is before a key of the task.
+    /// Beginning of the next fragment, if it is before a key of the task.
     fn next_begin(&self, before: Option<&[u8]>) -> Option<&[u8]> {
         if self.rules.bottommost {
             return None;
@@ -175,7 +176,7 @@ impl RangeTombstones<'_> {
         end.is_none_or(|end| begin < end).then_some(begin)
     }
 
-    /// Fragments that begin at or before a key that the splitter was shown need not be shown any more.
+    /// Skips fragments that begin at or before a key that the splitter has received.
     fn pass(&mut self, user_key: &[u8]) {
         let rest = self
             .rules
@@ -189,7 +190,7 @@ impl RangeTombstones<'_> {
         self.next += begun.count();
     }
 
-    /// The tombstones of the file at hand, if the next one begins with the key `next`.
+    /// The tombstones of the current file, if the next one begins with the key `next`.
     fn cut(&mut self, next: Option<&[u8]>) -> Vec<RangeTombstone> {
         let next = next.map(<[u8]>::to_vec);
         let range = KeyRange {
@@ -239,17 +240,17 @@ impl Sink for SstWriter<'_> {
 struct OpenFile {
     out: BlockWriter,
     block: BlockBuilder,
-    /// `Q` from which on an entry belongs to a later block.
+    /// First `Q` of a later block.
     block_end: u64,
     /// `Q`: bytes of the entries so far, each encoded against its predecessor in the file.
     encoded_bytes: u64,
     first_key: Vec<u8>,
-    /// Internal key at hand.
+    /// Current internal key.
     key: Vec<u8>,
-    /// Internal key of the entry before, empty if there is none.
+    /// Previous internal key, empty if there is none.
     last_key: Vec<u8>,
-    /// A data block that was written and waits for the next block's first key, which its separator needs;
-    /// its last key is the one added last.
+    /// A written data block that waits for the next block's first key, which its separator needs; its last key is the
+    /// one added last.
     pending: Option<BlockHandle>,
     blocks: CheckedBlocks,
     index: IndexBuilder,
@@ -300,7 +301,7 @@ impl OpenFile {
         }
     }
 
-    /// Bytes that the file has come to, as far as splitting is concerned.
+    /// Expected bytes of the file for the decision to split.
     fn expected_size(&self, plan: &OutputPlan) -> u64 {
         let mut size = plan.splitting.stored_size(self.encoded_bytes);
         if plan.splitting.size_is_upper_bound {
@@ -492,5 +493,5 @@ impl OpenFile {
     }
 }
 
-/// Bytes of properties, metaindex and footer, roughly.
+/// Approximate bytes of properties, metaindex and footer.
 const TAIL_BYTES: u64 = 3 * 1024;

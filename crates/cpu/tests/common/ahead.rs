@@ -1,4 +1,4 @@
-//! A file whose streams are told what comes next, and hold them to what they say.
+//! A file whose streams receive announced ranges, and check that the reads follow them.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -41,7 +41,7 @@ impl ReadAt for AheadFile {
 #[derive(Debug)]
 struct Ahead<'a> {
     file: &'a MemFile,
-    /// What may still be expected.
+    /// The range that may still be announced.
     bytes: Range<u64>,
     expected: VecDeque<Range<u64>>,
 }

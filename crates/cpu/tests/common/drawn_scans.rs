@@ -1,4 +1,4 @@
-//! Plans and rows of scans, drawn from bytes. Needs nothing but core, so that fuzzing takes it by its path.
+//! Plans and rows of scans, drawn from bytes. Depends only on core, so that fuzzing can include it by its path.
 
 use rockmill_core::scan::{
     Aggregate, Aggregation, Calendar, Check, ColumnType, Comparison, Instruction, IntegerRange,
@@ -20,16 +20,16 @@ const FIRST: [(Instruction, ValueKind); 4] = [
     ),
 ];
 
-/// The second of them.
+/// Register of the second of them.
 const VALUE: Register = 1;
 
 /// Names of members of JSON objects.
 const NAMES: [&str; 4] = ["a", "b", "", "\"é"];
 
-/// Bytes of more pieces than this may be JSON.
+/// Bytes of more parts than this may be JSON.
 const MAX_SMALL: usize = 6;
 
-/// Takes bytes one after another, and zeros behind the last.
+/// Returns bytes one after another, and zeros behind the last.
 pub struct Draw<'a>(pub &'a [u8]);
 
 impl Draw<'_> {
@@ -94,7 +94,7 @@ impl Draw<'_> {
         bytes
     }
 
-    /// A JSON object, or what is nearly one.
+    /// A JSON object, or nearly one.
     fn json(&mut self) -> Vec<u8> {
         const VALUES: [&str; 22] = [
             "0",
@@ -227,7 +227,7 @@ impl Draw<'_> {
         }
     }
 
-    /// A plan that is sound, of a kind that kernels run too unless it is for the CPU. It draws some two bytes for each
+    /// A sound plan, of a kind that kernels run too unless it is for the CPU. It draws some two bytes for each
     /// instruction.
     pub fn plan(&mut self, is_for_cpu: bool) -> ScanPlan {
         self.plan_with(is_for_cpu, &[])
@@ -278,7 +278,7 @@ impl Draw<'_> {
         of_kind[of_kind.len() - 1 - back] as Register
     }
 
-    /// Bytes of which kernels read numbers and strings, too, unless the plan is for the CPU.
+    /// Bytes from which kernels read numbers and strings, too, unless the plan is for the CPU.
     fn stored(&mut self, program: &Program) -> Register {
         let drawn = self.register(program, ValueKind::Bytes);
         let in_groups = lies_in_groups(&program.instructions);

@@ -1,4 +1,4 @@
-//! What the tests share: tables in memory, random entries and plans, stages on their own.
+//! Shared by the tests: tables in memory, random entries and plans, stages on their own.
 
 #![allow(
     dead_code,

@@ -60,7 +60,7 @@ fn filters() -> impl Strategy<Value = Option<FilterPlan>> {
     ))
 }
 
-/// Plans of all tables that can be asked for.
+/// Plans of all kinds of tables.
 pub fn table_plans() -> impl Strategy<Value = TablePlan> {
     let format = (2u32..=8, prop::sample::select(ALL_CHECKSUMS.to_vec()));
     let sizes = (

@@ -6,8 +6,8 @@ use rockmill_format::key;
 
 use super::tables::{DELETE, Entry, PUT, SINGLE_DELETE, noise};
 
-/// A proptest configuration whose failures are kept beside the test and tried again first;
-/// `ROCKMILL_CASES` or `PROPTEST_CASES` overrides the number of cases and `PROPTEST_RNG_SEED` the seed.
+/// A proptest configuration whose failures are stored beside the test and tried again first; `ROCKMILL_CASES` or
+/// `PROPTEST_CASES` overrides the number of cases and `PROPTEST_RNG_SEED` the seed.
 pub fn config(cases: u32) -> ProptestConfig {
     let mut config = ProptestConfig {
         failure_persistence: Some(Box::new(FileFailurePersistence::WithSource("regressions"))),
@@ -39,7 +39,7 @@ pub fn keys() -> impl Strategy<Value = Vec<u8>> {
     ]
 }
 
-/// Values from nothing to 64 KiB, some compressible.
+/// Values of 0 bytes to 64 KiB, some compressible.
 pub fn values() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
         8 => proptest::collection::vec(any::<u8>(), 0..40),
@@ -49,7 +49,7 @@ pub fn values() -> impl Strategy<Value = Vec<u8>> {
     ]
 }
 
-/// Kinds of entries that are handled.
+/// Kinds of entries that compactions handle.
 pub fn kinds() -> impl Strategy<Value = u8> {
     prop_oneof![4 => Just(PUT), 1 => Just(DELETE), 1 => Just(SINGLE_DELETE)]
 }

@@ -1,4 +1,4 @@
-//! SST files around data blocks of any bytes, which no writer would give.
+//! SST files around arbitrary data blocks, which no writer would produce.
 
 use std::collections::BTreeMap;
 
@@ -32,7 +32,7 @@ fn append(out: &mut Vec<u8>, payload: &[u8], kind: u8) -> BlockHandle {
     handle
 }
 
-/// A file of format_version 5 without checksums; `restart_interval` is what its property says.
+/// A file of format_version 5 without checksums; its property says `restart_interval`.
 pub fn file_of_blocks(blocks: &[RawBlock], restart_interval: u64) -> Vec<u8> {
     let mut out = Vec::new();
     let mut index = BlockBuilder::new(BlockLayout::plain(1));
@@ -64,8 +64,8 @@ pub fn file_of_blocks(blocks: &[RawBlock], restart_interval: u64) -> Vec<u8> {
     out
 }
 
-/// A block of entries given as `(shared, key suffix, value)` with restarts every `interval` entries,
-/// all of it taken at its word.
+/// A block of entries given as `(shared, key suffix, value)` with restarts every `interval` entries, encoded without
+/// checks.
 pub fn block_of(entries: &[(u32, Vec<u8>, Vec<u8>)], interval: usize) -> Vec<u8> {
     let mut out = Vec::new();
     let mut restarts = Vec::new();

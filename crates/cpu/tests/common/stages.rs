@@ -1,4 +1,4 @@
-//! What stands before and behind the stages that work on entries.
+//! Sources and sinks of the stages that process entries.
 
 use rockmill_core::{CancelToken, InputTable, KeyRange, Result, key_prefix, kv_hash};
 use rockmill_cpu::decode::{Accepted, Head, RunReader, RunTotals};
@@ -38,7 +38,7 @@ impl Source for VecSource<'_> {
     }
 }
 
-/// Collects what `retain` emits, and checks the hash and the flag that come with each.
+/// Collects the output of `retain`, and checks its hashes and flags.
 #[derive(Debug, Default)]
 pub struct VecSink(pub Vec<Entry>);
 

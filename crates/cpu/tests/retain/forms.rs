@@ -1,4 +1,4 @@
-//! RocksDB's rules written down twice: for a key at once, and entry after entry.
+//! RocksDB's rules, written twice: for a whole key, and for one entry after another.
 
 use rockmill_core::{CompactionRules, DeeperLevels};
 use rockmill_format::key::{MAX_SEQUENCE, pack_tag};
@@ -67,7 +67,7 @@ pub fn closed_form(entries: &[Entry], rules: &CompactionRules) -> Vec<Entry> {
     out
 }
 
-/// What the sequential form gives.
+/// Result of the sequential form.
 #[derive(Debug, Default, PartialEq)]
 pub struct Sequential {
     pub out: Vec<Entry>,

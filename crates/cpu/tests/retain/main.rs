@@ -1,5 +1,4 @@
-//! The stage `retain` against RocksDB's rules: their closed form, their sequential form, and what
-//! they promise to readers.
+//! The stage `retain` against RocksDB's rules: their closed form, their sequential form, and their promises to readers.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -34,8 +33,8 @@ proptest! {
         entries in histories(vec![PUT, DELETE]),
         mut rules in rules(),
     ) {
-        // Where a snapshot of the empty database meets an entry with sequence number 0, RocksDB
-        // takes the two for one stripe; that cannot come about.
+        // If a snapshot of the empty database meets an entry with sequence number 0, RocksDB takes the two for one
+        // stripe; that cannot happen.
         if entries.iter().any(|entry| entry.seq() == 0) {
             rules.snapshots.retain(|&snapshot| snapshot != 0);
         }

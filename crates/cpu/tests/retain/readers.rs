@@ -1,4 +1,4 @@
-//! What the rules promise to readers, through two compactions and the writes between.
+//! The rules' promises to readers, through two compactions and the writes between.
 
 use proptest::prelude::*;
 use rockmill_core::{CompactionRules, DeeperLevels};
@@ -8,7 +8,7 @@ use crate::common::{DELETE, Entry, PUT, SINGLE_DELETE, config};
 use crate::histories::KEYS;
 use crate::run;
 
-/// What a reader at `snapshot` finds under `key`.
+/// The value of `key` for a reader at `snapshot`.
 fn read<'a>(layers: &[&'a [Entry]], key: &[u8], snapshot: u64) -> Option<&'a [u8]> {
     let newest = layers
         .iter()
@@ -19,9 +19,9 @@ fn read<'a>(layers: &[&'a [Entry]], key: &[u8], snapshot: u64) -> Option<&'a [u8
     (newest.kind() == PUT).then_some(newest.value.as_slice())
 }
 
-/// Writes of an application that keeps the contracts: keys `a\0` and `b` are put once and then
-/// single-deleted, in turns; others are put and deleted at will. Each key's history is cut into what
-/// lies beneath the compaction, its input, and what is written later.
+/// Writes of an application that keeps the contracts: keys `a\0` and `b` are put once and then single-deleted, in
+/// turns; others are put and deleted at will. Each key's history is divided into the part beneath the compaction, its
+/// input, and later writes.
 #[derive(Debug, Clone)]
 struct Lives {
     deeper: Vec<Entry>,
@@ -72,7 +72,7 @@ fn lives() -> impl Strategy<Value = Lives> {
     )
 }
 
-/// CompactionRules that fit what lies beneath; `choice` picks among them.
+/// CompactionRules that fit the part beneath; `choice` picks among them.
 fn fitting_rules(deeper: &[Entry], snapshots: Vec<u64>, choice: u8) -> CompactionRules {
     let files = deeper
         .chunk_by(|a, b| a.key == b.key)
@@ -133,7 +133,7 @@ proptest! {
         check_reads(&[deeper, input], &[deeper, &out], &first)?;
         check_reads(&[deeper, input, later], &[deeper, &out, later], &first)?;
 
-        // Later some snapshots are gone, others are new, and newer writes meet the survivors.
+        // Later some snapshots are gone, others are new, and newer writes meet the surviving entries.
         let newest = input.iter().map(Entry::seq).max().unwrap_or(0);
         let mut snapshots: Vec<_> = first
             .iter()

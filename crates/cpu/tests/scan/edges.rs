@@ -18,7 +18,7 @@ fn bytes(bytes: &[u8]) -> Literal {
     Literal::Bytes(bytes.to_vec())
 }
 
-/// The result of the last instruction for a row with a value; of integers the lowest 128 bits.
+/// The result of the last instruction for a row with a value; the lowest 128 bits of an integer.
 fn result_of(instructions: Vec<Instruction>, value: &[u8]) -> Option<Literal> {
     let register = instructions.len() as Register - 1;
     let mut plan = ScanPlan {
@@ -52,7 +52,7 @@ fn result_of(instructions: Vec<Instruction>, value: &[u8]) -> Option<Literal> {
     })
 }
 
-/// The result of an instruction whose operands are these.
+/// The result of an instruction with these operands.
 fn apply(operands: &[Literal], of: impl Fn(&[Register]) -> Instruction) -> Option<Literal> {
     let mut instructions: Vec<_> = operands
         .iter()
@@ -484,7 +484,7 @@ fn patterns_match_characters_of_utf8_and_other_bytes() {
     ];
     assert!(like(b"no special or other requests", special.clone()));
     assert!(!like(b"requests that are special", special));
-    // The last part has to end at the end, so an early match must be given up.
+    // The last part has to end at the end, so an early match must be undone.
     assert!(like(b"ababab", vec![AnyBytes, part("ab")]));
     assert!(like(b"aab", vec![AnyBytes, AnyCharacter, part("b")]));
     assert!(!like(b"aba", vec![AnyBytes, part("b")]));

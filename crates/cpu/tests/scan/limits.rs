@@ -1,4 +1,4 @@
-//! Where batches end, and groups that are handed over early.
+//! The ends of batches, and groups that are passed on early.
 
 use rockmill_core::ErrorKind;
 use rockmill_core::scan::{
@@ -23,7 +23,7 @@ fn values(columns: Vec<OutputColumn>) -> ScanPlan {
     }
 }
 
-/// Rows of each batch that a plan makes of values.
+/// Rows of each batch of a plan over values.
 fn batches<'a>(plan: &ScanPlan, values: impl Iterator<Item = &'a [u8]>) -> Vec<usize> {
     let mut kept = Kept::default();
     let mut scanner = Scanner::new(plan, &mut kept).expect("it is sound");

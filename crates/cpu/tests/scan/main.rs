@@ -17,7 +17,7 @@ use rockmill_core::scan::{Batch, BatchSink, ScanPlan};
 use rockmill_core::{BatchOutput, ErrorKind, Result};
 use rockmill_cpu::scan::Scanner;
 
-/// Keeps the batches that it gets.
+/// Stores the batches that it receives.
 #[derive(Debug, Default)]
 struct Kept(Vec<Batch>);
 
@@ -28,7 +28,7 @@ impl BatchSink for Kept {
     }
 }
 
-/// What the scanner makes of rows.
+/// The scanner's output for rows.
 fn scan(plan: &ScanPlan, rows: &[(Vec<u8>, Vec<u8>)]) -> Result<(Vec<Batch>, BatchOutput)> {
     let mut kept = Kept::default();
     let mut scanner = Scanner::new(plan, &mut kept)?;
@@ -39,7 +39,7 @@ fn scan(plan: &ScanPlan, rows: &[(Vec<u8>, Vec<u8>)]) -> Result<(Vec<Batch>, Bat
     Ok((kept.0, output))
 }
 
-/// As [`scan`], with nothing but what the model knows too.
+/// Like [`scan`], for plans that the model supports.
 fn scanned(
     plan: &ScanPlan,
     rows: &[(Vec<u8>, Vec<u8>)],

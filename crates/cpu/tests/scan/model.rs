@@ -1,4 +1,4 @@
-//! What a plan makes of rows, written as plainly as possible: values are computed anew wherever they are needed.
+//! The output of a plan for rows, written as plainly as possible: values are computed anew wherever they are needed.
 
 use std::cmp::Ordering;
 
@@ -19,7 +19,7 @@ type Found<T> = Result<T, OutOfRange>;
 /// A value; `None` is null.
 type Value = Option<Literal>;
 
-/// Batches, none of which is full, and what is counted.
+/// Batches, none of which is full, and the counts.
 pub fn scan(plan: &ScanPlan, rows: &[(Vec<u8>, Vec<u8>)]) -> Found<(Vec<Batch>, BatchOutput)> {
     let mut wanted = Vec::new();
     let mut malformed = 0;
@@ -86,7 +86,7 @@ impl Row<'_> {
         }))
     }
 
-    /// Where bytes that lie behind their length begin and end.
+    /// Start and end of bytes that are stored behind their length.
     fn prefixed(bytes: &[u8], at: i128, prefix: Prefix) -> Option<(i128, i128)> {
         let rest = part(bytes, at, (bytes.len() as i128).checked_sub(at)?)?;
         let (length, size) = match prefix {
@@ -305,7 +305,7 @@ impl Row<'_> {
     }
 }
 
-/// What a JSON object has. Its numbers have so few digits that they are exact doubles, or shortest ones.
+/// The value in a JSON object. Its numbers have so few digits that they are exact doubles, or shortest ones.
 fn taken(bytes: &[u8], takes: &Json) -> Option<Literal> {
     let serde_json::Value::Object(members) = serde_json::from_slice(bytes).ok()? else {
         return None;
@@ -533,7 +533,7 @@ fn is_like(bytes: &[u8], pattern: &Pattern) -> bool {
     }
 }
 
-/// Where characters begin, and the end.
+/// Starts of the characters, and the end.
 fn begins(bytes: &[u8]) -> Vec<usize> {
     let mut begins = vec![0];
     let mut at = 0;
@@ -633,7 +633,7 @@ fn stored_bytes(stored: ColumnType, cell: Option<&Literal>) -> Vec<u8> {
     }
 }
 
-/// Keys as they are stored, and rows.
+/// Stored keys, and rows.
 type Group<'a> = (Vec<Option<Vec<u8>>>, Vec<&'a Row<'a>>);
 
 fn groups(aggregation: &Aggregation, types: &[ColumnType], rows: &[Row<'_>]) -> Found<Vec<Batch>> {
@@ -648,7 +648,7 @@ fn groups(aggregation: &Aggregation, types: &[ColumnType], rows: &[Row<'_>]) -> 
             Ok(value.map(|value| stored_bytes(key.stored, Some(&value))))
         };
         let key: Vec<_> = aggregation.keys.iter().map(key).collect::<Found<_>>()?;
-        // All that is needed of a row is computed when it comes.
+        // All values of a row that are needed are computed when it comes.
         for aggregate in &aggregation.aggregates {
             arguments(aggregate, &[row])?;
         }
@@ -682,7 +682,7 @@ fn results(aggregation: &Aggregation, groups: &[Group<'_>]) -> Found<Vec<Vec<Val
     Ok(out)
 }
 
-/// What an aggregate takes of some rows, without nulls.
+/// An aggregate's arguments over some rows, without nulls.
 fn arguments(aggregate: &Aggregate, rows: &[&Row<'_>]) -> Found<Vec<Literal>> {
     let register = match aggregate {
         Aggregate::Count(None) => return Ok(vec![Literal::Boolean(true); rows.len()]),
@@ -702,7 +702,7 @@ fn result(aggregate: &Aggregate, rows: &[&Row<'_>]) -> Found<Value> {
         Aggregate::Count(_) => Some(Literal::Integer(values.len() as i128)),
         Aggregate::Sum { .. } if values.is_empty() => None,
         Aggregate::Sum { range, .. } => {
-            // Digits of 64 bits: no sum of some thousand numbers exceeds them.
+            // Digits of 64 bits: a sum of some thousand numbers does not exceed them.
             let (mut high, mut low) = (0i128, 0i128);
             for value in values {
                 let Literal::Integer(integer) = value else {

@@ -36,7 +36,7 @@ fn request<'a>(
     }
 }
 
-/// Batches, and what is counted.
+/// Batches, and the counts.
 fn scan(request: Request<'_>, rows: u64) -> Result<(Vec<Batch>, BatchOutput)> {
     CpuBackend.supports(&request).check()?;
     let task = ReadTask {
@@ -74,7 +74,7 @@ fn runs() -> impl Strategy<Value = Vec<Vec<Entry>>> {
     })
 }
 
-/// What a snapshot sees in a range.
+/// The rows in a range that a snapshot sees.
 fn seen(runs: &[Vec<Entry>], range: &KeyRange, sequence: u64) -> Vec<(Vec<u8>, Vec<u8>)> {
     let mut newest = BTreeMap::<_, &Entry>::new();
     let is_seen = |entry: &&Entry| {

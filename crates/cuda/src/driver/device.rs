@@ -1,4 +1,4 @@
-//! The device, and what it says of itself.
+//! A device and its properties.
 
 use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -10,41 +10,43 @@ use rockmill_core::{Error, ErrorKind, Result};
 
 use super::faults;
 use super::ffi::{self, DeviceInfo, KernelTable};
+use super::shares::MemoryShares;
 
 /// Where kernels run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Target {
     /// CUDA device number `n`.
     Cuda(u32),
-    /// The calling thread: the same stages, one item after another. For tests, and for tables in host memory.
+    /// The calling thread: the same stages, with sequential loops. For tests, and for tables in host memory.
     Host,
-    /// The same, with calls that fail as [`faults`] plans. For tests.
+    /// The same, with planned failures of calls ([`faults`]). For tests.
     Faulty,
 }
 
-/// What a device says of itself.
+/// Properties of a device.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct About {
-    /// What it calls itself.
+    /// Name of the device.
     pub name: String,
     /// PCI address of the device, as `0000:01:00.0`; empty on the host.
     pub pci_bus_id: String,
     /// Bytes of its memory; 0 on the host.
     pub memory_bytes: u64,
-    /// Major and minor number of the instructions that it understands; 0 on the host.
+    /// Major and minor compute capability; 0 on the host.
     pub compute_capability: (u32, u32),
     /// Multiprocessors; 0 on the host.
     pub multiprocessors: u32,
 }
 
-/// A device whose kernels can be called. Clones are the same device.
+/// A device with its table of kernels. Clones are the same device.
 #[derive(Clone)]
 pub struct Device {
     table: &'static KernelTable,
     number: c_int,
     about: Arc<About>,
-    /// How often memory was asked for, pinned host memory included.
+    /// Number of allocations, pinned host memory included.
     allocations: Arc<AtomicU64>,
+    shares: Arc<MemoryShares>,
 }
 
 impl fmt::Debug for Device {
@@ -59,12 +61,12 @@ thread_local! {
     static ANSWERS_KERNELS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Has the calling thread panic if it uses a device: CUDA may wait for a kernel that waits for this thread.
+/// Makes the calling thread panic if it uses a device: CUDA may wait for a kernel that waits for this thread.
 pub fn answer_kernels() {
     ANSWERS_KERNELS.set(true);
 }
 
-/// The device that tests run on: the one that `ROCKMILL_TEST_DEVICE` names, or the host.
+/// The target of tests: the one that `ROCKMILL_TEST_DEVICE` names, or the host.
 #[cfg(test)]
 pub fn test_target() -> Target {
     let named = std::env::var("ROCKMILL_TEST_DEVICE").unwrap_or_default();
@@ -74,7 +76,7 @@ pub fn test_target() -> Target {
     }
 }
 
-/// A sentence about why there is no device.
+/// An error with a sentence about why there is no device.
 pub(super) fn unusable(what: impl Into<String>) -> Error {
     Error::new(ErrorKind::Device, what)
 }
@@ -92,10 +94,10 @@ fn cuda_table() -> Result<*const KernelTable> {
     ))
 }
 
-/// Versions of CUDA are counted in thousands.
+/// Factor of the major number in CUDA's versions.
 const CUDA_MAJOR: c_int = 1000;
 
-/// Whoever has no driver for this version cannot use the build.
+/// A sentence if the driver is too old for this build.
 fn driver_trouble(driver: c_int, build: c_int) -> Option<String> {
     let needed = build / CUDA_MAJOR;
     let shown = |version: c_int| format!("{}.{}", version / CUDA_MAJOR, version % CUDA_MAJOR / 10);
@@ -112,10 +114,10 @@ fn driver_trouble(driver: c_int, build: c_int) -> Option<String> {
 }
 
 impl Device {
-    /// All GPUs, whether they can be used or not.
+    /// All GPUs, usable or not.
     ///
     /// # Errors
-    /// Device, with a sentence that says why there are none.
+    /// Device, with a sentence about why there are none.
     pub fn all_gpus() -> Result<Vec<Self>> {
         let target = Target::Cuda(0);
         let count = Self::unknown(target, 0)?.count()?;
@@ -124,7 +126,7 @@ impl Device {
             .collect()
     }
 
-    /// A device that was not asked for anything yet.
+    /// A device whose properties have not been read.
     fn unknown(target: Target, number: u32) -> Result<Self> {
         let table = match target {
             Target::Cuda(_) => cuda_table()?,
@@ -150,10 +152,11 @@ impl Device {
             number: c_int::try_from(number).map_err(|_| unusable("no such device"))?,
             about: Arc::default(),
             allocations: Arc::default(),
+            shares: Arc::default(),
         })
     }
 
-    /// A device that exists and has said what it is.
+    /// A device that exists, with its properties.
     pub(super) fn find(target: Target, number: u32) -> Result<Self> {
         let device = Self::unknown(target, number)?;
         let count = device.count()?;
@@ -170,7 +173,7 @@ impl Device {
             multiprocessors: 0,
             unused: 0,
         };
-        // SAFETY: `info` is a place for the record.
+        // SAFETY: `info` points to memory for the record.
         let code = unsafe { (device.table.device_info)(device.number, &raw mut info) };
         device.check(code, "ask the GPU for its properties")?;
         let text = |text: &[c_char]| {
@@ -197,13 +200,13 @@ impl Device {
     /// Number of devices.
     fn count(&self) -> Result<c_int> {
         let (mut driver, mut build, mut count) = (0, 0, 0);
-        // SAFETY: `driver` and `build` are places for an int.
+        // SAFETY: `driver` and `build` point to memory for an int.
         let code = unsafe { (self.table.versions)(&raw mut driver, &raw mut build) };
         self.check(code, "ask for the driver's version")?;
         if let Some(what) = driver_trouble(driver, build) {
             return Err(unusable(what));
         }
-        // SAFETY: `count` is a place for an int.
+        // SAFETY: `count` points to memory for an int.
         let code = unsafe { (self.table.device_count)(&raw mut count) };
         self.check(code, "look for GPUs")?;
         Ok(count)
@@ -214,7 +217,7 @@ impl Device {
         self.number.unsigned_abs()
     }
 
-    /// What the device says of itself.
+    /// The device's properties.
     pub fn about(&self) -> &About {
         &self.about
     }
@@ -224,21 +227,34 @@ impl Device {
         self.about.memory_bytes
     }
 
+    /// Its memory by users.
+    pub fn shares(&self) -> &Arc<MemoryShares> {
+        &self.shares
+    }
+
     /// Free bytes of the device's memory; 0 on the host.
     ///
     /// # Errors
     /// Device.
     pub fn free_bytes(&self) -> Result<u64> {
-        let _current = self.make_current()?;
-        let (mut free, mut total) = (0, 0);
-        // SAFETY: both are places for a number.
-        let code = unsafe { (self.table.memory_info)(&raw mut free, &raw mut total) };
-        self.check(code, "ask for the GPU's free memory")?;
-        Ok(free)
+        Ok(self.known_free_bytes()?.unwrap_or(0))
     }
 
-    /// How often device or pinned host memory was asked for. It does not grow once tasks find what they
-    /// need among what earlier ones have left.
+    /// Free bytes of the device's memory; `None` for a device that does not report its size, such as the host.
+    ///
+    /// # Errors
+    /// Device.
+    pub fn known_free_bytes(&self) -> Result<Option<u64>> {
+        let _current = self.make_current()?;
+        let (mut free, mut total) = (0, 0);
+        // SAFETY: both point to memory for a number.
+        let code = unsafe { (self.table.memory_info)(&raw mut free, &raw mut total) };
+        self.check(code, "ask for the GPU's free memory")?;
+        Ok((total > 0).then_some(free))
+    }
+
+    /// Number of allocations of device or pinned host memory. It stops growing once tasks find their memory among what
+    /// earlier tasks have released.
     pub fn allocations(&self) -> u64 {
         self.allocations.load(Ordering::Relaxed)
     }
@@ -247,8 +263,8 @@ impl Device {
         self.allocations.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Makes this device the calling thread's until the guard is dropped: the thread may be the user's,
-    /// who has a device of his own. To be called on every thread before other calls.
+    /// Makes this device the calling thread's until the guard is dropped. The thread may be the user's, with another
+    /// device. Call it on every thread before other calls.
     ///
     /// # Errors
     /// Device.
@@ -258,10 +274,10 @@ impl Device {
             "a thread that answers kernels may not call CUDA, which may wait for a kernel"
         );
         let mut before = 0;
-        // SAFETY: `before` is a place for an int.
+        // SAFETY: `before` points to memory for an int.
         let code = unsafe { (self.table.get_device)(&raw mut before) };
         self.check(code, "ask which GPU is in use")?;
-        // SAFETY: takes a number alone.
+        // SAFETY: takes only a number.
         let code = unsafe { (self.table.set_device)(self.number) };
         self.check(code, "use the GPU")?;
         Ok(Current {
@@ -270,7 +286,7 @@ impl Device {
         })
     }
 
-    /// Whether what is queued in a stream of the caller becomes a part of a graph.
+    /// Whether the caller's stream is being captured into a graph.
     ///
     /// # Errors
     /// Device.
@@ -279,38 +295,38 @@ impl Device {
     /// The stream is one of the device.
     pub(crate) unsafe fn captures(&self, stream: *mut c_void) -> Result<bool> {
         let mut captures = 0;
-        // SAFETY: the caller says that the stream is good, and `captures` is a place for a number.
+        // SAFETY: the caller guarantees a valid stream, and `captures` points to memory for a number.
         let code = unsafe { (self.table.stream_captures)(stream, &raw mut captures) };
         self.check(code, "ask whether a stream is captured")?;
         Ok(captures != 0)
     }
 
-    /// Whether the address is of device, pinned or managed memory that this device reaches. It is unknown on the host.
-    /// May be called while a stream is captured into a graph.
+    /// Whether the address is of device, pinned or managed memory that this device can access. Unknown on the host. May
+    /// be called while a stream is captured into a graph.
     ///
     /// # Errors
     /// Device.
     pub(crate) fn reaches(&self, memory: *const u8) -> Result<bool> {
         let mut reaches = 0;
-        // SAFETY: nothing is read there, and `reaches` is a place for a number.
+        // SAFETY: nothing is read there, and `reaches` points to memory for a number.
         let code = unsafe { (self.table.reaches)(memory.cast(), &raw mut reaches) };
         self.check(code, "ask where memory lies")?;
         Ok(reaches != 0)
     }
 
-    /// Says that no buffer has these bytes. Only a sanitizer that watches the host's kernels listens.
+    /// Marks bytes that belong to no buffer. Only a sanitizer of the host's kernels uses this.
     pub(crate) fn forbid(&self, memory: *const u8, bytes: u64) {
         // SAFETY: nothing is read or written.
         unsafe { (self.table.forbid)(memory.cast(), bytes) };
     }
 
-    /// Says that a buffer has these bytes.
+    /// Marks bytes that belong to a buffer.
     pub(crate) fn allow(&self, memory: *const u8, bytes: u64) {
         // SAFETY: nothing is read or written.
         unsafe { (self.table.allow)(memory.cast(), bytes) };
     }
 
-    /// Whether both are the same device, so that one reaches the other's memory.
+    /// Whether both are the same device, so that one can access the other's memory.
     pub(crate) fn is(&self, other: &Self) -> bool {
         std::ptr::eq(self.table, other.table) && self.number == other.number
     }
@@ -331,7 +347,7 @@ impl Device {
     }
 }
 
-/// While it lives, a device is the calling thread's.
+/// Makes a device the calling thread's while it lives.
 #[derive(Debug)]
 pub struct Current<'a> {
     device: &'a Device,
@@ -340,7 +356,7 @@ pub struct Current<'a> {
 
 impl Drop for Current<'_> {
     fn drop(&mut self) {
-        // SAFETY: takes a number alone; it was the thread's device before.
+        // SAFETY: takes only a number, which was the thread's device before.
         unsafe { (self.device.table.set_device)(self.before) };
     }
 }

@@ -1,4 +1,4 @@
-//! A device whose calls fail, and whose memory changes, as a test has planned: [`Target::Faulty`].
+//! A device with planned failures of calls and planned changes of memory: [`Target::Faulty`].
 //!
 //! [`Target::Faulty`]: crate::Target::Faulty
 
@@ -20,7 +20,7 @@ use place::{TOLD, told};
 pub enum Call {
     /// Getting device memory.
     Allocate,
-    /// Getting pinned host memory.
+    /// Allocating pinned host memory.
     Pin,
     /// Making a stream.
     Stream,
@@ -47,7 +47,7 @@ impl Call {
     ];
 }
 
-/// What is held of the device now; nothing by default.
+/// Memory and handles in use on the device; nothing by default.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Held {
     /// Bytes of device memory.
@@ -63,20 +63,22 @@ pub struct Held {
 #[derive(Debug, Default)]
 struct State {
     calls: [u64; Call::ALL.len()],
-    /// Fails at this number of its kind of calls, and from then on if that is set.
+    /// The first failing call of its kind; if the flag is set, all calls after it fail too.
     failure: Option<(Call, u64, bool)>,
-    /// Device memory that there is.
-    memory_bytes: Option<u64>,
+    /// Size of the device memory, and whether the device reports it.
+    memory_bytes: Option<(u64, bool)>,
+    /// Maximum bytes held at a time.
+    peak_bytes: u64,
     cancel: Option<(u64, CancelToken)>,
     flip: Option<(Moment, Place)>,
-    /// Calls that failed and bits that were altered as planned.
+    /// Number of failed calls and altered bits that were planned.
     struck: u64,
     memory: HashMap<usize, u64>,
     pinned: HashMap<usize, u64>,
     others: Held,
-    /// Addresses and bytes of what is told of.
+    /// Addresses and bytes of the reported regions.
     told: [(usize, u64); TOLD.len()],
-    /// Where to alter a region, on the device, and which bit.
+    /// Address in a region on the device to alter, and the bit.
     target: Option<(usize, u32)>,
 }
 
@@ -96,7 +98,7 @@ pub struct Faults {
 }
 
 impl Faults {
-    /// Waits until no other plan is active, forgets all counts, and lets nothing fail.
+    /// Waits until no other plan is active, resets all counts, and plans no failure.
     #[must_use]
     pub fn none() -> Self {
         let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -104,12 +106,12 @@ impl Faults {
         Self { _alone: alone }
     }
 
-    /// Lets call number `nth` of a kind fail, counted from 0 and from now on.
+    /// Makes call number `nth` of a kind fail, counted from 0 and from now on.
     pub fn fail(&self, call: Call, nth: u64) {
         self.plan_failure(call, nth, false);
     }
 
-    /// Lets that call fail and all calls of any kind after it, as a broken context does.
+    /// Makes that call fail and all calls of any kind after it, like a broken context.
     pub fn break_down(&self, call: Call, nth: u64) {
         self.plan_failure(call, nth, true);
     }
@@ -121,12 +123,23 @@ impl Faults {
         });
     }
 
-    /// Gives the device so much memory.
+    /// Gives the device `bytes` of memory, without a report of the free part.
     pub fn limit_memory(&self, bytes: u64) {
-        with_state(|state| state.memory_bytes = Some(bytes));
+        with_state(|state| state.memory_bytes = Some((bytes, false)));
     }
 
-    /// Cancels at call number `nth` of any kind, counted from 0 and from now on.
+    /// Gives the device `bytes` of memory, which it reports like a GPU. Devices must be opened afterwards.
+    pub fn simulate_memory(&self, bytes: u64) {
+        with_state(|state| state.memory_bytes = Some((bytes, true)));
+    }
+
+    /// Maximum bytes of device memory held at a time.
+    #[must_use]
+    pub fn peak_bytes(&self) -> u64 {
+        with_state(|state| state.peak_bytes)
+    }
+
+    /// Cancels `token` at call number `nth` of any kind, counted from 0 and from now on.
     pub fn cancel(&self, nth: u64, token: &CancelToken) {
         with_state(|state| state.cancel = Some((state.all_calls() + nth, token.clone())));
     }
@@ -139,7 +152,7 @@ impl Faults {
         });
     }
 
-    /// Lets nothing fail any more.
+    /// Ends all planned failures.
     pub fn end(&self) {
         with_state(|state| {
             (state.failure, state.memory_bytes) = (None, None);
@@ -147,29 +160,29 @@ impl Faults {
         });
     }
 
-    /// How often something went wrong since it was planned.
+    /// Number of failures since they were planned.
     #[must_use]
     pub fn struck(&self) -> u64 {
         with_state(|state| state.struck)
     }
 
-    /// Calls of a kind so far.
+    /// Number of calls of a kind so far.
     #[must_use]
     pub fn calls(&self, call: Call) -> u64 {
         with_state(|state| state.calls[call as usize])
     }
 
-    /// Calls of all kinds so far.
+    /// Number of calls of all kinds so far.
     #[must_use]
     pub fn all_calls(&self) -> u64 {
         with_state(|state| state.all_calls())
     }
 
-    /// What is held of the device.
+    /// Memory and handles in use on the device.
     #[must_use]
     pub fn held(&self) -> Held {
         with_state(|state| Held {
-            bytes: state.memory.values().sum(),
+            bytes: state.held_bytes(),
             pinned_bytes: state.pinned.values().sum(),
             ..state.others
         })
@@ -187,7 +200,11 @@ impl State {
         self.calls.iter().sum()
     }
 
-    /// Counts a call and says whether it fails.
+    fn held_bytes(&self) -> u64 {
+        self.memory.values().sum()
+    }
+
+    /// Counts a call and returns whether it fails.
     fn fails(&mut self, call: Call, bytes: u64) -> bool {
         if let Some((_, token)) = self
             .cancel
@@ -199,9 +216,7 @@ impl State {
         let number = self.calls[call as usize];
         self.calls[call as usize] += 1;
         let is_too_much = call == Call::Allocate
-            && self
-                .memory_bytes
-                .is_some_and(|most| self.memory.values().sum::<u64>() + bytes > most);
+            && (self.memory_bytes).is_some_and(|(most, _)| self.held_bytes() + bytes > most);
         let is_planned = match self.failure {
             Some((kind, nth, for_good)) if kind == call && number >= nth => {
                 self.failure = for_good.then_some((kind, nth, for_good));
@@ -214,9 +229,9 @@ impl State {
         is_planned || is_too_much
     }
 
-    /// Where a place of the images lies, on the device.
+    /// The address of a place of the images on the device.
     fn find(&self, images: usize, blocks: &[OutBlock], place: Place) -> usize {
-        /// Bytes at the start of a filter that are looked at.
+        /// Bytes at the start of a filter that are altered at most.
         const FILTER_BYTES: u64 = 64 + 5 + BLOCK_TRAILER_SIZE as u64;
         const RESTARTS_BYTES: u64 = 8;
         let first = &blocks[0];
@@ -243,7 +258,7 @@ impl State {
     }
 }
 
-/// The planned failures have one error number.
+/// Error number of all planned failures.
 const PLANNED: c_int = 999;
 
 extern "C" fn before(kind: u32, bytes: u64) -> c_int {
@@ -255,24 +270,36 @@ extern "C" fn got(kind: u32, thing: *mut c_void, bytes: u64) {
     with_state(|state| state.account(kind, thing, Some(bytes)));
 }
 
+/// Bytes of device memory, all or the free ones; 0 if the device does not report them.
+extern "C" fn memory(is_free: u32) -> u64 {
+    with_state(|state| match state.memory_bytes {
+        Some((most, true)) if is_free == 0 => most,
+        Some((most, true)) => most.saturating_sub(state.held_bytes()),
+        _ => 0,
+    })
+}
+
 extern "C" fn gone(kind: u32, thing: *mut c_void) {
     with_state(|state| state.account(kind, thing, None));
 }
 
 impl State {
-    /// Something was got, or is given back.
+    /// Records an allocation, or a release.
     fn account(&mut self, kind: u32, thing: *mut c_void, got: Option<u64>) {
         let change = |map: &mut HashMap<usize, u64>| match got {
             Some(bytes) => _ = map.insert(thing.addr(), bytes),
             None => {
                 _ = map
                     .remove(&thing.addr())
-                    .expect("given back what was not got")
+                    .expect("released without an allocation")
             }
         };
         let one = if got.is_some() { 1 } else { -1 };
         match Call::ALL[kind as usize] {
-            Call::Allocate => change(&mut self.memory),
+            Call::Allocate => {
+                change(&mut self.memory);
+                self.peak_bytes = self.peak_bytes.max(self.held_bytes());
+            }
             Call::Pin => change(&mut self.pinned),
             Call::Stream => self.others.streams += one,
             Call::Event => self.others.events += one,
@@ -315,7 +342,7 @@ extern "C" fn written(at: u32, images: *const u8, blocks: *const OutBlock, n: u6
             return;
         };
         let is_sealed = at == Moment::Finished as u32;
-        // An index block is shown by itself before it is sealed.
+        // An index block is reported by itself before it is sealed.
         if !is_sealed && (moment != Moment::Unsealed || told(place.region).is_some()) {
             return;
         }
@@ -339,11 +366,12 @@ extern "C" fn copied_back(to: *mut c_void, from: *const c_void, bytes: u64) {
     });
 }
 
-/// What `faulty.cpp` asks and tells.
+/// The hooks that `faulty.cpp` calls.
 pub static HOOKS: Hooks = Hooks {
     before,
     got,
     gone,
+    memory,
     copied_back,
     made,
     written,

@@ -1,4 +1,4 @@
-//! How fast bytes get to a device and back.
+//! Measured rates of copies to a device and back.
 
 use std::time::Instant;
 
@@ -6,9 +6,10 @@ use rockmill_core::{CancelToken, Result};
 
 use super::device::Device;
 use super::memory::{DeviceMemory, PinnedBuffer};
+use super::shares::MemoryUser;
 use super::stream::{CopyKind, Stream};
 
-/// Enough that starting a copy does not count.
+/// Large enough that the start of a copy does not matter.
 const COPY_BYTES: usize = 32 << 20;
 const COPIES: usize = 4;
 const ROUNDS: usize = 3;
@@ -31,7 +32,7 @@ impl LinkRates {
         let _current = device.make_current()?;
         let stream = Stream::new(device)?;
         let pinned = PinnedBuffer::new(device, COPY_BYTES)?;
-        let memory = DeviceMemory::new(device, COPY_BYTES as u64)?;
+        let memory = DeviceMemory::new(device, MemoryUser::Tasks, COPY_BYTES as u64)?;
         let (there, here) = (memory.as_ptr(), pinned.as_ptr());
         let done = best_rate(&stream, cancel, || {
             // SAFETY: source and target have `COPY_BYTES` bytes, live until the stream was waited for, and belong to
@@ -46,7 +47,7 @@ impl LinkRates {
                 from_device: best_rate(&stream, cancel, back)?,
             })
         });
-        // Whatever went wrong, nothing may be on its way when the memory goes.
+        // After any error, too, all copies must have ended before the memory is freed.
         stream.synchronize()?;
         done
     }

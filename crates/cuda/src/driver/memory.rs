@@ -6,17 +6,19 @@ use std::ptr;
 use rockmill_core::Result;
 
 use super::device::Device;
+use super::shares::{MemoryUser, Reservation};
 
-/// Memory of the device, got from it and given back to it.
+/// Memory of the device, freed when dropped.
 pub struct DeviceMemory {
     device: Device,
     memory: *mut u8,
     len: u64,
+    user: MemoryUser,
 }
 
-// SAFETY: the memory belongs to this alone, and the device may be used from any thread.
+// SAFETY: only this value owns the memory, and the device may be used from any thread.
 unsafe impl Send for DeviceMemory {}
-// SAFETY: all that can be had of it is where it is.
+// SAFETY: shared references give only its address.
 unsafe impl Sync for DeviceMemory {}
 
 impl fmt::Debug for DeviceMemory {
@@ -28,21 +30,38 @@ impl fmt::Debug for DeviceMemory {
 }
 
 impl DeviceMemory {
-    /// Gets `len` bytes; what they are is not said.
+    /// Allocates `len` uninitialised bytes.
     ///
     /// # Errors
-    /// Device if there is not so much memory.
-    pub fn new(device: &Device, len: u64) -> Result<Self> {
-        let mut memory = ptr::null_mut();
-        device.count_allocation();
-        // SAFETY: `memory` is a place for a pointer.
-        let code = unsafe { (device.table().allocate)(&raw mut memory, len) };
-        device.check(code, &format!("get {len} bytes of device memory"))?;
-        Ok(Self {
-            device: device.clone(),
-            memory: memory.cast(),
-            len,
-        })
+    /// Device if the device has too little memory.
+    pub fn new(device: &Device, user: MemoryUser, len: u64) -> Result<Self> {
+        Self::of(device, user, None, len)
+    }
+
+    /// Allocates `len` bytes, from a reservation if there is one.
+    ///
+    /// # Errors
+    /// Device if there is too little memory.
+    pub(crate) fn of(
+        device: &Device,
+        user: MemoryUser,
+        reservation: Option<&Reservation>,
+        len: u64,
+    ) -> Result<Self> {
+        let allocate = || {
+            let mut memory = ptr::null_mut();
+            device.count_allocation();
+            // SAFETY: `memory` points to memory for a pointer.
+            let code = unsafe { (device.table().allocate)(&raw mut memory, len) };
+            device.check(code, &format!("allocate {len} bytes of device memory"))?;
+            Ok(Self {
+                device: device.clone(),
+                memory: memory.cast(),
+                len,
+                user,
+            })
+        };
+        (device.shares()).allocate(device, user, reservation, len, allocate)
     }
 
     /// Address of the bytes.
@@ -50,8 +69,11 @@ impl DeviceMemory {
         self.memory
     }
 
-    /// How many they are.
-    #[allow(clippy::len_without_is_empty, reason = "memory is got to be used")]
+    /// Number of bytes.
+    #[allow(
+        clippy::len_without_is_empty,
+        reason = "memory is allocated to be used"
+    )]
     pub fn len(&self) -> u64 {
         self.len
     }
@@ -59,13 +81,14 @@ impl DeviceMemory {
 
 impl Drop for DeviceMemory {
     fn drop(&mut self) {
-        // SAFETY: the memory came from `allocate` and is given back once. A failure here is one of work
-        // before; it shows again at the next call.
+        // SAFETY: the memory came from `allocate` and is freed once. A failure here belongs to earlier work, and shows
+        // again at the next call.
         unsafe { (self.device.table().release)(self.memory.cast()) };
+        self.device.shares().returned(self.user, self.len);
     }
 }
 
-/// Host memory that the device copies to and from by itself. A child process does not inherit it.
+/// Host memory that the device can copy to and from by itself. A child process does not inherit it.
 #[derive(Debug)]
 pub struct PinnedBuffer {
     device: Device,
@@ -73,7 +96,7 @@ pub struct PinnedBuffer {
     len: usize,
 }
 
-// SAFETY: the memory belongs to the buffer alone.
+// SAFETY: only the buffer owns the memory.
 unsafe impl Send for PinnedBuffer {}
 
 impl PinnedBuffer {
@@ -84,11 +107,11 @@ impl PinnedBuffer {
     pub fn new(device: &Device, len: usize) -> Result<Self> {
         let mut memory = ptr::null_mut();
         device.count_allocation();
-        // SAFETY: `memory` is a place for a pointer.
+        // SAFETY: `memory` points to memory for a pointer.
         let code = unsafe { (device.table().allocate_pinned)(&raw mut memory, len as u64) };
         device.check(code, &format!("pin {len} bytes of host memory"))?;
-        // SAFETY: the range was just allocated; the driver aligns it to pages. A fork must not copy
-        // pages that the device writes to; where the system refuses, nothing is lost but that.
+        // SAFETY: the range was just allocated; the driver aligns it to pages. A fork must not copy pages that the
+        // device writes to; if the system refuses, only that protection is missing.
         let _ = unsafe { rustix::mm::madvise(memory, len, rustix::mm::Advice::LinuxDontFork) };
         // SAFETY: the range is `len` bytes long; zeroing makes it readable as a slice.
         unsafe { ptr::write_bytes(memory.cast::<u8>(), 0, len) };
@@ -104,24 +127,27 @@ impl PinnedBuffer {
         self.memory
     }
 
-    /// How many they are.
-    #[allow(clippy::len_without_is_empty, reason = "memory is got to be used")]
+    /// Number of bytes.
+    #[allow(
+        clippy::len_without_is_empty,
+        reason = "memory is allocated to be used"
+    )]
     pub fn len(&self) -> usize {
         self.len
     }
 }
 
 impl AsMut<[u8]> for PinnedBuffer {
-    /// The bytes. No copy may be on its way.
+    /// The bytes. No copy may be in progress.
     fn as_mut(&mut self) -> &mut [u8] {
-        // SAFETY: the memory is `len` initialised bytes, lives as long as `self`, and `self` is borrowed alone.
+        // SAFETY: the memory is `len` initialised bytes, lives as long as `self`, and `self` is borrowed exclusively.
         unsafe { std::slice::from_raw_parts_mut(self.memory, self.len) }
     }
 }
 
 impl Drop for PinnedBuffer {
     fn drop(&mut self) {
-        // SAFETY: the memory came from `allocate_pinned` and is given back once.
+        // SAFETY: the memory came from `allocate_pinned` and is freed once.
         unsafe { (self.device.table().release_pinned)(self.memory.cast()) };
     }
 }

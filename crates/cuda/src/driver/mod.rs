@@ -1,4 +1,4 @@
-//! The device: its memory, streams and events, over the table of functions that `kernels/` offers.
+//! The device: its memory, streams and events, over the table of functions that `kernels/` exports.
 
 mod device;
 pub mod faults;
@@ -6,6 +6,7 @@ pub mod ffi;
 mod link;
 mod memory;
 mod probe;
+mod shares;
 mod stream;
 mod timing;
 mod trouble;
@@ -15,6 +16,7 @@ pub use device::test_target;
 pub use device::{About, Device, Target, answer_kernels};
 pub use link::LinkRates;
 pub use memory::{DeviceMemory, PinnedBuffer};
+pub use shares::{CANCEL_POLL, IdleMemory, MemoryShares, MemoryUser, Reservation};
 pub use stream::{CopyKind, Download, Event, STAGING_BYTES, Stream};
 pub use timing::{Marks, Stages};
 pub use trouble::{altered, refused};

@@ -12,10 +12,10 @@ use super::stream::Stream;
 const NO_CODE: c_int = 209;
 
 impl Device {
-    /// Opens a device; on a GPU this makes its context, which takes some tenths of a second.
+    /// Opens a device. On a GPU this creates its context, which takes some tenths of a second.
     ///
     /// # Errors
-    /// Device, with a sentence that says what is missing.
+    /// Device, with a sentence that names what is missing.
     pub fn open(target: Target) -> Result<Self> {
         let number = match target {
             Target::Cuda(number) => number,
@@ -26,14 +26,14 @@ impl Device {
         Ok(device)
     }
 
-    /// Runs a kernel that does nothing: a build has code for some kinds of GPU only.
+    /// Runs a kernel that does nothing, because a build has code for only some kinds of GPU.
     ///
     /// # Errors
-    /// Device, with a sentence that says what is missing.
+    /// Device, with a sentence that names what is missing.
     pub fn probe(&self) -> Result<()> {
         let _current = self.make_current()?;
         let stream = Stream::new(self)?;
-        // SAFETY: the kernel touches nothing.
+        // SAFETY: the kernel accesses no memory.
         let code = unsafe { (self.table().probe)(&stream.exec(ptr::null_mut(), 0)) };
         let About {
             name,

@@ -1,4 +1,4 @@
-//! Streams, in which the device works in order, and events at points of a stream.
+//! Streams, whose work the device does in order, and events at points of a stream.
 
 use std::cell::RefCell;
 use std::ffi::{c_int, c_void};
@@ -14,19 +14,19 @@ use super::memory::PinnedBuffer;
 /// Pinned memory through which a task's counts and lists go to the device and back.
 pub const STAGING_BYTES: usize = 4 << 20;
 
-/// An order in which the device does things.
+/// A queue of work that the device does in order.
 #[derive(Debug)]
 pub struct Stream {
     device: Device,
     handle: *mut c_void,
     /// Bytes to the device and back.
     traffic: [AtomicU64; 2],
-    /// Waiting for an event leaves the processor to others; waiting for the stream itself would not.
+    /// Waiting for an event frees the processor for others; waiting for the stream itself would not.
     end: Event,
     staging: Option<RefCell<Staging>>,
 }
 
-/// Which ends of a copy are the device's memory; the others are the host's.
+/// The ends of a copy that are the device's memory; the others are the host's.
 #[derive(Debug, Clone, Copy)]
 pub enum CopyKind {
     /// From the host to the device.
@@ -48,11 +48,11 @@ pub struct Download {
     pub len: usize,
 }
 
-/// Copies from and to memory that is not pinned would wait for the stream, and busily.
+/// Pinned staging memory. Copies from and to other memory would wait for the stream, and busily.
 #[derive(Debug)]
 struct Staging {
     memory: PinnedBuffer,
-    /// Bytes from the start that copies on their way may use.
+    /// Bytes from the start that queued copies may use.
     used: usize,
 }
 
@@ -60,15 +60,15 @@ struct Staging {
 unsafe impl Send for Stream {}
 
 impl Stream {
-    /// A stream with nothing in it.
+    /// An empty stream.
     ///
     /// # Errors
     /// Device.
     pub fn new(device: &Device) -> Result<Self> {
-        // First, so that nothing is left if there is none.
+        // Created first, so that nothing leaks if it fails.
         let end = Event::new(device)?;
         let mut handle = ptr::null_mut();
-        // SAFETY: `handle` is a place for a pointer.
+        // SAFETY: `handle` points to memory for a pointer.
         let code = unsafe { (device.table().stream_create)(&raw mut handle) };
         device.check(code, "make a stream")?;
         Ok(Self {
@@ -96,16 +96,16 @@ impl Stream {
         self.handle
     }
 
-    /// Waits until everything in the stream is done.
+    /// Waits until all work in the stream is done.
     ///
     /// # Errors
-    /// Device, also if something that was queued before has failed.
+    /// Device, also for a failure of work that was queued before.
     pub fn synchronize(&self) -> Result<()> {
         self.end.record(self)?;
         self.end.synchronize()
     }
 
-    /// Bytes that were copied to the device and back since this was last asked.
+    /// Bytes copied to the device and back since the last call.
     pub fn take_traffic(&self) -> [u64; 2] {
         self.traffic
             .each_ref()
@@ -117,13 +117,13 @@ impl Stream {
         self.staging.as_ref().ok_or_else(missing)
     }
 
-    /// Queues a copy of `len` bytes to the device; they are taken before this returns.
+    /// Queues a copy of `len` bytes to the device. `from` may change once this returns.
     ///
     /// # Errors
     /// Device.
     ///
     /// # Safety
-    /// `to` is `len` bytes of the device's memory, which live until the stream has come so far; `from` is as
+    /// `to` is `len` bytes of the device's memory, which live until the stream has reached this point; `from` is as
     /// many of the host's.
     pub unsafe fn upload(&self, to: *mut u8, from: *const u8, len: usize) -> Result<()> {
         let mut staging = self.staging()?.borrow_mut();
@@ -135,8 +135,8 @@ impl Stream {
             }
             let part = (len - done).min(STAGING_BYTES - staging.used);
             let place = staging.memory.as_ptr().wrapping_add(staging.used);
-            // SAFETY: the part lies within both ends and within what no copy uses; no other code writes there until the
-            // stream was waited for.
+            // SAFETY: the part lies within both ends and within memory that no copy uses; no other code writes there
+            // until the stream has been waited for.
             unsafe {
                 ptr::copy_nonoverlapping(from.wrapping_add(done), place, part);
                 self.copy(CopyKind::ToDevice, to.wrapping_add(done), place, part)?;
@@ -147,8 +147,8 @@ impl Stream {
         Ok(())
     }
 
-    /// Copies bytes back and waits for them, and for all that was queued before; once, if they are not more
-    /// than `STAGING_BYTES`.
+    /// Copies bytes back and waits for them, and for all work that was queued before. It waits once if they are not
+    /// more than `STAGING_BYTES`.
     ///
     /// # Errors
     /// Device.
@@ -158,13 +158,13 @@ impl Stream {
     pub unsafe fn download(&self, mut copies: &mut [Download]) -> Result<()> {
         let mut staging = self.staging()?.borrow_mut();
         while !copies.is_empty() {
-            // Copies that are on their way come before these.
+            // Queued copies come before these.
             let (mut used, mut parts) = (0, Vec::new());
             while let Some(copy) = copies.first_mut() {
                 let part = copy.len.min(STAGING_BYTES - used);
                 let place = staging.memory.as_ptr().wrapping_add(used);
                 if part > 0 {
-                    // SAFETY: the part lies within the device's end and within what no other part uses.
+                    // SAFETY: the part lies within the device's end and within memory that no other part uses.
                     unsafe { self.copy(CopyKind::FromDevice, place, copy.from, part)? };
                     parts.push((place, copy.to, part));
                 }
@@ -180,7 +180,7 @@ impl Stream {
             self.synchronize()?;
             staging.used = 0;
             for (place, to, len) in parts {
-                // SAFETY: the part lies within the host's end, and its copy was waited for.
+                // SAFETY: the part lies within the host's end, and its copy has been waited for.
                 unsafe { ptr::copy_nonoverlapping(place, to, len) };
             }
         }
@@ -208,7 +208,7 @@ impl Stream {
             CopyKind::FromDevice => (table.copy_from_device, "copy from the GPU", Some(1)),
             CopyKind::Inside => (table.copy_inside, "copy within the GPU", None),
         };
-        // SAFETY: the caller says so.
+        // SAFETY: the caller guarantees it.
         let code = unsafe { copy(to.cast(), from.cast(), len as u64, self.handle) };
         self.device.check(code, doing)?;
         if let Some(way) = traffic {
@@ -220,9 +220,9 @@ impl Stream {
     /// Queues setting `len` bytes to `byte`.
     ///
     /// # Safety
-    /// `to` is `len` bytes of the device's memory, which live until the stream has come so far.
+    /// `to` is `len` bytes of the device's memory, which live until the stream has reached this point.
     pub(crate) unsafe fn fill(&self, to: *mut c_void, byte: u8, len: usize) -> Result<()> {
-        // SAFETY: the caller says so.
+        // SAFETY: the caller guarantees it.
         let code =
             unsafe { (self.device.table().fill)(to, c_int::from(byte), len as u64, self.handle) };
         self.device.check(code, "clear memory on the GPU")
@@ -242,8 +242,7 @@ impl Stream {
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        // SAFETY: made once, destroyed once. Work that is still queued goes on; giving memory back waits
-        // for it.
+        // SAFETY: created once, destroyed once. Queued work continues; freeing memory waits for it.
         unsafe { (self.device.table().stream_destroy)(self.handle) };
     }
 }
@@ -265,7 +264,7 @@ impl Event {
     /// Device.
     pub fn new(device: &Device) -> Result<Self> {
         let mut handle = ptr::null_mut();
-        // SAFETY: `handle` is a place for a pointer.
+        // SAFETY: `handle` points to memory for a pointer.
         let code = unsafe { (device.table().event_create)(&raw mut handle) };
         device.check(code, "make an event")?;
         Ok(Self {
@@ -274,17 +273,17 @@ impl Event {
         })
     }
 
-    /// Marks where the stream is now.
+    /// Records the stream's current end.
     ///
     /// # Errors
     /// Device.
     pub fn record(&self, stream: &Stream) -> Result<()> {
-        // SAFETY: both handles live.
+        // SAFETY: both handles are valid.
         let code = unsafe { (self.device.table().event_record)(self.handle, stream.handle) };
         self.device.check(code, "record an event")
     }
 
-    /// Marks where a stream of the caller is now, which is not being captured into a graph.
+    /// Records the current end of a stream of the caller, which is not being captured into a graph.
     ///
     /// # Errors
     /// Device.
@@ -292,41 +291,41 @@ impl Event {
     /// # Safety
     /// The stream is one of the device.
     pub unsafe fn record_behind(&self, stream: *mut c_void) -> Result<()> {
-        // SAFETY: the caller says that the stream is good, and the event lives.
+        // SAFETY: the caller guarantees a valid stream, and the event is valid.
         let code = unsafe { (self.device.table().event_record)(self.handle, stream) };
         self.device.check(code, "record an event")
     }
 
-    /// Whether the device has come here. Does not wait.
+    /// Whether the device has reached this point. Does not wait.
     ///
     /// # Errors
     /// Device.
     pub fn is_done(&self) -> Result<bool> {
         let mut is_done = 0;
-        // SAFETY: the handle lives, and `is_done` is a place for a number.
+        // SAFETY: the handle is valid, and `is_done` points to memory for a number.
         let code = unsafe { (self.device.table().event_query)(self.handle, &raw mut is_done) };
         self.device
             .check(code, "ask for the progress of a stream")?;
         Ok(is_done != 0)
     }
 
-    /// Waits until the device has come here, without using a processor.
+    /// Waits until the device has reached this point, without using a processor.
     ///
     /// # Errors
     /// Device.
     pub fn synchronize(&self) -> Result<()> {
-        // SAFETY: the handle lives.
+        // SAFETY: the handle is valid.
         let code = unsafe { (self.device.table().event_synchronize)(self.handle) };
         self.device.check(code, "finish work on the GPU")
     }
 
-    /// Seconds from `earlier` to here; both have been reached.
+    /// Seconds from `earlier` to this event; both have been reached.
     ///
     /// # Errors
     /// Device.
     pub fn seconds_since(&self, earlier: &Self) -> Result<f64> {
         let mut ms = 0.0;
-        // SAFETY: both handles live; `ms` is a place for a float.
+        // SAFETY: both handles are valid; `ms` points to memory for a float.
         let code = unsafe {
             (self.device.table().event_elapsed_ms)(&raw mut ms, earlier.handle, self.handle)
         };
@@ -337,7 +336,7 @@ impl Event {
 
 impl Drop for Event {
     fn drop(&mut self) {
-        // SAFETY: made once, destroyed once.
+        // SAFETY: created once, destroyed once.
         unsafe { (self.device.table().event_destroy)(self.handle) };
     }
 }

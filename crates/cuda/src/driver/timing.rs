@@ -19,7 +19,7 @@ struct Sums {
 }
 
 impl Stages {
-    /// Adds to a stage, which is listed where it was first added to.
+    /// Adds to a stage. Stages are listed in the order of their first call.
     pub fn add(&self, stage: &'static str, resource: Resource, seconds: f64, bytes: u64) {
         let time = StageTime {
             stage,
@@ -30,7 +30,7 @@ impl Stages {
         StageTime::add_all(&mut self.lock().stages, &[time]);
     }
 
-    /// Runs `work` and adds the time it took on the calling thread.
+    /// Runs `work` and adds its time on the calling thread.
     pub fn time<T>(
         &self,
         stage: &'static str,
@@ -44,7 +44,7 @@ impl Stages {
         Ok(done)
     }
 
-    /// Runs `work`, all that a thread is there for, and counts the thread's processor time.
+    /// Runs `work`, the whole job of a thread, and counts the thread's processor time.
     pub fn count_cpu<T>(&self, work: impl FnOnce() -> T) -> T {
         let before = thread_cpu();
         let done = work();
@@ -56,7 +56,7 @@ impl Stages {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// All stages, and the processor time of other threads than the caller's.
+    /// All stages, and the processor time of threads other than the caller's.
     pub fn take(&self) -> (Vec<StageTime>, Duration) {
         let sums = std::mem::take(&mut *self.lock());
         (sums.stages, sums.cpu)
@@ -72,7 +72,7 @@ pub struct Marks {
 }
 
 impl Marks {
-    /// Begins at the stream's present end.
+    /// Begins at the stream's current end.
     pub fn start(device: &Device, stream: &Stream) -> Result<Self> {
         let event = Event::new(device)?;
         event.record(stream)?;
@@ -111,7 +111,7 @@ impl Marks {
         Ok(())
     }
 
-    /// Adds all stages; the stream has passed the last mark.
+    /// Adds all stages. The stream has passed the last mark.
     pub fn add_to(&self, stages: &Stages) -> Result<()> {
         for (pair, &stage) in self.events.windows(2).zip(&self.stages) {
             let Some((stage, bytes)) = stage else {

@@ -1,16 +1,16 @@
-//! Errors that are neither the system's nor the driver's.
+//! Errors of neither the system nor the driver.
 
 use rockmill_core::{Error, ErrorKind};
 
-/// An error that says that another backend must do the job.
+/// An error after which another backend must do the job.
 pub fn refused(what: impl Into<String>) -> Error {
     Error::new(
         ErrorKind::Device,
-        format!("the GPU backend does not do this yet: {}", what.into()),
+        format!("the GPU backend does not support this yet: {}", what.into()),
     )
 }
 
-/// An error of what the device has made or sent back.
+/// An error in data that the device has computed or sent back.
 pub fn altered(what: &str) -> Error {
     Error::new(ErrorKind::Verification, format!("on the GPU: {what}"))
 }

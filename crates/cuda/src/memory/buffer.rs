@@ -10,7 +10,7 @@ use rockmill_core::{Error, Result};
 use super::regions::ALIGNMENT;
 use super::reserve::{Piece, Reserve};
 use super::view::{DeviceSlice, DeviceSliceMut};
-use crate::driver::{Download, Stream};
+use crate::driver::{CopyKind, Download, Stream};
 
 /// What one task holds of the device's memory. Its buffers take one place after another; all of it goes back
 /// at once.
@@ -22,14 +22,14 @@ pub struct Arena {
 
 #[derive(Debug)]
 struct Taken {
-    /// What was foreseen, and what was not.
+    /// The estimated memory, and allocations beyond it.
     pieces: Vec<Piece>,
-    /// Bytes of the last piece that are in use.
+    /// Bytes in use of the last allocation.
     used: u64,
 }
 
 impl Arena {
-    /// The memory of `piece`, and more of the reserve where that does not suffice.
+    /// An arena in the memory of `piece`, and in further memory of the reserve if that does not suffice.
     pub fn new(reserve: &Arc<Reserve>, piece: Piece) -> Arc<Self> {
         Arc::new(Self {
             reserve: Arc::clone(reserve),
@@ -58,21 +58,21 @@ impl Arena {
     }
 }
 
-/// Bytes that a buffer of `len` values takes of an arena: one value more, so that a count behind the last
-/// does not move it.
+/// Bytes that a buffer of `len` values takes of an arena: one value more, so that a count behind the last value does
+/// not move it.
 pub const fn space<T>(len: u64) -> u64 {
     let bytes = len.saturating_add(1).saturating_mul(size_of::<T>() as u64);
     bytes.saturating_add(ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT
 }
 
-/// Memory of the device for values of `T`, which grows when asked and lasts as long as the arena.
+/// Device memory for values of `T`, which grows on request and lasts as long as the arena.
 pub struct DeviceBuffer<T> {
     arena: Arc<Arena>,
     memory: *mut T,
     capacity: usize,
 }
 
-// SAFETY: the memory belongs to the buffer alone, and the device may be used from any thread.
+// SAFETY: only the buffer owns the memory, and the device may be used from any thread.
 unsafe impl<T: Send> Send for DeviceBuffer<T> {}
 
 impl<T> fmt::Debug for DeviceBuffer<T> {
@@ -93,11 +93,11 @@ impl<T: Copy> DeviceBuffer<T> {
         }
     }
 
-    /// Makes room for `len` values; what was there before is lost if the buffer has to grow, though what is
-    /// queued may still use it. Returns where they go.
+    /// Makes room for `len` values and returns its address. If the buffer has to grow, its contents are lost, but
+    /// queued work may still use them.
     ///
     /// # Errors
-    /// Device if there is not so much memory.
+    /// Device if the device has too little memory.
     pub fn room(&mut self, len: usize) -> Result<*mut T> {
         if len > self.capacity {
             let bytes = space::<T>(len as u64);
@@ -110,20 +110,37 @@ impl<T: Copy> DeviceBuffer<T> {
         Ok(self.memory)
     }
 
-    /// Makes room for `len` values, and views them.
+    /// Makes room for `len` values behind the first `used`, which stay.
     ///
     /// # Errors
     /// Device if there is not so much memory.
+    pub fn grow(&mut self, used: usize, len: usize, stream: &Stream) -> Result<*mut T> {
+        let before = self.memory;
+        let memory = self.room(used.saturating_add(len))?;
+        if memory != before && used > 0 {
+            // SAFETY: the arena keeps what the buffer had before, and both ends have room for `used` values.
+            unsafe {
+                let bytes = used * size_of::<T>();
+                stream.copy(CopyKind::Inside, memory.cast(), before.cast(), bytes)?;
+            }
+        }
+        Ok(memory)
+    }
+
+    /// Makes room for `len` values, and views them.
+    ///
+    /// # Errors
+    /// Device if the device has too little memory.
     pub fn room_view(&mut self, len: usize) -> Result<DeviceSliceMut<'_, T>> {
         let memory = self.room(len)?;
-        // SAFETY: there is room for so many, and the buffer is borrowed alone.
+        // SAFETY: there is room for `len` values, and the buffer is borrowed exclusively.
         Ok(unsafe { DeviceSliceMut::new(memory, len) })
     }
 
     /// Values of a range.
     ///
     /// # Panics
-    /// If the buffer has no room for so many.
+    /// If the buffer has less room.
     pub fn view(&self, range: Range<usize>) -> DeviceSlice<'_, T> {
         let memory = self.range(range.start, range.len());
         // SAFETY: the range lies in the buffer, which is borrowed as long.
@@ -151,11 +168,11 @@ impl<T: Copy> DeviceBuffer<T> {
     /// Device.
     ///
     /// # Panics
-    /// If the buffer has no room for them.
+    /// If the buffer has too little room.
     pub fn write(&self, first: usize, values: &[T], stream: &Stream) -> Result<()> {
         let to = self.range(first, values.len());
-        // SAFETY: the range lies in the buffer, and what is queued before may still use it, since streams
-        // keep the order.
+        // SAFETY: the range lies in the buffer. Work that was queued before may still use it, since streams keep the
+        // order.
         unsafe { stream.upload(to.cast(), values.as_ptr().cast(), size_of_val(values)) }
     }
 
@@ -165,7 +182,7 @@ impl<T: Copy> DeviceBuffer<T> {
     /// Device.
     ///
     /// # Panics
-    /// If the buffer has no room for so many.
+    /// If the buffer has too little room.
     pub fn fill(&self, first: usize, len: usize, byte: u8, stream: &Stream) -> Result<()> {
         let to = self.range(first, len);
         // SAFETY: as in `write`.
@@ -178,14 +195,14 @@ impl<T: Copy> DeviceBuffer<T> {
     /// Device.
     ///
     /// # Panics
-    /// If the buffer has no room for so many.
+    /// If the buffer has too little room.
     pub fn download(&self, first: usize, len: usize, stream: &Stream) -> Result<Vec<T>>
     where
         T: Default,
     {
         let mut values = vec![T::default(); len];
         let copy = self.copy_back(first, &mut values);
-        // SAFETY: both ends hold `len` values; any bytes that kernels left there are values of plain records.
+        // SAFETY: both ends have `len` values; the records are plain, so any bytes from kernels are valid values.
         unsafe { stream.download(&mut [copy])? };
         Ok(values)
     }
@@ -196,7 +213,7 @@ impl<T: Copy> DeviceBuffer<T> {
     /// Device.
     ///
     /// # Panics
-    /// If a buffer has no room for so many.
+    /// If a buffer has too little room.
     pub fn download_with<U>(
         &self,
         first: usize,

@@ -1,6 +1,6 @@
-//! Buffers of several stages, declared in one place with how large they get.
+//! Buffers of several stages, declared in one place with their maximum sizes.
 
-/// Declares buffers, each with how many values a task of size `x` puts there at most.
+/// Declares buffers, each with the maximum number of values for a task of size `x`.
 macro_rules! buffers {
     (
         $(#[$doc:meta])* $all:ident of $size:ty, |$x:ident|
@@ -18,7 +18,7 @@ macro_rules! buffers {
                 Self { $($name: $crate::memory::DeviceBuffer::new(arena),)+ }
             }
 
-            /// Device memory that they take at most, bytes.
+            /// Maximum device memory of all buffers in bytes.
             pub fn bytes($x: &$size) -> u64 {
                 let buffers = [$($crate::memory::space::<$value>($len),)+];
                 buffers.into_iter().fold(0, u64::saturating_add)

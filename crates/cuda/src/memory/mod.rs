@@ -1,4 +1,4 @@
-//! Memory that tasks share: of the device within a budget, pinned memory in rings, and the buffers of stages.
+//! Memory that tasks share: the device's within a budget, pinned memory in rings, and the buffers of stages.
 
 mod buffer;
 mod declare;

@@ -1,4 +1,4 @@
-//! What tasks borrow: memory of the device, streams, pinned chunks. All of it is made once and kept.
+//! The resources that tasks borrow: device memory, streams, pinned chunks. All are created once and kept.
 
 use std::sync::Arc;
 
@@ -12,11 +12,11 @@ use super::workspace::Workspace;
 use crate::driver::{Device, Stream};
 use crate::settings::CudaSettings;
 
-/// Device memory of a task that may be the first: that of a small job.
+/// Device memory of a first task: that of a small job.
 const FIRST_TASK_BYTES: u64 = 64 << 20;
 
-/// Rings that keep all processors busy: a thread that has one reads, checks or writes. More would only push one
-/// another's chunks out of the caches.
+/// Number of rings that keep all processors busy: a thread with a ring reads, checks or writes. More rings would only
+/// evict each other's chunks from the caches.
 fn usual_rings() -> u64 {
     const LEAST: usize = 4;
     let processors = std::thread::available_parallelism().map_or(LEAST, usize::from);
@@ -34,7 +34,7 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// A pool with as much memory as the settings say.
+    /// A pool with the memory of the settings.
     ///
     /// # Errors
     /// Device.
@@ -61,15 +61,20 @@ impl Pool {
         self.chunk_bytes
     }
 
-    /// Bytes that were got from the device, and the most that may be.
+    /// Bytes allocated on the device, and the maximum.
     pub fn memory_bytes(&self) -> (u64, u64) {
         (self.reserve.bytes(), self.reserve.max_bytes())
+    }
+
+    /// Limits the device memory of tasks to `bytes`, unless an earlier limit is lower.
+    pub fn limit_memory(&self, bytes: u64) {
+        self.reserve.limit(bytes);
     }
 
     /// Waits for a workspace whose buffers have `bytes` bytes of device memory together.
     ///
     /// # Errors
-    /// Device, also if the device will never have so much memory; Cancelled.
+    /// Device, also if the device can never have that much memory; Cancelled.
     pub fn workspace(&self, bytes: u64, cancel: &CancelToken) -> Result<Workspace> {
         let piece = self.reserve.take(bytes, cancel)?;
         let make = || Stream::with_staging(&self.device);
@@ -77,7 +82,7 @@ impl Pool {
         Workspace::new(stream, Arena::new(&self.reserve, piece))
     }
 
-    /// Makes what one task uses that has so many rings at once.
+    /// Creates the resources of one task with `rings` rings.
     ///
     /// # Errors
     /// Device.

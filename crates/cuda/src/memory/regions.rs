@@ -2,19 +2,19 @@
 
 use std::ops::Range;
 
-/// Pieces begin on multiples of this: more than any access or copy asks for.
+/// Alignment of allocations: more than any access or copy needs.
 pub const ALIGNMENT: u64 = 512;
 
-/// Bytes of a region, of which pieces are lent out.
+/// A region of device memory, parts of which are allocated.
 #[derive(Debug)]
 pub struct Region {
     len: u64,
-    /// What is not lent, ascending and not touching one another.
+    /// The free ranges, ascending; no two are adjacent.
     free: Vec<Range<u64>>,
 }
 
 impl Region {
-    /// A region of which nothing is lent.
+    /// A region without allocations.
     pub fn new(len: u64) -> Self {
         let whole = 0..len;
         Self {
@@ -28,12 +28,12 @@ impl Region {
         self.len
     }
 
-    /// Whether nothing is lent.
+    /// Whether nothing is allocated.
     pub fn is_idle(&self) -> bool {
         self.free.first().is_some_and(|free| *free == (0..self.len))
     }
 
-    /// Lends `bytes` from the first place that has room for them, and says where they begin.
+    /// Allocates `bytes` in the first range with room for them, and returns their offset.
     pub fn take(&mut self, bytes: u64) -> Option<u64> {
         let has_room = |free: &Range<u64>| free.end - free.start >= bytes;
         let at = self.free.iter().position(has_room)?;
@@ -45,7 +45,7 @@ impl Region {
         Some(start)
     }
 
-    /// Takes back what was lent.
+    /// Frees an allocation.
     pub fn give_back(&mut self, piece: Range<u64>) {
         let at = self.free.partition_point(|free| free.start < piece.start);
         debug_assert!(at == 0 || self.free[at - 1].end <= piece.start);

@@ -1,5 +1,5 @@
-//! One direction of copying between files and the device: a ring of pinned chunks, each of which is filled,
-//! copied and used again.
+//! One direction of copying between files and the device: a ring of pinned chunks, each of which is filled, copied and
+//! reused.
 
 use std::ops::Range;
 
@@ -9,7 +9,7 @@ use super::shelf::Lend;
 use super::view::{DeviceSlice, DeviceSliceMut};
 use crate::driver::{CopyKind, Device, Event, PinnedBuffer, Stream};
 
-/// Chunks of a ring. One is read or written by the host, the others are on their way or wait for it.
+/// Chunks of a ring. The host reads or writes one, the others are being copied or wait for it.
 pub const CHUNKS: usize = 4;
 
 /// Pinned bytes of a ring.
@@ -17,7 +17,7 @@ pub const fn ring_bytes(chunk_bytes: usize) -> u64 {
     CHUNKS as u64 * chunk_bytes as u64
 }
 
-/// A stream and its chunks, which are taken in turn.
+/// A stream and its chunks, which are used in turn.
 #[derive(Debug)]
 pub struct CopyRing {
     pub stream: Stream,
@@ -35,7 +35,7 @@ struct Chunk {
 }
 
 impl CopyRing {
-    /// A ring with chunks of `chunk_bytes`. Small ones stay in the processor's caches from one end to the other.
+    /// A ring with chunks of `chunk_bytes`. Small ones stay in the processor's caches.
     ///
     /// # Errors
     /// Device.
@@ -59,13 +59,13 @@ impl CopyRing {
         self.chunk_bytes
     }
 
-    /// Bytes of the chunk whose turn it is, once nothing is on its way to it or from it.
+    /// Bytes of the chunk of this turn, once no copy to or from it is in progress.
     ///
     /// # Errors
     /// Device.
     ///
     /// # Panics
-    /// If a chunk has fewer bytes, or is lent.
+    /// If the chunk has fewer bytes, or is lent.
     pub fn bytes(&mut self, turn: usize, range: Range<usize>) -> Result<&mut [u8]> {
         let chunk = &mut self.chunks[turn % CHUNKS];
         if chunk.on_its_way {
@@ -75,10 +75,10 @@ impl CopyRing {
         Ok(&mut chunk.bytes()[range])
     }
 
-    /// Lends the chunk whose turn it is, after [`CopyRing::bytes`].
+    /// Lends the chunk of this turn, after [`CopyRing::bytes`].
     ///
     /// # Panics
-    /// If it is lent, or a copy was not waited for.
+    /// If it is lent, or a copy has not been waited for.
     pub fn lend(&mut self, turn: usize, bytes: Range<usize>) -> Lent {
         let chunk = &mut self.chunks[turn % CHUNKS];
         assert!(!chunk.on_its_way, "a copy was not waited for");
@@ -88,15 +88,16 @@ impl CopyRing {
         }
     }
 
-    /// Whether the chunk whose turn it is was lent.
+    /// Whether the chunk of this turn is lent.
     pub fn is_lent(&self, turn: usize) -> bool {
         self.chunks[turn % CHUNKS].memory.is_none()
     }
 
-    /// Takes memory back in place of any chunk that was lent.
+    /// Takes back memory in place of any lent chunk.
     pub fn take_back(&mut self, memory: Box<dyn Memory>) {
         let lent = self.chunks.iter_mut().find(|chunk| chunk.memory.is_none());
-        lent.expect("no more comes back than was lent").memory = Some(memory);
+        lent.expect("no more chunks come back than were lent")
+            .memory = Some(memory);
     }
 
     /// Queues a copy of the chunk's first bytes to the device.
@@ -105,11 +106,11 @@ impl CopyRing {
     /// Device.
     ///
     /// # Safety
-    /// Nobody uses `to`, and it lives, until the ring was waited for.
+    /// No other code uses `to`, and it lives, until the ring has been waited for.
     pub unsafe fn send(&mut self, turn: usize, to: &mut DeviceSliceMut<'_, u8>) -> Result<()> {
         let chunk = &mut self.chunks[turn % CHUNKS];
         let from = chunk.bytes()[..to.len()].as_ptr();
-        // SAFETY: the chunk is as long, and is touched again only when its copy was waited for.
+        // SAFETY: the chunk is as long, and is used again only after its copy has been waited for.
         unsafe {
             (self.stream).copy(CopyKind::ToDevice, to.as_ptr(), from, to.len())?;
         }
@@ -123,7 +124,7 @@ impl CopyRing {
     /// Device.
     ///
     /// # Safety
-    /// Nobody changes `from`, and it lives, until the chunk was waited for.
+    /// No other code changes `from`, and it lives, until the chunk has been waited for.
     pub unsafe fn fetch(
         &mut self,
         turn: usize,
@@ -132,7 +133,7 @@ impl CopyRing {
     ) -> Result<()> {
         let chunk = &mut self.chunks[turn % CHUNKS];
         let to = chunk.bytes()[at..at + from.len()].as_mut_ptr();
-        // SAFETY: the chunk is as long, and is touched again only when its copy was waited for.
+        // SAFETY: the chunk is as long, and is used again only after its copy has been waited for.
         unsafe {
             (self.stream).copy(CopyKind::FromDevice, to, from.as_ptr(), from.len())?;
         }

@@ -1,16 +1,15 @@
-//! Things that tasks take in turn, and that are made once.
+//! Resources that tasks use in turn, and that are created once.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use rockmill_core::{CancelToken, Error, Result};
 
-use super::reserve::CANCEL_POLL;
-use crate::driver::Stream;
+use crate::driver::{CANCEL_POLL, Stream};
 
-/// A resource that can be lent again once the device is done with it.
+/// A resource that can be lent again after the device is done with it.
 pub trait Lend {
-    /// Waits until nothing is on its way.
+    /// Waits until no work of the device uses it.
     fn settle(&self) -> Result<()>;
 }
 
@@ -20,7 +19,7 @@ impl Lend for Stream {
     }
 }
 
-/// Things that are made when first needed and lent out, so many at most.
+/// A pool of resources that are created on first use and lent; their number is limited.
 #[derive(Debug)]
 pub struct Shelf<T> {
     most: usize,
@@ -36,7 +35,7 @@ struct Things<T> {
 }
 
 impl<T: Lend> Shelf<T> {
-    /// An empty shelf for `most` things, or one if that is 0.
+    /// An empty pool for at most `most` resources, and at least one.
     pub fn new(most: usize) -> Arc<Self> {
         let things = Things {
             idle: Vec::new(),
@@ -49,7 +48,7 @@ impl<T: Lend> Shelf<T> {
         })
     }
 
-    /// The most that are lent at once.
+    /// Maximum number of resources.
     pub fn most(&self) -> usize {
         self.most
     }
@@ -58,7 +57,7 @@ impl<T: Lend> Shelf<T> {
         self.things.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes one, or makes one with `make`, or waits where there are as many as there may be.
+    /// Takes a free resource, or creates one with `make`, or waits if the maximum exists.
     pub fn take(
         self: &Arc<Self>,
         cancel: &CancelToken,
@@ -97,7 +96,7 @@ impl<T: Lend> Shelf<T> {
     }
 }
 
-/// Something lent, which goes back when dropped, or is given up if the device fails meanwhile.
+/// A lent resource. It returns to the pool when dropped, or is destroyed if the device has failed meanwhile.
 #[derive(Debug)]
 pub struct Lent<T: Lend> {
     shelf: Arc<Shelf<T>>,

@@ -1,10 +1,10 @@
-//! Views of device memory: where values lie and how many, for as long as the buffer is borrowed. Host code never looks
-//! behind them, so that views may go to any thread.
+//! Views of device memory: address and number of values, for as long as the buffer is borrowed. Host code never
+//! dereferences them, so views may be sent to any thread.
 
 use std::marker::PhantomData;
 use std::ops::Range;
 
-/// Values that others may read as well.
+/// Values that other code may read as well.
 #[derive(Debug)]
 pub struct DeviceSlice<'a, T> {
     memory: *const T,
@@ -20,7 +20,7 @@ impl<T> Clone for DeviceSlice<'_, T> {
     }
 }
 
-// SAFETY: a view is an address that only the device looks behind, and calls to it may come from any thread.
+// SAFETY: a view is an address that only the device dereferences, and calls to the device may come from any thread.
 unsafe impl<T> Send for DeviceSlice<'_, T> {}
 // SAFETY: as above.
 unsafe impl<T> Sync for DeviceSlice<'_, T> {}
@@ -43,7 +43,7 @@ impl<T> DeviceSlice<'_, T> {
         self.memory
     }
 
-    /// How many they are.
+    /// Number of values.
     pub fn len(&self) -> usize {
         self.len
     }
@@ -51,7 +51,7 @@ impl<T> DeviceSlice<'_, T> {
     /// Some of them.
     ///
     /// # Panics
-    /// If there are not so many.
+    /// If there are fewer values.
     pub fn part(self, range: Range<usize>) -> Self {
         assert!(range.start <= range.end && range.end <= self.len);
         Self {
@@ -91,15 +91,15 @@ impl<T> DeviceSliceMut<'_, T> {
         self.memory
     }
 
-    /// How many they are.
+    /// Number of values.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Takes the first `len` values off.
+    /// Splits off the first `len` values.
     ///
     /// # Panics
-    /// If there are not so many.
+    /// If there are fewer values.
     pub fn take(&mut self, len: usize) -> Self {
         assert!(len <= self.len);
         let taken = Self {

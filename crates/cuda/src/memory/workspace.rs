@@ -1,4 +1,4 @@
-//! What a task in flight holds on the device: a stream, scratch memory, and an arena for the buffers of its stages.
+//! Resources of a running task on the device: a stream, scratch memory, and an arena for the buffers of its stages.
 
 use std::sync::Arc;
 
@@ -9,13 +9,13 @@ use super::shelf::Lent;
 use crate::driver::ffi::Exec;
 use crate::driver::{Device, Stream};
 
-/// Bytes that stages ask for beyond what is foreseen of buffers with few values.
+/// Bytes for stages beyond the estimate, for buffers with few values.
 const SLACK_BYTES: u64 = 64 << 10;
 
-/// What all stages work with.
+/// The resources of all stages.
 #[derive(Debug)]
 pub struct Workspace {
-    /// Given back, with nothing in it, before the memory is.
+    /// Returned to the pool, empty, before the memory is freed.
     pub stream: Lent<Stream>,
     pub arena: Arc<Arena>,
     /// The first error, and the longest user key.
@@ -25,7 +25,7 @@ pub struct Workspace {
 }
 
 impl Workspace {
-    /// Nothing but the stream, in `arena`.
+    /// Only the stream, in `arena`.
     ///
     /// # Errors
     /// Device.
@@ -41,7 +41,7 @@ impl Workspace {
         Ok(workspace)
     }
 
-    /// Device memory of all that a workspace holds beside buffers, for stages over so many `blocks` and `entries`.
+    /// Device memory of a workspace except buffers, for stages over `blocks` blocks and `entries` entries.
     pub fn bytes(device: &Device, blocks: u64, entries: u64) -> u64 {
         let over = |n: u64| scratch_bytes(device, n.saturating_add(1));
         let scratch = over(blocks).saturating_add(over(entries));
@@ -50,7 +50,7 @@ impl Workspace {
             .saturating_add(SLACK_BYTES)
     }
 
-    /// Makes scratch memory for stages over `entries`.
+    /// Allocates scratch memory for stages over `entries`.
     ///
     /// # Errors
     /// Device.
@@ -70,6 +70,6 @@ impl Workspace {
 
 /// Scratch memory in bytes for stages over `entries` entries.
 fn scratch_bytes(device: &Device, entries: u64) -> u64 {
-    // SAFETY: takes a number alone.
+    // SAFETY: takes only a number.
     unsafe { (device.table().scratch_bytes)(entries) }
 }

@@ -6,7 +6,7 @@ use rockmill_core::{Error, ErrorKind, Request, Result, Visibility};
 use rockmill_format::key::ValueType;
 
 use super::errors::{FirstError, clear_errors, error_in, first_error, longest_key};
-use super::input::{Input, PADDING};
+use super::input::{ARENA_START, Input, PADDING, arena_end};
 use super::keys::{KEY_PADDING, WORD_KEY_BYTES};
 use super::state::ReadState;
 use crate::driver::ffi::{DecodeArgs, DecompressArgs, Key, KeyBytes, ValueRef};
@@ -24,7 +24,9 @@ const TIMED_PUT: u8 = ValueType::ValuePreferredSeqno as u8;
 
 /// Types of entries that a device compacts, and all that there are, a bit each. Timed puts may become Puts, which the CPU
 /// does.
-pub const COMPACTED_TYPES: u32 = types(true);
+const COMPACTED_TYPES: u32 = types(true);
+/// The type of merge operands, which are compacted where they are merged.
+const OPERANDS: u32 = 1 << ValueType::Merge as u8;
 const ALL_TYPES: u32 = types(false);
 
 const fn types(compacted: bool) -> u32 {
@@ -40,6 +42,14 @@ const fn types(compacted: bool) -> u32 {
     types
 }
 
+/// Types of entries that a request takes and writes, a bit each.
+pub fn compacted_types(visibility: Visibility<'_>) -> u32 {
+    match visibility {
+        Visibility::Compaction(rules) if rules.merging.is_some() => COMPACTED_TYPES | OPERANDS,
+        Visibility::Compaction(_) | Visibility::Snapshot(_) => COMPACTED_TYPES,
+    }
+}
+
 /// What a block's error code means. The CPU backend looks again, so that what only might be damage is
 /// refused here.
 fn error_of(code: u64, block: usize, input: &Input<'_>, request: &Request<'_>) -> Error {
@@ -50,7 +60,7 @@ fn error_of(code: u64, block: usize, input: &Input<'_>, request: &Request<'_>) -
         ERROR_CHECKSUM => corrupt("block checksum mismatch"),
         ERROR_ORDER => corrupt("keys out of order"),
         ERROR_COMPRESSED => refused("blocks of another compression, or damaged ones"),
-        ERROR_KEY_LENGTH => refused("keys so long, or damaged ones"),
+        ERROR_KEY_LENGTH => refused("keys of this length, or damaged ones"),
         ERROR_SEQUENCE => corrupt("a sequence number beside that of the whole table"),
         ERROR_VALUE_TYPE if takes_all => corrupt("unknown value type"),
         ERROR_VALUE_TYPE => refused("timed puts, merge operands or references to blobs"),
@@ -62,7 +72,7 @@ fn error_of(code: u64, block: usize, input: &Input<'_>, request: &Request<'_>) -
     }
 }
 
-/// Room for the bytes of the internal keys of `entries`, cleared, and for where each begins.
+/// Room for the bytes of the internal keys of `entries`, cleared, and for their offsets.
 fn room_for_keys(
     read: &mut ReadState,
     bytes: usize,
@@ -70,7 +80,7 @@ fn room_for_keys(
 ) -> Result<(*mut u8, *mut u64)> {
     let padded = bytes.saturating_add(2 * KEY_PADDING);
     read.buffers.key_bytes.room(padded)?;
-    // Words are read whole while lanes beside are still writing.
+    // Words are read whole while neighbouring lanes are still writing.
     read.buffers.key_bytes.fill(0, padded, 0, &read.ws.stream)?;
     Ok((read.key_memory(), read.buffers.key_at.room(entries)?))
 }
@@ -91,7 +101,7 @@ impl Decoded {
     }
 }
 
-/// Decodes what `input` has put into the arena.
+/// Decodes the blocks that `input` has copied into the arena.
 ///
 /// # Errors
 /// Corruption, naming file and block; Device.
@@ -108,11 +118,15 @@ pub(super) fn decode(
         check_blocks(read, &args, input.bytes)?;
         input.bytes
     };
+    read.arena_end = match input.is_compressed {
+        true => arena_end(ARENA_START, bytes),
+        false => input.arena_bytes,
+    };
     let counted = count(read, &args, bytes)?;
     let (starts, longest) = counted.map_err(named)?;
-    // A count that exceeded 2^32 shows in the order of starts: no block alone has 2^32 entries.
+    // A count that exceeded 2^32 shows in the order of starts, because no single block has 2^32 entries.
     if starts.windows(2).any(|pair| pair[0] > pair[1]) {
-        return Err(refused("so many entries in one task"));
+        return Err(refused("this number of entries in one task"));
     }
     let entries = starts.last().map_or(0, |&n| n as usize);
     make_room(read, &mut args, entries, longest)?;
@@ -132,7 +146,7 @@ pub(super) fn decode(
     Ok(Decoded { args, run_starts })
 }
 
-/// Tells the device where blocks lie, and makes room for what is counted of them.
+/// Copies the places of blocks to the device, and makes room for their counts.
 fn upload_blocks(
     read: &mut ReadState,
     request: &Request<'_>,
@@ -165,27 +179,27 @@ fn upload_blocks(
         key_at: ptr::null_mut(),
         errors,
         types: match request.visibility {
-            Visibility::Compaction(_) => COMPACTED_TYPES,
+            Visibility::Compaction(_) => compacted_types(request.visibility),
             Visibility::Snapshot(_) => ALL_TYPES,
         },
         unused: 0,
     };
-    // What stands behind the last block's.
+    // The counter behind the last block's.
     buffers.counts.fill(num_blocks, 1, 0, stream)?;
     buffers.key_sums.fill(num_blocks, 1, 0, stream)?;
     Ok(args)
 }
 
-/// Has the blocks' checksums verified.
+/// Verifies the blocks' checksums on the device.
 fn check_blocks(read: &mut ReadState, args: &DecodeArgs, bytes: u64) -> Result<()> {
     let table = read.device.table();
-    // SAFETY: the arena holds all blocks with padding around them.
+    // SAFETY: the arena has all blocks with padding around them.
     let code = unsafe { (table.check_blocks)(&read.ws.exec(), args) };
     read.device.check(code, "verify checksums")?;
     read.mark("verify checksums", bytes)
 }
 
-/// Verifies the blocks' checksums and decompresses them. Returns how many bytes they come to. They lie in the arena then.
+/// Verifies the blocks' checksums and decompresses them into the arena. Returns their total size.
 fn decompress(
     read: &mut ReadState,
     args: &mut DecodeArgs,
@@ -204,7 +218,8 @@ fn decompress(
         errors: args.errors,
     };
     buffers.raw_sizes.fill(num_blocks, 1, 0, &read.ws.stream)?;
-    // SAFETY: the blocks lie in the arena with their trailers; sizes and offsets have room for one more than there are.
+    // SAFETY: the blocks lie in the arena with their trailers; sizes and offsets have room for one more than the number
+    // of blocks.
     let code = unsafe { (table.measure_raw)(&read.ws.exec(), &raw const work) };
     read.device.check(code, "measure compressed blocks")?;
     let (total, [word, _]) =
@@ -221,7 +236,7 @@ fn decompress(
             .other_arena
             .fill(gap, PADDING as usize, 0, &read.ws.stream)?;
     }
-    // SAFETY: there is room for all blocks of the sizes that were found, with padding around them.
+    // SAFETY: there is room for all blocks of the measured sizes, with padding around them.
     let code = unsafe { (table.decompress)(&read.ws.exec(), &raw const work) };
     read.device.check(code, "decompress")?;
     args.arena = work.to;
@@ -230,7 +245,7 @@ fn decompress(
     Ok(Ok(bytes as u64))
 }
 
-/// Where each block's entries begin, with their number behind, and the length of the longest user key.
+/// The first entry of each block, followed by the total, and the length of the longest user key.
 type Counted = (Vec<u32>, u64);
 
 /// Counts entries.
@@ -240,8 +255,8 @@ fn count(
     bytes: u64,
 ) -> Result<std::result::Result<Counted, FirstError>> {
     let table = read.device.table();
-    // SAFETY: the arena holds all blocks with padding around them, and counts and starts have room for
-    // one more than there are blocks.
+    // SAFETY: the arena has all blocks with padding around them, and counts and starts have room for one more than the
+    // number of blocks.
     let code = unsafe { (table.count_entries)(&read.ws.exec(), args) };
     read.device.check(code, "count entries")?;
     let len = args.num_blocks as usize + 1;
@@ -276,7 +291,7 @@ fn make_room(
     Ok(())
 }
 
-/// Decodes as many entries as there is room for, and hashes them.
+/// Decodes the counted entries, and hashes them.
 fn decode_entries(
     read: &mut ReadState,
     args: &DecodeArgs,
@@ -284,7 +299,7 @@ fn decode_entries(
     bytes: u64,
 ) -> Result<()> {
     let table = read.device.table();
-    // SAFETY: keys, values and hashes have room for as many entries as were counted.
+    // SAFETY: keys, values and hashes have room for the counted entries.
     let code = unsafe { (table.decode_entries)(&read.ws.exec(), args) };
     read.device.check(code, "decode")?;
     let entry_bytes = size_of::<Key>() + size_of::<ValueRef>();
@@ -296,7 +311,7 @@ fn decode_entries(
     read.mark("hash entries", decoded_bytes)
 }
 
-/// Has the order of keys checked in each run.
+/// Checks the order of keys in each run on the device.
 fn check_order(read: &ReadState, args: &DecodeArgs, run_starts: &[u32]) -> Result<()> {
     for run in run_starts.windows(2) {
         let (first, end) = (u64::from(run[0]), u64::from(run[1]));

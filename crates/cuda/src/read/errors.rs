@@ -1,4 +1,4 @@
-//! The word in which kernels note their errors, with the length of the longest key beside it.
+//! The word in which kernels record their errors, with the length of the longest key beside it.
 
 use rockmill_core::Result;
 
@@ -17,7 +17,7 @@ pub fn clear_errors(ws: &mut Workspace) -> Result<()> {
     ws.errors.upload(&[[NO_ERROR, 0]], &ws.stream).map(drop)
 }
 
-/// The first of the errors that kernels have met.
+/// The first error that kernels have recorded.
 #[derive(Debug, Clone, Copy)]
 pub struct FirstError {
     /// Block, or entry for an error of order.
@@ -26,13 +26,13 @@ pub struct FirstError {
     pub code: u64,
 }
 
-/// Reads the error word, having waited for the stages before.
+/// Reads the error word after waiting for the stages before.
 pub fn first_error(ws: &Workspace) -> Result<Option<FirstError>> {
     let [word, _] = ws.errors.download(0, 1, &ws.stream)?[0];
     Ok(error_in(word))
 }
 
-/// Reads `len` values from the start of a buffer, and the error word with them.
+/// Reads `len` values from the start of a buffer, together with the error word.
 pub fn download_checked<T: Copy + Default>(
     ws: &Workspace,
     buffer: &DeviceBuffer<T>,
@@ -42,7 +42,7 @@ pub fn download_checked<T: Copy + Default>(
     Ok((values, error_in(word)))
 }
 
-/// The error that the error word says.
+/// The error in an error word.
 pub fn error_in(word: u64) -> Option<FirstError> {
     (word != NO_ERROR).then_some(FirstError {
         at: (word >> 8) as usize,

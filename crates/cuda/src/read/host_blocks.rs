@@ -1,5 +1,5 @@
-//! Blocks that the device does not decompress, zlib's and those with a dictionary. Threads of the host read, check and
-//! decompress them before anything goes to the device, which then gets them as if they were stored as they are.
+//! Blocks that the device does not decompress: zlib's and those with a dictionary. Threads of the host read, check and
+//! decompress them before any data goes to the device, which then receives them as uncompressed blocks.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -14,24 +14,24 @@ use rockmill_format::properties::may_use_compression;
 
 use crate::driver::Stages;
 
-/// Parts of a table, which threads take one after another.
+/// Parts of a table, which threads process one after another.
 const PARTS: usize = 16;
 
 /// Bytes of file that are read at once.
 const READ_BYTES: usize = 1 << 20;
 
-/// Whether the blocks of a table may have a compression that the device does not undo.
+/// Whether the blocks of a table may have a compression that the device does not implement.
 pub fn is_for_host(table: &InputTable) -> bool {
     let property = &table.meta.properties.compression_name;
     let has_zlib = may_use_compression(property, CompressionType::Zlib as u8);
     has_zlib || !table.meta.dictionary.is_empty()
 }
 
-/// Memory beside the blocks that a table takes: that for reading, of each thread, and padding of parts on the device.
+/// Memory beside the blocks of a table: for reading, of each thread, and padding of parts on the device.
 pub const HOST_OVERHEAD: u64 = (PARTS * 2 * READ_BYTES) as u64;
 pub const PARTS_OF_TABLE: u64 = PARTS as u64;
 
-/// Some blocks of a table, one after another, each with a trailer that says that it is stored as it is.
+/// Contiguous blocks of a table, each with a trailer that marks it as uncompressed.
 #[derive(Debug)]
 pub struct HostBlocks {
     /// Position of the table among the inputs.
@@ -62,11 +62,11 @@ impl ReadAt for HostBlocks {
     }
 }
 
-/// Reads and decompresses the blocks of such tables that may hold keys of `range`, in the order of the tables and of
+/// Reads and decompresses the blocks of such tables that may have keys of `range`, in the order of the tables and of
 /// their blocks.
 ///
 /// # Errors
-/// Those of [`BlockStream::load`], which name file and block; Cancelled.
+/// The errors of [`BlockStream::load`], which name file and block; Cancelled.
 pub fn host_blocks(
     tables: &[InputTable],
     range: &KeyRange,
@@ -103,13 +103,13 @@ pub fn host_blocks(
     std::thread::scope(|scope| {
         for _ in 1..threads {
             let builder = std::thread::Builder::new().name("rockmill-in".to_owned());
-            // Fewer threads do it as well.
+            // Fewer threads suffice.
             let _ = builder.spawn_scoped(scope, || stages.count_cpu(work));
         }
         work();
     });
     let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
-    // If there are several errors, that of the first block counts.
+    // If there are several errors, the first block's error counts.
     done.sort_by_key(|&(place, _)| place);
     done.into_iter().map(|(_, made)| made).collect()
 }
@@ -133,7 +133,7 @@ fn decompress(
         part.blocks
             .push((handle.offset, stream.payload().len() as u64));
         part.bytes.extend_from_slice(stream.payload());
-        // The type of no compression, and a checksum that is not looked at.
+        // The type of no compression, and a checksum that is not verified.
         part.bytes.extend_from_slice(&[0; BLOCK_TRAILER_SIZE]);
     }
     Ok(part)

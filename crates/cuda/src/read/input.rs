@@ -1,6 +1,6 @@
-//! Input to the device: the byte ranges of a task's blocks, copied into one arena.
+//! Copies a task's input to the device: the byte ranges of its blocks, into one arena.
 //!
-//! Several threads read pieces of the ranges into pinned memory, from where the device copies them.
+//! Several threads read segments of the ranges into pinned memory, from which the device copies them.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -19,16 +19,16 @@ use crate::driver::{Stages, refused};
 use crate::memory::{CopyRing, DeviceBuffer, DeviceSliceMut, Pool};
 use crate::settings::CudaSettings;
 
-/// Bytes of a piece at most: enough that threads seldom come for the next one.
-const PIECE_BYTES: u64 = 32 << 20;
+/// Maximum bytes of a segment: large enough that threads seldom fetch the next one.
+const SEGMENT_BYTES: u64 = 32 << 20;
 
 /// Bytes in front of and behind every range (`types.hpp:ARENA_PADDING`), and its alignment.
 pub const PADDING: u64 = 64;
 
-/// Where an arena's first range begins.
+/// Start of an arena's first range.
 pub const ARENA_START: u64 = PADDING;
 
-/// Where the next range begins behind one of `len` bytes that begins at `at`, and where the arena may end.
+/// Start of the next range behind one of `len` bytes that begins at `at`, and the possible end of the arena.
 pub fn arena_end(at: u64, len: u64) -> u64 {
     at.saturating_add(len)
         .saturating_add(2 * PADDING)
@@ -39,15 +39,15 @@ pub fn arena_end(at: u64, len: u64) -> u64 {
 /// `types.hpp`: entries have the sequence numbers that are stored with them.
 const STORED_SEQUENCE: u64 = u64::MAX;
 
-/// `types.hpp`: the block's trailer says how it is compressed.
+/// `types.hpp`: the block's trailer names its compression.
 const CODEC_IN_TRAILER: u32 = 0xff;
 
 /// Sizes of entries are 32-bit words on the device, also when an entry is stored in a longer form.
 const MAX_BLOCK_BYTES: u32 = 1 << 31;
 
-/// A range of a file and where it goes in the arena.
+/// A range of a file and its place in the arena.
 #[derive(Debug)]
-struct Piece<'a> {
+struct Segment<'a> {
     file: &'a dyn ReadAt,
     offset: u64,
     len: u64,
@@ -57,7 +57,7 @@ struct Piece<'a> {
 /// The blocks of a task.
 #[derive(Debug, Default)]
 pub struct Input<'a> {
-    pieces: Vec<Piece<'a>>,
+    segments: Vec<Segment<'a>>,
     /// All blocks, run after run.
     pub blocks: Vec<BlockRef>,
     /// For each run that has blocks: its position in the job's inputs, and its end among the blocks.
@@ -66,14 +66,14 @@ pub struct Input<'a> {
     pub arena_bytes: u64,
     /// Bytes read from files.
     pub bytes: u64,
-    /// Whether some of the blocks may be compressed.
+    /// Whether some of the blocks can be compressed.
     pub is_compressed: bool,
-    /// Parts of the arena that no piece fills.
+    /// Parts of the arena that no segment fills.
     pub gaps: Vec<Range<u64>>,
 }
 
 impl<'a> Input<'a> {
-    /// Finds the blocks of `inputs` that may hold keys of `range`. Those `on_host` are taken from there.
+    /// Finds the blocks of `inputs` that may have keys of `range`. Those `on_host` are taken from there.
     ///
     /// # Errors
     /// Corruption if an index names bytes outside its file.
@@ -105,7 +105,7 @@ impl<'a> Input<'a> {
         Ok(input)
     }
 
-    /// Blocks in the memory of the host, which were checked there.
+    /// Blocks in the host's memory, which have been checked there.
     fn add_part(&mut self, table: &InputTable, part: &'a HostBlocks) -> Result<()> {
         let mut at = 0;
         for &(file_offset, size) in &part.blocks {
@@ -120,7 +120,7 @@ impl<'a> Input<'a> {
         Ok(())
     }
 
-    /// A block of `size` bytes that is `from_range` bytes behind the beginning of the next range.
+    /// A block of `size` bytes, `from_range` bytes behind the beginning of the next range.
     fn block(
         &self,
         table: &InputTable,
@@ -173,8 +173,8 @@ impl<'a> Input<'a> {
         self.gaps.push(at - PADDING..at);
         let mut from = offset;
         while from < end {
-            let to = (from + PIECE_BYTES).min(end);
-            self.pieces.push(Piece {
+            let to = (from + SEGMENT_BYTES).min(end);
+            self.segments.push(Segment {
                 file,
                 offset: from,
                 len: to - from,
@@ -208,11 +208,11 @@ impl<'a> Input<'a> {
     ) -> Result<()> {
         let mut room = arena.room_view(self.arena_bytes as usize)?;
         let mut at = 0;
-        let mut places = VecDeque::with_capacity(self.pieces.len());
-        for piece in &self.pieces {
-            room.take((piece.at - at) as usize);
-            places.push_back((piece, room.take(piece.len as usize)));
-            at = piece.at + piece.len;
+        let mut places = VecDeque::with_capacity(self.segments.len());
+        for segment in &self.segments {
+            room.take((segment.at - at) as usize);
+            places.push_back((segment, room.take(segment.len as usize)));
+            at = segment.at + segment.len;
         }
         let loader = Loader {
             pool,
@@ -220,7 +220,7 @@ impl<'a> Input<'a> {
             cancel,
             stages,
         };
-        let threads = settings.io_threads.min(self.pieces.len()).max(1);
+        let threads = settings.io_threads.min(self.segments.len()).max(1);
         std::thread::scope(|scope| {
             let others: Vec<_> = (1..threads)
                 .filter_map(|_| {
@@ -242,23 +242,23 @@ impl<'a> Input<'a> {
     }
 }
 
-/// What the loading threads share.
+/// State shared by the loading threads.
 struct Loader<'a> {
     pool: &'a Pool,
-    /// Pieces, and where each goes.
-    waiting: Mutex<VecDeque<(&'a Piece<'a>, DeviceSliceMut<'a, u8>)>>,
+    /// Segments, and the place of each.
+    waiting: Mutex<VecDeque<(&'a Segment<'a>, DeviceSliceMut<'a, u8>)>>,
     cancel: &'a CancelToken,
     stages: &'a Stages,
 }
 
 impl<'a> Loader<'a> {
-    /// Takes pieces until none is left.
+    /// Loads segments until none is left.
     fn work(&self) -> Result<()> {
         let _current = self.pool.device().make_current()?;
         let mut ring = self.pool.ring(self.cancel)?;
         let done = self.work_with(&mut ring);
         if done.is_err() {
-            // The others need not go on.
+            // The other threads may stop.
             self.waiting().clear();
         }
         done.and(ring.stream.synchronize())
@@ -266,42 +266,42 @@ impl<'a> Loader<'a> {
 
     fn work_with(&self, ring: &mut CopyRing) -> Result<()> {
         let mut turn = 0;
-        while let Some((piece, place)) = self.next() {
+        while let Some((segment, place)) = self.next() {
             self.cancel.check()?;
-            self.copy(piece, place, ring, &mut turn)?;
+            self.copy(segment, place, ring, &mut turn)?;
         }
         Ok(())
     }
 
-    fn next(&self) -> Option<(&'a Piece<'a>, DeviceSliceMut<'a, u8>)> {
+    fn next(&self) -> Option<(&'a Segment<'a>, DeviceSliceMut<'a, u8>)> {
         self.waiting().pop_front()
     }
 
-    fn waiting(&self) -> MutexGuard<'_, VecDeque<(&'a Piece<'a>, DeviceSliceMut<'a, u8>)>> {
+    fn waiting(&self) -> MutexGuard<'_, VecDeque<(&'a Segment<'a>, DeviceSliceMut<'a, u8>)>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Reads into pinned memory and copies from there; the next chunks are read meanwhile.
     fn copy(
         &self,
-        piece: &Piece<'_>,
+        segment: &Segment<'_>,
         mut place: DeviceSliceMut<'_, u8>,
         ring: &mut CopyRing,
         turn: &mut usize,
     ) -> Result<()> {
         let mut done = 0;
-        while done < piece.len {
+        while done < segment.len {
             self.cancel.check()?;
-            let len = (piece.len - done).min(ring.chunk_bytes() as u64) as usize;
+            let len = (segment.len - done).min(ring.chunk_bytes() as u64) as usize;
             let bytes = self
                 .stages
                 .time("copy in", Resource::ToDevice, len as u64, || {
                     ring.bytes(*turn, 0..len)
                 })?;
             self.stages.time("read", Resource::Host, len as u64, || {
-                piece.file.read_exact_at(bytes, piece.offset + done)
+                segment.file.read_exact_at(bytes, segment.offset + done)
             })?;
-            // SAFETY: the code that decodes the arena waits for the ring.
+            // SAFETY: the code that decodes the arena waits for the ring first.
             unsafe { ring.send(*turn, &mut place.take(len))? };
             done += len as u64;
             *turn += 1;

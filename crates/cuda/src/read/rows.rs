@@ -1,10 +1,10 @@
-//! Decode, merge, visibility: from an arena of blocks to rows, all of it on the device.
+//! Decode, merge, visibility: from an arena of blocks to rows, all on the device.
 
 use std::ptr;
 
 use rockmill_core::{KeyRange, Request, Result, Visibility};
 
-use super::decode::{Decoded, decode};
+use super::decode::{Decoded, compacted_types, decode};
 use super::input::Input;
 use super::keys::UserKeys;
 use super::retain::retain;
@@ -12,10 +12,10 @@ use super::snapshot::see;
 use super::state::{Merged, ReadState, Side};
 use crate::driver::ffi::{DecodeArgs, InputTotals, Key, RetainTotals};
 
-/// Survivors on the device.
+/// Surviving entries on the device.
 #[derive(Debug)]
 pub struct Survivors {
-    /// The side that has them; the other one is free for use.
+    /// The side with the entries; the other one is free.
     pub side: Side,
     /// Number of survivors.
     pub len: usize,
@@ -27,9 +27,11 @@ pub struct Survivors {
     pub entries_by_run: Vec<u64>,
     /// Whether some user key is too long for its record, so that all keys have bytes.
     pub wide: bool,
+    /// Types of entries that there may be, a bit each.
+    pub types: u32,
 }
 
-/// Decodes and merges what `input` has put into the arena, and decides which entries are rows.
+/// Decodes and merges the blocks that `input` has copied into the arena, and decides which entries are rows.
 ///
 /// # Errors
 /// Corruption, naming file and block; Device.
@@ -45,7 +47,7 @@ pub fn survivors(
     let (a, b) = (read.buffers.keys.as_ptr(), read.buffers.other_keys.as_ptr());
     let key_bytes = decoded.key_bytes();
     let mut merged = ptr::null_mut();
-    // SAFETY: `trimmed` holds two ends for each run, all within the `n` keys that both buffers hold.
+    // SAFETY: `trimmed` has two ends for each run, all within the `n` keys of both buffers.
     let code = unsafe {
         (table.merge_runs)(
             &read.ws.exec(),
@@ -76,7 +78,15 @@ pub fn survivors(
         Visibility::Compaction(rules) => {
             let has_single_deletes = input_totals.single_deletes > 0;
             let one_by_one = has_single_deletes || rules.snapshots.first() == Some(&0);
-            retain(read, rules, &merged_keys, one_by_one)?
+            let operands = input_totals.operands;
+            retain(
+                read,
+                rules,
+                request.range,
+                &merged_keys,
+                operands,
+                one_by_one,
+            )?
         }
         Visibility::Snapshot(rules) => see(read, &rules, &merged_keys)?,
     };
@@ -92,10 +102,11 @@ pub fn survivors(
         totals,
         entries_by_run,
         wide: !decoded.args.key_at.is_null(),
+        types: compacted_types(request.visibility),
     })
 }
 
-/// The entries of each run that lie in the range: two ends a run, and how many that are.
+/// The entries of each run in the range: two ends for each run, and the total.
 fn trim(read: &mut ReadState, range: &KeyRange, decoded: &Decoded) -> Result<(Vec<u32>, Vec<u64>)> {
     let num_runs = decoded.run_starts.len() - 1;
     let range = [&range.begin, &range.end].map(Option::as_deref);
@@ -105,7 +116,7 @@ fn trim(read: &mut ReadState, range: &KeyRange, decoded: &Decoded) -> Result<(Ve
         .run_starts
         .upload(&decoded.run_starts, &read.ws.stream)?;
     let trimmed = read.buffers.trimmed.room(2 * num_runs)?;
-    // SAFETY: `run_starts` holds the runs' ends, `trimmed` has room for two ends each.
+    // SAFETY: `run_starts` has the runs' ends, `trimmed` has room for two ends each.
     let code = unsafe {
         (read.device.table().trim_runs)(
             &read.ws.exec(),
@@ -122,7 +133,7 @@ fn trim(read: &mut ReadState, range: &KeyRange, decoded: &Decoded) -> Result<(Ve
         .buffers
         .trimmed
         .download(0, 2 * num_runs, &read.ws.stream)?;
-    // A range whose end lies before its begin holds nothing.
+    // A range whose end lies before its begin is empty.
     let entries = trimmed
         .chunks_exact(2)
         .map(|ends| u64::from(ends[1].saturating_sub(ends[0])))
@@ -130,12 +141,12 @@ fn trim(read: &mut ReadState, range: &KeyRange, decoded: &Decoded) -> Result<(Ve
     Ok((trimmed, entries))
 }
 
-/// Sums over the entries in the order of the runs, to be compared with what is left after merging.
+/// Sums over the entries in the order of the runs, to be compared with the result of merging.
 fn sum_input(read: &mut ReadState, args: &DecodeArgs, trimmed: &[u32]) -> Result<InputTotals> {
     let totals = (read.buffers.input_totals).upload(&[InputTotals::default()], &read.ws.stream)?;
     for run in trimmed.chunks_exact(2) {
         let (first, end) = (u64::from(run[0]), u64::from(run[1]));
-        // SAFETY: the run lies within the entries that were decoded.
+        // SAFETY: the run lies within the decoded entries.
         let code =
             unsafe { (read.device.table().sum_input)(&read.ws.exec(), args, first, end, totals) };
         read.device.check(code, "sum the input")?;

@@ -1,36 +1,41 @@
 //! How much of everything a task reads at most, as far as indexes and properties tell before it is read.
 
-use rockmill_core::{CompactionRules, DeeperLevels, InputTable, Request, Visibility};
+use rockmill_core::{
+    CompactionRules, DeeperLevels, InputTable, KeyRange, Merging, Request, Visibility,
+};
 use rockmill_format::handle::BLOCK_TRAILER_SIZE;
 use rockmill_format::key::TAG_SIZE;
 use rockmill_format::properties::{TableProperties, is_uncompressed};
 
 use super::host_blocks::{HOST_OVERHEAD, PARTS_OF_TABLE, is_for_host};
-use super::input::{ARENA_START, arena_end};
+use super::input::{ARENA_START, PADDING, arena_end};
 use super::keys::{KEY_PADDING, WORD_KEY_BYTES};
+use crate::driver::ffi::Fragment;
 
-/// Counts of what is read, to foresee its memory on the device.
+/// Counts of the input, to estimate its memory on the device.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct ReadSize {
-    /// Bytes of blocks as they are stored, with what lies between them.
+    /// Stored bytes of blocks, with gaps between them.
     pub stored_bytes: u64,
     /// The same in the arena.
     pub arena_bytes: u64,
     /// Bytes of all blocks once they are decompressed, if some may be compressed; else 0.
     pub raw_bytes: u64,
-    /// Host memory for blocks that the host decompresses ([`super::host_blocks`]).
+    /// Host memory for blocks that the host decompresses ([`super::host_blocks`]), and for range tombstones.
     pub host_bytes: u64,
     /// Data blocks.
     pub blocks: u64,
-    /// Runs that they are of.
+    /// Runs with these blocks.
     pub runs: u64,
     /// Entries.
     pub entries: u64,
+    /// Merge operands among the entries.
+    operands: u64,
     /// Entries, if a compaction decides which of them are rows; else 0.
     pub compacted_entries: u64,
     /// Bytes of their internal keys.
     pub key_bytes: u64,
-    /// Whether some key seems to be too long for its record.
+    /// Whether some key may be too long for its record.
     pub wide: bool,
     /// Bytes of the range's bounds.
     pub bound_bytes: u64,
@@ -40,14 +45,25 @@ pub struct ReadSize {
     pub deeper: u64,
     pub levels: u64,
     pub deeper_bytes: u64,
+    /// Fragments of range tombstones, the bytes of their ends, and their sequence numbers.
+    pub fragments: u64,
+    pub fragment_bytes: u64,
+    pub fragment_sequences: u64,
+    /// Entries that range tombstones may delete: all, if there are some.
+    pub covered_entries: u64,
+    /// Entries, if there are merge operands; else 0.
+    pub merged_entries: u64,
+    /// Bytes of the values that are made of them, with padding, and of what stands between two.
+    pub made_bytes: u64,
+    pub delimiter_bytes: u64,
 }
 
-/// Entries are not spread evenly over a file: where a range is a part of one, so much more are foreseen, and
-/// so many.
+/// Entries are not spread evenly over a file. If a range is a part of one, the estimate grows by this factor, and by
+/// this number.
 pub const UNEVEN: (u64, u64) = (5, 4);
 const FEW_ENTRIES: u64 = 256;
 
-/// Bytes between one decompressed block and the next, at most (`decompress.hpp:RAW_ALIGNMENT`).
+/// Maximum bytes between one decompressed block and the next (`decompress.hpp:RAW_ALIGNMENT`).
 const RAW_OVERHEAD: u64 = 16;
 
 /// Padding in front of and behind keys together.
@@ -60,7 +76,7 @@ pub fn share(value: u64, part: u64, whole: u64) -> u64 {
 }
 
 impl ReadSize {
-    /// What is foreseen of a request. A task that turns out to have more entries gets more memory if there is some.
+    /// The estimate for a request. A task with more entries gets more memory if some is free.
     pub fn foreseen(request: &Request<'_>) -> Self {
         let mut size = Self {
             arena_bytes: ARENA_START,
@@ -73,16 +89,25 @@ impl ReadSize {
         let bounds = bounds.into_iter().flatten().map(|key| key.len() as u64);
         size.bound_bytes = bounds.sum::<u64>() + KEY_OVERHEAD;
         match request.visibility {
-            Visibility::Compaction(rules) => size.add_rules(rules),
+            Visibility::Compaction(rules) => size.add_rules(rules, request.range),
             Visibility::Snapshot(_) => {}
         }
         if !request.tables.iter().any(may_be_compressed) {
             size.raw_bytes = 0;
         }
+        if let Visibility::Compaction(rules) = request.visibility
+            && let Some(merging) = &rules.merging
+        {
+            size.merged_entries = size.entries;
+            size.delimiter_bytes = merging.delimiter_len() as u64;
+            let values = size.block_bytes();
+            let operands = size.operands;
+            size.made_bytes = 2 * PADDING + most_made_bytes(merging, operands, values);
+        }
         size
     }
 
-    /// Adds what is read of a table.
+    /// Adds the input from a table.
     fn add(&mut self, table: &InputTable, request: &Request<'_>) {
         const TRAILER_BYTES: u64 = BLOCK_TRAILER_SIZE as u64;
         let blocks = table.blocks_in_range(request.range).len() as u64;
@@ -97,7 +122,7 @@ impl ReadSize {
         let entries = most.saturating_add(FEW_ENTRIES).min(properties.num_entries);
         let keys = share(entries, properties.raw_key_size, properties.num_entries);
         self.stored_bytes = self.stored_bytes.saturating_add(stored);
-        // How well blocks compress is no more even than entries are.
+        // Compression is no more even than entries are.
         let raw =
             share(of_table(raw_size(properties)), UNEVEN.0, UNEVEN.1).min(raw_size(properties));
         self.raw_bytes = (self.raw_bytes)
@@ -116,12 +141,19 @@ impl ReadSize {
         self.blocks += blocks;
         self.runs += 1;
         self.wide |= may_be_wide(properties);
+        let operands = share(
+            entries,
+            properties.num_merge_operands,
+            properties.num_entries,
+        );
+        let operands = share(operands, UNEVEN.0, UNEVEN.1).saturating_add(FEW_ENTRIES);
+        self.operands = self.operands.saturating_add(operands.min(entries));
         self.entries = self.entries.saturating_add(entries);
         self.key_bytes = self.key_bytes.saturating_add(keys);
     }
 
     /// Adds what decides which entries survive.
-    fn add_rules(&mut self, rules: &CompactionRules) {
+    fn add_rules(&mut self, rules: &CompactionRules, range: &KeyRange) {
         let deeper = match &rules.deeper {
             DeeperLevels::Files(levels) => &levels[..],
             DeeperLevels::Nothing | DeeperLevels::Unknown => &[],
@@ -133,9 +165,24 @@ impl ReadSize {
         self.deeper = files().count() as u64;
         self.levels = deeper.len() as u64;
         self.deeper_bytes = bytes.sum::<u64>() + KEY_OVERHEAD;
+        for (begin, end, sequences) in rules.tombstones.in_range(range) {
+            self.fragments += 1;
+            self.fragment_bytes += (begin.len() + end.len()) as u64;
+            self.fragment_sequences += sequences.len() as u64;
+        }
+        if self.fragments > 0 {
+            self.fragment_bytes += KEY_OVERHEAD;
+            self.covered_entries = self.entries;
+            // On their way to the device.
+            let records = self.fragments * size_of::<Fragment>() as u64;
+            let numbers = self.fragment_sequences * size_of::<u64>() as u64;
+            self.host_bytes = (self.host_bytes)
+                .saturating_add(records + numbers)
+                .saturating_add(2 * self.fragment_bytes);
+        }
     }
 
-    /// Bytes of all blocks as entries are read from them.
+    /// Bytes of all blocks in the form from which entries are read.
     pub fn block_bytes(&self) -> u64 {
         self.raw_bytes.max(self.stored_bytes)
     }
@@ -153,7 +200,7 @@ impl ReadSize {
         }
     }
 
-    /// Entries, if some key seems to be too long for its record; else 0.
+    /// Entries, if some key may be too long for its record; else 0.
     pub fn wide_entries(&self) -> u64 {
         if self.wide { self.entries } else { 0 }
     }
@@ -163,6 +210,21 @@ impl ReadSize {
         match self.wide {
             true => self.key_bytes.saturating_add(KEY_OVERHEAD),
             false => 0,
+        }
+    }
+}
+
+/// Bytes of what is made of so many operands at most, in blocks of so many bytes.
+fn most_made_bytes(merging: &Merging, operands: u64, block_bytes: u64) -> u64 {
+    match merging {
+        // These are values of entries.
+        Merging::Put | Merging::Max => 0,
+        // Only the CPU backend calls them.
+        Merging::Custom(_) => 0,
+        Merging::UInt64Add => operands.saturating_mul(size_of::<u64>() as u64),
+        Merging::BytesXor => block_bytes,
+        Merging::Append { delimiter, .. } => {
+            block_bytes.saturating_add(operands.saturating_mul(delimiter.len() as u64))
         }
     }
 }
@@ -179,7 +241,7 @@ pub fn may_be_compressed(table: &InputTable) -> bool {
     properties.uncompressed_data_size.checked_add(trailers) != Some(properties.data_size)
 }
 
-/// Bytes of a table's data blocks before compression, or more where it does not say.
+/// Bytes of a table's data blocks before compression, or more if the table does not contain it.
 fn raw_size(properties: &TableProperties) -> u64 {
     /// Lengths and restarts.
     const ENTRY_OVERHEAD: u64 = 12;
@@ -190,8 +252,7 @@ fn raw_size(properties: &TableProperties) -> u64 {
     }
 }
 
-/// Whether some user keys of a file may be too long for their records: those of one length that fit are the
-/// rule.
+/// Whether some user keys of a file may be too long for their records. Usually all keys have the same length and fit.
 fn may_be_wide(properties: &TableProperties) -> bool {
     const MAX_BYTES: u64 = WORD_KEY_BYTES + TAG_SIZE as u64;
     let fitting = properties.num_entries.saturating_mul(MAX_BYTES);

@@ -1,4 +1,4 @@
-//! Which entries a snapshot sees.
+//! The entries that a snapshot sees.
 
 use rockmill_core::{Error, Result, SnapshotRules, Tombstones, Undecided};
 use rockmill_format::key::{ValueType, tag_type};
@@ -11,10 +11,10 @@ use crate::driver::ffi::{self, RetainTotals, SnapshotArgs};
 /// Error code of `types.hpp`.
 const ERROR_UNDECIDED: u64 = 13;
 
-/// Puts what the snapshot sees of `merged` on its other side.
+/// Writes the entries of `merged` that the snapshot sees to its other side.
 ///
 /// # Errors
-/// Declined if an entry that does not decide alone is to be an error; Device.
+/// Declined for an entry that does not decide alone, if that is an error; Device.
 pub(super) fn see(
     read: &mut ReadState,
     rules: &SnapshotRules,
@@ -43,7 +43,7 @@ pub(super) fn see(
     read.buffers.totals.fill(0, 1, 0, &read.ws.stream)?;
     // SAFETY: all buffers have room for n entries; keys name entries whose hashes were decoded.
     let code = unsafe { (read.device.table().see_snapshot)(&read.ws.exec(), &raw const args) };
-    read.device.check(code, "see the snapshot")?;
+    read.device.check(code, "find the snapshot's entries")?;
     let (totals, error) = download_checked(&read.ws, &read.buffers.totals, 1)?;
     match error {
         Some(FirstError { at, code }) if code == ERROR_UNDECIDED => {

@@ -1,4 +1,4 @@
-//! What a task works with on its device while it reads, and as long as its rows are of use.
+//! State of a task on its device while it reads, and as long as its rows are used.
 
 use std::ptr;
 
@@ -6,17 +6,19 @@ use rockmill_core::Result;
 
 use super::keys::KEY_PADDING;
 use super::size::ReadSize;
-use crate::driver::ffi::{BlockRef, InputTotals, Key, KeyBytes, KeySpan, RetainTotals, ValueRef};
+use crate::driver::ffi::{
+    BlockRef, Fragment, InputTotals, Key, KeyBytes, KeySpan, RetainTotals, ValueRef,
+};
 use crate::driver::{Device, Marks};
 use crate::memory::{DeviceBuffer, Workspace, buffers};
 
 buffers! {
-    /// What reading needs. Entries stay here as long as their rows are of use.
+    /// Buffers for reading. Entries stay here as long as their rows are used.
     ReadBuffers of ReadSize, |x|
     /// Blocks in the form from which entries are read.
-    arena: u8 = x.arena_bytes;
+    arena: u8 = x.arena_bytes.saturating_add(x.made_bytes);
     /// The other arena of a task with compressed blocks: before they are decompressed, where they go; then what they were.
-    other_arena: u8 = x.raw_arena_bytes();
+    other_arena: u8 = x.raw_arena_bytes().saturating_add(x.made_bytes);
     raw_sizes: u64 = x.compressed_blocks() + 1;
     raw_offsets: u64 = x.compressed_blocks() + 1;
     blocks: BlockRef = x.blocks;
@@ -37,6 +39,14 @@ buffers! {
     deeper: KeySpan = x.deeper;
     deeper_bytes: u8 = x.deeper_bytes;
     level_ends: u32 = x.levels;
+    fragments: Fragment = x.fragments;
+    fragment_bytes: u8 = x.fragment_bytes;
+    sequences: u64 = x.fragment_sequences;
+    fragment_places: u64 = x.fragments;
+    cover: u32 = x.covered_entries;
+    delimiter: u8 = x.delimiter_bytes;
+    made: u32 = x.merged_entries;
+    made_offsets: u64 = x.merged_entries;
     heads: u32 = x.compacted_entries;
     has_older: u8 = x.compacted_entries;
     keep: u32 = x.entries;
@@ -45,7 +55,7 @@ buffers! {
     totals: RetainTotals = 1;
 }
 
-/// One of the two buffers of keys: stages take entries from one and put them into the other.
+/// One of the two buffers of keys: stages read entries from one and write them to the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
     Keys,
@@ -79,13 +89,17 @@ pub(super) struct Merged {
     pub(super) len: usize,
 }
 
-/// What a task works with on its device.
+/// State of a task on its device.
 #[derive(Debug)]
 pub struct ReadState {
     pub device: Device,
     pub ws: Workspace,
     pub buffers: ReadBuffers,
     pub marks: Marks,
+    /// Where the blocks in the arena end.
+    pub arena_end: u64,
+    /// Fragments of range tombstones on the device.
+    pub num_fragments: usize,
 }
 
 impl ReadState {
@@ -97,12 +111,12 @@ impl ReadState {
         self.marks.end(&self.device, &self.ws.stream, stage, bytes)
     }
 
-    /// Where the bytes of keys begin.
+    /// Address of the bytes of keys.
     pub fn key_memory(&self) -> *mut u8 {
         self.buffers.key_bytes.as_ptr().wrapping_add(KEY_PADDING)
     }
 
-    /// Where the bytes of the entries' keys lie, if they have some.
+    /// Addresses of the bytes of the entries' keys, if they have some.
     pub fn key_bytes(&self, wide: bool) -> KeyBytes {
         let at = self.buffers.key_at.as_ptr().cast_const();
         KeyBytes {

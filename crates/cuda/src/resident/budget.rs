@@ -1,16 +1,16 @@
-//! Device memory of tables that are there at the same time.
+//! Device memory of tables that exist at the same time.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use rockmill_core::{Error, ErrorKind, Result};
 
 use super::table::DeviceTable;
-use crate::driver::{Device, DeviceMemory};
+use crate::driver::{Device, DeviceMemory, MemoryUser, Reservation};
 
-/// Memory is allocated in multiples of `UNIT` bytes, as the device gives it.
+/// Memory is allocated in multiples of `UNIT` bytes, as the device does.
 const UNIT: u64 = 256;
 
-/// How much memory tables may take together.
+/// The memory that tables may take together.
 #[derive(Debug)]
 pub struct Budget {
     most: u64,
@@ -23,21 +23,23 @@ struct State {
     /// Unused memory, at most half of the memory taken. It is kept, because freeing it waits for all kernels that run
     /// on the device.
     spare: Vec<DeviceMemory>,
+    /// Reservation of the running load.
+    reservation: Weak<Reservation>,
 }
 
-/// Memory that counts as taken until it is dropped. Kernels that use it have to be done then.
+/// Memory that counts as taken until it is dropped. Kernels that use it must have ended then.
 #[derive(Debug)]
 pub struct Part {
-    /// There until this is dropped.
+    /// Set until this is dropped.
     memory: Option<DeviceMemory>,
     bytes: u64,
-    /// What it counts as: it may be more than was asked for.
+    /// Counted bytes, which may be more than requested.
     counted: u64,
     budget: Arc<Budget>,
 }
 
 impl Budget {
-    /// Nothing is taken yet.
+    /// A budget of which nothing is taken.
     pub fn new(most: u64) -> Self {
         Self {
             most,
@@ -45,10 +47,25 @@ impl Budget {
         }
     }
 
-    /// Uninitialised memory for `bytes` bytes, and for a word at least.
+    /// Remaining bytes.
+    pub fn left(&self) -> u64 {
+        self.most.saturating_sub(self.state().taken)
+    }
+
+    /// Bytes that are allocated on the device and not taken.
+    pub fn spare(&self) -> u64 {
+        self.state().spare.iter().map(DeviceMemory::len).sum()
+    }
+
+    /// Takes memory of a reservation while that lives.
+    pub fn draw_on(&self, reservation: &Arc<Reservation>) {
+        self.state().reservation = Arc::downgrade(reservation);
+    }
+
+    /// At least `bytes` bytes of uninitialised memory, and at least a word.
     ///
     /// # Errors
-    /// Device if it is more than what is left, or the device does not have it.
+    /// Device if less is left, or the device does not have it.
     pub fn take(self: &Arc<Self>, device: &Device, bytes: u64) -> Result<Part> {
         let mut state = self.state();
         let needed = state.taken.saturating_add(bytes);
@@ -64,13 +81,18 @@ impl Budget {
             return Err(Error::new(ErrorKind::Device, what));
         };
         let _current = device.make_current()?;
+        let reservation = state.reservation.upgrade();
+        let get = || DeviceMemory::of(device, MemoryUser::Views, reservation.as_deref(), len);
         let memory = match state.take_spare(len, self.most - needed) {
             Some(memory) => memory,
             None => {
                 state.shrink((self.most - needed).min(needed / 2));
-                DeviceMemory::new(device, len).or_else(|_| {
+                get().or_else(|_| {
                     state.shrink(0);
-                    DeviceMemory::new(device, len)
+                    get().or_else(|_| {
+                        device.shares().take_idle(len);
+                        get()
+                    })
                 })?
             }
         };
@@ -90,7 +112,7 @@ impl Budget {
 }
 
 impl State {
-    /// The smallest spare memory that has at least `len` bytes, and at most `more` and as many more.
+    /// The smallest spare memory with at least `len` bytes, and at most `more` and as many more.
     fn take_spare(&mut self, len: u64, more: u64) -> Option<DeviceMemory> {
         let fits = |(_, spare): &(usize, &DeviceMemory)| {
             (spare.len().checked_sub(len)).is_some_and(|surplus| surplus <= more.min(len))
@@ -116,7 +138,7 @@ impl Part {
             .map_or(std::ptr::null_mut(), DeviceMemory::as_ptr)
     }
 
-    /// How many bytes it has.
+    /// Number of bytes.
     pub fn len(&self) -> u64 {
         self.bytes
     }

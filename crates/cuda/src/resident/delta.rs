@@ -1,4 +1,4 @@
-//! A table that is made of another one by what was written since.
+//! A table derived from another one by the writes since.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,15 +8,15 @@ use rockmill_core::{KeyRange, ResidentTable, Result};
 use super::budget::Part;
 use super::table::DeviceTable;
 
-/// A copy of a table that takes rows: they replace the records of their keys, and tombstones take keys out. A row that says
-/// what the table says of its key takes no memory.
+/// A copy of a table that receives rows: they replace the records of their keys, and tombstones remove keys. A row
+/// equal to the record of its key takes no memory.
 ///
-/// The keys of all rows that it takes have to be different, as those of a [`DeviceTable`].
+/// The keys of all rows that it receives must be different, like those of a [`DeviceTable`].
 #[derive(Debug)]
 pub struct Delta {
     pub(super) base: Arc<DeviceTable>,
     pub(super) table: Arc<DeviceTable>,
-    /// A bit for each slot of the base, which is set if a row has its key.
+    /// A bit for each slot of the base, set if a row has its key.
     pub(super) seen: Arc<Part>,
 }
 
@@ -32,11 +32,11 @@ impl ResidentTable for Delta {}
 impl ResidentTable for Unseen {}
 
 impl Delta {
-    /// A copy of the slots of a table, where RocksDB has to be asked for the keys of other ranges. Records are not copied:
-    /// both tables have them.
+    /// A copy of the slots of a table. RocksDB must be asked for keys in the ranges `outside`. Records are not copied:
+    /// both tables share them.
     ///
     /// # Errors
-    /// Device if both tables may not take so much memory, or the device does not have it.
+    /// Device if the two tables exceed the memory limit, or the device has too little memory.
     pub fn new(base: &Arc<DeviceTable>, outside: &[KeyRange]) -> Result<Self> {
         let slots = base.slots.len() / size_of::<u64>() as u64;
         let words = slots.div_ceil(u64::from(u64::BITS));
@@ -47,7 +47,7 @@ impl Delta {
         })
     }
 
-    /// Takes the keys of some ranges out that no row has had. The ranges are disjoint and ascend.
+    /// Removes the keys of some ranges that no row has had. The ranges are disjoint and ascend.
     ///
     /// # Errors
     /// Device.
@@ -55,19 +55,19 @@ impl Delta {
         self.base.take_unseen(&self.seen, ranges, &self.table)
     }
 
-    /// The table, as far as rows were put into it.
+    /// The table with the rows so far.
     pub fn table(&self) -> &Arc<DeviceTable> {
         &self.table
     }
 
-    /// The table, once it has all rows. If a quarter of the records' bytes is dead, memory is given back as far as it can
-    /// be.
+    /// The table, once it has all rows. If a quarter of the records' bytes is dead, memory is released as far as
+    /// possible.
     ///
     /// # Errors
     /// Device.
-    pub fn finish(self) -> Result<Arc<DeviceTable>> {
+    pub fn finish(&self) -> Result<Arc<DeviceTable>> {
         self.table.write_dead_chunks_anew()?;
-        Ok(self.table)
+        Ok(Arc::clone(&self.table))
     }
 
     /// Counts keys that the base has, and that no row has had.
@@ -81,7 +81,7 @@ impl Delta {
 }
 
 impl Unseen {
-    /// How many they are.
+    /// Number of keys.
     pub fn keys(&self) -> u64 {
         self.keys.load(Ordering::Relaxed)
     }

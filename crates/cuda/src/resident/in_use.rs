@@ -1,4 +1,4 @@
-//! Keeps what kernels on the caller's streams use until they are done.
+//! Keeps values alive until kernels on the caller's streams have used them.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,7 +8,7 @@ use rockmill_core::Result;
 use super::lookup::CallerStream;
 use crate::driver::{Device, Event};
 
-/// Values that kernels on streams of the caller use. Nobody waits for these kernels.
+/// Values that kernels on streams of the caller use. No thread waits for these kernels.
 #[derive(Debug)]
 pub struct InUse<T> {
     device: Device,
@@ -17,11 +17,11 @@ pub struct InUse<T> {
 
 #[derive(Debug)]
 struct State<T> {
-    /// In the order in which they came. One that is done waits for those in front of it.
+    /// In order of arrival. A value whose kernels are done waits for those in front of it.
     kept: VecDeque<(Event, Arc<T>)>,
-    /// Whose kernels are done.
+    /// Values whose kernels are done.
     done: Vec<Arc<T>>,
-    /// Whose end is unknown.
+    /// Values whose kernels' end is unknown.
     unknown: Vec<Arc<T>>,
     spare: Vec<Event>,
 }
@@ -40,11 +40,11 @@ impl<T> InUse<T> {
         }
     }
 
-    /// Keeps a value until a stream has come to where it is now. Returns whether that will be known: not if the stream is
-    /// being captured into a graph. Waits for nothing, and gives nothing back to the device.
+    /// Keeps a value until a stream has reached its current end. Returns whether that can be found out: not if the
+    /// stream is being captured into a graph. Does not wait, and frees no device memory.
     ///
     /// # Errors
-    /// Device. The value is kept for good then.
+    /// Device. The value is then kept forever.
     pub fn keep(&self, value: &Arc<T>, stream: CallerStream) -> Result<bool> {
         let kept = self.try_keep(value, stream);
         if kept.is_err() {
@@ -55,7 +55,7 @@ impl<T> InUse<T> {
 
     fn try_keep(&self, value: &Arc<T>, stream: CallerStream) -> Result<bool> {
         let _current = self.device.make_current()?;
-        // SAFETY: the code that made the stream has stated that it is one of the device.
+        // SAFETY: the creator of the stream has stated that it is one of the device.
         if unsafe { self.device.captures(stream.as_ptr()) }? {
             return Ok(false);
         }
@@ -68,12 +68,12 @@ impl<T> InUse<T> {
         Ok(true)
     }
 
-    /// Keeps a value for as long as this lives.
+    /// Keeps a value for as long as `self` lives.
     pub fn keep_for_good(&self, value: &Arc<T>) {
         self.state().unknown.push(Arc::clone(value));
     }
 
-    /// Takes the values that only this has any more, and whose kernels are done.
+    /// Takes the values that only `self` still refers to, and whose kernels are done.
     pub fn take_done(&self) -> Vec<Arc<T>> {
         let Ok(_current) = self.device.make_current() else {
             return Vec::new();
@@ -93,7 +93,7 @@ impl<T> State<T> {
         self.spare.pop().map_or_else(|| Event::new(device), Ok)
     }
 
-    /// Finds the first ones whose kernels are done. An event that cannot be asked for is one of a lost device.
+    /// Finds the first ones whose kernels are done. An event that cannot be queried belongs to a lost device.
     fn sweep(&mut self) {
         while let Some((event, _)) = self.kept.front()
             && event.is_done().unwrap_or(false)

@@ -1,4 +1,4 @@
-//! Keys are looked up by the batch: from device memory on the caller's stream, or from the host's.
+//! Looks up keys in batches: from device memory on the caller's stream, or from the host's.
 
 use std::ffi::c_void;
 use std::ptr;
@@ -8,7 +8,7 @@ use rockmill_core::{Error, ErrorKind, Result};
 
 use super::table::DeviceTable;
 use crate::driver::ffi::{Exec, LookupArgs};
-use crate::driver::{Device, DeviceMemory, Download, Stream, altered};
+use crate::driver::{Device, DeviceMemory, Download, MemoryUser, Stream, altered};
 use crate::ring::KvRecord;
 
 /// Keys in device memory.
@@ -16,7 +16,7 @@ use crate::ring::KvRecord;
 pub struct Keys {
     bytes: *const u8,
     offsets: *const u64,
-    /// Bytes of each key, or with offsets of all keys.
+    /// Bytes of each key; with offsets, bytes of all keys.
     key_bytes: u64,
     len: u64,
 }
@@ -25,8 +25,8 @@ impl Keys {
     /// `len` contiguous keys of `key_bytes` bytes each.
     ///
     /// # Safety
-    /// The keys lie in device memory at `keys`, and stay there unchanged until every stream that looks them up has come so
-    /// far.
+    /// The keys lie in device memory at `keys`, and stay there unchanged until every stream that looks them up has
+    /// reached this point.
     pub unsafe fn fixed(keys: *const u8, key_bytes: u64, len: u64) -> Self {
         Self {
             bytes: keys,
@@ -39,8 +39,8 @@ impl Keys {
     /// `len` keys of any length: key `i` is the bytes from `offsets[i]` to `offsets[i + 1]`.
     ///
     /// # Safety
-    /// The `len + 1` offsets lie in device memory, ascend, and name bytes of the device's memory at `bytes`. All of it stays
-    /// unchanged until every stream that looks the keys up has come so far.
+    /// The `len + 1` offsets lie in device memory, ascend, and name bytes of the device's memory at `bytes`. All of it
+    /// stays unchanged until every stream that looks the keys up has reached this point.
     pub unsafe fn varied(bytes: *const u8, offsets: *const u64, len: u64) -> Self {
         Self {
             bytes,
@@ -50,8 +50,8 @@ impl Keys {
         }
     }
 
-    /// The same, where keys with offsets that are not within `bytes` bytes are not found. For keys of one length it
-    /// changes nothing.
+    /// The same; keys whose offsets are not within `bytes` bytes are not found. For keys of one length it changes
+    /// nothing.
     #[must_use]
     pub fn within(self, bytes: u64) -> Self {
         match self.offsets.is_null() {
@@ -81,7 +81,7 @@ impl Keys {
     }
 }
 
-/// Where values of keys go, in device memory: each into a row of its own.
+/// Target of the values in device memory: a row for each key.
 #[derive(Debug, Clone, Copy)]
 pub struct Rows {
     rows: *mut u8,
@@ -96,13 +96,13 @@ impl Rows {
     pub const NOT_FOUND: u8 = 0;
     /// Status of a key whose value is in its row.
     pub const FOUND: u8 = 1;
-    /// Status of a key for which RocksDB has to be asked.
+    /// Status of a key for which RocksDB must be asked.
     pub const ASK: u8 = 2;
     /// Status of a key whose value has more bytes than a row.
     pub const TOO_SMALL: u8 = 3;
 
-    /// Rows of `stride` bytes at `rows`, and a byte for each key's status. Bytes of a row behind its value stay as they are,
-    /// and so do rows of keys without one.
+    /// Rows of `stride` bytes at `rows`, and a byte for each key's status. Bytes of a row behind its value stay
+    /// unchanged, and so do rows of keys without a value.
     ///
     /// # Safety
     /// The device memory has room for a row and a status for each key. No other code uses it until every stream that
@@ -117,10 +117,10 @@ impl Rows {
         }
     }
 
-    /// The same, where rows of keys that are not in the database are copied from `default_row`.
+    /// The same; rows of keys that are not in the database are copied from `default_row`.
     ///
     /// # Safety
-    /// `default_row` is a row's bytes of device memory, which stay unchanged as [`Rows::new`] says.
+    /// `default_row` is a row's bytes of device memory, which stay unchanged as [`Rows::new`] requires.
     #[must_use]
     pub unsafe fn with_default(self, default_row: *const u8) -> Self {
         Self {
@@ -129,17 +129,17 @@ impl Rows {
         }
     }
 
-    /// The same, with the size of each value in bytes, also where it has more bytes than a row; 0 of other keys.
+    /// The same, with the size of each value in bytes, also if it has more bytes than a row; 0 for other keys.
     ///
     /// # Safety
-    /// There is room for as many numbers as there are keys, as [`Rows::new`] says.
+    /// There is room for as many numbers as there are keys, as [`Rows::new`] requires.
     #[must_use]
     pub unsafe fn with_sizes(self, sizes: *mut u32) -> Self {
         Self { sizes, ..self }
     }
 }
 
-/// Refuses memory that kernels cannot work with.
+/// Checks that kernels can use the memory.
 fn check(keys: &Keys, rows: &Rows, device: &Device) -> Result<()> {
     let n = keys.len;
     if n == 0 {
@@ -171,7 +171,7 @@ fn check(keys: &Keys, rows: &Rows, device: &Device) -> Result<()> {
             format!("{at:p} is no multiple of {alignment}; align the memory")
         } else if !device.reaches(at)? {
             format!(
-                "the GPU does not reach {at:p}; pass memory of the view's device, or pinned or managed memory"
+                "the GPU cannot access {at:p}; pass memory of the view's device, or pinned or managed memory"
             )
         } else {
             continue;
@@ -188,15 +188,15 @@ pub struct CallerStream(*mut c_void);
 
 // SAFETY: streams may be used from any thread.
 unsafe impl Send for CallerStream {}
-// SAFETY: it is where a stream is.
+// SAFETY: it is only the address of a stream.
 unsafe impl Sync for CallerStream {}
 
 impl CallerStream {
     /// The stream with a `cudaStream_t` or `CUstream`. On the host there are no streams, and it may be null.
     ///
     /// # Safety
-    /// The stream is one of the table's device. It lives as long as this value, and the table lives until the stream has
-    /// come so far.
+    /// The stream is one of the table's device. It lives as long as this value, and the table lives until the stream
+    /// has reached this point.
     pub unsafe fn new(stream: *mut c_void) -> Self {
         Self(stream)
     }
@@ -207,32 +207,32 @@ impl CallerStream {
     }
 }
 
-/// What becomes of a key.
+/// Result for a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
     /// Its value.
     Found(Vec<u8>),
     /// It is not in the database.
     NotFound,
-    /// RocksDB has to be asked.
+    /// RocksDB must be asked.
     Ask,
 }
 
 impl DeviceTable {
-    /// Looks keys up on the caller's stream. The host waits for nothing, allocates no memory and copies nothing, so the call
-    /// may be captured into a graph.
+    /// Looks keys up on the caller's stream. The host does not wait, allocates no memory and copies nothing, so the
+    /// call may be captured into a graph.
     ///
     /// # Errors
-    /// Invalid if the device does not reach the caller's memory, or a pointer is not aligned; Device.
+    /// Invalid if the device cannot access the caller's memory, or a pointer is not aligned; Device.
     pub fn look_up(&self, keys: &Keys, rows: &Rows, stream: CallerStream) -> Result<()> {
         self.look_up_with(&KvRecord::new(0, self, None), keys, rows, stream)
     }
 
-    /// The same, where what the table does not tell is asked through the ring of a record of this table. The ring is held
-    /// until the stream has come so far.
+    /// The same, but keys that the table cannot answer are requested through the ring of a record of this table. The
+    /// ring is held until the stream has reached this point.
     ///
     /// # Errors
-    /// As those of [`DeviceTable::look_up`].
+    /// The errors of [`DeviceTable::look_up`].
     pub fn look_up_with(
         &self,
         kv: &KvRecord,
@@ -265,16 +265,15 @@ impl DeviceTable {
             statuses: rows.statuses,
             sizes: rows.sizes,
         };
-        // SAFETY: the code that made keys and rows has stated that their memory exists; the slots are those of the
-        // table.
+        // SAFETY: the creator of keys and rows has stated that their memory exists; the slots are those of the table.
         let code = unsafe { (self.device.table().look_up)(exec, &raw const args) };
         self.device.check(code, "look keys up")
     }
 
-    /// Looks up keys that lie in the host's memory, and waits for their values.
+    /// Looks up keys in the host's memory, and waits for their values.
     ///
     /// # Errors
-    /// Device; Verification if what came back cannot be.
+    /// Device; Verification if an answer is impossible.
     pub fn get(&self, keys: &[&[u8]]) -> Result<Vec<Answer>> {
         /// Rows of keys that are looked up together.
         const ROWS_BYTES: usize = 64 << 20;
@@ -291,7 +290,7 @@ impl DeviceTable {
         let offset_memory = self.upload(&offsets, stream)?;
         let statuses = self.room(n, stream)?;
         let sizes = self.room(n * size_of::<u32>(), stream)?;
-        // SAFETY: the memory was made for them, and lives until the stream was waited for.
+        // SAFETY: the memory was allocated for them, and lives until the stream has been waited for.
         let (all, rows) = unsafe {
             let offsets = offset_memory.as_ptr().cast_const().cast();
             let rows = Rows::new(ptr::null_mut(), 0, statuses.as_ptr());
@@ -300,7 +299,7 @@ impl DeviceTable {
                 rows.with_sizes(sizes.as_ptr().cast()),
             )
         };
-        // Without room in the rows, sizes are told alone.
+        // Without room in the rows, only sizes are returned.
         let exec = stream.exec(ptr::null_mut(), 0);
         let kv = KvRecord::new(0, self, None);
         self.launch(&kv, &all, &rows, &exec)?;
@@ -330,7 +329,7 @@ impl DeviceTable {
                     Rows::FOUND | Rows::TOO_SMALL => Answer::Found(values[at..at + len].to_vec()),
                     Rows::NOT_FOUND => Answer::NotFound,
                     Rows::ASK => Answer::Ask,
-                    _ => return Err(altered("the status of a key cannot be")),
+                    _ => return Err(altered("the status of a key is invalid")),
                 });
             }
             first = end;
@@ -338,10 +337,10 @@ impl DeviceTable {
         Ok(answers)
     }
 
-    /// Zeroed memory for `bytes` bytes. Its last word may be read whole, and rows come back as a whole.
+    /// Zeroed memory for `bytes` bytes. Its last word may be read whole, and rows are copied back as a whole.
     fn room(&self, bytes: usize, stream: &Stream) -> Result<DeviceMemory> {
         let bytes = bytes.max(1).next_multiple_of(size_of::<u64>());
-        let memory = DeviceMemory::new(&self.device, bytes as u64)?;
+        let memory = DeviceMemory::new(&self.device, MemoryUser::Views, bytes as u64)?;
         // SAFETY: the memory is as long, and its owner waits for the stream.
         unsafe { stream.fill(memory.as_ptr().cast(), 0, bytes)? };
         Ok(memory)
@@ -362,6 +361,6 @@ fn download<T: Copy>(from: &DeviceMemory, values: &mut [T], stream: &Stream) -> 
         to: values.as_mut_ptr().cast(),
         len: size_of_val(values),
     };
-    // SAFETY: the memory was made for as many values, which are plain numbers.
+    // SAFETY: the memory was allocated for as many values, which are plain numbers.
     unsafe { stream.download(&mut [copy]) }
 }

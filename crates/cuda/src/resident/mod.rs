@@ -1,4 +1,4 @@
-//! Tables of keys and values that stay on the device: rows of tasks go in, and kernels look keys up.
+//! Tables of keys and values that stay on the device: tasks store rows, and kernels look keys up.
 
 mod budget;
 mod delta;

@@ -1,4 +1,4 @@
-//! Rows of a task into a table: their records are measured, the table makes room, and keys and values move there.
+//! From rows of a task to a table: their records are measured, the table makes room, and keys and values move there.
 
 use std::any::Any;
 use std::ptr;
@@ -12,7 +12,7 @@ use crate::memory::buffers;
 use crate::read::{ReadSize, ReadState, Survivors};
 
 buffers! {
-    /// What putting rows into a table needs beside them.
+    /// Buffers for storing rows in a table.
     PlaceBuffers of ReadSize, |x|
     sizes: u64 = x.entries + 1;
     offsets: u64 = x.entries + 1;
@@ -20,15 +20,15 @@ buffers! {
 }
 
 /// Use of the rows.
-struct Goal<'a> {
+struct RowTarget<'a> {
     base: Option<&'a DeviceTable>,
     seen: *mut u64,
-    /// Where they go, unless they are only counted.
+    /// The target table, unless rows are only counted.
     table: &'a DeviceTable,
     counter: Option<&'a Unseen>,
 }
 
-impl<'a> Goal<'a> {
+impl<'a> RowTarget<'a> {
     fn of(table: &'a dyn ResidentTable) -> Option<Self> {
         let any: &dyn Any = table;
         if let Some(table) = any.downcast_ref() {
@@ -57,35 +57,39 @@ impl<'a> Goal<'a> {
     }
 }
 
-/// Puts all rows into the table, or counts them. Returns how many they are, and the bytes of their records.
+/// Stores all rows in the table, or counts them. Returns their number, and the bytes of their records.
 ///
 /// # Errors
-/// Device, also if the table may not take so much memory; Internal if the table is another device's.
+/// Device, also if the table may not take that much memory; Internal if the table is another device's.
 pub fn place(
     read: &mut ReadState,
     survivors: &Survivors,
     table: &dyn ResidentTable,
 ) -> Result<RowOutput> {
-    let goal = Goal::of(table).filter(|goal| goal.table.device.is(&read.device));
-    let goal = goal.ok_or_else(|| Error::internal("the table lies on another device"))?;
+    let target = RowTarget::of(table).filter(|target| target.table.device.is(&read.device));
+    let target = target.ok_or_else(|| Error::internal("the table lies on another device"))?;
     let n = survivors.len;
     if n == 0 {
         return Ok(RowOutput::default());
     }
-    let placed = place_rows(read, survivors, &goal);
+    let placed = place_rows(read, survivors, &target);
     if placed.is_err() {
-        // Kernels may still write to memory that goes with the table.
+        // Kernels may still write to memory that is freed with the table.
         let _ = read.ws.stream.synchronize();
     }
     placed
 }
 
-fn place_rows(read: &mut ReadState, survivors: &Survivors, goal: &Goal<'_>) -> Result<RowOutput> {
+fn place_rows(
+    read: &mut ReadState,
+    survivors: &Survivors,
+    target: &RowTarget<'_>,
+) -> Result<RowOutput> {
     let n = survivors.len;
     read.ws.make_scratch(&read.device, n + 1)?;
     let stream = &read.ws.stream;
     let buffers = &mut PlaceBuffers::new(&read.ws.arena);
-    let base = goal.base.map(DeviceTable::as_kernels_see_it);
+    let base = target.base.map(DeviceTable::as_kernels_see_it);
     let mut args = PlaceArgs {
         arena: read.buffers.arena.as_ptr(),
         rows: read.buffers.keys_on(survivors.side).as_ptr(),
@@ -96,31 +100,31 @@ fn place_rows(read: &mut ReadState, survivors: &Survivors, goal: &Goal<'_>) -> R
         offsets: buffers.offsets.room(n + 1)?,
         records: ptr::null_mut(),
         base: base.unwrap_or_else(ffi::ResidentTable::none),
-        seen: goal.seen,
-        table: goal.table.as_kernels_see_it(),
+        seen: target.seen,
+        table: target.table.as_kernels_see_it(),
         totals: buffers.totals.upload(&[PlaceTotals::default()], stream)?,
     };
     let mut bytes = 0;
-    if goal.counter.is_some() {
+    if target.counter.is_some() {
         // SAFETY: the rows name decoded entries, and both tables have their slots and records.
         let code = unsafe { (read.device.table().count_unseen)(&read.ws.exec(), &raw const args) };
         read.device.check(code, "compare tables")?;
     } else {
         buffers.sizes.fill(n, 1, 0, stream)?;
-        // SAFETY: there is room for one more than there are rows, which name decoded entries.
+        // SAFETY: there is room for one more than the number of rows, which name decoded entries.
         let code =
             unsafe { (read.device.table().measure_records)(&read.ws.exec(), &raw const args) };
         read.device.check(code, "measure records")?;
         bytes = buffers.offsets.download(n, 1, stream)?[0];
-        args.records = goal.table.chunk(bytes)?;
+        args.records = target.table.chunk(bytes)?;
         // SAFETY: the chunk has room for all records, and the slots are those of the table.
         let code = unsafe { (read.device.table().place_records)(&read.ws.exec(), &raw const args) };
         read.device.check(code, "put rows into a table")?;
     }
     let totals = buffers.totals.download(0, 1, stream)?[0];
-    match goal.counter {
+    match target.counter {
         Some(counter) => counter.add(totals.unseen),
-        None => goal.table.add(n as u64, totals),
+        None => target.table.add(n as u64, totals),
     }
     read.mark("place records", bytes)?;
     Ok(RowOutput {

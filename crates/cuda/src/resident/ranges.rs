@@ -11,7 +11,7 @@ use crate::driver::{Device, Stream};
 /// Disjoint ranges of keys that ascend.
 #[derive(Debug, Clone)]
 pub struct Ranges {
-    /// Ends of all bounds, and behind them their bytes.
+    /// Ends of all bounds, followed by their bytes.
     memory: Arc<Part>,
     num_bounds: usize,
 }
@@ -33,7 +33,7 @@ impl Ranges {
         let len = (bytes_at + bytes.len()).next_multiple_of(size_of::<u64>());
         let _current = device.make_current()?;
         let memory = budget.take(device, len as u64)?;
-        // SAFETY: the memory is as long as what is written there, and lives until the stream was waited for.
+        // SAFETY: the memory is as long as the data written there, and lives until the stream has been waited for.
         unsafe {
             stream.upload(memory.as_ptr(), ends.as_ptr().cast(), bytes_at)?;
             let to = memory.as_ptr().wrapping_add(bytes_at);
@@ -51,7 +51,7 @@ impl Ranges {
         self.memory.len()
     }
 
-    /// The ranges as kernels see them.
+    /// The ranges in the kernels' form.
     pub fn as_kernels_see_them(&self) -> KeyRanges {
         let ends = self.memory.as_ptr();
         KeyRanges {

@@ -1,4 +1,4 @@
-//! Work on all slots of a table: keys of ranges go out, and chunks of records with many dead bytes are written anew.
+//! Work on all slots of a table: removing keys of ranges, and rewriting chunks of records with many dead bytes.
 
 use std::ffi::c_int;
 use std::ptr;
@@ -12,7 +12,7 @@ use super::table::{DeviceTable, settled};
 use crate::driver::Download;
 use crate::driver::ffi::{self, Exec, PlaceTotals, RecordChunk, SlotsArgs};
 
-/// A chunk of which so many parts of its bytes are dead, or one of fewer, is written anew.
+/// A chunk is rewritten if at least one of this many parts of its bytes is dead.
 const DEAD_PARTS: u64 = 4;
 
 /// Chunks of records, some of which move.
@@ -25,7 +25,7 @@ struct DeadChunks {
     to: *mut u8,
 }
 
-/// A kernel that goes through slots.
+/// A kernel that processes all slots.
 type SlotsKernel = unsafe extern "C" fn(*const Exec, *const SlotsArgs) -> c_int;
 
 impl DeviceTable {
@@ -53,11 +53,11 @@ impl DeviceTable {
         let stream = self.stream();
         let mut totals = [PlaceTotals::default()];
         let mut run = || {
-            // SAFETY: the scratch lives until the stream was waited for, and no other code has it.
+            // SAFETY: the scratch memory lives until the stream has been waited for, and no other code has it.
             unsafe { stream.fill(scratch.cast(), 0, self.scratch.len() as usize)? };
-            // SAFETY: the slots are those of the tables, and callers have completed what their kernel uses.
+            // SAFETY: the slots are those of the tables, and callers have set the fields that their kernel uses.
             let code = unsafe { kernel(&stream.exec(ptr::null_mut(), 0), &raw const args) };
-            self.device.check(code, "go through the slots of a table")?;
+            self.device.check(code, "process the slots of a table")?;
             // SAFETY: the scratch begins with one of these, which are plain numbers.
             unsafe { stream.download(&mut [download(&self.scratch, &mut totals)]) }
         };
@@ -66,7 +66,7 @@ impl DeviceTable {
     }
 
     /// Removes the keys of some ranges from `table`, except those whose bits are set. `table` is a copy of this one
-    /// that got other rows since. Lookups do not use the copy yet.
+    /// that has received other rows since. Lookups do not use the copy yet.
     pub(super) fn take_unseen(&self, seen: &Part, ranges: &[KeyRange], table: &Self) -> Result<()> {
         let ranges = Ranges::new(ranges, &self.budget, &self.device, &self.stream())?;
         let totals = self.go_through(self.device.table().take_unseen, |args| {
@@ -78,8 +78,8 @@ impl DeviceTable {
         Ok(())
     }
 
-    /// If a quarter of the records' bytes is dead, moves what lives of the chunks in which it is so much to new ones, as far
-    /// as there is memory. Nobody looks keys up in this table yet.
+    /// Does nothing unless a quarter of the records' bytes is dead. Moves the live records of chunks that are a quarter
+    /// dead to new ones, as far as there is memory. Lookups do not use this table yet.
     pub(super) fn write_dead_chunks_anew(&self) -> Result<()> {
         let contents = self.contents();
         if contents.dead_bytes.saturating_mul(DEAD_PARTS) <= contents.record_bytes {
@@ -104,7 +104,7 @@ impl DeviceTable {
         Ok(())
     }
 
-    /// The chunks in which a quarter is dead, with memory for what lives in them; nothing if there is no memory.
+    /// The chunks in which a quarter is dead, with memory for their live records; `None` without memory.
     fn dead_chunks(&self) -> Result<Option<DeadChunks>> {
         let mut chunks = self.held().chunks.clone();
         chunks.sort_by_key(|chunk| chunk.as_ptr().addr());
@@ -119,7 +119,7 @@ impl DeviceTable {
             .collect();
         dead.sort_by_key(|&at| states[at].live_bytes);
         dead.iter().for_each(|&at| states[at].moves = 1);
-        // Without memory for all of them, those with the fewest live bytes.
+        // If memory does not suffice for all of them, those with the fewest live bytes.
         while !dead.is_empty() {
             let Some(states_part) = self.uploaded(&states)? else {
                 return Ok(None);
@@ -139,7 +139,7 @@ impl DeviceTable {
         Ok(None)
     }
 
-    /// How many bytes of each chunk live. The chunks ascend by their addresses.
+    /// The live bytes of each chunk. The chunks ascend by address.
     fn measured(&self, chunks: &[Arc<Part>]) -> Result<Option<Vec<RecordChunk>>> {
         let mut states: Vec<_> = (chunks.iter())
             .map(|chunk| RecordChunk {
@@ -155,13 +155,13 @@ impl DeviceTable {
             args.num_chunks = states.len() as u64;
         })?;
         let stream = self.stream();
-        // SAFETY: the part was made for as many states, which are plain numbers.
+        // SAFETY: the part was allocated for as many states, which are plain numbers.
         let copied = unsafe { stream.download(&mut [download(&part, &mut states)]) };
         settled(&stream, copied)?;
         Ok(Some(states))
     }
 
-    /// The states in memory of the device, if there is some.
+    /// The states in device memory, if there is some.
     fn uploaded(&self, states: &[RecordChunk]) -> Result<Option<Part>> {
         let bytes = size_of_val(states);
         let Ok(part) = self.budget.take(&self.device, bytes as u64) else {
@@ -169,7 +169,7 @@ impl DeviceTable {
         };
         let _current = self.device.make_current()?;
         let stream = self.stream();
-        // SAFETY: the part is as long, and lives until the stream was waited for.
+        // SAFETY: the part is as long, and lives until the stream has been waited for.
         let copied = unsafe { stream.upload(part.as_ptr(), states.as_ptr().cast(), bytes) };
         settled(&stream, copied)?;
         Ok(Some(part))

@@ -8,16 +8,16 @@ use rockmill_core::{Error, ErrorKind, KeyRange, ResidentTable, Result};
 use super::budget::{Budget, Part};
 use super::ranges::Ranges;
 use crate::driver::ffi::{self, PlaceTotals};
-use crate::driver::{CopyKind, Device, Stream};
+use crate::driver::{CopyKind, Device, Reservation, Stream};
 use crate::read::share;
 
 /// `slots.hpp`: bytes of a bucket.
 const BUCKET_BYTES: u64 = 64;
 
-/// So many keys have so many buckets of eight slots at least: a load of 0.8.
+/// This many keys have at least this many buckets of eight slots: a load of 0.8.
 const KEYS_PER_BUCKETS: (u64, u64) = (32, 5);
 
-/// Slots have room for addresses up to here (`slots.hpp:SLOT_ADDRESS_BITS`, in units of 16 bytes).
+/// Maximum address in a slot (`slots.hpp:SLOT_ADDRESS_BITS`, in units of 16 bytes).
 const MAX_ADDRESS: u64 = 1 << 48;
 
 /// Properties of a new table.
@@ -25,13 +25,16 @@ const MAX_ADDRESS: u64 = 1 << 48;
 pub struct TableSettings<'a> {
     /// Maximum number of keys.
     pub keys: u64,
-    /// Maximum device memory in bytes: of this table, and of those that are made of it.
+    /// Maximum device memory in bytes, of this table and of those derived from it.
     pub memory_bytes: u64,
+    /// Memory that is reserved for the table.
+    pub reservation: Option<&'a Arc<Reservation>>,
     /// Seed of the hash of keys.
     pub seed: u64,
-    /// Bits of a hash that count. Tests keep few, so that many keys have equal hashes; all others keep all.
+    /// Bits of a hash that are used. Tests keep few, so that many keys have equal hashes; all other callers keep all.
     pub hash_mask: u64,
-    /// Ranges of keys that are not in the table, disjoint and ascending. A lookup there says that RocksDB has to be asked.
+    /// Ranges of keys that are not in the table, disjoint and ascending. For keys in these ranges, RocksDB must be
+    /// asked.
     pub outside: &'a [KeyRange],
 }
 
@@ -40,16 +43,16 @@ pub struct TableSettings<'a> {
 pub struct TableContents {
     /// Keys with their values.
     pub keys: u64,
-    /// Keys without a value, for which RocksDB has to be asked.
+    /// Keys without a value, for which RocksDB must be asked.
     pub ask: u64,
-    /// Keys for which there was no room near the bucket of their hash. If there are some, the table is of no use: another
-    /// seed or more slots help.
+    /// Keys for which there was no room near the bucket of their hash. If there are some, the table cannot be used;
+    /// another seed or more slots help.
     pub left_over: u64,
     /// Device memory of slots and bounds in bytes.
     pub slot_bytes: u64,
     /// Device memory of records in bytes, dead ones included.
     pub record_bytes: u64,
-    /// Device memory in bytes of records that were replaced or deleted, which no slot names any more.
+    /// Device memory in bytes of replaced or deleted records, which no slot names any more.
     pub dead_bytes: u64,
 }
 
@@ -64,13 +67,13 @@ pub struct DeviceTable {
     seed: u64,
     hash_mask: u64,
     held: Mutex<Held>,
-    /// Of kernels that go through slots: their totals, and a number. Who has the stream may use it.
+    /// For kernels that process slots: their totals, and a number. The holder of the stream may use it.
     pub(super) scratch: Arc<Part>,
-    /// For what goes to the host and comes from there. Tables that are made of others share it.
+    /// For copies to the host and back. Tables that are derived from others share it.
     pub(super) stream: Arc<Mutex<Stream>>,
 }
 
-/// Records are never changed, so a table has those of the one that it was made of.
+/// Records are never changed, so a derived table shares those of its base.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Held {
     pub chunks: Vec<Arc<Part>>,
@@ -90,9 +93,9 @@ impl DeviceTable {
         buckets(keys).saturating_mul(BUCKET_BYTES)
     }
 
-    /// Device memory in bytes that a key and its value take beside their slot.
+    /// Device memory in bytes of a key and its value without their slot.
     pub fn record_bytes(key_bytes: u64, value_bytes: u64) -> u64 {
-        /// `record.hpp`: lengths in front of a key, and what keys and values are aligned to.
+        /// `record.hpp`: lengths in front of a key, and the alignment of keys and values.
         const HEAD: u64 = 8;
         const UNIT: u64 = 16;
         let aligned = |bytes: u64| bytes.div_ceil(UNIT).saturating_mul(UNIT);
@@ -102,9 +105,12 @@ impl DeviceTable {
     /// An empty table.
     ///
     /// # Errors
-    /// Device if the table may not take so much memory, or the device does not have it.
+    /// Device if the table may not take that much memory, or the device does not have it.
     pub fn new(device: &Device, settings: &TableSettings<'_>) -> Result<Self> {
         let budget = Arc::new(Budget::new(settings.memory_bytes));
+        if let Some(reservation) = settings.reservation {
+            budget.draw_on(reservation);
+        }
         let stream = Stream::with_staging(device)?;
         let slots = budget.take(device, Self::slot_bytes(settings.keys))?;
         let outside = Ranges::new(settings.outside, &budget, device, &stream)?;
@@ -131,29 +137,39 @@ impl DeviceTable {
         Ok(table)
     }
 
-    /// A copy of the slots, where RocksDB has to be asked for keys of other ranges. Both tables have the same records, in
-    /// the same memory.
+    /// Bytes that derived tables may take in addition, and the part of them that is already allocated on the device.
+    pub fn bytes_left(&self) -> (u64, u64) {
+        (self.budget.left(), self.budget.spare())
+    }
+
+    /// Makes derived tables take memory of a reservation while that lives.
+    pub fn draw_on(&self, reservation: &Arc<Reservation>) {
+        self.budget.draw_on(reservation);
+    }
+
+    /// A copy of the slots. RocksDB must be asked for keys in the ranges `outside`. Both tables have the same records,
+    /// in the same memory.
     ///
     /// # Errors
-    /// Device if both may not take so much memory, or the device does not have it.
+    /// Device if both may not take that much memory, or the device does not have it.
     pub(super) fn copied(&self, outside: &[KeyRange]) -> Result<Self> {
         let _current = self.device.make_current()?;
         let stream = self.stream();
         let outside = Ranges::new(outside, &self.budget, &self.device, &stream)?;
         let slots = self.budget.take(&self.device, self.slots.len())?;
         let (to, from) = (slots.as_ptr(), self.slots.as_ptr());
-        // SAFETY: both have `self.slots.len()` bytes, and live until the stream was waited for. No code changes the
-        // source.
+        // SAFETY: both have `self.slots.len()` bytes, and live until the stream has been waited for. No code changes
+        // the source.
         let copied = unsafe { stream.copy(CopyKind::Inside, to, from, self.slots.len() as usize) };
         settled(&stream, copied)?;
         Ok(self.successor(slots, outside, self.held().clone()))
     }
 
-    /// A table with the same records and slots for `keys` keys, none of which is taken by a deleted key. `seed` is that
-    /// of its hash. If there was no room for a key, its contents say so.
+    /// A table with the same records and slots for `keys` keys, without slots of deleted keys. `seed` is the seed of
+    /// its hash. Its contents report keys without room.
     ///
     /// # Errors
-    /// Device if both may not take so much memory, or the device does not have it.
+    /// Device if both may not take that much memory, or the device does not have it.
     pub fn with_slots(&self, keys: u64, seed: u64) -> Result<Self> {
         let _current = self.device.make_current()?;
         let outside = self.outside.clone();
@@ -201,7 +217,7 @@ impl DeviceTable {
     fn clear(&self, part: &Part) -> Result<()> {
         let _current = self.device.make_current()?;
         let stream = self.stream();
-        // SAFETY: the part has `part.len()` bytes, and lives until the stream was waited for.
+        // SAFETY: the part has `part.len()` bytes, and lives until the stream has been waited for.
         let filled = unsafe { stream.fill(part.as_ptr().cast(), 0, part.len() as usize) };
         settled(&stream, filled)
     }
@@ -210,7 +226,7 @@ impl DeviceTable {
         self.stream.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether lookups would need many buckets because too many slots are taken.
+    /// Whether lookups need many buckets because too many slots are taken.
     pub fn is_crowded(&self) -> bool {
         /// Of sixteen slots.
         const MOST: u64 = 15;
@@ -224,7 +240,7 @@ impl DeviceTable {
         held.contents.keys + held.contents.ask + held.gone
     }
 
-    /// The number of the GPU where the table lies; nothing if it lies on the host.
+    /// The number of the table's GPU; `None` if it lies on the host.
     pub fn gpu(&self) -> Option<u32> {
         let is_gpu = self.device.memory_bytes() > 0;
         is_gpu.then(|| self.device.number())
@@ -239,7 +255,7 @@ impl DeviceTable {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The table as kernels see it.
+    /// The table in the kernels' form.
     pub(crate) fn as_kernels_see_it(&self) -> ffi::ResidentTable {
         ffi::ResidentTable {
             slots: self.slots.as_ptr().cast(),
@@ -250,10 +266,10 @@ impl DeviceTable {
         }
     }
 
-    /// Memory for records, which lives as long as a table that has it.
+    /// Memory for records, which lives as long as a table that refers to it.
     ///
     /// # Errors
-    /// Device if the table may not take so much more, or the device does not have it.
+    /// Device if the table may not take that much more, or the device does not have it.
     pub(super) fn chunk(&self, bytes: u64) -> Result<*mut u8> {
         if bytes == 0 {
             return Ok(ptr::null_mut());
@@ -283,7 +299,8 @@ impl DeviceTable {
     }
 }
 
-/// Waits for a stream, also if something was not queued: what was before may still use memory that goes with the error.
+/// Waits for a stream, also after a failure to queue work: earlier work may still use memory that is freed with the
+/// error.
 pub(super) fn settled<T>(stream: &Stream, queued: Result<T>) -> Result<T> {
     let done = stream.synchronize();
     queued.and_then(|value| done.map(|()| value))

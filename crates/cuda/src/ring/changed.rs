@@ -5,7 +5,7 @@ use rockmill_core::Result;
 use crate::driver::ffi::ChangedKeys;
 use crate::resident::{DeviceTable, Part};
 
-/// Hashes that a set has room for, a power of two. Behind them lies its state.
+/// Maximum number of hashes of a set, a power of two. Its state lies behind them.
 const SLOTS: u64 = 1 << 20;
 
 /// A set of hashes of keys in device memory.
@@ -16,7 +16,7 @@ pub struct ChangedSet {
 }
 
 impl ChangedSet {
-    /// A set with nothing in it, of what a table may take. `seed` is that of its hash.
+    /// An empty set, in the memory limit of a table. `seed` is the seed of its hash.
     ///
     /// # Errors
     /// Device if there is no room for it.
@@ -30,7 +30,7 @@ impl ChangedSet {
         (SLOTS + 1) * size_of::<u64>() as u64
     }
 
-    /// The set as kernels see it.
+    /// The set in the kernels' form.
     pub(crate) fn as_kernels_see_it(&self) -> ChangedKeys {
         let slots: *mut u64 = self.memory.as_ptr().cast();
         ChangedKeys {

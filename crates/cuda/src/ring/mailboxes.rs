@@ -10,13 +10,13 @@ use rockmill_core::{Error, ErrorKind, Result};
 
 use super::changed::ChangedSet;
 use crate::driver::ffi::{self, RingAnswer, RingRequest};
-use crate::driver::{Device, DeviceMemory, PinnedBuffer, Stream};
+use crate::driver::{Device, DeviceMemory, MemoryUser, PinnedBuffer, Stream};
 use crate::resident::CallerStream;
 
 /// `ring.hpp:RING_ABORTED`.
 const ABORTED: u32 = u32::MAX;
 
-/// Holds at a time.
+/// Maximum number of holds at a time.
 const HOLDS: usize = 1024;
 
 /// Words of a cache line. Each part begins on one.
@@ -25,13 +25,14 @@ const LINE_WORDS: usize = 16;
 /// Properties of new mailboxes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RingSettings {
-    /// How many requests may be on their way.
+    /// Maximum number of requests in progress.
     pub mailboxes: u32,
-    /// Bytes of a request that go at once, and as many of an answer: a key with its value. Longer ones take several turns.
+    /// Bytes of a request that are sent at once, and of an answer: a key with its value. Longer ones take several
+    /// turns.
     pub mailbox_bytes: u32,
-    /// Kernels wait at most so long for an answer.
+    /// Maximum time for which kernels wait for an answer.
     pub timeout: Duration,
-    /// Threads of the host that answer.
+    /// Number of host threads that answer.
     pub threads: usize,
 }
 
@@ -47,7 +48,7 @@ impl Default for RingSettings {
 }
 
 impl RingSettings {
-    /// The same with numbers that the memory is laid out by.
+    /// The same, rounded to sizes of the memory layout.
     ///
     /// # Errors
     /// Device if one of them is 0 or too large.
@@ -70,27 +71,27 @@ impl RingSettings {
     }
 }
 
-/// Mailboxes, and the words that tell which kernels may use them.
+/// Mailboxes, and the words that record which kernels may use them.
 #[derive(Debug)]
 pub struct Mailboxes {
     device: Device,
     settings: RingSettings,
-    /// States and numbers of mailboxes, and behind them the word that ends a hold. Dropped before the pinned memory: that
-    /// waits for kernels and for copies that end holds, which write there.
+    /// States and numbers of mailboxes, and behind them the word that ends a hold. Dropped before the pinned memory,
+    /// because that waits for kernels and for copies that end holds, which write there.
     own: DeviceMemory,
     shared: Mutex<PinnedBuffer>,
     parts: Parts,
-    /// For each mailbox, the number of the last request that was looked at.
+    /// For each mailbox, the number of the last request that was read.
     seen: Vec<AtomicU32>,
     free_holds: Mutex<Vec<usize>>,
 }
 
-/// Those of the process.
+/// All mailboxes of the process.
 static ALL: Mutex<Vec<Weak<Mailboxes>>> = Mutex::new(Vec::new());
 
 /// Whether a kernel on the device may use mailboxes of the process.
 pub fn is_held(device: &Device) -> bool {
-    // Dropping the last one takes long, and may not happen under the lock.
+    // Dropping the last reference takes long, and must not happen under the lock.
     let all: Vec<_> = {
         let all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
         all.iter().filter_map(Weak::upgrade).collect()
@@ -98,7 +99,7 @@ pub fn is_held(device: &Device) -> bool {
     (all.iter()).any(|mailboxes| mailboxes.device.is(device) && mailboxes.is_held())
 }
 
-/// Where the parts of the shared memory lie.
+/// Places of the parts of the shared memory.
 #[derive(Debug, Clone, Copy)]
 struct Parts {
     posted: *const AtomicU32,
@@ -110,22 +111,22 @@ struct Parts {
     incoming: *mut u8,
 }
 
-// SAFETY: words are atomic, and who may touch the other parts at a time is agreed on by them.
+// SAFETY: words are atomic, and they decide who may access the other parts at a time.
 unsafe impl Send for Parts {}
 // SAFETY: as above.
 unsafe impl Sync for Parts {}
 
-/// That a kernel may use mailboxes, until its stream has come to the end of the hold.
+/// A kernel's right to use mailboxes, until its stream has reached the end of the hold.
 #[derive(Debug)]
 pub struct Hold {
     word: usize,
 }
 
 impl Mailboxes {
-    /// Mailboxes with nothing in them.
+    /// Empty mailboxes.
     ///
     /// # Errors
-    /// Device, also if settings are not possible.
+    /// Device, also if settings are invalid.
     pub fn new(device: &Device, settings: RingSettings) -> Result<Arc<Self>> {
         let settings = settings.rounded()?;
         let _current = device.make_current()?;
@@ -165,10 +166,14 @@ impl Mailboxes {
             incoming,
         };
         let own_len = 2 * n * size_of::<u32>();
-        let own = DeviceMemory::new(device, (own_len + size_of::<u32>()) as u64)?;
+        let own = DeviceMemory::new(
+            device,
+            MemoryUser::Views,
+            (own_len + size_of::<u32>()) as u64,
+        )?;
         let stream = Stream::with_staging(device)?;
         let one = 1u32.to_ne_bytes();
-        // SAFETY: the memory is as long as what is written there, and the stream is waited for.
+        // SAFETY: the memory is as long as the data written there, and the stream is waited for.
         unsafe {
             stream.fill(own.as_ptr().cast(), 0, own_len)?;
             stream.upload(own.as_ptr().wrapping_add(own_len), one.as_ptr(), one.len())?;
@@ -189,7 +194,7 @@ impl Mailboxes {
         Ok(mailboxes)
     }
 
-    /// The settings, rounded up to what memory is laid out by.
+    /// The settings, rounded up to the memory layout.
     pub fn settings(&self) -> RingSettings {
         self.settings
     }
@@ -200,7 +205,7 @@ impl Mailboxes {
         shared.len() as u64
     }
 
-    /// The mailboxes as kernels see them.
+    /// The mailboxes in the kernels' form.
     pub(crate) fn as_kernels_see_them(&self, changed: &ChangedSet) -> ffi::Ring {
         let states: *mut u32 = self.own.as_ptr().cast();
         ffi::Ring {
@@ -219,7 +224,7 @@ impl Mailboxes {
         }
     }
 
-    /// Answers all requests, also those to come, with "aborted".
+    /// Answers all requests, also future ones, with "aborted".
     pub fn abort(&self) {
         for answered in self.words(self.parts.answered) {
             answered.store(ABORTED, Ordering::Release);
@@ -235,7 +240,7 @@ impl Mailboxes {
         if free.is_empty() {
             free.extend(self.ended_holds());
         }
-        // The words in front are taken first, so that `is_held` soon finds one.
+        // The first words are taken first, so that `is_held` soon finds one.
         let Some(word) = free.pop() else {
             let what = format!("a view is held {HOLDS} times at most: end a hold first");
             return Err(Error::new(ErrorKind::Device, what));
@@ -244,7 +249,7 @@ impl Mailboxes {
         Ok(Hold { word })
     }
 
-    /// Ends a hold once a stream has come so far. Waits for nothing.
+    /// Ends a hold once a stream has reached its current end. Does not wait.
     ///
     /// # Errors
     /// Device. The hold does not end then.
@@ -254,7 +259,8 @@ impl Mailboxes {
         let one = one.wrapping_add(2 * self.settings.mailboxes as usize * size_of::<u32>());
         let to = word.cast_mut().cast();
         let _current = self.device.make_current()?;
-        // SAFETY: the word is pinned memory that lives until the device was waited for, and the caller's stream is good.
+        // SAFETY: the word is pinned memory that lives until the device has been waited for, and the caller's stream is
+        // valid.
         let code = unsafe {
             (self.device.table().copy_from_device)(
                 to,
@@ -278,7 +284,7 @@ impl Mailboxes {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Words of holds that have ended and have no owner any more.
+    /// Words of ended holds without an owner.
     fn ended_holds(&self) -> impl Iterator<Item = usize> {
         let ended = self.ended().iter().enumerate().rev();
         let ended = ended.filter(|(_, word)| word.load(Ordering::Acquire) == ENDED);
@@ -300,10 +306,10 @@ impl Mailboxes {
         self.words(self.parts.posted)
     }
 
-    /// Whether a range has a posted request that was not looked at. Many threads may ask: it writes nothing.
+    /// Whether a range has a posted request that was not read. Many threads may call this, so it writes nothing.
     pub fn has_posted(&self, range: Range<usize>) -> bool {
         let (posted, seen) = (&self.posted()[range.clone()], &self.seen[range]);
-        // Without a branch a word, since all of them are gone through at each look.
+        // Without a branch for each word, since all of them are read each time.
         let differs = |(posted, seen): (&[AtomicU32], &[AtomicU32])| {
             let words = posted.iter().zip(seen);
             let differ = words.map(|(a, b)| a.load(Ordering::Relaxed) ^ b.load(Ordering::Relaxed));
@@ -313,7 +319,7 @@ impl Mailboxes {
         lines.any(differs)
     }
 
-    /// The number of a request that was not looked at. The caller must look at it.
+    /// The number of a request that was not read. The caller must read it.
     pub(super) fn next_number(&self, mailbox: usize) -> Option<u32> {
         let number = self.posted()[mailbox].load(Ordering::Acquire);
         let is_new = self.seen[mailbox].load(Ordering::Relaxed) != number;
@@ -323,19 +329,19 @@ impl Mailboxes {
         })
     }
 
-    /// Whether something was posted that is not answered.
+    /// Whether a posted request has no answer.
     pub fn has_unanswered(&self) -> bool {
         let both = self.posted().iter().zip(self.words(self.parts.answered));
         let mut both = both.map(|(posted, answered)| {
             let posted = posted.load(Ordering::Relaxed);
-            // Whoever finds an answer also finds the write that it is for.
+            // A thread that finds an answer also finds the write that it is for.
             let answered = answered.load(Ordering::Acquire);
             posted != answered && answered != ABORTED
         });
         both.any(|is_open| is_open)
     }
 
-    /// A request that was posted. The device may write anything there, so the numbers are not to be trusted.
+    /// A posted request. The device may write any bytes there, so the numbers must be checked.
     pub(super) fn request(&self, mailbox: usize) -> RingRequest {
         assert!(mailbox < self.settings.mailboxes as usize);
         // SAFETY: the place is one of the mailbox's, and every bit pattern is a request.
@@ -356,7 +362,7 @@ impl Mailboxes {
         }
     }
 
-    /// Answers a request with as much of a value as fits. Returns how much that is.
+    /// Answers a request with as much of a value as fits. Returns that length.
     pub(super) fn answer(
         &self,
         mailbox: usize,
@@ -373,7 +379,7 @@ impl Mailboxes {
             part_len: part as u32,
             len,
         };
-        // SAFETY: the places are those of the mailbox, in which the device writes nothing.
+        // SAFETY: the places are those of the mailbox, in which the device writes nothing at present.
         unsafe {
             let to = self.parts.incoming.wrapping_add(mailbox * room);
             ptr::copy_nonoverlapping(rest.as_ptr(), to, part);

@@ -1,7 +1,7 @@
-//! Mailboxes in which threads of the device ask those of the host: `kernels/ring/ring.hpp`, which says how.
+//! Mailboxes in which device threads send requests to the host: see `kernels/ring/ring.hpp`.
 //!
-//! Threads of the host read and write pinned memory here, and call no function of CUDA: it might wait for the kernel
-//! that waits for them.
+//! Threads of the host read and write pinned memory here, and call no function of CUDA, because it might wait for the
+//! kernel that waits for them.
 
 use crate::driver::ffi;
 use crate::resident::DeviceTable;
@@ -17,12 +17,12 @@ pub(crate) use mailboxes::is_held;
 pub use mailboxes::{Hold, Mailboxes, RingSettings};
 pub use server::{Operation, Request, Server, Status};
 
-/// What a kernel takes as a parameter: `KvRecord` of `kernels/common/types.hpp`.
+/// The parameter of a kernel: `KvRecord` of `kernels/common/types.hpp`.
 #[derive(Debug, Clone, Copy)]
 #[repr(transparent)]
 pub struct KvRecord(ffi::KvRecord);
 
-// SAFETY: it is where things are.
+// SAFETY: it consists of addresses and numbers.
 unsafe impl Send for KvRecord {}
 
 impl KvRecord {
@@ -34,7 +34,7 @@ impl KvRecord {
         self.0
     }
 
-    /// A table, and who is asked for what it does not tell.
+    /// A record for a table, with the mailboxes for keys that it cannot answer.
     pub fn new(version: u64, table: &DeviceTable, ring: Option<(&Mailboxes, &ChangedSet)>) -> Self {
         let ring = ring.map(|(mailboxes, changed)| mailboxes.as_kernels_see_them(changed));
         Self(ffi::KvRecord {

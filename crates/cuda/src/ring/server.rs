@@ -1,4 +1,4 @@
-//! What a thread of the host sees of its mailboxes.
+//! A host thread's side of its mailboxes.
 
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
@@ -12,7 +12,7 @@ use crate::driver::ffi::RingRequest;
 pub enum Operation {
     /// The value of a key in a version.
     Get,
-    /// The value that a key has now.
+    /// The current value of a key.
     GetLatest,
     /// Puts a value.
     Put,
@@ -35,15 +35,15 @@ impl Operation {
     }
 }
 
-/// What became of a request: `probe.hpp:KeyStatus`.
+/// Result of a request: `probe.hpp:KeyStatus`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Status {
     /// The key is not in the database.
     NotFound = 0,
-    /// The value is in the answer; or the next part of a request is awaited.
+    /// The value is in the answer; or the next part of a request is expected.
     Found = 1,
-    /// The device alone cannot give the answer, and there is no host to ask.
+    /// The device alone cannot answer, and there is no host to ask.
     Ask = 2,
     /// The caller has no room for the value.
     TooSmall = 3,
@@ -51,7 +51,7 @@ pub enum Status {
     Written = 4,
     /// RocksDB stalls writes.
     Busy = 5,
-    /// The database takes no writes.
+    /// The database accepts no writes.
     ReadOnly = 6,
     /// RocksDB could not read or write.
     IoError = 9,
@@ -62,9 +62,9 @@ pub enum Status {
 /// A request.
 #[derive(Debug, Clone, Copy)]
 pub struct Request<'a> {
-    /// What is asked for.
+    /// The requested operation.
     pub operation: Operation,
-    /// The version whose value is wanted.
+    /// The requested version.
     pub version: u64,
     /// The key.
     pub key: &'a [u8],
@@ -72,7 +72,7 @@ pub struct Request<'a> {
     pub value: &'a [u8],
 }
 
-/// A mailbox as its thread knows it.
+/// The server's state of a mailbox.
 #[derive(Debug, Default)]
 struct Mail {
     /// Number of the last request.
@@ -84,15 +84,15 @@ struct Mail {
     capacity: u64,
     /// The parts of the request so far.
     message: Vec<u8>,
-    /// The value that is handed over in parts.
+    /// The value that is sent in parts.
     value: RefCell<Vec<u8>>,
     is_answered: Cell<bool>,
 }
 
-/// Bytes of messages and values that a mailbox keeps room for.
+/// Bytes of messages and values that a mailbox keeps allocated.
 const KEPT_BYTES: usize = 64 << 10;
 
-/// Some of the mailboxes, for the thread that looks at them.
+/// Some of the mailboxes, for the thread that serves them.
 #[derive(Debug)]
 pub struct Server {
     mailboxes: Arc<Mailboxes>,
@@ -113,8 +113,8 @@ impl Server {
         }
     }
 
-    /// Takes the requests that are complete. Each has to be answered before the next call. Returns how many they are, and
-    /// whether anything was posted.
+    /// Takes the complete requests. Each must be answered before the next call. Returns their number, and whether
+    /// anything was posted.
     pub fn take(&mut self) -> (usize, bool) {
         self.taken.clear();
         let mut has_posted = false;
@@ -132,7 +132,7 @@ impl Server {
             }
             match mail.add(mailboxes, mailbox, &request) {
                 Some(true) => self.taken.push(mailbox - self.range.start),
-                // The next part may come.
+                // The client may send the next part.
                 Some(false) => {
                     mailboxes.answer(mailbox, number, Status::Found as u32, &[], 0);
                 }
@@ -148,7 +148,7 @@ impl Server {
     pub fn request(&self, at: usize) -> Request<'_> {
         let mail = &self.mails[self.taken[at]];
         Request {
-            // Only requests that have one are taken.
+            // Only requests with an operation are taken.
             operation: mail.operation.unwrap_or(Operation::Get),
             version: mail.version,
             key: &mail.message[..mail.key_len],
@@ -179,7 +179,7 @@ impl Server {
 }
 
 impl Mail {
-    /// Adds a part of a request; whether it is complete, or nothing if it cannot be.
+    /// Adds a part of a request. Returns whether it is complete; `None` if it is invalid.
     fn add(
         &mut self,
         mailboxes: &Mailboxes,
@@ -196,7 +196,7 @@ impl Mail {
             value.shrink_to(KEPT_BYTES);
         }
         let key_len = request.key_len as usize;
-        // RocksDB takes no longer ones. Whoever says so anyway would fill the host's memory part by part.
+        // RocksDB accepts no longer values. A larger length would fill the host's memory part by part.
         let value_len = u32::try_from(request.value_len).ok()? as usize;
         let value_at = match value_len {
             0 => key_len,
@@ -219,7 +219,7 @@ impl Mail {
         Some(self.message.len() == total)
     }
 
-    /// Hands over more of a value to a request of a mailbox.
+    /// Sends more of a value to a request of a mailbox.
     fn send(&self, mailboxes: &Mailboxes, (mailbox, number): (usize, u32), from: u64) {
         let value = self.value.borrow();
         let rest = usize::try_from(from)

@@ -1,4 +1,5 @@
-//! Whatever a device writes into mailboxes, a server neither panics nor leaves its mailboxes, and answers once.
+//! For any bytes that a device writes into mailboxes, a server neither panics nor reads other mailboxes, and answers
+//! once.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::ptr;
@@ -18,13 +19,13 @@ use crate::resident::TableSettings;
 const MAILBOXES: usize = 48;
 const ROOM: usize = 32;
 
-/// Those of the server.
+/// The server's mailboxes.
 const RANGE: std::ops::Range<usize> = 16..32;
 
 /// An action of the device.
 #[derive(Debug, Clone)]
 enum Post {
-    /// Writes anything and posts it under the next number, or under any.
+    /// Writes any bytes and posts them under the next number, or under any.
     Any {
         request: RingRequest,
         number: Option<u32>,
@@ -39,7 +40,7 @@ enum Post {
     },
 }
 
-/// Numbers, above all those at which something may go wrong.
+/// Numbers, most of them near limits.
 fn number() -> impl Strategy<Value = u64> {
     prop_oneof![
         0..200u64,
@@ -109,7 +110,7 @@ impl Requester {
         number
     }
 
-    /// The number that was answered, the answer, and all bytes of values.
+    /// The answered number, the answer, and all bytes of values.
     fn answer(&self, mailbox: usize) -> (u32, RingAnswer, [u8; ROOM]) {
         let number = self
             .word(self.ring.answered, mailbox)
@@ -141,8 +142,8 @@ fn changed(request: RingRequest, field: usize, value: u64) -> RingRequest {
     request
 }
 
-/// Has the server look once at what was posted in a mailbox, and checks its answer. `value` is what a get finds. Returns
-/// the key and the value of the request if it was complete.
+/// Lets the server read a mailbox's request once, and checks its answer. `value` is the result of a get. Returns the
+/// key and the value of the request if it was complete.
 fn serve(
     server: &mut Server,
     requester: &Requester,
@@ -200,6 +201,7 @@ fn check(posts: &[(usize, Post)]) -> Result<(), TestCaseError> {
     let given = TableSettings {
         keys: 1,
         memory_bytes: u64::MAX,
+        reservation: None,
         seed: 1,
         hash_mask: u64::MAX,
         outside: &[],
@@ -295,6 +297,6 @@ fn a_server_answers_anything_that_a_device_posts() {
     }
     let posts = vec((RANGE, post()), 1..60);
     let checked = TestRunner::new(config).run(&posts, |posts| check(&posts));
-    // It has the smallest case that fails.
+    // The message has the smallest failing case.
     checked.unwrap_or_else(|error| panic!("{error}"));
 }

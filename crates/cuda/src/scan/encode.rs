@@ -1,4 +1,4 @@
-//! A plan as the kernels take it: steps, constants, and one pool of their bytes.
+//! A plan in the kernels' form: steps, constants, and one pool of their bytes.
 
 mod groups;
 
@@ -20,7 +20,7 @@ const CONSTANT: u32 = 1 << 31;
 /// `types.hpp:SOURCE_LITERAL`.
 const SOURCE_LITERAL: u64 = 2;
 
-/// A string that has no spaces except those in its groups.
+/// A string without spaces except those in its groups.
 const NO_SPACES: Literal = Literal::Integer(StringGroups::SPACES_OFFSET);
 
 /// `types.hpp:ScanCode`.
@@ -57,17 +57,17 @@ mod code {
 /// A plan in the kernels' form.
 #[derive(Debug, Default)]
 pub struct Encoded {
-    /// Steps of the filter, and then those for each wanted row.
+    /// Steps of the filter, and then those for each selected row.
     pub ops: Vec<ScanOp>,
     pub num_filter: usize,
     pub constants: Vec<ScanConstant>,
     pub literals: Vec<u8>,
     pub columns: Vec<EncodedColumn>,
-    /// How the device puts groups together, if it can.
+    /// The groups' encoding, if the device can form them.
     pub groups: Option<EncodedGroups>,
 }
 
-/// A column that the kernels make.
+/// A column that the kernels compute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EncodedColumn {
     pub register: Register,
@@ -76,13 +76,14 @@ pub struct EncodedColumn {
 }
 
 impl Encoded {
-    /// The plan; `None` if it is malformed, if it is left to the CPU, or if a thread cannot keep so many results.
+    /// The plan; `None` if it is malformed, if it is left to the CPU, or if it needs more results than a thread can
+    /// store.
     pub fn new(plan: &ScanPlan) -> Option<Self> {
         if plan.left_to_cpu().is_some() {
             return None;
         }
         let schedule = plan.schedule().ok()?;
-        // The filter has other slots than the output, which computes anew what it needs of the filter's results.
+        // The filter has other slots than the output, which computes again what it needs of the filter's results.
         let unfiltered = ScanPlan {
             checks: Vec::new(),
             filter: None,
@@ -151,7 +152,7 @@ impl Encoder<'_> {
         (first, self.encoded.constants.len() as u32 - first)
     }
 
-    /// Adds steps. A result has its slot until its last use, of `kept` until the end.
+    /// Adds steps. A result has its slot until its last use; those in `kept` until the end.
     fn steps(&mut self, steps: &[Step], kept: &[Register]) -> Option<()> {
         const NEVER: usize = usize::MAX;
         let mut last_uses = vec![NEVER; self.operands.len()];
@@ -183,7 +184,7 @@ impl Encoder<'_> {
             for register in self.uses(*step) {
                 let last_use = &mut last_uses[usize::from(register)];
                 if *last_use == at {
-                    // An operand may be there twice.
+                    // An operand may occur twice.
                     *last_use = NEVER;
                     free.extend(self.operand(register).filter(|slot| slot & CONSTANT == 0));
                 }
@@ -205,7 +206,7 @@ impl Encoder<'_> {
         Some(())
     }
 
-    /// The values that a step takes.
+    /// The operands of a step.
     fn uses(&self, step: Step) -> impl Iterator<Item = Register> + use<> {
         let operands = match step {
             Step::Check(check) => [Some(self.plan.checks[check].holds), None, None],
@@ -370,7 +371,7 @@ impl Encoder<'_> {
         (detail, self.constant(&bytes(part)), 1)
     }
 
-    /// The columns of rows; of groups those that they are made of, each value once.
+    /// The columns of rows; for groups the columns of keys and arguments, each value once.
     fn columns(&mut self) -> Option<()> {
         if let ScanOutput::Rows(columns) = &self.plan.output {
             for column in columns {
@@ -424,7 +425,7 @@ fn number_detail(number: Number) -> u32 {
     format << 16 | u32::from(number.is_big_endian) << 8 | u32::from(number.bytes)
 }
 
-/// That of a number, or 0 for LEB128.
+/// The encoding of a number, or 0 for LEB128.
 fn prefix_detail(prefix: Prefix) -> u32 {
     match prefix {
         Prefix::Varint => 0,
@@ -448,7 +449,7 @@ fn range_detail(range: IntegerRange) -> u32 {
     }
 }
 
-/// A bit for each of less, equal and greater.
+/// One bit each for less, equal and greater.
 fn accepted(comparison: Comparison) -> u32 {
     match comparison {
         Comparison::Less => 0b001,
@@ -460,7 +461,7 @@ fn accepted(comparison: Comparison) -> u32 {
     }
 }
 
-/// Bytes that every result of an instruction fits, as two's complement.
+/// Number of bytes that suffice for every result of an instruction, as two's complement.
 fn integer_bytes(instruction: &Instruction) -> u8 {
     match instruction {
         Instruction::Length(_) => 8,

@@ -1,4 +1,4 @@
-//! Groups that the device puts together.
+//! Groups that are formed on the device.
 
 use rockmill_core::Result;
 use rockmill_core::scan::{Aggregate, Cell, Part, Register, ValueKind};
@@ -14,7 +14,7 @@ pub const KEY_WORDS: u64 = 6;
 /// The first row of a slot without a group.
 const NO_ROW: u64 = u64::MAX;
 
-/// What the device knows of groups, in the order of their first rows.
+/// The device's states of groups, in the order of their first rows.
 #[derive(Debug)]
 pub struct Parts<'a> {
     encoded: &'a EncodedGroups,
@@ -22,8 +22,8 @@ pub struct Parts<'a> {
 }
 
 impl<'a> Scan<'a> {
-    /// Puts the wanted rows together. Then only the first row of each group is wanted. Returns `None` and changes nothing
-    /// if the plan has no groups, or if these are too many for the device or for the plan, or have long keys.
+    /// Groups the selected rows. Then only the first row of each group is selected. Returns `None` and changes nothing
+    /// if the plan has no groups, if there are too many for the device or for the plan, or if keys are long.
     pub fn group(&mut self) -> Result<Option<Parts<'a>>> {
         let encoded = self.encoded;
         let (Some(groups), 1..) = (&encoded.groups, self.args.num_wanted) else {
@@ -100,7 +100,7 @@ impl<'a> Scan<'a> {
 }
 
 impl Parts<'_> {
-    /// Bytes that came back.
+    /// Number of bytes copied back.
     pub fn bytes(&self) -> u64 {
         size_of_val(self.words.as_slice()) as u64
     }
@@ -121,7 +121,7 @@ impl Parts<'_> {
         }
     }
 
-    /// Where an argument's words begin, and its position.
+    /// Start of an argument's words, and its position.
     fn argument(&self, of: Register) -> (usize, usize) {
         let is = |(register, _): &(Register, ValueKind)| *register == of;
         let i = self
@@ -158,7 +158,7 @@ impl Parts<'_> {
     }
 }
 
-/// The sum of the four numbers of 32 bits of which integers consist, and of their signs.
+/// The sum from the sums of the four 32-bit parts of the integers, and of their signs.
 fn sum(is_any: bool, words: &[u64]) -> Part {
     let (mut low, mut high) = (0u128, -(words[4] as i64));
     for (word, at) in words[..4].iter().zip([0, 32, 64, 96]) {

@@ -1,4 +1,4 @@
-//! Where the parts of a batch's columns lie on the device, and how they come back.
+//! Places of the parts of a batch's columns on the device, and their way back.
 
 use rockmill_core::Result;
 use rockmill_core::scan::{Batch, Cell, Column, ColumnType};
@@ -18,7 +18,7 @@ const VALUE_BYTES: u32 = 24;
 
 const BYTE_BITS: u64 = 8;
 
-/// Where the parts of columns lie.
+/// Places of the parts of columns.
 #[derive(Debug)]
 pub struct Layout {
     pub columns: Vec<ScanColumn>,
@@ -107,10 +107,10 @@ impl Layout {
         })
     }
 
-    /// Finds where the bytes of byte columns go, which are so many together.
+    /// Computes the places of the bytes of byte columns, `data` bytes together.
     ///
     /// # Errors
-    /// Verification if the offsets cannot be.
+    /// Verification if the offsets are impossible.
     pub fn place_data(&mut self, batch: &Batch, data: u64) -> Result<()> {
         let mut at = self.end;
         let mut left = data;

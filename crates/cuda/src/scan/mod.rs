@@ -1,6 +1,6 @@
-//! Rows to batches: the program decides on the device which rows are wanted, and makes their columns, which are copied back
-//! batch by batch. Groups are put together on the device if they are few and their keys are short; else on the host, from
-//! the columns of their keys and arguments.
+//! From rows to batches: on the device, the program selects rows and computes their columns, which are copied back
+//! batch by batch. Groups are formed on the device if they are few and their keys are short; else on the host, from the
+//! columns of their keys and arguments.
 
 mod encode;
 mod groups;
@@ -27,7 +27,7 @@ pub use encode::Encoded;
 /// `types.hpp:ERROR_CHECK`.
 const ERROR_CHECK: u64 = 15;
 
-/// How much of everything a scan takes.
+/// Sizes of a scan's buffers.
 #[derive(Debug, Clone, Copy)]
 pub struct ScanSize {
     entries: u64,
@@ -37,7 +37,7 @@ pub struct ScanSize {
     columns: u64,
     /// Memory of a batch.
     batch_bytes: u64,
-    /// Of groups that the device puts together; 0 if it does not.
+    /// Groups on the device; 0 if the device forms none.
     group_keys: u64,
     arguments: u64,
     groups: u64,
@@ -47,7 +47,7 @@ pub struct ScanSize {
 }
 
 impl ScanSize {
-    /// What is foreseen.
+    /// The estimate.
     pub fn foreseen(
         read: &ReadSize,
         request: &Request<'_>,
@@ -91,7 +91,7 @@ pub fn host_bytes(request: &Request<'_>, plan: &ScanPlan) -> u64 {
 }
 
 buffers! {
-    /// What a scan needs beside rows.
+    /// Buffers of a scan beside rows.
     ScanBuffers of ScanSize, |x|
     ops: ScanOp = x.ops;
     constants: ScanConstant = x.constants;
@@ -111,10 +111,10 @@ buffers! {
     taken: u64 = x.groups * x.words;
 }
 
-/// Hands over what a plan makes of all rows, and says how many bytes that is.
+/// Passes on the output of a plan over all rows, and returns its bytes.
 ///
 /// # Errors
-/// Those of `sink`; OutOfRange; Verification if what came back cannot be; Device, Cancelled.
+/// The errors of `sink`; OutOfRange; Verification if the returned data are impossible; Device, Cancelled.
 pub fn scan(
     read: &mut ReadState,
     survivors: &Survivors,
@@ -122,8 +122,9 @@ pub fn scan(
     cancel: &CancelToken,
     sink: &mut dyn BatchSink,
 ) -> Result<(BatchOutput, u64)> {
-    let encoded = Encoded::new(plan)
-        .ok_or_else(|| Error::internal("a scan that the device does not do was not refused"))?;
+    let encoded = Encoded::new(plan).ok_or_else(|| {
+        Error::internal("a scan that the device does not support was not refused")
+    })?;
     let buffers = &mut ScanBuffers::new(&read.ws.arena);
     let mut groups = match &plan.output {
         ScanOutput::Groups(aggregation) => Some(Groups::new(aggregation, plan.output.columns())),
@@ -176,14 +177,14 @@ pub fn scan(
     Ok((output, bytes))
 }
 
-/// A scan on its way.
+/// A running scan.
 struct Scan<'a> {
     read: &'a mut ReadState,
     encoded: &'a Encoded,
     buffers: &'a mut ScanBuffers,
     args: ScanArgs,
     returned: Returned,
-    /// Wanted rows that were handed over.
+    /// Selected rows that were passed on.
     done: usize,
 }
 
@@ -241,12 +242,12 @@ impl<'a> Scan<'a> {
         })
     }
 
-    /// Finds the wanted rows, how many they are, and how many rows are malformed.
+    /// Finds the selected rows, their number, and the number of malformed rows.
     fn filter(&mut self) -> Result<(u64, u64)> {
         let (read, n) = (&*self.read, self.args.n as usize);
         read.buffers.keep.fill(n, 1, 0, &read.ws.stream)?;
         self.buffers.sizes.fill(0, 1, 0, &read.ws.stream)?;
-        // SAFETY: there is room for one more than there are rows, which name decoded entries.
+        // SAFETY: there is room for one more than the number of rows, which name decoded entries.
         let code =
             unsafe { (read.device.table().scan_filter)(&read.ws.exec(), &raw const self.args) };
         read.device.check(code, "filter rows")?;
@@ -255,14 +256,14 @@ impl<'a> Scan<'a> {
         let malformed = (self.returned).count(read, &self.buffers.sizes, 0)?;
         self.returned.check(read)?;
         if wanted > n as u64 || malformed > n as u64 {
-            return Err(altered("more rows are wanted or malformed than there are"));
+            return Err(altered("more rows are selected or malformed than exist"));
         }
         self.args.num_wanted = wanted;
         self.read.mark("filter rows", 0)?;
         Ok((wanted, malformed))
     }
 
-    /// Finds where batches end among the wanted rows.
+    /// Finds the ends of batches among the selected rows.
     fn cut(&mut self) -> Result<Vec<usize>> {
         let wanted = self.args.num_wanted as usize;
         if wanted == 0 {
@@ -271,24 +272,24 @@ impl<'a> Scan<'a> {
         let read = &*self.read;
         let stream = &read.ws.stream;
         self.buffers.sizes.fill(wanted, 1, 0, stream)?;
-        // SAFETY: there is room for one more than there are wanted rows.
+        // SAFETY: there is room for one more than the number of selected rows.
         let code =
             unsafe { (read.device.table().scan_measure)(&read.ws.exec(), &raw const self.args) };
         read.device.check(code, "measure columns")?;
         self.check()?;
         let batches = self.buffers.sizes.download(0, 1, stream)?[0] as usize;
         if batches == 0 || batches > wanted {
-            return Err(altered("where batches end changed on its way back"));
+            return Err(altered("the ends of batches changed on the way back"));
         }
         let ends = self.buffers.sizes.download(1, batches, stream)?;
         let ends: Vec<_> = ends.into_iter().map(|end| end as usize).collect();
         match ends.is_sorted_by(|a, b| a < b) && ends.last() == Some(&wanted) && ends[0] > 0 {
             true => Ok(ends),
-            false => Err(altered("where batches end changed on its way back")),
+            false => Err(altered("the ends of batches changed on the way back")),
         }
     }
 
-    /// Makes the batch that ends before a wanted row, and copies it back.
+    /// Computes the batch that ends before a selected row, and copies it back.
     fn batch(&mut self, end: usize) -> Result<Batch> {
         let (first, rows) = (self.done, end - self.done);
         self.done = end;
@@ -326,7 +327,7 @@ impl<'a> Scan<'a> {
         if self.args.has_bytes != 0 {
             layout.place_data(&batch, data)?;
             self.args.columns = self.buffers.columns.upload(&layout.columns, stream)?;
-            // SAFETY: offsets say where the bytes go, for which there is room.
+            // SAFETY: offsets give the places of the bytes, for which there is room.
             let code = unsafe {
                 (table.scan_copy)(
                     &read.ws.exec(),
@@ -343,14 +344,14 @@ impl<'a> Scan<'a> {
         Ok(batch)
     }
 
-    /// The error that the device has met, if there was one.
+    /// The error that the device has recorded, if there is one.
     fn check(&self) -> Result<()> {
         let (_, error) = download_checked(&self.read.ws, &self.buffers.batch, 0)?;
         error.map_or(Ok(()), |error| {
             Err(match error.code {
-                // The CPU, which does the task again, names the row.
+                // The CPU, which repeats the task, names the row.
                 ERROR_CHECK => {
-                    let what = "a row is not what the table's columns say";
+                    let what = "a row does not match the table's columns";
                     Error::new(ErrorKind::Corruption, what)
                 }
                 _ => exceeds("a number"),

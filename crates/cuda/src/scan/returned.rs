@@ -1,4 +1,4 @@
-//! What is copied back, and whether it came as it was on the device.
+//! Copies data back, and checks that they arrive unchanged.
 
 use rockmill_core::{Result, placed_hash};
 
@@ -9,7 +9,7 @@ use crate::read::ReadState;
 
 const WORD_BYTES: usize = size_of::<u64>();
 
-/// Copies bytes back, while the device sums the words that it has and the host those that come.
+/// Copies bytes back, while the device sums its words and the host those that arrive.
 pub struct Returned {
     totals: DeviceBuffer<ScanTotals>,
     words: u64,
@@ -85,7 +85,7 @@ impl Returned {
 
     fn sum_on_device(&self, read: &ReadState, from: *const u8, len: usize) -> Result<()> {
         let (exec, totals) = (read.ws.exec(), self.totals.as_ptr());
-        // SAFETY: the view says that it has `len` bytes.
+        // SAFETY: the view guarantees `len` bytes.
         let code =
             unsafe { (read.device.table().scan_hash)(&exec, from, len as u64, self.words, totals) };
         read.device.check(code, "sum what is copied back")
@@ -106,10 +106,10 @@ impl Returned {
         self.words += 1;
     }
 
-    /// Whether all that came so far is what was on the device.
+    /// Checks that all data so far have arrived unchanged.
     ///
     /// # Errors
-    /// Verification if it is not; Device.
+    /// Verification if they have not; Device.
     pub fn check(&self, read: &ReadState) -> Result<()> {
         let found = self.totals.download(0, 1, &read.ws.stream)?[0];
         match found.hash == self.sum {

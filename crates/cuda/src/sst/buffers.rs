@@ -1,25 +1,29 @@
-//! The buffers of the stages that write files; see `kernels/table.hpp` for what each holds.
+//! The buffers of the stages that write files; `kernels/table.hpp` documents each.
 
 use super::layout::MAX_FILES;
 use super::size::SstSize;
 use crate::driver::ffi::{
-    BlockRef, FileIndex, FilePlace, FileTotals, FoundFile, KeySpan, OutBlock,
+    BlockRef, FileCut, FileIndex, FilePlace, FileTotals, FoundFile, KeySpan, OutBlock,
 };
 use crate::memory::buffers;
 
 buffers! {
-    /// What writing SST files needs beside them.
+    /// Buffers for writing SST files.
     SstBuffers of SstSize, |x|
     shared: u32 = x.rows;
     sizes: u32 = x.rows;
     prefix: u64 = x.rows;
     key_sums: u64 = x.wide_rows;
     last_with_prefix: u32 = x.prefixed_rows;
+    deletion_sums: u32 = x.counted_rows;
+    most_deletions: u64 = x.files * x.collectors;
+    cuts: FileCut = MAX_FILES as u64 + 1;
     grandparents: KeySpan = x.grandparents;
     grandparent_bytes: u8 = x.grandparent_bytes;
     grandparent_places: u64 = 2 * x.grandparents;
     block_starts: u32 = x.rows;
     prefix_lens: u32 = x.blocks;
+    hash_buckets: u32 = x.hashed_blocks;
     raw_sizes: u32 = x.blocks;
     block_sizes: u32 = x.blocks;
     block_offsets: u64 = x.blocks;
@@ -47,7 +51,7 @@ buffers! {
     filter_lines: u32 = x.filter_bytes / 4;
     /// Filters and indexes.
     parts: OutBlock = 2 * x.files;
-    // Blocks of the images that are read again.
+    // Blocks of the images, to be decoded again.
     again: BlockRef = x.blocks;
     again_counts: u32 = x.blocks + 1;
     again_starts: u32 = x.blocks + 1;

@@ -1,8 +1,8 @@
-//! The hash over all that a file holds, which RocksDB compares where it is asked for paranoid file checks
-//! (`db/output_validator.cc`): of each key and value in turn, seeded with that of all before.
+//! The hash over a file's contents, which RocksDB compares with paranoid file checks (`db/output_validator.cc`): of
+//! each key and value in turn, seeded with the hash of all before.
 //!
-//! So one thread has to go through a file. One of the host's takes a tenth of a microsecond an entry, in blocks that it
-//! has just checked; one of a GPU's takes six.
+//! So one thread has to process a file. A thread of the host takes a tenth of a microsecond for each entry, in blocks
+//! that it has just checked; a thread of a GPU takes six.
 
 use rockmill_format::block::{self, ValueForm};
 use rockmill_format::xxph3::hash64_seeded;
@@ -16,7 +16,7 @@ pub struct Chain {
 }
 
 impl Chain {
-    /// The chain of no entries. Blocks have restart points `restart_interval` entries apart.
+    /// The hash of no entries. Blocks have restart points `restart_interval` entries apart.
     pub fn new(restart_interval: usize) -> Self {
         Self {
             restart_interval: u32::try_from(restart_interval).unwrap_or(u32::MAX),
@@ -25,7 +25,7 @@ impl Chain {
         }
     }
 
-    /// Goes on with a data block.
+    /// Adds a data block.
     ///
     /// # Errors
     /// Corruption if it is malformed.

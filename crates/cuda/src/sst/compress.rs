@@ -1,5 +1,5 @@
-//! Raw images of data blocks to the form in which they are stored: by Rockmill's own code on the device, or by a library on
-//! threads of the host, which get raw blocks and send back what they become.
+//! From raw images of data blocks to stored blocks: compressed by Rockmill's own code on the device, or by a library on
+//! threads of the host, which receive raw blocks and send back compressed ones.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -19,7 +19,7 @@ use crate::driver::{altered, refused};
 use crate::memory::{CHUNKS, DeviceSlice, DeviceSliceMut};
 use crate::read::{ReadState, error_in};
 
-/// Host memory of compression there: for each block its place, its offset, its stored size and its codec.
+/// Host memory of compression there, for each block: its place, its offset, its stored size and its codec.
 pub const HOST_COMPRESSION_BYTES_PER_BLOCK: u64 =
     (size_of::<Block>() + size_of::<u64>() + 2 * size_of::<u32>()) as u64;
 
@@ -32,12 +32,12 @@ pub fn compress(
 ) -> Result<()> {
     let (table, num_blocks) = (read.device.table(), args.num_blocks as usize);
     args.raw_offsets = sst.raw_offsets.room(num_blocks + 1)?;
-    // SAFETY: the block buffers have room for one more than there are blocks.
+    // SAFETY: the block buffers have room for one more than the number of blocks.
     let code = unsafe { (table.place_raw)(&read.ws.exec(), &raw const *args) };
     read.device.check(code, "place raw blocks")?;
     let (offsets, [word, _]) =
         (sst.raw_offsets).download_with(num_blocks, 1, &read.ws.errors, &read.ws.stream)?;
-    // The sizes of such blocks are not those of the bytes that would be written.
+    // Such blocks have sizes other than the bytes that would be written.
     if error_in(word).is_some() {
         return Err(refused("blocks of 4 GiB"));
     }
@@ -72,19 +72,19 @@ pub fn compress(
     Ok(())
 }
 
-/// Blocks that fit a chunk, one after another.
+/// Consecutive blocks that fit into a chunk.
 #[derive(Debug)]
-struct Piece<'a> {
+struct Batch<'a> {
     raw: DeviceSlice<'a, u8>,
     packed: DeviceSliceMut<'a, u8>,
-    /// Where the blocks begin, and where the last one's trailer ends.
+    /// Starts of the blocks, and the end of the last one's trailer.
     offsets: &'a [u64],
     stored_sizes: &'a mut [u32],
     codecs: &'a mut [u32],
 }
 
-/// Has a library compress all blocks of `bytes` bytes, trailers included. Each task has a few threads for it. Each waits for
-/// a ring, so all tasks together have as many as there are rings.
+/// Compresses all blocks of `bytes` bytes, trailers included, by a library on some threads of the task. Each waits for
+/// a ring, so all tasks together use as many threads as there are rings.
 fn compress_on_host(
     read: &ReadState,
     sst: &mut SstBuffers,
@@ -93,13 +93,13 @@ fn compress_on_host(
     bytes: u64,
 ) -> Result<()> {
     let stream = &read.ws.stream;
-    // Raw images are complete then.
+    // Raw images are complete after this.
     let offsets = sst.raw_offsets.download(0, num_blocks + 1, stream)?;
     let blocks = blocks_between(&offsets, bytes)?;
     let mut stored_sizes: Vec<u32> = blocks.iter().map(|block| block.payload as u32).collect();
     let mut codecs = vec![0; num_blocks];
     let mut large = Vec::new();
-    let mut pieces = VecDeque::new();
+    let mut batches = VecDeque::new();
     let (start, end) = (PADDING as usize, (PADDING + bytes) as usize);
     let raw = sst.raw.view(start..end);
     let mut packed = sst.packed.room_view(end)?;
@@ -108,7 +108,7 @@ fn compress_on_host(
     for part in parts_of(&blocks, with.pool.chunk_bytes() as u64) {
         let n = part.blocks.len();
         let len = (part.bytes.end - part.bytes.start) as usize;
-        let piece = Piece {
+        let batch = Batch {
             raw: raw.part(part.bytes.start as usize..part.bytes.end as usize),
             packed: packed.take(len),
             offsets: &offsets[part.blocks.start..=part.blocks.end],
@@ -116,17 +116,17 @@ fn compress_on_host(
             codecs: codecs_left.split_off_mut(..n).unwrap_or_default(),
         };
         match part.is_whole {
-            true => pieces.push_back(piece),
+            true => batches.push_back(batch),
             false => large.extend(part.blocks),
         }
     }
     let workers = Workers {
         with,
-        waiting: Mutex::new(pieces),
+        waiting: Mutex::new(batches),
     };
     workers.run()?;
     let mut compressor = compressor(with)?;
-    // Those that are larger than a chunk.
+    // Blocks that are larger than a chunk.
     for block in large {
         with.cancel.check()?;
         let at = start + offsets[block] as usize;
@@ -142,7 +142,7 @@ fn compress_on_host(
     Ok(())
 }
 
-/// The blocks that end at these offsets, which the device has told.
+/// The blocks that end at these offsets from the device.
 fn blocks_between(offsets: &[u64], bytes: u64) -> Result<Vec<Block>> {
     let block = |ends: &[u64]| {
         let payload = (ends[1].checked_sub(ends[0])?).checked_sub(BLOCK_TRAILER_SIZE as u64)?;
@@ -163,10 +163,10 @@ fn compressor(with: Writing<'_>) -> Result<Compressor> {
     Compressor::new(&with.plan.table.compression).map_err(|e| Error::internal(e.what))
 }
 
-/// What the compressing threads share.
+/// State shared by the compressing threads.
 struct Workers<'a> {
     with: Writing<'a>,
-    waiting: Mutex<VecDeque<Piece<'a>>>,
+    waiting: Mutex<VecDeque<Batch<'a>>>,
 }
 
 impl<'a> Workers<'a> {
@@ -177,7 +177,7 @@ impl<'a> Workers<'a> {
                 .filter_map(|_| {
                     let builder = std::thread::Builder::new().name("rockmill-pack".to_owned());
                     let work = || self.with.stages.count_cpu(|| self.work());
-                    // Fewer threads do it as well.
+                    // Fewer threads suffice.
                     builder.spawn_scoped(scope, work).ok()
                 })
                 .collect();
@@ -190,65 +190,65 @@ impl<'a> Workers<'a> {
         })
     }
 
-    /// Takes pieces until none is left.
+    /// Compresses batches until none is left.
     fn work(&self) -> Result<()> {
         let _current = self.with.pool.device().make_current()?;
         let mut compressor = compressor(self.with)?;
         loop {
-            let pieces = self.next();
-            if pieces.is_empty() {
+            let batches = self.next();
+            if batches.is_empty() {
                 return Ok(());
             }
-            let done = self.compress(pieces, &mut compressor);
+            let done = self.compress(batches, &mut compressor);
             if done.is_err() {
-                // The others need not go on.
+                // The other threads may stop.
                 self.waiting().clear();
                 return done;
             }
         }
     }
 
-    /// As many pieces as a ring has chunks at most, and fewer if the other threads would have none.
-    fn next(&self) -> Vec<Piece<'a>> {
+    /// At most as many batches as a ring has chunks, and fewer if the other threads would have none.
+    fn next(&self) -> Vec<Batch<'a>> {
         let mut waiting = self.waiting();
         let share = (waiting.len() / WRITERS).clamp(1, CHUNKS);
         let n = share.min(waiting.len());
         waiting.drain(..n).collect()
     }
 
-    fn waiting(&self) -> MutexGuard<'_, VecDeque<Piece<'a>>> {
+    fn waiting(&self) -> MutexGuard<'_, VecDeque<Batch<'a>>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps no ring for longer than this, so other tasks get one soon.
-    fn compress(&self, mut pieces: Vec<Piece<'_>>, compressor: &mut Compressor) -> Result<()> {
+    /// Keeps a ring only during this call, so other tasks get one soon.
+    fn compress(&self, mut batches: Vec<Batch<'_>>, compressor: &mut Compressor) -> Result<()> {
         let (stages, cancel) = (self.with.stages, self.with.cancel);
         let mut ring = self.with.pool.ring(cancel)?;
-        for (turn, piece) in pieces.iter().enumerate() {
-            // SAFETY: the raw images stay as they are until the task is done.
-            unsafe { ring.fetch(turn, 0, piece.raw)? };
+        for (turn, batch) in batches.iter().enumerate() {
+            // SAFETY: the raw images stay unchanged until the task is done.
+            unsafe { ring.fetch(turn, 0, batch.raw)? };
         }
-        for (turn, piece) in pieces.iter_mut().enumerate() {
+        for (turn, batch) in batches.iter_mut().enumerate() {
             cancel.check()?;
-            let len = piece.raw.len();
+            let len = batch.raw.len();
             let bytes = stages.time("raw blocks back", Resource::FromDevice, len as u64, || {
                 ring.bytes(turn, 0..len)
             })?;
             stages.time("compress on host", Resource::Host, len as u64, || {
-                piece.compress(bytes, compressor)
+                batch.compress(bytes, compressor)
             })?;
             // SAFETY: no other code has this part, and the ring is waited for below, or before it is lent again.
-            unsafe { ring.send(turn, &mut piece.packed)? };
+            unsafe { ring.send(turn, &mut batch.packed)? };
         }
-        let bytes = pieces.iter().map(|piece| piece.raw.len() as u64).sum();
+        let bytes = batches.iter().map(|batch| batch.raw.len() as u64).sum();
         stages.time("compressed blocks in", Resource::ToDevice, bytes, || {
             ring.stream.synchronize()
         })
     }
 }
 
-impl Piece<'_> {
-    /// Compresses each block in its place.
+impl Batch<'_> {
+    /// Compresses each block in place.
     fn compress(&mut self, bytes: &mut [u8], compressor: &mut Compressor) -> Result<()> {
         let stored = self.stored_sizes.iter_mut().zip(&mut *self.codecs);
         for ((size, codec), ends) in stored.zip(self.offsets.windows(2)) {
@@ -276,7 +276,7 @@ mod tests {
     use crate::sst::images::plan_images;
     use crate::sst::layout::lay_out;
 
-    /// Values that are only said to be there: a block that is refused is not written.
+    /// The values have a size, but no bytes: a refused block is not written.
     #[test]
     fn a_block_of_4_gib_is_refused_before_it_is_compressed() {
         const VALUE_BYTES: u64 = 3 << 30;

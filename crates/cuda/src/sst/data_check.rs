@@ -1,5 +1,5 @@
-//! The host's look at data blocks that came back: checksums, and a sample of compressed blocks undone by the library, so
-//! that a codec that is wrong both ways cannot agree with itself.
+//! The host's check of data blocks that came back: checksums, and a sample of compressed blocks that the library
+//! decompresses, because a codec that is wrong in both directions would agree with itself.
 
 use std::collections::BTreeSet;
 
@@ -13,40 +13,40 @@ use rockmill_format::handle::BlockGuard;
 use super::chain::Chain;
 use super::parts::{Block, check_blocks};
 
-/// Of so many data blocks of a file, the library decompresses the first.
+/// Of this many data blocks of a file, the library decompresses the first.
 const DECOMPRESSED: u64 = 64;
 
-/// Of so many, it also compresses the first again, to compare sizes. That takes longer.
+/// Of this many, it also compresses the first again, to compare sizes. That takes longer.
 const COMPRESSED: u64 = 256;
 
-/// What is found in the data blocks of a file, one after another.
+/// Results of checking the data blocks of a file, one after another.
 #[derive(Debug)]
 pub struct DataCheck<'a> {
     guard: BlockGuard,
-    /// Checksums of the blocks before they were compressed; none if they were not.
+    /// Checksums of the blocks before compression; empty if they were not compressed.
     raw_sums: &'a [u32],
-    /// Data blocks so far.
+    /// Number of data blocks so far.
     blocks: u64,
     /// Blocks among them that are stored uncompressed.
     pub stored_raw: u64,
     /// Compression types of the blocks.
     pub used: BTreeSet<CompressionType>,
-    /// RocksDB's hash over all entries, if the plan asks for it.
+    /// RocksDB's hash over all entries, if the plan requests it.
     chain: Option<Chain>,
     decompressor: Decompressor,
-    /// Compresses as the plan says, but by the library; `None` if Rockmill's own code does not compress.
+    /// The library's compressor with the plan's settings; `None` if Rockmill's own code does not compress.
     library: Option<Compressor>,
     /// Sizes of some blocks.
     pub size_sample: SizeSample,
-    /// The block that was decompressed last.
+    /// The last decompressed block.
     raw: Vec<u8>,
 }
 
 impl<'a> DataCheck<'a> {
-    /// Nothing was found yet.
+    /// The state before the first block.
     ///
     /// # Errors
-    /// Internal if the library cannot compress as the plan says.
+    /// Internal if the library cannot compress with these settings.
     pub fn new(plan: &OutputPlan, guard: BlockGuard, raw_sums: &'a [u32]) -> Result<Self> {
         let library =
             (plan.table.compression.implementation == Implementation::Rockmill1).then(|| {
@@ -71,7 +71,7 @@ impl<'a> DataCheck<'a> {
         })
     }
 
-    /// Looks at the next blocks, which are stored from the start of `bytes` on. One may be the filter.
+    /// Checks the next blocks, which are stored from the start of `bytes` on. One may be the filter.
     ///
     /// # Errors
     /// Verification.
@@ -127,7 +127,7 @@ impl<'a> DataCheck<'a> {
         Ok(())
     }
 
-    /// RocksDB's hash over all entries, or 0 if the plan does not ask for it.
+    /// RocksDB's hash over all entries, or 0 if the plan does not request it.
     pub fn paranoid_hash(&self) -> u64 {
         self.chain.as_ref().map_or(0, Chain::hash)
     }

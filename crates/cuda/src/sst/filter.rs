@@ -1,4 +1,4 @@
-//! What goes into filters, in the device's words.
+//! The keys in filters, in the device's form.
 
 use rockmill_format::filter::{FilterFormat, FilterOptions};
 use rockmill_format::prefix::PrefixExtractor;
@@ -11,7 +11,7 @@ const LEGACY: u32 = 2;
 const FIXED: u32 = 1;
 const CAPPED: u32 = 2;
 
-/// What goes into filters.
+/// The keys in filters.
 pub fn filter_rules(filter: Option<FilterOptions>) -> FilterRules {
     let Some(filter) = filter.filter(|filter| filter.millibits_per_key > 0) else {
         return FilterRules::default();

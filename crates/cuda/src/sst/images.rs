@@ -1,12 +1,13 @@
-//! Images of files: their parts, how large these are, and where they go in the device's memory.
+//! Images of files: their parts, sizes, and places in the device's memory.
 
 use std::ops::Range;
 
-use rockmill_core::{Result, entry_hash};
+use rockmill_core::{OutputPlan, Result, entry_hash};
 use rockmill_format::compression::CompressionType;
 use rockmill_format::filter::{FilterFormat, FilterOptions, METADATA_LEN, bloom, legacy};
 use rockmill_format::handle::BLOCK_TRAILER_SIZE;
 use rockmill_format::key::{MAX_SEQUENCE, TAG_SIZE};
+use rockmill_format::range_tombstone::RangeTombstone;
 
 use super::buffers::SstBuffers;
 use super::compress::compress;
@@ -19,7 +20,7 @@ use crate::read::{FirstError, ReadState, Survivors, download_checked};
 /// Error code of `types.hpp`.
 const ERROR_FILTER: u64 = 11;
 
-/// Images begin on multiples of this, with as much room between them as decoders may read too far.
+/// Alignment of images, and the room between them that decoders may read too far.
 pub const IMAGE_ALIGNMENT: u64 = 4096;
 pub const PADDING: u64 = 64;
 
@@ -28,7 +29,7 @@ pub const PADDING: u64 = 64;
 pub struct Image {
     /// Survivors.
     pub entries: Range<usize>,
-    /// Number of data blocks, and of those of the files before.
+    /// Number of data blocks, and of those of earlier files.
     pub num_blocks: u64,
     pub first_block: usize,
     /// Where it begins.
@@ -37,11 +38,15 @@ pub struct Image {
     pub data_bytes: u64,
     /// Sums over its entries.
     pub totals: FileTotals,
+    /// For each collector, the most tombstones in a window.
+    pub most_deletions: Vec<u64>,
+    /// Its range tombstones.
+    pub tombstones: Vec<RangeTombstone>,
     /// Its filter block.
     pub filter: Option<Filter>,
     /// Its index block, behind filter or data blocks.
     pub index: FileIndex,
-    /// Where its first and last internal key stand among those of all files.
+    /// Place of its first and last internal key among those of all files.
     pub edges: usize,
 }
 
@@ -50,16 +55,16 @@ pub struct Image {
 pub struct Filter {
     /// Lines of 64 bytes.
     pub num_lines: u32,
-    /// Bits that are set for a key.
+    /// Bits set for each key.
     pub num_probes: u32,
     /// Bytes of the payload.
     pub bytes: u64,
-    /// What stands behind the lines.
+    /// The bytes behind the lines.
     pub metadata: [u8; METADATA_LEN],
 }
 
 impl Image {
-    /// Where the index begins in the file.
+    /// Start of the index in the file.
     pub fn index_at(&self) -> u64 {
         self.data_bytes
             + self
@@ -72,7 +77,7 @@ impl Image {
         self.index_at() + self.index.size + BLOCK_TRAILER_SIZE as u64
     }
 
-    /// What stands in `all` for the file's data blocks; nothing if that is empty.
+    /// The elements of `all` for the file's data blocks; empty if `all` is empty.
     pub fn sums<'s>(&self, all: &'s [u32]) -> &'s [u32] {
         all.get(self.first_block..self.first_block + self.num_blocks as usize)
             .unwrap_or_default()
@@ -90,7 +95,7 @@ impl Image {
     }
 }
 
-/// Measures blocks and files and says where each file's image goes.
+/// Measures blocks and files and chooses the place of each file's image.
 pub fn plan_images(
     read: &mut ReadState,
     sst: &mut SstBuffers,
@@ -100,7 +105,7 @@ pub fn plan_images(
 ) -> Result<Vec<Image>> {
     let (file_starts, error) = download_checked(&read.ws, &sst.file_starts, NUM_FILES_AT + 1)?;
     if error.is_some() {
-        return Err(refused("so many output files in one task"));
+        return Err(refused("this number of output files in one task"));
     }
     let num_files = file_starts[NUM_FILES_AT] as usize;
     if !(1..=MAX_FILES).contains(&num_files) {
@@ -117,12 +122,15 @@ pub fn plan_images(
     args.block_offsets = sst.block_offsets.room(num_blocks + 1)?;
     args.blocks = sst.blocks.room(num_blocks)?;
     args.prefix_lens = sst.prefix_lens.room(num_blocks)?;
+    if with.plan.table.keys_per_bucket.is_some() {
+        args.hash_buckets = sst.hash_buckets.room(num_blocks)?;
+    }
     sst.block_sizes.fill(num_blocks, 1, 0, &read.ws.stream)?;
     args.index_sizes = sst.index_sizes.room(num_blocks + 1)?;
     args.index_sums = sst.index_sums.room(num_blocks + 1)?;
     args.indexes = sst.indexes.room(num_files)?;
     sst.index_sizes.fill(num_blocks, 1, 0, &read.ws.stream)?;
-    // SAFETY: the block buffers have room for one more than there are blocks.
+    // SAFETY: the block buffers have room for one more than the number of blocks.
     let code = unsafe { (read.device.table().measure_blocks)(&read.ws.exec(), &raw const *args) };
     read.device.check(code, "measure blocks")?;
     if args.compression.codec != CompressionType::None as u32 {
@@ -134,11 +142,12 @@ pub fn plan_images(
     // SAFETY: as above; there is a record of each file.
     let code = unsafe { (read.device.table().measure_index)(&read.ws.exec(), &raw const *args) };
     read.device.check(code, "measure the index")?;
+    let most_deletions = count_deletions(read, sst, with.plan, args, file_starts)?;
     let (totals, error) = sum_files(read, sst, args, file_starts)?;
     match error {
         None => {}
         Some(FirstError { code, .. }) if code == ERROR_FILTER => {
-            return Err(refused("keys so many of whose hashes collide"));
+            return Err(refused("keys with this number of equal hashes"));
         }
         Some(_) => return Err(refused("blocks of 4 GiB")),
     }
@@ -146,14 +155,15 @@ pub fn plan_images(
         .iter()
         .fold(0, |sum: u64, file| sum.wrapping_add(file.rows_hash));
     if rows_hash != survivors.totals.rows_hash {
-        return Err(altered("files do not hold the entries that were kept"));
+        return Err(altered("files do not have the entries that were kept"));
     }
     let indexes = sst.indexes.download(0, num_files, &read.ws.stream)?;
     if indexes.iter().any(|index| index.check != check_of(index)) {
-        return Err(altered("what was told of a file changed on its way back"));
+        return Err(altered("the sizes of a file changed on the way back"));
     }
     let mut images = Vec::with_capacity(num_files);
     let (mut at, mut edges) = (IMAGE_ALIGNMENT, 0);
+    let collectors = with.plan.compact_on_deletion.len();
     for (f, (totals, index)) in totals.into_iter().zip(indexes).enumerate() {
         let filter = with.plan.table.filter;
         let image = Image {
@@ -163,6 +173,8 @@ pub fn plan_images(
             at,
             data_bytes: index.data_size,
             totals,
+            most_deletions: most_deletions[f * collectors..][..collectors].to_vec(),
+            tombstones: Vec::new(),
             filter: filter.and_then(|options| filter_of(options, totals.filter_entries)),
             index,
             edges,
@@ -177,7 +189,7 @@ pub fn plan_images(
     Ok(images)
 }
 
-/// Tells the device where files go.
+/// Copies the files' places to the device.
 fn place_files(
     read: &ReadState,
     sst: &mut SstBuffers,
@@ -215,7 +227,7 @@ fn check_of(index: &FileIndex) -> u64 {
     words.into_iter().fold(0, entry_hash)
 }
 
-/// The filter over so many hashes; `None` without any.
+/// The filter over `hashes` hashes; `None` without any.
 fn filter_of(options: FilterOptions, hashes: u64) -> Option<Filter> {
     let millibits = options.millibits_per_key;
     if hashes == 0 || millibits == 0 {
@@ -248,6 +260,44 @@ pub fn empty_totals() -> FileTotals {
     }
 }
 
+/// The most tombstones in a window of each file, for one collector after another.
+fn count_deletions(
+    read: &ReadState,
+    sst: &mut SstBuffers,
+    plan: &OutputPlan,
+    args: &LayoutArgs,
+    file_starts: &[u32],
+) -> Result<Vec<u64>> {
+    let rules = &plan.compact_on_deletion;
+    let counts = (file_starts.len() - 1) * rules.len();
+    if counts == 0 {
+        return Ok(Vec::new());
+    }
+    let mut most = sst.most_deletions.room(counts)?;
+    sst.most_deletions.fill(0, counts, 0, &read.ws.stream)?;
+    for file in file_starts.windows(2) {
+        let (start, len) = (u64::from(file[0]), u64::from(file[1] - file[0]));
+        for rule in rules {
+            let (exec, bucket) = (read.ws.exec(), rule.bucket_size());
+            // SAFETY: the file's entries lie within the survivors, whose sums were made; there is a count for each file and
+            // rule.
+            let code = unsafe {
+                (read.device.table().most_deletions)(
+                    &raw const exec,
+                    &raw const *args,
+                    start,
+                    len,
+                    bucket,
+                    most,
+                )
+            };
+            read.device.check(code, "count tombstones")?;
+            most = most.wrapping_add(1);
+        }
+    }
+    sst.most_deletions.download(0, counts, &read.ws.stream)
+}
+
 fn sum_files(
     read: &ReadState,
     sst: &mut SstBuffers,
@@ -261,7 +311,7 @@ fn sum_files(
     for (i, file) in file_starts.windows(2).enumerate() {
         let (start, len) = (u64::from(file[0]), u64::from(file[1] - file[0]));
         let total = totals.wrapping_add(i);
-        // SAFETY: the file's entries lie within the survivors; `total` is one of the records above.
+        // SAFETY: the file's entries lie within the surviving entries; `total` is one of the records above.
         let code = unsafe {
             (read.device.table().sum_file)(&read.ws.exec(), &raw const *args, start, len, total)
         };

@@ -1,4 +1,5 @@
-//! A file's index as it came back from the device: where blocks are, by RocksDB's format rather than by what was meant.
+//! A file's index as it came back from the device: the places of blocks by RocksDB's format instead of the intended
+//! ones.
 
 use rockmill_core::{BuiltIndex, Result, index_hash, placed_hash};
 use rockmill_format::handle::{BLOCK_TRAILER_SIZE, BlockHandle};
@@ -8,7 +9,7 @@ use super::images::Image;
 use super::parts::Block;
 use crate::driver::altered;
 
-/// An index that was read, and is sound in itself.
+/// An index that was read and is consistent in itself.
 #[derive(Debug)]
 pub struct ReadIndex {
     handles: Vec<BlockHandle>,
@@ -17,10 +18,10 @@ pub struct ReadIndex {
 }
 
 impl ReadIndex {
-    /// Reads the index of `image`, whose checksum was verified.
+    /// Reads the index of `image`, whose checksum has been verified.
     ///
     /// # Errors
-    /// Verification, unless as many data blocks as there are follow one another and fill the file.
+    /// Verification, unless the expected number of data blocks is contiguous and fills the file.
     pub fn read(mut bytes: Vec<u8>, image: &Image, settings: &IndexSettings) -> Result<Self> {
         let user_keys = image.index.internal_keys == 0;
         bytes.truncate(bytes.len() - BLOCK_TRAILER_SIZE);

@@ -3,6 +3,7 @@
 use std::ptr::{null, null_mut};
 
 use rockmill_core::{Error, OutputPlan, OutputSplitting, Result};
+use rockmill_format::block::buckets_per_key;
 use rockmill_format::index::IndexShortening;
 
 use super::buffers::SstBuffers;
@@ -11,18 +12,22 @@ use crate::driver::ffi::{self, IndexLayout, Layout, LayoutArgs};
 use crate::read::{ReadState, Spans, Survivors, clear_errors};
 use crate::support;
 
-/// Files of one task at most; all of them are open at once.
+/// Maximum files of one task; all of them are open at once.
 pub const MAX_FILES: usize = 256;
+
+/// `types.hpp:NO_PARTITIONS`.
+const NO_PARTITIONS: u64 = u64::MAX;
 
 /// The number of files stands behind room for the files' starts, to be read with them.
 pub const NUM_FILES_AT: usize = MAX_FILES + 1;
 
-/// Cuts files and blocks.
+/// Cuts files and blocks. Files may also end where one of `num_fragments` range tombstones on the device begins.
 pub fn lay_out(
     read: &mut ReadState,
     sst: &mut SstBuffers,
     plan: &OutputPlan,
     survivors: &Survivors,
+    num_fragments: usize,
 ) -> Result<LayoutArgs> {
     let n = survivors.len;
     let narrow = |value: usize| u32::try_from(value).unwrap_or(u32::MAX);
@@ -33,7 +38,7 @@ pub fn lay_out(
     sst.file_starts
         .fill(0, NUM_FILES_AT + 1, 0, &read.ws.stream)?;
     let (table, index) = (&plan.table, &plan.table.index);
-    // `keep` and `places` are of the size that these need, and no longer in use.
+    // `keep` and `places` have the size that these need, and are free.
     let args = LayoutArgs {
         arena: read.buffers.arena.as_ptr(),
         survivors: read.buffers.keys_on(survivors.side).as_ptr(),
@@ -47,6 +52,7 @@ pub fn lay_out(
             delta_keys: u32::from(table.delta_keys),
             common_prefix: u32::from(table.common_prefix),
             checksum: table.checksum as u32,
+            buckets_per_entry: table.keys_per_bucket.map_or(-1.0, buckets_per_key),
         },
         index: IndexLayout {
             format_version: index.format_version,
@@ -57,7 +63,7 @@ pub fn lay_out(
         splitting,
         filter,
         compression: support::compression(&table.compression)
-            .ok_or_else(|| Error::internal("a compression that was not looked at"))?,
+            .ok_or_else(|| Error::internal("a compression that was not checked"))?,
         shared: sst.shared.room(n + 1)?,
         sizes: sst.sizes.room(n + 1)?,
         prefix: sst.prefix.room(n + 1)?,
@@ -72,8 +78,17 @@ pub fn lay_out(
             true => sst.last_with_prefix.room(n)?,
             false => null_mut(),
         },
+        deletion_sums: match plan.compact_on_deletion.is_empty() {
+            true => null_mut(),
+            false => sst.deletion_sums.room(n + 1)?,
+        },
+        fragments: read.buffers.fragments.as_ptr(),
+        num_fragments: num_fragments as u64,
+        fragment_places: read.buffers.fragment_places.room(num_fragments)?,
+        cuts: sst.cuts.room(MAX_FILES + 1)?,
         grandparent_places: sst.grandparent_places.as_ptr(),
         prefix_lens: null_mut(),
+        hash_buckets: null_mut(),
         raw_sizes: null_mut(),
         block_sizes: null_mut(),
         block_offsets: null_mut(),
@@ -105,7 +120,7 @@ pub fn lay_out(
     for counts in [&sst.sizes, &read.buffers.keep] {
         counts.fill(n, 1, 0, &read.ws.stream)?;
     }
-    // SAFETY: all buffers have room for n + 1 items, and survivors name decoded entries.
+    // SAFETY: all buffers have room for n + 1 items, and surviving entries name decoded entries.
     let code = unsafe { (read.device.table().split)(&read.ws.exec(), &raw const args) };
     read.device.check(code, "split files and blocks")?;
     Ok(args)
@@ -120,7 +135,7 @@ fn shortening(mode: IndexShortening) -> u32 {
     }
 }
 
-/// Where files end, with the grandparents on the device.
+/// The rules for the ends of files, with the grandparents on the device.
 fn upload_splitting(
     read: &ReadState,
     sst: &mut SstBuffers,
@@ -144,6 +159,10 @@ fn upload_splitting(
         max_compaction_bytes: splitting.max_compaction_bytes,
         stored,
         uncompressed,
+        partition_bytes: match splitting.partition_bytes {
+            Some(bytes) if !splitting.single_file => bytes as u64,
+            _ => NO_PARTITIONS,
+        },
         level_style: u32::from(splitting.level_style),
         unused: 0,
     })

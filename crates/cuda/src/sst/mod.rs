@@ -1,8 +1,9 @@
-//! Rows to SST files: laid out, written and sealed on the device, decoded again, and copied back.
+//! From rows to SST files: laid out, written and sealed on the device, decoded again, and copied back.
 
 mod buffers;
 mod chain;
 mod compress;
+mod cuts;
 mod data_check;
 mod filter;
 mod images;

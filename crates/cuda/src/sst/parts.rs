@@ -1,4 +1,4 @@
-//! What comes back from the device: parts of whole blocks, each block verified.
+//! Data from the device: parts of whole blocks, each block verified.
 
 use std::ops::Range;
 
@@ -7,17 +7,17 @@ use rockmill_format::compression::CompressionType;
 use rockmill_format::filter::METADATA_LEN;
 use rockmill_format::handle::{BLOCK_TRAILER_SIZE, BlockGuard};
 
-/// A block of a file: where it lies and how many bytes of payload it has.
+/// A block of a file: its place and the bytes of its payload.
 #[derive(Debug, Clone, Copy)]
 pub struct Block {
     pub offset: u64,
     pub payload: u64,
-    /// What the payload ends with, if it is a filter.
+    /// The end of the payload, if it is a filter.
     pub metadata: Option<[u8; METADATA_LEN]>,
 }
 
 impl Block {
-    /// The error of a block that is not what it was meant to be.
+    /// The error of a block that differs from the intended one.
     pub fn altered(&self, what: &str) -> Error {
         let what = format!("a block that came back from the device: {what}");
         Error {
@@ -26,24 +26,24 @@ impl Block {
         }
     }
 
-    /// Where the trailer ends.
+    /// End of the trailer.
     pub fn end(self) -> u64 {
         self.offset + self.payload + BLOCK_TRAILER_SIZE as u64
     }
 }
 
-/// What is copied back at a time.
+/// A part that is copied back at once.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Part {
-    /// A range of the file of at most a chunk.
+    /// A range of the file, at most a chunk.
     pub bytes: Range<u64>,
-    /// The blocks that end here.
+    /// The blocks that end in it.
     pub blocks: Range<usize>,
-    /// Whether these begin here too; if not, there is one, and it begins some parts before.
+    /// Whether they begin in it too. If not, there is one, which begins some parts before.
     pub is_whole: bool,
 }
 
-/// Consecutive blocks, as many as a chunk holds; larger ones in several parts.
+/// Consecutive blocks, as many as fit into a chunk; larger ones in several parts.
 pub fn parts_of(blocks: &[Block], chunk: u64) -> Vec<Part> {
     let mut parts: Vec<Part> = Vec::new();
     for (i, block) in blocks.iter().enumerate() {
@@ -67,10 +67,10 @@ pub fn parts_of(blocks: &[Block], chunk: u64) -> Vec<Part> {
     parts
 }
 
-/// Verifies the checksum of each block of what came back, and shows its payload and how that is compressed.
+/// Verifies the checksum of each returned block, and passes its payload and compression to `each`.
 ///
 /// # Errors
-/// Verification, or what `each` fails with.
+/// Verification, or the errors of `each`.
 pub fn check_blocks(
     blocks: &[Block],
     guard: BlockGuard,
@@ -87,7 +87,7 @@ pub fn check_blocks(
             .metadata
             .is_some_and(|metadata| !payload.ends_with(&metadata))
         {
-            return Err(block.altered("a filter with other metadata than was meant"));
+            return Err(block.altered("a filter with other metadata than intended"));
         }
         each(block, payload, kind)?;
     }
@@ -106,7 +106,7 @@ mod tests {
         is_legacy: false,
     };
 
-    /// Two blocks, of which the second is a filter, and where they lie.
+    /// Two blocks, of which the second is a filter, and their places.
     fn stored() -> (Vec<u8>, Vec<Block>) {
         let metadata = bloom::metadata(6);
         let payloads = [vec![1; 100], [&[0; 64][..], &metadata].concat()];

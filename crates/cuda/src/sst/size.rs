@@ -1,4 +1,4 @@
-//! How much of everything comes of a task's rows at most, if they are written as SST files.
+//! Maximum sizes of a task's output as SST files.
 
 use rockmill_core::OutputPlan;
 use rockmill_format::compression::CompressionType;
@@ -9,7 +9,7 @@ use super::images::{IMAGE_ALIGNMENT, PADDING};
 use super::layout::MAX_FILES;
 use crate::read::{KEY_OVERHEAD, ReadSize, UNEVEN, share};
 
-/// Counts of what is written, to foresee its memory on the device.
+/// Counts of the output, to estimate its memory on the device.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct SstSize {
     /// Rows, and those with keys too long for their records.
@@ -17,6 +17,10 @@ pub struct SstSize {
     pub wide_rows: u64,
     /// Rows, if filters are of prefixes that some keys may not have; else 0.
     pub prefixed_rows: u64,
+    /// Rows, if tombstones among them are counted; else 0.
+    pub counted_rows: u64,
+    /// Collectors that look at these counts.
+    pub collectors: u64,
     /// Files that decide where output files end.
     pub grandparents: u64,
     pub grandparent_bytes: u64,
@@ -26,31 +30,33 @@ pub struct SstSize {
     pub edge_bytes: u64,
     /// Data blocks.
     pub blocks: u64,
+    /// Data blocks, if they have hash indexes; else 0.
+    pub hashed_blocks: u64,
     /// Bytes of all filters.
     pub filter_bytes: u64,
     /// Bytes of all files.
     pub image_bytes: u64,
-    /// If data blocks are compressed, how many there are and the bytes of all before; else 0.
+    /// If data blocks are compressed, their number and uncompressed bytes; else 0.
     pub compressed_blocks: u64,
     pub raw_bytes: u64,
     /// Bytes of [`CompressScratch`].
     pub compress_scratch_bytes: u64,
 }
 
-/// What an entry takes beside a whole key and what it took in the input: a restart and longer lengths.
+/// Bytes of an entry beside a whole key and its size in the input: a restart and longer lengths.
 const ENTRY_OVERHEAD: u64 = 8;
 
-/// What a block takes beside its entries: the trailer, a restart and their count.
+/// Bytes of a block beside its entries: the trailer, a restart and their count.
 const BLOCK_OVERHEAD: u64 = BLOCK_TRAILER_SIZE as u64 + 8;
 
-/// What an index entry takes beside the separator: lengths, a handle, a restart.
+/// Bytes of an index entry beside the separator: lengths, a handle, a restart.
 const INDEX_ENTRY_OVERHEAD: u64 = 32;
 
 /// Padding around each of a file's parts.
 const FILE_OVERHEAD: u64 = 2 * IMAGE_ALIGNMENT;
 
 impl SstSize {
-    /// Estimate for writing all that is read, on a device with `processors` multiprocessors.
+    /// Estimate for writing all input, on a device with `processors` multiprocessors.
     pub fn foreseen(read: &ReadSize, plan: &OutputPlan, processors: u32) -> Self {
         let (entries, key_bytes) = (read.entries, read.key_bytes);
         let grandparents = &plan.splitting.grandparents;
@@ -61,12 +67,19 @@ impl SstSize {
             .block_bytes()
             .saturating_add(key_bytes)
             .saturating_add(entries.saturating_mul(ENTRY_OVERHEAD));
-        let files = (data / plan.splitting.max_output_file_size.max(1) + 2).min(MAX_FILES as u64);
+        let files = match plan.splitting.partition_bytes {
+            None => data / plan.splitting.max_output_file_size.max(1) + 2,
+            Some(_) => MAX_FILES as u64,
+        };
+        let files = files.min(MAX_FILES as u64);
         let blocks = (data / plan.table.block_size.max(1) + files).min(entries);
         let filter_bytes = filter_bytes(plan, entries, files);
         let index_bytes = share(key_bytes, blocks, entries)
             .saturating_add(blocks.saturating_mul(INDEX_ENTRY_OVERHEAD));
-        let block_bytes = data.saturating_add(blocks.saturating_mul(BLOCK_OVERHEAD));
+        let block_bytes = data
+            .saturating_add(blocks.saturating_mul(BLOCK_OVERHEAD))
+            .saturating_add(hash_index_bytes(plan, entries, blocks));
+        let collectors = plan.compact_on_deletion.len() as u64;
         let compresses = plan.table.compression.kind != CompressionType::None;
         // Nothing may shrink.
         let image_bytes = block_bytes
@@ -80,11 +93,17 @@ impl SstSize {
                 true => entries,
                 false => 0,
             },
+            counted_rows: if collectors > 0 { entries } else { 0 },
+            collectors,
             grandparents: grandparents.len() as u64,
             grandparent_bytes: grandparent_bytes + KEY_OVERHEAD,
             files,
             edge_bytes: share(key_bytes, 2 * files, entries),
             blocks,
+            hashed_blocks: match plan.table.keys_per_bucket {
+                None => 0,
+                Some(_) => blocks,
+            },
             filter_bytes,
             image_bytes,
             compressed_blocks: if compresses { blocks } else { 0 },
@@ -101,24 +120,25 @@ impl SstSize {
 /// Scratch memory of compression (`compress.hpp:CompressScratch`).
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct CompressScratch {
-    /// All of it; 0 if none is needed.
+    /// Total bytes; 0 if none are needed.
     pub bytes: u64,
-    /// Groups that have some each; 0 if each block has its own.
+    /// Groups with scratch memory each; 0 if each block has its own.
     pub groups: u64,
     /// Bytes of a group.
     pub group_bytes: u64,
-    /// Largest block for which that is enough.
+    /// Largest block for which that suffices.
     pub usual_block: u64,
 }
 
 impl CompressScratch {
-    /// What compressing `blocks` blocks of `bytes` bytes takes on a device with so many multiprocessors, 0 on the host.
+    /// Scratch memory for compressing `blocks` blocks of `bytes` bytes on a device with `processors` multiprocessors, 0
+    /// on the host.
     pub fn new(plan: &OutputPlan, bytes: u64, blocks: u64, processors: u32) -> Self {
-        /// What a multiprocessor runs at once (`exec.hpp:LaunchPolicy`).
+        /// Groups that a multiprocessor runs at once (`exec.hpp:LaunchPolicy`).
         const GROUPS_PER_PROCESSOR: u64 = 32;
-        /// `zstd.hpp:ZSTD_MAX_BLOCK`: longer blocks are encoded in such parts.
+        /// `zstd.hpp:ZSTD_MAX_BLOCK`: longer blocks are encoded in parts of this size.
         const MAX_PART: u64 = 128 << 10;
-        /// Groups that there are at least for blocks of any size.
+        /// Minimum number of groups, for blocks of any size.
         const LEAST_GROUPS: u64 = 2;
         const BYTES_PER_BLOCK: u64 = 32;
         const COUNTER_BYTES: u64 = 8;
@@ -147,6 +167,19 @@ impl CompressScratch {
             group_bytes,
             usual_block,
         }
+    }
+}
+
+/// Bytes of the hash indexes of data blocks: their buckets, the number of buckets, and the bucket that makes it odd.
+fn hash_index_bytes(plan: &OutputPlan, entries: u64, blocks: u64) -> u64 {
+    const MAX_BLOCK_BYTES: u64 = 1 << 16;
+    const OVERHEAD: u64 = 4;
+    let buckets = plan.table.keys_per_bucket.map_or(0, |keys| {
+        (entries as f64 * rockmill_format::block::buckets_per_key(keys)) as u64
+    });
+    match buckets {
+        0 => 0,
+        buckets => buckets.min(blocks * MAX_BLOCK_BYTES) + blocks * OVERHEAD,
     }
 }
 

@@ -1,43 +1,48 @@
 //! Images to files: first the index, which says where blocks are, then the blocks in chunks of whole ones, each
 //! block's checksum verified; the tail appended, synced; a few files at a time.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use rockmill_core::{
-    BlockWriter, Collected, ContentHash, Error, FileBody, FileCounts, FilterBlock, IndexBlock,
-    OutputFile, Resource, Result, SizeSample, SstFile, block_guard,
+    BlockWriter, Collected, ContentHash, DeletionCounts, Error, FileBody, FileCounts, FilterBlock,
+    IndexBlock, OutputFile, Resource, Result, SizeSample, SstFile, block_guard,
 };
 use rockmill_format::compression::{CompressionType, Compressor};
+use rockmill_format::filter::FilterBuilder;
 use rockmill_format::handle::{BlockGuard, BlockHandle};
+use rockmill_format::index::IndexBuilder;
+use rockmill_format::range_tombstone::RangeTombstone;
 
 use super::data_check::DataCheck;
 use super::images::Image;
 use super::index::ReadIndex;
 use super::output::Writing;
 use super::parts::{Block, Part, check_blocks, parts_of};
+use super::verify::edges_hash;
 use crate::memory::{CHUNKS, CopyRing, DeviceSlice};
 
-/// Files of a task that are written at once. A task is two target files before anything is dropped.
+/// Number of files of a task that are written at once. A task is two target files before any entry is dropped.
 pub const WRITERS: usize = 3;
 
-/// A file that was begun, and its number.
+/// A new file, and its number.
 pub type NewFile = (u64, Box<dyn SstFile>);
 
-/// A file that is done.
+/// A finished file.
 #[derive(Debug)]
 pub struct Stored {
     pub file: OutputFile,
-    /// A hash of its index's tags (`types.hpp:FoundFile`).
+    /// Hashes of its index's tags, and of its first and last key (`types.hpp:FoundFile`).
     pub tags_hash: u64,
+    pub edges_hash: u64,
     /// Sizes of some of its blocks.
     pub size_sample: SizeSample,
 }
 
 /// Copies all images back from `memory` and writes the files, a few at a time. `edges` are the internal keys at the
-/// files' ends, `raw_sums` the checksums of all data blocks before they were compressed, if they were.
+/// files' ends, `raw_sums` the checksums of all data blocks before compression, if they were compressed.
 ///
 /// # Errors
 /// Storage, Verification, Device, Cancelled.
@@ -82,6 +87,45 @@ pub fn store(
     Ok(files)
 }
 
+/// Writes a file that has range tombstones alone.
+///
+/// # Errors
+/// Storage.
+pub fn store_tombstones(
+    with: Writing<'_>,
+    (number, file): NewFile,
+    tombstones: Vec<RangeTombstone>,
+) -> Result<OutputFile> {
+    let table = &with.plan.table;
+    let filter = table.filter.map(FilterBuilder::new);
+    let payload = filter.and_then(|filter| filter.finish());
+    let counts = DeletionCounts {
+        entries: tombstones.len() as u64,
+        ..DeletionCounts::default()
+    };
+    let body = FileBody {
+        data_size: 0,
+        first_key: Vec::new(),
+        last_key: Vec::new(),
+        counts: FileCounts::default(),
+        index: IndexBlock::Entries(IndexBuilder::new(table.index)),
+        filter: payload.map_or(FilterBlock::None, FilterBlock::Payload),
+        num_filter_entries: 0,
+        compression_used: BTreeSet::new(),
+        content: ContentHash::default(),
+        paranoid_hash: 0,
+        collected: Collected {
+            needs_compaction: (with.plan.compact_on_deletion.iter())
+                .any(|rule| rule.marks(&counts)),
+            ..Collected::default()
+        },
+        range_tombstones: tombstones,
+    };
+    let mut compressor =
+        Compressor::new(&table.compression).map_err(|e| Error::internal(e.what))?;
+    BlockWriter::new(with.plan, number, file).finish(with.plan, body, &mut compressor)
+}
+
 /// What the writing threads share.
 struct Store<'a> {
     with: Writing<'a>,
@@ -89,26 +133,26 @@ struct Store<'a> {
     memory: DeviceSlice<'a, u8>,
     /// First and last internal keys of all files.
     edges: &'a [u8],
-    /// Checksums of all data blocks before they were compressed; none if they were not.
+    /// Checksums of all data blocks before compression; empty if they were not compressed.
     raw_sums: &'a [u32],
     waiting: Mutex<VecDeque<(&'a Image, NewFile)>>,
-    /// Files that are done, or the first error.
+    /// Finished files, or the first error.
     done: Mutex<Result<Vec<Stored>>>,
 }
 
-/// How parts get from their chunks into the file.
+/// How parts move from their chunks into the file.
 #[derive(Debug, Clone, Copy)]
-enum Way {
+enum CopyMode {
     Copied,
-    /// The file is written from the chunks, in which parts lie as far from a multiple of the alignment as in the
+    /// The file is written from the chunks. Parts have the same remainder by the alignment in their chunks as in the
     /// file.
     Lent {
         alignment: usize,
     },
 }
 
-impl Way {
-    /// Parts that are copied to the host ahead of the one that is looked at, itself included.
+impl CopyMode {
+    /// Number of parts that are copied to the host ahead of the one that is checked, itself included.
     fn ahead(self) -> usize {
         match self {
             Self::Copied => CHUNKS,
@@ -125,7 +169,7 @@ impl Way {
         }
     }
 
-    /// Where a part lies in its chunk.
+    /// Place of a part in its chunk.
     fn place(self, part: &Part) -> Range<usize> {
         let start = match self {
             Self::Copied => 0,
@@ -135,7 +179,7 @@ impl Way {
     }
 }
 
-/// Waits until the chunk whose turn it is has come back from the file, if that has it.
+/// Waits until the file has returned the chunk of this turn, if it has it.
 fn take_back(writer: &mut BlockWriter, ring: &mut CopyRing, turn: usize) -> Result<()> {
     while ring.is_lent(turn) {
         match writer.take_back()? {
@@ -147,7 +191,7 @@ fn take_back(writer: &mut BlockWriter, ring: &mut CopyRing, turn: usize) -> Resu
 }
 
 impl Store<'_> {
-    /// Takes files until none is left or something has failed.
+    /// Writes files until none is left or an error occurs.
     fn work(&self) {
         loop {
             let next = self.waiting.lock().map(|mut waiting| waiting.pop_front());
@@ -192,6 +236,7 @@ impl Store<'_> {
         copied.and(back)?;
         drop(ring);
         let (tags_hash, size_sample) = (index.tags_hash(), check.size_sample);
+        let edges_hash = edges_hash(image.edges(self.edges));
         let body = self.body(image, index, check);
         let mut compressor = Compressor::new(&self.with.plan.table.compression)
             .map_err(|e| Error::internal(e.what))?;
@@ -202,6 +247,7 @@ impl Store<'_> {
         Ok(Stored {
             file,
             tags_hash,
+            edges_hash,
             size_sample,
         })
     }
@@ -215,9 +261,9 @@ impl Store<'_> {
         };
         let parts = parts_of(&[block], ring.chunk_bytes() as u64);
         let mut bytes = Vec::with_capacity((block.end() - block.offset) as usize);
-        let way = Way::Copied;
-        self.fetch(image, &parts, ring, way, |part, ring, turn| {
-            bytes.extend_from_slice(ring.bytes(turn, way.place(part))?);
+        let mode = CopyMode::Copied;
+        self.fetch(image, &parts, ring, mode, |part, ring, turn| {
+            bytes.extend_from_slice(ring.bytes(turn, mode.place(part))?);
             Ok(())
         })?;
         let len = bytes.len() as u64;
@@ -229,8 +275,8 @@ impl Store<'_> {
             })
     }
 
-    /// Copies data blocks and filter back in chunks of whole blocks, checks and appends each while the next is on its
-    /// way. A block that is larger than a chunk is put together first. If the file is written from borrowed memory, it
+    /// Copies data blocks and filter back in chunks of whole blocks; checks and appends each while the next is being
+    /// copied. A block that is larger than a chunk is assembled first. If the file is written from borrowed memory, it
     /// borrows the chunks.
     fn copy_back(
         &self,
@@ -241,11 +287,11 @@ impl Store<'_> {
         check: &mut DataCheck<'_>,
     ) -> Result<()> {
         let lends_at = writer.lends_at().filter(|&at| at < ring.chunk_bytes());
-        let way = lends_at.map_or(Way::Copied, |alignment| Way::Lent { alignment });
-        let parts = parts_of(blocks, way.part_bytes(ring.chunk_bytes()));
+        let mode = lends_at.map_or(CopyMode::Copied, |alignment| CopyMode::Lent { alignment });
+        let parts = parts_of(blocks, mode.part_bytes(ring.chunk_bytes()));
         let mut large = Vec::new();
-        self.fetch(image, &parts, ring, way, |part, ring, turn| {
-            let range = way.place(part);
+        self.fetch(image, &parts, ring, mode, |part, ring, turn| {
+            let range = mode.place(part);
             let bytes = ring.bytes(turn, range.clone())?;
             if !part.is_whole {
                 large.extend_from_slice(bytes);
@@ -259,35 +305,35 @@ impl Store<'_> {
                     .time("check blocks", Resource::Host, len, || {
                         check.blocks(blocks, whole)
                     })?;
-                match way {
-                    Way::Lent { .. } if part.is_whole => lent = Some(ring.lend(turn, range)),
+                match mode {
+                    CopyMode::Lent { .. } if part.is_whole => lent = Some(ring.lend(turn, range)),
                     _ => (self.with.stages)
                         .time("write", Resource::Host, len, || writer.append(whole))?,
                 }
                 large.clear();
             }
-            if let Way::Lent { .. } = way {
+            if let CopyMode::Lent { .. } = mode {
                 let len = lent.as_ref().map_or(0, |lent| lent.bytes.len() as u64);
                 self.with.stages.time("write", Resource::Host, len, || {
                     lent.map_or(Ok(()), |lent| writer.append_lent(lent))?;
-                    take_back(writer, ring, turn + way.ahead())
+                    take_back(writer, ring, turn + mode.ahead())
                 })?;
             }
             Ok(())
         })
     }
 
-    /// Copies parts of the image back and calls `each` once one is there, while the next ones are on their way.
+    /// Copies parts of the image back and calls `each` once one has arrived, while the next ones are being copied.
     fn fetch(
         &self,
         image: &Image,
         parts: &[Part],
         ring: &mut CopyRing,
-        way: Way,
+        mode: CopyMode,
         mut each: impl FnMut(&Part, &mut CopyRing, usize) -> Result<()>,
     ) -> Result<()> {
-        for (turn, part) in parts.iter().enumerate().take(way.ahead()) {
-            self.start_copy(image, part, ring, way, turn)?;
+        for (turn, part) in parts.iter().enumerate().take(mode.ahead()) {
+            self.start_copy(image, part, ring, mode, turn)?;
         }
         for (turn, part) in parts.iter().enumerate() {
             self.with.cancel.check()?;
@@ -295,13 +341,13 @@ impl Store<'_> {
             self.with
                 .stages
                 .time("copy back", Resource::FromDevice, len, || {
-                    ring.bytes(turn, way.place(part)).map(drop)
+                    ring.bytes(turn, mode.place(part)).map(drop)
                 })?;
             each(part, ring, turn)?;
-            // Nobody looks at that chunk any more.
-            let next = turn + way.ahead();
+            // No code uses that chunk any more.
+            let next = turn + mode.ahead();
             if let Some(part) = parts.get(next) {
-                self.start_copy(image, part, ring, way, next)?;
+                self.start_copy(image, part, ring, mode, next)?;
             }
         }
         Ok(())
@@ -312,13 +358,13 @@ impl Store<'_> {
         image: &Image,
         part: &Part,
         ring: &mut CopyRing,
-        way: Way,
+        mode: CopyMode,
         turn: usize,
     ) -> Result<()> {
         let at = (image.at + part.bytes.start) as usize;
-        let place = way.place(part);
+        let place = mode.place(part);
         let from = self.memory.part(at..at + place.len());
-        // SAFETY: the image stays as it is until the task is done.
+        // SAFETY: the image stays unchanged until the task is done.
         unsafe { ring.fetch(turn, place.start, from) }
     }
 
@@ -326,13 +372,14 @@ impl Store<'_> {
         let (first_key, last_key) = image.edges(self.edges);
         let (totals, entries) = (&image.totals, image.entries.len() as u64);
         let compresses = self.with.plan.table.compression.kind != CompressionType::None;
+        let bytes_before_last = index.blocks().last().map_or(0, |block| block.offset);
         FileBody {
             data_size: image.data_bytes,
             first_key: first_key.to_vec(),
             last_key: last_key.to_vec(),
             counts: FileCounts {
                 deletions: totals.deletions,
-                merge_operands: 0,
+                merge_operands: totals.merge_operands,
                 raw_key_bytes: totals.key_bytes,
                 raw_value_bytes: totals.value_bytes,
                 uncompressed_bytes: image.index.raw_size,
@@ -356,8 +403,20 @@ impl Store<'_> {
             content: ContentHash::from_sum(totals.content_hash, entries),
             paranoid_hash: check.paranoid_hash(),
             compression_used: check.used,
-            collected: Collected::default(),
-            range_tombstones: Vec::new(),
+            collected: Collected {
+                needs_compaction: (self.with.plan.compact_on_deletion.iter())
+                    .zip(&image.most_deletions)
+                    .any(|(rule, &most_in_window)| {
+                        rule.marks(&DeletionCounts {
+                            entries: entries + image.tombstones.len() as u64,
+                            tombstones: totals.deletions,
+                            most_in_window,
+                            bytes_before_last,
+                        })
+                    }),
+                ..Collected::default()
+            },
+            range_tombstones: image.tombstones.clone(),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Finished images, decoded again on the device and compared with what was meant, while the host copies them
+//! Finished images, decoded again on the device and compared with the intended contents, while the host copies them
 //! back.
 
 use std::ptr::null_mut;
@@ -12,16 +12,14 @@ use super::store::Stored;
 use crate::driver::altered;
 use crate::driver::ffi::{DecodeArgs, FileTotals, FoundFile, LayoutArgs, VerifyArgs};
 use crate::memory::Workspace;
-use crate::read::{
-    COMPACTED_TYPES, FirstError, ReadState, Survivors, clear_errors, download_checked, longest_key,
-};
+use crate::read::{FirstError, ReadState, Survivors, clear_errors, download_checked, longest_key};
 
 /// A comparison that the device is at work on.
 #[derive(Debug)]
 pub struct Verification;
 
 impl Verification {
-    /// Queues decoding the images and comparing what is found.
+    /// Queues decoding the images and comparing the results.
     ///
     /// # Errors
     /// Device.
@@ -36,7 +34,7 @@ impl Verification {
         let (n, num_blocks) = (survivors.len, args.num_blocks as usize);
         let wide = survivors.wide;
         clear_errors(&mut read.ws)?;
-        // Entries of the inputs are not needed any more: what is decoded now takes their place.
+        // Entries of the inputs are not needed any more: the newly decoded ones take their place.
         let refs = sst.again.room(num_blocks)?;
         let spare = read.buffers.keys_on(survivors.side.other());
         let decode = DecodeArgs {
@@ -60,7 +58,7 @@ impl Verification {
                 false => null_mut(),
             },
             errors: read.ws.errors.as_ptr().cast(),
-            types: COMPACTED_TYPES,
+            types: survivors.types,
             unused: 0,
         };
         let verify = VerifyArgs {
@@ -76,6 +74,7 @@ impl Verification {
             file_blocks: args.file_blocks,
             indexes: args.indexes,
             layout: args.layout,
+            hash_buckets: args.hash_buckets,
             index: args.index,
             filter: args.filter,
             bases: sst.bases.as_ptr(),
@@ -93,8 +92,8 @@ impl Verification {
         let totals = sst
             .file_totals
             .upload(&vec![empty_totals(); images.len()], &read.ws.stream)?;
-        // SAFETY: buffers have room for all blocks and for as many entries as survived, which are no more than
-        // were decoded before; the decoder writes no more than that whatever the images hold.
+        // SAFETY: buffers have room for all blocks and for as many entries as survived, which are no more than were
+        // decoded before; the decoder writes no more than that for any image.
         let code = unsafe { (table.decode_images)(&read.ws.exec(), &raw const verify) };
         read.device.check(code, "decode the files again")?;
         for (i, image) in images.iter().enumerate() {
@@ -122,7 +121,7 @@ impl Verification {
         Ok(Self)
     }
 
-    /// Waits, and compares what was found with what was meant and with the files.
+    /// Waits, and compares the results with the intended contents and with the files.
     ///
     /// # Errors
     /// Verification, Device.
@@ -134,15 +133,11 @@ impl Verification {
         files: &[Stored],
     ) -> Result<()> {
         let (found, first_error) = download_checked(ws, &sst.file_totals, images.len())?;
-        let written = files.iter().map(
-            |Stored {
-                 file, tags_hash, ..
-             }| FoundFile {
-                index_hash: file.index_hash,
-                tags_hash: *tags_hash,
-                edges_hash: edges_hash(&file.smallest, &file.largest),
-            },
-        );
+        let written = files.iter().map(|stored| FoundFile {
+            index_hash: stored.file.index_hash,
+            tags_hash: stored.tags_hash,
+            edges_hash: stored.edges_hash,
+        });
         if !written.eq(sst.found.download(0, files.len(), &ws.stream)?) {
             return Err(altered(
                 "an index or a file's bounds are not those of its blocks",
@@ -157,9 +152,10 @@ impl Verification {
         });
         match first_error {
             None if equal => Ok(()),
-            None => Err(altered("finished files hold other entries than were meant")),
+            None => Err(altered("finished files have other entries than intended")),
             Some(FirstError { at, code }) => {
-                let what = format!("finished files do not decode as meant (code {code} at {at})");
+                let what =
+                    format!("finished files do not decode as intended (code {code} at {at})");
                 Err(altered(&what))
             }
         }
@@ -167,7 +163,7 @@ impl Verification {
 }
 
 /// `verify.hpp:FindEdges`.
-fn edges_hash(smallest: &[u8], largest: &[u8]) -> u64 {
+pub fn edges_hash((smallest, largest): (&[u8], &[u8])) -> u64 {
     let [(first, first_tag), (last, last_tag)] =
         [smallest, largest].map(|key| key::split(key).unwrap_or_default());
     entry_hash(entry_hash(kv_hash(first, last), first_tag), last_tag)

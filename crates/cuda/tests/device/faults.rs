@@ -1,5 +1,5 @@
-//! Whatever goes wrong on the device, a task ends with an error or with the right files, nothing stays behind,
-//! and the next task is done.
+//! After any failure on the device, a task ends with an error or with the right files, no memory or handle leaks, and
+//! the next task is done.
 
 use std::sync::Arc;
 
@@ -26,12 +26,12 @@ struct Job {
     inputs: Vec<InputTable>,
     plan: Plan,
     files: Vec<MemOutput>,
-    /// Bytes that devices copy at a time.
+    /// Bytes per copy of the devices.
     chunk_bytes: usize,
 }
 
 impl Job {
-    /// Inputs and files are compressed so, by Rockmill's own code.
+    /// Inputs and files are compressed with `kind` by Rockmill's own code.
     fn new(kind: CompressionType) -> Self {
         Self::compressed_by(Implementation::Rockmill1, kind)
     }
@@ -69,7 +69,7 @@ impl Job {
             files: Vec::new(),
             chunk_bytes: match implementation {
                 Implementation::Rockmill1 => CudaSettings::default().chunk_bytes,
-                // So that each of the threads that compress has some blocks.
+                // Each of the threads that compress gets some blocks.
                 Implementation::Library => 8 << 10,
             },
         };
@@ -97,7 +97,7 @@ impl Job {
         CudaBackend::new(Target::Faulty, settings)
     }
 
-    /// What goes wrong, or `None` if the files are right.
+    /// The error of a compaction, or `None` if the files are right.
     fn trouble(&self, backend: &CudaBackend) -> Option<Error> {
         match self.compact(backend, &CancelToken::new()) {
             Ok(files) => {
@@ -108,7 +108,7 @@ impl Job {
         }
     }
 
-    /// The error of handing rows over, or `None` if the right number arrives.
+    /// The error of passing on rows, or `None` if the right number arrives.
     fn trouble_with_rows(&self, backend: &CudaBackend) -> Option<Error> {
         let (range, cancel) = (KeyRange::default(), CancelToken::new());
         let task = ReadTask {
@@ -140,7 +140,7 @@ impl Job {
         self.trouble_with(&scan_plan(), backend)
     }
 
-    /// The same where the device puts groups together.
+    /// The same with groups on the device.
     fn trouble_with_groups(&self, backend: &CudaBackend) -> Option<Error> {
         self.trouble_with(&group_plan(), backend)
     }
@@ -188,6 +188,7 @@ impl Job {
             let settings = TableSettings {
                 keys: 1000,
                 memory_bytes: 1 << 20,
+                reservation: None,
                 seed: 1,
                 hash_mask: u64::MAX,
                 outside: &[KeyRange {
@@ -216,7 +217,7 @@ impl Job {
             let last = [&[b'k'; 8][..], &599u32.to_be_bytes()].concat();
             let answers = table.get(&[&last, b"absent", b"z"])?;
             let contents = table.contents();
-            // Half of the records go, and what is left moves.
+            // Half of the records are removed, and the rest moves.
             let delta = Delta::new(&Arc::new(table.with_slots(2000, 2)?), &[])?;
             let half = KeyRange {
                 begin: Some([&[b'k'; 8][..], &300u32.to_be_bytes()].concat()),
@@ -243,7 +244,7 @@ impl Job {
     }
 }
 
-/// A plan that wants the rows with small numbers in their keys, and of these the keys, the values and the numbers.
+/// A plan that selects the rows with small numbers in their keys, with their keys, values and numbers.
 fn scan_plan() -> ScanPlan {
     let number = Number {
         bytes: 4,
@@ -280,7 +281,7 @@ fn scan_plan() -> ScanPlan {
     }
 }
 
-/// A plan that puts these rows together by whether the number is odd, with its sum and its greatest value.
+/// A plan that groups these rows by whether the number is odd, with its sum and its maximum.
 fn group_plan() -> ScanPlan {
     let mut plan = scan_plan();
     let bit = Instruction::Constant(Literal::Integer(11 * 8));
@@ -329,7 +330,7 @@ impl RowSink for Count {
     }
 }
 
-/// What a job may be done for.
+/// A way to run a job.
 type Trouble = fn(&Job, &CudaBackend) -> Option<Error>;
 const WAYS: [Trouble; 5] = [
     Job::trouble,
@@ -343,8 +344,8 @@ fn device() -> Result<CudaBackend, Error> {
     CudaBackend::new(Target::Faulty, CudaSettings::default())
 }
 
-/// Opens a device and does a job on it in all ways, with the call of each number failing in turn. Says how often
-/// that ended with an error, where it seldom did.
+/// Opens a device and runs a job on it in all ways, with each call failing in turn. Returns how many runs end with an
+/// error.
 fn fail_each(call: Call, plan: impl Fn(&Faults, u64)) -> u64 {
     let by_library = Job::compressed_by(Implementation::Library, CompressionType::Lz4);
     fail_each_so(call, &by_library, &plan, Job::trouble);
@@ -389,7 +390,7 @@ fn fail_each_so(call: Call, job: &Job, plan: &impl Fn(&Faults, u64), trouble: Tr
 
 #[test]
 fn without_memory_streams_or_events_a_task_ends_with_an_error() {
-    // Asked once in vain, a device is asked for less.
+    // After one failed allocation, a device gets smaller requests.
     fail_each(Call::Allocate, |faults, nth| {
         faults.fail(Call::Allocate, nth);
     });
@@ -477,7 +478,7 @@ fn cancel_each(job: &Job) {
     assert_eq!(faults.held(), Held::default());
 }
 
-/// Bytes of a region that are altered, one at a time.
+/// Bytes of a region to alter, one at a time.
 fn bytes_of(moment: Moment, region: Region) -> Vec<u64> {
     const FILE_INDEX_BYTES: u64 = 48;
     const FOUND_FILE_BYTES: u64 = 24;
@@ -492,7 +493,7 @@ fn bytes_of(moment: Moment, region: Region) -> Vec<u64> {
         (Moment::Unsealed, _) => Vec::new(),
         (_, Region::Index) => (0..600).collect(),
         (_, Region::NextKey) => Vec::new(),
-        // These have been copied back when the files are finished, or are not there yet.
+        // These have been copied back when the files are finished, or do not exist yet.
         (Moment::Finished, Region::Edges | Region::Sizes | Region::Found) => Vec::new(),
         (Moment::CopiedBack, Region::Edges) => (0..2 * KEY_BYTES).collect(),
         (Moment::CopiedBack, Region::Found) => (0..FOUND_FILE_BYTES).collect(),
@@ -537,7 +538,7 @@ fn a_byte_altered_in_device_memory_or_on_the_way_back_does_not_pass() {
     assert_eq!(faults.held(), Held::default());
 }
 
-/// The size in front of what is compressed: a decompressor that knows it need not look there.
+/// The size in front of the compressed bytes: a decompressor that knows it need not read it.
 #[test]
 fn the_size_of_a_compressed_block_that_was_written_wrong_does_not_pass() {
     for (by, kind) in [
@@ -645,7 +646,7 @@ fn an_index_that_was_written_wrong_does_not_pass_for_its_checksum_is_right() {
 
 #[test]
 fn an_index_of_user_keys_does_not_pass_where_one_goes_on_in_the_next_block() {
-    // Its length, in `types.hpp:Key`.
+    // The length, in `types.hpp:Key`.
     const NEXT_LEN: Place = Place {
         region: Region::NextKey,
         byte: 28,
@@ -654,8 +655,8 @@ fn an_index_of_user_keys_does_not_pass_where_one_goes_on_in_the_next_block() {
     const VERSIONS: std::ops::RangeInclusive<u64> = 20_001..=20_024;
     let (faults, mut job) = (Faults::none(), Job::new(CompressionType::None));
     let backend = device().expect("it opens");
-    // Snapshots keep all versions of the first user key, half as much again as a block holds, and of all others
-    // the newest: only behind the first block one goes on.
+    // Snapshots keep all versions of the first user key, half as much again as a block holds, and of all others the
+    // newest: so a user key continues only behind the first block.
     let entry = |seq| Entry::new(b"j", seq, common::PUT, &common::noise(seq, 60));
     let entries: Vec<_> = VERSIONS.rev().map(entry).collect();
     job.inputs

@@ -1,4 +1,4 @@
-//! Files that are written from the chunks into which they were copied back are those that are copied once more.
+//! Files written from the chunks into which they were copied back equal those that are copied once more.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -23,11 +23,11 @@ fn device() -> CudaBackend {
     CudaBackend::new(target(), settings).expect("the device opens")
 }
 
-/// Files that borrow memory and keep it as long as they can.
+/// Files that borrow memory and keep it as long as possible.
 #[derive(Debug)]
 struct Borrowing {
     alignment: usize,
-    /// The append that fails, counted over all files, if one does.
+    /// The failing append, counted over all files, if there is one.
     fails_at: Option<u64>,
     state: Arc<Mutex<State>>,
 }
@@ -97,7 +97,7 @@ impl Borrower for File {
         assert_eq!(past(memory + range.start), past(file.len()));
         assert!(range.start >= past(file.len()), "there is room before");
         file.extend_from_slice(&lent.as_mut()[range.clone()]);
-        // Whoever looks at it later sees what a write would have found.
+        // A later reader sees what a write would have found.
         lent.as_mut()[range].fill(0xee);
         self.kept.push_back(lent.memory);
         state.lent += 1;

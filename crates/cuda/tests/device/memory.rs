@@ -1,11 +1,16 @@
 //! Tasks share the device's memory: within the budget, without asking the device again, and with the same
 //! files as alone.
 
-use rockmill_core::{Backend, CancelToken, Error, ErrorKind, InputTable, KeyRange, Plan};
+use std::sync::Arc;
+
+use rockmill_core::{
+    Backend, CancelToken, Error, ErrorKind, Fragments, InputTable, KeyRange, Merging, Plan,
+};
 use rockmill_cpu::CpuBackend;
 use rockmill_cuda::{CudaBackend, CudaSettings, Target};
 use rockmill_format::compression::CompressionType;
 use rockmill_format::filter::FilterOptions;
+use rockmill_format::range_tombstone::RangeTombstone;
 
 use super::target;
 use crate::common::{self, Entry, MemOutput, open};
@@ -14,7 +19,7 @@ fn device(settings: CudaSettings) -> CudaBackend {
     CudaBackend::new(target(), settings).expect("the device opens")
 }
 
-/// A device of whose memory tasks hold so much at most.
+/// A device with a limit on the memory of tasks.
 fn device_of(memory_bytes: u64) -> CudaBackend {
     device(CudaSettings {
         memory_bytes: Some(memory_bytes),
@@ -55,7 +60,7 @@ fn job(seed: u64) -> (Vec<InputTable>, Plan) {
     job_of(seed, &common::plan())
 }
 
-/// The same with inputs that were written so.
+/// The same with inputs written by another plan.
 fn job_of(seed: u64, inputs: &Plan) -> (Vec<InputTable>, Plan) {
     let entries = 2000 + seed as u32 * 170;
     let value_len = 20 + 10 * seed as usize;
@@ -70,14 +75,14 @@ fn job_of(seed: u64, inputs: &Plan) -> (Vec<InputTable>, Plan) {
     (runs.collect(), plan)
 }
 
-/// Device memory that is foreseen for a job's one task.
+/// Estimated device memory of a job's one task.
 fn need(job: &(Vec<InputTable>, Plan)) -> u64 {
     let error = all(&device_of(1), job).expect_err("one byte is not enough");
     let words = error.what.split(' ').map(str::parse);
     words.flatten().next().expect("the error tells the need")
 }
 
-/// Scratch memory is for the groups that run at once. The host runs one at a time, so it shows.
+/// Scratch memory is allocated for the groups that run at once. The host runs one at a time, so the difference shows.
 #[test]
 fn zstd_takes_little_more_memory_than_lz4() {
     let need_with = |kind| {
@@ -122,18 +127,64 @@ fn jobs_at_once_make_the_files_that_each_makes_alone() {
 
 #[test]
 fn what_is_foreseen_is_enough() {
-    let changes: [fn(&mut Plan); 6] = [
+    let changes: [fn(&mut Plan); 8] = [
         |_| {},
         |plan| plan.output.table.filter = Some(filter()),
         |plan| plan.output.table.restart_interval = 1,
         |plan| plan.output.table.delta_keys = false,
         |plan| plan.output.table.block_size = 1,
         |plan| plan.output.splitting = common::splitting(2000),
+        |plan| plan.output.table.keys_per_bucket = Some(0.1),
+        |plan| plan.rules.tombstones = tombstones(),
     ];
     for (seed, change) in (0..).zip(changes) {
         let mut job = job(seed);
         change(&mut job.1);
         assert!(all(&device_of(need(&job)), &job) == all(&CpuBackend, &job));
+    }
+}
+
+/// Range tombstones over some of a job's keys.
+fn tombstones() -> Arc<Fragments> {
+    let key = |key: u32| [[b'k'; 12].as_slice(), &key.to_be_bytes()].concat();
+    let tombstone = |n: u32| RangeTombstone {
+        begin: key(7 * n),
+        end: key(7 * n + 3),
+        sequence: 40_000 - u64::from(n),
+    };
+    let all: Vec<_> = (0..300).map(tombstone).collect();
+    Arc::new(Fragments::new(&all, &[]))
+}
+
+#[test]
+fn what_is_foreseen_of_merge_operands_is_enough() {
+    let append = Merging::Append {
+        delimiter: vec![b','; 50],
+        partial: true,
+    };
+    for (merging, kind) in [
+        (Merging::UInt64Add, CompressionType::None),
+        (Merging::Max, CompressionType::Lz4),
+        (Merging::BytesXor, CompressionType::None),
+        (append.clone(), CompressionType::None),
+        (append, CompressionType::Lz4),
+    ] {
+        let mut plan = common::plan();
+        plan.output.table.compression.kind = kind;
+        let run = |run: u64| -> Vec<_> {
+            let operand = |key: u64| {
+                let seq = key + 10_000 * run + 1;
+                Entry::new(&key.to_be_bytes(), seq, common::MERGE, &key.to_le_bytes())
+            };
+            (0..2000).map(operand).collect()
+        };
+        let file = |n| open(common::one_file(&plan, &run(n))).expect("sound");
+        let inputs: Vec<_> = (0..3).map(file).collect();
+        plan.output.table.compression.kind = CompressionType::None;
+        plan.rules.merging = Some(merging);
+        let job = (inputs, plan);
+        let files = all(&device_of(need(&job)), &job);
+        assert!(files.is_ok() && files == all(&CpuBackend, &job));
     }
 }
 
@@ -145,7 +196,7 @@ fn what_is_foreseen_of_compressed_tables_is_enough() {
         CompressionType::Zstd,
     ];
     for (seed, kind) in (0..).zip(kinds) {
-        // Only files of the newest version say how large their blocks were.
+        // Only files of the newest version contain the uncompressed size of their blocks.
         for version in [[10, 10, 1], [11, 12, 0]] {
             let mut inputs = common::plan();
             inputs.output.properties.rocksdb_version = version;
@@ -168,7 +219,7 @@ fn filter() -> FilterOptions {
 #[test]
 fn nothing_is_allocated_once_as_many_tasks_have_run_as_run_at_once() {
     const ROUNDS: usize = 20;
-    // A region, memory for small copies, and three lanes of four chunks that write.
+    // A region, memory for small copies, and three writing rings of four chunks.
     const A_TASK: u64 = 1 + 1 + 3 * 4;
     let jobs: Vec<_> = (0..4).map(job).collect();
     let backend = device(CudaSettings::default());
@@ -198,8 +249,7 @@ fn a_task_that_never_fits_is_refused_at_once() {
     assert_eq!(backend.memory_bytes(), (0, 64 << 10));
 }
 
-/// A table whose last keys have many more entries a byte than the rest: what is foreseen of them is too
-/// little.
+/// A table whose last keys have many more entries per byte than the rest, so that the estimate for them is too low.
 #[test]
 fn a_task_with_more_entries_than_foreseen_gets_more_memory_if_there_is_some() {
     const LARGE: u32 = 400;

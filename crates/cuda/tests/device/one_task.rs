@@ -1,6 +1,6 @@
-//! Measures one task in memory on the CPU backend, by the kernels on the host, and on the GPU if
-//! `ROCKMILL_TEST_DEVICE` names one. Prints seconds and GB/s of input and output. It is here because a program of its
-//! own would hold the kernels once more.
+//! Measures one task in memory on the CPU backend, by the kernels on the host, and on the GPU if `ROCKMILL_TEST_DEVICE`
+//! names one. Prints seconds and GB/s of input and output. It is here because a separate program would contain the
+//! kernels once more.
 
 use std::time::Instant;
 

@@ -75,7 +75,7 @@ impl<T> FairQueue<T> {
         }
     }
 
-    /// Returns the index of the first waiter with a priority.
+    /// Returns the index of the first waiter with this priority.
     fn first_of(&self, priority: Priority) -> usize {
         self.0
             .partition_point(|(other, _)| other.priority < priority)

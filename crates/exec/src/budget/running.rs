@@ -41,8 +41,8 @@ pub struct InFlight(Vec<Vec<Running>>);
 pub struct Offer<'a> {
     /// The devices that may run a task.
     pub candidates: &'a [Candidate],
-    /// Number of tasks that have not begun, of this job and of all other jobs that want the same devices. The tasks of
-    /// others are converted to this job's task size.
+    /// Number of tasks that have not begun, of this job and of all other jobs that may use the same devices. The tasks
+    /// of others are converted to this job's task size.
     pub left: u64,
 }
 

@@ -82,7 +82,7 @@ struct Job {
     opens: Option<u64>,
     /// Set when it got the memory of its first task.
     admitted: Option<Ticket>,
-    /// Whether a task runs in the job's own memory.
+    /// Whether a task uses the job's own memory.
     own_in_use: bool,
     ended: bool,
     work: Option<Work>,
@@ -136,7 +136,7 @@ pub struct State {
     jobs: BTreeMap<JobId, Job>,
     waiting: FairQueue<Waiting>,
     answers: BTreeMap<Ticket, Answer>,
-    /// The last number that a job or a ticket got.
+    /// The last number given to a job or a ticket.
     next: u64,
 }
 

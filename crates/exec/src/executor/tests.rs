@@ -61,7 +61,7 @@ struct Run {
 }
 
 impl Script {
-    /// Tasks that do so; one that hangs goes on once the sender is dropped.
+    /// Tasks that do so; one that hangs continues once the sender is dropped.
     fn new(does: &[Does], on_cpu: Result<()>) -> (Arc<Self>, Sender<()>) {
         let bytes: Vec<_> = (1..=does.len() as u64).collect();
         let all = TaskSize {

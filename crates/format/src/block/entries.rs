@@ -9,8 +9,8 @@ use crate::error::{Error, Result};
 pub enum ValueForm {
     /// A varint32 length in front of the key.
     Sized,
-    /// The value's own encoding tells its end (delta-coded index values); [`Entries::end_value`]
-    /// must be called after each entry.
+    /// The value's own encoding determines its end (delta-coded index values); [`Entries::end_value`] must be called
+    /// after each entry.
     SelfDelimiting,
 }
 

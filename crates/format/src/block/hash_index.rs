@@ -22,6 +22,16 @@ pub(super) const COUNT_BYTES: usize = 2;
 /// RocksDB's default for a `data_block_hash_table_util_ratio` that is not positive.
 const DEFAULT_RATIO: f64 = 0.75;
 
+/// Buckets that each key of a block asks for, with `keys_per_bucket` keys for each bucket.
+pub fn buckets_per_key(keys_per_bucket: f64) -> f64 {
+    let is_positive = keys_per_bucket > 0.0;
+    1.0 / if is_positive {
+        keys_per_bucket
+    } else {
+        DEFAULT_RATIO
+    }
+}
+
 fn hash(user_key: &[u8]) -> u32 {
     seeded_hash(user_key, HASH_SEED)
 }
@@ -40,14 +50,8 @@ pub(super) struct HashIndexBuilder {
 impl HashIndexBuilder {
     /// A builder for blocks with `keys_per_bucket` keys for each bucket.
     pub(super) fn new(keys_per_bucket: f64) -> Self {
-        let is_positive = keys_per_bucket > 0.0;
         Self {
-            buckets_per_key: 1.0
-                / if is_positive {
-                    keys_per_bucket
-                } else {
-                    DEFAULT_RATIO
-                },
+            buckets_per_key: buckets_per_key(keys_per_bucket),
             num_buckets: 0.0,
             keys: Vec::new(),
             fits: true,

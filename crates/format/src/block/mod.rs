@@ -24,6 +24,7 @@ mod tests;
 
 pub use builder::{BlockBuilder, BlockLayout};
 pub use entries::{Entries, Entry, ValueForm};
+pub use hash_index::buckets_per_key;
 
 use crate::coding::le32;
 use crate::error::{Error, Result};

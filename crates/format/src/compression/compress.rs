@@ -18,7 +18,7 @@ const ZLIB_DEFAULT_LEVEL: u32 = 6;
 /// Highest level that has an effect in LZ4HC.
 const LZ4HC_MAX_LEVEL: i32 = 12;
 
-/// Most negative LZ4 level, as acceleration.
+/// Lowest LZ4 level, as acceleration.
 const LZ4_MAX_ACCELERATION: i32 = 65537;
 
 enum Codec {
@@ -147,7 +147,7 @@ impl Compressor {
     /// Replaces the block that begins at `start` in `bytes` by its stored form, and returns its type.
     ///
     /// # Errors
-    /// As [`Compressor::compress`].
+    /// The errors of [`Compressor::compress`].
     ///
     /// # Panics
     /// If `bytes` ends before `start`.
@@ -164,7 +164,7 @@ impl Compressor {
     /// Writes the stored form of `block` over its beginning. Returns the bytes of this form and its type.
     ///
     /// # Errors
-    /// As [`Compressor::compress`].
+    /// The errors of [`Compressor::compress`].
     pub fn compress_over(&mut self, block: &mut [u8]) -> Result<(usize, CompressionType)> {
         let (stored, kind) = self.compress(block)?;
         let len = stored.len();

@@ -1,4 +1,4 @@
-//! Index blocks: they tell which block may contain a key (`index_builder.cc`, `table/format.cc:IndexValue`).
+//! Index blocks: they give the block that may contain a key (`index_builder.cc`, `table/format.cc:IndexValue`).
 //!
 //! One entry per data block: a separator that is at or above every key of the block and below every key of the next,
 //! and the block's handle. The separators of one index are all user keys or all internal keys. With delta-coded values,
@@ -26,7 +26,7 @@ const FIRST_DELTA_VALUE_VERSION: u32 = 4;
 /// First version whose separators may be user keys.
 const FIRST_USER_KEY_VERSION: u32 = 3;
 
-/// Coding of an index block, as the file's footer and properties tell it.
+/// Coding of an index block, from the file's footer and properties.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IndexCoding {
     /// Separators are user keys.
@@ -70,7 +70,7 @@ pub fn decode_index(bytes: &[u8], coding: IndexCoding) -> Result<Vec<IndexEntry>
 /// the restart interval puts them. Also returns the tags of separators that are internal keys.
 ///
 /// # Errors
-/// As [`decode_index`], and Corruption if a restart point is elsewhere.
+/// The errors of [`decode_index`], and Corruption if a restart point is elsewhere.
 pub fn decode_written_index(
     bytes: &[u8],
     coding: IndexCoding,

@@ -48,7 +48,7 @@ impl Follower {
     /// Takes the bytes that follow those fed before, and applies all edits that are complete.
     ///
     /// # Errors
-    /// As [`LogReader::next_record`], [`VersionEdit::decode`] and [`Tree::apply`], and Corruption if an atomic group is
+    /// The errors of [`LogReader::next_record`], [`VersionEdit::decode`] and [`Tree::apply`], and Corruption if an atomic group is
     /// broken. The offset is the one in the file; for errors inside of a record, that of the record. After an error,
     /// the follower must not be used any more.
     pub fn feed(&mut self, bytes: &[u8]) -> Result<()> {

@@ -1,4 +1,4 @@
-//! The MANIFEST: a log of edits that tells which SST files each level has.
+//! The MANIFEST: a log of edits with the SST files of each level.
 //!
 //! ```text
 //! MANIFEST file -> log::LogReader -> records -> VersionEdit::decode -> Tree::apply

@@ -25,8 +25,8 @@ pub struct ColumnFamily {
     pub log_number: u64,
     /// Whether the column family has ever had blob files, according to the MANIFEST.
     pub has_blob_files: bool,
-    /// Whether user-defined timestamps, if the comparator has them, are kept in SST files; `None` if the MANIFEST does
-    /// not tell.
+    /// Whether user-defined timestamps, if the comparator has them, are kept in SST files; `None` if the MANIFEST lacks
+    /// it.
     pub persist_user_defined_timestamps: Option<bool>,
     /// User-defined timestamps below this may be collapsed; empty if there is no such bound.
     pub full_history_ts_low: Vec<u8>,
@@ -39,7 +39,7 @@ pub struct ColumnFamily {
 pub struct Tree {
     /// Column families by id.
     pub column_families: BTreeMap<u32, ColumnFamily>,
-    /// Identity of the database; empty if the MANIFEST does not tell.
+    /// Identity of the database; empty if the MANIFEST lacks it.
     pub db_id: Vec<u8>,
     /// Lowest file number that is not used yet.
     pub next_file_number: u64,

@@ -33,9 +33,9 @@ const TABLE_OPTIONS: &str = "TableOptions/";
 /// A parsed OPTIONS file, with option values as text.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct OptionsFile {
-    /// Version of the RocksDB that wrote the file: major, minor, patch; zeros if the file does not tell.
+    /// Version of the RocksDB that wrote the file: major, minor, patch; zeros if the file lacks it.
     pub rocksdb_version: [u32; 3],
-    /// Version of the file's format: major, minor; zeros if the file does not tell.
+    /// Version of the file's format: major, minor; zeros if the file lacks it.
     pub options_file_version: [u32; 2],
     /// The section `[DBOptions]`.
     pub db: Options,

@@ -173,7 +173,7 @@ impl Options {
     /// reads them; empty if the option is absent.
     ///
     /// # Errors
-    /// As [`Options::from_value`], at the offset in the whole text.
+    /// The errors of [`Options::from_value`], at the offset in the whole text.
     pub fn nested(&self, key: &str) -> Result<Self> {
         let Some(entry) = self.entries.get(key) else {
             return Ok(Self::default());

@@ -64,7 +64,7 @@ pub fn may_use_compression(property: &[u8], compression_type: u8) -> bool {
     }
 }
 
-/// Whether the property `rocksdb.compression`, `property`, tells that no block is compressed.
+/// Whether the property `rocksdb.compression`, `property`, says that no block is compressed.
 #[must_use]
 pub fn is_uncompressed(property: &[u8]) -> bool {
     let property = String::from_utf8_lossy(property);

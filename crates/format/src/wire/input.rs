@@ -56,9 +56,9 @@ pub struct CompactionServiceInput {
     pub begin: Option<Vec<u8>>,
     /// Exclusive end of the job, a user key; `None` if nothing bounds it above.
     pub end: Option<Vec<u8>>,
-    /// Number of the OPTIONS file to use; 0 if RocksDB did not tell.
+    /// Number of the OPTIONS file to use; 0 if RocksDB did not pass it.
     pub options_file_number: u64,
-    /// Number of the oldest MANIFEST that shows all input files; 0 if RocksDB did not tell.
+    /// Number of the oldest MANIFEST that shows all input files; 0 if RocksDB did not pass it.
     pub min_manifest_file_number: u64,
     /// Length in bytes from which on that MANIFEST shows them.
     pub min_manifest_file_size: u64,

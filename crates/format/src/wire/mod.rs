@@ -9,7 +9,7 @@
 //! error if it is set, because it would be ignored. Malformed values are errors here. RocksDB ignores the part of a hex
 //! string that it cannot decode, and the text behind the digits of a number.
 //!
-//! [`crate::versions`] tells which version of RocksDB has which fields.
+//! [`crate::versions`] lists the fields of each version of RocksDB.
 //!
 //! Source: `db/compaction/compaction_service_job.cc` (`cs_input_type_info`, `cs_result_type_info`
 //! and the readers behind them).

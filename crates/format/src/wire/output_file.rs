@@ -43,7 +43,7 @@ record! {
         /// Whether the file belongs to the level above the output level. Always written: the C++
         /// member has no default.
         is_proximal_level_output: bool,
-        /// Temperature that the file system was asked for.
+        /// Temperature requested from the file system.
         file_temperature: Temperature,
     }
 }

@@ -27,9 +27,9 @@ pub enum PropertyKind {
     Map,
 }
 
-/// C++ member names of the numbers in `TableProperties` (`table/table_properties.cc`, 11.12). [`crate::versions`] tells
-/// which of them older versions lack. Older versions also have `external_sst_file_global_seqno_offset`, whose default
-/// of 0 is right for output files.
+/// C++ member names of the numbers in `TableProperties` (`table/table_properties.cc`, 11.12). [`crate::versions`] lists
+/// those that older versions lack. Older versions also have `external_sst_file_global_seqno_offset`, whose default of 0
+/// is right for output files.
 const INTS: [&str; 38] = [
     "column_family_id",
     "creation_time",

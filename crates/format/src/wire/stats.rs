@@ -28,7 +28,7 @@ record! {
         num_output_files_blob: u64,
         /// Whether all files of the column family took part.
         is_full_compaction: bool,
-        /// Whether a person asked for the compaction.
+        /// Whether the compaction was requested manually.
         is_manual_compaction: bool,
         /// Whether a compaction service ran the job.
         is_remote_compaction: bool,

@@ -1,8 +1,8 @@
 //! A database that threads write to, flush and compact at the same time, and the rows that a reader must find.
 //!
 //! Each writer has keys of its own. It writes one numbered batch after another, and the number as the value of a key in
-//! each column family that the batch changes. So the rows tell a reader how many batches of each writer it sees, and
-//! what all other rows must be. It must see all batches that were written before its view was taken.
+//! each column family that the batch changes. So the rows show a reader the number of batches of each writer, which
+//! determine all other rows. It must see all batches that were written before its view was taken.
 
 // Each test program uses a part of it.
 #![allow(dead_code)]
@@ -389,7 +389,7 @@ impl Seen {
         }
     }
 
-    /// Goes on to the batch with a number.
+    /// Continues to the batch with a number.
     fn reach(&mut self, number: u64) {
         self.later.extend(self.batches.try_iter());
         while let Some(batch) = self.later.front()
@@ -401,7 +401,7 @@ impl Seen {
     }
 }
 
-/// A thread that reads, and what it has to find.
+/// A thread that reads, and its expected rows.
 pub struct Reader<'a> {
     pub random: Random,
     pub busy: &'a Busy,

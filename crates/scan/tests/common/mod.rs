@@ -131,7 +131,7 @@ pub fn open_read_only(path: &Path) -> DB {
     DB::open_cf_descriptors_read_only(&options, path, families, false).expect("the database opens")
 }
 
-/// Runs the steps. Values tell which step wrote them.
+/// Runs the steps. Values name the step that wrote them.
 pub fn run(db: &DB, scratch: &Path, steps: &[Step]) {
     let mut snapshot = None;
     for (number, step) in steps.iter().enumerate() {

@@ -47,7 +47,7 @@ impl LogFile {
 impl Unflushed {
     /// Reads the logs of a database up to where RocksDB's recovery would, and sorts the entries.
     ///
-    /// They exclude what a crash left of the last write, and a write that another process has not finished
+    /// They exclude the remains of the last write after a crash, and a write that another process has not finished
     /// (`kPointInTimeRecovery`). `log_dir` is that of [`crate::log_folder::LogFolder`]. `wanted` chooses column
     /// families; it must exclude those with an order other than bytewise, and those with `inplace_update_support`,
     /// whose entries RocksDB changes when it inserts them. If the entries take more than `max_bytes` of memory, all of

@@ -81,7 +81,7 @@ pub struct Run {
     pub pieces: Vec<Piece>,
     pub plan: Arc<ScanPlan>,
     pub planned: Option<Planned>,
-    /// Maximum number of rows to hand over.
+    /// Maximum number of rows to return.
     pub limit: usize,
     /// Maximum rows of a batch. Larger ones are copied into smaller ones, which do not share memory.
     pub batch_rows: Option<usize>,

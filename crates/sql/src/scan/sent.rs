@@ -140,7 +140,7 @@ fn log_folder(family: &FamilyView) -> Option<PathBuf> {
 }
 
 impl Sent {
-    /// The columns that the scan hands over.
+    /// The columns that the scan returns.
     fn check(&self) -> Result<Schema> {
         self.plan.kinds().map_err(external)?;
         let stored = self.plan.output.columns();

@@ -1,7 +1,7 @@
 //! Work on written files: each file is synced, and the files of a task are checked after their last sync.
 //!
-//! Separate threads do this work while tasks go on. The queue is bounded. If it is full, or if there are no
-//! such threads, the thread that produced the work does it itself, so that no thread waits.
+//! Separate threads do this work while tasks continue. The queue is bounded. If it is full, or if there are no such
+//! threads, the thread that produced the work does it itself, so that no thread waits.
 
 use std::collections::VecDeque;
 use std::io;

@@ -59,7 +59,7 @@ pub struct JobIo {
     pub meter: Meter,
     /// Work on written files.
     pub finishing: FinishQueue,
-    /// Syncs that are not waited for any more after the job was told to stop.
+    /// Syncs that are not waited for any more after the job was cancelled.
     pub syncs: Syncs,
     /// Set when the job is to stop.
     pub stop: CancelToken,
@@ -130,7 +130,7 @@ impl JobIo {
     }
 
     /// Removes from outputs the permissions that this input does not have. RocksDB's `Env` may make all files private
-    /// to its user, and no option tells that.
+    /// to its user, and no option shows that.
     ///
     /// # Errors
     /// The operating system's error.

@@ -111,7 +111,7 @@ impl Output {
     }
 }
 
-/// A buffered file, which collects small pieces before it hands them to the system.
+/// A buffered file, which collects small pieces before it passes them to the system.
 #[derive(Debug)]
 struct CachedSst {
     file: Box<dyn WritableFile>,

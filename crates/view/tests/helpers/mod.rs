@@ -1,4 +1,4 @@
-//! Views of databases, and what they have to find.
+//! Views of databases, and their expected contents.
 
 // Each test program uses a part of it.
 #![allow(dead_code)]
@@ -18,7 +18,7 @@ pub fn engine() -> Arc<ScanEngine> {
     ScanEngine::new(ScanSettings::default()).expect("an engine")
 }
 
-/// As many random cases as `ROCKMILL_CASES` says, or so many.
+/// `ROCKMILL_CASES` random cases, or `cases`.
 pub fn config(cases: u32) -> ProptestConfig {
     ProptestConfig::with_cases(rockmill_testing::few_cases(cases))
 }
@@ -32,7 +32,7 @@ pub fn target() -> Target {
     }
 }
 
-/// A view takes at most so much memory here, also on a GPU that other tests use.
+/// A view takes at most this much memory here, also on a GPU that other tests use.
 pub fn builder(database: &Arc<dyn Database>, family: &str) -> Builder {
     View::builder(Arc::clone(database), family)
         .device(target())
@@ -44,7 +44,7 @@ pub fn directory(path: &Path) -> Arc<dyn Database> {
     Arc::new(directory.with_iterators(Arc::new(ReadOnly)))
 }
 
-/// Keys of the rows, some that are near to these, and some that histories write at times.
+/// Keys of the rows, some that are near to these, and some that histories write occasionally.
 pub fn keys(rows: &common::Rows) -> Vec<Vec<u8>> {
     let mut keys: Vec<_> = rows.iter().map(|(key, _)| key.clone()).collect();
     keys.extend(rows.iter().map(|(key, _)| [key, &[0][..]].concat()));
@@ -56,7 +56,7 @@ pub fn keys(rows: &common::Rows) -> Vec<Vec<u8>> {
     keys
 }
 
-/// Compares what the view finds with all rows.
+/// Compares the view's values with all rows.
 pub fn compare(view: &View, rows: &common::Rows) -> std::result::Result<(), TestCaseError> {
     compare_values(rows, |keys| view.get(keys).expect("values"))
 }
@@ -79,7 +79,7 @@ pub fn numbered(number: u32) -> [u8; 4] {
     number.to_be_bytes()
 }
 
-/// A database with 5000 rows in one file, to which `change` does something.
+/// A database with 5000 rows in one file, to which `change` is applied.
 pub fn with_rows(dir: &Path, options: &Options, change: impl FnOnce(&DB)) {
     let family = ColumnFamilyDescriptor::new("default", options.clone());
     let db = DB::open_cf_descriptors(options, dir, [family]).expect("the database opens");

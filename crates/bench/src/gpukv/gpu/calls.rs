@@ -21,7 +21,7 @@ pub enum Values<'a> {
     Resident(&'a Resident),
     /// Contiguous, by number.
     Dense(Part<'a, u8>),
-    /// Contiguous, in the order in which they are asked for.
+    /// Contiguous, in the order of requests.
     Ordered(Part<'a, u8>),
 }
 
@@ -32,7 +32,7 @@ pub enum Lists<'a> {
     Resident(&'a Resident),
     /// Contiguous, by vertex: the begin of each list, and the end of the last.
     Dense(Part<'a, u64>, Part<'a, u32>),
-    /// Contiguous, in the order in which they are asked for.
+    /// Contiguous, in the order of requests.
     Ordered(Part<'a, u64>, Part<'a, u32>),
 }
 
@@ -202,7 +202,7 @@ impl Gpu {
         } else {
             self.table.look_up
         };
-        // SAFETY: the batch was checked, and what is looked up in lives.
+        // SAFETY: the batch was checked, and the memory of the lookups lives.
         let code = unsafe {
             look_up(
                 &self.exec,
@@ -389,7 +389,7 @@ impl Gpu {
         batch.check();
         let record = from.record();
         self.counted(|wrong| {
-            // SAFETY: the batch was checked, and what is looked up in lives.
+            // SAFETY: the batch was checked, and the memory of the lookups lives.
             unsafe {
                 (self.table.mix)(
                     &self.exec,

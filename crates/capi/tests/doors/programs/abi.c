@@ -1,4 +1,4 @@
-/* Calls every function of rockmill.h, with wrong arguments above all. The argument is an empty folder. */
+/* Calls every function of rockmill.h, mostly with wrong arguments. The argument is an empty folder. */
 #include <assert.h>
 #include <pthread.h>
 #include <rockmill.h>
@@ -166,7 +166,7 @@ static void settings(void) {
   closed(service);
 }
 
-/* No function does anything but complain about this handle. */
+/* Checks that every function refuses this handle. */
 static void refused(rm_service* handle, const char* part) {
   char* error = NULL;
   char* id = NULL;
@@ -261,7 +261,7 @@ static void jobs(const char* folder) {
   assert(rm_service_schedule(service, &info, "", 0, &id, &error) == RM_INVALID);
   said(error, "db_session_id is null");
 
-  /* From here on the calls are right, but the message is none. */
+  /* From here on the calls are right, but the message is invalid. */
   info = some_job(folder);
   const char noise[] = {1, 0, 0, 0, '\xff', 0};
   assert(rm_service_schedule(service, &info, "", 0, &id, &error) == RM_USE_LOCAL && id == NULL);
@@ -399,7 +399,7 @@ static void logs(const char* folder) {
   contains(heard.last, "reason=\"input-message\"");
   heard.service = NULL;
 
-  /* A clone has the same function. It is called until the last handle is closed, by several threads. */
+  /* A clone has the same function. Several threads call it until the last handle is closed. */
   rm_service* clone = rm_service_clone(service, NULL);
   closed(service);
   pthread_t running[2];
@@ -439,7 +439,7 @@ static void a_child_is_refused(void) {
 
 enum { THREADS = 4, CALLS = 200 };
 
-/* Uses a handle that another thread closes at some time. */
+/* Uses a handle that another thread closes meanwhile. */
 static void* use(void* handle) {
   rm_service* service = handle;
   rm_job_info info = some_job("/nowhere");

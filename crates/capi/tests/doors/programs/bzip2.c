@@ -1,4 +1,4 @@
-/* The bzip2 of Rust's crates leaves this to the program. */
+/* The bzip2 of Rust's crates requires the program to define this. */
 #include <stdlib.h>
 
 void bz_internal_error(int code) {

@@ -1,4 +1,4 @@
-// What the programs in C++ share.
+// Shared by the programs in C++.
 #pragma once
 
 #include <rocksdb/db.h>

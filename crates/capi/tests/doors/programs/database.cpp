@@ -1,4 +1,4 @@
-// A database with Rockmill has the content of one without it, under any writers and after any close. The argument is an
+// A database with Rockmill has the content of one without it, with any writers and after any close. The argument is an
 // empty folder.
 #include "common.hpp"
 
@@ -32,7 +32,7 @@ std::unique_ptr<rocksdb::DB> Open(const std::string& path, std::shared_ptr<rocks
   return ::Open(Options(std::move(service)), path);
 }
 
-// Each writer has keys of its own, so the content does not depend on their order.
+// Each writer has its own keys, so the content does not depend on their order.
 void Write(rocksdb::DB* db) {
   std::vector<std::thread> writers;
   for (int writer = 0; writer < kWriters; ++writer) {
@@ -63,7 +63,7 @@ void RefusesSettings() {
   Check(service->LastError().empty(), service->LastError());
 }
 
-// Gives the messages of a service, and refuses to give any after its end.
+// Receives the messages of a service, and fails if any come after its end.
 class Messages {
  public:
   rockmill::LogFunction Function() {
@@ -114,7 +114,7 @@ void TakesNoJobsWhilePaused(rocksdb::DB* db, rockmill::Service* service) {
   Check(Count(service->Stats(), "jobs_done") > done, "no job was taken");
 }
 
-// Closes a handle under a job, which would take half a minute.
+// Closes a handle while a job runs that would take half a minute.
 void ClosesWhileAJobRuns(const std::string& path) {
   rm_service* handle = rm_service_open("min_job_bytes=0;io_bytes_per_second=50000", nullptr);
   const rockmill::Service watch(rm_service_clone(handle, nullptr));
@@ -130,7 +130,7 @@ void ClosesWhileAJobRuns(const std::string& path) {
     std::this_thread::yield();
   }
   Check(rm_service_close(handle, nullptr) == RM_SUCCESS, "it was open");
-  // Had the close waited for the job's end, it would be done.
+  // If the close had waited for the job's end, the job would be done.
   const std::string stats = watch.Stats();
   Check(Count(stats, "jobs_running") == 0 && Count(stats, "jobs_done") == 0, stats);
   // RocksDB does it, and offers further jobs to a closed handle.
@@ -138,7 +138,7 @@ void ClosesWhileAJobRuns(const std::string& path) {
   Check(Content(db.get()) == before, "the content differs after a close");
 }
 
-// Closes its handle when RocksDB has heard of a job's files and not yet taken them.
+// Closes its handle when RocksDB has received a job's files and not yet taken them.
 class ClosesEarly : public rocksdb::CompactionService {
  public:
   explicit ClosesEarly(rm_service* handle) : handle_(handle), service_(handle) {}

@@ -28,7 +28,7 @@ namespace {
 
 constexpr const char* kDefaultHistories = "4";
 constexpr int kSteps = 1600;
-// Never filled while flushes have to be explicit.
+// Never full while flushes have to be explicit.
 constexpr size_t kLargeBuffer = 4 << 20;
 
 class Random {
@@ -57,7 +57,7 @@ struct Family {
   bool merges = false;
   bool deletes_ranges = false;
   int keys = 0;
-  // Single-deleted keys are put once in between, as their contract demands.
+  // Single-deleted keys are put once in between, as their contract requires.
   std::vector<bool> single_is_there = std::vector<bool>(60);
 
   static std::string Key(uint64_t number) {
@@ -83,7 +83,7 @@ std::vector<uint32_t> FormatVersions() {
   return versions;
 }
 
-// Sets something that Rockmill leaves to RocksDB.
+// Sets an option for which Rockmill declines jobs.
 std::string MakeDeclined(Random* random, Family* family, rocksdb::BlockBasedTableOptions* table) {
   auto& options = family->options;
   switch (random->Below(9)) {
@@ -191,11 +191,11 @@ Entries AllEntries(const Side& side, size_t family, bool with_single) {
   return entries;
 }
 
-// What a job determines of its tables' properties: sums, and values that are in any of them.
+// The table properties that a job determines: sums, and values that occur in any of the tables.
 struct Properties {
   std::string text;
-  // Compression of a table with several blocks, if there is one: it names the compressions used, and a small block may
-  // have none.
+  // Compression of a table with several blocks, if there is one: the property names the compressions used, and a small
+  // block may be uncompressed.
   std::string compression;
 };
 
@@ -211,7 +211,7 @@ Properties AllProperties(const Side& side, size_t family, bool has_blobs) {
     sums["merge operands"] += table->num_merge_operands;
     sums["range deletions"] += table->num_range_deletions;
     sums["raw keys"] += table->raw_key_size;
-    // Those that point to blobs have numbers of files in them.
+    // Values that point to blobs contain numbers of files.
     if (!has_blobs) sums["raw values"] += table->raw_value_size;
     for (const auto& [name, value] : std::map<std::string, std::string>{
              {"family", table->column_family_name + std::to_string(table->column_family_id)},
@@ -249,7 +249,7 @@ class History {
     while (families_.size() < families) families_.push_back(Draw(&random_, drawn << "\n  "));
     has_file_checksums_ = random_.OneIn(3);
     std::filesystem::create_directories(folder_);
-    // Not captured, so that it is there even if RocksDB aborts the process.
+    // Not captured, so that it is printed even if RocksDB aborts the process.
     std::cerr << "seed " << seed << (has_file_checksums_ ? " with file checksums" : "") << drawn.str() << std::endl;
   }
 
@@ -273,7 +273,7 @@ class History {
     while (!sides_[0].snapshots.empty()) Release(0);
     Wait();
     CompareReads();
-    // RocksDB alone reads and compacts Rockmill's files.
+    // RocksDB reads and compacts Rockmill's files without Rockmill.
     Reopen(false);
     CompareReads();
     CompareCompacted();
@@ -374,7 +374,7 @@ class History {
 #if ROCKMILL_ROCKSDB_SINCE(8, 5)
     Both([](Side& side) { return side.db->WaitForCompact({}); });
 #else
-    // There is no call for it. What has not begun yet runs beside the next steps.
+    // There is no call for it. A compaction that has not begun yet runs beside the next steps.
     for (auto& side : sides_) {
       uint64_t running = 1;
       while (side.db->GetAggregatedIntProperty("rocksdb.num-running-compactions", &running) && running > 0) {
@@ -437,7 +437,7 @@ class History {
     if (has_file_checksums_) Both([](Side& side) { return side.db->VerifyFileChecksums({}); });
   }
 
-  // Compares what readers see, now and at each snapshot.
+  // Compares the contents for readers, now and at each snapshot.
   void CompareReads() {
     for (size_t at = 0; at <= sides_[0].snapshots.size(); ++at) {
       for (size_t family = 0; family < families_.size(); ++family) {

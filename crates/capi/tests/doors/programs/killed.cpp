@@ -1,5 +1,5 @@
-// Processes that write to a database with Rockmill are killed with SIGKILL, and every write that they had acknowledged is
-// there afterwards. The first argument is an empty folder; with a second one, the program is such a process.
+// Processes that write to a database with Rockmill are killed with SIGKILL, and every acknowledged write is there
+// afterwards. The first argument is an empty folder; with a second one, the program is such a process.
 #include "common.hpp"
 
 #include <signal.h>
@@ -18,7 +18,7 @@ constexpr int kWriters = 4;
 constexpr int kKeysEach = 3000;
 constexpr int kKills = 6;
 
-// What outlives the processes.
+// State that outlives the processes.
 struct Shared {
   // Writes that RocksDB has acknowledged, by writer, over all processes.
   std::atomic<uint64_t> acknowledged[kWriters];
@@ -64,7 +64,7 @@ std::string Key(int writer, uint64_t write) {
 // Writes until it is killed.
 [[noreturn]] void Write(const std::string& folder) {
   Shared* shared = Map(folder);
-  // Jobs take their time, so that there is one to be killed under.
+  // Jobs take some time, so that processes are killed while one runs.
   auto service = NewService("4000000");
   auto db = Open(folder, service);
   std::vector<std::thread> writers;
@@ -119,7 +119,7 @@ int main(int argc, char** argv) {
     }
     const uint64_t enough = shared->acknowledged[0] + 2000 + random() % 8000;
     while (shared->acknowledged[0] < enough) usleep(1000);
-    // Every second one is killed under a job for sure.
+    // Every second process is certainly killed while a job runs.
     for (int look = 0; kill_number % 2 == 0 && shared->jobs_running == 0; ++look) {
       Check(look < 60000, "no job ran for a minute");
       usleep(1000);

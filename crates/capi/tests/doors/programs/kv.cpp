@@ -33,7 +33,7 @@ rm_view* open(const Database& database, const rm_store* store, uint32_t mailboxe
   return open_view(options_of(database, store, mailboxes, mailbox_bytes, timeout_ms));
 }
 
-// A store that answers when it is told to.
+// A store that answers when the test allows it.
 struct Slow {
   std::atomic<bool> may_answer{false};
   std::atomic<int> waiting{0}, calls{0};
@@ -63,7 +63,7 @@ rockmill::result get_latest(rockmill::kv& kv, char* buffer) {
 void late_answers(const Database& database) {
   Slow slow;
   const rm_store store = store_of(slow);
-  // 16 mailboxes, of which one after another is left behind.
+  // 16 mailboxes, which are left behind one after another.
   rm_view* view = open(database, &store, 16, 64, 50);
   {
     rockmill::hold hold(view);
@@ -80,7 +80,7 @@ void late_answers(const Database& database) {
     rockmill::result got{};
     for (int i = 0; i < 200 && got.status != rockmill::status::found; ++i) got = get_latest(kv, buffer);
     check(got.status == rockmill::status::found && got.len == 4, "no mailbox came back");
-    // All of them are back: each ticket has one of its own.
+    // All of them are free again: each ticket has its own.
     std::vector<rockmill::ticket> tickets;
     for (int i = 0; i < 16; ++i) tickets.push_back(kv.get_latest(tile, "key", 3, buffer, 8));
     const auto more = kv.get_latest(tile, "key", 3, buffer, 8);
@@ -92,7 +92,7 @@ void late_answers(const Database& database) {
   close_view(view);
 }
 
-// While the store lets a thread wait, the other one answers.
+// While the store blocks one thread, the other one answers.
 void a_thread_that_waits(const Database& database) {
   for (int round = 0; round < 6; ++round) {
     Slow slow;
@@ -150,7 +150,7 @@ void closing(const Database& database) {
     }
     while (slow.waiting == 0) std::this_thread::yield();
     closer = std::thread([&] { close_view(view); });
-    // They are done although the store has answered none of them.
+    // They end although the store has answered none of them.
     for (std::thread& thread : threads) thread.join();
     slow.may_answer = true;
   }
@@ -200,7 +200,8 @@ void check_read_only(rm_view* view) {
   check(del.status == rockmill::status::read_only, "a delete in a database of somebody else");
 }
 
-// Another handle writes, as another process might. The newest entry of the key is a merge operand, so RocksDB is asked.
+// Another handle writes, like another process would. The newest entry of the key is a merge operand, so RocksDB is
+// asked.
 void a_secondary_instance(const std::string& folder) {
   const Database primary(folder + "/primary");
   char* error = nullptr;

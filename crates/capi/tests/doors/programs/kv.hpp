@@ -31,7 +31,7 @@ struct Database {
     char* error = nullptr;
     rocksdb_options_set_create_if_missing(options, 1);
     rocksdb_options_set_uint64add_merge_operator(options);
-    // A secondary instance wants it.
+    // A secondary instance requires it.
     rocksdb_options_set_max_open_files(options, -1);
     db = rocksdb_open(options, path.c_str(), &error);
     check(error);

@@ -1,5 +1,5 @@
-// A kernel traps while others of its grid wait for answers: its hold ends, calls of the view fail with a sentence, the view
-// is closed, and the database lives on. Needs a GPU.
+// A kernel traps while others of its grid wait for answers: its hold ends, calls of the view fail with a sentence, the
+// view is closed, and the database continues. Needs a GPU.
 //
 //   lost DEVICE FOLDER
 #include "kv.hpp"
@@ -15,7 +15,7 @@ constexpr unsigned MOST_SECONDS = 120;
 
 constexpr unsigned TILES = 64;
 
-// A store that answers and writes when it is told to.
+// A store that answers and writes when the test allows it.
 struct Slow {
   rm_store inner;
   std::atomic<bool> may_answer{false};
@@ -37,7 +37,7 @@ struct Slow {
   }
 };
 
-// Half of the threads get and half put. One traps when the host says that requests are out.
+// Half of the threads get and half put. One traps when the host reports that requests are in progress.
 __global__ void request(rockmill::kv kv, const volatile unsigned* may_trap, char* buffers) {
   const rockmill::thread alone;
   const unsigned number = blockIdx.x;

@@ -1,19 +1,19 @@
-// When memory runs out behind a finished job, RocksDB does the job and its files go at once. The argument is an empty
-// folder.
+// If memory runs out after a job has finished, RocksDB does the job, and its files are removed at once. The argument is
+// an empty folder.
 #include "common.hpp"
 
 #include <filesystem>
 #include <new>
 
-// Of glibc: the malloc that is replaced below.
+// From glibc: the malloc that is replaced below.
 extern "C" void* __libc_malloc(size_t size);
 
 namespace {
 
-// What this thread last got from malloc, and the place of that call.
+// The last memory that this thread got from malloc, and the place of that call.
 thread_local void* last_memory = nullptr;
 thread_local void* last_caller = nullptr;
-// The place whose calls of malloc get nothing on this thread.
+// The place whose calls of malloc fail on this thread.
 thread_local void* starved_caller = nullptr;
 thread_local bool starves_new = false;
 
@@ -36,7 +36,7 @@ void operator delete(void* memory, size_t) noexcept { free(memory); }
 
 namespace {
 
-// Takes a first job, has no memory for the C function in a second, and none for the header's string in a third.
+// Accepts a first job, has no memory for the C function in a second, and none for the header's string in a third.
 class Starving : public rocksdb::CompactionService {
  public:
   Starving(rm_service* handle, std::string staging)

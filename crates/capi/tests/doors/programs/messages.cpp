@@ -1,6 +1,6 @@
-// Captures what this RocksDB exchanges with a CompactionService over one job: the input, the OPTIONS file beside it,
-// and the result of its own DB::OpenAndCompact. The argument is an empty folder, in which input.bin, options.ini and
-// result.bin are made. Nothing in them names the machine.
+// Captures the messages that this RocksDB exchanges with a CompactionService over one job: the input, the OPTIONS file
+// beside it, and the result of its own DB::OpenAndCompact. The argument is an empty folder, in which input.bin,
+// options.ini and result.bin are created. They do not contain the machine's name.
 #include "common.hpp"
 
 #include <rocksdb/table.h>

@@ -1,6 +1,6 @@
-// Random gets, puts and deletes of many tiles, each checked against what the tile itself has put: tiles of a GPU where
-// nvcc compiles this, threads of the host in their place where g++ does. In some rounds RocksDB is slow, refuses and
-// fails; in others the view is closed meanwhile. Prints a line for each round.
+// Random gets, puts and deletes of many tiles, each checked against the tile's own puts: tiles of a GPU if nvcc
+// compiles this, threads of the host if g++ does. In some rounds RocksDB is slow, refuses and fails; in others the view
+// is closed meanwhile. Prints a line for each round.
 //
 //   stress DEVICE FOLDER SECONDS SEED [TILES]      TILES on a GPU at most
 #include "kv.hpp"
@@ -19,7 +19,7 @@
 #define BOTH
 #endif
 
-// Neither RocksDB nor the library is compiled for ThreadSanitizer, which sees the kernels' side of the hand-over.
+// Neither RocksDB nor the library is compiled for ThreadSanitizer, which checks the kernels' side of the hand-over.
 extern "C" const char* __tsan_default_options() { return "ignore_noninstrumented_modules=1"; }
 extern "C" const char* __tsan_default_suppressions() { return "race:rocksdb\n"; }
 
@@ -32,15 +32,15 @@ constexpr uint32_t KEYS = 6, MAX_KEY = 48, MAX_TICKETS = 4;
 struct Plan {
   uint64_t seed;
   uint32_t tiles, steps, max_value;
-  // Whether RocksDB may fail or be late, and whether the view may be closed.
+  // Whether RocksDB may fail or be late, and whether the view is closed.
   bool has_faults, is_closed;
   // For each tile: the current number of each key's value, and the line of this file at which a check failed.
   uint32_t* versions;
   uint32_t* failed;
   uint32_t* statuses;
-  // Whether it came to its end.
+  // Whether the tile has finished.
   uint32_t* done;
-  // Room of each tile.
+  // Memory of each tile.
   uint8_t* room;
 };
 
@@ -55,7 +55,7 @@ BOTH inline uint64_t mix(uint64_t a, uint64_t b) {
   return h ^ (h >> 31);
 }
 
-// Some keys begin with 'r', where a range tombstone has RocksDB be asked.
+// Some keys begin with 'r', in the range of a tombstone: RocksDB must be asked for them.
 BOTH inline uint32_t key_len(uint64_t seed, uint32_t tile, uint32_t key) { return 9 + mix(seed ^ tile, key) % 30; }
 
 BOTH inline uint8_t key_byte(uint64_t seed, uint32_t tile, uint32_t key, uint32_t at) {
@@ -74,7 +74,7 @@ BOTH inline uint8_t value_byte(const Plan& plan, uint32_t tile, uint32_t key, ui
   return uint8_t(mix(mix(plan.seed + tile, key), version + uint64_t(at / 8) * 0x10001) >> (at % 8 * 8));
 }
 
-// Leaves with the number of the line.
+// Returns with the number of the line.
 #define EXPECT(is_true, what)                                 \
   if (!g.all(is_true)) {                                      \
     if (g.rank() == 0) {                                      \
@@ -138,7 +138,7 @@ BOTH void work(rockmill::kv kv, const Tile& tile, const Plan& plan, uint32_t num
         EXPECT(ticket.status == status::found, ticket.status);
         tickets[num_tickets++] = ticket;
       }
-      // What was not answered in time may be done later than what follows it.
+      // A request without an answer in time may be executed after later ones.
       if (g.rank() == 0 && before != UNKNOWN) versions[key] = after;
       g.sync();
       continue;
@@ -206,7 +206,7 @@ BOTH void check_all(rockmill::kv kv, const Tile& tile, const Plan& plan, uint32_
   if (g.rank() == 0) plan.done[number] = 2;
 }
 
-// Takes as many tickets as there are mailboxes, so all of them have to have come back.
+// Takes as many tickets as there are mailboxes, so all of them must be free again.
 BOTH inline void take_all(rockmill::kv kv, rockmill::ticket* tickets, uint32_t mailboxes, uint8_t* buffer, uint32_t* taken) {
   const rockmill::thread alone;
   const uint64_t start = rockmill::ROCKMILL_TARGET::clock_ns();
@@ -220,7 +220,7 @@ BOTH inline void take_all(rockmill::kv kv, rockmill::ticket* tickets, uint32_t m
   *taken = n;
 }
 
-// What RocksDB does in rounds with faults: it is late, refuses writes and fails.
+// RocksDB in rounds with faults: it is late, refuses writes and fails.
 struct Faulty {
   rm_store inner;
   std::atomic<bool> has_faults;
@@ -275,13 +275,13 @@ __global__ void run_take_all(rockmill::kv kv, rockmill::ticket* tickets, uint32_
   take_all(kv, tickets, mailboxes, buffer, taken);
 }
 
-// Loaded lazily, each when it is first called.
+// Loaded lazily, each at its first call.
 template <int N>
 __global__ void other(uint32_t* word) {
   *word += N;
 }
 
-// Does what the rest of a program may do while kernels wait: allocates and frees memory, makes streams and graphs,
+// Does what the rest of a program may do while kernels wait: allocates and frees memory, creates streams and graphs,
 // loads code.
 void disturb(const std::atomic<bool>& is_done) {
   using Kernel = void (*)(uint32_t*);
@@ -363,7 +363,7 @@ void run_on_device(const rockmill::kv& kv, const Plan& plan, uint32_t width) {
 #endif
 }
 
-// Not the device: that is not allowed while a stream captures.
+// Not the device, because that is not allowed while a stream captures.
 void synchronize(bool is_on_host) {
 #if defined(__CUDACC__)
   if (!is_on_host) CHECK_CUDA(cudaStreamSynchronize(nullptr));
@@ -383,7 +383,7 @@ std::string value_of(const Plan& plan, uint32_t tile, uint32_t key, uint32_t ver
   return bytes;
 }
 
-// Half of the keys, of which those with 'r' go again.
+// Half of the keys; those with 'r' are deleted again.
 void load(const Database& database, const Plan& plan) {
   char* error = nullptr;
   rocksdb_writebatch_t* batch = rocksdb_writebatch_create();
@@ -421,7 +421,7 @@ void check_database(const Database& database, const Plan& plan) {
   }
 }
 
-// Each tile has to be done so far, unless the view was closed meanwhile.
+// Each tile must have finished this part, unless the view was closed meanwhile.
 void check_tiles(const Plan& plan, uint32_t done) {
   for (uint32_t tile = 0; tile < plan.tiles; ++tile) {
     check(plan.failed[tile] == 0, "tile " + std::to_string(tile) + " failed in line " + std::to_string(plan.failed[tile]) +
@@ -519,7 +519,7 @@ void run_round(const char* device, const std::string& path, std::mt19937_64& ran
     closer.join();
   } else {
     faulty.has_faults = false;
-    // Nobody holds the view once the stream is done, so the table has all that was put.
+    // The view has no hold once the stream is done, so the table has all puts.
     synchronize(is_on_host);
     refresh(view);
     {

@@ -68,7 +68,7 @@ impl Request {
         info.is_in_bottom_pool = self.in_bottom_pool;
         let mut job = engine.prepare(dir, info, &family.message, cancel)?.job;
         job.unix_time = 1_700_000_000;
-        // Else each machine would choose for itself.
+        // Without this, each machine would choose for itself.
         job.compressed_by = Some(Implementation::Rockmill1);
         job.identity = Identity {
             session_id: self.session_id.clone(),

@@ -100,7 +100,7 @@ impl Tally {
         }
     }
 
-    /// The cases are only useful if they met everything.
+    /// The cases are only useful if they covered everything.
     pub fn assert_all_was_met(&self) {
         for fault in Fault::ALL {
             assert!(

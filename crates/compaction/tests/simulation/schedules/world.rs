@@ -69,7 +69,7 @@ impl Ending {
 }
 
 impl World {
-    /// Runs all jobs, and checks that each ended as it must and left nothing.
+    /// Runs all jobs, and checks that each ended as required and left nothing.
     pub fn run(&self) -> Ending {
         let disk = self.disk();
         let machine = || SimStorage::new(disk.clone(), self.seed, None, CancelToken::new());

@@ -1,4 +1,4 @@
-//! Entries, and what they consist of.
+//! Entries and their parts.
 
 use std::cmp::Reverse;
 
@@ -7,6 +7,7 @@ use rockmill_format::key;
 
 pub const PUT: u8 = 0x01;
 pub const DELETE: u8 = 0x00;
+pub const MERGE: u8 = 0x02;
 pub const SINGLE_DELETE: u8 = 0x07;
 
 /// An entry in full.
@@ -54,7 +55,7 @@ impl Entry {
         entry_hash(kv_hash(&self.key, &self.value), self.tag)
     }
 
-    /// Sorts as internal keys do.
+    /// Sorts in the order of internal keys.
     pub fn order(&self) -> (Vec<u8>, Reverse<u64>) {
         (self.key.clone(), Reverse(self.tag))
     }

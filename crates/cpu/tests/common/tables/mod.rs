@@ -1,5 +1,5 @@
-//! Tables in memory, and tasks over them. Needs nothing that only this crate's tests have, so that those of others take it
-//! by its path.
+//! Tables in memory, and tasks over them. Depends on nothing of this crate's tests, so that other crates' tests can
+//! include it by its path.
 
 #![allow(dead_code, unused_imports, reason = "each test uses a part of this")]
 
@@ -13,7 +13,7 @@ use rockmill_core::{
 use rockmill_cpu::retain::Sink;
 use rockmill_cpu::writer::SstWriter;
 
-pub use entry::{DELETE, Entry, PUT, SINGLE_DELETE, hash_sum, noise};
+pub use entry::{DELETE, Entry, MERGE, PUT, SINGLE_DELETE, hash_sum, noise};
 pub use memory::{FILE_NAME, MemFile, MemOutput, MemSink, open};
 
 /// A plan that keeps everything, in one file without compression and filter.
@@ -45,7 +45,7 @@ pub fn splitting(max_output_file_size: u64) -> OutputSplitting {
     }
 }
 
-/// Writes `entries`, which must be in order; gives what the writer says beside the bytes.
+/// Writes `entries`, which must be in order; returns the writer's description beside the bytes.
 pub fn write(plan: &Plan, entries: &[Entry]) -> Result<Vec<(OutputFile, Vec<u8>)>> {
     let mut sink = MemSink::numbered_from(1);
     let mut writer = SstWriter::new(&plan.output, &mut sink)?;
@@ -66,7 +66,7 @@ pub fn write(plan: &Plan, entries: &[Entry]) -> Result<Vec<(OutputFile, Vec<u8>)
         .collect())
 }
 
-/// One file of `entries`, which are not empty.
+/// One file of `entries`, of which there is at least one.
 pub fn one_file(plan: &Plan, entries: &[Entry]) -> Vec<u8> {
     let mut files = write(plan, entries).expect("entries can be written");
     assert_eq!(files.len(), 1);

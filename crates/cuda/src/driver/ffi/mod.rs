@@ -1,4 +1,4 @@
-//! The first of three storeys: `kernels/table.hpp` word for word. Nothing here is checked.
+//! The lowest of three layers: `kernels/table.hpp` word for word. Nothing here is checked.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 
@@ -18,14 +18,14 @@ pub struct RecordField {
 }
 
 impl KernelTable {
-    /// The first place where the kernels' records are not Rust's, as both have it.
+    /// The first field whose place differs between the kernels' records and Rust's, as both have it.
     pub fn different_field(&self) -> Option<(Option<FieldPlace>, Option<FieldPlace>)> {
         let text = |text| {
             // SAFETY: the table's strings live as long as the program.
             let text = unsafe { CStr::from_ptr::<'static>(text) };
             text.to_str().unwrap_or_default()
         };
-        // SAFETY: the table has so many fields.
+        // SAFETY: the table has `num_fields` fields.
         let theirs = unsafe { std::slice::from_raw_parts(self.fields, self.num_fields as usize) };
         let theirs = theirs.iter().map(|field| FieldPlace {
             record: text(field.record),
@@ -118,6 +118,7 @@ pub struct KernelTable {
         u32,
         *mut *mut Key,
     ) -> c_int,
+    pub measure_made: unsafe extern "C" fn(*const Exec, *const RetainArgs) -> c_int,
     pub retain: unsafe extern "C" fn(*const Exec, *const RetainArgs) -> c_int,
     pub see_snapshot: unsafe extern "C" fn(*const Exec, *const SnapshotArgs) -> c_int,
     pub measure_rows: unsafe extern "C" fn(*const Exec, *const RowArgs) -> c_int,
@@ -147,6 +148,8 @@ pub struct KernelTable {
     pub measure_index: unsafe extern "C" fn(*const Exec, *const LayoutArgs) -> c_int,
     pub sum_file:
         unsafe extern "C" fn(*const Exec, *const LayoutArgs, u64, u64, *mut FileTotals) -> c_int,
+    pub most_deletions:
+        unsafe extern "C" fn(*const Exec, *const LayoutArgs, u64, u64, u64, *mut u64) -> c_int,
     pub place_blocks: unsafe extern "C" fn(*const Exec, *const LayoutArgs, u32) -> c_int,
     pub write_blocks: unsafe extern "C" fn(*const Exec, *const LayoutArgs, *mut u8) -> c_int,
     pub seal_blocks:
@@ -173,6 +176,7 @@ pub struct Hooks {
     pub before: extern "C" fn(u32, u64) -> c_int,
     pub got: extern "C" fn(u32, Handle, u64),
     pub gone: extern "C" fn(u32, Handle),
+    pub memory: extern "C" fn(u32) -> u64,
     pub copied_back: extern "C" fn(Handle, *const c_void, u64),
     pub made: extern "C" fn(u32, *const c_void, u64),
     pub written: extern "C" fn(u32, *const u8, *const OutBlock, u64),

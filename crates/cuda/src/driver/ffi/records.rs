@@ -3,7 +3,7 @@
 use std::ffi::{c_char, c_int, c_void};
 use std::mem::offset_of;
 
-/// Where a field lies in its record; of the record itself, without a name, how large it is.
+/// The place of a field in its record; for the record itself, without a name, its size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FieldPlace {
     pub record: &'static str,
@@ -12,7 +12,7 @@ pub struct FieldPlace {
     pub bytes: usize,
 }
 
-/// Declares the records as C lays them out, and lists where their fields lie.
+/// Declares records with C's layout, and lists the places of their fields.
 macro_rules! records {
     ($($(#[$attribute:meta])* pub struct $record:ident { $(pub $field:ident: $kind:ty,)+ })+) => {
         $($(#[$attribute])*
@@ -21,7 +21,7 @@ macro_rules! records {
             $(pub $field: $kind,)+
         })+
 
-        /// All fields of all records, as Rust lays them out: `kernels/fields.hpp` lists them in the same order.
+        /// All fields of all records in Rust's layout; `kernels/fields.hpp` lists them in the same order.
         pub const FIELDS: &[FieldPlace] = &[$(
             FieldPlace {
                 record: stringify!($record),
@@ -54,7 +54,7 @@ records! {
         pub sequence: u64,
     }
 
-    /// `Key`: an internal key and where its value is found.
+    /// `Key`: an internal key and the place of its value.
     #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
     pub struct Key {
         pub hi: u64,
@@ -64,14 +64,14 @@ records! {
         pub len: u32,
     }
 
-    /// `KeyBytes`: where the bytes of long user keys lie.
+    /// `KeyBytes`: the place of the bytes of long user keys.
     #[derive(Debug, Clone, Copy)]
     pub struct KeyBytes {
         pub bytes: *const u8,
         pub at: *const u64,
     }
 
-    /// `ValueRef`: where a value lies.
+    /// `ValueRef`: the place of a value.
     #[derive(Debug, Clone, Copy, Default)]
     pub struct ValueRef {
         pub at: u64,
@@ -92,7 +92,7 @@ records! {
         pub key_start: u64,
     }
 
-    /// `FileIndex`: what the host is told of a file before it says where the file goes.
+    /// `FileIndex`: sizes of a file, with which the host chooses its place.
     #[derive(Debug, Clone, Copy, Default)]
     pub struct FileIndex {
         pub data_size: u64,
@@ -105,7 +105,7 @@ records! {
         pub check: u64,
     }
 
-    /// `FilePlace`: where the parts of a file go.
+    /// `FilePlace`: the places of a file's parts.
     #[derive(Debug, Clone, Copy)]
     pub struct FilePlace {
         pub image: u64,
@@ -113,7 +113,7 @@ records! {
         pub edges: u64,
     }
 
-    /// `FoundFile`: hashes of what was found in a finished file.
+    /// `FoundFile`: hashes found in a finished file.
     #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
     pub struct FoundFile {
         pub index_hash: u64,
@@ -121,7 +121,7 @@ records! {
         pub edges_hash: u64,
     }
 
-    /// `UserKey`: a user key that no entry has.
+    /// `UserKey`: a user key that belongs to no entry.
     #[derive(Debug, Clone, Copy)]
     pub struct UserKey {
         pub hi: u64,
@@ -139,6 +139,15 @@ records! {
         pub file_size: u64,
     }
 
+    /// `Fragment`: a range of user keys that range tombstones cover.
+    #[derive(Debug, Clone, Copy)]
+    pub struct Fragment {
+        pub begin: UserKey,
+        pub end: UserKey,
+        pub first: u64,
+        pub last: u64,
+    }
+
     /// `RetainRules`.
     #[derive(Debug, Clone, Copy)]
     pub struct RetainRules {
@@ -151,6 +160,20 @@ records! {
         pub bottommost: u32,
         pub deeper_unknown: u32,
         pub enforce_single_delete: u32,
+        pub fragments: *const Fragment,
+        pub sequences: *const u64,
+        pub num_fragments: u64,
+    }
+
+    /// `MergeRules`: what merge operands become.
+    #[derive(Debug, Clone, Copy)]
+    pub struct MergeRules {
+        pub function: u32,
+        pub partial: u32,
+        pub delimiter: *const u8,
+        pub delimiter_len: u64,
+        pub max_bytes: u64,
+        pub operand_bytes: u64,
     }
 
     /// `SnapshotRules`.
@@ -181,7 +204,7 @@ records! {
         pub part: u32,
     }
 
-    /// `ScanColumn`: a column, and where its parts lie.
+    /// `ScanColumn`: a column, and the places of its parts.
     #[derive(Debug, Clone, Copy, Default)]
     pub struct ScanColumn {
         pub operand: u32,
@@ -205,7 +228,7 @@ records! {
         pub unused: u32,
     }
 
-    /// `ScanArgument`: a value that aggregates of groups are made of.
+    /// `ScanArgument`: a value that aggregates of groups need.
     #[derive(Debug, Clone, Copy, Default)]
     pub struct ScanArgument {
         pub operand: u32,
@@ -284,7 +307,7 @@ records! {
         pub seed: u64,
     }
 
-    /// `Ring`: mailboxes in which kernels ask the host.
+    /// `Ring`: mailboxes for requests of kernels to the host.
     #[derive(Debug, Clone, Copy)]
     pub struct Ring {
         pub posted: *mut u32,
@@ -301,7 +324,7 @@ records! {
         pub mailbox_bytes: u32,
     }
 
-    /// `KvRecord`: what a kernel is given to get and put keys.
+    /// `KvRecord`: the parameter with which kernels get and put keys.
     #[derive(Debug, Clone, Copy)]
     pub struct KvRecord {
         pub abi: u32,
@@ -341,6 +364,7 @@ records! {
         pub hash: u64,
         pub tombstones: u64,
         pub single_deletes: u64,
+        pub operands: u64,
         pub key_bytes: u64,
         pub value_bytes: u64,
     }
@@ -367,6 +391,7 @@ records! {
         pub content_hash: u64,
         pub rows_hash: u64,
         pub deletions: u64,
+        pub merge_operands: u64,
         pub key_bytes: u64,
         pub value_bytes: u64,
         pub smallest_seqno: u64,
@@ -382,6 +407,7 @@ records! {
         pub delta_keys: u32,
         pub common_prefix: u32,
         pub checksum: u32,
+        pub buckets_per_entry: f64,
     }
 
     /// `Compression`.
@@ -410,8 +436,16 @@ records! {
         pub max_compaction_bytes: u64,
         pub stored: u64,
         pub uncompressed: u64,
+        pub partition_bytes: u64,
         pub level_style: u32,
         pub unused: u32,
+    }
+
+    /// `FileCut`: where one file ends and the next begins.
+    #[derive(Debug, Clone, Copy, Default)]
+    pub struct FileCut {
+        pub survivors: u32,
+        pub fragment: u32,
     }
 
     /// `FilterRules`.
@@ -476,6 +510,8 @@ records! {
         pub values: *mut ValueRef,
         pub hashes: *mut u64,
         pub rules: RetainRules,
+        pub fragment_places: *mut u64,
+        pub cover: *mut u32,
         pub heads: *mut u32,
         pub has_older: *mut u8,
         pub keep: *mut u32,
@@ -483,6 +519,11 @@ records! {
         pub survivors: *mut Key,
         pub totals: *mut RetainTotals,
         pub errors: *mut u64,
+        pub arena: *mut u8,
+        pub merging: MergeRules,
+        pub made: *mut u32,
+        pub made_offsets: *mut u64,
+        pub made_at: u64,
         pub one_by_one: u32,
         pub unused: u32,
     }
@@ -612,8 +653,14 @@ records! {
         pub block_starts: *mut u32,
         pub key_sums: *mut u64,
         pub last_with_prefix: *mut u32,
+        pub deletion_sums: *mut u32,
+        pub fragments: *const Fragment,
+        pub num_fragments: u64,
+        pub fragment_places: *mut u64,
+        pub cuts: *mut FileCut,
         pub grandparent_places: *mut u64,
         pub prefix_lens: *mut u32,
+        pub hash_buckets: *mut u32,
         pub raw_sizes: *mut u32,
         pub block_sizes: *mut u32,
         pub block_offsets: *mut u64,
@@ -665,6 +712,7 @@ records! {
         pub file_blocks: *const u32,
         pub indexes: *const FileIndex,
         pub layout: Layout,
+        pub hash_buckets: *const u32,
         pub index: IndexLayout,
         pub filter: FilterRules,
         pub bases: *const u32,
@@ -689,5 +737,5 @@ records! {
     }
 }
 
-// SAFETY: the pointer is an address on the device, which host code never looks behind.
+// SAFETY: the pointer is an address on the device, which host code never dereferences.
 unsafe impl Send for UserKey {}

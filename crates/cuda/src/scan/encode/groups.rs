@@ -12,11 +12,11 @@ pub const SUM_WORDS: usize = 5;
 /// `groups.hpp:GroupKey`: bytes of a row's keys.
 const KEY_BYTES: u32 = 6 * 7;
 
-/// Most groups that the device puts together, and most words of each: 8 MiB in a table that is half full.
+/// Maximum number of groups on the device, and maximum words of each: 8 MiB in a table that is half full.
 const MOST_GROUPS: u64 = 4096;
 const MOST_WORDS: u32 = 128;
 
-// The host does not hand these groups over early. It takes up to 9 bytes for a key that takes 2 on the device.
+// The host does not pass on these groups early: it takes up to 9 bytes for a key that takes 2 on the device.
 const _: () = assert!(MOST_GROUPS as usize * KEY_BYTES as usize * 9 / 2 <= GROUP_BYTES);
 
 /// `types.hpp:Needed`.
@@ -36,7 +36,7 @@ pub struct EncodedGroups {
     pub registers: Vec<(Register, ValueKind)>,
     /// `types.hpp:ScanGroups`.
     pub num_words: u32,
-    /// Most groups that the device puts together.
+    /// Maximum number of groups on the device.
     pub most: u64,
 }
 
@@ -53,7 +53,7 @@ impl Encoder<'_> {
         let mut key_bytes = 0;
         for key in &aggregation.keys {
             let (stored, bytes) = stored_code(key.stored);
-            // Whether it is there, and the integer or the number of bytes.
+            // Whether it is not null, and the integer or the number of bytes.
             let is_bytes = key.stored == ColumnType::Bytes;
             key_bytes += 1 + if is_bytes { 1 } else { bytes };
             groups.keys.push(ScanGroupKey {
@@ -100,7 +100,7 @@ impl Encoder<'_> {
 }
 
 impl EncodedGroups {
-    /// Whether a least or greatest value may exceed 64 bits.
+    /// Whether a minimum or maximum may exceed 64 bits.
     pub fn has_wide(&self) -> bool {
         self.arguments.iter().any(ScanArgument::is_wide)
     }
@@ -110,20 +110,20 @@ impl EncodedGroups {
         self.most.min(rows)
     }
 
-    /// Slots of a table that groups of `rows` rows fill at most by half.
+    /// Slots of a table that is at most half full with groups of `rows` rows.
     pub fn num_slots(&self, rows: u64) -> u64 {
         (2 * self.most_of(rows)).next_power_of_two()
     }
 }
 
 impl ScanArgument {
-    /// Words before those of its greatest value, counted from its first.
+    /// Offset of the maximum's words from the first word.
     pub fn greatest_at(&self) -> usize {
         let least = self.needed & needed::LEAST != 0;
         self.least_at() + usize::from(least) * self.extreme_words()
     }
 
-    /// Words before those of its least value.
+    /// Offset of the minimum's words.
     pub fn least_at(&self) -> usize {
         1 + usize::from(self.needed & needed::SUM != 0) * SUM_WORDS
     }
@@ -132,7 +132,7 @@ impl ScanArgument {
         1 + usize::from(self.is_wide())
     }
 
-    /// Whether its least or greatest value may exceed 64 bits.
+    /// Whether its minimum or maximum may exceed 64 bits.
     pub fn is_wide(&self) -> bool {
         self.needed & needed::WIDE != 0
     }

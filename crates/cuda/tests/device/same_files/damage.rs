@@ -36,7 +36,7 @@ proptest! {
     }
 }
 
-/// A block of entries whose values are stored apart from their keys, and with a hash index if asked for.
+/// A block of entries whose values are stored apart from their keys, with a hash index if requested.
 fn block_apart(entries: &[Entry], interval: usize, hash_index: bool) -> Vec<u8> {
     let (mut block, mut restarts, mut values) = (Vec::new(), Vec::new(), Vec::new());
     let mut before: Vec<u8> = Vec::new();
@@ -136,7 +136,7 @@ fn every_layout_of_blocks_is_read() {
     }
 }
 
-/// Blocks whose checksum is right and whose contents are anything.
+/// Blocks with right checksums and arbitrary contents.
 #[test]
 fn hostile_blocks_give_errors_or_entries_but_never_a_crash() {
     use rand_like::Noise;
@@ -154,7 +154,7 @@ fn hostile_blocks_give_errors_or_entries_but_never_a_crash() {
             let handle = block.handle;
             let (start, size) = (handle.offset as usize, handle.size as usize);
             for _ in 0..noise.below(4) {
-                // Frames are small and decide much.
+                // Frames are small and important.
                 let from_end = noise.below(2) == 0;
                 let at = match from_end {
                     true => start + size - 1 - noise.below(size.min(16)),
@@ -171,7 +171,7 @@ fn hostile_blocks_give_errors_or_entries_but_never_a_crash() {
         let ours = compact(device(), &inputs, &plan, &range);
         match compact(&CpuBackend, &inputs, &plan, &range) {
             Ok((report, files)) => {
-                // The device may refuse what the CPU takes, but not read it otherwise.
+                // The device may refuse blocks that the CPU accepts, but not read them differently.
                 if let Ok((found_report, found)) = ours {
                     assert_eq!(difference(&files, &found), None, "case {case}");
                     assert_eq!(essence(&report), essence(&found_report));

@@ -20,12 +20,12 @@ fn word_between(state: u32, target: u32) -> [u8; 4] {
         .to_le_bytes()
 }
 
-/// Keys of which all that a legacy filter hashes, prefixes of four bytes and whole keys, has one of few hashes.
+/// Keys for which everything that a legacy filter hashes, prefixes of four bytes and whole keys, has one of few hashes.
 fn colliding_keys() -> impl Strategy<Value = Vec<Vec<u8>>> {
     let hash = || prop::sample::select(vec![1u32, 2, 3, 0x8000_0000]);
     let key = (hash(), hash(), 0u8..4).prop_map(|(first, second, form)| {
         let start = |len: u32| 0xbc9f_1d34 ^ len.wrapping_mul(0xc6a4_a793);
-        // As a prefix the first word is hashed from another start than as a part of the key.
+        // The hash of the first word as a prefix starts from another value than as a part of the key.
         let mut key = word_between(start(4), first).to_vec();
         if form > 0 {
             let word = u32::from_le_bytes([key[0], key[1], key[2], key[3]]);

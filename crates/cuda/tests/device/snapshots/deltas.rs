@@ -1,4 +1,4 @@
-//! Tables that are made one of another have what the last rows say, and none of them changes another.
+//! Derived tables have the contents of the latest rows, and do not change other tables.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,10 +13,10 @@ use super::resident::{MASKS, get, numbered, place, settings};
 use super::{EVERYTHING, device, model};
 use crate::common::{self, PUT, config, open};
 
-/// What is known of keys: their values, or none if RocksDB has to be asked.
+/// Known contents of keys: their values, or none if RocksDB must be asked.
 type Known = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
 
-/// What a reader finds.
+/// The rules of a reader.
 const SEEN: SnapshotRules = SnapshotRules {
     tombstones: Tombstones::Drop,
     ..EVERYTHING
@@ -52,12 +52,12 @@ fn compare(table: &DeviceTable, known: &Known, keys: &[Vec<u8>]) -> Result<(), T
     Ok(())
 }
 
-/// What is done with the entries of a run.
+/// How the entries of a run are applied.
 #[derive(Debug, Clone)]
 enum Change {
     /// They were written.
     Written,
-    /// A range of keys has nothing but these.
+    /// A range of keys has only these entries.
     Range([Option<prop::sample::Index>; 2]),
 }
 
@@ -67,7 +67,7 @@ fn changes() -> impl Strategy<Value = Vec<(Change, bool)>> {
     prop::collection::vec((change, any::<bool>()), 7)
 }
 
-/// What is known after the entries of a run were written.
+/// The known contents after the entries of a run were written.
 fn after_writes(known: &Known, run: &Run) -> Known {
     let mut known = known.clone();
     let runs = std::slice::from_ref(run);
@@ -95,7 +95,7 @@ fn after_reload(known: &Known, run: &Run, range: &KeyRange) -> Known {
     known
 }
 
-/// A table that is made of another by the entries of a run, and what is known of it.
+/// A table derived from another by the entries of a run, and its known contents.
 fn made(
     (base, known): &(Arc<DeviceTable>, Known),
     (run, input): (&Run, &InputTable),
@@ -236,7 +236,7 @@ fn rows_that_say_the_same_take_no_memory() {
 
 #[test]
 fn memory_of_dead_records_is_given_back() {
-    // Two chunks, of which one loses all and the other one a third.
+    // Two chunks, of which one becomes dead and the other one loses a third.
     let base = table(&settings(2000), 0..1000);
     let delta = Delta::new(&base, &[]).expect("a copy");
     let all = KeyRange::default();
@@ -280,7 +280,7 @@ fn memory_of_dead_records_is_given_back() {
 #[test]
 fn tables_share_the_memory_that_the_first_was_given() {
     let given = TableSettings {
-        // Slots of two tables, and what is needed beside them.
+        // Slots of two tables, and memory for the rest.
         memory_bytes: 2 * 16_000 + 1000,
         ..settings(1600)
     };

@@ -1,4 +1,4 @@
-//! Random runs of entries of all types, and what is asked of them.
+//! Random runs of entries of all types, and requests.
 
 use std::collections::BTreeMap;
 
@@ -9,10 +9,10 @@ use rockmill_format::key::{MAX_SEQUENCE, ValueType, pack_tag};
 use super::cases;
 use crate::common::{self, Entry};
 
-/// Numbers of entries are not above this, so that tables have equal ones and snapshots lie among them.
+/// Maximum sequence number of entries, small so that tables have equal ones and snapshots lie among them.
 const MAX_DRAWN_SEQUENCE: u64 = 40;
 
-/// A table's entries as they are stored, and the number that all of them have if it was ingested.
+/// A table's stored entries, and the common sequence number of an ingested one.
 #[derive(Debug, Clone)]
 pub struct Run {
     stored: Vec<Entry>,
@@ -20,7 +20,7 @@ pub struct Run {
 }
 
 impl Run {
-    /// The entries as a reader finds them.
+    /// The entries as a reader sees them.
     pub fn entries(&self) -> impl Iterator<Item = Entry> + '_ {
         self.stored.iter().map(|entry| Entry {
             tag: match self.global_sequence {
@@ -72,7 +72,7 @@ fn types() -> impl Strategy<Value = ValueType> {
 /// An entry before its key is known.
 type Drawn = (prop::sample::Index, u64, ValueType, Vec<u8>);
 
-/// A run of entries with keys of a pool; no internal key is twice in it.
+/// A run of entries with keys of a pool; no internal key occurs twice in it.
 fn run(drawn: Vec<Drawn>, pool: &[Vec<u8>], global_sequence: Option<u64>) -> Run {
     let mut stored = BTreeMap::new();
     for (key, sequence, kind, value) in drawn {

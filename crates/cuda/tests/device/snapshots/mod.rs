@@ -1,5 +1,5 @@
-//! A snapshot sees the same on the CPU, by the kernels, and in a model. Rows that are handed over are those that files
-//! would hold.
+//! A snapshot sees the same on the CPU, by the kernels, and in a model. Rows that are passed on equal those that files
+//! would have.
 
 mod deltas;
 mod drawn;
@@ -22,7 +22,7 @@ use super::device;
 use super::same_files::cases;
 use crate::common::{self, Entry, MemSink, config};
 
-/// All that there was at some time, tombstones included.
+/// All entries that existed at some time, tombstones included.
 const EVERYTHING: SnapshotRules = SnapshotRules {
     sequence: MAX_SEQUENCE,
     tombstones: Tombstones::Keep,
@@ -44,7 +44,7 @@ fn request<'a>(
     }
 }
 
-/// Keeps the rows that it gets.
+/// Stores the rows that it receives.
 #[derive(Debug, Default)]
 struct Kept(Vec<Entry>);
 
@@ -60,7 +60,7 @@ impl RowSink for Kept {
     }
 }
 
-/// Rows in a range, and what is told of reading them but the bytes that were read for it.
+/// Rows in a range, and the report of reading them without the bytes read.
 fn inspect(
     backend: &impl Backend,
     tables: &[InputTable],
@@ -93,7 +93,7 @@ fn without_bytes(report: &TaskReport) -> ReadReport {
     }
 }
 
-/// Files of the rows in a range, and what is told of reading them.
+/// Files of the rows in a range, and the report of reading them.
 fn write(
     backend: &impl Backend,
     tables: &[InputTable],
@@ -168,7 +168,7 @@ proptest! {
     }
 }
 
-/// All entries of some files, read by the decoder alone.
+/// All entries of some files, read only by the decoder.
 fn contents(files: &[common::MemOutput]) -> Result<Vec<Entry>> {
     let mut entries = Vec::new();
     for file in files {

@@ -1,4 +1,4 @@
-//! What a snapshot sees, said in another way: all entries in one list, sorted, a user key at a time.
+//! The entries that a snapshot sees, computed in another way: all entries in one list, sorted, one user key at a time.
 
 use rockmill_core::{Error, KeyRange, ReadReport, Result, SnapshotRules, Tombstones, Undecided};
 use rockmill_format::key::{self, ValueType};
@@ -6,7 +6,7 @@ use rockmill_format::key::{self, ValueType};
 use super::drawn::Run;
 use crate::common::Entry;
 
-/// Rows and report of reading the runs' entries in a range, without the bytes that were read for it.
+/// Rows and report of reading the runs' entries in a range, without the bytes read.
 pub fn read(
     runs: &[Run],
     range: &KeyRange,

@@ -1,4 +1,4 @@
-//! Inputs that cannot be read exactly are refused, and damaged ones are noticed.
+//! Inputs that cannot be read exactly are refused, and damage is found.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ fn table() -> InputTable {
     open(common::one_file(&common::plan(), &puts())).expect("sound")
 }
 
-/// Whether both backends support reading a table, which they say alike.
+/// Whether both backends support reading a table; their answers agree.
 fn support(table: InputTable) -> Support {
     let (tables, range) = ([table], KeyRange::default());
     let visibility = Visibility::Snapshot(EVERYTHING);
@@ -135,7 +135,7 @@ fn an_operator_that_was_not_announced_is_an_error() {
     assert!(is_internal(&CpuBackend) && is_internal(device()));
 }
 
-/// Fails at the row of a number.
+/// Fails at the row with a number.
 struct FailsAt(u64);
 
 impl RowSink for FailsAt {
@@ -194,7 +194,7 @@ proptest! {
         prop_assert_eq!(error.file, on_cpu.file);
     }
 
-    /// Blocks whose checksum is right and whose contents are anything.
+    /// Blocks with right checksums and arbitrary contents.
     #[test]
     fn hostile_blocks_give_errors_or_the_same_rows(
         runs in drawn::runs(),
@@ -221,7 +221,7 @@ proptest! {
         let on_cpu = inspect(&CpuBackend, &tables, &range, visibility);
         let on_device = inspect(device(), &tables, &range, visibility);
         match on_cpu {
-            // The device may refuse what the CPU takes, but not read it otherwise.
+            // The device may refuse blocks that the CPU accepts, but not read them differently.
             Ok(rows) => prop_assert!(on_device.is_err() || on_device == Ok(rows)),
             Err(_) => prop_assert!(on_device.is_err()),
         }

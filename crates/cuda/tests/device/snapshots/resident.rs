@@ -30,13 +30,14 @@ pub fn settings(keys: u64) -> TableSettings<'static> {
     TableSettings {
         keys,
         memory_bytes: 1 << 30,
+        reservation: None,
         seed: 7,
         hash_mask: u64::MAX,
         outside: &[],
     }
 }
 
-/// Puts the rows of a range into a table.
+/// Stores the rows of a range in a table.
 pub fn place(
     backend: &CudaBackend,
     tables: &[InputTable],
@@ -60,7 +61,7 @@ pub fn place(
     }
 }
 
-/// A table of sound entries that are sorted.
+/// A table of valid entries that are sorted.
 fn table_of(backend: &CudaBackend, entries: &[Entry], settings: &TableSettings<'_>) -> DeviceTable {
     let table = DeviceTable::new(backend.device(), settings).expect("a table");
     let input = open(common::one_file(&common::plan(), entries)).expect("sound");
@@ -117,7 +118,7 @@ proptest! {
             ..settings(0)
         };
         let table = DeviceTable::new(device().device(), &given).expect("a table");
-        // The others are put in by two tasks, of keys on both sides of one.
+        // Two tasks store the others, one for the keys on each side of a border.
         let middle = keys[middle.index(keys.len())].clone();
         let parts = [
             KeyRange { begin: None, end: Some(middle.clone()) },
@@ -232,7 +233,7 @@ fn keys_and_values_of_any_length_are_found() {
     assert!(get(&table, &[]).is_empty());
 }
 
-/// The kernels on the host, whose memory is the test's.
+/// The kernels on the host, whose memory the test owns.
 fn on_host() -> CudaBackend {
     CudaBackend::new(Target::Host, CudaSettings::default()).expect("the host")
 }
@@ -309,7 +310,7 @@ fn offsets_that_descend_or_lie_outside_find_nothing() {
         table.look_up(&keys, &rows, stream).expect("looked up");
     }
     let mut expected = [Rows::NOT_FOUND; 6];
-    // Both are four zeros, as the key of the first row is.
+    // Both are four zeros, like the key of the first row.
     expected[1..3].fill(Rows::TOO_SMALL);
     assert_eq!(statuses, expected);
 }
@@ -327,7 +328,7 @@ fn tasks_of_several_threads_share_a_table() {
         .collect();
     let all = numbered(0..THREADS * KEYS);
     let refs: Vec<_> = all.iter().map(|entry| entry.key.as_slice()).collect();
-    // Eight long runs, so that threads want the same slots.
+    // Eight long runs, so that threads compete for the same slots.
     let keys = 8 * 128 * 32 / 5;
     for seed in 0..ROUNDS {
         let given = TableSettings {
@@ -418,7 +419,7 @@ fn what_no_table_takes_is_refused() {
     let asked = request(&[], &range, Visibility::Snapshot(ALL), Purpose::Resident);
     let refused = Support::No(Unsupported::Purpose);
     assert_eq!(Backend::supports(&CpuBackend, &asked), refused);
-    // A table of another device. Tests that plan faults forget what this one holds of it, so they wait.
+    // A table of another device. Tests that plan faults reset the memory counts of this one, so they wait.
     let _alone = Faults::none();
     let faulty = CudaBackend::new(Target::Faulty, CudaSettings::default()).expect("it opens");
     let table = DeviceTable::new(faulty.device(), &settings(10)).expect("a table");

@@ -1,4 +1,4 @@
-//! Scans make the same batches on the CPU and by the kernels, to the byte.
+//! Scans produce the same batches on the CPU and by the kernels, to the byte.
 
 #[path = "../../../../cpu/tests/common/drawn_scans.rs"]
 mod drawn_scans;
@@ -24,7 +24,7 @@ use super::{cases, device, drawn, request};
 use crate::common::{self, Entry, PUT, config, open};
 use drawn_scans::Draw;
 
-/// Keeps the batches that it gets.
+/// Stores the batches that it receives.
 #[derive(Debug, Default)]
 struct Kept(Vec<Batch>);
 

@@ -1,4 +1,4 @@
-//! Rows of any number and size come back, and nothing is reserved for them that only files need.
+//! Rows of any number and size come back, and no memory is reserved for them that only files need.
 
 use rockmill_core::{Backend, KeyRange, Purpose, Visibility};
 use rockmill_cpu::CpuBackend;
@@ -8,7 +8,7 @@ use super::super::target;
 use super::{EVERYTHING, device, inspect, request};
 use crate::common::{self, Entry, PUT, open};
 
-/// More rows than are copied back at a time, and among them some that are larger than all of that.
+/// More rows than are copied back at a time, and among them some that are larger than that.
 #[test]
 fn many_rows_and_large_ones_come_back_in_pieces() {
     const ROWS: u32 = 80_000;
@@ -27,7 +27,7 @@ fn many_rows_and_large_ones_come_back_in_pieces() {
             Entry::new(&key, 1, PUT, &common::noise(u64::from(n), value_bytes(n)))
         };
         let mut entries: Vec<_> = (0..ROWS).map(entry).collect();
-        // A key that is larger than what is copied back at a time.
+        // A key that is larger than one copy back.
         entries.push(Entry::new(&[0xff; LARGE][..], 2, PUT, b"small"));
         let keys_fit = if long_keys {
             entries.len()

@@ -1,8 +1,9 @@
 //! Grants of memory to jobs that wait until others end.
 //!
-//! A job that wants to open its inputs, or that waits for its first task's memory, may have to wait until other jobs
-//! end. So may memory that is kept. Later jobs, and jobs with a lower priority, may overtake it meanwhile if they do not delay it. That is the case
-//! if the memory that they hold and the memory that it wants fit together once the jobs that ran before have ended.
+//! A job that is to open its inputs, or that waits for its first task's memory, may have to wait until other jobs end.
+//! So may memory that is kept. Later jobs, and jobs with a lower priority, may overtake it meanwhile if they do not
+//! delay it. That is the case if the memory that they hold and the memory that it needs fit together once the jobs that
+//! ran before have ended.
 
 use std::collections::BTreeSet;
 
@@ -17,7 +18,7 @@ pub struct Unserved {
     pub devices: BTreeSet<JobId>,
     /// Ticket of the earliest waiter that needs memory that other jobs keep until they end.
     since: Option<Ticket>,
-    /// Memory that these waiters want in addition to what they hold.
+    /// Memory that these waiters need in addition to what they hold.
     wanted_bytes: u64,
 }
 

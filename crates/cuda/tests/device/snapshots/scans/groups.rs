@@ -1,4 +1,4 @@
-//! Groups are the same on the CPU and by the kernels, whether these or the host put them together.
+//! Groups are the same on the CPU and by the kernels, whether the kernels or the host form them.
 
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
@@ -12,17 +12,17 @@ use rockmill_cpu::CpuBackend;
 use super::{ALL, Scanned, device, scan, scan_in_stages, table};
 use crate::common::{Entry, PUT, config};
 
-/// Where groups were put together.
+/// Where groups were formed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
     Device,
-    /// On the host, though the device has tried.
+    /// On the host, after the device has tried.
     GivenUp,
     /// On the host. The device has not tried, or there was an error.
     Host,
 }
 
-/// What the CPU makes of entries, which must be what the device makes of them, and where that puts groups together.
+/// The CPU's groups of entries, which must equal the device's, and where that forms them.
 fn groups(entries: &[Entry], plan: &ScanPlan) -> (Scanned, Place) {
     let (tables, range) = (table(entries), KeyRange::default());
     let meant = scan(&CpuBackend, &tables, &range, ALL, plan);
@@ -97,7 +97,8 @@ fn plan(keys: &[OutputColumn], aggregates: &[Aggregate], max_groups: u32) -> Sca
     }
 }
 
-/// Groups with as many words as the device keeps. They are the rows, which are too many: so the host needs these as well.
+/// Groups with as many words as the device allows. Each row is a group, which are too many: so the host needs this
+/// memory as well.
 pub fn plan_of_most_memory() -> ScanPlan {
     let mut plan = plan(&[], &[], 4096);
     let bytes = 16;
@@ -182,7 +183,7 @@ fn aggregates() -> impl Strategy<Value = Vec<Aggregate>> {
         of.prop_map(|of| Aggregate::Count(Some(of))),
         (prop::sample::select(vec![LOW, WIDE]), range).prop_map(|(of, range)| sum(of, range)),
         extreme.clone().prop_map(Aggregate::Min),
-        // Least and greatest strings are seldom, because with them the host puts groups together.
+        // Minimum and maximum strings are rare, because with them the host forms groups.
         extreme.prop_filter_map("a string", |column| {
             (column.register != STRING).then_some(Aggregate::Max(column))
         }),
@@ -190,7 +191,7 @@ fn aggregates() -> impl Strategy<Value = Vec<Aggregate>> {
     prop::collection::vec(aggregate, 0..5)
 }
 
-/// Of few kinds, so that rows fall into groups; some are cut, so that numbers are null.
+/// Few kinds, so that rows fall into groups; some are truncated, so that numbers are null.
 fn values() -> impl Strategy<Value = Vec<u8>> {
     let low = prop_oneof![
         8 => -2i64..3,

@@ -1,4 +1,4 @@
-//! Strings in groups are the same on each backend, wherever a plan takes them.
+//! Strings in groups are the same on each backend, wherever a plan uses them.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ fn row(draw: &mut Draw<'_>) -> (Vec<u8>, Vec<u8>) {
     value.truncate(1);
     value.resize(1, StringGroups::SPACES_OFFSET as u8 + 1);
     value.extend(padded(&draw.bytes(4)));
-    // Pieces of a byte and of several: a few are cut.
+    // Parts of one byte and of several: a few are truncated.
     let cut = draw.bytes(3);
     if cut.len() > 3 {
         key.truncate(key.len() - cut.len() % key.len());
