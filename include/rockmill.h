@@ -48,6 +48,112 @@ typedef struct rm_service rm_service;
 #define RM_UNKNOWN_LEVEL (-1)
 #define RM_UNKNOWN_REASON (-1)
 
+typedef struct rm_bytes {
+  const char* data;
+  size_t size;
+} rm_bytes;
+
+/* Takes bytes that a function of rm_plugins makes. The library copies them during the call. */
+typedef void (*rm_take_bytes)(void* context, const char* data, size_t size);
+
+/* What a merge operator did. */
+typedef enum rm_merge_status {
+  RM_MERGED = 0,     /* it has called `take` once */
+  RM_MERGE_KEEP = 1, /* the operands stay operands */
+  RM_MERGE_FAILED = 2 /* the job is declined, and RocksDB calls the operator itself */
+} rm_merge_status;
+
+/* What a compaction filter makes of an entry: its Decision. */
+typedef enum rm_decision {
+  RM_FILTER_KEEP = 0,
+  RM_FILTER_REMOVE = 1,
+  RM_FILTER_PURGE = 2,
+  RM_FILTER_CHANGE_VALUE = 3, /* it has called `take` with the value */
+  RM_FILTER_SKIP_UNTIL = 4,   /* it has called `take` with the key */
+  RM_FILTER_FAILED = 5        /* the job is declined, and RocksDB calls a filter itself */
+} rm_decision;
+
+/* Kinds of entries: the filter's ValueType. */
+typedef enum rm_filtered_kind {
+  RM_FILTERED_VALUE = 0,
+  RM_FILTERED_MERGE_OPERAND = 1
+} rm_filtered_kind;
+
+/* Whether there is a filter for a job. */
+typedef enum rm_filter_made {
+  RM_FILTER_MADE = 0,
+  RM_FILTER_NONE = 1, /* the job needs none */
+  RM_FILTER_NOT_MADE = 2 /* the job is declined */
+} rm_filter_made;
+
+/* Kinds of entries that a collector is shown: RocksDB's EntryType. */
+typedef enum rm_entry_kind {
+  RM_ENTRY_PUT = 0,
+  RM_ENTRY_DELETE = 1,
+  RM_ENTRY_SINGLE_DELETE = 2,
+  RM_ENTRY_MERGE = 3,
+  RM_ENTRY_RANGE_DELETION = 4, /* its value is the end */
+  RM_ENTRY_WIDE_COLUMNS = 5,
+  RM_ENTRY_TIMED_PUT = 6,
+  RM_ENTRY_OTHER = 7
+} rm_entry_kind;
+
+/* Takes a property that a collector has made, which the library copies. A readable one goes into no file. */
+typedef void (*rm_take_property)(void* context, int is_readable, rm_bytes name, rm_bytes value);
+
+/* What a collector says at the end of a file. */
+typedef enum rm_collected {
+  RM_COLLECTED = 0,
+  RM_COLLECTED_NEEDS_COMPACTION = 1, /* NeedCompact() */
+  RM_COLLECT_FAILED = 2              /* the job is declined */
+} rm_collected;
+
+/* Objects of the program that a job calls: those of its column family. Threads of the library and the thread of
+ * rm_service_wait call the functions, with no lock held. They may call the database, and not rm_service_close. No C++
+ * exception may leave them. None is called any more when rm_service_wait has returned. Pointers that are null stand for
+ * objects that there are not. The job is declined unless each name is the one in OPTIONS. */
+typedef struct rm_plugins {
+  size_t struct_size; /* sizeof(rm_plugins) */
+  void* state;        /* passed to the functions */
+  /* Called once when the library needs `state` no more, from any thread, also for jobs that are declined. */
+  void (*release)(void* state);
+  /* Why the objects are not known, in a sentence. A job that needs one of them is declined for it. */
+  const char* missing;
+  const char* merge_operator; /* its GetId() */
+  /* The name of RocksDB's own operator, if `merge_operator` is known to be of its class: the functions are not needed
+   * then. Lists also need their delimiter. */
+  const char* builtin_merge_operator;
+  const rm_bytes* merge_delimiter;
+  uint8_t merges_single_operand; /* AllowSingleOperand() */
+  /* FullMergeV3: `base` is null if there is none; the oldest operand is the first. Returns an rm_merge_status. */
+  int (*full_merge)(void* state, rm_bytes key, const rm_bytes* base, const rm_bytes* operands, size_t num_operands,
+                    rm_take_bytes take, void* context);
+  /* PartialMergeMulti */
+  int (*partial_merge)(void* state, rm_bytes key, const rm_bytes* operands, size_t num_operands, rm_take_bytes take,
+                       void* context);
+  const char* compaction_filter;         /* its GetId() */
+  const char* compaction_filter_factory; /* its GetId() */
+  /* Makes the filter of the job: called at most once, before `filter`, when nothing is left for which the library declines
+   * a job without having read its entries. Returns an rm_filter_made. */
+  int (*create_filter)(void* state);
+  /* FilterV2 and later ones: one thread calls it, in the order of keys. Returns an rm_decision. */
+  int (*filter)(void* state, rm_bytes key, int kind, rm_bytes value, rm_take_bytes take, void* context);
+  /* The factories of collectors of table properties, in order: their GetId(). RocksDB's own need no functions. */
+  const char* const* collector_factories;
+  size_t num_collector_factories;
+  /* Makes a collector of factory number `factory` for a new file. Returns 0 and sets *collector, which may be null for none. */
+  int (*create_collector)(void* state, size_t factory, int output_level, void** collector);
+  /* AddUserKey: one thread shows a collector all entries of its file. Returns 0, or the job is declined. */
+  int (*collect_entry)(void* state, void* collector, rm_bytes key, rm_bytes value, int kind, uint64_t sequence,
+                       uint64_t file_size);
+  /* BlockAdd */
+  int (*collect_block)(void* state, void* collector, uint64_t uncompressed_bytes);
+  /* Finish, GetReadableProperties and NeedCompact. Returns an rm_collected. */
+  int (*finish_collector)(void* state, void* collector, rm_take_property take, void* context);
+  /* Called once for each collector, at the end. */
+  void (*destroy_collector)(void* state, void* collector);
+} rm_plugins;
+
 /* RocksDB's CompactionServiceJobInfo. */
 typedef struct rm_job_info {
   size_t struct_size; /* sizeof(rm_job_info) */
@@ -63,6 +169,8 @@ typedef struct rm_job_info {
   uint8_t is_bottommost_level;
   uint8_t is_bottom_priority; /* priority == Env::Priority::BOTTOM */
   uint32_t rocksdb_version;   /* major << 16 | minor << 8 | patch; 0 if the caller does not know it */
+  const rm_plugins* plugins;  /* null if the program attaches none; copied */
+  uint32_t picked_compression; /* CompactionJobInfo::compression + 1; 0 if it is not known */
 } rm_job_info;
 
 typedef struct rm_result {
@@ -117,7 +225,7 @@ rm_service* rm_service_clone(rm_service* service, char** error);
 rm_status rm_service_close(rm_service* service, char** error);
 
 /* Offers a job; `input` is the serialised CompactionServiceInput. RM_SUCCESS sets *job_id, which is freed with rm_free.
- * RM_USE_LOCAL means that the job is declined. */
+ * RM_USE_LOCAL means that the job is declined. The library releases info->plugins in any case but an invalid `info`. */
 rm_status rm_service_schedule(rm_service* service, const rm_job_info* info, const char* input, size_t input_size,
                               char** job_id, char** error);
 
@@ -175,11 +283,6 @@ typedef enum rm_kv_status {
   RM_KV_IO_ERROR = 9,  /* rm_view_stats_json says why */
   RM_KV_CORRUPT = 10   /* as above */
 } rm_kv_status;
-
-typedef struct rm_bytes {
-  const char* data;
-  size_t size;
-} rm_bytes;
 
 typedef struct rm_write {
   rm_bytes key;

@@ -1,26 +1,27 @@
 // Rockmill for C++ programs with RocksDB 7.8 to 11.12. Header only, C++17; link with librockmill.
 //
 //   rocksdb::Status status;
-//   auto rockmill = rockmill::NewCompactionService({{"device", "auto"}, {"threads", "8"}}, &status);
-//   options.compaction_service = rockmill;  // null if status is not OK, and RocksDB then compacts by itself
+//   auto rockmill = rockmill::Attach(&options, {{"device", "auto"}, {"threads", "8"}}, &status);
+//   // Now open the database. If status is not OK, the options are as they were, and RocksDB compacts by itself.
 //
 // Compile it with the headers of the RocksDB that the program links, and with that library's choice of RTTI.
 #pragma once
 
 #include <rockmill.h>
+#include <rockmill/plugins.hpp>
 #include <rocksdb/options.h>
 #include <rocksdb/status.h>
+#include <rocksdb/utilities/transaction_db.h>
 #include <rocksdb/version.h>
 
+#include <algorithm>
+#include <cstring>
 #include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <utility>
-
-#define ROCKMILL_ROCKSDB_SINCE(major, minor) \
-  (ROCKSDB_MAJOR > (major) || (ROCKSDB_MAJOR == (major) && ROCKSDB_MINOR >= (minor)))
 
 #if !ROCKMILL_ROCKSDB_SINCE(7, 8)
 #error "Rockmill needs RocksDB 7.8 or newer"
@@ -44,21 +45,6 @@ class Text {
  private:
   char* text_;
 };
-
-// RocksDB is not exception-safe: an exception, which can only be about memory, becomes `otherwise`.
-template <class Work, class Result>
-Result WithoutExceptions(Work work, Result otherwise) noexcept {
-#ifdef __cpp_exceptions
-  try {
-    return work();
-  } catch (...) {
-    return otherwise;
-  }
-#else
-  (void)otherwise;
-  return work();
-#endif
-}
 
 inline ROCKSDB_NAMESPACE::Status ToStatus(bool is_ok, const Text& error) {
   return is_ok ? ROCKSDB_NAMESPACE::Status::OK()
@@ -140,7 +126,39 @@ inline void Log(void* function, int level, const char* message) {
   WithoutExceptions(call, false);
 }
 
+using NamedObjects = std::vector<std::pair<std::string, std::shared_ptr<const Objects>>>;
+
+// Refuses options with which jobs would fail, or would read other files than the database's.
+inline ROCKSDB_NAMESPACE::Status CheckAttachable(const ROCKSDB_NAMESPACE::DBOptions& options, bool has_several_paths) {
+  using ROCKSDB_NAMESPACE::Status;
+  if (options.compaction_service != nullptr && std::strcmp(options.compaction_service->Name(), "Rockmill") != 0) {
+    return Status::InvalidArgument("Rockmill", "the options have another compaction service");
+  }
+  if (options.env != ROCKSDB_NAMESPACE::Env::Default()) {
+    return Status::NotSupported("Rockmill",
+                                "the options have an Env of the program. If it leaves files as they are, set the service "
+                                "of NewCompactionService on them");
+  }
+  if (has_several_paths) {
+    return Status::NotSupported("Rockmill",
+                                "the options have several db_paths or cf_paths; Rockmill needs all files in one folder");
+  }
+  return Status::OK();
+}
+
+// Removes the listener of an earlier Attach.
+inline void RemoveListener(ROCKSDB_NAMESPACE::DBOptions* options) {
+  auto& all = options->listeners;
+  const auto is_ours = [](const std::shared_ptr<ROCKSDB_NAMESPACE::EventListener>& listener) {
+    return listener != nullptr && listener->IsInstanceOf(Listener::Nick());
+  };
+  all.erase(std::remove_if(all.begin(), all.end(), is_ours), all.end());
+}
+
 }  // namespace internal
+
+// Which column families the options of Attach are for.
+enum class Families { kDefault, kAll };
 
 // Does RocksDB's compactions, and leaves to RocksDB what it cannot do exactly.
 class Service final : public ROCKSDB_NAMESPACE::CompactionService {
@@ -150,8 +168,9 @@ class Service final : public ROCKSDB_NAMESPACE::CompactionService {
   using Status = ROCKSDB_NAMESPACE::Status;
 
   // Takes over an open handle. `log` lives as long as this service.
-  explicit Service(rm_service* handle, std::shared_ptr<const LogFunction> log = nullptr)
-      : handle_(handle), log_(std::move(log)) {}
+  explicit Service(rm_service* handle, std::shared_ptr<const LogFunction> log = nullptr,
+                   std::shared_ptr<internal::Attachment> attachment = nullptr)
+      : handle_(handle), log_(std::move(log)), attachment_(std::move(attachment)) {}
   Service(const Service&) = delete;
   Service& operator=(const Service&) = delete;
   ~Service() override { rm_service_close(handle_, nullptr); }
@@ -163,6 +182,35 @@ class Service final : public ROCKSDB_NAMESPACE::CompactionService {
     rm_service* clone = rm_service_clone(handle_, error.Place());
     if (status != nullptr) *status = internal::ToStatus(clone != nullptr, error);
     return clone != nullptr ? std::make_shared<Service>(clone, log_) : nullptr;
+  }
+
+  // Sets a clone of this service on options before a database is opened with them, and lets its compactions call the
+  // objects of these options. The function Attach says what else it does. Returns the clone, or null if *status is not
+  // OK.
+  std::shared_ptr<Service> Attach(ROCKSDB_NAMESPACE::Options* options, Status* status = nullptr,
+                                  Families families = Families::kDefault) const {
+    const auto objects = std::make_shared<const internal::Objects>(*options, options->info_log);
+    return AttachObjects(options, {{ROCKSDB_NAMESPACE::kDefaultColumnFamilyName, objects}},
+                         families == Families::kAll ? objects : nullptr, status);
+  }
+
+  // The same for a database with several column families.
+  std::shared_ptr<Service> Attach(ROCKSDB_NAMESPACE::DBOptions* options,
+                                  const std::vector<ROCKSDB_NAMESPACE::ColumnFamilyDescriptor>* families,
+                                  Status* status = nullptr) const {
+    internal::NamedObjects all;
+    for (const auto& family : *families) {
+      all.emplace_back(family.name, std::make_shared<const internal::Objects>(family.options, options->info_log));
+    }
+    return AttachObjects(options, all, nullptr, status);
+  }
+
+  // Tells the options of a column family that was made with CreateColumnFamily. Call it on what Attach has returned. Until
+  // then, jobs that need an object of the column family are left to RocksDB.
+  void AddColumnFamily(ROCKSDB_NAMESPACE::ColumnFamilyHandle* family,
+                       const ROCKSDB_NAMESPACE::ColumnFamilyOptions& options) {
+    if (attachment_ == nullptr) return;
+    attachment_->AddMade(family->GetName(), family->GetID(), std::make_shared<internal::Objects>(options, nullptr));
   }
 
   // Changes settings for all clones. If one is invalid or cannot change, none changes.
@@ -234,7 +282,10 @@ class Service final : public ROCKSDB_NAMESPACE::CompactionService {
 #endif
 
 #if ROCKMILL_ROCKSDB_SINCE(9, 11)
-  void CancelAwaitingJobs() override { rm_service_cancel_awaiting_jobs(handle_, nullptr); }
+  void CancelAwaitingJobs() override {
+    if (attachment_ != nullptr) attachment_->DatabaseCloses();
+    rm_service_cancel_awaiting_jobs(handle_, nullptr);
+  }
 #endif
 
 #if ROCKMILL_ROCKSDB_SINCE(9, 6)
@@ -244,8 +295,39 @@ class Service final : public ROCKSDB_NAMESPACE::CompactionService {
 #endif
 
  private:
+  std::shared_ptr<Service> AttachObjects(ROCKSDB_NAMESPACE::DBOptions* options, const internal::NamedObjects& families,
+                                         std::shared_ptr<const internal::Objects> others, Status* status) const {
+    Status ignored;
+    Status& attached = status != nullptr ? *status : ignored;
+    const auto attachment = std::make_shared<internal::Attachment>();
+    bool has_several_paths = options->db_paths.size() > 1;
+    for (const auto& family : families) {
+      attachment->Add(family.first, family.second);
+      has_several_paths |= family.second->has_several_paths;
+    }
+    attachment->AddOthers(std::move(others));
+    attached = internal::CheckAttachable(*options, has_several_paths);
+    if (!attached.ok()) return nullptr;
+    internal::Text error;
+    rm_service* clone = rm_service_clone(handle_, error.Place());
+    attached = internal::ToStatus(clone != nullptr, error);
+    if (clone == nullptr) return nullptr;
+    auto service = std::make_shared<Service>(clone, log_, attachment);
+    internal::RemoveListener(options);
+    options->listeners.push_back(std::make_shared<internal::Listener>(attachment));
+    options->compaction_service = service;
+    return service;
+  }
+
   bool Offer(const JobInfo& info, const std::string& input, internal::Text* id) {
-    const rm_job_info job = internal::ToJob(info);
+    rm_job_info job = internal::ToJob(info);
+    if (attachment_ != nullptr) {
+      const auto find = [&] { return attachment_->ObjectsOf(info); };
+      const auto* objects = internal::WithoutExceptions(find, static_cast<internal::JobObjects*>(nullptr));
+      if (objects == nullptr) return false;
+      job.picked_compression = objects->PickedCompression();
+      job.plugins = objects->Plugins();  // The library releases them.
+    }
     return rm_service_schedule(handle_, &job, input.data(), input.size(), id->Place(), nullptr) == RM_SUCCESS;
   }
 
@@ -271,6 +353,8 @@ class Service final : public ROCKSDB_NAMESPACE::CompactionService {
 #endif
   rm_service* const handle_;
   const std::shared_ptr<const LogFunction> log_;
+  // Null unless the service was made by Attach.
+  const std::shared_ptr<internal::Attachment> attachment_;
 };
 
 // Opens a service. docs/guide/settings.md lists the settings. Null if *status is not OK: *status then names the invalid
@@ -303,6 +387,85 @@ inline std::shared_ptr<Service> NewCompactionService(const std::map<std::string,
                                                   "; install both from one version");
   }
   return service != nullptr ? std::make_shared<Service>(service, std::move(function)) : nullptr;
+}
+
+namespace internal {
+
+// Returns the service of these settings. All of a program's databases share its threads, memory and devices. It stays open
+// as long as a database uses it.
+inline std::shared_ptr<Service> SharedService(const std::map<std::string, std::string>& settings,
+                                              ROCKSDB_NAMESPACE::Status* status) {
+  static std::mutex mutex;
+  static std::map<std::map<std::string, std::string>, std::weak_ptr<Service>> services;
+  const std::lock_guard<std::mutex> lock(mutex);
+  auto& known = services[settings];
+  auto service = known.lock();
+  if (service == nullptr) known = service = NewCompactionService(settings, status);
+  return service;
+}
+
+}  // namespace internal
+
+// Sets a service on options before a database is opened with them, so that it does the database's compactions, and calls
+// the merge operator, the compaction filter and the collectors of table properties of these options.
+// docs/guide/plugins.md has the rules. Calls with the same settings share threads, memory and devices.
+//
+// The options are those of the default column family; say Families::kAll if all column families have them. Returns the
+// service, or null if *status is not OK: then the options are as they were.
+//
+// It adds a listener to the options, which copies of the options share. Call Attach once for each database: when one that
+// shares options closes, running jobs of the others are left to RocksDB.
+inline std::shared_ptr<Service> Attach(ROCKSDB_NAMESPACE::Options* options,
+                                       const std::map<std::string, std::string>& settings,
+                                       ROCKSDB_NAMESPACE::Status* status = nullptr,
+                                       Families families = Families::kDefault) {
+  const auto service = internal::SharedService(settings, status);
+  return service != nullptr ? service->Attach(options, status, families) : nullptr;
+}
+
+// The same for a database with several column families.
+inline std::shared_ptr<Service> Attach(ROCKSDB_NAMESPACE::DBOptions* options,
+                                       const std::vector<ROCKSDB_NAMESPACE::ColumnFamilyDescriptor>* families,
+                                       const std::map<std::string, std::string>& settings,
+                                       ROCKSDB_NAMESPACE::Status* status = nullptr) {
+  const auto service = internal::SharedService(settings, status);
+  return service != nullptr ? service->Attach(options, families, status) : nullptr;
+}
+
+namespace internal {
+
+// Adds what the options of a transaction database tell to settings.
+inline ROCKSDB_NAMESPACE::Status WithTransactions(const ROCKSDB_NAMESPACE::TransactionDBOptions& options,
+                                                  std::map<std::string, std::string>* settings) {
+  if (options.write_policy != ROCKSDB_NAMESPACE::WRITE_COMMITTED) {
+    return ROCKSDB_NAMESPACE::Status::NotSupported("Rockmill",
+                                                   "the write policy is not WriteCommitted: files have uncommitted data");
+  }
+  settings->emplace("write_committed", "true");
+  return ROCKSDB_NAMESPACE::Status::OK();
+}
+
+}  // namespace internal
+
+// The same for a transaction database.
+inline std::shared_ptr<Service> Attach(ROCKSDB_NAMESPACE::Options* options,
+                                       const ROCKSDB_NAMESPACE::TransactionDBOptions& transactions,
+                                       std::map<std::string, std::string> settings,
+                                       ROCKSDB_NAMESPACE::Status* status = nullptr,
+                                       Families families = Families::kDefault) {
+  const auto told = internal::WithTransactions(transactions, &settings);
+  if (status != nullptr) *status = told;
+  return told.ok() ? Attach(options, settings, status, families) : nullptr;
+}
+
+inline std::shared_ptr<Service> Attach(ROCKSDB_NAMESPACE::DBOptions* options,
+                                       const std::vector<ROCKSDB_NAMESPACE::ColumnFamilyDescriptor>* families,
+                                       const ROCKSDB_NAMESPACE::TransactionDBOptions& transactions,
+                                       std::map<std::string, std::string> settings,
+                                       ROCKSDB_NAMESPACE::Status* status = nullptr) {
+  const auto told = internal::WithTransactions(transactions, &settings);
+  if (status != nullptr) *status = told;
+  return told.ok() ? Attach(options, families, settings, status) : nullptr;
 }
 
 }  // namespace rockmill

@@ -2,6 +2,10 @@
 
 /// A job with merge operands.
 pub const MERGE_OPERANDS: &str = "merge-operands";
+/// An attached object is not the one that OPTIONS name.
+pub const PLUGIN_MISMATCH: &str = "plugin-mismatch";
+/// An attached operator or filter has failed.
+pub const PLUGIN_FAILED: &str = "plugin-failed";
 /// A compaction filter or a factory of them is configured.
 pub const COMPACTION_FILTER: &str = "compaction-filter";
 /// An input has range tombstones.
@@ -100,6 +104,8 @@ pub const OPEN_FILES: &str = "open-files";
 /// All reasons.
 pub const ALL: &[&str] = &[
     MERGE_OPERANDS,
+    PLUGIN_MISMATCH,
+    PLUGIN_FAILED,
     COMPACTION_FILTER,
     RANGE_TOMBSTONES,
     BLOB_FILES,

@@ -63,6 +63,8 @@ impl CompactionService for ThroughC {
             is_bottommost_level: u8::from(info.is_bottommost_level()),
             is_bottom_priority: u8::from(info.priority() == Some(EnvPriority::Bottom)),
             rocksdb_version: 0,
+            plugins: ptr::null(),
+            picked_compression: 0,
         };
         let mut id: *mut c_char = ptr::null_mut();
         // SAFETY: all arguments live during the call.

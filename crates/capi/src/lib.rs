@@ -7,15 +7,17 @@
 //!       ServiceJobs  what every door shares, in the crate `compaction`
 //! ```
 //!
-//! Pointers of callers are looked at in `memory`, `views` and here, handles never.
+//! Pointers of callers are looked at in `memory`, `plugins`, `views` and here, handles never.
 
 mod handles;
 mod log;
 mod memory;
+mod plugins;
 mod refusal;
 mod views;
 
 use std::ffi::{OsStr, c_char, c_int, c_void};
+use std::mem::offset_of;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::ptr;
@@ -27,6 +29,7 @@ use rockmill_storage::LocalStorage;
 
 pub use handles::Handle;
 use log::{Log, LogFunction};
+pub use plugins::CPlugins;
 use refusal::Refusal;
 pub use views::{CBytes, CLookup, CStore, CViewOptions, CWrite, ViewHandle};
 
@@ -67,7 +70,12 @@ pub struct CJobInfo {
     pub is_bottommost_level: u8,
     pub is_bottom_priority: u8,
     pub rocksdb_version: u32,
+    pub plugins: *const CPlugins,
+    pub picked_compression: u32,
 }
+
+/// Bytes of `rm_job_info` in the first version of the header.
+const FIRST_JOB_INFO: usize = offset_of!(CJobInfo, plugins);
 
 /// `rm_result`.
 #[derive(Debug)]
@@ -219,8 +227,8 @@ fn version(of_job: u32) -> Option<[u32; 3]> {
 /// Offers a job.
 ///
 /// # Safety
-/// `info` is null or a struct of the size that it begins with, whose strings are null or strings; `input` is null or has
-/// `input_size` bytes; `job_id` and `error` are null or may be written to.
+/// `info` is null or a struct of the size that it begins with, whose strings are null or strings, and whose plug-ins are as
+/// the header says; `input` is null or has `input_size` bytes; `job_id` and `error` are null or may be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rm_service_schedule(
     service: *mut Handle,
@@ -237,7 +245,11 @@ pub unsafe extern "C" fn rm_service_schedule(
         // SAFETY: the caller says so.
         unsafe { job_id.write(ptr::null_mut()) };
         // SAFETY: the caller says so.
-        let info: &CJobInfo = unsafe { memory::sized(info, "rm_job_info") }?;
+        let info = unsafe { memory::grown(info, FIRST_JOB_INFO, "rm_job_info") }?;
+        // SAFETY: all fields may be zero.
+        let info: CJobInfo = unsafe { info.assume_init() };
+        // SAFETY: the caller says so.
+        let plugins = unsafe { plugins::read(info.plugins) }?;
         // SAFETY: the caller says so.
         let dir = unsafe { memory::bytes(info.db_name, "db_name") }?;
         // SAFETY: the caller says so.
@@ -258,6 +270,9 @@ pub unsafe extern "C" fn rm_service_schedule(
             output_level: info.output_level,
             is_in_bottom_pool: info.is_bottom_priority != 0,
             rocksdb_version: version(info.rocksdb_version),
+            plugins,
+            picked_compression: (info.picked_compression.checked_sub(1))
+                .map(|picked| u8::try_from(picked).unwrap_or(u8::MAX)),
         };
         let dir = Path::new(OsStr::from_bytes(dir));
         let id = handles::with(service, |service| {

@@ -159,10 +159,16 @@ pub fn change(reason: DeclineReason) -> &'static str {
         R::Comparator => "nothing: only keys in the order of their bytes are compacted here",
         R::UserTimestamps => "nothing: keys with timestamps are not compacted here",
         R::MergeOperands => {
-            "let RocksDB compact everything once (full merges leave plain values), and write Put in \
-             place of Merge"
+            "let the program attach its operator (rockmill::Attach in C++, custom_merge_operator in Rust), or state \
+             one of RocksDB's with merge_operator"
         }
-        R::CompactionFilter => "configure no compaction filter, and delete what it would drop",
+        R::PluginMismatch => "call Attach with the options with which the database is opened",
+        R::PluginFailed => {
+            "nothing: RocksDB calls the operator or filter itself and reports its error"
+        }
+        R::CompactionFilter => {
+            "let the program attach its filter: rockmill::Attach in C++, compaction_filter of the service in Rust"
+        }
         R::RangeTombstones => {
             "let RocksDB compact everything once, and delete keys one by one in place of ranges"
         }
@@ -188,7 +194,8 @@ pub fn change(reason: DeclineReason) -> &'static str {
         }
         R::SstPartitioner => "use SstPartitionerFixedPrefixFactory, or none",
         R::TablePropertyCollectors => {
-            "configure no table properties collectors but CompactOnDeletionCollector"
+            "let the program attach its collectors (rockmill::Attach in C++), or configure none but \
+             CompactOnDeletionCollector"
         }
         R::TableFactory => "use the block-based table",
         R::DbPaths => {

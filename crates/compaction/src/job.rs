@@ -57,6 +57,7 @@ pub fn run(
         staging: staging.files().clone(),
         session_id: job.identity.session_id.clone(),
         subcompactions: prepared.subcompactions.len(),
+        is_repeatable: prepared.plan.is_repeatable(),
     };
     let running = Arc::new(RunningJob::new(
         prepared,
@@ -118,6 +119,7 @@ pub fn run(
         + files.syncs.cpu()
         + files.direct.as_ref().map_or(Duration::ZERO, |d| d.stop())
         + thread_cpu().saturating_sub(cpu);
+    outcome.has_plugins = plan.has_plugins();
     outcome.learned_filter = match running.prepared.learned_filter {
         LearnedFilter::Certain(millibits) => Some(millibits),
         LearnedFilter::No | LearnedFilter::Likely(_) => None,

@@ -23,6 +23,7 @@ mod job;
 #[path = "../benches/made/mod.rs"]
 mod made;
 mod metrics;
+mod objects;
 mod outcome;
 mod prepare;
 pub mod record;
@@ -40,6 +41,7 @@ pub use eligibility::{EligibleJob, filter_policy_without_bits};
 pub use engine::diagnosis::{Diagnosis, FamilyDiagnosis};
 pub use engine::forecast::{Expected, Forecast, ForecastStep};
 pub use engine::{Engine, Finished, guarded};
+pub use objects::{Filter, FilterContext, FullMerge, MakeFilter, NamedObjects, PartialMerge};
 pub use outcome::{DeviceWork, Outcome};
 pub use rockmill_cuda::CudaSettings;
 #[doc(hidden)]

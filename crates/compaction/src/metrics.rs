@@ -68,6 +68,10 @@ metrics_table! {
         "jobs that went back to RocksDB after an error";
     JOBS_REDONE = Counter Count "rockmill_jobs_redone_by_cpu_total",
         "jobs done of which the CPU did some or all subcompactions because a configured device could not";
+    JOBS_WITH_PLUGINS = Counter Count "rockmill_jobs_with_plugins_total",
+        "jobs done that called objects of the program, on the CPU";
+    JOBS_FILTERED_AGAIN = Counter Count "rockmill_jobs_filtered_again_total",
+        "jobs that went back to RocksDB after a compaction filter of the program had seen some keys, which RocksDB shows it again";
     SUBCOMPACTIONS_REDONE = Counter Count "rockmill_subcompactions_redone_by_cpu_total" by "device",
         "subcompactions that the CPU did after the device had failed at them";
     SUBCOMPACTIONS_ABANDONED = Counter Count "rockmill_subcompactions_abandoned_total" by "device",
@@ -240,6 +244,9 @@ pub fn job_done(outcome: &Outcome, to: &mut dyn Sink) {
     to.count(&ENTRIES_READ, "", outcome.entries_read);
     to.count(&ENTRIES_WRITTEN, "", totals.read.rows());
     to.count(&FILES_WRITTEN, "", outcome.files.len() as u64);
+    if outcome.has_plugins {
+        to.count(&JOBS_WITH_PLUGINS, "", 1);
+    }
     if outcome.device_refused.is_some() {
         to.count(&JOBS_REDONE, "", 1);
     }
@@ -258,6 +265,11 @@ pub fn job_returned(error: &Error, to: &mut dyn Sink) {
         _ => &JOBS_FAILED,
     };
     to.count(metric, error.kind.code(), 1);
+}
+
+/// Counts a job that went back to RocksDB after its filter had begun.
+pub fn job_filtered_again(to: &mut dyn Sink) {
+    to.count(&JOBS_FILTERED_AGAIN, "", 1);
 }
 
 /// Counts a subcompaction that begins with `held_bytes` of memory, after it `waited`.

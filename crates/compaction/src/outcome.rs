@@ -36,6 +36,8 @@ pub struct Outcome {
     pub size_sample: SizeSample,
     /// Files that should have bypassed the page cache and could not.
     pub files_cached_instead: u64,
+    /// Whether it called objects of the application.
+    pub has_plugins: bool,
     /// Why the CPU did some or all of a configured device's work.
     pub device_refused: Option<String>,
 }

@@ -346,6 +346,8 @@ mod tests {
                 output_level: 1,
                 is_in_bottom_pool: false,
                 rocksdb_version: None,
+                plugins: None,
+                picked_compression: None,
             },
             options: String::new(),
             tree: TreeView {

@@ -80,7 +80,7 @@ fn output_file(
         unique_id: internal_unique_id(&input.db_id, session, file.number),
         table_properties: file
             .properties
-            .result_fields()
+            .result_fields(&file.readable_properties)
             .into_iter()
             .map(|(name, value)| (name.to_owned(), value))
             .collect(),

@@ -11,6 +11,7 @@ use rockmill_exec::Patience;
 use rockmill_exec::host_memory::{MIN_BUDGET_BYTES, default_budget_bytes};
 use rockmill_storage::io::OutputCache;
 
+use crate::objects::NamedObjects;
 use crate::verify::Verification;
 use rockmill_exec::device::DeviceList;
 
@@ -25,6 +26,8 @@ pub struct Settings {
     pub hints: Hints,
     /// Merge operators of column families: the names in OPTIONS files prove nothing.
     pub merge_operators: MergeOperators,
+    /// Merge operators and compaction filters of the application, by name.
+    pub objects: NamedObjects,
     /// Folder in which every job is recorded; `None` records no jobs.
     pub record_dir: Option<PathBuf>,
     /// Folder for output files until RocksDB renames them, for any number of databases. It must be on the databases'

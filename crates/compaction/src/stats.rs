@@ -79,6 +79,11 @@ pub struct Stats {
     pub verification_failures: u64,
     /// Jobs done of which the CPU did some or all subcompactions because the configured device could not.
     pub jobs_redone_by_cpu: u64,
+    /// Jobs done that called objects of the application, on the CPU.
+    pub jobs_with_plugins: u64,
+    /// Jobs that went back to RocksDB after a compaction filter of the application had seen some keys. RocksDB makes a new
+    /// filter, which sees them again.
+    pub jobs_filtered_again: u64,
     /// Work of each device on jobs done, by its name.
     pub devices: BTreeMap<String, DeviceStats>,
     /// Subcompactions that waited for a device and then ran on another one that was expected to finish them sooner.
@@ -223,6 +228,11 @@ impl StatsCell {
     /// Counts a quarantine of `device`.
     pub fn device_quarantined(&self, device: &str) {
         self.of_device(&metrics::DEVICE_QUARANTINED, device);
+    }
+
+    /// Counts a job that goes back to RocksDB after its filter has begun.
+    pub fn filtered_again(&self) {
+        self.tell(|_| {}, metrics::job_filtered_again);
     }
 
     /// Counts a job that went back to RocksDB.

@@ -27,7 +27,9 @@ pub fn split(
     threads: usize,
     cancel: &CancelToken,
 ) -> Result<(Vec<Subcompaction>, Duration)> {
-    let (borders, elsewhere) = if plan.output.splitting.single_file {
+    // A compaction filter may remember keys and skip any number of them, so it sees all keys in order.
+    let is_single = plan.output.splitting.single_file || plan.rules.filter.is_some();
+    let (borders, elsewhere) = if is_single {
         Default::default()
     } else {
         let subcompaction_bytes = subcompaction_bytes(&plan.output.splitting);

@@ -105,11 +105,17 @@ pub struct Verifier {
     pub session_id: String,
     /// Number of subcompactions of the job.
     pub subcompactions: usize,
+    /// Whether a subcompaction can be made again ([`rockmill_core::Plan::is_repeatable`]).
+    pub is_repeatable: bool,
 }
 
 impl Verifier {
     /// Whether that subcompaction is made again, so that its inputs are read again.
     pub fn is_made_again(&self, subcompaction: usize) -> bool {
+        self.is_repeatable && self.is_chosen(subcompaction)
+    }
+
+    fn is_chosen(&self, subcompaction: usize) -> bool {
         self.level
             .chooses(&self.session_id, subcompaction, self.subcompactions)
     }
@@ -125,7 +131,7 @@ impl Verifier {
         task: ReadTask<'_>,
         report: &TaskReport,
     ) -> Result<()> {
-        let chosen = self.is_made_again(subcompaction);
+        let chosen = self.is_chosen(subcompaction);
         let plan = task.request.purpose.output_plan();
         let filter = plan.and_then(|plan| plan.table.filter.as_ref());
         let version = plan.map_or([0; 3], |plan| plan.properties.rocksdb_version);
@@ -138,7 +144,7 @@ impl Verifier {
                 verify_output(&table, file, version, filter, task.cancel)?;
             }
         }
-        match chosen {
+        match self.is_made_again(subcompaction) {
             true => self.compare_with_another_run(subcompaction, task, report),
             false => Ok(()),
         }

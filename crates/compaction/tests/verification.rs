@@ -89,6 +89,7 @@ impl Staged {
             staging: self.staging.files().clone(),
             session_id: session_id.to_owned(),
             subcompactions: SUBCOMPACTIONS,
+            is_repeatable: true,
         };
         let cancel = CancelToken::new();
         let task = common::task(&self.inputs, &self.plan, &self.subcompaction.range, &cancel);

@@ -31,6 +31,10 @@ reasons! {
     UserTimestamps = "user-timestamps",
     /// An input holds merge operands.
     MergeOperands = "merge-operands",
+    /// An object that the application has attached is not the one that OPTIONS name.
+    PluginMismatch = "plugin-mismatch",
+    /// An operator or filter of the application has failed.
+    PluginFailed = "plugin-failed",
     /// A compaction filter must see every entry.
     CompactionFilter = "compaction-filter",
     /// An input holds range tombstones.

@@ -1,9 +1,12 @@
 //! One compaction as a value.
 
+use std::sync::Arc;
+
 use rockmill_format::compression::Implementation;
 use serde::{Deserialize, Serialize};
 
 use crate::merge_operators::MergeOperator;
+use crate::plugins::Plugins;
 
 /// Layout version of a serialised [`Job`].
 pub const JOB_VERSION: u32 = 2;
@@ -109,6 +112,12 @@ pub struct JobInfo {
     /// Version of the RocksDB that offers the job, if the door knows it. The OPTIONS file must have the same version.
     #[serde(skip)]
     pub rocksdb_version: Option<[u32; 3]>,
+    /// Objects of the application that the job may call, if it has attached some. A recorded job has none.
+    #[serde(skip)]
+    pub plugins: Option<Arc<Plugins>>,
+    /// `CompressionType` that RocksDB has picked for the output, as its number, if the door knows it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub picked_compression: Option<u8>,
 }
 
 impl JobInfo {
@@ -269,6 +278,8 @@ mod tests {
                 output_level: 6,
                 is_in_bottom_pool: false,
                 rocksdb_version: None,
+                plugins: None,
+                picked_compression: None,
             },
             options: "[Version]\n".to_owned(),
             tree: TreeView {

@@ -30,6 +30,7 @@ mod keys;
 mod merge_operators;
 mod merging;
 mod plan;
+mod plugins;
 mod progress;
 mod range_tombstones;
 mod report;
@@ -57,10 +58,14 @@ pub use job::{
 };
 pub use keys::{KeyFault, KeyRestorer, RestoredKey, key_prefix};
 pub use merge_operators::{MergeOperator, MergeOperators, StatedOperator};
-pub use merging::Merging;
+pub use merging::{MAX_MADE_BYTES, Merging};
 pub use plan::{
     CompactionRules, DeeperLevels, FilterPlan, Grandparent, KeyRange, OutputPlan, OutputSplitting,
     Plan, PropertiesPlan, Subcompaction, TablePlan,
+};
+pub use plugins::{
+    Attached, Collected, Collector, CollectorFactory, CompactionFilter, CreateFilter,
+    CustomCollectors, CustomMerge, Decision, FilteredKind, JobFilter, MergeFunctions, Plugins,
 };
 pub use progress::Progress;
 pub use range_tombstones::range_tombstones;
@@ -72,7 +77,7 @@ pub use request::{
     Footprint, Purpose, ReadTask, Request, SnapshotRules, Support, Tombstones, Undecided,
     Unsupported, Visibility,
 };
-pub use row::{Row, RowSink};
+pub use row::{EntryKind, Row, RowSink};
 pub use sst_file::{
     BlockWriter, BuiltIndex, FileBody, FileCounts, FilterBlock, IndexBlock, block_guard, bounds,
 };

@@ -137,25 +137,15 @@ impl MergeOperator {
         }
     }
 
-    /// The merge function, if compactions here can do it.
-    pub fn merging(&self) -> Option<Merging> {
-        let options = self.stated().ok()?;
-        let is_known = |(name, _): (&str, &str)| matches!(name, "id" | "delimiter");
-        if !options.iter().all(is_known) {
-            return None;
-        }
-        let delimiter = self.delimiter();
-        let delimiter = delimiter.as_deref();
-        let names = OPERATORS
-            .iter()
-            .find(|names| names.contains(&&*self.name))?;
-        let of_lists = |partial| {
-            let delimiter = delimiter.unwrap_or(",").as_bytes().to_vec();
-            Some(Merging::Append { delimiter, partial })
-        };
-        match (names[0], delimiter) {
-            ("stringappend", _) => of_lists(true),
-            ("stringappendtest", _) => of_lists(false),
+    /// The merge function of RocksDB's operator with this name, whose delimiter is known to be `delimiter`, if it has one.
+    pub fn verified(name: &str, delimiter: Option<&[u8]>) -> Option<Merging> {
+        match (first_name(name)?, delimiter) {
+            (lists @ ("stringappend" | "stringappendtest"), Some(delimiter)) => {
+                Some(Merging::Append {
+                    delimiter: delimiter.to_vec(),
+                    partial: lists == "stringappend",
+                })
+            }
             ("uint64add", None) => Some(Merging::UInt64Add),
             ("max", None) => Some(Merging::Max),
             ("put", None) => Some(Merging::Put),
@@ -163,6 +153,26 @@ impl MergeOperator {
             // `MergeSortOperator` makes an empty operand of several.
             _ => None,
         }
+    }
+
+    /// The merge function, if compactions here can do it.
+    pub fn merging(&self) -> Option<Merging> {
+        let options = self.stated().ok()?;
+        let is_known = |(name, _): (&str, &str)| matches!(name, "id" | "delimiter");
+        if !options.iter().all(is_known) {
+            return None;
+        }
+        const DEFAULT_DELIMITER: &str = ",";
+        let mut delimiter = self.delimiter();
+        if first_name(&self.name)?.starts_with("stringappend") {
+            delimiter.get_or_insert_with(|| DEFAULT_DELIMITER.to_owned());
+        }
+        Self::verified(&self.name, delimiter.as_deref().map(str::as_bytes))
+    }
+
+    /// Whether two names are of the same operator.
+    pub fn is_named_alike(one: &str, other: &str) -> bool {
+        one == other || first_name(one).is_some_and(|name| first_name(other) == Some(name))
     }
 }
 

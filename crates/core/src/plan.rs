@@ -15,6 +15,7 @@ use crate::collector::CompactOnDeletion;
 use crate::fragments::Fragments;
 use crate::keys::key_prefix;
 use crate::merging::Merging;
+use crate::plugins::{CustomCollectors, JobFilter};
 
 /// A range of user keys: begin inclusive, end exclusive, either open.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -81,6 +82,18 @@ pub struct Plan {
     pub output: OutputPlan,
 }
 
+impl Plan {
+    /// Whether objects of the application are called. Only the CPU backend does that.
+    pub fn has_plugins(&self) -> bool {
+        self.rules.has_plugins() || !self.output.collectors.is_empty()
+    }
+
+    /// Whether the same can be done twice: a filter sees each key once, and a collector each file.
+    pub fn is_repeatable(&self) -> bool {
+        self.rules.filter.is_none() && self.output.collectors.is_empty()
+    }
+}
+
 /// How rows are written as SST files; by default that of each part.
 #[derive(Debug, Clone, Default)]
 pub struct OutputPlan {
@@ -96,6 +109,8 @@ pub struct OutputPlan {
     pub file_checksum: bool,
     /// The rules that mark files for another compaction because of their tombstones.
     pub compact_on_deletion: Vec<CompactOnDeletion>,
+    /// Factories of the application's collectors. Only the CPU backend calls them.
+    pub collectors: Vec<CustomCollectors>,
 }
 
 /// Which entries survive (`db/compaction/compaction_iterator.cc`).
@@ -113,6 +128,8 @@ pub struct CompactionRules {
     pub tombstones: Arc<Fragments>,
     /// The merge function for operands; without it, they are an error.
     pub merging: Option<Merging>,
+    /// The compaction filter. A job with one is a single subcompaction.
+    pub filter: Option<JobFilter>,
 }
 
 /// No snapshots, and deeper levels may hold anything.
@@ -125,11 +142,17 @@ impl Default for CompactionRules {
             enforce_single_del_contracts: true,
             tombstones: Arc::default(),
             merging: None,
+            filter: None,
         }
     }
 }
 
 impl CompactionRules {
+    /// Whether a merge operator or a filter of the application is called.
+    pub fn has_plugins(&self) -> bool {
+        self.filter.is_some() || matches!(self.merging, Some(Merging::Custom(_)))
+    }
+
     /// The oldest snapshot, or the largest sequence number if there is none.
     #[inline]
     pub fn earliest(&self) -> u64 {

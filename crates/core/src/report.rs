@@ -1,5 +1,6 @@
 //! What became of a task.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use rockmill_format::properties::TableProperties;
@@ -279,4 +280,6 @@ pub struct OutputFile {
     pub marked_for_compaction: bool,
     /// Its range tombstones, which a reader of the file must find.
     pub range_tombstones: Vec<RangeTombstone>,
+    /// Properties for people that the application has collected; they are not in the file.
+    pub readable_properties: BTreeMap<Vec<u8>, Vec<u8>>,
 }

@@ -226,6 +226,8 @@ pub enum Unsupported {
     Held,
     /// Merging operands under these snapshots.
     MergeOperands,
+    /// To call objects of the application.
+    Plugins,
 }
 
 impl fmt::Display for Unsupported {
@@ -242,6 +244,7 @@ impl fmt::Display for Unsupported {
             Self::UndecidedInFiles => "files cannot have entries that do not decide alone",
             Self::Purpose => "the device does not support the purpose of the rows",
             Self::MergeOperands => "the device does not merge operands under a snapshot with number 0",
+            Self::Plugins => "the CPU does jobs that call objects of the program",
             Self::Held => {
                 "a kernel on the device may fill it and wait for RocksDB to take writes, which may wait for the compaction"
             }

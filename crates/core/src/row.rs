@@ -17,7 +17,42 @@ pub struct Row<'a> {
     pub value: &'a [u8],
 }
 
+/// What an entry is to a collector (`types.h:EntryType`); the numbers are those of `rm_entry_kind`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EntryKind {
+    /// A value.
+    Put = 0,
+    /// A Delete.
+    Delete = 1,
+    /// A SingleDelete.
+    SingleDelete = 2,
+    /// A merge operand.
+    Merge = 3,
+    /// A range tombstone.
+    RangeDeletion = 4,
+    /// A wide-column entity.
+    WideColumns = 5,
+    /// A value that waits for its sequence number.
+    TimedPut = 6,
+    /// Something else.
+    Other = 7,
+}
+
 impl Row<'_> {
+    /// What the entry is to a collector.
+    pub fn kind(&self) -> EntryKind {
+        match self.value_type {
+            ValueType::Value => EntryKind::Put,
+            ValueType::Deletion => EntryKind::Delete,
+            ValueType::SingleDeletion => EntryKind::SingleDelete,
+            ValueType::Merge => EntryKind::Merge,
+            ValueType::RangeDeletion => EntryKind::RangeDeletion,
+            ValueType::WideColumnEntity => EntryKind::WideColumns,
+            ValueType::ValuePreferredSeqno => EntryKind::TimedPut,
+            ValueType::BlobIndex | ValueType::DeletionWithTimestamp => EntryKind::Other,
+        }
+    }
+
     /// Whether the entry alone does not say what a reader of the key finds.
     pub fn is_undecided(&self) -> bool {
         !self.value_type.decides_alone()

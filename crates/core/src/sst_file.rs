@@ -21,6 +21,7 @@ use crate::error::{Error, Result};
 use crate::hash::{ContentHash, entry_hash, index_hash};
 use crate::io::{Lent, Memory, SstFile};
 use crate::plan::OutputPlan;
+use crate::plugins::Collected;
 use crate::report::OutputFile;
 
 /// Appends blocks to a file.
@@ -137,6 +138,7 @@ impl BlockWriter {
         properties.data_size = body.data_size;
         properties.tail_start_offset = body.data_size;
         properties.num_filter_entries = body.num_filter_entries;
+        properties.user = std::mem::take(&mut body.collected.properties);
         let mut metaindex = BTreeMap::new();
         let filter = match &body.filter {
             FilterBlock::None => None,
@@ -189,8 +191,9 @@ impl BlockWriter {
             file_checksum: self.crc,
             content: body.content,
             index_hash: index.hash,
-            marked_for_compaction: body.marked_for_compaction,
+            marked_for_compaction: body.collected.needs_compaction,
             range_tombstones: body.range_tombstones,
+            readable_properties: body.collected.readable,
         })
     }
 
@@ -300,8 +303,8 @@ pub struct FileBody {
     pub content: ContentHash,
     /// RocksDB's hash over all entries, if the plan asks for it, else 0.
     pub paranoid_hash: u64,
-    /// Whether a collector asks for the file to be compacted again.
-    pub marked_for_compaction: bool,
+    /// What collectors say of the file.
+    pub collected: Collected,
     /// Range tombstones, which ascend by first key and descend by sequence number. They lie in the keys that are the
     /// file's.
     pub range_tombstones: Vec<RangeTombstone>,

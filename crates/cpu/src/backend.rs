@@ -197,7 +197,9 @@ fn read_memory_bytes(request: &Request<'_>) -> u64 {
             .saturating_add(DECOMPRESSOR_BYTES)
     };
     let merging = match request.visibility {
-        Visibility::Compaction(rules) if rules.merging.is_some() => MERGING_BYTES,
+        Visibility::Compaction(rules) if rules.merging.is_some() || rules.filter.is_some() => {
+            MERGING_BYTES
+        }
         _ => 0,
     };
     blocks.map(of_run).fold(merging, u64::saturating_add)

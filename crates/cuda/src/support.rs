@@ -27,6 +27,11 @@ pub fn support(request: &Request<'_>) -> Support {
     {
         return Support::No(Unsupported::MergeOperands);
     }
+    if let Visibility::Compaction(rules) = request.visibility
+        && rules.has_plugins()
+    {
+        return Support::No(Unsupported::Plugins);
+    }
     let refused = request.purpose.output_plan().and_then(unsupported_output);
     refused.map_or_else(|| request.support(), Support::No)
 }
@@ -36,6 +41,8 @@ fn unsupported_output(plan: &OutputPlan) -> Option<Unsupported> {
         Some(Unsupported::Compression)
     } else if plan.splitting.size_is_upper_bound {
         Some(Unsupported::SizeIsUpperBound)
+    } else if !plan.collectors.is_empty() {
+        Some(Unsupported::Plugins)
     } else {
         None
     }

@@ -70,6 +70,8 @@ unsafe fn job_info(info: *const ffi::rocksdb_compactionservice_jobinfo_t) -> (Ve
             is_in_bottom_pool: ffi::rocksdb_compactionservice_jobinfo_t_get_priority(info)
                 == BOTTOM,
             rocksdb_version: None,
+            plugins: None,
+            picked_compression: None,
         }
     };
     (db_name, info)

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rockmill_compaction::{
-    CudaSettings, DeviceList, Engine, OutputCache, Patience, Settings, Verification,
+    CudaSettings, DeviceList, Engine, Filter, FilterContext, OutputCache, Patience, Settings,
+    Verification,
 };
 use rockmill_storage::{LocalStorage, Storage};
 
@@ -146,6 +147,57 @@ impl Builder {
     /// A wrong statement makes wrong values.
     pub fn merge_operator(mut self, stated: &str) -> Self {
         self.merge_operators.push(stated.to_owned());
+        self
+    }
+
+    /// Lets compactions call the application's own merge operator, which OPTIONS name `name`: as RocksDB does, on several
+    /// threads at once. Register here what databases on this service have under this name; another operator of the same name
+    /// makes wrong values.
+    ///
+    /// `full` merges operands, oldest first, with the value beneath them, if there is one. `None` declines the job: RocksDB
+    /// calls the operator itself, and reports the failure. `partial` makes one operand of several; with `None` they stay.
+    ///
+    /// ```
+    /// let join = |operands: &[&[u8]]| operands.concat();
+    /// let rockmill = rockmill::Service::builder().custom_merge_operator(
+    ///     "joined",
+    ///     move |_key, base, operands| Some([base.unwrap_or_default(), &join(operands)].concat()),
+    ///     move |_key, operands| Some(join(operands)),
+    /// );
+    /// ```
+    pub fn custom_merge_operator(
+        mut self,
+        name: &str,
+        full: impl Fn(&[u8], Option<&[u8]>, &[&[u8]]) -> Option<Vec<u8>> + Send + Sync + 'static,
+        partial: impl Fn(&[u8], &[&[u8]]) -> Option<Vec<u8>> + Send + Sync + 'static,
+    ) -> Self {
+        let (full, partial) = (Box::new(full), Box::new(partial));
+        self.settings.objects.merge_operator(name, full, partial);
+        self
+    }
+
+    /// Lets compactions call the application's own compaction filter, or those of its factory, which OPTIONS name `name`.
+    /// `make` makes the filter of a job, or `None` if the job needs none. One thread calls the filter with keys and values,
+    /// in the order of keys. If the job fails later, RocksDB makes another filter and calls it with the same keys.
+    ///
+    /// ```
+    /// use rockmill::FilterDecision;
+    ///
+    /// let rockmill = rockmill::Service::builder().compaction_filter("no-empty-values", |_context| {
+    ///     Some(Box::new(|_key, value| match value.is_empty() {
+    ///         true => FilterDecision::Remove,
+    ///         false => FilterDecision::Keep,
+    ///     }))
+    /// });
+    /// ```
+    pub fn compaction_filter(
+        mut self,
+        name: &str,
+        make: impl Fn(&FilterContext) -> Option<Box<Filter>> + Send + Sync + 'static,
+    ) -> Self {
+        self.settings
+            .objects
+            .compaction_filter(name, Arc::new(make));
         self
     }
 

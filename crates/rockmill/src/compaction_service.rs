@@ -32,6 +32,8 @@ fn job_info(info: &CompactionServiceJobInfo<'_>) -> JobInfo {
         output_level: info.output_level(),
         is_in_bottom_pool: info.priority() == Some(EnvPriority::Bottom),
         rocksdb_version: None,
+        plugins: None,
+        picked_compression: None,
     }
 }
 

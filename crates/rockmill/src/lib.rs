@@ -30,9 +30,9 @@ pub use builder::{Builder, Error};
 #[doc(hidden)]
 pub use rockmill_compaction::CudaSettings;
 pub use rockmill_compaction::{
-    Device, DeviceList, DeviceStats, Durations, Executor, MutableSettings, OutputCache, Stats,
-    Verification,
+    Device, DeviceList, DeviceStats, Durations, Executor, Filter, FilterContext, MutableSettings,
+    OutputCache, Stats, Verification,
 };
-pub use rockmill_core::DeclineReason;
+pub use rockmill_core::{Decision as FilterDecision, DeclineReason};
 pub use rockmill_core::{Resource, StageTime};
 pub use service::Service;

@@ -132,6 +132,8 @@ impl ClosedDatabase {
             output_level,
             is_in_bottom_pool: false,
             rocksdb_version: None,
+            plugins: None,
+            picked_compression: None,
         };
         let input = CompactionServiceInput {
             cf_name: cf_name.to_vec(),

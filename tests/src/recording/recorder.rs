@@ -162,6 +162,8 @@ fn job(
             output_level: info.output_level(),
             is_in_bottom_pool: info.priority() == Some(EnvPriority::Bottom),
             rocksdb_version: None,
+            plugins: None,
+            picked_compression: None,
         },
         options,
         tree,

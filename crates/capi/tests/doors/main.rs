@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use rockmill_capi::{
-    ABI_VERSION, CBytes, CJobInfo, CLookup, CResult, CServiceOptions, CStore, CViewOptions, CWrite,
-    Status,
+    ABI_VERSION, CBytes, CJobInfo, CLookup, CPlugins, CResult, CServiceOptions, CStore,
+    CViewOptions, CWrite, Status,
 };
 use rockmill_testing::promtool;
 use tools::{
@@ -95,7 +95,16 @@ fn layout() -> String {
         "rm_job_info", CJobInfo,
         struct_size db_name db_session_id job_id cf_id compaction_reason base_input_level output_level
         is_full_compaction is_manual_compaction is_bottommost_level is_bottom_priority rocksdb_version
+        plugins picked_compression
     );
+    let plugins = fields!(
+        "rm_plugins", CPlugins,
+        struct_size state release missing merge_operator builtin_merge_operator merge_delimiter
+        merges_single_operand full_merge partial_merge compaction_filter compaction_filter_factory
+        create_filter filter collector_factories num_collector_factories create_collector collect_entry
+        collect_block finish_collector destroy_collector
+    );
+    let info = info + &plugins;
     let result = fields!("rm_result", CResult, struct_size message message_size);
     let statuses = [
         Status::Success,
@@ -213,6 +222,24 @@ fn a_cpp_program_reads_the_same_with_and_without_after_random_histories() {
     let printed = run(Command::new(binary).arg(folder.path()));
     println!("\n{printed}");
     assert!(printed.starts_with("{\"rocksdb\":"), "{printed}");
+}
+
+/// `ROCKMILL_SEED` and `ROCKMILL_CASES` choose the histories.
+#[test]
+fn the_objects_that_a_cpp_program_attaches_are_called_as_rocksdb_calls_them() {
+    if !have(&["cc", "g++", "ld", "objcopy"]) {
+        return;
+    }
+    let installed = Installed::new();
+    let Some(rocksdb) = RocksDb::find(installed.folder()) else {
+        return;
+    };
+    let binary = compile(&installed, &rocksdb, "attached");
+    let folder = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
+    let folder = folder.expect("a folder");
+    let printed = run(Command::new(binary).arg(folder.path()));
+    println!("\n{printed}");
+    assert!(printed.ends_with("done\n"), "{printed}");
 }
 
 /// For scripts/matrix.sh --messages.

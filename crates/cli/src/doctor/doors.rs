@@ -78,7 +78,7 @@ pub fn all(written_by: [u32; 3]) -> [Door; 4] {
             is_older: false,
             lines: [
                 "#include <rockmill/rocksdb.hpp>",
-                "options.compaction_service = rockmill::NewCompactionService({}, &status);",
+                "rockmill::Attach(&options, {{\"device\", \"auto\"}}, &status);  // before DB::Open",
             ],
         },
         Door {

@@ -6,6 +6,7 @@ use rockmill_format::table::IndexType;
 use rockmill_format::wire::PropertyValue;
 use rockmill_terminal::output;
 use serde_json::Value;
+use std::collections::BTreeMap;
 
 /// One property.
 #[derive(Debug, Clone, PartialEq)]
@@ -21,7 +22,7 @@ pub struct Property {
 /// Returns all properties that the file contains or that have a default; texts only if not empty.
 pub fn properties(properties: &TableProperties) -> Vec<Property> {
     let mut rows = Vec::new();
-    for (name, value) in properties.result_fields() {
+    for (name, value) in properties.result_fields(&BTreeMap::new()) {
         match value {
             PropertyValue::Int(number) => rows.push(Property {
                 name: name.to_owned(),

@@ -15,7 +15,7 @@ const DEFAULT: &str = "kLZ4Compression";
 
 /// Finds settings under which the output would differ from the user's configuration.
 pub fn check(job: &Job, family: &ColumnFamilyOptions, found: &mut Findings) {
-    found.note(check_universal(&family.options));
+    found.note(check_universal(job, &family.options));
     match configured(job, family) {
         Ok((kind, options)) => check_options(kind, &options, found),
         Err(error) => found.note(Err(error)),
@@ -64,6 +64,10 @@ fn configured(
     let kind = CompressionType::from_option(&name).ok_or_else(|| {
         Error::declined(DeclineReason::Compression, format!("compression {name}"))
     })?;
+    if leaves_some_uncompressed(cf)? && job.info.picked_compression == Some(NONE) {
+        let options = cf.nested("compression_opts").map_err(malformed)?;
+        return Ok((CompressionType::None, parse_options(&options)?));
+    }
     let bottommost = cf
         .nested("bottommost_compression_opts")
         .map_err(malformed)?;
@@ -76,16 +80,29 @@ fn configured(
     Ok((kind, parse_options(&options)?))
 }
 
-/// With `compression_size_percent`, universal compaction leaves some outputs uncompressed, depending on sizes of runs
-/// that a service does not get.
-fn check_universal(cf: &Options) -> Result<()> {
+/// `kNoCompression`.
+const NONE: u8 = CompressionType::None as u8;
+
+/// Whether RocksDB leaves some outputs uncompressed: in universal style with `compression_size_percent`, which depends on sizes
+/// of runs that a service does not get.
+fn leaves_some_uncompressed(cf: &Options) -> Result<bool> {
+    let percent = compression_size_percent(cf)?;
+    Ok(cf.str("compaction_style") == Some("kCompactionStyleUniversal") && percent >= 0)
+}
+
+fn compression_size_percent(cf: &Options) -> Result<i64> {
     let universal = cf
         .nested("compaction_options_universal")
         .map_err(malformed)?;
-    let percent = universal
+    universal
         .i64("compression_size_percent", -1)
-        .map_err(malformed)?;
-    if cf.str("compaction_style") == Some("kCompactionStyleUniversal") && percent >= 0 {
+        .map_err(malformed)
+}
+
+/// Declines the job if it needs what RocksDB has picked, and that is not known.
+fn check_universal(job: &Job, cf: &Options) -> Result<()> {
+    if leaves_some_uncompressed(cf)? && job.info.picked_compression.is_none() {
+        let percent = compression_size_percent(cf)?;
         return Err(Error::declined(
             DeclineReason::Compression,
             format!("compression_size_percent is {percent}"),

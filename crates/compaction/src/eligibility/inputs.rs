@@ -61,11 +61,11 @@ pub fn check(file: &str, meta: &TableMeta, merges: &Merges, found: &mut Findings
 pub type Merges = std::result::Result<Merging, String>;
 
 /// Finds what merge operands are merged with: the operator that the user states, unless the column family's options
-/// contradict it.
-pub fn merges(hints: &Hints, family: &Options) -> Merges {
+/// contradict it. Without one, `otherwise` says why operands are declined.
+pub fn merges(hints: &Hints, family: &Options, otherwise: &str) -> Merges {
     let stated = hints.merge_operator.as_ref();
     let merging = stated.and_then(|operator| Some((operator, operator.merging()?)));
-    let (operator, merging) = merging.ok_or("the file says so")?;
+    let (operator, merging) = merging.ok_or(otherwise)?;
     match operator.contradiction(family, hints.merge_operator_of_family) {
         Some(what) => Err(what),
         None => Ok(merging),
@@ -120,7 +120,7 @@ mod tests {
                 ..Hints::default()
             };
             let options = format!("a=1;merge_operator={options}");
-            merges(&hints, &Options::from_value(&options).expect("options"))
+            merges(&hints, &Options::from_value(&options).expect("options"), "")
         };
         let merging = Ok(Merging::UInt64Add);
         assert_eq!(found("{id=UInt64AddOperator;}", false), merging);
@@ -153,7 +153,7 @@ mod tests {
             check(
                 table.file.name(),
                 &table.meta,
-                &merges(&Hints::default(), &Options::default()),
+                &merges(&Hints::default(), &Options::default(), ""),
                 &mut found,
             );
             let kinds = found.into_vec().into_iter().map(|error| error.kind);

@@ -9,6 +9,7 @@ mod filter;
 mod inputs;
 mod options;
 mod output_splitting;
+mod plugins;
 mod table;
 mod tombstones;
 
@@ -25,6 +26,7 @@ use rockmill_format::wire::CompactionServiceInput;
 pub use filter::{FilterSamples, LearnedFilter, filter_policy_without_bits, learn};
 pub use inputs::{Merges, check as check_input};
 pub use options::wants_paranoid_hash;
+pub use plugins::named;
 
 use rockmill_snapshot::Findings;
 use rockmill_storage::io::IoOptions;
@@ -88,6 +90,7 @@ pub fn check_family(eligible: &EligibleJob, found: &mut Findings) {
     let written_by = eligible.file.rocksdb_version;
     options::check_family(family, written_by, found);
     options::check_job(eligible, found);
+    plugins::check(&eligible.job.info, &family.options, written_by, found);
     table::check(&family.table_options, written_by, found);
     compression::check(&eligible.job, family, found);
     found.note(table::plan(eligible, family).map(drop));
@@ -119,7 +122,7 @@ pub fn with_inputs(
     table.filter = filter.options;
     let written_by = eligible.file.rocksdb_version;
     let splitting = output_splitting::plan(job, family, tables, written_by)?;
-    let collectors = options::collectors(&family.options)?;
+    let collectors = options::collectors(&family.options, plugins::collectors(&job.info))?;
     let snapshots = eligible.input.snapshots.clone();
     let tombstones =
         tombstones::fragments(job, tables, &snapshots, splitting.level_style, most_bytes)?;
@@ -132,6 +135,7 @@ pub fn with_inputs(
             snapshots,
             tombstones: Arc::new(tombstones),
             merging: merges.ok().filter(|_| may_have_operands(tables)),
+            filter: plugins::filter(&job.info),
             bottommost: job.info.is_bottommost_level,
             deeper: deeper(job, splitting.level_style),
             enforce_single_del_contracts: eligible
@@ -146,6 +150,7 @@ pub fn with_inputs(
                 ..properties(eligible, family, tables, filter.policy_name)?
             },
             compact_on_deletion: collectors.compact_on_deletion,
+            collectors: collectors.custom,
             table,
             splitting,
             paranoid_hash: wants_paranoid_hash(&family.options)?,
@@ -186,7 +191,8 @@ impl EligibleJob {
     /// The operator for merge operands, or the reason to decline them.
     pub fn merges(&self) -> Merges {
         let family = self.family().map_err(|error| error.what)?;
-        inputs::merges(&self.job.hints, &family.options)
+        plugins::merges(&self.job.info)
+            .unwrap_or_else(|why| inputs::merges(&self.job.hints, &family.options, why))
     }
 
     fn family(&self) -> Result<&ColumnFamilyOptions> {

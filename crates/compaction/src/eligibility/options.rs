@@ -2,7 +2,7 @@
 
 use std::ops::RangeInclusive;
 
-use rockmill_core::{CompactOnDeletion, DeclineReason, Error, JobInfo, Result};
+use rockmill_core::{CompactOnDeletion, CustomCollectors, DeclineReason, Error, JobInfo, Result};
 use rockmill_format::options_file::{ColumnFamilyOptions, Options, OptionsFile};
 
 use super::{EligibleJob, NULL, Policy, malformed, require, require_object};
@@ -162,13 +162,6 @@ const FAMILY_VALUES: [(&str, &[&str], DeclineReason); 10] = [
 pub fn check_family(family: &ColumnFamilyOptions, written_by: [u32; 3], found: &mut Findings) {
     let cf = &family.options;
     found.note(comparator(cf, written_by));
-    for (key, reason) in [
-        ("compaction_filter", DeclineReason::CompactionFilter),
-        ("compaction_filter_factory", DeclineReason::CompactionFilter),
-    ] {
-        found.note(require_object(cf, key, &[NULL], written_by, reason));
-    }
-    found.note(collectors(cf).map(drop));
     found.note(partition_bytes(cf, written_by).map(drop));
     for (key, fine, reason) in FAMILY_VALUES {
         found.note(require(cf, key, fine, reason));
@@ -188,44 +181,77 @@ pub fn check_family(family: &ColumnFamilyOptions, written_by: [u32; 3], found: &
     }
 }
 
-/// RocksDB's own collectors.
+/// The configured collectors.
 #[derive(Debug, Default)]
 pub struct Collectors {
     /// Names of all.
     pub names: Vec<String>,
+    /// Those of the application.
+    pub custom: Vec<CustomCollectors>,
     /// Those that count tombstones.
     pub compact_on_deletion: Vec<CompactOnDeletion>,
 }
 
-/// Returns the configured collectors of table properties.
+/// Returns the configured collectors of table properties, among them those of the application that are `attached`, if they
+/// are known.
 ///
 /// # Errors
-/// Declined if one is not RocksDB's own.
-pub fn collectors(cf: &Options) -> Result<Collectors> {
+/// Declined if one is neither RocksDB's own nor attached, or others are attached.
+pub fn collectors(
+    cf: &Options,
+    attached: Option<&[(String, CustomCollectors)]>,
+) -> Result<Collectors> {
     let mut all = Collectors::default();
-    if cf.is_null(COLLECTORS) {
-        return Ok(all);
-    }
+    let texts = match cf.is_null(COLLECTORS) {
+        true => Vec::new(),
+        false => cf.list(COLLECTORS).map_err(malformed)?,
+    };
     let declined = |what: String| Error::declined(DeclineReason::TablePropertyCollectors, what);
-    for text in cf.list(COLLECTORS).map_err(malformed)? {
+    let mut rest = attached.unwrap_or_default().iter();
+    for text in texts {
         let options = Options::from_value(&text).map_err(malformed)?;
         let name = options.id().unwrap_or_default();
         let number = |key: &str| options.u64(key, 0).map_err(malformed);
         match name {
-            "CompactOnDeletionCollector" => all.compact_on_deletion.push(CompactOnDeletion {
+            COMPACT_ON_DELETION => all.compact_on_deletion.push(CompactOnDeletion {
                 window_size: number("window_size")?,
                 deletion_trigger: number("deletion_trigger")?,
                 deletion_ratio: options.f64("deletion_ratio", 0.0).map_err(malformed)?,
                 min_file_size: number("min_file_size")?,
             }),
             // It makes no collector while data is not placed by age, which is declined.
-            "CompactForTieringCollector" => {}
-            _ => return Err(declined(format!("{COLLECTORS} has {text}"))),
+            COMPACT_FOR_TIERING => {}
+            _ if attached.is_none() => return Err(declined(format!("{COLLECTORS} has {text}"))),
+            _ => {}
+        }
+        let own = matches!(name, COMPACT_ON_DELETION | COMPACT_FOR_TIERING);
+        match rest.next() {
+            Some((attached, factory)) if attached == name => {
+                all.custom.extend((!own).then(|| factory.clone()));
+            }
+            None if attached.is_none() => {}
+            other => {
+                return Err(differs(
+                    name,
+                    other.map_or("none", |(attached, _)| attached),
+                ));
+            }
         }
         all.names.push(name.to_owned());
     }
-    Ok(all)
+    match rest.next() {
+        Some((attached, _)) => Err(differs("none", attached)),
+        None => Ok(all),
+    }
 }
+
+fn differs(named: &str, attached: &str) -> Error {
+    let what = format!("{COLLECTORS} has {named} in OPTIONS where {attached} was attached");
+    Error::declined(DeclineReason::PluginMismatch, what)
+}
+
+const COMPACT_ON_DELETION: &str = "CompactOnDeletionCollector";
+const COMPACT_FOR_TIERING: &str = "CompactForTieringCollector";
 
 const COLLECTORS: &str = "table_properties_collectors";
 

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rockmill_core::{CancelToken, Job, Result};
+use rockmill_core::{CancelToken, Job, JobFilter, Result};
 use rockmill_format::wire::CompactionServiceInput;
 
 use super::{Engine, lock};
@@ -58,9 +58,14 @@ impl Engine {
             self.stats.done(&finished.outcome);
             Ok(finished)
         };
-        self.accounted(&info.db_name, info.job_id, || {
+        let done = self.accounted(&info.db_name, info.job_id, || {
             run().map_err(|error| cancelled_by(cancel, error))
-        })
+        });
+        let filter = info.plugins.as_ref().and_then(|plugins| plugins.filter());
+        if done.is_err() && filter.is_some_and(JobFilter::is_made) {
+            self.stats.filtered_again();
+        }
+        done
     }
 
     fn run_with(
@@ -131,6 +136,11 @@ impl Engine {
     /// Records the job if the settings ask for it. If that fails, the job is done nevertheless.
     fn record(&self, job: &Job, input_dir: &Path, cancel: &CancelToken) -> Option<PathBuf> {
         let root = self.settings.record_dir.as_ref()?;
+        let plugins = job.info.plugins.as_ref();
+        if plugins.is_some_and(|plugins| plugins.has_objects()) {
+            tracing::info!("the job was not recorded: it may call the program");
+            return None;
+        }
         match record::keep(&*self.storage, root, input_dir, job, cancel) {
             Ok(dir) => Some(dir),
             Err(error) => {

@@ -106,7 +106,10 @@ impl Engine {
     ///
     /// # Errors
     /// Declined.
-    pub fn eligible(&self, job: Job) -> Result<EligibleJob> {
+    pub fn eligible(&self, mut job: Job) -> Result<EligibleJob> {
+        if job.info.plugins.is_none() {
+            job.info.plugins = self.settings.objects.plugins(&job)?;
+        }
         eligibility::from_options(job, self.policy())
     }
 

@@ -142,6 +142,8 @@ mod tests {
                 output_level: 1,
                 is_in_bottom_pool,
                 rocksdb_version: None,
+                plugins: None,
+                picked_compression: None,
             };
             may_be_compared(&LocalStorage, dir.path(), &info, &input)
         };

@@ -119,6 +119,8 @@ impl Values {
             subcompaction_wait_seconds: self.times(&table::SUBCOMPACTION_WAIT_SECONDS),
             verification_failures: self.total(&table::VERIFICATION_FAILURES),
             jobs_redone_by_cpu: self.total(&table::JOBS_REDONE),
+            jobs_with_plugins: self.total(&table::JOBS_WITH_PLUGINS),
+            jobs_filtered_again: self.total(&table::JOBS_FILTERED_AGAIN),
             devices: self.devices(),
             subcompactions_moved: self.total(&table::SUBCOMPACTIONS_MOVED),
             subcompactions_redone_by_cpu: self.total(&table::SUBCOMPACTIONS_REDONE),

@@ -132,6 +132,10 @@ impl Stats {
             );
             rows.push(("moved", vec![subcompactions]));
         }
+        if self.jobs_with_plugins > 0 {
+            let jobs = format!("{} jobs called the program", self.jobs_with_plugins);
+            rows.push(("plug-ins", vec![jobs]));
+        }
         if self.jobs_redone_by_cpu > 0 {
             let jobs = format!(
                 "{} jobs done partly or entirely by the CPU instead",

@@ -25,7 +25,10 @@ const MIN_DONE: usize = 200;
 const MIN_ON_DEVICE: usize = 200;
 
 /// Reasons that do not depend on a job.
-const NOT_IN_A_JOB: [DeclineReason; 10] = [
+const NOT_IN_A_JOB: [DeclineReason; 12] = [
+    // A recorded job has no objects of the application.
+    DeclineReason::PluginMismatch,
+    DeclineReason::PluginFailed,
     // Scans alone do not read these.
     DeclineReason::WideColumns,
     DeclineReason::TimedPuts,

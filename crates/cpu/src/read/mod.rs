@@ -1,6 +1,7 @@
 //! From tables to rows: one run for each input, one order over all, and the visible entries.
 
 pub mod decode;
+mod filter;
 pub mod merge;
 pub mod operands;
 pub mod retain;

@@ -1,23 +1,25 @@
 //! Merge operands of a user key: merged with each other and with the value beneath them
 //! (`db/merge_helper.cc:MergeUntil`).
 
-use rockmill_core::{DeclineReason, Error, ErrorKind, Merging, Result, entry_hash, kv_hash};
+use rockmill_core::{
+    Decision, DeclineReason, Error, ErrorKind, MAX_MADE_BYTES, Merging, Result, entry_hash, kv_hash,
+};
 use rockmill_format::key::{self, ValueType};
 
 use super::retain::{Retain, Sink, Source, final_tag, is_covered};
 
-/// Most bytes of the operands of a user key in one stripe, their base included, with what each takes beside its value.
-const MAX_BYTES: usize = 8 << 20;
 /// What the allocator takes for a value, and the value's place in the list that is merged.
 const OPERAND_OVERHEAD: usize = 16 + size_of::<&[u8]>();
 /// Operands, what is made of them, and what is written of that.
-pub const MERGING_BYTES: u64 = 3 * MAX_BYTES as u64;
+pub const MERGING_BYTES: u64 = 3 * MAX_MADE_BYTES as u64;
 
 /// An operand that was taken from the source.
 struct Operand {
     tag: u64,
     value: Vec<u8>,
+    /// As it was read: a filter may have changed the value.
     kv_hash: u64,
+    is_changed: bool,
 }
 
 /// What lies beneath the operands of a stripe.
@@ -26,8 +28,10 @@ enum Beneath {
     Nothing,
     /// Entries that an older snapshot sees.
     OlderStripe,
-    /// A value, or a tombstone: `None`.
+    /// A value, or a tombstone: `None`. It is the head.
     Base(Option<Vec<u8>>),
+    /// Whatever it is, a filter drops the operands and all before this key.
+    Skipped(Vec<u8>),
 }
 
 /// The error for a SingleDelete and a merge operand of the same key.
@@ -46,36 +50,54 @@ impl<S: Source, T: Sink> Retain<'_, S, T> {
         self.group.merges = true;
         let mut operands = Vec::new();
         let beneath = self.take_operands(sequence, &mut operands)?;
+        if let Beneath::Skipped(end) = &beneath {
+            for operand in &operands {
+                self.sum_dropped(operand.tag, operand.kv_hash);
+            }
+            return self.skip_until(end);
+        }
         let Some(newest) = operands.first() else {
-            // Range tombstones delete all of them, so they hide nothing.
+            // Range tombstones or a filter delete all of them, so they hide nothing.
             self.begin_again();
             return Ok(());
         };
         let newest = key::tag_sequence(newest.tag);
         let oldest_first: Vec<_> = operands.iter().rev().map(|one| &*one.value).collect();
-        match beneath {
+        let key = self.user_key.as_slice();
+        let (kind, made) = match &beneath {
             Beneath::Base(base) => {
-                let value = merging.full(base.as_deref(), &oldest_first);
-                self.emit_made(newest, ValueType::Value, &value, &operands)
+                let made = merging.full(key, base.as_deref(), &oldest_first)?;
+                (ValueType::Value, made)
             }
-            Beneath::Nothing if self.rules.bottommost => {
-                let value = merging.full(None, &oldest_first);
-                self.emit_made(newest, ValueType::Value, &value, &operands)
+            Beneath::Nothing if rules.bottommost => {
+                (ValueType::Value, merging.full(key, None, &oldest_first)?)
             }
-            Beneath::Nothing | Beneath::OlderStripe => {
-                let several = (oldest_first.len() > 1).then_some(&oldest_first);
-                match several.and_then(|all| merging.partial(all)) {
-                    Some(value) => self.emit_made(newest, ValueType::Merge, &value, &operands)?,
-                    None => self.emit_operands(&operands)?,
-                }
-                self.begin_again();
-                Ok(())
+            Beneath::Nothing | Beneath::OlderStripe
+                if oldest_first.len() > 1 || merging.takes_single_operand() =>
+            {
+                (ValueType::Merge, merging.partial(key, &oldest_first)?)
             }
+            _ => (ValueType::Merge, None),
+        };
+        let is_value = made.is_some() && kind == ValueType::Value;
+        match made {
+            Some(value) => self.emit_made(newest, kind, &value, &operands)?,
+            None => self.emit_operands(&operands)?,
+        }
+        if !is_value {
+            // A base that was not merged is the next entry.
+            self.begin_again();
+            return Ok(());
+        }
+        match beneath {
+            Beneath::Base(Some(_)) => self.consume_head(),
+            Beneath::Base(None) => self.drop_head(),
+            _ => Ok(()),
         }
     }
 
-    /// Takes the operands of the head's stripe, newest first, and the value beneath them, if there is one. Those that a range
-    /// tombstone deletes are dropped.
+    /// Takes the operands of the head's stripe, newest first, and copies the value beneath them, if there is one. Those that a
+    /// range tombstone deletes are dropped.
     fn take_operands(&mut self, sequence: u64, operands: &mut Vec<Operand>) -> Result<Beneath> {
         let below = self.rules.snapshot_below(sequence);
         let delimiter = self
@@ -99,27 +121,40 @@ impl<S: Source, T: Sink> Retain<'_, S, T> {
             if !is_operand && operands.is_empty() {
                 return Ok(Beneath::OlderStripe);
             }
-            let value = match is_covered(self.rules, &self.user_key, &mut self.fragment, own) {
-                true => None,
-                false => value_of(kind, head.value)?,
+            // It also sees operands that a range tombstone deletes.
+            let decision = match is_operand && self.filter.is_some() {
+                true => self.filter_operand(own)?,
+                false => Decision::Keep,
+            };
+            let (is_removed, changed) = match decision {
+                Decision::Keep => (false, None),
+                Decision::ChangeValue(value) => (false, Some(value)),
+                Decision::Remove | Decision::Purge => (true, None),
+                Decision::SkipUntil(end) => return Ok(Beneath::Skipped(end)),
+            };
+            let Some(head) = self.source.head() else {
+                return Err(Error::internal("no entry to merge"));
+            };
+            let is_removed =
+                is_removed || is_covered(self.rules, &self.user_key, &mut self.fragment, own);
+            let value = match (is_removed, &changed) {
+                (true, _) => None,
+                (false, Some(value)) => Some(value.as_slice()),
+                (false, None) => value_of(kind, head.value)?,
             };
             if kind == ValueType::SingleDeletion as u8 {
                 return Err(single_delete());
             }
             bytes = bytes.saturating_add(value.map_or(0, |value| value.len() + beside));
-            if bytes > MAX_BYTES {
+            if bytes > MAX_MADE_BYTES {
                 return Err(Error::declined(
                     DeclineReason::MemoryBudget,
                     "the merge operands of a key take more than 8 MiB",
                 ));
             }
+            let is_changed = changed.is_some();
             let value = value.map(<[u8]>::to_vec);
             if !is_operand {
-                match value {
-                    Some(_) => self.sum_consumed(tag, kv_hash),
-                    None => self.sum_dropped(tag, kv_hash),
-                }
-                self.source.advance()?;
                 return Ok(Beneath::Base(value));
             }
             match value {
@@ -127,6 +162,7 @@ impl<S: Source, T: Sink> Retain<'_, S, T> {
                     tag,
                     value,
                     kv_hash,
+                    is_changed,
                 }),
                 None => self.sum_dropped(tag, kv_hash),
             }
@@ -162,9 +198,17 @@ impl<S: Source, T: Sink> Retain<'_, S, T> {
     fn emit_operands(&mut self, operands: &[Operand]) -> Result<()> {
         for operand in operands {
             let first = !self.group.emitted;
-            let (tag, hash) = (operand.tag, operand.kv_hash);
-            self.sink
-                .emit(&self.user_key, tag, &operand.value, hash, first)?;
+            let (tag, value) = (operand.tag, &operand.value);
+            if operand.is_changed {
+                let hash = kv_hash(&self.user_key, value);
+                self.sink.emit(&self.user_key, tag, value, hash, first)?;
+                self.group.emitted = true;
+                self.sum_consumed(tag, operand.kv_hash);
+                self.totals.made += 1;
+                continue;
+            }
+            let hash = operand.kv_hash;
+            self.sink.emit(&self.user_key, tag, value, hash, first)?;
             self.count_kept(entry_hash(hash, tag));
         }
         Ok(())
@@ -174,6 +218,7 @@ impl<S: Source, T: Sink> Retain<'_, S, T> {
     fn begin_again(&mut self) {
         self.group.visible_to_last = None;
         self.group.zeroed = false;
+        self.group.is_known = false;
     }
 }
 

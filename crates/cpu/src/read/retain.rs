@@ -6,12 +6,14 @@
 //! bottom, an entry that every snapshot sees gets sequence number 0.
 
 use rockmill_core::{
-    CompactionRules, DeclineReason, Error, ErrorKind, Result, entry_hash, kv_hash,
+    CompactionFilter, CompactionRules, DeclineReason, Error, ErrorKind, JobFilter, Result,
+    entry_hash, kv_hash,
 };
 use rockmill_format::coding::put_bytes;
 use rockmill_format::key::{self, MAX_SEQUENCE, ValueType};
 
 use super::decode::Head;
+use super::filter::Filtered;
 
 /// Entries in internal-key order.
 pub trait Source {
@@ -87,7 +89,8 @@ const TIMED_PUT: u8 = ValueType::ValuePreferredSeqno as u8;
 /// Passes the surviving entries of `source` on to `sink`.
 ///
 /// # Errors
-/// Those of source and sink; Declined if a SingleDelete meets a Delete against its contract.
+/// Those of source and sink; Declined if a SingleDelete meets a Delete against its contract, or an operator or a filter of the
+/// application fails.
 pub fn retain(
     rules: &CompactionRules,
     source: &mut impl Source,
@@ -97,6 +100,12 @@ pub fn retain(
         rules,
         source,
         sink,
+        filter: rules
+            .filter
+            .as_ref()
+            .map(JobFilter::begin)
+            .transpose()?
+            .flatten(),
         totals: RetainTotals::default(),
         prefix: 0,
         user_key: Vec::new(),
@@ -112,6 +121,8 @@ pub(super) struct Retain<'r, S, T> {
     pub(super) rules: &'r CompactionRules,
     pub(super) source: &'r mut S,
     pub(super) sink: &'r mut T,
+    /// The application's compaction filter.
+    pub(super) filter: Option<Box<dyn CompactionFilter>>,
     pub(super) totals: RetainTotals,
     /// Prefix of the group's user key.
     prefix: u128,
@@ -126,6 +137,8 @@ pub(super) struct Retain<'r, S, T> {
 /// State of the versions of a user key so far.
 #[derive(Default)]
 pub(super) struct Group {
+    /// Whether RocksDB takes the next entry for one of a key that it has seen before.
+    pub(super) is_known: bool,
     /// Snapshot that sees the entry before, within the group.
     pub(super) visible_to_last: Option<u64>,
     /// Whether an entry of the group has survived.
@@ -140,6 +153,17 @@ pub(super) struct Group {
     absent_in_deeper_levels: Option<bool>,
 }
 
+/// A tombstone that was taken from the source.
+struct Taken {
+    tag: u64,
+    value: Vec<u8>,
+    kv_hash: u64,
+    /// [`entry_hash`] of what was read.
+    read: u64,
+    /// Whether a filter has made it.
+    is_made: bool,
+}
+
 impl Group {
     fn absent_in_deeper_levels(&mut self, rules: &CompactionRules, user_key: &[u8]) -> bool {
         *self
@@ -151,10 +175,10 @@ impl Group {
 impl<S: Source, T: Sink> Retain<'_, S, T> {
     /// Handles the head. Returns false if there is none.
     fn step(&mut self) -> Result<bool> {
-        let Some(head) = self.source.head() else {
+        let Some(mut head) = self.source.head() else {
             return Ok(false);
         };
-        let (tag, hash) = (head.tag, head.kv_hash);
+        let (read_tag, hash) = (head.tag, head.kv_hash);
         if !self.any_key || !self.is_of_group(&head) {
             self.prefix = head.prefix;
             self.user_key.clear();
@@ -162,17 +186,29 @@ impl<S: Source, T: Sink> Retain<'_, S, T> {
             self.any_key = true;
             self.group = Group::default();
         }
+        let (mut tag, mut made) = (read_tag, None);
+        if self.filter.is_some() && !self.group.is_known {
+            match self.filter_head()? {
+                Filtered::No => {}
+                Filtered::Made { tag: own, value } => (tag, made) = (own, Some(value)),
+                Filtered::Skipped => return Ok(true),
+            }
+            let asked = self.source.head();
+            head = asked.ok_or_else(|| Error::internal("no entry is left of a filter"))?;
+        }
+        self.group.is_known = true;
         let sequence = key::tag_sequence(tag);
         let visible_to = self.rules.visible_to(sequence);
         let visible_to_last = self.group.visible_to_last.replace(visible_to);
         let kind = key::tag_type(tag);
         if self.group.clear_next {
+            // The pair of a SingleDelete that stays.
             self.group.clear_next = false;
-            self.emit_cleared()?;
+            self.emit_cleared(sequence)?;
         } else if kind == SINGLE_DELETE {
             self.single_delete(tag)?;
         } else if visible_to_last == Some(visible_to) {
-            self.drop_entry(tag, hash)?;
+            self.drop_entry(read_tag, hash)?;
             self.totals.replaced += 1;
         } else if kind == DELETE
             && sequence <= self.rules.earliest()
@@ -196,8 +232,10 @@ impl<S: Source, T: Sink> Retain<'_, S, T> {
             self.merge(sequence)?;
         } else if is_covered(self.rules, &self.user_key, &mut self.fragment, sequence) {
             // RocksDB counts it as hidden as well.
-            self.drop_entry(tag, hash)?;
+            self.drop_entry(read_tag, hash)?;
             self.totals.replaced += 1;
+        } else if let Some(value) = made {
+            self.emit_changed(tag, &value)?;
         } else {
             let (first, tag) = (!self.group.emitted, final_tag(self.rules, tag));
             self.sink
@@ -208,6 +246,34 @@ impl<S: Source, T: Sink> Retain<'_, S, T> {
             self.source.advance()?;
         }
         Ok(true)
+    }
+
+    /// Emits the head with another tag and another value, which a filter has made.
+    fn emit_changed(&mut self, tag: u64, value: &[u8]) -> Result<()> {
+        let read = self.emit_as(tag, value)?;
+        self.sum_consumed_as_read(read);
+        self.totals.made += 1;
+        self.source.advance()
+    }
+
+    /// Emits the head as a Put without a value: the pair of a SingleDelete that stays.
+    fn emit_cleared(&mut self, sequence: u64) -> Result<()> {
+        let read = self.emit_as(key::pack_tag(sequence, PUT), &[])?;
+        self.count_kept(read);
+        self.source.advance()
+    }
+
+    /// Emits another entry in place of the head, and returns the hash of the head.
+    fn emit_as(&mut self, tag: u64, value: &[u8]) -> Result<u64> {
+        let Some(head) = self.source.head() else {
+            return Err(Error::internal("no entry to replace"));
+        };
+        let (first, tag) = (!self.group.emitted, final_tag(self.rules, tag));
+        let hash = kv_hash(&self.user_key, value);
+        self.sink.emit(&self.user_key, tag, value, hash, first)?;
+        self.group.emitted = true;
+        self.group.zeroed |= key::tag_sequence(tag) == 0;
+        Ok(entry_hash(head.kv_hash, head.tag))
     }
 
     /// Whether an entry has the group's key. Keys that are not longer than the prefix are equal if their prefixes and
@@ -226,7 +292,7 @@ impl<S: Source, T: Sink> Retain<'_, S, T> {
         self.is_of_group(&head).then_some(head.tag)
     }
 
-    fn drop_head(&mut self) -> Result<()> {
+    pub(super) fn drop_head(&mut self) -> Result<()> {
         match self.source.head() {
             Some(head) => {
                 let (tag, hash) = (head.tag, head.kv_hash);
@@ -236,23 +302,18 @@ impl<S: Source, T: Sink> Retain<'_, S, T> {
         }
     }
 
-    /// Drops the head, of which this is the tag and the hash of key and value.
-    fn drop_entry(&mut self, tag: u64, hash: u64) -> Result<()> {
-        self.sum_dropped(tag, hash);
+    /// Takes the head, of which a row was made with others.
+    pub(super) fn consume_head(&mut self) -> Result<()> {
+        if let Some(head) = self.source.head() {
+            let (tag, hash) = (head.tag, head.kv_hash);
+            self.sum_consumed(tag, hash);
+        }
         self.source.advance()
     }
 
-    /// Emits the head as a Put without a value: the pair of a SingleDelete that stays.
-    fn emit_cleared(&mut self) -> Result<()> {
-        let first = !self.group.emitted;
-        if let Some(head) = self.source.head() {
-            let put = key::pack_tag(key::tag_sequence(head.tag), PUT);
-            let tag = final_tag(self.rules, put);
-            let hash = kv_hash(&self.user_key, &[]);
-            self.sink.emit(&self.user_key, tag, &[], hash, first)?;
-            self.group.zeroed |= key::tag_sequence(tag) == 0;
-            self.count_kept(entry_hash(head.kv_hash, head.tag));
-        }
+    /// Drops the head, of which this is the tag and the hash of key and value.
+    fn drop_entry(&mut self, tag: u64, hash: u64) -> Result<()> {
+        self.sum_dropped(tag, hash);
         self.source.advance()
     }
 
@@ -305,10 +366,18 @@ impl<S: Source, T: Sink> Retain<'_, S, T> {
     }
 
     /// Emits a tombstone that was taken from the source already.
-    fn emit_taken(&mut self, tag: u64, value: &[u8], hash: u64) -> Result<()> {
+    fn emit_taken(&mut self, taken: &Taken) -> Result<()> {
         let first = !self.group.emitted;
+        let (tag, value, hash) = (taken.tag, &taken.value, taken.kv_hash);
         self.sink.emit(&self.user_key, tag, value, hash, first)?;
-        self.count_kept(entry_hash(hash, tag));
+        match taken.is_made {
+            true => {
+                self.group.emitted = true;
+                self.sum_consumed_as_read(taken.read);
+                self.totals.made += 1;
+            }
+            false => self.count_kept(taken.read),
+        }
         Ok(())
     }
 
@@ -319,29 +388,46 @@ impl<S: Source, T: Sink> Retain<'_, S, T> {
     }
 
     /// Counts and drops a tombstone that was already taken from the source.
-    fn count_dropped(&mut self, tag: u64, hash: u64) {
+    fn count_dropped(&mut self, taken: &Taken) {
         self.totals.tombstones_dropped += 1;
-        self.sum_dropped(tag, hash);
+        self.sum_dropped_as_read(taken.read);
     }
 
     pub(super) fn sum_dropped(&mut self, tag: u64, hash: u64) {
-        let hash = entry_hash(hash, tag);
+        self.sum_dropped_as_read(entry_hash(hash, tag));
+    }
+
+    fn sum_dropped_as_read(&mut self, read: u64) {
         self.totals.dropped += 1;
-        self.totals.hash_dropped = self.totals.hash_dropped.wrapping_add(hash);
+        self.totals.hash_dropped = self.totals.hash_dropped.wrapping_add(read);
     }
 
     pub(super) fn sum_consumed(&mut self, tag: u64, hash: u64) {
-        let hash = entry_hash(hash, tag);
-        self.totals.consumed += 1;
-        self.totals.hash_consumed = self.totals.hash_consumed.wrapping_add(hash);
+        self.sum_consumed_as_read(entry_hash(hash, tag));
     }
 
-    /// Takes the head, a tombstone, from the source. Its value is empty as RocksDB writes it, but
-    /// bytes of others are kept as they are.
-    fn take_tombstone(&mut self) -> Result<(Vec<u8>, u64)> {
-        let taken = match self.source.head() {
-            Some(head) => (head.value.to_vec(), head.kv_hash),
-            None => return Err(Error::internal("no entry to take")),
+    fn sum_consumed_as_read(&mut self, read: u64) {
+        self.totals.consumed += 1;
+        self.totals.hash_consumed = self.totals.hash_consumed.wrapping_add(read);
+    }
+
+    /// Takes the head from the source: a tombstone with this tag, or a value of which a filter has made one. The value of a
+    /// tombstone is empty as RocksDB writes it, but bytes of others are kept as they are.
+    fn take_tombstone(&mut self, tag: u64) -> Result<Taken> {
+        let Some(head) = self.source.head() else {
+            return Err(Error::internal("no entry to take"));
+        };
+        let is_made = head.tag != tag;
+        let (value, hash) = match is_made {
+            true => (Vec::new(), kv_hash(&self.user_key, &[])),
+            false => (head.value.to_vec(), head.kv_hash),
+        };
+        let taken = Taken {
+            tag,
+            value,
+            kv_hash: hash,
+            read: entry_hash(head.kv_hash, head.tag),
+            is_made,
         };
         self.source.advance()?;
         Ok(taken)
@@ -352,14 +438,14 @@ impl<S: Source, T: Sink> Retain<'_, S, T> {
     /// entries nor the Delete.
     fn delete_at_bottom(&mut self, tag: u64) -> Result<()> {
         let below = self.rules.snapshot_below(key::tag_sequence(tag));
-        let (value, hash) = self.take_tombstone()?;
+        let taken = self.take_tombstone(tag)?;
         while let Some(next) = self.next_of_key() {
             if below != 0 && key::tag_sequence(next) <= below {
-                return self.emit_taken(tag, &value, hash);
+                return self.emit_taken(&taken);
             }
             self.drop_head()?;
         }
-        self.sum_dropped(tag, hash);
+        self.sum_dropped_as_read(taken.read);
         Ok(())
     }
 
@@ -371,44 +457,44 @@ impl<S: Source, T: Sink> Retain<'_, S, T> {
         }
         let sequence = key::tag_sequence(tag);
         let below = self.rules.snapshot_below(sequence);
-        let (value, hash) = self.take_tombstone()?;
+        let taken = self.take_tombstone(tag)?;
         let Some(next) = self.next_of_key() else {
             let obsolete = sequence <= self.rules.earliest()
                 && self
                     .group
                     .absent_in_deeper_levels(self.rules, &self.user_key);
             if obsolete || self.group.zeroed {
-                self.count_dropped(tag, hash);
+                self.count_dropped(&taken);
                 return Ok(());
             }
-            return self.emit_taken(tag, &value, hash);
+            return self.emit_taken(&taken);
         };
         let same_stripe = below == 0 || key::tag_sequence(next) > below;
         if self.group.zeroed {
-            self.count_dropped(tag, hash);
+            self.count_dropped(&taken);
             self.totals.replaced += 1;
             return self.drop_head();
         }
         if !same_stripe {
-            return self.emit_taken(tag, &value, hash);
+            return self.emit_taken(&taken);
         }
         match key::tag_type(next) {
             MERGE => return Err(super::operands::single_delete()),
-            SINGLE_DELETE => self.count_dropped(tag, hash),
+            SINGLE_DELETE => self.count_dropped(&taken),
             DELETE if self.rules.enforce_single_del_contracts => {
                 return Err(Error::declined(
                     DeclineReason::SingleDeleteContract,
                     "a SingleDelete and a Delete of the same key",
                 ));
             }
-            DELETE => self.count_dropped(tag, hash),
+            DELETE => self.count_dropped(&taken),
             _ if self.group.emitted || sequence <= self.rules.earliest() => {
-                self.count_dropped(tag, hash);
+                self.count_dropped(&taken);
                 self.totals.replaced += 1;
                 return self.drop_head();
             }
             _ => {
-                self.emit_taken(tag, &value, hash)?;
+                self.emit_taken(&taken)?;
                 self.group.clear_next = true;
             }
         }

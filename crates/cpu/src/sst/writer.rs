@@ -8,9 +8,9 @@
 use std::collections::BTreeSet;
 
 use rockmill_core::{
-    BlockWriter, CompactionRules, ContentHash, DeletionWindow, Error, FileBody, FileCounts,
-    FilterBlock, IndexBlock, KeyRange, OutputFile, OutputPlan, Result, SstFile, SstSink,
-    entry_hash,
+    BlockWriter, Collected, Collector, CompactionRules, ContentHash, DeletionWindow, Error,
+    FileBody, FileCounts, FilterBlock, IndexBlock, KeyRange, OutputFile, OutputPlan, Result, Row,
+    SstFile, SstSink, entry_hash,
 };
 use rockmill_format::block::{BlockBuilder, BlockLayout, ValueForm, common_prefix_len};
 use rockmill_format::coding::{put_bytes, varint_len};
@@ -100,6 +100,18 @@ impl<'a> SstWriter<'a> {
         Ok(self.files)
     }
 
+    fn open_file(&mut self) -> Result<()> {
+        let level = self.plan.properties.output_level;
+        let made = (self.plan.collectors.iter()).map(|factory| factory.0.create(level));
+        let collectors = made.collect::<Result<Vec<_>>>()?;
+        let (number, out) = self.sink.create()?;
+        self.file = Some(OpenFile {
+            collectors: collectors.into_iter().flatten().collect(),
+            ..OpenFile::new(number, out, self.plan)
+        });
+        Ok(())
+    }
+
     /// Ends the current file before the key `next`, with which the next one begins.
     fn close_file(&mut self, next: Option<&[u8]>) -> Result<()> {
         let kept = self
@@ -108,8 +120,7 @@ impl<'a> SstWriter<'a> {
             .map(|tombstones| tombstones.cut(next));
         let kept = kept.unwrap_or_default();
         if self.file.is_none() && !kept.is_empty() {
-            let (number, out) = self.sink.create()?;
-            self.file = Some(OpenFile::new(number, out, self.plan));
+            self.open_file()?;
         }
         if let Some(file) = self.file.take() {
             let finished = file.finish(self.plan, &mut self.compressor, kept)?;
@@ -215,8 +226,7 @@ impl Sink for SstWriter<'_> {
             }
         }
         if self.file.is_none() {
-            let (number, out) = self.sink.create()?;
-            self.file = Some(OpenFile::new(number, out, self.plan));
+            self.open_file()?;
         }
         let Some(file) = self.file.as_mut() else {
             return Err(Error::internal("no file is open"));
@@ -249,8 +259,10 @@ struct OpenFile {
     counts: FileCounts,
     content: ContentHash,
     paranoid_hash: u64,
-    /// One for each collector of the plan.
+    /// One for each of RocksDB's collectors in the plan.
     windows: Vec<DeletionWindow>,
+    /// The application's collectors.
+    collectors: Vec<Box<dyn Collector>>,
     /// Bytes of the data blocks so far, trailers included.
     data_bytes: u64,
 }
@@ -284,6 +296,7 @@ impl OpenFile {
             windows: (plan.compact_on_deletion.iter())
                 .map(|&rule| DeletionWindow::new(rule))
                 .collect(),
+            collectors: Vec::new(),
             data_bytes: 0,
         }
     }
@@ -343,6 +356,9 @@ impl OpenFile {
             self.paranoid_hash = xxph3::hash64_seeded(value, self.paranoid_hash);
         }
         self.count(tag, value.len());
+        if !self.collectors.is_empty() {
+            self.collect(user_key, tag, value)?;
+        }
         if self.first_key.is_empty() {
             self.first_key.extend_from_slice(&self.key);
         }
@@ -366,12 +382,48 @@ impl OpenFile {
         *smallest = sequence.min(*smallest);
     }
 
+    #[cold]
+    fn collect(&mut self, user_key: &[u8], tag: u64, value: &[u8]) -> Result<()> {
+        let value_type = ValueType::from_code(key::tag_type(tag));
+        let row = Row {
+            user_key,
+            sequence: key::tag_sequence(tag),
+            value_type: value_type.ok_or_else(|| Error::internal("an entry of no type"))?,
+            value,
+        };
+        let mut all = self.collectors.iter_mut();
+        all.try_for_each(|collector| collector.add(row, self.data_bytes))
+    }
+
+    /// Ends the collectors. The first one that names a property counts (`table/meta_blocks.cc`).
+    fn collected(&mut self) -> Result<Collected> {
+        let mut all = Collected {
+            needs_compaction: self.windows.iter().any(DeletionWindow::needs_compaction),
+            ..Collected::default()
+        };
+        for collector in std::mem::take(&mut self.collectors) {
+            let one = collector.finish()?;
+            all.needs_compaction |= one.needs_compaction;
+            for (name, value) in one.properties {
+                all.properties.entry(name).or_insert(value);
+            }
+            for (name, value) in one.readable {
+                all.readable.entry(name).or_insert(value);
+            }
+        }
+        Ok(all)
+    }
+
     /// Ends the current data block, which is not empty.
     fn flush_block(&mut self, compressor: &mut Compressor) -> Result<()> {
         let start = self.block.finish_in_place();
         let image = self.block.buffer();
         self.counts.blocks += 1;
-        self.counts.uncompressed_bytes += (image.len() - start) as u64;
+        let uncompressed_bytes = (image.len() - start) as u64;
+        self.counts.uncompressed_bytes += uncompressed_bytes;
+        for collector in &mut self.collectors {
+            collector.block(uncompressed_bytes)?;
+        }
         let compresses = !compressor.is_stored();
         let kind = compressor
             .compress_in_place(image, start)
@@ -393,9 +445,18 @@ impl OpenFile {
         compressor: &mut Compressor,
         range_tombstones: Vec<RangeTombstone>,
     ) -> Result<OutputFile> {
-        for window in &mut self.windows {
-            for _ in &range_tombstones {
+        for tombstone in &range_tombstones {
+            for window in &mut self.windows {
                 window.add(false, self.data_bytes);
+            }
+            let row = Row {
+                user_key: &tombstone.begin,
+                sequence: tombstone.sequence,
+                value_type: ValueType::RangeDeletion,
+                value: &tombstone.end,
+            };
+            for collector in &mut self.collectors {
+                collector.add(row, self.data_bytes)?;
             }
         }
         if !self.block.is_empty() {
@@ -408,6 +469,8 @@ impl OpenFile {
         let filter = self.filter.as_ref();
         self.blocks
             .pass(image, &self.index, filter, &mut self.out, true)?;
+        let collected = self.collected()?;
+        let filter = self.filter.as_ref();
         let num_filter_entries = filter.map_or(0, FilterBuilder::num_added);
         let payload = filter.and_then(FilterBuilder::finish);
         let body = FileBody {
@@ -421,7 +484,7 @@ impl OpenFile {
             compression_used: self.used_compression,
             content: self.content,
             paranoid_hash: self.paranoid_hash,
-            marked_for_compaction: self.windows.iter().any(DeletionWindow::needs_compaction),
+            collected,
             range_tombstones,
         };
         let hashes = filter.map_or(&[][..], FilterBuilder::hashes);

@@ -69,5 +69,6 @@ pub fn rules() -> impl Strategy<Value = CompactionRules> {
         enforce_single_del_contracts: enforce,
         tombstones: Default::default(),
         merging: None,
+        filter: None,
     })
 }

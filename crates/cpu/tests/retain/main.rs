@@ -6,11 +6,16 @@ mod forms;
 mod histories;
 mod readers;
 
+use std::sync::Arc;
+
 use common::{DELETE, Entry, PUT, SINGLE_DELETE, VecSink, VecSource, config, hash_sum};
 use forms::{closed_form, sequential};
 use histories::{histories, rules};
 use proptest::prelude::*;
-use rockmill_core::{CompactionRules, DeclineReason, DeeperLevels, Error, ErrorKind, Merging};
+use rockmill_core::{
+    CompactionFilter, CompactionRules, CreateFilter, Decision, DeclineReason, DeeperLevels, Error,
+    ErrorKind, FilteredKind, JobFilter, Merging,
+};
 use rockmill_cpu::retain::{RetainTotals, retain};
 use rockmill_format::key::{MAX_SEQUENCE, ValueType};
 
@@ -98,6 +103,7 @@ fn bottom(snapshots: &[u64]) -> CompactionRules {
         enforce_single_del_contracts: true,
         tombstones: Default::default(),
         merging: None,
+        filter: None,
     }
 }
 
@@ -182,4 +188,83 @@ fn a_timed_put_becomes_a_put_with_the_sequence_number_behind_its_value() {
     }
     let failed = run(&[timed(9, MAX_SEQUENCE + 1)], &rules);
     assert_eq!(failed.map_err(|e| e.kind), Err(ErrorKind::Corruption));
+}
+
+/// Decides by the bytes of an entry.
+#[derive(Debug, Clone)]
+struct ByBytes;
+
+impl CreateFilter for ByBytes {
+    fn create(&self) -> Result<Option<Box<dyn CompactionFilter>>, Error> {
+        Ok(Some(Box::new(self.clone())))
+    }
+}
+
+impl CompactionFilter for ByBytes {
+    fn filter(&mut self, key: &[u8], _: FilteredKind, value: &[u8]) -> Result<Decision, Error> {
+        let bytes = key.iter().chain(value);
+        let sum: u32 = bytes.map(|&byte| u32::from(byte)).sum();
+        Ok(match sum % 5 {
+            0 => Decision::Remove,
+            1 => Decision::ChangeValue(b"changed".to_vec()),
+            2 => Decision::SkipUntil([key, b"x"].concat()),
+            3 => Decision::SkipUntil(Vec::new()),
+            _ => Decision::Keep,
+        })
+    }
+}
+
+fn filtering(rules: CompactionRules) -> CompactionRules {
+    CompactionRules {
+        filter: Some(JobFilter::new(Arc::new(ByBytes))),
+        ..rules
+    }
+}
+
+proptest! {
+    #![proptest_config(config(5_000))]
+
+    #[test]
+    fn every_entry_that_a_filter_sees_is_kept_or_dropped(
+        entries in histories(vec![PUT, PUT, DELETE]),
+        rules in rules(),
+    ) {
+        let (out, totals) = run(&entries, &filtering(rules))?;
+        let accounted = totals.hash_kept.wrapping_add(totals.hash_dropped);
+        prop_assert_eq!(accounted.wrapping_add(totals.hash_consumed), hash_sum(&entries));
+        let taken = totals.kept + totals.dropped + totals.consumed;
+        prop_assert_eq!((taken, totals.kept + totals.made), (entries.len() as u64, out.len() as u64));
+    }
+}
+
+#[test]
+fn a_filter_sees_the_newest_entry_of_each_key() {
+    // The sums of bytes modulo 5 are 1, 2 and 3.
+    let entry =
+        |key: &str, seq, value: &str| Entry::new(key.as_bytes(), seq, PUT, value.as_bytes());
+    let entries = [
+        entry("a", 9, "c"),
+        entry("a", 3, "old"),
+        entry("b", 9, "c"),
+        entry("b", 3, "old"),
+        entry("bw", 1, "skipped"),
+        entry("c", 9, "c"),
+    ];
+    let rules = filtering(bottom(&[5]));
+    let decisions: Vec<_> = [0, 2, 5]
+        .map(|at| ByBytes.filter(&entries[at].key, FilteredKind::Value, &entries[at].value))
+        .into();
+    assert_eq!(decisions[0], Ok(Decision::ChangeValue(b"changed".to_vec())));
+    assert_eq!(decisions[1], Ok(Decision::SkipUntil(b"bx".to_vec())));
+    assert_eq!(decisions[2], Ok(Decision::SkipUntil(Vec::new())));
+    let (out, _) = run(&entries, &rules).expect("runs");
+    let expected = [
+        entry("a", 9, "changed"),
+        entry("a", 0, "old"),
+        entry("c", 9, "c"),
+    ];
+    assert_eq!(out, expected);
+    // A second filter would see them again.
+    let declined = ErrorKind::Declined(DeclineReason::PluginFailed);
+    assert_eq!(run(&entries, &rules).map_err(|e| e.kind), Err(declined));
 }

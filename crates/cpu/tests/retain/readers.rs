@@ -92,6 +92,7 @@ fn fitting_rules(deeper: &[Entry], snapshots: Vec<u64>, choice: u8) -> Compactio
         enforce_single_del_contracts: true,
         tombstones: Default::default(),
         merging: None,
+        filter: None,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::ptr::{null, null_mut};
 
-use rockmill_core::{Merging, Result};
+use rockmill_core::{Error, Merging, Result};
 
 use super::errors::{FirstError, error_in};
 use super::input::PADDING;
@@ -79,6 +79,7 @@ fn rules(read: &mut ReadState, merging: &Merging) -> Result<MergeRules> {
         Merging::Max => (MAX, true),
         Merging::BytesXor => (XOR, true),
         Merging::Append { partial, .. } => (APPEND, *partial),
+        Merging::Custom(_) => return Err(Error::internal("an operator of the application")),
     };
     let delimiter = match merging {
         Merging::Append { delimiter, .. } => delimiter.as_slice(),

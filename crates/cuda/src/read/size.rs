@@ -238,6 +238,8 @@ fn most_made_bytes(merging: &Merging, operands: u64, block_bytes: u64) -> u64 {
     match merging {
         // These are values of entries.
         Merging::Put | Merging::Max => 0,
+        // Only the CPU backend calls them.
+        Merging::Custom(_) => 0,
         Merging::UInt64Add => operands.saturating_mul(size_of::<u64>() as u64),
         Merging::BytesXor => block_bytes,
         Merging::Append { delimiter, .. } => {

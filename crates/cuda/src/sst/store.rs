@@ -7,8 +7,8 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use rockmill_core::{
-    BlockWriter, ContentHash, DeletionCounts, Error, FileBody, FileCounts, FilterBlock, IndexBlock,
-    OutputFile, Resource, Result, SizeSample, SstFile, block_guard,
+    BlockWriter, Collected, ContentHash, DeletionCounts, Error, FileBody, FileCounts, FilterBlock,
+    IndexBlock, OutputFile, Resource, Result, SizeSample, SstFile, block_guard,
 };
 use rockmill_format::compression::{CompressionType, Compressor};
 use rockmill_format::filter::FilterBuilder;
@@ -114,8 +114,11 @@ pub fn store_tombstones(
         compression_used: BTreeSet::new(),
         content: ContentHash::default(),
         paranoid_hash: 0,
-        marked_for_compaction: (with.plan.compact_on_deletion.iter())
-            .any(|rule| rule.marks(&counts)),
+        collected: Collected {
+            needs_compaction: (with.plan.compact_on_deletion.iter())
+                .any(|rule| rule.marks(&counts)),
+            ..Collected::default()
+        },
         range_tombstones: tombstones,
     };
     let mut compressor =
@@ -400,16 +403,19 @@ impl Store<'_> {
             content: ContentHash::from_sum(totals.content_hash, entries),
             paranoid_hash: check.paranoid_hash(),
             compression_used: check.used,
-            marked_for_compaction: (self.with.plan.compact_on_deletion.iter())
-                .zip(&image.most_deletions)
-                .any(|(rule, &most_in_window)| {
-                    rule.marks(&DeletionCounts {
-                        entries: entries + image.tombstones.len() as u64,
-                        tombstones: totals.deletions,
-                        most_in_window,
-                        bytes_before_last,
-                    })
-                }),
+            collected: Collected {
+                needs_compaction: (self.with.plan.compact_on_deletion.iter())
+                    .zip(&image.most_deletions)
+                    .any(|(rule, &most_in_window)| {
+                        rule.marks(&DeletionCounts {
+                            entries: entries + image.tombstones.len() as u64,
+                            tombstones: totals.deletions,
+                            most_in_window,
+                            bytes_before_last,
+                        })
+                    }),
+                ..Collected::default()
+            },
             range_tombstones: image.tombstones.clone(),
         }
     }

@@ -231,9 +231,13 @@ impl TableProperties {
     }
 
     /// All fields of `table_properties` in a `CompactionService` result, under their C++ member names
-    /// (`table/table_properties.cc:table_properties_type_info`). Their order is free.
+    /// (`table/table_properties.cc:table_properties_type_info`). Their order is free. `readable` has the C++ member
+    /// `readable_properties`, which is in no file.
     #[must_use]
-    pub fn result_fields(&self) -> Vec<(&'static str, PropertyValue)> {
+    pub fn result_fields(
+        &self,
+        readable: &BTreeMap<Vec<u8>, Vec<u8>>,
+    ) -> Vec<(&'static str, PropertyValue)> {
         let ints = INTS
             .iter()
             .map(|row| (row.member, PropertyValue::Int((row.get)(self))));
@@ -241,10 +245,11 @@ impl TableProperties {
             .iter()
             .map(|row| (row.member, PropertyValue::Bytes((row.get)(self).clone())));
         let user = self.user_collected().into_iter().collect();
+        let readable = readable.clone().into_iter().collect();
         ints.chain(bytes)
             .chain([
                 ("user_collected_properties", PropertyValue::Map(user)),
-                ("readable_properties", PropertyValue::Map(Vec::new())),
+                ("readable_properties", PropertyValue::Map(readable)),
             ])
             .collect()
     }

@@ -83,7 +83,7 @@ fn example() -> TableProperties {
 #[test]
 fn result_fields_are_those_of_a_real_result() {
     let ours: BTreeMap<String, String> = example()
-        .result_fields()
+        .result_fields(&BTreeMap::new())
         .iter()
         .map(|(name, field)| ((*name).to_owned(), to_text(field)))
         .collect();

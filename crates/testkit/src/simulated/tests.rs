@@ -1,3 +1,5 @@
+use std::collections::BTreeMap;
+
 use rockmill_core::{ContentHash, Output, OutputFile, ReadReport, SstOutput};
 use rockmill_format::properties::TableProperties;
 
@@ -24,6 +26,7 @@ fn file(size: u64) -> OutputFile {
         index_hash: 0,
         marked_for_compaction: false,
         range_tombstones: Vec::new(),
+        readable_properties: BTreeMap::new(),
     }
 }
 

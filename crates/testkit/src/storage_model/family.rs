@@ -153,6 +153,8 @@ impl Family {
             output_level: LAST_LEVEL as i32,
             is_in_bottom_pool: false,
             rocksdb_version: None,
+            plugins: None,
+            picked_compression: None,
         }
     }
 

@@ -44,6 +44,8 @@ static rm_job_info some_job(const char* folder) {
   return info;
 }
 
+static void released(void* state) { ++*(int*)state; }
+
 static void layout(void) {
 #define FIELD(type, field) printf("%s.%s %zu\n", #type, #field, offsetof(type, field))
   printf("rm_status %zu\n", sizeof(rm_status));
@@ -61,6 +63,30 @@ static void layout(void) {
   FIELD(rm_job_info, is_bottommost_level);
   FIELD(rm_job_info, is_bottom_priority);
   FIELD(rm_job_info, rocksdb_version);
+  FIELD(rm_job_info, plugins);
+  FIELD(rm_job_info, picked_compression);
+  printf("rm_plugins %zu\n", sizeof(rm_plugins));
+  FIELD(rm_plugins, struct_size);
+  FIELD(rm_plugins, state);
+  FIELD(rm_plugins, release);
+  FIELD(rm_plugins, missing);
+  FIELD(rm_plugins, merge_operator);
+  FIELD(rm_plugins, builtin_merge_operator);
+  FIELD(rm_plugins, merge_delimiter);
+  FIELD(rm_plugins, merges_single_operand);
+  FIELD(rm_plugins, full_merge);
+  FIELD(rm_plugins, partial_merge);
+  FIELD(rm_plugins, compaction_filter);
+  FIELD(rm_plugins, compaction_filter_factory);
+  FIELD(rm_plugins, create_filter);
+  FIELD(rm_plugins, filter);
+  FIELD(rm_plugins, collector_factories);
+  FIELD(rm_plugins, num_collector_factories);
+  FIELD(rm_plugins, create_collector);
+  FIELD(rm_plugins, collect_entry);
+  FIELD(rm_plugins, collect_block);
+  FIELD(rm_plugins, finish_collector);
+  FIELD(rm_plugins, destroy_collector);
   printf("rm_result %zu\n", sizeof(rm_result));
   FIELD(rm_result, struct_size);
   FIELD(rm_result, message);
@@ -207,9 +233,26 @@ static void jobs(const char* folder) {
   said(error, "job_id is null");
   assert(rm_service_schedule(service, &info, NULL, 0, &id, &error) == RM_INVALID);
   said(error, "input is null");
-  info.struct_size -= 1;
+  info.struct_size = offsetof(rm_job_info, plugins) - 1;
   assert(rm_service_schedule(service, &info, "", 0, &id, &error) == RM_INVALID);
   said(error, "rm_job_info.struct_size is ");
+  /* Plug-ins are released whatever becomes of the job. */
+  int releases = 0;
+  rm_plugins plugins;
+  memset(&plugins, 0, sizeof plugins);
+  plugins.struct_size = sizeof plugins - 1;
+  plugins.state = &releases;
+  plugins.release = released;
+  info = some_job(folder);
+  info.plugins = &plugins;
+  assert(rm_service_schedule(service, &info, "", 0, &id, &error) == RM_INVALID && releases == 0);
+  said(error, "rm_plugins.struct_size is ");
+  plugins.struct_size = sizeof plugins;
+  assert(rm_service_schedule(service, &info, NULL, 0, &id, &error) == RM_INVALID && releases == 1);
+  said(error, "input is null");
+  plugins.merge_operator = "Mine";
+  assert(rm_service_schedule(NULL, &info, "", 0, &id, &error) == RM_INVALID && releases == 2);
+  said(error, "the service's handle is null");
   info = some_job(NULL);
   assert(rm_service_schedule(service, &info, "", 0, &id, &error) == RM_INVALID);
   said(error, "db_name is null");

@@ -229,6 +229,7 @@ pub fn plans() -> impl Strategy<Value = Plan> {
                 enforce_single_del_contracts,
                 tombstones: Default::default(),
                 merging: None,
+                filter: None,
             };
             plan.output.table = table;
             plan.output.splitting = OutputSplitting {

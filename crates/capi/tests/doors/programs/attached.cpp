@@ -1,0 +1,805 @@
+// Objects that a program attaches are called as RocksDB calls them: a database with Rockmill has the content and the entries
+// of one without it, and its operators are called with the same arguments. The argument is an empty folder. ROCKMILL_SEED is
+// the seed of the first history, and ROCKMILL_CASES their number; the next history has the next seed.
+#include "common.hpp"
+
+#include <rocksdb/convenience.h>
+#include <rocksdb/utilities/debug.h>
+#include <rocksdb/utilities/table_properties_collectors.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <mutex>
+#include <random>
+#include <set>
+#include <sstream>
+#include <thread>
+
+namespace {
+
+constexpr const char* kDefaultHistories = "30";
+constexpr uint64_t kKeys = 40;
+
+// What the objects of a database were called with, while it is wanted.
+class Calls {
+ public:
+  void Log(const std::string& call) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (is_wanted_) all_ += call + "\n";
+  }
+
+  void Begin() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    is_wanted_ = true;
+    all_.clear();
+  }
+
+  std::string End() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    is_wanted_ = false;
+    return std::move(all_);
+  }
+
+ private:
+  std::mutex mutex_;
+  bool is_wanted_ = false;
+  std::string all_;
+};
+
+class Joined : public rocksdb::AssociativeMergeOperator {
+ public:
+  explicit Joined(std::shared_ptr<Calls> calls) : calls_(std::move(calls)) {}
+  const char* Name() const override { return "Joined"; }
+
+  bool Merge(const rocksdb::Slice& key, const rocksdb::Slice* existing, const rocksdb::Slice& value, std::string* made,
+             rocksdb::Logger* logger) const override {
+    Check(logger != nullptr, "no logger");
+    const std::string base = existing != nullptr ? existing->ToString() : "none";
+    calls_->Log("merge " + key.ToString() + " " + base + " + " + value.ToString());
+    *made = (existing != nullptr ? base + "," : "") + value.ToString();
+    return true;
+  }
+
+ private:
+  const std::shared_ptr<Calls> calls_;
+};
+
+// Merges some keys partially, and refuses to merge others.
+class Picky : public rocksdb::MergeOperator {
+ public:
+  Picky(std::shared_ptr<Calls> calls, bool takes_single) : calls_(std::move(calls)), takes_single_(takes_single) {}
+  const char* Name() const override { return "Picky;{}"; }
+
+  bool FullMergeV2(const MergeOperationInput& in, MergeOperationOutput* out) const override {
+    std::string call = "full " + in.key.ToString() + " " + (in.existing_value ? in.existing_value->ToString() : "none");
+    for (const auto& operand : in.operand_list) call += " + " + operand.ToString();
+    calls_->Log(call);
+#if ROCKMILL_ROCKSDB_SINCE(8, 1)
+    if (Number(in.key) % 7 == 3 && must_not_.load()) {
+      out->op_failure_scope = OpFailureScope::kMustMerge;
+      return false;
+    }
+#endif
+    if (in.existing_value == nullptr && in.operand_list.size() == 1) {
+      out->existing_operand = in.operand_list.front();
+      return true;
+    }
+    out->new_value = "(" + (in.existing_value ? in.existing_value->ToString() : "") + ")";
+    for (const auto& operand : in.operand_list) out->new_value += operand.ToString();
+    return true;
+  }
+
+  bool PartialMergeMulti(const rocksdb::Slice& key, const std::deque<rocksdb::Slice>& operands, std::string* made,
+                         rocksdb::Logger*) const override {
+    std::string call = "partial " + key.ToString();
+    for (const auto& operand : operands) call += " + " + operand.ToString();
+    calls_->Log(call);
+    if (Number(key) % 3 == 0) return false;
+    made->clear();
+    for (const auto& operand : operands) *made += operand.ToString();
+    return true;
+  }
+
+  bool AllowSingleOperand() const override { return takes_single_; }
+
+  // Whether compactions must not merge some keys; reads always do.
+  static std::atomic<bool> must_not_;
+
+ private:
+  static uint64_t Number(const rocksdb::Slice& key) { return std::stoull(key.ToString().substr(3)); }
+
+  const std::shared_ptr<Calls> calls_;
+  const bool takes_single_;
+};
+
+std::atomic<bool> Picky::must_not_{false};
+
+// Decides by what an entry is, in all ways.
+class Sieve : public rocksdb::CompactionFilter {
+ public:
+  explicit Sieve(std::shared_ptr<Calls> calls) : calls_(std::move(calls)) {}
+  const char* Name() const override { return "Sieve"; }
+
+  Decision FilterV2(int level, const rocksdb::Slice& key, ValueType type, const rocksdb::Slice& value,
+                    std::string* made, std::string* skip_until) const override {
+    calls_->Log("filter " + std::to_string(level) + " " + key.ToString() + " " + std::to_string(type) + " " +
+                value.ToString());
+    const size_t drawn = std::hash<std::string>()(key.ToString() + value.ToString()) % 24;
+    // These were put once and never deleted.
+    if (key.starts_with("once")) return drawn < 8 ? Decision::kPurge : Decision::kKeep;
+    if (drawn < 3) return Decision::kRemove;
+    if (drawn < 6) {
+      *made = value.size() > 20 ? "" : value.ToString() + "!";
+      return Decision::kChangeValue;
+    }
+    if (drawn == 6) {
+      const auto number = std::stoll(key.ToString().substr(3));
+      // It may be the key itself, or one before it: then the entry stays.
+      char until[32];
+      snprintf(until, sizeof(until), "key%05lld", std::max(0LL, number - 2 + static_cast<long long>(value.size())));
+      *skip_until = until;
+      return Decision::kRemoveAndSkipUntil;
+    }
+    return Decision::kKeep;
+  }
+
+ private:
+  const std::shared_ptr<Calls> calls_;
+};
+
+class Sieves : public rocksdb::CompactionFilterFactory {
+ public:
+  explicit Sieves(std::shared_ptr<Calls> calls) : calls_(std::move(calls)) {}
+  const char* Name() const override { return "Sieves"; }
+
+  std::unique_ptr<rocksdb::CompactionFilter> CreateCompactionFilter(
+      const rocksdb::CompactionFilter::Context& context) override {
+    std::string call = "create " + std::to_string(context.is_full_compaction) +
+                       std::to_string(context.is_manual_compaction) + " " + std::to_string(context.column_family_id) +
+                       " " + std::to_string(static_cast<int>(context.reason));
+#if ROCKMILL_ROCKSDB_SINCE(8, 8)
+    call += " " + std::to_string(context.input_start_level) + " " +
+            std::to_string(context.input_table_properties.size());
+    std::multiset<uint64_t> entries;
+    for (const auto& table : context.input_table_properties) {
+      // Rockmill clips tombstones to files, so there may be another number of them.
+      entries.insert(table.second->num_entries - table.second->num_range_deletions);
+    }
+    for (const auto number : entries) call += " " + std::to_string(number);
+#endif
+    calls_->Log(call);
+    // Not for every job.
+    if (++made_ % 5 == 0) return nullptr;
+    return std::make_unique<Sieve>(calls_);
+  }
+
+ private:
+  const std::shared_ptr<Calls> calls_;
+  int made_ = 0;
+};
+
+// Hashes all that it is shown into a property, and wants some files compacted again.
+class Hashes : public rocksdb::TablePropertiesCollector {
+ public:
+  explicit Hashes(std::shared_ptr<Calls> calls) : calls_(std::move(calls)) {}
+  ~Hashes() override { --alive_; }
+  const char* Name() const override { return "Hashes"; }
+
+  rocksdb::Status AddUserKey(const rocksdb::Slice& key, const rocksdb::Slice& value, rocksdb::EntryType type,
+                             rocksdb::SequenceNumber sequence, uint64_t) override {
+    // Tombstones are cut otherwise.
+    if (type == rocksdb::kEntryRangeDeletion) return rocksdb::Status::OK();
+    seen_ += "entry " + key.ToString() + " " + std::to_string(type) + " @" + std::to_string(sequence) + " " +
+             value.ToString() + "\n";
+    // RocksDB only logs it.
+    return rocksdb::Status::Corruption("on purpose");
+  }
+
+  void BlockAdd(uint64_t uncompressed, uint64_t, uint64_t) override { blocks_ += uncompressed > 0; }
+
+  rocksdb::Status Finish(rocksdb::UserCollectedProperties* properties) override {
+    calls_->Log(seen_ + "file");
+    Check(seen_.empty() || blocks_ > 0, "no block was told");
+    const auto hash = std::hash<std::string>()(seen_);
+    (*properties)["hash"] = std::to_string(hash);
+    return hash % 7 == 0 ? rocksdb::Status::Aborted("on purpose") : rocksdb::Status::OK();
+  }
+
+  rocksdb::UserCollectedProperties GetReadableProperties() const override { return {{"readable", "yes"}}; }
+  bool NeedCompact() const override { return false; }
+
+  static std::atomic<int> alive_;
+
+ private:
+  const std::shared_ptr<Calls> calls_;
+  std::string seen_;
+  int blocks_ = 0;
+};
+
+std::atomic<int> Hashes::alive_{0};
+
+class HashesFactory : public rocksdb::TablePropertiesCollectorFactory {
+ public:
+  explicit HashesFactory(std::shared_ptr<Calls> calls) : calls_(std::move(calls)) {}
+  const char* Name() const override { return "HashesFactory"; }
+
+  rocksdb::TablePropertiesCollector* CreateTablePropertiesCollector(Context context) override {
+    std::string call = "collector " + std::to_string(context.column_family_id) + " " +
+                       std::to_string(context.level_at_creation);
+#if ROCKMILL_ROCKSDB_SINCE(10, 0)
+    call += " " + std::to_string(context.num_levels) + " " +
+            std::to_string(context.last_level_inclusive_max_seqno_threshold);
+#endif
+    calls_->Log(call);
+    ++Hashes::alive_;
+    return new Hashes(calls_);
+  }
+
+ private:
+  const std::shared_ptr<Calls> calls_;
+};
+
+class NoBackgroundError : public rocksdb::EventListener {
+  void OnBackgroundError(rocksdb::BackgroundErrorReason, rocksdb::Status* status) override {
+    Check(false, "background error: " + status->ToString());
+  }
+};
+
+std::string Key(uint64_t number) {
+  char key[16];
+  snprintf(key, sizeof(key), "key%05llu", static_cast<unsigned long long>(number));
+  return key;
+}
+
+rocksdb::Options Quiet() {
+  rocksdb::Options options;
+  options.create_if_missing = true;
+  options.disable_auto_compactions = true;
+  options.num_levels = 4;
+  options.level_compaction_dynamic_level_bytes = false;
+  options.write_buffer_size = 256 << 10;
+  options.listeners.push_back(std::make_shared<NoBackgroundError>());
+  return options;
+}
+
+struct Side {
+  std::shared_ptr<Calls> calls = std::make_shared<Calls>();
+  std::unique_ptr<rocksdb::DB> db;
+  std::vector<const rocksdb::Snapshot*> snapshots;
+};
+
+std::string Entries(rocksdb::DB* db) {
+  std::vector<rocksdb::KeyVersion> versions;
+  Check(rocksdb::GetAllKeyVersions(db, {}, {}, SIZE_MAX, &versions));
+  std::ostringstream all;
+  for (const auto& one : versions) {
+    all << one.user_key << " @" << one.sequence << " type " << one.type << " " << one.value << "\n";
+  }
+  return all.str();
+}
+
+std::string FirstDifference(const std::string& one, const std::string& other) {
+  std::istringstream lines[] = {std::istringstream(one), std::istringstream(other)};
+  std::string line[2];
+  for (;;) {
+    const bool is_there[] = {static_cast<bool>(std::getline(lines[0], line[0])),
+                             static_cast<bool>(std::getline(lines[1], line[1]))};
+    if (!is_there[0]) line[0] = "the end";
+    if (!is_there[1]) line[1] = "the end";
+    if (line[0] != line[1]) return line[0] + "\nwith Rockmill\n" + line[1];
+    if (!is_there[0]) return "none";
+  }
+}
+
+// The same random operations on a database with Rockmill and one without.
+class History {
+ public:
+  using Prepare = std::function<void(rocksdb::Options*, std::shared_ptr<Calls>)>;
+
+  // A job of CompactFiles is declined if it needs a filter.
+  History(uint64_t seed, const std::string& folder, bool compacts_files, const Prepare& prepare)
+      : place_("ROCKMILL_SEED=" + std::to_string(seed) + ": "), random_(seed), compacts_files_(compacts_files) {
+    for (const bool is_with : {false, true}) {
+      auto options = Quiet();
+      prepare(&options, sides_[is_with].calls);
+      rocksdb::Status status;
+      if (is_with) service_ = rockmill::Attach(&options, {{"threads", "2"}, {"min_job_bytes", "0"}}, &status);
+      Check(status);
+      sides_[is_with].db = Open(options, folder + "/" + std::to_string(seed) + (is_with ? "with" : "without"));
+    }
+  }
+
+  // Writes, and compacts now and then. Returns the number of compactions.
+  int Run(int rounds) {
+    int compactions = 0;
+    for (int round = 0; round < rounds; ++round) {
+      for (int step = 0; step < 60; ++step) Step(round * 100 + step);
+      Both([](Side& side) { Check(side.db->Flush({})); });
+      if (Below(3) > 0) {
+        Compact();
+        ++compactions;
+      }
+      CompareReads();
+    }
+    ReleaseAll();
+    Compact();
+    CompareReads();
+    return compactions + 1;
+  }
+
+  rockmill::Service& Service() { return *service_; }
+  // The hash of each file, and what was reported beside it.
+  static std::string Collected(rocksdb::DB* db) {
+    rocksdb::TablePropertiesCollection tables;
+    Check(db->GetPropertiesOfAllTables(&tables));
+    std::multiset<std::string> all;
+    for (const auto& table : tables) {
+      const auto& properties = table.second->user_collected_properties;
+      const auto hash = properties.find("hash");
+      all.insert(table.second->property_collectors_names + (hash != properties.end() ? hash->second : "none"));
+    }
+    std::string text;
+    for (const auto& one : all) text += one + "\n";
+    return text;
+  }
+
+  // Calls of compactions with Rockmill.
+  uint64_t Calls() const { return calls_; }
+
+ private:
+  uint64_t Below(uint64_t end) { return random_() % end; }
+
+  void Both(const std::function<void(Side&)>& work) {
+    for (auto& side : sides_) work(side);
+  }
+
+  void Step(int number) {
+    const std::string key = Key(Below(kKeys)), value = "v" + std::to_string(number);
+    const std::string end = Key(Below(kKeys));
+    switch (Below(20)) {
+      case 0:
+      case 1:
+      case 2:
+        return Both([&](Side& side) { Check(side.db->Put({}, key, value)); });
+      case 3:
+        return Both([&](Side& side) { Check(side.db->Delete({}, key)); });
+      case 4:
+        if (Below(4) > 0 || key >= end) return;
+        return Both([&](Side& side) { Check(side.db->DeleteRange({}, side.db->DefaultColumnFamily(), key, end)); });
+      case 5:
+        return Both([&](Side& side) {
+          if (side.snapshots.size() < 4) side.snapshots.push_back(side.db->GetSnapshot());
+        });
+      case 6:
+        if (!sides_[0].snapshots.empty()) {
+          const size_t at = Below(sides_[0].snapshots.size());
+          Both([&](Side& side) {
+            side.db->ReleaseSnapshot(side.snapshots[at]);
+            side.snapshots.erase(side.snapshots.begin() + static_cast<long>(at));
+          });
+        }
+        return;
+      case 7:
+        return Both([&](Side& side) { Check(side.db->Flush({})); });
+      case 8:
+        return Both([&](Side& side) { Check(side.db->Put({}, "once" + value, value)); });
+      default:
+        return Both([&](Side& side) { Check(side.db->Merge({}, key, value)); });
+    }
+  }
+
+  void ReleaseAll() {
+    Both([](Side& side) {
+      for (const auto* snapshot : side.snapshots) side.db->ReleaseSnapshot(snapshot);
+      side.snapshots.clear();
+    });
+  }
+
+  void Compact() {
+    // To the next level, above the bottom, or to the bottom.
+    const bool to_bottom = Below(2) == 0 || !compacts_files_;
+    Picky::must_not_ = true;
+    std::string calls[2];
+    for (const bool is_with : {false, true}) {
+      auto& side = sides_[is_with];
+      side.calls->Begin();
+      if (to_bottom) {
+        ::Compact(side.db.get());
+      } else {
+        rocksdb::ColumnFamilyMetaData tree;
+        side.db->GetColumnFamilyMetaData(&tree);
+        std::vector<std::string> files;
+        for (const auto& file : tree.levels[0].files) files.push_back(file.name);
+        rocksdb::CompactionOptions options;
+        options.compression = rocksdb::kDisableCompressionOption;
+        if (!files.empty()) Check(side.db->CompactFiles(options, files, 1));
+      }
+      calls[is_with] = side.calls->End();
+    }
+    Picky::must_not_ = false;
+    calls_ += static_cast<uint64_t>(std::count(calls[1].begin(), calls[1].end(), '\n'));
+    Check(calls[0] == calls[1], place_ + "calls differ: " + FirstDifference(calls[0], calls[1]));
+    const std::string entries[] = {Entries(sides_[0].db.get()), Entries(sides_[1].db.get())};
+    const std::string collected[] = {Collected(sides_[0].db.get()), Collected(sides_[1].db.get())};
+    Check(collected[0] == collected[1], place_ + "properties differ: " + FirstDifference(collected[0], collected[1]));
+    Check(entries[0] == entries[1], place_ + "entries differ: " + FirstDifference(entries[0], entries[1]));
+  }
+
+  void CompareReads() {
+    for (size_t at = 0; at <= sides_[0].snapshots.size(); ++at) {
+      std::vector<std::pair<std::string, std::string>> contents[2];
+      for (const bool is_with : {false, true}) {
+        const auto& side = sides_[is_with];
+        rocksdb::ReadOptions options;
+        options.snapshot = at < side.snapshots.size() ? side.snapshots[at] : nullptr;
+        contents[is_with] = Content(side.db.get(), options);
+      }
+      Check(contents[0] == contents[1], place_ + "reads at snapshot " + std::to_string(at) + " differ");
+    }
+  }
+
+  const std::string place_;
+  std::mt19937_64 random_;
+  const bool compacts_files_;
+  Side sides_[2];
+  std::shared_ptr<rockmill::Service> service_;
+  uint64_t calls_ = 0;
+};
+
+std::string FromEnvironment(const char* name, const char* otherwise) {
+  const char* value = std::getenv(name);
+  return value != nullptr ? value : otherwise;
+}
+
+// Histories with each kind of operator and filter.
+void RandomHistories(const std::string& folder) {
+  const uint64_t first = std::stoull(FromEnvironment("ROCKMILL_SEED", "1"));
+  const uint64_t histories = std::stoull(FromEnvironment("ROCKMILL_CASES", kDefaultHistories));
+  uint64_t done = 0, called = 0;
+  for (uint64_t seed = first; seed < first + histories; ++seed) {
+    std::vector<std::unique_ptr<Sieve>> filters;
+    const uint64_t filter = seed / 4 % 3;
+    const auto prepare = [&](rocksdb::Options* options, std::shared_ptr<Calls> calls) {
+      switch (seed % 4) {
+        case 0:
+          options->merge_operator = std::make_shared<Joined>(calls);
+          break;
+        case 1:
+          options->merge_operator = std::make_shared<Picky>(calls, false);
+          break;
+        case 2:
+          options->merge_operator = std::make_shared<Picky>(calls, true);
+          break;
+        default:
+          Check(rocksdb::MergeOperator::CreateFromString({}, "stringappend", &options->merge_operator));
+      }
+      if (filter == 1) options->compaction_filter = filters.emplace_back(std::make_unique<Sieve>(calls)).get();
+      if (filter == 2) options->compaction_filter_factory = std::make_shared<Sieves>(calls);
+      if (seed % 2 == 0) return;
+      auto& collectors = options->table_properties_collector_factories;
+      collectors.push_back(rocksdb::NewCompactOnDeletionCollectorFactory(16, 12));
+      collectors.push_back(std::make_shared<HashesFactory>(calls));
+    };
+    History history(seed, folder, filter == 0, prepare);
+    history.Run(6);
+    const std::string stats = history.Service().Stats();
+    const bool all_done = Count(stats, "jobs_failed") == 0 && Count(stats, "jobs_declined") == 0;
+    Check(all_done, "ROCKMILL_SEED=" + std::to_string(seed) + ": " + stats);
+    done += Count(stats, "jobs_done");
+    called += history.Calls();
+  }
+  Check(Hashes::alive_ == 0, "a collector is left");
+  std::cout << done << " jobs done, " << called << " calls\n";
+  Check(done > histories && (called > 0 || histories < 4), "too little was done");
+}
+
+// Fails in the way and as often as it is told.
+class Failing : public rocksdb::AssociativeMergeOperator {
+ public:
+  enum class Way { kNone, kFalse, kThrow, kLarge };
+  const char* Name() const override { return "Failing"; }
+
+  bool Merge(const rocksdb::Slice&, const rocksdb::Slice*, const rocksdb::Slice& value, std::string* made,
+             rocksdb::Logger*) const override {
+    if (times.load() > 0) {
+      --times;
+      if (way == Way::kFalse) return false;
+      if (way == Way::kThrow) throw std::runtime_error("an operator throws");
+      if (way == Way::kLarge) made->assign(9 << 20, 'x');
+      return true;
+    }
+    *made = value.ToString();
+    return true;
+  }
+
+  Way way = Way::kNone;
+  mutable std::atomic<int> times{0};
+};
+
+uint64_t Declined(const rockmill::Service& service, const std::string& reason) {
+  const std::string stats = service.Stats();
+  return stats.find("\"" + reason + "\":") != std::string::npos ? Count(stats, reason) : 0;
+}
+
+// An operator that fails makes RocksDB do the job.
+void FailuresAreDeclines(const std::string& folder) {
+  auto failing = std::make_shared<Failing>();
+  auto options = Quiet();
+  options.merge_operator = failing;
+  rocksdb::Status status;
+  const auto service = rockmill::Attach(&options, {{"min_job_bytes", "0"}, {"threads", "1"}}, &status);
+  Check(status);
+  auto db = Open(options, folder + "/failing");
+  for (const auto way : {Failing::Way::kFalse, Failing::Way::kThrow, Failing::Way::kLarge}) {
+    for (int file = 0; file < 2; ++file) {
+      Check(db->Merge({}, "key", "value" + std::to_string(file)));
+      Check(db->Flush({}));
+    }
+    const auto failed = Declined(*service, "plugin-failed"), large = Declined(*service, "memory-budget");
+    failing->way = way;
+    failing->times = way == Failing::Way::kLarge ? 2 : 1;
+    Compact(db.get());
+    Check(failing->times == 0, "the operator was not called");
+    const bool is_large = way == Failing::Way::kLarge;
+    Check(Declined(*service, "plugin-failed") == failed + !is_large, service->Stats());
+    Check(Declined(*service, "memory-budget") == large + is_large, service->Stats());
+    std::string value;
+    Check(db->Get({}, "key", &value));
+    Check(value == "value1", value);
+  }
+}
+
+void Merges(rocksdb::DB* db, rocksdb::ColumnFamilyHandle* family) {
+  for (int file = 0; file < 2; ++file) {
+    Check(db->Merge({}, family, "key", "v" + std::to_string(file)));
+    Check(db->Flush({}, family));
+  }
+  Compact(db, family);
+}
+
+// Behaves as it is told, once.
+class Wild : public rocksdb::CompactionFilter {
+ public:
+  enum class Way { kNone, kThrow, kUndetermined, kBlob, kBeyond, kReads, kLarge };
+  const char* Name() const override { return "Wild"; }
+
+  Decision FilterV2(int, const rocksdb::Slice& key, ValueType, const rocksdb::Slice&, std::string* made,
+                    std::string* skip_until) const override {
+    const Way now = way.exchange(Way::kNone);
+    if (now == Way::kThrow) throw std::runtime_error("a filter throws");
+    if (now == Way::kUndetermined) return Decision::kUndetermined;
+    if (now == Way::kBlob) return Decision::kChangeBlobIndex;
+    if (now == Way::kBeyond) {
+      *skip_until = "zzz";
+      return Decision::kRemoveAndSkipUntil;
+    }
+    if (now == Way::kReads) {
+      Check(db->Get({}, key, made));
+      return Decision::kKeep;
+    }
+    if (now == Way::kLarge) {
+      made->assign(9 << 20, 'x');
+      return Decision::kChangeValue;
+    }
+    return Decision::kKeep;
+  }
+
+  bool IgnoreSnapshots() const override { return ignores_snapshots; }
+
+  mutable std::atomic<Way> way{Way::kNone};
+  bool ignores_snapshots = true;
+  rocksdb::DB* db = nullptr;
+};
+
+// A filter may fail, skip what there is not, and read the database.
+void WildFilters(const std::string& folder) {
+  Wild filter;
+  auto options = Quiet();
+  options.compaction_filter = &filter;
+  rocksdb::Status status;
+  const auto service = rockmill::Attach(&options, {{"min_job_bytes", "0"}, {"threads", "5"}}, &status);
+  Check(status);
+  auto db = Open(options, folder + "/wild");
+  filter.db = db.get();
+  const auto write = [&] {
+    for (int file = 0; file < 2; ++file) {
+      for (int key = 0; key < 10; ++key) Check(db->Put({}, Key(static_cast<uint64_t>(key)), std::to_string(file)));
+      Check(db->Flush({}));
+    }
+  };
+  uint64_t again = 0;
+  for (const auto way : {Wild::Way::kThrow, Wild::Way::kUndetermined, Wild::Way::kBlob, Wild::Way::kLarge}) {
+    write();
+    filter.way = way;
+    Compact(db.get());
+    Check(filter.way.load() == Wild::Way::kNone, "the filter was not called");
+    // RocksDB has shown the same keys to a filter again.
+    Check(Count(service->Stats(), "jobs_filtered_again") == ++again, service->Stats());
+    Check(Content(db.get()).size() == 10, "a key is lost");
+  }
+  Check(Declined(*service, "plugin-failed") == 3 && Declined(*service, "memory-budget") == 1, service->Stats());
+  write();
+  filter.way = Wild::Way::kReads;
+  Compact(db.get());
+  Check(Content(db.get()).size() == 10, "a key is lost");
+  write();
+  filter.way = Wild::Way::kBeyond;
+  Compact(db.get());
+  Check(Content(db.get()).empty(), "a key is left");
+  Check(Count(service->Stats(), "jobs_filtered_again") == again, service->Stats());
+  // RocksDB announces no compaction of files.
+  write();
+  rocksdb::ColumnFamilyMetaData tree;
+  db->GetColumnFamilyMetaData(&tree);
+  std::vector<std::string> files;
+  for (const auto& file : tree.levels[0].files) files.push_back(file.name);
+  Check(db->CompactFiles({}, files, 1));
+  Check(Declined(*service, "compaction-filter") == 1, service->Stats());
+  Check(service->LastError().find("announces none of CompactFiles") != std::string::npos, service->LastError());
+}
+
+#if ROCKMILL_ROCKSDB_SINCE(8, 5)
+// RocksDB leaves some outputs of universal compactions uncompressed, by sizes that a service is not told.
+void PickedCompressions(const std::string& folder) {
+  std::string tables[2];
+  std::shared_ptr<rockmill::Service> service;
+  for (const bool is_with : {false, true}) {
+    auto options = Quiet();
+    options.disable_auto_compactions = false;
+    options.compaction_style = rocksdb::kCompactionStyleUniversal;
+    options.compaction_options_universal.compression_size_percent = 50;
+    options.level0_file_num_compaction_trigger = 3;
+    for (const auto compression : rocksdb::GetSupportedCompressions()) {
+      if (compression == rocksdb::kLZ4Compression || compression == rocksdb::kSnappyCompression) {
+        options.compression = compression;
+      }
+    }
+    rocksdb::Status status;
+    if (is_with) service = rockmill::Attach(&options, {{"min_job_bytes", "0"}, {"threads", "6"}}, &status);
+    Check(status);
+    auto db = Open(options, folder + (is_with ? "/picked" : "/picked without"));
+    uint64_t key = 0;
+    for (int file = 0; file < 14; ++file) {
+      for (int entry = 0; entry < 300; ++entry) Check(db->Put({}, Key(key++ * 7919 % 100000), std::string(100, 'v')));
+      Check(db->Flush({}));
+      Check(db->WaitForCompact({}));
+    }
+    rocksdb::TablePropertiesCollection properties;
+    Check(db->GetPropertiesOfAllTables(&properties));
+    std::multiset<std::string> all;
+    for (const auto& table : properties) {
+      all.insert(std::to_string(table.second->num_entries) + " " + table.second->compression_name + "\n");
+    }
+    for (const auto& one : all) tables[is_with] += one;
+  }
+  Check(tables[0] == tables[1], tables[0] + "with Rockmill:\n" + tables[1]);
+  Check(Count(service->Stats(), "jobs_done") > 2 && Count(service->Stats(), "jobs_declined") == 0, service->Stats());
+}
+#endif
+
+// Attached objects have to be those of the database.
+void OthersAreDeclined(const std::string& folder) {
+  auto options = Quiet();
+  options.merge_operator = std::make_shared<Joined>(std::make_shared<Calls>());
+  const auto service = rockmill::Attach(&options, {{"min_job_bytes", "0"}, {"threads", "3"}});
+  options.merge_operator = std::make_shared<Failing>();
+  auto db = Open(options, folder + "/other");
+  Merges(db.get(), db->DefaultColumnFamily());
+  Check(Declined(*service, "plugin-mismatch") == 1 && Count(service->Stats(), "jobs_done") == 0, service->Stats());
+  Check(service->LastError().find("merge_operator is Failing in OPTIONS, and Joined was attached") != std::string::npos,
+        service->LastError());
+}
+
+// Objects belong to the column family that there was, and not to one that is made with its name.
+void FamiliesThatAreMadeAnew(const std::string& folder) {
+  auto options = Quiet();
+  const auto joined = std::make_shared<Joined>(std::make_shared<Calls>());
+  options.merge_operator = joined;
+  const auto path = folder + "/anew";
+  {
+    auto db = Open(options, path);
+    rocksdb::ColumnFamilyHandle* family = nullptr;
+    Check(db->CreateColumnFamily(options, "counts", &family));
+    Check(db->DestroyColumnFamilyHandle(family));
+  }
+  std::vector<rocksdb::ColumnFamilyDescriptor> families = {{rocksdb::kDefaultColumnFamilyName, options},
+                                                           {"counts", options}};
+  rocksdb::DBOptions db_options = options;
+  rocksdb::Status status;
+  const auto service = rockmill::Attach(&db_options, &families, {{"min_job_bytes", "0"}, {"threads", "4"}}, &status);
+  Check(status);
+  std::vector<rocksdb::ColumnFamilyHandle*> handles;
+#if ROCKMILL_ROCKSDB_SINCE(10, 0)
+  std::unique_ptr<rocksdb::DB> db;
+  Check(rocksdb::DB::Open(db_options, path, families, &handles, &db));
+#else
+  rocksdb::DB* opened = nullptr;
+  Check(rocksdb::DB::Open(db_options, path, families, &handles, &opened));
+  std::unique_ptr<rocksdb::DB> db(opened);
+#endif
+  Merges(db.get(), handles[0]);
+  Merges(db.get(), handles[1]);
+  Check(Count(service->Stats(), "jobs_done") == 2, service->Stats());
+  Check(db->DropColumnFamily(handles[1]));
+  Check(db->DestroyColumnFamilyHandle(handles[1]));
+  Check(db->CreateColumnFamily(options, "counts", &handles[1]));
+  Merges(db.get(), handles[1]);
+  Check(Declined(*service, "merge-operands") == 1 && Count(service->Stats(), "jobs_done") == 2, service->Stats());
+  Check(service->LastError().find("call AddColumnFamily") != std::string::npos, service->LastError());
+  service->AddColumnFamily(handles[1], options);
+  Merges(db.get(), handles[1]);
+  const auto done = Count(service->Stats(), "jobs_done");
+  Check(done > 2, service->Stats());
+  Merges(db.get(), handles[0]);
+  Check(Count(service->Stats(), "jobs_done") > done && Count(service->Stats(), "jobs_declined") == 1, service->Stats());
+  for (auto* handle : handles) Check(db->DestroyColumnFamilyHandle(handle));
+}
+
+// Databases may share attached options, one after another or at a time.
+void SharedOptions(const std::string& folder) {
+  auto options = Quiet();
+  options.merge_operator = std::make_shared<Joined>(std::make_shared<Calls>());
+  const auto service = rockmill::Attach(&options, {{"min_job_bytes", "0"}, {"threads", "7"}}, nullptr, rockmill::Families::kAll);
+  Check(service != nullptr, "the options are refused");
+  uint64_t called = 0;
+  const auto merges = [&](rocksdb::DB* db, rocksdb::ColumnFamilyHandle* family) {
+    Merges(db, family);
+    const auto stats = service->Stats();
+    Check(Count(stats, "jobs_with_plugins") > called, stats);
+    called = Count(stats, "jobs_with_plugins");
+  };
+  auto first = Open(options, folder + "/first");
+  auto second = Open(options, folder + "/second");
+  merges(first.get(), first->DefaultColumnFamily());
+  merges(second.get(), second->DefaultColumnFamily());
+  // All column families have these options.
+  rocksdb::ColumnFamilyHandle* family = nullptr;
+  Check(second->CreateColumnFamily(options, "other", &family));
+  merges(second.get(), family);
+  first.reset();
+  // RocksDB does not say which database closes, so the jobs of both are left to it for a quarter of a second.
+  std::this_thread::sleep_for(std::chrono::milliseconds(400));
+  merges(second.get(), second->DefaultColumnFamily());
+  Check(second->DestroyColumnFamilyHandle(family));
+  first = Open(options, folder + "/first");
+  merges(first.get(), first->DefaultColumnFamily());
+  Check(Count(service->Stats(), "jobs_failed") == 0, service->Stats());
+}
+
+void RefusesOptions() {
+  rocksdb::Status status;
+  rocksdb::Options options;
+  options.db_paths = {{"/a", 1}, {"/b", 1}};
+  Check(rockmill::Attach(&options, {{"threads", "1"}}, &status) == nullptr && status.IsNotSupported(), status.ToString());
+  Check(options.compaction_service == nullptr && options.listeners.empty(), "the options were changed");
+  options.db_paths.clear();
+  Check(rockmill::Attach(&options, {{"thread", "1"}}, &status) == nullptr && !status.ok(), "an unknown setting");
+  rocksdb::TransactionDBOptions transactions;
+  Check(rockmill::Attach(&options, transactions, {{"threads", "1"}}, &status) != nullptr, status.ToString());
+  const auto first = options.compaction_service;
+  Check(rockmill::Attach(&options, {{"threads", "1"}}, &status) != nullptr, status.ToString());
+  Check(options.compaction_service != first && options.listeners.size() == 1, "an earlier listener is left");
+  transactions.write_policy = rocksdb::WRITE_PREPARED;
+  Check(rockmill::Attach(&options, transactions, {{"threads", "1"}}, &status) == nullptr && status.IsNotSupported(),
+        status.ToString());
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  Check(count == 2, "name a folder");
+  const std::string folder = arguments[1];
+  RefusesOptions();
+  FailuresAreDeclines(folder);
+  WildFilters(folder);
+#if ROCKMILL_ROCKSDB_SINCE(8, 5)
+  PickedCompressions(folder);
+#endif
+  OthersAreDeclined(folder);
+  FamiliesThatAreMadeAnew(folder);
+  SharedOptions(folder);
+  RandomHistories(folder);
+  std::cout << "done\n";
+}

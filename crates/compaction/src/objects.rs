@@ -1,0 +1,197 @@
+//! Objects of an application in Rust, by their names in OPTIONS.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use rockmill_core::{
+    Attached, CompactionFilter, CreateFilter, CustomMerge, Decision, DeclineReason, Error,
+    FilteredKind, Job, JobFilter, JobInfo, MergeFunctions, Merging, Plugins, Result,
+};
+use rockmill_format::options_file::OptionsFile;
+use rockmill_format::wire::CompactionServiceInput;
+
+use crate::eligibility::named;
+use crate::engine::guarded;
+
+/// Merges operands, oldest first, with the value beneath them, if there is one; `None` if that is not possible.
+pub type FullMerge = dyn Fn(&[u8], Option<&[u8]>, &[&[u8]]) -> Option<Vec<u8>> + Send + Sync;
+
+/// Makes one operand of several, oldest first; `None` if they have to stay.
+pub type PartialMerge = dyn Fn(&[u8], &[&[u8]]) -> Option<Vec<u8>> + Send + Sync;
+
+/// Decides about a key and its value. It is called in the order of keys.
+pub type Filter = dyn FnMut(&[u8], &[u8]) -> Decision;
+
+/// Makes the filter of a job; `None` if the job needs none.
+pub type MakeFilter = dyn Fn(&FilterContext) -> Option<Box<Filter>> + Send + Sync;
+
+/// For what job a filter is made (`CompactionFilter::Context`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FilterContext {
+    /// Whether the compaction covers the whole column family.
+    pub is_full_compaction: bool,
+    /// Whether the application asked for it.
+    pub is_manual_compaction: bool,
+    /// Lowest input level.
+    pub level: i32,
+    /// Column family.
+    pub column_family_id: u32,
+}
+
+/// Objects of the application by their names in OPTIONS.
+#[derive(Default, Clone)]
+pub struct NamedObjects {
+    merge_operators: BTreeMap<String, Merging>,
+    filters: BTreeMap<String, Arc<MakeFilter>>,
+}
+
+impl fmt::Debug for NamedObjects {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names = self.merge_operators.keys().chain(self.filters.keys());
+        f.debug_list().entries(names).finish()
+    }
+}
+
+impl NamedObjects {
+    /// Adds the merge operator of this name.
+    pub fn merge_operator(&mut self, name: &str, full: Box<FullMerge>, partial: Box<PartialMerge>) {
+        let functions = CustomMerge(Arc::new(Closures { full, partial }));
+        (self.merge_operators).insert(name.to_owned(), Merging::Custom(functions));
+    }
+
+    /// Adds the compaction filter, or the factory of filters, of this name.
+    pub fn compaction_filter(&mut self, name: &str, make: Arc<MakeFilter>) {
+        self.filters.insert(name.to_owned(), make);
+    }
+
+    /// The objects that a job's options name, if some are registered.
+    ///
+    /// # Errors
+    /// Declined if message or options are malformed.
+    pub(crate) fn plugins(&self, job: &Job) -> Result<Option<Arc<Plugins>>> {
+        if self.merge_operators.is_empty() && self.filters.is_empty() {
+            return Ok(None);
+        }
+        let malformed =
+            |reason| move |e: rockmill_format::Error| Error::declined(reason, e.to_string());
+        let input = CompactionServiceInput::decode(&job.input)
+            .map_err(malformed(DeclineReason::InputMessage))?;
+        let file = OptionsFile::parse_for(&job.options, &input.cf_name)
+            .map_err(malformed(DeclineReason::OptionsFile))?;
+        let Some(family) = file.cf(&input.cf_name) else {
+            return Ok(None);
+        };
+        let name = |key| named(&family.options, key);
+        let merging = |name: &String| self.merge_operators.get(name).cloned();
+        let filter = |name: &String| {
+            let make = Arc::clone(self.filters.get(name)?);
+            let context = FilterContext::of(&job.info);
+            Some(JobFilter::new(Arc::new(Made { make, context })))
+        };
+        Ok(Some(Arc::new(Plugins {
+            missing: None,
+            merge_operator: found(name("merge_operator")?, merging),
+            compaction_filter: found(name("compaction_filter")?, filter),
+            compaction_filter_factory: found(name("compaction_filter_factory")?, filter),
+            collectors: None,
+        })))
+    }
+}
+
+/// What is registered under a name.
+fn found<T>(name: Option<String>, find: impl Fn(&String) -> Option<T>) -> Attached<T> {
+    let Some(name) = name else {
+        return Attached::Unknown;
+    };
+    match find(&name) {
+        Some(object) => Attached::Named(name, object),
+        None => Attached::Unknown,
+    }
+}
+
+impl FilterContext {
+    fn of(info: &JobInfo) -> Self {
+        Self {
+            is_full_compaction: info.is_full_compaction,
+            is_manual_compaction: info.is_manual_compaction,
+            level: info.base_input_level,
+            column_family_id: info.cf_id,
+        }
+    }
+}
+
+/// A panic of the application is a decline: RocksDB's own call shows it.
+fn called<T>(what: &str, call: impl FnOnce() -> T) -> Result<T> {
+    guarded(|| Ok(call())).map_err(|panic| {
+        let what = format!("{what} failed: {}", panic.what);
+        Error::declined(DeclineReason::PluginFailed, what)
+    })
+}
+
+struct Closures {
+    full: Box<FullMerge>,
+    partial: Box<PartialMerge>,
+}
+
+impl fmt::Debug for Closures {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("merge functions")
+    }
+}
+
+impl MergeFunctions for Closures {
+    fn full(&self, key: &[u8], base: Option<&[u8]>, operands: &[&[u8]]) -> Result<Option<Vec<u8>>> {
+        let what = "the merge operator's full merge";
+        let made = called(what, || (self.full)(key, base, operands))?;
+        let failed = || Error::declined(DeclineReason::PluginFailed, format!("{what} failed"));
+        made.ok_or_else(failed).map(Some)
+    }
+
+    fn partial(&self, key: &[u8], operands: &[&[u8]]) -> Result<Option<Vec<u8>>> {
+        called("the merge operator's partial merge", || {
+            (self.partial)(key, operands)
+        })
+    }
+
+    fn takes_single_operand(&self) -> bool {
+        false
+    }
+}
+
+/// What makes the filter of a job.
+struct Made {
+    make: Arc<MakeFilter>,
+    context: FilterContext,
+}
+
+impl fmt::Debug for Made {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a filter for {:?}", self.context)
+    }
+}
+
+impl CreateFilter for Made {
+    fn create(&self) -> Result<Option<Box<dyn CompactionFilter>>> {
+        let made = called("the compaction filter", || (self.make)(&self.context))?;
+        Ok(made.map(|filter| Box::new(Called(filter)) as _))
+    }
+}
+
+/// A filter of values. RocksDB's C API shows operands to no filter either.
+struct Called(Box<Filter>);
+
+impl fmt::Debug for Called {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a filter")
+    }
+}
+
+impl CompactionFilter for Called {
+    fn filter(&mut self, key: &[u8], kind: FilteredKind, value: &[u8]) -> Result<Decision> {
+        match kind {
+            FilteredKind::Value => called("the compaction filter", || (self.0)(key, value)),
+            FilteredKind::MergeOperand => Ok(Decision::Keep),
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! Merge operators and compaction filters of an application in Rust, which it registers by name.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use rockmill::{FilterDecision, Service};
+use rust_rocksdb::{
+    BottommostLevelCompaction, CompactOptions, CompactionDecision, DB, IteratorMode, MergeOperands,
+    Options, WaitForCompactOptions,
+};
+
+const KEYS: u32 = 300;
+const ROUNDS: u64 = 5;
+
+fn joined<'a>(base: Option<&[u8]>, operands: impl Iterator<Item = &'a [u8]>) -> Vec<u8> {
+    let mut joined = base.map(<[u8]>::to_vec).unwrap_or_default();
+    for operand in operands {
+        joined.push(b'+');
+        joined.extend_from_slice(operand);
+    }
+    joined
+}
+
+/// What a filter makes of a value.
+enum Sieved {
+    Keep,
+    Remove,
+    Change,
+}
+
+fn sieved(value: &[u8]) -> Sieved {
+    match value.first() {
+        Some(b'0'..=b'1') => Sieved::Remove,
+        Some(b'2'..=b'3') => Sieved::Change,
+        _ => Sieved::Keep,
+    }
+}
+
+const CHANGED: &[u8] = b"changed";
+
+fn options() -> Options {
+    let mut options = Options::default();
+    options.create_if_missing(true);
+    options.set_disable_auto_compactions(true);
+    let full = |_: &[u8], base: Option<&[u8]>, operands: &MergeOperands| {
+        Some(joined(base, operands.iter()))
+    };
+    let partial =
+        |_: &[u8], _: Option<&[u8]>, operands: &MergeOperands| Some(joined(None, operands.iter()));
+    options.set_merge_operator("joined", full, partial);
+    options.set_compaction_filter("sieve", |_, _, value| match sieved(value) {
+        Sieved::Keep => CompactionDecision::Keep,
+        Sieved::Remove => CompactionDecision::Remove,
+        Sieved::Change => CompactionDecision::Change(CHANGED),
+    });
+    options
+}
+
+fn write(db: &DB, seed: u64) {
+    let mut random = StdRng::seed_from_u64(seed);
+    let mut snapshots = Vec::new();
+    for _ in 0..ROUNDS {
+        for _ in 0..KEYS {
+            let key = format!("key{:05}", random.random_range(0..KEYS));
+            let value = random.random_range(0..1000_u32).to_string();
+            match random.random_range(0..8) {
+                0 => db.delete(key).expect("delete"),
+                1..=3 => db.put(key, value).expect("put"),
+                _ => db.merge(key, value).expect("merge"),
+            }
+            if random.random_range(0..200) == 0 {
+                snapshots.push(db.snapshot());
+            }
+        }
+        db.flush().expect("flush");
+        compact(db);
+    }
+    drop(snapshots);
+    compact(db);
+}
+
+fn compact(db: &DB) {
+    let mut all = CompactOptions::default();
+    all.set_bottommost_level_compaction(BottommostLevelCompaction::Force);
+    db.compact_range_opt(None::<&[u8]>, None::<&[u8]>, &all);
+    db.wait_for_compact(&WaitForCompactOptions::default())
+        .expect("no background error");
+}
+
+fn content(db: &DB) -> Vec<(Box<[u8]>, Box<[u8]>)> {
+    let all = db.iterator(IteratorMode::Start);
+    all.collect::<Result<_, _>>().expect("they can be read")
+}
+
+#[test]
+fn registered_operators_and_filters_make_what_rocksdb_makes() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let seed = rand::rng().random();
+    println!("seed {seed}");
+    let without = DB::open(&options(), folder.path().join("without")).expect("a database");
+    write(&without, seed);
+    let filtered = Arc::new(AtomicU64::new(0));
+    let count = Arc::clone(&filtered);
+    let rockmill = Service::builder()
+        .min_job_bytes(0)
+        .custom_merge_operator(
+            "joined",
+            |_, base, operands| Some(joined(base, operands.iter().copied())),
+            |_, operands| Some(joined(None, operands.iter().copied())),
+        )
+        .compaction_filter("sieve", move |context| {
+            assert!(context.is_manual_compaction);
+            let count = Arc::clone(&count);
+            Some(Box::new(move |_, value| {
+                count.fetch_add(1, Ordering::Relaxed);
+                match sieved(value) {
+                    Sieved::Keep => FilterDecision::Keep,
+                    Sieved::Remove => FilterDecision::Remove,
+                    Sieved::Change => FilterDecision::ChangeValue(CHANGED.to_vec()),
+                }
+            }))
+        })
+        .build()
+        .expect("settings");
+    let mut with = options();
+    with.set_compaction_service(rockmill.clone());
+    let with = DB::open(&with, folder.path().join("with")).expect("a database");
+    write(&with, seed);
+    assert_eq!(content(&with), content(&without), "seed {seed}");
+    let stats = rockmill.stats();
+    assert_eq!((stats.jobs_declined, stats.jobs_failed), (0, 0), "{stats}");
+    assert!(stats.jobs_with_plugins >= ROUNDS, "{stats}");
+    assert!(filtered.load(Ordering::Relaxed) > 0);
+}
+
+#[test]
+fn a_job_that_needs_what_is_not_registered_is_declined() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let build = |builder: rockmill::Builder| builder.min_job_bytes(0).build().expect("settings");
+    let operator = |builder: rockmill::Builder| {
+        builder.custom_merge_operator("joined", |_, _, _| None, |_, _| panic!("on purpose"))
+    };
+    let no_filter = |builder: rockmill::Builder| builder.compaction_filter("sieve", |_| None);
+    for (builder, reason) in [
+        (operator(Service::builder()), "compaction-filter"),
+        (no_filter(Service::builder()), "merge-operands"),
+        (no_filter(operator(Service::builder())), "plugin-failed"),
+    ] {
+        let rockmill = build(builder);
+        let mut options = options();
+        options.set_compaction_service(rockmill.clone());
+        let db = DB::open(&options, folder.path().join(reason)).expect("a database");
+        for value in ["7", "8"] {
+            db.merge("key", value).expect("merge");
+            db.flush().expect("flush");
+        }
+        compact(&db);
+        let stats = rockmill.stats();
+        let declined = stats.jobs_declined_by_reason.get(reason);
+        assert!(declined.is_some_and(|&jobs| jobs > 0), "{reason}: {stats}");
+        assert_eq!(
+            db.get("key").expect("a read").as_deref(),
+            Some(&b"+7+8"[..])
+        );
+    }
+}
