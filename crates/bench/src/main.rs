@@ -50,8 +50,10 @@ enum Command {
 
 fn main() -> ExitCode {
     rockmill_compaction::know_own_names(devices::simulated);
-    program::run(
+    let arguments: Vec<_> = std::env::args_os().collect();
+    let code = program::run(
         "rockmill-bench",
+        &arguments,
         removed::explain_option,
         |cli: Cli| match cli.command {
             Command::Compaction(args) => compaction::run(&args),
@@ -63,5 +65,6 @@ fn main() -> ExitCode {
             Command::Worker => worker::serve(devices::give),
             Command::Cell => system::serve(),
         },
-    )
+    );
+    code.into()
 }

@@ -1,5 +1,7 @@
 //! Removed subcommands, and what to use instead.
 
+use std::ffi::OsString;
+
 use rockmill_terminal::outcome::Failure;
 use rockmill_terminal::removed;
 
@@ -25,10 +27,10 @@ const OF_BENCH: [(&str, &str); 4] = [
 ];
 
 /// Returns Usage if an argument error is about something that was removed.
-pub fn explain(error: &clap::Error) -> Option<Failure> {
+pub fn explain(error: &clap::Error, arguments: &[OsString]) -> Option<Failure> {
     let named = removed::unknown(error)?;
-    let mut arguments = std::env::args().skip(1);
-    let instead = match arguments.next().filter(|first| first == named).as_deref() {
+    let mut arguments = arguments.iter().skip(1).filter_map(|text| text.to_str());
+    let instead = match arguments.next().filter(|&first| first == named) {
         Some("bench") => {
             let subcommand = arguments.next().unwrap_or_default();
             let known = OF_BENCH.iter().find(|(name, _)| *name == subcommand);

@@ -1,24 +1,24 @@
 //! Start and end of a command.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::io::{IsTerminal, Write};
-use std::process::ExitCode;
 
 use clap::Parser;
 use tracing_subscriber::EnvFilter;
 
 use crate::outcome::Failure;
 
-/// Parses the arguments, starts the log, runs `work` and prints its failure to standard error. For arguments that clap
-/// rejects, `removed` may name a replacement.
+/// Parses the arguments, of which the first names the program, starts the log, runs `work` and prints its failure to standard
+/// error. For arguments that clap rejects, `removed` may name a replacement. Returns the exit code.
 ///
 /// The log goes to standard error; `ROCKMILL_LOG` sets its level.
 pub fn run<Arguments: Parser>(
     name: &str,
-    removed: fn(&clap::Error) -> Option<Failure>,
+    arguments: &[OsString],
+    removed: impl Fn(&clap::Error) -> Option<Failure>,
     work: impl FnOnce(Arguments) -> Result<(), Failure>,
-) -> ExitCode {
-    let arguments = match Arguments::try_parse() {
+) -> u8 {
+    let arguments = match Arguments::try_parse_from(arguments) {
         Ok(arguments) => arguments,
         Err(error) => match removed(&error) {
             Some(removed) => return fail(name, &removed),
@@ -36,15 +36,15 @@ pub fn run<Arguments: Parser>(
         ))
         .init();
     match work(arguments) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(()) => 0,
         Err(failure) => fail(name, &failure),
     }
 }
 
-fn fail(name: &str, failure: &Failure) -> ExitCode {
+fn fail(name: &str, failure: &Failure) -> u8 {
     // If standard error cannot be written, the exit code still reports the failure.
     let _ = writeln!(std::io::stderr(), "{name}: {failure}");
-    ExitCode::from(failure.exit_code())
+    failure.exit_code()
 }
 
 /// Whether log lines have colours; see <https://no-color.org>.
