@@ -47,7 +47,7 @@ env:
 
 SMOKES := $(addprefix fuzz-smoke-,$(FUZZ_TARGETS))
 
-.PHONY: env check demo install java test-java wheel test-python release test test-long test-matrix test-many test-reproducible test-stress clean-cache forget-skips show-skips build setup lint test-debug test-release test-sanitized fuzz fuzz-lint fuzz-smoke $(SMOKES)
+.PHONY: env check demo install jar java test-java test-jars wheel test-python release test test-long test-matrix test-many test-reproducible test-stress clean-cache forget-skips show-skips build setup lint test-debug test-release test-sanitized fuzz fuzz-lint fuzz-smoke $(SMOKES)
 .NOTPARALLEL:
 
 # Seconds, once it is compiled: no RocksDB, no CUDA compiler, and a tenth of each test's random cases. Tests of capi link
@@ -83,12 +83,20 @@ install:
 # The jar for Java, and its tests with stock RocksJava from Maven Central; VERSIONS="9.7.3 10.4.2" are others than the
 # usual three, and VERSIONS=all are all.
 JAVA := $(CARGO_TARGET_DIR)/java
-ALL_JAVA = $(shell sed -n 's/^\([0-9.]*\) .*/\1/p' doors/java/versions.txt) frocksdb-8.10.0-ververica-1.0 10.10.1.1 11.0.4 11.1.2 11.8.1
-java: setup
+ALL_JAVA = $(shell sed -n 's/^\([0-9.]*\) .*/\1/p' doors/java/versions.txt) 8.1.1.1 frocksdb-8.10.0-ververica-1.0 10.10.1 10.10.1.1 11.0.4 11.1.1 11.1.2 11.8.1
+java: jar
+	doors/java/test.sh $(JAVA) $(if $(filter all,$(VERSIONS)),$(ALL_JAVA),$(VERSIONS))
+
+jar: setup
 	scripts/setup.sh java
 	cargo build --locked --release -p rockmill-capi
 	doors/java/build.sh $(JAVA) $(CARGO_TARGET_DIR)/release
-	doors/java/test.sh $(JAVA) $(if $(filter all,$(VERSIONS)),$(ALL_JAVA),$(VERSIONS))
+
+# Every RocksJava that the jar serves. A failing one does not stop the others.
+test-jars: jar
+	@failed=; for version in $(or $(VERSIONS),$(ALL_JAVA)); do \
+	    ROCKMILL_CASES=$(or $(ROCKMILL_CASES),1000) doors/java/test.sh $(JAVA) $$version || failed="$$failed $$version"; \
+	done; [ -z "$$failed" ] || { echo "test-jars: these have failed:$$failed" >&2; exit 1; }
 
 # The jar for the usual three alone, with the library that the tests of the C door have built. Another build would compile
 # dependencies anew, with other features.
@@ -127,7 +135,10 @@ show-skips:
 	@sort -u $(ROCKMILL_SKIPS) | sed 's/^/skipped: /'
 	@echo "$$(sort -u $(ROCKMILL_SKIPS) | wc -l) tests were skipped, or a part of them"
 
+PROSE := '*.rs' '*.c' '*.cpp' '*.cu' '*.cuh' '*.h' '*.hpp' '*.java' '*.go' '*.md'
 lint: setup
+	scripts/prose.py $$(git ls-files $(PROSE))
+	@! echo "Of each entry, nobody reads the value." | scripts/prose.py - > /dev/null
 	cargo fmt --all --check
 	cargo fmt --manifest-path fuzz/Cargo.toml --check
 	cargo fmt --manifest-path crates/rockmill-rocksdb/Cargo.toml --check
@@ -163,7 +174,7 @@ clean-cache:
 
 # Does not fit into continuous integration; docs/internals/testing.md says how long each part takes.
 test-long: forget-skips
-	@scripts/test.sh test-reproducible test-many test-stress test-matrix show-skips
+	@scripts/test.sh test-reproducible test-many test-stress test-matrix test-jars show-skips
 
 # Two releases, from two checkouts and by users with two homes, are equal files.
 test-reproducible: setup

@@ -1,9 +1,9 @@
-//! Names the commit that is built. For build scripts of commands.
+//! Finds the commit of the build. For build scripts of commands.
 
 use std::path::Path;
 use std::process::Command;
 
-/// Sets `ROCKMILL_COMMIT` for the crate: what the variable of that name says, the commit that `git archive` wrote into
+/// Sets `ROCKMILL_COMMIT` for the crate: the value of that variable, the commit that `git archive` wrote into
 /// build/commit, or the checkout's. Cargo runs the build script again only when the checkout's HEAD has changed.
 pub fn name() {
     println!("cargo:rerun-if-env-changed=ROCKMILL_COMMIT");

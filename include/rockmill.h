@@ -234,8 +234,9 @@ typedef struct rm_lookup {
 /* Loads a view of the database as it is now: its files and its log. Unflushed writes without log are not seen. */
 rm_view* rm_view_open(const rm_view_options* options, char** error);
 
-/* Closes a view. What kernels wait for ends with RM_KV_ABORTED, and the call waits until they are done. With device "cpu",
- * it waits until all holds are released. It also waits for calls of other threads: nobody calls the store afterwards. */
+/* Closes a view. What kernels wait for ends with RM_KV_ABORTED, and the call waits until they are done. With device
+ * "cpu", it waits until all holds are released. It also waits for calls of other threads: the store is not called
+ * afterwards. */
 rm_status rm_view_close(rm_view* view, char** error);
 
 /* Looks keys up. It only queues a kernel: it waits for nothing. RM_INVALID if the device does not reach one of the pointers,
@@ -251,8 +252,8 @@ rm_status rm_view_hold(rm_view* view, void* stream, void* kv, size_t kv_size, ui
 /* Ends a hold once its stream has come so far. It waits for nothing. */
 rm_status rm_view_release(rm_view* view, uint64_t hold, char** error);
 
-/* Brings the view to what the database is now. Kernels that run keep their version. Gives the memory of versions back that
- * nobody uses any more, which waits for kernels that run. After an error, the view is what it was. */
+/* Brings the view to what the database is now. Kernels that run keep their version. Frees the memory of unused
+ * versions, which waits for kernels that run. After an error, the view is what it was. */
 rm_status rm_view_refresh(rm_view* view, char** error);
 
 /* Returns what the view has, what it has answered and its last error as JSON; free it with rm_free. */

@@ -22,6 +22,8 @@ struct Hooks {
   // Told what was got, and what is given back.
   void (*got)(u32 kind, void* thing, u64 bytes);
   void (*gone)(u32 kind, void* thing);
+  // Says how much device memory there is, or is free.
+  u64 (*memory)(u32 is_free);
   // May alter what was copied back.
   void (*copied_back)(void* to, const void* from, u64 bytes);
   // Told where a list will be, or something is that may be altered: an index block that has no checksum yet, a key.
@@ -131,8 +133,8 @@ int decode_images(const Exec* exec, const VerifyArgs* args) {
 
 const char* error_text(int) { return "it was planned to fail"; }
 
-// Functions of the table: whoever adds one says below how it fails.
-constexpr u64 FUNCTIONS = 72;
+// Functions of the table. A new function needs its way of failing below.
+constexpr u64 FUNCTIONS = 74;
 static_assert(sizeof(KernelTable) - offsetof(KernelTable, error_text) == FUNCTIONS * sizeof(void*));
 
 #define ROCKMILL_FAIL(kind, name) t.name = Wrapped<kind, &KernelTable::name>::call
@@ -144,6 +146,7 @@ KernelTable table() {
   t.release = give_back<ALLOCATE, &KernelTable::release>;
   t.allocate_pinned = get<PIN, &KernelTable::allocate_pinned>;
   t.release_pinned = give_back<PIN, &KernelTable::release_pinned>;
+  t.memory_info = [](u64* free, u64* total) { return *free = hooks->memory(1), *total = hooks->memory(0), 0; };
   ROCKMILL_FAIL(WAIT, reaches);
   t.stream_create = make<STREAM, &KernelTable::stream_create>;
   t.stream_destroy = give_back<STREAM, &KernelTable::stream_destroy>;
@@ -167,6 +170,7 @@ KernelTable table() {
   ROCKMILL_FAIL(STAGE, trim_runs);
   ROCKMILL_FAIL(STAGE, sum_input);
   ROCKMILL_FAIL(STAGE, merge_runs);
+  ROCKMILL_FAIL(STAGE, measure_made);
   ROCKMILL_FAIL(STAGE, retain);
   ROCKMILL_FAIL(STAGE, see_snapshot);
   ROCKMILL_FAIL(STAGE, measure_rows);
@@ -193,6 +197,7 @@ KernelTable table() {
   ROCKMILL_FAIL(STAGE, sum_blocks);
   t.measure_index = measure_index;
   ROCKMILL_FAIL(STAGE, sum_file);
+  ROCKMILL_FAIL(STAGE, most_deletions);
   t.place_blocks = place_blocks;
   ROCKMILL_FAIL(STAGE, write_blocks);
   t.seal_blocks = seal_blocks;

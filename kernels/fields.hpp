@@ -8,7 +8,7 @@
 
 namespace rockmill::ROCKMILL_TARGET {
 
-// Of the record itself, without a name, its size.
+// The size of the record itself, without a name.
 #define ROCKMILL_RECORD(Record, ...) \
   {#Record, "", 0, sizeof(Record)}, ROCKMILL_FOR_EACH(ROCKMILL_FIELD, Record, __VA_ARGS__)
 #define ROCKMILL_FIELD(Record, name) {#Record, #name, offsetof(Record, name), sizeof(Record::name)},
@@ -37,8 +37,10 @@ constexpr FieldPlace FIELDS[] = {
     ROCKMILL_RECORD(FoundFile, index_hash, tags_hash, edges_hash)
     ROCKMILL_RECORD(UserKey, hi, lo, bytes, len, present)
     ROCKMILL_RECORD(KeySpan, first, last, file_size)
+    ROCKMILL_RECORD(Fragment, begin, end, first, last)
     ROCKMILL_RECORD(RetainRules, snapshots, num_snapshots, earliest, deeper, level_ends, num_levels,
-                    bottommost, deeper_unknown, enforce_single_delete)
+                    bottommost, deeper_unknown, enforce_single_delete, fragments, sequences, num_fragments)
+    ROCKMILL_RECORD(MergeRules, function, partial, delimiter, delimiter_len, max_bytes, operand_bytes)
     ROCKMILL_RECORD(SnapshotRules, sequence, keep_tombstones, mark_undecided)
     ROCKMILL_RECORD(ScanOp, code, to, a, b, c, detail)
     ROCKMILL_RECORD(ScanConstant, low, high, is_set, part)
@@ -58,23 +60,24 @@ constexpr FieldPlace FIELDS[] = {
     ROCKMILL_RECORD(KvRecord, abi, num_tickets, version, table, ring, last_mailbox, last_number)
     ROCKMILL_RECORD(PlaceTotals, without, asks_in, asks_out, values_out, dead_bytes, gone, retaken, left_over, unseen)
     ROCKMILL_RECORD(RecordChunk, address, live_bytes, moves)
-    ROCKMILL_RECORD(InputTotals, hash, tombstones, single_deletes, key_bytes, value_bytes)
-    ROCKMILL_RECORD(RetainTotals, hash_kept, hash_dropped, replaced, tombstones_dropped, kept, above,
-                    rows_hash)
-    ROCKMILL_RECORD(FileTotals, content_hash, rows_hash, deletions, key_bytes, value_bytes, smallest_seqno,
+    ROCKMILL_RECORD(InputTotals, hash, tombstones, single_deletes, operands, key_bytes, value_bytes)
+    ROCKMILL_RECORD(RetainTotals, hash_kept, hash_dropped, hash_consumed, replaced, tombstones_dropped, kept,
+                    dropped, consumed, made, above, rows_hash)
+    ROCKMILL_RECORD(FileTotals, content_hash, rows_hash, deletions, merge_operands, key_bytes, value_bytes, smallest_seqno,
                     largest_seqno, filter_entries)
-    ROCKMILL_RECORD(Layout, block_size, restart_interval, delta_keys, common_prefix, checksum)
+    ROCKMILL_RECORD(Layout, block_size, restart_interval, delta_keys, common_prefix, checksum, buckets_per_entry)
     ROCKMILL_RECORD(Compression, codec, max_bytes_per_kb)
     ROCKMILL_RECORD(IndexLayout, format_version, restart_interval, shortening, common_prefix)
     ROCKMILL_RECORD(Splitting, file_size, grandparents, num_grandparents, target_file_size,
-                    max_compaction_bytes, stored, uncompressed, level_style, unused)
+                    max_compaction_bytes, stored, uncompressed, partition_bytes, level_style, unused)
+    ROCKMILL_RECORD(FileCut, survivors, fragment)
     ROCKMILL_RECORD(FilterRules, format, whole_keys, prefix_kind, unused, prefix_len)
     ROCKMILL_RECORD(Exec, stream, scratch, scratch_bytes, processors, unused)
     ROCKMILL_RECORD(DecompressArgs, from, blocks, num_blocks, sizes, offsets, to, errors)
     ROCKMILL_RECORD(DecodeArgs, arena, blocks, num_blocks, counts, starts, key_sums, key_starts, longest,
                     keys, values, hashes, key_bytes, key_at, errors, types, unused)
-    ROCKMILL_RECORD(RetainArgs, keys, n, key_bytes, values, hashes, rules, heads, has_older, keep, places,
-                    survivors, totals, errors, one_by_one, unused)
+    ROCKMILL_RECORD(RetainArgs, keys, n, key_bytes, values, hashes, rules, fragment_places, cover, heads, has_older, keep, places,
+                    survivors, totals, errors, arena, merging, made, made_offsets, made_at, one_by_one, unused)
     ROCKMILL_RECORD(SnapshotArgs, keys, n, key_bytes, hashes, rules, keep, places, survivors, totals, errors)
     ROCKMILL_RECORD(RowArgs, arena, rows, n, key_bytes, values, sizes, offsets)
     ROCKMILL_RECORD(PlaceArgs, arena, rows, n, key_bytes, values, sizes, offsets, records, base, seen, table, totals)
@@ -85,13 +88,14 @@ constexpr FieldPlace FIELDS[] = {
                     sizes, offsets, out, errors)
     ROCKMILL_RECORD(LayoutArgs, arena, survivors, n, key_bytes, values, hashes, layout, index, splitting,
                     filter, compression, shared, sizes, prefix, begins, before, block_starts, key_sums, last_with_prefix,
-                    grandparent_places, prefix_lens, raw_sizes, block_sizes, block_offsets, raw_offsets,
+                    deletion_sums, fragments, num_fragments, fragment_places, cuts, grandparent_places, prefix_lens,
+                    hash_buckets, raw_sizes, block_sizes, block_offsets, raw_offsets,
                     stored_sizes, codecs, raw_sums, raw, packed, compress_scratch, compress_groups,
                     compress_group_bytes, compress_usual, index_sizes, index_sums, blocks, num_blocks, file_starts, num_files, file_blocks, file_offsets, indexes, places,
                     edges, max_files, unused, errors)
     ROCKMILL_RECORD(FilterArgs, file_start, num_entries, num_lines, num_probes, lines)
     ROCKMILL_RECORD(VerifyArgs, blocks, num_blocks, num_entries, num_key_bytes, num_files, file_starts,
-                    file_blocks, indexes, layout, index, filter, bases, refs, found, images, raw_offsets, packed, decode)
+                    file_blocks, indexes, layout, hash_buckets, index, filter, bases, refs, found, images, raw_offsets, packed, decode)
     ROCKMILL_RECORD(DeviceInfo, name, pci_bus_id, memory_bytes, compute_major, compute_minor,
                     multiprocessors, unused)
 };

@@ -11,6 +11,7 @@
 #include "read/decompress.hpp"
 #include "read/groups.hpp"
 #include "read/merge.hpp"
+#include "read/operands.hpp"
 #include "read/retain.hpp"
 #include "read/snapshot.hpp"
 #include "rows/rows.hpp"
@@ -96,20 +97,43 @@ inline int merge(const Exec* exec, const KeyBytes* key_bytes, Key* a, Key* b, co
 }
 
 inline int decide(const Exec* exec, const RetainArgs* a) {
+  if (a->cover != nullptr) {
+    const u64 fragments = a->rules.num_fragments;
+    const PlaceFragments place{a->keys, a->key_bytes, a->n, a->rules.fragments, a->fragment_places};
+    ROCKMILL_STEP(for_each(*exec, fragments, place));
+    ROCKMILL_STEP(for_each(*exec, fragments, MarkFragments{a->fragment_places, fragments, a->n, a->cover}));
+    ROCKMILL_STEP(inclusive_max(*exec, a->cover, a->cover, a->n));
+  }
   if (a->one_by_one) {
-    const RetainGroup groups{a->keys, a->key_bytes, a->n,    a->values,
-                             a->hashes, a->rules,   a->keep, a->errors};
+    const RetainGroup groups{a->keys, a->key_bytes, a->n,     a->values, a->hashes,
+                             a->rules, a->cover,    a->keep, a->errors};
     return accumulate<RetainSums>(*exec, a->n, groups, a->totals);
   }
   ROCKMILL_STEP(for_each(*exec, a->n, MarkHeads{a->keys, a->key_bytes, a->rules, a->heads}));
   ROCKMILL_STEP(inclusive_max(*exec, a->heads, a->heads, a->n));
   ROCKMILL_STEP(for_each(*exec, a->n, MarkOlder{a->keys, a->key_bytes, a->heads, a->has_older}));
-  const Decide decide{a->keys, a->key_bytes, a->heads, a->has_older, a->hashes, a->rules, a->keep};
-  return accumulate<RetainSums>(*exec, a->n, decide, a->totals);
+  const Decide decide{a->keys, a->key_bytes, a->heads, a->has_older, a->hashes, a->rules, a->cover, a->keep};
+  if (a->made == nullptr) return accumulate<RetainSums>(*exec, a->n, decide, a->totals);
+  const DecideMerged merged{decide, a->values, a->n, a->merging, a->made, a->made_offsets, a->errors};
+  return accumulate<RetainSums>(*exec, a->n, merged, a->totals);
+}
+
+inline int measure_made(const Exec* exec, const RetainArgs* a) {
+  ROCKMILL_STEP(decide(exec, a));
+  return exclusive_sum(*exec, a->made_offsets, a->made_offsets, a->n + 1);
+}
+
+inline int make_values(const Exec* exec, const RetainArgs* a) {
+  const MakeValues make{{a->arena, a->keys, a->values}, a->merging, a->made, a->made_offsets, a->arena + a->made_at};
+  ROCKMILL_STEP(for_each_group(*exec, a->n, make));
+  const FinishMade finish{a->arena, a->keys,    a->key_bytes, a->values,       a->hashes,
+                          a->rules, a->merging, a->made,      a->made_offsets, a->made_at};
+  return accumulate<RetainSums>(*exec, a->n, finish, a->totals);
 }
 
 inline int retain(const Exec* exec, const RetainArgs* a) {
-  ROCKMILL_STEP(decide(exec, a));
+  // What is made was decided when it was measured.
+  ROCKMILL_STEP(a->made != nullptr ? make_values(exec, a) : decide(exec, a));
   ROCKMILL_STEP(exclusive_sum(*exec, a->keep, a->places, a->n));
   RetainRules rules = a->rules;
   // Their tags are final.
@@ -254,12 +278,18 @@ inline int split(const Exec* exec, const LayoutArgs* a) {
   ROCKMILL_STEP(for_each(*exec, a->n, MeasureEntries{a->survivors, a->key_bytes, a->values, a->layout,
                                                      a->shared, a->sizes}));
   ROCKMILL_STEP(exclusive_sum(*exec, a->sizes, a->prefix, a->n + 1));
+  const PlaceFragments fragments{a->survivors, a->key_bytes, a->n, a->fragments, a->fragment_places};
+  ROCKMILL_STEP(for_each(*exec, a->num_fragments, fragments));
+  const Items items{a->survivors, a->key_bytes, a->n, a->fragments, a->fragment_places, a->num_fragments};
   ROCKMILL_STEP(for_each(*exec, a->splitting.num_grandparents,
-                         FindGrandparents{a->survivors, a->key_bytes, a->n, a->splitting,
-                                          a->grandparent_places}));
+                         FindGrandparents{items, a->splitting, a->grandparent_places}));
   ROCKMILL_STEP(for_each(*exec, 1,
-                         SplitFiles{sum, a->key_bytes, a->splitting, a->grandparent_places, a->n,
-                                  a->max_files, a->file_starts, a->num_files, a->errors}));
+                         SplitFiles{sum, items, a->splitting, a->grandparent_places, a->max_files, a->file_starts,
+                                    a->num_files, a->cuts, a->errors}));
+  if (a->deletion_sums != nullptr) {
+    ROCKMILL_STEP(for_each(*exec, a->n + 1, MarkDeletions{a->survivors, a->n, a->deletion_sums}));
+    ROCKMILL_STEP(exclusive_sum(*exec, a->deletion_sums, a->deletion_sums, a->n + 1));
+  }
   ROCKMILL_STEP(
       for_each(*exec, a->n, MarkBlocks{sum, a->layout, a->file_starts, a->num_files, a->begins}));
   ROCKMILL_STEP(exclusive_sum(*exec, a->begins, a->before, a->n + 1));
@@ -277,8 +307,8 @@ inline int measure_blocks(const Exec* exec, const LayoutArgs* a) {
                                        a->block_starts, a->prefix_lens, a->shared, a->sizes}));
   ROCKMILL_STEP(exclusive_sum(*exec, a->sizes, a->prefix, a->n + 1));
   return for_each(*exec, a->num_blocks,
-                  MeasureBlocks{a->block_starts, a->prefix_lens, a->prefix, a->layout, a->raw_sizes,
-                                a->errors});
+                  MeasureBlocks{a->block_starts, a->prefix_lens, a->prefix, a->layout, a->hash_buckets,
+                                a->raw_sizes, a->errors});
 }
 
 inline int place_raw(const Exec* exec, const LayoutArgs* a) {
@@ -288,8 +318,8 @@ inline int place_raw(const Exec* exec, const LayoutArgs* a) {
 }
 
 inline WriteBlocks block_writer(const LayoutArgs* a, u8* to) {
-  return {a->arena,  a->survivors, a->key_bytes,   a->values, a->layout,
-          a->shared, a->prefix,    a->prefix_lens, a->blocks, to};
+  return {a->arena,  a->survivors,   a->key_bytes,    a->values, a->layout, a->shared,
+          a->prefix, a->prefix_lens, a->hash_buckets, a->blocks, to};
 }
 
 inline int compress_blocks(const Exec* exec, const LayoutArgs* a) {
@@ -303,7 +333,7 @@ inline int compress_blocks(const Exec* exec, const LayoutArgs* a) {
 }
 
 inline int sum_blocks(const Exec* exec, const LayoutArgs* a) {
-  // What is not compressed is stored as it is.
+  // A block without compression has its raw size.
   const u32* sizes = a->raw_offsets != nullptr ? a->stored_sizes : a->raw_sizes;
   ROCKMILL_STEP(for_each(*exec, a->num_blocks, SumBlocks{sizes, a->block_sizes}));
   ROCKMILL_STEP(exclusive_sum(*exec, a->block_sizes, a->block_offsets, a->num_blocks + 1));
@@ -334,6 +364,12 @@ inline int measure_index(const Exec* exec, const LayoutArgs* a) {
 inline int sum_file(const Exec* exec, const LayoutArgs* a, u64 start, u64 n, FileTotals* totals) {
   const SumFile sum{a->survivors, a->values, a->hashes, filter_keys(a), start};
   return accumulate<FileSums>(*exec, n, sum, totals);
+}
+
+inline int most_deletions(const Exec* exec, const LayoutArgs* a, u64 start, u64 n, u64 bucket_size, u64* most) {
+  if (n == 0 || bucket_size == 0) return 0;
+  const FindMostDeletions find{a->deletion_sums + start, n, bucket_size};
+  return accumulate<MostDeletions>(*exec, (n - 1) / bucket_size + 1, find, most);
 }
 
 inline int place_blocks(const Exec* exec, const LayoutArgs* a, u32 num_files) {
@@ -377,8 +413,14 @@ inline int decode_images(const Exec* exec, const VerifyArgs* a) {
   ROCKMILL_STEP(count_alone(exec, &d));
   ROCKMILL_STEP(
       for_each(*exec, a->num_blocks,
-               CompareCounts{d.arena, a->blocks, a->refs, d.counts, a->layout.restart_interval, d.errors}));
+               CompareCounts{d.arena, a->blocks, a->refs, d.counts, a->hash_buckets, a->layout.restart_interval,
+                             d.errors}));
   ROCKMILL_STEP(decode_entries(exec, &d));
+  if (a->hash_buckets != nullptr) {
+    const CheckHashIndexes check{d.arena,         d.keys, key_bytes_of(&d), a->blocks, a->refs,
+                                 a->hash_buckets, a->layout.restart_interval, d.errors};
+    ROCKMILL_STEP(for_each_group(*exec, a->num_blocks, check));
+  }
   const Separators separators{d.keys, key_bytes_of(&d), d.starts, a->index};
   const FindIndex index{separators, a->blocks, a->file_blocks, a->indexes, a->found, d.errors};
   ROCKMILL_STEP(for_each(*exec, a->num_blocks, index));
@@ -419,6 +461,7 @@ inline KernelTable table() {
   t.trim_runs = trim_runs;
   t.sum_input = sum_input;
   t.merge_runs = merge;
+  t.measure_made = measure_made;
   t.retain = retain;
   t.see_snapshot = see_snapshot;
   t.measure_rows = measure_rows;
@@ -445,6 +488,7 @@ inline KernelTable table() {
   t.sum_blocks = sum_blocks;
   t.measure_index = measure_index;
   t.sum_file = sum_file;
+  t.most_deletions = most_deletions;
   t.place_blocks = place_blocks;
   t.write_blocks = write_blocks;
   t.seal_blocks = seal_blocks;

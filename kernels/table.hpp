@@ -66,6 +66,10 @@ struct RetainArgs {
   ValueRef* values;
   u64* hashes;
   RetainRules rules;
+  // Keys in front of each fragment of range tombstones, and for n keys one more than the last fragment in front of each;
+  // null without any.
+  u64* fragment_places;
+  u32* cover;
   // n each; `heads` and `has_older` are not used one by one.
   u32* heads;
   u8* has_older;
@@ -74,6 +78,13 @@ struct RetainArgs {
   Key* survivors;
   RetainTotals* totals;
   u64* errors;
+  // If operands are merged: where values lie; of n entries what is made, and of n + 1 the bytes of made values in front, which
+  // begin in the arena at `made_at`. Else null.
+  u8* arena;
+  MergeRules merging;
+  u32* made;
+  u64* made_offsets;
+  u64 made_at;
   // Whether user keys are gone through one by one (read/groups.hpp).
   u32 one_by_one;
   u32 unused;
@@ -116,7 +127,7 @@ struct PlaceArgs {
   u64* offsets;
   // Where the records go.
   u8* records;
-  // The table that `table` is a copy of, but for what is put into it; without slots if there is none.
+  // The table of which `table` is a copy with other rows; without slots if there is none.
   ResidentTable base;
   // A bit for each slot of the base, set if a row has its key; null if there is none.
   u64* seen;
@@ -166,10 +177,10 @@ struct ScanArgs {
   u32 num_filter, num_ops;
   const ScanColumn* columns;
   u32 num_columns;
-  // Bytes that each row takes in all columns, but for those of byte columns; and whether there are some.
+  // Bytes that each row takes in all columns, without those of byte columns; and whether there are byte columns.
   u32 row_bytes, has_bytes;
   u32 unused;
-  // A batch has at most so many rows and bytes.
+  // Maximum rows and bytes of a batch.
   u64 batch_rows, batch_bytes;
   // n + 1 each; the last of `places` is the number of wanted rows.
   u32* keep;
@@ -208,10 +219,20 @@ struct LayoutArgs {
   u64* key_sums;
   // n, if some keys may have no prefix; else null.
   u32* last_with_prefix;
+  // n + 1, if tombstones are counted; else null.
+  u32* deletion_sums;
+  // Range tombstones whose begins may cut files, and survivors in front of each.
+  const Fragment* fragments;
+  u64 num_fragments;
+  u64* fragment_places;
+  // max_files + 1; the number of files, of which some have no entries, stands in the last one.
+  FileCut* cuts;
   // Two of each grandparent.
   u64* grandparent_places;
   // num_blocks + 1 each.
   u32* prefix_lens;
+  // Buckets of each block's hash index; null if no block has one.
+  u32* hash_buckets;
   u32* raw_sizes;
   u32* block_sizes;
   u64* block_offsets;
@@ -269,6 +290,7 @@ struct VerifyArgs {
   const u32* file_blocks;
   const FileIndex* indexes;
   Layout layout;
+  const u32* hash_buckets;
   IndexLayout index;
   FilterRules filter;
   const u32* bases;
@@ -292,7 +314,7 @@ struct FieldPlace {
 
 struct KernelTable {
   u32 table_bytes;
-  // Of all records (fields.hpp).
+  // Fields of all records (fields.hpp).
   u32 num_fields;
   const FieldPlace* fields;
 
@@ -312,8 +334,7 @@ struct KernelTable {
   int (*release)(void*);
   int (*allocate_pinned)(void**, u64);
   int (*release_pinned)(void*);
-  // Where memory is the host's and watched by a sanitizer: makes bytes that no buffer has, or a buffer has now,
-  // known to it.
+  // For memory of the host under a sanitizer: forbids bytes that no buffer has, or allows those that a buffer has now.
   void (*forbid)(const void*, u64);
   void (*allow)(const void*, u64);
   // Whether memory of the device, pinned or managed memory is there, which the calling thread's device reaches. Also while
@@ -339,7 +360,7 @@ struct KernelTable {
 
   // Launches a kernel that does nothing: whether this build has code for the device.
   int (*probe)(const Exec*);
-  // Scratch memory that stages over so many entries need.
+  // Bytes of scratch memory for stages over a number of entries.
   u64 (*scratch_bytes)(u64);
   int (*check_blocks)(const Exec*, const DecodeArgs*);
   // Fills sizes and offsets, and the blocks' codecs and uncompressed sizes.
@@ -359,11 +380,13 @@ struct KernelTable {
   int (*sum_input)(const Exec*, const DecodeArgs*, u64 first, u64 end, InputTotals*);
   int (*merge_runs)(const Exec*, const KeyBytes* host_key_bytes, Key*, Key*, const u32* host_trimmed,
                     u32 num_runs, Key** host_merged);
+  // Only if operands are merged: fills made and made_offsets.
+  int (*measure_made)(const Exec*, const RetainArgs*);
   int (*retain)(const Exec*, const RetainArgs*);
   int (*see_snapshot)(const Exec*, const SnapshotArgs*);
   // Fills sizes and offsets.
   int (*measure_rows)(const Exec*, const RowArgs*);
-  // Copies the rows from `first` to `end`, one behind another.
+  // Copies the rows from `first` to `end`, one after another.
   int (*copy_rows)(const Exec*, const RowArgs*, u64 first, u64 end, u8* out);
   // Fills sizes and offsets, and sets bits of `seen`.
   int (*measure_records)(const Exec*, const PlaceArgs*);
@@ -384,12 +407,12 @@ struct KernelTable {
   int (*scan_filter)(const Exec*, const ScanArgs*);
   // Fills sizes and offsets.
   int (*scan_measure)(const Exec*, const ScanArgs*);
-  // Fills the columns of so many wanted rows from `first` on, but for the bytes of byte columns; then these.
+  // Fills the columns of `rows` wanted rows from `first` on, without the bytes of byte columns; then these.
   int (*scan_fill)(const Exec*, const ScanArgs*, const ScanColumn* host_columns, u64 first, u64 rows);
   int (*scan_copy)(const Exec*, const ScanArgs*, u64 first, u64 rows);
   // Puts wanted rows together in groups.
   int (*scan_group)(const Exec*, const ScanArgs*, const ScanGroups*);
-  // Copies the words of the groups in some slots, one behind another.
+  // Copies the words of the groups in some slots, one after another.
   int (*scan_take_groups)(const Exec*, const ScanGroups*, const u32* slots, u64 n, u64* out);
   // Adds some bytes, whose first word has a position among all words.
   int (*scan_hash)(const Exec*, const u8* bytes, u64 len, u64 position, ScanTotals*);
@@ -405,6 +428,8 @@ struct KernelTable {
   // Sizes and sums of the index's entries, and indexes.
   int (*measure_index)(const Exec*, const LayoutArgs*);
   int (*sum_file)(const Exec*, const LayoutArgs*, u64 start, u64 n, FileTotals*);
+  // The most tombstones in a window of buckets of so many entries.
+  int (*most_deletions)(const Exec*, const LayoutArgs*, u64 start, u64 n, u64 bucket_size, u64* most);
   // Fills blocks and edges.
   int (*place_blocks)(const Exec*, const LayoutArgs*, u32 num_files);
   int (*write_blocks)(const Exec*, const LayoutArgs*, u8* images);

@@ -6,6 +6,7 @@
 #   scan         rockmill-bench with its subcommand scan, and the device tests
 #   view         rockmill-bench with its subcommand gpukv
 #   sql          tests of SQL that scan on the GPU
+#   share        the test in which compactions, SQL and views share the GPU
 #
 # The programs are stripped, and compressed until run.sh is first called. A bundle has at most 45 MiB, and
 # ROCKMILL_CUDA_ARCH=90 makes it smaller. The machine needs the C and C++ libraries of this one, or newer.
@@ -39,6 +40,11 @@ for_view() {
 for_sql() {
     build build -p rockmill-cli --no-default-features
     build test --no-run --workspace --test slt --test queries --test layouts
+}
+
+for_share() {
+    build build -p rockmill-cli --no-default-features
+    build test --no-run --workspace --test one_card
 }
 
 purpose=compaction

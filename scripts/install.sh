@@ -30,6 +30,8 @@ done
 install -m 755 -s "$built/librockmill_capi.so" "$root/lib/librockmill.so.$version"
 ln -sf "librockmill.so.$version" "$root/lib/librockmill.so.$abi"
 ln -sf "librockmill.so.$abi" "$root/lib/librockmill.so"
+# For programs in any language whose RocksDB has its C API.
+doors/attach/compile.sh "$root/lib"
 
 if [ -f "$built/rockmill" ]; then
     install -D -m 755 -s "$built/rockmill" "$root/bin/rockmill"

@@ -11,6 +11,8 @@
 #   scan             queries over TPC-H and YCSB, through RocksDB's iterators, on the CPU and on the GPU; from a bundle
 #                    that scripts/gpu-bundle.sh --for scan has made
 #   sql              SQL logic tests and random queries, from a bundle that scripts/gpu-bundle.sh --for sql has made
+#   share            compactions, SQL and views at the same time, each beside its rate alone, from a bundle that
+#                    scripts/gpu-bundle.sh --for share has made
 #   gpukv            views in device memory beside what users do today; from a bundle that scripts/gpu-bundle.sh --for view
 #                    has made
 #   small            the same for jobs of 1 MB to 256 MB, uncompressed and with LZ4 and ZSTD
@@ -169,6 +171,10 @@ section_sql() {
     for program in slt layouts queries; do
         step "sql-$program" "$bin/$program" --nocapture
     done
+}
+
+section_share() {
+    step share "$bin/one_card" --ignored --nocapture
 }
 
 section_scan() {

@@ -1,5 +1,5 @@
-//! Objects that were compiled before, by what they came from: six architectures take minutes, and each profile and each
-//! checkout would pay them again.
+//! A cache of compiled objects by their inputs: six architectures take minutes, and without it each profile and each
+//! checkout would compile them again.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -11,10 +11,10 @@ use std::{env, io};
 
 use super::cache;
 
-/// Objects that are kept; the one that was used longest ago goes first.
+/// Maximum number of objects; the least recently used one is removed first.
 const MAX_KEPT: usize = 16;
 
-/// All that an object comes from: compilers, flags, sources.
+/// All inputs of an object: compilers, flags, sources.
 pub struct Key(Vec<u8>);
 
 impl Key {
@@ -79,7 +79,7 @@ fn files_below(folder: &Path, files: &mut Vec<PathBuf>) -> io::Result<()> {
     Ok(())
 }
 
-/// Copies what was compiled from the same to `object`, if it is kept.
+/// Copies the object of these inputs to `object`, if it is in the cache.
 pub fn find(key: &Key, object: &Path) -> bool {
     let Some(folder) = key.folder() else {
         return false;
@@ -88,12 +88,12 @@ pub fn find(key: &Key, object: &Path) -> bool {
     if !is_it || fs::copy(folder.join("cuda.o"), object).is_err() {
         return false;
     }
-    // What is used stays; where that cannot be noted, it is compiled again one day.
+    // Marks the folder as used. If that fails, the object is compiled again some day.
     _ = File::open(folder).and_then(|folder| folder.set_modified(SystemTime::now()));
     true
 }
 
-/// Keeps an object for later builds. One that cannot be kept is compiled again.
+/// Stores an object for later builds. One that cannot be stored is compiled again.
 pub fn keep(key: &Key, object: &Path) {
     if let Some(folder) = key.folder() {
         _ = try_keep(key, object, &folder);
@@ -102,7 +102,7 @@ pub fn keep(key: &Key, object: &Path) {
 
 fn try_keep(key: &Key, object: &Path, folder: &Path) -> io::Result<()> {
     let all = folder.parent().unwrap_or(folder);
-    // Whole or not at all, and others may be at it.
+    // Renamed when it is complete, because other builds may write the same one.
     let fresh = all.join(format!("new.{}", process::id()));
     fs::create_dir_all(&fresh)?;
     let made = fs::copy(object, fresh.join("cuda.o"))

@@ -1,4 +1,4 @@
-//! Compiles CUDA sources, where a CUDA compiler is found. For build scripts of crates with kernels.
+//! Compiles CUDA sources, if there is a CUDA compiler. For build scripts of crates with kernels.
 
 mod compiled;
 mod nvcc;
@@ -7,20 +7,20 @@ use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What a build for users runs on; the last one also as PTX, for GPUs to come.
+/// Architectures of a build for users; the last one also as PTX, for future GPUs.
 const RELEASE_ARCHITECTURES: &[&str] = &["80", "86", "89", "90", "100", "120"];
 
 /// Kernels of a crate.
 pub struct Kernels<'a> {
-    /// Folder of `cuda.cu`, and folders of all that it includes.
+    /// Folder of `cuda.cu`, and folders of all files that it includes.
     pub sources: &'a [&'a Path],
-    /// Further arguments. Paths are relative to the first folder, so that checkouts make the same object.
+    /// Further arguments. Paths are relative to the first folder, so that all checkouts produce the same object.
     pub flags: &'a [&'a str],
     /// Name of the library that the crate links.
     pub library: &'a str,
 }
 
-/// Compiles the kernels for GPUs, and has the crate link them. Returns the compiler, or nothing if there is none or the
+/// Compiles the kernels for GPUs and links them into the crate. Returns the compiler; `None` if there is none or the
 /// crate is built without its feature `cuda`.
 ///
 /// PATH and HOME are not watched: an editor and a terminal have different ones, and would compile everything in turn.
@@ -43,7 +43,7 @@ pub fn compile(kernels: &Kernels<'_>) -> Option<PathBuf> {
     if env::var_os("NVCC").is_some_and(|nvcc| nvcc == "none") {
         return None;
     }
-    // Asked when this runs: checkouts that share a target folder share what this was compiled to.
+    // Read at run time, because checkouts that share a target folder share the compiled build script.
     let crate_folder = env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it");
     let script = Path::new(&crate_folder).join("../../scripts/nvcc.sh");
     match nvcc::find().map_or_else(|| nvcc::fetch(&script), Ok) {
@@ -66,8 +66,8 @@ pub fn compile(kernels: &Kernels<'_>) -> Option<PathBuf> {
 fn compile_with(nvcc: &Path, kernels: &Kernels<'_>) {
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
     let object = out.join("cuda.o");
-    // Architectures side by side; named from within the folder, so that checkouts make the same object.
-    // A call of a function that is the host's alone is a warning, and what it stands in does nothing then.
+    // Compiles architectures in parallel, with paths relative to the folder, so that all checkouts produce the same
+    // object. A call of a host-only function would be a warning, and the code around it would do nothing.
     let strict = ["--Werror", "all-warnings"];
     let mut flags = ["-std=c++17", "-O3", "-Xcompiler", "-fPIC", "--threads=0"]
         .into_iter()

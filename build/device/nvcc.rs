@@ -1,4 +1,4 @@
-//! Finding a CUDA compiler, or fetching one.
+//! Finds a CUDA compiler, or downloads one.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ fn folder_of(variable: &str) -> Option<PathBuf> {
     env::var_os(variable).map(PathBuf::from)
 }
 
-/// Where scripts/nvcc.sh links the compiler that it keeps in the user's cache folder.
+/// The link by which scripts/nvcc.sh names the compiler in the user's cache folder.
 fn cached() -> Option<PathBuf> {
     Some(cache()?.join("nvcc"))
 }
@@ -22,7 +22,7 @@ fn path() -> Vec<PathBuf> {
     env::split_paths(&env::var_os("PATH").unwrap_or_default()).collect()
 }
 
-/// Where a compiler may be: a toolkit's, one on the path, or the fetched one.
+/// Possible places of a compiler: a toolkit's, one on the path, or the downloaded one.
 fn places() -> Vec<PathBuf> {
     let toolkits = ["CUDA_HOME", "CUDA_PATH"].into_iter().filter_map(folder_of);
     toolkits
@@ -34,7 +34,7 @@ fn places() -> Vec<PathBuf> {
         .collect()
 }
 
-/// `NVCC`, or the first that knows all architectures that are asked for.
+/// `NVCC`, or the first compiler that supports all requested architectures.
 pub fn find() -> Option<PathBuf> {
     match env::var_os("NVCC").filter(|nvcc| !nvcc.is_empty()) {
         Some(nvcc) => Some(nvcc.into()),
@@ -42,7 +42,7 @@ pub fn find() -> Option<PathBuf> {
     }
 }
 
-/// Fetches NVIDIA's pinned wheels, once for all builds of a user.
+/// Downloads NVIDIA's pinned wheels, once for all builds of a user.
 pub fn fetch(script: &Path) -> Result<PathBuf, String> {
     if env::var("CARGO_NET_OFFLINE").is_ok_and(|offline| offline == "true") {
         return Err("no CUDA compiler was found, and cargo is told to stay offline".to_owned());
@@ -56,10 +56,10 @@ pub fn fetch(script: &Path) -> Result<PathBuf, String> {
     find().ok_or_else(|| "no CUDA compiler knows all of ROCKMILL_CUDA_ARCH".to_owned())
 }
 
-/// Lets cargo run this again once a toolkit is installed or a compiler fetched. Cargo would run it at every build if it
-/// watched a path that does not exist. So the folders around are watched, and an empty folder stands for the compiler that
-/// may be fetched.
-/// The folders on the path are not watched: they change whenever a program is installed.
+/// Makes cargo run this again once a toolkit is installed or a compiler downloaded. Cargo would run it at every build
+/// if it watched a path that does not exist. So the parent folders are watched, and an empty folder represents the
+/// compiler that may be downloaded. The folders on the path are not watched, because they change whenever a program is
+/// installed.
 pub fn watch() {
     let toolkits = ["CUDA_HOME", "CUDA_PATH"].into_iter().filter_map(folder_of);
     let around = [PathBuf::from("/usr/local")];

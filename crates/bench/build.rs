@@ -13,7 +13,7 @@ fn main() {
     println!("cargo:rerun-if-changed=build.rs");
 }
 
-/// Compiles the kernels of `gpukv` for the host, always, and for GPUs.
+/// Compiles the kernels of `gpukv`, always for the host, and for GPUs if a compiler is there.
 fn compile_kernels() {
     let crate_folder = std::env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it");
     let folder = |name: &str| Path::new(&crate_folder).join(name);

@@ -1,4 +1,4 @@
-//! Names what is inside of the command: commit and RocksDB; and lets it run with old C and C++ libraries.
+//! Records the commit and the RocksDB version in the command, and lets it run with old C and C++ libraries.
 
 #[path = "../../build/commit.rs"]
 mod commit;

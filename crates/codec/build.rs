@@ -1,4 +1,5 @@
-//! Compiles kernels/codec for the host, and the tests' emulation of other groups, which also runs kernels/view and kernels/ring.
+//! Compiles kernels/codec for the host, and the tests' emulation of groups of several lanes, which also runs
+//! kernels/view and kernels/ring.
 
 use std::env;
 use std::path::Path;
@@ -13,12 +14,12 @@ fn main() {
         println!("cargo:rerun-if-changed={}", path.display());
     }
     compile("rockmill_codec", &kernels, &kernels.join("codec/host.cpp"));
-    // A library of its own: what links this crate takes nothing from it.
+    // A separate library: programs that link this crate take nothing from it.
     compile("rockmill_codec_lanes", &kernels, &lanes);
 }
 
-/// `ROCKMILL_KERNELS_SANITIZE=1` has the code watched for bad accesses and undefined behaviour; whoever links it must
-/// link the sanitizers (scripts/sanitize.sh).
+/// `ROCKMILL_KERNELS_SANITIZE=1` compiles the code with sanitizers for bad accesses and undefined behaviour. Programs
+/// that link it must link the sanitizers (scripts/sanitize.sh).
 fn compile(library: &str, kernels: &Path, source: &Path) {
     println!("cargo:rerun-if-env-changed=ROCKMILL_KERNELS_SANITIZE");
     let mut build = cc::Build::new();

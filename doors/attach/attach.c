@@ -1,5 +1,5 @@
-/* rockmill/attach.h: RocksDB's C functions are looked up in the process, so that no header and no ABI of a version is
- * needed. */
+/* Implements rockmill/attach.h: RocksDB's C functions are looked up in the process, so that it depends on no version's
+ * header or ABI. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <pthread.h>
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* As rocksdb/c.h declares them from 10.10 on. */
+/* The declarations of rocksdb/c.h from 10.10 on. */
 typedef struct rocksdb_options_t rocksdb_options_t;
 typedef struct rocksdb_compactionservice_t rocksdb_compactionservice_t;
 typedef struct rocksdb_compactionservice_jobinfo_t rocksdb_compactionservice_jobinfo_t;
@@ -44,7 +44,7 @@ FUNCTIONS(POINTER)
 #define ROCKMILL_ROCKSDB_C_DECLARED
 #include <rockmill/rocksdb_c.h>
 
-/* Where the functions are; null before the first call that finds them. */
+/* Address of the library that has the functions; null before the first call that finds them. */
 static void* rocksdb_base;
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 
@@ -53,7 +53,7 @@ static void say(char** error, const char* what) {
   if (error != NULL) *error = strdup(what);
 }
 
-/* Looks the functions up. The callbacks have one set of them, so one RocksDB of the process is served. */
+/* Looks up the functions. The callbacks have one set of them, so only one RocksDB of the process can be used. */
 static rm_status find(void* library, char** error) {
   void* from = library != NULL ? library : RTLD_DEFAULT;
   Dl_info place;
@@ -104,7 +104,7 @@ struct Known {
 };
 static struct Known* all;
 
-/* Finds the service of these settings, or opens one; null if `opens` is 0 and there is none. */
+/* Returns the service of these settings, and opens one if there is none. With `opens` of 0, it returns null instead. */
 static rm_service* service_of(const char* settings, int opens, char** error) {
   const char* text = settings != NULL ? settings : "";
   struct Known* known;

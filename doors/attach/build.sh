@@ -15,5 +15,4 @@ strip -o "$folder/lib/librockmill.so.2" "$built/librockmill_capi.so"
 ln -sf librockmill.so.2 "$folder/lib/librockmill.so"
 cp include/rockmill.h "$folder/include/"
 cp include/rockmill/attach.h "$folder/include/rockmill/"
-cc -O2 -fPIC -shared -Wall -Wextra -Werror -I include -o "$folder/lib/librockmill_attach.so" doors/attach/attach.c \
-    -Wl,-soname,librockmill_attach.so -Wl,-z,nodelete -L "$folder/lib" -lrockmill -ldl -lpthread -Wl,-rpath,'$ORIGIN'
+doors/attach/compile.sh "$folder/lib"

@@ -37,12 +37,12 @@ var (
 	services = map[string]*service{}
 )
 
-// Attach has databases that are opened with opts compacted by the service of these settings, such as
-// "device=auto;threads=8". Call it before a database is opened, once for each database's own options. Calls with the same
-// settings share one service.
+// Attach lets the service of these settings do the compactions of databases that are opened with opts. An example of
+// settings is "device=auto;threads=8". Call it before a database is opened, once for each database's own options. Calls
+// with the same settings share one service.
 //
-// release may be called at any time, also while databases are open: they keep the service. After an error the options are
-// as they were.
+// release may be called at any time, also while databases are open, because they keep the service. After an error the
+// options are unchanged.
 func Attach(opts *grocksdb.Options, settings string) (release func(), err error) {
 	native, err := nativeOptions(opts)
 	if err != nil {
@@ -86,7 +86,7 @@ func Stats(settings string) (string, error) {
 	return C.GoString(json), nil
 }
 
-// nativeOptions returns the rocksdb_options_t of opts, which grocksdb does not show.
+// nativeOptions returns the rocksdb_options_t of opts, which grocksdb does not export.
 func nativeOptions(opts *grocksdb.Options) (unsafe.Pointer, error) {
 	if opts == nil {
 		return nil, errors.New("rockmill: the options are nil")
@@ -120,7 +120,7 @@ func shared(settings string) (*service, error) {
 	return known, nil
 }
 
-// leave takes a user from a service, which is closed with the last one.
+// leave removes a user of a service, and closes it with the last one.
 func leave(settings string, of *service) {
 	of.users--
 	if of.users == 0 {
@@ -129,7 +129,7 @@ func leave(settings string, of *service) {
 	}
 }
 
-// taken makes an error of a text of the library and frees it.
+// taken returns an error with a text of the library, and frees the text.
 func taken(text *C.char) error {
 	defer C.rm_free(unsafe.Pointer(text))
 	return errors.New("rockmill: " + C.GoString(text))

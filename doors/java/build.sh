@@ -32,11 +32,15 @@ needed=$(rocksjava 10.4.2):$buddy
 for path in org/apache/kafka/kafka-streams/4.1.0/kafka-streams-4.1.0.jar org/slf4j/slf4j-api/1.7.36/slf4j-api-1.7.36.jar \
     org/apache/flink/flink-statebackend-rocksdb/2.1.0/flink-statebackend-rocksdb-2.1.0.jar \
     org/apache/flink/flink-core/2.1.0/flink-core-2.1.0.jar org/apache/flink/flink-core-api/2.1.0/flink-core-api-2.1.0.jar \
-    org/apache/flink/flink-annotations/2.1.0/flink-annotations-2.1.0.jar; do
+    org/apache/flink/flink-annotations/2.1.0/flink-annotations-2.1.0.jar \
+    org/apache/flink/flink-metrics-core/2.1.0/flink-metrics-core-2.1.0.jar \
+    org/apache/kafka/kafka-clients/4.1.0/kafka-clients-4.1.0.jar \
+    io/micrometer/micrometer-core/1.15.5/micrometer-core-1.15.5.jar \
+    io/micrometer/micrometer-commons/1.15.5/micrometer-commons-1.15.5.jar org/jspecify/jspecify/1.0.0/jspecify-1.0.0.jar; do
     needed=$needed:$(maven "$path")
 done
 find doors/java/src/main/java -name '*.java' -print0 |
-    xargs -0 javac --release 11 -Xlint:all,-options,-classfile,-serial -Werror -cp "$needed" -d "$classes"
+    xargs -0 javac --release 11 -Xlint:all,-options,-classfile,-serial -Xdoclint:all/protected,-missing -Werror -cp "$needed" -d "$classes"
 mkdir -p "$classes/META-INF/agent"
 cp "$buddy" "$classes/META-INF/agent/byte-buddy.jar"
 

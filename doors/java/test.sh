@@ -19,11 +19,17 @@ for path in org/apache/kafka/kafka-streams/4.1.0/kafka-streams-4.1.0.jar org/slf
     streams=$streams:$(maven "$path")
 done
 compiled=$(rocksjava 10.4.2)
-javac --release 11 -cp "$compiled:$folder/rockmill.jar$streams" -d "$tests" doors/java/src/test/java/*.java
+meters=
+for path in core commons observation; do
+    meters=$meters:$(maven "io/micrometer/micrometer-$path/1.15.5/micrometer-$path-1.15.5.jar")
+done
+javac --release 11 -cp "$compiled:$folder/rockmill.jar$streams$meters" -d "$tests" doors/java/src/test/java/*.java
 
 data=$(mktemp -d -p "$([ -w /dev/shm ] && echo /dev/shm || echo "${TMPDIR:-/tmp}")")
 elsewhere=$(mktemp -d)
 trap 'rm -rf "$data" "$elsewhere"' EXIT
+is_before_10_10() { [[ $1 = frocksdb-* ]] || [ "$(printf '%s\n' "$1" 10.10 | sort -V | head -n 1)" = "$1" ]; }
+others=
 for version; do
     case $version in
         frocksdb-*) jar=$(maven "com/ververica/frocksdbjni/${version#*-}/frocksdbjni-${version#*-}.jar") ;;
@@ -33,10 +39,29 @@ for version; do
             [ "$(stat -c %s "$jar")" -gt 5000000 ] || jar=$jar:$(rocksjava "$version" linux64)
             ;;
     esac
+    # Prints what the JVM's check of native code says of Rockmill, and fails then.
+    checked() {
+        local said
+        said=$(run ":$folder/rockmill.jar" "$@" 2>&1) || { echo "$said" >&2; exit 1; }
+        if grep -A 3 '^WARNING' <<<"$said" | grep 'org\.rockmill' >&2; then exit 1; fi
+        grep -v '^OpenJDK 64-Bit Server VM warning' <<<"$said"
+    }
     run() { java -Xcheck:jni -Xmx512m -Djava.io.tmpdir="$data" -cp "$jar:$tests$1" "${@:2}"; }
-    run ":$folder/rockmill.jar" Histories "$data" "${ROCKMILL_CASES:-20}" ${ROCKMILL_SEED:+"$ROCKMILL_SEED"} 2>&1 |
-        grep -v '^OpenJDK 64-Bit Server VM warning' || exit 1
-    run ":$folder/rockmill.jar" Refusals "$data/refusals"
+    checked Histories "$data" "${ROCKMILL_CASES:-20}" ${ROCKMILL_SEED:+"$ROCKMILL_SEED"}
+    checked Refusals "$data/refusals"
+    run ":$folder/rockmill.jar" Killed "$data/killed" "${ROCKMILL_KILLS:-3}"
+    run ":$folder/rockmill.jar$meters" Meters "$data/meters"
+    run "" Goes "$data/goes" "$folder/rockmill.jar"
+    if is_before_10_10 "$version"; then
+        # A jar that has no part for this version.
+        python3 - "$folder/rockmill.jar" "$data/less.jar" <<'PYTHON'
+import sys, zipfile
+with zipfile.ZipFile(sys.argv[1]) as jar, zipfile.ZipFile(sys.argv[2], "w") as less:
+    for name in jar.namelist():
+        if "/rocksdb-" not in name: less.writestr(name, jar.read(name))
+PYTHON
+        run ":$data/less.jar" Unknown "has no part for RocksJava"
+    fi
     # With /dev/shm for $data, the other folder is on another file system.
     if [ "$(stat -c %d "$data")" != "$(stat -c %d "$elsewhere")" ]; then
         run ":$folder/rockmill.jar" OtherFileSystem "$data/paths" "$elsewhere/paths"
@@ -45,14 +70,37 @@ for version; do
     fi
     # Two copies, in class loaders of their own.
     one=$jar:$folder/rockmill.jar:$tests/
-    java -Djava.io.tmpdir="$data" -cp "$tests" Loaders "$data/loaders" "$one" "$one"
+    java -Djava.io.tmpdir="$data" -cp "$tests" Loaders "$data/loaders" Refusals "$one" "$one"
+    # Two versions.
+    [ -z "$others" ] || java -Djava.io.tmpdir="$data" -cp "$tests" Loaders "$data/mixed" Mixed "$others" "$one"
+    others=$one
+    is_before_10_10 "$version" || {
+        # The example in Python, through the C API of this library.
+        mkdir -p "$data/c"
+        cp "$folder/classes/META-INF/native/linux-x86_64/librockmill.so.2" "$data/c/"
+        ln -s librockmill.so.2 "$data/c/librockmill.so"
+        doors/attach/compile.sh "$data/c"
+        unzip -q -o -p "${jar##*:}" librocksdbjni-linux64.so >"$data/c/librocksdb.so"
+        said=$(python3 examples/ctypes/compact.py "$data/c/librocksdb.so" "$data/c/librockmill_attach.so" "$data/python")
+        echo "ctypes: $said"
+        [[ $said = [1-9]*" jobs done" ]] || exit 1
+    }
     # The agent attaches without the program's help.
     java -Xmx512m -Djava.io.tmpdir="$data" "-javaagent:$folder/rockmill.jar=min_job_bytes=0" -cp "$jar:$tests" Unaware "$data/unaware"
     # It leaves options alone that the program has attached Rockmill to.
     said=$(java -Xmx512m -Djava.io.tmpdir="$data" "-javaagent:$folder/rockmill.jar" -cp "$jar:$tests:$folder/rockmill.jar" \
-        Refusals "$data/attached" 2>&1) && [[ $said != *"without Rockmill"* ]] || { echo "$said" >&2; exit 1; }
+        Refusals "$data/attached" agent 2>&1) && [[ $said != *"without Rockmill"* ]] || { echo "$said" >&2; exit 1; }
     # Kafka Streams 4.0 and 4.1 have this one.
     if [ "$version" = 9.7.3 ]; then run ":$folder/rockmill.jar$streams" StreamsDriver "$data/streams" 2>/dev/null; fi
+    # A temporary folder from which nothing is run.
+    mkdir -p "$data/noexec"
+    if unshare -rm mount -t tmpfs -o noexec none "$data/noexec" 2>/dev/null; then
+        unshare -rm sh -c 'mount -t tmpfs -o noexec none "$1" && shift && exec "$@"' sh "$data/noexec" \
+            java -Djava.io.tmpdir="$data" "-Drockmill.tmpdir=$data/noexec" -cp "$jar:$tests:$folder/rockmill.jar" \
+            Unknown "mounted noexec"
+    else
+        echo "a temporary folder that is mounted noexec: not tested, since this user cannot mount one" >&2
+    fi
     if compgen -G "$data/rockmill*" >&2; then
         echo "doors/java: these stay in the temporary folder" >&2
         exit 1

@@ -3,7 +3,7 @@
 
     compact.py LIBROCKSDB LIBROCKMILL_ATTACH FOLDER
 
-LIBROCKSDB is a shared library of RocksDB 10.10 or newer, and doors/attach/build.sh makes LIBROCKMILL_ATTACH.
+LIBROCKSDB is a shared library of RocksDB 10.10 or newer, and make install installs LIBROCKMILL_ATTACH.
 """
 
 import ctypes

@@ -1,4 +1,4 @@
-//! Looks keys up in a view of a RocksDB database by the batch, and from a kernel that also puts. The arguments are the
+//! Looks up keys in a view of a RocksDB database in batches, and from a kernel that also puts. The arguments are the
 //! folder of a new database, and the folder with the headers (PREFIX/include after `make install`).
 
 use std::error::Error;
@@ -32,7 +32,7 @@ extern "C" __global__ void double_all(rockmill::kv kv, const char* keys, unsigne
 }
 "#;
 
-/// What the kernel takes, as cudarc wants it.
+/// The kernel's parameter for cudarc.
 struct Kv(#[allow(dead_code, reason = "the kernel reads it")] KvRecord);
 
 // SAFETY: a rockmill::kv is this record.

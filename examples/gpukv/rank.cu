@@ -1,5 +1,5 @@
 // A kernel reads items of a RocksDB database and puts a score for each of them. The arguments are the folder of a new
-// database and the device: cuda:0, or cpu, where threads of the host take the place of the kernel.
+// database and the device: cuda:0, or cpu, with threads of the host in place of the kernel.
 #include <cooperative_groups.h>
 #include <rockmill/gpukv.cuh>
 #include <rockmill/gpukv_rocksdb_c.h>
@@ -23,8 +23,8 @@ __host__ __device__ void write_key(char* key, char first, unsigned item) {
   for (unsigned i = kKeyBytes - 1; i >= 5; --i, item /= 10) key[i] = char('0' + item % 10);
 }
 
-// All lanes of a tile call this for the same item. Each has the bytes of keys and values at hand; a buffer of get would
-// have to lie where all lanes reach it.
+// All lanes of a tile call this for the same item. Each has its own copy of the bytes of keys and values; a buffer of
+// get would have to be in memory that all lanes can access.
 template <class Tile>
 __host__ __device__ bool rank_item(rockmill::kv& kv, const Tile& tile, unsigned item) {
   char key[kKeyBytes];

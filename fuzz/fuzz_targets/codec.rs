@@ -1,13 +1,13 @@
-//! Rockmill's own codecs: any payload as the library reads it, and any block there and back.
+//! Rockmill's own codecs: any payload is read like by the library, and any block survives both directions.
 //!
-//! The first byte says which codec and which way; for a payload the next two say how large the block is.
+//! The first byte chooses the codec and the direction; for a payload the next two give the size of the block.
 
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use rockmill_codec::{Codec, zstd_decompress};
 
-/// Bytes around a target that nothing may write to.
+/// Guard bytes around a target, which must not change.
 const GUARD: [u8; 16] = *b"nothing goes in!";
 
 fuzz_target!(|input: &[u8]| {
@@ -48,11 +48,11 @@ fn check_round_trip(codec: Codec, block: &[u8]) {
 fn check_payload(codec: Codec, payload: &[u8], len: usize) {
     let ours = decompress(codec, payload, len);
     let theirs = by_library(codec, payload, len);
-    // liblz4 takes some payloads that break the format's rules (rockmill_codec::Malformed).
+    // liblz4 accepts some payloads that break the format's rules (rockmill_codec::Malformed).
     assert!(ours == theirs || codec == Codec::Lz4 && ours.is_none());
 }
 
-/// libzstd takes some frames that no compressor writes.
+/// libzstd accepts some frames that no compressor writes.
 fn check_zstd(frame: &[u8], len: usize) {
     if let Some(ours) = guarded(len, |out| zstd_decompress(frame, out).is_ok()) {
         let mut theirs = vec![0; len];
@@ -65,7 +65,7 @@ fn decompress(codec: Codec, payload: &[u8], len: usize) -> Option<Vec<u8>> {
     guarded(len, |out| codec.decompress(payload, out).is_ok())
 }
 
-/// Has just enough memory filled, with guards around it.
+/// Fills exactly enough memory, with guards around it.
 fn guarded(len: usize, fill: impl FnOnce(&mut [u8]) -> bool) -> Option<Vec<u8>> {
     let mut memory = [&GUARD[..], &vec![0; len], &GUARD].concat();
     let is_filled = fill(&mut memory[GUARD.len()..][..len]);

@@ -1,4 +1,4 @@
-//! Filters: asking any payload, and no false negative in those that are built.
+//! Filters: queries of any payload, and no false negatives in built ones.
 
 #![no_main]
 
@@ -6,7 +6,7 @@ use libfuzzer_sys::fuzz_target;
 use rockmill_format::filter::{FilterBuilder, FilterFormat, FilterOptions, FilterReader};
 use rockmill_format::prefix::PrefixExtractor;
 
-/// Thousandths of a bit for a key that one step of the first parameter stands for.
+/// Thousandths of a bit per key for one step of the first parameter.
 const MILLIBITS_STEP: u32 = 400;
 
 fuzz_target!(|input: &[u8]| {
@@ -37,7 +37,7 @@ fuzz_target!(|input: &[u8]| {
     check_no_false_negative(options, rest);
 });
 
-/// Keys of 0 to 15 bytes: each is preceded by its length.
+/// Keys of 0 to 15 bytes, each behind its length.
 fn keys(mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     std::iter::from_fn(move || {
         let (&len, rest) = bytes.split_first()?;

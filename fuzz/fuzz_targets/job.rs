@@ -1,4 +1,4 @@
-//! A recorded job. What is read is written again, and must read the same.
+//! A recorded job. A job that can be read is written and read again, and must be the same.
 
 #![no_main]
 

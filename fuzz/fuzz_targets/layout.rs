@@ -1,9 +1,9 @@
-//! Layouts and rows: any text is a layout or a sentence, and any row is what it says or an error that says so.
+//! Layouts and rows: any text is a layout or gives a sentence, and any row gives its values or an error.
 //!
-//! The input's first line has a letter of each column's type, a capital one if the column may be null; the next two lines
-//! have the layout of keys and that of values. If the second line is `mysql`, the columns are those of a table of MyRocks,
-//! and of its primary key are as many as the third line has letters. Then follow rows: the sizes of key and value in a byte
-//! each, and both.
+//! The input's first line has a letter for each column's type, a capital one if the column may be null; the next two
+//! lines have the layout of keys and that of values. If the second line is `mysql`, the columns are those of a table of
+//! MyRocks, and the third line has as many letters as its primary key has columns. Rows follow: the sizes of key and
+//! value in a byte each, and both.
 
 #![no_main]
 
@@ -19,7 +19,7 @@ use rockmill_core::{ErrorKind, Result};
 use rockmill_cpu::scan::Scanner;
 use rockmill_layout::{Layout, MysqlTable, column_type};
 
-/// Most columns of a table, which are called a, b, c ..
+/// Maximum number of columns of a table. Their names are a, b, c ..
 const MAX_COLUMNS: usize = 12;
 
 const MAX_ROWS: usize = 16;

@@ -1,5 +1,5 @@
-//! The MANIFEST: as a file, and as edits that the target wraps into records with sound checksums, for
-//! the fuzzer would not find those.
+//! The MANIFEST: as a file, and as edits that the target wraps into records with valid checksums, which the fuzzer
+//! would not find.
 
 #![no_main]
 
@@ -7,9 +7,9 @@ use libfuzzer_sys::fuzz_target;
 use rockmill_format::checksum::ChecksumType;
 use rockmill_format::manifest::{Follower, VersionEdit};
 
-/// The log's type of a record that is not split.
+/// The log's type of an unsplit record.
 const WHOLE_RECORD: u8 = 1;
-/// Bytes of a log block, in which a record must fit together with its header.
+/// Bytes of a log block, which must have room for a record with its header.
 const LOG_BLOCK: usize = 32 * 1024;
 const HEADER: usize = 7;
 
@@ -47,7 +47,7 @@ fn log_of_edits(mut bytes: &[u8]) -> Vec<u8> {
     log
 }
 
-/// A MANIFEST that grows gives the same tree as one that is read at once.
+/// A growing MANIFEST gives the same tree as one that is read at once.
 fn check_pieces_do_not_matter(file: &[u8], piece: usize) {
     let mut whole = Follower::new();
     let at_once = whole.feed(file);

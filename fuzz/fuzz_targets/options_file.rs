@@ -7,7 +7,7 @@ use rockmill_format::filter::FilterPolicy;
 use rockmill_format::options_file::{Options, OptionsFile};
 use rockmill_format::prefix::PrefixExtractor;
 
-/// How deep nested values are followed; the parser itself reads one level a call.
+/// Maximum depth of nested values; the parser itself reads one level in each call.
 const MAX_DEPTH: usize = 4;
 
 fuzz_target!(|input: &[u8]| {
@@ -24,7 +24,7 @@ fuzz_target!(|input: &[u8]| {
     }
 });
 
-/// Reads every value as every type: whether it is one is for the parser to say.
+/// Reads every value as every type; the parser decides whether it is one.
 fn read_values(options: &Options, depth: usize) {
     for (key, value) in options.iter() {
         let _ = options.bool(key, false);

@@ -1,7 +1,7 @@
-//! The plan of a scan and rows: no plan and no row is too strange to be run, or refused.
+//! The plan of a scan and rows: any plan and any row is run or refused.
 //!
-//! The first byte says how many bytes the plan has, in units of eight; it is drawn from these, so that it is sound, or
-//! it is JSON, if they begin so.
+//! The first byte gives the size of the plan's bytes, in units of eight. The plan is drawn from them, so that it is
+//! valid, or, if they begin like JSON, parsed as JSON.
 
 #![no_main]
 
@@ -50,7 +50,7 @@ fn run(plan: &ScanPlan, rows: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Looks at the layout of batches.
+/// Checks the layout of batches.
 struct Checked(Vec<ColumnType>);
 
 impl BatchSink for Checked {

@@ -1,6 +1,6 @@
-//! One block: decompression, then entries and index entries, as the first three bytes ask.
+//! One block: decompression, then entries and index entries, as the first three bytes choose.
 //!
-//! Whatever decodes is encoded again, and must decode to the same entries.
+//! Entries that decode are encoded again, and must decode to the same entries.
 
 #![no_main]
 
@@ -11,7 +11,7 @@ use rockmill_format::compression::{CompressionType, Decompressor};
 use rockmill_format::index::{IndexCoding, decode_index};
 use rockmill_format::range_tombstone::decode_range_tombstones;
 
-/// Dictionary of the blocks that are said to have one.
+/// Dictionary of the blocks that use one.
 const DICTIONARY: &[u8] = b"user00000000000001000000value";
 
 fuzz_target!(|input: &[u8]| {
@@ -39,8 +39,7 @@ fuzz_target!(|input: &[u8]| {
     }
 });
 
-/// The block as `storage` says that it is stored: compression type, and in the top bit whether there
-/// is a dictionary.
+/// The block, stored as `storage` says: compression type, and in the top bit whether there is a dictionary.
 fn decompress(storage: u8, payload: &[u8]) -> Option<Vec<u8>> {
     let kind = CompressionType::from_code(storage & 7)?;
     let dictionary = if storage >> 7 == 0 { &[] } else { DICTIONARY };

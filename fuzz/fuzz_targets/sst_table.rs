@@ -1,4 +1,4 @@
-//! A whole SST file: everything that a compaction, `inspect` and `verify` read of it.
+//! A whole SST file: all parts that a compaction, `inspect` and `verify` read.
 
 #![no_main]
 
@@ -11,7 +11,7 @@ use rockmill_format::table::{TableMeta, decode_filter_partitions, names};
 use rockmill_format::{Error, Result, key};
 
 fuzz_target!(|file: &[u8]| {
-    // Most inputs are no sound SST; all that matters is that they end in an error.
+    // Most inputs are not valid SST files; they only have to end in an error.
     let _ = read_table(file);
 });
 

@@ -1,4 +1,4 @@
-//! The CompactionService's two messages. What decodes is encoded again, and must decode to the same.
+//! The CompactionService's two messages. A decoded message is encoded and decoded again, and must be the same.
 
 #![no_main]
 

@@ -1,5 +1,5 @@
-//! Write batches: alone, in a write-ahead log, and in a log that the target wraps them into with sound checksums, for
-//! the fuzzer would not find those.
+//! Write batches: alone, in a write-ahead log, and in a log into which the target wraps them with valid checksums,
+//! which the fuzzer would not find.
 
 #![no_main]
 
@@ -9,14 +9,14 @@ use rockmill_format::checksum::ChecksumType;
 use rockmill_format::log::LogReader;
 use rockmill_format::write_batch::{BatchRecord, WriteBatch};
 
-/// Bytes of a log's block, in which a fragment must fit together with its header.
+/// Bytes of a log's block, which must have room for a fragment with its header.
 const LOG_BLOCK: usize = 32 * 1024;
 /// Bytes of a fragment's header.
 const HEADER: usize = 7;
-/// Sizes of the pieces in which a log is read; the first is the whole.
+/// Sizes of the parts in which a log is read; the first is the whole.
 const PIECES: [usize; 3] = [usize::MAX, 1, 100];
 
-/// The records of a log, the error behind them, and where the log is torn.
+/// The records of a log, the error behind them, and the place where the log is torn.
 type Read = (Vec<Vec<u8>>, Result<()>, Option<u64>);
 
 fuzz_target!(|input: &[u8]| {
@@ -31,7 +31,7 @@ fuzz_target!(|input: &[u8]| {
     let [at_once, pieces @ ..] = PIECES.map(|piece| read(&log, u64::from(number), piece));
     for in_pieces in pieces {
         assert_eq!((&at_once.0, &at_once.1), (&in_pieces.0, &in_pieces.1));
-        // A log that has failed or ended is not read to its end.
+        // After an error, the log is not read to its end.
         assert!(at_once.1.is_err() || at_once.2 == in_pieces.2);
     }
     for record in &at_once.0 {
@@ -55,14 +55,14 @@ fn read(log: &[u8], number: u64, piece: usize) -> Read {
     (records, Ok(()), reader.torn_at())
 }
 
-/// A log of the fragments in `bytes`: each has its type, its length (u16), and what follows the header.
+/// A log of the fragments in `bytes`: each has its type, its length (u16), and the bytes behind the header.
 fn log_of_fragments(mut bytes: &[u8]) -> Vec<u8> {
     let mut log = Vec::new();
     while let Some((&[kind, low, high], rest)) = bytes.split_first_chunk() {
         let len = usize::from(u16::from_le_bytes([low, high])).min(rest.len());
         let (body, rest) = rest.split_at(len);
         bytes = rest;
-        // Types 5 to 8, 11 and 131 have the log's number in front of the payload.
+        // Types 5 to 8, 11 and 131 have the log's number before the payload.
         let number_len = if matches!(kind, 5..=8 | 11 | 131) {
             4
         } else {
@@ -94,11 +94,11 @@ fn check_batch(bytes: &[u8]) {
                 expected += 1;
             }
             Ok(Some(BatchRecord::Prepared(prepared))) => {
-                // It may take impossible sequence numbers.
+                // The sequence numbers may be impossible.
                 let Ok(mut committed) = WriteBatch::of_prepared(&prepared, expected) else {
                     continue;
                 };
-                // They were read before.
+                // They have been read before.
                 while let Some(record) = committed.next_record().expect("sound records") {
                     assert!(matches!(record, BatchRecord::Entry(_)));
                 }

@@ -34,7 +34,7 @@ struct status {
   using code = ROCKMILL_TARGET::KeyStatus;
   static constexpr code not_found = ROCKMILL_TARGET::KEY_NOT_FOUND;
   static constexpr code found = ROCKMILL_TARGET::KEY_FOUND;
-  /* find: get knows more. get: nobody can be asked for the value. */
+  /* find: RocksDB has to be asked, as get does. get: there is no host that could be asked for the value. */
   static constexpr code ask = ROCKMILL_TARGET::KEY_ASK;
   static constexpr code too_small = ROCKMILL_TARGET::KEY_TOO_SMALL;
   static constexpr code written = ROCKMILL_TARGET::KEY_WRITTEN;
@@ -108,8 +108,8 @@ class kv : public ROCKMILL_TARGET::Kv {
     return find_in(ROCKMILL_TARGET::group_of(tile), static_cast<bytes>(key), key_len);
   }
 
-  /* Copies the value of the version that is held; of keys that this view has put or deleted since, what they are now. Of
-   * those for which find has status::ask, rm_store.get tells what they are now. */
+  /* Copies the value of the version that is held. For keys that this view has put or deleted since, it copies the
+   * current value. For keys for which find has status::ask, rm_store.get gives the current value. */
   template <class Tile>
   ROCKMILL_HD result get(const Tile& tile, const void* key, u32 key_len, void* buffer, u32 capacity) const {
     return get_in(ROCKMILL_TARGET::group_of(tile), static_cast<bytes>(key), key_len,

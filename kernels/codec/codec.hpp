@@ -1,9 +1,9 @@
 // What the codecs share. A codec is code over a Group: a warp or a tile takes a block on the device, one thread on the
 // host.
 //
-// Every decoder and encoder is total: whatever the input, it reads only bytes of the source (on the device the aligned
-// words of four bytes that they lie in), writes only bytes of the target, and ends. Sizes are at most MAX_BLOCK_BYTES,
-// but for a compressed source, which may have any.
+// Every decoder and encoder is total. On any input it ends, writes only bytes of the target, and reads only bytes of
+// the source. On the device it reads the aligned words of four bytes that contain these. Sizes are at most
+// MAX_BLOCK_BYTES, except that a compressed source may have any size.
 #pragma once
 
 #include "../common/bytes.hpp"

@@ -46,7 +46,7 @@ struct MatchTable {
 };
 
 constexpr u32 MIN_MATCH = 4;
-// A match begins at least so many bytes before the end, and ends at least so many before it.
+// Minimum bytes between the beginning of a match and the end of the block, and between the ends of both.
 constexpr u32 MATCH_BEGINS_BEFORE = 12, MATCH_ENDS_BEFORE = 5;
 
 constexpr u32 BATCH = 32;
@@ -96,7 +96,7 @@ template <class G, class Out>
 ROCKMILL_HD bool find_matches(const G& g, const u8* src, u32 n, MatchTable& table, Out& out) {
   table.clear(g);
   const u32 begins = n > MATCH_BEGINS_BEFORE ? n - MATCH_BEGINS_BEFORE + 1 : 0;
-  // What lies before `written` is handed on.
+  // Bytes before `written` are handed on.
   u32 written = 0;
   for (u32 batch = 0; batch < begins;) {
     BatchOf<G> offsets;

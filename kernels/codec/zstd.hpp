@@ -32,8 +32,8 @@ struct ZstdDecoder {
   u32 block_max = 0, limit = 0;
   // Offsets that sequences may repeat.
   u32 recent0 = 1, recent1 = 4, recent2 = 8;
-  // Of the block. If they are packed, they are unpacked into the end of the output: what is still to be written is at
-  // least as long as the literals that are left, so none is overwritten before it is read.
+  // Literals of the block. If they are packed, they are unpacked into the end of the output: what is still to be
+  // written is at least as long as the literals that are left, so none is overwritten before it is read.
   const u8* literals = nullptr;
   u32 num_literals = 0;
 

@@ -9,7 +9,7 @@
 
 namespace rockmill::ROCKMILL_TARGET {
 
-// Of one group; shared memory on the device.
+// Tables of one group; shared memory on the device.
 union ZstdEncodeTables {
   ZstdMatchTables matches;
   HuffmanEncodeTables literals;

@@ -42,7 +42,7 @@ ROCKMILL_HD u32 crc_times(u32 a, u32 b) {
   return product;
 }
 
-// x^(8 * bytes): what a CRC is multiplied with when so many bytes of zero follow.
+// x^(8 * bytes): the factor of a CRC that is followed by `bytes` zero bytes.
 ROCKMILL_HD u32 crc_shift(u64 bytes) {
   u32 result = CRC_ONE;
   for (u32 power = CRC_BYTE; bytes != 0; bytes >>= 1) {
@@ -135,7 +135,7 @@ ROCKMILL_HD u64 xxh64(const u8* data, u64 len, u8 last) {
   return xxh64_avalanche(hash);
 }
 
-// What the last byte is multiplied with before it is mixed into an XXH3 checksum (`table/format.cc`).
+// Factor of the last byte before it is mixed into an XXH3 checksum (`table/format.cc`).
 constexpr u32 LAST_BYTE_PRIME = 0x6b9083d9;
 
 // Checksum of a block whose trailer begins with `codec` (`table/format.cc:ComputeBuiltinChecksumWithLastByte`), with the

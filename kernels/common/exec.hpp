@@ -26,7 +26,7 @@
 
 namespace rockmill::ROCKMILL_TARGET {
 
-// Where work is queued, with scratch memory that the caller sized by scratch_bytes().
+// A stream that work is queued on, with scratch memory that the caller sized by scratch_bytes().
 struct Exec {
   void* stream;
   void* scratch;
@@ -47,7 +47,7 @@ struct LaunchPolicy {
   // Such blocks that a processor has registers for: half the warps that it can hold.
   static constexpr u32 blocks_with_shared = 16;
 
-  // Blocks of a grid for so many threads.
+  // Blocks of a grid for `wanted` threads.
   static u32 blocks(const Exec& exec, u64 wanted, u32 block_threads = threads) {
     const u64 most = u64(std::max<u32>(exec.processors, 1)) * blocks_per_processor * (threads / block_threads);
     return u32(std::min<u64>(std::max<u64>((wanted + block_threads - 1) / block_threads, 1), most));

@@ -9,7 +9,7 @@ namespace rockmill::ROCKMILL_TARGET {
 // and has no bytes; if one is, all entries have theirs, tag included.
 struct KeyBytes {
   const u8* bytes;
-  // Of each entry; null in a narrow task.
+  // Position of each entry's key; null in a narrow task.
   const u64* at;
 
   ROCKMILL_HD bool wide() const { return at != nullptr; }
@@ -85,6 +85,18 @@ ROCKMILL_HD int compare_user(const KeyBytes& bytes, const Key& a, const UserKey&
   return compare_tails(bytes.of(a), a.len, b.bytes, b.len);
 }
 
+ROCKMILL_HD int compare_user(const UserKey& a, const UserKey& b) {
+  if (a.hi != b.hi) return a.hi < b.hi ? -1 : 1;
+  if (a.lo != b.lo) return a.lo < b.lo ? -1 : 1;
+  if (a.len <= WORD_KEY_BYTES || b.len <= WORD_KEY_BYTES) return a.len < b.len ? -1 : a.len > b.len;
+  return compare_tails(a.bytes, a.len, b.bytes, b.len);
+}
+
+// The user key of an entry. A key that its words hold has no bytes.
+ROCKMILL_HD UserKey user_key_of(const KeyBytes& bytes, const Key& key) {
+  return {key.hi, key.lo, key.len > WORD_KEY_BYTES ? bytes.of(key) : nullptr, key.len, 1};
+}
+
 ROCKMILL_HD bool same_user_key(const KeyBytes& bytes, const Key& a, const Key& b) {
   if (a.hi != b.hi || a.lo != b.lo || a.len != b.len) return false;
   return a.len <= WORD_KEY_BYTES || common_tail(bytes.of(a), bytes.of(b), a.len) == a.len;
@@ -112,12 +124,32 @@ ROCKMILL_HD u64 lower_bound(const KeyBytes& bytes, const Key* keys, u64 from, u6
   return from;
 }
 
+// Keys in front of the begin of each fragment of range tombstones.
+struct PlaceFragments {
+  const Key* keys;
+  KeyBytes bytes;
+  u64 n;
+  const Fragment* fragments;
+  u64* places;
+
+  ROCKMILL_HD void operator()(u64 f) const {
+    places[f] = lower_bound(bytes, keys, 0, n, fragments[f].begin, false);
+  }
+};
+
 // Leading bytes that two user keys have in common.
 ROCKMILL_HD u32 common_user_bytes(const KeyBytes& bytes, const Key& a, const Key& b) {
   const u32 len = min_of(a.len, b.len);
   if (a.hi != b.hi) return min_of(len, leading_zeros(a.hi ^ b.hi) / 8);
   if (a.lo != b.lo) return min_of(len, 8 + leading_zeros(a.lo ^ b.lo) / 8);
   return len <= WORD_KEY_BYTES ? len : common_tail(bytes.of(a), bytes.of(b), len);
+}
+
+ROCKMILL_HD u32 common_user_bytes(const UserKey& a, const UserKey& b) {
+  const u32 len = min_of(a.len, b.len);
+  if (a.hi != b.hi) return min_of(len, leading_zeros(a.hi ^ b.hi) / 8);
+  if (a.lo != b.lo) return min_of(len, 8 + leading_zeros(a.lo ^ b.lo) / 8);
+  return len <= WORD_KEY_BYTES ? len : common_tail(a.bytes, b.bytes, len);
 }
 
 // Leading bytes that two internal keys have in common.
@@ -130,6 +162,25 @@ ROCKMILL_HD u32 common_bytes(const KeyBytes& bytes, const Key& a, const Key& b) 
   // The tag of the shorter one faces bytes of the longer user key.
   while (common < len + TAG_BYTES && bytes.byte(a, common) == bytes.byte(b, common)) ++common;
   return common;
+}
+
+constexpr u32 MURMUR_MULTIPLIER = 0xc6a4a793;
+
+// Of the first `len` bytes of a user key (`util/hash.cc:Hash`): a variant of MurmurHash1 whose last one to three bytes are
+// taken as signed.
+ROCKMILL_HD u32 murmur_hash(const KeyBytes& bytes, const Key& key, u32 len, u32 seed) {
+  u32 hash = seed ^ len * MURMUR_MULTIPLIER;
+  u32 i = 0;
+  for (; i + 4 <= len; i += 4) {
+    u32 word = 0;
+    for (u32 k = 0; k < 4; ++k) word |= u32(bytes.byte(key, i + k)) << 8 * k;
+    hash = (hash + word) * MURMUR_MULTIPLIER;
+    hash ^= hash >> 16;
+  }
+  if (i == len) return hash;
+  for (u32 k = 0; i + k < len; ++k) hash += u32(static_cast<signed char>(bytes.byte(key, i + k))) << 8 * k;
+  hash *= MURMUR_MULTIPLIER;
+  return hash ^ hash >> 24;
 }
 
 }  // namespace rockmill::ROCKMILL_TARGET

@@ -42,6 +42,7 @@ struct FileSums : FileTotals {
     rows_hash += hash;
     const u64 type = key.tag & 0xff;
     deletions += type == TYPE_DELETION || type == TYPE_SINGLE_DELETION;
+    merge_operands += type == TYPE_MERGE;
     key_bytes += key.len + TAG_BYTES;
     value_bytes += value_len;
     if (sequence < smallest_seqno) smallest_seqno = sequence;
@@ -51,6 +52,7 @@ struct FileSums : FileTotals {
     content_hash += other.content_hash;
     rows_hash += other.rows_hash;
     deletions += other.deletions;
+    merge_operands += other.merge_operands;
     key_bytes += other.key_bytes;
     value_bytes += other.value_bytes;
     filter_entries += other.filter_entries;
@@ -61,6 +63,7 @@ struct FileSums : FileTotals {
     atomic_add(&total.content_hash, content_hash);
     atomic_add(&total.rows_hash, rows_hash);
     atomic_add(&total.deletions, deletions);
+    atomic_add(&total.merge_operands, merge_operands);
     atomic_add(&total.key_bytes, key_bytes);
     atomic_add(&total.value_bytes, value_bytes);
     atomic_add(&total.filter_entries, filter_entries);

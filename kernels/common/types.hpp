@@ -57,7 +57,7 @@ struct BlockRef {
   u32 checksum_base;
   // ChecksumType.
   u32 checksum;
-  // Of the block's file, as its properties say; matters where values are stored apart from keys.
+  // Restart interval of the block's file, as its properties say; matters if values are stored apart from keys.
   u32 restart_interval;
   // Sequence number of all entries, which are stored with 0; or STORED_SEQUENCE.
   u64 sequence;
@@ -111,13 +111,13 @@ struct OutBlock {
   u64 key_start;
 };
 
-// What the host is told of a file before it says where the file goes.
+// Sizes of a file, which the host gets before it decides where the file goes.
 struct FileIndex {
-  // Of the data blocks, trailers included.
+  // Size of the data blocks, trailers included.
   u64 data_size;
   // The same before they were compressed, without trailers.
   u64 raw_size;
-  // Of the index block's payload.
+  // Size of the index block's payload.
   u64 size;
   // Bytes of user key that all separators share, if they are stored once.
   u32 prefix_len;
@@ -144,6 +144,13 @@ struct KeySpan {
   u64 file_size;
 };
 
+// A range of user keys that range tombstones cover: from `begin` to before `end`. The sequence numbers of their tombstones
+// are those from `first` to before `last` of all.
+struct Fragment {
+  UserKey begin, end;
+  u64 first, last;
+};
+
 // What decides which entries survive.
 struct RetainRules {
   const u64* snapshots;
@@ -158,6 +165,23 @@ struct RetainRules {
   u32 deeper_unknown;
   // Whether a SingleDelete that meets a Delete is an error.
   u32 enforce_single_delete;
+  // Range tombstones, ascending, and the sequence numbers of each fragment, descending.
+  const Fragment* fragments;
+  const u64* sequences;
+  u64 num_fragments;
+};
+
+// What merge operands become; see rockmill_core::Merging.
+struct MergeRules {
+  // MergeFunction.
+  u32 function;
+  // Whether operands are merged without their base as well.
+  u32 partial;
+  // What stands between two values.
+  const u8* delimiter;
+  u64 delimiter_len;
+  // Limit of a stripe's operands and their base, and what each counts beside its value and a delimiter.
+  u64 max_bytes, operand_bytes;
 };
 
 // What a snapshot sees; see rockmill_core::SnapshotRules.
@@ -171,13 +195,15 @@ struct SnapshotRules {
 // Sums over the entries of a task as they were decoded.
 struct InputTotals {
   u64 hash;
-  u64 tombstones, single_deletes, key_bytes, value_bytes;
+  u64 tombstones, single_deletes, operands, key_bytes, value_bytes;
 };
 
 // Sums over the entries of a task once they are merged.
 struct RetainTotals {
-  u64 hash_kept, hash_dropped;
-  u64 replaced, tombstones_dropped, kept;
+  u64 hash_kept, hash_dropped, hash_consumed;
+  u64 replaced, tombstones_dropped;
+  // As in rockmill_core::ReadReport.
+  u64 kept, dropped, consumed, made;
   // Above the snapshot.
   u64 above;
   // Sum over the kept entries as they are handed on, for comparison with what comes of them.
@@ -189,7 +215,7 @@ struct FileTotals {
   u64 content_hash;
   // As in RetainTotals.
   u64 rows_hash;
-  u64 deletions, key_bytes, value_bytes;
+  u64 deletions, merge_operands, key_bytes, value_bytes;
   u64 smallest_seqno, largest_seqno;
   u64 filter_entries;
 };
@@ -200,7 +226,7 @@ struct FoundFile {
   u64 index_hash;
   // Of its separators' tags, if they are internal keys.
   u64 tags_hash;
-  // Of the first and the last internal key.
+  // Hash of the first and the last internal key.
   u64 edges_hash;
 };
 
@@ -213,13 +239,15 @@ struct Layout {
   u32 common_prefix;
   // ChecksumType.
   u32 checksum;
+  // Buckets of a block's hash index for each entry; below 0 without one.
+  double buckets_per_entry;
 };
 
 // How data blocks are compressed.
 struct Compression {
   // CODEC_NONE, CODEC_SNAPPY, CODEC_LZ4 or CODEC_ZSTD.
   u32 codec;
-  // A block is stored as it is unless it shrinks to so many bytes of 1024.
+  // A block is stored uncompressed unless it shrinks to this many bytes of 1024.
   u32 max_bytes_per_kb;
 };
 
@@ -235,7 +263,7 @@ struct IndexLayout {
 
 // Where files end; see rockmill_core::OutputSplitting.
 struct Splitting {
-  // A file ends before the first new user key at which its encoded entries reach so many bytes.
+  // A file ends before the first new user key at which its encoded entries reach `file_size` bytes.
   u64 file_size;
   // The rest matters where there are grandparents.
   const KeySpan* grandparents;
@@ -244,9 +272,23 @@ struct Splitting {
   u64 max_compaction_bytes;
   // Stored bytes for so many uncompressed ones; 0 for as many.
   u64 stored, uncompressed;
+  // Leading bytes in which the keys of a file agree; NO_PARTITIONS if they need not.
+  u64 partition_bytes;
   u32 level_style;
   u32 unused;
 };
+
+constexpr u64 NO_PARTITIONS = ~u64{0};
+
+// Where one file ends and the next begins, which may have no entries.
+struct FileCut {
+  // Entries in front of it.
+  u32 survivors;
+  // The fragment with whose begin the next file begins; NO_FRAGMENT if it begins with an entry's key.
+  u32 fragment;
+};
+
+constexpr u32 NO_FRAGMENT = ~u32{0};
 
 // What goes into filters.
 struct FilterRules {
@@ -266,9 +308,9 @@ struct ScanOp {
   // Slot of the result.
   u32 to;
   u32 a, b, c;
-  // Of a load `format << 16 | is_big_endian << 8 | bytes`; of a comparison `kind << 8` and a bit for each of less, equal
-  // and greater that it accepts; of arithmetic `range << 8 | bytes`; of a list its kind; of a pattern Pattern; of a string
-  // the bytes of a padded group, or 0. The constants of lists and patterns are `c` from `b` on.
+  // By instruction. Load: `format << 16 | is_big_endian << 8 | bytes`. Comparison: `kind << 8` and a bit for each of
+  // less, equal and greater that it accepts. Arithmetic: `range << 8 | bytes`. List: its kind. Pattern: Pattern.
+  // String: the bytes of a padded group, or 0. The constants of lists and patterns are `c` from `b` on.
   u32 detail;
 };
 
@@ -285,7 +327,7 @@ struct ScanColumn {
   u32 operand;
   // Stored.
   u32 stored;
-  // Of a value.
+  // Bytes of a value.
   u32 bytes;
   u32 unused;
   // A byte for each row that is not null, and a bit.
@@ -316,7 +358,7 @@ struct ScanArgument {
   u32 unused;
 };
 
-// Where groups are put together. Words of groups are 0 at first.
+// Memory in which groups are built. Words of groups are 0 at first.
 struct ScanGroups {
   const ScanGroupKey* keys;
   const ScanArgument* arguments;
@@ -331,7 +373,7 @@ struct ScanGroups {
   u64 most;
   // How many there are; if more than `most`, nothing else counts.
   u64* found;
-  // Of each slot, SCAN_KEY_WORDS, 0 where there is none; the group's first row, ~0 in a slot without a group; and words.
+  // For each slot: SCAN_KEY_WORDS, 0 if there is none; the group's first row, ~0 in a slot without a group; and words.
   u64* table;
   u64* firsts;
   u64* words;
@@ -424,7 +466,7 @@ struct RingRequest {
   u64 value_len;
   // The version whose value is wanted.
   u64 version;
-  // What the caller has room for.
+  // Capacity of the caller's buffer.
   u64 capacity;
   // Where the part begins, and its bytes. If the rest of a value is wanted: where that begins.
   u64 at;
@@ -437,7 +479,7 @@ struct RingAnswer {
   u32 status;
   // Bytes of the value in the mailbox.
   u32 part_len;
-  // Of the whole value.
+  // Length of the whole value.
   u64 len;
 };
 
@@ -467,13 +509,13 @@ struct Ring {
   ChangedKeys changed;
   // A wait ends after so long.
   u64 timeout_ns;
-  // None if nobody answers.
+  // Number of mailboxes; 0 if the host does not answer.
   u32 mailboxes;
-  // Of the bytes of a request, and of those of an answer; a multiple of 16.
+  // Capacity of a mailbox for the bytes of a request, and for those of an answer; a multiple of 16.
   u32 mailbox_bytes;
 };
 
-// What a kernel is given to get and put keys. Each thread has a copy.
+// The argument with which a kernel gets and puts keys. Each thread has a copy.
 struct KvRecord {
   // KV_ABI.
   u32 abi;
@@ -529,6 +571,8 @@ enum ErrorCode : u32 {
   ERROR_UNDECIDED = 13,
   ERROR_OUT_OF_RANGE = 14,
   ERROR_CHECK = 15,
+  ERROR_MERGED_TYPE = 16,
+  ERROR_MERGED_BYTES = 17,
 };
 
 // How a block is compressed: its type in RocksDB's trailers.
@@ -559,6 +603,7 @@ enum PrefixKind : u32 { PREFIX_NONE = 0, PREFIX_FIXED = 1, PREFIX_CAPPED = 2 };
 
 constexpr u64 TYPE_DELETION = 0;
 constexpr u64 TYPE_VALUE = 1;
+constexpr u64 TYPE_MERGE = 2;
 constexpr u64 TYPE_SINGLE_DELETION = 7;
 constexpr u64 TYPE_DELETION_WITH_TIMESTAMP = 0x14;
 constexpr u64 MAX_SEQUENCE = (u64{1} << 56) - 1;

@@ -11,7 +11,7 @@ ROCKMILL_HD u64 xxph3_avalanche(u64 h) {
   return h ^ h >> 32;
 }
 
-// Of a key of up to 16 bytes.
+// Hash of a key of up to 16 bytes.
 ROCKMILL_HD u64 xxph3_words(u64 hi, u64 lo, u32 len) {
   if (len == 0) return fold(secret_word(0), PRIME64_2);
   if (len <= 3) {

@@ -33,6 +33,8 @@ struct WriteBlocks {
   // Prefix sums of the stored entries.
   const u64* prefix;
   const u32* prefix_lens;
+  // Null if no block has a hash index.
+  const u32* hash_buckets;
   const OutBlock* blocks;
   u8* images;
 
@@ -66,9 +68,37 @@ struct WriteBlocks {
     u8* table = payload + (prefix[block.first + block.count] - base);
     for (u32 r = g.rank(); r < restarts; r += g.width)
       store32(table + 4 * r, u32(prefix[block.first + r * layout.restart_interval] - base));
-    if (g.rank() == 0) store32(table + 4 * restarts, restarts);
+    u8* end = table + 4 * restarts;
+    const u32 buckets = hash_buckets != nullptr ? hash_buckets[b] : 0;
+    if (buckets > 0) {
+      write_hash_index(g, block, buckets, end);
+      end += buckets + HASH_COUNT_BYTES;
+    }
+    if (g.rank() == 0) store32(end, restarts | (buckets > 0 ? HASH_INDEX_BIT : 0));
     // The trailer's bytes share words with the payload's last ones, which are read to seal it.
-    for (u32 k = g.rank(); k < TRAILER_BYTES; k += g.width) table[4 * restarts + 4 + k] = 0;
+    for (u32 k = g.rank(); k < TRAILER_BYTES; k += g.width) end[4 + k] = 0;
+  }
+
+ private:
+  // Each lane has every width-th bucket, and goes through all entries.
+  template <class G>
+  ROCKMILL_HD void write_hash_index(const G& g, const OutBlock& block, u32 buckets, u8* to) const {
+    for (u32 k = g.rank(); k < buckets; k += g.width) to[k] = NO_RESTART;
+    for (u32 first = 0; first < block.count; first += g.width) {
+      const u32 own = first + g.rank();
+      const u32 own_bucket = own < block.count ? bucket_of(bytes, survivors[block.first + own], buckets) : 0;
+      const u32 lanes = min_of(g.width, block.count - first);
+      for (u32 lane = 0; lane < lanes; ++lane) {
+        const u32 bucket = g.shuffle(own_bucket, lane);
+        if (bucket % g.width != g.rank()) continue;
+        const u8 restart = u8((first + lane) / layout.restart_interval);
+        if (to[bucket] == NO_RESTART) to[bucket] = restart;
+        else if (to[bucket] != restart) to[bucket] = SEVERAL_RESTARTS;
+      }
+    }
+    if (g.rank() != 0) return;
+    to[buckets] = u8(buckets);
+    to[buckets + 1] = u8(buckets >> 8);
   }
 };
 

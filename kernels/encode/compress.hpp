@@ -10,7 +10,7 @@
 
 namespace rockmill::ROCKMILL_TARGET {
 
-// Where raw images are.
+// Finds the positions of raw images.
 struct PlaceRaw {
   const u32* block_starts;
   const u64* raw_offsets;
@@ -48,8 +48,8 @@ struct CompressBlocks {
   const OutBlock* blocks;
   const u8* raw;
   u8* packed;
-  // Of each block: bytes of payload as it is stored, its codec, and the checksum of the raw image, by which the host
-  // recognises what it has decompressed.
+  // For each block: bytes of payload as stored, its codec, and the checksum of the raw image. With it, the host checks
+  // what it has decompressed.
   u32* stored_sizes;
   u32* codecs;
   u32* raw_sums;
@@ -126,7 +126,7 @@ inline int compress_all_zstd(const Exec& exec, u64 n, CompressBlocks compress) {
   return run();
 }
 
-// Payloads into the files' images. What is behind them is sealed later.
+// Copies payloads into the files' images. The bytes behind them are sealed later.
 struct GatherBlocks {
   const OutBlock* blocks;
   const u64* raw_offsets;

@@ -6,7 +6,7 @@
 
 namespace rockmill::ROCKMILL_TARGET {
 
-constexpr u32 LEGACY_SEED = 0xbc9f1d34, LEGACY_MULTIPLIER = 0xc6a4a793;
+constexpr u32 LEGACY_SEED = 0xbc9f1d34;
 
 // Which hashes the keys of a file add to its filter (crates/format/src/filter/builder.rs): those of whole keys, of
 // prefixes, or both. A hash is left out if it was the last one, and one of both also if it is that of the last
@@ -113,28 +113,12 @@ struct FilterKeys {
     return !has_prefix(key_before) || !prefix_before(start, i - 1).is(whole_before);
   }
 
-  // Of the key's first `len` bytes.
+  // Hash of the key's first `len` bytes.
   ROCKMILL_HD u64 hash(const Key& key, u32 len) const {
-    if (rules.format == FILTER_LEGACY) return legacy_hash(key, len);
+    if (rules.format == FILTER_LEGACY) return murmur_hash(bytes, key, len, LEGACY_SEED);
     if (len > WORD_KEY_BYTES) return xxph3_bytes(bytes.of(key), len);
     const Key beginning = beginning_of(key, len);
     return xxph3_words(beginning.hi, beginning.lo, len);
-  }
-
-  // `util/hash.cc:BloomHash`: a variant of MurmurHash1 whose last one to three bytes are taken as signed.
-  ROCKMILL_HD u64 legacy_hash(const Key& key, u32 len) const {
-    u32 hash = LEGACY_SEED ^ len * LEGACY_MULTIPLIER;
-    u32 i = 0;
-    for (; i + 4 <= len; i += 4) {
-      u32 word = 0;
-      for (u32 k = 0; k < 4; ++k) word |= u32(bytes.byte(key, i + k)) << 8 * k;
-      hash = (hash + word) * LEGACY_MULTIPLIER;
-      hash ^= hash >> 16;
-    }
-    if (i == len) return hash;
-    for (u32 k = 0; i + k < len; ++k) hash += u32(static_cast<signed char>(bytes.byte(key, i + k))) << 8 * k;
-    hash *= LEGACY_MULTIPLIER;
-    return hash ^ hash >> 24;
   }
 };
 

@@ -25,7 +25,7 @@ ROCKMILL_HD u64 check_of(const FileIndex& file) {
   return entry_hash(entry_hash(sizes, form), lens);
 }
 
-// What one thread of each file does before blocks are looked at.
+// The work of one thread for each file before blocks are looked at.
 struct DescribeFiles {
   Separators separators;
   const u32* file_starts;
@@ -130,7 +130,7 @@ struct SizeIndexes {
   IndexEntries entries;
   // Prefix sums of the entries' sizes.
   const u64* sums;
-  // Of the blocks before they were compressed, trailers included; null if they were not.
+  // Offsets of the blocks before they were compressed, trailers included; null if they were not.
   const u64* raw_offsets;
   FileIndex* files;
   u64* errors;

@@ -1,6 +1,6 @@
-// Where files and blocks end, and where each entry goes; nothing is written yet. The rules are those of
-// crates/cpu/src/sst/writer.rs and split.rs. With Q the bytes of a file's entries so far, each encoded against its
-// predecessor in the file, an entry goes into block Q / block_size, so that all of it is prefix sums:
+// Finds where files and blocks end, and where each entry goes; nothing is written yet. The rules are those of
+// crates/cpu/src/sst/writer.rs and split.rs. Q is the number of bytes of a file's entries so far, each encoded against
+// its predecessor in the file. An entry goes into block Q / block_size, so prefix sums compute everything:
 //
 //   MeasureEntries  size of each entry against its predecessor      -> exclusive_sum
 //   SplitFiles        first entry of each file
@@ -12,8 +12,8 @@
 //   SumBlocks       size of each block as it is stored              -> exclusive_sum
 //   PlaceBlocks     place of each block in the images
 //
-// Where blocks are compressed, that comes before SumBlocks (compress.hpp), with raw images of its own, and leaves stored
-// sizes and codecs. What is stored as it is, is written straight to its place.
+// If blocks are compressed, compression comes before SumBlocks (compress.hpp), with raw images of its own, and yields
+// stored sizes and codecs. Uncompressed blocks are written straight to their place.
 #pragma once
 
 #include "../common/exec.hpp"
@@ -47,6 +47,45 @@ struct MeasureKeys {
   u32* sizes;
 
   ROCKMILL_HD void operator()(u64 i) const { sizes[i] = survivors[i].len + TAG_BYTES; }
+};
+
+// 1 for each tombstone -> exclusive_sum -> tombstones in front of each survivor.
+struct MarkDeletions {
+  const Key* survivors;
+  u64 n;
+  u32* sums;
+
+  ROCKMILL_HD void operator()(u64 i) const {
+    const u64 type = i < n ? survivors[i].tag & 0xff : TYPE_VALUE;
+    sums[i] = type == TYPE_DELETION || type == TYPE_SINGLE_DELETION;
+  }
+};
+
+// The most tombstones in a window of the buckets of a file (`compact_on_deletion_collector.cc`).
+struct MostDeletions {
+  using Total = u64;
+  static constexpr u32 words = 1;
+  u64 most;
+  ROCKMILL_HD static MostDeletions zero() { return {0}; }
+  ROCKMILL_HD u64& word(u32) { return most; }
+  ROCKMILL_HD void merge(const MostDeletions& other) { most = most < other.most ? other.most : most; }
+  ROCKMILL_HD void merge_into(u64& total) { atomic_max(&total, most); }
+};
+
+struct FindMostDeletions {
+  static constexpr u64 BUCKETS = 128;
+  // Of the file.
+  const u32* sums;
+  u64 n;
+  u64 bucket_size;
+
+  // The window that ends with bucket `b`.
+  ROCKMILL_HD void operator()(u64 b, MostDeletions& found) const {
+    const u64 left = n - b * bucket_size;
+    const u64 end = left < bucket_size ? n : (b + 1) * bucket_size;
+    const u64 first = b < BUCKETS ? 0 : (b + 1 - BUCKETS) * bucket_size;
+    found.merge({u64(sums[end] - sums[first])});
+  }
 };
 
 // Last of the ascending `starts` that is not above i.
@@ -149,18 +188,44 @@ struct MeasureStored {
 
 ROCKMILL_HD u32 num_restarts(u32 entries, u32 interval) { return (entries + interval - 1) / interval; }
 
+// The hash index of a data block (crates/format/src/block/hash_index.rs): a byte for each bucket, and their number.
+constexpr u8 NO_RESTART = 255, SEVERAL_RESTARTS = 254;
+constexpr u32 MAX_HASHED_RESTARTS = 254, HASH_COUNT_BYTES = 2;
+constexpr u64 MAX_HASHED_BLOCK = 1 << 16;
+constexpr u32 SLICE_HASH_SEED = 397;
+
+// Buckets of a block of `size` bytes; 0 if it has no hash index. What entries ask for is a sum, as in RocksDB: a product would
+// round differently.
+ROCKMILL_HD u32 num_buckets(const Layout& layout, u32 entries, u32 restarts, u64 size) {
+  if (restarts > MAX_HASHED_RESTARTS || size > MAX_HASHED_BLOCK) return 0;
+  double wanted = 0;
+  for (u32 i = 0; i < entries; ++i) wanted += layout.buckets_per_entry;
+  const u32 buckets = (wanted < 1 ? 1 : wanted < 0xffff ? u32(wanted) : 0xffff) | 1;
+  return size + buckets + HASH_COUNT_BYTES <= MAX_HASHED_BLOCK ? buckets : 0;
+}
+
+ROCKMILL_HD u32 bucket_of(const KeyBytes& bytes, const Key& key, u32 buckets) {
+  return murmur_hash(bytes, key, key.len, SLICE_HASH_SEED) % buckets;
+}
+
 struct MeasureBlocks {
   const u32* block_starts;
   const u32* prefix_lens;
   const u64* prefix;
   Layout layout;
+  u32* hash_buckets;
   u32* raw_sizes;
   u64* errors;
 
   ROCKMILL_HD void operator()(u64 b) const {
     const u32 first = block_starts[b], end = block_starts[b + 1];
     const u32 restarts = num_restarts(end - first, layout.restart_interval);
-    const u64 size = prefix_lens[b] + prefix[end] - prefix[first] + 4 * u64(restarts) + 4;
+    u64 size = prefix_lens[b] + prefix[end] - prefix[first] + 4 * u64(restarts) + 4;
+    if (hash_buckets != nullptr) {
+      const u32 buckets = num_buckets(layout, end - first, restarts, size);
+      hash_buckets[b] = buckets;
+      if (buckets > 0) size += buckets + HASH_COUNT_BYTES;
+    }
     if (size + TRAILER_BYTES > 0xffffffff) report(errors, first, ERROR_LAYOUT);
     raw_sizes[b] = u32(size);
   }

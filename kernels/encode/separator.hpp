@@ -7,7 +7,7 @@
 
 namespace rockmill::ROCKMILL_TARGET {
 
-// Tag of a separator that is no key of its own: the largest sequence number, and the type by which is sought.
+// Tag of a separator that is not a key of its own: the largest sequence number, and the type that seeks use.
 constexpr u64 SEEK_TAG = MAX_SEQUENCE << 8 | 0x18;
 
 struct Separator {
@@ -27,7 +27,7 @@ struct Separator {
 
 ROCKMILL_HD Separator whole(const Key& key) { return {key, key.len, 0}; }
 
-// Leading bytes that two separators have in common, of user keys and so many bytes of the tags.
+// Leading bytes that two separators have in common, in user keys and `tag_bytes` bytes of the tags.
 ROCKMILL_HD u32 common_bytes(const KeyBytes& bytes, const Separator& a, const Separator& b, u32 tag_bytes) {
   const u32 kept = min_of(a.len - a.grown, b.len - b.grown);
   u32 common = common_user_bytes(bytes, a.key, b.key);

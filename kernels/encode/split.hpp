@@ -1,5 +1,6 @@
 // Where files end. The rules are those of crates/cpu/src/sst/split.rs (`compaction_outputs.cc:ShouldStopBefore`), asked
-// only at the keys where they can say yes: where a file reaches its size, and where a grandparent begins or ends.
+// only at the keys where they can say yes: where a file reaches its size, where a partitioner separates keys, and where a
+// grandparent begins or ends.
 #pragma once
 
 #include "../common/exec.hpp"
@@ -31,39 +32,124 @@ struct FileSum {
   }
 };
 
-// The first survivor in each grandparent or behind its begin, and the first behind it: behind[2g], behind[2g + 1].
-struct FindGrandparents {
+// The keys before which files may end, in order: survivors, and the begins of fragments, which have no bytes. A fragment
+// that begins with a survivor's key stands in front of it.
+struct Items {
   const Key* survivors;
   KeyBytes bytes;
   u64 n;
+  const Fragment* fragments;
+  // Survivors in front of each fragment.
+  const u64* places;
+  u64 num_fragments;
+
+  ROCKMILL_HD u64 len() const { return n + num_fragments; }
+
+  // First fragment with so many survivors or more in front of it.
+  ROCKMILL_HD u64 fragment_behind(u64 survivor) const {
+    u64 from = 0, to = num_fragments;
+    while (from < to) {
+      const u64 middle = from + (to - from) / 2;
+      if (places[middle] < survivor) from = middle + 1;
+      else to = middle;
+    }
+    return from;
+  }
+
+  // Fragments in front of item `i`.
+  ROCKMILL_HD u64 fragments_before(u64 i) const {
+    u64 from = 0, to = num_fragments;
+    while (from < to) {
+      const u64 middle = from + (to - from) / 2;
+      if (places[middle] + middle < i) from = middle + 1;
+      else to = middle;
+    }
+    return from;
+  }
+  ROCKMILL_HD u64 survivors_before(u64 i) const { return i - fragments_before(i); }
+
+  // The fragment that item `i` is the begin of, or NO_FRAGMENT.
+  ROCKMILL_HD u32 fragment_at(u64 i) const {
+    const u64 f = fragments_before(i);
+    return f < num_fragments && places[f] + f == i ? u32(f) : NO_FRAGMENT;
+  }
+
+  ROCKMILL_HD UserKey key(u64 i) const {
+    const u32 f = fragment_at(i);
+    return f != NO_FRAGMENT ? fragments[f].begin : user_key_of(bytes, survivors[survivors_before(i)]);
+  }
+
+  // Whether item `i` is an older version of the key before.
+  ROCKMILL_HD bool goes_on(u64 i) const {
+    const u64 s = survivors_before(i);
+    return fragment_at(i) == NO_FRAGMENT && s > 0 && same_user_key(bytes, survivors[s - 1], survivors[s]);
+  }
+
+  // First item that is not below the bound; with `above`, the first that is above it.
+  ROCKMILL_HD u64 first_behind(const UserKey& bound, bool above) const {
+    u64 from = 0, to = num_fragments;
+    while (from < to) {
+      const u64 middle = from + (to - from) / 2;
+      const int order = compare_user(fragments[middle].begin, bound);
+      if (order < 0 || (above && order == 0)) from = middle + 1;
+      else to = middle;
+    }
+    return from + lower_bound(bytes, survivors, 0, n, bound, above);
+  }
+
+  // First item behind `i` that does not have the same leading bytes, or is another key if one of the two is shorter.
+  ROCKMILL_HD u64 partition_end(u64 i, u64 prefix_len) const {
+    const UserKey own = key(i);
+    u64 f = fragments_before(i), s = i - f;
+    for (u64 to = n; s < to;) {
+      const u64 middle = s + (to - s) / 2;
+      if (is_same_partition(own, user_key_of(bytes, survivors[middle]), prefix_len)) s = middle + 1;
+      else to = middle;
+    }
+    for (u64 to = num_fragments; f < to;) {
+      const u64 middle = f + (to - f) / 2;
+      if (is_same_partition(own, fragments[middle].begin, prefix_len)) f = middle + 1;
+      else to = middle;
+    }
+    return s + f;
+  }
+
+ private:
+  ROCKMILL_HD static bool is_same_partition(const UserKey& a, const UserKey& b, u64 prefix_len) {
+    const u64 a_len = a.len < prefix_len ? a.len : prefix_len, b_len = b.len < prefix_len ? b.len : prefix_len;
+    return a_len == b_len && common_user_bytes(a, b) >= a_len;
+  }
+};
+
+// The first item in each grandparent or behind its begin, and the first behind it: places[2g], places[2g + 1].
+struct FindGrandparents {
+  Items items;
   Splitting splitting;
   u64* places;
 
   ROCKMILL_HD void operator()(u64 g) const {
     const KeySpan* files = splitting.grandparents;
-    places[2 * g] = lower_bound(bytes, survivors, 0, n, files[g].first, false);
-    const u64 at_end = lower_bound(bytes, survivors, 0, n, files[g].last, false);
+    places[2 * g] = items.first_behind(files[g].first, false);
     // A key on which one ends and the next begins belongs to the next.
-    const bool shared = g + 1 < splitting.num_grandparents && at_end < n &&
-                        compare_user(bytes, survivors[at_end], files[g].last) == 0 &&
-                        compare_user(bytes, survivors[at_end], files[g + 1].first) >= 0;
-    places[2 * g + 1] = shared ? at_end : lower_bound(bytes, survivors, at_end, n, files[g].last, true);
+    const bool shared =
+        g + 1 < splitting.num_grandparents && compare_user(files[g].last, files[g + 1].first) >= 0;
+    places[2 * g + 1] = items.first_behind(files[g].last, !shared);
   }
 };
 
 // One thread: files are few, and so are grandparents.
 struct SplitFiles {
   FileSum sum;
-  KeyBytes bytes;
+  Items items;
   Splitting splitting;
   const u64* places;
-  u64 n;
   u32 max_files;
   u32* file_starts;
   u32* num_files;
+  FileCut* cuts;
   u64* errors;
 
-  // Where a walk along the grandparents has come to.
+  // Position of a walk along the grandparents.
   struct Walk {
     // Grandparent at or behind the last key, and whether the key lies before it rather than in it.
     u64 at = 0;
@@ -74,32 +160,36 @@ struct SplitFiles {
   };
 
   ROCKMILL_HD void operator()(u64) const {
-    u32 files = 0;
+    u32 files = 0, num_cuts = 0;
     Walk walk;
-    u64 start = 0;
-    cross(walk, 0);
-    while (start < n) {
-      if (files == max_files) {
+    u64 start = 0, first = 0;
+    if (items.len() > 0) cross(walk, 0);
+    while (start < items.len()) {
+      if (num_cuts == max_files) {
         report(errors, start, ERROR_TOO_MANY_FILES);
         break;
       }
-      file_starts[files++] = u32(start);
-      start = end_of(walk, start);
+      cuts[num_cuts++] = {u32(first), items.fragment_at(start)};
+      start = end_of(walk, start, first);
+      const u64 end = items.survivors_before(start);
+      // A file may have range tombstones alone.
+      if (end > first) file_starts[files++] = u32(first);
+      first = end;
     }
-    file_starts[files] = u32(n);
+    file_starts[files] = u32(items.n);
     *num_files = files;
+    cuts[max_files] = {num_cuts, NO_FRAGMENT};
   }
 
  private:
-  // The end of the file that begins at `start`.
-  ROCKMILL_HD u64 end_of(Walk& walk, u64 start) const {
-    u64 full = start + 1, to = n;
-    while (full < to) {
-      const u64 middle = full + (to - full) / 2;
-      if (sum.at(start, middle) >= splitting.file_size) to = middle;
-      else full = middle + 1;
+  // The end of the file that begins at item `start`, in front of which there are `first` survivors.
+  ROCKMILL_HD u64 end_of(Walk& walk, u64 start, u64 first) const {
+    const u64 n = items.len();
+    u64 full = full_at(start, first);
+    if (splitting.partition_bytes != NO_PARTITIONS) {
+      const u64 partition = items.partition_end(start, splitting.partition_bytes);
+      if (partition < full) full = partition;
     }
-    while (full < n && same_user_key(bytes, sum.survivors[full - 1], sum.survivors[full])) ++full;
     for (;;) {
       // A place at or in front of `start` has been passed.
       const u64 boundary = next_boundary(walk);
@@ -107,7 +197,8 @@ struct SplitFiles {
       if (i >= n) return n;
       const u64 before = walk.overlapped;
       const u64 crossed = boundary == i ? cross(walk, i) : 0;
-      if (i == full || ends_at_boundary(walk, stored_size(sum.at(start, i)), crossed, before)) {
+      const u64 size = sum.at(first, items.survivors_before(i));
+      if (i == full || ends_at_boundary(walk, stored_size(size), crossed, before)) {
         walk.crossed_in_file = 0;
         walk.overlapped = overlapped_at(walk, i);
         return i;
@@ -115,12 +206,27 @@ struct SplitFiles {
     }
   }
 
+  // The first key behind `start` at which the file has its size.
+  ROCKMILL_HD u64 full_at(u64 start, u64 first) const {
+    u64 end = splitting.file_size == 0 ? first : first + 1, to = items.n + 1;
+    while (end < to) {
+      const u64 middle = end + (to - end) / 2;
+      if (sum.at(first, middle) >= splitting.file_size) to = middle;
+      else end = middle + 1;
+    }
+    if (end > items.n) return items.len();
+    u64 full = end + items.fragment_behind(end);
+    if (full <= start) full = start + 1;
+    while (full < items.len() && items.goes_on(full)) ++full;
+    return full;
+  }
+
   ROCKMILL_HD u64 next_boundary(const Walk& walk) const {
-    if (walk.at >= splitting.num_grandparents) return n;
+    if (walk.at >= splitting.num_grandparents) return items.len();
     return places[2 * walk.at + (walk.in_gap ? 0 : 1)];
   }
 
-  // Moves past all boundaries that lie at survivor `i` or in front of it; returns how many were crossed.
+  // Moves past all boundaries that lie at item `i` or in front of it; returns how many were crossed.
   ROCKMILL_HD u64 cross(Walk& walk, u64 i) const {
     u64 crossed = 0;
     while (walk.at < splitting.num_grandparents && next_boundary(walk) <= i) {
@@ -145,7 +251,7 @@ struct SplitFiles {
     u64 size = splitting.grandparents[walk.at].file_size;
     for (u64 g = walk.at; g > 0; --g) {
       const KeySpan& file = splitting.grandparents[g - 1];
-      if (compare_user(bytes, sum.survivors[i], file.last) != 0) break;
+      if (compare_user(items.key(i), file.last) != 0) break;
       size = saturating_add(size, file.file_size);
     }
     return size;

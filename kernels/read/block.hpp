@@ -10,8 +10,8 @@
 //   packed word u32              bits 0-27 number of restarts, 28 values apart, 29 uniform keys,
 //                                30 reserved, 31 hash index
 //
-// Where values are stored apart, an entry at a restart point has its value's offset in that section as one
-// more varint32, and the values of the others follow one another.
+// If values are stored apart, an entry at a restart point has one more varint32: its value's offset in that section.
+// The values of the other entries follow one another.
 #pragma once
 
 #include "../common/bytes.hpp"

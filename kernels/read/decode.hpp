@@ -89,7 +89,7 @@ struct RunningKey {
   u64 words[3] = {0, 0, 0};
   u32 len = 0;
 
-  // Keeps `kept` bytes and takes the rest, up to `end`, from `from`. What is read beyond is not used.
+  // Keeps `kept` bytes and takes the rest, up to `end`, from `from`. Bytes read beyond `end` are not used.
   ROCKMILL_HD void put(u32 kept, const u8* from, u32 end) {
 ROCKMILL_UNROLL
     for (u32 w = 0; w < 3; ++w) {
@@ -136,7 +136,7 @@ struct DecodeEntries {
   const u32* starts;
   Key* keys;
   ValueRef* values;
-  // Of a wide task; else null.
+  // Keys of a wide task; else null.
   const u64* key_starts;
   u8* key_bytes;
   u64* key_at;

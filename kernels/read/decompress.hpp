@@ -54,11 +54,11 @@ struct MeasureRaw {
   }
 };
 
-// Where a block is decompressed from and to. The blocks name the bytes in `to` afterwards.
+// Source and target of decompression. Afterwards, the blocks name the bytes in `to`.
 struct Decompression {
   const u8* from;
   BlockRef* blocks;
-  // Of the blocks in `to`, counted from behind its padding; one more than there are blocks.
+  // Offsets of the blocks in `to`, counted from behind its padding; one more than there are blocks.
   const u64* offsets;
   u8* to;
   u64* errors;

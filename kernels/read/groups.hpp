@@ -16,6 +16,7 @@ struct RetainGroup {
   ValueRef* values;
   u64* hashes;
   RetainRules rules;
+  const u32* cover;
   u32* keep;
   u64* errors;
 
@@ -53,6 +54,7 @@ struct RetainGroup {
 
     ROCKMILL_HD void drop(u64 i) {
       all.keep[i] = 0;
+      sums.dropped += 1;
       sums.hash_dropped += hash(i);
     }
     ROCKMILL_HD void drop_tombstone(u64 i) {
@@ -110,6 +112,9 @@ struct RetainGroup {
           drop_tombstone(i);
         } else if (type == TYPE_DELETION && all.rules.bottommost) {
           last = delete_at_bottom(i);
+        } else if (Coverage{all.keys, all.bytes, all.cover}.deletes(all.rules, i)) {
+          drop(i);
+          sums.replaced += 1;
         } else {
           keep_entry(i);
         }

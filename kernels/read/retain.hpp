@@ -2,12 +2,15 @@
 // sequential form). Snapshots cut the versions of a key into stripes; the newest entry of a stripe, its
 // head, hides the others.
 //
+//   PlaceFragments, MarkFragments
+//                the last fragment of range tombstones     -> inclusive_max -> that in front of every entry
 //   MarkHeads    the stripe's head, by position           -> inclusive_max -> head of every entry
 //   MarkOlder    heads below which the key has an older stripe
 //   Decide       keep or drop, sums                       -> exclusive_sum -> places of survivors
 //   Gather       survivors with their final tags
 //
-// Where a task has SingleDeletes, user keys are gone through one by one instead (groups.hpp).
+// A task with SingleDeletes goes through user keys one by one instead (groups.hpp). In a task with merge operands,
+// DecideMerged stands in place of Decide (operands.hpp).
 #pragma once
 
 #include "../common/sums.hpp"
@@ -47,11 +50,49 @@ ROCKMILL_HD bool absent_in_deeper_levels(const RetainRules& rules, const KeyByte
   return true;
 }
 
+// Notes the last of the fragments in front of a key. `cover` is 0 at first.
+struct MarkFragments {
+  const u64* places;
+  u64 num_fragments;
+  u64 n;
+  u32* cover;
+
+  ROCKMILL_HD void operator()(u64 f) const {
+    const bool is_last = f + 1 == num_fragments || places[f + 1] != places[f];
+    if (is_last && places[f] < n) cover[places[f]] = u32(f) + 1;
+  }
+};
+
+// Whether range tombstones delete entries (rockmill_core::Fragment::deletes).
+struct Coverage {
+  const Key* keys;
+  KeyBytes bytes;
+  // One more than the last fragment that begins at each entry's key or in front of it; null without any.
+  const u32* cover;
+
+  ROCKMILL_HD bool deletes(const RetainRules& rules, u64 i) const {
+    if (cover == nullptr || cover[i] == 0) return false;
+    const Fragment& fragment = rules.fragments[cover[i] - 1];
+    if (compare_user(bytes, keys[i], fragment.end) >= 0) return false;
+    const u64 sequence = sequence_of(keys[i].tag), stripe = stripe_of(rules, sequence);
+    const u64 visible_to = stripe < rules.num_snapshots ? rules.snapshots[stripe] : MAX_SEQUENCE;
+    u64 from = fragment.first, to = fragment.last;
+    while (from < to) {
+      const u64 middle = from + (to - from) / 2;
+      if (rules.sequences[middle] > visible_to) from = middle + 1;
+      else to = middle;
+    }
+    return from < fragment.last && rules.sequences[from] > sequence;
+  }
+};
+
 // The tag with which an entry is written: what every reader sees and nothing older exists for gets sequence
 // number 0.
 ROCKMILL_HD u64 final_tag(const RetainRules& rules, u64 tag) {
   const u64 sequence = sequence_of(tag);
-  return rules.bottommost && sequence <= rules.earliest && sequence < MAX_SEQUENCE ? tag & 0xff : tag;
+  const bool zeroed = rules.bottommost && sequence <= rules.earliest && sequence < MAX_SEQUENCE;
+  // Operands keep their order.
+  return zeroed && (tag & 0xff) != TYPE_MERGE ? tag & 0xff : tag;
 }
 
 // Sums over entries in the order in which they were decoded: what merging must not lose.
@@ -66,6 +107,7 @@ struct SumInput {
     sums.tombstones +=
         type == TYPE_DELETION || type == TYPE_SINGLE_DELETION || type == TYPE_DELETION_WITH_TIMESTAMP;
     sums.single_deletes += type == TYPE_SINGLE_DELETION;
+    sums.operands += type == TYPE_MERGE;
     sums.key_bytes += keys[i].len + TAG_BYTES;
     sums.value_bytes += values[i].len;
   }
@@ -103,6 +145,7 @@ struct Decide {
   const u8* has_older;
   const u64* hashes;
   RetainRules rules;
+  const u32* cover;
   u32* keep;
 
   // Whether a tombstone at the bottom is too new to go at once.
@@ -111,27 +154,50 @@ struct Decide {
   }
 
   ROCKMILL_HD bool decide(u64 i, RetainSums& sums) const {
-    const u64 tag = keys[i].tag;
     if (heads[i] != i) {
-      // What a late tombstone hides goes uncounted, as in RocksDB.
+      // Entries that a late tombstone hides are not counted, as in RocksDB.
       sums.replaced += is_late_delete(keys[heads[i]].tag) ? 0 : 1;
       return false;
     }
-    if ((tag & 0xff) != TYPE_DELETION) return true;
-    const bool obsolete = sequence_of(tag) <= rules.earliest && absent_in_deeper_levels(rules, bytes, keys[i]);
-    // A late tombstone goes uncounted as well.
-    sums.tombstones_dropped += obsolete;
-    return !obsolete && (!rules.bottommost || has_older[i]);
+    return decide_head(i, i, sums);
   }
 
-  ROCKMILL_HD void operator()(u64 i, RetainSums& sums) const {
-    const u64 kv = hashes[keys[i].entry], hash = entry_hash(kv, keys[i].tag);
-    const bool kept = decide(i, sums);
-    keep[i] = kept;
-    sums.hash_kept += kept ? hash : 0;
-    sums.hash_dropped += kept ? 0 : hash;
-    sums.kept += kept;
-    sums.rows_hash += kept ? entry_hash(kv, final_tag(rules, keys[i].tag)) : 0;
+  // Whether the newest entry of a stripe that no merge function has taken stays; `head` is the stripe's first entry.
+  ROCKMILL_HD bool decide_head(u64 i, u64 head, RetainSums& sums) const {
+    const u64 tag = keys[i].tag;
+    if ((tag & 0xff) == TYPE_DELETION) {
+      const bool obsolete = sequence_of(tag) <= rules.earliest && absent_in_deeper_levels(rules, bytes, keys[i]);
+      // A late tombstone goes uncounted.
+      sums.tombstones_dropped += obsolete;
+      if (obsolete) return false;
+      if (rules.bottommost) return has_older[head];
+    }
+    // RocksDB counts it as hidden as well.
+    const bool covered = Coverage{keys, bytes, cover}.deletes(rules, i);
+    sums.replaced += covered;
+    return !covered;
+  }
+
+  ROCKMILL_HD void operator()(u64 i, RetainSums& sums) const { settle(i, decide(i, sums), sums); }
+
+  // Keeps an entry or drops it.
+  ROCKMILL_HD void settle(u64 i, bool kept, RetainSums& sums) const {
+    if (!kept) return drop(i, sums);
+    const u64 kv = hashes[keys[i].entry];
+    keep[i] = 1;
+    sums.kept += 1;
+    sums.hash_kept += entry_hash(kv, keys[i].tag);
+    sums.rows_hash += entry_hash(kv, final_tag(rules, keys[i].tag));
+  }
+  ROCKMILL_HD void drop(u64 i, RetainSums& sums) const {
+    keep[i] = 0;
+    sums.dropped += 1;
+    sums.hash_dropped += entry_hash(hashes[keys[i].entry], keys[i].tag);
+  }
+  ROCKMILL_HD void consume(u64 i, RetainSums& sums) const {
+    keep[i] = 0;
+    sums.consumed += 1;
+    sums.hash_consumed += entry_hash(hashes[keys[i].entry], keys[i].tag);
   }
 };
 

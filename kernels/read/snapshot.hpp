@@ -1,5 +1,6 @@
-// Which entries a snapshot sees (crates/cpu/src/read/snapshot.rs is the sequential form). Of a user key, the newest entry at
-// or below the snapshot's sequence number decides alone: those above it are passed over, older ones are hidden.
+// Finds the entries that a snapshot sees (crates/cpu/src/read/snapshot.rs is the sequential form). The newest entry of
+// a user key at or below the snapshot's sequence number decides alone: those above it are passed over, older ones are
+// hidden.
 #pragma once
 
 #include "retain.hpp"
@@ -44,6 +45,7 @@ struct See {
     sums.hash_dropped += kept ? 0 : hash;
     sums.rows_hash += kept ? hash : 0;
     sums.kept += kept;
+    sums.dropped += !kept;
   }
 };
 

@@ -7,7 +7,7 @@
 
 namespace rockmill::ROCKMILL_TARGET {
 
-// Slots that a hash may lie in, one behind another. If all of them are taken, every key counts as changed.
+// Contiguous slots that a hash may be in. If all of them are taken, every key counts as changed.
 constexpr u32 CHANGED_RUN = 32;
 constexpr u64 EVERY_KEY_CHANGED = u64{1} << 63;
 

@@ -97,7 +97,7 @@ struct Kv : KvRecord {
       status = g.shuffle(status, 0);
       if (status != KEY_FOUND) return {KeyStatus(status), {0, 0}, nullptr};
     }
-    // Before it is posted, so that whoever knows of the write does not find the value of before.
+    // Before it is posted, so that a thread that knows of the write does not find the older value.
     if (ring.mailboxes != 0 && g.rank() == 0) add_changed(ring.changed, call.key, call.key_len);
     const KvTicket ticket = request(g, call, nullptr);
     if (ticket.status == KEY_FOUND) {

@@ -8,9 +8,9 @@
 //   sees its number                <-------     answered[m] = number
 //   copies the bytes, frees the mailbox
 //
-// Each word that both see has one writer, so no atomic operation crosses the bus. A requester that waits no longer leaves
-// its mailbox behind, which the next one takes once it is answered: a late answer meets nobody's memory. What does not
-// fit into a mailbox goes through it in parts.
+// Each word that both see has one writer, so no atomic operation crosses the bus. A requester that waits no longer
+// leaves its mailbox behind, which the next one takes once it is answered: a late answer does not write to memory of a
+// later user. Keys and values that do not fit into a mailbox go through it in parts.
 #pragma once
 
 #include "../common/atomic.hpp"
@@ -33,7 +33,7 @@ enum RingOperation : u32 {
 // Who has a mailbox.
 enum MailboxState : u32 { MAILBOX_FREE = 0, MAILBOX_CLAIMED = 1, MAILBOX_LEFT = 2 };
 
-// Written in place of all numbers once nobody answers any more.
+// Written in place of all numbers once the host has stopped answering.
 constexpr u32 RING_ABORTED = ~u32{0};
 
 // Mailboxes that are looked at before a thread without one rests.

@@ -42,7 +42,7 @@ struct MeasureWanted {
   const u32* wanted;
   const ScanColumn* columns;
   u32 num_columns;
-  // Bytes that each row takes, but for those of byte columns; and whether there are some.
+  // Bytes that each row takes without those of byte columns; and whether there are byte columns.
   u32 row_bytes, has_bytes;
   u64* sizes;
   u64* errors;
@@ -184,7 +184,7 @@ struct CopyCells {
 struct HashWords {
   const u8* bytes;
   u64 len;
-  // Of the first word.
+  // Position of the first word.
   u64 position;
 
   ROCKMILL_HD void operator()(u64 i, ScanSums& sums) const {

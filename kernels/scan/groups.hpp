@@ -24,8 +24,8 @@ struct GroupKey {
     ++len;
   }
 
-  // Writes the keys of a row one behind another: whether each is there, and it; before bytes, their number. Returns
-  // false if there is no room for them.
+  // Writes the keys of a row one after another: whether the key is there, and the key. The length precedes the bytes.
+  // Returns false if there is no room for them.
   ROCKMILL_HD bool write(const ScanRow& row, const ScanGroups& groups) {
     for (u32 k = 0; k < groups.num_keys; ++k) {
       const ScanGroupKey key = groups.keys[k];

@@ -13,7 +13,7 @@ ROCKMILL_HD i128 sign_extend(u128 integer, u32 bytes) {
   return i128(integer << above) >> above;
 }
 
-// Inverts the lower bits of a negative integer of so many bytes: turns the bits of a float into an integer, and back.
+// Inverts the lower bits of a negative integer of `bytes` bytes: turns the bits of a float into an integer, and back.
 ROCKMILL_HD i128 exchange_float(i128 integer, u32 bytes) {
   return integer < 0 ? integer ^ i128(~u128{0} >> (129 - 8 * bytes)) : integer;
 }

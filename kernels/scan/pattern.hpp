@@ -5,12 +5,12 @@
 
 namespace rockmill::ROCKMILL_TARGET {
 
-// Some bytes. Those of a string in groups do not lie one behind another: a marker follows each group, and spaces the last.
+// Some bytes. Those of a string in groups are not contiguous: a marker follows each group, and spaces the last.
 struct ByteSpan {
   // Where the first group begins, if there are groups.
   const u8* at;
   u64 len;
-  // Bytes of a group without its marker; 0 if the bytes lie one behind another. Then the rest does not matter.
+  // Bytes of a group without its marker; 0 if the bytes are contiguous. Then the rest does not matter.
   u32 group = 0;
   // Bytes of the string before these, and its bytes that lie in groups.
   u32 before = 0, stored = 0;

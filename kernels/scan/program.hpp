@@ -7,8 +7,9 @@
 
 namespace rockmill::ROCKMILL_TARGET {
 
-// A result: an integer, a boolean, or where bytes begin, how many they are, and of what they are a part. Of a string in
-// groups, the bytes begin so many bytes behind its first; `high` also has the bytes of a group and where the first begins.
+// A result: an integer, a boolean, or bytes (their beginning, their number, and the memory that they are a part of).
+// The bytes of a string in groups begin at a distance behind its first byte; `high` also has the bytes of a group and
+// where the first begins.
 struct ScanValue {
   u64 low, high;
   u32 is_set;

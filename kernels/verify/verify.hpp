@@ -34,12 +34,15 @@ struct ReferBlocks {
   }
 };
 
-// Each block has as many entries and restarts as were meant, and none of the flags that may stand beside the number.
+// Each block has as many entries and restarts as were meant, and of the flags that may stand beside the number that of a
+// hash index at most.
 struct CompareCounts {
   const u8* arena;
   const OutBlock* blocks;
   const BlockRef* refs;
   const u32* counts;
+  // Null if no block has a hash index.
+  const u32* hash_buckets;
   u32 restart_interval;
   u64* errors;
 
@@ -51,7 +54,35 @@ struct CompareCounts {
       return;
     }
     const u32 footer = load32(arena + refs[b].at + block.raw_size - sizeof footer);
-    if (footer != num_restarts(block.count, restart_interval)) report(errors, b, ERROR_LAYOUT);
+    const u32 flag = hash_buckets != nullptr && hash_buckets[b] > 0 ? HASH_INDEX_BIT : 0;
+    if (footer != (num_restarts(block.count, restart_interval) | flag)) report(errors, b, ERROR_LAYOUT);
+  }
+};
+
+// The hash index of each block leads to all of its keys.
+struct CheckHashIndexes {
+  const u8* arena;
+  const Key* keys;
+  KeyBytes bytes;
+  const OutBlock* blocks;
+  const BlockRef* refs;
+  const u32* hash_buckets;
+  u32 restart_interval;
+  u64* errors;
+
+  template <class G>
+  ROCKMILL_HD void operator()(const G& g, u64 b) const {
+    const OutBlock& block = blocks[b];
+    const u32 buckets = hash_buckets[b];
+    // Another size was reported.
+    if (buckets == 0 || refs[b].raw_size != block.raw_size) return;
+    const u8* end = arena + refs[b].at + block.raw_size - sizeof(u32) - HASH_COUNT_BYTES;
+    bool found = (end[0] | u32(end[1]) << 8) == buckets;
+    for (u32 j = g.rank(); j < block.count; j += g.width) {
+      const u8 restart = (end - buckets)[bucket_of(bytes, keys[block.first + j], buckets)];
+      found &= restart == SEVERAL_RESTARTS || restart == j / restart_interval;
+    }
+    if (!g.all(found) && g.rank() == 0) report(errors, b, ERROR_LAYOUT);
   }
 };
 

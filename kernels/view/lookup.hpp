@@ -11,16 +11,17 @@ template <bool ASKS>
 struct LookUp {
   Kv kv;
   const u8* keys;
-  // Null if all keys are of `key_bytes`; else where each begins, and the last one ends, of so many bytes in all.
+  // Null if all keys have `key_bytes` bytes. Else the beginning of each key, and the end of the last, within
+  // `key_bytes` bytes.
   const u64* key_offsets;
   u64 key_bytes;
-  // A row each `stride` bytes. What lies behind a value stays as it is, and so do rows without one.
+  // A row each `stride` bytes. Bytes behind a value stay as they are, and so do rows without one.
   u8* rows;
   u64 stride;
   // For keys that were not found; may be null.
   const u8* default_row;
   u8* statuses;
-  // Of the values, also of those without room; may be null.
+  // Sizes of the values, also of those without room; may be null.
   u32* sizes;
 
   template <class G>

@@ -65,7 +65,7 @@ struct MeasureRecords {
   const Key* rows;
   KeyBytes bytes;
   const ValueRef* values;
-  // Without slots, or a table that nobody changes.
+  // Without slots, or a table that does not change.
   ResidentTable base;
   // A bit for each slot of the base, which is set if a row has its key.
   u64* seen;

@@ -19,7 +19,7 @@ enum KeyStatus : u8 {
   KEY_WRITTEN = 4,
   // Nothing was done: all mailboxes are taken, or RocksDB stalls writes.
   KEY_BUSY = 5,
-  // Nothing was done: nobody writes to the database through this view.
+  // Nothing was done: the view does not write to the database.
   KEY_READ_ONLY = 6,
   // The view is being closed. A write may have happened.
   KEY_ABORTED = 7,
@@ -98,7 +98,7 @@ ROCKMILL_UNROLL
           const u64 address = g.shuffle(own, lane) & SLOT_ADDRESS;
           if (address == GONE_ADDRESS) continue;
           const u8* record = reinterpret_cast<const u8*>(address * RECORD_UNIT);
-          // What is behind the key is wanted next, and hashes are hardly ever equal by chance.
+          // The bytes behind the key are needed next, and hashes are hardly ever equal by chance.
           if (g.rank() < FETCHED_AHEAD / SECTOR) fetch_ahead(record + SECTOR * (1 + g.rank()));
           if (record_has_key(g, record, key, len)) return {record, bucket * BUCKET_SLOTS + 2 * (first + lane) + i};
         }

@@ -1,4 +1,4 @@
-// Work on all slots of a table that nobody looks keys up in yet.
+// Work on all slots of a table that lookups do not use yet.
 #pragma once
 
 #include "../common/exec.hpp"
@@ -10,7 +10,7 @@ ROCKMILL_HD const u8* record_of(u64 slot) {
   return reinterpret_cast<const u8*>((slot & SLOT_ADDRESS) * RECORD_UNIT);
 }
 
-// Takes the keys of some ranges out of a copy of a table, but for those that were seen.
+// Removes the keys of some ranges from a copy of a table, except those that were seen.
 struct TakeUnseen {
   ResidentTable base;
   const u64* seen;

@@ -44,7 +44,7 @@ ROCKMILL_HD u32 run_buckets(const ResidentTable& table) {
 }
 
 // Hash of a key, as wyhash has it: 16 bytes are multiplied at a time, and the last 16 may overlap those before. Each
-// factor has the seed, so nobody who does not know it finds keys with equal hashes. No byte outside the words that the
+// factor has the seed, so that keys with equal hashes cannot be found without it. No byte outside the words that the
 // key lies in is read.
 ROCKMILL_HD u64 hash_bytes(u64 seed, const u8* key, u32 len) {
   const u64 first = seed ^ PRIME64_3;

@@ -27,7 +27,7 @@ use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use rockmill_core::MergeOperator;
 use rust_rocksdb::{
@@ -46,7 +46,7 @@ pub use measure::Measures;
 use pick::Pick;
 use view::View;
 
-/// Most subcompactions in flight, in each database.
+/// Maximum number of parallel subcompactions, in each database.
 const THREADS: usize = 2;
 const MEMORY_BUDGET_BYTES: u64 = 256 << 20;
 const BACKGROUND_JOBS: i32 = 4;
@@ -54,7 +54,7 @@ const BACKGROUND_JOBS: i32 = 4;
 /// would depend on timing.
 const NEVER_FULL_BYTES: usize = 256 << 20;
 
-/// How long background work is waited for where it may go on, and where it has to end.
+/// Maximum waits for background work: where it may continue afterwards, and where it has to end.
 const MAY_GO_ON: Duration = Duration::from_mins(1);
 const HAS_TO_END: Duration = Duration::from_mins(10);
 
@@ -295,8 +295,10 @@ impl Pair<'_> {
             }
             Step::SetOptions(f, change) => self.set_options(family(f), change),
             Step::Age => {
-                // Ages are counted in whole seconds.
-                thread::sleep(Duration::from_secs(TTL_SECONDS + 1));
+                // Ages are differences of whole seconds, so the wait ends when a second begins.
+                let now = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
+                let older = Duration::from_secs(now.as_secs() + TTL_SECONDS + 1);
+                thread::sleep(older.saturating_sub(now));
                 Ok(())
             }
             Step::Snapshot => {

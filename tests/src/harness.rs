@@ -14,7 +14,7 @@ use crate::content::Content;
 /// Folder below the database's directory in which Rockmill keeps files before RocksDB takes them.
 pub const STAGING: &str = "rockmill.staging";
 
-/// Most subcompactions in flight.
+/// Maximum number of parallel subcompactions.
 const THREADS: usize = 2;
 const MEMORY_BUDGET_BYTES: u64 = 256 << 20;
 /// Number of flushes of [`fill`], which is also the number of overlapping files in L0.

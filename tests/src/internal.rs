@@ -265,7 +265,7 @@ pub fn range_tombstones(db: &DB, family: &str) -> Result<Vec<RangeTombstone>, St
     Ok(tombstones)
 }
 
-/// Returns the range tombstones of a column family's files at one level, cut to the bounds that the MANIFEST gives the files.
+/// Returns the range tombstones of a column family's files at one level, clipped to the files' bounds in the MANIFEST.
 ///
 /// # Errors
 ///
@@ -310,8 +310,8 @@ pub fn clipped_tombstones(
     Ok(clipped)
 }
 
-/// Compares what range tombstones delete of the keys, and of what lies directly behind each. Where `absent` says that no
-/// deeper file can have a key, tombstones that every snapshot sees may have gone.
+/// Compares the effect of range tombstones on the keys, and on the position directly behind each. With `absent`, no
+/// deeper file can have a key, so tombstones that every snapshot sees may be missing.
 ///
 /// # Errors
 ///
@@ -347,8 +347,8 @@ pub fn compare_tombstones<'k>(
 }
 
 /// Removes the Deletes that one of the range tombstones covers at every snapshot that sees them: no reader needs them.
-/// Where a Delete meets the range tombstone decides whether RocksDB drops it: at the bottom it does not ask for range
-/// tombstones (`compaction_iterator.cc:NextFromInput`).
+/// RocksDB drops such a Delete or not, depending on where it meets the range tombstone: at the bottom it does not check
+/// range tombstones (`compaction_iterator.cc:NextFromInput`).
 pub fn remove_covered_deletes(
     entries: &mut Vec<Entry>,
     tombstones: &[RangeTombstone],

@@ -58,11 +58,11 @@ pub const PREFIX_EXTRACTOR: &str = "prefix-extractor";
 pub const FILTER_POLICY: &str = "filter-policy";
 /// A `format_version` that Rockmill does not write or read.
 pub const FORMAT_VERSION: &str = "format-version";
-/// The messages of the database's RocksDB are not known.
+/// Rockmill does not know the messages of the database's RocksDB.
 pub const ROCKSDB_VERSION: &str = "rocksdb-version";
 /// The OPTIONS file is missing or unreadable.
 pub const OPTIONS_FILE: &str = "options-file";
-/// The OPTIONS file is of a RocksDB that is newer than those known.
+/// The OPTIONS file was written by a RocksDB newer than those that Rockmill knows.
 pub const NEWER_ROCKSDB: &str = "newer-rocksdb";
 /// The setting `paused` is on.
 pub const PAUSED: &str = "paused";

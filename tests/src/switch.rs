@@ -8,12 +8,12 @@ use rust_rocksdb::{
     CompactionService, CompactionServiceJobInfo, CompactionServiceJobStatus, ScheduleResponse,
 };
 
-/// Whether a [`Switched`] service takes jobs. Clones share one switch, which is off at first.
+/// Whether a [`Switched`] service accepts jobs. Clones share one switch, which is off at first.
 #[derive(Clone, Debug, Default)]
 pub struct Switch(Arc<AtomicBool>);
 
 impl Switch {
-    /// Lets the service take jobs, or lets RocksDB compact locally.
+    /// Makes the service accept jobs, or RocksDB compact locally.
     pub fn set(&self, on: bool) {
         self.0.store(on, Ordering::SeqCst);
     }

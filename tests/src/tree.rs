@@ -5,9 +5,9 @@ use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rust_rocksdb::{DBCompactionStyle, Options, SstPartitionerFactory};
 
-/// The fewest levels of a generated tree: L0, one in between, and the bottom.
+/// Minimum number of levels of a generated tree: L0, one in between, and the bottom.
 const FEWEST_LEVELS: i32 = 3;
-/// The most levels: RocksDB's default `num_levels`.
+/// Maximum number of levels: RocksDB's default `num_levels`.
 const MAX_LEVELS: i32 = 7;
 
 /// Style, levels and sizes of a tree. Sizes are bytes.

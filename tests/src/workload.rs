@@ -96,7 +96,7 @@ pub struct Family {
     pub changes_style: bool,
     /// Its files before [`Step::Reopen`]: any shape.
     pub before: TableShape,
-    /// Its files afterwards: a shape that Rockmill takes.
+    /// Its files afterwards: a shape that Rockmill supports.
     pub after: TableShape,
     /// Every key that a step may name.
     pub keys: Vec<Vec<u8>>,

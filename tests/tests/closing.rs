@@ -113,7 +113,7 @@ fn jobs_that_the_application_cancels_are_done_by_rocksdb_and_later_ones_here() {
     assert_eq!((stats.jobs_done, stats.jobs_declined), (3, 3), "{stats}");
 }
 
-/// RocksDB tells a service nothing, and waits until its job has ended.
+/// RocksDB sends a service no notice, and waits until its job has ended.
 #[test]
 fn disabling_manual_compactions_does_not_wait_for_a_cancelled_job() {
     let directory = tempfile::tempdir().expect("a temporary directory");

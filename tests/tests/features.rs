@@ -1,5 +1,4 @@
-//! What compactions do for options and entries of which only some databases have any: files and entries are those that
-//! RocksDB makes.
+//! Compactions with options and entries that only some databases have: the files and entries equal RocksDB's.
 
 use std::path::Path;
 
@@ -18,8 +17,8 @@ use rust_rocksdb::{
     DataBlockIndexType, Options, SstFileWriter, SstPartitionerFactory,
 };
 
-/// Makes the same database twice, compacts one with RocksDB and the other with Rockmill, which has to do all jobs, and
-/// returns what `look` sees of each.
+/// Creates the same database twice, compacts one with RocksDB and the other with Rockmill, which has to do all jobs,
+/// and returns the result of `look` for each.
 fn both<T>(
     configure: impl Fn(&mut Options),
     write: impl Fn(&DB),
@@ -56,7 +55,7 @@ fn compact_level_0(db: &DB, level: i32) {
         .expect("compact");
 }
 
-/// Whether each file of a level is marked for compaction, as the MANIFEST says.
+/// The MANIFEST's mark for compaction of each file of a level.
 fn marks(path: &Path, level: u32) -> Vec<bool> {
     let mut follower = TreeFollower::default();
     follower
@@ -92,7 +91,7 @@ fn files_are_marked_for_compaction_as_rocksdbs_collector_marks_them() {
             |db| {
                 (0..KEYS).for_each(|number| db.put(key(number), b"value").expect("put"));
                 db.flush().expect("flush");
-                // Deletes stay where older entries lie deeper: 50 beside each other, and 3 of 10 in all.
+                // Deletes stay if older entries are deeper: 50 in a row, and 3 of 10 in total.
                 compact_level_0(db, 6);
                 for number in 0..KEYS {
                     let is_deleted = (200..250).contains(&number)
@@ -201,7 +200,7 @@ fn numbered(number: u32) -> [u8; 4] {
     number.to_be_bytes()
 }
 
-/// Options of many small files, and of jobs that are cut.
+/// Options for many small files, and for jobs that are split.
 fn small_files(options: &mut Options, universal: bool) {
     options.set_target_file_size_base(16 << 10);
     options.set_max_compaction_bytes(64 << 10);
@@ -227,7 +226,7 @@ fn delete_ranges(db: &DB, ranges: &[(u32, u32)]) {
     }
 }
 
-/// Numbers of the keys that are found.
+/// Numbers of the existing keys.
 fn found(db: &DB) -> Vec<u32> {
     let pairs = content::scan_forward(db.raw_iterator_opt(content::read_everything()));
     let keys = pairs.expect("readable").into_iter();
@@ -250,7 +249,7 @@ fn deleted_ranges_stay_deleted_over_borders_of_files_and_subcompactions() {
                 |options| small_files(options, universal),
                 |db| {
                     delete_ranges(db, &ranges);
-                    // Without keys between them, files have tombstones alone.
+                    // Without keys between them, files have only tombstones.
                     for number in (1..KEYS)
                         .filter(|number| between && number % 7 == 0 && !is_deleted(*number))
                     {

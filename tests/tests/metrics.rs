@@ -1,4 +1,4 @@
-//! The process's metrics recorder gets the names, labels and units of docs/reference/metrics.md, with the values of
+//! The process's metrics recorder receives the names, labels and units of docs/reference/metrics.md, with the values of
 //! `stats()`.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,4 +1,4 @@
-//! The rules and the dashboard of `monitoring/`, against what a real exporter gives.
+//! The rules and the dashboard of `monitoring/`, against a real exporter.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -15,7 +15,7 @@ use serde_json::Value;
 
 /// Number of writes of a small database.
 const WRITES: usize = 2_000;
-/// Labels that Prometheus adds to what it reads.
+/// Labels that Prometheus adds to its samples.
 const ADDED: [&str; 2] = ["job", "instance"];
 
 fn shipped(name: &str) -> PathBuf {
@@ -29,7 +29,7 @@ fn dashboard() -> Value {
     serde_json::from_str(&text).expect("JSON")
 }
 
-/// The queries of the dashboard's panels, as Grafana fills them in.
+/// The queries of the dashboard's panels, with Grafana's variables filled in.
 fn queries() -> Vec<String> {
     let dashboard = dashboard();
     let panels = dashboard["panels"].as_array().expect("panels");
@@ -71,7 +71,7 @@ fn samples(text: &str) -> Vec<Sample> {
     lines.map(sample).collect()
 }
 
-/// The names with the labels that each has.
+/// The names, with the labels of each.
 fn names(text: &str) -> BTreeMap<String, BTreeSet<String>> {
     let mut names: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for (name, labels, _) in samples(text) {
@@ -120,7 +120,7 @@ fn check_names(query: &str, exported: &BTreeMap<String, BTreeSet<String>>) -> us
     found
 }
 
-/// A file for `promtool test rules`: each sample of `text` rises from 0 to its value, and each query gives something.
+/// A file for `promtool test rules`: each sample of `text` rises from 0 to its value, and each query has a result.
 fn test_of(queries: &[String], text: &str) -> String {
     let quoted = |text: &str| format!("'{}'", text.replace('\'', "''"));
     let series = samples(text).into_iter().map(|(name, labels, value)| {
@@ -195,7 +195,7 @@ fn the_rules_and_the_dashboard_ask_for_what_an_exporter_gives() {
     compact(&service, |_| {}, damage_a_file);
     let text = exporter.render();
 
-    // What C and C++ programs get has the same names, labels and descriptions.
+    // C and C++ programs get the same names, labels and descriptions.
     let own = service.jobs().engine().metrics_prometheus();
     assert_eq!(names(&own), names(&text));
     assert_eq!(described(&own), described(&text));

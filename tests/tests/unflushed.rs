@@ -1,5 +1,5 @@
-//! What is not flushed, as read from the logs that RocksDB wrote: together with the SST files it is what RocksDB has
-//! after its recovery.
+//! Unflushed entries, read from RocksDB's logs: together with the SST files they equal RocksDB's content after its
+//! recovery.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -33,7 +33,7 @@ const ENOUGH_MEMORY: usize = 1 << 30;
 /// Longer than a block of a log.
 const LONG_VALUE: usize = 70_000;
 
-/// Merges by appending, so that it does not matter which operands were merged before.
+/// Merges by appending, so that the result does not depend on earlier merges of operands.
 fn append(_key: &[u8], value: Option<&[u8]>, operands: &MergeOperands) -> Option<Vec<u8>> {
     let operands = operands.into_iter().flatten().copied();
     Some(
@@ -98,8 +98,8 @@ fn write(db: &DB, rng: &mut StdRng, number: u32) {
     db.write(&batch).expect("write");
 }
 
-/// Writes a batch with an empty range, which takes no sequence number. In recovery it takes one where the column family
-/// is flushed, so that numbers are comparable without flushes only.
+/// Writes a batch with an empty range, which takes no sequence number. In recovery it takes one if the column family is
+/// flushed, so numbers can be compared only without flushes.
 fn write_empty_range(db: &DB) {
     let mut batch = WriteBatch::default();
     batch.put(b"k00", b"before");
@@ -172,7 +172,7 @@ impl Entries {
     }
 }
 
-/// Reads what the files in the folder hold, by column family.
+/// Reads the contents of the files in the folder, by column family.
 fn read(dir: &Path, log_dir: &Path, max_bytes: usize) -> Result<Vec<Entries>, Error> {
     let database = ClosedDatabase::read(&LocalStorage, dir)?;
     let tree = database.follower.tree();
@@ -209,7 +209,7 @@ fn rows_of(db: &DB) -> Vec<Pairs> {
     rows.into()
 }
 
-/// Compares what the files hold with what RocksDB has when it opens them, which is open then.
+/// Compares the contents of the files with RocksDB's content after opening them. The database is open afterwards.
 fn check(options: &Options, dir: &Path, log_dir: &Path) -> DB {
     let found = read(dir, log_dir, ENOUGH_MEMORY).expect("sound files");
     let db = open(options, dir);
@@ -272,7 +272,7 @@ fn seeded(cases_by_default: u64) -> impl Iterator<Item = (u64, StdRng)> {
 }
 
 /// Fills a database, closes it without a flush, and compares; several times. Some log begins with a record of one of
-/// the types.
+/// `types`.
 fn run(types: &[u8], change: impl Fn(&mut Options), log_dir: Option<&Path>) {
     let mut of_types = 0;
     for (_, mut rng) in seeded(CASES) {
@@ -370,7 +370,7 @@ fn a_crash_leaves_records_of_logs_before_in_a_recycled_log() {
     assert!(with_old_records > 0);
 }
 
-/// A database of which nothing is flushed, closed.
+/// A closed database without flushed data.
 fn not_flushed(options: &Options, rng: &mut StdRng, writes: u32) -> TempDir {
     let dir = TempDir::new().expect("a folder");
     let db = open(options, dir.path());
@@ -399,7 +399,7 @@ fn a_torn_log_ends_where_rocksdbs_recovery_ends() {
         }
         fs::write(&log, bytes).expect("write");
         let mut db = check_rows(&options, dir.path());
-        // The next log goes on from there.
+        // The next log continues from there.
         for number in 100..110 {
             write(&db, &mut rng, number);
         }
@@ -412,7 +412,7 @@ fn a_torn_log_ends_where_rocksdbs_recovery_ends() {
     assert!(followed > 0);
 }
 
-/// As [`check`] does first.
+/// Like the first part of [`check`].
 fn check_rows(options: &Options, dir: &Path) -> DB {
     let found = read(dir, dir, ENOUGH_MEMORY).expect("sound files");
     let db = open(options, dir);
@@ -440,7 +440,7 @@ fn damage_elsewhere_is_an_error_that_names_file_and_offset() {
         bytes[at] ^= 1 << rng.random_range(0..8);
         fs::write(damaged.path().join(&name), &bytes).expect("write");
         let error = read(damaged.path(), damaged.path(), ENOUGH_MEMORY).err();
-        // A length that reaches behind the file's end is what a torn log has, too.
+        // A torn log may also have a length beyond the file's end.
         let Some(error) = error else {
             drop(check_rows(&options, damaged.path()));
             continue;
@@ -459,13 +459,13 @@ struct Fragment {
     end: usize,
 }
 
-/// Length of a log's block, of a fragment's header, and where its parts begin.
+/// Length of a log's block, of a fragment's header, and the offsets of its parts.
 const BLOCK: usize = 32 << 10;
 const HEADER: usize = 7;
 const LEN_AT: usize = 4;
 const TYPE_AT: usize = 6;
 
-/// The checksum of a fragment, as it stands in the fragment.
+/// The checksum of a fragment in its stored form.
 fn checksum(fragment: &[u8]) -> [u8; LEN_AT] {
     let (last, bytes) = fragment[TYPE_AT..].split_last().expect("a type");
     ChecksumType::Crc32c.compute(bytes, *last).to_le_bytes()
@@ -486,7 +486,7 @@ fn fragments(log: &[u8]) -> Vec<Fragment> {
         let number = if has_number { 4 } else { 0 };
         let len = usize::from(u16::from_le_bytes([header[LEN_AT], header[LEN_AT + 1]]));
         let end = at + HEADER + number + len;
-        // What a log before left may stand behind the end.
+        // Remains of an earlier log may be behind the end.
         let is_sound =
             end <= log.len().min(block_end) && log[at..at + LEN_AT] == checksum(&log[at..end]);
         if !is_sound {
@@ -500,7 +500,8 @@ fn fragments(log: &[u8]) -> Vec<Fragment> {
 
 /// Changes a log that RocksDB wrote: types, payloads and lengths, mostly with the right checksum, and zeros.
 ///
-/// No type is changed so that a log seems to be recycled behind its first record. RocksDB 11.12 would not end.
+/// Types are not changed so that a log appears to be recycled behind its first record, because RocksDB 11.12 would loop
+/// forever.
 fn change(log: &mut [u8], rng: &mut StdRng) {
     let all = fragments(log);
     let is_recycled = matches!(log[TYPE_AT], 5..=8 | 11 | 131);
@@ -540,7 +541,7 @@ fn change(log: &mut [u8], rng: &mut StdRng) {
     }
 }
 
-/// Changes logs, and compares what is read with what RocksDB has when it opens the database. An error is right where
+/// Changes logs, and compares the entries read with RocksDB's content after opening the database. An error is right if
 /// RocksDB reports one.
 fn compare_changed(options: &Options) {
     const CHANGES: u64 = 12;
@@ -738,11 +739,11 @@ fn too_many_entries_are_declined() {
     assert_eq!(ends(&little), ends(&enough));
 }
 
-/// Prepares transactions, commits some of them, and rolls some back. `number` tells names apart.
+/// Prepares transactions, commits some of them, and rolls some back. `number` makes names unique.
 fn run_transactions(db: &TransactionDB, rng: &mut StdRng, number: &mut u32) {
     let mut without_wait = TransactionOptions::default();
     without_wait.set_lock_timeout(0);
-    // Those that were prepared before the database was closed are there again.
+    // Transactions that were prepared before the database was closed exist again.
     let mut prepared = db.prepared_transactions();
     let family = |rng: &mut StdRng| {
         let name = FAMILIES[rng.random_range(0..2)];
@@ -758,7 +759,7 @@ fn run_transactions(db: &TransactionDB, rng: &mut StdRng, number: &mut u32) {
                     let family = family(rng);
                     let key = format!("k{:02}", rng.random_range(0..60));
                     let value = vec![part + b'a'; rng.random_range(0..90)];
-                    // A transaction that is prepared may have the key.
+                    // A prepared transaction may have the key.
                     let _ = match rng.random_range(0..6) {
                         0 => transaction.delete_cf(family, key),
                         1 => transaction.merge_cf(family, key, value),
@@ -796,7 +797,7 @@ fn transactions_are_there_once_they_are_committed() {
         let dir = TempDir::new().expect("a folder");
         let mut options = options();
         options.set_allow_2pc(true);
-        // Larger than all of it, so that only the test flushes.
+        // Larger than all data, so that only the test flushes.
         options.set_write_buffer_size(64 << 20);
         let mut number = 0;
         for _ in 0..4 {
@@ -852,7 +853,7 @@ fn the_batches_of_an_open_database_are_those_of_its_logs() {
             write_empty_range(&db);
         }
         let mut unflushed = Unflushed::new(ENOUGH_MEMORY);
-        // The binding passes over the batch that begins at this number.
+        // The binding skips the batch that begins at this number.
         let mut batches = db.get_updates_since(0).expect("batches");
         for batch in batches.by_ref() {
             let (_, batch) = batch.expect("a batch");

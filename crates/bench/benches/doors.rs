@@ -1,13 +1,13 @@
-//! What the C interface costs over the Rust one: the same job through both, in turns.
+//! Measures the cost of the C interface over the Rust one: the same job through both, in turns.
 //!
 //! ```text
 //! cargo bench -p rockmill-bench --bench doors -- [DIR [ROUNDS]]
 //! ```
 //!
 //! RocksDB compacts copies of one database of 200 MB without compression, in `DIR` (`/dev/shm` by default), one job
-//! each. Half of the jobs go through `rockmill::Service`. The others go through the functions of `rockmill.h`, with the code
-//! around them that `rockmill/rocksdb_c.h` has. Prints wall and CPU time of each compaction, their medians and the
-//! least of them.
+//! each. Half of the jobs go through `rockmill::Service`. The others go through the functions of `rockmill.h`, with the
+//! same code around them as in `rockmill/rocksdb_c.h`. Prints wall and CPU time of each compaction, their medians and
+//! minima.
 
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::path::{Path, PathBuf};
@@ -65,7 +65,7 @@ impl CompactionService for ThroughC {
             rocksdb_version: 0,
         };
         let mut id: *mut c_char = ptr::null_mut();
-        // SAFETY: all of it lives during the call.
+        // SAFETY: all arguments live during the call.
         let status = unsafe {
             rm_service_schedule(
                 self.0,
@@ -94,7 +94,7 @@ impl CompactionService for ThroughC {
             message: ptr::null_mut(),
             message_size: 0,
         };
-        // SAFETY: all of it lives during the call, and the message is freed once.
+        // SAFETY: all arguments live during the call, and the message is freed once.
         unsafe {
             let status = rm_service_wait(self.0, id.as_ptr(), &raw mut answer, ptr::null_mut());
             assert_eq!(status, Status::Success);
@@ -160,7 +160,7 @@ fn compact(from: &Path, copy: &Path, options: &Options) -> Result<[Duration; 2],
     Ok([after[0] - before[0], after[1] - before[1]])
 }
 
-/// The median and the least, in seconds.
+/// The median and the minimum, in seconds.
 fn summary(times: &mut [Duration]) -> [f64; 2] {
     times.sort_unstable();
     let half = times.len() / 2;
@@ -185,7 +185,7 @@ fn main() -> Result<(), Error> {
     let mut through_c = options();
     through_c.set_compaction_service(ThroughC(handle));
 
-    // The first of each is not counted.
+    // The first time of each is not counted.
     let mut times = [[vec![], vec![]], [vec![], vec![]]];
     for round in 0..=rounds {
         for turn in 0..2 {

@@ -1,8 +1,8 @@
-// What kernels of `rockmill-bench gpukv` do for one item each, with a tile of lanes or, on the host, a thread.
+// The work of the kernels of `rockmill-bench gpukv` for one item, with a tile of lanes or, on the host, a thread.
 //
-// Keys and values follow from a number, so that every row can be checked: a key is 8 bytes that all keys begin with and
-// the number, big-endian; word 0 of a value is its version, and the others follow from number and version.
-// crates/bench/src/gpukv/data.rs makes the same ones.
+// Keys and values follow from a number, so that every row can be checked. A key is a common prefix of 8 bytes and the
+// number, big-endian. Word 0 of a value is its version, and the others follow from number and version.
+// crates/bench/src/gpukv/data.rs makes the same keys and values.
 #pragma once
 
 #if defined(__CUDACC__)
@@ -34,7 +34,7 @@ ROCKMILL_HD u64 value_word(u64 number, u64 version, u64 word) {
   return fold(fold(number ^ PRIME64_1, version ^ PRIME64_2) ^ PRIME64_3, word ^ PRIME64_4);
 }
 
-// Sets a word that is UNSEEN; false if another thread was first.
+// Sets a word that is UNSEEN; returns false if another thread was first.
 ROCKMILL_HD bool see(u32* word, u32 value) {
   if (load_relaxed(word) != UNSEEN) return false;
 #if defined(__CUDA_ARCH__)
@@ -45,7 +45,7 @@ ROCKMILL_HD bool see(u32* word, u32 value) {
 #endif
 }
 
-// Of a clock that is cheap to read.
+// Reads a clock that is cheap to read.
 ROCKMILL_HD u64 ticks() {
 #if defined(__CUDA_ARCH__)
   return u64(clock64());
@@ -65,7 +65,7 @@ struct MakeKeys {
 struct CheckRows {
   const u64* numbers;
   const u64* rows;
-  // Null if rows come without.
+  // Null if rows have no statuses.
   const u8* statuses;
   u64 words;
   u64 max_version;
@@ -81,11 +81,11 @@ struct CheckRows {
   }
 };
 
-// Values without keys, one behind another.
+// Contiguous values without keys.
 struct DenseValues {
   const u8* values;
   u64 stride;
-  // Whether they lie in the order in which they are asked for, or by number.
+  // Whether the values are in the order of requests, or by number.
   bool is_ordered;
 
   template <class Tile>
@@ -104,7 +104,7 @@ struct ViewValues {
   }
 };
 
-// Copies rows by their numbers: what any lookup does at least.
+// Copies rows by their numbers, which is the minimal work of a lookup.
 struct Gather {
   const u64* numbers;
   DenseValues from;
@@ -131,7 +131,7 @@ struct Get {
   }
 };
 
-// Gets, of which one in so many is a put and then a get of the same key.
+// Gets. One in a fixed number of them is a put followed by a get of the same key.
 struct Mixed {
   Get get;
   const u64* numbers;
@@ -154,7 +154,8 @@ struct Mixed {
   }
 };
 
-// Reads values of which each names the next: `steps` of them for each of the numbers, which are then the next ones.
+// Reads values, each of which names the next: `steps` values for each of the numbers, which it replaces by the next
+// ones.
 template <class Values>
 struct Walk {
   Values values;
@@ -163,7 +164,7 @@ struct Walk {
   u64 keys;
   u32 steps;
   u32 words;
-  // Of each step of the first walk; may be null.
+  // Ticks of each step of the first walk; may be null.
   u32* step_ticks;
   u64* wrong;
 
@@ -197,7 +198,7 @@ struct Neighbours {
   u32 len;
 };
 
-// Adjacency lists one behind another, by vertex or in the order in which they are asked for.
+// Contiguous adjacency lists, by vertex or in the order of requests.
 struct DenseLists {
   const u64* offsets;
   const u32* vertices;
@@ -210,7 +211,7 @@ struct DenseLists {
   }
 };
 
-// A vertex that the view does not have has no neighbours, and the result differs.
+// A vertex that the view lacks has no neighbours, and the result differs.
 struct ViewLists {
   rockmill::kv kv;
 
@@ -243,7 +244,7 @@ struct Expand {
   }
 };
 
-// PageRank in whole numbers, whose sums do not depend on the order.
+// PageRank in integers, whose sums do not depend on the order.
 template <class Lists>
 struct ShareRank {
   Lists lists;
@@ -263,7 +264,7 @@ struct ShareRank {
 };
 
 struct SumRanks {
-  // Of a rank, what comes from nowhere, and percent of what comes from neighbours.
+  // Parts of a rank: the constant base, and the percentage of what neighbours contribute.
   static constexpr u64 BASE = u64{15} << 24, PERCENT = 85;
   u64* ranks;
   u64* shares;
@@ -279,10 +280,10 @@ struct Request {
   rockmill::kv kv;
   const u64* numbers;
   u32 each;
-  // Of values to be put; 0 gets them.
+  // Version of the values to put; 0 gets values.
   u64 version;
   u32 words;
-  // From the begin of one request to that of the next at least.
+  // Minimum time from the begin of one request to that of the next.
   u64 period_ns;
   u64* rows;
   u32* times_ns;
@@ -293,7 +294,7 @@ struct Request {
     const auto g = group_of(tile);
     rockmill::kv own = kv;
     u64* row = rows + i * words;
-    // Tiles begin one after another.
+    // Tiles begin at different times.
     u64 due = clock_ns() + fold(i ^ PRIME64_1, PRIME64_2) % (period_ns + 1);
     for (u32 n = 0; n < each; ++n, due += period_ns) {
       while (period_ns > 0 && clock_ns() < due) sleep_ns(100);
@@ -323,7 +324,7 @@ struct Request {
   }
 };
 
-// Records and slots of a table that no file was loaded for.
+// Records and slots of a table that was not loaded from files.
 struct PlaceNumbers {
   ResidentTable table;
   u8* records;

@@ -5,7 +5,7 @@
 
 namespace rockmill::ROCKMILL_TARGET::bench {
 
-// A tile of cooperative groups for each item, as programs of users have them; on the host, a thread.
+// A tile of cooperative groups for each item, as in programs of users; on the host, a thread.
 #if defined(__CUDACC__)
 template <u32 W, class F>
 __global__ void __launch_bounds__(THREADS) tiles_kernel(u64 n, F f) {
@@ -28,7 +28,8 @@ int launch(const Exec&, u64 n, const F& f) {
 }
 #endif
 
-// Lanes of those kernels that have no choice: for values of some words, and for long ones or such that wait.
+// Lanes of the kernels with a fixed number of lanes: for values of some words, and for long values or requests that
+// wait.
 constexpr u32 LANES = 8, WIDE_LANES = 32;
 
 constexpr int NO_SUCH_WIDTH = -1;
@@ -110,7 +111,7 @@ Table make() {
   Table t{};
   t.zero = [](const Exec* exec, u64* words, u64 n) { return for_each(*exec, n, Zero{words}); };
 #if defined(__CUDACC__)
-  // It spins at first, and then leaves the processor to threads that answer kernels.
+  // It spins at first, and then yields the processor to threads that answer kernels.
   t.wait = [](const Exec* exec) {
     constexpr u64 SPIN_NS = 1'000'000;
     constexpr u32 PAUSE_NS = 20'000;

@@ -7,15 +7,15 @@ use clap::ArgAction;
 use clap::builder::BoolishValueParser;
 use rockmill::{DeviceList, OutputCache};
 use rockmill_side_by_side::compare::{self, Compared};
-use rockmill_side_by_side::contender::Contender;
 use rockmill_side_by_side::database::Origin;
 use rockmill_side_by_side::device::Tuning;
 use rockmill_side_by_side::energy::Energy;
 use rockmill_side_by_side::machine::usual_threads;
 use rockmill_side_by_side::measure::Measured;
 use rockmill_side_by_side::row::{self, Row};
+use rockmill_side_by_side::run_config::RunConfig;
 use rockmill_side_by_side::scratch;
-use rockmill_side_by_side::spec::{Keys, Spec};
+use rockmill_side_by_side::spec::{DatabaseSpec, Keys};
 use rockmill_side_by_side::stages::{self, Stage};
 use rockmill_side_by_side::system::System;
 use rockmill_side_by_side::worker::Worker;
@@ -127,10 +127,10 @@ struct BenchRow {
     energy: Option<Energy>,
 }
 
-/// A contender and its results so far.
+/// A config and its results so far.
 #[derive(Debug)]
 struct Cell {
-    contender: Contender,
+    config: RunConfig,
     worker: Worker,
     measured: Vec<Measured>,
     /// Whether the first repetition's result equals RocksDB's.
@@ -164,7 +164,7 @@ fn measure_all(
 ) -> Result<Option<String>, Failure> {
     let mut first_difference = None;
     for &workload in &args.workload {
-        let spec = Spec {
+        let spec = DatabaseSpec {
             workload,
             versions: args.versions,
             runs: args.runs,
@@ -190,7 +190,11 @@ fn measure_all(
 }
 
 /// Returns every system with every number of threads and file size, RocksDB first.
-fn cells(args: &CompactionArgs, spec: &Spec, devices: &[DeviceList]) -> Result<Vec<Cell>, Failure> {
+fn cells(
+    args: &CompactionArgs,
+    spec: &DatabaseSpec,
+    devices: &[DeviceList],
+) -> Result<Vec<Cell>, Failure> {
     let threads = match args.threads.as_slice() {
         [] => vec![usual_threads()],
         threads => threads.to_vec(),
@@ -209,9 +213,9 @@ fn cells(args: &CompactionArgs, spec: &Spec, devices: &[DeviceList]) -> Result<V
     for mib in &args.target_file_mib {
         for &threads in &threads {
             for &(system, way) in &systems {
-                let contender = Contender {
+                let config = RunConfig {
                     system,
-                    spec: Spec {
+                    spec: DatabaseSpec {
                         target_file_bytes: mib << 20,
                         ..spec.clone()
                     },
@@ -219,8 +223,8 @@ fn cells(args: &CompactionArgs, spec: &Spec, devices: &[DeviceList]) -> Result<V
                     tuning: way.map_or_else(|| args.tuning.clone(), |way| args.tuning.with(way)),
                 };
                 cells.push(Cell {
-                    worker: Worker::start(&contender)?,
-                    contender,
+                    worker: Worker::start(&config)?,
+                    config,
                     measured: Vec::new(),
                     identical: None,
                     floor: None,
@@ -238,7 +242,7 @@ fn cells(args: &CompactionArgs, spec: &Spec, devices: &[DeviceList]) -> Result<V
 fn measure(
     args: &CompactionArgs,
     scratch: &Path,
-    spec: &Spec,
+    spec: &DatabaseSpec,
     cells: &mut [Cell],
     rows: &mut output::Rows,
 ) -> Result<Option<String>, Failure> {
@@ -254,13 +258,13 @@ fn measure(
             let measured = cell.worker.compact(&copy)?;
             if args.floor && number == 0 {
                 let (bytes_in, bytes_out) = (measured.bytes_in, measured.bytes_out);
-                let threads = cell.contender.threads;
+                let threads = cell.config.threads;
                 let now = DiskFloor::measure(scratch, bytes_in, bytes_out, threads)?;
                 floor = Some(floor.map_or(now, |before: DiskFloor| before.least(now)));
             }
             cell.floor = floor;
             cell.measured.push(measured);
-            let is_rocksdb = cell.contender.system == System::Rocksdb;
+            let is_rocksdb = cell.config.system == System::Rocksdb;
             let mut keeps = false;
             if is_rocksdb && reference.is_none() && !args.no_compare {
                 reference = Some(copy.clone());
@@ -290,12 +294,12 @@ impl Cell {
             Compared::Different(how) => Some(how),
         };
         self.identical = Some(difference.is_none());
-        let Contender {
+        let RunConfig {
             system,
             spec,
             threads,
             ..
-        } = &self.contender;
+        } = &self.config;
         Ok(difference.map(|difference| {
             let (workload, device) = (spec.name(), system.device());
             format!(
@@ -305,19 +309,19 @@ impl Cell {
     }
 
     fn row(&self) -> BenchRow {
-        let Contender {
+        let RunConfig {
             system,
             spec,
             tuning,
             ..
-        } = &self.contender;
+        } = &self.config;
         let (is_rockmill, median) = (*system != System::Rocksdb, median(&self.measured));
         let peaks = self.measured.iter().map(|m| m.peak_memory_bytes);
         let measured = Measured {
             peak_memory_bytes: peaks.max().unwrap_or_default(),
             ..median.clone()
         };
-        let mut row = Row::new(&self.contender, &measured, self.identical);
+        let mut row = Row::new(&self.config, &measured, self.identical);
         row.way = self.way.map(|way| way.to_string()).unwrap_or_default();
         let (pcie_to_device_bytes, pcie_from_device_bytes) = stages::link_bytes(&measured.stages);
         BenchRow {
@@ -349,7 +353,7 @@ fn median(measured: &[Measured]) -> &Measured {
     sorted[(sorted.len() - 1) / 2]
 }
 
-fn print_table(spec: &Spec, rows: &[BenchRow], profile: bool) -> Result<(), Failure> {
+fn print_table(spec: &DatabaseSpec, rows: &[BenchRow], profile: bool) -> Result<(), Failure> {
     output::to_stdout(|out| {
         let mut without = vec![row::DROPPED];
         if rows.iter().all(|row| row.row.way.is_empty()) {

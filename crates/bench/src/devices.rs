@@ -17,7 +17,7 @@ pub fn simulated(name: &str) -> Option<Result<Registered, String>> {
 /// Parses one or several devices from the command line.
 ///
 /// # Errors
-/// Usage if a name is no device.
+/// Usage if a name is not a device.
 pub fn parse(text: &str) -> Result<DeviceList, Failure> {
     let devices = DeviceList::parse_with(text, simulated);
     devices.map_err(|what| Failure::Usage(format!("--device: {what}")))

@@ -94,8 +94,8 @@ impl DiskFloor {
     /// Describes the times in one line.
     pub fn summary(&self) -> String {
         let direct = match self.direct_s {
-            Some(seconds) => format!("{seconds:.3} s past the page cache"),
-            None => "there is no way past the page cache".to_owned(),
+            Some(seconds) => format!("{seconds:.3} s with direct I/O"),
+            None => "there is no direct I/O".to_owned(),
         };
         format!(
             "as many bytes by themselves: {:.3} s into the page cache, then {:.3} s to sync; {direct}; {:.3} s with the \

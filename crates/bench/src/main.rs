@@ -17,9 +17,9 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use rockmill_side_by_side::worker;
-use rockmill_terminal::{program, removed};
+use rockmill_terminal::program;
 
-/// Measures RocksDB and Rockmill beside each other.
+/// Compares the speed of RocksDB and Rockmill.
 #[derive(Debug, Parser)]
 #[command(name = "rockmill-bench", version, max_term_width = 100)]
 struct Cli {
@@ -31,12 +31,12 @@ struct Cli {
 enum Command {
     /// Makes databases, lets RocksDB and Rockmill compact the same level-0 files, and compares the results.
     Compaction(compaction::CompactionArgs),
-    /// Lets clients and jobs work with RocksDB and Rockmill under the loads of published experiments.
+    /// Runs clients and jobs on RocksDB and Rockmill under the loads of published experiments.
     System(system::SystemArgs),
-    /// Lets queries run over a database: through RocksDB's iterators, by Rockmill, and over Parquet files.
+    /// Runs queries over a database: through RocksDB's iterators, by Rockmill, and over Parquet files.
     #[cfg(feature = "scan")]
     Scan(scan::ScanArgs),
-    /// Lets kernels and the host get keys: from views in device memory, and as users do it without them.
+    /// Measures gets by kernels and by the host: from views in device memory, and in the ways without them.
     Gpukv(gpukv::GpukvArgs),
     /// Shows the speed of an accelerator according to its published formulas.
     Model(model::ModelArgs),
@@ -51,20 +51,15 @@ enum Command {
 fn main() -> ExitCode {
     rockmill_compaction::know_own_names(devices::simulated);
     let arguments: Vec<_> = std::env::args_os().collect();
-    let code = program::run(
-        "rockmill-bench",
-        &arguments,
-        removed::explain_option,
-        |cli: Cli| match cli.command {
-            Command::Compaction(args) => compaction::run(&args),
-            Command::System(args) => system::run(&args),
-            #[cfg(feature = "scan")]
-            Command::Scan(args) => scan::run(&args),
-            Command::Gpukv(args) => gpukv::run(&args),
-            Command::Model(args) => model::run(&args),
-            Command::Worker => worker::serve(devices::give),
-            Command::Cell => system::serve(),
-        },
-    );
+    let code = program::run("rockmill-bench", &arguments, |cli: Cli| match cli.command {
+        Command::Compaction(args) => compaction::run(&args),
+        Command::System(args) => system::run(&args),
+        #[cfg(feature = "scan")]
+        Command::Scan(args) => scan::run(&args),
+        Command::Gpukv(args) => gpukv::run(&args),
+        Command::Model(args) => model::run(&args),
+        Command::Worker => worker::serve(devices::give),
+        Command::Cell => system::serve(),
+    });
     code.into()
 }

@@ -16,7 +16,7 @@ pub struct ModelArgs {
     json: bool,
 }
 
-/// Pairs that are shown: bytes of keys and of values.
+/// Shown pairs: bytes of keys and of values.
 const PAIRS: [(u32, u32); 9] = [
     (8, 32),
     (16, 64),

@@ -193,17 +193,7 @@ fn a_published_profile_is_shown_and_others_are_refused() {
 }
 
 #[test]
-fn what_was_removed_names_what_to_use_instead() {
-    let compaction = ["compaction", "--workload", "8x32:1K"];
-    for option in ["--gpu-input=mapped", "--calibration=off"] {
-        let (_, err) = expect(WRONG_USAGE, &[&compaction[..], &[option]].concat());
-        assert!(
-            err.starts_with("rockmill-bench: ") && err.lines().count() == 1,
-            "{err}"
-        );
-        assert!(err.contains("leave the option out"), "{err}");
-    }
-    // clap explains arguments that never existed.
+fn an_unknown_subcommand_is_refused() {
     let (_, err) = expect(WRONG_USAGE, &["open"]);
     assert!(err.contains("unrecognized subcommand"), "{err}");
 }

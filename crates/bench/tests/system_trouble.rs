@@ -158,7 +158,7 @@ fn a_disk_that_fills_up_ends_a_cell_and_no_other() {
     let mut is_full = false;
     while filled.try_wait().expect("it runs").is_none() {
         is_full |= has_database(disk.path());
-        // Also fills the space that is freed later.
+        // Also fills space that is freed later.
         while is_full && rest.write_all(&[0; 4 << 10]).is_ok() {}
         thread::yield_now();
     }
@@ -196,7 +196,7 @@ fn cells_without_room_are_left_out_before_they_begin() {
         "{err}"
     );
     assert!(
-        err.contains("and 1 more lack room as well; make room"),
+        err.contains("and 1 more need more space as well; make room"),
         "{err}"
     );
     assert!(!place.out().exists(), "nothing is abandoned");

@@ -114,7 +114,7 @@ unsafe impl Send for Functions {}
 // SAFETY: as above.
 unsafe impl Sync for Functions {}
 
-/// What a store has said.
+/// The error for a store's answer.
 fn refused(what: &str, code: c_int) -> Error {
     let kind = match code {
         CORRUPT => ErrorKind::Corruption,
@@ -265,8 +265,8 @@ fn given<T: PartialEq + From<u8>>(number: T, default: T) -> T {
 /// Opens a view.
 ///
 /// # Safety
-/// `options` is null or a struct of the size that it begins with, whose strings are null or strings and whose store is
-/// null or a struct of the size that it begins with; `error` is null or may be written to.
+/// `options` is null or points to a struct of the size that it begins with. Its strings are null or strings, and its
+/// store is null or a struct of the size that it begins with. `error` is null or may be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rm_view_open(
     options: *const CViewOptions,
@@ -350,7 +350,7 @@ pub unsafe extern "C" fn rm_view_close(view: *mut ViewHandle, error: *mut *mut c
         let mut holds = open.holds.lock().unwrap_or_else(PoisonError::into_inner);
         holds.is_closing = true;
         if open.is_on_host {
-            // A device is waited for, but nobody else tells when threads of the host are done.
+            // Closing the view waits for the device, but only the holds tell when the host's threads are done.
             let waited = (open.released).wait_while(holds, |holds| !holds.all.is_empty());
             holds = waited.unwrap_or_else(PoisonError::into_inner);
         }

@@ -1,4 +1,4 @@
-//! Reasons for which compactions are left to RocksDB, and what to change about each.
+//! Reasons for which compactions are left to RocksDB, and the change that removes each.
 
 use std::io::{self, Write};
 
@@ -11,7 +11,7 @@ use serde::Serialize;
 pub struct Decline {
     /// Code under which jobs are counted.
     pub reason: &'static str,
-    /// What was found; for an option, its name and value.
+    /// The finding; for an option, its name and value.
     pub what: String,
     /// Files in which it was found; empty for an option.
     pub files: Vec<String>,
@@ -49,7 +49,7 @@ impl Decline {
         declines
     }
 
-    /// Prints what was found and what to change.
+    /// Prints the finding and the change.
     ///
     /// # Errors
     /// The errors of `out`.
@@ -113,7 +113,7 @@ const OPTIONS: [&str; 27] = [
 
 impl Decline {
     /// Returns the line that removes this decline, if a setting does. Objects of the application, such as a compaction
-    /// filter, have none: what they do would be left out.
+    /// filter, have none: without them, the result would differ.
     pub fn setting(&self) -> Option<Setting> {
         let service = |line| {
             Some(Setting {
@@ -143,7 +143,7 @@ impl Decline {
     }
 }
 
-/// Returns what to change so that jobs are no longer declined for `reason`, of which `what` was found.
+/// Returns the change after which jobs are not declined for `reason` any more; `what` is the finding.
 fn change_of(reason: DeclineReason, what: &str) -> &'static str {
     if reason == DeclineReason::Manifest && what.contains("epoch number") {
         return "open and close the database once with its application on RocksDB 7.10 or later, which numbers \
@@ -152,7 +152,7 @@ fn change_of(reason: DeclineReason, what: &str) -> &'static str {
     change(reason)
 }
 
-/// Returns what to change so that jobs are no longer declined for `reason`.
+/// Returns the change after which jobs are not declined for `reason` any more.
 pub fn change(reason: DeclineReason) -> &'static str {
     use DeclineReason as R;
     match reason {

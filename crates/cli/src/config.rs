@@ -1,4 +1,4 @@
-//! `rockmill config`: how programs in C, C++ and CUDA are compiled and linked with the installed library.
+//! `rockmill config`: the options for compiling and linking programs in C, C++ and CUDA with the installed library.
 
 use std::path::{Path, PathBuf};
 
@@ -34,7 +34,7 @@ pub fn run(args: &ConfigArgs) -> Result<(), Failure> {
     output::to_stdout(|out| Ok(writeln!(out, "{}", options.join(" "))?))
 }
 
-/// The prefix in whose `bin` this command lies, with headers and library.
+/// The prefix with this command in `bin`, and with headers and library.
 fn installed() -> Result<PathBuf, Failure> {
     let command = std::env::current_exe().and_then(|command| command.canonicalize());
     let command = command

@@ -21,7 +21,7 @@ const CURRENT: &str = "CURRENT";
 /// Usage if there is none; Incomplete if it is one of Pebble; Environment if `dir` is missing or cannot be read.
 pub fn require(dir: &Path) -> Result<(), Failure> {
     let refused = |e: io::Error| Failure::Environment(format!("{}: {e}", dir.display()));
-    let none = |why: &str| Failure::Usage(format!("{}: no database, {why}", dir.display()));
+    let none = |why: &str| Failure::Usage(format!("{}: not a database, {why}", dir.display()));
     if !fs::metadata(dir).map_err(refused)?.is_dir() {
         return Err(none("it is not a folder"));
     }

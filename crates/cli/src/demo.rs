@@ -5,13 +5,13 @@ use std::path::{Path, PathBuf};
 use indicatif::HumanCount;
 use rockmill::DeviceList;
 use rockmill_side_by_side::compare::{self, Compared};
-use rockmill_side_by_side::contender::Contender;
 use rockmill_side_by_side::database::Origin;
 use rockmill_side_by_side::device::Tuning;
 use rockmill_side_by_side::machine::usual_threads;
 use rockmill_side_by_side::row::{self, Row};
+use rockmill_side_by_side::run_config::RunConfig;
 use rockmill_side_by_side::scratch;
-use rockmill_side_by_side::spec::{Keys, Spec};
+use rockmill_side_by_side::spec::{DatabaseSpec, Keys};
 use rockmill_side_by_side::system::System;
 use rockmill_side_by_side::worker::Worker;
 use rockmill_side_by_side::workload::{Compression, Workload};
@@ -41,8 +41,8 @@ pub struct DemoArgs {
 }
 
 /// Overwrites and Deletes of random keys.
-fn spec(entries: u64) -> Spec {
-    Spec {
+fn spec(entries: u64) -> DatabaseSpec {
+    DatabaseSpec {
         workload: Workload {
             key_bytes: 16,
             value_bytes: 100,
@@ -77,21 +77,21 @@ fn run_in(scratch: &Path, args: &DemoArgs, device: DeviceList) -> Result<(), Fai
     let threads = args.threads.unwrap_or_else(usual_threads);
     let spec = spec(args.entries);
     let origin = Origin::make(scratch.join("origin"), &spec)?;
-    let contenders = [System::Rocksdb, System::Rockmill(device)].map(|system| Contender {
+    let configs = [System::Rocksdb, System::Rockmill(device)].map(|system| RunConfig {
         system,
         spec: spec.clone(),
         threads,
         tuning: Tuning::default(),
     });
     let mut measured = Vec::new();
-    for contender in &contenders {
-        let copy = scratch.join(contender.system.name());
+    for config in &configs {
+        let copy = scratch.join(config.system.name());
         origin.copy_to(&copy)?;
-        measured.push((Worker::start(contender)?.compact(&copy)?, copy));
+        measured.push((Worker::start(config)?.compact(&copy)?, copy));
     }
     let compared = compare::databases(&measured[0].1, &measured[1].1)?;
     let identical = Some(matches!(compared, Compared::Same(_)));
-    let rows = [0, 1].map(|i| Row::new(&contenders[i], &measured[i].0, identical));
+    let rows = [0, 1].map(|i| Row::new(&configs[i], &measured[i].0, identical));
     print(&rows, &compared, args.json)?;
     match compared {
         Compared::Same(_) => Ok(()),

@@ -1,4 +1,4 @@
-//! `rockmill devices`: lists the devices that can compute here, and why others cannot.
+//! `rockmill devices`: lists the devices that can compute here, and the reasons why others cannot.
 
 use std::path::PathBuf;
 
@@ -26,11 +26,11 @@ pub struct DevicesArgs {
 struct Report {
     devices: Vec<Row>,
     limits: Limits,
-    /// Why there are no GPUs, if there are none.
+    /// Reason why there are no GPUs, if there are none.
     no_gpu: Option<String>,
 }
 
-/// What this process may use of the machine. Defaults follow from it.
+/// Limits of this process on the machine, from which defaults follow.
 #[derive(Debug, Serialize)]
 struct Limits {
     threads: u32,
@@ -40,7 +40,7 @@ struct Limits {
     memory_file: Option<PathBuf>,
 }
 
-/// What limits the number of threads.
+/// The limit on the number of threads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 enum ThreadsBy {
@@ -89,7 +89,7 @@ impl Limits {
     }
 }
 
-/// Where Linux lists the CPUs that are online.
+/// File in which Linux lists the CPUs that are online.
 const ONLINE: &str = "/sys/devices/system/cpu/online";
 
 /// Counts the CPUs of a list such as `0-3,8`.
@@ -105,7 +105,7 @@ fn count(list: &str) -> Option<u32> {
 /// A device.
 #[derive(Debug, Serialize)]
 struct Row {
-    /// Argument of `--device` for it.
+    /// Argument of `--device` for the device.
     device: String,
     name: String,
     /// Number of usable processors, for the CPU.
@@ -117,7 +117,7 @@ struct Row {
     /// Rates of the link in bytes per second.
     to_device: Option<f64>,
     from_device: Option<f64>,
-    /// Why it cannot be used, if it cannot.
+    /// Reason why it cannot be used, if it cannot.
     unusable: Option<String>,
 }
 

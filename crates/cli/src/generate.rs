@@ -21,7 +21,7 @@ pub struct GenerateArgs {
 pub fn run(args: &GenerateArgs, command: Command) -> Result<(), Failure> {
     let name = command.get_name().to_owned();
     let shown = command.get_subcommands().filter(|sub| !sub.is_hide_set());
-    // Completions would also name what is hidden.
+    // Completions would also show hidden arguments.
     let mut completed = Command::new(name.clone())
         .version("")
         .subcommands(shown.cloned());

@@ -54,8 +54,8 @@ struct Extent {
 /// Shows a file. Sound parts are shown in spite of damage elsewhere.
 ///
 /// # Errors
-/// Data if something is damaged, naming file and offset; Incomplete if something is not understood and therefore not
-/// shown; Environment if the file cannot be read.
+/// Data if a part is damaged, naming file and offset; Incomplete if a part is not understood and therefore not shown;
+/// Environment if the file cannot be read.
 pub fn run(args: InspectArgs) -> Result<(), Failure> {
     if args.file.is_dir() {
         let what = format!("{} is a folder, not an SST file", args.file.display());
@@ -78,7 +78,7 @@ pub fn run(args: InspectArgs) -> Result<(), Failure> {
     })
 }
 
-/// Parts that are not shown, and why.
+/// Parts that are not shown, with the reasons.
 type NotShown = BTreeSet<String>;
 
 fn not_shown(what: &str, why: &Error) -> String {

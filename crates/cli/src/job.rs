@@ -55,19 +55,19 @@ pub struct RecordArgs {
 pub struct RunArgs {
     /// The job: `job.json`, with its inputs beside it. A folder stands for all jobs in it.
     file: PathBuf,
-    /// More jobs. With several jobs, only those are shown that do not end like the first time.
+    /// More jobs. With several jobs, only those are shown that end differently from the first time.
     #[arg(value_name = "FILE")]
     more: Vec<PathBuf>,
     /// Keep the output files in this folder.
     #[arg(long)]
     out: Option<PathBuf>,
-    /// Most subcompactions in flight [default: all cores].
+    /// Maximum subcompactions in flight [default: all cores].
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1024))]
     threads: Option<u32>,
     /// Memory budget in MiB.
     #[arg(long)]
     memory_mib: Option<u64>,
-    /// Most MiB to read and write per second [default: no limit].
+    /// Maximum MiB to read and write per second [default: no limit].
     #[arg(long, value_parser = clap::value_parser!(u64).range(..=1_048_576))]
     io_mib_per_s: Option<u64>,
     /// How thoroughly the output is checked: default, sampled, sampled:N or full.
@@ -176,9 +176,7 @@ fn require_closed(dir: &Path) -> Result<(), Failure> {
             "{db}: {}: close it there, or let its service record jobs with the setting record_jobs",
             lock::IN_USE
         ))),
-        Err(e) => Err(Failure::Environment(format!(
-            "{db}: cannot look at LOCK: {e}"
-        ))),
+        Err(e) => Err(Failure::Environment(format!("{db}: cannot open LOCK: {e}"))),
     }
 }
 
@@ -218,13 +216,13 @@ struct Report {
     gpu_joules: Option<f64>,
     #[serde(skip)]
     energy: Option<Energy>,
-    /// Who compressed the output, with the library's version; `null` without compression.
+    /// The code that compressed the output, with the library's version; `null` without compression.
     compressor: Option<String>,
     /// Sums of each output file.
     files: BTreeMap<String, FileSums>,
-    /// Whether the files equal those of the first run; `null` if this is the first run, whose sums are kept now.
+    /// Whether the files equal those of the first run; `null` if this is the first run, whose sums are stored now.
     identical: Option<bool>,
-    /// Why only the entries were compared with those of the first run, which are the same; else `null`.
+    /// Reason why only the entries were compared with those of the first run, which are the same; else `null`.
     same_entries: Option<String>,
 }
 
@@ -281,7 +279,7 @@ fn run_job(args: &RunArgs, file: &Path) -> Result<(), Failure> {
     let gigabytes = (outcome.totals.read.bytes + outcome.bytes_written()) as f64 / 1e9;
     let report = Report {
         entries_in: outcome.entries_read,
-        entries_out: outcome.totals.read.kept,
+        entries_out: outcome.totals.read.rows(),
         subcompactions: outcome.subcompactions,
         device: outcome.device.clone(),
         stages,
@@ -307,7 +305,7 @@ fn run_job(args: &RunArgs, file: &Path) -> Result<(), Failure> {
     print(&report, args)?;
     match report.identical {
         Some(false) if report.same_entries.is_none() => Err(Failure::Data(
-            "the output differs from the first time".to_owned(),
+            "the output differs from the first run's".to_owned(),
         )),
         _ => Ok(()),
     }
@@ -363,8 +361,8 @@ fn move_files(from: &Path, out: &Path, files: &OutputSums) -> Result<(), Failure
     Ok(())
 }
 
-/// Keeps the sums that later runs are compared with, and in the job's file who has compressed the output. A partial file
-/// would look like damage, so it is removed.
+/// Stores the sums with which later runs are compared, and adds the output's compressor to the job's file. A partial
+/// file would look like damage, so it is removed.
 fn keep_first(
     dir: &Path,
     file: &Path,

@@ -20,7 +20,6 @@ mod job;
 mod load;
 mod lock;
 pub mod merge_args;
-mod removed;
 mod service_args;
 #[cfg(feature = "sql")]
 pub mod sql;
@@ -55,7 +54,7 @@ enum Command {
     Devices(devices::DevicesArgs),
     /// Compacts all or some column families of a closed database, or a range of their keys.
     Compact(compact::CompactArgs),
-    /// Says whether a database's compactions would be accepted, and what to change if not.
+    /// Tells whether a database's compactions would be accepted, and what to change if not.
     #[command(after_help = doctor::EXIT_CODES)]
     Doctor(doctor::DoctorArgs),
     /// Shows the contents of an SST file.
@@ -64,7 +63,7 @@ enum Command {
     /// Checks every block, key and count of an SST file or of a database.
     #[command(after_help = outcome::EXIT_CODES)]
     Verify(verify::VerifyArgs),
-    /// Says what a view of a database would take on a GPU, and what it would leave to RocksDB.
+    /// Tells how much memory a view of a database would take on a GPU, and which keys it would leave to RocksDB.
     View(view::ViewArgs),
     /// Runs SQL over a database: every column family is a table of key and value.
     #[cfg(feature = "sql")]
@@ -84,7 +83,7 @@ enum Command {
     Generate(generate::GenerateArgs),
 }
 
-/// What `--version` prints: also what a report of a fault should name.
+/// The text of `--version`, which a report of a fault should include.
 pub fn version() -> String {
     let cuda = rockmill_cuda::CUDA_VERSION;
     let cuda = cuda.map_or_else(
@@ -99,14 +98,14 @@ pub fn version() -> String {
     )
 }
 
-/// Lets the process open as many files as it may. A database can have more files than the usual limit.
+/// Raises the limit of open files to its maximum. A database can have more files than the usual limit.
 pub fn raise_open_files() {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
     let raised = rustix::process::Rlimit {
         current: limit.maximum,
         ..limit
     };
-    // Most databases need no more than there are.
+    // Most databases need no more than the usual limit.
     let _ = rustix::process::setrlimit(rustix::process::Resource::Nofile, raised);
 }
 
@@ -122,23 +121,20 @@ fn say(sentences: impl IntoIterator<Item = String>) {
 #[must_use]
 pub fn main(arguments: Vec<OsString>) -> u8 {
     raise_open_files();
-    let explain = |error: &clap::Error| removed::explain(error, &arguments);
-    program::run("rockmill", &arguments, explain, |cli: Cli| {
-        match cli.command {
-            Command::Demo(args) => demo::run(&args),
-            Command::Config(args) => config::run(&args),
-            Command::Devices(args) => devices::run(&args),
-            Command::Compact(args) => compact::run(args),
-            Command::Doctor(args) => doctor::run(&args),
-            Command::Inspect(args) => inspect::run(args),
-            Command::Verify(args) => verify::run(args),
-            Command::View(args) => view::run(&args),
-            #[cfg(feature = "sql")]
-            Command::Sql(args) => sql::run(&args),
-            Command::Load(args) => load::run(&args),
-            Command::Job(command) => job::run(command),
-            Command::Generate(args) => generate::run(&args, Cli::command()),
-            Command::Worker => worker::serve(rockmill::Builder::device),
-        }
+    program::run("rockmill", &arguments, |cli: Cli| match cli.command {
+        Command::Demo(args) => demo::run(&args),
+        Command::Config(args) => config::run(&args),
+        Command::Devices(args) => devices::run(&args),
+        Command::Compact(args) => compact::run(args),
+        Command::Doctor(args) => doctor::run(&args),
+        Command::Inspect(args) => inspect::run(args),
+        Command::Verify(args) => verify::run(args),
+        Command::View(args) => view::run(&args),
+        #[cfg(feature = "sql")]
+        Command::Sql(args) => sql::run(&args),
+        Command::Load(args) => load::run(&args),
+        Command::Job(command) => job::run(command),
+        Command::Generate(args) => generate::run(&args, Cli::command()),
+        Command::Worker => worker::serve(rockmill::Builder::device),
     })
 }

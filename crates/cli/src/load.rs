@@ -13,7 +13,7 @@ pub struct LoadArgs {
     /// What the database contains.
     #[arg(value_enum)]
     dataset: Dataset,
-    /// Number of rows: TPC-H's scale factor, of which 1 is some 1 GB.
+    /// Number of rows: TPC-H's scale factor; 1 is some 1 GB.
     #[arg(long, default_value_t = 1.0)]
     scale: f64,
     /// Folder of the new database.

@@ -6,14 +6,14 @@ use std::path::Path;
 
 use rustix::process::{Flock, FlockType, fcntl_getlk};
 
-/// What is said of a database that another process has open.
+/// Message for a database that another process has open.
 pub const IN_USE: &str = "another process has the database open";
 
 /// Whether another process holds the database's LOCK. RocksDB would notice that too, but only after it has renamed the
 /// other process's LOG.
 ///
 /// # Errors
-/// Those of opening LOCK, unless it is missing, as in a copy.
+/// Errors of opening LOCK, unless it is missing, as in a copy.
 pub fn in_use(dir: &Path) -> io::Result<bool> {
     let lock = match File::open(dir.join("LOCK")) {
         Ok(lock) => lock,

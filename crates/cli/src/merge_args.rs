@@ -11,9 +11,9 @@ use crate::database_dir;
 #[derive(Debug, Clone, clap::Args)]
 pub struct MergeArgs {
     /// Merge operands of a column family, or of all, with this operator of RocksDB. OPTIONS name an operator, but
-    /// applications have their own ones of the same names, so rows with operands need a statement. Operators are uint64add,
-    /// stringappend, stringappendtest, max, put, bytesxor and sortlist, or RocksDB's class names. Options are written as in
-    /// RocksDB, as in stringappend:delimiter=|. The argument can be repeated.
+    /// applications may use the same name for their own. So rows with operands need this argument. Operators are
+    /// uint64add, stringappend, stringappendtest, max, put, bytesxor and sortlist, or RocksDB's class names. Options
+    /// are written as in RocksDB, as in stringappend:delimiter=|. The argument can be repeated.
     #[arg(long = "merge-operator", value_name = "[FAMILY=]NAME[:OPTIONS]")]
     stated: Vec<StatedOperator>,
 }
@@ -31,12 +31,12 @@ impl MergeArgs {
         })
     }
 
-    /// The operators, as they are written.
+    /// The operators as the user wrote them.
     pub fn stated(&self) -> impl Iterator<Item = String> {
         self.stated.iter().map(ToString::to_string)
     }
 
-    /// The operators, which are of these column families.
+    /// The operators, with these column families.
     ///
     /// # Errors
     /// Usage if two are for the same column family, or one is for a column family that does not exist.

@@ -36,10 +36,11 @@ pub struct SqlArgs {
     /// tables.sql in the database's folder are run, if that file exists.
     #[arg(long, short, value_name = "FILE")]
     file: Option<PathBuf>,
-    /// How rows are printed.
+    /// Format of the rows.
     #[arg(long, value_enum, default_value_t = Format::Table)]
     format: Format,
-    /// Prints the plans instead of running the statements: what scans compute, and what is left to DataFusion and why.
+    /// Prints the plans instead of running the statements: which parts scans compute, and which are left to DataFusion,
+    /// with the reasons.
     #[arg(long)]
     explain: bool,
     /// Lets COPY replace files.
@@ -53,8 +54,8 @@ pub const EXAMPLES: &str = "Examples:
   rockmill sql ./db \"select * from rocksdb_files order by bytes desc\"
   rockmill sql ./db \"copy (select key, u32be(value, 0) as n from \\\"default\\\") to 'out.parquet'\"";
 
-/// Bytes of the stack on which statements are parsed and planned: a level of an expression takes some 10 KiB. Memory that
-/// is not used costs nothing.
+/// Bytes of the stack on which statements are parsed and planned: a level of an expression takes some 10 KiB. Unused
+/// memory costs nothing.
 pub const PLANNING_STACK_BYTES: usize = 1 << 30;
 
 /// Bytes of the stacks on which statements run.
@@ -63,7 +64,7 @@ pub const RUNNING_STACK_BYTES: usize = 256 << 20;
 /// Runs `rockmill sql`.
 ///
 /// # Errors
-/// Usage for a statement that is wrong, Data for damaged files, else Environment.
+/// Usage for an invalid statement, Data for damaged files, else Environment.
 pub fn run(args: &SqlArgs) -> Result<(), Failure> {
     let no_thread = |e| Failure::Environment(format!("no thread: {e}"));
     std::thread::scope(|scope| {

@@ -8,7 +8,7 @@ use rockmill_format::checksum::ChecksumType;
 use rockmill_format::handle::BlockHandle;
 use rockmill_storage::{InputFileReader, LocalStorage};
 
-/// An opened SST file, and why parts of its index are not understood.
+/// An opened SST file, and the reasons why parts of its index are not understood.
 #[derive(Debug)]
 pub struct Sst {
     pub table: InputTable,

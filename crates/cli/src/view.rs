@@ -1,4 +1,4 @@
-//! `rockmill view`: says what a view of a database would take on a GPU.
+//! `rockmill view`: prints how much memory a view of a database would take on a GPU.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ pub struct ViewArgs {
     json: bool,
 }
 
-/// What a view would take.
+/// Size of a view.
 #[derive(Debug, Serialize)]
 struct Report {
     family: String,
@@ -47,17 +47,17 @@ struct Report {
 struct Range {
     /// First key; none from the start.
     from: Option<String>,
-    /// End of the keys, which is not one of them; none to the end.
+    /// Exclusive end of the keys; none to the end.
     to: Option<String>,
     stored_bytes: u64,
     reason: String,
 }
 
-/// Says what a view of a column family would take.
+/// Prints the size of a view of a column family.
 ///
 /// # Errors
-/// Usage if there is no such database or column family; Data or Environment if it cannot be read, or there are no views of
-/// it.
+/// Usage if there is no such database or column family; Data or Environment if it cannot be read, or if views of it are
+/// not possible.
 pub fn run(args: &ViewArgs) -> Result<(), Failure> {
     database_dir::require(&args.db)?;
     let of_database = |error| database_dir::failure(&args.db, error);
@@ -119,7 +119,7 @@ pub fn run(args: &ViewArgs) -> Result<(), Failure> {
 /// Columns of a key in a table.
 const KEY_COLUMNS: usize = 18;
 
-/// Ranges of keys for which RocksDB answers for the same reason, and which follow one another or look alike.
+/// Ranges of keys for which RocksDB answers for the same reason, and which are adjacent or similar.
 #[derive(Debug, PartialEq, Eq)]
 struct Row {
     from: String,

@@ -1,7 +1,8 @@
 //! Every command that reads, over databases that RocksDB 3.13 to 10.4 and LevelDB wrote, copied to another path.
 //!
-//! The archive has a folder for each writer with two or three databases, and the contents as that writer's own iterators returned
-//! them. `corpus/Generate.java` and `corpus/leveldb.py` say what is in them; `scripts/corpus.sh` makes the archive.
+//! The archive has a folder for each writer with two or three databases, and the contents as that writer's own
+//! iterators returned them. `corpus/Generate.java` and `corpus/leveldb.py` describe them; `scripts/corpus.sh` makes the
+//! archive.
 
 mod common;
 
@@ -98,7 +99,8 @@ impl Database {
         !["leveldb", "3.13.1"].contains(&self.writer)
     }
 
-    /// Whether the rows of a family need RocksDB, which opens no legacy files, and nothing without OPTIONS.
+    /// Whether the command may decline the rows of a column family: they need RocksDB, which opens no legacy files, and
+    /// no database without OPTIONS.
     fn may_decline(&self, family: &str) -> bool {
         let is_open = self.has_options() && !self.is_legacy();
         let needs_rocksdb = match family {
@@ -109,7 +111,7 @@ impl Database {
         needs_rocksdb && !is_open
     }
 
-    /// The arguments that its rows need beside the path.
+    /// The additional arguments that its rows need.
     fn operator(&self) -> &'static [&'static str] {
         match self.families.contains_key(MERGED) {
             true => &OPERATOR,
@@ -206,7 +208,7 @@ impl Ended {
         serde_json::from_str(&self.out).unwrap_or(Value::Null)
     }
 
-    /// The exit code and the first lines of what it said.
+    /// The exit code and the first lines of the output.
     fn said(&self) -> String {
         let lines = self.err.lines().chain(self.out.lines()).take(3);
         let lines: Vec<_> = lines
@@ -215,7 +217,7 @@ impl Ended {
         format!("exit code {}: {}", self.code, lines.join(" / "))
     }
 
-    /// Whether it says in a sentence that something sound could not be read. Sound data is never called damaged.
+    /// Whether it explains in a sentence that sound data could not be read. Sound data is never called damaged.
     fn declines(&self) -> bool {
         let said = self.err.to_lowercase();
         let blames = ["corrupt", "damaged"]
@@ -368,7 +370,7 @@ fn verify_and_inspect_find_every_file_sound() {
         problems.require(!rows.is_empty() && rows.len() <= tables.len(), || {
             format!("verify has {} rows", rows.len())
         });
-        // A file in the order of another comparator may be left unchecked in part, which the exit code says.
+        // A file in the order of another comparator may be unchecked in part, which the exit code reports.
         let unchecked = rows.iter().filter(|row| {
             row["not_checked"]
                 .as_array()
@@ -432,7 +434,8 @@ fn the_doctor_names_every_family_and_calls_nothing_damaged() {
                     .iter()
                     .any(|bad| reason == bad);
                 let is_named = what.is_some_and(|what| !what.ends_with("is "));
-                // The comparator of all families but one is bytewise, whatever old versions wrote of it.
+                // The comparator of all column families except one is bytewise, although old versions wrote another
+                // name.
                 let is_right = reason != "comparator" || family["name"] == REVERSED;
                 problems.require(is_known && is_named && is_right, || {
                     format!("doctor of {}: {decline}", family["name"])
@@ -450,7 +453,7 @@ fn a_view_is_foreseen_for_every_bytewise_family() {
             let ended = Ended::run(&args);
             let keys = ended.json()["max_keys"].as_u64();
             let fits = keys >= Some(entries.len() as u64);
-            // GPUs read no such files, so the view would ask RocksDB for their keys.
+            // GPUs do not read such files, so the view would ask RocksDB for their keys.
             let asks = database.is_legacy() && ended.out.contains("format_version 0 or 1");
             let foreseen = ended.code == DONE && (fits || asks);
             let may_decline = family == REVERSED || database.may_decline(family);

@@ -1,4 +1,4 @@
-//! `compact` and `doctor` as a user types them: what they do to a database, and what they refuse.
+//! `compact` and `doctor` as a user calls them: their effects on a database, and their refusals.
 
 mod common;
 
@@ -432,7 +432,7 @@ fn the_doctor_names_a_reason_once_for_all_column_families() {
     options.create_missing_column_families(true);
     options.set_comparator("by length", Box::new(|a, b| a.len().cmp(&b.len())));
     let mut with = ["default", "a", "b"].map(|family| (family, options.clone()));
-    // One family's own reason does not repeat those that it shares.
+    // The column family's own reason does not repeat the shared ones.
     with[2]
         .1
         .set_compaction_filter("mine", |_, _, _| Decision::Keep);
@@ -553,7 +553,7 @@ fn all_column_families_are_compacted_and_none_again() {
     let forced = json(DONE, &[&all[..], &["--force"]].concat());
     assert_eq!(forced["stats"]["jobs_done"], 4, "{forced}");
 
-    // An entry that only the log has is work for its column family alone.
+    // An entry that is only in the log is work for its column family alone.
     let options = Options::default();
     let db = DB::open_cf(&options, dir.path(), ["default", "a", "b", "c"]).expect("open");
     db.put_cf(db.cf_handle("c").expect("a family"), "key", "3")
@@ -613,7 +613,7 @@ fn the_doctor_groups_column_families_that_have_the_same_hint() {
     let said = "  all 17 column families: target_file_size_base is 1048576: ";
     assert_eq!(out.matches("target_file_size_base is").count(), 1, "{out}");
     assert!(out.contains(said), "{out}");
-    // Only what can be set stands behind this word.
+    // Only settings follow this word.
     for line in out
         .lines()
         .filter(|line| line.trim_start().starts_with("set: "))

@@ -308,7 +308,7 @@ fn a_file_that_may_not_be_read_is_not_called_bad() {
     }
     let built = env!("CARGO_BIN_EXE_rockmill");
     let mut command = Command::new(built);
-    // Only the superuser reads these files nevertheless.
+    // The superuser can read these files anyway.
     let open;
     if rockmill_testing::is_superuser() {
         for folder in [dir.path(), &db] {

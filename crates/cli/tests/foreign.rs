@@ -137,7 +137,7 @@ fn a_comparator_named_as_the_order_of_internal_keys_is_bytewise() {
     assert_eq!(declines(&db), [""; 0]);
 }
 
-/// Takes the comparator out of a MANIFEST of which it is the first record.
+/// Removes the comparator from a MANIFEST whose first record it is.
 fn without_comparator(db: &Path) {
     const FIRST_RECORD: usize = 7 + 2 + 26;
     let manifest = db.join("MANIFEST-000008");

@@ -44,7 +44,7 @@ fn manifest(dir: &Path) -> PathBuf {
     dir.join(current.trim_end())
 }
 
-/// The number of rows that RocksDB finds in the default column family, or why it refuses the database.
+/// The number of rows that RocksDB finds in the default column family, or its error.
 fn by_rocksdb(dir: &Path) -> Result<usize, String> {
     let db = DB::open_for_read_only(&Options::default(), dir, false);
     let db = db.map_err(|error| error.to_string())?;
@@ -135,7 +135,7 @@ fn zeros_behind_the_edits_are_read_over_as_rocksdb_does() {
     }
 }
 
-/// Takes the comparators out of a MANIFEST of one block.
+/// Removes the comparators from a MANIFEST of one block.
 fn without_comparators(path: &Path, name: &str) {
     const COMPARATOR: u8 = 1;
     const WHOLE_RECORD: u8 = 1;
@@ -237,7 +237,7 @@ fn a_cut_options_file_gives_way_to_the_one_before_it() {
         assert!(out.contains(older), "{out}");
         let counts = format!("{name} is empty or cut, so {older} counts");
         assert!(said.contains(&counts), "{said}");
-        // RocksDB would keep the cut one, and remove the other.
+        // RocksDB would keep the cut file, and remove the other.
         let before = common::snapshot(dir);
         let (_, said) = expect(BAD_DATA, &["compact", text(dir)]);
         assert!(
@@ -410,7 +410,7 @@ fn a_backup_is_read_with_the_files_that_it_shares_with_others() {
                     "view" => (DONE, expect(DONE, &args).0),
                     _ => (BAD_DATA, expect(BAD_DATA, &args).0),
                 };
-                // Reasons against jobs name the files as they are called there.
+                // Reasons against jobs name the shared files by their names there.
                 let out = shared.iter().fold(out, |out, name| {
                     let in_database = number(name).map(|number| format!("{number}.sst"));
                     out.replace(name, &in_database.unwrap_or_default())
@@ -433,7 +433,7 @@ fn a_backup_is_read_with_the_files_that_it_shares_with_others() {
             );
         }
     }
-    // Its path alone makes no folder a backup.
+    // Its path alone does not make a folder a backup.
     let restored = dir.path().join("private/1");
     fs::create_dir_all(&restored).expect("make");
     engine

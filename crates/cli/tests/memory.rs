@@ -13,13 +13,13 @@ use rockmill_testing::skipped;
 use rust_rocksdb::{DB, Options, WriteOptions};
 use tempfile::TempDir;
 
-/// Memory of the container, some of which the process takes for itself.
+/// Memory of the container, which includes the process's own.
 const CONTAINER_BYTES: u64 = 256 << 20;
-/// Rows of the database, of which each has a number and some digits that do not compress: 360 MB.
+/// Number of rows of the database. Each has a number and some digits that do not compress: 360 MB.
 const ROWS: u64 = 1_200_000;
 const DIGITS: usize = 280;
 
-/// Every key is a number, and the value starts with a number of as many digits in another order.
+/// Every key is a number, and the value starts with a number of the same length in another order.
 fn database(rows: u64) -> (TempDir, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let dir = folder.path().join("db");
@@ -46,7 +46,7 @@ fn database(rows: u64) -> (TempDir, PathBuf) {
 
 /// Another number below [`ROWS`] for each number.
 fn shuffled(row: u64) -> u64 {
-    /// Has no factor with the number of rows in common.
+    /// Coprime to the number of rows.
     const STEP: u64 = 700_001;
     row * STEP % ROWS
 }
@@ -61,7 +61,7 @@ fn statements() -> [(&'static str, String); 5] {
             format!("{ROWS}"),
         ),
         (
-            // The values are compared with those in front of them.
+            // Compares each value with the previous one.
             "select count(*) from (select value, lag(value) over (order by value rows between unbounded preceding and current row) as before from \"default\") where before < value",
             format!("{last}"),
         ),
@@ -137,7 +137,7 @@ fn statements_end_in_a_container_with_less_memory_than_data() {
 
 #[test]
 fn without_room_for_temporary_files_the_error_says_what_to_set() {
-    /// Too many for 64 MiB.
+    /// Too many rows for 64 MiB.
     const SOME_ROWS: u64 = ROWS / 4;
     let (_folder, dir) = database(SOME_ROWS);
     let statement = "select count(distinct value) from \"default\"";

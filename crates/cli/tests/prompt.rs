@@ -15,7 +15,7 @@ use rust_rocksdb::{DB, Options};
 /// Columns of the terminal.
 const COLUMNS: u16 = 60;
 
-/// A program that waits longer hangs.
+/// A program that takes longer hangs.
 const HANGS: Duration = Duration::from_secs(120);
 
 const CONTROL_C: &str = "\x03";
@@ -23,12 +23,12 @@ const CONTROL_D: &str = "\x04";
 const PROMPT: &str = "\nrockmill> ";
 const GOES_ON: &str = "\n       -> ";
 
-/// The command at a terminal of its own, which `script` makes.
+/// The command at its own terminal, which `script` makes.
 struct Terminal {
     child: Child,
     input: ChildStdin,
     output: Receiver<Vec<u8>>,
-    /// What was printed and not looked at.
+    /// Output that was not examined yet.
     printed: Vec<u8>,
 }
 
@@ -79,7 +79,7 @@ impl Terminal {
         self.input.flush().unwrap();
     }
 
-    /// What is printed up to a text, which comes last.
+    /// The output up to a text, inclusive.
     fn until(&mut self, end: &str) -> String {
         self.wait(end);
         let text = plain(&std::mem::take(&mut self.printed));
@@ -120,7 +120,7 @@ impl Terminal {
     }
 }
 
-/// The lines that a terminal shows, without what was drawn over.
+/// The lines that a terminal shows, without overwritten text.
 fn plain(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     let mut characters = text.chars();
@@ -239,7 +239,7 @@ fn a_statement_may_have_several_lines() {
     );
     assert_eq!(terminal.line("-- nothing"), "");
     assert_eq!(terminal.line(""), "");
-    // Nothing runs if one of the statements is none.
+    // If one of them is not a statement, none runs.
     let printed = terminal.line("select 1; selec 2;");
     assert!(
         printed.starts_with("line 1, column 11: expected "),

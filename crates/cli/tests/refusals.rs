@@ -20,7 +20,7 @@ fn larger(_: &[u8], existing: Option<&[u8]>, operands: &MergeOperands) -> Option
     Some(largest.to_string().into_bytes())
 }
 
-/// Options of an application with its own operator under a name of RocksDB's.
+/// Options of an application with its own operator under one of RocksDB's names.
 fn with_operator() -> Options {
     let mut options = Options::default();
     options.create_if_missing(true);
@@ -82,7 +82,7 @@ fn an_operator_is_not_known_by_its_name() {
         let (_, err) = expect(WRONG_USAGE, &wrong);
         assert!(err.contains(said), "{err}");
     }
-    // The argument is meant for users whose operator is RocksDB's.
+    // The argument is for users whose operator is RocksDB's.
     let compact = ["compact", text(dir.path()), "--merge-operator", "max"];
     let plan = json(DONE, &[&compact[..], &["--dry-run"]].concat());
     assert_eq!(plan["refusals"].as_array().map(Vec::len), Some(0));
@@ -186,7 +186,7 @@ fn what_only_an_application_has_keeps_a_database_from_being_compacted() {
     expect(DONE, &["doctor", text(dir.path()), "--write-committed"]);
 }
 
-/// Options of families without and with a filter, which only the application has.
+/// Options of column families without and with a filter that only the application has.
 fn with_a_filter_in_one_family() -> (Options, [(&'static str, Options); 2]) {
     let mut options = Options::default();
     options.create_if_missing(true);
@@ -377,6 +377,6 @@ fn a_database_without_options_is_one() {
     for command in ["compact", "doctor"] {
         let (_, err) = expect(BAD_DATA, &[command, text(dir.path())]);
         assert!(err.contains("it has no OPTIONS file"), "{err}");
-        assert!(!err.contains("no database"), "{err}");
+        assert!(!err.contains("not a database"), "{err}");
     }
 }

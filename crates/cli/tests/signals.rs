@@ -129,7 +129,7 @@ fn wait(child: Child) -> Ended {
     }
 }
 
-/// Waits until the database has `files` files that are not RocksDB's own or were not there, or the process has ended.
+/// Waits until the database has `files` new files of Rockmill, or the process has ended.
 fn wait_for_work(child: &mut Child, dir: &Path) {
     while child.try_wait().expect("a process").is_none() {
         if dir.join("rockmill.staging").exists() {
@@ -144,7 +144,7 @@ fn names(dir: &Path) -> BTreeSet<PathBuf> {
     entries.map(|entry| entry.expect("list").path()).collect()
 }
 
-/// Checks that no file is left that neither is the database's nor was there before.
+/// Checks that no new file is left.
 fn assert_clean(dir: &Path, options: &(PathBuf, String)) {
     assert_eq!(&newest_options(dir), options);
     let live: BTreeSet<PathBuf> = {
@@ -184,7 +184,7 @@ fn a_signal_ends_a_compaction_and_leaves_a_whole_database_without_a_file_of_rock
         let db = folder.path().join(format!("db{case}"));
         copy(&origin, &db);
         let options = (newest_options(&db).0, options.clone());
-        // The limit makes a compaction last longer than the moments that are drawn.
+        // The limit makes a compaction last longer than the drawn moments.
         let args = [
             "compact",
             text(&db),
@@ -214,7 +214,7 @@ fn a_signal_ends_a_compaction_and_leaves_a_whole_database_without_a_file_of_rock
                 assert!(ended.err.contains("the database is"), "{said}");
                 stopped += usize::from(ended.err.contains(" of 5 column families are compacted"));
             }
-            // Before the command had begun to catch signals.
+            // The signal came before the command caught signals.
             None => assert_eq!(ended.status.signal(), Some(kind.as_raw()), "{said}"),
         }
         assert_clean(&db, &options);

@@ -122,7 +122,7 @@ fn a_loaded_database_has_its_tables() {
     );
 }
 
-/// Rows are `k`, `p` and others; `k` and `p` have operands, and OPTIONS do not tell their delimiter.
+/// Rows are `k`, `p` and others; `k` and `p` have operands, and OPTIONS do not contain their delimiter.
 #[test]
 fn operands_are_merged_with_the_stated_operator_alone() {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/string-append-delimiter");
@@ -219,7 +219,7 @@ fn statements_end_at_semicolons_outside_strings_and_comments() {
     assert_eq!(out, rows);
     let output = piped(db, text);
     assert_eq!(text_of(&output.stdout), rows, "{output:?}");
-    // Commands are lines; nothing runs behind the one that leaves.
+    // Commands are lines; nothing runs after the one that leaves.
     let output = piped(
         db,
         "select 1 as a;\n\\d rocksdb_families\nexit\nselect 2 as b;",
@@ -315,7 +315,7 @@ fn errors_are_sentences_with_a_place() {
             assert!(!error.contains(debug), "{error}");
         }
     }
-    // The file is named that has the statement.
+    // The error names the file with the statement.
     fs::write(
         dir.join("tables.sql"),
         "-- Tables.\ncreate table t as select 1;\ncreate tabel u;",
@@ -344,7 +344,7 @@ fn tables_of_the_database_are_not_written() {
         let (_, error) = expect(WRONG_USAGE, &["sql", db, &statement]);
         assert!(error.contains("are only read here"), "{statement}: {error}");
     }
-    // What takes their place may be dropped.
+    // Tables that replace them may be dropped.
     let made = "create or replace table \"default\" as select 7 as n; drop table \"default\"; \
                 select count(*) > 7 as all_rows from \"default\"";
     let (out, _) = expect(DONE, &["sql", db, "--format", "csv", made]);
@@ -497,7 +497,7 @@ fn the_time_that_dbwithttl_appends_is_a_column() {
     db.put("b", "").unwrap();
     drop(db);
     let db = database.to_str().unwrap();
-    // Compactions that a filter takes part in are left to RocksDB.
+    // Compactions with a filter are left to RocksDB.
     let (out, _) = expect(BAD_DATA, &["doctor", db]);
     assert!(out.contains("that of DBWithTTL"), "{out}");
     assert!(out.contains("'rest body, i32le written_at'"), "{out}");

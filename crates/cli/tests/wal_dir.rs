@@ -1,4 +1,4 @@
-//! Which folder the write-ahead logs are read from.
+//! The folder from which the write-ahead logs are read.
 
 mod common;
 
@@ -29,7 +29,7 @@ fn put(db: &DB, numbers: std::ops::Range<u32>) {
     }
 }
 
-/// Lets the newest OPTIONS file say this. Its first line of an option counts.
+/// Sets an option in the newest OPTIONS file, in which its first line counts.
 fn say(dir: &Path, option: &str, value: &Path) {
     let (path, options) = newest_options(dir);
     let said = format!("[DBOptions]\n  {option}={}\n", text(value));
@@ -61,7 +61,7 @@ fn remove_logs(dir: &Path) {
     }
 }
 
-/// Returns the number of rows that `sql` finds, and what it says of the logs. `view` says the same.
+/// Returns the number of rows that `sql` finds, and its message about the logs. `view` prints the same.
 fn rows(dir: &Path, more: &[&str]) -> (u32, String) {
     let count = "select count(*) as n from \"default\"";
     let sql = ["sql", text(dir), "--format", "csv", count];
@@ -91,7 +91,7 @@ fn the_folder_of_another_machine_is_not_needed() {
     for option in ["wal_dir", "db_log_dir"] {
         say(&db, option, &dir.join("proc/of/another/machine"));
     }
-    // Nobody could make the folder.
+    // The folder cannot be made.
     fs::write(dir.join("proc"), "").expect("write");
     assert_eq!(rows(&db, &[]), (20, String::new()));
     for command in ["verify", "doctor"] {
@@ -113,7 +113,7 @@ fn a_copy_is_not_read_with_the_logs_of_its_original() {
         copy(&original, copied);
     }
     remove_logs(&without);
-    // The original goes on, in the same log at first.
+    // The original writes more, in the same log at first.
     let mut options = Options::default();
     options.set_avoid_flush_during_recovery(true);
     for _ in 0..2 {
@@ -165,7 +165,7 @@ fn logs_in_another_folder_are_read_where_the_manifest_names_them() {
             "{said}"
         );
     }
-    // Replaying deletes logs, so it needs to be said whose they are.
+    // Replaying deletes logs, so the user must name their owner.
     let before = common::snapshot(&logs);
     let (_, said) = expect(WRONG_USAGE, &["compact", text(&copied)]);
     assert!(
@@ -173,7 +173,7 @@ fn logs_in_another_folder_are_read_where_the_manifest_names_them() {
         "{said}"
     );
     assert!(common::snapshot(&logs) == before);
-    // The original goes on, and its logs are of another state then.
+    // The original writes more, so its logs belong to another state.
     let mut options = Options::default();
     options.set_wal_dir(&logs);
     let db = DB::open(&options, &original).expect("open");

@@ -1,4 +1,4 @@
-//! MB/s of the host's build beside the libraries, and sizes against theirs, for what databases hold.
+//! Compares speed (MB/s) and sizes of the host's build with those of the libraries, for typical contents of databases.
 //!
 //! ```text
 //! cargo bench -p rockmill-codec

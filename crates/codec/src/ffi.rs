@@ -20,8 +20,7 @@ unsafe extern "C" {
     fn rockmill_zstd_decode(src: *const u8, n: u32, dst: *mut u8, m: u32) -> u32;
 }
 
-/// How many bytes of `out` the compressed block takes, which are written; 0 if there is not enough room, or if the
-/// block is too large.
+/// Writes the compressed block to `out` and returns its size; 0 if `out` is too small or the block is too large.
 pub fn encode(codec: Codec, block: &[u8], out: &mut [MaybeUninit<u8>]) -> usize {
     let encode: Encode = match codec {
         Codec::Lz4 => rockmill_lz4_encode,
@@ -32,7 +31,7 @@ pub fn encode(codec: Codec, block: &[u8], out: &mut [MaybeUninit<u8>]) -> usize 
         return 0;
     };
     let capacity = u32::try_from(out.len()).unwrap_or(u32::MAX);
-    // SAFETY: it reads so many bytes of the block, and writes at most so many.
+    // SAFETY: it reads `n` bytes of the block, and writes at most `capacity`.
     let size = unsafe { encode(block.as_ptr(), n, out.as_mut_ptr().cast(), capacity) };
     size as usize
 }
@@ -61,7 +60,7 @@ pub fn decode_zstd(frame: &[u8], out: &mut [u8]) -> Result<(), ZstdError> {
 fn call(decode: Decode, payload: &[u8], out: &mut [u8]) -> Option<u32> {
     let n = u32::try_from(payload.len()).ok()?;
     let m = u32::try_from(out.len()).ok()?;
-    // SAFETY: whatever the payload, it reads so many bytes of it, and writes no more than there is room for.
+    // SAFETY: on any payload, it reads at most `n` bytes, and writes at most `m`.
     Some(unsafe { decode(payload.as_ptr(), n, out.as_mut_ptr(), m) })
 }
 

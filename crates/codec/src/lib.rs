@@ -1,26 +1,26 @@
 //! Compression of blocks by Rockmill's own code, which is the same for a GPU and for the host: `kernels/codec/`. Here
-//! it runs on the host. What a GPU compresses can be compressed again here, to the same bytes.
+//! it runs on the host. It compresses to the same bytes as a GPU.
 //!
-//! What is compressed has an identity, `lz4/rockmill-1`, `snappy/rockmill-1` or `zstd/rockmill-1`, which determines
-//! every byte. The formats are those of liblz4, libsnappy and libzstd; either reads what the other one wrote.
+//! Compressed data has an identity, `lz4/rockmill-1`, `snappy/rockmill-1` or `zstd/rockmill-1`, which determines every
+//! byte. The formats are those of liblz4, libsnappy and libzstd; either reads what the other one wrote.
 
 mod ffi;
 
 use std::error::Error;
 use std::fmt;
 
-/// A format, compressed to by version 1 of Rockmill's code for it.
+/// A format, with version 1 of Rockmill's compressor for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Codec {
     /// LZ4 blocks, without a frame and without the content's size in front.
     Lz4,
     /// Snappy blocks, without a frame; they begin with the content's size.
     Snappy,
-    /// A ZSTD frame, which says the content's size and has no checksum.
+    /// A ZSTD frame with the content's size and without a checksum.
     Zstd,
 }
 
-/// A payload that is not a block of the size asked for. LZ4 payloads with an offset of 0, or with a match that ends in
+/// A payload that is not a block of the requested size. LZ4 payloads with an offset of 0, or with a match that ends in
 /// the last five bytes of the block, are always refused. The format forbids both, but liblz4 takes some of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Malformed;
@@ -54,10 +54,10 @@ impl fmt::Display for ZstdError {
 
 impl Error for ZstdError {}
 
-/// Decompresses a ZSTD frame, which must fill `out` exactly. What `out` holds after an error is not defined.
+/// Decompresses a ZSTD frame, which must fill `out` exactly. After an error, the contents of `out` are undefined.
 ///
-/// Frames are refused that libzstd takes but never writes: with Huffman codes of 12 bits, with Huffman streams that end
-/// within a code, or with blocks that are larger than the format allows.
+/// Some frames are refused that libzstd accepts but never writes. They have Huffman codes of 12 bits, Huffman streams
+/// that end within a code, or blocks that are larger than the format allows.
 ///
 /// # Errors
 ///
@@ -67,8 +67,8 @@ pub fn zstd_decompress(frame: &[u8], out: &mut [u8]) -> Result<(), ZstdError> {
 }
 
 impl Codec {
-    /// Appends the compressed `block` to `out`, in at most `capacity` bytes. Returns false and leaves `out` as it was
-    /// if it would take more, or if the block has more than 2 GiB.
+    /// Appends the compressed `block` to `out`, in at most `capacity` bytes. Returns false and leaves `out` unchanged
+    /// if the result is larger, or if the block has more than 2 GiB.
     pub fn compress(self, block: &[u8], out: &mut Vec<u8>, capacity: usize) -> bool {
         let Some(most) = most_bytes(block.len()) else {
             return false;
@@ -76,12 +76,12 @@ impl Codec {
         out.reserve(capacity.min(most));
         let room = &mut out.spare_capacity_mut()[..capacity.min(most)];
         let size = ffi::encode(self, block, room);
-        // SAFETY: the code has written so many bytes there.
+        // SAFETY: the code has written `size` bytes there.
         unsafe { out.set_len(out.len() + size) };
         size > 0
     }
 
-    /// Decompresses `payload`, which must fill `out` exactly. What `out` holds after an error is not defined.
+    /// Decompresses `payload`, which must fill `out` exactly. After an error, the contents of `out` are undefined.
     ///
     /// # Errors
     ///
@@ -91,13 +91,13 @@ impl Codec {
     }
 }
 
-/// Version of the zlib that is linked. It is found here because a program may link the system's, and the crates that
-/// compress have no unsafe code.
+/// Version of the linked zlib. The function is in this crate because a program may link the system's zlib, and the
+/// crates that compress have no unsafe code.
 pub fn zlib_version() -> &'static str {
     ffi::zlib_version()
 }
 
-/// What a block of `len` bytes can become; `None` if it is too large.
+/// Maximum size of a compressed block of `len` bytes; `None` if `len` is too large.
 fn most_bytes(len: usize) -> Option<usize> {
     const MAX_BLOCK_BYTES: usize = 1 << 31;
     (len <= MAX_BLOCK_BYTES).then(|| len + len / 6 + 32)

@@ -238,7 +238,7 @@ pub fn job_done(outcome: &Outcome, to: &mut dyn Sink) {
     to.count(&READ_BYTES, "", totals.read.bytes);
     to.count(&WRITTEN_BYTES, "", outcome.bytes_written());
     to.count(&ENTRIES_READ, "", outcome.entries_read);
-    to.count(&ENTRIES_WRITTEN, "", totals.read.kept);
+    to.count(&ENTRIES_WRITTEN, "", totals.read.rows());
     to.count(&FILES_WRITTEN, "", outcome.files.len() as u64);
     if outcome.device_refused.is_some() {
         to.count(&JOBS_REDONE, "", 1);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rockmill_core::{
-    DeclineReason, DynBackend, Error, FileEstimate, InputFile, InputTable, Job, Plan, ReadAt,
+    DeclineReason, Error, FileEstimate, InputFile, InputTable, Job, Plan, ReadAt, Request,
     Resource, Result, StageTime, Subcompaction, Support, borders, open_table, range_tombstones,
 };
 use rockmill_format::compression::{CompressionSettings, Implementation};
@@ -20,11 +20,10 @@ use crate::eligibility::{self, EligibleJob, LearnedFilter};
 use crate::run_context::RunContext;
 use crate::settings::MIN_READ_AHEAD_BYTES;
 use crate::subcompactions;
-use rockmill_exec::auto;
-use rockmill_exec::budget::{Entry, HOST, JobShare};
+use rockmill_exec::admit::{Admitted, Footprint, Need};
+use rockmill_exec::budget::{Budget, Entry, JobShare};
 use rockmill_exec::device_health::Circuit;
 use rockmill_exec::device_registry::DeviceEntry;
-use rockmill_exec::device_trouble::is_device_trouble;
 use rockmill_exec::pace::{JobSize, TaskSize};
 use rockmill_exec::parallel;
 use rockmill_snapshot::tree::user_key;
@@ -110,18 +109,7 @@ pub fn prepare(
     let size = job_size(&planned.plan);
     let own = own_compression(context, &eligible.job, &planned.plan);
     let on_device = (own.as_ref()).map_or(Implementation::Library, |own| own.implementation);
-    let indexes = share.held_bytes();
-    let mut device_refused = None;
-    let mut devices = context.devices.clone();
-    devices.retain(|entry| {
-        let queues = auto::Queues {
-            device_bytes: budget.queued_bytes(entry.number),
-            cpu_bytes: budget.queued_bytes(HOST),
-            slots: budget.slots(),
-        };
-        let (name, paces) = (entry.device.backend.name(), context.executor.paces());
-        !entry.only_if_sooner || auto::takes(paces, name, &size, on_device, queues)
-    });
+    let devices = (context.executor).sooner(context.devices.clone(), &size, on_device);
     let library = planned.plan.output.table.compression.clone();
     if let Some(own) = own {
         let is_chosen = eligible.job.compressed_by.is_some();
@@ -130,27 +118,21 @@ pub fn prepare(
             planned.plan.output.table.compression = library.clone();
         }
     }
-    devices.retain(|entry| {
-        let request = planned.plan.request(&tables, &planned.plan.range, 0);
-        let trouble = entry.device.backend.supports(&request).check().err();
-        let is_accepted = trouble.is_none();
-        device_refused = device_refused.take().or(trouble);
-        is_accepted
-    });
-    let fit = |devices: &[DeviceEntry], plan: &Plan| {
-        fit_memory(context, devices, files, indexes, plan, &tables)
+    let mut need = Subcompacting {
+        read_ahead_bytes: context.read_ahead_bytes,
+        budget,
+        files,
+        indexes: share.held_bytes(),
+        on_cpu: eligible.job.compressed_by.is_none().then_some(library),
+        plan: &mut planned.plan,
+        tables: &tables,
     };
-    let (read_ahead_bytes, subcompaction_memory_bytes) = match fit(&devices, &planned.plan) {
-        Err(error) if !devices.is_empty() && is_device_trouble(&error) => {
-            devices.clear();
-            device_refused = Some(error);
-            if eligible.job.compressed_by.is_none() {
-                planned.plan.output.table.compression = library;
-            }
-            fit(&devices, &planned.plan)?
-        }
-        fitted => fitted?,
-    };
+    let Admitted {
+        devices,
+        refused,
+        read_ahead_bytes,
+        task_bytes: subcompaction_memory_bytes,
+    } = context.executor.admit(devices, &mut need)?;
     let checks = (context.sync_threads as u64).saturating_mul(check_bytes(&planned.plan, &tables));
     let needed = share
         .held_bytes()
@@ -164,7 +146,7 @@ pub fn prepare(
     let size = job_size(&planned.plan);
     Ok(Prepared {
         devices: devices.iter().map(|entry| entry.number).collect(),
-        device_refused,
+        device_refused: refused,
         plan: planned.plan,
         learned_filter: planned.learned_filter,
         subcompactions,
@@ -354,45 +336,59 @@ fn check_bytes(plan: &Plan, tables: &[InputTable]) -> u64 {
     filter.saturating_add(file.index_bytes.saturating_mul(INDEX_TIMES))
 }
 
-/// Returns the read-ahead and the memory of a subcompaction so that one fits into the budget together with the inputs'
-/// `indexes`, which stay in memory while the job runs. What scans keep and the memory of abandoned calls is not
-/// available to devices; for the CPU alone it only reduces the read-ahead.
-fn fit_memory(
-    context: &RunContext<'_>,
-    devices: &[DeviceEntry],
-    files: &JobIo,
+/// A job whose subcompactions are to fit into the budget, together with the `indexes` of the inputs, which stay in memory
+/// while the job runs.
+struct Subcompacting<'a> {
+    read_ahead_bytes: usize,
+    budget: &'a Budget,
+    files: &'a JobIo,
     indexes: u64,
-    plan: &Plan,
-    tables: &[InputTable],
-) -> Result<(usize, u64)> {
-    let mut read_ahead = context.read_ahead_bytes.max(MIN_READ_AHEAD_BYTES);
-    loop {
-        let (window, held) = files.read_ahead(read_ahead);
-        let request = plan.request(tables, &plan.range, held);
-        let of = |backend: &dyn DynBackend| backend.footprint(&request).host_bytes;
-        let on_devices = devices.iter().map(|entry| of(&*entry.device.backend));
-        // The CPU redoes subcompactions at which a device fails.
-        let bytes = on_devices.fold(of(context.executor.cpu()), u64::max);
-        let bytes = bytes.saturating_add(files.written_file_bytes());
-        let needed = bytes.saturating_add(indexes);
-        let is_least = read_ahead == MIN_READ_AHEAD_BYTES;
-        let most = match is_least && devices.is_empty() {
-            true => context.executor.budget().all_bytes(),
-            false => context.executor.budget().bytes(),
+    /// How the CPU alone compresses, if that may be another code than that of devices.
+    on_cpu: Option<CompressionSettings>,
+    plan: &'a mut Plan,
+    tables: &'a [InputTable],
+}
+
+impl Need for Subcompacting<'_> {
+    fn request(&self, read_ahead_bytes: usize) -> Request<'_> {
+        (self.plan).request(self.tables, &self.plan.range, read_ahead_bytes)
+    }
+
+    fn read_ahead_bytes(&self) -> (usize, usize) {
+        let least = MIN_READ_AHEAD_BYTES;
+        (self.read_ahead_bytes.max(least), least)
+    }
+
+    fn window(&self, read_ahead_bytes: usize) -> (usize, usize) {
+        self.files.read_ahead(read_ahead_bytes)
+    }
+
+    /// What scans keep and the memory of abandoned calls is not available to devices; for the CPU alone it only reduces the
+    /// read-ahead.
+    fn room(&self, footprint: &Footprint) -> Result<u64> {
+        let (bytes, indexes) = (
+            (footprint.host_bytes).saturating_add(self.files.written_file_bytes()),
+            self.indexes,
+        );
+        let most = match footprint.is_last {
+            true => self.budget.all_bytes(),
+            false => self.budget.bytes(),
         };
-        if needed <= most {
-            return Ok((window, bytes));
+        if bytes.saturating_add(indexes) <= most {
+            return Ok(bytes);
         }
-        if is_least {
-            return Err(Error::declined(
-                DeclineReason::MemoryBudget,
-                format!(
-                    "a subcompaction over {} inputs needs {bytes} bytes and their indexes {indexes}; the budget \
-                     is {most}",
-                    tables.len()
-                ),
-            ));
+        Err(Error::declined(
+            DeclineReason::MemoryBudget,
+            format!(
+                "a subcompaction over {} inputs needs {bytes} bytes and their indexes {indexes}; the budget is {most}",
+                self.tables.len()
+            ),
+        ))
+    }
+
+    fn leave_to_cpu(&mut self) {
+        if let Some(compression) = self.on_cpu.take() {
+            self.plan.output.table.compression = compression;
         }
-        read_ahead = (read_ahead / 2).max(MIN_READ_AHEAD_BYTES);
     }
 }

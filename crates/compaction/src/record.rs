@@ -39,7 +39,8 @@ const MAX_JOB_BYTES: u64 = 256 << 20;
 /// What a record keeps of a job's output.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OutputSums {
-    /// Who compressed the files ([`CompressionSettings::compressor`]). `None` if nobody did, or in an older record.
+    /// The code that compressed the files ([`CompressionSettings::compressor`]). `None` if they are uncompressed, or in
+    /// an older record.
     ///
     /// [`CompressionSettings::compressor`]: rockmill_format::compression::CompressionSettings::compressor
     #[serde(default, skip_serializing_if = "Option::is_none")]

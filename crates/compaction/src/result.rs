@@ -40,7 +40,7 @@ pub fn encode(eligible: &EligibleJob, outcome: &Outcome, dir: &Path) -> Vec<u8> 
             micros: micros(outcome.elapsed),
             cpu_micros: micros(outcome.cpu),
             bytes_written,
-            num_output_records: outcome.totals.read.kept,
+            num_output_records: outcome.totals.read.rows(),
             num_output_files: i32::try_from(outcome.files.len()).unwrap_or(i32::MAX),
             ..LevelStats::default()
         },
@@ -101,7 +101,7 @@ fn job_stats(job: &Job, outcome: &Outcome, bytes_written: u64) -> JobStats {
         cpu_micros: micros(outcome.cpu),
         has_accurate_num_input_records: true,
         num_input_records: outcome.entries_read,
-        num_output_records: totals.kept,
+        num_output_records: totals.rows(),
         num_output_files: outcome.files.len() as u64,
         total_output_bytes: bytes_written,
         num_records_replaced: totals.replaced,

@@ -1,4 +1,4 @@
-//! What a `rocksdb::CompactionService` does, whichever language the program that attaches it is written in.
+//! The methods of a `rocksdb::CompactionService`, for programs in any language.
 
 mod sessions;
 

@@ -57,6 +57,6 @@ pub fn subcompaction(job: &Span, index: usize, device: &str, bytes: u64) -> Span
 /// Adds the result of a subcompaction to its span.
 pub fn subcompaction_done(span: &Span, report: &TaskReport) {
     span.record("entries_in", report.read.entries.iter().sum::<u64>());
-    span.record("entries_out", report.read.kept);
+    span.record("entries_out", report.read.rows());
     span.record("files", report.files().len());
 }

@@ -19,9 +19,9 @@ use crate::scan::BatchSink;
 
 /// A device that reads tables and applies operators to the rows.
 ///
-/// What comes of a task is a pure function of its request: every backend finds the same rows and writes the
-/// same bytes. `Rows` are the rows of a task in whatever form the backend likes, lazily computed or resident on
-/// the device; nothing but the backend looks into them.
+/// The result of a task is a pure function of its request: every backend finds the same rows and writes the same bytes.
+/// `Rows` are the rows of a task in whatever form the backend likes, lazily computed or resident on the device; nothing
+/// but the backend looks into them.
 pub trait Backend: Debug + Send + Sync {
     /// The rows that a task reads.
     type Rows<'a>
@@ -50,8 +50,8 @@ pub trait Backend: Debug + Send + Sync {
     /// Applies to the rows the operator that the request's purpose has announced.
     ///
     /// # Errors
-    /// Any error of [`crate::ErrorKind`], Internal if another operator was announced. What was handed to the operator's
-    /// sink is of no use then.
+    /// Any error of [`crate::ErrorKind`], Internal if another operator was announced. After an error, discard what the
+    /// operator's sink has received.
     fn apply<'a>(&'a self, rows: Self::Rows<'a>, operator: Operator<'_>) -> Result<TaskReport>;
 }
 
@@ -72,7 +72,7 @@ pub enum Operator<'a> {
         /// Takes the batches.
         batches: &'a mut dyn BatchSink,
     },
-    /// Puts them into a table. Of a task that fails, some rows may be in it.
+    /// Puts the rows into a table. If a task fails, the table may contain some of its rows.
     Resident {
         /// Takes the rows. It is one of the same backend.
         table: &'a dyn ResidentTable,

@@ -14,8 +14,8 @@ use crate::table::InputTable;
 ///
 /// Memory: the read-ahead (or the largest block, if that is larger) and one decompressed block.
 ///
-/// What tells where the current block lies comes first and together: who merges many streams looks at another one
-/// with every entry.
+/// The fields that locate the current block are first and together: a merge of many streams reads another stream with
+/// every entry.
 #[derive(Debug)]
 #[repr(C)]
 pub struct BlockStream<'a> {
@@ -46,7 +46,7 @@ enum Payload {
 }
 
 impl<'a> BlockStream<'a> {
-    /// A stream that has loaded nothing yet and holds at most so many bytes ahead.
+    /// A stream that has loaded nothing yet and reads at most `read_ahead_bytes` ahead.
     pub fn new(table: &'a InputTable, read_ahead_bytes: usize) -> Self {
         Self {
             table,

@@ -1,4 +1,4 @@
-//! Where the keys of some tables are cut into parts of about equal size.
+//! Divides the keys of some tables into parts of about equal size.
 //!
 //! The result depends only on the tables' index blocks, which give the stored bytes up to each separator, and not on
 //! threads or memory.

@@ -17,6 +17,38 @@ pub struct CompactOnDeletion {
     pub min_file_size: u64,
 }
 
+/// What a rule looks at in a file.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct DeletionCounts {
+    /// Entries and range tombstones.
+    pub entries: u64,
+    /// Entries that are tombstones.
+    pub tombstones: u64,
+    /// The most tombstones in a window of [`CompactOnDeletion::bucket_size`]; 0 without windows.
+    pub most_in_window: u64,
+    /// Bytes of the data blocks in front of the last one.
+    pub bytes_before_last: u64,
+}
+
+impl CompactOnDeletion {
+    /// Entries of a bucket, of which a window has 128; 0 if there are no windows.
+    pub fn bucket_size(&self) -> u64 {
+        self.window_size.div_ceil(BUCKETS as u64)
+    }
+
+    /// Whether a file is marked for another compaction. RocksDB asks after each entry; the size and the most tombstones of a
+    /// window only grow.
+    pub fn marks(&self, file: &DeletionCounts) -> bool {
+        let ratio = self.deletion_ratio;
+        let has_window = self.window_size > 0 && file.most_in_window >= self.deletion_trigger;
+        let has_ratio =
+            ratio > 0.0 && ratio <= 1.0 && file.tombstones as f64 / file.entries as f64 >= ratio;
+        file.entries > 0
+            && file.bytes_before_last >= self.min_file_size
+            && (has_window || has_ratio)
+    }
+}
+
 /// The entries of one file, in order.
 #[derive(Debug)]
 pub struct DeletionWindow {
@@ -27,11 +59,7 @@ pub struct DeletionWindow {
     at: usize,
     in_bucket: u64,
     in_window: u64,
-    most_in_window: u64,
-    entries: u64,
-    tombstones: u64,
-    last_size: u64,
-    is_triggered: bool,
+    counts: DeletionCounts,
 }
 
 impl DeletionWindow {
@@ -39,25 +67,21 @@ impl DeletionWindow {
     pub fn new(rule: CompactOnDeletion) -> Self {
         Self {
             rule,
-            bucket_size: rule.window_size.div_ceil(BUCKETS as u64),
+            bucket_size: rule.bucket_size(),
             buckets: [0; BUCKETS],
             at: 0,
             in_bucket: 0,
             in_window: 0,
-            most_in_window: 0,
-            entries: 0,
-            tombstones: 0,
-            last_size: 0,
-            is_triggered: false,
+            counts: DeletionCounts::default(),
         }
     }
 
     /// The next entry. `file_size` is the size of the data blocks before the entry's. Range tombstones come last, and count
     /// as entries.
     pub fn add(&mut self, is_tombstone: bool, file_size: u64) {
-        self.entries += 1;
-        self.tombstones += u64::from(is_tombstone);
-        self.last_size = file_size;
+        self.counts.entries += 1;
+        self.counts.tombstones += u64::from(is_tombstone);
+        self.counts.bytes_before_last = file_size;
         if self.bucket_size == 0 {
             return;
         }
@@ -70,18 +94,11 @@ impl DeletionWindow {
         self.in_bucket += 1;
         self.in_window += u64::from(is_tombstone);
         self.buckets[self.at] += u64::from(is_tombstone);
-        self.most_in_window = self.most_in_window.max(self.in_window);
-        self.is_triggered |= self.most_in_window >= self.rule.deletion_trigger
-            && file_size >= self.rule.min_file_size;
+        self.counts.most_in_window = self.counts.most_in_window.max(self.in_window);
     }
 
     /// Whether the file is marked for another compaction.
     pub fn needs_compaction(&self) -> bool {
-        let ratio = self.rule.deletion_ratio;
-        let has_ratio = ratio > 0.0 && ratio <= 1.0 && self.entries > 0;
-        self.is_triggered
-            || (has_ratio
-                && self.last_size >= self.rule.min_file_size
-                && self.tombstones as f64 / self.entries as f64 >= ratio)
+        self.rule.marks(&self.counts)
     }
 }

@@ -16,7 +16,7 @@ const LONG_KEYS_BYTES: usize = 64 << 10;
 pub struct Contents {
     /// Data blocks.
     pub blocks: u64,
-    /// Of those, blocks that say that their keys are evenly spread.
+    /// Blocks among them whose index says that their keys are evenly spread.
     pub uniform_blocks: u64,
     /// Uncompressed bytes of the data blocks.
     pub uncompressed_bytes: u64,
@@ -75,7 +75,7 @@ impl Contents {
         self.content.push(entry_hash(kv_hash(user_key, value), tag));
     }
 
-    /// What an entry that is not a Put counts besides.
+    /// Counts an entry that is not a Put.
     fn count_other(&mut self, kind: ValueType) {
         self.deletions += u64::from(kind.is_tombstone());
         self.merge_operands += u64::from(kind == ValueType::Merge);

@@ -45,7 +45,7 @@ reasons! {
     Tiering = "tiering",
     /// Output files would need a temperature.
     Temperature = "temperature",
-    /// Files are to be ingested behind.
+    /// The database ingests files behind existing ones (`allow_ingest_behind`).
     IngestBehind = "ingest-behind",
     /// The global sequence number of an ingested input is not known.
     GlobalSequenceNumber = "global-sequence-number",

@@ -1,4 +1,4 @@
-//! What an output file comes to, before it is made.
+//! Estimates the size of an output file before it is written.
 
 use crate::plan::OutputPlan;
 use crate::table::InputTable;
@@ -13,8 +13,8 @@ pub struct FileEstimate {
 }
 
 impl FileEstimate {
-    /// Of the inputs' entries and indexes as much as of their bytes go into a file, which may come to twice
-    /// its size.
+    /// Assumes that a file gets the same share of the inputs' entries and indexes as of their bytes. It may become
+    /// twice its target size.
     pub fn new(plan: &OutputPlan, inputs: &[InputTable]) -> Self {
         const OVERSIZE: u64 = 2;
         let sum = |of: fn(&InputTable) -> u64| inputs.iter().map(of).fold(0, u64::saturating_add);

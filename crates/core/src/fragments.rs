@@ -130,7 +130,7 @@ impl Fragments {
     }
 
     /// The fragments that have keys of a range, cut to it.
-    fn in_range<'a>(
+    pub fn in_range<'a>(
         &'a self,
         range: &'a KeyRange,
     ) -> impl Iterator<Item = (&'a [u8], &'a [u8], &'a [u64])> {

@@ -90,8 +90,8 @@ impl Chunk {
         }
     }
 
-    /// The memory with room for `len` bytes at an address that is a multiple of `alignment`. What is much
-    /// larger is given back first: one large block does not stand for those that follow.
+    /// The memory with room for `len` bytes at an address that is a multiple of `alignment`. A much larger allocation
+    /// is freed first: one large block does not predict the size of the next ones.
     #[must_use]
     pub fn aligned(mut self, len: usize, alignment: usize) -> Self {
         /// Memory that is kept whatever is asked for, and how much larger it may be beyond that.
@@ -145,7 +145,7 @@ impl ReadStream for PlainStream<'_> {
 
     fn take(&mut self, chunk: &mut Chunk) -> Result<()> {
         let Some(range) = self.expected.take() else {
-            return Err(Error::internal("bytes are taken that nobody expects"));
+            return Err(Error::internal("bytes are taken that were not expected"));
         };
         let buffer = chunk.reset((range.end - range.start) as usize);
         self.file.read_exact_at(buffer, range.start)
@@ -183,10 +183,10 @@ impl AsMut<[u8]> for Lent {
     }
 }
 
-/// What borrows memory until a file was written from there, several pieces at once.
+/// Owner of memory that is borrowed, several pieces at once, until a file has been written from it.
 pub trait Borrower {
-    /// What addresses and offsets are multiples of that the file is written in: bytes that lie as far from one in
-    /// memory as in the file, with at least as much room before them, are not copied but for their ends.
+    /// Alignment of the addresses and offsets with which the file is written. Bytes with the same remainder in memory
+    /// as in the file, and as much room before them, are copied only at their ends.
     fn alignment(&self) -> usize;
 
     /// Appends bytes, and keeps the memory for a while.
@@ -209,8 +209,7 @@ pub trait SstFile: Send {
         None
     }
 
-    /// Says that the file will have so many bytes at least, before any of them: there is room for them then
-    /// where that helps.
+    /// Reserves `bytes` for the file before the first write, so that the file system can allocate them contiguously.
     fn expect(&mut self, bytes: u64) {
         let _ = bytes;
     }

@@ -43,7 +43,7 @@ pub use backend::{Backend, DynBackend, Operator, ResidentTable};
 pub use block_stream::BlockStream;
 pub use blocks::read_block;
 pub use cancel::CancelToken;
-pub use collector::{CompactOnDeletion, DeletionWindow};
+pub use collector::{CompactOnDeletion, DeletionCounts, DeletionWindow};
 pub use contents::{BlockPlace, Contents, ContentsReader};
 pub use cpu_time::thread_cpu;
 pub use decline::DeclineReason;

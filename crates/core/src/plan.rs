@@ -230,7 +230,7 @@ pub struct TablePlan {
     pub filter: Option<FilterPlan>,
 }
 
-/// That of RocksDB's default options, but for compression and with no filter.
+/// The plan of RocksDB's default options, except that there is no compression and no filter.
 impl Default for TablePlan {
     fn default() -> Self {
         const FORMAT_VERSION: u32 = 7;

@@ -11,7 +11,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// A task over so many bytes of input, none of which has been read. `passed` is the sum over all tasks.
+    /// A task over `bytes` bytes of input, none of which has been read. `passed` is the sum over all tasks.
     pub fn new(bytes: u64, passed: &Arc<AtomicU64>) -> Self {
         Self {
             left: AtomicU64::new(bytes),

@@ -26,7 +26,7 @@ pub struct TaskReport {
 pub struct ReadReport {
     /// Entries read inside the range, by input.
     pub entries: Vec<u64>,
-    /// Of those, tombstones.
+    /// Tombstones among these entries.
     pub tombstones: u64,
     /// Bytes of internal keys read.
     pub key_bytes: u64,
@@ -40,8 +40,14 @@ pub struct ReadReport {
     pub tombstones_dropped: u64,
     /// Entries passed over because a snapshot does not see them.
     pub above_snapshot: u64,
-    /// Entries left: the rows.
+    /// Entries that are rows.
     pub kept: u64,
+    /// Entries that nothing is left of.
+    pub dropped: u64,
+    /// Entries that rows were made of: merge operands and the value beneath them.
+    pub consumed: u64,
+    /// Rows that were made of consumed entries.
+    pub made: u64,
     /// Sum of [`crate::entry_hash`] over all entries read. A scan may leave out keys and values, whose hash counts as 0:
     /// then the sums tell of sequence numbers and types alone.
     pub hash_in: u64,
@@ -49,6 +55,8 @@ pub struct ReadReport {
     pub hash_kept: u64,
     /// Sum over those dropped.
     pub hash_dropped: u64,
+    /// Sum over those consumed.
+    pub hash_consumed: u64,
 }
 
 impl ReadReport {
@@ -62,14 +70,25 @@ impl ReadReport {
         self.tombstones_dropped += part.tombstones_dropped;
         self.above_snapshot += part.above_snapshot;
         self.kept += part.kept;
+        self.dropped += part.dropped;
+        self.consumed += part.consumed;
+        self.made += part.made;
         self.hash_in = self.hash_in.wrapping_add(part.hash_in);
         self.hash_kept = self.hash_kept.wrapping_add(part.hash_kept);
         self.hash_dropped = self.hash_dropped.wrapping_add(part.hash_dropped);
+        self.hash_consumed = self.hash_consumed.wrapping_add(part.hash_consumed);
     }
 
-    /// Whether every entry read was either kept or dropped, as far as the sums of hashes tell.
+    /// The rows: entries that were kept, and what was made of others.
+    pub fn rows(&self) -> u64 {
+        self.kept + self.made
+    }
+
+    /// Whether every entry read was kept, dropped or consumed, as far as a task's counts and sums of hashes tell.
     pub fn is_balanced(&self) -> bool {
-        self.hash_in == self.hash_kept.wrapping_add(self.hash_dropped)
+        let hash = self.hash_kept.wrapping_add(self.hash_dropped);
+        self.entries.iter().sum::<u64>() == self.kept + self.dropped + self.consumed
+            && self.hash_in == hash.wrapping_add(self.hash_consumed)
     }
 }
 
@@ -130,14 +149,14 @@ pub struct RowOutput {
     pub bytes: u64,
 }
 
-/// What a scan has handed over.
+/// Totals of the batches that a scan has handed over.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct BatchOutput {
     /// Rows that the filter was asked about: those that a reader finds.
     pub rows: u64,
-    /// Of those, wanted.
+    /// Rows among these that the scan wanted.
     pub wanted: u64,
-    /// Of all of them, those in which a check that counts does not hold.
+    /// Rows, of all that were read, in which a counted check fails.
     pub malformed: u64,
 }
 
@@ -146,9 +165,9 @@ pub struct BatchOutput {
 pub struct SstOutput {
     /// The files, in key order.
     pub files: Vec<OutputFile>,
-    /// Whether the backend verified the files itself: it decoded the finished data blocks again by
-    /// other code than made them, found the content that was meant, and checked on the host each block
-    /// checksum of the bytes that it handed to the sink. If not, the caller reads the files back.
+    /// Whether the backend verified the files itself: other code than the writer's decoded the finished data blocks
+    /// again and found the expected content. The host checked each block checksum of the bytes that went to the sink.
+    /// If not, the caller reads the files back.
     pub verified: bool,
     /// Some of the data blocks, if Rockmill's own code compressed them.
     pub size_sample: SizeSample,

@@ -1,4 +1,4 @@
-//! What a backend is asked for, and what it says to that before anything is read.
+//! The request for a backend, and its answers before anything is read.
 
 use std::fmt;
 
@@ -14,8 +14,8 @@ use crate::table::InputTable;
 /// Which rows of which tables, and what for.
 #[derive(Debug, Clone, Copy)]
 pub struct Request<'a> {
-    /// The tables, newest or oldest first alike: sequence numbers decide. Of equal internal keys, which only damaged
-    /// trees have, the first table's comes first.
+    /// The tables, newest or oldest first alike: sequence numbers decide. Equal internal keys occur only in damaged
+    /// trees; the first table's comes first.
     pub tables: &'a [InputTable],
     /// Which user keys.
     pub range: &'a KeyRange,
@@ -23,13 +23,13 @@ pub struct Request<'a> {
     pub visibility: Visibility<'a>,
     /// Bytes of each table to hold ahead at most, unless a single block is larger.
     pub read_ahead_bytes: usize,
-    /// What the rows are for.
+    /// Use of the rows.
     pub purpose: Purpose<'a>,
 }
 
 impl Request<'_> {
-    /// Whether the request can be done exactly, as far as that is the same on every backend. What a compaction's inputs
-    /// must not have, its plan has looked at.
+    /// Whether the request can be done exactly, as far as that is the same on every backend. The plan of a compaction
+    /// has already checked what its inputs must not have.
     pub fn support(&self) -> Support {
         let Visibility::Snapshot(rules) = self.visibility else {
             return match self.purpose {
@@ -105,7 +105,7 @@ pub enum Visibility<'a> {
     Snapshot(SnapshotRules),
 }
 
-/// What a reader at a snapshot finds. Of a user key, the newest entry at or below the sequence number decides alone;
+/// What a reader at a snapshot finds. The newest entry of a user key at or below the sequence number decides alone;
 /// those above it are passed over, older ones are hidden.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SnapshotRules {
@@ -113,7 +113,7 @@ pub struct SnapshotRules {
     pub sequence: u64,
     /// What becomes of keys that were deleted.
     pub tombstones: Tombstones,
-    /// What becomes of keys whose entry does not decide alone.
+    /// Treatment of keys whose entry does not decide alone.
     pub undecided: Undecided,
 }
 
@@ -136,15 +136,15 @@ pub enum Undecided {
     Mark,
 }
 
-/// What the rows are for: the memory of the operator is reserved with that of reading.
+/// Use of the rows: the memory of the operator is reserved together with that of reading.
 #[derive(Debug, Clone, Copy)]
 pub enum Purpose<'a> {
     /// SST files as the plan says ([`crate::Operator::WriteSst`]).
     WriteSst(&'a OutputPlan),
     /// To be handed over one by one ([`crate::Operator::Inspect`]).
     Inspect,
-    /// Columns as the plan says ([`crate::Operator::Scan`]). Every row is one that a reader finds, so tombstones are to be
-    /// dropped, and what does not decide alone is to be an error.
+    /// Columns as the plan says ([`crate::Operator::Scan`]). Every row is one that a reader finds. So the request must
+    /// drop tombstones, and make an entry that does not decide alone an error.
     Scan(&'a ScanPlan),
     /// To be put into a table that stays on the device ([`crate::Operator::Resident`]). A tombstone that is kept takes its
     /// key out of the table.
@@ -175,9 +175,9 @@ pub struct ReadTask<'a> {
 /// Memory that a task holds at most.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Footprint {
-    /// Of the host, bytes.
+    /// Bytes of host memory.
     pub host_bytes: u64,
-    /// Of the device, bytes; 0 where that is the host.
+    /// Bytes of device memory; 0 if the device is the host.
     pub device_bytes: u64,
 }
 
@@ -203,7 +203,7 @@ impl Support {
     }
 }
 
-/// What a backend does not do. Another one may.
+/// A part of a request that a backend does not support. Another backend may.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Unsupported {
     /// To write blocks of this compression.
@@ -224,14 +224,8 @@ pub enum Unsupported {
     Purpose,
     /// To compact beside a kernel that may put.
     Held,
-    /// To merge operands.
+    /// To merge operands under these snapshots.
     MergeOperands,
-    /// To write a hash index into data blocks.
-    HashIndex,
-    /// To tell which files a collector wants to have compacted again.
-    Collector,
-    /// To end files where a partitioner separates keys.
-    Partitioner,
 }
 
 impl fmt::Display for Unsupported {
@@ -247,10 +241,7 @@ impl fmt::Display for Unsupported {
             Self::OldTable => "a table has format_version 0 or 1",
             Self::UndecidedInFiles => "files take no entries that do not decide alone",
             Self::Purpose => "the device does not do what the rows are for",
-            Self::MergeOperands => "the device does not merge operands yet",
-            Self::HashIndex => "the device does not write hash indexes into data blocks yet",
-            Self::Collector => "the device does not count for CompactOnDeletionCollector yet",
-            Self::Partitioner => "the device does not end files where a partitioner says yet",
+            Self::MergeOperands => "the device does not merge operands under a snapshot with number 0",
             Self::Held => {
                 "a kernel on the device may fill it and wait for RocksDB to take writes, which may wait for the compaction"
             }

@@ -4,14 +4,14 @@ use rockmill_format::key::ValueType;
 
 use crate::error::Result;
 
-/// What visibility has left of a user key, or one of several entries that it has.
+/// The entry that visibility keeps of a user key, or one of several.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Row<'a> {
     /// The user key.
     pub user_key: &'a [u8],
     /// Sequence number.
     pub sequence: u64,
-    /// What the entry does.
+    /// Type of the entry.
     pub value_type: ValueType,
     /// The value as it is stored; of an undecided row, what it means is not known here.
     pub value: &'a [u8],

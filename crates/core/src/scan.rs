@@ -65,7 +65,7 @@ pub struct ScanPlan {
 pub struct Check {
     /// It holds if this is true, not if this is false or null.
     pub holds: Register,
-    /// What the error says where it does not hold, as a clause. The error also gives the key.
+    /// Text of the error if the check fails, as a clause. The error also gives the key.
     pub what: String,
     /// Whether a row in which it does not hold is counted, and not an error.
     pub counts: bool,
@@ -109,7 +109,7 @@ pub enum Aggregate {
     Sum {
         /// The integer.
         of: Register,
-        /// What happens to a sum that is out of range.
+        /// Treatment of a sum that is out of range.
         range: IntegerRange,
         /// How it is stored.
         stored: ColumnType,
@@ -210,7 +210,7 @@ pub enum Instruction {
         /// How the length is stored.
         prefix: Prefix,
     },
-    /// The offset behind several [`Instruction::Prefixed`], which lie one behind another; null if one of them is.
+    /// The offset behind several contiguous [`Instruction::Prefixed`]; null if one of them is.
     AfterPrefixed {
         /// The bytes.
         from: Register,
@@ -254,8 +254,8 @@ pub enum Instruction {
         at: Register,
         /// How it is stored.
         groups: StringGroups,
-        /// Of a padded string, [`StringGroups::SPACES_OFFSET`] plus the number of spaces that have to be added to those
-        /// of its last group; less if some have to be taken away.
+        /// For a padded string: [`StringGroups::SPACES_OFFSET`] plus the number of spaces to add to those of its last
+        /// group. The value is below the offset if spaces have to be removed.
         spaces: Option<Register>,
     },
     /// Bytes that an [`Instruction::String`] takes; null where that is.
@@ -328,7 +328,7 @@ pub enum Instruction {
         left: Register,
         /// Its right side.
         right: Register,
-        /// What happens to a result that is out of range.
+        /// Treatment of a result that is out of range.
         range: IntegerRange,
     },
 }
@@ -408,7 +408,7 @@ pub enum Operation {
     Multiply,
 }
 
-/// What happens to an integer that is out of range.
+/// Treatment of an integer that is out of range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum IntegerRange {
     /// Its lowest bytes are kept, as two's complement: 1, 2, 4, 8 or 16.
@@ -421,11 +421,11 @@ pub enum IntegerRange {
         /// Bytes of the result.
         bytes: u8,
     },
-    /// It is an error if it exceeds 128 bits. Of a sum, all rows of a group count at once.
+    /// It is an error if it exceeds 128 bits. For a sum, the total of all rows of a group counts.
     Exact,
 }
 
-/// What bytes are to look like.
+/// A pattern for bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Pattern {
     /// They begin so.
@@ -463,7 +463,7 @@ pub struct Batch {
 pub struct Column {
     /// Values, or the bytes of all rows. A null has zeros, or no bytes.
     pub values: Vec<u8>,
-    /// Of a column of bytes, where each row's begin, and the end of the last: one more than rows.
+    /// For a column of bytes: where the value of each row begins, and where the last one ends; one more than rows.
     pub offsets: Vec<i32>,
     /// A bit for each row, set if the value is not null; `None` if none is null.
     pub validity: Option<Vec<u8>>,

@@ -277,7 +277,7 @@ impl BlockWriter {
     }
 }
 
-/// What a file holds once its data blocks are written.
+/// Contents of a file once its data blocks are written.
 #[derive(Debug)]
 pub struct FileBody {
     /// Bytes of the data blocks, trailers included.
@@ -322,9 +322,9 @@ pub struct FileCounts {
     pub uncompressed_bytes: u64,
     /// Data blocks.
     pub blocks: u64,
-    /// Of those, stored uncompressed because compression gained too little.
+    /// Blocks among them stored uncompressed because compression gained too little.
     pub rejected: u64,
-    /// Of those, never given to a compressor.
+    /// Blocks among these that were never given to a compressor.
     pub bypassed: u64,
     /// `None` without entries.
     pub smallest_seqno: Option<u64>,

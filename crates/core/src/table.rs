@@ -118,7 +118,7 @@ impl InputTable {
         }
     }
 
-    /// The range tombstones that a snapshot sees; `None` if nobody has read them.
+    /// The range tombstones that a snapshot sees; `None` if they have not been read.
     pub fn range_tombstones(&self, snapshot: u64) -> Option<impl Iterator<Item = &RangeTombstone>> {
         let all = self.range_tombstones.as_deref()?.iter();
         let sequence =
@@ -237,7 +237,7 @@ pub fn describe_table(file: &dyn ReadAt) -> Result<TableMeta> {
     TableMeta::open_without_index(file.len(), &mut reader(file), wrap)
 }
 
-/// Reads so many bytes of a file at an offset.
+/// A function that reads a number of bytes of a file at an offset.
 fn reader(file: &dyn ReadAt) -> impl FnMut(u64, usize) -> Result<Vec<u8>> {
     move |offset, len| {
         let mut bytes = vec![0; len];

@@ -159,8 +159,12 @@ impl CpuRows<'_> {
             tombstones_dropped: totals.tombstones_dropped,
             above_snapshot: totals.above,
             kept: totals.kept,
+            dropped: totals.dropped,
+            consumed: totals.consumed,
+            made: totals.made,
             hash_kept: totals.hash_kept,
             hash_dropped: totals.hash_dropped,
+            hash_consumed: totals.hash_consumed,
             ..ReadReport::default()
         };
         for (run, &ordinal) in self.merge.runs().iter().zip(&self.ordinals) {

@@ -189,12 +189,12 @@ fn keys() -> impl Strategy<Value = Vec<(Vec<u8>, u64)>> {
     })
 }
 
-/// A key behind so many bytes that all keys begin with: most are told apart by their first 16 bytes.
+/// A key with a common prefix: most keys differ in their first 16 bytes.
 fn behind(common: usize, key: &[u8]) -> Vec<u8> {
     [&vec![9; common][..], key].concat()
 }
 
-/// The same splitting where all keys begin with so many bytes.
+/// The same splitting where all keys begin with `common` equal bytes.
 fn all_behind(common: usize, mut splitting: OutputSplitting) -> OutputSplitting {
     for file in &mut splitting.grandparents {
         file.smallest = behind(common, &file.smallest);

@@ -34,8 +34,8 @@ fn version(nvcc: &Path) -> Option<String> {
     Some(release.split_once(',')?.0.to_owned())
 }
 
-/// `ROCKMILL_KERNELS_SANITIZE=1` has the host's kernels watched for bad accesses and undefined behaviour; whoever
-/// links them must link the sanitizers (scripts/sanitize.sh).
+/// `ROCKMILL_KERNELS_SANITIZE=1` compiles the host's kernels with sanitizers for bad accesses and undefined behaviour.
+/// Programs that link them must link the sanitizers (scripts/sanitize.sh).
 fn build_host(kernels: &Path) {
     println!("cargo:rerun-if-env-changed=ROCKMILL_KERNELS_SANITIZE");
     let mut build = cc::Build::new();

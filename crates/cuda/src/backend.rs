@@ -74,6 +74,11 @@ impl CudaBackend {
         self.pool.memory_bytes()
     }
 
+    /// Lets tasks hold at most `bytes` of device memory, or less if that was said before.
+    pub fn limit_memory(&self, bytes: u64) {
+        self.pool.limit_memory(bytes);
+    }
+
     /// The device.
     pub fn device(&self) -> &Device {
         self.pool.device()
@@ -120,7 +125,7 @@ impl CudaBackend {
         let millibits = plan.table.filter.map_or(0, |f| f.millibits_per_key);
         let filter = entries.saturating_mul(u64::from(millibits)) / MILLIBITS_PER_BYTE;
         let largest = inputs.iter().map(InputTable::largest_block_bytes).max();
-        // What does not fit a chunk is put together.
+        // A block that does not fit into a chunk is assembled first.
         let large = largest.unwrap_or(0).max(filter).max(plan.table.block_size);
         let chunk_bytes = self.settings.chunk_bytes;
         let large = if large > chunk_bytes as u64 { large } else { 0 };
@@ -128,7 +133,7 @@ impl CudaBackend {
         let of_file = ring_bytes(chunk_bytes)
             .saturating_add(large)
             .saturating_add(blocks);
-        // Of all blocks, which threads of the host compress before any file is written.
+        // For all blocks if the host's threads compress, which happens before any file is written.
         let lists = match plan.table.compression.is_by_library() {
             true => bytes / plan.table.block_size.max(1) * sst::HOST_COMPRESSION_BYTES_PER_BLOCK,
             false => 0,
@@ -195,7 +200,7 @@ impl Backend for CudaBackend {
         let seconds = loading.elapsed().as_secs_f64();
         stages.add("load, in all", Resource::Host, seconds, input.bytes);
         if let Some(progress) = task.progress {
-            // What is to be written has about as far to go.
+            // The output has about as many bytes still to be written.
             progress.advance(input.bytes / 2);
         }
         task.cancel.check()?;
@@ -204,6 +209,8 @@ impl Backend for CudaBackend {
             device: device.clone(),
             ws,
             buffers,
+            arena_end: 0,
+            num_fragments: 0,
         });
         let survivors = survivors(&mut read, &request, &input)?;
         let mut entries_read = vec![0; request.tables.len()];
@@ -250,7 +257,13 @@ impl CudaRows<'_> {
             stages: &self.stages,
             cancel: self.cancel,
         };
-        let output = sst::write(&mut self.read, &self.survivors, writing, sink)?;
+        let output = sst::write(
+            &mut self.read,
+            &self.survivors,
+            &self.request,
+            writing,
+            sink,
+        )?;
         let bytes = output.files.iter().map(|file| file.size).sum();
         self.finish(Output::Ssts(output), bytes)
     }
@@ -270,7 +283,7 @@ impl CudaRows<'_> {
         self.finish(Output::Rows(rows), rows.bytes)
     }
 
-    /// Waits for the device, and tells of the task, whose output came to so many bytes.
+    /// Waits for the device, and reports the task and its `output_bytes`.
     fn finish(&mut self, output: Output, output_bytes: u64) -> Result<TaskReport> {
         // Files are written when the device is done with them; a task without rows has none.
         self.read.ws.stream.synchronize()?;
@@ -304,9 +317,13 @@ impl CudaRows<'_> {
             tombstones_dropped: totals.tombstones_dropped,
             above_snapshot: totals.above,
             kept: totals.kept,
+            dropped: totals.dropped,
+            consumed: totals.consumed,
+            made: totals.made,
             hash_in: input.hash,
             hash_kept: totals.hash_kept,
             hash_dropped: totals.hash_dropped,
+            hash_consumed: totals.hash_consumed,
         }
     }
 }

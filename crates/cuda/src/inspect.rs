@@ -1,4 +1,5 @@
-//! Rows to a callback: put one behind another on the device, copied back in pieces, handed over one by one.
+//! Hands rows to a callback: the device makes them contiguous, they are copied back in pieces, and handed over one by
+//! one.
 
 use rockmill_core::{CancelToken, Result, Row, RowOutput, RowSink, entry_hash, kv_hash};
 use rockmill_format::key::{ValueType, tag_sequence, tag_type};
@@ -14,7 +15,7 @@ pub const PIECE_BYTES: u64 = 4 << 20;
 /// Rows whose keys are copied back at a time.
 const BATCH_ROWS: usize = 32 << 10;
 
-/// Host memory of the rows that were copied back, but for one that is larger than a piece.
+/// Host memory of the rows that were copied back, except for a row that is larger than a piece.
 pub const HOST_BYTES: u64 =
     PIECE_BYTES + BATCH_ROWS as u64 * (size_of::<Key>() + size_of::<u64>()) as u64;
 
@@ -68,7 +69,7 @@ struct Inspector<'a> {
 }
 
 impl Inspector<'_> {
-    /// Finds where rows lie once they stand one behind another.
+    /// Finds the position of each row once the rows are contiguous.
     fn measure(&self, buffers: &mut InspectBuffers) -> Result<RowArgs> {
         let (read, n) = (self.read, self.survivors.len);
         let args = RowArgs {

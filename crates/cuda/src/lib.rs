@@ -26,8 +26,8 @@
 //!   driver     calls whose error codes are looked at, over `ffi`, which is `kernels/table.hpp` word for word
 //! ```
 //!
-//! What this backend does not do it says before anything is read ([`rockmill_core::Unsupported`]): some
-//! compression, and `target_file_size_is_upper_bound`, which asks of each entry what came of all before it.
+//! This backend refuses unsupported requests before anything is read ([`rockmill_core::Unsupported`]): some
+//! compression, and `target_file_size_is_upper_bound`, which depends for each entry on all before it.
 
 mod backend;
 mod driver;
@@ -45,7 +45,8 @@ pub use backend::{CudaBackend, CudaRows};
 #[doc(hidden)]
 pub use driver::faults;
 pub use driver::{
-    About, CopyKind, Device, DeviceMemory, LinkRates, PinnedBuffer, Stream, Target, answer_kernels,
+    About, CopyKind, Device, DeviceMemory, LinkRates, MemoryShares, MemoryUser, PinnedBuffer,
+    Reservation, Stream, Target, answer_kernels,
 };
 pub use resident::{
     Answer, CallerStream, Delta, DeviceTable, InUse, Keys, Rows, TableContents, TableSettings,

@@ -1,6 +1,6 @@
 //! What the stages leave to other backends.
 
-use rockmill_core::{InputTable, OutputPlan, Purpose, Request, Support, Unsupported, Visibility};
+use rockmill_core::{OutputPlan, Purpose, Request, Support, Unsupported, Visibility};
 use rockmill_format::compression::{CompressionSettings, CompressionType, DEFAULT_LEVEL};
 
 use crate::driver::ffi::Compression;
@@ -20,14 +20,12 @@ pub fn support(request: &Request<'_>) -> Support {
     {
         return Support::No(Unsupported::OldTable);
     }
-    if let Visibility::Compaction(rules) = request.visibility {
-        let has_operands = |table: &InputTable| table.meta.properties.num_merge_operands > 0;
-        if !rules.tombstones.is_empty() {
-            return Support::No(Unsupported::RangeTombstones);
-        }
-        if request.tables.iter().any(has_operands) {
-            return Support::No(Unsupported::MergeOperands);
-        }
+    // Then user keys are gone through one by one, which does not merge.
+    if let Visibility::Compaction(rules) = request.visibility
+        && rules.merging.is_some()
+        && rules.snapshots.first() == Some(&0)
+    {
+        return Support::No(Unsupported::MergeOperands);
     }
     let refused = request.purpose.output_plan().and_then(unsupported_output);
     refused.map_or_else(|| request.support(), Support::No)
@@ -38,12 +36,6 @@ fn unsupported_output(plan: &OutputPlan) -> Option<Unsupported> {
         Some(Unsupported::Compression)
     } else if plan.splitting.size_is_upper_bound {
         Some(Unsupported::SizeIsUpperBound)
-    } else if plan.table.keys_per_bucket.is_some() {
-        Some(Unsupported::HashIndex)
-    } else if !plan.compact_on_deletion.is_empty() {
-        Some(Unsupported::Collector)
-    } else if plan.splitting.partition_bytes.is_some() {
-        Some(Unsupported::Partitioner)
     } else {
         None
     }

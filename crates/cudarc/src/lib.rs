@@ -26,7 +26,7 @@ macro_rules! number {
 
 number!(u8 u16 u32 u64 u128 i8 i16 i32 i64 i128 f32 f64);
 
-/// What a stream does with memory that is lent to it ends before cudarc gives the memory to somebody else.
+/// A stream stops using lent memory before cudarc gives the memory to another user.
 type Lent<'a> = SyncOnDrop<'a>;
 
 /// Keys in slices of a device.
@@ -78,7 +78,7 @@ fn require_context<T>(slice: &impl DeviceSlice<T>, stream: &CudaStream) -> Resul
 }
 
 impl<'a> SliceKeys<'a> {
-    /// Keys of `key_bytes` bytes each, one behind another, for a lookup on a stream.
+    /// Contiguous keys of `key_bytes` bytes each, for a lookup on a stream.
     ///
     /// # Errors
     /// Invalid if the slice does not consist of whole keys, or has another context than the stream.
@@ -94,7 +94,7 @@ impl<'a> SliceKeys<'a> {
         }
         let len = bytes / key_bytes;
         let (at, lent) = keys.device_ptr(stream);
-        // SAFETY: so many keys are there, and cudarc has others wait for the stream before they change or free them.
+        // SAFETY: `len` keys are there. Cudarc makes others wait for the stream before they change or free them.
         let keys = unsafe { Keys::fixed(pointer(at), key_bytes as u64, len as u64) };
         Ok(Self {
             keys,
@@ -151,7 +151,8 @@ impl<'a> SliceRows<'a> {
         let room = room.min(statuses.len());
         let (rows, lent_rows) = rows.device_ptr_mut(stream);
         let (statuses, lent_statuses) = statuses.device_ptr_mut(stream);
-        // SAFETY: there is room for so many keys, which `look_up` compares with theirs; cudarc has others wait for the stream.
+        // SAFETY: there is room for as many keys as `look_up` has, which it checks. Cudarc makes others wait for the
+        // stream.
         let rows = unsafe { Rows::new(pointer_mut(rows), stride as u64, pointer_mut(statuses)) };
         Ok(Self {
             rows,
@@ -205,8 +206,8 @@ fn pointer_mut<T>(at: u64) -> *mut T {
     std::ptr::with_exposed_provenance_mut(at as usize)
 }
 
-/// Looks keys up in the table of a version, on the stream of the slices. The version is kept until the stream has come so
-/// far.
+/// Looks keys up in the table of a version, on the stream of the slices. The version is kept until the stream has
+/// reached this point.
 ///
 /// # Errors
 /// Invalid if slices are too short, have different streams or are of another device than the table, or the stream is
@@ -242,7 +243,7 @@ pub fn look_up<T>(
         let what = "slices cannot be captured into a graph, which would not keep them; capture a lookup of pointers";
         return invalid(what.to_owned());
     }
-    // SAFETY: the stream is one of the table's device, and the table is kept until it has come so far.
+    // SAFETY: the stream is one of the table's device, and the table is kept until it has reached this point.
     let stream = unsafe { CallerStream::new(stream.cu_stream().cast()) };
     table.look_up_with(kv, &keys.keys, &rows.rows, stream)?;
     in_use.keep(version, stream).map(drop)

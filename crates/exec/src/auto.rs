@@ -36,10 +36,10 @@ pub struct Queues {
     pub slots: usize,
 }
 
-/// Whether a job goes to a device rather than to the CPU. Its tasks must exceed the minimum CPU time. Then it goes
-/// there if no task of this compression has run there, or if the device's queue and the job take less time there than
-/// on the CPU, by `MIN_GAIN_WITH_LIBRARY` if a library compresses. On the device `compressed_by` would compress the
-/// output, and on the CPU who is in the size of the job.
+/// Whether a job goes to a device rather than to the CPU. Its tasks must exceed the minimum CPU time. In
+/// addition, either no task of this compression has run there, or the device's queue and the job take less time there
+/// than on the CPU. The gain must be `MIN_GAIN_WITH_LIBRARY` if a library compresses. `compressed_by` would compress
+/// the output on the device; the size of the job names the compressor on the CPU.
 pub fn takes(
     paces: &Paces,
     device: &str,

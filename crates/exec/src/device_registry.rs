@@ -1,14 +1,13 @@
 //! The devices of an engine, which are opened in the background, each with its health.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
-use rockmill_core::{DynBackend, Error, ErrorKind, Result};
 use rockmill_cpu::CpuBackend;
-use rockmill_cuda::{CudaBackend, CudaSettings, Device as Gpu, Target};
+use rockmill_cuda::{CudaSettings, Target};
 
-use crate::device::{Device, DeviceList, Registered};
-use crate::device_health::DeviceHealth;
+use crate::device::{Device, DeviceList};
+use crate::device_runtime::DeviceRuntime;
 use crate::opening::Opening;
 use rockmill_storage::clock::Clock;
 
@@ -20,27 +19,18 @@ pub struct DeviceRegistry {
     /// Whether the CPU also runs tasks that other devices could run.
     pub host_shares: bool,
     places: Vec<Place>,
+    /// Devices of views, which the settings need not name. Scans and compactions do not use them.
+    guests: Mutex<Vec<Weak<DeviceRuntime>>>,
 }
 
 /// A device in the settings other than the CPU. It is used as soon as it is open.
 #[derive(Debug)]
 struct Place {
-    opening: Opening<Vec<Arc<OpenDevice>>>,
+    opening: Opening<Arc<DeviceRuntime>>,
     /// The device as the settings name it.
     device: Device,
     /// The result of opening it, as text, once requested.
     text: OnceLock<String>,
-}
-
-/// An open device.
-#[derive(Debug)]
-pub struct OpenDevice {
-    /// Its backend.
-    pub backend: Arc<dyn DynBackend>,
-    /// Its health over all jobs.
-    pub health: DeviceHealth,
-    /// Its model name.
-    model: String,
 }
 
 /// An open device that a job may use.
@@ -49,58 +39,20 @@ pub struct DeviceEntry {
     /// Its number among the engine's devices; 0 is the CPU.
     pub number: usize,
     /// The device.
-    pub device: Arc<OpenDevice>,
+    pub device: Arc<DeviceRuntime>,
     /// Whether it only gets jobs that end sooner there than on the CPU: true for a device that [`Device::Auto`] chose.
     pub only_if_sooner: bool,
 }
 
-impl OpenDevice {
-    /// Opens a GPU and allocates the memory that its first task would wait for.
-    fn gpu(target: Target, cuda: CudaSettings) -> Result<Arc<Self>> {
-        let backend = CudaBackend::new(target, cuda)?;
-        if let Err(error) = backend.warm_up() {
-            // The first task reports this error if it needs as much memory.
-            tracing::warn!(%error, "the GPU is open, but the memory that a task usually needs could not be allocated");
-        }
-        Ok(Arc::new(Self {
-            model: backend.device().about().name.clone(),
-            backend: Arc::new(backend),
-            health: DeviceHealth::default(),
-        }))
-    }
-
-    /// Opens a backend of the program itself.
-    fn registered(registered: Registered, cuda: CudaSettings, clock: &Arc<dyn Clock>) -> Arc<Self> {
-        Arc::new(Self {
-            model: "registered".to_owned(),
-            backend: registered.open(cuda.memory_bytes, clock),
-            health: DeviceHealth::default(),
-        })
-    }
-
-    /// Opens the first usable GPU.
-    fn first_gpu(cuda: CudaSettings) -> Result<Vec<Arc<Self>>> {
-        let mut trouble = None;
-        for gpu in Gpu::all_gpus()? {
-            match Self::gpu(Target::Cuda(gpu.number()), cuda) {
-                Ok(gpu) => return Ok(vec![gpu]),
-                Err(error) => trouble = trouble.or(Some(error)),
-            }
-        }
-        let none = || Error::new(ErrorKind::Device, "the machine has none");
-        Err(trouble.unwrap_or_else(none))
-    }
-}
-
 impl Place {
     fn open(device: Device, cuda: CudaSettings, clock: &Arc<dyn Clock>) -> Option<Self> {
-        let one = |target| Opening::start(move || Ok(vec![OpenDevice::gpu(target, cuda)?]));
+        let one = |target| Opening::start(move || DeviceRuntime::warm_gpu(target, cuda));
         let opening = match device {
             Device::Cpu => return None,
-            Device::Auto => Opening::start(move || OpenDevice::first_gpu(cuda)),
+            Device::Auto => Opening::start(move || DeviceRuntime::first_gpu(cuda)),
             Device::Registered(registered) => {
-                let opened = OpenDevice::registered(registered, cuda, clock);
-                Opening::start(move || Ok(vec![opened]))
+                let opened = DeviceRuntime::registered(registered, cuda, clock);
+                Opening::start(move || Ok(opened))
             }
             Device::Cuda(number) => one(Target::Cuda(number)),
             Device::Kernels(target) => one(target),
@@ -112,9 +64,8 @@ impl Place {
         })
     }
 
-    fn opened(&self) -> &[Arc<OpenDevice>] {
-        let opened = self.opening.get().and_then(|opened| opened.as_ref().ok());
-        opened.map_or(&[], Vec::as_slice)
+    fn opened(&self) -> Option<&Arc<DeviceRuntime>> {
+        self.opening.get()?.as_ref().ok()
     }
 
     fn trouble(&self) -> Option<&str> {
@@ -126,12 +77,9 @@ impl Place {
     fn choice(&self) -> Option<&str> {
         let opened = self.opening.get()?;
         let text = || match opened {
-            Ok(gpus) => {
-                let gpus = gpus
-                    .iter()
-                    .map(|gpu| format!("{}, {}", gpu.backend.name(), gpu.model));
-                let gpus = gpus.collect::<Vec<_>>().join(", ");
-                format!("{gpus}, for jobs that end sooner there, the CPU for others")
+            Ok(gpu) => {
+                let (name, model) = (gpu.backend.name(), &gpu.model);
+                format!("{name}, {model}, for jobs that end sooner there, the CPU for others")
             }
             Err(error) => format!("the CPU; no GPU: {}", error.what),
         };
@@ -149,21 +97,46 @@ impl DeviceRegistry {
             cpu: CpuBackend,
             host_shares: devices.contains(Device::Cpu),
             places: places.collect(),
+            guests: Mutex::default(),
         }
     }
 
     /// The open devices other than the CPU.
     pub fn opened(&self) -> Vec<DeviceEntry> {
-        let open = self.places.iter().enumerate().flat_map(|(at, place)| {
-            let numbered = place.opened().iter().enumerate();
-            // Each place has one device, or is the only one.
-            numbered.map(move |(nth, device)| DeviceEntry {
-                number: 1 + at + nth,
-                device: Arc::clone(device),
+        let open = self.places.iter().zip(1..).filter_map(|(place, number)| {
+            Some(DeviceEntry {
+                number,
+                device: Arc::clone(place.opened()?),
                 only_if_sooner: place.device == Device::Auto,
             })
         });
         open.collect()
+    }
+
+    /// Returns the entry of a device that a view uses, with a number of its own if the settings do not name it.
+    pub fn entry_of(&self, device: &Arc<DeviceRuntime>) -> DeviceEntry {
+        let is_it = |place: &Place| {
+            place
+                .opened()
+                .is_some_and(|opened| Arc::ptr_eq(opened, device))
+        };
+        let at = self.places.iter().position(is_it).unwrap_or_else(|| {
+            let mut guests = self.guests.lock().unwrap_or_else(PoisonError::into_inner);
+            let own = Arc::downgrade(device);
+            let known = guests.iter().position(|guest| guest.ptr_eq(&own));
+            let free = || guests.iter().position(|guest| guest.strong_count() == 0);
+            let at = known.or_else(free).unwrap_or(guests.len());
+            match guests.get_mut(at) {
+                Some(guest) => *guest = own,
+                None => guests.push(own),
+            }
+            self.places.len() + at
+        });
+        DeviceEntry {
+            number: 1 + at,
+            device: Arc::clone(device),
+            only_if_sooner: false,
+        }
     }
 
     /// Waits until all devices are open or have failed to open.
@@ -180,7 +153,7 @@ impl DeviceRegistry {
     /// Number of injected faults by name, over all devices.
     pub fn faults(&self) -> BTreeMap<String, u64> {
         let mut sums = BTreeMap::new();
-        for opened in self.places.iter().flat_map(Place::opened) {
+        for opened in self.places.iter().filter_map(Place::opened) {
             for (fault, times) in opened.backend.faults() {
                 *sums.entry(fault.to_owned()).or_default() += times;
             }
@@ -203,6 +176,7 @@ impl DeviceRegistry {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::device::Registered;
     use rockmill_storage::clock::SystemClock;
 
     const KERNELS: Device = Device::Kernels(Target::Host);
@@ -246,6 +220,15 @@ mod tests {
         let numbers: Vec<_> = devices.iter().map(|device| device.number).collect();
         assert_eq!(numbers, [1, 2]);
         assert!(registry.host_shares);
+        let of_view = DeviceRuntime::gpu(Target::Host, CudaSettings::default()).expect("it opens");
+        let entries =
+            [&devices[1].device, &of_view, &of_view].map(|device| registry.entry_of(device).number);
+        assert_eq!(entries, [2, 3, 3]);
+        assert_eq!(
+            registry.opened().len(),
+            2,
+            "scans and compactions do not use it"
+        );
     }
 
     #[test]

@@ -19,7 +19,7 @@ mod tests;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rockmill_core::{CancelToken, DynBackend, Error, Result, TaskReport};
+use rockmill_core::{CancelToken, DynBackend, Error, ErrorKind, Result, TaskReport};
 use rockmill_cpu::CpuBackend;
 use rockmill_storage::clock::Clock;
 
@@ -55,6 +55,17 @@ pub trait Tasks: Send + Sync + 'static {
 
     /// Bytes per second that the rate limit allows all tasks to read and write together; 0 if there is no limit.
     fn bytes_per_second(&self) -> u64;
+
+    /// Whether the CPU can run the tasks. If not, a device runs them even while it is quarantined, without a time limit,
+    /// because nothing else can. Then its error is the job's.
+    fn may_run_on_cpu(&self) -> bool {
+        true
+    }
+
+    /// Whether an error of a task that the CPU cannot run counts against the device.
+    fn blames_device(&self, error: &Error) -> bool {
+        error.kind == ErrorKind::Device
+    }
 
     /// Creates the run of a task that begins on a device.
     fn begin(self: Arc<Self>, start: Start<'_>) -> Arc<dyn TaskRun>;
@@ -203,7 +214,8 @@ impl Executor {
         let cpu: Arc<dyn DynBackend> = Arc::new(self.registry.cpu);
         TaskHandle::begin(task_set::Shared {
             cpu,
-            host_shares: self.registry.host_shares || owned.devices.is_empty(),
+            host_shares: owned.tasks.may_run_on_cpu()
+                && (self.registry.host_shares || owned.devices.is_empty()),
             job: (**job).clone(),
             paces: Arc::clone(&self.paces),
             patience: self.patience,

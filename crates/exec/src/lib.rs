@@ -2,8 +2,10 @@
 //!
 //! - [`executor`] runs the tasks of a job on pooled threads, watches their device calls, and runs tasks again on the
 //!   CPU if a device failed at them.
-//! - [`device_registry`] opens the devices that the settings name. Each has a [`device_health::DeviceHealth`], a
-//!   circuit breaker.
+//! - [`device_runtime`] opens each GPU once in a process, and divides its memory among tasks and views. Each device has a
+//!   [`device_health::DeviceHealth`], a circuit breaker.
+//! - [`device_registry`] has the devices that the settings of an engine name.
+//! - [`admit`] chooses devices, read-ahead and memory for the tasks of a job.
 //! - [`budget`] grants slots and memory to the tasks of all jobs, by priority, and chooses a device for each task.
 //! - [`pace`] learns how long tasks take on each device. From this, [`auto`] decides whether a job goes to a GPU.
 //! - [`dispatch`] takes the subscriber of events along to other threads.
@@ -14,11 +16,13 @@
 
 #![forbid(unsafe_code)]
 
+pub mod admit;
 pub mod auto;
 pub mod budget;
 pub mod device;
 pub mod device_health;
 pub mod device_registry;
+pub mod device_runtime;
 pub mod device_trouble;
 pub mod dispatch;
 pub mod executor;

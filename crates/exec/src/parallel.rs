@@ -7,7 +7,7 @@ use std::time::Duration;
 use rockmill_core::{Error, Result, thread_cpu};
 
 use crate::dispatch::carried;
-use rockmill_storage::clock::{Clock, Crew, SystemClock};
+use rockmill_storage::clock::{Clock, SystemClock, ThreadGroup};
 
 /// Applies `f` to every item. Returns the results in the items' order, and the CPU time of threads other than the
 /// caller's. If the system refuses to create threads, the caller does the rest.
@@ -54,10 +54,10 @@ pub fn map_in<'a, T: Sync, U: Send>(
         let mut sum = elsewhere.lock().unwrap_or_else(PoisonError::into_inner);
         *sum += thread_cpu();
     };
-    let crew = Crew::new(clock);
+    let group = ThreadGroup::new(clock);
     std::thread::scope(|scope| {
         for _ in 1..threads.min(items.len()) {
-            let member = crew.enlist();
+            let member = group.add();
             let builder = std::thread::Builder::new().name("rockmill".to_owned());
             let spawned = builder.spawn_scoped(scope, carried(|| member.run(work_elsewhere)));
             if spawned.is_err() {
@@ -65,7 +65,7 @@ pub fn map_in<'a, T: Sync, U: Send>(
             }
         }
         work();
-        crew.wait();
+        group.wait();
     });
     let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
     done.sort_by_key(|(i, _)| *i);

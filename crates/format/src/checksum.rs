@@ -6,7 +6,7 @@ use std::hash::Hasher;
 use rockmill_xxh3::xxh3;
 use twox_hash::{XxHash32, XxHash64};
 
-/// Which function guards the blocks of a file; the value stands in the footer.
+/// Checksum function of a file's blocks; the value is in the footer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum ChecksumType {
@@ -54,7 +54,7 @@ impl ChecksumType {
         })
     }
 
-    /// Checksum of `data` followed by `last_byte`, before any context is added.
+    /// Checksum of `data` followed by `last_byte`, before a context is added.
     pub fn compute(self, data: &[u8], last_byte: u8) -> u32 {
         match self {
             Self::None => 0,
@@ -84,8 +84,8 @@ pub fn mask_crc(crc: u32) -> u32 {
     crc.rotate_right(15).wrapping_add(CRC_MASK_DELTA)
 }
 
-/// What is added to a checksum so that a block that turns up at another offset or in another file
-/// does not pass. `base` is the footer's `base_context_checksum`, 0 before format_version 6.
+/// The number that is added to a checksum, so that a block at another offset or in another file fails the check. `base`
+/// is the footer's `base_context_checksum`, 0 before format_version 6.
 pub fn context_modifier(base: u32, offset: u64) -> u32 {
     if base == 0 {
         0

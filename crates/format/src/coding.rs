@@ -5,8 +5,8 @@ use crate::error::{Error, Result};
 /// Longest varint64, bytes.
 pub const MAX_VARINT64_LEN: usize = 10;
 
-/// Appends `bytes`. From 8 to 32 of them, as keys have, go as two pieces of one size that may overlap, which takes
-/// no call to `memcpy`.
+/// Appends `bytes`. Between 8 and 32 bytes, the usual size of keys, are copied as two pieces of one size that may
+/// overlap, without a call to `memcpy`.
 #[inline]
 pub fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     const WORD: usize = size_of::<u64>();
@@ -18,7 +18,7 @@ pub fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     }
 }
 
-/// Appends `bytes`, of which there are `N` to two times as many.
+/// Appends `bytes`, whose length is between `N` and twice `N`.
 #[inline]
 fn put_ends<const N: usize>(out: &mut Vec<u8>, bytes: &[u8]) {
     let (Some(first), Some(last)) = (bytes.first_chunk::<N>(), bytes.last_chunk::<N>()) else {
@@ -53,7 +53,7 @@ impl<'a> Cursor<'a> {
         self.at == self.bytes.len()
     }
 
-    /// The bytes not read yet.
+    /// The unread bytes.
     pub fn rest(&self) -> &'a [u8] {
         &self.bytes[self.at..]
     }
@@ -116,7 +116,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// A varint of up to seven bytes, with as many bytes behind it that one word can be read: of 49 bits.
+    /// A varint of at most seven bytes (49 bits), if enough bytes follow to read a whole word.
     #[inline]
     fn short_varint(&mut self) -> Option<u64> {
         const ENDS: u64 = 0x0080_8080_8080_8080;
@@ -128,7 +128,7 @@ impl<'a> Cursor<'a> {
             return None;
         }
         let mut groups = word & (u64::MAX >> (63 - bits)) & 0x007f_7f7f_7f7f_7f7f;
-        // Groups of seven to fourteen, these to twenty-eight, those to the whole.
+        // Combines groups of seven bits to fourteen, these to twenty-eight, and these to the whole.
         groups = (groups & 0x007f_007f_007f_007f) | (groups & 0x0000_7f00_7f00_7f00) >> 1;
         groups = (groups & 0x0000_3fff_0000_3fff) | (groups & 0x3fff_0000_3fff_0000) >> 2;
         groups = (groups & 0x0000_0000_0fff_ffff) | (groups & 0x0fff_ffff_0000_0000) >> 4;
@@ -136,7 +136,7 @@ impl<'a> Cursor<'a> {
         Some(groups)
     }
 
-    /// A varint of any length, or malformed.
+    /// A varint of any length, or an error if it is malformed.
     fn long_varint(&mut self) -> Result<u64> {
         let start = self.at;
         let mut value = 0u64;
@@ -195,7 +195,7 @@ pub fn put_varint(out: &mut Vec<u8>, mut value: u64) {
 /// Appends a varint32 length and the bytes.
 ///
 /// # Panics
-/// If `bytes` is 4 GiB or longer, which no caller may ask for.
+/// If `bytes` has 4 GiB or more, which callers must exclude.
 pub fn put_length_prefixed(out: &mut Vec<u8>, bytes: &[u8]) {
     let len = u32::try_from(bytes.len()).expect("length-prefixed slices are below 4 GiB");
     put_varint(out, u64::from(len));
@@ -205,7 +205,7 @@ pub fn put_length_prefixed(out: &mut Vec<u8>, bytes: &[u8]) {
 /// Number of bytes that [`put_varint`] appends for `value`.
 #[inline]
 pub fn varint_len(value: u64) -> usize {
-    // Nearly all lengths are small, and known to the processor before they are computed.
+    // Nearly all lengths are small, so the branch is predicted well.
     match value {
         0..0x80 => 1,
         0x80..0x4000 => 2,

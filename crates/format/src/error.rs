@@ -1,4 +1,4 @@
-//! The one error of this crate: what is wrong, and at which offset.
+//! The error of this crate: a description and an offset.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -6,27 +6,27 @@ use std::fmt;
 /// What a caller must do about an [`Error`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ErrorKind {
-    /// The bytes are damaged, or are not what they claim to be.
+    /// The bytes are damaged, or do not have the claimed format.
     Corruption,
-    /// The bytes may be sound, but use a feature that this crate does not read or write.
+    /// The bytes may be sound, but use a feature that this crate does not support.
     Unsupported,
-    /// The bytes may be sound, but are compressed in a way that is not handled.
+    /// The bytes may be sound, but their compression is not supported.
     UnsupportedCompression,
-    /// The bytes may be sound, but are a table of another format than the block-based one.
+    /// The bytes may be sound, but are a table of a format other than the block-based one.
     OtherTable,
 }
 
-/// Why some bytes could not be read.
+/// Reason why bytes could not be read.
 ///
-/// `offset` counts from the start of the slice that the failing function was given; a caller that
-/// knows where the slice lies in a file adds that with [`Error::at`].
+/// `offset` counts from the start of the slice that the failing function got. A caller that knows the slice's offset in
+/// a file adds it with [`Error::at`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Error {
     /// What the caller must do.
     pub kind: ErrorKind,
-    /// Byte offset of the trouble.
+    /// Byte offset of the error.
     pub offset: u64,
-    /// One clause that says what is wrong, without the offset.
+    /// One clause that describes the error, without the offset.
     pub what: Cow<'static, str>,
 }
 
@@ -43,7 +43,7 @@ impl Error {
         }
     }
 
-    /// A feature that is not handled, at `offset`.
+    /// A feature that is not supported, at `offset`.
     pub fn unsupported(offset: impl TryInto<u64>, what: impl Into<Cow<'static, str>>) -> Self {
         Self {
             kind: ErrorKind::Unsupported,
@@ -51,7 +51,7 @@ impl Error {
         }
     }
 
-    /// The same error seen from a container in which the slice starts at `base`.
+    /// The same error relative to a container in which the slice starts at `base`.
     #[must_use]
     pub fn at(self, base: u64) -> Self {
         Self {

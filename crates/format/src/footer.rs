@@ -44,10 +44,10 @@ const OTHER_FORMATS: [(u64, &str); 4] = [
     ),
 ];
 
-/// Format versions that are read and written. Versions 0 and 1 are read alone.
+/// Format versions that are read and written. Versions 0 and 1 are only read.
 pub const FORMAT_VERSIONS: std::ops::RangeInclusive<u32> = 2..=8;
 
-/// Last version whose compressed blocks do not all say their uncompressed size in the same way.
+/// Last version in which some compression types do not store the uncompressed size in the usual way.
 const LAST_LEGACY_VERSION: u32 = 1;
 
 /// First version with context checksums and a checksum of the footer itself.
@@ -58,19 +58,19 @@ const FIRST_GAP_VERSION: u32 = 8;
 
 const EXTENDED_MAGIC: [u8; 4] = [0x3e, 0x00, 0x7a, 0x00];
 
-/// Offsets of the footer's fields. The handles of format_version 0 begin where the checksum stands in later ones.
+/// Offsets of the footer's fields. The handles of format_version 0 begin where later versions have the checksum.
 const LEGACY_HANDLES_AT: usize = 5;
 const CHECKSUM_AT: usize = 5;
 const RESERVED_AT: usize = 33;
 const VERSION_AT: usize = 41;
 const MAGIC_AT: usize = 45;
 
-/// What the footer says.
+/// Contents of the footer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Footer {
     /// format_version of the file.
     pub format_version: u32,
-    /// How its blocks are guarded.
+    /// Checksums of its blocks.
     pub guard: BlockGuard,
     /// The metaindex block.
     pub metaindex: BlockHandle,
@@ -84,7 +84,7 @@ pub fn uses_context_checksum(format_version: u32) -> bool {
 }
 
 impl Footer {
-    /// Bytes that it takes at the end of the file.
+    /// Bytes of the footer at the end of the file.
     pub fn encoded_len(&self) -> u64 {
         let unused = match self.format_version {
             0 => LEGACY_HANDLES_AT,
@@ -96,7 +96,7 @@ impl Footer {
     /// Reads a footer from the last [`FOOTER_SIZE`] bytes of a file of `file_size` bytes.
     ///
     /// # Errors
-    /// Corruption if it is damaged or the file is no SST; Unsupported for versions not known here.
+    /// Corruption if it is damaged or the file is not an SST; Unsupported for unknown versions.
     pub fn decode(footer: &[u8], file_size: u64) -> Result<Self> {
         let Some(offset) = file_size.checked_sub(FOOTER_SIZE as u64) else {
             return Err(Error::corruption(0, "file too short to be an SST"));
@@ -223,8 +223,8 @@ impl Footer {
     /// exactly there.
     ///
     /// # Panics
-    /// If the metaindex does not end at `offset`, is too large for its field, or if `index` is
-    /// missing before format_version 6: errors of the writer, not of any input.
+    /// If the metaindex does not end at `offset`, is too large for its field, or if `index` is missing before
+    /// format_version 6: these are errors of the writer, not of an input.
     pub fn encode(&self, offset: u64) -> [u8; FOOTER_SIZE] {
         assert_eq!(self.metaindex.checked_end(), Some(offset));
         let mut out = [0; FOOTER_SIZE];

@@ -1,4 +1,4 @@
-//! Where a block lies, and the five bytes behind every block.
+//! The place of a block, and the five bytes behind every block.
 //!
 //! ```text
 //!   offset                     offset + size
@@ -46,7 +46,7 @@ impl BlockHandle {
         put_varint(out, self.size);
     }
 
-    /// Offset behind the trailer, if it fits 64 bits.
+    /// Offset behind the trailer, if it fits into 64 bits.
     pub fn checked_end(self) -> Option<u64> {
         self.offset
             .checked_add(self.size)?
@@ -70,14 +70,14 @@ impl BlockHandle {
     }
 }
 
-/// How the blocks of one file are guarded.
+/// Parameters of the checksums of one file's blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BlockGuard {
     /// Checksum function.
     pub checksum: ChecksumType,
     /// The footer's base context checksum, 0 before format_version 6.
     pub base_context_checksum: u32,
-    /// Whether the format_version is 0 or 1. There, zlib and LZ4 store blocks otherwise.
+    /// Whether the format_version is 0 or 1, in which zlib and LZ4 store blocks differently.
     pub is_legacy: bool,
 }
 
@@ -89,10 +89,9 @@ impl BlockGuard {
             .wrapping_add(context_modifier(self.base_context_checksum, offset))
     }
 
-    /// Splits stored bytes into payload and compression type, having verified the checksum.
+    /// Verifies the checksum, and splits stored bytes into payload and compression type.
     ///
-    /// `stored` is payload and trailer; `offset` is the block's place in the file, by which errors
-    /// are reported.
+    /// `stored` is payload and trailer; `offset` is the block's offset in the file, which errors name.
     ///
     /// # Errors
     /// Corruption on a checksum mismatch or missing trailer; Unsupported on an unknown type.
@@ -122,7 +121,7 @@ impl BlockGuard {
         Ok((payload, kind))
     }
 
-    /// What decompresses the blocks that [`BlockGuard::open`] returns. `dictionary` is empty if they have none.
+    /// The decompressor for the blocks that [`BlockGuard::open`] returns. `dictionary` is empty if they have none.
     pub fn decompressor(&self, dictionary: Vec<u8>) -> Decompressor {
         Decompressor::new(dictionary).of_legacy_file(self.is_legacy)
     }

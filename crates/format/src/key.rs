@@ -13,7 +13,7 @@ pub const MAX_SEQUENCE: u64 = (1 << 56) - 1;
 /// Type byte of the synthetic keys that separate blocks in an index (`kValueTypeForSeek`).
 pub const TYPE_FOR_SEEK: u8 = 0x18;
 
-/// What an entry does. The values that can stand in an SST's data blocks or range-deletion block.
+/// Type of an entry. These values can occur in an SST's data blocks or range-deletion block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum ValueType {
@@ -55,15 +55,15 @@ impl ValueType {
         })
     }
 
-    /// Whether an entry of the type says all about its user key, whatever older entries there are.
+    /// Whether an entry of the type determines its user key, regardless of older entries.
     #[inline]
     pub const fn decides_alone(self) -> bool {
         matches!(self, Self::Value | Self::Deletion | Self::SingleDeletion)
     }
 
-    /// Whether the tag of an entry is all that a compaction needs to know of it: no merge operator, no blob file and no
-    /// timestamp has a say. An entity may name blobs in its columns, which is not looked at. Only `oldest_blob_file` in the
-    /// MANIFEST keeps files with such entities away, and RocksDB would delete a blob file that no output names.
+    /// Whether a compaction needs only the tag of an entry: no merge operator, blob file or timestamp is involved. An
+    /// entity may name blobs in its columns, which is not checked here. Files with such entities are declined because
+    /// of `oldest_blob_file` in the MANIFEST; RocksDB would delete a blob file that no output names.
     #[inline]
     pub const fn compacts_alone(self) -> bool {
         self.decides_alone() || matches!(self, Self::WideColumnEntity | Self::ValuePreferredSeqno)
@@ -78,7 +78,7 @@ impl ValueType {
         )
     }
 
-    /// RocksDB's name without the `kType` in front.
+    /// RocksDB's name without the prefix `kType`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Deletion => "Deletion",

@@ -1,7 +1,7 @@
-//! RocksDB's bytes, as pure functions over slices.
+//! RocksDB's formats, as pure functions over slices.
 //!
-//! Nothing here performs I/O, starts a thread or knows of jobs and devices; nothing is `unsafe`.
-//! Every parser is total: any input gives a value or an [`Error`] that names the offset.
+//! The crate performs no I/O, starts no threads, knows no jobs and devices, and has no `unsafe` code. Every parser is
+//! total: any input gives a value or an [`Error`] that names the offset.
 
 #![forbid(unsafe_code)]
 

@@ -1,7 +1,7 @@
 //! Names of column families as text. RocksDB takes any bytes for a name.
 //!
-//! Printable text stays as it is, and every other byte and the backslash are `\xNN`. So two names never have one text,
-//! and no text changes what a terminal does.
+//! Printable text stays as it is, and every other byte and the backslash are `\xNN`. So different names have different
+//! texts, and no text controls a terminal.
 
 /// The name as text.
 pub fn escape(name: &[u8]) -> String {
@@ -19,7 +19,7 @@ pub fn escape(name: &[u8]) -> String {
     text
 }
 
-/// The name of a text: the inverse of [`escape`]. A backslash that begins no `\xNN` stands for itself.
+/// The name of a text: the inverse of [`escape`]. A backslash that does not begin `\xNN` stands for itself.
 pub fn unescape(text: &str) -> Vec<u8> {
     let mut name = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -31,10 +31,10 @@ pub fn unescape(text: &str) -> Vec<u8> {
     name
 }
 
-/// The byte of the `\xNN` at the start of a text, and what follows.
+/// The byte of the `\xNN` at the start of a text, and the rest of the text.
 pub(crate) fn escaped_byte(text: &[u8]) -> Option<(u8, &[u8])> {
     let (digits, behind) = text.strip_prefix(b"\\x")?.split_at_checked(2)?;
-    // A sign is no digit.
+    // A sign is not a digit.
     if !digits.iter().all(u8::is_ascii_hexdigit) {
         return None;
     }
@@ -50,7 +50,7 @@ pub(crate) fn push_bytes(text: &mut String, bytes: &[u8]) {
 }
 
 fn is_printable(character: char) -> bool {
-    // The standard library's table of what can be printed; it escapes these two in literals alone.
+    // The standard library's table of printable characters; it escapes these two only in literals.
     matches!(character, '\'' | '"') || character.escape_debug().len() == 1
 }
 

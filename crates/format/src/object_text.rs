@@ -3,7 +3,7 @@
 
 use crate::error::{Error, Result};
 
-/// An object's id and the options given beside it, in the order of the text.
+/// An object's id and its options, in the order of the text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ObjectText<'a> {
     pub(crate) id: &'a str,
@@ -11,7 +11,7 @@ pub(crate) struct ObjectText<'a> {
 }
 
 impl<'a> ObjectText<'a> {
-    /// Splits the text; `None` for an object that is not there (`nullptr` or nothing).
+    /// Splits the text; `None` if there is no object (`nullptr` or nothing).
     pub(crate) fn parse(text: &'a str) -> Result<Option<Self>> {
         let text = text.trim();
         let inner = match text.strip_prefix('{') {

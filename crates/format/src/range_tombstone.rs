@@ -1,18 +1,18 @@
 //! Range tombstones: the range-deletion block of an SST (`table/range_del_block.h`).
 //!
-//! One entry a tombstone: the internal key of the range's first user key, and the user key at which it ends.
+//! One entry per tombstone: the internal key of the range's first user key, and the user key at which it ends.
 
 use crate::block::{BlockBuilder, BlockLayout};
 use crate::error::{Error, Result};
 use crate::key::{MAX_SEQUENCE, ValueType, join, pack_tag, split, tag_sequence, tag_type};
 use crate::table::for_each_meta;
 
-/// It deletes what older entries say of the keys from `begin` to before `end`.
+/// It deletes older entries of the keys from `begin` to before `end`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RangeTombstone {
     /// First user key.
     pub begin: Vec<u8>,
-    /// User key behind the last one.
+    /// Exclusive end, a user key.
     pub end: Vec<u8>,
     /// Sequence number; entries with a smaller one are older.
     pub sequence: u64,
@@ -21,15 +21,15 @@ pub struct RangeTombstone {
 /// The tombstones of a range-deletion block, in its order. The ranges may overlap.
 ///
 /// # Errors
-/// Corruption if the block is malformed or has an entry that is no range tombstone. Unsupported if their keys have more than
-/// 256 MiB.
+/// Corruption if the block is malformed or has an entry that is not a range tombstone. Unsupported if the keys have
+/// more than 256 MiB together.
 pub fn decode_range_tombstones(block: &[u8]) -> Result<Vec<RangeTombstone>> {
     let mut out = Vec::new();
     for_each_meta(block, |key, end| {
         let of_type = |&(_, tag): &(_, u64)| tag_type(tag) == ValueType::RangeDeletion as u8;
         let (begin, tag) = split(key)
             .filter(of_type)
-            .ok_or_else(|| Error::corruption(0, "an entry that is no range tombstone"))?;
+            .ok_or_else(|| Error::corruption(0, "an entry that is not a range tombstone"))?;
         out.push(RangeTombstone {
             begin: begin.to_vec(),
             end: end.to_vec(),
@@ -51,7 +51,7 @@ pub fn encode_range_tombstones(tombstones: &[RangeTombstone]) -> Vec<u8> {
 }
 
 impl RangeTombstone {
-    /// The internal key with which it begins.
+    /// The internal key at which it begins.
     pub fn first_key(&self) -> Vec<u8> {
         let tag = pack_tag(self.sequence, ValueType::RangeDeletion as u8);
         join(&self.begin, tag)

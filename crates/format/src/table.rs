@@ -1,4 +1,4 @@
-//! A whole SST file seen from its end: footer, metaindex, properties, index, dictionary.
+//! The parts of an SST file outside of its data blocks: footer, metaindex, properties, index, dictionary.
 //!
 //! ```text
 //! data blocks | filter | index (partitions, top) | dictionary | range deletions | properties
@@ -34,7 +34,7 @@ pub mod names {
     pub const USER_DEFINED_INDEX: &[u8] = b"rocksdb.user_defined_index.";
 }
 
-/// How an index is organised (`BlockBasedTableOptions::IndexType`).
+/// Organisation of an index (`BlockBasedTableOptions::IndexType`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum IndexType {
@@ -62,7 +62,7 @@ impl IndexType {
     }
 }
 
-/// What an SST says of itself.
+/// Metadata of an SST.
 #[derive(Debug, Clone)]
 pub struct TableMeta {
     /// Bytes of the file.
@@ -73,13 +73,13 @@ pub struct TableMeta {
     pub metaindex: BTreeMap<Vec<u8>, BlockHandle>,
     /// The properties.
     pub properties: TableProperties,
-    /// How the index is organised.
+    /// Organisation of the index.
     pub index_type: IndexType,
-    /// Where the (top-level) index is.
+    /// Handle of the (top-level) index.
     pub index_handle: BlockHandle,
-    /// Where the index partitions are; empty unless the index has two levels.
+    /// Handles of the index partitions; empty unless the index has two levels.
     pub index_partitions: Vec<BlockHandle>,
-    /// One entry a data block, in key order.
+    /// One entry per data block, in key order.
     pub index: Vec<IndexEntry>,
     /// Compression dictionary of the data blocks, empty if there is none.
     pub dictionary: Vec<u8>,
@@ -95,7 +95,7 @@ impl TableMeta {
     /// offsets in the file, into the caller's.
     ///
     /// # Errors
-    /// Those of `read`; Corruption if the file is damaged, Unsupported if it is not understood.
+    /// Errors of `read`; Corruption if the file is damaged, Unsupported if it is not understood.
     pub fn open<E>(
         file_size: u64,
         read: ReadFn<'_, E>,
@@ -115,11 +115,11 @@ impl TableMeta {
         }
     }
 
-    /// As [`TableMeta::open`], of a file that may have any comparator and an index that is not understood
-    /// in parts. These parts are missing in the index; the errors say why.
+    /// Like [`TableMeta::open`], for a file that may have any comparator and an index with parts that are not understood.
+    /// These parts are missing in the index; the errors give the reasons.
     ///
     /// # Errors
-    /// As those of [`TableMeta::open`].
+    /// Errors of [`TableMeta::open`].
     pub fn open_known<E>(
         file_size: u64,
         read: ReadFn<'_, E>,
@@ -128,11 +128,10 @@ impl TableMeta {
         Self::read_known(file_size, read, true).map_err(|stop| stop.or_wrap(wrap))
     }
 
-    /// Reads and verifies what a file says of its contents: footer, metaindex and properties. Index and dictionary, which
-    /// are far larger, are left empty.
+    /// Reads and verifies footer, metaindex and properties. Index and dictionary, which are far larger, stay empty.
     ///
     /// # Errors
-    /// As those of [`TableMeta::open_known`].
+    /// Errors of [`TableMeta::open_known`].
     pub fn open_without_index<E>(
         file_size: u64,
         read: ReadFn<'_, E>,
@@ -182,7 +181,7 @@ impl TableMeta {
             .or_else(|| metaindex.get(names::INDEX).copied())
             .ok_or_else(|| missing("index block"))?;
         let index_type = match properties.index_type {
-            // Old versions have no other.
+            // Old versions have only this type.
             None if is_legacy => Some(IndexType::BinarySearch),
             code => code.and_then(IndexType::from_code),
         };
@@ -213,33 +212,33 @@ impl TableMeta {
     }
 }
 
-/// Name of the comparator of a file that names none, and whose keys are not ordered by their bytes.
+/// Placeholder for the comparator of a file without a comparator's name, whose keys are not ordered bytewise.
 pub const UNNAMED_COMPARATOR: &[u8] = b"that the file does not name";
 
-/// Whether a comparator is RocksDB's own that orders keys by their bytes; very old files do not name theirs.
+/// Whether a comparator is RocksDB's own bytewise one; very old files do not name theirs.
 pub fn is_bytewise(comparator_name: &[u8]) -> bool {
     comparator_name.is_empty() || comparator_name == b"leveldb.BytewiseComparator"
 }
 
-/// Whether a comparator is known to order keys by their bytes, also another one than RocksDB's own, whose name files that
-/// are written here would not have.
+/// Whether a comparator is known to order keys bytewise. This includes comparators other than RocksDB's own, whose
+/// names Rockmill's output would lack.
 pub fn orders_by_bytes(comparator_name: &[u8]) -> bool {
     /// Those of MyRocks.
     const OTHERS: [&[u8]; 1] = [b"RocksDB_SE_v3.10"];
     is_bytewise(comparator_name) || OTHERS.contains(&comparator_name)
 }
 
-/// Whether keys are ordered by their bytes up to the timestamps at their ends, which jobs have a reason of
-/// their own to decline for.
+/// Whether keys are ordered bytewise up to the timestamps at their ends. Jobs are declined for timestamps with a reason
+/// of their own.
 fn has_bytewise_keys(comparator_name: &[u8]) -> bool {
     comparator_name == b"leveldb.BytewiseComparator.u64ts"
 }
 
 /// Why reading stopped.
 enum Stop<E> {
-    /// What was found in the bytes.
+    /// An error in the bytes.
     Found(Error),
-    /// What the function that reads them said.
+    /// An error of the function that reads them.
     Read(E),
 }
 
@@ -265,11 +264,11 @@ struct BlockReader<'a, E> {
     limit: u64,
     read: ReadFn<'a, E>,
     decompressor: Decompressor,
-    /// Why parts of the index were left out.
+    /// Reasons why parts of the index were left out.
     unknown: Vec<Error>,
     /// Whether the index is read.
     has_index: bool,
-    /// Whether the index of a file without a comparator's name is not ordered by the bytes of keys.
+    /// Whether the index of a file without a comparator's name is not in bytewise order.
     is_other_order: bool,
 }
 
@@ -291,8 +290,9 @@ impl<E> BlockReader<'_, E> {
         Ok(out)
     }
 
-    /// Reads the properties. Old versions wrote a sequence number into ingested files after the block's checksum, so the
-    /// checksum may be that of the block with zeros there (`meta_blocks.cc:ReadTablePropertiesHelper`).
+    /// Reads the properties. Old versions wrote a sequence number into ingested files after computing the block's
+    /// checksum. So the checksum may be that of the block with zeros there
+    /// (`meta_blocks.cc:ReadTablePropertiesHelper`).
     fn read_properties(&mut self, handle: BlockHandle) -> Stopped<TableProperties, E> {
         let error = match self.parse(handle, decode_properties) {
             Err(Stop::Found(error)) if error.kind == ErrorKind::Corruption => error,
@@ -312,7 +312,7 @@ impl<E> BlockReader<'_, E> {
         }
     }
 
-    /// Reads a block and parses it; errors name the block's place in the file.
+    /// Reads a block and parses it; errors name the block's offset in the file.
     fn parse<T>(
         &mut self,
         handle: BlockHandle,
@@ -322,7 +322,7 @@ impl<E> BlockReader<'_, E> {
         Ok(decode(&block).map_err(|e| e.at(handle.offset))?)
     }
 
-    /// A block of the index; what is sound but not understood counts as empty.
+    /// A block of the index; a sound block that is not understood counts as empty.
     fn parse_index(
         &mut self,
         handle: BlockHandle,
@@ -337,8 +337,8 @@ impl<E> BlockReader<'_, E> {
         }
     }
 
-    /// Reads the index. Very old files do not name their comparator. If keys are not ordered by their bytes there, it is
-    /// another one.
+    /// Reads the index. Very old files do not name their comparator. If their keys are not in bytewise order, it is
+    /// another comparator.
     fn read_index(
         &mut self,
         handle: BlockHandle,
@@ -401,7 +401,7 @@ impl<E> BlockReader<'_, E> {
             (!coding.bytewise || pair[0].separator <= pair[1].separator)
                 && pair[0].handle.checked_end() <= Some(pair[1].handle.offset)
         });
-        // Those before it end before it.
+        // All earlier handles end before the last one.
         let last = index.last().map(|e| e.handle.checked_end());
         if ordered && last.is_none_or(|end| end <= Some(self.limit)) {
             return Ok(());
@@ -411,7 +411,8 @@ impl<E> BlockReader<'_, E> {
     }
 }
 
-/// Most bytes of the keys of a meta block. They may share prefixes, so that a small block could make many bytes.
+/// Maximum bytes of the keys of a meta block. They may share prefixes, so that a small block could expand to many
+/// bytes.
 const MAX_META_KEY_BYTES: usize = 256 << 20;
 
 /// Calls `each` with every key and value of a meta block.
@@ -454,7 +455,7 @@ fn decode_properties(block: &[u8]) -> Result<TableProperties> {
     TableProperties::from_entries(pairs)
 }
 
-/// Where the sequence number of an ingested file stands in its properties block.
+/// Position of an ingested file's sequence number in its properties block.
 fn global_sequence_at(block: &[u8]) -> Option<usize> {
     let mut found = None;
     let mut entries = Block::parse(block)

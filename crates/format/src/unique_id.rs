@@ -17,7 +17,7 @@ const B_LEN: usize = 12;
 /// Bits of `lower` that `b` holds; 36^12 is slightly more than 2^62.
 const B_BITS: u32 = 62;
 const B_MASK: u64 = (1 << B_BITS) - 1;
-/// The longest session id that is decoded.
+/// Maximum length of a session id that is decoded.
 const MAX_LEN: usize = 24;
 
 /// A session id, decoded.
@@ -25,13 +25,12 @@ const MAX_LEN: usize = 24;
 pub struct SessionId {
     /// The first half; [`SessionId::encode`] keeps its low 39 bits.
     pub upper: u64,
-    /// The second half, which goes into unique ids as it is and must not be 0 in new session ids.
+    /// The second half, which is part of unique ids unchanged and must not be 0 in new session ids.
     pub lower: u64,
 }
 
 impl SessionId {
-    /// The 20 characters (`EncodeSessionId`). High bits of `upper` that do not fit eight characters
-    /// are lost.
+    /// The 20 characters (`EncodeSessionId`). High bits of `upper` that do not fit into eight characters are lost.
     #[must_use]
     pub fn encode(&self) -> String {
         let mut text = [0; A_LEN + B_LEN];
@@ -49,7 +48,7 @@ impl SessionId {
     /// Reads 13 to 24 base-36 characters of either case (`DecodeSessionId`).
     ///
     /// # Errors
-    /// Unsupported for another length or a character that is no digit.
+    /// Unsupported for another length or a character that is not a digit.
     pub fn decode(text: &[u8]) -> Result<Self> {
         if !(B_LEN + 1..=MAX_LEN).contains(&text.len()) {
             let what = format!("session id of {} characters", text.len());

@@ -1,7 +1,7 @@
-//! What each RocksDB version added to the messages of its CompactionService and to OPTIONS files.
+//! The additions of each RocksDB version to the messages of its CompactionService and to OPTIONS files.
 //!
-//! [`RELEASES`] holds the facts of each version whose sources were read. A fact that is new in one of them came after
-//! the version before it; the versions between the two were not read. Sources:
+//! [`RELEASES`] has the facts of each version whose sources were read. An addition came after the previous listed
+//! version; the versions between the two were not read. Sources:
 //!
 //! - messages: `db/compaction/compaction_service_job.cc` (`cs_input_type_info`, `cs_result_type_info`,
 //!   `cs_output_file_type_info`, `compaction_job_stats_type_info`), `table/table_properties.cc`
@@ -11,18 +11,19 @@
 //! - options: `options/db_options.cc`, `options/cf_options.cc`, `table/block_based/block_based_table_factory.cc`
 //! - format versions: `include/rocksdb/table.h` (default), `table/format.h` (newest)
 //!
-//! Both messages have format 1 in all of them. From 9.9 on, RocksDB ignores fields of a result that it does not know
+//! Both messages have format 1 in all versions. From 9.9 on, RocksDB ignores unknown fields of a result
 //! (`ConfigOptions::ignore_unknown_options` in `CompactionServiceResult::Read`; `OptionTypeInfo::ParseStruct`). Before,
 //! an unknown field in a struct of the result is an error, which stops the database. So the result is written for the
 //! version of the job ([`reads_field`]). Before 11.8 a result that cannot be read fails the compaction; from 11.8 on
 //! RocksDB then compacts locally.
 //!
-//! Of 7.8, the headers and what its library writes were read, but not its sources: it exchanges the messages of 7.9.
+//! For 7.8, only the headers and the output of its library were read, not its sources: it exchanges the messages of
+//! 7.9.
 
 /// Major and minor number.
 pub type Version = [u32; 2];
 
-/// Additions of a version to those of the versions before it.
+/// Additions of a version to those of earlier versions.
 #[derive(Debug)]
 pub struct Release {
     /// The version whose sources were read.
@@ -66,7 +67,7 @@ const UNCHANGED: Release = Release {
     newest_format_version: 6,
 };
 
-/// The supported versions, ascending. Of the first one, only messages are listed.
+/// The supported versions, ascending. For the first one, only messages are listed.
 pub const RELEASES: [Release; 21] = [
     Release {
         version: [7, 8, 3],
@@ -145,7 +146,7 @@ pub const RELEASES: [Release; 21] = [
         ],
         ..UNCHANGED
     },
-    // 9.7.2 has these members and names no OPTIONS file, so its jobs are declined.
+    // 9.7.2 has these members but does not name an OPTIONS file, so its jobs are declined.
     Release {
         version: [9, 7, 3],
         job_info: &[
@@ -357,26 +358,26 @@ const GONE: [&str; 4] = [
     "total_bytes",
 ];
 
-/// Versions between those that were read, on both sides of which the messages differ. A result with a field too many or
-/// too few stops these.
+/// Versions that were not read, between versions whose messages differ. A result with a field too many or too few stops
+/// these versions.
 const NOT_READ: [Version; 2] = [[7, 10], [8, 0]];
 
-/// First version that ignores fields of a result that it does not know.
+/// First version that ignores unknown fields of a result.
 const IGNORES_UNKNOWN_FIELDS: [u32; 3] = [9, 9, 3];
 
-/// First version that says what became of a job's files (`CompactionService::OnInstallation`).
+/// First version that reports what happened to a job's files (`CompactionService::OnInstallation`).
 const TELLS_INSTALLATION: Version = [9, 6];
 
 /// First version that names the OPTIONS file of a job, and whose result has checksums of files.
 pub const NAMES_OPTIONS_FILE: [u32; 3] = [9, 7, 3];
 
-/// First version whose files say their format version in the properties as well; earlier ones have 0 there.
+/// First version whose files have their format version in the properties as well; earlier ones have 0 there.
 const SAYS_FORMAT_VERSION: Version = [9, 8];
 
 /// Oldest supported version.
 pub const OLDEST: Version = minor(&RELEASES[0]);
 
-/// Newest supported version. An OPTIONS file of a newer one may hold options whose meaning is not known.
+/// Newest supported version. An OPTIONS file of a newer version may have unknown options.
 pub const NEWEST: Version = minor(&RELEASES[RELEASES.len() - 1]);
 
 /// Objects, and the versions with which their options came. 6.26 by its HISTORY.md: "Made FileChecksumGenFactory,
@@ -393,8 +394,8 @@ const fn minor(release: &Release) -> Version {
     [major, minor]
 }
 
-/// Returns why jobs of a version are declined; `None` for those that are done. An OPTIONS file without a version (zeros)
-/// does not tell.
+/// Returns the reason why jobs of a version are declined; `None` if they are done. An OPTIONS file without a version
+/// (zeros) gives no answer.
 pub fn unsupported(version: [u32; 3]) -> Option<String> {
     let [major, minor, patch] = version;
     let what = match [major, minor] {
@@ -417,7 +418,7 @@ pub fn reads_field(
     version >= IGNORES_UNKNOWN_FIELDS || writes(list, name, version)
 }
 
-/// Returns whether a version has no longer the field `name` of a message, which earlier ones have.
+/// Returns whether a version lacks the field `name` of a message, which earlier ones have.
 pub fn is_gone(name: &str, version: [u32; 3]) -> bool {
     GONE.contains(&name) && (version == [0; 3] || version >= NAMES_OPTIONS_FILE)
 }
@@ -427,13 +428,13 @@ pub fn says_format_version(version: [u32; 3]) -> bool {
     version == [0; 3] || version[..2] >= SAYS_FORMAT_VERSION[..]
 }
 
-/// Returns whether a version says what became of a job's files.
+/// Returns whether a version reports what happened to a job's files.
 pub fn tells_installation(version: [u32; 3]) -> bool {
     version == [0; 3] || version[..2] >= TELLS_INSTALLATION[..]
 }
 
 /// Returns whether an OPTIONS file of a version may hold the option `key`. It may unless the version is known to be
-/// older than the option. A file without a version (zeros) may hold all.
+/// older than the option. A file without a version (zeros) may have all.
 pub fn may_hold(key: &str, written_by: [u32; 3]) -> bool {
     let version = &written_by[..2];
     if written_by == [0; 3] {
@@ -446,14 +447,14 @@ pub fn may_hold(key: &str, written_by: [u32; 3]) -> bool {
         .iter()
         .position(|release| release.options.contains(&key));
     match first {
-        // The version before it was read as well, and lacks the option.
+        // The previous version was read as well, and lacks the option.
         Some(at @ 1..) => version > &minor(&RELEASES[at - 1])[..],
         _ => true,
     }
 }
 
-/// Returns whether RocksDB of a version writes what some release added to `list`. It does from the first release on
-/// that is known to: an older one would take a property that it does not know for the user's. A file without a version
+/// Returns whether RocksDB of a version writes an addition of a release to `list`. It does from the first release on
+/// that is known to write it: an older version would mistake an unknown property for a user's. A file without a version
 /// (zeros) may be the newest.
 pub fn writes(
     list: fn(&Release) -> &'static [&'static str],
@@ -466,8 +467,8 @@ pub fn writes(
     version == [0; 3] || added.is_none_or(|release| version >= release.version)
 }
 
-/// Returns the first release that is not older than a version, or else the newest. Its format versions are those of
-/// the version: a version that was not read gets those of the next one that was.
+/// Returns the first release that is not older than a version, or else the newest. Its format versions apply to the
+/// version: a version that was not read gets those of the next one that was.
 pub fn release(written_by: [u32; 3]) -> &'static Release {
     let [.., newest] = &RELEASES;
     if written_by == [0; 3] {
@@ -509,7 +510,7 @@ mod tests {
         include_str!("../tests/data/versions/11.12.0/options.ini"),
     ];
 
-    /// The names of all options, those in structs behind the struct's name.
+    /// The names of all options; those in structs follow the struct's name.
     fn names(file: &OptionsFile) -> BTreeSet<String> {
         let family = file.cf(b"default").expect("every database has it");
         let mut all = BTreeSet::new();
@@ -518,7 +519,7 @@ mod tests {
                 all.insert(name.to_owned());
                 if value.starts_with('{') {
                     let inner = options.nested(name).expect("a struct");
-                    // Three options are of this struct.
+                    // Three options have this struct.
                     let is_compression = name.ends_with("compression_opts");
                     let struct_name = if is_compression {
                         "compression_opts"
@@ -554,7 +555,7 @@ mod tests {
                 .flat_map(|release| release.options)
                 .map(|name| (*name).to_owned())
                 .collect();
-            // Those in a struct that is new as a whole are not listed.
+            // Options in a struct that is new as a whole are not listed.
             let is_listed = |name: &&String| {
                 name.split_once('.')
                     .is_none_or(|(whole, _)| before.contains(whole))

@@ -1,4 +1,4 @@
-//! Write batches, of which a write-ahead log consists (`db/write_batch.cc`).
+//! Write batches, the contents of a write-ahead log (`db/write_batch.cc`).
 //!
 //! ```text
 //! batch  := u64 sequence number of its first entry, u32 number of entries, record*
@@ -7,8 +7,8 @@
 //!
 //! Keys and values have a varint32 length in front. Records of the default column family have types of their own.
 //!
-//! A transaction of the policy `WRITE_COMMITTED` that is prepared before it is committed has its entries between two
-//! markers, of which the second one has its name. A marker of its commit or rollback with that name is in a later batch.
+//! A prepared transaction of the policy `WRITE_COMMITTED` has its entries between two markers, the second of which has
+//! its name. A later batch has a marker of its commit or rollback with that name.
 
 use crate::coding::Cursor;
 use crate::error::{Error, Result};
@@ -44,7 +44,7 @@ mod tag {
     pub const FAMILY_VALUE_PREFERRED_SEQNO: u8 = 0x19;
 }
 
-/// One entry as RocksDB inserts it into a memtable.
+/// One entry, as RocksDB inserts it into a memtable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BatchEntry<'a> {
     /// Offset of the record in the batch.
@@ -53,28 +53,28 @@ pub struct BatchEntry<'a> {
     pub column_family: u32,
     /// Sequence number.
     pub sequence: u64,
-    /// What the entry does.
+    /// Type of the entry.
     pub kind: ValueType,
-    /// User key; of a range deletion the first one.
+    /// User key; for a range deletion, the first user key.
     pub key: &'a [u8],
-    /// Value as a memtable holds it; of a range deletion the user key at which it ends. Deletions have none.
+    /// Value as a memtable holds it; for a range deletion, its exclusive end, a user key. Deletions have none.
     pub value: &'a [u8],
 }
 
-/// What a batch holds, one after another.
+/// A record of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BatchRecord<'a> {
     /// An entry.
     Entry(BatchEntry<'a>),
     /// A transaction that is prepared.
     Prepared(Prepared<'a>),
-    /// The transaction of this name is committed: its entries take the next sequence numbers.
+    /// The transaction of this name is committed: its entries get the next sequence numbers.
     Commit(&'a [u8]),
     /// The transaction of this name is rolled back.
     Rollback(&'a [u8]),
 }
 
-/// Entries that have no effect and no sequence numbers before their transaction is committed.
+/// Entries without effect and sequence numbers until their transaction is committed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Prepared<'a> {
     /// Name of the transaction.
@@ -87,8 +87,8 @@ pub struct Prepared<'a> {
 
 /// Forward reader over a batch's records.
 ///
-/// Each entry has a sequence number of its own, as in all databases but those whose transactions are written before they
-/// are committed (`WRITE_PREPARED`, `WRITE_UNPREPARED`). Keys have no user-defined timestamps.
+/// Each entry has its own sequence number. Databases whose transactions are written before they are committed
+/// (`WRITE_PREPARED`, `WRITE_UNPREPARED`) are an exception. Keys have no user-defined timestamps.
 #[derive(Debug, Clone)]
 pub struct WriteBatch<'a> {
     first_sequence: u64,
@@ -96,7 +96,7 @@ pub struct WriteBatch<'a> {
     cursor: Cursor<'a>,
     /// Entries so far, as the header counts them.
     found: u32,
-    /// Sequence numbers that RocksDB took for the records so far.
+    /// Number of sequence numbers that RocksDB used for the records so far.
     taken: u64,
     sequence: u64,
 }
@@ -112,7 +112,7 @@ impl<'a> WriteBatch<'a> {
         Self::new(sequence, count, cursor)
     }
 
-    /// The entries of a transaction that is committed. The first one has this sequence number.
+    /// The entries of a committed transaction. The first one has this sequence number.
     ///
     /// # Errors
     /// Corruption if the sequence number is impossible.
@@ -141,27 +141,27 @@ impl<'a> WriteBatch<'a> {
         self.first_sequence
     }
 
-    /// Last sequence number that RocksDB took for the records so far, or that before the batch if it took none.
+    /// Last sequence number that RocksDB used for the records so far, or the one before the batch if it used none.
     pub fn last_sequence(&self) -> u64 {
         (self.first_sequence + self.taken).saturating_sub(1)
     }
 
-    /// Sequence number behind that of the entry that was given last.
+    /// Sequence number behind that of the last returned entry.
     pub fn next_sequence(&self) -> u64 {
         self.sequence
     }
 
-    /// Goes on behind the entries of a transaction that this batch commits.
+    /// Continues behind the entries of a transaction that this batch commits.
     pub fn go_on_behind(&mut self, committed: &WriteBatch<'_>) {
         self.sequence = committed.sequence;
         self.taken += committed.taken;
     }
 
-    /// The next record, or `None` behind the last. Comments (`PutLogData`) and empty ranges are passed over.
+    /// The next record, or `None` behind the last. Comments (`PutLogData`) and empty ranges are skipped.
     ///
     /// # Errors
-    /// Corruption if a record is malformed or not known, or the header gives another number of entries; Unsupported for
-    /// transactions that are written before they are committed. The reader must not be used further then.
+    /// Corruption if a record is malformed or unknown, or the header has another number of entries. Unsupported for
+    /// transactions that are written before they are committed. After an error, the reader must not be used any more.
     pub fn next_record(&mut self) -> Result<Option<BatchRecord<'a>>> {
         while !self.cursor.is_empty() {
             let at = self.cursor.offset();
@@ -227,8 +227,8 @@ impl<'a> WriteBatch<'a> {
         }
         self.found += 1;
         self.taken += 1;
-        // RocksDB inserts nothing then, and counts on from the same number. (Its recovery counts it where the column
-        // family is flushed, which changes neither the order of entries nor what the next batch has.)
+        // RocksDB then inserts nothing, and continues with the same number. (Its recovery counts the entry if the
+        // column family is flushed. That changes neither the order of entries nor the next batch.)
         if kind == ValueType::RangeDeletion && key == value {
             return Ok(None);
         }
@@ -244,7 +244,7 @@ impl<'a> WriteBatch<'a> {
         }))
     }
 
-    /// What a type means, and whether a column family is named; `None` for a record that is no entry.
+    /// Meaning of a type, and whether a column family is named; `None` for a record that is not an entry.
     fn kind(&mut self, at: usize, code: u8) -> Result<Option<(ValueType, bool)>> {
         let of_family = match code {
             tag::LOG_DATA => {
@@ -256,7 +256,7 @@ impl<'a> WriteBatch<'a> {
                 return Err(Error::unsupported(at, "two-phase records"));
             }
             tag::BEGIN_PREPARE | tag::END_PREPARE | tag::COMMIT | tag::ROLLBACK => {
-                let what = "a marker of a transaction at a place where none can be";
+                let what = "a misplaced marker of a transaction";
                 return Err(Error::corruption(at, what));
             }
             tag::FAMILY_DELETION => Some(ValueType::Deletion),
@@ -273,7 +273,7 @@ impl<'a> WriteBatch<'a> {
             return Ok(Some((kind, true)));
         }
         match ValueType::from_code(code) {
-            // RocksDB makes it of a deletion when it inserts.
+            // RocksDB turns a deletion into this type when it inserts it.
             None | Some(ValueType::DeletionWithTimestamp) => {
                 let what = format!("write batch record of type {code}");
                 Err(Error::corruption(at, what))
@@ -284,7 +284,7 @@ impl<'a> WriteBatch<'a> {
 
     fn wrong_count(&self, than: &str) -> Error {
         let what = format!(
-            "write batch has {than} entries than the {} it says",
+            "write batch has {than} entries than the {} in its header",
             self.count
         );
         Error::corruption(COUNT_AT, what)

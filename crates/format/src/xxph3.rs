@@ -1,8 +1,7 @@
 //! XXPH3, the hash of RocksDB's filters: a fork of the preview of XXH3 in xxHash 0.7.2.
 //!
-//! It shares the secret with the final XXH3 but gives other values for every input length
-//! (`util/xxph3.h`, entry points `util/hash.cc:Hash64`), so no ordinary XXH3 library can stand in
-//! for it.
+//! It shares the secret with the final XXH3 but gives other values for every input length (`util/xxph3.h`, entry points
+//! `util/hash.cc:Hash64`), so an ordinary XXH3 library cannot replace it.
 //!
 //! Inputs of at most 240 bytes are mixed directly; longer ones are consumed in stripes of 64 bytes
 //! by eight accumulators:
@@ -28,15 +27,15 @@ const LANES: usize = STRIPE_LEN / 8;
 /// words.
 const BLOCK_LEN: usize = STRIPE_LEN * (SECRET_WORDS - LANES);
 
-/// Where the secret of the last, overlapping stripe starts.
+/// Offset of the secret for the last, overlapping stripe.
 const LAST_STRIPE_SECRET: usize = SECRET_LEN - STRIPE_LEN - 7;
-/// Where the secret of the final merge starts.
+/// Offset of the secret for the final merge.
 const MERGE_SECRET: usize = 11;
 /// Rounds of the 129..=240 form before its first avalanche.
 const MIDSIZE_FIRST_ROUNDS: usize = 8;
-/// Where the secret of the later rounds of the 129..=240 form starts.
+/// Offset of the secret for the later rounds of the 129..=240 form.
 const MIDSIZE_SECRET: usize = 3;
-/// Where the secret of the last 16 bytes of the 129..=240 form starts.
+/// Offset of the secret for the last 16 bytes of the 129..=240 form.
 const MIDSIZE_LAST_SECRET: usize = 119;
 
 /// Hash with seed 0, as filters use it (`util/hash.h:GetSliceHash64`).
@@ -46,7 +45,7 @@ pub fn hash64(data: &[u8]) -> u64 {
     hash64_seeded(data, 0)
 }
 
-/// Hash with a seed, as the paranoid file check chains it (`db/output_validator.cc`).
+/// Hash with a seed, with which the paranoid file check chains entries (`db/output_validator.cc`).
 #[inline]
 #[must_use]
 pub fn hash64_seeded(data: &[u8], seed: u64) -> u64 {
@@ -151,7 +150,7 @@ fn hash_129_to_240(data: &[u8], seed: u64) -> u64 {
     avalanche(acc.wrapping_add(mix16(data, len - 16, MIDSIZE_LAST_SECRET, seed)))
 }
 
-/// The secret of the long form: each 16 bytes shifted by the seed, first half up, second half down.
+/// The secret of the long form: the seed is added to the first half of each 16 bytes, and subtracted from the second.
 fn seeded_secret(seed: u64) -> [u8; SECRET_LEN] {
     let mut secret = SECRET;
     for (i, word) in secret.as_chunks_mut::<8>().0.iter_mut().enumerate() {
@@ -203,7 +202,7 @@ fn accumulate_stripes(acc: &mut [u64; LANES], bytes: &[u8], words: &[u64; SECRET
     }
 }
 
-/// In this preview of XXH3 the data go to their own lane, not to the neighbour's.
+/// In this preview of XXH3 the data is added to its own lane, not to the neighbour's.
 #[inline]
 fn accumulate(acc: &mut [u64; LANES], stripe: &[u8; STRIPE_LEN], secret: &[u64]) {
     let lanes = acc.iter_mut().zip(stripe.as_chunks::<8>().0).zip(secret);

@@ -13,7 +13,7 @@ pub struct MysqlTable {
     pub name: Vec<String>,
     /// The statement, or why it cannot be read.
     statement: Result<CreateTable, String>,
-    /// What only MariaDB reads, `/*M!100301 COMPRESSED*/`, without the number; and where it stands.
+    /// Text that only MariaDB reads, `/*M!100301 COMPRESSED*/`, without the number; and its position.
     attributes: Vec<(Location, String)>,
 }
 
@@ -71,7 +71,7 @@ impl MysqlTable {
         self.statement.as_ref().map_err(Clone::clone)
     }
 
-    /// What only MariaDB reads of a column's definition.
+    /// The text in a column's definition that only MariaDB reads.
     pub(crate) fn attribute(&self, position: usize) -> Option<&str> {
         let columns = &self.statement.as_ref().ok()?.columns;
         let begin = |position: usize| {
@@ -86,7 +86,7 @@ impl MysqlTable {
     }
 }
 
-/// Whether a token says no more than how clients show a number.
+/// Whether a token only describes how clients show a number.
 fn is_display_width(token: &Token) -> bool {
     matches!(token, Token::Word(word) if word.quote_style.is_none() && word.value.eq_ignore_ascii_case("zerofill"))
 }
@@ -97,7 +97,7 @@ fn statement(mut parser: Parser<'_>) -> Result<CreateTable, String> {
     match (statement, &rest.token) {
         (Statement::CreateTable(table), Token::EOF) => Ok(table),
         _ => Err(format!(
-            "what follows its columns is not understood: {} at line {}",
+            "the text after its columns is not understood: {} at line {}",
             rest.token, rest.span.start.line
         )),
     }

@@ -1,4 +1,4 @@
-//! What the bytes of a part are, and the instructions that find and decode them.
+//! Forms of the bytes of a part, and the instructions that find and decode them.
 
 use arrow_schema::{DataType, Field};
 use rockmill_core::scan::{
@@ -10,14 +10,14 @@ use crate::preset::END;
 use crate::types::{column_type, is_bytes};
 use crate::{Push, arithmetic, mysql};
 
-/// What the bytes of a part are.
+/// Form of the bytes of a part.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Form {
     Number(Number),
     Bytes(u32),
     /// Bytes behind their length.
     Prefixed(Prefix),
-    /// All bytes but some at the end, which belong to the parts behind.
+    /// All bytes except some at the end, which belong to the following parts.
     Rest {
         behind: u32,
     },
@@ -26,32 +26,33 @@ pub enum Form {
     Skip(u32),
     Literal(Vec<u8>),
     Decimal(PackedDecimal),
-    /// A time of MySQL's: an integer, and a fraction of a second behind it.
+    /// A time as MySQL stores it: an integer, and then a fraction of a second.
     Time {
         number: Number,
-        /// `None` if the integer counts seconds since 1970, and 0 is no time.
+        /// `None` if the integer counts seconds since 1970; 0 is then not a time.
         calendar: Option<Calendar>,
         /// Bytes of the fraction: each has two decimal digits.
         fraction: u8,
     },
-    /// So many bytes, with spaces behind a shorter text.
+    /// A number of bytes, with spaces behind a shorter text.
     Filled(u32),
     /// A string that sorts as its bytes do.
     String(StringGroups),
-    /// A string with spaces at its end, as many of which belong to it as the unpack info says.
+    /// A string with spaces at its end. The unpack info has the number of spaces that belong to it.
     Padded {
         groups: StringGroups,
-        /// Where the unpack info says it, and how.
+        /// Position and form of that number in the unpack info.
         spaces_at: u32,
         spaces: Number,
     },
-    /// What MyRocks needs besides the key to tell its columns: bytes behind a tag and a length of all of it.
+    /// The bytes that MyRocks needs besides the key to restore the key's columns, behind a tag and their length, tag
+    /// included.
     UnpackInfo,
     /// The version of a row.
     RowVersion,
     /// Bytes of a row, which begin where those of the column before end.
     Variable {
-        /// Offset of the end of the column. That of the column before lies in front of it.
+        /// Offset of the end of the column. The end of the column before is in front of it.
         end_at: u32,
         is_first: bool,
         /// Offset from which ends are counted.
@@ -65,7 +66,7 @@ pub enum Form {
     },
 }
 
-/// Where a part begins: so many bytes behind a position that is computed, and then behind some bytes with their lengths.
+/// Position of a part: a number of bytes behind a computed position, and then behind some bytes with their lengths.
 #[derive(Debug, Clone, Copy)]
 pub struct Cursor {
     computed: Option<Register>,
@@ -129,7 +130,7 @@ impl Cursor {
         }
     }
 
-    /// So many bytes behind.
+    /// The position some bytes later.
     pub fn plus(self, bytes: u32, from: Register, push: Push<'_>) -> Self {
         let before = match self.prefixed {
             None => self,
@@ -143,7 +144,7 @@ impl Cursor {
 }
 
 impl Form {
-    /// Whether there may be no value although all of its bytes are there, which is an error.
+    /// Whether bytes of the right size may have no value, which is an error.
     pub fn may_not_decode(&self) -> bool {
         matches!(
             self,
@@ -155,7 +156,7 @@ impl Form {
         )
     }
 
-    /// Bytes of a part that has as many in each row.
+    /// Size of a part that has the same size in each row.
     pub fn fixed_bytes(&self) -> Option<u32> {
         match self {
             Self::Number(number) => Some(number.bytes.into()),
@@ -172,7 +173,7 @@ impl Form {
         }
     }
 
-    /// Where the next part begins.
+    /// Begin of the next part.
     pub fn after(&self, from: Register, at: Cursor, push: Push<'_>) -> Cursor {
         match self {
             Self::Number(number) => at.plus(u32::from(number.bytes), from, push),
@@ -308,15 +309,15 @@ impl Form {
             Self::Bytes(_) | Self::Prefixed(_) | Self::Rest { .. } | Self::String(_) => {
                 is_bytes(data_type) && column_type(data_type).is_some()
             }
-            // They were made for the type.
+            // Their layouts were made for the type.
             Self::Variable { .. } | Self::Member { .. } => column_type(data_type).is_some(),
-            // They have no names.
+            // Texts of layouts have no names for these forms.
             _ => false,
         };
         match fits {
             true => Ok(()),
             false => Err(format!(
-                "column {} of type {data_type} cannot lie in its part of the layout",
+                "column {} of type {data_type} does not fit its part of the layout",
                 field.name()
             )),
         }
@@ -342,7 +343,7 @@ fn end_of_variable(at: u32, from: Register, push: Push<'_>) -> Register {
     push(Instruction::Load { from, at, number })
 }
 
-/// Whether each number that is stored so is a value of the type.
+/// Whether each number of this form is a value of the type.
 fn holds(data_type: &DataType, number: Number) -> bool {
     let is_signed = number.format != NumberFormat::Unsigned;
     let (bytes, signed) = match data_type {

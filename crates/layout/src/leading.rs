@@ -21,7 +21,7 @@ impl Layout {
 
     /// Whether the rows are in the order of a column's values.
     pub fn ordered_by(&self) -> Option<usize> {
-        // Nulls may stand anywhere.
+        // Nulls may be anywhere in the order.
         if self.nulls_what_is_malformed {
             return None;
         }
@@ -43,7 +43,7 @@ impl Layout {
             .count()
     }
 
-    /// Bytes with which all keys of the table begin, and no others.
+    /// Bytes with which all keys of the table, and no other keys, begin.
     pub fn key_prefix(&self) -> Vec<u8> {
         let literals = self.key[..self.leading_literals()].iter();
         let literals = literals.map(|part| match &part.form {

@@ -1,4 +1,4 @@
-//! How the columns of a table lie in keys and values.
+//! Describes how the columns of a table are stored in keys and values.
 //!
 //! A layout is a list of parts for the key and one for the value, each in the order of the bytes:
 //!
@@ -19,7 +19,7 @@
 //!
 //! `preset` has the layouts of values that have names.
 //!
-//! Tables of MyRocks have forms of their own, which `mysql` has.
+//! Tables of MyRocks have forms of their own; see `mysql`.
 
 #![forbid(unsafe_code)]
 
@@ -48,7 +48,7 @@ pub use create_table::MysqlTable;
 pub use leading::LeadingColumn;
 pub use types::{column_type, is_binary, is_bytes, is_text, value_kind};
 
-/// A table's columns, and where they lie.
+/// A table's columns, and their positions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layout {
     schema: SchemaRef,
@@ -62,9 +62,9 @@ pub struct Layout {
     latin1: BTreeSet<usize>,
     /// Columns that cannot be read, and why.
     unsupported: BTreeMap<usize, String>,
-    /// Whether bytes that are not what the layout says are nulls, and no error.
+    /// Whether bytes that do not fit the layout are nulls instead of an error.
     nulls_what_is_malformed: bool,
-    /// What errors of rows begin with, if it is not empty.
+    /// Prefix of errors about rows, if it is not empty.
     name: String,
 }
 
@@ -72,7 +72,7 @@ pub struct Layout {
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Part {
     form: Form,
-    /// Position of the column in the table, if they are one.
+    /// Position of the column in the table, if the bytes are a column.
     column: Option<usize>,
 }
 
@@ -107,7 +107,7 @@ impl Layout {
         }
     }
 
-    /// The layout of the columns of `schema`, as texts for key and value give it.
+    /// The layout of the columns of `schema`, from the texts for key and value.
     ///
     /// # Errors
     /// One sentence if a text is malformed, or does not fit the columns.
@@ -139,10 +139,10 @@ impl Layout {
         Ok(layout)
     }
 
-    /// The same, but bytes that are not what the layout says are nulls, and rows with such bytes are counted.
+    /// The same, but bytes that do not fit the layout are nulls, and rows with such bytes are counted.
     ///
-    /// The columns in a key are null if the key is not what the layout says, and those in a value if the value is not. A
-    /// column is null alone if only its own bytes are no value of its type.
+    /// The columns in a key are null if the key does not fit the layout, and those in a value if the value does not. A
+    /// single column is null if only its own bytes are not a value of its type.
     #[must_use]
     pub fn nulls_what_is_malformed(self) -> Self {
         let fields = self.schema.fields().iter();
@@ -167,7 +167,7 @@ impl Layout {
             if places != 1 {
                 let name = field.name();
                 return Err(format!(
-                    "column {name} lies in {places} parts of the layout, not in one"
+                    "column {name} is in {places} parts of the layout, not in one"
                 ));
             }
         }
@@ -251,7 +251,7 @@ impl Layout {
         }
     }
 
-    /// Adds the instructions that compute a column of a row that is what the layout says.
+    /// Adds the instructions that compute a column of a row that fits the layout.
     fn decoded(&self, position: usize, push: Push<'_>) -> Register {
         let find = |parts: &[Part]| parts.iter().position(|part| part.column == Some(position));
         let side = match find(&self.key) {
@@ -303,7 +303,7 @@ impl Layout {
         push(Instruction::Constant(Literal::Null(ValueKind::Bytes)))
     }
 
-    /// Where the part behind one begins.
+    /// Begin of the part behind another one.
     fn after(&self, part: &Part, from: Register, at: Cursor, push: Push<'_>) -> Cursor {
         let end = part.form.after(from, at, push);
         let column = part.column.filter(|_| self.leaves_out_nulls);
@@ -319,7 +319,7 @@ impl Layout {
         }))
     }
 
-    /// The number of spaces of a padded string, as the unpack info has it.
+    /// The number of spaces of a padded string, from the unpack info.
     fn spaces(&self, at: u32, number: Number, push: Push<'_>) -> Register {
         let from = push(Instruction::Value);
         let before = self.value.iter();
@@ -348,13 +348,13 @@ impl Layout {
         push(Instruction::Constant(Literal::Boolean(false)))
     }
 
-    /// Whether a column is text that has to be UTF-8 to be no null. Otherwise DataFusion finds what is not UTF-8.
+    /// Whether a column is text that is null unless it is UTF-8. Otherwise DataFusion finds text that is not UTF-8.
     fn is_any_text(&self, position: usize) -> bool {
         self.nulls_what_is_malformed && is_text(self.schema.field(position).data_type())
     }
 
-    /// Adds the conditions under which the bytes of a row are what the layout says: that no part runs past the end, that
-    /// no byte is left over, and that the columns that are used have values of their types.
+    /// Adds the conditions under which the bytes of a row fit the layout: no part runs past the end, no byte is left
+    /// over, and the used columns have values of their types.
     pub fn checks(&self, used: &BTreeSet<usize>, push: Push<'_>) -> Vec<Check> {
         let conditions = Side::BOTH.into_iter();
         let mut checks: Vec<_> = conditions
@@ -377,7 +377,7 @@ impl Layout {
                 Some(is_null) => push(Instruction::Or(is_null, is_set)),
             };
             let what = format!(
-                "the bytes of column {} are no value of its type",
+                "the bytes of column {} are not a value of its type",
                 self.schema.field(position).name()
             );
             checks.push(self.check_of(holds, what));
@@ -447,7 +447,7 @@ impl Layout {
         ) {
             let takes = Json::IsObject;
             let holds = push(Instruction::Json { from, takes });
-            checks.push(self.check_of(holds, format!("the {name} is no JSON object")));
+            checks.push(self.check_of(holds, format!("the {name} is not a JSON object")));
             return checks;
         }
         let length = push(Instruction::Length(from));
@@ -460,9 +460,7 @@ impl Layout {
                 )),
                 Form::RowVersion => Some((
                     vec![ROW_VERSION],
-                    format!(
-                        "the {name} is no row of version {ROW_VERSION}, the newest that is known"
-                    ),
+                    format!("the {name} is not a row of version {ROW_VERSION}, the newest known"),
                 )),
                 _ => None,
             };

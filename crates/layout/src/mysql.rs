@@ -1,8 +1,9 @@
-//! Tables of MyRocks: `CREATE TABLE` as MySQL and MariaDB show it, to a layout.
+//! Tables of MyRocks: a layout from `CREATE TABLE` as MySQL and MariaDB show it.
 //!
-//! A key is the number of its index and the columns of the primary key, so that it sorts as they do; a table without one
-//! has a number of each row instead. A value has a bit for each nullable column, the unpack info if the key alone does not
-//! tell the columns of the key, and the other columns, of which those that are null take no bytes.
+//! A key is the number of its index and the columns of the primary key, so that it sorts as they do; a table without
+//! one has a number of each row instead. A value has a bit for each nullable column, the unpack info, and the other
+//! columns. The unpack info is there if the key alone does not determine its columns. Columns that are null take no
+//! bytes.
 
 mod charset;
 mod keys;
@@ -28,22 +29,22 @@ pub use self::time::time;
 /// Bytes in front of the length of the unpack info.
 pub const UNPACK_INFO_TAG_BYTES: u32 = 1;
 
-/// The length of the unpack info, with its tag and itself.
+/// The length of the unpack info, which includes the tag and the length itself.
 pub const UNPACK_INFO_LENGTH: Number = Number {
     bytes: 2,
     is_big_endian: true,
     format: NumberFormat::Unsigned,
 };
 
-/// Bytes of the number that rows of a table without a primary key have.
+/// Size of the hidden number of a row in a table without a primary key.
 const HIDDEN_KEY_BYTES: u32 = 8;
 
 impl Layout {
-    /// The layout of a table of MyRocks whose rows lie in the index of this number. That index is the primary key, or has a
-    /// hidden number of each row if the table has no primary key.
+    /// The layout of a table of MyRocks whose rows are in the index of this number. That index is the primary key, or
+    /// has a hidden number of each row if the table has no primary key.
     ///
-    /// A column of a type that layouts do not have is [`Layout::unsupported`], and so are those behind it in values if its
-    /// size is not known.
+    /// A column of a type that layouts lack is [`Layout::unsupported`]. If its size is not known, the columns behind it
+    /// in values are unsupported as well.
     ///
     /// # Errors
     /// One sentence if the statement is not understood or does not fit the index, or if a column of the primary key is not
@@ -114,7 +115,7 @@ impl Layout {
             match hides_others.filter(|_| is_in_value) {
                 Some(other) => {
                     let what = format!(
-                        "and lies behind column {}, whose size is not known",
+                        "and is behind column {}, whose size is not known",
                         other.name.value
                     );
                     unsupported.insert(position, refused(column, &what));
@@ -154,7 +155,7 @@ impl Layout {
     }
 }
 
-/// The parts of the keys of an index, whose columns are stored so. Without columns, each row has a hidden number.
+/// The parts of the keys of an index with these stored columns. Without columns, each row has a hidden number.
 fn key_parts(
     table: &CreateTable,
     index: u32,
@@ -173,7 +174,7 @@ fn key_parts(
     }
     let mut spaces_at = UNPACK_INFO_TAG_BYTES + u32::from(UNPACK_INFO_LENGTH.bytes);
     for (name, in_key) in columns.iter().zip(in_key) {
-        let missing = || format!("the primary key names {name}, which is no column");
+        let missing = || format!("the primary key names {name}, which is not a column");
         let in_key = in_key.ok_or_else(missing)?;
         let column =
             (table.columns.iter()).position(|column| column.name.value.eq_ignore_ascii_case(name));

@@ -6,7 +6,7 @@ use rockmill_core::scan::{Number, NumberFormat, Prefix, StringGroups};
 use crate::Part;
 use crate::form::Form;
 
-/// Most bytes of a part with a stated size.
+/// Maximum bytes of a part with a stated size.
 const MAX_PART_BYTES: u32 = 1 << 20;
 
 /// Parses the parts of a key or a value.
@@ -68,7 +68,7 @@ fn part(text: &str, schema: &Schema) -> Result<Part, String> {
         (Some(form), name, None) => (form, name),
         _ => {
             return Err(format!(
-                "{text:?} is no part of a layout; say a form and a column, such as u32be id"
+                "{text:?} is not a part of a layout; say a form and a column, such as u32be id"
             ));
         }
     };
@@ -79,29 +79,28 @@ fn part(text: &str, schema: &Schema) -> Result<Part, String> {
         )
     };
     let parsed = self::form(form).ok_or_else(unknown)?;
-    let column =
-        match (&parsed, name) {
-            (Form::Nulls(_) | Form::Skip(_), None) => None,
-            (Form::Nulls(_) | Form::Skip(_), Some(name)) => {
-                return Err(format!(
-                    "{form} holds no column, so {name} cannot follow it"
-                ));
-            }
-            (_, None) => return Err(format!("{form:?} needs the name of a column")),
-            (_, Some(name)) => {
-                let column = schema.index_of(name);
-                Some(column.map_err(|_| {
-                    format!("the layout names {name}, which is no column of the table")
-                })?)
-            }
-        };
+    let column = match (&parsed, name) {
+        (Form::Nulls(_) | Form::Skip(_), None) => None,
+        (Form::Nulls(_) | Form::Skip(_), Some(name)) => {
+            return Err(format!(
+                "{form} holds no column, so {name} cannot follow it"
+            ));
+        }
+        (_, None) => return Err(format!("{form:?} needs the name of a column")),
+        (_, Some(name)) => {
+            let column = schema.index_of(name);
+            Some(column.map_err(|_| {
+                format!("the layout names {name}, which is not a column of the table")
+            })?)
+        }
+    };
     Ok(Part {
         form: parsed,
         column,
     })
 }
 
-/// The bytes of a literal; `None` if it is none.
+/// The bytes of a literal; `None` if the text is not a literal.
 fn literal(text: &str) -> Result<Option<Vec<u8>>, String> {
     if let Some(text) = text.strip_prefix('\'') {
         return Ok(text.strip_suffix('\'').map(|text| text.as_bytes().to_vec()));
@@ -112,7 +111,7 @@ fn literal(text: &str) -> Result<Option<Vec<u8>>, String> {
     else {
         return Ok(None);
     };
-    let wrong = || format!("{text} has digits that are no pairs of hexadecimal digits");
+    let wrong = || format!("{text} has digits that are not pairs of hexadecimal digits");
     let pairs = digits.as_bytes().chunks(2).map(|pair| {
         let pair = std::str::from_utf8(pair)
             .ok()
@@ -240,10 +239,10 @@ mod tests {
             ("f16be id", "\"f16be\" is no form"),
             ("u32 id", "\"u32\" is no form"),
             ("u32be", "needs the name of a column"),
-            ("u32be nobody", "names nobody"),
+            ("u32be missing", "names missing"),
             ("skip(4) id", "id cannot follow it"),
             ("bytes(99999999999) id", "is no form"),
-            ("x'0' , rest body", "no pairs of hexadecimal digits"),
+            ("x'0' , rest body", "not pairs of hexadecimal digits"),
             ("'a, rest body", "without its end"),
             ("u32be id at", "is no part"),
         ] {

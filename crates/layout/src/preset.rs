@@ -1,4 +1,4 @@
-//! Layouts of values that have names: `row` and `json`.
+//! Named layouts of values: `row` and `json`.
 
 use arrow_schema::{DataType, Schema};
 use rockmill_core::scan::{JsonType, Number, NumberFormat};
@@ -13,8 +13,8 @@ pub const ROW_VERSION: u8 = 1;
 /// Bytes of the end of a variable column in `row`.
 const END_BYTES: u32 = 4;
 
-/// The parts of a value whose layout has this name, for the columns that are not in the key; `None` if the text is a list of
-/// parts.
+/// The parts of a value whose layout has this name, for the columns that are not in the key; `None` if the text is a
+/// list of parts.
 ///
 /// # Errors
 /// One sentence if there is no such version, or if a column has a type that the layout does not have.
@@ -34,7 +34,7 @@ pub fn preset(text: &str, schema: &Schema, key: &[Part]) -> Result<Option<Vec<Pa
                     "this version of Rockmill reads rows of version {ROW_VERSION}, and not yet {version}: use a newer one"
                 )),
                 _ => Err(format!(
-                    "{version:?} is no version of row; say row v{ROW_VERSION}"
+                    "{version:?} is not a version of row; say row v{ROW_VERSION}"
                 )),
             }
         }
@@ -43,7 +43,7 @@ pub fn preset(text: &str, schema: &Schema, key: &[Part]) -> Result<Option<Vec<Pa
     }
 }
 
-/// The version, the bits of nullable columns, columns of one size, where the others end, and these.
+/// The version, the bits of nullable columns, columns of fixed size, the ends of the other columns, and these columns.
 fn row(schema: &Schema, columns: &[usize]) -> Result<Vec<Part>, String> {
     let hidden = |form| Part { form, column: None };
     let nullable = schema.fields().iter().filter(|field| field.is_nullable());
@@ -92,7 +92,7 @@ pub const END: Number = Number {
     format: NumberFormat::Unsigned,
 };
 
-/// How a row stores a type whose values have one size.
+/// The form in which a row stores a type of fixed size.
 fn number(data_type: &DataType) -> Option<Number> {
     let (bytes, format) = match data_type {
         DataType::Int8 => (1, NumberFormat::Signed),

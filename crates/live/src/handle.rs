@@ -1,4 +1,4 @@
-//! What is needed of a database that rust-rocksdb has open.
+//! The operations that views need from a database that rust-rocksdb has open.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -51,15 +51,15 @@ pub trait Handle: Send + Sync + 'static {
     #[doc(hidden)]
     fn pin(&self) -> BoxedPin<'_>;
 
-    /// Reads what another process has written since, of a secondary instance.
+    /// Makes a secondary instance read what another process has written since.
     #[doc(hidden)]
     fn catch_up(&self) -> Result<()>;
 
-    /// As [`rockmill_scan::Store::get`], of a column family.
+    /// Like [`rockmill_scan::Store::get`], of a column family.
     #[doc(hidden)]
     fn get(&self, family: &str, keys: &[&[u8]], value: ValueFn<'_>);
 
-    /// As [`rockmill_scan::Store::write`], to a column family.
+    /// Like [`rockmill_scan::Store::write`], to a column family.
     #[doc(hidden)]
     fn write(&self, family: &str, writes: &[Write<'_>], options: &WriteOptions) -> Result<Written>;
 }
@@ -72,14 +72,15 @@ pub trait Pin: Send + Sync {
     /// Sequence number of the snapshot.
     fn sequence(&self) -> Option<u64>;
 
-    /// Holds the super version of a column family in place of one that was held; false if there is no such one.
+    /// Holds the super version of a column family, and drops the one held before; false if there is no such column
+    /// family.
     fn hold(&mut self, family: &str) -> bool;
 
-    /// As [`rockmill_scan::Iterators::read`], at the snapshot.
+    /// Like [`rockmill_scan::Iterators::read`], at the snapshot.
     fn read(&self, what: &IteratorRead<'_>, row: RowFn<'_>) -> Result<()>;
 }
 
-/// A [`Pin`] of a database. What is held is dropped before the snapshot.
+/// A [`Pin`] of a database. The iterators are dropped before the snapshot.
 struct PinOf<'a, D: DBAccess> {
     held: BTreeMap<String, DBRawIteratorWithThreadMode<'a, D>>,
     snapshot: SnapshotWithThreadMode<'a, D>,
@@ -207,11 +208,11 @@ macro_rules! handle {
                 }
                 match self.write_opt(&batch, options) {
                     Ok(()) => Ok(Written::Done),
-                    // What it says of a stall with `no_slowdown`.
+                    // The error for a stall with `no_slowdown`.
                     Err(error) if error.kind() == rust_rocksdb::ErrorKind::Incomplete => {
                         Ok(Written::Stalled)
                     }
-                    // What it says of a database that was opened read-only.
+                    // The error of a database that was opened read-only.
                     Err(error) if error.kind() == rust_rocksdb::ErrorKind::NotSupported => {
                         Ok(Written::ReadOnly)
                     }
@@ -228,7 +229,7 @@ macro_rules! handle {
             fn hold(&mut self, family: &str) -> bool {
                 let mut options = ReadOptions::default();
                 options.set_read_tier(ReadTier::Memtable);
-                // Whoever gives up the last view of a memtable or a file does not wait for its memory or for the file system.
+                // Dropping the last view of a memtable or a file does not wait for its memory or for the file system.
                 options.set_background_purge_on_iterator_cleanup(true);
                 let iterator = match self.db.cf_handle(family) {
                     Some(family) => self.db.raw_iterator_cf_opt(&family, options),
@@ -293,7 +294,7 @@ fn read<D: DBAccess>(
     what: &IteratorRead<'_>,
     row: RowFn<'_>,
 ) -> Result<()> {
-    /// Rows between two looks at the token.
+    /// Rows between two checks of the token.
     const ROWS: usize = 1024;
     iterator.seek_to_first();
     for number in 0.. {

@@ -1,8 +1,8 @@
 //! Databases that this process has open and writes to.
 //!
-//! A view is a snapshot, and of each column family an iterator over the memtables that is never moved: it keeps RocksDB's
-//! super version, that is these files and memtables, whatever is flushed, compacted or ingested. Nothing is written for
-//! it, so that nothing is left after a crash.
+//! A view is a snapshot and, for each column family, an iterator over the memtables that is never moved. The iterator
+//! keeps RocksDB's super version, that is these files and memtables, through flushes, compactions and ingestions.
+//! Nothing is written for a view, so nothing is left after a crash.
 
 #![forbid(unsafe_code)]
 
@@ -34,13 +34,13 @@ pub use handle::Handle;
 use log::{Counted, LogEntries};
 pub use secondary::SecondaryStore;
 
-/// How often a super version is read anew because it has changed meanwhile. Iterators do the scan then.
+/// Maximum attempts to read a super version that changes meanwhile. After that, iterators do the scan.
 const PIN_ATTEMPTS: usize = 100;
 
-/// How often a view is taken anew because writes came between, and then again after a flush.
+/// Maximum attempts to take a view while writes come between, first without and then after a flush.
 const ATTEMPTS: usize = 3;
 
-/// Why all of a column family is read through iterators although its files are known.
+/// Reason why all of a column family is read through iterators although its files are known.
 const NOT_IN_LOG: &str = "its unflushed entries are not all in the log";
 
 /// A database that is open.
@@ -53,15 +53,15 @@ pub struct LiveDatabase<D: Handle> {
     flushes: Mutex<Flushes>,
 }
 
-/// The flushes so far. Who wants one waits for another that has begun.
+/// The flushes so far. A caller that needs a flush waits for one that has begun.
 #[derive(Debug, Default)]
 struct Flushes {
     number: u64,
-    /// When the last one ended, by the engine's clock.
+    /// Time at which the last one ended, by the engine's clock.
     last: Option<Duration>,
 }
 
-/// What is kept from view to view.
+/// State that is kept from view to view.
 #[derive(Debug, Default)]
 struct State {
     follower: TreeFollower,
@@ -71,10 +71,10 @@ struct State {
 
 /// The files of a column family that RocksDB listed, by the super version's number at that time.
 ///
-/// A flush or a compaction is in the list of files and in the MANIFEST before RocksDB installs the super version that holds
-/// its files (`version_set.cc:LogAndApply`, `column_family.cc:InstallSuperVersion`). So files that were listed while the
-/// super version had a number may be missing in it. They are in it if they were listed under a smaller number, or if the
-/// column family had one version alone while its super version had this number.
+/// A flush or a compaction is in the list of files and in the MANIFEST before RocksDB installs the super version that
+/// holds its files (`version_set.cc:LogAndApply`, `column_family.cc:InstallSuperVersion`). So files that were listed
+/// while the super version had a number may be missing in it. They are in it if they were listed under a smaller
+/// number. They are also in it if the column family had only one version while its super version had this number.
 #[derive(Debug, Default)]
 struct Listed {
     number: u64,
@@ -84,7 +84,7 @@ struct Listed {
 }
 
 impl Listed {
-    /// Takes note of a list. Returns the files that the super version may not hold.
+    /// Records a list. Returns the files that the super version may not hold.
     fn add(&mut self, number: u64, files: BTreeSet<u64>, is_only_version: bool) -> BTreeSet<u64> {
         if self.number != number {
             self.number = number;
@@ -122,11 +122,11 @@ impl<D: Handle> LiveDatabase<D> {
         }
     }
 
-    /// How often views may flush memtables at most; `None` for never. The default is one second.
+    /// Minimum time between two flushes by views; `None` for no flushes. The default is one second.
     ///
-    /// A view needs a flush if some unflushed entries are not in the log: it was switched off for some writes, files were
-    /// ingested since, or transactions were prepared. Between two flushes, RocksDB's iterators read these column
-    /// families. So each view has all that was written before it, and many views make few small files.
+    /// A view needs a flush if some unflushed entries are not in the log: it was switched off for some writes, files
+    /// were ingested since, or transactions were prepared. Between two flushes, RocksDB's iterators read these column
+    /// families. So each view is complete, and frequent views do not make many small files.
     #[must_use]
     pub fn flush_every(self, least: Option<Duration>) -> Self {
         Self {
@@ -135,7 +135,7 @@ impl<D: Handle> LiveDatabase<D> {
         }
     }
 
-    /// How [`Database::store`] writes. By default as RocksDB does, but without waiting if it stalls writes.
+    /// Options of writes by [`Database::store`]. The default is RocksDB's, but without waiting if it stalls writes.
     #[must_use]
     pub fn write_options(self, options: WriteOptions) -> Self {
         Self {
@@ -146,21 +146,21 @@ impl<D: Handle> LiveDatabase<D> {
 
     /// Takes a view. Also returns the column families whose unflushed entries may be incomplete in it.
     ///
-    /// Let S be the snapshot's sequence number, T a column family's files and L its log number. Its rows are those of T and
-    /// of all its entries up to S in logs from L on. The steps, and what makes each of them right:
+    /// Let S be the snapshot's sequence number, T a column family's files and L its log number. Its rows are those of T
+    /// and of all its entries up to S in logs from L on. The steps, and why each is right:
     ///
     /// 1. The entries of all memtables are counted. A count may be too large, but is too small only with `unordered_write`,
     ///    so iterators read the column families then.
-    /// 2. The snapshot is taken when no file has later entries. Flushes and compactions that begin later keep what a reader
-    ///    at S finds, and those before have merged nothing that is later than S: [`Self::stable_snapshot`].
+    /// 2. The snapshot is taken when no file has later entries. Flushes and compactions that begin later keep what a
+    ///    reader at S finds. Earlier ones have merged no entry later than S: [`Self::stable_snapshot`].
     /// 3. T and L are read from the MANIFEST, where one edit changes both, and the files T are held: [`Self::pin`].
-    /// 4. The logs are listed. The MANIFEST that is read behind the list must still name L. Otherwise a log may have been
-    ///    deleted since step 3, and nothing that was known of older logs holds: [`LogEntries`].
+    /// 4. The logs are listed. The MANIFEST that is read behind the list must still name L. Otherwise a log may have
+    ///    been deleted since step 3, and earlier knowledge of older logs is void: [`LogEntries`].
     /// 5. The logs are read. A log that is deleted meanwhile, and entries that are in no log, leave a gap in the sequence
     ///    numbers.
     ///
-    /// The entries are complete if those up to an earlier number were, and there is no gap behind it; or if they are as many
-    /// as were counted. A column family with other entries is in the second part of the result, and iterators read it.
+    /// The entries are complete if those up to an earlier number were and there is no gap after it, or if their number
+    /// equals the count. Any other column family is in the second part of the result, and iterators read it.
     fn try_view(&self, engine: &Arc<ScanEngine>) -> Result<(View, BTreeSet<String>)> {
         let cancel = CancelToken::new();
         let mut state = lock(&self.state);
@@ -198,9 +198,9 @@ impl<D: Handle> LiveDatabase<D> {
     /// Takes a snapshot. Also returns its sequence number.
     ///
     /// RocksDB installs an ingested file before it publishes the file's sequence number
-    /// (`db_impl.cc:IngestExternalFiles`). A compaction that begins between both may merge that file with older ones, and
-    /// keeps no older entry for a snapshot that is taken then. So another snapshot is taken if a file has entries that are
-    /// later than the first one. If there always is such a file, the last snapshot serves.
+    /// (`db_impl.cc:IngestExternalFiles`). A compaction that begins between both may merge that file with older ones,
+    /// and keeps no older entry for a snapshot that is taken then. So another snapshot is taken if a file has entries
+    /// that are later than the first one. If each attempt finds such a file, the last snapshot is used.
     fn stable_snapshot(
         &self,
         engine: &ScanEngine,
@@ -221,7 +221,7 @@ impl<D: Handle> LiveDatabase<D> {
         unreachable!("the last attempt returns")
     }
 
-    /// Counts the entries of all memtables, some times between two writes if that is possible.
+    /// Counts the entries of all memtables, several times between two writes if possible.
     fn count_entries(&self) -> Result<Vec<Counted>> {
         const ACTIVE: &str = "rocksdb.num-entries-active-mem-table";
         const IMMUTABLE: &str = "rocksdb.num-entries-imm-mem-tables";
@@ -253,10 +253,10 @@ impl<D: Handle> LiveDatabase<D> {
 
     /// Holds the files of all column families as the MANIFEST names them.
     ///
-    /// A column family's files are those of its super version if its number is the same before and after three steps: its super
-    /// version is held, RocksDB lists its files, and the MANIFEST, which is at least as new as the list, names the same ones.
-    /// Those that its super version may lack nevertheless ([`Listed`]) are opened, and stay open. If one of them has gone,
-    /// the column family is read anew, as if the number had changed.
+    /// A column family's files are those of its super version if its number is the same before and after three steps:
+    /// its super version is held, RocksDB lists its files, and the MANIFEST, which is at least as new as the list,
+    /// names the same ones. Files that its super version may still lack ([`Listed`]) are opened, and stay open. If one
+    /// of them was deleted, the column family is read again, as if the number had changed.
     fn pin(
         &self,
         engine: &ScanEngine,
@@ -272,7 +272,7 @@ impl<D: Handle> LiveDatabase<D> {
         let mut missing = self.db.names();
         let mut families = BTreeMap::new();
         for attempt in 0..PIN_ATTEMPTS {
-            // An edit is read before RocksDB has synced it and installs what it says.
+            // The follower may read an edit before RocksDB has synced and installed it.
             let pause = Duration::from_millis(attempt.min(10) as u64);
             engine.storage().clock().pause(pause);
             let mut numbers = BTreeMap::new();
@@ -283,7 +283,7 @@ impl<D: Handle> LiveDatabase<D> {
             let files = self.db.files()?;
             follower.refresh(engine.storage(), &self.path, (0, 0), &CancelToken::new())?;
             for (name, number) in numbers {
-                // Between the two looks at the number, so that the one version is the super version's.
+                // Read between the two reads of the number, so that the single version is the super version's.
                 let versions = self.db.property(&name, VERSIONS)?;
                 let is_same = number == self.db.property(&name, NUMBER)?;
                 let tree = follower.tree().by_name(name.as_bytes());
@@ -311,7 +311,7 @@ impl<D: Handle> LiveDatabase<D> {
             // It may have been dropped meanwhile.
             if let Some((id, tree)) = follower.tree().by_name(name.as_bytes()) {
                 let mut at = FamilyAt::new(id, tree, follower, options);
-                let reason = "its files change all the time";
+                let reason = "its files change constantly";
                 at.family.unread.get_or_insert_with(|| reason.to_owned());
                 families.insert(name, at);
             }
@@ -319,7 +319,7 @@ impl<D: Handle> LiveDatabase<D> {
         Ok(families)
     }
 
-    /// Flushes the column families, unless somebody has done so since there were `before` flushes.
+    /// Flushes the column families, unless another view has done so since there were `before` flushes.
     fn flush(&self, families: &BTreeSet<String>, before: u64, clock: &dyn Clock) -> Result<()> {
         let mut flushes = lock(&self.flushes);
         if flushes.number == before {
@@ -332,7 +332,7 @@ impl<D: Handle> LiveDatabase<D> {
         Ok(())
     }
 
-    /// The number of flushes so far, and whether there may be another one now.
+    /// The number of flushes so far, and whether another one is allowed now.
     fn flushes(&self, clock: &dyn Clock) -> (u64, bool) {
         let flushes = lock(&self.flushes);
         let may_flush = self.flush_every.is_some_and(|least| {
@@ -347,7 +347,7 @@ impl<D: Handle> LiveDatabase<D> {
 #[derive(Debug)]
 struct FamilyAt {
     id: u32,
-    /// What is not in the files is in logs from this number on.
+    /// Unflushed entries are in logs from this number on.
     log_number: u64,
     family: Family,
 }

@@ -12,10 +12,10 @@ use rockmill_snapshot::unflushed::Unflushed;
 
 use crate::{Handle, NOT_IN_LOG, failed};
 
-/// Tables of a column family, above which they are made anew as one.
+/// Maximum tables of a column family. More are replaced by one.
 const MAX_TABLES: usize = 8;
 
-/// The unflushed entries of all column families up to the last view, which go on with the next one.
+/// The unflushed entries of all column families up to the last view. The next view adds to them.
 #[derive(Debug, Default)]
 pub struct LogEntries(BTreeMap<u32, FamilyEntries>);
 
@@ -26,13 +26,13 @@ struct FamilyEntries {
     tables: Vec<Arc<MemoryTable>>,
     /// The entries are those with sequence numbers up to this one.
     until: u64,
-    /// How many they are.
+    /// Number of the entries.
     entries: u64,
-    /// Whether these are all: none has passed by the log.
+    /// Whether these are all: no write has bypassed the log.
     is_complete: bool,
 }
 
-/// A column family whose entries are wanted.
+/// A column family whose entries are read.
 #[derive(Debug)]
 pub struct Wanted {
     /// Its unflushed entries are in logs from this number on.
@@ -50,30 +50,30 @@ pub struct Counted {
     pub entries: BTreeMap<String, u64>,
 }
 
-/// What is to be read.
+/// Request for a read of the log.
 #[derive(Debug)]
 pub struct Read {
     /// The column families by their ids.
     pub families: BTreeMap<u32, Wanted>,
-    /// Several counts, since a write may have come between.
+    /// Several counts, since writes may come between them.
     pub counted: Vec<Counted>,
     /// Sequence number of the view.
     pub sequence: u64,
 }
 
-/// Number of new entries of a column family, and of those that each count had to find.
+/// Number of new entries of a column family, and of those that each count should include.
 #[derive(Debug)]
 struct Found {
     all: Cell<u64>,
     of_counts: Vec<Cell<u64>>,
 }
 
-/// What was read of the log.
+/// Result of reading the log.
 struct Run {
     unflushed: Unflushed,
-    /// From the first of these sequence numbers up to the view's, each is in the log.
+    /// Each sequence number from this one up to the view's is in the log.
     since: u64,
-    /// Why it was not read to the end.
+    /// The reason if it was not read to the end.
     trouble: Option<String>,
 }
 
@@ -88,8 +88,8 @@ impl LogEntries {
     /// Adds the entries up to the view's sequence number. Returns the column families whose entries may be incomplete, and
     /// why.
     ///
-    /// All are there if the log has every sequence number since they were all there, or if the memtables have no more
-    /// entries. A log that RocksDB deletes while it is read leaves a gap in the sequence numbers.
+    /// They are complete if the log has every sequence number since they were complete, or if the memtables have no
+    /// more entries. A log that RocksDB deletes while it is read leaves a gap in the sequence numbers.
     ///
     /// # Errors
     /// Storage; Cancelled; Corruption if the log is damaged; Declined if the MANIFEST cannot be read.
@@ -164,13 +164,13 @@ impl LogEntries {
         Ok(incomplete)
     }
 
-    /// Begins anew with column families whose log number has changed, or that have too many tables.
+    /// Starts again with column families whose log number has changed, or that have too many tables.
     ///
-    /// The first log that is listed from a family's log number on need not be the family's first log. A flush may have
-    /// ended after the family's files were read, and RocksDB deletes a log as soon as the MANIFEST does not need it any more
-    /// (`db_impl_files.cc:FindObsoleteFiles`). So the MANIFEST is read again when the logs are listed. While it names the
-    /// same log number, memtables hold the family's entries of all these logs, and none of the logs was deleted. Otherwise
-    /// entries may be missing, and only a count can tell that none is.
+    /// The first listed log from a family's log number on need not be the family's first log. A flush may have ended
+    /// after the family's files were read, and RocksDB deletes a log as soon as the MANIFEST does not need it any more
+    /// (`db_impl_files.cc:FindObsoleteFiles`). So the MANIFEST is read again when the logs are listed. While it names
+    /// the same log number, memtables hold the family's entries of all these logs, and none of the logs was deleted.
+    /// Otherwise entries may be missing, and only a count can show that none is.
     fn begin(
         &mut self,
         db: &dyn Handle,
@@ -257,7 +257,7 @@ fn run(
             break;
         };
         run.trouble = Some(format!("{NOT_IN_LOG}: {error}"));
-        // The log is read on behind a gap: files may have been ingested there.
+        // Reading continues behind a gap: files may have been ingested there.
         let goes_on = error.kind == ErrorKind::Storage && next > after;
         if !goes_on {
             break;

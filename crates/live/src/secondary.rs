@@ -8,12 +8,12 @@ use rockmill_scan::{Store, ValueFn, Write, Written};
 
 use crate::handle::Handle;
 
-/// A column family of a database that another process writes to, through a secondary instance of RocksDB here: what was
-/// opened with `DB::open_cf_as_secondary`.
+/// A column family of a database that another process writes to, through a secondary instance of RocksDB in this
+/// process (`DB::open_cf_as_secondary`).
 ///
 /// It catches up with the other process before each batch of gets, so a get finds all that was in the files and the log
-/// before. Writes are refused with [`Written::ReadOnly`]. RocksDB wants `max_open_files` to be -1, since the other process
-/// deletes files that are read here.
+/// before. Writes are refused with [`Written::ReadOnly`]. RocksDB needs `max_open_files = -1`, because the other
+/// process deletes files that are read here.
 pub struct SecondaryStore<D: Handle> {
     db: Arc<D>,
     family: String,

@@ -36,14 +36,14 @@ enum Step {
 
 type Act = Box<dyn FnOnce(&DB) + Send>;
 
-/// A database to which something is done at steps of views.
+/// A database with hooks at the steps of views.
 struct Stepped {
     db: DB,
-    /// What is to be done, one after another.
+    /// Actions, in their order.
     acts: Mutex<VecDeque<(Step, Act)>>,
-    /// How often logs cannot be listed.
+    /// How often listing the logs fails.
     failures: AtomicUsize,
-    /// Makes the number of a super version, as RocksDB tells it, the one that is told.
+    /// Maps the number of a super version from RocksDB to the number that views see.
     number: Mutex<Box<dyn FnMut(u64) -> u64 + Send>>,
 }
 
@@ -57,7 +57,7 @@ impl Stepped {
         })
     }
 
-    /// Does something at a step, behind what is to be done before.
+    /// Adds an action at a step, after those added before.
     fn at(&self, step: Step, act: impl FnOnce(&DB) + Send + 'static) {
         lock(&self.acts).push_back((step, Box::new(act)));
     }
@@ -72,7 +72,7 @@ impl Stepped {
         }
     }
 
-    /// Tells the number that super versions have now, also later: RocksDB installs one late.
+    /// Keeps reporting the current number of super versions, as if RocksDB installed the next ones late.
     fn keep_number(&self, family: &str) {
         let number = self.db.property(family, NUMBER).expect("a number");
         let number = number.expect("a family");
@@ -137,7 +137,7 @@ impl Handle for Stepped {
 /// Column families of a case, besides the default one.
 const FAMILIES: [&str; 2] = ["a", "b"];
 
-/// What is written besides puts, which the log has.
+/// Writes in addition to puts, which the log has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Besides {
     Nothing,
@@ -174,7 +174,7 @@ impl Case {
         }
     }
 
-    /// Writes a key and its newest value, and before that something that no log has.
+    /// Writes a key and its newest value, after a write that no log has.
     fn put(&self, family: &str, key: &str) {
         let db = &self.db.db;
         let handle = db.cf_handle(family).expect("a family");
@@ -207,7 +207,7 @@ impl Case {
         Arc::into_inner(view).expect("it is held once")
     }
 
-    /// The rows of a column family in a view, and why iterators read it if they do.
+    /// The rows of a column family in a view, and the reason if iterators read it.
     fn rows(&self, view: &View, family: &str) -> (common::Rows, Option<String>) {
         let family = view.family(family).expect("its files are there");
         let all = [KeyRange::default()];
@@ -232,7 +232,7 @@ impl Case {
         }
     }
 
-    /// As [`Self::compare`], where the column family a is flushed just before logs are listed.
+    /// Like [`Self::compare`], where the column family a is flushed just before logs are listed.
     fn compare_with_late_flush(&self) {
         self.db.at(Step::Logs, |db| flush(db, "a"));
         self.compare();
@@ -253,7 +253,7 @@ fn compact(db: &DB, family: &str) {
     db.compact_range_cf_opt(handle, None::<&[u8]>, None::<&[u8]>, &options);
 }
 
-/// Merges all files of the column family a, and sees the newest one of them go: no super version holds it.
+/// Merges all files of the column family a, and waits until the newest one is deleted: no super version holds it.
 fn delete_newest_file(db: &DB) {
     const FLUSHES: usize = 100;
     let files = db.files().expect("files");
@@ -271,7 +271,7 @@ fn delete_newest_file(db: &DB) {
     panic!("a super version holds {}", path.display());
 }
 
-/// The tables of the column family's entries are to be made anew as one, and nothing was written since the last view.
+/// The tables of the column family's entries must be replaced by one, and nothing was written since the last view.
 fn too_many_tables(case: &Case) {
     for number in 0..8 {
         case.put("a", &format!("key{number}"));
@@ -280,7 +280,7 @@ fn too_many_tables(case: &Case) {
     case.compare_with_late_flush();
 }
 
-/// As [`too_many_tables`], while another column family keeps a later log.
+/// Like [`too_many_tables`], while another column family needs a later log.
 fn too_many_tables_beside_a_later_log(case: &Case) {
     case.put("a", "first");
     case.put("b", "first");
@@ -296,8 +296,8 @@ fn too_many_tables_beside_a_later_log(case: &Case) {
     case.compare_with_late_flush();
 }
 
-/// The log number changes between two views, since a flush ends that had begun before the first of them. The next memtable
-/// is flushed in the second view.
+/// The log number changes between two views, because a flush ends that had begun before the first view. The next
+/// memtable is flushed during the second view.
 fn another_log_number(case: &Case) {
     let db = &case.db.db;
     let begin_flush = |family: &str| {
@@ -335,7 +335,7 @@ fn another_log_number(case: &Case) {
     case.compare_with_late_flush();
 }
 
-/// Runs a case in each mode, with all that may be written besides.
+/// Runs a case in each mode, with each kind of additional writes.
 fn in_all_modes(run: fn(&Case)) {
     for mode in MODES {
         for besides in [Besides::Nothing, Besides::Ingested, Besides::Unlogged] {
@@ -346,7 +346,7 @@ fn in_all_modes(run: fn(&Case)) {
             println!("{mode:?}, besides {besides:?}");
             let case = Case::new(mode, besides);
             run(&case);
-            // Logs are not looked at if iterators read everything.
+            // Views do not list logs if iterators read everything.
             let all_came = lock(&case.db.acts).is_empty();
             assert_eq!(all_came, mode != Mode::Unordered);
         }
@@ -415,13 +415,13 @@ fn a_column_family_that_iterators_read_does_not_need_its_files() {
     for _ in 1..PIN_ATTEMPTS {
         case.db.at(Step::Files, |_| ());
     }
-    // Behind the last super version that is held.
+    // Runs after the last super version is held.
     case.db.at(Step::Files, |db| flush(db, "a"));
     let view = case.view();
     delete_newest_file(&case.db.db);
     let (rows, reason) = case.rows(&view, "a");
     assert_eq!(rows, expected);
-    assert_eq!(reason.as_deref(), Some("its files change all the time"));
+    assert_eq!(reason.as_deref(), Some("its files change constantly"));
 }
 
 #[test]
@@ -545,7 +545,7 @@ fn a_view_waits_for_logs_that_can_be_listed() {
     case.db.failures.store(2, Ordering::Relaxed);
     case.compare();
     assert_eq!(case.db.failures.load(Ordering::Relaxed), 0);
-    // At last, it is an error.
+    // Finally, it is an error.
     flush(&case.db.db, "a");
     case.put("a", "two");
     case.db.failures.store(usize::MAX, Ordering::Relaxed);

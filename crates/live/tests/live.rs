@@ -49,7 +49,7 @@ proptest! {
         let live = LiveDatabase::new(Arc::clone(&db)).flush_every(may_flush.then_some(Duration::ZERO));
         let engine = engine();
         let part = steps.len().div_ceil(parts);
-        // Each view is scanned at once and again when more was done.
+        // Each view is scanned at once, and again after more writes.
         let mut views = Vec::new();
         for steps in steps.chunks(part) {
             run(&db, dir.path(), steps);
@@ -122,7 +122,7 @@ fn what_is_not_flushed_comes_from_the_log_and_nothing_is_flushed() {
             files + usize::from(flushes)
         );
     }
-    // Soon after a flush, iterators read what is not in the log.
+    // Soon after a flush, iterators read entries that are not in the log.
     db.put_opt(b"unlogged too", b"value", &unlogged)
         .expect("written");
     let files = db.live_files().expect("files").len();
@@ -178,7 +178,7 @@ fn move_amounts(db: &DB, random: &mut u64, accounts: std::ops::Range<u32>) {
     db.write(&batch).expect("written");
 }
 
-/// Fails, lies and hangs by turns, and is right in between.
+/// A device that fails, returns wrong rows and hangs by turns, and works in between.
 #[derive(Debug, Default)]
 struct Faulty {
     calls: AtomicU64,
@@ -206,12 +206,13 @@ impl DynBackend for Faulty {
         let fault = call.is_multiple_of(2).then_some(call / 2 % 3);
         let begin = |_| self.faults.fetch_add(1, Ordering::Relaxed);
         fault.map(begin);
-        if fault == Some(2) {
-            std::thread::sleep(20 * PATIENCE);
+        // It hangs until the call was abandoned.
+        while fault == Some(2) && !task.cancel.is_cancelled() {
+            std::thread::sleep(PATIENCE / 4);
         }
         let mut report = DynBackend::run(&CpuBackend, task, operator)?;
         match fault {
-            // Its rows were handed over.
+            // It fails after its rows were passed on.
             Some(0) => Err(Error::new(ErrorKind::Device, "it fails")),
             Some(1) => {
                 report.read.hash_dropped = report.read.hash_dropped.wrapping_add(1);
@@ -382,7 +383,7 @@ fn a_transaction_database_is_one_as_well() {
 /// Names a folder, in which the process that is killed has its database.
 const KILLED: &str = "ROCKMILL_SCAN_KILLED";
 
-/// Writes to a database and scans it until it is killed.
+/// Writes to a database and scans it until the process is killed.
 fn be_killed(path: &Path) {
     let db = Arc::new(open(path));
     let (live, engine) = (LiveDatabase::new(Arc::clone(&db)), engine());
@@ -430,9 +431,9 @@ fn a_killed_process_leaves_nothing_of_ours() {
         );
         child.kill().expect("it is killed");
         child.wait().expect("it ends");
-        // RocksDB removes what it does not know as its own when it opens a database, or leaves what has another name.
+        // When RocksDB opens a database, it removes files that it does not need, and leaves files with other names.
         let db = open(&path);
-        // A compaction that ends meanwhile changes both what is live and what is there.
+        // A compaction that ends meanwhile would change both the live files and those in the folder.
         db.wait_for_compact(&WaitForCompactOptions::default())
             .expect("compacted");
         let live = db.live_files().expect("files").into_iter();

@@ -1,6 +1,6 @@
 //! Views of a database that is written to, flushed and compacted, compared key by key.
 //!
-//! `ROCKMILL_SECONDS=N` runs for so long, `ROCKMILL_SEED=N` draws the same writes.
+//! `ROCKMILL_SECONDS=N` runs for N seconds, `ROCKMILL_SEED=N` draws the same writes.
 
 mod busy;
 #[path = "../../scan/tests/common/mod.rs"]
@@ -23,7 +23,7 @@ const READERS: usize = 2;
 #[derive(Debug, Default)]
 struct Counts {
     views: AtomicU64,
-    /// Those of which also RocksDB's gets were compared.
+    /// Views that were also compared with RocksDB's gets.
     with_gets: AtomicU64,
     /// Views that were scanned again later.
     again: AtomicU64,
@@ -86,7 +86,7 @@ impl Views<'_> {
                 (view, rows)
             }
             _ => {
-                // A snapshot changes until the writes end that it has not seen whole.
+                // A snapshot may show a part of a batch until its write ends.
                 let view = match reader.busy.mode == Mode::Unordered {
                     true => reader.while_writers_wait(view),
                     false => view(),
@@ -115,7 +115,7 @@ fn views_have_each_key_that_was_written_before_whatever_others_do() {
     let (mut all, mut tables, mut with_gets) = (0, 0, 0);
     busy::for_each_mode(10, |mode, besides, seed, time| {
         let busy = Busy::new(mode, besides, seed);
-        // Views flush at times what no log has, or never.
+        // Views flush unlogged entries at times, or never.
         let least = (seed % 2 == 0).then_some(Duration::from_millis(50));
         let live = LiveDatabase::new(Arc::clone(&busy.db)).flush_every(least);
         let engine = ScanEngine::new(ScanSettings::default()).expect("an engine");

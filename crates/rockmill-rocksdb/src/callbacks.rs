@@ -1,4 +1,4 @@
-//! What RocksDB's C API calls.
+//! The functions that RocksDB's C API calls.
 //!
 //! `state` is always a [`ServiceJobs`], which RocksDB shares between its threads and destroys at the end. Its methods
 //! catch panics.
@@ -29,7 +29,7 @@ unsafe fn jobs<'a>(state: *mut c_void) -> &'a ServiceJobs {
 }
 
 /// # Safety
-/// As [`ffi::rocksdb_compactionservice_create`] says, once.
+/// Called once, as documented for [`ffi::rocksdb_compactionservice_create`].
 pub unsafe extern "C" fn destroy(state: *mut c_void) {
     // SAFETY: it was a box, and nothing uses it any more.
     drop(unsafe { Box::from_raw(state.cast::<ServiceJobs>()) });
@@ -50,7 +50,7 @@ unsafe fn job_info(info: *const ffi::rocksdb_compactionservice_jobinfo_t) -> (Ve
     };
     let db_name = text(ffi::rocksdb_compactionservice_jobinfo_t_get_db_name);
     let session = text(ffi::rocksdb_compactionservice_jobinfo_t_get_db_session_id);
-    // SAFETY: the caller says so.
+    // SAFETY: the caller guarantees it.
     let info = unsafe {
         JobInfo {
             db_name: String::from_utf8_lossy(&db_name).into_owned(),
@@ -83,7 +83,7 @@ pub unsafe extern "C" fn schedule(
     input: *const c_char,
     input_len: usize,
 ) -> *mut ffi::rocksdb_compactionservice_scheduleresponse_t {
-    // SAFETY: RocksDB passes what it says.
+    // SAFETY: RocksDB passes valid arguments.
     let (jobs, (dir, info), input) = unsafe {
         let input = slice::from_raw_parts(input.cast(), input_len);
         (jobs(state), job_info(info), input)
@@ -114,15 +114,15 @@ pub unsafe extern "C" fn wait(
     result: *mut *mut c_char,
     result_len: *mut usize,
 ) -> c_int {
-    // SAFETY: RocksDB passes what it says.
+    // SAFETY: RocksDB passes valid arguments.
     let (jobs, id) = unsafe { (jobs(state), CStr::from_ptr(job_id).to_bytes()) };
     let Ok(message) = jobs.wait(id) else {
         return USE_LOCAL;
     };
-    // SAFETY: any size may be asked for.
+    // SAFETY: any size is allowed.
     let memory = unsafe { libc::malloc(message.len().max(1)) }.cast::<c_char>();
     if memory.is_null() {
-        // RocksDB does the job, and says nothing of files that it never heard of.
+        // RocksDB does the job, and does not report files that it never received.
         jobs.on_installation(id, Installation::Unused);
         return USE_LOCAL;
     }
@@ -150,7 +150,7 @@ pub unsafe extern "C" fn on_installation(state: *mut c_void, job_id: *const c_ch
         FAILURE => Installation::Failure,
         _ => Installation::Unused,
     };
-    // SAFETY: RocksDB passes what it says.
+    // SAFETY: RocksDB passes valid arguments.
     let (jobs, id) = unsafe { (jobs(state), CStr::from_ptr(job_id).to_bytes()) };
     jobs.on_installation(id, installation);
 }

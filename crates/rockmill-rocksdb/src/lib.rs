@@ -34,7 +34,7 @@ pub trait SetCompactionService {
 impl SetCompactionService for rocksdb::Options {
     fn set_compaction_service(&mut self, service: &Service) {
         let state = Box::into_raw(Box::new(service.jobs().clone()));
-        // SAFETY: the callbacks take `state` for what it is, and RocksDB calls `destroy` once, after all others.
+        // SAFETY: the callbacks cast `state` to its type, and RocksDB calls `destroy` once, after all others.
         let created = unsafe {
             ffi::rocksdb_compactionservice_create(
                 state.cast(),
@@ -46,7 +46,7 @@ impl SetCompactionService for rocksdb::Options {
                 Some(callbacks::on_installation),
             )
         };
-        // SAFETY: the options live, nothing else uses them, and they take the new service over.
+        // SAFETY: the options are alive, nothing else uses them, and they take ownership of the new service.
         unsafe { ffi::rocksdb_options_set_compaction_service(self.as_raw_ptr(), created) };
     }
 }

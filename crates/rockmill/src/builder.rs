@@ -107,8 +107,8 @@ impl Builder {
     /// Whether output files go through the page cache. Default: as each database's options say. With
     /// [`OutputCache::Bypass`] they are written with direct I/O, while inputs are still read as the options say. On a
     /// disk, jobs then take less time and less CPU time. But their outputs are not in the page cache, and the first
-    /// reads of them go to the disk. This suits bulk loads, and databases whose block cache serves their reads. Where
-    /// the file system has no direct I/O, the page cache is used, and the statistics count that. Can be changed later.
+    /// reads of them go to the disk. This suits bulk loads, and databases whose block cache serves their reads. If the
+    /// file system has no direct I/O, the page cache is used, and the statistics count that. Can be changed later.
     pub fn output_cache(mut self, cache: OutputCache) -> Self {
         self.settings.mutable.output_cache = cache;
         self
@@ -125,7 +125,7 @@ impl Builder {
 
     /// Declares that every transaction database on this service uses the WriteCommitted policy, which is RocksDB's
     /// default. Without it, databases with `allow_2pc` are declined. The other policies keep uncommitted data in SST
-    /// files, and a service cannot tell the policies apart.
+    /// files, and a service cannot distinguish the policies.
     pub fn write_committed(mut self) -> Self {
         self.settings.write_committed = true;
         self
@@ -167,8 +167,8 @@ impl Builder {
 
     /// Device that subcompactions run on: a [`Device`](crate::Device), or a [`DeviceList`] of several that work
     /// together, as in `"cpu+cuda:0+cuda:1".parse()?`. Default: the CPU, which also does what another device cannot.
-    /// GPUs are opened in the background. [`Service::wait_for_device`] and the statistics tell what a GPU cannot be
-    /// used for. The output files do not depend on the device.
+    /// GPUs are opened in the background. [`Service::wait_for_device`] and the statistics give the reason why a GPU
+    /// cannot be used. The output files do not depend on the device.
     pub fn device(mut self, device: impl Into<DeviceList>) -> Self {
         self.settings.device = device.into();
         self

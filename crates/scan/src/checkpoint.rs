@@ -1,8 +1,9 @@
 //! A version of a database as a folder of its own, in which RocksDB can open it.
 //!
-//! RocksDB opens what it finds: another process may have written, flushed and compacted since the view was taken. So the
-//! folder has copies of the MANIFEST and the logs, as far as the view has read them. It has links to the files that the view
-//! holds open. RocksDB finds exactly the view's version there, even if files were deleted since.
+//! RocksDB opens the newest version of a database. But another process may have written, flushed and compacted since
+//! the view was taken. So the folder has copies of the MANIFEST and the logs, as far as the view has read them. It has
+//! links to the files that the view holds open. RocksDB finds exactly the view's version there, even if files were
+//! deleted since.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -26,7 +27,7 @@ use crate::options::{ReadOptions, comparator};
 use crate::table::TableFolder;
 use rockmill_core::{MergeOperator, MergeOperators};
 
-/// What a version consists of. All files are open.
+/// The parts of a version. All files are open.
 #[derive(Debug)]
 pub struct Checkpoint {
     tree: Arc<Tree>,
@@ -72,7 +73,7 @@ impl Checkpoint {
             for (name, file) in files.filter(|(name, _)| name.ends_with(".blob")) {
                 match InputFileReader::try_open(storage, &file) {
                     Ok(file) => blobs.push((name, file)),
-                    // If the version has it, the MANIFEST has changed before it was deleted.
+                    // If the version has it, the MANIFEST changed before the file was deleted.
                     Err(e) if e.kind() == io::ErrorKind::NotFound => {}
                     Err(e) => return Err(Error::storage(&name, "open it", &e)),
                 }
@@ -117,7 +118,7 @@ impl Checkpoint {
         self.sequence = self.sequence.max(last_sequence);
     }
 
-    /// The last sequence number: RocksDB finds it in the folder.
+    /// The last sequence number that RocksDB finds in the folder.
     pub fn sequence(&self) -> u64 {
         self.sequence
     }
@@ -137,7 +138,8 @@ impl Checkpoint {
         self.merge_operators.get(family)
     }
 
-    /// The name of the column family's merge operator in OPTIONS. Applications choose it, so it proves nothing.
+    /// The name of the column family's merge operator in OPTIONS. Applications choose names freely, so it proves
+    /// nothing.
     pub fn named_operator(&self, family: &str) -> Option<&str> {
         let name = self.named_operators.get(&names::unescape(family))?;
         Some(name)
@@ -160,7 +162,7 @@ impl Checkpoint {
                     .tables
                     .keys()
                     .all(|number| self.tables.contains_key(number))
-                // All blob files of the folder are open, or none.
+                // All blob files of the folder are open, or none is.
                 && (other.blobs.is_empty() || !self.blobs.is_empty())
         };
         Arc::ptr_eq(self, other) || is_equal()
@@ -186,7 +188,7 @@ impl Checkpoint {
                 Err(error) => return Err(error),
             };
             if !is_copied {
-                let what = "another process has written over a log that the statement reads: run the statement again";
+                let what = "another process has overwritten a log that the statement reads: run the statement again";
                 let error = Error::declined(DeclineReason::InputMissing, what);
                 return Err(error.in_file(log.file.name()));
             }
@@ -219,7 +221,7 @@ fn copy(file: &InputFileReader, end: u64, to: &Path, cancel: &CancelToken) -> Re
     Ok(())
 }
 
-/// Links a file that is open. Its name may be gone.
+/// Links an open file, whose name may be deleted.
 fn link(descriptor: Option<BorrowedFd<'_>>, name: &str, to: PathBuf) -> Result<()> {
     let descriptor = descriptor.ok_or_else(|| Error::internal("a file without a descriptor"))?;
     let open = format!("/proc/self/fd/{}", descriptor.as_raw_fd());
@@ -234,7 +236,7 @@ fn not_copied(name: &str, error: &io::Error) -> Error {
 #[derive(Debug)]
 pub(crate) struct AtCheckpoint {
     pub iterators: Arc<dyn Iterators>,
-    /// The version, or why RocksDB cannot read it.
+    /// The version, or the reason why RocksDB cannot read it.
     pub checkpoint: std::result::Result<Arc<Checkpoint>, Error>,
 }
 

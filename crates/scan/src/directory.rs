@@ -27,13 +27,13 @@ use rockmill_core::{MergeOperators, StatedOperator};
 /// Number of the default column family.
 const DEFAULT_ID: u32 = 0;
 
-/// How often files are opened that the MANIFEST names.
+/// Maximum attempts to open files that the MANIFEST names.
 const ATTEMPTS: usize = 8;
 
-/// How often a view is taken anew because the MANIFEST has changed meanwhile. A busy writer flushes many times a second.
+/// Maximum attempts to take a view while the MANIFEST changes. A busy writer flushes many times a second.
 const CHANGES: usize = 50;
 
-/// A directory with a database, to which nothing is written.
+/// A directory with a database that this process does not write to.
 #[derive(Debug)]
 pub struct Directory {
     path: PathBuf,
@@ -74,7 +74,7 @@ impl Directory {
         }
     }
 
-    /// The same directory, where these iterators read what tables alone do not tell.
+    /// The same directory. These iterators read rows that tables alone do not determine.
     #[must_use]
     pub fn with_iterators(self, iterators: Arc<dyn Iterators>) -> Self {
         Self {
@@ -83,7 +83,7 @@ impl Directory {
         }
     }
 
-    /// Which folder views read the write-ahead logs from, as the directory is now.
+    /// The folder from which views read the write-ahead logs, as the directory is now.
     ///
     /// # Errors
     /// Storage or Declined if MANIFEST, OPTIONS or the folder cannot be read.
@@ -102,8 +102,8 @@ impl Directory {
         LogFolder::find(storage, &self.path, wal_dir, tree, stated)
     }
 
-    /// The same directory, where RocksDB's iterators merge operands with these operators. Without one, rows with operands
-    /// are an error: OPTIONS name the operator, and the name may be that of the application's own.
+    /// The same directory, where RocksDB's iterators merge operands with these operators. Without one, rows with
+    /// operands are an error: OPTIONS only name the operator, and an application may use any name for its own.
     #[must_use]
     pub fn with_merge_operators(self, operators: MergeOperators) -> Self {
         Self {
@@ -121,8 +121,8 @@ impl Directory {
     /// A view of one column family as another view of this directory had it, perhaps in another process.
     ///
     /// # Errors
-    /// Declined if there is no such column family, or not these files and logs any more, or no memory for what is not
-    /// flushed; as those of [`Database::view`].
+    /// Declined if the column family, these files or these logs do not exist any more, or if there is no memory for
+    /// unflushed entries; as those of [`Database::view`].
     pub fn at(&self, engine: &Arc<ScanEngine>, version: &Version) -> Result<Arc<View>> {
         self.attempt(engine, &Wanted::Version(version))
     }
@@ -175,11 +175,11 @@ impl Directory {
             }
             Wanted::All | Wanted::Families(_) => now == then,
         };
-        // Whatever was wrong with a file, another process may have deleted or reused it.
+        // Another process may have deleted or reused the file, which explains any error.
         if is_same { view.map(Some) } else { Ok(None) }
     }
 
-    /// Opens the files that the MANIFEST names at a place.
+    /// Opens the files that the MANIFEST names up to a position.
     fn view_at(
         &self,
         engine: &Arc<ScanEngine>,
@@ -202,7 +202,7 @@ impl Directory {
         };
         let sequence = files.map(|file| file.largest_seqno).fold(last, u64::max);
         let sequence = match version {
-            // The logs have less than another process has in its memory.
+            // The logs have fewer entries than another process has in its memory.
             Some(version) if has_unflushed && sequence < version.sequence => {
                 return Err(version.gone());
             }
@@ -256,8 +256,7 @@ impl Directory {
         options: &ReadOptions,
         folder: &TableFolder,
     ) -> Result<Opened> {
-        const ELSEWHERE: &str =
-            "it is in none but a directory of db_paths, which OPTIONS do not name";
+        const ELSEWHERE: &str = "it is only in a directory of db_paths, which OPTIONS do not name";
         let version = wanted.version();
         let position = || at.position.clone();
         let has_other_paths = at.tree.has_other_paths();
@@ -278,7 +277,7 @@ impl Directory {
             if is_read && let Some(version) = version {
                 has_other_files = !version.choose(&mut family)?;
             }
-            // RocksDB opens the default column family with each other one.
+            // RocksDB opens the default column family together with any other.
             let is_opened = checkpoint.is_some() && (is_read || *id == DEFAULT_ID);
             if is_opened || is_read && family.unread.is_none() {
                 let held = hold_files(&mut family, folder).map_err(|error| match has_other_paths {
@@ -341,7 +340,7 @@ impl<'a> Wanted<'a> {
     }
 }
 
-/// A place in the MANIFEST, and what it describes there.
+/// A position in the MANIFEST, and the trees up to it.
 struct At {
     tree: Arc<Tree>,
     position: Position,
@@ -352,7 +351,7 @@ struct Opened {
     families: BTreeMap<u32, Family>,
     /// Whether the column family of a version has files that the version lacks.
     has_other_files: bool,
-    /// What iterators read, if there are any.
+    /// The version for iterators, if there are any.
     checkpoint: Option<Checkpoint>,
 }
 
@@ -363,11 +362,11 @@ struct Logged {
     last_sequence: u64,
     /// Number of transactions that are prepared and not committed.
     prepared: usize,
-    /// Why iterators cannot read them, if they cannot.
+    /// The reason why iterators cannot read them, if they cannot.
     unreadable: Option<Error>,
 }
 
-/// Adds what is not flushed.
+/// Adds unflushed entries.
 fn read_logs(
     engine: &Arc<ScanEngine>,
     version: Option<&Version>,
@@ -390,7 +389,7 @@ fn read_logs(
     };
     let unflushed = match Unflushed::read(storage, logs, tree, is_wanted, most, cancel) {
         Ok(unflushed) => unflushed,
-        // The version has nothing of the logs.
+        // The version needs nothing from the logs.
         Err(error) if !has_unflushed => return Ok(unreadable(error)),
         Err(error) if is_declined(&error) && version.is_none() => {
             only_through_iterators(families, &error);
@@ -415,7 +414,7 @@ fn read_logs(
                 }
             }
         }
-        // A version would lack them: the reader of its pieces does not ask for others.
+        // A version would lack them: a process that gets its pieces does not use other iterators.
         Err(error) if is_declined(&error) && version.is_none() => {
             only_through_iterators(families, &error);
         }

@@ -1,4 +1,4 @@
-//! Runs pieces on devices.
+//! Runs pieces of scans on devices.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -6,15 +6,14 @@ use std::sync::{Arc, Mutex};
 
 use rockmill_core::scan::ScanPlan;
 use rockmill_core::{
-    CancelToken, DeclineReason, DynBackend, Error, ErrorKind, Output, Result, Support, borders,
+    CancelToken, DeclineReason, DynBackend, Error, ErrorKind, Output, Request, Result, Support,
 };
 use rockmill_cuda::CudaSettings;
 use rockmill_exec::Patience;
-use rockmill_exec::auto;
-use rockmill_exec::budget::{Budget, Entry, HOST, JobShare, Priority};
+use rockmill_exec::admit::{Admitted, Footprint, Need};
+use rockmill_exec::budget::{Budget, Entry, JobShare, Priority};
 use rockmill_exec::device::DeviceList;
 use rockmill_exec::device_registry::{DeviceEntry, DeviceRegistry};
-use rockmill_exec::device_trouble::is_device_trouble;
 use rockmill_exec::executor::{Executor, OwnedTasks};
 use rockmill_exec::host_memory::default_budget_bytes;
 use rockmill_format::compression::Implementation;
@@ -24,7 +23,7 @@ use rockmill_storage::{LocalStorage, Storage};
 
 use crate::piece::{Piece, PieceOutput, PieceReport, Through};
 use crate::table::{TableFolder, Tables, absolute};
-use crate::task::{FromTables, PieceTask, Reading, ThroughIterators};
+use crate::task::{FromTables, Goal, PieceTask, Reading, ThroughIterators};
 use crate::view::FamilyView;
 use crate::waiting_rows::{RowsRoom, WaitingRows};
 use crate::{lock, quoted};
@@ -38,8 +37,8 @@ pub struct ScanSettings {
     pub cuda: CudaSettings,
     /// Maximum number of pieces at a time on each device. By default, the number of CPUs that this process may use.
     pub max_threads: Option<usize>,
-    /// Maximum host memory in bytes. A quarter is for rows that wait until they are taken. Half of the rest is for indexes and
-    /// unflushed entries that are kept, and the other half for pieces that run. By default it is the memory budget of
+    /// Maximum host memory in bytes. A quarter is for rows that wait until a query takes them. Half of the rest is for
+    /// cached indexes and unflushed entries, and the other half for running pieces. The default is the memory budget of
     /// compactions.
     pub memory_bytes: Option<u64>,
 }
@@ -47,17 +46,18 @@ pub struct ScanSettings {
 /// What [`ScanEngine::run_or_cut`] returns.
 #[derive(Debug)]
 pub enum Ran {
-    /// The piece's rows, and the room that they take until they are taken.
+    /// The piece's rows, and the memory that is reserved until they are taken.
     Whole(PieceOutput, RowsRoom),
-    /// These parts of the piece are to be run one after another: there is too little room for all of its rows.
+    /// Parts of the piece, to run one after another: there is too little memory for all of its rows.
     Parts(Vec<Piece>),
 }
 
-/// Bytes of each table that are read ahead, and how few they may become where memory is short.
-const READ_AHEAD_BYTES: usize = 64 << 10;
-const MIN_READ_AHEAD_BYTES: usize = 16 << 10;
-/// The same of direct reads, each of which the disk sees: with few of them in flight, smaller ones do not keep it busy.
-const DIRECT_READ_AHEAD_BYTES: usize = 256 << 10;
+/// Maximum read-ahead per table in bytes, and the minimum when memory is short.
+pub(crate) const READ_AHEAD_BYTES: usize = 64 << 10;
+pub(crate) const MIN_READ_AHEAD_BYTES: usize = 16 << 10;
+/// The same for direct reads, which the page cache does not merge. With few reads in flight, smaller ones do not keep a
+/// disk busy.
+pub(crate) const DIRECT_READ_AHEAD_BYTES: usize = 256 << 10;
 
 /// Runs pieces of scans over any number of databases, and keeps opened tables between scans.
 #[derive(Debug)]
@@ -95,8 +95,8 @@ impl ScanEngine {
     }
 
     /// Creates an engine that shares threads, memory and devices with a compaction service
-    /// (`rockmill::Service::executor`). The service's settings apply to both, also when they change. Rows that wait until
-    /// they are taken may have a quarter of the service's memory in addition.
+    /// (`rockmill::Service::executor`). The service's settings apply to both, also when they change. Rows that wait
+    /// until a query takes them may have a quarter of the service's memory in addition.
     pub fn sharing(executor: Arc<Executor>) -> Arc<Self> {
         let rows_bytes = executor.budget().all_bytes() / WaitingRows::SHARE;
         Self::over(executor, Arc::new(LocalStorage), rows_bytes)
@@ -115,13 +115,13 @@ impl ScanEngine {
     /// Waits until the configured devices are open. Before that, or if no device can be used, the CPU does all pieces.
     ///
     /// # Errors
-    /// Device, with one sentence, if a device that the settings name cannot be used.
+    /// Device, with one sentence, if a device in the settings cannot be used.
     pub fn wait_for_device(&self) -> Result<()> {
         let opened = self.executor.registry().wait();
         opened.map_err(|what| Error::new(ErrorKind::Device, what))
     }
 
-    /// Least bytes of a piece that are worth a task. A task takes a GPU some milliseconds, however small it is.
+    /// Minimum bytes of a piece that are worth a task. Even a tiny task takes a GPU some milliseconds.
     pub fn min_piece_bytes(&self) -> u64 {
         const ON_CPU: u64 = 1 << 20;
         const ON_DEVICE: u64 = 32 << 20;
@@ -137,12 +137,12 @@ impl ScanEngine {
         &*self.storage
     }
 
-    /// Bytes that the unflushed entries of a view may take.
+    /// Maximum bytes of the unflushed entries of a view.
     pub fn max_unflushed_bytes(&self) -> usize {
         self.tables.max_unflushed_bytes()
     }
 
-    /// Returns where the tables of a database lie, and how they are read.
+    /// Returns the folder of a database's tables, and how they are read.
     pub(crate) fn folder(&self, path: &Path, options: IoOptions) -> TableFolder {
         let path = absolute(path);
         let mut folders = lock(&self.folders);
@@ -160,8 +160,8 @@ impl ScanEngine {
         }
     }
 
-    /// Runs a piece of the view as [`ScanEngine::run`] does, or cuts it if there is too little room for its rows until they
-    /// are taken. What cannot be cut, or is small, is run in any case. So nothing waits here for rows of other scans.
+    /// Runs a piece of the view as [`ScanEngine::run`] does, or cuts it if there is too little memory for its rows. A
+    /// piece that is small or cannot be cut is run in any case. So no piece waits for the rows of other scans.
     ///
     /// # Errors
     /// Any of [`rockmill_core::ErrorKind`]; then there are no rows of it.
@@ -197,7 +197,7 @@ impl ScanEngine {
         Ok(Ran::Whole(output, room))
     }
 
-    /// Runs a piece of the view, and waits for it. If a device fails at it, the CPU does it again.
+    /// Runs a piece of the view, and waits for it. If a device fails, the CPU runs the piece again.
     ///
     /// # Errors
     /// Any of [`rockmill_core::ErrorKind`]; then there are no rows of it.
@@ -217,7 +217,7 @@ impl ScanEngine {
         }
     }
 
-    /// Runs a piece that is not cut. It is declined if RocksDB's iterators find more than `most_bytes` of rows.
+    /// Runs a piece that is not cut. It is declined if the rows from RocksDB's iterators exceed `most_bytes`.
     fn run_whole(
         &self,
         view: &Arc<FamilyView>,
@@ -239,7 +239,7 @@ impl ScanEngine {
         }
     }
 
-    /// Runs the parts of a piece that has no room in memory, one after another.
+    /// Runs the parts of a piece that does not fit into memory, one after another.
     fn run_parts(
         &self,
         view: &Arc<FamilyView>,
@@ -261,24 +261,12 @@ impl ScanEngine {
         plan: &Arc<ScanPlan>,
         cancel: &CancelToken,
     ) -> Result<PieceOutput> {
-        let mut tables = Vec::new();
-        let mut inputs = Vec::new();
-        for at in borders::overlapping(&piece.range, &view.inputs) {
-            tables.extend(view.tables.get(at).cloned());
-            inputs.push(view.inputs[at].clone());
-        }
-        let blocks = inputs
+        let goal = Goal::Scan(Arc::clone(plan));
+        let mut reading = FromTables::new(view, piece.range.clone(), goal);
+        let blocks = (reading.inputs)
             .iter()
             .map(|input| input.blocks_in_range(&piece.range).len() as u64);
         let blocks = blocks.sum();
-        let mut reading = FromTables {
-            tables,
-            inputs,
-            range: piece.range.clone(),
-            sequence: view.sequence,
-            read_ahead_bytes: 0,
-            plan: Arc::clone(plan),
-        };
         let request = reading.request(&reading.inputs);
         if let Support::No(what) = request.support() {
             return Err(Error::declined(
@@ -286,44 +274,26 @@ impl ScanEngine {
                 what.to_string(),
             ));
         }
-        let mut refused = None;
         let size = reading.size();
-        let budget = self.executor.budget();
-        let mut devices = self.executor.registry().opened();
-        devices.retain(|entry| {
-            let queues = auto::Queues {
-                device_bytes: budget.queued_bytes(entry.number),
-                cpu_bytes: budget.queued_bytes(HOST),
-                slots: budget.slots(),
-            };
-            let name = entry.device.backend.name();
-            let is_sooner = !entry.only_if_sooner
-                || auto::takes(
-                    self.executor.paces(),
-                    name,
-                    &size,
-                    Implementation::Library,
-                    queues,
-                );
-            let trouble = entry.device.backend.supports(&request).check().err();
-            let is_able = trouble.is_none();
-            refused = refused.take().or(trouble.map(|error| error.to_string()));
-            is_sooner && is_able
-        });
-        let mut fitted = self.fit_memory(view, &reading, &devices);
-        if let Err(error) = &fitted
-            && !devices.is_empty()
-            && is_device_trouble(error)
-        {
-            refused = refused.or(Some(error.to_string()));
-            devices.clear();
-            fitted = self.fit_memory(view, &reading, &devices);
-        }
-        let (read_ahead_bytes, task_bytes) = fitted?;
+        let devices = self.executor.registry().opened();
+        let devices = (self.executor).sooner(devices, &size, Implementation::Library);
+        let (rows, raw_bytes) = view.raw_size(&reading.range);
+        let mut need = ReadPiece {
+            engine: self,
+            output_bytes: output_bytes(plan, rows, raw_bytes),
+            reading: &reading,
+        };
+        let Admitted {
+            devices,
+            refused,
+            read_ahead_bytes,
+            task_bytes,
+        } = self.executor.admit(devices, &mut need)?;
         reading.read_ahead_bytes = read_ahead_bytes;
         let task = PieceTask::new(Reading::Tables(reading), size);
         let mut output = self.submit(task, devices, task_bytes, cancel)?;
         output.report.blocks = blocks;
+        let refused = refused.map(|error| error.to_string());
         output.report.device_refused = output.report.device_refused.or(refused);
         Ok(output)
     }
@@ -339,7 +309,7 @@ impl ScanEngine {
     ) -> Result<PieceOutput> {
         if view.iterators.is_none() {
             let what = format!(
-                "column family {} has keys that only RocksDB's iterators read, and there are none: {reason}",
+                "column family {} has keys that only RocksDB's iterators read, and no iterators are available: {reason}",
                 quoted(&view.name)
             );
             return Err(Error::declined(DeclineReason::UnsupportedFormat, what));
@@ -361,53 +331,9 @@ impl ScanEngine {
         Ok(output)
     }
 
-    /// Memory of a piece at most: what is left when as much is kept as may be.
-    fn max_task_bytes(&self) -> u64 {
+    /// Maximum memory of a piece: the budget without the largest amount that may be cached.
+    pub(crate) fn max_task_bytes(&self) -> u64 {
         self.executor.budget().max_kept_bytes()
-    }
-
-    /// Returns how much of each table is read ahead, and the memory of the task.
-    fn fit_memory(
-        &self,
-        view: &FamilyView,
-        reading: &FromTables,
-        devices: &[DeviceEntry],
-    ) -> Result<(usize, u64)> {
-        let io = view.tables.first().map(|table| table.io());
-        let is_direct = io.is_some_and(|io| io.direct_reads().is_some());
-        let mut read_ahead = match is_direct {
-            true => DIRECT_READ_AHEAD_BYTES,
-            false => READ_AHEAD_BYTES,
-        };
-        let slots = self.executor.budget().slots() as u64;
-        loop {
-            let (window, held) =
-                io.map_or((read_ahead, read_ahead), |io| io.read_ahead(read_ahead));
-            let mut request = reading.request(&reading.inputs);
-            request.read_ahead_bytes = held;
-            let of = |backend: &dyn DynBackend| backend.footprint(&request).host_bytes;
-            let on_devices = devices.iter().map(|entry| of(&*entry.device.backend));
-            let bytes = on_devices.fold(of(self.executor.cpu()), u64::max);
-            let most = self.max_task_bytes();
-            // There is more than the usual only if pieces on all threads can have it.
-            let at_once = match read_ahead > READ_AHEAD_BYTES {
-                true => slots,
-                false => 1,
-            };
-            if bytes.saturating_mul(at_once) <= most {
-                let (rows, raw_bytes) = view.raw_size(&reading.range);
-                let output = output_bytes(&reading.plan, rows, raw_bytes);
-                return Ok((window, bytes.saturating_add(output).min(most)));
-            }
-            if read_ahead == MIN_READ_AHEAD_BYTES {
-                let what = format!(
-                    "a piece of a scan over {} tables needs {bytes} bytes; half of the memory budget is {most}",
-                    reading.inputs.len()
-                );
-                return Err(Error::declined(DeclineReason::MemoryBudget, what));
-            }
-            read_ahead = (read_ahead / 2).max(MIN_READ_AHEAD_BYTES);
-        }
     }
 
     /// Runs the task as a job of its own.
@@ -459,7 +385,7 @@ impl ScanEngine {
         })
     }
 
-    fn enter(&self, cancel: &CancelToken) -> Result<JobShare> {
+    pub(crate) fn enter(&self, cancel: &CancelToken) -> Result<JobShare> {
         let entry = Entry {
             database: None,
             expected_bytes: 0,
@@ -470,7 +396,46 @@ impl ScanEngine {
     }
 }
 
-/// Whether RocksDB's iterators can do what could not be done.
+/// A piece whose task is to fit into the memory of pieces.
+struct ReadPiece<'a> {
+    engine: &'a ScanEngine,
+    reading: &'a FromTables,
+    /// Memory of its batches.
+    output_bytes: u64,
+}
+
+impl Need for ReadPiece<'_> {
+    fn request(&self, read_ahead_bytes: usize) -> Request<'_> {
+        self.reading.request_ahead(read_ahead_bytes)
+    }
+
+    fn read_ahead_bytes(&self) -> (usize, usize) {
+        self.reading.usual_read_ahead()
+    }
+
+    fn window(&self, read_ahead_bytes: usize) -> (usize, usize) {
+        self.reading.window(read_ahead_bytes)
+    }
+
+    fn room(&self, footprint: &Footprint) -> Result<u64> {
+        let (bytes, most) = (footprint.host_bytes, self.engine.max_task_bytes());
+        // A larger read-ahead is used only if pieces on all threads can have it.
+        let at_once = match footprint.read_ahead_bytes > READ_AHEAD_BYTES {
+            true => self.engine.executor.budget().slots() as u64,
+            false => 1,
+        };
+        if bytes.saturating_mul(at_once) <= most {
+            return Ok(bytes.saturating_add(self.output_bytes).min(most));
+        }
+        let what = format!(
+            "a piece of a scan over {} tables needs {bytes} bytes; half of the memory budget is {most}",
+            self.reading.inputs.len()
+        );
+        Err(Error::declined(DeclineReason::MemoryBudget, what))
+    }
+}
+
+/// Whether RocksDB's iterators can read a piece that failed with this error.
 fn is_for_iterators(error: &Error) -> bool {
     matches!(error.kind, ErrorKind::Declined(reason) if reason != DeclineReason::MemoryBudget)
 }
@@ -479,11 +444,11 @@ fn is_too_large(error: &Error) -> bool {
     matches!(error.kind, ErrorKind::Declined(DeclineReason::MemoryBudget))
 }
 
-/// Memory of the batches of a piece with so many rows and bytes of keys and values.
+/// Memory of the batches of a piece of `rows` rows with `bytes` bytes of keys and values.
 fn output_bytes(plan: &ScanPlan, rows: u64, bytes: u64) -> u64 {
     match plan.pads() {
         false => plan.output_bytes(rows, bytes),
-        // As much as a piece may have.
+        // Maximum memory of a piece.
         true => u64::MAX,
     }
 }

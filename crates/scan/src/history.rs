@@ -1,6 +1,6 @@
-//! What was written to a column family between two of its versions.
+//! Finds what was written to a column family between two of its versions.
 //!
-//! The edits of the MANIFEST tell it, and not sequence numbers: a compaction may have set these to zero.
+//! The edits of the MANIFEST contain it. Sequence numbers do not: a compaction may have set them to zero.
 //!
 //! | edit | what follows |
 //! |---|---|
@@ -23,43 +23,44 @@ use crate::ranges;
 use crate::version::VersionFile;
 use crate::view::FamilyView;
 
-/// What a reader of a version finds otherwise than one of an older version.
+/// Differences between a version and an older one, as readers see them.
 #[derive(Debug)]
 pub enum Since {
     /// Nothing.
     Nothing,
     /// What was written.
     Written(WrittenSince),
-    /// Anything in the ranges that [`FamilyView::changed_since`] names, for this reason.
+    /// Any key in the ranges that [`FamilyView::changed_since`] names may differ, for this reason.
     Anything(String),
 }
 
-/// What was written between two versions.
+/// Entries that were written between two versions.
 #[derive(Debug)]
 pub struct WrittenSince {
-    /// The newer version with the tables alone that were written since. The newest entry of a key in them decides over the
-    /// key, also a tombstone. A key without one is what it was, but see `unflushed`.
+    /// The newer version with only the tables that were written since. The newest entry of a key in them decides over
+    /// the key, also a tombstone. A key without an entry is unchanged, but see `unflushed`.
     pub tables: Arc<FamilyView>,
-    /// The older version with its unflushed entries alone, if they may be in other tables now. RocksDB does not write all
-    /// of them to files: a SingleDelete goes with its Put. Keys that have a value here have an entry in `tables`, or all is
-    /// to be read again.
+    /// The older version with its unflushed entries alone, if they may be in other tables now. RocksDB does not write
+    /// all of them to files: a SingleDelete and its Put cancel each other. Keys that have a value here have an entry in
+    /// `tables`, or everything must be read again.
     pub unflushed: Option<Arc<FamilyView>>,
 }
 
-/// What a column family's files tell of its history.
+/// Facts about a column family's files that determine its history.
 #[derive(Debug, Clone)]
 pub(crate) struct Origin {
-    /// Number that the database has given it.
+    /// Id of the column family in the database.
     pub id: u32,
-    /// Where the MANIFEST says that it has its files.
+    /// Position in the MANIFEST up to which it has these files.
     pub position: Position,
-    /// Its files, whatever their levels.
+    /// Its files of all levels.
     pub files: BTreeSet<VersionFile>,
-    /// What is not in its files is in logs from this number on.
+    /// Unflushed entries are in logs from this number on.
     pub log_number: u64,
     /// Numbers of files with entries that were written after the view was taken.
     pub ahead: BTreeSet<u64>,
-    /// One of these that also has older entries than other files may have, if there is one: a compaction has merged them.
+    /// One of these files that also has entries older than those of other files, if there is one: a compaction has
+    /// merged them.
     pub merged: Option<u64>,
     /// Epoch numbers of its files.
     pub epochs: BTreeSet<u64>,
@@ -68,8 +69,8 @@ pub(crate) struct Origin {
 }
 
 impl FamilyView {
-    /// What readers find otherwise than those of an older version, which `base` is. Whether iterators have to read the same
-    /// ranges is not looked at.
+    /// Differences between this version and an older one, `base`, as readers see them. The ranges that iterators read
+    /// are not compared.
     ///
     /// # Errors
     /// None now.
@@ -78,10 +79,10 @@ impl FamilyView {
             Ok(files) => files,
             Err(reason) => return Ok(Since::Anything(reason)),
         };
-        // The newest entries in it would decide over keys of which other files have newer ones.
+        // Its newest entries would decide over keys of which other files have newer ones.
         if let Some(number) = base.origin.merged {
             let reason = format!(
-                "file {number} has what was written after the older version merged with older entries"
+                "file {number} has entries that were written after the older version, merged with older ones"
             );
             return Ok(Since::Anything(reason));
         }
@@ -107,12 +108,12 @@ impl FamilyView {
         }))
     }
 
-    /// Ranges outside of which a reader finds what he finds in an older version, whatever has happened between both: those of
-    /// files and unflushed entries that only one of them has, and `more`. They are disjoint and ascend.
+    /// Ranges outside of which readers of both versions find the same, whatever has happened between them. These are
+    /// the ranges of files and unflushed entries that only one version has, and `more`. They are disjoint and ascend.
     pub fn changed_since(&self, base: &Self, more: &[KeyRange]) -> Vec<KeyRange> {
         let (ours, theirs) = (&self.origin.files, &base.origin.files);
         let other: BTreeSet<_> = ours.symmetric_difference(theirs).map(|id| id.0).collect();
-        // Of these the base has not seen all entries.
+        // Files of which the base has not seen all entries.
         let is_other = |number| other.contains(&number) || base.origin.ahead.contains(&number);
         let files = self.files().iter().chain(base.files());
         let files = files.filter(|file| is_other(file.number));
@@ -130,7 +131,7 @@ impl FamilyView {
     }
 }
 
-/// Numbers of the files that were flushed between two versions, or why that is not all that has happened.
+/// Numbers of the files that were flushed between two versions, or the reason why there were other changes.
 fn flushed(
     storage: &dyn Storage,
     now: &FamilyView,
@@ -138,10 +139,10 @@ fn flushed(
 ) -> std::result::Result<BTreeSet<u64>, String> {
     let (from, to) = (&base.origin.position, &now.origin.position);
     if base.origin.id != now.origin.id {
-        return Err("the column family was dropped and made anew".to_owned());
+        return Err("the column family was dropped and created again".to_owned());
     }
     if from.manifest != to.manifest || to.bytes < from.bytes {
-        return Err("the MANIFEST was begun anew".to_owned());
+        return Err("a new MANIFEST was begun".to_owned());
     }
     let mut epochs = base.origin.epochs.clone();
     let mut files = BTreeSet::new();
@@ -153,7 +154,7 @@ fn flushed(
         let is_known = |epoch| epochs.contains(&epoch);
         match (edit.deleted_files.is_empty(), edit.new_files.is_empty()) {
             (true, true) => {}
-            (false, true) => return Err("files were taken away".to_owned()),
+            (false, true) => return Err("files were removed".to_owned()),
             (true, false) => {
                 let mut levels = edit.new_files.iter().map(|(level, _)| *level);
                 if edit.log_number.is_none() || levels.any(|level| level != 0) {
@@ -173,7 +174,7 @@ fn flushed(
     Ok(files)
 }
 
-/// The edits between two places in a MANIFEST.
+/// The edits between two positions in a MANIFEST.
 fn edits(
     storage: &dyn Storage,
     view: &FamilyView,

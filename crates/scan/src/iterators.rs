@@ -1,4 +1,4 @@
-//! RocksDB's own iterators, for what tables alone do not tell.
+//! RocksDB's own iterators, for rows that tables alone do not determine.
 
 use std::fmt::Debug;
 use std::path::Path;

@@ -6,8 +6,8 @@
 //!   ScanEngine::run(Piece, ScanPlan) --> PieceOutput: batches in Arrow's layout
 //! ```
 //!
-//! A piece is one task of the executor. Where tables alone do not tell what a reader finds, RocksDB's iterators read the
-//! piece in their place. Nothing is written, and nothing here is asynchronous.
+//! A piece is one task of the executor. If tables alone do not determine what a reader finds, RocksDB's iterators read
+//! the piece instead. Nothing is written, and nothing here is asynchronous.
 
 #![forbid(unsafe_code)]
 
@@ -16,6 +16,7 @@ mod directory;
 mod engine;
 mod history;
 mod iterators;
+mod load;
 mod memory_table;
 mod options;
 mod piece;
@@ -41,6 +42,7 @@ pub use directory::Directory;
 pub use engine::{Ran, ScanEngine, ScanSettings};
 pub use history::{Since, WrittenSince};
 pub use iterators::{IteratorRead, Iterators, RowFn};
+pub use load::Load;
 pub use piece::{Piece, PieceOutput, PieceReport, Through};
 pub use rockmill_core::{MergeOperator, MergeOperators, StatedOperator};
 pub use store::{Store, ValueFn, Write, Written};
@@ -48,14 +50,14 @@ pub use version::Version;
 pub use view::{FamilyView, FileInfo, View};
 pub use waiting_rows::RowsRoom;
 
-/// What databases make views of, in crates such as `rockmill-live`.
+/// Parts from which crates such as `rockmill-live` make views.
 pub mod source {
     pub use crate::memory_table::MemoryTable;
     pub use crate::options::ReadOptions;
     pub use crate::view::Family;
 }
 
-/// A database of which views can be had.
+/// A database that gives views.
 pub trait Database: Debug + Send + Sync {
     /// Its directory.
     fn path(&self) -> &Path;
@@ -72,10 +74,10 @@ pub trait Database: Debug + Send + Sync {
     /// Any of [`rockmill_core::ErrorKind`].
     fn view(&self, engine: &Arc<ScanEngine>) -> Result<Arc<View>>;
 
-    /// Takes a view of some column families. The other ones may be closed there: only the files of these are opened.
+    /// Takes a view of some column families. Other column families may stay closed: only the files of these are opened.
     ///
     /// # Errors
-    /// As those of [`Database::view`].
+    /// The errors of [`Database::view`].
     fn view_of(&self, engine: &Arc<ScanEngine>, families: &[&str]) -> Result<Arc<View>> {
         let _ = families;
         self.view(engine)
@@ -84,14 +86,14 @@ pub trait Database: Debug + Send + Sync {
     /// States a merge operator for the views that are taken from now on.
     ///
     /// # Errors
-    /// Invalid if another one was stated for the same column families, or the database is open in this process.
+    /// Invalid if another operator was stated for the same column families, or if this process has the database open.
     fn state_merge_operator(&self, stated: &StatedOperator) -> Result<()> {
         let _ = stated;
         let what = "the database is read with the merge operators of the program that has it open";
         Err(Error::new(ErrorKind::Invalid, what))
     }
 
-    /// A column family's newest values, if the database is open in this process.
+    /// A column family's newest values, if this process has the database open.
     fn store(&self, family: &str) -> Option<Arc<dyn Store>> {
         let _ = family;
         None

@@ -1,4 +1,4 @@
-//! Entries that are in no file yet, as a table in memory.
+//! A table in memory of entries that are not in files yet.
 
 use std::sync::{Arc, Mutex};
 
@@ -20,7 +20,7 @@ use crate::ranges;
 /// Unflushed entries of a column family.
 #[derive(Debug)]
 pub struct MemoryTable {
-    /// The entries that have a key, if there are any.
+    /// The table of the entries that have a key, if there are any.
     pub(crate) table: Option<InputTable>,
     /// Range tombstones.
     pub(crate) tombstones: Vec<RangeTombstone>,
@@ -30,7 +30,7 @@ pub struct MemoryTable {
 }
 
 impl MemoryTable {
-    /// Makes a table of a memtable, which is sorted. Its memory is a part of what the engine may keep.
+    /// Makes a table of a memtable, which is sorted. Its memory counts as part of the engine's cache.
     ///
     /// # Errors
     /// Declined if there is no memory for it; Cancelled; Internal if it is not sorted.
@@ -62,7 +62,7 @@ impl MemoryTable {
         })
     }
 
-    /// Ranges that have all keys of its entries.
+    /// Ranges that contain all keys of its entries.
     pub(crate) fn ranges(&self) -> impl Iterator<Item = KeyRange> {
         let deleted = self.tombstones.iter().map(|deletion| KeyRange {
             begin: Some(deletion.begin.clone()),

@@ -1,4 +1,4 @@
-//! What a database's OPTIONS file says of reading its files.
+//! The part of a database's OPTIONS file that matters for reading its files.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use rockmill_snapshot::closed_database::{self, LatestOptions, in_options, option
 use rockmill_storage::Storage;
 use rockmill_storage::io::IoOptions;
 
-/// How the files of a database are read, and where its logs are.
+/// How the files of a database are read, and the folder of its logs.
 #[derive(Debug)]
 pub struct ReadOptions {
     /// How files are read.
@@ -18,13 +18,13 @@ pub struct ReadOptions {
     pub(crate) wal_dir: Option<String>,
     /// Folder of the logs: the database's own until a directory has found another.
     pub(crate) log_folder: PathBuf,
-    /// Names of column families whose memtables change entries in their place, so that logs do not tell what they hold.
+    /// Names of column families whose memtables change entries in place, so that logs do not have their contents.
     pub(crate) in_place: BTreeSet<Vec<u8>>,
     /// Names of comparators by those of column families.
     pub(crate) comparators: BTreeMap<Vec<u8>, Vec<u8>>,
     /// Names of column families with a compaction filter.
     pub(crate) filtered: BTreeSet<Vec<u8>>,
-    /// Whether a write has a sequence number that readers see before memtables have its entries (`unordered_write`).
+    /// Whether readers may see a write's sequence number before memtables have its entries (`unordered_write`).
     pub is_unordered: bool,
     /// Names of merge operators by those of their column families. Applications have operators of any name.
     pub(crate) merge_operators: BTreeMap<Vec<u8>, String>,
@@ -77,7 +77,7 @@ impl ReadOptions {
     }
 }
 
-/// The name of a column family's comparator, where OPTIONS have those of `named`.
+/// The name of a column family's comparator; `named` has those of OPTIONS.
 pub(crate) fn comparator<'a>(
     family: &'a ColumnFamily,
     named: &'a BTreeMap<Vec<u8>, Vec<u8>>,

@@ -1,4 +1,4 @@
-//! A part of a scan, and what comes of it.
+//! A part of a scan, and its result.
 
 use rockmill_core::KeyRange;
 use rockmill_core::scan::Batch;
@@ -11,25 +11,25 @@ pub struct Piece {
     pub range: KeyRange,
     /// Stored bytes of the blocks that may have them.
     pub bytes: u64,
-    /// How they are read.
+    /// The path on which they are read.
     pub through: Through,
 }
 
-/// How a piece is read.
+/// The path on which a piece is read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Through {
-    /// From the tables. If an entry does not decide alone, it is read through RocksDB's iterators after all.
+    /// From the tables. If an entry does not decide alone, RocksDB's iterators read the piece after all.
     Tables,
     /// Through RocksDB's iterators, for this reason.
     Iterators(String),
 }
 
-/// What came of a piece.
+/// Result of a piece.
 #[derive(Debug, Clone, Default)]
 pub struct PieceOutput {
     /// The batches, in the order of the keys.
     pub batches: Vec<Batch>,
-    /// How they were made.
+    /// How they were computed.
     pub report: PieceReport,
 }
 
@@ -39,7 +39,7 @@ impl PieceOutput {
         self.batches.iter().map(Batch::bytes).sum()
     }
 
-    /// Adds what came of the keys behind these.
+    /// Adds the results of the keys behind these.
     pub(crate) fn add(&mut self, next: Self) {
         self.batches.extend(next.batches);
         let (report, next) = (&mut self.report, next.report);
@@ -60,11 +60,11 @@ impl PieceOutput {
 /// How a piece was read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PieceReport {
-    /// Name of the device that did it.
+    /// Name of the device that ran it.
     pub device: String,
-    /// Why it was read through RocksDB's iterators, if it was.
+    /// Reason why RocksDB's iterators read it, if they did.
     pub through_iterators: Option<String>,
-    /// Why a device did not do it, if one did not and the CPU did.
+    /// Reason why the CPU ran it instead of a device, if it did.
     pub device_refused: Option<String>,
     /// Bytes read from tables; 0 through iterators.
     pub bytes: u64,
@@ -76,6 +76,6 @@ pub struct PieceReport {
     pub hidden: u64,
     /// Rows that the plan wants.
     pub wanted: u64,
-    /// Rows in which a check of the plan that counts does not hold.
+    /// Rows in which a counted check of the plan fails.
     pub malformed: u64,
 }

@@ -14,23 +14,23 @@ pub enum Write<'a> {
     Delete { key: &'a [u8] },
 }
 
-/// What became of writes.
+/// Result of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Written {
     /// They are as durable as the store's options say.
     Done,
     /// RocksDB stalls writes, and nothing was written.
     Stalled,
-    /// The database takes no writes.
+    /// The database does not accept writes.
     ReadOnly,
 }
 
-/// What is called with the number of a key and its value.
+/// Function that takes the number of a key and its value.
 pub type ValueFn<'a> = &'a mut dyn FnMut(usize, Result<Option<&[u8]>>);
 
-/// A column family whose newest values can be had and changed.
+/// Gets and writes of a column family's newest values.
 pub trait Store: Debug + Send + Sync {
-    /// Hands over the values that keys have now, each once, in any order.
+    /// Hands over the current values of keys, each once, in any order.
     fn get(&self, keys: &[&[u8]], value: ValueFn<'_>);
 
     /// Writes all or nothing, in this order.

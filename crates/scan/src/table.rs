@@ -31,12 +31,12 @@ pub struct Table {
 }
 
 impl Table {
-    /// How its file is read.
+    /// Options for reading its file.
     pub fn io(&self) -> &JobIo {
         &self.io
     }
 
-    /// The table with an open file, which tasks share while one holds it.
+    /// The table with an open file, which tasks share while one of them has it.
     ///
     /// # Errors
     /// Storage.
@@ -58,7 +58,7 @@ impl Table {
 #[derive(Debug, Clone)]
 pub struct ViewTable {
     table: Arc<Table>,
-    /// The view's own open file, if somebody may delete it.
+    /// The view's own open file, if another process may delete it.
     held: Option<Arc<JobInput>>,
 }
 
@@ -86,7 +86,7 @@ impl ViewTable {
     }
 }
 
-/// Where the tables of a database lie.
+/// The folder of a database's tables.
 #[derive(Debug, Clone)]
 pub struct TableFolder {
     /// The directory.
@@ -110,7 +110,8 @@ impl TableFolder {
     }
 }
 
-/// Names a table: its file's directory, number and size, and what tells it from the files of a database that lies there later.
+/// Names a table: its file's directory, number and size, and an identity that a later database in the same directory
+/// does not share.
 type Key = (PathBuf, u64, u64, Identity);
 
 /// Tells a file from all others.
@@ -138,7 +139,7 @@ impl Identity {
     }
 }
 
-/// The tables that are kept.
+/// The cached tables.
 #[derive(Debug)]
 pub struct Tables {
     budget: Arc<Budget>,
@@ -147,7 +148,7 @@ pub struct Tables {
 }
 
 impl Tables {
-    /// No tables are kept yet.
+    /// An empty cache.
     pub fn new(budget: &Arc<Budget>) -> Self {
         Self {
             budget: Arc::clone(budget),
@@ -156,7 +157,7 @@ impl Tables {
         }
     }
 
-    /// The table that the MANIFEST describes by `meta`. If the caller has its file open, it is read there.
+    /// The table that the MANIFEST describes by `meta`. If the caller has its file open, it is read from there.
     ///
     /// # Errors
     /// Storage, Corruption or Declined if it cannot be read; Declined if there is no memory for its index; Cancelled.
@@ -242,8 +243,7 @@ impl Tables {
         }))
     }
 
-    /// Waits for bytes that are kept. Tables that nobody uses are dropped for them, first those that were not used for the
-    /// longest time.
+    /// Waits until bytes may be cached. Unused tables are dropped for them, the least recently used first.
     ///
     /// # Errors
     /// Declined if there is no room; Cancelled.
@@ -266,13 +266,13 @@ impl Tables {
 
     /// Bytes that unflushed entries may take.
     pub fn max_unflushed_bytes(&self) -> usize {
-        /// The entries, and the table that is made of them.
+        /// The entries, and the table of them.
         const TIMES: u64 = 2;
         usize::try_from(self.budget.max_kept_bytes() / TIMES).unwrap_or(usize::MAX)
     }
 }
 
-/// A file that others have open as well.
+/// A file that others share.
 #[derive(Debug)]
 struct Shared(Arc<JobInput>);
 
@@ -290,7 +290,7 @@ impl ReadAt for Shared {
     }
 }
 
-/// Paths of the same directory are the same.
+/// The same path for all paths of a directory.
 pub fn absolute(path: &Path) -> PathBuf {
     std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())
 }
@@ -343,7 +343,7 @@ mod tests {
         assert!(Arc::ptr_eq(&first, &get()));
         let modified = std::fs::metadata(&path).and_then(|found| found.modified());
         let modified = modified.expect("a time");
-        // In the same inode, and with the same time, as a copy may have it.
+        // In the same inode, and with the same time, as a copy may have.
         std::fs::write(&path, &other).expect("written");
         let file = File::options().write(true).open(&path).expect("opened");
         file.set_modified(modified).expect("set");

@@ -5,12 +5,14 @@ use std::sync::{Arc, Mutex};
 use rockmill_core::scan::{Batch, BatchSink, ScanPlan};
 use rockmill_core::{
     DeclineReason, Error, ErrorKind, InputTable, KeyRange, Operator, Output, Purpose, ReadTask,
-    Request, Result, SnapshotRules, TaskReport, Tombstones, Undecided, Visibility,
+    Request, Result, SnapshotRules, TaskReport, Tombstones, Undecided, Visibility, borders,
 };
 use rockmill_cpu::scan::Scanner;
 use rockmill_exec::executor::{Call, Event, Start, TaskHandle, TaskRun, Tasks};
 use rockmill_exec::pace::{JobSize, TaskSize};
+use rockmill_storage::io::JobIo;
 
+use crate::engine::{DIRECT_READ_AHEAD_BYTES, MIN_READ_AHEAD_BYTES, READ_AHEAD_BYTES};
 use crate::iterators::RowFn;
 use crate::lock;
 use crate::table::ViewTable;
@@ -33,7 +35,8 @@ pub enum Reading {
     Iterators(ThroughIterators),
 }
 
-/// A piece that is read from tables. An abandoned call may keep it long after the scan has ended, so it keeps no view.
+/// A piece that is read from tables. It keeps no view, because an abandoned call may keep the piece long after the scan
+/// has ended.
 #[derive(Debug)]
 pub struct FromTables {
     /// Tables that are opened for the piece: the first ones of `inputs`.
@@ -42,23 +45,94 @@ pub struct FromTables {
     pub range: KeyRange,
     pub sequence: u64,
     pub read_ahead_bytes: usize,
-    pub plan: Arc<ScanPlan>,
+    pub goal: Goal,
+}
+
+/// What the rows of a piece are for.
+#[derive(Debug, Clone)]
+pub enum Goal {
+    Scan(Arc<ScanPlan>),
+    /// They go into a table that stays on a device.
+    Resident(Tombstones),
 }
 
 impl FromTables {
-    /// What is asked of a device, over `inputs` as they were opened.
+    /// The keys of a range of a version.
+    pub fn new(view: &FamilyView, range: KeyRange, goal: Goal) -> Self {
+        let mut tables = Vec::new();
+        let mut inputs = Vec::new();
+        for at in borders::overlapping(&range, &view.inputs) {
+            tables.extend(view.tables.get(at).cloned());
+            inputs.push(view.inputs[at].clone());
+        }
+        Self {
+            tables,
+            inputs,
+            range,
+            sequence: view.sequence,
+            read_ahead_bytes: 0,
+            goal,
+        }
+    }
+
+    /// The tables, with their files open.
+    ///
+    /// # Errors
+    /// Storage.
+    pub fn open(&self) -> Result<Vec<InputTable>> {
+        let (opened, in_memory) = (self.tables.iter(), &self.inputs[self.tables.len()..]);
+        let opened = opened
+            .map(|table| table.open())
+            .collect::<Result<Vec<_>>>()?;
+        Ok([&opened, in_memory].concat())
+    }
+
+    /// The request to a device, over `inputs` as they were opened.
     pub fn request<'a>(&'a self, inputs: &'a [InputTable]) -> Request<'a> {
+        let (tombstones, undecided, purpose) = match &self.goal {
+            Goal::Scan(plan) => (Tombstones::Drop, Undecided::Error, Purpose::Scan(plan)),
+            Goal::Resident(tombstones) => (*tombstones, Undecided::Mark, Purpose::Resident),
+        };
         Request {
             tables: inputs,
             range: &self.range,
             visibility: Visibility::Snapshot(SnapshotRules {
                 sequence: self.sequence,
-                tombstones: Tombstones::Drop,
-                undecided: Undecided::Error,
+                tombstones,
+                undecided,
             }),
             read_ahead_bytes: self.read_ahead_bytes,
-            purpose: Purpose::Scan(&self.plan),
+            purpose,
         }
+    }
+
+    /// The same over closed inputs, with another read-ahead.
+    pub fn request_ahead(&self, read_ahead_bytes: usize) -> Request<'_> {
+        Request {
+            read_ahead_bytes,
+            ..self.request(&self.inputs)
+        }
+    }
+
+    /// Bytes of each table to read ahead: those to begin with, and the fewest.
+    pub fn usual_read_ahead(&self) -> (usize, usize) {
+        let is_direct = self.io().is_some_and(|io| io.direct_reads().is_some());
+        let usual = match is_direct {
+            true => DIRECT_READ_AHEAD_BYTES,
+            false => READ_AHEAD_BYTES,
+        };
+        (usual, MIN_READ_AHEAD_BYTES)
+    }
+
+    /// Bytes that are read at a time, and bytes that are held ahead, for that read-ahead.
+    pub fn window(&self, read_ahead_bytes: usize) -> (usize, usize) {
+        let both = (read_ahead_bytes, read_ahead_bytes);
+        self.io().map_or(both, |io| io.read_ahead(read_ahead_bytes))
+    }
+
+    /// How the files are read, if there are some.
+    fn io(&self) -> Option<&JobIo> {
+        self.tables.first().map(|table| table.io())
     }
 
     /// The size of the piece.
@@ -74,7 +148,18 @@ impl FromTables {
         Self::size_of(bytes, entries)
     }
 
-    /// The size of a piece with so many stored bytes and entries.
+    /// The size of tasks over `inputs` that read so many stored bytes.
+    pub fn size_of_tasks(inputs: &[InputTable], bytes: &[u64]) -> JobSize {
+        let sum = |of: fn(&InputTable) -> u64| inputs.iter().map(of).fold(0, u64::saturating_add);
+        let all = TaskSize {
+            bytes: sum(|input| input.meta.properties.data_size),
+            entries: sum(|input| input.meta.properties.num_entries),
+            compression: None,
+        };
+        JobSize::new(all, bytes)
+    }
+
+    /// The size of a piece with `bytes` stored bytes and `entries` entries.
     pub fn size_of(bytes: u64, entries: u64) -> JobSize {
         let all = TaskSize {
             bytes,
@@ -91,7 +176,7 @@ pub struct ThroughIterators {
     pub view: Arc<FamilyView>,
     pub range: KeyRange,
     pub plan: Arc<ScanPlan>,
-    /// Bytes of the rows at most. Files do not tell how large the rows are: they may lie in blobs.
+    /// Maximum bytes of the rows. Files do not contain the size of the rows: values may be in blobs.
     pub most_bytes: u64,
 }
 
@@ -162,11 +247,7 @@ struct PieceRun {
 impl TaskRun for PieceRun {
     fn prepare(&self) -> Result<()> {
         if let Reading::Tables(from) = &self.of.reading {
-            let (opened, in_memory) = (from.tables.iter(), &from.inputs[from.tables.len()..]);
-            let opened = opened
-                .map(|table| table.open())
-                .collect::<Result<Vec<_>>>()?;
-            *lock(&self.inputs) = [&opened, in_memory].concat();
+            *lock(&self.inputs) = from.open()?;
         }
         Ok(())
     }
@@ -215,7 +296,7 @@ impl ThroughIterators {
             }
             if bytes > self.most_bytes {
                 let what = format!(
-                    "rows that RocksDB's iterators read have no room in {} bytes",
+                    "rows from RocksDB's iterators do not fit into {} bytes",
                     self.most_bytes
                 );
                 return Err(Error::declined(DeclineReason::MemoryBudget, what));

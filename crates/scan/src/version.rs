@@ -1,8 +1,8 @@
 //! A version of a column family as data: another process that has the directory can open it.
 //!
-//! Files that a version consists of never change. What was not flushed is in logs, and a flush writes only the newest entry
-//! of a key. So a version with unflushed entries exists until the next flush, and one without until the next compaction of
-//! its files.
+//! Files that a version consists of never change. Unflushed entries are in logs, and a flush writes only the newest
+//! entry of a key. So a version with unflushed entries exists until the next flush, and one without until the next
+//! compaction of its files.
 
 use std::collections::BTreeSet;
 
@@ -22,18 +22,18 @@ pub type VersionFile = (u64, u64, Option<[u64; 2]>);
 pub struct Version {
     /// Name of the column family.
     pub family: String,
-    /// The sequence number: the version has what was written up to it.
+    /// The sequence number: the version has all writes up to it.
     pub sequence: u64,
     /// The files.
     pub files: BTreeSet<VersionFile>,
-    /// What is not flushed is in logs from this number on; `None` if all is.
+    /// Unflushed entries are in logs from this number on; `None` if all are flushed.
     pub log_number: Option<u64>,
     /// The merge operator that is stated.
     pub merge_operator: Option<MergeOperator>,
 }
 
 impl FamilyView {
-    /// What [`crate::Directory::at`] opens again.
+    /// The version that [`crate::Directory::at`] opens again.
     ///
     /// # Errors
     /// Declined if RocksDB's iterators read all of the column family: it may have entries that are neither in files nor in
@@ -58,13 +58,14 @@ impl FamilyView {
 }
 
 impl Version {
-    /// Whether it is of the column family of that name. A database that this process has open gives the name itself, and
-    /// a directory its text.
+    /// Whether the version is of the column family of that name. A database that this process has open gives the name
+    /// itself, and a directory its text.
     pub(crate) fn is_of(&self, name: &[u8]) -> bool {
         self.family.as_bytes() == name || names::unescape(&self.family) == name
     }
 
-    /// Leaves the files of this version to a column family. Returns whether it has no others.
+    /// Removes from a column family all files that are not in this version. Returns whether the column family had only
+    /// this version's files.
     ///
     /// # Errors
     /// Declined if it does not have them any more.

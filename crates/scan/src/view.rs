@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use rockmill_core::{
-    CancelToken, DeclineReason, Error, ErrorKind, InputTable, KeyRange, Result, borders,
+    CancelToken, DeclineReason, Error, ErrorKind, InputTable, KeyRange, Result, Support,
+    Tombstones, Unsupported, borders,
 };
 use rockmill_exec::parallel;
 use rockmill_format::manifest::{ColumnFamily, FileMeta};
@@ -24,6 +25,7 @@ use crate::options::{ReadOptions, comparator};
 use crate::piece::{Piece, Through};
 use crate::ranges;
 use crate::table::{TableFolder, ViewTable};
+use crate::task::{FromTables, Goal};
 use crate::version::VersionFile;
 use crate::{lock, quoted};
 
@@ -42,24 +44,24 @@ pub struct View {
 /// A column family whose tables may still be closed.
 #[derive(Debug)]
 pub struct Family {
-    /// Number that the database has given it.
+    /// Id of the column family in the database.
     id: u32,
-    /// Where the MANIFEST says that it has these files.
+    /// Position in the MANIFEST up to which it has these files.
     position: Position,
     log_number: u64,
     files: Vec<File>,
     orders_by_bytes: bool,
     /// Its unflushed entries up to the view's sequence number.
     pub unflushed: Vec<Arc<MemoryTable>>,
-    /// Why all of it is read through iterators, if it is.
+    /// Reason why iterators read all of it, if they do.
     pub unread: Option<String>,
-    /// Whether it is not read, so that neither its files nor its unflushed entries are here.
+    /// Whether it is not read. Then neither its files nor its unflushed entries are here.
     pub(crate) is_closed: bool,
-    /// Why its files cannot be opened, if they cannot. Other column families are read all the same.
+    /// The error of opening its files, if they cannot be opened. Other column families are read all the same.
     pub(crate) failed: Option<Error>,
     /// Whether it has a compaction filter.
     has_filter: bool,
-    /// What reads it where tables do not tell what a reader finds.
+    /// Iterators for rows that tables alone do not determine.
     pub iterators: Option<Arc<dyn Iterators>>,
     view: Mutex<Option<Arc<FamilyView>>>,
 }
@@ -69,7 +71,7 @@ pub struct Family {
 pub(crate) struct File {
     pub level: u32,
     pub meta: FileMeta,
-    /// The open file, if somebody may delete it.
+    /// The open file, if another process may delete it.
     pub held: Option<Arc<JobInput>>,
 }
 
@@ -117,8 +119,8 @@ impl Family {
         }
     }
 
-    /// Opens files that somebody may delete, by their numbers. They stay open as long as the view lives. Returns false if
-    /// one of them has gone. If they cannot be opened otherwise, iterators read the column family.
+    /// Opens files that another process may delete, by their numbers. They stay open as long as the view lives. Returns
+    /// false if one of them was deleted. After another error of opening, iterators read the column family.
     pub fn hold_files(
         &mut self,
         engine: &ScanEngine,
@@ -165,12 +167,12 @@ impl Family {
         }
     }
 
-    /// What is not in the files is in logs from this number on.
+    /// Unflushed entries are in logs from this number on.
     pub(crate) fn log_number(&self) -> u64 {
         self.log_number
     }
 
-    /// Leaves out all files but some.
+    /// Removes all files except some.
     pub(crate) fn keep_files(&mut self, keeps: impl Fn(VersionFile) -> bool) {
         self.files.retain(|file| keeps(version_file(&file.meta)));
     }
@@ -182,7 +184,7 @@ impl Family {
 }
 
 impl File {
-    /// What is known of the file, whose table is perhaps open.
+    /// Description of the file, whose table may be open.
     fn info(&self, table: Option<&ViewTable>) -> FileInfo {
         let properties = table.map(|table| &table.input.meta.properties);
         FileInfo {
@@ -208,7 +210,7 @@ fn version_file(meta: &FileMeta) -> VersionFile {
 }
 
 impl View {
-    /// A view of the database in a directory. Who makes it sees to it that the files stay as long as the view lives.
+    /// A view of the database in a directory. The caller must keep the files as long as the view lives.
     pub fn new(
         engine: &Arc<ScanEngine>,
         path: &Path,
@@ -226,7 +228,7 @@ impl View {
         }
     }
 
-    /// The same, where so many transactions are prepared and not committed.
+    /// The same with a number of transactions that are prepared and not committed.
     #[must_use]
     pub(crate) fn with_prepared(self, prepared: usize) -> Self {
         Self { prepared, ..self }
@@ -237,7 +239,7 @@ impl View {
         self.prepared
     }
 
-    /// The sequence number: the view has what was written up to it.
+    /// The sequence number: the view has all writes up to it.
     pub fn sequence(&self) -> u64 {
         self.sequence
     }
@@ -247,7 +249,7 @@ impl View {
         self.families.keys().map(String::as_str)
     }
 
-    /// Name of the column family to which the database has given a number.
+    /// Name of the column family with this id.
     pub fn family_of_id(&self, id: u32) -> Option<&str> {
         let (name, _) = self.families.iter().find(|(_, family)| family.id == id)?;
         Some(name)
@@ -329,7 +331,7 @@ impl View {
             match table {
                 Ok(table) => Ok(Ok(table)),
                 Err(error) if is_of_table(&error) => Ok(Err(error.to_string())),
-                // Iterators read its rows. Its tables only tell where to cut it, and nothing may hold their files.
+                // Iterators read its rows. Its tables only determine the borders, and need not stay open.
                 Err(error) if family.unread.is_some() => Ok(Err(error.to_string())),
                 Err(error) => Err(error),
             }
@@ -349,7 +351,7 @@ impl View {
     }
 }
 
-/// Whether RocksDB may read a table although it is not read here. It reads tables of other formats only as their
+/// Whether RocksDB may read a table that Rockmill cannot read. It reads tables of other formats only as their
 /// application reads them.
 fn is_of_table(error: &Error) -> bool {
     use DeclineReason::{MemoryBudget, TableFactory};
@@ -367,7 +369,7 @@ pub struct FamilyView {
     pub(crate) name: String,
     pub(crate) sequence: u64,
     pub(crate) tables: Vec<ViewTable>,
-    /// Those of `tables`, and behind them those of unflushed entries.
+    /// The tables of `tables`, followed by those of unflushed entries.
     pub(crate) inputs: Vec<InputTable>,
     pub(crate) orders_by_bytes: bool,
     pub(crate) iterators: Option<Arc<dyn Iterators>>,
@@ -390,11 +392,11 @@ pub struct FileInfo {
     pub smallest: Vec<u8>,
     /// Largest user key.
     pub largest: Vec<u8>,
-    /// Entries; `None` if the table is not read here.
+    /// Number of entries; `None` if Rockmill does not read the table.
     pub entries: Option<u64>,
     /// Bytes of the file.
     pub bytes: u64,
-    /// How blocks are compressed; empty if the table is not read here.
+    /// Compression of the blocks; empty if Rockmill does not read the table.
     pub compression: String,
 }
 
@@ -481,7 +483,7 @@ impl FamilyView {
         &self.name
     }
 
-    /// The sequence number: the view has what was written up to it.
+    /// The sequence number: the view has all writes up to it.
     pub fn sequence(&self) -> u64 {
         self.sequence
     }
@@ -496,8 +498,8 @@ impl FamilyView {
         &self.files
     }
 
-    /// Entries of all files, and those that are not flushed: more than there are rows. `None` if RocksDB's iterators read
-    /// all of it, so that not all entries are known here.
+    /// Entries of all files and of the log: at least the number of rows. `None` if RocksDB's iterators read all of it,
+    /// because not all entries are known then.
     pub fn entries(&self) -> Option<u64> {
         let inputs = self.inputs.iter();
         let entries = inputs.map(|input| input.meta.properties.num_entries);
@@ -510,30 +512,27 @@ impl FamilyView {
         bytes.fold(0, u64::saturating_add)
     }
 
-    /// The tables: those of all files, and behind them those of unflushed entries. Reads open a file anew.
+    /// The tables: those of all files, followed by those of unflushed entries. Reads open a file anew.
     pub fn inputs(&self) -> &[InputTable] {
         &self.inputs
     }
 
-    /// The tables that may have keys of a range, with their files open.
-    ///
-    /// # Errors
-    /// Storage.
-    pub fn open_tables(&self, range: &KeyRange) -> Result<Vec<InputTable>> {
-        let open = |at: usize| match self.tables.get(at) {
-            Some(table) => table.open(),
-            None => Ok(self.inputs[at].clone()),
-        };
-        let tables = borders::overlapping(range, &self.inputs);
-        tables.map(open).collect()
+    /// Why the rows of a piece cannot go into a table that stays on a device, if they cannot.
+    pub fn unsupported(&self, piece: &Piece) -> Option<Unsupported> {
+        let goal = Goal::Resident(Tombstones::Drop);
+        let reading = FromTables::new(self, piece.range.clone(), goal);
+        match reading.request(&self.inputs).support() {
+            Support::No(what) => Some(what),
+            Support::Yes => None,
+        }
     }
 
-    /// Why all of it is read through iterators, if it is.
+    /// Reason why iterators read all of it, if they do.
     pub(crate) fn unread(&self) -> Option<&str> {
         self.unread.as_deref()
     }
 
-    /// Whether RocksDB's iterators can be asked.
+    /// Whether RocksDB's iterators are available.
     pub fn has_iterators(&self) -> bool {
         self.iterators.is_some()
     }
@@ -550,7 +549,7 @@ impl FamilyView {
     ) -> Result<()> {
         let Some(iterators) = &self.iterators else {
             let what = format!(
-                "column family {} has keys that only RocksDB's iterators read, and there are none",
+                "column family {} has keys that only RocksDB's iterators read, and no iterators are available",
                 quoted(&self.name)
             );
             return Err(Error::declined(DeclineReason::UnsupportedFormat, what));
@@ -560,7 +559,7 @@ impl FamilyView {
             path: &self.path,
             family: &self.name,
             sequence: self.sequence,
-            // Other comparators have other ranges.
+            // Comparators other than the bytewise one order ranges differently.
             range: if self.orders_by_bytes {
                 range
             } else {
@@ -575,7 +574,7 @@ impl FamilyView {
         })
     }
 
-    /// Cuts the keys of `ranges` into pieces of about so many stored bytes. They are disjoint, ascend, and have exactly
+    /// Cuts the keys of `ranges` into pieces of about `piece_bytes` stored bytes. They are disjoint, ascend, and have exactly
     /// these keys.
     ///
     /// # Errors
@@ -618,7 +617,7 @@ impl FamilyView {
         size
     }
 
-    /// Cuts a piece in about two; it stays whole if nothing is known to cut it at.
+    /// Cuts a piece into about two halves. The piece stays whole if no key is known at which to cut it.
     pub(crate) fn halves(&self, piece: &Piece) -> Vec<Piece> {
         if !self.orders_by_bytes {
             return vec![piece.clone()];
@@ -637,7 +636,7 @@ impl FamilyView {
     }
 
     fn split_range(&self, range: &KeyRange, piece_bytes: u64) -> Vec<KeyRange> {
-        /// Candidates for a border in each table, for each piece.
+        /// Candidates for a border, per table and piece.
         const GRAINS: u64 = 128;
         if borders::stored_bytes(range, &self.inputs) <= piece_bytes {
             return vec![range.clone()];

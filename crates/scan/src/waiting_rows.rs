@@ -1,4 +1,4 @@
-//! Rows that pieces have handed over, and that wait until they are taken.
+//! Rows that pieces have passed on and that no query has taken yet.
 //!
 //! A task returns its memory when it ends, but its rows stay until a query takes them. A query may take them late: a join
 //! reads one side first. So nothing may wait for this memory. Pieces are cut smaller instead.
@@ -6,19 +6,19 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Rows of pieces that are smaller than this are not worth cutting.
+/// Rows of pieces that are smaller than this are not worth a cut.
 const MIN_BYTES: u64 = 1 << 20;
 
-/// The rows of an engine that wait.
+/// The waiting rows of an engine.
 #[derive(Debug)]
 pub struct WaitingRows {
-    /// Bytes that they may have.
+    /// Maximum bytes of the rows.
     bytes: u64,
     taken: Arc<AtomicU64>,
 }
 
 impl WaitingRows {
-    /// These rows have 1/`SHARE` of an engine's memory.
+    /// The share 1/`SHARE` of an engine's memory is for these rows.
     pub const SHARE: u64 = 4;
 
     /// Creates room for `bytes` bytes of rows.
@@ -29,9 +29,9 @@ impl WaitingRows {
         }
     }
 
-    /// Most bytes of rows of the next piece where `threads` pieces run at a time.
+    /// Maximum bytes of rows of the next piece while `threads` pieces run at the same time.
     pub fn most_bytes(&self, threads: usize) -> u64 {
-        /// One piece is taken while the thread runs the next one.
+        /// A query takes one piece while the thread runs the next one.
         const PIECES_OF_A_THREAD: u64 = 2;
         let share = self.bytes / (PIECES_OF_A_THREAD * threads.max(1) as u64);
         let free = self
@@ -40,7 +40,7 @@ impl WaitingRows {
         share.min(free).max(MIN_BYTES)
     }
 
-    /// Takes room for `bytes` bytes.
+    /// Takes `bytes` bytes.
     pub fn take(&self, bytes: u64) -> RowsRoom {
         self.taken.fetch_add(bytes, Ordering::Relaxed);
         RowsRoom {
@@ -50,7 +50,7 @@ impl WaitingRows {
     }
 }
 
-/// Room for rows, until it is dropped.
+/// Memory of rows, until it is dropped.
 #[derive(Debug)]
 pub struct RowsRoom {
     of: Arc<AtomicU64>,
@@ -58,7 +58,7 @@ pub struct RowsRoom {
 }
 
 impl RowsRoom {
-    /// Sets the bytes to those that the rows have now.
+    /// Sets the bytes to the size of the rows.
     pub fn set(&mut self, bytes: u64) {
         self.of.fetch_add(bytes, Ordering::Relaxed);
         self.of.fetch_sub(self.bytes, Ordering::Relaxed);

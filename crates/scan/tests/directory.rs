@@ -1,4 +1,4 @@
-//! Directories that nobody has open.
+//! Directories that no process has open.
 
 mod common;
 
@@ -59,7 +59,7 @@ fn numbered(number: u32) -> Vec<u8> {
     number.to_be_bytes().to_vec()
 }
 
-/// A database with 5000 rows in one file, to which `change` does something.
+/// A database with 5000 rows in one file, changed by `change`.
 fn with_rows(dir: &Path, options: &Options, change: impl FnOnce(&DB)) {
     let db = DB::open(options, dir).expect("the database opens");
     for number in 0..5000 {
@@ -274,7 +274,7 @@ fn what_cannot_be_opened_is_named() {
     assert!(error.contains(&name), "{error}");
 }
 
-/// Hands over the rows of each piece, and then fails.
+/// A backend that passes on the rows of each piece, and then fails.
 #[derive(Debug)]
 struct Failing(CpuBackend);
 
@@ -462,7 +462,7 @@ fn a_manifest_that_is_cut_anywhere_is_refused_where_rocksdb_refuses_it() {
             .map_err(|error| error.to_string())
     };
     let engine = engine();
-    // RocksDB may read an altered MANIFEST without end.
+    // RocksDB may loop over an altered MANIFEST.
     let changed = (0..whole.len())
         .step_by(STRIDE)
         .map(|at| whole[..at].to_vec());

@@ -12,7 +12,7 @@ use rust_rocksdb::checkpoint::Checkpoint;
 use rust_rocksdb::{DB, Options};
 
 use crate::machine::usual_threads;
-use crate::spec::Spec;
+use crate::spec::DatabaseSpec;
 use crate::{fill, measure, progress, rocksdb};
 
 /// The database whose copies are compacted. It is closed and never compacted itself.
@@ -26,7 +26,7 @@ impl Origin {
     ///
     /// # Errors
     /// Stopped if a signal came; Environment or Data if RocksDB fails.
-    pub fn make(path: PathBuf, spec: &Spec) -> Result<Self, Failure> {
+    pub fn make(path: PathBuf, spec: &DatabaseSpec) -> Result<Self, Failure> {
         if spec.above_older {
             make_older(&path, spec)?;
         }
@@ -59,8 +59,8 @@ impl Origin {
 }
 
 /// Creates a database whose last level has an older entry for some of the keys.
-fn make_older(path: &Path, spec: &Spec) -> Result<(), Failure> {
-    let bottommost = Spec {
+fn make_older(path: &Path, spec: &DatabaseSpec) -> Result<(), Failure> {
+    let bottommost = DatabaseSpec {
         above_older: false,
         ..spec.clone()
     };
@@ -112,7 +112,7 @@ mod tests {
     /// Returns the newest entries, and the number of all entries in level 0, of a database of seven runs.
     fn made(versions: u64, above_older: bool) -> (Entries, u64) {
         let dir = tempfile::tempdir().expect("a temporary directory");
-        let spec = Spec {
+        let spec = DatabaseSpec {
             workload: format!("16x32:lz4:{ENTRIES}").parse().expect("a workload"),
             versions,
             runs: RUNS,

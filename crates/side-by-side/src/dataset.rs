@@ -1,5 +1,5 @@
-//! Databases of rows with columns: each table is a column family, and `tables.sql` beside the files tells
-//! `rockmill sql` where the columns lie.
+//! Databases of rows with columns. Each table is a column family, and `tables.sql` in the folder describes the columns
+//! for `rockmill sql`.
 
 mod row;
 mod tpch;
@@ -46,7 +46,7 @@ struct Table {
     name: &'static str,
     /// Columns with their SQL types.
     columns: &'static str,
-    /// Where they lie in keys and in values.
+    /// Their layouts in keys and in values.
     key: &'static str,
     value: &'static str,
     /// Approximate number of rows of a scale, and approximate bytes of each.
@@ -125,7 +125,7 @@ pub fn load(
         fs::write(path.join(TABLES), tables).map_err(refused)
     });
     if done.is_err() {
-        // Half a database would look like a whole one.
+        // A partial database would look like a complete one.
         let _ = fs::remove_dir_all(path);
     }
     done

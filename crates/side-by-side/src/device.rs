@@ -2,7 +2,7 @@
 
 use clap::ArgAction;
 use clap::builder::BoolishValueParser;
-use rockmill::{Builder, CudaSettings, DeviceList, OutputCache, Service, Verification};
+use rockmill::{Builder, DeviceList, OutputCache, Service, Verification};
 use rockmill_compaction::MutableSettings;
 use rockmill_terminal::outcome::Failure;
 use serde::{Deserialize, Serialize};
@@ -12,10 +12,10 @@ use crate::spec::BLOOM_BITS_PER_KEY;
 /// Settings of measured services; the same for all measurements of a command.
 #[derive(Debug, Clone, clap::Args, Serialize, Deserialize)]
 pub struct Tuning {
-    /// Most host memory in MiB that Rockmill's jobs hold.
+    /// Maximum host memory in MiB of Rockmill's jobs.
     #[arg(long, default_value_t = 512, value_parser = clap::value_parser!(u64).range(1..=1_048_576))]
     memory_mib: u64,
-    /// Most MiB that Rockmill reads and writes per second [default: no limit].
+    /// Maximum MiB per second that Rockmill reads and writes [default: no limit].
     #[arg(long, default_value_t = 0, hide_default_value = true, value_parser = clap::value_parser!(u64).range(..=1_048_576))]
     io_mib_per_s: u64,
     /// How thoroughly Rockmill checks its output: default, sampled, sampled:N or full.
@@ -26,22 +26,13 @@ pub struct Tuning {
     #[arg(long, default_value_t = OutputCache::Database, value_name = "database|bypass")]
     #[serde(with = "text")]
     pub output_cache: OutputCache,
-    /// Whether a GPU may compress by Rockmill's own code; without it, libraries on the host compress.
+    /// Whether a GPU may compress with Rockmill's own code. Without it, libraries on the host compress.
     #[arg(long, value_name = "yes|no", default_value = "yes", action = ArgAction::Set,
           value_parser = BoolishValueParser::new(), hide_possible_values = true)]
     pub device_compression: bool,
     /// Niceness of Rockmill's threads relative to RocksDB's.
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u8).range(..=19))]
     nice: u8,
-    /// KiB per copy to and from a GPU.
-    #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u64).range(16..=1_048_576))]
-    gpu_chunk_kib: u64,
-    /// MiB of pinned memory for input and output [default: enough for the threads that the machine keeps busy].
-    #[arg(long, default_value_t = 0, hide_default_value = true, value_parser = clap::value_parser!(u64).range(..=1_048_576))]
-    gpu_pinned_mib: u64,
-    /// Threads that load each subcompaction's input for a GPU.
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=64))]
-    gpu_io_threads: u64,
 }
 
 impl Default for Tuning {
@@ -53,9 +44,6 @@ impl Default for Tuning {
             output_cache: OutputCache::Database,
             device_compression: true,
             nice: 0,
-            gpu_chunk_kib: CudaSettings::default().chunk_bytes as u64 >> 10,
-            gpu_pinned_mib: 0,
-            gpu_io_threads: CudaSettings::default().io_threads as u64,
         }
     }
 }
@@ -69,7 +57,7 @@ impl Tuning {
         }
     }
 
-    /// Most host memory in bytes that Rockmill's jobs hold.
+    /// Maximum host memory in bytes of Rockmill's jobs.
     pub fn budget_bytes(&self) -> u64 {
         self.memory_mib << 20
     }
@@ -94,7 +82,7 @@ pub mod text {
     /// Parses a value from text.
     ///
     /// # Errors
-    /// The errors of `from`; an error for text that is no value.
+    /// The errors of `from`; an error for text that is not a value.
     pub fn deserialize<'de, D, T>(from: D) -> Result<T, D::Error>
     where
         D: Deserializer<'de>,
@@ -147,12 +135,6 @@ pub fn service(
         .device_compression(tuning.device_compression)
         .nice(tuning.nice)
         .filter_bits_per_key(BLOOM_BITS_PER_KEY)
-        .cuda(CudaSettings {
-            chunk_bytes: (tuning.gpu_chunk_kib << 10) as usize,
-            pinned_bytes: (tuning.gpu_pinned_mib > 0).then_some(tuning.gpu_pinned_mib << 20),
-            io_threads: tuning.gpu_io_threads as usize,
-            ..CudaSettings::default()
-        })
         .build();
     let service = built.map_err(|e| Failure::Usage(e.to_string()))?;
     let opened = service.wait_for_device();

@@ -12,12 +12,12 @@ const LIBRARY: &str = "libnvidia-ml.so.1";
 const MILLIJOULES: f64 = 1e3;
 const PERCENT: f64 = 100.0;
 
-/// Energy of the GPUs in joules, including other work on them, or why it is unknown.
+/// Energy of the GPUs in joules, including other work on them, or the reason why it is unknown.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Energy {
     /// Joules.
     Joules(f64),
-    /// Why it is unknown.
+    /// The reason why it is unknown.
     Unknown(String),
 }
 

@@ -11,7 +11,7 @@ use rockmill_terminal::signals;
 use rust_rocksdb::{DB, Error, FlushOptions, Options, WriteBatch, WriteOptions, properties};
 
 use crate::progress;
-use crate::spec::{Keys, Spec};
+use crate::spec::{DatabaseSpec, Keys};
 
 const BATCH_ENTRIES: u64 = 1000;
 const BATCH_BYTES: u64 = 1 << 20;
@@ -44,7 +44,7 @@ pub fn prepare(options: &mut Options) {
 }
 
 /// Writes all runs; each becomes a file in level 0. If a signal comes, the rest is not written.
-pub fn fill(db: &DB, spec: &Spec) -> Result<(), Error> {
+pub fn fill(db: &DB, spec: &DatabaseSpec) -> Result<(), Error> {
     let entries = spec.workload.entries;
     let progress = progress::bar(entries);
     let keys = (entries / spec.versions).max(1);
@@ -65,8 +65,8 @@ pub fn fill(db: &DB, spec: &Spec) -> Result<(), Error> {
 }
 
 /// Writes one older entry for some of the keys, spread over all keys.
-pub fn fill_older(db: &DB, spec: &Spec) -> Result<(), Error> {
-    let older = Spec {
+pub fn fill_older(db: &DB, spec: &DatabaseSpec) -> Result<(), Error> {
+    let older = DatabaseSpec {
         delete_every: None,
         ..spec.clone()
     };
@@ -122,7 +122,7 @@ fn flush(db: &DB, is_last: bool) -> Result<(), Error> {
 
 /// One of the threads. It has its own keys, so that the newest version of a key does not depend on thread scheduling.
 struct Writer<'a> {
-    spec: &'a Spec,
+    spec: &'a DatabaseSpec,
     number: u64,
     writers: u64,
     rng: SmallRng,
@@ -132,7 +132,7 @@ struct Writer<'a> {
 }
 
 impl<'a> Writer<'a> {
-    fn new(spec: &'a Spec, number: u64, writers: u64) -> Self {
+    fn new(spec: &'a DatabaseSpec, number: u64, writers: u64) -> Self {
         let keys = (spec.workload.entries / spec.versions).max(1);
         Self {
             spec,

@@ -6,7 +6,6 @@
 #![forbid(unsafe_code)]
 
 pub mod compare;
-pub mod contender;
 pub mod database;
 pub mod dataset;
 pub mod device;
@@ -14,11 +13,12 @@ pub mod energy;
 pub mod fill;
 pub mod machine;
 pub mod measure;
-pub mod plane;
 pub mod process;
 pub mod progress;
 pub mod rocksdb;
 pub mod row;
+pub mod run_config;
+pub mod running_system;
 pub mod scratch;
 mod scratch_dir;
 pub mod spec;

@@ -122,7 +122,7 @@ pub struct PeakMemory {
 }
 
 impl PeakMemory {
-    /// Resets the peak. Where the system does not allow that, the peak covers the process's whole life.
+    /// Resets the peak. If the system does not allow that, the peak covers the process's whole life.
     fn start(&mut self) {
         /// Resets the high-water mark (`man 5 proc`, clear_refs).
         const RESET_PEAK: &str = "5";

@@ -16,7 +16,7 @@ pub struct Process {
     /// Closed to end the process.
     to: Option<ChildStdin>,
     from: BufReader<ChildStdout>,
-    /// Ends the process when a signal ends this one, which does not wait for a compaction then.
+    /// Kills the process when a signal ends this one, which then does not wait for a compaction.
     killer: Option<OnStop>,
 }
 
@@ -64,7 +64,7 @@ impl Process {
         });
         answer.unwrap_or_else(|| {
             let what =
-                "the process that compacts has ended; did the system end it for want of memory?";
+                "the process that compacts has ended; did the system kill it because memory was short?";
             Err(Failure::Environment(what.to_owned()))
         })
     }
@@ -76,7 +76,7 @@ impl Drop for Process {
         if signals::token().is_cancelled() {
             let _ = self.process.kill();
         }
-        // After the process is waited for, its number may be another one's.
+        // After the process was waited for, another process may get its number.
         self.killer = None;
         let _ = self.process.wait();
     }

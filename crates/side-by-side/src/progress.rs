@@ -1,4 +1,4 @@
-//! Progress indicators on standard error, which are hidden if that is no terminal.
+//! Progress indicators on standard error, which are hidden if that is not a terminal.
 
 use std::io;
 use std::time::Duration;

@@ -4,8 +4,8 @@ use comfy_table::{CellAlignment, Table, presets};
 use rockmill_terminal::output::{self, megabytes};
 use serde::Serialize;
 
-use crate::contender::Contender;
 use crate::measure::Measured;
+use crate::run_config::RunConfig;
 
 /// One line of the result.
 #[derive(Debug, Serialize)]
@@ -48,16 +48,16 @@ pub struct Row {
 }
 
 impl Row {
-    /// Makes the row of a contender's measurement.
-    pub fn new(contender: &Contender, measured: &Measured, identical: Option<bool>) -> Self {
-        let (spec, system) = (&contender.spec, contender.system);
-        let budget_bytes = contender.budget_bytes();
+    /// Makes the row of a measurement.
+    pub fn new(config: &RunConfig, measured: &Measured, identical: Option<bool>) -> Self {
+        let (spec, system) = (&config.spec, config.system);
+        let budget_bytes = config.budget_bytes();
         let peak_memory_bytes = measured.peak_memory_bytes;
         Self {
             workload: spec.name(),
             system: system.name(),
             device: system.device().to_string(),
-            threads: contender.threads,
+            threads: config.threads,
             target_file_bytes: spec.target_file_bytes,
             wall_s: measured.wall_s,
             cpu_s: measured.cpu_s,

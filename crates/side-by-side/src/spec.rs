@@ -23,7 +23,7 @@ pub enum Keys {
 
 /// Contents of a database.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Spec {
+pub struct DatabaseSpec {
     /// The entries.
     pub workload: Workload,
     /// Mean number of entries per key; with 1, each key occurs once.
@@ -48,7 +48,7 @@ pub struct Spec {
     pub target_file_bytes: u64,
 }
 
-impl Spec {
+impl DatabaseSpec {
     /// Describes the parameters in one line.
     pub fn name(&self) -> String {
         let (versions, runs) = (self.versions, self.runs);

@@ -17,7 +17,7 @@ const MAX_OPTIONS_BYTES: u64 = 64 << 20;
 /// `CompactionReason::kManualCompaction`.
 const MANUAL: i32 = 9;
 
-/// Options and tree of a database, as its files give them.
+/// Options and tree of a database, from its files.
 #[derive(Debug)]
 pub struct ClosedDatabase {
     /// Number of the OPTIONS file.
@@ -243,8 +243,8 @@ impl LatestOptions {
     }
 }
 
-/// The name of a column family's comparator. Where the MANIFEST has none, as those of databases that old versions opened
-/// once, RocksDB takes what OPTIONS say, which is `said`.
+/// The name of a column family's comparator. If the MANIFEST has none, as with databases that old versions opened once,
+/// RocksDB uses the name in OPTIONS, `said`.
 pub fn comparator<'a>(family: &'a ColumnFamily, said: Option<&'a [u8]>) -> &'a [u8] {
     match family.comparator.is_empty() {
         true => said.unwrap_or_default(),
@@ -252,12 +252,12 @@ pub fn comparator<'a>(family: &'a ColumnFamily, said: Option<&'a [u8]>) -> &'a [
     }
 }
 
-/// Whether a text that is no OPTIONS file is the start of one, or zeros. RocksDB ends each line with a newline.
+/// Whether a text that is not an OPTIONS file is the start of one, or zeros. RocksDB ends each line with a newline.
 fn is_cut(text: &str) -> bool {
     text.is_empty() || !text.ends_with('\n') || !text.contains("[CFOptions ")
 }
 
-/// Makes an error in an OPTIONS file, which it names.
+/// Makes an error about an OPTIONS file, with the file's name.
 pub fn in_options(number: u64, error: rockmill_format::Error) -> Error {
     Error {
         kind: ErrorKind::Declined(DeclineReason::OptionsFile),

@@ -1,4 +1,4 @@
-//! Infers a filter policy's bits per key where the OPTIONS file does not give them.
+//! Infers a filter policy's bits per key if the OPTIONS file does not have them.
 //!
 //! Every language binding creates policies through RocksDB's C API. The OPTIONS file names such a policy `bloomfilter`,
 //! without its bits. The number then shows only in the filter sizes of existing files:
@@ -29,7 +29,7 @@ const HIGHEST: u64 = 100_000;
 const WHOLE: u64 = 1000;
 const USUAL: u64 = 10_000;
 
-/// Fractions to try where no whole number fits, coarsest first.
+/// Fractions to try if no whole number fits, coarsest first.
 const FRACTIONS: [u64; 4] = [500, 100, 10, 1];
 
 /// Bits per key inferred from the inputs' filters, in thousandths.
@@ -37,7 +37,7 @@ const FRACTIONS: [u64; 4] = [500, 100, 10, 1];
 pub enum Inferred {
     /// Only this number fits, among whole numbers of bits or the roundest fractions.
     Certain(u32),
-    /// Several whole numbers fit, and this one is used. Only small filters leave the choice.
+    /// Several whole numbers fit, and this one is used. Only small filters are ambiguous.
     Likely(u32),
     /// No number fits, or no input has a filter to infer from.
     Unknown,

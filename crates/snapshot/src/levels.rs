@@ -17,7 +17,8 @@ pub fn num_levels(options: &Options) -> Result<u32> {
     match options.u64("num_levels", LEVELS)? {
         levels @ 0..=MAX_LEVELS => Ok(levels as u32),
         levels => {
-            let what = format!("num_levels is {levels}, and more than {MAX_LEVELS} are not done");
+            let what =
+                format!("num_levels is {levels}, and more than {MAX_LEVELS} are not supported");
             Err(Error::unsupported(0_u64, what))
         }
     }

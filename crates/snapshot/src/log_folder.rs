@@ -1,8 +1,8 @@
 //! The folder of a database's write-ahead logs.
 //!
-//! The option `wal_dir` names it, but OPTIONS do not tell where a database was moved or copied to since. RocksDB up to
-//! 6.20 wrote the database's own folder there, as the program had named it. So a folder is taken only if it has the logs
-//! that the MANIFEST names.
+//! The option `wal_dir` names it, but the database may have been moved or copied since. RocksDB up to 6.20 wrote the
+//! database's own folder there, as the program had named it. So a folder is used only if it has the logs that the
+//! MANIFEST names.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -18,23 +18,23 @@ use crate::closed_database::options_number;
 pub struct LogFolder {
     /// The folder; the database's own if there is no log.
     pub path: PathBuf,
-    /// Why it is this one.
+    /// The reason for this folder.
     pub source: LogSource,
 }
 
-/// Why a folder has the logs.
+/// Reason why a folder has the logs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LogSource {
-    /// The caller says so.
+    /// The caller has stated it.
     Stated {
         /// Whether it has a log that is not older than the newest one that the MANIFEST names.
         has_log: bool,
     },
-    /// It is the database's own folder: such a log lies there, or OPTIONS name no other folder.
+    /// It is the database's own folder: it has such a log, or OPTIONS name no other folder.
     Own,
     /// The option `wal_dir` names it.
     Named,
-    /// It has the last name of `wal_dir`, and lies in the database's folder.
+    /// It has the last component of `wal_dir` as its name, and is in the database's folder.
     Moved {
         /// The option's value.
         wal_dir: String,
@@ -43,7 +43,7 @@ pub enum LogSource {
     Missing {
         /// The option's value.
         wal_dir: String,
-        /// What is wrong with that folder, as a relative clause.
+        /// Description of what is wrong with that folder, as a relative clause.
         why: &'static str,
     },
 }
@@ -59,8 +59,8 @@ impl LogFolder {
     /// | 4 | `dir`, without a log | |
     ///
     /// RocksDB always leaves a log in its folder. RocksDB takes a relative `wal_dir` from the working directory of the
-    /// process. A folder with CURRENT is another database's. A folder without the newest log belongs to another state,
-    /// such as that of the original whose copy this is.
+    /// process. A folder with CURRENT belongs to another database. A folder without the newest log belongs to another
+    /// state, for example to the original of a copy.
     ///
     /// # Errors
     /// Storage if `stated` or `dir` cannot be listed, or the system denies access to `wal_dir` and no other folder has
@@ -114,13 +114,13 @@ impl LogFolder {
         }
     }
 
-    /// Whether the logs surely belong to this database alone. RocksDB deletes logs after it has replayed them.
+    /// Whether the logs belong to this database alone for certain. RocksDB deletes logs after it has replayed them.
     pub fn may_be_replayed(&self) -> bool {
         matches!(self.source, LogSource::Stated { .. } | LogSource::Own)
     }
 
-    /// Says in a sentence without a full stop which folder has the logs, or which one is missing. `None` if the database's
-    /// own folder has them.
+    /// Returns a sentence without a full stop about the folder that has the logs, or the folder that is missing. `None`
+    /// if the database's own folder has them.
     pub fn sentence(&self) -> Option<String> {
         let path = self.path.display();
         Some(match &self.source {
@@ -161,14 +161,14 @@ fn is_same(storage: &dyn Storage, dir: &Path, other: &Path) -> bool {
     }
 }
 
-/// Says why a folder outside of the database has not its logs; `None` if it has.
+/// Returns why a folder outside of the database does not have its logs; `None` if it does.
 ///
-/// The MANIFEST names the log that was begun before the last flush. If nothing was flushed since the database was opened,
-/// it may name none: recovery writes the number behind that of the last log, and a new database has 0. The log that was
-/// begun then has a smaller number than the OPTIONS file that was written at the end of opening, `opened`.
+/// The MANIFEST names the log that was begun before the last flush. If nothing was flushed since the database was
+/// opened, the number may name no log: recovery writes the number behind that of the last log, and a new database has
+/// 0. The log that was begun then has a smaller number than the OPTIONS file from the end of opening, `opened`.
 ///
 /// # Errors
-/// Those of the system, if the folder may be there.
+/// Errors of the system, if the folder may be there.
 fn fault(
     storage: &dyn Storage,
     path: &Path,
@@ -214,7 +214,7 @@ mod tests {
 
     use super::*;
 
-    /// A folder with a database, whose MANIFEST names log 12, and others beside it.
+    /// A folder with a database, whose MANIFEST names log 12, and other folders.
     struct Case(TempDir);
 
     impl Case {
@@ -254,7 +254,7 @@ mod tests {
             )
         }
 
-        /// The folder of the logs below the case's folder, and why.
+        /// The folder of the logs relative to the case's folder, and the reason.
         fn find(&self, wal_dir: &str) -> (String, LogSource) {
             let wal_dir = match wal_dir {
                 "" => String::new(),
@@ -321,7 +321,7 @@ mod tests {
             (&["logs"], "does not exist"),
             (&["logs/CURRENT", "logs/000012.log"], "another database"),
             (&["logs/000011.log"], "has not the logs"),
-            // The original went on.
+            // The original database has newer logs.
             (&["logs/000013.log"], "has not the logs"),
             (&["logs/archive/000012.log"], "has not the logs"),
         ] {

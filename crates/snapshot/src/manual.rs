@@ -140,9 +140,9 @@ pub fn steps(family: &ColumnFamily, shape: &Shape, keys: &UserKeys) -> Vec<Step>
     steps
 }
 
-/// Whether these steps of a manual compaction would only write the same entries again: all files lie in the level in which
-/// it ends, and no entry has a sequence number. RocksDB compacts files of the bottommost level for that
-/// reason alone (`version_set.cc:VersionStorageInfo::ComputeBottommostFilesMarkedForCompaction`): after a compaction without
+/// Whether these steps of a manual compaction would only write the same entries again: all files are in the level in
+/// which it ends, and no entry has a sequence number. RocksDB compacts files of the bottommost level for that reason
+/// alone (`version_set.cc:VersionStorageInfo::ComputeBottommostFilesMarkedForCompaction`): after a compaction without
 /// snapshots, all sequence numbers are 0.
 pub fn is_compacted(family: &ColumnFamily, steps: &[Step]) -> bool {
     let [only] = steps else {

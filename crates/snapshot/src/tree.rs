@@ -22,12 +22,12 @@ pub struct TreeFollower {
     follower: Follower,
 }
 
-/// A place in a MANIFEST, between two edits.
+/// A position in a MANIFEST, between two edits.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Position {
     /// Name of the file.
     pub manifest: String,
-    /// Bytes of it in front of the place.
+    /// Number of bytes in front of the position.
     pub bytes: u64,
 }
 
@@ -38,7 +38,7 @@ const CHUNK_BYTES: usize = 1 << 20;
 const ATTEMPTS: usize = 4;
 
 impl TreeFollower {
-    /// Reads what was appended to the MANIFEST in `dir` since the last call.
+    /// Reads the edits appended to the MANIFEST in `dir` since the last call.
     ///
     /// `floor` is the number and the length of the MANIFEST that contains the job's inputs; 0 if unknown.
     ///
@@ -66,7 +66,7 @@ impl TreeFollower {
         }
         Err(Error::declined(
             DeclineReason::Manifest,
-            "CURRENT changes all the time",
+            "CURRENT changes constantly",
         ))
     }
 
@@ -108,7 +108,7 @@ impl TreeFollower {
         Ok(())
     }
 
-    /// Where the MANIFEST has been read up to by the last refresh.
+    /// The position up to which the last refresh has read the MANIFEST.
     pub fn position(&self) -> Position {
         Position {
             manifest: self.manifest.clone(),
@@ -135,10 +135,9 @@ impl TreeFollower {
 
     /// Returns whether a job's inputs are all files of its column family, and whether no file below them overlaps, as
     /// `Compaction::IsFullCompaction` and `Compaction::IsBottommostLevel` do (`db/compaction/compaction.cc`). RocksDB
-    /// before 9.7 does not say it of a job.
+    /// before 9.7 does not send this with a job.
     ///
-    /// What is true now stays true until the job ends: RocksDB moves nothing below the inputs of a compaction that
-    /// overlaps them.
+    /// Both stay true until the job ends: RocksDB moves nothing below the inputs of a compaction that overlaps them.
     pub fn extent(&self, input: &CompactionServiceInput, cf_id: u32) -> (bool, bool) {
         let Some(family) = self.follower.tree().column_families.get(&cf_id) else {
             return (false, false);
@@ -240,7 +239,7 @@ fn current_manifest(storage: &dyn Storage, dir: &Path) -> Result<(String, u64)> 
     Ok((name.to_owned(), number))
 }
 
-/// Records what the MANIFEST says of an input that is not supported.
+/// Records properties of an input in the MANIFEST that are not supported.
 fn check_file(name: &str, file: &FileMeta, found: &mut Findings) {
     let rules_out = [
         (file.oldest_blob_file.is_some(), DeclineReason::BlobFiles),
@@ -365,7 +364,7 @@ mod tests {
         for end in ends {
             let mut bytes = MANIFEST[..end].to_vec();
             bytes.resize(ZEROS, 0);
-            // The first edits alone are no database.
+            // The first edits alone are not a database.
             if let Ok((position, tree)) = refresh(&bytes) {
                 assert_eq!(position, end as u64);
                 trees.push(tree);

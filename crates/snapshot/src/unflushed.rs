@@ -13,24 +13,27 @@ use rockmill_format::write_batch::{BatchEntry, BatchRecord, Prepared, WriteBatch
 pub use logs::LogFile;
 pub use mem_table::MemTable;
 
-/// What is not flushed, by column family. It grows with the batches that are added.
+/// Unflushed entries by column family. It grows with the batches that are added.
 #[derive(Debug)]
 pub struct Unflushed {
     /// Memtables by the column family's id; a column family without entries has none.
     pub families: BTreeMap<u32, MemTable>,
-    /// Largest sequence number that the batches have taken, other column families' too; 0 before the first batch.
+    /// Largest sequence number that the batches have used, also those of other column families; 0 before the first
+    /// batch.
     pub last_sequence: u64,
     /// Column families with merge operands, by id.
     pub operands: BTreeSet<u32>,
     /// The logs that [`Unflushed::read`] has read, in order.
     pub logs: Vec<LogFile>,
-    /// Why [`Unflushed::read`] has left out all entries, if they do not fit into the memory. Everything else is known.
+    /// Reason why [`Unflushed::read`] has left out all entries, if they do not fit into the memory. Everything else is
+    /// known.
     pub left_out: Option<Error>,
     /// Whether entries that do not fit into the memory are left out.
     may_leave_out: bool,
     /// Transactions that are prepared and not committed, by their names.
     prepared: BTreeMap<Vec<u8>, PreparedBatch>,
-    /// Whether all are there that were prepared before the first batch and have unflushed entries.
+    /// Whether the batch includes all transactions that were prepared before the first batch and have unflushed
+    /// entries.
     has_all_prepared: bool,
     /// Sequence number behind that of the last entry.
     next_sequence: Option<u64>,
@@ -38,7 +41,7 @@ pub struct Unflushed {
     max_bytes: usize,
 }
 
-/// The entries of a transaction that is prepared.
+/// The entries of a prepared transaction.
 #[derive(Debug)]
 struct PreparedBatch {
     records: Vec<u8>,
@@ -46,7 +49,7 @@ struct PreparedBatch {
 }
 
 impl Unflushed {
-    /// Returns one without entries. It may grow to `max_bytes` of memory.
+    /// Creates one without entries. It may grow to `max_bytes` of memory.
     pub fn new(max_bytes: usize) -> Self {
         Self {
             families: BTreeMap::new(),
@@ -68,13 +71,13 @@ impl Unflushed {
         self.prepared.len()
     }
 
-    /// Adds the entries of a write batch that `takes` chooses by the column family's id and the sequence number. Those of a
-    /// transaction that is prepared are added when it is committed.
+    /// Adds the entries of a write batch that `takes` chooses by the column family's id and the sequence number.
+    /// Entries of a prepared transaction are added when it is committed.
     ///
     /// # Errors
-    /// Corruption if the batch is malformed; Declined if it was written before its transaction is committed, if it
-    /// commits a transaction that was prepared in no batch before, and beyond `max_bytes`. Nothing must be added further
-    /// then.
+    /// Corruption if the batch is malformed. Declined if it was written before its transaction is committed, if it
+    /// commits a transaction that no earlier batch has prepared, and beyond `max_bytes`. After an error, nothing more
+    /// may be added.
     pub fn add_batch(&mut self, batch: &[u8], takes: impl Fn(u32, u64) -> bool) -> Result<()> {
         self.add(WriteBatch::parse(batch).map_err(in_batch)?, takes)
     }
@@ -93,7 +96,7 @@ impl Unflushed {
                 }
                 BatchRecord::Commit(name) => match self.forget(name) {
                     Some(known) => self.commit(name, &known, &mut batch, &takes)?,
-                    // RocksDB removes a log when all that its transactions wrote is flushed.
+                    // RocksDB removes a log when everything that its transactions wrote is flushed.
                     None if self.has_all_prepared => {}
                     None => {
                         let what = "a transaction was prepared before the first batch that is read";
@@ -178,7 +181,7 @@ impl Unflushed {
             return Ok(());
         }
         let what = format!(
-            "what is not flushed takes more than {} bytes of memory; flush the database",
+            "unflushed entries take more than {} bytes of memory; flush the database",
             self.max_bytes
         );
         let error = Error::declined(DeclineReason::MemoryBudget, what);
@@ -199,7 +202,7 @@ impl PreparedBatch {
     }
 }
 
-/// The error of a write batch, of which no file is known.
+/// The error of a write batch whose file is not known.
 fn in_batch(error: format::Error) -> Error {
     let what = format!(
         "{} (at byte {} of the write batch)",

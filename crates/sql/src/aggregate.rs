@@ -1,7 +1,7 @@
 //! Aggregates that a scan computes.
 //!
-//! DataFusion has no way to ask a table for aggregates. So this rule comes last, and replaces the first half of an
-//! aggregate over a scan by a scan that hands over the same states.
+//! DataFusion cannot ask a table for aggregates. So this rule comes last. It replaces the first half of an aggregate
+//! over a scan by a scan that returns the same states.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ use crate::guard::inline;
 use crate::program::{Program, Reason};
 use crate::scan::{Aggregates, ScanExec};
 
-/// Most groups that a scan keeps.
+/// Maximum number of groups of a scan.
 const MAX_GROUPS: u32 = 4096;
 
 /// Replaces aggregates over scans.
@@ -68,7 +68,7 @@ impl PhysicalOptimizerRule for AggregateInScan {
     }
 }
 
-/// The input of an aggregate that takes groups as they come. It hands over a batch of groups for each batch of rows, and keeps
+/// The input of an aggregate that emits groups early. It returns a batch of groups for each batch of rows, and keeps
 /// the others. So it would keep most groups of large batches until the end.
 fn with_limited_batches(plan: &Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
     let limited = Arc::clone(plan).transform_down(|node| {
@@ -86,7 +86,7 @@ fn with_limited_batches(plan: &Arc<dyn ExecutionPlan>) -> Result<Arc<dyn Executi
 }
 
 fn replace(aggregate: &AggregateExec) -> Result<Option<Arc<dyn ExecutionPlan>>> {
-    // Groups that come in the order of the keys may be taken as they come. A scan gives none of that.
+    // DataFusion may take groups early if they come in the order of the keys. A scan does not give such an order.
     let is_plain = *aggregate.input_order_mode() == InputOrderMode::Linear
         && aggregate.limit_options().is_none()
         && aggregate.group_expr().is_single()
@@ -108,7 +108,7 @@ fn replace(aggregate: &AggregateExec) -> Result<Option<Arc<dyn ExecutionPlan>>> 
             let Some(scan) = partial(&first)? else {
                 return Ok(None);
             };
-            // Rows of a group may lie in several pieces, but never in two partitions of one.
+            // Rows of a group may be in several pieces, but never in two partitions of one piece.
             let mode = match aggregate.mode() {
                 AggregateMode::Single => AggregateMode::Final,
                 _ => AggregateMode::FinalPartitioned,
@@ -127,7 +127,7 @@ fn replace(aggregate: &AggregateExec) -> Result<Option<Arc<dyn ExecutionPlan>>> 
     }
 }
 
-/// The scan that hands over what a partial aggregate would.
+/// The scan that returns the states of a partial aggregate.
 fn partial(aggregate: &AggregateExec) -> Result<Option<Arc<dyn ExecutionPlan>>> {
     let Some((scan, projection)) = scan_below(aggregate.input()) else {
         return Ok(None);
@@ -161,12 +161,12 @@ fn partial(aggregate: &AggregateExec) -> Result<Option<Arc<dyn ExecutionPlan>>> 
         schema,
         compile: Box::new(move |program| compile(program, &groups, &calls, &states)),
     };
-    // Where a scan does not compute an aggregate, DataFusion does.
+    // DataFusion computes the aggregates that a scan does not.
     let scan = scan.with_aggregates(aggregates).ok();
     Ok(scan.map(|scan| Arc::new(scan) as Arc<dyn ExecutionPlan>))
 }
 
-/// The scan of which a plan takes all rows, and what it computes of each.
+/// The scan of which a plan takes all rows, and the plan's expressions over them.
 fn scan_below(plan: &Arc<dyn ExecutionPlan>) -> Option<(&ScanExec, Option<&ProjectionExec>)> {
     let plan = without_repartition(plan);
     if let Some(scan) = plan.downcast_ref::<ScanExec>() {
@@ -177,7 +177,7 @@ fn scan_below(plan: &Arc<dyn ExecutionPlan>) -> Option<(&ScanExec, Option<&Proje
     Some((scan, Some(projection)))
 }
 
-/// The plan below what spreads rows over threads at will: there is nothing to spread when the scan aggregates.
+/// The plan below a repartition of rows: there is nothing to spread when the scan aggregates.
 fn without_repartition(plan: &Arc<dyn ExecutionPlan>) -> &Arc<dyn ExecutionPlan> {
     match plan.downcast_ref::<RepartitionExec>() {
         Some(repartition)

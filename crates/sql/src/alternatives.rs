@@ -1,8 +1,8 @@
 //! Filters with many alternatives, `a or b or c ..`.
 //!
-//! The parser makes a tree of them whose depth is their number. DataFusion asks each of its nodes for the type of all that is
-//! below it, and puts `x = 1 or x = 2 ..` together one by one: both take time that grows with the square of their number.
-//! A tree of the same alternatives in the same order, whose depth is the logarithm, costs neither.
+//! The parser makes a tree of them whose depth is their number. DataFusion computes the type of each node from all
+//! nodes below it, and combines `x = 1 or x = 2 ..` one by one. Both take time that grows with the square of their
+//! number. A tree of logarithmic depth with the same alternatives in the same order avoids this.
 
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode};
@@ -10,7 +10,7 @@ use datafusion::error::Result;
 use datafusion::logical_expr::{BinaryExpr, Expr, Filter, LogicalPlan, Operator, or};
 use datafusion::optimizer::AnalyzerRule;
 
-/// Alternatives that stay as they are.
+/// Number of alternatives that stay as they are.
 const FEW: usize = 64;
 
 /// Makes trees of many alternatives shallow. It comes before all other rules.
@@ -70,7 +70,7 @@ fn shallow(expr: Expr) -> Transformed<Expr> {
     )
 }
 
-/// How deep alternatives lie at the left side.
+/// The depth of the alternatives on the left side.
 fn depth(mut expr: &Expr) -> usize {
     let mut depth = 0;
     while let Expr::BinaryExpr(BinaryExpr {
@@ -91,7 +91,7 @@ mod tests {
 
     use super::*;
 
-    /// The alternatives of an expression, and how deep they lie.
+    /// The alternatives of an expression, and their depth.
     fn leaves(expr: &Expr, depth: usize, found: &mut Vec<(Expr, usize)>) {
         match expr {
             Expr::BinaryExpr(BinaryExpr {

@@ -26,7 +26,7 @@ pub const FORMAT: &str = "ROCKSDB";
 /// Option that names the folder of a database's write-ahead logs.
 const WAL_DIR: &str = "wal_dir";
 
-/// Makes tables of folders. All tables of a folder belong to one database, so a statement sees one snapshot of it.
+/// A table factory for folders. All tables of a folder belong to one database, so a statement sees one snapshot of it.
 #[derive(Debug)]
 pub struct RocksTables {
     engine: Arc<ScanEngine>,
@@ -92,7 +92,7 @@ impl Scans {
     /// Runs the statements of a file that belongs to the database: a relative LOCATION begins at the database's folder.
     ///
     /// # Errors
-    /// As those of the statements.
+    /// The errors of the statements.
     pub async fn define(&self, session: &SessionContext, text: &str) -> Result<()> {
         for statement in statements(text)? {
             self.define_one(session, statement).await?;
@@ -103,7 +103,7 @@ impl Scans {
     /// Runs one of these statements.
     ///
     /// # Errors
-    /// As those of the statement.
+    /// The errors of the statement.
     pub async fn define_one(
         &self,
         session: &SessionContext,

@@ -1,7 +1,7 @@
 //! `min` and `max` of floats that do not depend on the order of rows.
 //!
-//! DataFusion's of all rows takes floats in total order, as scans do: NaN is above infinity, and -0.0 is below 0.0. Its of
-//! groups keeps a NaN until the next value comes. So groups of floats have their own accumulators here.
+//! Without groups, DataFusion compares floats in total order, as scans do: NaN is above infinity, and -0.0 is below
+//! 0.0. With groups, it replaces a NaN by the next value. So groups of floats have their own accumulators here.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -32,15 +32,15 @@ pub fn all() -> [AggregateUDF; 2] {
 struct Extreme {
     /// DataFusion's.
     own: Arc<AggregateUDF>,
-    /// How a value compares with the one so far whose place it takes.
+    /// The ordering with which a value replaces the best one so far.
     wins: Ordering,
 }
 
-/// The accumulator of a type of floats.
+/// The accumulator for a type of floats.
 macro_rules! of_groups {
     ($arrow:ty, $float:ty, $data_type:expr, $wins:expr) => {{
         let wins = $wins;
-        // A NaN with all bits set but the sign is the last in total order. So every value takes its place, or is it.
+        // A NaN with all bits set except the sign is the last in total order. So every value replaces it or equals it.
         let greatest = <$float>::from_bits(!<$float>::to_bits(-0.0));
         let last = match wins {
             Ordering::Less => greatest,

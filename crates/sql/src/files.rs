@@ -1,4 +1,4 @@
-//! The tables `rocksdb_files` and `rocksdb_families`: what a database consists of.
+//! The tables `rocksdb_files` and `rocksdb_families`: the files and column families of a database.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use rockmill_scan::View;
 use crate::scan::external;
 use crate::table::{Scans, blocking};
 
-/// Which of the two tables.
+/// One of the two tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Contents {
     /// A row of each SST file.
@@ -38,7 +38,7 @@ pub struct ContentsTable {
 impl ContentsTable {
     /// The table of a database.
     pub fn new(scans: &Scans, contents: Contents) -> Self {
-        // Files that are not understood have an unknown number of entries.
+        // The number of entries of files of other formats is unknown.
         let is_nullable = |name: &str| ["entries", "compression"].contains(&name);
         let column = |(name, data_type)| Field::new(name, data_type, is_nullable(name));
         let columns: Vec<_> = match contents {
@@ -75,7 +75,7 @@ impl ContentsTable {
         let (mut entries, mut bytes) = (UInt64Builder::new(), UInt64Builder::new());
         let mut compressions = StringBuilder::new();
         for name in scans.database().families().map_err(external)? {
-            // One that cannot be read is listed with what the MANIFEST says.
+            // A file that cannot be read is listed with what the MANIFEST says.
             let (files, in_family) = match view.family(&name) {
                 Ok(family) => (family.files().to_vec(), family.entries()),
                 Err(error) if costs_itself_alone(&error) => {
@@ -120,7 +120,7 @@ impl ContentsTable {
     }
 }
 
-/// Whether a column family cannot be read, and others may be.
+/// Whether the error concerns a single column family, so that others can be read.
 fn costs_itself_alone(error: &Error) -> bool {
     match error.kind {
         ErrorKind::Declined(reason) => reason != DeclineReason::MemoryBudget,

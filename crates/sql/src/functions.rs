@@ -1,7 +1,7 @@
 //! Functions over bytes that DataFusion lacks.
 //!
-//! - `u8(value, at)`, `i64be(value, at)`, `f32le(value, at)` and so on: the number stored at an offset in bytes, or null
-//!   where the bytes do not reach so far.
+//! - `u8(value, at)`, `i64be(value, at)`, `f32le(value, at)` and so on: the number stored at an offset in bytes, or
+//!   null if the bytes end before it does.
 //! - `starts_with`, `ends_with`, `contains` and `octet_length` of bytes. DataFusion has them for text alone.
 
 use std::sync::Arc;
@@ -63,13 +63,13 @@ pub fn all() -> Vec<ScalarUDF> {
     numbers.chain(of_bytes).collect()
 }
 
-/// Whether a function of this name, which is one of these, has a value or null for all arguments.
+/// Whether the function of this name, one of the above, returns a value or null for all arguments.
 pub fn never_fails(name: &str) -> bool {
     let of_bytes = ["starts_with", "ends_with", "contains", "octet_length"];
     number_of(name).is_some() || of_bytes.contains(&name)
 }
 
-/// How the number of a function is stored, `u16be` and the like.
+/// Storage of the number of a function, `u16be` and the like.
 pub fn number_of(function: &str) -> Option<Number> {
     let mut all = NUMBERS.iter();
     all.find(|(name, ..)| *name == function)
@@ -202,7 +202,7 @@ enum BytesFunction {
     OctetLength,
 }
 
-/// A function of DataFusion's for text, which takes bytes too.
+/// A text function of DataFusion that takes bytes too.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct OfBytes {
     function: BytesFunction,
@@ -231,7 +231,7 @@ impl ScalarUDFImpl for OfBytes {
                 types.len()
             );
         }
-        // A literal beside bytes is meant as bytes.
+        // A literal next to bytes counts as bytes.
         let target = match types.iter().any(is_binary) {
             true => DataType::Binary,
             false => DataType::Utf8,

@@ -1,12 +1,13 @@
 //! Filters that protect expressions which may fail.
 //!
-//! `select a / b from t where b <> 0` has to compute the quotient only for rows that satisfy the filter. DataFusion moves a
-//! projection below a filter if the filter's columns pass through it. A scan that takes a part of the filter makes this
-//! more frequent: what is left names fewer columns. So this rule comes after DataFusion's own and puts filters back.
+//! `select a / b from t where b <> 0` has to compute the quotient only for rows that satisfy the filter. DataFusion
+//! moves a projection below a filter if the filter's columns pass through it. It does so more often after a scan has
+//! taken a part of the filter, because the rest names fewer columns. So this rule comes after DataFusion's own and puts
+//! filters back.
 //!
-//! DataFusion asks the right side of `and` for all rows, unless the left one holds for few. A scan that takes a condition
-//! leaves rows for which the others hold more often. So this rule lets conditions that cannot fail run first, and those that
-//! may fail one after another, each for the rows that are left.
+//! DataFusion evaluates the right side of `and` for all rows, unless the left one holds for few. After a scan has taken
+//! a condition, the others hold for more of the rows. So this rule runs conditions that cannot fail first. Then it runs
+//! those that may fail one after another, each for the remaining rows.
 
 use std::sync::Arc;
 
@@ -32,10 +33,10 @@ use crate::program::{integer_digits, widens};
 /// Most decimal digits that 128 bits surely hold.
 const MAX_DIGITS: i32 = 38;
 
-/// Most conditions that may fail and are asked one after another.
+/// Maximum number of conditions that may fail and run one after another.
 const MAX_STAGES: usize = 32;
 
-/// Puts filters before what they protect.
+/// Puts filters before the expressions that they protect.
 #[derive(Debug)]
 pub struct GuardedByFilters;
 
@@ -66,8 +67,8 @@ impl PhysicalOptimizerRule for GuardedByFilters {
     }
 }
 
-/// The same rows, where conditions are asked one after another, those that cannot fail first, and before a projection that
-/// may fail where they can be; `None` if it is so already.
+/// The same rows. Conditions run one after another, those that cannot fail first, and before a projection that may fail
+/// where possible. `None` if the plan is so already.
 fn guarded(filter: &FilterExec) -> Result<Option<Arc<dyn ExecutionPlan>>> {
     let projection = filter.input().downcast_ref::<ProjectionExec>();
     let projection = projection
@@ -76,7 +77,7 @@ fn guarded(filter: &FilterExec) -> Result<Option<Arc<dyn ExecutionPlan>>> {
     let schema = filter.input().schema();
     for condition in split_conjunction(filter.predicate()) {
         let may_fail = may_fail(condition, &schema);
-        // What may fail stays behind what stood before it.
+        // Conditions that may fail stay behind those that stood before them.
         let moves = |projection: &&ProjectionExec| {
             let columns = collect_columns(condition);
             let mut columns = columns.iter();
@@ -119,7 +120,7 @@ fn guarded(filter: &FilterExec) -> Result<Option<Arc<dyn ExecutionPlan>>> {
     Ok(Some(Arc::new(ProjectionExec::try_new(computed, input)?)))
 }
 
-/// The conditions of a filter in the order in which they are asked.
+/// The conditions of a filter in the order in which they run.
 #[derive(Default)]
 struct Stages {
     safe: Vec<Arc<dyn PhysicalExpr>>,
@@ -142,7 +143,7 @@ impl Stages {
         self.safe.is_empty() && self.risky.is_empty()
     }
 
-    /// Conditions, each of which is asked for the rows that the one before has left.
+    /// Conditions, each of which is evaluated for the rows that passed the one before.
     fn finish(self) -> Vec<Arc<dyn PhysicalExpr>> {
         let mut risky = self.risky.into_iter();
         let mut stages: Vec<_> = Vec::new();
@@ -158,7 +159,7 @@ impl Stages {
     }
 }
 
-/// All stages over an input, of which the last one takes the place of a filter.
+/// All stages over an input. The last one replaces a filter.
 fn behind_stages(
     mut stages: Vec<Arc<dyn PhysicalExpr>>,
     filter: &FilterExec,
@@ -193,7 +194,7 @@ fn risks(projection: &ProjectionExec, column: usize) -> bool {
     computed.is_none_or(|computed| may_fail(&computed.expr, &schema))
 }
 
-/// An expression over what a projection computes as one over its input.
+/// An expression over the columns of a projection as one over its input.
 pub fn inline(
     expression: Arc<dyn PhysicalExpr>,
     projection: &ProjectionExec,
@@ -209,11 +210,11 @@ pub fn inline(
     Ok(inlined.data)
 }
 
-/// Whether there may be rows for which an expression is an error. What is not known may fail.
+/// Whether there may be rows for which an expression is an error. Unknown expressions may fail.
 pub fn may_fail(expression: &Arc<dyn PhysicalExpr>, schema: &Schema) -> bool {
     let type_of = |of: &Arc<dyn PhysicalExpr>| of.data_type(schema).ok();
     let is_sound = if let Some(binary) = expression.downcast_ref::<BinaryExpr>() {
-        // The type of a long chain takes as long as the chain.
+        // Computing the type of a long chain takes time proportional to its length.
         is_condition(*binary.op())
             || match (type_of(binary.left()), type_of(binary.right())) {
                 (Some(left), Some(right)) => is_sound(*binary.op(), &left, &right),
@@ -238,7 +239,7 @@ pub fn may_fail(expression: &Arc<dyn PhysicalExpr>, schema: &Schema) -> bool {
     !is_sound || operands.any(|operand| may_fail(operand, schema))
 }
 
-/// Whether the result of an operator is true, false or null, for any operands.
+/// Whether the result of an operator is always true, false or null.
 pub fn is_condition(operator: Operator) -> bool {
     matches!(
         operator,

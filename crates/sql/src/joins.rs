@@ -1,4 +1,4 @@
-//! Joins that have no room.
+//! Joins that do not fit into memory.
 //!
 //! DataFusion's hash joins keep one side in memory, as one batch. They do not spill, and a batch has at most 2 GiB of each
 //! column of strings or bytes. Joins that sort both sides spill, so a query has a second plan with these.
@@ -29,8 +29,8 @@ use datafusion::physical_plan::{
 };
 use futures::{StreamExt, TryStreamExt, stream};
 
-/// The plan of a query. If its hash joins turn out to have no room in memory, joins that spill take their place. They do not
-/// if the session may not spill, or if the query writes something.
+/// The plan of a query. If its hash joins do not fit into memory, joins that spill replace them. They do not if the
+/// session may not spill, or if the query writes something.
 ///
 /// # Errors
 /// Those of DataFusion.
@@ -64,7 +64,7 @@ async fn with_merge_joins(
     mut state: SessionState,
     query: &LogicalPlan,
 ) -> Result<Option<Arc<dyn ExecutionPlan>>> {
-    // Plans with one partition have hash joins in any case.
+    // Plans with one partition always have hash joins.
     const LEAST_PARTITIONS: usize = 2;
     let config = state.config_mut();
     let options = config.options_mut();
@@ -91,7 +91,7 @@ fn kept_sides(plan: &Arc<dyn ExecutionPlan>) -> Vec<SchemaRef> {
     sides
 }
 
-/// Runs a plan, or another one if the first has no room.
+/// Runs a plan, or another one if the first does not fit into memory.
 #[derive(Debug)]
 struct QueryExec {
     plan: Arc<dyn ExecutionPlan>,

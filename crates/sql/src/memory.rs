@@ -1,4 +1,4 @@
-//! How much memory queries may take, and where they spill what has no room.
+//! Memory limits of queries, and the folder for spilled data.
 
 use std::fmt;
 use std::fs::File;
@@ -22,12 +22,12 @@ use datafusion::execution::{SpillFile, SpillWriter, TempFileFactory};
 use datafusion::prelude::SessionConfig;
 use futures::Stream;
 
-/// Shares of the memory of a program that does nothing but queries.
+/// Shares of the memory of a program that only runs queries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shares {
-    /// What scans may take: [`rockmill_scan::ScanSettings::memory_bytes`].
+    /// Memory of scans: [`rockmill_scan::ScanSettings::memory_bytes`].
     pub scan_bytes: u64,
-    /// What the other operators of a query may take, such as sorts and joins.
+    /// Memory of the other operators of a query, such as sorts and joins.
     pub query_bytes: u64,
 }
 
@@ -42,9 +42,9 @@ impl Shares {
     }
 }
 
-/// An environment in which the operators of queries take at most `query_bytes`. Those that can spill have equal parts of
-/// half of it. They spill into files without names in `spill_dir`, so that nothing is left when the process ends. Without a
-/// folder, a query that needs more memory fails. Sessions of [`crate::session`] do not spill either.
+/// An environment in which the operators of queries take at most `query_bytes`. Those that can spill have equal parts
+/// of half of it. They spill into unnamed files in `spill_dir`, so that nothing is left when the process ends. Without
+/// a folder, a query that needs more memory fails. Sessions of [`crate::session`] do not spill either.
 ///
 /// # Errors
 /// None now.
@@ -66,8 +66,8 @@ pub fn runtime(query_bytes: u64, spill_dir: Option<&Path>) -> Result<Arc<Runtime
         .build_arc()
 }
 
-/// The same settings for operators that may take `query_bytes` together. Those that sort reserve less to merge what they
-/// spilled, and batches have fewer rows where memory is short.
+/// The same settings for operators that may take `query_bytes` together. Those that sort reserve less to merge their
+/// spilled data, and batches have fewer rows where memory is short.
 #[must_use]
 pub fn configured(config: SessionConfig, query_bytes: u64) -> SessionConfig {
     /// A sort reserves 1/`RESERVED` of its partition's memory.
@@ -99,8 +99,9 @@ const LITTLE_BYTES: usize = 64 << 10;
 /// of a partition into one buffer, whose offsets have 4 bytes.
 const MAX_SPILLABLE_BYTES: usize = 3 << 29;
 
-/// Memory of which half is for consumers that can spill, in equal parts. The others take from all that is free. DataFusion's
-/// `FairSpillPool` leaves them nothing where all that can spill have their part, and merges of spilled files cannot spill.
+/// A memory pool. Half of it is for consumers that can spill, in equal parts. The others take from all free memory.
+/// DataFusion's `FairSpillPool` leaves them nothing if all consumers that can spill have their parts, and merges of
+/// spilled files cannot spill.
 #[derive(Debug)]
 struct Pool {
     bytes: usize,
@@ -175,7 +176,7 @@ impl MemoryPool for Pool {
             }
             false => (0, free.saturating_sub(taken.spillable)),
         };
-        // The few bytes of an accumulator are there even if merges of sorted files have taken all others.
+        // The few bytes of an accumulator are granted even if merges of sorted files have taken all others.
         let is_little = reservation.size().saturating_add(additional) <= LITTLE_BYTES;
         if wanted.saturating_add(additional) > available && !is_little {
             let name = reservation.consumer().name();
@@ -209,7 +210,7 @@ impl TempFileFactory for SpillDir {
     }
 }
 
-/// A file that no folder names. It is removed when it is closed.
+/// An unnamed file. It is removed when it is closed.
 struct Temporary {
     file: File,
     bytes: AtomicU64,
@@ -277,7 +278,7 @@ impl SpillWriter for Writer {
     }
 }
 
-/// What is wrong with a temporary file.
+/// The error of a temporary file.
 #[derive(Debug)]
 pub struct SpillError(String);
 

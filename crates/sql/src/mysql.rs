@@ -1,4 +1,4 @@
-//! Databases of MyRocks: which index holds which table.
+//! Databases of MyRocks: maps tables to indexes.
 //!
 //! The dictionary is the column family `__system__`. Its keys begin with the number of a kind of entry. Integers are
 //! big-endian.
@@ -23,9 +23,9 @@ use crate::table::{Scans, blocking};
 
 const DICTIONARY: &str = "__system__";
 
-/// Kinds of entries: of a table, whose key goes on with `database.table`; and of an index, whose key goes on with the
-/// number of its column family and its own. Other kinds have larger numbers, and are not read: numbers of rows are merge
-/// operands, and only the server has their operator.
+/// Kinds of entries. A table's key continues with `database.table`, and an index's with the number of its column family
+/// and its own. Other kinds have larger numbers and are not read: row numbers are merge operands, and only the server
+/// has their operator.
 const TABLE: u32 = 1;
 const INDEX: u32 = 2;
 const OTHERS: u32 = 3;
@@ -34,7 +34,7 @@ const OTHERS: u32 = 3;
 const PRIMARY: u8 = 1;
 const HIDDEN_PRIMARY: u8 = 3;
 
-/// The versions of entries and of rows that are understood: those that MariaDB 10.11 writes.
+/// The supported versions of entries and of rows: those that MariaDB 10.11 writes.
 const TABLE_VERSION: u16 = 1;
 const INDEX_VERSION: u16 = 6;
 const ROW_VERSION: u16 = 13;
@@ -51,18 +51,18 @@ struct RowIndex {
 }
 
 impl Scans {
-    /// Adds the tables of MyRocks that the text's CREATE TABLE statements describe, as SHOW CREATE TABLE prints them. Errors
-    /// name `file`, which has the text.
+    /// Adds the tables of MyRocks that the text's CREATE TABLE statements describe, as SHOW CREATE TABLE prints them.
+    /// Errors name the file of the text, `file`.
     ///
-    /// A table that the database lacks, or that is not supported, costs itself alone: statements that name it get an error
-    /// that says why. The same holds for a column that is not supported.
+    /// A table that is missing in the database or not supported does not affect the others: statements that name it get
+    /// an error with the reason. The same holds for a column that is not supported.
     ///
-    /// Returns a warning, as a sentence, if the log has transactions that a server with a binary log may have acknowledged,
-    /// and whose rows are missing.
+    /// Returns a warning, as a sentence, if the log has prepared transactions. A server with a binary log may have
+    /// acknowledged them, but their rows are missing.
     ///
     /// # Errors
-    /// One sentence if the text has no CREATE TABLE statement, or if the database is none of MyRocks; and those of reading
-    /// the dictionary.
+    /// One sentence if the text has no CREATE TABLE statement, or if the database is not one of MyRocks; errors of
+    /// reading the dictionary.
     pub async fn register_mysql(
         &self,
         session: &SessionContext,
@@ -110,7 +110,7 @@ impl Scans {
     async fn dictionary(&self, session: &SessionContext, view: &View) -> Result<Entries> {
         if !view.families().any(|family| family == DICTIONARY) {
             return plan_err!(
-                "the directory is no database of MyRocks: it has no column family {DICTIONARY}"
+                "the directory is not a database of MyRocks: it has no column family {DICTIONARY}"
             );
         }
         let provider: Arc<dyn TableProvider> = self.table(DICTIONARY);
@@ -202,7 +202,7 @@ fn stored_table(table: &MysqlTable, entries: &Entries) -> std::result::Result<Ve
     }
 }
 
-/// The index that is or stands for the primary key.
+/// The index that is the primary key or replaces it.
 fn row_index(table: &[u8], entries: &Entries) -> std::result::Result<RowIndex, String> {
     let damaged = || "its entry in the dictionary is not understood".to_owned();
     let (version, indexes) = table.split_first_chunk().ok_or_else(damaged)?;
@@ -237,7 +237,7 @@ fn row_index(table: &[u8], entries: &Entries) -> std::result::Result<RowIndex, S
     Err(damaged())
 }
 
-/// What the dictionary says of an index.
+/// The dictionary's entry of an index.
 struct IndexEntry {
     kind: u8,
     row_version: u16,

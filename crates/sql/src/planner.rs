@@ -1,7 +1,7 @@
-//! Which column families a statement reads.
+//! Finds the column families that a statement reads.
 //!
-//! Tables are asked for their scans one after another, and all of them see one view. So the first one has to know which
-//! column families the others will read: the view opens the files of these alone.
+//! DataFusion plans the scans of a statement's tables one after another, and all of them use one view. So the first
+//! scan needs the column families of all others: the view opens only their files.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -19,11 +19,11 @@ use datafusion::physical_planner::{DefaultPhysicalPlanner, PhysicalPlanner};
 use crate::table::RocksTable;
 
 tokio::task_local! {
-    /// Tables of the statement that is being planned; none if one of its tables may read any other one.
+    /// Tables of the statement that is being planned; `None` if one of its tables may read other tables.
     static PLANNED: Option<Vec<Arc<dyn TableProvider>>>;
 }
 
-/// Plans statements, and tells their tables which other ones they have.
+/// Plans statements, and gives each table the list of the others.
 #[derive(Debug)]
 pub struct StatementPlanner(pub Option<Arc<dyn QueryPlanner + Send + Sync>>);
 
@@ -50,7 +50,7 @@ impl QueryPlanner for StatementPlanner {
     }
 }
 
-/// The tables of a plan; `None` if something in it may read others, such as a table that is made of tables.
+/// The tables of a plan; `None` if a part of it may read others, such as a table that is made of tables.
 fn tables(plan: &LogicalPlan) -> Result<Option<Vec<Arc<dyn TableProvider>>>> {
     let mut tables = Some(Vec::new());
     plan.apply_with_subqueries(|node| {
@@ -70,8 +70,7 @@ fn tables(plan: &LogicalPlan) -> Result<Option<Vec<Arc<dyn TableProvider>>>> {
     Ok(tables)
 }
 
-/// The column families that the statement reads which is being planned, of those that `family` returns; `None` if it may
-/// read all.
+/// The column families that the statement in planning reads, of those that `family` returns; `None` if it may read all.
 pub fn families(family: impl Fn(&RocksTable) -> Option<String>) -> Option<BTreeSet<String>> {
     let of_tables = |tables: &Option<Vec<Arc<dyn TableProvider>>>| {
         let tables = tables.as_ref()?.iter();

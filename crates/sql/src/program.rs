@@ -1,7 +1,7 @@
 //! Compiles DataFusion's expressions to the program of a scan.
 //!
-//! What a program computes is what DataFusion would, to the bit. An expression that programs do not have is left to
-//! DataFusion, with a reason that `EXPLAIN` shows.
+//! A program computes the same bits as DataFusion. An expression that programs lack is left to DataFusion, with a
+//! reason that `EXPLAIN` shows.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -23,26 +23,26 @@ use crate::functions::number_of;
 use crate::guard::{is_condition, may_fail};
 use crate::stored::literal;
 
-/// Why an expression is left to DataFusion.
+/// Reason why an expression is left to DataFusion.
 pub type Reason = String;
 
-/// Most instructions up to which filters are added. The others are for columns and checks.
+/// Maximum number of instructions up to which filters are added. The rest is for columns and checks.
 const MAX_FILTER_INSTRUCTIONS: usize = MAX_INSTRUCTIONS / 2;
 
-/// A program that grows.
+/// A program under construction.
 #[derive(Debug, Clone)]
 pub struct Program<'a> {
     layout: &'a Layout,
     /// Columns of the table that expressions name by position.
     schema: &'a Schema,
-    /// Position in the table of each of them.
+    /// Their positions in the table.
     columns: &'a [usize],
     instructions: Vec<Instruction>,
     /// The register of each instruction.
     places: HashMap<Instruction, Register>,
     /// All conditions of the filter.
     filter: Option<Register>,
-    /// Positions in the table of the columns that expressions have named.
+    /// Positions in the table of all columns that expressions have named.
     used: BTreeSet<usize>,
 }
 
@@ -60,7 +60,7 @@ impl<'a> Program<'a> {
         }
     }
 
-    /// The same, but the program begins with the one of a plan.
+    /// The same, but the program begins with that of a plan.
     #[must_use]
     pub fn beginning_with(self, plan: &ScanPlan) -> Self {
         let places = plan.instructions.iter().cloned().zip(0..).collect();
@@ -72,7 +72,7 @@ impl<'a> Program<'a> {
         }
     }
 
-    /// The plan with which the program began, and with what was added to the filter.
+    /// The plan with which the program began, with the additions to the filter.
     pub fn into_plan(self, plan: &ScanPlan) -> ScanPlan {
         ScanPlan {
             instructions: self.instructions,
@@ -87,17 +87,17 @@ impl<'a> Program<'a> {
         if let Some(at) = self.places.get(&instruction) {
             return *at;
         }
-        // A program that is too long is refused in the end.
+        // A program that is too long is refused at the end.
         let at = self.instructions.len() as Register;
         self.places.insert(instruction.clone(), at);
         self.instructions.push(instruction);
         at
     }
 
-    /// The plan of a scan that filters and hands over so, and checks that rows are what the layout says.
+    /// The plan of a scan with this filter and output, which also checks that rows fit the layout.
     ///
     /// # Errors
-    /// That the program is too long.
+    /// If the program is too long.
     pub fn plan(mut self, output: ScanOutput) -> Result<ScanPlan, Reason> {
         let (layout, used) = (self.layout, std::mem::take(&mut self.used));
         let checks = layout.checks(&used, &mut |instruction| self.push(instruction));
@@ -119,15 +119,15 @@ impl<'a> Program<'a> {
         }
     }
 
-    /// Adds an expression, or nothing.
+    /// Adds an expression completely, or adds nothing.
     ///
     /// # Errors
-    /// Why the expression is left to DataFusion.
+    /// The reason why the expression is left to DataFusion.
     pub fn add(&mut self, expression: &Arc<dyn PhysicalExpr>) -> Result<Register, Reason> {
         self.add_if(expression, |program| program.has_room(MAX_INSTRUCTIONS))
     }
 
-    /// Adds an expression unless `check` of the program with it has a reason not to.
+    /// Adds an expression unless `check` finds a reason against the program with it.
     fn add_if(
         &mut self,
         expression: &Arc<dyn PhysicalExpr>,
@@ -145,11 +145,11 @@ impl<'a> Program<'a> {
         added
     }
 
-    /// Adds a condition to the filter. The scan asks it before the filters that are left to DataFusion, so it is none that
-    /// may fail: one of these may protect it.
+    /// Adds a condition to the filter. The scan evaluates it before the filters that are left to DataFusion. So a
+    /// condition that may fail is refused: one of these filters may protect it.
     ///
     /// # Errors
-    /// As those of [`Program::add`].
+    /// The errors of [`Program::add`].
     pub fn filter(&mut self, condition: &Arc<dyn PhysicalExpr>) -> Result<(), Reason> {
         let may_fail = may_fail(condition, self.schema);
         let condition = self.add_if(condition, |program| match may_fail {
@@ -163,10 +163,10 @@ impl<'a> Program<'a> {
         Ok(())
     }
 
-    /// Adds an expression whose values are handed over.
+    /// Adds an expression whose values are in the output.
     ///
     /// # Errors
-    /// As those of [`Program::add`].
+    /// The errors of [`Program::add`].
     pub fn output(&mut self, expression: &Arc<dyn PhysicalExpr>) -> Result<OutputColumn, Reason> {
         let data_type = self.type_of(expression)?;
         let stored = column_type(&data_type).ok_or_else(|| unsupported_type(&data_type))?;
@@ -174,10 +174,10 @@ impl<'a> Program<'a> {
         Ok(OutputColumn { register, stored })
     }
 
-    /// Adds an expression whose values are put together, which floats are not: DataFusion takes their two zeros for equal.
+    /// Adds an expression whose values form groups. Floats are refused: DataFusion treats their two zeros as equal.
     ///
     /// # Errors
-    /// As those of [`Program::add`].
+    /// The errors of [`Program::add`].
     pub fn comparable(
         &mut self,
         expression: &Arc<dyn PhysicalExpr>,
@@ -263,9 +263,9 @@ impl<'a> Program<'a> {
     ) -> Result<Register, Reason> {
         let (left, right) = (binary.left(), binary.right());
         let comparison = match binary.op() {
-            // DataFusion may leave out the right side where the left one decides.
+            // DataFusion may skip the right side if the left one decides.
             Operator::And | Operator::Or if may_fail(right, self.schema) => {
-                return Err("scans do not leave out what may fail".to_owned());
+                return Err("scans do not skip an expression that may fail".to_owned());
             }
             Operator::And => {
                 let (left, right) = (self.boolean(left)?, self.boolean(right)?);
@@ -303,14 +303,15 @@ impl<'a> Program<'a> {
         }))
     }
 
-    /// Compares a float with a constant. DataFusion takes the two zeros for equal, and compares in total order otherwise.
+    /// Compares a float with a constant. DataFusion treats the two zeros as equal, and compares in total order
+    /// otherwise.
     fn compare_float(
         &mut self,
         left: &Arc<dyn PhysicalExpr>,
         comparison: Comparison,
         right: &Arc<dyn PhysicalExpr>,
     ) -> Result<Register, Reason> {
-        /// The zeros as integers of the same order.
+        /// The two zeros, as integers of the same order.
         const NEGATIVE_ZERO: i128 = -1;
         const ZERO: i128 = 0;
         let constant = right.downcast_ref::<Constant>();
@@ -389,7 +390,7 @@ impl<'a> Program<'a> {
         }))
     }
 
-    /// Appends so many decimal digits.
+    /// Multiplies by a power of ten.
     fn scaled(&mut self, register: Register, digits: i32) -> Result<Register, Reason> {
         if digits == 0 {
             return Ok(register);

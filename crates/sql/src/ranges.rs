@@ -1,4 +1,4 @@
-//! Which keys can satisfy a filter.
+//! Finds the keys that can satisfy a filter.
 
 use std::sync::Arc;
 
@@ -11,11 +11,11 @@ use rockmill_layout::{Layout, LeadingColumn};
 
 use crate::stored::literal;
 
-/// Most ranges that are kept apart: each costs a look into every index.
+/// Maximum number of separate ranges: each costs a search of every index.
 const MAX_RANGES: usize = 1000;
 
-/// The ranges of keys, ascending and apart, outside of which no row of the table satisfies all `filters`, which are over
-/// all of its columns.
+/// The disjoint ranges of keys, ascending, outside of which no row of the table satisfies all `filters`. The filters
+/// are over all columns of the table.
 pub fn key_ranges(layout: &Layout, filters: &[Arc<dyn PhysicalExpr>]) -> Vec<KeyRange> {
     if let Some(key) = layout.key_column() {
         let ranges = of_filters(filters, &Leading::Key(key));
@@ -51,7 +51,7 @@ pub fn key_ranges(layout: &Layout, filters: &[Arc<dyn PhysicalExpr>]) -> Vec<Key
 enum Leading<'a> {
     /// The key itself.
     Key(usize),
-    /// One behind which the key goes on.
+    /// A column that other parts of the key follow.
     Column(LeadingColumn<'a>),
 }
 
@@ -93,7 +93,7 @@ impl Leading<'_> {
         }
     }
 
-    /// The keys whose values compare so with a constant.
+    /// The keys whose values compare with a constant as the operator says.
     fn compared(&self, operator: Operator, value: Vec<u8>) -> Option<Vec<KeyRange>> {
         let from = |begin| KeyRange {
             begin: Some(begin),
@@ -111,7 +111,7 @@ impl Leading<'_> {
     }
 }
 
-/// The keys that begin so.
+/// The keys that begin with a prefix.
 fn prefix_range(prefix: Vec<u8>) -> KeyRange {
     KeyRange {
         end: after_prefix(&prefix),
@@ -135,7 +135,7 @@ fn behind(prefix: &[u8], range: &KeyRange) -> KeyRange {
     }
 }
 
-/// Those of filters; `None` if any key may satisfy all of them.
+/// The ranges of filters; `None` if any key may satisfy all of them.
 fn of_filters(filters: &[Arc<dyn PhysicalExpr>], leading: &Leading<'_>) -> Option<Vec<KeyRange>> {
     let ranges = filters
         .iter()
@@ -143,7 +143,7 @@ fn of_filters(filters: &[Arc<dyn PhysicalExpr>], leading: &Leading<'_>) -> Optio
     ranges.reduce(|all, of_filter| intersect(&all, &of_filter))
 }
 
-/// Those of one filter; `None` if any key may satisfy it.
+/// The ranges of one filter; `None` if any key may satisfy it.
 fn of_filter(filter: &Arc<dyn PhysicalExpr>, leading: &Leading<'_>) -> Option<Vec<KeyRange>> {
     if let Some(binary) = filter.downcast_ref::<BinaryExpr>() {
         let (left, right) = (binary.left(), binary.right());
@@ -183,13 +183,13 @@ fn constant(expression: &Arc<dyn PhysicalExpr>) -> Option<Literal> {
     literal(expression.downcast_ref::<Constant>()?.value())
 }
 
-/// The first key above.
+/// The first key above another one.
 fn next(mut key: Vec<u8>) -> Vec<u8> {
     key.push(0);
     key
 }
 
-/// The first key above all that begin so; `None` if there is none.
+/// The first key above all that begin with a prefix; `None` if there is none.
 fn after_prefix(prefix: &[u8]) -> Option<Vec<u8>> {
     let last = prefix.iter().rposition(|&byte| byte != u8::MAX)?;
     let mut end = prefix[..=last].to_vec();
@@ -197,7 +197,7 @@ fn after_prefix(prefix: &[u8]) -> Option<Vec<u8>> {
     Some(end)
 }
 
-/// The keys of both; each is ascending and apart.
+/// The keys of both, where each is ascending and disjoint.
 fn intersect(left: &[KeyRange], right: &[KeyRange]) -> Vec<KeyRange> {
     let mut both = Vec::new();
     for a in left {
@@ -302,7 +302,7 @@ mod tests {
         );
     }
 
-    /// The ranges of keys that `literal tenant ordered(day) ordered(name)` has for a filter.
+    /// The ranges of keys that the layout `literal tenant ordered(day) ordered(name)` has for a filter.
     fn of_layout(filter: &str) -> Vec<KeyRange> {
         let columns = [
             ("tenant", DataType::Int64),

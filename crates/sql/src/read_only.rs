@@ -1,8 +1,8 @@
 //! RocksDB's iterators over a directory.
 //!
-//! RocksDB opens a temporary folder with exactly the view's version ([`Checkpoint`]), so another process may write, flush
-//! and compact meanwhile. It opens the column family that is read and the default one, without which it opens nothing. What
-//! OPTIONS say does not matter for reading, so a problem there costs no rows.
+//! RocksDB opens a temporary folder with exactly the view's version ([`Checkpoint`]), so another process may write,
+//! flush and compact meanwhile. It opens the column family that is read and the default one, which RocksDB requires.
+//! OPTIONS do not matter for reading, so an error there costs no rows.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,7 +20,7 @@ const ROWS_PER_CHECK: usize = 4096;
 /// Tables that RocksDB has open at a time. It opens others when it needs them.
 const MAX_OPEN_FILES: i32 = 256;
 
-/// Least number of levels that RocksDB is told: its default.
+/// Minimum number of levels that RocksDB is given: its default.
 const MIN_LEVELS: u32 = 7;
 
 const DEFAULT_FAMILY: &str = "default";
@@ -92,7 +92,7 @@ impl Opened {
         db.map_err(|e| failed("open the database", &e))
     }
 
-    /// The options of a column family, if `read` is read.
+    /// The options of a column family, for a read of `read`.
     fn options(&self, family: &str, read: &str) -> Result<ColumnFamilyDescriptor> {
         const BYTEWISE: &[u8] = b"leveldb.BytewiseComparator";
         const REVERSE: &[u8] = b"rocksdb.ReverseBytewiseComparator";
@@ -126,7 +126,7 @@ impl Opened {
         match comparator {
             BYTEWISE | b"" => {}
             REVERSE => options.set_comparator(&name, Box::new(|a, b| b.cmp(a))),
-            // RocksDB asks for the name alone, unless keys are read.
+            // RocksDB needs only the name, unless keys are read.
             _ if family != read => options.set_comparator(&name, Box::new(|a, b| a.cmp(b))),
             _ => {
                 let what = format!(
@@ -143,7 +143,7 @@ impl Opened {
     }
 }
 
-/// The name of a column family, whose text views have.
+/// The name of a column family from its text in views.
 fn name_of(family: &str) -> Result<String> {
     String::from_utf8(names::unescape(family)).map_err(|_| {
         let what = format!(
@@ -158,7 +158,7 @@ fn name_of(family: &str) -> Result<String> {
 fn failed(doing: &str, error: &rust_rocksdb::Error) -> Error {
     let kind = match error.kind() {
         rust_rocksdb::ErrorKind::Corruption => ErrorKind::Corruption,
-        // Such as a file whose format this version of RocksDB reads no more.
+        // For example a file whose format this version of RocksDB does not read any more.
         rust_rocksdb::ErrorKind::NotSupported => {
             ErrorKind::Declined(DeclineReason::UnsupportedFormat)
         }
@@ -167,7 +167,7 @@ fn failed(doing: &str, error: &rust_rocksdb::Error) -> Error {
     Error::new(kind, format!("RocksDB cannot {doing}: {error}"))
 }
 
-/// The error of operands for which no merge operator is stated.
+/// The error for operands without a stated merge operator.
 fn not_stated(checkpoint: &Checkpoint, family: &str) -> Error {
     let named = checkpoint.named_operator(family).map(|name| {
         format!("; OPTIONS name {name}, which may be the application's own operator of that name")

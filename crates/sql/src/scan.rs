@@ -41,10 +41,10 @@ use run::{CancelOnDrop, Counters, Run};
 pub use sent::{decode_scan, encode_scan};
 pub use shown::{left_out, progress};
 
-/// Rows of batches where a session states nothing else.
+/// Rows of a batch if the session does not state a number.
 pub(crate) const USUAL_BATCH_ROWS: usize = 8192;
 
-/// What a scan reads.
+/// Source of a scan.
 #[derive(Debug, Clone)]
 pub(crate) struct Source {
     pub engine: Arc<ScanEngine>,
@@ -53,48 +53,48 @@ pub(crate) struct Source {
     pub family: Arc<FamilyView>,
 }
 
-/// What a scan was planned from.
+/// The inputs from which a scan was planned.
 #[derive(Debug, Clone)]
 pub(crate) struct Planned {
     layout: Arc<Layout>,
     reads: Reads,
-    /// Positions in the table of the columns that are handed over. Not used by aggregates.
+    /// Positions in the table of the output columns. Not used by aggregates.
     pub projection: Vec<usize>,
     /// Conjuncts over all columns of the table.
     filters: Vec<Arc<dyn PhysicalExpr>>,
-    /// Conjuncts over all columns of the table whose constants are known late. Whoever made them asks again.
+    /// Conjuncts over all columns of the table whose constants are known late. DataFusion evaluates them again.
     dynamic: Vec<Arc<dyn PhysicalExpr>>,
-    /// Filters that are left to DataFusion, and why.
+    /// Filters that are left to DataFusion, with the reasons.
     left: Vec<(String, Reason)>,
     ranges: Vec<KeyRange>,
 }
 
-/// Reads a column family: filters rows, and hands over columns or partial aggregates.
+/// Reads a column family: filters rows, and returns columns or partial aggregates.
 #[derive(Debug, Clone)]
 pub struct ScanExec {
     source: Source,
-    /// Nothing of a scan that another process has planned.
+    /// `None` if another process has planned the scan.
     planned: Option<Planned>,
-    /// Most rows of each partition that anybody takes.
+    /// Maximum number of rows that are taken from each partition.
     limit: Option<usize>,
     plan: Arc<ScanPlan>,
-    /// Whether batches have at most the rows that the session states. Without it, they have as many as scans make, unless
-    /// the session states fewer than usual, because it has little memory.
+    /// Whether batches have at most the session's number of rows. Otherwise they have the size that scans make, unless
+    /// the session has less than the default because its memory is small.
     has_limited_batches: bool,
-    /// Position of the column in whose order the rows are.
+    /// Position of the column by which the rows are ordered.
     ordered_by: Option<usize>,
     partitions: Arc<Vec<Vec<Piece>>>,
     properties: Arc<PlanProperties>,
-    /// Bytes of the pieces that are done.
+    /// Bytes of finished pieces.
     done: Arc<AtomicU64>,
     metrics: ExecutionPlanMetricsSet,
 }
 
 /// Aggregates that a scan computes, over all columns of the table.
 pub(crate) struct Aggregates {
-    /// What DataFusion's own operator would hand over.
+    /// Columns that DataFusion's own operator would return.
     pub schema: SchemaRef,
-    /// Adds them to a program, or says why it cannot.
+    /// Adds them to a program, or returns the reason why it cannot.
     pub compile: Box<CompileAggregates>,
 }
 
@@ -149,7 +149,7 @@ impl ScanExec {
     /// The same scan with partial aggregates in place of columns.
     ///
     /// # Errors
-    /// Why it is left to DataFusion.
+    /// The reason why it is left to DataFusion.
     pub(crate) fn with_aggregates(
         &self,
         aggregates: Aggregates,
@@ -157,7 +157,7 @@ impl ScanExec {
         let planned = self.planned_rows();
         let planned = planned.ok_or("the scan is planned")?;
         if planned.reads == Reads::Iterators {
-            return Err("DataFusion is to compute it".to_owned());
+            return Err("DataFusion computes it".to_owned());
         }
         if self.limit.is_some() {
             return Err("the scan has a limit".to_owned());
@@ -190,7 +190,8 @@ impl ScanExec {
         matches!(self.plan.output, ScanOutput::Rows(_))
     }
 
-    /// What its rows are planned from; `None` if it hands over aggregates, or if another process has planned it.
+    /// The inputs from which its rows are planned; `None` if it returns aggregates, or if another process has planned
+    /// it.
     pub(crate) fn planned_rows(&self) -> Option<&Planned> {
         self.planned.as_ref().filter(|_| self.has_rows())
     }
@@ -241,8 +242,8 @@ impl Planned {
         self
     }
 
-    /// Why each of some filters over all columns is left to DataFusion, besides those that the scan has; `None` if it need
-    /// not be.
+    /// For each of some filters over all columns, the reason why it is left to DataFusion, besides the scan's own
+    /// filters; `None` if it need not be.
     pub fn reasons(&self, filters: &[Arc<dyn PhysicalExpr>]) -> Result<Vec<Option<Reason>>> {
         let table = self.layout.schema();
         let all = all_columns(table);
@@ -276,9 +277,9 @@ fn pieces(
     reads: Reads,
     partitions: usize,
 ) -> Result<Vec<Vec<Piece>>> {
-    /// Few enough that a batch in flight on each thread stays small.
+    /// Small enough that a batch in flight on each thread stays small.
     const MAX_PIECE_BYTES: u64 = 64 << 20;
-    /// So that partitions end at about the same time.
+    /// Enough that partitions end at about the same time.
     const PIECES_PER_PARTITION: u64 = 4;
     let partitions = partitions.max(1) as u64;
     let all: u64 = source.family.bytes();
@@ -313,7 +314,7 @@ fn pieces(
     Ok(of_partitions)
 }
 
-/// Those of a scan with such columns, whose rows may be in the order of one of them.
+/// Properties of a scan with these columns, whose rows may be ordered by one of them.
 fn properties(
     schema: SchemaRef,
     ordered_by: Option<usize>,
@@ -490,7 +491,7 @@ impl ExecutionPlan for ScanExec {
                 }
             }
         }
-        // Both phases of the optimizer come by.
+        // Both phases of the optimizer run this.
         left.retain(|entry| !planned.left.contains(entry));
         let has_more = !added.is_empty();
         let mut planned = planned.clone();

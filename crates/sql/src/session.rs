@@ -26,9 +26,10 @@ use crate::guard::GuardedByFilters;
 use crate::planner::StatementPlanner;
 use crate::table::{RocksTable, Scans};
 
-/// Adds Rockmill's functions, its `min` and `max`, and its rules: many alternatives are planned quickly, filters run before
-/// what they protect, and scans compute aggregates. The query planner of `builder` stays, and statements open the column
-/// families that they read. Call it last: the rules for physical plans have to come after all others.
+/// Adds Rockmill's functions, its `min` and `max`, and its rules: many alternatives are planned quickly, filters run
+/// before the expressions that they protect, and scans compute aggregates. The query planner of `builder` stays, and
+/// statements open the column families that they read. Call it last: the rules for physical plans must come after all
+/// others.
 #[must_use]
 pub fn with_rockmill(mut builder: SessionStateBuilder) -> SessionStateBuilder {
     let functions = builder.scalar_functions().get_or_insert_default();
@@ -76,8 +77,7 @@ pub fn session_in(
 
 impl Scans {
     /// Adds every column family as a table, and `rocksdb_files` and `rocksdb_families`. A column family of one of these
-    /// names takes the place of that table. A table that the session defines later may have the name of a column family,
-    /// and then takes its place.
+    /// names replaces that table. A table that the session defines later replaces a column family of the same name.
     ///
     /// # Errors
     /// If the column families cannot be listed, or the session has a table of such a name.
@@ -117,7 +117,8 @@ impl Scans {
     }
 }
 
-/// Refuses a plan that would write to a table of a database, or drop one. DataFusion drops nothing then, and says nothing.
+/// Refuses a plan that would write to a table of a database, or drop one. DataFusion itself would drop nothing and
+/// report nothing.
 ///
 /// # Errors
 /// Plan, with a sentence that names the table.
@@ -158,7 +159,7 @@ fn is_rocks_table(table: &Arc<dyn TableSource>) -> bool {
     source_as_provider(table).is_ok_and(|table| table.is::<RocksTable>())
 }
 
-/// A session's schema with the tables of a database behind its own.
+/// A session's schema, with the tables of a database after its own.
 #[derive(Debug)]
 struct FamilySchema {
     of_session: Arc<dyn SchemaProvider>,
@@ -172,7 +173,7 @@ impl FamilySchema {
         self.tables.get(name).or_else(as_escaped)
     }
 
-    /// Whether the name stands for a table of the database.
+    /// Whether the name is a table of the database.
     fn is_of_database(&self, name: &str) -> bool {
         !self.of_session.table_exist(name) && self.of_database(name).is_some()
     }
@@ -209,7 +210,7 @@ impl SchemaProvider for FamilySchema {
         self.of_session.deregister_table(name)
     }
 
-    /// CREATE asks this, and may replace a column family's own table.
+    /// CREATE calls this, and may replace a column family's own table.
     fn table_exist(&self, name: &str) -> bool {
         self.of_session.table_exist(name)
     }

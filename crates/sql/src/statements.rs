@@ -9,18 +9,18 @@ use datafusion::sql::sqlparser::tokenizer::{
     Location, Token, TokenWithSpan, Tokenizer, TokenizerError, Word,
 };
 
-/// A text that is split at the semicolons that end statements.
+/// A text, split at the semicolons that end statements.
 #[derive(Debug)]
 pub struct Split {
     /// Statements that a semicolon ends.
     pub ended: Vec<Tokens>,
-    /// What comes behind the last semicolon; empty if that is only space and comments.
+    /// Tokens behind the last semicolon; empty if there are only spaces and comments.
     pub rest: Tokens,
-    /// What is wrong behind `rest`.
+    /// Error of the text behind `rest`.
     pub trouble: Option<TokenizerError>,
 }
 
-/// The tokens of a statement: without the semicolon, and with what stands before it.
+/// The tokens of a statement, without the semicolon, and with the spaces and comments before it.
 #[derive(Debug, Clone, Default)]
 pub struct Tokens(pub Vec<TokenWithSpan>);
 
@@ -102,8 +102,8 @@ pub fn statements(text: &str) -> Result<Vec<Statement>> {
         .collect()
 }
 
-/// Makes plain names of `key` and `index` where CREATE TABLE names a column. The parser takes them for an index of MySQL,
-/// which DataFusion has not.
+/// Turns `key` and `index` into plain names where CREATE TABLE names a column. The parser takes them for an index of
+/// MySQL, which DataFusion lacks.
 fn name_columns(tokens: &mut [TokenWithSpan]) {
     const LONGEST_START: usize = 8;
     let keyword = |token: &TokenWithSpan| match &token.token {
@@ -147,7 +147,7 @@ fn name_columns(tokens: &mut [TokenWithSpan]) {
     }
 }
 
-/// The place that the parser puts behind a message, and the message without it.
+/// The position that the parser appends to a message, and the message without it.
 pub fn place(message: &str) -> (&str, Option<Location>) {
     const LINE: &str = " at Line: ";
     const COLUMN: &str = ", Column: ";

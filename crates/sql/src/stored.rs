@@ -1,4 +1,4 @@
-//! Constants and batches between Arrow and scans.
+//! Conversion of constants and batches between Arrow and scans.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use datafusion::error::Result;
 use rockmill_core::scan::{Batch, Column, Literal};
 use rockmill_layout::{is_bytes, value_kind};
 
-/// A constant as programs have it; `None` if they do not.
+/// A constant for programs; `None` if they have no such kind.
 pub fn literal(value: &ScalarValue) -> Option<Literal> {
     if value.is_null() {
         return value_kind(&value.data_type()).map(Literal::Null);
@@ -58,10 +58,10 @@ fn ordered_f64(value: f64) -> i64 {
     bits ^ ((bits >> 63).cast_unsigned() >> 1).cast_signed()
 }
 
-/// A batch as DataFusion takes it. Values are not copied.
+/// A batch for DataFusion. Values are not copied.
 ///
 /// # Errors
-/// If a column is not what the schema says, or text is not UTF-8.
+/// If a column does not fit the schema, or text is not UTF-8.
 pub fn record_batch(schema: &SchemaRef, batch: Batch) -> Result<RecordBatch> {
     let rows = batch.rows;
     let columns = schema.fields().iter().zip(batch.columns);
@@ -78,7 +78,7 @@ fn array(data_type: &DataType, rows: usize, column: Column) -> Result<ArrayRef> 
     let mut data = ArrayData::builder(data_type.clone())
         .len(rows)
         .nulls(nulls)
-        // The allocator may have placed the bytes of wide numbers anywhere.
+        // The bytes of wide numbers may have any alignment.
         .align_buffers(true);
     if is_bytes(data_type) {
         data = data.add_buffer(Buffer::from_vec(column.offsets));

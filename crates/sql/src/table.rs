@@ -33,11 +33,11 @@ pub struct Scans {
     engine: Arc<ScanEngine>,
     database: Arc<dyn Database>,
     reads: Reads,
-    /// Views of the statements that are being planned, or run.
+    /// Views of statements that are planned or running.
     views: Arc<Mutex<Views>>,
 }
 
-/// How rows are read.
+/// The path on which rows are read.
 #[doc(hidden)]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Reads {
@@ -52,21 +52,21 @@ pub enum Reads {
 
 type Views = Vec<(Statement, Weak<StatementView>)>;
 
-/// Session, and the time at which it began the statement.
+/// A session, and the time at which it began the statement.
 type Statement = (String, String);
 
-/// What the tables of one statement see.
+/// The view that the tables of one statement share.
 #[derive(Debug)]
 pub(crate) struct StatementView {
     pub view: Arc<View>,
-    /// The column families that it was taken of; `None` if all are.
+    /// The column families of the view; `None` for all.
     families: Option<BTreeSet<String>>,
-    /// Whether one of its scans has begun. All of them were planned by then.
+    /// Whether one of its scans has begun. All of them are planned by then.
     runs: AtomicBool,
 }
 
 impl StatementView {
-    /// What a statement sees that has not begun.
+    /// The view of a statement that has not begun.
     pub fn new(view: Arc<View>, families: Option<BTreeSet<String>>) -> Self {
         let runs = AtomicBool::new(false);
         Self {
@@ -76,7 +76,7 @@ impl StatementView {
         }
     }
 
-    /// Whether it has these column families.
+    /// Whether the view has these column families.
     fn has(&self, families: Option<&BTreeSet<String>>) -> bool {
         match (&self.families, families) {
             (None, _) => true,
@@ -85,7 +85,7 @@ impl StatementView {
         }
     }
 
-    /// Notes that a scan begins.
+    /// Records that a scan begins.
     pub fn runs(&self) {
         self.runs.store(true, Ordering::Relaxed);
     }
@@ -102,14 +102,14 @@ impl Scans {
         }
     }
 
-    /// The same tables, read otherwise: for comparisons.
+    /// The same tables on another path, for comparisons.
     #[doc(hidden)]
     #[must_use]
     pub fn reading(self, reads: Reads) -> Self {
         Self { reads, ..self }
     }
 
-    /// What scans the tables.
+    /// The engine that scans the tables.
     pub(crate) fn engine(&self) -> &Arc<ScanEngine> {
         &self.engine
     }
@@ -124,8 +124,8 @@ impl Scans {
         Arc::new(self.table_of(family, Layout::raw()))
     }
 
-    /// A column family as a table of these columns, which lie in keys and values as the texts say. `docs/guide/sql.md`
-    /// has the forms. Columns of large or viewed texts and bytes become those with offsets of 4 bytes.
+    /// A column family as a table of these columns. The texts describe the keys and the values in the forms of
+    /// `docs/guide/sql.md`. Columns of large or viewed texts and bytes become those with offsets of 4 bytes.
     ///
     /// # Errors
     /// Plan if a text is malformed or does not fit the columns.
@@ -150,12 +150,12 @@ impl Scans {
         }
     }
 
-    /// What the statement sees that is being planned: the same for all of its tables.
+    /// The view of the statement that is being planned: the same for all of its tables.
     ///
-    /// A session may plan several statements as of one time, and each has to see what was written before. So a view is
-    /// not taken from a statement that runs already. If the session has no time, each table has a view of its own.
+    /// A session may plan several statements with the same start time, and each must see earlier writes. So a statement
+    /// that runs already does not share its view. If the session has no time, each table has a view of its own.
     ///
-    /// A view has the column families that the statement reads, or all if that is not known.
+    /// A view has the column families that the statement reads, or all if these are not known.
     pub(crate) async fn view(&self, session: &dyn Session) -> Result<Arc<StatementView>> {
         let began = session.execution_props().query_execution_start_time;
         let statement = began.map(|began| (session.session_id().to_owned(), began.to_rfc3339()));
@@ -191,7 +191,7 @@ impl Scans {
     }
 }
 
-/// Runs what reads files, on a thread for that.
+/// Runs file access on a thread for blocking work.
 pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> Result<T> {
@@ -264,7 +264,7 @@ impl RocksTable {
         }
     }
 
-    /// A filter as a scan takes it; `None` if it is left to DataFusion.
+    /// A filter for a scan; `None` if it is left to DataFusion.
     fn filter(&self, filter: &Expr) -> Result<Option<Arc<dyn PhysicalExpr>>> {
         if self.scans.reads == Reads::Iterators {
             return Ok(None);
@@ -288,7 +288,7 @@ impl RocksTable {
     }
 }
 
-/// A scan with these filters. Each fits into its program alone; what does not fit into one together comes behind the scan.
+/// A scan with these filters. Each fits into its program alone. Filters that do not fit together come behind the scan.
 fn scan_and_filter(
     source: Source,
     planned: Planned,

@@ -68,7 +68,7 @@ fn count(session: &SessionContext, family: &str) -> i64 {
     }
 }
 
-/// Rockmill's own error in one of DataFusion.
+/// Rockmill's own error within one of DataFusion.
 fn own(error: &DataFusionError) -> Error {
     match error.find_root() {
         DataFusionError::External(error) => error.downcast_ref::<Error>().unwrap().clone(),
@@ -93,17 +93,17 @@ fn descriptors(options: &Options, names: &[&str]) -> Vec<ColumnFamilyDescriptor>
 
 type Db = DBWithThreadMode<MultiThreaded>;
 
-/// Rows of each of two column families, and the amount of each in the beginning.
+/// Number of rows of each of two column families, and the initial amount of each row.
 const ROWS: u64 = 300;
 const AMOUNT: u64 = 1000;
 const FAMILIES: [&str; 2] = ["a", "b"];
 
-/// A value of an amount, most of which goes into a blob file.
+/// A value with an amount, most of which goes into a blob file.
 fn value(amount: u64) -> Vec<u8> {
     [&amount.to_be_bytes()[..], &[7; 200]].concat()
 }
 
-/// A database that flushes and compacts all the time.
+/// A database that constantly flushes and compacts.
 fn open_busy(path: &Path) -> Db {
     let mut options = created();
     options.set_write_buffer_size(128 << 10);
@@ -191,7 +191,7 @@ fn a_busy_writer_with_blobs_and_range_tombstones_stops_no_statement() {
         }
     });
     assert!(answers >= LEAST_ANSWERS, "{answers} answers; {errors:?}");
-    // It was busy: files were flushed and compacted.
+    // The database was busy: files were flushed and compacted.
     let last_file = db
         .live_files()
         .unwrap()
@@ -459,7 +459,7 @@ fn a_stated_operator_merges_as_rocksdb_does() {
 
 #[test]
 fn operands_without_a_stated_operator_are_an_error_and_other_rows_are_not() {
-    // An application's own, of four bytes.
+    // A merge operator of the application, which adds integers of four bytes.
     let add = |_: &[u8], existing: Option<&[u8]>, operands: &MergeOperands| {
         let all = existing.into_iter().chain(operands);
         let sum = all
@@ -585,7 +585,7 @@ fn the_stated_operator_goes_with_a_scan_to_another_process() {
     );
 }
 
-/// Column families of two files each, which are named `f0` and so on.
+/// Column families of two files each, named `f0` and so on.
 fn many_families(folder: &Path, families: usize) {
     let names: Vec<_> = (0..families).map(|at| format!("f{at}")).collect();
     let mut names: Vec<_> = names.iter().map(String::as_str).collect();
@@ -661,7 +661,7 @@ fn a_statement_opens_the_files_of_the_column_families_that_it_reads() {
         let batches = runtime.block_on(collect(plan, session.task_ctx())).unwrap();
         let found: usize = batches.iter().map(|batch| batch.num_rows()).sum();
         assert_eq!(found, rows, "{statement}");
-        // Tasks may hold what they have read a moment longer.
+        // Tasks may hold their files a moment longer.
         while open_tables(folder.path()) > 0 {
             std::thread::yield_now();
         }

@@ -1,4 +1,5 @@
-//! Drawn layouts over drawn rows, of which some are damaged, against a decoder that is written as plainly as possible.
+//! Random layouts over random rows, some of which are damaged, against a decoder that is written as plainly as
+//! possible.
 //!
 //! `ROCKMILL_SEED=N` draws other cases, and `ROCKMILL_CASES=N` more of them.
 
@@ -68,7 +69,7 @@ impl Type {
         }
     }
 
-    /// Bytes of a value; 0 if not all have as many.
+    /// Bytes of a value; 0 if the size varies.
     fn size(self) -> usize {
         match self {
             Self::Small => 2,
@@ -79,7 +80,7 @@ impl Type {
         }
     }
 
-    /// A cell of an integer, of which the lowest bytes count.
+    /// A cell of an integer, from its lowest bytes.
     fn of_bits(self, bits: i128) -> Cell {
         match self {
             Self::Small => Cell::Integer(i128::from(bits as i16)),
@@ -118,7 +119,7 @@ impl Type {
     }
 }
 
-/// A value: of a double its bits.
+/// A value; a double is stored as its bits.
 #[derive(Debug, Clone, PartialEq)]
 enum Cell {
     Flag(bool),
@@ -142,7 +143,7 @@ impl Cell {
     }
 }
 
-/// What some bytes are.
+/// Kind of some bytes.
 #[derive(Debug, Clone, PartialEq)]
 enum Part {
     /// Little-endian, or big-endian; as signed integers that sort as bytes.
@@ -166,7 +167,7 @@ struct Column {
     is_nullable: bool,
 }
 
-/// How the columns lie in the value.
+/// The layout of the columns in the value.
 #[derive(Debug, Clone)]
 enum Value {
     Parts(Vec<(Part, Option<usize>)>),
@@ -181,7 +182,7 @@ struct Table {
     value: Value,
 }
 
-/// Columns of half of a row; `None` if its bytes do not fit. A column is an error if it has no value of its type.
+/// Columns of a key or a value; `None` if its bytes do not fit. A column is an error if it has no value of its type.
 type Half = Option<Vec<(usize, Result<Cell, ()>)>>;
 
 impl Table {
@@ -200,7 +201,7 @@ impl Table {
             .map(|position| {
                 let of = loop {
                     let of = *Type::ALL.choose(draw).unwrap();
-                    // Booleans are in JSON alone, and some types are not.
+                    // Only JSON has booleans, and it lacks some types.
                     let is_json = kind == 2;
                     match of {
                         Type::Flag if !is_json => {}
@@ -230,7 +231,7 @@ impl Table {
             .partition(|&column| column < split && in_key(&table.columns[column]));
         let mut parts = table.draw_parts(draw, &key);
         table.key.append(&mut parts);
-        // A number of the row, so that rows do not replace others.
+        // A number of the row, so that no row replaces another.
         if table.key.last().is_none_or(|(part, _)| *part != Part::Rest) {
             table.key.push((Part::Skip(2), None));
         }
@@ -297,7 +298,7 @@ impl Table {
             Part::Fixed { is_big, is_ordered } => {
                 let of = self.columns[column.unwrap()].of;
                 let bits = 8 * match of {
-                    // No name has 16 bytes.
+                    // Names have fewer than 16 bytes.
                     Type::Price => 8,
                     of => of.size(),
                 };
@@ -358,7 +359,7 @@ impl Table {
         )
     }
 
-    /// Bit of each nullable column, but for members of JSON.
+    /// Bit of each nullable column, except members of JSON.
     fn bit(&self, column: usize) -> Option<usize> {
         if !self.columns[column].is_nullable || matches!(self.value, Value::Json(_)) {
             return None;
@@ -382,7 +383,7 @@ impl Table {
         bytes
     }
 
-    /// A row that fits.
+    /// A row that fits the layout.
     fn encode(&self, cells: &[Option<Cell>], number: u16) -> (Vec<u8>, Vec<u8>) {
         let parts = |parts: &[(Part, Option<usize>)]| {
             let mut bytes = Vec::new();
@@ -480,7 +481,7 @@ impl Table {
         format!("\"{}\":{value}", self.columns[column].name)
     }
 
-    /// Bytes of a part that has as many in each row.
+    /// Bytes of a part whose size is the same in each row.
     fn fixed_size(&self, part: &Part, column: Option<usize>) -> usize {
         match part {
             Part::Fixed { .. } => match self.columns[column.unwrap()].of {
@@ -493,7 +494,7 @@ impl Table {
         }
     }
 
-    /// The columns of bytes that have these parts.
+    /// The columns of bytes with these parts.
     fn decode_parts(&self, parts: &[(Part, Option<usize>)], bytes: &[u8]) -> Half {
         let mut rest = bytes;
         let take = |len: usize, rest: &mut &[u8]| {
@@ -574,7 +575,7 @@ impl Table {
         rest.is_empty().then_some(found)
     }
 
-    /// A cell whose text is UTF-8.
+    /// The cell, if its text is UTF-8.
     fn checked(&self, column: usize, cell: Cell) -> Result<Cell, ()> {
         match (&cell, self.columns[column].of) {
             (Cell::Bytes(bytes), Type::Text) if std::str::from_utf8(bytes).is_err() => Err(()),
@@ -687,7 +688,7 @@ impl Table {
         let mut cells = vec![None; self.columns.len()];
         for (column, cell) in of_key.into_iter().chain(of_value.clone()).flatten() {
             if let Some(bit) = self.bit(column) {
-                // The bits lie in the value.
+                // The bits are in the value.
                 if of_value.is_none() {
                     continue;
                 }
@@ -709,7 +710,7 @@ impl Table {
         value[&self.columns[column].name].is_null()
     }
 
-    /// Bytes in front of a part of a value that fits.
+    /// Bytes in front of a part of a value that fits the layout.
     fn bytes_before(&self, parts: &[(Part, Option<usize>)], at: usize, value: &[u8]) -> usize {
         if parts[..at].iter().any(|(part, _)| *part == Part::Rest) {
             let behind = parts[at..].iter();
@@ -781,7 +782,7 @@ impl Table {
     }
 }
 
-/// Bytes that differ a little, most often.
+/// Bytes that usually differ a little.
 fn damage(bytes: &mut Vec<u8>, from: usize, draw: &mut StdRng) {
     match draw.random_range(0..5) {
         0 => bytes.truncate(draw.random_range(from..=bytes.len())),
@@ -851,7 +852,7 @@ async fn layouts_decode_what_fits_and_give_nulls_for_the_rest() {
             assert_eq!(table.decode(&key, &value), (cells, false), "{table:?}");
             match draw.random_range(0..8) {
                 _ if case % 4 == 0 => {}
-                // A key that begins otherwise is none of the table.
+                // A key with another beginning is not in the table.
                 0 => damage(&mut key, table.leading_bytes(), draw),
                 1 | 2 => damage(&mut value, 0, draw),
                 _ => {}
@@ -941,7 +942,7 @@ async fn layouts_decode_what_fits_and_give_nulls_for_the_rest() {
                 (Ok(ours), Ok(theirs)) => {
                     assert_eq!(ours.columns(), theirs.columns(), "{what}: {query}");
                 }
-                // Such as a date that is compared with a number.
+                // For example a date that is compared with a number.
                 (Err(ours), Err(theirs)) => {
                     assert!(!ours.contains("panic"), "{what}: {query}: {ours} {theirs}")
                 }
@@ -956,7 +957,7 @@ async fn layouts_decode_what_fits_and_give_nulls_for_the_rest() {
     assert!(cases < 30 || (sound > 0 && damaged > 0));
 }
 
-/// Texts that are nearly layouts are parsed or refused, and what is parsed reads any row.
+/// Texts that are nearly layouts are parsed or refused, and a parsed layout reads any row.
 #[tokio::test(flavor = "multi_thread")]
 async fn any_text_is_a_layout_or_refused() {
     let (seed, cases) = drawn_from(300);

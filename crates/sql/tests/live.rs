@@ -25,10 +25,10 @@ use tokio::runtime::Runtime;
 
 type Db = DBWithThreadMode<MultiThreaded>;
 
-/// Rows of each of the two column families.
+/// Number of rows of each of the two column families.
 const ROWS: u64 = 200;
 
-/// Amount of each row in the beginning.
+/// Initial amount of each row.
 const AMOUNT: u64 = 1000;
 
 fn open(path: &Path) -> Arc<Db> {
@@ -97,7 +97,7 @@ async fn number(session: &SessionContext, query: &str) -> ScalarValue {
     ScalarValue::try_from_array(batches[0].column(0), 0).unwrap()
 }
 
-/// The sum of all amounts, which no move changes.
+/// The sum of all amounts, which moves do not change.
 const TOTAL: &str = "select sum(amount) from (select u64be(value, 0) as amount from a
                      union all select u64be(value, 0) from b)";
 
@@ -145,7 +145,7 @@ fn a_statement_sees_what_was_written_before_it_and_nothing_later() {
     });
 }
 
-/// How many rows of a column family have keys of three bytes.
+/// The number of rows of a column family with keys of three bytes.
 const COUNT: &str = "select count(*) from a where octet_length(key) = 3";
 
 async fn plan(state: &SessionState) -> Arc<dyn ExecutionPlan> {
@@ -197,7 +197,7 @@ fn a_statement_sees_what_was_written_since_another_of_its_time_began_to_run() {
 
 const BUDGET: u64 = 64 << 20;
 
-/// By how much estimates of the indexes of such small tables may be too small.
+/// Maximum error of the estimates of such small tables' indexes.
 const INDEXES: u64 = 1 << 20;
 
 /// A service, a database that it compacts, and an engine that shares its executor.
@@ -262,7 +262,7 @@ fn scans_and_compactions_share_one_executor() {
         assert!(most > 0 && most <= BUDGET + INDEXES, "{most}");
     });
     assert_eq!((budget.slots(), service.stats().jobs_failed), (1, 0));
-    // What is kept of tables is in the service's budget, and is given back.
+    // Kept tables count in the service's budget, and are given back.
     assert!(budget.taken_bytes() > 0);
     drop((session, engine));
     assert_eq!(budget.taken_bytes(), 0);

@@ -1,4 +1,4 @@
-//! Queries that have less memory than they need.
+//! Queries that get less memory than they need.
 
 use std::fs;
 use std::path::Path;
@@ -14,18 +14,18 @@ use rockmill_sql::{Scans, Shares};
 use rust_rocksdb::{DB, Options};
 use tempfile::TempDir;
 
-/// 60 MB, which is more than queries get.
+/// 60 MB, more than queries get.
 const ROWS: u64 = 200_000;
 const VALUE_BYTES: usize = 300;
 const MEMORY_BYTES: u64 = 64 << 20;
-/// Memory in which no query of these needs to spill.
+/// Memory in which none of these queries needs to spill.
 const LARGE_BYTES: u64 = 4 << 30;
 
 const PARTITIONS: usize = 3;
 
 /// Keys are numbers in order, and values begin with the same numbers in another order.
 fn database() -> TempDir {
-    /// Has no factor with the number of rows in common.
+    /// Coprime to the number of rows.
     const STEP: u64 = 70_001;
     let dir = tempfile::tempdir().unwrap();
     let mut options = Options::default();

@@ -1,4 +1,4 @@
-//! A directory that MariaDB has written with MyRocks (`data/mysql/make.sh`), and what MariaDB answers.
+//! A directory that MariaDB has written with MyRocks (`data/mysql/make.sh`), and MariaDB's answers.
 
 mod common;
 
@@ -65,7 +65,7 @@ async fn rows_are_those_that_mariadb_returns() {
     }
 }
 
-/// The tables of the database `shop`. Another database has some of these names, too.
+/// The tables of the database `shop`. Another database has tables with some of these names.
 fn schema() -> String {
     let schema = text("schema.sql").replace("TABLE `ints`", "TABLE `shop`.`ints`");
     schema.replace("TABLE `täble`", "TABLE `shop`.`täble`")
@@ -146,12 +146,12 @@ async fn latin1_is_text_that_sorts_as_utf_8() {
     )
     .await;
     assert_eq!(extremes.unwrap(), ["ü\tŽžŒœŸ\tnaïve – “façade”\tÜ"]);
-    // The bytes of ü in latin1 are no UTF-8, and those of the text are two.
+    // The bytes of ü in latin1 are not UTF-8, and the text has two.
     let lengths = answer(&session, "select octet_length(e) from lat where id = 1").await;
     assert_eq!(lengths.unwrap(), ["4"]);
 }
 
-/// What is said of a query, where tables are described so.
+/// The error of a query, with these descriptions of tables.
 async fn refused(schema: &str, query: &str) -> String {
     let (session, scans) = scans();
     let registered = scans.register_mysql(&session, schema, "schema.sql").await;
@@ -194,7 +194,7 @@ async fn what_is_not_supported_is_named() {
         (
             "create table hidden (a geometry, b varchar(20) character set utf8mb4 not null)",
             "select b from hidden",
-            "column b has the type VARCHAR(20), and lies behind column a, whose size is not known",
+            "column b has the type VARCHAR(20), and is behind column a, whose size is not known",
         ),
         (
             "create table bytes (k double primary key)",
@@ -265,7 +265,7 @@ async fn a_table_that_is_not_supported_costs_itself_alone() {
         names.contains(&"en".to_owned()) && !names.contains(&"part".to_owned()),
         "{names:?}"
     );
-    // A table of the session takes its place.
+    // A table of the session replaces it.
     let own = session.sql("select 1 as a").await.unwrap().into_view();
     session.register_table("part", own).unwrap();
     assert_eq!(answer(&session, "select a from part").await.unwrap(), ["1"]);

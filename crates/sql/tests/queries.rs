@@ -37,7 +37,7 @@ struct Row {
     price: Option<i128>,
     day: i32,
     ratio: f64,
-    /// Neither NaN nor -0.0.
+    /// The weight is neither NaN nor -0.0.
     weight: f64,
     name: Option<String>,
     blob: Vec<u8>,
@@ -48,7 +48,7 @@ const COLUMNS: &str = "id int unsigned not null, small int not null, wide bigint
 const KEY: &str = "u32be id, ordered(i32) small";
 const VALUE: &str = "x'07', nulls(1), i64le wide, i64be price, i32le day, f64be ratio, f64le weight, varint name, ordered(bytes) blob";
 
-/// Rows that depend on their position alone, with every kind of edge.
+/// Rows that depend only on their position, with every kind of edge case.
 fn row(id: u32) -> Row {
     let mixed = u64::from(id).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let pick = |shift: u32, of: u64| (mixed >> shift) % of;
@@ -148,7 +148,7 @@ async fn session(folder: &TempDir) -> SessionContext {
     let db = DB::open(&options, folder.path()).unwrap();
     for (position, row) in rows.iter().enumerate() {
         let (key, value) = encoded(row);
-        // Older versions, deleted rows, and rows that are in the log alone.
+        // Older versions, deleted rows, and rows that are only in the log.
         db.put(&key, b"an older version").unwrap();
         db.put([&key[..], b"deleted"].concat(), b"").unwrap();
         if position == rows.len() / 2 {
@@ -263,7 +263,7 @@ fn condition() -> impl Strategy<Value = String> {
     })
 }
 
-/// A query over the table `{}`. Each row of the result is unlike the others, or their order is given.
+/// A query over the table `{}`. Each row of the result is unique, or the order is given.
 fn query() -> impl Strategy<Value = String> {
     let columns = prop::sample::subsequence(
         vec![
@@ -331,7 +331,7 @@ fn query() -> impl Strategy<Value = String> {
     prop_oneof![4 => rows, 6 => grouped, 1 => limited]
 }
 
-/// What fails for some rows, and a condition that protects it.
+/// Expressions that fail for some rows, each with a condition that protects it.
 const FALLIBLE: [(&str, &str); 12] = [
     // Scans compute no remainders, so these conditions are left to DataFusion.
     ("(wide + id) / small", "small % 9 <> 0"),
@@ -351,7 +351,7 @@ const FALLIBLE: [(&str, &str); 12] = [
     ("cast(name as int)", "(name is null and id < 2000)"),
 ];
 
-/// A query that computes what may fail over a filter that protects it.
+/// A query that computes an expression that may fail, over a filter that protects it.
 fn protected_query() -> impl Strategy<Value = String> {
     let fallible = prop::sample::select(FALLIBLE.to_vec());
     let columns = prop::sample::subsequence(vec!["small", "wide", "price", "name", "weight"], 0..5);
@@ -383,13 +383,13 @@ fn protected_query() -> impl Strategy<Value = String> {
                 "select small, max({fallible}) from {{}} where {filter} group by small order by small"
             ),
             3 => format!("select id, {fallible} as q{columns} from {{}} where {filter} order by id"),
-            // Fewer columns than it takes to compute them. Equal rows may come in any order.
+            // Fewer columns than the expression needs. Equal rows may come in any order.
             _ => format!("select small, {fallible} as q from {{}} where {filter} order by 1, 2"),
         }
     })
 }
 
-/// A session with the same tables and functions, and without Rockmill's rules whose names begin so.
+/// A session with the same tables and functions, without Rockmill's rules whose names begin with `prefix`.
 fn without_rules(context: &SessionContext, prefix: &str) -> SessionContext {
     let state = context.state();
     let rules = state.physical_optimizers().iter();
@@ -409,7 +409,7 @@ async fn answer(context: &SessionContext, query: &str, table: &str) -> Result<Re
     concat_batches(&schema, &batches).map_err(|e| e.to_string())
 }
 
-/// The same where another engine runs the scans, which it gets as bytes.
+/// The same, where another engine runs the scans, which it gets as bytes.
 async fn answer_of_sent(
     context: &SessionContext,
     query: &str,
@@ -441,7 +441,7 @@ fn queries_are_answered_as_datafusion_answers_them() {
             };
             match (&found, &theirs) {
                 (Ok(found), Ok(theirs)) if found.columns() == theirs.columns() => {}
-                // Such as a product that exceeds a decimal.
+                // For example a product that exceeds a decimal.
                 (Err(_), Err(_)) => {}
                 _ => return Err(differ(table, &query, &found, &theirs)),
             }
@@ -489,7 +489,8 @@ fn a_filter_protects_what_may_fail_wherever_datafusion_has_it_protected() {
                 let unguarded = runtime.block_on(answer(&unguarded, &query, "ours"));
                 unprotected.set(unprotected.get() + u32::from(unguarded.is_err()));
             }
-            // DataFusion alone may compute what a filter protects. So its answer comes from the same rules here.
+            // Plain DataFusion may compute an expression before its filter. So its answer comes from the same rules
+            // here.
             (Ok(found), Err(_)) => {
                 failed.set(failed.get() + 1);
                 let theirs = runtime.block_on(answer(&context, &query, "theirs"));
@@ -643,7 +644,7 @@ fn a_wide_table_and_many_conditions_are_scanned() {
         assert_eq!((rows.num_rows(), rows.num_columns()), (20, 1 + TEXTS));
         let last = rows.column(TEXTS).as_string::<i32>();
         assert!((0..20).all(|row| last.value(row) == (row * (TEXTS - 1)).to_string()));
-        // More conditions than a program has room for: some are left to DataFusion.
+        // More conditions than fit into a program: some are left to DataFusion.
         let condition = |first: usize| {
             let terms = (first..first + TERMS).map(|factor| format!(" - id * {factor}"));
             format!("id{} <> -1", terms.collect::<String>())

@@ -1,4 +1,4 @@
-//! Scans as bytes: what is damaged in them, and what has become of the directory meanwhile.
+//! Scans as bytes: damaged bytes, and changes of the directory meanwhile.
 
 mod common;
 
@@ -69,7 +69,7 @@ fn bytes(plan: &Arc<dyn ExecutionPlan>) -> Vec<u8> {
     found.unwrap_or_else(|| bytes(plan.children()[0]))
 }
 
-/// Changes one of the values within a value to one of some others.
+/// Replaces one of the values within a value by one of some others.
 fn damage(value: &mut Value, at: prop::sample::Index, other: prop::sample::Index) {
     let others = [
         Value::Null,
@@ -96,7 +96,7 @@ fn damage(value: &mut Value, at: prop::sample::Index, other: prop::sample::Index
         places.push(place);
     }
     let mut choices = others.to_vec();
-    // Or to another one within the same value.
+    // Or by another one within the same value.
     choices.extend(places.iter().filter_map(|place| {
         let found = value.pointer(place)?;
         (!found.is_object() && !found.is_array()).then(|| found.clone())
@@ -142,7 +142,7 @@ fn damaged_bytes_are_refused_or_a_scan() {
         let (runs, refused) = &mut *counts.borrow_mut();
         match decode_scan(&text, &engine) {
             Ok(plan) => {
-                // It may meet a row that is not what it expects.
+                // It may find a row that does not fit.
                 let _ = runtime.block_on(collect(plan, session.task_ctx()));
                 **runs += 1;
             }
@@ -183,7 +183,7 @@ fn a_scan_reads_its_version_while_the_files_and_logs_are_there() {
     let in_log = plan();
     let in_log_bytes = bytes(&in_log);
     let meant = answer(plan());
-    // What is written later is hidden.
+    // Later writes are hidden.
     put(&db, 30..50);
     assert_eq!(
         answer(common::sent(Arc::clone(&in_log), &engine).unwrap()),
@@ -204,6 +204,6 @@ fn a_scan_reads_its_version_while_the_files_and_logs_are_there() {
     db.compact_range(None::<&[u8]>, None::<&[u8]>);
     let gone = decoded(&flushed_bytes).expect("the files are gone");
     assert!(gone.contains(says), "{gone}");
-    // The plan itself has them open.
+    // The plan itself keeps them open.
     assert_eq!(answer(flushed), meant);
 }

@@ -20,7 +20,7 @@ use rockmill_sql::Scans;
 use rust_rocksdb::{DB, Options};
 use sqllogictest::{AsyncDB, DBOutput, DefaultColumnType, Runner, strict_column_validator};
 
-/// A session, of which each connection is a clone.
+/// A session; each connection is a clone of it.
 #[derive(Clone)]
 struct Connection(SessionContext);
 
@@ -105,7 +105,7 @@ async fn run_on(device: &str, folder: &Path, (name, text): (&str, &str)) {
     let mut runner = Runner::new(|| async { Ok(connection.clone()) });
     runner.with_column_validator(strict_column_validator);
     runner.set_var("DB".to_owned(), folder.display().to_string());
-    // The text is a part of the program, which may run on another machine.
+    // The text is compiled into the program, which may run on another machine.
     let done = runner.run_script_with_name_async(text, name).await;
     if let Err(error) = done {
         panic!("on {device}: {error}");
@@ -143,7 +143,7 @@ fn item(item: &Item) -> Vec<u8> {
     value
 }
 
-/// The values of rows of which the first is that of the guide, and of which not all fit.
+/// Values of rows: the first is the guide's, and not all fit.
 fn packed() -> [Vec<u8>; 6] {
     let head = |nulls: u8, quantity: i32, price: i128| {
         let parts = [
@@ -183,7 +183,7 @@ const DOCS: [&str; 7] = [
     r#"{"size":2}"#,
 ];
 
-/// Keys, and values of an amount and a name, of which not all fit.
+/// Keys, and values of an amount and a name, not all of which fit.
 fn damaged() -> [(Vec<u8>, Vec<u8>); 6] {
     let value =
         |amount: i64, name: &[u8]| [&amount.to_be_bytes()[..], &[name.len() as u8], name].concat();
@@ -209,7 +209,7 @@ const WORDS: [(&str, u32); 7] = [
     ("é", 7),
 ];
 
-/// Makes a database with overwritten and deleted rows, and with rows that are in the log alone.
+/// Makes a database with overwritten and deleted rows, and with rows that are only in the log.
 fn write(folder: &Path) {
     let mut options = Options::default();
     options.create_if_missing(true);

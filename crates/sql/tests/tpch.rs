@@ -66,7 +66,7 @@ fn parameters(query: i32, scale: f64) -> Vec<String> {
     values.iter().map(|value| (*value).to_owned()).collect()
 }
 
-/// The statements of a query, of which one returns rows.
+/// The statements of a query, one of which returns rows.
 fn statements(query: i32, scale: f64) -> Vec<String> {
     let mut text = queries::query(query).unwrap().to_owned();
     for (number, value) in parameters(query, scale).iter().enumerate().rev() {
@@ -207,7 +207,7 @@ async fn all_queries_answer_as_over_parquet() {
             rows.sort();
             rows
         };
-        // Rows that ORDER BY does not tell apart come in any order.
+        // Rows that are equal in ORDER BY come in any order.
         let expected = sorted(answer(&theirs, query, scale).await);
         assert_eq!(sorted(found.clone()), expected, "query {query}");
         returned += usize::from(!found.is_empty());
@@ -215,6 +215,6 @@ async fn all_queries_answer_as_over_parquet() {
             compare_with_published(query, &found);
         }
     }
-    // A few find nothing in so few rows.
+    // A few queries find nothing in so few rows.
     assert!(returned > 15, "{returned} queries returned rows");
 }

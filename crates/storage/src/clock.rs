@@ -4,9 +4,9 @@ use std::fmt::Debug;
 use std::sync::{Arc, Condvar, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-mod crew;
+mod thread_group;
 
-pub use crew::{Crew, Member};
+pub use thread_group::{Member, ThreadGroup};
 
 /// Interval at which a waiting thread checks whether its job was cancelled.
 pub const CANCEL_POLL: Duration = Duration::from_millis(20);

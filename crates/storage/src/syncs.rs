@@ -1,4 +1,4 @@
-//! Waits for syncs, but no longer than the database is open.
+//! Waits for syncs until the database closes.
 //!
 //! The operating system cannot end a sync early, and a sync may take seconds. So each one runs on its own thread. When
 //! the database closes, its job stops waiting. The synced file has been unlinked by the time that the sync returns.

@@ -1,12 +1,11 @@
-//! What the page cache has of a file, and whether there is anything below.
+//! Tells which parts of a file the page cache has, and whether there is a device below it.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use rustix::fs::fstatfs;
 
-/// `cachestat(2)`, of Linux 6.5; the number is that of all architectures that Rust's standard library
-/// runs on.
+/// `cachestat(2)` of Linux 6.5; the number is the same on all architectures that Rust's standard library supports.
 const SYS_CACHESTAT: libc::c_long = 451;
 
 /// `struct cachestat_range`.
@@ -27,11 +26,11 @@ struct Stat {
     recently_evicted: u64,
 }
 
-/// Pages of the page cache that hold some of the `len` bytes of a file at `offset`, those that are just
-/// being read included; nothing is read for that. With `len` 0, up to the end of the file.
+/// Number of pages in the page cache with some of the `len` bytes of a file at `offset`, including pages that are just
+/// being read. Nothing is read for it. With `len` 0, the range goes up to the end of the file.
 ///
 /// # Errors
-/// Whatever the system says; Unsupported before Linux 6.5 and where it is forbidden.
+/// The system's error; Unsupported before Linux 6.5 and where the call is forbidden.
 pub fn cached_pages(file: BorrowedFd<'_>, offset: u64, len: u64) -> io::Result<u64> {
     let range = Range { offset, len };
     let mut stat = Stat::default();
@@ -52,7 +51,7 @@ pub fn cached_pages(file: BorrowedFd<'_>, offset: u64, len: u64) -> io::Result<u
     }
 }
 
-/// Whether a file lies on a file system with a disk below.
+/// Whether a file is on a file system with a disk.
 pub fn has_disk(file: BorrowedFd<'_>) -> bool {
     /// `linux/magic.h`.
     const TMPFS_MAGIC: i64 = 0x0102_1994;

@@ -1,5 +1,5 @@
-//! The file operations of Linux that the standard library and rustix do not have, as safe functions.
-//! All that is unsafe about reading and writing files is here; who uses it forbids unsafe code.
+//! The file operations of Linux that the standard library and rustix lack, as safe functions. All unsafe code for
+//! reading and writing files is here; the crates that use it forbid unsafe code.
 //!
 //! ```text
 //! Queue::submit(Transfer) -> Pending     several reads and writes at once

@@ -1,4 +1,4 @@
-//! Reads and writes that go on while the caller does something else.
+//! Reads and writes that run while the caller does something else.
 
 use std::collections::VecDeque;
 use std::fmt::Debug;
@@ -15,7 +15,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::{ring, threads};
 
-/// Which way bytes go.
+/// Direction of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
     /// From the file into memory.
@@ -24,7 +24,7 @@ pub enum Direction {
     Write,
 }
 
-/// One read or write. The memory, of whatever kind, belongs to it until it is done.
+/// One read or write. It owns the memory, of any kind, until it is done.
 #[derive(Debug)]
 pub struct Transfer<M> {
     /// The file.
@@ -33,14 +33,14 @@ pub struct Transfer<M> {
     pub direction: Direction,
     /// The memory.
     pub memory: M,
-    /// The part of it that is filled or written; cut to the memory's length.
+    /// The part of the memory to fill or write; cut to the memory's length.
     pub range: Range<usize>,
-    /// Where in the file, bytes.
+    /// Offset in the file in bytes.
     pub offset: u64,
 }
 
 impl<M: AsMut<[u8]>> Transfer<M> {
-    /// The part of the memory that is meant.
+    /// The part of the memory to transfer.
     fn bytes(&mut self) -> &mut [u8] {
         let memory = self.memory.as_mut();
         let end = self.range.end.min(memory.len());
@@ -49,7 +49,7 @@ impl<M: AsMut<[u8]>> Transfer<M> {
     }
 }
 
-/// How a queue does its work.
+/// Implementation of a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Method {
     /// `io_uring`.
@@ -58,8 +58,8 @@ pub enum Method {
     Threads,
 }
 
-/// Does transfers in any order, several at once. When it is dropped, what has begun is done first, and the
-/// rest fails: whoever drops it without [`Queue::stop`] has given up what it was for.
+/// Does transfers in any order, several at once. When it is dropped without [`Queue::stop`], transfers that have begun
+/// are done first, and the rest fails.
 #[derive(Debug)]
 pub struct Queue {
     method: Method,
@@ -68,19 +68,18 @@ pub struct Queue {
 }
 
 impl Queue {
-    /// A queue over `io_uring`, or over threads where the kernel has none or forbids it, as containers
-    /// do.
+    /// A queue over `io_uring`, or over threads if the kernel lacks it or forbids it, as containers do.
     ///
     /// # Errors
-    /// Whatever the system says if it has no thread to give either.
+    /// The system's error if it cannot give a thread either.
     pub fn new() -> io::Result<Self> {
         Self::with(Method::Ring).or_else(|_| Self::with(Method::Threads))
     }
 
-    /// A queue that works in one way.
+    /// A queue with one implementation.
     ///
     /// # Errors
-    /// Whatever the system says.
+    /// The system's error.
     pub fn with(method: Method) -> io::Result<Self> {
         let (shared, threads) = match method {
             Method::Ring => ring::start()?,
@@ -120,14 +119,14 @@ impl Queue {
         pending
     }
 
-    /// Ends the threads once what was submitted is done, and returns the processor time that they took.
-    /// Later transfers are done by those who submit them.
+    /// Ends the threads once all submitted transfers are done, and returns their CPU time. The submitting threads do
+    /// later transfers themselves.
     pub fn stop(&self) -> Duration {
         self.shared.lock().is_stopped = true;
         self.shared.wake_all();
         let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
         for thread in threads.drain(..) {
-            // A panic there is a bug here; it leaves transfers that nobody will finish.
+            // A panic there is a bug here; it leaves transfers that will not finish.
             let _ = thread.join();
         }
         self.shared.lock().cpu
@@ -138,13 +137,13 @@ impl Drop for Queue {
     fn drop(&mut self) {
         let left = std::mem::take(&mut self.shared.lock().tasks);
         for task in left {
-            task.fail("it was given up before it began");
+            task.fail("its queue was dropped before it began");
         }
         self.stop();
     }
 }
 
-/// What a transfer came to, once it is done.
+/// Result of a transfer: the memory, and the number of bytes moved.
 type Outcome<M> = (Option<M>, io::Result<usize>);
 
 #[derive(Debug)]
@@ -169,13 +168,13 @@ impl<M> Slot<M> {
     }
 }
 
-/// A transfer that was begun. Dropping it leaves the transfer to itself.
+/// A transfer that was begun. Dropping it does not stop the transfer.
 #[derive(Debug)]
 pub struct Pending<M>(Arc<Slot<M>>);
 
 impl<M> Pending<M> {
-    /// Waits for the end of the transfer: the memory, and how many bytes of it were moved. The memory does not come
-    /// back, beside an error, if something may still write to it, or if the queue was given up.
+    /// Waits for the end of the transfer. Returns the memory and the number of bytes moved. After an error, the memory
+    /// does not come back if something may still write to it, or if the queue was dropped.
     pub fn wait(self) -> (Option<M>, io::Result<usize>) {
         let mut outcome = self
             .0
@@ -195,24 +194,24 @@ impl<M> Pending<M> {
 /// A transfer over any memory.
 pub(crate) type Task = Box<dyn Work>;
 
-/// A transfer with whom to tell, as those see it who do it.
+/// A transfer and the receiver of its result, as the code that does transfers sees them.
 pub(crate) trait Work: Debug + Send {
     fn file(&self) -> &Arc<File>;
 
     fn direction(&self) -> Direction;
 
-    /// Where in the file, bytes.
+    /// Offset in the file in bytes.
     fn offset(&self) -> u64;
 
-    /// The part of the memory that is meant. It stays where it is while nobody asks for it again, until the task
-    /// is gone.
+    /// The part of the memory to transfer. It stays at its address until the next call of this function or the end of
+    /// the task.
     fn bytes(&mut self) -> &mut [u8];
 
-    /// Tells what came of it.
+    /// Reports the result.
     fn complete(self: Box<Self>, done: io::Result<usize>);
 
-    /// Tells that it was not done, as far as anybody knows; something may still write to the memory, which stays
-    /// with the task.
+    /// Reports that the transfer failed as far as is known. Something may still write to the memory, which stays with
+    /// the task.
     fn fail(&self, why: &'static str);
 }
 
@@ -269,7 +268,7 @@ pub(crate) fn run(mut task: Task) {
 pub(crate) struct Requests {
     pub tasks: VecDeque<Task>,
     pub is_stopped: bool,
-    /// Processor time of threads that have ended.
+    /// CPU time of threads that have ended.
     pub cpu: Duration,
 }
 
@@ -277,14 +276,14 @@ pub(crate) struct Requests {
 pub(crate) struct Shared {
     requests: Mutex<Requests>,
     arrived: Condvar,
-    /// Wakes a thread that waits for the kernel: written here, read there.
-    bell: Option<UnixStream>,
+    /// Wakes a thread that waits for the kernel: one end is written here, the other is read there.
+    waker: Option<UnixStream>,
 }
 
 impl Shared {
-    pub fn with_bell(bell: UnixStream) -> Self {
+    pub fn with_waker(waker: UnixStream) -> Self {
         Self {
-            bell: Some(bell),
+            waker: Some(waker),
             ..Self::default()
         }
     }
@@ -299,15 +298,15 @@ impl Shared {
     }
 
     fn wake(&self) {
-        match &self.bell {
-            Some(bell) => ring(bell),
+        match &self.waker {
+            Some(waker) => wake(waker),
             None => self.arrived.notify_one(),
         }
     }
 
     fn wake_all(&self) {
-        match &self.bell {
-            Some(bell) => ring(bell),
+        match &self.waker {
+            Some(waker) => wake(waker),
             None => self.arrived.notify_all(),
         }
     }
@@ -320,7 +319,7 @@ impl Shared {
     }
 }
 
-fn ring(mut bell: &UnixStream) {
-    // It fails only when it has rung so often that nobody can have missed it.
-    let _ = bell.write(&[1]);
+fn wake(mut waker: &UnixStream) {
+    // It fails only if the counter is full, so a waiting thread sees it anyway.
+    let _ = waker.write(&[1]);
 }

@@ -1,8 +1,8 @@
-//! Transfers by `io_uring`: one thread owns the ring, gives transfers to the kernel and takes them back.
+//! Transfers by `io_uring`: one thread owns the ring, submits transfers to the kernel and takes the completions.
 //!
-//! The thread sleeps in the kernel until a transfer is done or a bell says that others have come.
-//! What the kernel works on lies in a table of the thread: memory and file live until their completion
-//! was seen, whatever became of those who wait for it.
+//! The thread sleeps in the kernel until a transfer is done or a byte arrives on the wakeup socket. A table of the
+//! thread owns the memory and file of each transfer until its completion was seen, even if the waiting thread has given
+//! up.
 
 use std::collections::VecDeque;
 use std::io::{self, Read};
@@ -14,22 +14,22 @@ use std::thread::{Builder, JoinHandle};
 use crate::queue::{Direction, Shared, Task, run};
 use io_uring::{IoUring, Probe, opcode, squeue, types};
 
-/// Transfers that the kernel has at once; others wait for their turn.
+/// Maximum transfers that the kernel has at once; others wait.
 const MOST_IN_FLIGHT: usize = 64;
 
-/// A ring's entries: the transfers and the bell.
+/// Entries of a ring: the transfers and the wakeup socket.
 const ENTRIES: u32 = 2 * MOST_IN_FLIGHT as u32;
 
-/// Rings of the bell that are heard as one.
-const BELL_BYTES: usize = 256;
+/// Wakeups that are read at once.
+const WAKEUP_BYTES: usize = 256;
 
-/// The completion that says that the bell rang.
-const BELL: u64 = u64::MAX;
+/// User data of the completion for the wakeup socket.
+const WAKEUP: u64 = u64::MAX;
 
 /// A ring with its thread.
 ///
 /// # Errors
-/// Whatever the system says; Unsupported if the kernel's rings do not read and write.
+/// The system's error; Unsupported if the kernel's rings do not read and write.
 pub fn start() -> io::Result<(Arc<Shared>, Vec<JoinHandle<()>>)> {
     let ring = IoUring::builder().dontfork().build(ENTRIES)?;
     let mut probe = Probe::new();
@@ -42,17 +42,17 @@ pub fn start() -> io::Result<(Arc<Shared>, Vec<JoinHandle<()>>)> {
     if !needed.into_iter().all(|code| probe.is_supported(code)) {
         return Err(io::ErrorKind::Unsupported.into());
     }
-    let (bell, rope) = UnixStream::pair()?;
-    bell.set_nonblocking(true)?;
-    rope.set_nonblocking(true)?;
-    let shared = Arc::new(Shared::with_bell(rope));
+    let (wakeup, waker) = UnixStream::pair()?;
+    wakeup.set_nonblocking(true)?;
+    waker.set_nonblocking(true)?;
+    let shared = Arc::new(Shared::with_waker(waker));
     let worker = Worker {
         ring,
-        bell,
+        wakeup,
         shared: Arc::clone(&shared),
         in_flight: InFlight::default(),
         waiting: VecDeque::new(),
-        hears_bell: false,
+        polls_wakeup: false,
     };
     let thread = Builder::new()
         .name("rockmill-io".to_owned())
@@ -62,16 +62,16 @@ pub fn start() -> io::Result<(Arc<Shared>, Vec<JoinHandle<()>>)> {
 
 struct Worker {
     ring: IoUring,
-    bell: UnixStream,
+    wakeup: UnixStream,
     shared: Arc<Shared>,
     in_flight: InFlight,
-    /// Taken over, and not given to the kernel yet.
+    /// Transfers that the thread has taken and not submitted yet.
     waiting: VecDeque<Task>,
-    /// Whether the kernel tells when the bell rings.
-    hears_bell: bool,
+    /// Whether a poll of the wakeup socket is submitted.
+    polls_wakeup: bool,
 }
 
-/// What the kernel works on, by its number.
+/// Tasks in the kernel, by number.
 #[derive(Default)]
 struct InFlight {
     tasks: Vec<Option<Task>>,
@@ -83,12 +83,12 @@ impl InFlight {
         self.tasks.len() - self.free.len()
     }
 
-    /// Keeps a task and returns the entry for the kernel.
+    /// Stores a task and returns the entry for the kernel.
     fn add(&mut self, mut task: Task) -> squeue::Entry {
         let fd = types::Fd(task.file().as_raw_fd());
         let (direction, offset) = (task.direction(), task.offset());
         let bytes = task.bytes();
-        // More than that the kernel does not move at once either.
+        // The kernel does not move more at once either.
         let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
         let address = bytes.as_mut_ptr();
         let entry = match direction {
@@ -129,7 +129,7 @@ impl Worker {
         }
     }
 
-    /// Takes over what may begin soon of what was submitted; returns whether nothing more will be.
+    /// Takes submitted transfers that may begin soon. Returns whether the queue is closed.
     fn take_over(&mut self) -> bool {
         let mut requests = self.shared.lock();
         let room = MOST_IN_FLIGHT - self.waiting.len();
@@ -138,43 +138,43 @@ impl Worker {
         requests.is_stopped
     }
 
-    /// Gives the kernel what it may have.
+    /// Submits waiting transfers to the kernel.
     fn give(&mut self) {
         let mut entries = self.ring.submission();
-        if !self.hears_bell {
-            let fd = types::Fd(self.bell.as_raw_fd());
+        if !self.polls_wakeup {
+            let fd = types::Fd(self.wakeup.as_raw_fd());
             let entry = opcode::PollAdd::new(fd, libc::POLLIN as u32).build();
-            // SAFETY: no memory is passed, and the bell is closed after the ring.
-            self.hears_bell = unsafe { entries.push(&entry.user_data(BELL)) }.is_ok();
+            // SAFETY: no memory is passed, and the socket is closed after the ring.
+            self.polls_wakeup = unsafe { entries.push(&entry.user_data(WAKEUP)) }.is_ok();
         }
         while self.in_flight.len() < MOST_IN_FLIGHT && !entries.is_full() {
             let Some(task) = self.waiting.pop_front() else {
                 break;
             };
             let entry = self.in_flight.add(task);
-            // SAFETY: the table holds the memory and the file until the completion with this number was
-            // taken from the ring, or for ever if that cannot be; nobody else touches the memory.
+            // SAFETY: the table holds the memory and the file until the completion with this number was taken from the
+            // ring, or for ever if that is impossible; no other code touches the memory.
             let pushed = unsafe { entries.push(&entry) };
             debug_assert!(pushed.is_ok(), "there was room");
         }
     }
 
-    /// Takes back what the kernel has done.
+    /// Takes completions from the kernel.
     fn take_back(&mut self) {
         let completions: Vec<_> = self.ring.completion().collect();
         for completion in completions {
-            if completion.user_data() == BELL {
-                self.hears_bell = false;
-                // Until it rings again; it does not block.
-                let _ = self.bell.read(&mut [0; BELL_BYTES]);
+            if completion.user_data() == WAKEUP {
+                self.polls_wakeup = false;
+                // Clears the wakeups; it does not block.
+                let _ = self.wakeup.read(&mut [0; WAKEUP_BYTES]);
             } else if let Some(task) = self.in_flight.take(completion.user_data()) {
                 finish(task, completion.result());
             }
         }
     }
 
-    /// The ring does not work any more: what the kernel does not have is done here, and what it has stays
-    /// in memory for ever.
+    /// The ring does not work any more. Transfers that the kernel does not have are done here. The memory of the others
+    /// is leaked.
     fn abandon(&mut self) {
         let mut requests = self.shared.lock();
         requests.is_stopped = true;
@@ -192,15 +192,15 @@ impl Worker {
 }
 
 impl Drop for Worker {
-    /// However the thread ends, nobody waits for it any more, and memory that the kernel may still work on
-    /// stays.
+    /// However the thread ends, no thread waits for it any more, and memory that the kernel may still use stays
+    /// allocated.
     fn drop(&mut self) {
         self.abandon();
         self.shared.leave();
     }
 }
 
-/// Whether the kernel only wants to be asked again.
+/// Whether the call has to be repeated.
 fn is_passing(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error(),

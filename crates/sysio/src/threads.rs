@@ -1,4 +1,4 @@
-//! Transfers by threads that wait for one each.
+//! Transfers by threads, each of which waits for one.
 
 use std::io;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use crate::queue::{Shared, run};
 /// Transfers at once.
 const THREADS: usize = 4;
 
-/// As many threads as the system gives.
+/// Starts as many threads as the system gives.
 pub fn start() -> io::Result<(Arc<Shared>, Vec<JoinHandle<()>>)> {
     let shared = Arc::<Shared>::default();
     let mut threads = Vec::new();

@@ -1,15 +1,14 @@
-//! Dirty pages on their way to the disk before anybody waits for them.
+//! Starts writeback of dirty pages before a sync waits for them.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// Begins to write `len` bytes of a file at `offset` from the page cache to the disk, and waits for
-/// nothing but room in the device's queue. It makes nothing durable: that takes a sync, which then finds
-/// less to do.
+/// Begins to write `len` bytes of a file at `offset` from the page cache to the disk. It waits only for room in the
+/// device's queue. The bytes are durable only after a sync, which then has less to do.
 ///
 /// # Errors
-/// Whatever the system says; `EOPNOTSUPP`, `ENOSYS` or `ESPIPE` where there is no such thing, `EINVAL` for
-/// offsets beyond `i64`.
+/// The system's error; `EOPNOTSUPP`, `ENOSYS` or `ESPIPE` if the file does not support it, `EINVAL` for offsets beyond
+/// `i64`.
 pub fn start_writeback(file: BorrowedFd<'_>, offset: u64, len: u64) -> io::Result<()> {
     let number = |n: u64| i64::try_from(n).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL));
     let (offset, len) = (number(offset)?, number(len)?);

@@ -1,4 +1,4 @@
-//! Every way of doing transfers does the same.
+//! Every implementation of transfers gives the same results.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -11,7 +11,7 @@ use tempfile::NamedTempFile;
 
 const FILE_BYTES: usize = 1 << 20;
 
-/// The queues that this machine can have: containers often forbid io_uring.
+/// The implementations that this machine allows: containers often forbid io_uring.
 fn queues() -> Vec<Queue> {
     let ring = Queue::with(Method::Ring);
     if let Err(e) = &ring {
@@ -53,7 +53,7 @@ fn many_reads_at_once_each_get_their_bytes() {
             .iter()
             .map(|&(offset, len)| queue.submit(read(&file, offset as u64, len)))
             .collect();
-        // Waited for in another order than they were submitted in.
+        // Waits in another order than that of submission.
         for (pending, (offset, len)) in begun.into_iter().zip(ranges).rev() {
             let (memory, done) = pending.wait();
             let memory = memory.expect("it comes back");
@@ -113,7 +113,7 @@ fn what_was_submitted_is_done_when_a_queue_stops_and_also_behind() {
         let (_named, file) = filled();
         let kept = queue.submit(read(&file, 5, 1000));
         for i in 0..200 {
-            // Nobody waits for these.
+            // These are not waited for.
             drop(queue.submit(read(&file, i, 100_000)));
         }
         queue.stop();
@@ -150,7 +150,7 @@ fn whoever_waits_hears_of_it_when_a_queue_is_dropped() {
     }
 }
 
-/// Forbids the calling thread, and those that it starts, to set up an io_uring, as containers do.
+/// Forbids the calling thread, and threads that it starts, to set up an io_uring, as containers do.
 fn forbid_io_uring() {
     let step = |code: u32, jt: u8, jf: u8, k: u32| libc::sock_filter {
         code: code as u16,
@@ -164,7 +164,7 @@ fn forbid_io_uring() {
     );
     let refused = libc::SECCOMP_RET_ERRNO | libc::EPERM as u32;
     let mut steps = [
-        // The number of the system call comes first of all that a filter sees.
+        // The number of the system call is the first field that a filter sees.
         step(load, 0, 0, 0),
         step(equal, 0, 1, libc::SYS_io_uring_setup as u32),
         step(libc::BPF_RET, 0, 0, refused),

@@ -5,5 +5,4 @@
 pub mod outcome;
 pub mod output;
 pub mod program;
-pub mod removed;
 pub mod signals;

@@ -14,22 +14,22 @@ pub const EXIT_CODES: &str = "Exit codes: 0 all is sound, 1 something is bad, 2 
 pub enum Failure {
     /// The data is damaged, or uses something that is not supported.
     Data(String),
-    /// Everything that was checked or shown is sound, but not everything could be.
+    /// Everything that was checked or shown is sound, but a part could not be.
     Incomplete(String),
-    /// The command was called wrongly.
+    /// The command was called incorrectly.
     Usage(String),
     /// The system refused: a missing file, no permission, a full disk.
     Environment(String),
-    /// A signal has ended the command, which has removed what it was making.
+    /// A signal has ended the command, which has removed its unfinished files.
     Stopped {
-        /// What is left, in a sentence.
+        /// Sentence about what is left.
         what: String,
         /// Number of the signal.
         signal: u8,
     },
 }
 
-/// What shells add to the number of the signal that has ended a process.
+/// Shells add this to the number of the signal that has ended a process.
 const OF_SIGNALS: u8 = 128;
 
 impl Failure {
@@ -97,7 +97,7 @@ impl From<Error> for Failure {
     }
 }
 
-/// Describes an error with file and offset, without the engine's name of its kind.
+/// Describes an error with file and offset, without the engine's name for its kind.
 fn placed(prefix: &str, error: &Error) -> String {
     let file = error.file.as_ref().map(|file| format!("{file}: "));
     let place = error.offset.map(|offset| format!(" (at offset {offset})"));

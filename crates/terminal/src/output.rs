@@ -7,10 +7,10 @@ use serde::Serialize;
 
 use crate::outcome::Failure;
 
-/// Most columns of a table.
+/// Maximum columns of a table.
 const MAX_COLUMNS: u16 = 100;
 
-/// Columns of tables if the output is no terminal, or a terminal of unknown width.
+/// Columns of tables if the output is not a terminal, or a terminal of unknown width.
 pub const USUAL_COLUMNS: u16 = 80;
 
 /// Why printing stopped.
@@ -124,7 +124,7 @@ pub fn table<const N: usize>(header: [&str; N]) -> Table {
     table
 }
 
-/// Columns of the terminal that standard output is; `None` if it is no terminal.
+/// Columns of the terminal that standard output is; `None` if it is not a terminal.
 pub fn terminal_columns() -> Option<u16> {
     if !io::stdout().is_terminal() {
         return None;
@@ -143,7 +143,7 @@ pub fn fit(table: &mut Table) -> u16 {
     columns
 }
 
-/// Most columns of a line.
+/// Maximum columns of a line.
 pub fn columns() -> u16 {
     terminal_columns().unwrap_or(USUAL_COLUMNS).min(MAX_COLUMNS)
 }
@@ -176,7 +176,7 @@ pub fn spare(table: &mut Table, spared: &[usize], columns: u16) {
 /// Returns the width of the longest word of each column: of its title, and of its cells if `of_cells` is set. 0 for a hidden
 /// column.
 fn words(table: &Table, of_cells: bool) -> Vec<usize> {
-    /// Longer words are broken, such as paths.
+    /// Longer words, such as paths, are broken.
     const LONGEST: usize = 24;
     /// A space is on each side of a cell.
     const SPACES: usize = 2;

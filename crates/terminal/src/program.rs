@@ -9,22 +9,15 @@ use tracing_subscriber::EnvFilter;
 use crate::outcome::Failure;
 
 /// Parses the arguments, of which the first names the program, starts the log, runs `work` and prints its failure to standard
-/// error. For arguments that clap rejects, `removed` may name a replacement. Returns the exit code.
+/// error. Returns the exit code.
 ///
 /// The log goes to standard error; `ROCKMILL_LOG` sets its level.
 pub fn run<Arguments: Parser>(
     name: &str,
     arguments: &[OsString],
-    removed: impl Fn(&clap::Error) -> Option<Failure>,
     work: impl FnOnce(Arguments) -> Result<(), Failure>,
 ) -> u8 {
-    let arguments = match Arguments::try_parse_from(arguments) {
-        Ok(arguments) => arguments,
-        Err(error) => match removed(&error) {
-            Some(removed) => return fail(name, &removed),
-            None => error.exit(),
-        },
-    };
+    let arguments = Arguments::parse_from(arguments);
     let asked = std::env::var("ROCKMILL_LOG");
     let log = asked.map_or_else(|_| EnvFilter::new("error"), EnvFilter::new);
     tracing_subscriber::fmt()

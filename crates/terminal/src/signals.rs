@@ -1,8 +1,8 @@
 //! SIGINT (Control-C) and SIGTERM, for commands that have something to clean up.
 //!
 //! [`catch`] comes before the first thread. From then on, the first signal sets [`token`] and runs the actions of
-//! [`on_stop`]; the command ends its work, removes what it was making, and ends with [`or_stopped`]. The second signal ends
-//! the process at once. Commands that write nothing do not call `catch`, and end as the system ends them.
+//! [`on_stop`]. The command ends its work, removes unfinished files, and returns with [`or_stopped`]. The second signal
+//! ends the process at once. Commands that write nothing do not call `catch`; a signal ends them as usual.
 
 use std::collections::BTreeMap;
 use std::sync::{LazyLock, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -63,7 +63,7 @@ fn ignored() -> u64 {
 
 fn received(signal: Signal, signals: &SigSet) {
     if CAUGHT.set(signal).is_err() {
-        // The second one does what it does to a process that does not catch it. Exit handlers would meet running threads.
+        // The second signal has its default effect. Exit handlers would interfere with running threads.
         let _ = signals.thread_unblock();
         let _ = raise(signal);
     }
@@ -85,7 +85,7 @@ pub struct OnStop(u64);
 #[must_use]
 pub fn on_stop(action: impl Fn() + Send + 'static) -> OnStop {
     let mut actions = actions();
-    // A signal that comes from here on waits for the lock.
+    // A signal that comes from now on waits for the lock.
     if TOKEN.is_cancelled() {
         action();
     }
@@ -101,7 +101,7 @@ impl Drop for OnStop {
     }
 }
 
-/// Nothing, or the failure of a command that a signal has ended; `what` says what is left.
+/// Nothing, or the failure of a command that a signal has ended. `what` names what is left.
 ///
 /// # Errors
 /// Stopped once a signal has come.
@@ -115,10 +115,10 @@ pub fn check(what: &str) -> Result<(), Failure> {
     }
 }
 
-/// Replaces the failure of work that a signal has ended; `what` says what is left.
+/// Replaces the failure of work that a signal has ended. `what` names what is left.
 ///
 /// # Errors
-/// Stopped, or the failure of work that nothing has ended.
+/// Stopped, or the work's own failure if no signal came.
 pub fn or_stopped<T>(done: Result<T, Failure>, what: &str) -> Result<T, Failure> {
     done.map_err(|failure| check(what).err().unwrap_or(failure))
 }

@@ -1,4 +1,4 @@
-//! Control groups with a limit of memory, as containers have.
+//! Control groups with a memory limit, as containers have.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ const HIERARCHIES: [(&str, &str); 2] = [
 pub struct MemoryGroup(PathBuf);
 
 impl MemoryGroup {
-    /// Makes a group. `None` where that is not allowed, or where there is no such hierarchy.
+    /// Makes a group. `None` if that is not allowed, or if there is no such hierarchy.
     #[must_use]
     pub fn new(name: &str, bytes: u64) -> Option<Self> {
         let name = format!("{name}-{}", std::process::id());
@@ -23,10 +23,11 @@ impl MemoryGroup {
             let folder = Path::new(hierarchy).join(&name);
             fs::create_dir(&folder).ok()?;
             let group = Self(folder);
-            // Another file system has no such file in a new folder.
+            // On another file system, a new folder has no such file.
             let limit = Some(group.0.join(limit)).filter(|file| file.exists())?;
             fs::write(limit, bytes.to_string()).ok()?;
-            // A container without swap would be killed, and so is this one. Not every kernel counts swap.
+            // Disables swap, so that the group is killed as a container without swap would be. Not every kernel counts
+            // swap.
             let _ = fs::write(group.0.join("memory.swap.max"), "0");
             Some(group)
         })

@@ -5,13 +5,13 @@ use std::process::Command;
 
 /// The exit code of a command that did its work.
 pub const DONE: i32 = 0;
-/// The exit code where the data is damaged or results differ.
+/// The exit code if the data is damaged or results differ.
 pub const BAD_DATA: i32 = 1;
-/// The exit code where the command was called wrongly.
+/// The exit code if the command was called incorrectly.
 pub const WRONG_USAGE: i32 = 2;
-/// The exit code where the system refused.
+/// The exit code if the system refused.
 pub const ENVIRONMENT: i32 = 3;
-/// The exit code where not all could be read.
+/// The exit code if a part could not be read.
 pub const INCOMPLETE: i32 = 4;
 /// The exit code of a command that Control-C (SIGINT) has ended.
 pub const INTERRUPTED: i32 = 130;

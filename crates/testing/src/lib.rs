@@ -1,8 +1,8 @@
-//! What tests need of the machine they run on: a file system of their own, another user, a wider processor.
+//! Properties that tests need from the machine: a file system of their own, another user, a wider processor.
 //!
-//! A test that needs more than the machine gives calls [`skipped`]. Cargo counts such a test as passed, so
-//! `make test` names them all at its end. A test that needs another user runs itself again as that user:
-//! [`again_as_nobody`], [`again_where_mounting_is_allowed`].
+//! A test that the machine cannot run calls [`skipped`]. Cargo counts such a test as passed, so `make test` names them
+//! all at its end. A test that needs another user runs itself again as that user: [`again_as_nobody`],
+//! [`again_where_mounting_is_allowed`].
 
 pub mod cgroup;
 pub mod command;
@@ -17,12 +17,12 @@ use std::thread;
 
 /// The file to which each skipped test adds a line, if there is one.
 const SKIPS: &str = "ROCKMILL_SKIPS";
-/// In the environment of a test that runs again.
+/// Environment variable of a test that runs again.
 const AGAIN: &str = "ROCKMILL_TEST_AGAIN";
 /// The user and group without rights.
 const NOBODY: u32 = 65534;
 
-/// Says that the test of this thread did not run, or not all of it, because of `why`. With `ROCKMILL_SKIPS` in
+/// Reports that the test of this thread did not run, or not completely, for the reason `why`. With `ROCKMILL_SKIPS` in
 /// the environment, the file of that name gets a line as well.
 ///
 /// # Panics
@@ -39,7 +39,7 @@ pub fn skipped(why: &str) {
     if let Some(path) = env::var_os(SKIPS) {
         let file = OpenOptions::new().create(true).append(true).open(path);
         let mut file = file.expect("ROCKMILL_SKIPS names a file that can be written");
-        // One write is one line, whichever processes add theirs.
+        // One write is one line, even if several processes add lines.
         file.write_all(line.as_bytes()).expect("room for a line");
     }
 }
@@ -61,7 +61,7 @@ pub fn promtool() -> Option<Command> {
     None
 }
 
-/// The number of cases of a random test: `default`, or what `ROCKMILL_CASES` says. It is a number, or a share of the
+/// The number of cases of a random test: `default`, or the value of `ROCKMILL_CASES`. It is a number, or a share of the
 /// default such as `10%`.
 ///
 /// # Panics
@@ -80,7 +80,7 @@ pub fn cases(default: u64) -> u64 {
 ///
 /// # Panics
 ///
-/// As [`cases`].
+/// Like [`cases`].
 #[must_use]
 pub fn few_cases(default: u32) -> u32 {
     u32::try_from(cases(default.into())).expect("ROCKMILL_CASES fits 32 bits")
@@ -99,14 +99,13 @@ pub fn is_superuser() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// Runs the test named `test` of this program again as a user without rights, or skips it where that is not
-/// possible.
+/// Runs the test named `test` of this program again as a user without rights, or skips it if that is not possible.
 ///
 /// # Panics
 ///
 /// If the test fails.
 pub fn again_as_nobody(test: &str) {
-    // The link leads to this program whatever folders that user may enter.
+    // The link leads to this program, even if that user may not enter its folder.
     let mut command = Command::new("/proc/self/exe");
     as_nobody(&mut command);
     again(test, &mut command);
@@ -119,8 +118,8 @@ pub fn as_nobody(command: &mut Command) {
     command.env_remove("TMPDIR");
 }
 
-/// Runs the test named `test` of this program again as the superuser of a user namespace, who may mount, or skips it
-/// where that is not possible.
+/// Runs the test named `test` of this program again as the superuser of a user namespace, who may mount, or skips it if
+/// that is not possible.
 ///
 /// # Panics
 ///
@@ -149,7 +148,7 @@ fn again(test: &str, command: &mut Command) {
     let command = command
         .args(["--exact", test, "--nocapture"])
         .env(AGAIN, "1")
-        // The file for skipped tests belongs to the user of this process, who adds the lines below.
+        // The file for skipped tests belongs to the user of this process. This process adds the lines below.
         .env_remove(SKIPS);
     let output = match command.output() {
         Ok(output) => output,
@@ -166,11 +165,11 @@ fn again(test: &str, command: &mut Command) {
     }
 }
 
-/// Something mounted, unmounted at the end.
+/// A mount, unmounted at the end.
 pub struct Mount(PathBuf);
 
 impl Mount {
-    /// Mounts `what` at the folder `path`, which is made, with these options of `mount`. `None` where mounting is not
+    /// Mounts `what` at the folder `path`, which is made, with these options of `mount`. `None` if mounting is not
     /// allowed.
     ///
     /// # Panics
@@ -186,7 +185,7 @@ impl Mount {
     }
 
     /// Mounts a file system in memory of `size`, as `mount` reads it (`8m`), at the folder `path`, which is made.
-    /// `None` where mounting is not allowed.
+    /// `None` if mounting is not allowed.
     ///
     /// # Panics
     ///
@@ -197,7 +196,7 @@ impl Mount {
         Self::new(&["-t", "tmpfs", "-o", &size], Path::new("tmpfs"), path)
     }
 
-    /// Where it is mounted.
+    /// Path of the mount.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.0

@@ -10,7 +10,7 @@ fn read(path: &str) -> String {
     fs::read_to_string(Path::new(REPOSITORY).join(path)).expect(path)
 }
 
-/// What follows `before` up to a quote or the line's end.
+/// The text behind `before` up to a quote or the line's end.
 fn value(path: &str, before: &str) -> String {
     let text = read(path);
     let (_, rest) = text.split_once(before).expect(before);
@@ -29,7 +29,7 @@ fn files(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// The versions in `text` that stand after the word Rust.
+/// The versions in `text` behind the word Rust.
 fn named(text: &str) -> impl Iterator<Item = &str> {
     text.match_indices("Rust 1.").map(|(at, _)| {
         let version = &text[at + "Rust ".len()..];

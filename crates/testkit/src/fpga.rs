@@ -127,7 +127,7 @@ impl UnitProfile {
             let text = read(name).map_err(|e| format!("cannot read the profile {name}: {e}"))?;
             if text.len() as u64 > MAX_FILE_BYTES {
                 return Err(format!(
-                    "{name} is no profile: it has more than {MAX_FILE_BYTES} bytes"
+                    "{name} is not a profile: it has more than {MAX_FILE_BYTES} bytes"
                 ));
             }
             return Self::parse(&text).map_err(|why| format!("{name}: {why}"));
@@ -150,7 +150,7 @@ impl UnitProfile {
     /// # Errors
     /// One sentence about the error.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let profile: Self = parse_named(text).map_err(|e| format!("this is no profile: {e}"))?;
+        let profile: Self = parse_named(text).map_err(|e| format!("this is not a profile: {e}"))?;
         profile.check()?;
         Ok(profile)
     }
@@ -169,7 +169,7 @@ impl UnitProfile {
             .and_then(|()| self.stages().iter().try_for_each(|stage| stage.check()))
             .and_then(|()| { link }.try_for_each(|speed| within(speed, &LINK, "link")))
             .and_then(|()| self.faults.check())
-            .map_err(|why| format!("this profile makes no sense: {why}"))
+            .map_err(|why| format!("this profile is invalid: {why}"))
     }
 
     /// Returns the stages in the order of [`UNIT_STAGES`].
@@ -251,7 +251,7 @@ fn parse_named<T: DeserializeOwned>(text: &str) -> Result<T, String> {
 fn read(name: &str) -> io::Result<String> {
     // Reading a pipe would block.
     if !fs::metadata(name)?.is_file() {
-        return Err(io::Error::other("it is no plain file"));
+        return Err(io::Error::other("it is not a regular file"));
     }
     let mut text = String::new();
     let mut file = File::open(name)?.take(MAX_FILE_BYTES + 1);
@@ -372,7 +372,7 @@ mod tests {
         let path = dir.path().join("endless.json");
         std::os::unix::fs::symlink("/dev/zero", &path).expect("there is room");
         let path = path.to_str().expect("a plain name");
-        find_refuses(path, "no plain file");
+        find_refuses(path, "not a regular file");
         std::fs::remove_file(path).expect("it is there");
         std::fs::write(path, [b' '; MAX_FILE_BYTES as usize + 1]).expect("there is room");
         find_refuses(path, "65536 bytes");

@@ -158,7 +158,7 @@ impl Simulated {
             }
         };
         let key_bytes = (mean(report.read.key_bytes) - TAG_SIZE as f64).max(0.0);
-        let kept = mean(report.read.kept);
+        let kept = mean(report.read.rows());
         let speeds = (self.profile).stage_speeds(key_bytes, mean(report.read.value_bytes), kept);
         let slowest = speeds.into_iter().fold(f64::INFINITY, f64::min);
         let written = report.files().iter().map(|file| file.size).sum::<u64>() as f64;

@@ -10,8 +10,8 @@ use rockmill_storage::clock::{Clock, Seen, Signal};
 
 /// Virtual time, for tests. Clones share it.
 ///
-/// A [`Worker`](rockmill_storage::clock::Worker) must wait through its clock, and works for one clock only. If it waits
-/// for threads in another way, these threads must not wait for time.
+/// A [`Worker`](rockmill_storage::clock::Worker) must wait through its clock, and is registered with one clock only. If
+/// it waits for threads in another way, these threads must not wait for time.
 #[derive(Debug, Clone, Default)]
 pub struct VirtualClock(Arc<Mutex<State>>);
 
@@ -124,7 +124,7 @@ impl VirtualClock {
             state = self.state();
         }
         if !works {
-            // This thread is no worker, so its next wait or its end would not let time pass.
+            // This thread is not a worker, so its next wait or its end would not let time pass.
             state.go_on();
         }
     }
@@ -179,7 +179,7 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
 
     use super::*;
-    use rockmill_storage::clock::{Crew, Worker};
+    use rockmill_storage::clock::{ThreadGroup, Worker};
 
     const SECOND: Duration = Duration::from_secs(1);
 
@@ -266,21 +266,21 @@ mod tests {
     }
 
     #[test]
-    fn time_stands_still_between_the_end_of_a_crew_and_the_return_of_its_leader() {
+    fn time_stands_still_between_the_end_of_a_group_and_the_return_of_its_starter() {
         for _ in 0..200 {
             let clock: Arc<dyn Clock> = Arc::new(VirtualClock::default());
-            let crew = Crew::new(&clock);
+            let group = ThreadGroup::new(&clock);
             let [leader, other] = [0, 1].map(|_| Worker::new(&clock));
-            let (clock, crew) = (&clock, &crew);
+            let (clock, group) = (&clock, &group);
             std::thread::scope(|scope| {
                 scope.spawn(|| other.run(|| clock.pause(3600 * SECOND)));
                 leader.run(|| {
                     for seconds in 1..=3 {
-                        let member = crew.enlist();
+                        let member = group.add();
                         scope.spawn(move || member.run(|| clock.pause(seconds * SECOND)));
                     }
-                    drop(crew.enlist());
-                    crew.wait();
+                    drop(group.add());
+                    group.wait();
                     assert_eq!(clock.now(), 3 * SECOND);
                 });
             });

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use rockmill_core::{DeclineReason, Error, Result};
-use rockmill_cuda::{CudaBackend, CudaSettings, Device, Mailboxes, RingSettings, Target};
+use rockmill_cuda::{CudaSettings, Device, Mailboxes, RingSettings, Target};
+use rockmill_exec::device_runtime::DeviceRuntime;
 use rockmill_exec::host_memory::{HostMemory, default_budget_bytes};
 use rockmill_scan::{Database, ScanEngine, ScanSettings, Store};
 
@@ -44,9 +45,9 @@ impl Builder {
         Self { target, ..self }
     }
 
-    /// Maximum device memory of the view in bytes. The default is four fifths of what the device has free; in host memory
-    /// there is no limit. Versions that are held count, and during a refresh the old one and the new one do. Loading takes
-    /// some more for a while.
+    /// Maximum device memory of the view in bytes. The default is four fifths of what the device has free, or what scans and
+    /// compactions of this process can give back; in host memory there is no limit. Versions that are held count, and during
+    /// a refresh the old one and the new one do. Loading takes some more for a while.
     #[must_use]
     pub fn memory_bytes(self, memory_bytes: u64) -> Self {
         Self {
@@ -99,16 +100,16 @@ impl Builder {
     pub fn open(&self) -> Result<View> {
         let source = self.source()?;
         let taken = Taken::new(source.take()?)?;
-        let backend = CudaBackend::new(self.target, CudaSettings::default())?;
-        let memory_bytes = match (self.memory_bytes, self.target) {
-            (Some(bytes), _) => bytes,
-            (None, Target::Cuda(_)) => backend.device().free_bytes()? / 5 * 4,
-            (None, _) => u64::MAX,
-        };
-        let table = load(&backend, &taken, memory_bytes)?;
+        let device = DeviceRuntime::gpu(self.target, CudaSettings::default())?;
+        let usual = || device.usual_view_bytes();
+        let memory_bytes = self.memory_bytes.map_or_else(usual, Ok)?;
+        let table = load(&source, &device, &taken, memory_bytes);
+        // It may be long until anything else runs on the device.
+        device.give_back_idle();
+        let table = table?;
         let families = Arc::new(Families::default());
-        let ring = self.start_ring(backend.device(), &families)?;
-        View::new(source, backend.device(), taken, table, families, ring)
+        let ring = self.start_ring(device.gpu_device()?, &families)?;
+        View::new(source, device, taken, table, families, ring)
     }
 
     fn source(&self) -> Result<Source> {
@@ -119,7 +120,6 @@ impl Builder {
                 None => default_engine()?,
             },
             family: self.family.clone(),
-            target: self.target,
         })
     }
 

@@ -10,15 +10,14 @@ use rockmill_scan::{FamilyView, Piece};
 pub struct Foreseen {
     /// The sequence number: the view has what was written up to it.
     pub sequence: u64,
-    /// Maximum number of keys: entries that are no tombstones, older versions included.
+    /// Maximum number of keys: entries that are not tombstones, older versions included.
     pub keys: u64,
     /// Device memory of slots in bytes.
     pub slot_bytes: u64,
     /// Device memory of records in bytes, if the keys and the values of each file have one length, and no key is in two
     /// files.
     pub record_bytes: u64,
-    /// Merge operands in files: so many keys at most may have one as their newest entry there. RocksDB has to be asked for
-    /// these.
+    /// Maximum number of keys whose newest entry in files may be a merge operand. RocksDB has to be asked for these.
     pub operands: u64,
     /// Ranges of keys that are not in the table.
     pub asked: Vec<Asked>,
@@ -61,6 +60,32 @@ impl Foreseen {
             asked,
         }
     }
+}
+
+/// Device memory of records at most, where that many of a version's stored bytes are read by that many tasks.
+pub(crate) fn max_record_bytes(family: &FamilyView, stored_bytes: u64, tasks: u64) -> u64 {
+    /// What is rounded up for the records of a task.
+    const TASK_BYTES: u64 = 512;
+    let sum = |of: fn(&InputTable) -> u64| {
+        let inputs = family.inputs().iter().map(of);
+        inputs.fold(0, u64::saturating_add)
+    };
+    let every_key = KeyRange::default();
+    let all_stored = family
+        .inputs()
+        .iter()
+        .map(|input| input.stored_bytes(&every_key));
+    let of_all = u128::from(sum(|input| {
+        let raw = input.meta.properties.raw_bytes();
+        // A key, and a value, may each need padding to the next unit.
+        let padded = DeviceTable::record_bytes(1, 1);
+        raw.saturating_add(rows(input).saturating_mul(padded))
+    }));
+    let all_stored = all_stored.fold(0, u64::saturating_add);
+    let share = of_all * u128::from(stored_bytes.min(all_stored)) / u128::from(all_stored.max(1));
+    u64::try_from(share)
+        .unwrap_or(u64::MAX)
+        .saturating_add(tasks.saturating_mul(TASK_BYTES))
 }
 
 /// Entries of a table that may be rows.

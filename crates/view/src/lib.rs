@@ -10,7 +10,7 @@
 //!   View::get(keys)                     keys and values in host memory; RocksDB answers what the table does not tell
 //! ```
 //!
-//! Each key of the version has a slot in the table, but for keys in ranges that RocksDB alone reads. So a key that is not
+//! Each key of the version has a slot in the table, except keys in ranges that only RocksDB reads. So a key that is not
 //! in the table and in none of these ranges is not in the database.
 
 #![forbid(unsafe_code)]

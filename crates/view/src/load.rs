@@ -2,39 +2,30 @@
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use rockmill_core::{
-    CancelToken, DeclineReason, DynBackend, Error, ErrorKind, InputTable, KeyRange, Operator,
-    Output, Purpose, ReadTask, Request, ResidentTable, Result, RowOutput, SnapshotRules, Support,
-    Tombstones, Undecided, Unsupported, Visibility,
+    CancelToken, DeclineReason, Error, ErrorKind, InputTable, KeyRange, ResidentTable, Result,
+    RowOutput, Tombstones, Unsupported,
 };
-use rockmill_cuda::{CudaBackend, DeviceTable, TableSettings, Target};
-use rockmill_exec::parallel;
+use rockmill_cuda::{DeviceTable, Reservation, TableSettings};
+use rockmill_exec::device_runtime::DeviceRuntime;
 use rockmill_format::names;
-use rockmill_scan::{Database, FamilyView, Piece, ScanEngine, Through};
+use rockmill_scan::{Database, FamilyView, Load, Piece, ScanEngine, Through};
 
-use crate::foreseen::{Asked, Foreseen};
+use crate::foreseen::{Asked, Foreseen, max_record_bytes};
 
 /// Stored bytes of a task. Smaller ones take a GPU about as long.
 const PIECE_BYTES: u64 = 64 << 20;
 
-/// Bytes of each table that a task reads ahead.
-const READ_AHEAD_BYTES: usize = 64 << 10;
-
-/// Tasks at a time: some read files while others are on the device.
-const TASKS: usize = 8;
-
 /// How often a table is made anew, with another seed and more slots, if keys found no room near their bucket.
 pub const ATTEMPTS: usize = 4;
 
-/// Where versions come from, and where they go.
+/// Where versions come from.
 #[derive(Debug)]
 pub struct Source {
     pub database: Arc<dyn Database>,
     pub engine: Arc<ScanEngine>,
     pub family: String,
-    pub target: Target,
 }
 
 /// A version, of which nothing is loaded.
@@ -85,7 +76,22 @@ impl Taken {
         })
     }
 
-    /// What of a version does not go into a table. Its indexes are not gone through unless a table cannot be read.
+    /// What goes into a table, as tasks.
+    pub fn load(&self, tombstones: Tombstones) -> Load {
+        Load {
+            family: Arc::clone(&self.family),
+            pieces: self.pieces.clone(),
+            tombstones,
+        }
+    }
+
+    /// Maximum device memory of the records of all pieces.
+    pub fn max_record_bytes(&self) -> u64 {
+        let stored = self.pieces.iter().map(|piece| piece.bytes);
+        max_record_bytes(&self.family, stored.sum(), self.pieces.len() as u64)
+    }
+
+    /// The part of a version that does not go into a table. Its indexes are read only if a table cannot be read.
     pub fn asked_of(family: &Arc<FamilyView>) -> Result<Vec<Asked>> {
         let mut asked = Vec::new();
         for piece in family.pieces(&[KeyRange::default()], u64::MAX)? {
@@ -110,11 +116,7 @@ fn unread(family: &FamilyView, piece: &Piece) -> Option<String> {
     if family.inputs().iter().any(is_legacy) {
         return Some(Unsupported::OldTable.to_string());
     }
-    let request = request(family, &piece.range, family.inputs(), Tombstones::Drop);
-    match request.support() {
-        Support::No(what) => Some(what.to_string()),
-        Support::Yes => None,
-    }
+    family.unsupported(piece).map(|what| what.to_string())
 }
 
 /// The ranges of what is asked for.
@@ -123,25 +125,50 @@ pub fn outside(asked: &[Asked]) -> Vec<KeyRange> {
 }
 
 /// Loads a version into a table of its own, which and whose successors may take so much memory.
-pub fn load(backend: &CudaBackend, taken: &Taken, memory_bytes: u64) -> Result<DeviceTable> {
+pub fn load(
+    source: &Source,
+    device: &Arc<DeviceRuntime>,
+    taken: &Taken,
+    memory_bytes: u64,
+) -> Result<Arc<DeviceTable>> {
     let outside = outside(&taken.asked);
     let mut keys = Foreseen::new(&taken.family, Vec::new()).keys;
     for _ in 0..ATTEMPTS {
+        let slot_bytes = DeviceTable::slot_bytes(keys);
+        let bytes = slot_bytes.saturating_add(taken.max_record_bytes());
+        let reservation = reserve(device, [taken], bytes, memory_bytes)?;
         let settings = TableSettings {
             keys,
             memory_bytes,
+            reservation: Some(&reservation),
             seed: seed(),
             hash_mask: u64::MAX,
             outside: &outside,
         };
-        let table = DeviceTable::new(backend.device(), &settings)?;
-        place(backend, taken, Tombstones::Drop, &table)?;
+        let table = Arc::new(DeviceTable::new(device.gpu_device()?, &settings)?);
+        place(source, device, taken, Tombstones::Drop, &table)?;
         if table.contents().left_over == 0 {
             return Ok(table);
         }
         keys = more_slots(keys);
     }
     Err(no_room())
+}
+
+/// Reserves device memory for a load of some versions into tables that may take `most` bytes, beside those of the bounds of
+/// ranges and of what is rounded up.
+pub fn reserve<'a>(
+    device: &DeviceRuntime,
+    of: impl IntoIterator<Item = &'a Taken>,
+    bytes: u64,
+    most: u64,
+) -> Result<Arc<Reservation>> {
+    const MORE_BYTES: u64 = 1 << 20;
+    let task_bytes = of
+        .into_iter()
+        .map(|taken| taken.load(Tombstones::Drop).task_bytes(device));
+    let bytes = bytes.saturating_add(MORE_BYTES).min(most);
+    device.reserve(bytes, task_bytes.max().unwrap_or(0), &CancelToken::new())
 }
 
 /// Keys for which there are to be slots if those for `keys` had no room for some.
@@ -157,72 +184,19 @@ pub fn no_room() -> Error {
     Error::new(ErrorKind::Device, what)
 }
 
-/// The seed of a hash. Who writes keys does not know it.
+/// The random seed of a hash. A writer of keys does not know it.
 pub fn seed() -> u64 {
     RandomState::new().build_hasher().finish()
 }
 
 /// Puts the keys of a version into a table. Returns how many they are, and the bytes of their records.
-pub fn place(
-    backend: &CudaBackend,
+pub fn place<T: ResidentTable>(
+    source: &Source,
+    device: &Arc<DeviceRuntime>,
     taken: &Taken,
     tombstones: Tombstones,
-    table: &dyn ResidentTable,
+    table: &Arc<T>,
 ) -> Result<RowOutput> {
-    let (rows, bytes) = (AtomicU64::new(0), AtomicU64::new(0));
-    parallel::map(&taken.pieces, TASKS, |piece: &Piece| {
-        let placed = place_piece(backend, &taken.family, piece, tombstones, table)?;
-        rows.fetch_add(placed.rows, Ordering::Relaxed);
-        bytes.fetch_add(placed.bytes, Ordering::Relaxed);
-        Ok(())
-    })?;
-    Ok(RowOutput {
-        rows: rows.into_inner(),
-        bytes: bytes.into_inner(),
-    })
-}
-
-fn place_piece(
-    backend: &CudaBackend,
-    family: &FamilyView,
-    piece: &Piece,
-    tombstones: Tombstones,
-    table: &dyn ResidentTable,
-) -> Result<RowOutput> {
-    let inputs = family.open_tables(&piece.range)?;
-    let request = request(family, &piece.range, &inputs, tombstones);
-    DynBackend::supports(backend, &request).check()?;
-    let task = ReadTask {
-        request,
-        cancel: &CancelToken::new(),
-        progress: None,
-    };
-    let report = backend.run(task, Operator::Resident { table })?;
-    match (report.read.is_balanced(), report.output) {
-        (true, Output::Rows(rows)) => Ok(rows),
-        _ => {
-            let what = "entries read do not equal entries kept and dropped";
-            Err(Error::new(ErrorKind::Verification, what))
-        }
-    }
-}
-
-/// What is asked of a device for the keys of a range.
-fn request<'a>(
-    family: &FamilyView,
-    range: &'a KeyRange,
-    tables: &'a [InputTable],
-    tombstones: Tombstones,
-) -> Request<'a> {
-    Request {
-        tables,
-        range,
-        visibility: Visibility::Snapshot(SnapshotRules {
-            sequence: family.sequence(),
-            tombstones,
-            undecided: Undecided::Mark,
-        }),
-        read_ahead_bytes: READ_AHEAD_BYTES,
-        purpose: Purpose::Resident,
-    }
+    let table = Arc::clone(table) as Arc<dyn ResidentTable>;
+    source.engine.load(&taken.load(tombstones), device, table)
 }

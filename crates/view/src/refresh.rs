@@ -3,15 +3,16 @@
 use std::sync::{Arc, PoisonError};
 
 use rockmill_core::{KeyRange, Result, RowOutput, Tombstones};
-use rockmill_cuda::{CudaBackend, CudaSettings, Delta, DeviceTable};
+use rockmill_cuda::{Delta, DeviceTable};
+use rockmill_exec::device_runtime::DeviceRuntime;
 use rockmill_scan::{FamilyView, Since, WrittenSince};
 
 use crate::foreseen::Asked;
-use crate::load::{ATTEMPTS, Source, Taken, more_slots, no_room, outside, place, seed};
+use crate::load::{ATTEMPTS, Source, Taken, more_slots, no_room, outside, place, reserve, seed};
 use crate::version::Version;
 use crate::view::View;
 
-/// What a refresh has done.
+/// Result of a refresh.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refreshed {
     /// The sequence number: the view has what was written up to it.
@@ -20,7 +21,7 @@ pub struct Refreshed {
     pub how: Loaded,
 }
 
-/// What a refresh has loaded.
+/// Extent of what a refresh has loaded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Loaded {
     /// Nothing: a reader finds what he found before.
@@ -45,37 +46,36 @@ pub enum Loaded {
 
 impl View {
     /// Brings the view to what the database is now. Kernels that run keep their version, and lookups meanwhile find the
-    /// version before. Refreshes come one by one. If memory is short, that of versions that nobody uses any more is given
-    /// back to the device, which waits for kernels that run.
+    /// version before. Refreshes come one by one. If memory is short, the memory of unused versions is given back to
+    /// the device, which waits for kernels that run.
     ///
     /// # Errors
     /// As those of [`crate::Builder::open`]. The view stays as it was then.
     pub fn refresh(&self) -> Result<Refreshed> {
-        let mut backend = self.backend.lock().unwrap_or_else(PoisonError::into_inner);
+        let refreshing = self.refreshing.lock();
+        let _refreshing = refreshing.unwrap_or_else(PoisonError::into_inner);
         drop(self.in_use.take_done());
         let quiet = self.quiet();
         let family = self.source.take()?;
         let asked = Taken::asked_of(&family)?;
-        let backend = match &mut *backend {
-            Some(backend) => backend,
-            none => none.insert(CudaBackend::new(
-                self.source.target,
-                CudaSettings::default(),
-            )?),
-        };
         let base = self.version();
         let change = Change {
             base: &base,
             family: &family,
             asked: &asked,
+            source: &self.source,
+            device: &self.device,
         };
-        let (table, how) = change.made(backend, &self.source)?;
+        let (table, how) = change.made()?;
         drop(base);
         let sequence = family.sequence();
         self.publish(table, family, asked, quiet)?;
         Ok(Refreshed { sequence, how })
     }
 }
+
+/// Bits of a slot.
+const SLOT_BITS: u64 = 64;
 
 /// A table, and what was loaded for it.
 type Made = (Arc<DeviceTable>, Loaded);
@@ -85,42 +85,47 @@ struct Change<'a> {
     base: &'a Version,
     family: &'a Arc<FamilyView>,
     asked: &'a [Asked],
+    source: &'a Source,
+    device: &'a Arc<DeviceRuntime>,
 }
 
 impl Change<'_> {
     /// Makes a table of the one before.
-    fn made(&self, backend: &CudaBackend, source: &Source) -> Result<Made> {
+    fn made(&self) -> Result<Made> {
         let base = self.base;
         let asked = [&base.asked, self.asked].map(joined);
         if asked[0] != asked[1] {
             let reason = "RocksDB has to be asked for other keys".to_owned();
-            return self.reloaded(backend, &asked.concat(), reason);
+            return self.reloaded(&asked.concat(), reason);
         }
-        let reason = match self.family.since(&base.family, &source.engine)? {
+        let reason = match self.family.since(&base.family, &self.source.engine)? {
             Since::Nothing => return Ok((Arc::clone(&base.table), Loaded::Nothing)),
             Since::Anything(reason) => reason,
-            Since::Written(written) => match self.added(backend, written)? {
+            Since::Written(written) => match self.added(written)? {
                 Ok(made) => return Ok(made),
                 Err(reason) => reason,
             },
         };
-        self.reloaded(backend, &[], reason)
+        self.reloaded(&[], reason)
     }
 
     /// Adds what was written, or says why that is not all.
-    fn added(
-        &self,
-        backend: &CudaBackend,
-        written: WrittenSince,
-    ) -> Result<std::result::Result<Made, String>> {
+    fn added(&self, written: WrittenSince) -> Result<std::result::Result<Made, String>> {
         let tables = Taken::new(written.tables)?;
         let unflushed = written.unflushed.map(Taken::new).transpose()?;
         let mut missing = 0;
-        let made = self.with_room(|delta| {
-            let placed = place(backend, &tables, Tombstones::Keep, delta)?;
+        let all = std::iter::once(&tables).chain(&unflushed);
+        let made = self.with_room(all, |delta| {
+            let placed = place(self.source, self.device, &tables, Tombstones::Keep, delta)?;
             if let Some(unflushed) = &unflushed {
-                let unseen = delta.unseen();
-                place(backend, unflushed, Tombstones::Drop, &unseen)?;
+                let unseen = Arc::new(delta.unseen());
+                place(
+                    self.source,
+                    self.device,
+                    unflushed,
+                    Tombstones::Drop,
+                    &unseen,
+                )?;
                 missing = unseen.keys();
             }
             Ok((missing == 0).then_some(placed))
@@ -136,11 +141,11 @@ impl Change<'_> {
     }
 
     /// Loads all keys of the ranges in which a reader may find anything, and of `more`.
-    fn reloaded(&self, backend: &CudaBackend, more: &[KeyRange], reason: String) -> Result<Made> {
+    fn reloaded(&self, more: &[KeyRange], reason: String) -> Result<Made> {
         let ranges = self.family.changed_since(&self.base.family, more);
         let there = Taken::within(Arc::clone(self.family), &ranges)?;
-        let made = self.with_room(|delta| {
-            let placed = place(backend, &there, Tombstones::Drop, delta)?;
+        let made = self.with_room([&there], |delta| {
+            let placed = place(self.source, self.device, &there, Tombstones::Drop, delta)?;
             delta.take_unseen(&ranges)?;
             Ok(Some(placed))
         })?;
@@ -154,15 +159,27 @@ impl Change<'_> {
     }
 
     /// Puts rows into a copy of the slots, or of more slots if these do not suffice. No table is made if `put` says so.
-    fn with_room(
+    fn with_room<'t>(
         &self,
-        mut put: impl FnMut(&Delta) -> Result<Option<RowOutput>>,
+        rows: impl IntoIterator<Item = &'t Taken> + Clone,
+        mut put: impl FnMut(&Arc<Delta>) -> Result<Option<RowOutput>>,
     ) -> Result<Option<(Arc<DeviceTable>, RowOutput)>> {
         let outside = outside(self.asked);
         let (mut base, mut keys) = (Arc::clone(&self.base.table), 0);
+        let records = rows.clone().into_iter().map(Taken::max_record_bytes);
+        let records = records.fold(0, u64::saturating_add);
+        let slots = base.contents().slot_bytes;
+        // A copy of the slots, and a bit for each.
+        let bytes = records
+            .saturating_add(slots)
+            .saturating_add(slots / SLOT_BITS);
+        let (most, spare) = base.bytes_left();
+        let bytes = bytes.saturating_sub(spare);
+        let reservation = reserve(self.device, rows, bytes, most)?;
+        base.draw_on(&reservation);
         for _ in 0..ATTEMPTS {
             if base.contents().left_over == 0 {
-                let delta = Delta::new(&base, &outside)?;
+                let delta = Arc::new(Delta::new(&base, &outside)?);
                 let Some(placed) = put(&delta)? else {
                     return Ok(None);
                 };

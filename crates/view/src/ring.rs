@@ -1,9 +1,9 @@
 //! Threads that answer requests of kernels.
 //!
-//! While a kernel may use the mailboxes, one thread looks at them. It answers what it finds, and wakes another one if there is
-//! work for more. A thread that has answered looks on for a while, so under load all of them do. Of those that wait, one
-//! looks now and then, since the others may wait for RocksDB. While no kernel may use the mailboxes, all threads wait. They
-//! call no function of CUDA, which might wait for a kernel that waits for them.
+//! While a kernel may use the mailboxes, one thread looks at them. It answers what it finds, and wakes another one if
+//! there is work for more. A thread that has answered looks on for a while, so under load all of them do. One of the
+//! waiting threads looks now and then, since the others may wait for RocksDB. While no kernel may use the mailboxes,
+//! all threads wait. They call no function of CUDA, which might wait for a kernel that waits for them.
 
 use std::num::NonZeroU64;
 use std::ops::Range;
@@ -43,7 +43,7 @@ pub struct RingCounts {
     pub last_error: Option<String>,
 }
 
-/// Of a version that a kernel holds, by its number.
+/// Finds a version that a kernel holds, by its number.
 pub type VersionOf = dyn Fn(u64) -> Option<Arc<FamilyView>> + Send + Sync;
 
 /// The threads. Dropping it ends them, and all requests with "aborted".
@@ -176,7 +176,7 @@ impl Drop for Ring {
             // It has told of its panic.
             let _ = thread.join();
         }
-        // What they have answered meanwhile looked like an answer to requests to come.
+        // Answers from before would look like answers to new requests.
         self.abort();
     }
 }
@@ -220,7 +220,7 @@ impl Shared {
         rockmill_cuda::answer_kernels();
         // Otherwise a pause is 50 us longer than it should be, as it is where the system refuses.
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(TIMER_SLACK_NS));
-        // Of the last request that it has found.
+        // Time of the last request that it has found.
         let (mut last, mut turn) = (None::<Instant>, 0);
         self.looking.fetch_add(1, Ordering::Relaxed);
         while !self.is_closing.load(Ordering::Acquire) {

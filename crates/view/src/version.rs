@@ -70,7 +70,8 @@ impl Families {
     }
 }
 
-/// That kernels of a stream may use a version. Dropping it ends the hold once the stream has come so far; nobody waits.
+/// Allows kernels of a stream to use a version. Dropping it ends the hold once the stream has reached this point,
+/// without waiting.
 ///
 /// A graph that was captured uses the version whenever it is launched, so the hold has to outlive the graph. If a hold is
 /// dropped while its stream is being captured, it lasts as long as the view.

@@ -3,9 +3,8 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rockmill_core::Result;
-use rockmill_cuda::{
-    CallerStream, ChangedSet, CudaBackend, Device, DeviceTable, InUse, Keys, Rows, TableContents,
-};
+use rockmill_cuda::{CallerStream, ChangedSet, DeviceTable, InUse, Keys, Rows, TableContents};
+use rockmill_exec::device_runtime::DeviceRuntime;
 use rockmill_scan::{Database, FamilyView};
 
 use crate::builder::Builder;
@@ -25,8 +24,9 @@ pub struct View {
     pub(crate) in_use: Arc<InUse<Version>>,
     families: Arc<Families>,
     pub(crate) source: Source,
-    /// Of refreshes, which come one by one; none was made yet if there was no refresh.
-    pub(crate) backend: Mutex<Option<CudaBackend>>,
+    /// Refreshes come one by one.
+    pub(crate) refreshing: Mutex<()>,
+    pub(crate) device: Arc<DeviceRuntime>,
 }
 
 #[derive(Debug)]
@@ -38,16 +38,16 @@ struct Newest {
     holds_before_set: u64,
 }
 
-/// That nobody held the view, and nothing was to be answered, when so many holds had begun.
+/// States that the view had no holds and no open requests when this number of holds had begun.
 #[derive(Debug, Clone, Copy)]
 pub struct Quiet(u64);
 
 impl View {
     pub(crate) fn new(
         source: Source,
-        device: &Device,
+        device: Arc<DeviceRuntime>,
         taken: Taken,
-        table: DeviceTable,
+        table: Arc<DeviceTable>,
         families: Arc<Families>,
         ring: Option<Ring>,
     ) -> Result<Self> {
@@ -55,7 +55,7 @@ impl View {
         families.add(0, &taken.family);
         let version = Version {
             number: 0,
-            table: Arc::new(table),
+            table,
             family: taken.family,
             asked: taken.asked,
             changed: changed.transpose()?.map(Arc::new),
@@ -67,10 +67,11 @@ impl View {
                 holds: 0,
                 holds_before_set: 0,
             }),
-            in_use: Arc::new(InUse::new(device)),
+            in_use: Arc::new(InUse::new(device.gpu_device()?)),
             families,
             source,
-            backend: Mutex::default(),
+            refreshing: Mutex::default(),
+            device,
         })
     }
 
@@ -93,10 +94,10 @@ impl View {
 
     /// Makes a version the newest one. `quiet` is from before the version was taken from the database.
     ///
-    /// Kernels put and delete only while somebody holds the view. If nobody did from before the version was taken until now,
-    /// it has all that they have written, and its set of changed keys is empty. Else it shares the set of the version before:
-    /// writes of kernels that run may not be in it, whichever version they hold. Such a set may have more keys than needed,
-    /// and all of them are asked for.
+    /// Kernels put and delete only during a hold. If there was no hold from before the version was taken until now, the
+    /// version has all that they have written, and its set of changed keys is empty. Else it shares the set of the
+    /// version before: writes of kernels that run may not be in it, whichever version they hold. Such a set may have
+    /// more keys than needed, and all of them are asked for.
     pub(crate) fn publish(
         &self,
         table: Arc<DeviceTable>,
@@ -106,7 +107,7 @@ impl View {
     ) -> Result<()> {
         let has_empty_set = |newest: &Newest| newest.holds == newest.holds_before_set;
         let needs_set = self.ring.is_some() && !has_empty_set(&self.newest());
-        // Made before, since nobody may begin a hold while the versions are exchanged.
+        // Made before, because no hold may begin while the versions are exchanged.
         let empty = match quiet.filter(|_| needs_set) {
             // Without memory for it, the set of before serves.
             Some(quiet) => ChangedSet::new(&table, seed()).ok().map(|set| (quiet, set)),
@@ -131,7 +132,8 @@ impl View {
         });
         let before = std::mem::replace(&mut newest.version, version);
         drop(newest);
-        // If nobody has it any more, what it held of the database is given back here, where nobody waits for the lock.
+        // If it has no other user, the resources of the database that it held are released here, where no thread waits
+        // for the lock.
         drop(before);
         Ok(())
     }
@@ -182,7 +184,7 @@ impl View {
         self.version().family.sequence()
     }
 
-    /// What the newest version has in device memory.
+    /// Contents of the newest version in device memory.
     pub fn contents(&self) -> TableContents {
         self.version().table.contents()
     }
@@ -192,9 +194,9 @@ impl View {
         self.version().asked.clone()
     }
 
-    /// Looks up keys that lie in device memory in the newest version, on the caller's stream. The host waits for nothing,
-    /// allocates no memory and copies nothing, so the call may be captured into a graph. Then the version is kept as long as
-    /// the view. Keys may occur several times. Of each key, [`Rows`] has the value and a status.
+    /// Looks up keys that lie in device memory in the newest version, on the caller's stream. The host waits for
+    /// nothing, allocates no memory and copies nothing, so the call may be captured into a graph. Then the version is
+    /// kept as long as the view. Keys may occur several times. [`Rows`] has the value and a status of each key.
     ///
     /// # Errors
     /// Invalid if the device does not reach the memory of keys or rows, or a pointer is not aligned; Device.

@@ -80,7 +80,7 @@ impl Memory {
         let keys = self.keys.device_ptr(stream).0 as *const u8;
         let rows = self.rows.device_ptr_mut(stream).0 as *mut u8;
         let statuses = self.statuses.device_ptr_mut(stream).0 as *mut u8;
-        // SAFETY: there is room for so many keys, and each test waits for the stream.
+        // SAFETY: there is room for the rows of all keys, and each test waits for the stream.
         unsafe {
             let rows = Rows::new(rows, ROW_BYTES as u64, statuses);
             (Keys::fixed(keys, KEY_BYTES, n), rows)
@@ -239,7 +239,7 @@ fn a_graph_looks_up_other_keys_in_the_version_that_it_was_captured_with() {
         let graph = graph.expect("captured").expect("a graph");
         let first = 10 * u32::from(has_ring);
         for number in first..first + 3 {
-            // What is written now is not in the version of the graph.
+            // Entries written now are not in the version of the graph.
             db.put(numbered(number), [255; ROW_BYTES]).expect("written");
             db.flush().expect("flushed");
             view.refresh().expect("refreshed");

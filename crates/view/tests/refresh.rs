@@ -23,7 +23,7 @@ use rust_rocksdb::{
     DB, IngestExternalFileOptions, SstFileWriter, WaitForCompactOptions, WriteBatch,
 };
 
-/// Of a kernel that was never launched.
+/// A hold of a kernel that was never launched.
 fn hold(view: &View) -> Hold {
     // SAFETY: the default stream is one of every device.
     view.hold(unsafe { CallerStream::new(ptr::null_mut()) })
@@ -35,7 +35,7 @@ fn wait_for_compactions(db: &DB) {
     db.wait_for_compact(&options).expect("compacted");
 }
 
-/// Compares what a table finds with all rows, but for keys that are to be asked for.
+/// Compares what a table finds with all rows, except for keys for which RocksDB must be asked.
 fn compare_table(hold: &Hold, rows: &Rows) -> Result<(), TestCaseError> {
     let keys = keys(rows);
     let refs: Vec<_> = keys.iter().map(Vec::as_slice).collect();
@@ -455,7 +455,7 @@ fn ranges_are_loaded_where_files_do_not_tell_what_was_written() {
     let db = open(&dir.path().join("db"));
     let case = Case { dir, db, view };
     let (reason, keys) = case.reason();
-    assert!(reason.contains("the MANIFEST was begun anew"));
+    assert!(reason.contains("a new MANIFEST was begun"));
     assert_eq!(keys, 1);
     assert_eq!(case.refresh(), Loaded::Nothing);
 }

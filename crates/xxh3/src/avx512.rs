@@ -1,4 +1,4 @@
-//! The form for long input (`xxhash.h:XXH3_hashLong_64b`), its eight lanes in one register.
+//! The algorithm for long input (`xxhash.h:XXH3_hashLong_64b`), with its eight lanes in one register.
 //!
 //! ```text
 //!   input    | block of 1024 B: 16 stripes of 64 B | scramble | block | scramble | ... | stripes | last 64 B |
@@ -17,29 +17,29 @@ use crate::constants::{
     SECRET_LEN,
 };
 
-/// Shorter input has forms of its own.
+/// Shorter input has other algorithms.
 const LEAST_BYTES: usize = 241;
 
 const STRIPE_BYTES: usize = 64;
 const BLOCK_STRIPES: usize = 16;
 
-/// From one stripe's part of the secret to the next one's.
+/// Distance between the parts of the secret for consecutive stripes.
 const SECRET_STEP: usize = 8;
 
 type Stripe = [u8; STRIPE_BYTES];
 
 const PRIME_MX1: u64 = 0x1656_6791_9e37_79f9;
 
-/// What the lanes hold before the first stripe.
+/// Values of the lanes before the first stripe.
 const LANES: [u64; 8] = [
     PRIME32_3, PRIME64_1, PRIME64_2, PRIME64_3, PRIME64_4, PRIME32_2, PRIME64_5, PRIME32_1,
 ];
 
-/// XXH3 of input that is long enough for this form, on a processor that has the instructions.
+/// XXH3 of input that is long enough for this algorithm, on a processor that has the instructions.
 #[inline]
 pub fn xxh3_long(bytes: &[u8]) -> Option<u64> {
     let has_all = || is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512dq");
-    // SAFETY: the processor has what the function is compiled for.
+    // SAFETY: the processor has the features that the function is compiled for.
     (bytes.len() >= LEAST_BYTES && has_all()).then(|| unsafe { long(bytes) })
 }
 
@@ -53,7 +53,7 @@ fn long(bytes: &[u8]) -> u64 {
     let scramble_with = load(secret_at(SCRAMBLE_AT));
     let prime = _mm512_set1_epi64(PRIME32_1 as i64);
 
-    // The last 64 bytes are a stripe of their own, which may overlap the one before and ends no block.
+    // The last 64 bytes are a stripe of their own, which may overlap the previous one and does not end a block.
     let (stripes, _) = bytes[..bytes.len() - 1].as_chunks::<STRIPE_BYTES>();
     let (blocks, rest) = stripes.as_chunks::<BLOCK_STRIPES>();
     let mut lanes = load_words(&LANES);
@@ -72,7 +72,7 @@ fn long(bytes: &[u8]) -> u64 {
     merge(&store_words(lanes), bytes.len() as u64)
 }
 
-/// A stripe of input; adds to each lane the product of the halves of its word and secret, and its neighbour's word.
+/// Adds a stripe of input. Each lane gets the product of the halves of its word xor secret, and its neighbour's word.
 #[target_feature(enable = "avx512f")]
 #[inline]
 fn take_in(lanes: __m512i, stripe: __m512i, secret: __m512i) -> __m512i {
@@ -111,7 +111,7 @@ fn secret_at(at: usize) -> &'static Stripe {
     SECRET[at..].first_chunk().expect("the secret goes on")
 }
 
-/// One hash of what the lanes hold after so many bytes.
+/// One hash of the lanes after `len` bytes.
 #[inline]
 fn merge(lanes: &[u64; 8], len: u64) -> u64 {
     const MERGE_AT: usize = 11;

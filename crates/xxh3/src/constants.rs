@@ -1,4 +1,5 @@
-//! What XXH3 has in common with XXPH3, the preview of it that RocksDB's filters hash with (`xxhash.h`, `util/xxph3.h`).
+//! Constants that XXH3 shares with XXPH3, the preview of it that RocksDB's filters hash with (`xxhash.h`,
+//! `util/xxph3.h`).
 
 /// The first prime of 32 bits.
 pub const PRIME32_1: u64 = 0x9e37_79b1;
@@ -20,7 +21,7 @@ pub const PRIME64_5: u64 = 0x27d4_eb2f_1656_67c5;
 /// Bytes of [`SECRET`].
 pub const SECRET_LEN: usize = 192;
 
-/// The secret that is used where none is given.
+/// The default secret.
 #[rustfmt::skip]
 pub const SECRET: [u8; SECRET_LEN] = [
     0xb8, 0xfe, 0x6c, 0x39, 0x23, 0xa4, 0x4b, 0xbe, 0x7c, 0x01, 0x81, 0x2c, 0xf7, 0x21, 0xad, 0x1c,

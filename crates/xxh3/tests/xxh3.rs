@@ -1,12 +1,12 @@
-//! One function, whatever computes it.
+//! All implementations compute the same function.
 
 use proptest::prelude::*;
 use rockmill_testing::skipped;
 use rockmill_xxh3::xxh3;
 use twox_hash::XxHash3_64;
 
-/// Where a processor has no AVX-512 the tests below hold the library against itself; `ROCKMILL_TEST_AVX512` in the
-/// environment says that it must not be so.
+/// Without AVX-512, the tests below compare the library with itself. `ROCKMILL_TEST_AVX512` in the environment makes
+/// that a failure.
 #[test]
 #[cfg(target_arch = "x86_64")]
 fn the_widest_form_is_what_is_tested_where_it_has_to_be() {
@@ -18,7 +18,7 @@ fn the_widest_form_is_what_is_tested_where_it_has_to_be() {
     assert!(is_wide || std::env::var_os("ROCKMILL_TEST_AVX512").is_none());
 }
 
-/// Bytes of which no two stripes are alike.
+/// Bytes in which all stripes differ.
 fn bytes(len: usize) -> Vec<u8> {
     let word = |i: u64| (i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 24).to_le_bytes();
     (0..len as u64).map(|i| word(i)[0]).collect()
@@ -33,7 +33,7 @@ fn every_length_of_some_blocks_hashes_as_the_library_does() {
     }
 }
 
-/// `XXH3_64bits` of the reference implementation, which `xxhsum -H3` prints.
+/// The expected hashes are those of `XXH3_64bits` of the reference implementation (`xxhsum -H3`).
 #[test]
 fn hashes_are_those_of_the_reference_implementation() {
     assert_eq!(xxh3(b""), 0x2d06_8005_38d3_94c2);

@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <jni.h>
 #include <link.h>
+#include <pthread.h>
 #include <rockmill/attach.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -38,6 +39,37 @@ static jstring taken(JNIEnv* env, char* from) {
 
 static rm_service* handle(jlong service) { return (rm_service*)(intptr_t)service; }
 
+/* The services that are open. */
+struct Kept {
+  struct Kept* next;
+  rm_service* service;
+};
+static struct Kept* all;
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+
+/* Returns 0 if there is no memory. */
+static int keep(rm_service* service) {
+  struct Kept* kept = (struct Kept*)malloc(sizeof(struct Kept));
+  if (kept == NULL) return 0;
+  pthread_mutex_lock(&mutex);
+  *kept = (struct Kept){all, service};
+  all = kept;
+  pthread_mutex_unlock(&mutex);
+  return 1;
+}
+
+static void forget(const rm_service* service) {
+  pthread_mutex_lock(&mutex);
+  for (struct Kept** at = &all; *at != NULL; at = &(*at)->next) {
+    if ((*at)->service != service) continue;
+    struct Kept* kept = *at;
+    *at = kept->next;
+    free(kept);
+    break;
+  }
+  pthread_mutex_unlock(&mutex);
+}
+
 JNIEXPORT jlong JNICALL Java_org_rockmill_Native_open(JNIEnv* env, jclass type, jstring settings) {
   (void)type;
   if (rm_abi_version() != RM_ABI_VERSION) {
@@ -49,13 +81,30 @@ JNIEXPORT jlong JNICALL Java_org_rockmill_Native_open(JNIEnv* env, jclass type, 
   char* error = NULL;
   rm_service* service = rm_service_open(given, &error);
   free(given);
-  if (service == NULL) fail_with(env, error);
+  if (service == NULL) {
+    fail_with(env, error);
+  } else if (!keep(service)) {
+    rm_service_close(service, NULL);
+    fail(env, "there is no memory");
+    return 0;
+  }
   return (jlong)(intptr_t)service;
 }
 
 JNIEXPORT void JNICALL Java_org_rockmill_Native_close(JNIEnv* env, jclass type, jlong service) {
   (void)env, (void)type;
+  forget(handle(service));
   rm_service_close(handle(service), NULL);
+}
+
+/* Each class loader has a copy of this library. The JVM calls it when the class loader has gone. Databases have clones. */
+JNIEXPORT void JNICALL JNI_OnUnload(JavaVM* machine, void* reserved) {
+  (void)machine, (void)reserved;
+  while (all != NULL) {
+    rm_service* service = all->service;
+    forget(service);
+    rm_service_close(service, NULL);
+  }
 }
 
 JNIEXPORT jstring JNICALL Java_org_rockmill_Native_stats(JNIEnv* env, jclass type, jlong service) {

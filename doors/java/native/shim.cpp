@@ -8,7 +8,7 @@ namespace {
 
 struct Search {
   ElfW(Addr) address;
-  // Of the library that has the address; null if none has.
+  // Program headers of the library that has the address; null if none has.
   const ElfW(Phdr) * headers;
 };
 

@@ -26,7 +26,6 @@ def test_the_command_is_in_the_package(db: Path) -> None:
     wrong = command("sql", str(db), "selct")
     assert wrong.returncode == 2
     assert wrong.stderr.startswith("rockmill: line 1, column 1:")
-    assert command("bench").stderr == "rockmill: `rockmill bench` was moved: use `rockmill-bench`\n"
 
 
 def test_the_doctor_says_whether_compactions_would_be_accepted(db: Path) -> None:

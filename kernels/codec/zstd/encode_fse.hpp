@@ -137,7 +137,7 @@ ROCKMILL_HD u32 write_fse_counts(const u16* counts, u32 log, u8* to, u32 limit) 
   return out.end();
 }
 
-// Of each symbol the states by their numbers; see FseTable.
+// The states of each symbol, by their numbers; see FseTable.
 struct FseEncodeTable {
   u16 states[u32{1} << FSE_MAX_LOG];
   // How many states each symbol has, and above it where they are.

@@ -51,9 +51,9 @@ struct ZstdMatcher {
   u8* literals;
   ZstdSequence* last;
   u32 num_literals = 0, num_sequences = 0;
-  // What lies in front of it is handed on.
+  // Bytes in front of it are handed on.
   u32 written = 0;
-  // Of the positions of a batch.
+  // Offsets and scores for the positions of a batch.
   BatchOf<G> offsets, scores;
 
   ROCKMILL_HD void run() {

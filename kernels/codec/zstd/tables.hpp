@@ -22,12 +22,12 @@ struct ZstdBatch {
 struct ZstdDescription {
   // As the frame says it; ZSTD_REPEAT if there was none.
   u32 mode;
-  // Where in the frame the description is.
+  // Position of the description in the frame.
   u32 at;
 };
 
-// Of one group; shared memory on the device, so it is small: a block's literals come before its sequences, and a table
-// that a later block uses again is built again from its description.
+// Tables of one group, in shared memory on the device. They are small: a block's literals come before its sequences,
+// and a table that a later block uses again is built again from its description.
 struct ZstdTables {
   union {
     struct {

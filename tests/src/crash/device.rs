@@ -40,7 +40,7 @@ pub fn tested() -> Result<DeviceList, String> {
 /// Number of a service's subcompactions by device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Subcompactions {
-    /// On the CPU, including those that a device failed at.
+    /// On the CPU, including those at which a device failed.
     pub cpu: u64,
     /// On all other devices.
     pub device: u64,

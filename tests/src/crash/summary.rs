@@ -26,7 +26,7 @@ pub struct Summary {
     pub moments: Moments,
     /// Kills just after a job had taken this step.
     pub after_step: BTreeMap<Point, u64>,
-    /// Of these, kills with the job's thread stopped at the step.
+    /// Kills among these with the job's thread stopped at the step.
     pub held_at_step: u64,
     /// Jobs' folders that killed processes left.
     pub folders_left: u64,
@@ -40,7 +40,7 @@ pub struct Summary {
     pub cpu_subcompactions: u64,
     /// The same on the device.
     pub device_subcompactions: u64,
-    /// Subcompactions that the device failed at.
+    /// Subcompactions at which the device failed.
     pub redone_subcompactions: u64,
     /// Snapshots that were read in killed processes.
     pub snapshots_read: u64,

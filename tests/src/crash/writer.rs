@@ -18,7 +18,7 @@ use super::shape::{DatabaseShape, FILTER_BITS_PER_KEY};
 use super::watch::{Trap, Watched};
 use crate::content::read_everything;
 
-/// Most subcompactions in flight.
+/// Maximum number of parallel subcompactions.
 const THREADS: usize = 2;
 const MEMORY_BUDGET_BYTES: u64 = 128 << 20;
 /// A writer takes a snapshot every `SNAPSHOT_EVERY` batches, and reads it at most the same number of batches later.

@@ -12,7 +12,7 @@ use crate::workload::Family;
 pub struct Measures {
     /// Rockmill did the job, so the comparison is meaningful.
     pub done: u64,
-    /// Of those, jobs whose inputs have range tombstones.
+    /// Jobs among them whose inputs have range tombstones.
     pub with_tombstones: u64,
     /// Rockmill declined the job because of its inputs.
     pub declined: u64,

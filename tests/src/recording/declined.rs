@@ -347,8 +347,8 @@ fn older_inputs(recorder: &Recorder) -> Result<(), String> {
     Ok(())
 }
 
-/// Records a job whose keys have a sequence number that is only in the MANIFEST, and makes another of it, as older versions
-/// recorded it: without the sequence number.
+/// Records a job whose keys have a sequence number that is only in the MANIFEST, and derives another one in the form of
+/// older versions: without the sequence number.
 fn ingested(recorder: &Recorder) -> Result<(), String> {
     const NAME: &str = "ingested";
     let outside = scratch()?;
@@ -377,7 +377,7 @@ fn ingested(recorder: &Recorder) -> Result<(), String> {
     super::keep(recorder.root(), &name, &job, &kept, Some(code)).map(drop)
 }
 
-/// Records a job with range tombstones, and makes another of it, with one that is cut off within a key.
+/// Records a job with range tombstones, and derives another one, in which one is cut off within a key.
 fn range_tombstones(recorder: &Recorder) -> Result<(), String> {
     const NAME: &str = "range-tombstones";
     let directory = scratch()?;

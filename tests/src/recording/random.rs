@@ -22,9 +22,9 @@ pub const DATABASES: u64 = 72;
 const TEXT_BYTES: usize = 32 << 10;
 /// Longest key in bytes; longer random keys would make the archive large.
 const MAX_KEY_BYTES: usize = 48;
-/// Most recorded jobs of one compaction.
+/// Maximum number of recorded jobs of one compaction.
 const MAX_JOBS: usize = 3;
-/// Most snapshots of a database.
+/// Maximum number of snapshots of a database.
 const MAX_SNAPSHOTS: usize = 4;
 
 /// Compressions of every other database; a GPU leaves them to the CPU.

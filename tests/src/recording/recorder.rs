@@ -20,9 +20,9 @@ use rust_rocksdb::{
 pub struct Take {
     /// Name of the first job; others have a number appended.
     pub name: String,
-    /// Least number of jobs that must be offered.
+    /// Minimum number of jobs that must be offered.
     pub least: usize,
-    /// Most jobs that are recorded.
+    /// Maximum number of recorded jobs.
     pub most: usize,
     /// Hints for the jobs in addition to the OPTIONS file.
     pub hints: Hints,

@@ -6,7 +6,7 @@ use rand::{Rng, RngCore};
 use super::draw::{Sizes, Value};
 use super::{Change, Compaction, Extras, Family, SINGLE_DELETE_PREFIX, Step};
 
-/// Most snapshots held at once: each needs a full read of the database at each comparison.
+/// Maximum number of snapshots at once: each needs a full read of the database at each comparison.
 const MAX_SNAPSHOTS: usize = 5;
 
 /// Draws the steps of a case.
@@ -18,7 +18,7 @@ pub struct Writer<'a> {
     /// Number of live snapshots.
     pub snapshots: usize,
     pub extras: Extras,
-    /// Whether the two trees may differ by now.
+    /// Whether the two trees may differ already.
     pub has_parted: bool,
     pub steps: Vec<Step>,
 }
@@ -95,7 +95,7 @@ impl Writer<'_> {
     fn delete_range(&mut self, family: usize) {
         let keys = &self.families[family].keys;
         let start = self.rng.random_range(0..keys.len());
-        // Of one key, of some, or of most.
+        // The widest range: one key, some, or most.
         let widest = match self.rng.random_range(0..4) {
             0 => 1,
             1 => keys.len(),

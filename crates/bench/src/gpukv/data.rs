@@ -1,4 +1,4 @@
-//! Databases whose keys and values follow from numbers, and how the host reads them. `kernels/functors.hpp` makes the
+//! Databases whose keys and values follow from numbers, and the host's reads of them. `kernels/functors.hpp` makes the
 //! same ones.
 
 use std::fs;
@@ -27,13 +27,13 @@ const FILE_BYTES: u64 = 64 << 20;
 /// Keys of a call of MultiGet.
 const BATCH: usize = 256;
 
-/// Fewest keys that another thread is started for.
+/// Minimum keys for which another thread is started.
 const KEYS_OF_THREAD: usize = 512;
 
 /// Memory of a value in RocksDB's block cache, relative to its bytes.
 const CACHE_SHARE: u64 = 2;
 
-/// Most bytes of RocksDB's block cache.
+/// Maximum bytes of RocksDB's block cache.
 const MAX_CACHE_BYTES: u64 = 24 << 30;
 
 /// `hash.hpp:fold`.
@@ -42,7 +42,7 @@ fn fold(a: u64, b: u64) -> u64 {
     product as u64 ^ (product >> u64::BITS) as u64
 }
 
-/// A number that hardly depends on `number`.
+/// A number that depends on all bits of `number`, without pattern.
 pub fn mixed(number: u64) -> u64 {
     fold(number ^ PRIMES[0], PRIMES[1])
 }
@@ -84,16 +84,16 @@ pub struct Database {
 
 impl Drop for Database {
     fn drop(&mut self) {
-        // The whole folder is removed at the end. Open files take their room until they are closed.
+        // The whole folder is removed at the end. Open files keep their space until they are closed.
         let _ = fs::remove_dir_all(&self.path);
     }
 }
 
-/// What a database is like.
+/// Shape of a database.
 #[derive(Debug, Clone, Copy)]
 pub struct Shape {
     pub keys: u64,
-    /// Of a value, about.
+    /// Approximate size of a value.
     pub value_bytes: u64,
     pub compression: Compression,
     pub direct_reads: bool,
@@ -166,7 +166,8 @@ impl Database {
         Ok(files.iter().map(|file| file.size as u64).sum())
     }
 
-    /// Gets the values of numbered keys with MultiGet on so many threads. `rows` takes the values, each as many bytes.
+    /// Gets the values of numbered keys with MultiGet on `threads` threads. `rows` takes the values, each of
+    /// `value_bytes` bytes.
     ///
     /// # Errors
     /// Data if a key is missing or has a value of another size; Environment if RocksDB refuses.
@@ -194,7 +195,8 @@ impl Database {
         on_threads(parts, get).map(|_| ())
     }
 
-    /// Gets values of any size, one behind another. Returns where each begins in words of four bytes, and the last ends.
+    /// Gets contiguous values of any size. Returns where each begins in words of four bytes, and where the last one
+    /// ends.
     ///
     /// # Errors
     /// Environment if RocksDB refuses; Data if a key is missing.
@@ -235,7 +237,7 @@ impl Database {
         Ok(())
     }
 
-    /// Puts values of a version with WriteBatch on so many threads.
+    /// Puts values of a version with WriteBatch on several threads.
     ///
     /// # Errors
     /// Environment if RocksDB refuses.
@@ -261,10 +263,10 @@ impl Database {
         on_threads(numbers.chunks(chunk_of(numbers.len(), threads)), put).map(|_| ())
     }
 
-    /// Reads all values with an iterator for each core. `rows` takes the values, each as many bytes.
+    /// Reads all values with an iterator for each core. `rows` takes the values, all of the same size.
     ///
     /// # Errors
-    /// As [`Database::get_rows`].
+    /// The errors of [`Database::get_rows`].
     pub fn scan_rows(&self, rows: &mut [u8], value_bytes: usize) -> Result<(), Failure> {
         let chunk = (self.keys as usize)
             .div_ceil(usual_threads() as usize)
@@ -290,7 +292,7 @@ impl Database {
     /// Reads all values of any size, as [`Database::get_lists`] returns them.
     ///
     /// # Errors
-    /// As [`Database::get_lists`].
+    /// The errors of [`Database::get_lists`].
     pub fn scan_lists(&self) -> Result<(Vec<u64>, Vec<u8>), Failure> {
         let chunk = (self.keys as usize)
             .div_ceil(usual_threads() as usize)
@@ -333,7 +335,7 @@ fn chunk_of(keys: usize, threads: usize) -> usize {
     keys.div_ceil(threads.max(1)).max(KEYS_OF_THREAD)
 }
 
-/// Works on each part on a thread of its own; on this one if there is only one.
+/// Works on each part on its own thread; on this one if there is only one.
 fn on_threads<P: Send, R: Send>(
     parts: impl Iterator<Item = P>,
     work: impl Fn(P) -> Result<R, Failure> + Sync,

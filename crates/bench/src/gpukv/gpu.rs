@@ -1,5 +1,5 @@
 //! The device on which ways are measured: its memory, and the benchmark's kernels. Each call waits until the device is
-//! done, so memory that a kernel uses is there as long as it needs it.
+//! done, so memory lives as long as a kernel uses it.
 
 mod calls;
 
@@ -9,14 +9,14 @@ use std::ops::Range;
 use std::ptr;
 
 use rockmill_core::{Error, ErrorKind, Result};
-use rockmill_cuda::{CopyKind, Device, DeviceMemory, PinnedBuffer, Stream};
+use rockmill_cuda::{CopyKind, Device, DeviceMemory, MemoryUser, PinnedBuffer, Stream};
 use rockmill_view::{Hold, KvRecord, Target};
 
 pub use calls::{Batch, Lists, Requests, Values, Walk};
 
 use super::kernels::{Exec, Table, rockmill_bench_host};
 
-/// Bytes that come from the device at a time.
+/// Maximum bytes that are copied from the device at a time.
 const RETURNED_BYTES: usize = 4 << 20;
 
 /// A device, and a stream of it.
@@ -25,7 +25,7 @@ pub struct Gpu {
     stream: Stream,
     table: &'static Table,
     exec: Exec,
-    /// A word that kernels count in, and pinned memory for what comes back.
+    /// A word in which kernels count, and pinned memory for copies back.
     count: DeviceMemory,
     returned: PinnedBuffer,
 }
@@ -72,7 +72,7 @@ impl Pinned {
         self.0.as_mut()
     }
 
-    /// The bytes as the device reaches them.
+    /// The bytes at the address that the device uses.
     pub fn all(&self) -> Part<'_, u8> {
         Part {
             values: self.0.as_ptr(),
@@ -82,7 +82,7 @@ impl Pinned {
     }
 }
 
-/// What kernels look keys up in.
+/// The table in which kernels look keys up.
 pub enum Resident {
     /// A view.
     Held(Box<Hold>),
@@ -129,7 +129,7 @@ impl Gpu {
         };
         let current = device.make_current()?;
         let stream = Stream::with_staging(&device)?;
-        let count = DeviceMemory::new(&device, size_of::<u64>() as u64)?;
+        let count = DeviceMemory::new(&device, MemoryUser::Views, size_of::<u64>() as u64)?;
         let returned = PinnedBuffer::new(&device, RETURNED_BYTES)?;
         // The benchmark's kernels run on the current device as long as this lives.
         std::mem::forget(current);
@@ -151,19 +151,23 @@ impl Gpu {
         })
     }
 
-    /// Bytes that were copied to the device and back since this was last asked.
+    /// Bytes that were copied to the device and back since the last call.
     pub fn copied_bytes(&self) -> u64 {
         self.stream.take_traffic().iter().sum()
     }
 
-    /// Room for so many values, all bits of which are 0.
+    /// Zeroed memory for `len` values.
     ///
     /// # Errors
     /// Device.
     pub fn memory<T: Copy>(&self, len: usize) -> Result<Memory<T>> {
         let words = (len * size_of::<T>()).div_ceil(size_of::<u64>()).max(1);
-        let memory = DeviceMemory::new(&self.device, (words * size_of::<u64>()) as u64)?;
-        // SAFETY: the memory has so many words.
+        let memory = DeviceMemory::new(
+            &self.device,
+            MemoryUser::Views,
+            (words * size_of::<u64>()) as u64,
+        )?;
+        // SAFETY: the memory has `words` words.
         let code = unsafe { (self.table.zero)(&self.exec, memory.as_ptr().cast(), words as u64) };
         self.done(code)?;
         Ok(Memory {
@@ -173,7 +177,7 @@ impl Gpu {
         })
     }
 
-    /// Pinned memory, all bytes of which are 0.
+    /// Zeroed pinned memory.
     ///
     /// # Errors
     /// Device.
@@ -218,7 +222,7 @@ impl Gpu {
         assert!(bytes.end <= from.0.len() && bytes.len() <= to.len * size_of::<T>());
         let start = from.0.as_ptr().wrapping_add(bytes.start);
         let to = to.values.cast();
-        // SAFETY: both ends have so many bytes, and the stream is waited for.
+        // SAFETY: source and target have `bytes.len()` bytes, and the stream is waited for.
         unsafe { (self.stream).copy(CopyKind::ToDevice, to, start, bytes.len())? };
         self.done(0)
     }
@@ -235,7 +239,7 @@ impl Gpu {
             let len = (bytes - at).min(self.returned.len());
             self.copy_back(from.values.cast::<u8>().wrapping_add(at), len)?;
             self.done(0)?;
-            // SAFETY: both ends have so many bytes, and the copy before was waited for.
+            // SAFETY: source and target have `len` bytes, and the copy before was waited for.
             unsafe { ptr::copy_nonoverlapping(self.returned.as_ptr(), to.wrapping_add(at), len) };
             at += len;
         }
@@ -246,7 +250,7 @@ impl Gpu {
     fn copy_back(&self, from: *const u8, len: usize) -> Result<()> {
         assert!(len <= self.returned.len());
         let to = self.returned.as_ptr();
-        // SAFETY: both ends have so many bytes, and the stream is waited for.
+        // SAFETY: source and target have `len` bytes, and the stream is waited for.
         unsafe { (self.stream).copy(CopyKind::FromDevice, to, from.cast_mut(), len) }
     }
 
@@ -269,7 +273,7 @@ impl Gpu {
         Err(Error::new(ErrorKind::Device, what))
     }
 
-    /// Runs a kernel that counts something, and waits only once.
+    /// Runs a kernel that counts, and waits only once.
     fn counted(&self, kernel: impl FnOnce(*mut u64) -> i32) -> Result<u64> {
         let count: *mut u64 = self.count.as_ptr().cast();
         // SAFETY: the memory is a word.

@@ -3,7 +3,7 @@
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
-/// What a graph is like.
+/// Shape of a graph.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// A grid with few edges at a vertex and a long way between most of them.
@@ -17,7 +17,7 @@ pub const UNSEEN: u32 = u32::MAX;
 
 const SEED: u64 = 28;
 
-/// Neighbours of all vertices, one behind another, and where those of each begin.
+/// Neighbours of all vertices, contiguous, and the position at which those of each vertex begin.
 pub struct Graph {
     pub offsets: Vec<u64>,
     pub neighbours: Vec<u32>,
@@ -42,7 +42,7 @@ impl Kind {
         }
     }
 
-    /// Makes a graph of about so many vertices, with 2.75 neighbours for each.
+    /// Makes a graph of about `vertices` vertices, with 2.75 neighbours for each.
     pub fn make(self, vertices: u64) -> Graph {
         match self {
             Self::Road => road((vertices as f64).sqrt() as u32),
@@ -51,7 +51,7 @@ impl Kind {
     }
 }
 
-/// A square in which two thirds of the streets are there, and motorways, which reach some crossings further.
+/// A square with two thirds of the streets, and motorways to more distant crossings.
 fn road(side: u32) -> Graph {
     const STREETS: f64 = 0.67;
     const MOTORWAYS_APART: u32 = 16;
@@ -80,14 +80,14 @@ fn road(side: u32) -> Graph {
 
 /// Edges between any vertex and one whose rank is drawn from a power law.
 fn power_law(vertices: u64) -> Graph {
-    /// Of edges to vertices, as with roads.
+    /// Edges per vertex, as with roads.
     const EDGES: f64 = 1.375;
     const POWER: i32 = 3;
     let mut rng = SmallRng::seed_from_u64(SEED);
     let edges = (vertices as f64 * EDGES) as u64;
     let edges = (0..edges).map(|_| {
         let rank = rng.random::<f64>().powi(POWER) * vertices as f64;
-        // Those with many edges lie apart.
+        // Vertices with many edges are far apart.
         let other = super::data::mixed(rank as u64) % vertices;
         (other as u32, rng.random_range(0..vertices) as u32)
     });

@@ -82,7 +82,7 @@ pub struct ListArgs {
 }
 
 type Ex = *const Exec;
-/// Keys, rows, stride and statuses of lookups with so many lanes each.
+/// Arguments: lanes of each lookup, keys, rows, stride and statuses.
 type Lookup =
     unsafe extern "C" fn(Ex, u32, u64, *const KvRecord, *const u8, *mut u8, u64, *mut u8) -> c_int;
 

@@ -1,4 +1,4 @@
-//! Loading: all values of a database come to device memory, or what was flushed since comes to a view.
+//! Loading: all values of a database are copied to device memory, or flushed values reach a view.
 
 use rockmill_side_by_side::machine::usual_threads;
 use rockmill_terminal::outcome::Failure;
@@ -21,14 +21,14 @@ struct Load {
     database: Database,
     name: &'static str,
     point: &'static str,
-    /// Keys that come to the device, and bytes of them in files.
+    /// Number of keys that reach the device, and their bytes in files.
     work: (u64, u64),
 }
 
 /// Measures loading from files in the page cache, and by direct I/O.
 ///
 /// # Errors
-/// As [`Bench::measure`].
+/// The errors of [`Bench::measure`].
 pub fn loads(bench: &mut Bench<'_>) -> Result<(), Failure> {
     for (point, direct_reads) in [("from the page cache", false), ("by direct I/O", true)] {
         let keys = bench.scaled(VALUES_BYTES / VALUE_BYTES as u64, CHECKED);
@@ -48,16 +48,16 @@ pub fn loads(bench: &mut Bench<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Measures how views take what was flushed.
+/// Measures how views take flushed values.
 ///
 /// # Errors
-/// As [`Bench::measure`].
+/// The errors of [`Bench::measure`].
 pub fn refreshes(bench: &mut Bench<'_>) -> Result<(), Failure> {
     let keys = bench.scaled(VALUES_BYTES / VALUE_BYTES as u64, CHECKED);
     let flushed = bench.scaled(FLUSHED_BYTES / VALUE_BYTES as u64, CHECKED);
     let shape = Shape::of(keys, VALUE_BYTES);
     let database = Database::of_numbers(bench.folder, shape)?;
-    // One file a flush, which no compaction takes away before it is read.
+    // One file for each flush, which no compaction removes before it is read.
     let options = [
         ("write_buffer_size", "2147483648"),
         ("level0_file_num_compaction_trigger", "64"),
@@ -104,7 +104,7 @@ impl Experiment for Load {
             WayName::View => To::View(None),
             _ => To::Dense(gpu.pinned(bytes)?, gpu.memory(bytes)?),
         };
-        // Among them are some that are written before refreshes.
+        // Some of them are written before refreshes.
         let numbers = (0..CHECKED).map(|at| match at % 2 {
             0 => self.database.keys / CHECKED * at,
             _ => self.written(at, at % 3),
@@ -150,7 +150,7 @@ impl Load {
 enum To {
     Dense(Pinned, Memory<u8>),
     View(Option<View>),
-    /// With the version that was written last.
+    /// With the version of the values that were written last.
     Refreshed(View, u64),
 }
 

@@ -1,4 +1,4 @@
-//! Gets by the batch: keys lie in device memory, and values come there.
+//! Batches of gets: keys are in device memory, and values are written there.
 
 use std::time::Instant;
 
@@ -18,7 +18,7 @@ use super::measure::{Bench, Experiment, Way, WayName};
 const VALUES_BYTES: u64 = 4 << 30;
 const RUN_BYTES: u64 = 512 << 20;
 
-/// Fewest keys, at any scale.
+/// Minimum number of keys, at any scale.
 const MIN_KEYS: u64 = 2000;
 
 /// Exponent of Zipf's law.
@@ -26,7 +26,7 @@ const SKEW: f64 = 1.05;
 
 const SEED: u64 = 25;
 
-/// How keys are drawn.
+/// The distribution of keys.
 #[derive(Debug, Clone, Copy)]
 enum Draw {
     Uniform,
@@ -41,14 +41,14 @@ impl Draw {
         }
     }
 
-    /// Draws so many numbers below `keys`.
+    /// Draws `n` numbers below `keys`.
     fn numbers(self, keys: u64, n: usize) -> Vec<u64> {
         let mut rng = SmallRng::seed_from_u64(SEED);
         match self {
             Self::Uniform => (0..n).map(|_| rng.random_range(0..keys)).collect(),
             Self::Zipfian => {
                 let zipf = Zipf::new(keys as f64, SKEW).expect("there are keys");
-                // Frequent keys lie apart.
+                // Frequent keys are far apart.
                 let drawn = (0..n).map(|_| mixed(zipf.sample(&mut rng) as u64) % keys);
                 drawn.collect()
             }
@@ -60,12 +60,12 @@ impl Draw {
 struct Lookups<'a> {
     name: &'static str,
     point: String,
-    /// None if a table is made on the device.
+    /// `None` if a table is made on the device.
     database: Option<&'a Database>,
     keys: u64,
     value_bytes: usize,
     numbers: Vec<u64>,
-    /// Parts of the batch that are looked up one after another.
+    /// Number of parts of the batch, which are looked up one after another.
     calls: usize,
     ways: Vec<WayName>,
 }
@@ -73,7 +73,7 @@ struct Lookups<'a> {
 /// Measures batches of gets of several sizes.
 ///
 /// # Errors
-/// As [`Bench::measure`].
+/// The errors of [`Bench::measure`].
 pub fn lookups(bench: &mut Bench<'_>) -> Result<(), Failure> {
     for value_bytes in [64, 256, 512, 1024] {
         let keys = bench.scaled(VALUES_BYTES / value_bytes as u64, MIN_KEYS);
@@ -98,7 +98,7 @@ pub fn lookups(bench: &mut Bench<'_>) -> Result<(), Failure> {
 /// Measures small batches.
 ///
 /// # Errors
-/// As [`Bench::measure`].
+/// The errors of [`Bench::measure`].
 pub fn latencies(bench: &mut Bench<'_>) -> Result<(), Failure> {
     const VALUE_BYTES: usize = 64;
     const MOST_KEYS: usize = 1 << 20;
@@ -122,10 +122,10 @@ pub fn latencies(bench: &mut Bench<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Measures steps of a model with embeddings: tables of 128 halves a row, of each of which many rows are looked up.
+/// Measures steps of a model with embeddings: tables with rows of 128 halves, in each of which many rows are looked up.
 ///
 /// # Errors
-/// As [`Bench::measure`].
+/// The errors of [`Bench::measure`].
 pub fn embeddings(bench: &mut Bench<'_>) -> Result<(), Failure> {
     const TABLES: u64 = 26;
     const ROWS: u64 = 1 << 20;
@@ -158,7 +158,7 @@ pub fn embeddings(bench: &mut Bench<'_>) -> Result<(), Failure> {
 /// Measures tables that take most of a device's memory. They are made there, and not loaded.
 ///
 /// # Errors
-/// As [`Bench::measure`].
+/// The errors of [`Bench::measure`].
 pub fn tables(bench: &mut Bench<'_>) -> Result<(), Failure> {
     /// Bytes of slots and records.
     const TABLES_BYTES: [u64; 2] = [70_000_000_000, 110_000_000_000];
@@ -246,7 +246,7 @@ impl Lookups<'_> {
             WayName::View => Ok(From::View(bench.view(database, None)?)),
             way => match way.lanes() {
                 Some((lanes, in_kernel)) => {
-                    // Who holds a view keeps its memory.
+                    // A hold of a view keeps its memory.
                     let held = gpu.hold(&bench.view(database, None)?)?;
                     Ok(From::Lanes(held, lanes, in_kernel))
                 }
@@ -259,7 +259,7 @@ impl Lookups<'_> {
         }
     }
 
-    /// The best number of threads for a part of a call.
+    /// The fastest number of threads for a part of a call.
     fn best_threads(
         &self,
         bench: &Bench<'_>,
@@ -277,7 +277,7 @@ impl Lookups<'_> {
     }
 }
 
-/// What values are taken from.
+/// Source of the values.
 enum From {
     Database(Pinned, usize),
     Pinned(Pinned),

@@ -1,4 +1,4 @@
-//! How ways are measured.
+//! Measures ways.
 
 use std::path::Path;
 use std::time::Instant;
@@ -15,12 +15,12 @@ use super::data::Database;
 use super::gpu::Gpu;
 use super::report::Row;
 
-/// Ways to work on values of a database.
+/// Ways to read values of a database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum WayName {
     /// MultiGet on the best number of threads into pinned memory, and a copy to the device.
     Multiget,
-    /// A launch for each step: MultiGet gets what the step needs, and it is copied to the device.
+    /// A launch for each step: MultiGet gets the values of the step, and they are copied to the device.
     Launch,
     /// Kernels read a copy of all values in pinned memory.
     Pinned,
@@ -59,7 +59,7 @@ pub enum WayName {
 }
 
 impl WayName {
-    /// All that look numbered keys up.
+    /// All ways that look numbered keys up.
     pub const LOOKUPS: [Self; 12] = [
         Self::Multiget,
         Self::Pinned,
@@ -97,18 +97,18 @@ impl WayName {
     }
 }
 
-/// A work that can be done in several ways.
+/// A task for several ways.
 pub trait Experiment {
-    /// Names of the experiment and of what it varies.
+    /// Names of the experiment and of its parameter.
     fn name(&self) -> (&'static str, String);
 
-    /// Ways that do it.
+    /// Ways that can do it.
     fn ways(&self) -> Vec<WayName>;
 
     /// Keys of a run, and bytes of their values.
     fn work(&self) -> (u64, u64);
 
-    /// Opens a way, and loads what it needs.
+    /// Opens a way, and loads its data.
     ///
     /// # Errors
     /// Data or Environment.
@@ -116,9 +116,9 @@ pub trait Experiment {
     -> Result<Box<dyn Way + 'a>, Failure>;
 }
 
-/// A way to do a work.
+/// A way to do a task.
 pub trait Way {
-    /// Does the work: once, or for some time.
+    /// Does the task: once, or for some time.
     ///
     /// # Errors
     /// Data or Environment.
@@ -130,7 +130,7 @@ pub trait Way {
     /// Data if an answer is wrong; Environment.
     fn check(&mut self) -> Result<u64, Failure>;
 
-    /// Nanoseconds of single gets or calls, where these are timed, after runs of `wall_s` seconds.
+    /// Nanoseconds of single gets or calls, if these are timed, after runs of `wall_s` seconds.
     ///
     /// # Errors
     /// Data or Environment.
@@ -138,18 +138,18 @@ pub trait Way {
         Ok(Vec::new())
     }
 
-    /// How often the last run did the work.
+    /// Number of times that the last run did the task.
     fn rounds(&self) -> u64 {
         1
     }
 
-    /// Threads of the host that work.
+    /// Number of the host's working threads.
     fn threads(&self) -> Option<usize> {
         None
     }
 }
 
-/// What experiments have in common.
+/// State that all experiments share.
 pub struct Bench<'a> {
     pub args: &'a GpukvArgs,
     pub gpu: Gpu,
@@ -198,7 +198,7 @@ impl<'a> Bench<'a> {
         Ok(builder.open()?)
     }
 
-    /// The number of threads that takes the shortest time.
+    /// The number of threads with the shortest time.
     ///
     /// # Errors
     /// Those of `work`.
@@ -207,7 +207,7 @@ impl<'a> Bench<'a> {
         mut work: impl FnMut(usize) -> Result<(), Failure>,
     ) -> Result<usize, Failure> {
         let most = self.args.threads as usize;
-        // RocksDB's block cache has what the work reads then.
+        // After that, RocksDB's block cache has the values.
         work(most.min(usual_threads() as usize))?;
         let mut best = (f64::INFINITY, 1);
         for threads in (0..)
@@ -224,7 +224,7 @@ impl<'a> Bench<'a> {
         Ok(best.1)
     }
 
-    /// Measures all ways of an experiment that were asked for.
+    /// Measures all requested ways of an experiment.
     ///
     /// # Errors
     /// Data if answers are wrong or differ; Environment.
@@ -259,7 +259,7 @@ impl<'a> Bench<'a> {
         let mut open = experiment.open(self, way)?;
         let load_s = began.elapsed().as_secs_f64();
         let load_cpu_s = process_cpu().saturating_sub(cpu).as_secs_f64();
-        // Caches fill, and memory is got.
+        // Fills caches, and allocates memory.
         open.run()?;
         let digest = open.check()?;
         let mut runs = Vec::new();

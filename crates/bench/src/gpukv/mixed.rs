@@ -1,4 +1,5 @@
-//! Gets of which one in a hundred follows a put, while the view is refreshed each second, also while the host writes.
+//! Gets, one in a hundred of which follows a put, while the view is refreshed each second, with and without writes by
+//! the host.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,7 +20,7 @@ use super::measure::{Bench, Experiment, Way, WayName};
 const KEYS: u64 = 16_000_000;
 const VALUE_BYTES: usize = 256;
 
-/// Keys of a round, and in how many of them one is put.
+/// Keys of a round; one in this many is put.
 const ROUND_KEYS: u64 = 2_000_000;
 const PUT_EVERY: usize = 100;
 
@@ -42,7 +43,7 @@ struct Mixed<'a> {
 /// Measures gets and puts together.
 ///
 /// # Errors
-/// As [`Bench::measure`].
+/// The errors of [`Bench::measure`].
 pub fn mixes(bench: &mut Bench<'_>) -> Result<(), Failure> {
     let keys = bench.scaled(KEYS, 1000);
     let database = Database::of_numbers(bench.folder, Shape::of(keys, VALUE_BYTES))?;
@@ -134,7 +135,7 @@ impl Mixed<'_> {
     }
 }
 
-/// A thread that works beside runs until this is dropped.
+/// A thread that works during runs until this is dropped.
 struct Beside {
     is_done: Arc<AtomicBool>,
     thread: Option<JoinHandle<Result<(), String>>>,
@@ -155,7 +156,7 @@ impl Drop for Beside {
     fn drop(&mut self) {
         self.is_done.store(true, Ordering::Relaxed);
         if let Some(Ok(Err(error))) = self.thread.take().map(JoinHandle::join) {
-            eprintln!("rockmill-bench: what goes on beside a run ended early: {error}");
+            eprintln!("rockmill-bench: background work of a run ended early: {error}");
         }
     }
 }
@@ -191,7 +192,7 @@ fn write_until(db: &DB, keys: u64, is_done: &AtomicBool) -> Result<(), Error> {
     Ok(())
 }
 
-/// What values are taken from.
+/// Source of the values.
 enum From {
     Database(Pinned, usize),
     View(Arc<View>),
@@ -205,7 +206,7 @@ struct MixedWay<'a> {
     keys: Memory<u8>,
     rows: Memory<u8>,
     statuses: Memory<u8>,
-    /// Of each round of the last run.
+    /// Times of the rounds of the last run.
     times_ns: Vec<u64>,
     _beside: Vec<Beside>,
 }
@@ -268,7 +269,7 @@ impl Way for MixedWay<'_> {
             .gpu
             .wrong_rows(&self.batch(), has_statuses, WRITER_VERSION)?
         {
-            // Which version a row has depends on timing.
+            // The version of a row depends on timing.
             0 => Ok(0),
             wrong => Err(Failure::Data(format!("mixed: {wrong} rows are wrong"))),
         }

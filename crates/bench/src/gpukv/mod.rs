@@ -1,4 +1,4 @@
-//! `rockmill-bench gpukv`: views in device memory beside what users do today.
+//! `rockmill-bench gpukv`: views in device memory compared with today's ways.
 //!
 //! ```text
 //!   experiment   a database and a work, such as lookups of 256 B
@@ -37,17 +37,17 @@ use rockmill::Device;
 enum Name {
     /// Batches of gets of 64 to 1024 B, uniform and zipfian.
     Lookup,
-    /// Small batches, each of them timed.
+    /// Small batches, each of which is timed.
     Latency,
-    /// All values of a database come to the device.
+    /// All values of a database are copied to the device.
     Load,
-    /// What was flushed comes to a view.
+    /// Flushed entries reach a view.
     Refresh,
     /// One chain of gets: each key depends on the last value.
     Dependent,
     /// Gets and puts of kernels that RocksDB answers, and of host threads.
     Ring,
-    /// A second in which no kernel asks: the view is not held, and it is.
+    /// A second in which no kernel asks, without and with a hold of the view.
     Idle,
     /// Rows of 26 tables of embeddings.
     Embedding,
@@ -55,7 +55,7 @@ enum Name {
     Bfs,
     /// Ten rounds of PageRank; adjacency lists are values.
     Pagerank,
-    /// Reads of values of 4 KiB, of which each depends on the one before.
+    /// Reads of values of 4 KiB, each of which depends on the one before.
     Dynamic,
     /// Reads of all values of 4 KiB in their order.
     Streaming,
@@ -77,10 +77,10 @@ pub struct GpukvArgs {
     /// Ways to measure [default: all of each experiment].
     #[arg(long, value_enum, value_delimiter = ',')]
     ways: Vec<WayName>,
-    /// Where views lie and kernels run: cpu or cuda:N.
+    /// Device of views and kernels: cpu or cuda:N.
     #[arg(long, default_value = "cpu")]
     device: String,
-    /// Most threads of the host; MultiGet is measured with its best number of threads up to this.
+    /// Maximum threads of the host; MultiGet is measured with its best number of threads up to this.
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1024))]
     threads: u32,
     /// Runs of each way, after one that does not count. The row shows the run with the median time.
@@ -100,7 +100,7 @@ pub struct GpukvArgs {
 /// Runs `rockmill-bench gpukv`.
 ///
 /// # Errors
-/// Data if answers are wrong or differ, Usage for a wrong argument, Environment if the machine refuses.
+/// Data if answers are wrong or differ, Usage for an invalid argument, Environment if the machine refuses.
 pub fn run(args: &GpukvArgs) -> Result<(), Failure> {
     if !(args.scale > 0.0 && args.scale <= 100.0) {
         let what = format!("--scale: {} is not above 0 and at most 100", args.scale);
@@ -133,7 +133,7 @@ pub fn run(args: &GpukvArgs) -> Result<(), Failure> {
             Name::Mixed => mixed::mixes(&mut bench),
             Name::Table => lookup::tables(&mut bench),
         });
-        // Rows that were measured before something failed are of use.
+        // Rows that were measured before the failure are useful.
         bench.print()?;
         done
     })

@@ -18,28 +18,28 @@ pub struct Row {
     pub scale: f64,
     /// Threads of the host that work, if the way has a number of them.
     pub threads: Option<usize>,
-    /// Seconds to load what the way reads, and for the choice of threads; CPU seconds of that.
+    /// Seconds to load the way's data, and for the choice of threads; the CPU seconds of both.
     pub load_s: f64,
     pub load_cpu_s: f64,
-    /// Of the run with the median time.
+    /// Wall time of the run with the median time.
     pub wall_s: f64,
-    /// Of all runs, from the first on.
+    /// Wall times of all runs, in their order.
     pub walls_s: Vec<f64>,
     pub cpu_s: f64,
     pub gpu_energy: Option<Energy>,
-    /// Copied to the device and back; what kernels read of pinned memory by themselves is not counted.
+    /// Bytes copied to the device and back, without kernels' own reads of pinned memory.
     pub copied_gb: f64,
     pub keys: u64,
     pub gb: f64,
     pub keys_per_s: f64,
     pub gb_per_s: f64,
-    /// Of single gets or calls, where these are timed.
+    /// Percentile of single gets or calls, if these are timed.
     pub p50_us: Option<f64>,
     pub p99_us: Option<f64>,
     pub p999_us: Option<f64>,
 }
 
-/// Three digits, and a letter for thousands of them.
+/// Three digits, and a letter for powers of thousand.
 fn short(number: f64) -> String {
     let (number, unit) = match number {
         n if n >= 1e9 => (n / 1e9, "G"),
@@ -56,7 +56,7 @@ fn short(number: f64) -> String {
 }
 
 impl Bench<'_> {
-    /// Writes all rows to the folder that was asked for. A command that is killed leaves those before.
+    /// Writes all rows to the requested folder. A killed command leaves the rows before.
     ///
     /// # Errors
     /// Environment if that fails.

@@ -1,4 +1,4 @@
-//! Requests of kernels to the host, beside as many threads of the host that ask RocksDB by themselves.
+//! Requests of kernels to the host, compared with as many threads of the host that call RocksDB themselves.
 
 use std::thread;
 use std::time::Duration;
@@ -17,7 +17,7 @@ const KEYS: u64 = 4_000_000;
 const VALUE_BYTES: usize = 64;
 const WORDS: u32 = (VALUE_BYTES / size_of::<u64>()) as u32;
 
-/// Tiles that send requests, and how many each sends.
+/// Tiles that send requests, and requests of each tile.
 const TILES: u64 = 2048;
 const HOST_TILES: u64 = 16;
 const EACH: u64 = 256;
@@ -38,7 +38,7 @@ struct Ring<'a> {
 /// Measures gets and puts with several numbers of threads.
 ///
 /// # Errors
-/// As [`Bench::measure`].
+/// The errors of [`Bench::measure`].
 pub fn rings(bench: &mut Bench<'_>) -> Result<(), Failure> {
     let keys = bench.scaled(KEYS, 1000);
     let database = Database::of_numbers(bench.folder, Shape::of(keys, VALUE_BYTES))?;
@@ -70,20 +70,20 @@ pub fn rings(bench: &mut Bench<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A time in which no kernel asks.
+/// A time in which no kernel sends requests.
 const IDLE: Duration = Duration::from_secs(1);
 
-/// A view with threads that answer kernels, and nothing for them to do.
+/// A view with threads that answer kernels, and no requests.
 struct Idle {
     database: Database,
     threads: usize,
     is_held: bool,
 }
 
-/// Measures what a view costs that nobody asks.
+/// Measures what an idle view costs.
 ///
 /// # Errors
-/// As [`Bench::measure`].
+/// The errors of [`Bench::measure`].
 pub fn idles(bench: &mut Bench<'_>) -> Result<(), Failure> {
     for is_held in [false, true] {
         bench.measure(&Idle {
@@ -126,7 +126,7 @@ impl Experiment for Idle {
 
 struct Waiting {
     threads: usize,
-    // In front, so that it ends before the view.
+    // Declared first, so that it ends before the view.
     _held: Option<Resident>,
     _view: View,
 }
@@ -209,7 +209,7 @@ impl Ring<'_> {
         Ok(0)
     }
 
-    /// Whether RocksDB has what was put.
+    /// Whether RocksDB has the values that were put.
     fn check_puts(&self) -> Result<u64, Failure> {
         let mut rows = vec![0; self.numbers.len() * VALUE_BYTES];
         let threads = usual_threads() as usize;
@@ -218,7 +218,7 @@ impl Ring<'_> {
     }
 }
 
-/// Threads of the host, each of which asks RocksDB for its part of the keys.
+/// Threads of the host, each of which calls RocksDB for its part of the keys.
 struct ByThemselves<'a> {
     of: &'a Ring<'a>,
     rows: Vec<u8>,
@@ -260,7 +260,7 @@ struct ByKernels<'a> {
 }
 
 impl ByKernels<'_> {
-    /// Sends so many requests, each tile one in `period_ns` at most.
+    /// Sends `requests` requests, each tile at most one in `period_ns`.
     fn send(&self, requests: usize, each: u32, period_ns: u64) -> Result<(), Failure> {
         let gpu = &self.bench.gpu;
         let held: Resident = gpu.hold(&self.view)?;
@@ -291,7 +291,7 @@ impl Way for ByKernels<'_> {
     }
 
     fn check(&mut self) -> Result<u64, Failure> {
-        // The kernel has checked what it got.
+        // The kernel has checked the values that it got.
         if self.of.is_put {
             self.of.check_puts()
         } else {
@@ -300,7 +300,7 @@ impl Way for ByKernels<'_> {
     }
 
     fn latencies(&mut self, wall_s: f64) -> Result<Vec<u64>, Failure> {
-        /// Of requests a second, and of requests.
+        /// Share of the maximum rate, and number of requests.
         const LOAD: f64 = 0.1;
         const PART: usize = 8;
         const TILES: usize = 32;

@@ -10,7 +10,7 @@ use super::measure::{Bench, Experiment, Way, WayName};
 /// Rounds of PageRank.
 const ROUNDS: usize = 10;
 
-/// Every rank in the beginning.
+/// Initial rank of every vertex.
 const FIRST_RANK: u64 = 100 << 24;
 
 /// Vertices whose lists the CPU-driven way gets at a time.
@@ -21,14 +21,14 @@ struct Traversal<'a> {
     is_search: bool,
     graph: &'a Graph,
     database: &'a Database,
-    /// Of a search, as the host finds them.
+    /// Levels of a search as the host computes them.
     levels: &'a [u32],
 }
 
 /// Measures searches or PageRank.
 ///
 /// # Errors
-/// As [`Bench::measure`].
+/// The errors of [`Bench::measure`].
 pub fn traversals(bench: &mut Bench<'_>, is_search: bool) -> Result<(), Failure> {
     for kind in [Kind::Road, Kind::PowerLaw] {
         let graph = kind.make(bench.scaled(kind.vertices(), 400));
@@ -130,7 +130,7 @@ impl Experiment for Traversal<'_> {
     }
 }
 
-/// Where lists are taken from.
+/// Source of the lists.
 enum From {
     Database(Launch),
     Csr(Memory<u64>, Memory<u32>),
@@ -156,7 +156,7 @@ struct TraversalWay<'a> {
 }
 
 impl TraversalWay<'_> {
-    /// Sets what a run begins with.
+    /// Sets the initial state of a run.
     fn begin(&mut self) -> Result<(), Failure> {
         let (gpu, n) = (&self.bench.gpu, self.of.graph.len());
         if self.of.is_search {
@@ -169,7 +169,7 @@ impl TraversalWay<'_> {
         Ok(())
     }
 
-    /// With the CPU-driven way, lists of these vertices come to the device.
+    /// With the CPU-driven way, copies the lists of these vertices to the device.
     fn load(&mut self, vertices: impl FnOnce() -> Vec<u64>) -> Result<(), Failure> {
         let From::Database(launch) = &mut self.from else {
             return Ok(());
@@ -201,7 +201,7 @@ impl TraversalWay<'_> {
                 1 => [0, 1],
                 _ => [1, 0],
             };
-            // The host has to know the frontier to get its lists.
+            // The host needs the frontier to get its lists.
             let frontier = match &self.from {
                 From::Database(_) => bench.gpu.read(self.frontiers[here].part(0..len))?,
                 _ => Vec::new(),
@@ -222,7 +222,7 @@ impl TraversalWay<'_> {
 
     fn rank(&mut self) -> Result<(), Failure> {
         let (bench, n) = (self.bench, self.of.graph.len());
-        // All at once if the lists are there.
+        // All vertices at once if the lists are on the device.
         let step = if matches!(self.from, From::Database(_)) {
             BATCH
         } else {

@@ -1,4 +1,4 @@
-//! Gets of which each depends on the value before, and reads of all values in their order.
+//! Gets, each of which depends on the previous value, and reads of all values in their order.
 
 use std::time::Instant;
 
@@ -30,7 +30,7 @@ struct Walks<'a> {
 /// Measures one chain of gets: each key depends on the last value.
 ///
 /// # Errors
-/// As [`Bench::measure`].
+/// The errors of [`Bench::measure`].
 pub fn dependent(bench: &mut Bench<'_>) -> Result<(), Failure> {
     const VALUES_BYTES: u64 = 4 << 30;
     const STEPS: u64 = 20_000;
@@ -50,10 +50,10 @@ pub fn dependent(bench: &mut Bench<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Measures reads of values of 4 KiB: of all in their order, and of such that depend on others.
+/// Measures reads of values of 4 KiB: of all in their order, and of values that depend on others.
 ///
 /// # Errors
-/// As [`Bench::measure`].
+/// The errors of [`Bench::measure`].
 pub fn reads(bench: &mut Bench<'_>, is_dynamic: bool) -> Result<(), Failure> {
     const KEYS: u64 = 4_000_000;
     const VALUE_BYTES: usize = 4096;
@@ -147,7 +147,7 @@ impl Experiment for Walks<'_> {
     }
 }
 
-/// What values are taken from.
+/// Source of the values.
 enum From {
     Database(Pinned, Memory<u8>, usize),
     Pinned(Pinned),
@@ -186,13 +186,13 @@ impl WalkWay<'_> {
             return Ok(());
         }
         let what = format!(
-            "{}: {wrong} walks met something else than a value",
+            "{}: {wrong} walks found something other than a value",
             self.of.name
         );
         Err(Failure::Data(what))
     }
 
-    /// The CPU-driven way: for each step the host gets the values, and the device tells which it needs next.
+    /// The CPU-driven way: for each step the host gets the values, and the device returns the ones that it needs next.
     fn launch(&mut self) -> Result<(), Failure> {
         let gpu = &self.bench.gpu;
         let mut numbers = self.of.starts.clone();
@@ -245,7 +245,7 @@ impl Way for WalkWay<'_> {
         let digest = each.fold(0, |digest: u64, (&word, at)| {
             digest.wrapping_add(mixed(word.wrapping_add(mixed(at))))
         });
-        // The next run begins where this one did.
+        // The next run begins with the same numbers.
         gpu.write(self.numbers.all(), &self.of.starts)?;
         gpu.write(self.sums.all(), &vec![0; sums.len()])?;
         Ok(digest)
@@ -258,7 +258,7 @@ impl Way for WalkWay<'_> {
         if matches!(self.from, From::Database(..)) {
             return Ok(std::mem::take(&mut self.times_ns));
         }
-        // The device's clock has a frequency that changes, and the steps are nearly all of the run.
+        // The frequency of the device's clock changes, and the steps take nearly all of the run.
         let ticks = self.bench.gpu.read(self.ticks.all())?;
         let all: u64 = ticks.iter().map(|&ticks| u64::from(ticks)).sum();
         let ns_per_tick = wall_s * 1e9 / all.max(1) as f64;

@@ -9,13 +9,13 @@ use rockmill_side_by_side::workload::Compression;
 use rockmill_terminal::outcome::Failure;
 use rust_rocksdb::{ColumnFamilyDescriptor, DB, Error, IteratorMode, Options, ReadOptions};
 
-/// How the rows lie.
+/// State of the rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum State {
     /// In one level.
     Settled,
-    /// As `settled`, and then a tenth of the rows was written again: into three files of level 0, and a fiftieth of it
-    /// into the memtable.
+    /// As `settled`, and then a tenth of the rows was written again: into three files of level 0, and a fiftieth of the
+    /// tenth into the memtable.
     Live,
 }
 
@@ -53,7 +53,7 @@ pub fn make(
     Ok(Arc::new(db.map_err(|e| refused(path, &e))?))
 }
 
-/// Larger than all that is written again, so that this module chooses when to flush.
+/// Larger than all new writes, so that this module chooses when to flush.
 const WRITE_BUFFER_BYTES: usize = 16 << 30;
 
 fn refused(path: &Path, error: &Error) -> Failure {
@@ -80,7 +80,7 @@ pub fn write_again(db: &DB, tables: &[&str]) -> Result<(), Failure> {
 
 fn write_table_again(db: &DB, table: &str) -> Result<(), Error> {
     const FILES: usize = 3;
-    /// One in so many rows is written again, and one in so many of these is not flushed.
+    /// One row in `AGAIN` is written again, and one in `UNFLUSHED` of these is not flushed.
     const AGAIN: usize = 10;
     const UNFLUSHED: usize = 50;
     let family = db

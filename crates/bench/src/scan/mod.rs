@@ -37,7 +37,7 @@ pub struct ScanArgs {
     /// Scale of TPC-H; `ycsb` has 5 M rows for each unit of it.
     #[arg(long, default_value_t = 1.0)]
     scale: f64,
-    /// How the rows lie.
+    /// State of the rows.
     #[arg(long, value_enum, value_delimiter = ',', default_value = "settled")]
     state: Vec<State>,
     /// Compression of the files: none, lz4, snappy or zstd.
@@ -83,15 +83,15 @@ struct ScanRow {
     threads: usize,
     processor: String,
     system: String,
-    /// Of the run with the median time.
+    /// Wall time of the run with the median time.
     wall_s: f64,
     cpu_s: f64,
     gpu_energy: Option<Energy>,
-    /// Of all runs, in their order.
+    /// Wall times of all runs, in their order.
     walls_s: Vec<f64>,
     /// Seconds to export the tables, if the system needs that.
     export_s: Option<f64>,
-    /// Stored bytes of the database's files that the query reads, whatever the system reads.
+    /// Stored bytes of the database's files that the query needs, even if the system reads fewer or more.
     gb: f64,
     gb_per_s: f64,
     cpu_s_per_gb: f64,
@@ -111,7 +111,7 @@ struct Run {
 /// Runs `rockmill-bench scan`.
 ///
 /// # Errors
-/// Data if results differ, Usage for a wrong argument, Environment if the machine refuses.
+/// Data if results differ, Usage for an invalid argument, Environment if the machine refuses.
 pub fn run(args: &ScanArgs) -> Result<(), Failure> {
     let experiments = match &args.experiment[..] {
         [] => Experiment::ALL.to_vec(),
@@ -236,7 +236,7 @@ fn measure(
 ) -> Result<(Run, Vec<f64>, String), Failure> {
     let meter = EnergyMeter::new(system.device);
     let answer = || runtime.block_on(system.answer(experiment));
-    // Files are opened, devices warm up, memory is got.
+    // Opens files, warms up devices, and allocates memory.
     let expected = text(&answer()?)?;
     let mut runs = Vec::new();
     for _ in 0..repeat {

@@ -9,7 +9,7 @@ pub enum Experiment {
     FilterInt,
     /// TPC-H's parts of one type.
     FilterString,
-    /// Rows of an integer and five texts, of which a tenth is wanted.
+    /// Rows of an integer and five texts, a tenth of which the query selects.
     Ycsb,
     /// TPC-H's query 1.
     Q1,
@@ -36,7 +36,7 @@ impl Experiment {
         Self::Q15,
     ];
 
-    /// What the database contains.
+    /// Contents of the database.
     pub fn dataset(self) -> Dataset {
         match self {
             Self::Ycsb => Dataset::Ycsb,
@@ -58,7 +58,7 @@ impl Experiment {
         }
     }
 
-    /// The tables that it reads, which are column families of the same names.
+    /// The tables that it reads, as column families of the same names.
     pub fn tables(self) -> &'static [&'static str] {
         match self {
             Self::FilterInt | Self::FilterString => &["part"],

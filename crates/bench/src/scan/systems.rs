@@ -29,14 +29,14 @@ pub struct Limits {
 pub struct System {
     /// Name in results.
     pub name: String,
-    /// What it computes on.
+    /// The devices that it computes on.
     pub device: DeviceList,
     /// Whether it reads an export of the tables.
     pub reads_export: bool,
     session: SessionContext,
 }
 
-/// The systems over a database. The others are compared with the first.
+/// The systems over a database. The results of the others are compared with those of the first.
 ///
 /// # Errors
 /// Environment if a device cannot be used.

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use rockmill_side_by_side::device::Tuning;
-use rockmill_side_by_side::plane::Consumption;
-use rockmill_side_by_side::spec::{Keys, Spec};
+use rockmill_side_by_side::running_system::Consumption;
+use rockmill_side_by_side::spec::{DatabaseSpec, Keys};
 use rockmill_side_by_side::system::System;
 use rockmill_side_by_side::workload::Workload;
 use serde::{Deserialize, Serialize};
@@ -53,13 +53,13 @@ pub struct Clients {
     pub update_percent: u32,
     pub pick: Pick,
     pub clients: u32,
-    /// Percentage of all cores' time that burners use.
+    /// Percentage of all cores' time that the CPU load uses.
     pub cpu_load_percent: u32,
     pub interval_ms: u64,
     /// Size of each column family's write buffer; files have the same size.
     pub write_buffer_bytes: u64,
-    /// Whether files are merged at all. If not, clients reach the upper bound for any method that takes compaction off
-    /// the host.
+    /// Whether files are merged. If not, clients reach the upper bound for any method that takes compaction off the
+    /// host.
     pub compacts: bool,
 }
 
@@ -86,7 +86,7 @@ pub enum Pick {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Jobs {
     /// Contents of each database.
-    pub spec: Spec,
+    pub spec: DatabaseSpec,
     pub at_once: u32,
 }
 
@@ -106,9 +106,9 @@ pub struct Phase {
     pub wall_s: f64,
     /// Seconds for which due compactions went on after that.
     pub settle_s: f64,
-    /// Resources until compactions were done, without those of burners.
+    /// Resources until compactions were done, without those of the CPU load.
     pub taken: Consumption,
-    /// CPU time of burners until then, in seconds.
+    /// CPU time of the CPU load until then, in seconds.
     pub burnt_s: f64,
     pub reads: Option<Latency>,
     pub writes: Option<Latency>,
@@ -137,7 +137,7 @@ pub struct Interval {
     pub until_s: f64,
     pub reads: Option<Latency>,
     pub writes: Option<Latency>,
-    /// Share of all cores' time, without that of burners.
+    /// Share of all cores' time, without that of the CPU load.
     pub cpu_use: f64,
     /// Share of time in which a kernel ran on the GPUs, sampled near the end of the interval; absent without GPUs.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::thread;
 
 use rockmill_side_by_side::device::Jobs;
-use rockmill_side_by_side::plane::Plane;
 use rockmill_side_by_side::process::{Process, failed, receive, send};
+use rockmill_side_by_side::running_system::RunningSystem;
 use rockmill_terminal::outcome::Failure;
 use rustix::process::{Signal, getpid, kill_process};
 use serde::{Deserialize, Serialize};
@@ -26,7 +26,7 @@ struct Request {
 /// Checks that a cell can be measured here.
 ///
 /// # Errors
-/// The errors of [`Plane::new`]; Environment if the process cannot be started.
+/// The errors of [`RunningSystem::new`]; Environment if the process cannot be started.
 pub fn check(cell: &Cell) -> Result<(), Failure> {
     ask(cell, None).map(drop)
 }
@@ -59,8 +59,8 @@ pub fn serve() -> Result<(), Failure> {
     send(&mut io::stdout().lock(), &answer).map_err(|e| failed(&e))
 }
 
-/// Ends this process when its parent ends: a measurement may take hours, and its result would be lost. It kills itself,
-/// because an orderly end could take long with other threads at work.
+/// Ends this process when its parent ends: a measurement may take hours, and its result would be lost. The process
+/// kills itself, because an orderly end could take long while other threads work.
 fn end_with_the_asker() {
     let _ = io::copy(&mut io::stdin().lock(), &mut io::sink());
     let _ = kill_process(getpid(), Signal::KILL);
@@ -72,13 +72,13 @@ fn measure_here(Request { cell, dir }: &Request) -> Result<Option<Outcome>, Fail
         // Jobs that are too small for a user's database are measured as well.
         Work::Jobs(_) => Jobs::All,
     };
-    let plane = Plane::new(cell.system, cell.threads, &cell.tuning, jobs, devices::give)?;
+    let running = RunningSystem::new(cell.system, cell.threads, &cell.tuning, jobs, devices::give)?;
     let Some(dir) = dir else {
         return Ok(None);
     };
     match &cell.work {
-        Work::Clients(work) => clients::run(cell, work, dir, &plane),
-        Work::Jobs(work) => jobs::run(cell, work, dir, &plane),
+        Work::Clients(work) => clients::run(cell, work, dir, &running),
+        Work::Jobs(work) => jobs::run(cell, work, dir, &running),
     }
     .map(Some)
 }

@@ -9,16 +9,16 @@ use std::time::{Duration, Instant};
 use rand::rngs::SmallRng;
 use rand::{Rng, RngCore, SeedableRng};
 use rand_distr::{Distribution, Zipf};
-use rockmill_side_by_side::contender::check_failures;
 use rockmill_side_by_side::machine::{process_cpu, usual_threads};
-use rockmill_side_by_side::plane::{Consumption, Plane};
+use rockmill_side_by_side::run_config::check_failures;
+use rockmill_side_by_side::running_system::{Consumption, RunningSystem};
 use rockmill_side_by_side::{fill, rocksdb};
 use rockmill_terminal::outcome::Failure;
 use rockmill_terminal::output;
 use rust_rocksdb::{ColumnFamily, DB};
 
-use super::burners::Burners;
 use super::cell::{Cell, Clients, Interval, Order, Outcome, Phase, Pick, Traffic};
+use super::cpu_load::CpuLoad;
 use super::database::Database;
 use super::latency::{Kind, Recorder, Times};
 use super::scatter::Scatter;
@@ -33,14 +33,19 @@ const PERCENT: u32 = 100;
 ///
 /// # Errors
 /// Environment or Data, depending on the cause of the failure.
-pub fn run(cell: &Cell, work: &Clients, dir: &Path, plane: &Plane) -> Result<Outcome, Failure> {
-    let database = Database::make(dir, cell, work, plane)?;
-    let burners = Burners::start(usual_threads(), work.cpu_load_percent);
+pub fn run(
+    cell: &Cell,
+    work: &Clients,
+    dir: &Path,
+    running: &RunningSystem,
+) -> Result<Outcome, Failure> {
+    let database = Database::make(dir, cell, work, running)?;
+    let cpu_load = CpuLoad::start(usual_threads(), work.cpu_load_percent);
     let bench = Bench {
         work,
         database: &database,
-        burners: &burners,
-        plane,
+        cpu_load: &cpu_load,
+        running,
     };
     let mut phases = vec![bench.phase("load", &Task::Fill)?];
     for (number, (name, count)) in [("warm-up", work.warm_up), ("run", work.operations)]
@@ -51,7 +56,7 @@ pub fn run(cell: &Cell, work: &Clients, dir: &Path, plane: &Plane) -> Result<Out
         let seed = SEED.wrapping_add(number as u64);
         phases.push(bench.phase(name, &Task::Draw { count, seed })?);
     }
-    if let Some(service) = &plane.service {
+    if let Some(service) = &running.service {
         check_failures(&service.stats())?;
     }
     Ok(Outcome { phases })
@@ -69,14 +74,14 @@ enum Task {
 struct Bench<'a> {
     work: &'a Clients,
     database: &'a Database,
-    burners: &'a Burners,
-    plane: &'a Plane,
+    cpu_load: &'a CpuLoad,
+    running: &'a RunningSystem,
 }
 
 impl Bench<'_> {
     fn phase(&self, name: &str, task: &Task) -> Result<Phase, Failure> {
-        let (burnt, before) = (self.burners.cpu(), self.database.traffic());
-        let (done, taken) = self.plane.measured(|| {
+        let (burnt, before) = (self.cpu_load.cpu(), self.database.traffic());
+        let (done, taken) = self.running.measured(|| {
             let clients = self.clients(task)?;
             let settling = Instant::now();
             self.database.settle()?;
@@ -90,7 +95,7 @@ impl Bench<'_> {
             },
             settled,
         ) = done?;
-        let burnt_s = (self.burners.cpu() - burnt).as_secs_f64();
+        let burnt_s = (self.cpu_load.cpu() - burnt).as_secs_f64();
         Ok(Phase {
             name: name.to_owned(),
             cores: usual_threads(),
@@ -227,7 +232,7 @@ impl<'a> Clock<'a> {
             reads: times.of(Kind::Read),
             writes: times.of(Kind::Write),
             cpu_use: cpu.saturating_sub(self.cpu).as_secs_f64() / cores_s,
-            gpu_use: self.bench.plane.gpu_use(),
+            gpu_use: self.bench.running.gpu_use(),
             traffic: self.bench.traffic_since(&self.traffic, &times),
         });
         self.all.add(&times);
@@ -247,9 +252,9 @@ impl<'a> Clock<'a> {
 }
 
 impl Bench<'_> {
-    /// CPU time of this process without the burners'.
+    /// CPU time of this process without the CPU load's.
     fn cpu(&self) -> Duration {
-        process_cpu().saturating_sub(self.burners.cpu())
+        process_cpu().saturating_sub(self.cpu_load.cpu())
     }
 }
 
@@ -366,7 +371,7 @@ impl Hands<'_> {
             false => {
                 let key = output::escape(&self.key);
                 Err(Failure::Data(format!(
-                    "record {key} was written and is not there"
+                    "record {key} was written, but is missing"
                 )))
             }
         }

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use rockmill_side_by_side::plane::Plane;
 use rockmill_side_by_side::rocksdb;
+use rockmill_side_by_side::running_system::RunningSystem;
 use rockmill_side_by_side::spec::BLOOM_BITS_PER_KEY;
 use rockmill_terminal::outcome::Failure;
 use rust_rocksdb::statistics::Ticker;
@@ -17,7 +17,7 @@ use super::cell::{Cell, Clients, Traffic};
 const WRITE_BUFFERS: i32 = 4;
 /// Size of the first level per size of a write buffer: RocksDB's own ratio.
 const LEVEL_BASE_BUFFERS: u64 = 4;
-/// One to flush and one to compact.
+/// One job for flushes and one for compactions.
 const MIN_BACKGROUND_JOBS: u32 = 2;
 
 const MICROS: f64 = 1e6;
@@ -43,11 +43,16 @@ pub struct Database {
 }
 
 impl Database {
-    /// Creates a database in a new folder; `plane` does its compactions.
+    /// Creates a database in a new folder; `running` does its compactions.
     ///
     /// # Errors
     /// Environment if it cannot be created.
-    pub fn make(path: &Path, cell: &Cell, work: &Clients, plane: &Plane) -> Result<Self, Failure> {
+    pub fn make(
+        path: &Path,
+        cell: &Cell,
+        work: &Clients,
+        running: &RunningSystem,
+    ) -> Result<Self, Failure> {
         let mut table = BlockBasedOptions::default();
         table.set_bloom_filter(BLOOM_BITS_PER_KEY, false);
         let mut options = Options::default();
@@ -62,7 +67,7 @@ impl Database {
         options.set_max_bytes_for_level_base(LEVEL_BASE_BUFFERS * work.write_buffer_bytes);
         options.set_max_background_jobs(cell.threads.max(MIN_BACKGROUND_JOBS) as i32);
         options.set_max_subcompactions(cell.system.subcompactions(cell.threads));
-        plane.attach(&mut options);
+        running.attach(&mut options);
         if !work.compacts {
             never_compact(&mut options);
         }

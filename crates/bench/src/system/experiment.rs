@@ -1,7 +1,7 @@
 //! The experiments and their cells.
 
 use rockmill_side_by_side::machine::usual_threads;
-use rockmill_side_by_side::spec::{Keys, Spec};
+use rockmill_side_by_side::spec::{DatabaseSpec, Keys};
 use rockmill_side_by_side::system::System;
 use rockmill_side_by_side::workload::{Compression, Workload};
 use rockmill_terminal::outcome::Failure;
@@ -20,7 +20,7 @@ const AT_ONCE: &str = "at once";
 const FILL: &str = "fill";
 const UPDATES: &str = "updates %";
 
-/// Numbers at full scale. This is LUDA's own load and run.
+/// Numbers at full scale. These are LUDA's own load and run.
 const CONTENTION_RECORDS: f64 = 10e6;
 /// A hundredth of X-Engine's records, in the same number of tables.
 const INDEX_FAMILIES: u32 = 32;
@@ -51,7 +51,7 @@ impl Experiment {
     /// Returns all cells, those of a point next to each other.
     ///
     /// # Errors
-    /// Usage if an argument belongs to another experiment, or names no device.
+    /// Usage if an argument belongs to another experiment, or is not a device.
     pub fn cells(self, args: &SystemArgs) -> Result<Vec<Cell>, Failure> {
         self.check_axes(args)?;
         let systems = systems(args)?;
@@ -123,7 +123,7 @@ fn axis(name: &str, value: impl ToString) -> (String, String) {
     (name.to_owned(), value.to_string())
 }
 
-/// Returns the requested values, each once, or the usual ones.
+/// Returns the requested values, each once, or the default ones.
 fn or_usual<T: Copy + PartialEq>(asked: &[T], usual: &[T]) -> Vec<T> {
     let mut values = Vec::new();
     for value in if asked.is_empty() { usual } else { asked } {
@@ -171,7 +171,7 @@ fn scaling(args: &SystemArgs) -> Vec<Point> {
             let bytes = megabytes as f64 * MEGABYTE * args.scale / PERCENT;
             let entries = (bytes / workload.entry_bytes() as f64) as u64;
             workload.entries = entries.max(MIN_RECORDS);
-            let spec = Spec {
+            let spec = DatabaseSpec {
                 workload,
                 versions: JOB_VERSIONS,
                 runs: JOB_RUNS,
@@ -209,7 +209,7 @@ fn update_ratio(args: &SystemArgs) -> Vec<Point> {
         for update_percent in or_usual(&args.updates, &[10, 30, 50, 70, 90]) {
             let records = records(args, 16, 1024, RATIO_RECORDS);
             let work = Clients {
-                // Clients can follow only this order of keys.
+                // Clients support only this order of keys.
                 keys: Keys::Decimal,
                 fill,
                 operations: records.entries,

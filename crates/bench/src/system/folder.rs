@@ -114,8 +114,9 @@ impl Folder {
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
             Err(e) => return Err(failed(&path, &e)),
         };
-        let kept: Kept = serde_json::from_slice(&text)
-            .map_err(|e| Failure::Data(format!("{}: no result: {e}; remove it", path.display())))?;
+        let kept: Kept = serde_json::from_slice(&text).map_err(|e| {
+            Failure::Data(format!("{}: not a result: {e}; remove it", path.display()))
+        })?;
         let Kept { origin, .. } = &kept;
         let other = if origin.machine != self.origin.machine {
             Some(format!("on another machine ({})", origin.machine))
@@ -203,7 +204,7 @@ fn write(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
         fs::rename(&part, path)
     };
     write().map_err(|e| {
-        // Its space is needed.
+        // Frees its space.
         let _ = fs::remove_file(&part);
         failed(path, &e)
     })

@@ -5,9 +5,9 @@ use std::path::Path;
 use std::thread;
 use std::time::Instant;
 
-use rockmill_side_by_side::contender::{check_level_0, check_stats};
 use rockmill_side_by_side::machine::usual_threads;
-use rockmill_side_by_side::plane::Plane;
+use rockmill_side_by_side::run_config::{check_level_0, check_stats};
+use rockmill_side_by_side::running_system::RunningSystem;
 use rockmill_side_by_side::{measure, rocksdb};
 use rockmill_terminal::outcome::Failure;
 use rust_rocksdb::DB;
@@ -24,11 +24,16 @@ pub const ROUNDS: [&str; 2] = ["first", "again"];
 ///
 /// # Errors
 /// Environment or Data, depending on the cause of the failure, also if the device did not do all of the work.
-pub fn run(cell: &Cell, work: &Jobs, dir: &Path, plane: &Plane) -> Result<Outcome, Failure> {
+pub fn run(
+    cell: &Cell,
+    work: &Jobs,
+    dir: &Path,
+    running: &RunningSystem,
+) -> Result<Outcome, Failure> {
     let mut phases = Vec::new();
     for name in ROUNDS {
         let dir = dir.join(name);
-        phases.push(round(cell, work, name, &dir, plane)?);
+        phases.push(round(cell, work, name, &dir, running)?);
         fs::remove_dir_all(&dir)
             .map_err(|e| Failure::Environment(format!("{}: {e}", dir.display())))?;
     }
@@ -40,18 +45,18 @@ fn round(
     work: &Jobs,
     name: &str,
     dir: &Path,
-    plane: &Plane,
+    running: &RunningSystem,
 ) -> Result<Phase, Failure> {
     let mut databases = Vec::new();
     for number in 0..work.at_once {
         let mut options = work.spec.options(cell.system.subcompactions(cell.threads));
         options.set_max_background_jobs((BACKGROUND_JOBS_PER_DATABASE * (work.at_once + 1)) as i32);
-        plane.attach(&mut options);
+        running.attach(&mut options);
         let db = DB::open(&options, dir.join(number.to_string()));
         databases.push(db.map_err(|e| rocksdb::failed("open a database", &e))?);
     }
     let read_bytes = bytes(&databases)?;
-    let (wall, taken) = plane.measured(|| {
+    let (wall, taken) = running.measured(|| {
         let began = Instant::now();
         thread::scope(|scope| {
             for db in &databases {
@@ -60,7 +65,7 @@ fn round(
         });
         began.elapsed()
     });
-    match &plane.service {
+    match &running.service {
         Some(service) => check_stats(&service.stats(), cell.system.device())?,
         None => {
             for db in &databases {

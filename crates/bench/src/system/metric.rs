@@ -183,7 +183,7 @@ mod tests {
     use super::*;
     use crate::system::args::Experiment;
     use crate::system::tests::phase;
-    use rockmill_side_by_side::plane::Consumption;
+    use rockmill_side_by_side::running_system::Consumption;
 
     fn cell() -> Cell {
         let args = crate::system::tests::args(&[]);

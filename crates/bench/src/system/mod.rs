@@ -1,14 +1,14 @@
 //! `rockmill-bench system`: whole systems under the loads of published experiments.
 
 mod args;
-mod burners;
 mod cell;
 mod child;
 mod clients;
+mod cpu_load;
 mod database;
+mod database_folder;
 mod experiment;
 mod folder;
-mod ground;
 mod jobs;
 mod latency;
 mod metric;
@@ -33,13 +33,13 @@ pub use child::serve;
 /// Runs the missing measurements.
 pub fn run(args: &SystemArgs) -> Result<(), Failure> {
     let cells = args.experiment.cells(args)?;
-    let dir = ground::parent(args.dir.as_deref())?;
+    let dir = database_folder::parent(args.dir.as_deref())?;
     let folder = Folder::open(&args.out, args.experiment.name(), &dir)?;
     let mut sweep = Sweep::load(&folder, cells, args.repeat)?;
     sweep.measure(args, &dir)?;
     let (done, all) = sweep.progress();
     if done < all {
-        let what = format!("{done} of {all} measurements are there; call again to go on");
+        let what = format!("{done} of {all} measurements are done; call again to continue");
         return output::to_stdout(|out| Ok(writeln!(out, "{what}")?));
     }
     let (measured, left_out) = sweep.end();
@@ -49,7 +49,7 @@ pub fn run(args: &SystemArgs) -> Result<(), Failure> {
     report(args, &folder, &measured, &left_out)
 }
 
-/// Says why nothing can be measured, from the reasons of all cells.
+/// Describes why nothing can be measured, from the reasons of all cells.
 fn no_room(left_out: &[String]) -> String {
     let (first, more) = match left_out {
         [] => ("there is no cell", 0),
@@ -57,7 +57,7 @@ fn no_room(left_out: &[String]) -> String {
     };
     let others = match more {
         0 => String::new(),
-        more => format!(", and {more} more lack room as well"),
+        more => format!(", and {more} more need more space as well"),
     };
     format!("{first}{others}; make room, name another --dir or a smaller --scale")
 }
@@ -97,7 +97,7 @@ fn report(
         writeln!(out, "{brief}{below}")?;
         writeln!(
             out,
-            "all of it is in {}, plots in {}",
+            "all results are in {}, plots in {}",
             markdown.display(),
             svg.display()
         )?;
@@ -129,7 +129,7 @@ pub mod tests {
     use super::latency::Latency;
     use super::*;
     use rockmill_side_by_side::energy::Energy;
-    use rockmill_side_by_side::plane::Consumption;
+    use rockmill_side_by_side::running_system::Consumption;
     use rockmill_side_by_side::stages::Stage;
 
     /// The command line alone.

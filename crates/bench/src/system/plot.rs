@@ -17,7 +17,7 @@ pub struct Chart {
 #[derive(Debug, Default)]
 pub struct Bars {
     pub title: String,
-    /// What the lengths are.
+    /// Meaning of the lengths.
     pub x: String,
     /// Name and length of each bar, from the top.
     pub bars: Vec<(String, f64)>,

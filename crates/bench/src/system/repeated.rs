@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use rockmill_side_by_side::plane::Consumption;
+use rockmill_side_by_side::running_system::Consumption;
 
 use super::cell::{Cell, Interval, Outcome, Phase};
 use super::metric::{Course, Metric};

@@ -9,8 +9,8 @@ use rockmill_terminal::outcome::Failure;
 use super::args::SystemArgs;
 use super::cell::{Cell, Outcome};
 use super::child;
+use super::database_folder::DatabaseFolder;
 use super::folder::Folder;
-use super::ground::Ground;
 use super::repeated::Measured;
 
 /// An experiment's cells, each with an entry for every planned measurement.
@@ -25,7 +25,7 @@ struct Entry {
     cell: Cell,
     /// Results by number of the measurement.
     outcomes: Vec<Option<Outcome>>,
-    /// Why it is not measured, or not once more.
+    /// Reason why it is not measured, or not once more.
     lacks_room: Option<String>,
 }
 
@@ -60,21 +60,21 @@ impl<'a> Sweep<'a> {
         }
         let began = Instant::now();
         let stop_after = args.stop_after.map(Duration::from_secs);
-        let mut ground = Ground::clear(dir, &args.out)?;
+        let mut databases = DatabaseFolder::clear(dir, &args.out)?;
         let turns = turns(&self.entries);
         for (number, &(entry, time)) in turns.iter().enumerate() {
             let entry = &mut self.entries[entry];
             if entry.outcomes[time].is_some() || entry.lacks_room.is_some() {
                 continue;
             }
-            entry.lacks_room = ground.lacks_room(&entry.cell)?;
+            entry.lacks_room = databases.lacks_room(&entry.cell)?;
             if entry.lacks_room.is_some() {
                 continue;
             }
             let (of, name) = (turns.len(), entry.cell.file_stem());
             let cell = &entry.cell;
             let spinner = progress::spinner(format!("{} of {of}: {name}", number + 1));
-            let measured = ground.with(cell, |dir| child::measure(cell, dir));
+            let measured = databases.with(cell, |dir| child::measure(cell, dir));
             spinner.finish_and_clear();
             let measured = measured?;
             self.folder.store(cell, time as u32, &measured)?;

@@ -12,7 +12,7 @@ use crate::devices;
 /// Returns RocksDB, if it takes part, then each device once.
 ///
 /// # Errors
-/// Usage if a name is no device.
+/// Usage if a name is not a device.
 pub fn systems(args: &SystemArgs) -> Result<Vec<System>, Failure> {
     let mut systems = Vec::new();
     if args.rocksdb {

@@ -1,4 +1,4 @@
-//! What the programs are built with.
+//! Compilers and libraries that the programs are built with.
 
 use std::env;
 use std::fs;
@@ -10,7 +10,7 @@ use tempfile::TempDir;
 
 pub const REPOSITORY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
-/// Of a static library, as rockmill.pc and the CMake package name them.
+/// Libraries that a static library needs, as rockmill.pc and the CMake package name them.
 pub const STATIC_NEEDS: [&str; 6] = ["-lstdc++", "-lz", "-lgcc_s", "-lm", "-ldl", "-lpthread"];
 
 /// Runs a command, which must succeed, and returns what it printed.

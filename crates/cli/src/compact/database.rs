@@ -34,7 +34,8 @@ pub struct Opening {
 
 impl Opening {
     /// Lets RocksDB read the newest OPTIONS file, completed with the missing bits per key, and with these values of
-    /// `merge_operator`. With these options it creates no database or column family, and replays the WAL in `logs` alone.
+    /// `merge_operator`. With these options it creates no database or column family, and replays only the WAL in
+    /// `logs`.
     ///
     /// # Errors
     /// Environment or Data if RocksDB fails.
@@ -53,7 +54,7 @@ impl Opening {
             text: options_text::for_opening(&text, &bits, &operators),
             logs: match logs == dir {
                 true => PathBuf::new(),
-                // OPTIONS that stay behind if this process is killed must not depend on its working directory.
+                // If this process is killed, the OPTIONS file that stays must not depend on the working directory.
                 false => path::absolute(logs).unwrap_or_else(|_| logs.to_owned()),
             },
             own: diagnosis.options.clone(),
@@ -69,7 +70,7 @@ impl Opening {
         options.create_missing_column_families(false);
         options.set_error_if_exists(false);
         options.set_wal_dir(&self.logs);
-        // The folder that OPTIONS name may be another machine's.
+        // The folder in OPTIONS may belong to another machine.
         options.set_db_log_dir("");
         Ok((options, families))
     }
@@ -108,7 +109,7 @@ pub struct Database {
 }
 
 impl Database {
-    /// Whether opening the database has left entries of a column family in memory, which its logs have.
+    /// Whether opening the database has left entries of a column family in memory, which are still in its logs.
     pub fn has_unflushed(&self, family: &str) -> bool {
         let family = self.db.cf_handle(family);
         let number = |property| {
@@ -145,7 +146,7 @@ impl Database {
         match self.db.property_int_value(BACKGROUND_ERRORS) {
             Ok(Some(0) | None) => Ok(()),
             Ok(Some(_)) => Err(Failure::Environment(format!(
-                "{}: RocksDB cannot compact: its LOG says why",
+                "{}: RocksDB cannot compact; see its LOG",
                 task.dir.display()
             ))),
             Err(e) => Err(task.failed("compact", &e)),

@@ -29,18 +29,18 @@ const USUAL_MILLIBITS: u32 = 10_000;
 const NAME_THE_FOLDER: &str = "say --wal-dir with the folder of this database's own logs, or with the database's folder if \
     there are none";
 
-/// What may be done with a database.
+/// The decision about a database.
 pub struct Decision {
     /// All reasons to leave column families or the whole database alone.
     pub refusals: Vec<Refusal>,
-    /// Whether the write-ahead log has entries, or its folder is not known.
+    /// Whether the write-ahead log has entries, or its folder is unknown.
     pub log_has_entries: bool,
-    /// `None` if the whole database is left alone, or nothing is to be compacted.
+    /// `None` if the whole database is left alone, or no column family has to be compacted.
     pub opening: Option<Opening>,
 }
 
 impl Decision {
-    /// Whether a column family is compacted, unless it turns out that there is nothing to do.
+    /// Whether a column family is compacted, unless it turns out to have no work.
     pub fn allows(&self, family: &str) -> bool {
         let name = names::escape(family.as_bytes());
         let is_refused = |refusal: &Refusal| refusal.column_family.as_ref() == Some(&name);
@@ -93,7 +93,7 @@ pub fn decide(task: &Task, diagnosis: &Diagnosis) -> Decision {
     let mut bits = Vec::new();
     for family in families {
         let millibits = filter_bits(task, diagnosis, family, is_wanted(&family.name));
-        // A column family that is left alone gets no file.
+        // No file is written for a column family that is left alone.
         let millibits = millibits.map_err(|refusal| refusals.push(refusal));
         bits.push(millibits.unwrap_or(Some(USUAL_MILLIBITS)));
     }
@@ -129,7 +129,7 @@ fn in_use(dir: &Path) -> Option<Refusal> {
             "close it there, or compact it from there",
         )),
         Err(e) => Some(Refusal::environment(
-            format!("cannot look at LOCK: {e}"),
+            format!("cannot open LOCK: {e}"),
             "run this as the user that owns the database",
         )),
     }
@@ -157,8 +157,8 @@ fn other_families(diagnosis: &Diagnosis) -> Vec<Refusal> {
     unnamed.chain(unknown).chain(gone).collect()
 }
 
-/// Finds merge operators where there may be operands to merge, and no operator is stated. The name in OPTIONS proves
-/// nothing: applications choose it, and RocksDB never compares it with anything.
+/// Finds column families that may have operands to merge, and for which no operator is stated. The name in OPTIONS
+/// proves nothing: applications choose it, and RocksDB does not check it.
 ///
 /// Opening merges operands in the WAL of any column family; compacting one merges operands in its files.
 fn unstated_operators(
@@ -216,7 +216,7 @@ fn families_with_logged_operands(dir: &Path, logs: Option<&Path>) -> Option<BTre
 }
 
 /// Values of the option `merge_operator` with which the database is opened, in the order of the OPTIONS file. Without a
-/// statement there is no operator, and RocksDB fails if it meets an operand all the same.
+/// statement there is no operator, and RocksDB fails if it still finds an operand.
 fn merge_operators(task: &Task, options: &OptionsFile) -> Vec<String> {
     let value = |family: &ColumnFamilyOptions| {
         let name = String::from_utf8_lossy(&family.name);
@@ -236,7 +236,7 @@ fn unproved_filter(family: &ColumnFamilyOptions) -> Option<Refusal> {
     Some(Refusal::data(what, FROM_APPLICATION).of_family_alone(&family.name))
 }
 
-/// Before RocksDB 7.0, OPTIONS name the policy of Bloom filters with a name that later means a policy that writes none.
+/// OPTIONS before RocksDB 7.0 give Bloom filters a policy name that later means a policy without filters.
 fn read_only_policy(options: &OptionsFile, family: &ColumnFamilyOptions) -> Option<Refusal> {
     const NAME: &str = "rocksdb.BuiltinBloomFilter";
     const WRITES_NONE: [u32; 3] = [7, 0, 0];
@@ -265,8 +265,8 @@ fn logs(task: &Task, options: &OptionsFile) -> Result<PathBuf, Refusal> {
     Ok(logs.path)
 }
 
-/// Finds a newest OPTIONS file that is cut. RocksDB keeps the two newest when it opens a database, so it would remove the
-/// one that counts.
+/// Refuses a cut newest OPTIONS file. RocksDB keeps the two newest files when it opens a database, so it would remove
+/// the valid one.
 fn cut_options(diagnosis: &Diagnosis) -> Option<Refusal> {
     let [cut, older] = [diagnosis.cut_options?, diagnosis.options_number].map(options_name);
     let change = format!(
@@ -296,7 +296,7 @@ fn several_paths(diagnosis: &Diagnosis) -> Option<Refusal> {
     several.then(|| Refusal::data(what, FROM_APPLICATION))
 }
 
-/// Returns the thousandths of a bit per key of a column family's filters, where OPTIONS do not give them.
+/// Returns the thousandths of a bit per key of a column family's filters, if OPTIONS do not give them.
 fn filter_bits(
     task: &Task,
     diagnosis: &Diagnosis,
@@ -309,7 +309,7 @@ fn filter_bits(
     let said = task.service.filter_millibits_per_key();
     let found = diagnosis.families.iter().find(|f| f.name == options.name);
     let learned = found.and_then(|family| family.learned_millibits_per_key);
-    // No file of another family is written.
+    // No file of another column family is written.
     let usual = !is_compacted || found.is_none_or(|family| family.files == 0);
     let usual = usual.then_some(USUAL_MILLIBITS);
     said.or(learned).or(usual).map(Some).ok_or_else(|| {

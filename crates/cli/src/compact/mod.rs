@@ -28,8 +28,8 @@ use crate::{database_dir, device};
 use refusal::Refusal;
 use task::{Task, Wanted};
 
-/// The report of a signal that comes before the database is opened.
-const UNTOUCHED: &str = "nothing is compacted, the database is as it was";
+/// Report for a signal that comes before the database is opened.
+const UNTOUCHED: &str = "nothing is compacted, the database is unchanged";
 
 /// Arguments of `rockmill compact`.
 #[derive(Debug, clap::Args)]
@@ -45,10 +45,10 @@ pub struct CompactArgs {
     /// Last user key, as text or as hex after 0x [default: to the end].
     #[arg(long, value_name = "KEY")]
     to: Option<Key>,
-    /// Most subcompactions in flight, and subcompactions of jobs that RocksDB does itself [default: all cores].
+    /// Maximum subcompactions in flight, and subcompactions of jobs that RocksDB does itself [default: all cores].
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1024))]
     threads: Option<u32>,
-    /// Most host memory in MiB that subcompactions in flight hold [default: 512, or half of the memory that the machine and
+    /// Maximum host memory in MiB of subcompactions in flight [default: 512, or half of the memory that the machine and
     /// the cgroups leave to the command, if that is less].
     #[arg(long, value_parser = clap::value_parser!(u64).range(32..=1_048_576))]
     memory_mib: Option<u64>,
@@ -68,7 +68,7 @@ pub struct CompactArgs {
     /// Devices that Rockmill computes on: cpu, cuda, cuda:N, several joined by +, or auto.
     #[arg(long, default_value = "cpu")]
     device: String,
-    /// Most MiB to read and write per second [default: no limit].
+    /// Maximum MiB to read and write per second [default: no limit].
     #[arg(long, value_parser = clap::value_parser!(u64).range(..=1_048_576))]
     io_mib_per_s: Option<u64>,
     #[command(flatten)]
@@ -77,10 +77,10 @@ pub struct CompactArgs {
     service: ServiceArgs,
     #[command(flatten)]
     merge: MergeArgs,
-    /// Compact again what is compacted already, as after a change of the compression.
+    /// Compact again files that are compacted already, as after a change of the compression.
     #[arg(long)]
     force: bool,
-    /// Write nothing; say what would be compacted and how, or why not.
+    /// Write nothing; print which compactions would run and how, or why not.
     #[arg(long)]
     dry_run: bool,
     /// Print the levels before and after, and Rockmill's counters and times.
@@ -113,7 +113,7 @@ impl FromStr for Key {
     }
 }
 
-/// Compacts, or says what would be compacted.
+/// Compacts, or prints the plan.
 ///
 /// # Errors
 /// Usage if there is no such database or column family; Environment if another process has it open or the system
@@ -179,7 +179,7 @@ fn task(args: CompactArgs) -> Result<(Task, Vec<String>), Failure> {
     if let (Some(from), Some(to)) = (&from, &to)
         && from > to
     {
-        return Err(Failure::Usage("--from lies behind --to".to_owned()));
+        return Err(Failure::Usage("--from is behind --to".to_owned()));
     }
     let task = Task {
         dir: args.db,

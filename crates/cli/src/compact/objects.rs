@@ -7,7 +7,7 @@ use rockmill_format::prefix::PrefixExtractor;
 
 use super::refusal::{FROM_APPLICATION, Refusal};
 
-/// Value that RocksDB writes for no object.
+/// Value that RocksDB writes if there is no object.
 pub const NULL: &str = "nullptr";
 
 const MERGE_OPERATOR: &str = "merge_operator";
@@ -35,7 +35,7 @@ const ALWAYS_WRITTEN: [(&str, &[&str]); 4] = [
         &[NULL, "RemoveEmptyValueCompactionFilter"],
     ),
     ("compaction_filter_factory", &[NULL]),
-    // The files' magic numbers show which table format it is.
+    // The files' magic numbers show the table format.
     (
         "table_factory",
         &["BlockBasedTable", "PlainTable", "CuckooTable"],
@@ -84,8 +84,8 @@ pub const ONLY_COMPACTING: [&str; 3] = [
     "sst_partitioner_factory",
 ];
 
-/// Whether the database is opened without the object of a column family's option: RocksDB does not know it, and the family
-/// is not compacted, since [`unknown`] names it otherwise.
+/// Whether the database is opened without the object of a column family's option: RocksDB does not know the object, and
+/// the column family is not compacted. [`unknown`] names other unknown objects.
 pub fn is_left_out(key: &str, value: &str) -> bool {
     let all = ALWAYS_WRITTEN.into_iter().chain(LATER_WRITTEN);
     let known = all.filter(|(option, _)| ONLY_COMPACTING.contains(option));
@@ -199,7 +199,7 @@ fn other_collectors(options: &Options) -> Option<Refusal> {
             return Some(missing(KEY, name));
         };
         let lacking = parameters.iter().find(|key| collector.str(key).is_none())?;
-        let what = format!("{KEY} has {name}, of which OPTIONS do not say {lacking}");
+        let what = format!("{KEY} has {name}, and OPTIONS do not give its {lacking}");
         Some(Refusal::data(what, FROM_APPLICATION))
     })
 }
@@ -289,7 +289,7 @@ mod tests {
                 "x=1",
                 "table_properties_collectors={{id=CompactOnDeletionCollector;window_size=1;}}",
                 "x=1",
-                "OPTIONS do not say deletion_trigger",
+                "OPTIONS do not give its deletion_trigger",
             ),
             (
                 "file_checksum_gen_factory=mine",

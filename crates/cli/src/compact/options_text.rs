@@ -51,7 +51,7 @@ fn edited(text: &str, edit: impl Fn(Option<usize>, &str, &str) -> Option<String>
 pub fn for_opening(text: &str, bits: &[Option<u32>], operators: &[String]) -> String {
     edited(text, |family, key, value| match key {
         NO_COMPACTIONS | NO_FLUSH => Some("true".to_owned()),
-        // In a file, a comment begins with this sign unless it is escaped.
+        // In a file, this character begins a comment unless it is escaped.
         MERGE_OPERATOR => Some(
             operators
                 .get(family?)?
@@ -133,7 +133,7 @@ impl Written {
     ) -> Result<Self, Failure> {
         let newer = newer(dir, own_number).map_err(|e| failed(dir, "look for OPTIONS", &e))?;
         let newest = newer.into_iter().next_back().ok_or_else(|| {
-            let what = "RocksDB has written no OPTIONS file, and its LOG says why";
+            let what = "RocksDB has not written an OPTIONS file; see its LOG";
             Failure::Environment(format!("{}: {what}", dir.display()))
         })?;
         replace(&newest, own, operators).map_err(|e| failed(&newest, "replace it", &e))?;

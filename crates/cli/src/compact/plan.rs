@@ -15,7 +15,7 @@ use super::refusal::Refusal;
 use super::task::{Task, Wanted};
 use crate::advice::Decline;
 
-/// Columns of the table of work that a narrow terminal does not show, by their position.
+/// Columns of the table of work that a narrow terminal does not show, by position.
 const SPARED: [usize; 4] = [6, 5, 4, 8];
 
 /// Message if no file overlaps the keys.
@@ -33,7 +33,7 @@ struct Input {
     bytes: u64,
 }
 
-/// How Rockmill would do a step.
+/// Rockmill's work for a step.
 #[derive(Debug, Serialize)]
 struct Work {
     subcompactions: u64,
@@ -55,7 +55,7 @@ struct Step {
     /// Size of earlier steps' results, if no entry is dropped.
     earlier_bytes: u64,
     output_level: i32,
-    /// Approximate, where RocksDB cuts a step.
+    /// Approximate if RocksDB cuts a step.
     jobs: u64,
     accepted: bool,
     /// All reasons why RocksDB would do the step itself.
@@ -63,13 +63,13 @@ struct Step {
     work: Option<Work>,
 }
 
-/// What would be done with one column family.
+/// Plan for one column family.
 #[derive(Debug, Serialize)]
 struct Family {
     name: String,
     files: u64,
     bytes: u64,
-    /// Whether it would be compacted, if there is something to compact, and Rockmill would do all of it.
+    /// Whether it would be compacted if it has work, and Rockmill would do all of it.
     accepted: bool,
     /// Whether its files are compacted already, so that nothing would be done without `--force`.
     compacted_already: bool,
@@ -85,17 +85,17 @@ struct Plan {
     device: String,
     /// Whether the command would compact all column families, and Rockmill would do all of it.
     accepted: bool,
-    /// All reasons why the command would leave the database or column families alone.
+    /// All reasons why the command would refuse the database or column families.
     refusals: Vec<Refusal>,
     /// Whether the write-ahead log has entries. Those of a column family are written to level 0 before the steps.
     log_has_entries: bool,
     column_families: Vec<Family>,
 }
 
-/// Prints the plan of the compactions, or what would be left alone and why.
+/// Prints the plan of the compactions, or the parts that would be left alone with the reasons.
 ///
 /// # Errors
-/// The command's failure if it would leave something alone; Environment if the output cannot be written.
+/// The command's failure if it would leave a part alone; Environment if the output cannot be written.
 pub fn print(task: &Task, decision: Decision, json: bool) -> Result<(), Failure> {
     let plan = Plan::new(task, decision);
     output::document_or_text(json, &plan, |out| Ok(plan.print_text(out)?))?;
@@ -146,7 +146,7 @@ impl Plan {
         Ok(())
     }
 
-    /// What the refusals concern.
+    /// The parts that the refusals concern.
     fn left_alone(&self) -> String {
         let is_of_one = |refusal: &Refusal| refusal.is_of_one_family;
         if !self.refusals.iter().all(is_of_one) {

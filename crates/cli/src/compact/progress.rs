@@ -12,9 +12,9 @@ use rockmill_terminal::output;
 /// Interval between two readings of the counters.
 const POLL: Duration = Duration::from_millis(100);
 
-/// Runs `work` with a progress bar on standard error, which is hidden if that is no terminal. The bar starts at
-/// `expected_bytes`; where RocksDB compacts level by level, the total grows. `work` gets a function that names what is
-/// compacted now. `poll` is called again and again meanwhile.
+/// Runs `work` with a progress bar on standard error, which is hidden if that is not a terminal. The bar starts at
+/// `expected_bytes`; if RocksDB compacts level by level, the total grows. `work` gets a function that names the current
+/// compaction. `poll` is called repeatedly meanwhile.
 pub fn watch<T>(
     service: &Service,
     expected_bytes: u64,

@@ -16,7 +16,7 @@ pub struct Refusal {
     pub column_family: Option<String>,
     /// What was found.
     pub what: String,
-    /// What to do about it.
+    /// The change that resolves it.
     pub change: String,
     #[serde(skip)]
     ends: fn(String) -> Failure,
@@ -78,7 +78,7 @@ impl Refusal {
         }
     }
 
-    /// Returns what was found and what to do about it, as one line.
+    /// Returns the finding and the change, as one line.
     pub fn line(&self) -> String {
         let family = self.column_family.as_ref();
         let of = family.map(|name| format!("column family {name}: "));
@@ -113,7 +113,8 @@ impl Refusal {
         }
     }
 
-    /// Returns the failure of a dry run that has listed the refusals, if there is one. `what` would be left alone.
+    /// Returns the failure of a dry run that has listed the refusals, if there is one. `what` names the parts that
+    /// would be left alone.
     pub fn foretold(dir: &Path, what: &str, refusals: &[Self]) -> Option<Failure> {
         let text = format!("{}: {what} would be left alone", dir.display());
         (!refusals.is_empty()).then(|| Self::end(refusals, text))

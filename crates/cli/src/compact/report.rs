@@ -80,7 +80,7 @@ struct OtherFamily {
 struct Family {
     name: String,
     result: &'static str,
-    /// Why it failed; else `null`.
+    /// The error if it failed; else `null`.
     error: Option<String>,
     wall_s: f64,
     bytes_before: u64,
@@ -90,7 +90,7 @@ struct Family {
     jobs_done: u64,
     /// Jobs that RocksDB did itself.
     returned: Vec<Returned>,
-    /// Reasons that were found before; some of them are reasons of returned jobs.
+    /// Reasons that were found in advance; some of them are reasons of returned jobs.
     declines: Vec<Decline>,
 }
 
@@ -98,14 +98,14 @@ struct Family {
 #[derive(Debug, Serialize)]
 pub struct Report {
     device: String,
-    /// Seconds for all column families, with RocksDB's own work. Opening and closing the database are left out.
+    /// Seconds for all column families, with RocksDB's own work. Opening and closing the database are not included.
     wall_s: f64,
     /// CPU time of the whole process in that time.
     cpu_s: f64,
     bytes_before: u64,
     bytes_after: u64,
     column_families: Vec<Family>,
-    /// Column families that were not asked for.
+    /// Column families that the user did not name.
     other_column_families: Vec<OtherFamily>,
     /// Number of jobs that RocksDB did itself.
     jobs_returned: u64,
@@ -356,7 +356,7 @@ fn level_table(levels: &[Level]) -> Table {
     table
 }
 
-/// Says whether Rockmill or RocksDB did the jobs.
+/// States whether Rockmill or RocksDB did the jobs.
 fn done_by(done: u64, returned: &[Returned]) -> String {
     let left: u64 = returned.iter().map(|returned| returned.jobs).sum();
     let reasons = returned.iter().map(|returned| returned.reason.as_str());

@@ -14,7 +14,7 @@ use super::report::{Clock, Report, Times};
 use super::task::{Task, Wanted};
 use crate::database_dir;
 
-/// What became of a column family.
+/// Outcome of a column family.
 #[derive(Debug)]
 pub enum Became {
     Compacted,
@@ -22,14 +22,14 @@ pub enum Became {
     CompactedAlready,
     /// No file has such keys.
     Empty,
-    /// For a reason that speaks against it alone.
+    /// It was left alone for a reason of its own.
     LeftAlone,
     Failed(Failure),
     /// A signal came, or another one has failed.
     NotReached,
 }
 
-/// What was done with a column family.
+/// Result of a column family.
 #[derive(Debug)]
 pub struct Done {
     pub became: Became,
@@ -38,10 +38,10 @@ pub struct Done {
     pub stats: [Stats; 2],
 }
 
-/// Compacts the column families, and returns the report with the command's end.
+/// Compacts the column families, and returns the report with the command's result.
 ///
 /// # Errors
-/// Those of opening the database. Errors of a column family, and a signal, are part of the command's end.
+/// Those of opening the database. Errors of a column family, and a signal, are part of the command's result.
 pub fn compact(
     task: &Task,
     decision: &Decision,
@@ -50,7 +50,8 @@ pub fn compact(
     let before = database_dir::read_tree(&task.dir)?;
     let mut done = Vec::new();
     if let Some(opening) = &decision.opening {
-        // The rest is tried again after a failure that concerns one column family: RocksDB does nothing more after it.
+        // After an error, RocksDB does no more work. So the rest is tried again if the failure concerns one column
+        // family.
         while done.len() < task.families.len() && goes_on(&done) {
             session(task, decision, opening, service, &before, &mut done)?;
         }
@@ -106,7 +107,7 @@ struct Session<'a> {
     decision: &'a Decision,
     service: &'a Service,
     database: &'a Database,
-    /// Before and after it was opened.
+    /// Trees before and after the database was opened.
     trees: [&'a Tree; 2],
 }
 
@@ -145,7 +146,7 @@ impl Session<'_> {
         });
     }
 
-    /// Compacts a column family, if nothing speaks against it and it is not compacted already.
+    /// Compacts a column family, unless there is a refusal or it is compacted already.
     fn one(&self, family: &Wanted) -> Done {
         if !self.decision.allows(&family.name) {
             return Done::without_work(Became::LeftAlone, self.service);
@@ -185,7 +186,7 @@ impl Done {
         }
     }
 
-    /// Whether nothing is left to do.
+    /// Whether no work is left.
     pub fn is_compacted(&self) -> bool {
         matches!(
             self.became,
@@ -194,7 +195,7 @@ impl Done {
     }
 }
 
-/// How the command ends.
+/// The command's result.
 fn end(task: &Task, decision: &Decision, done: &[Done]) -> Result<(), Failure> {
     let compacted = done.iter().filter(|done| done.is_compacted()).count();
     let all = done.len();

@@ -17,7 +17,7 @@ use crate::database_dir;
 use crate::service_args::ServiceArgs;
 use crate::wal_dir::WalDirArgs;
 
-/// A column family that is compacted if nothing speaks against it.
+/// A column family that is compacted unless there is a refusal.
 #[derive(Debug)]
 pub struct Wanted {
     pub name: String,
@@ -31,7 +31,7 @@ pub struct Wanted {
 pub fn family_name(dir: &Path, text: &str) -> Result<String, Failure> {
     String::from_utf8(names::unescape(text)).map_err(|_| {
         let dir = dir.display();
-        let what = "with a name that is not UTF-8 is compacted from its application alone";
+        let what = "with a name that is not UTF-8 can only be compacted from its application";
         Failure::Data(format!("{dir}: column family {text} {what}"))
     })
 }
@@ -62,14 +62,14 @@ pub struct Task {
 }
 
 impl Wanted {
-    /// Whether there is something to compact in its files.
+    /// Whether its files have work.
     pub fn has_work(&self, force: bool) -> bool {
         !self.forecast.steps.is_empty() && (force || !self.forecast.is_compacted)
     }
 }
 
 impl Task {
-    /// The column families that may have something to compact.
+    /// The column families that may have work.
     pub fn wanted(&self, log_has_entries: bool) -> Vec<&str> {
         let families = self.families.iter();
         let wanted = families.filter(|family| log_has_entries || family.has_work(self.force));

@@ -25,9 +25,9 @@ pub enum Support {
     Known,
     TooOld,
     TooNew,
-    /// It lies between known ones and exchanges other messages than these.
+    /// The version is between known ones, and its messages differ from theirs.
     NotRead,
-    /// The OPTIONS file does not say who wrote it.
+    /// The OPTIONS file does not name the version that wrote it.
     Unknown,
 }
 
@@ -42,7 +42,7 @@ impl Support {
         }
     }
 
-    /// Says it of a version in a line.
+    /// Describes the support of a version in a line.
     pub fn line(&self, version: &str) -> String {
         let range = format!("({} to {})", dotted(&OLDEST), dotted(&NEWEST));
         match self {
@@ -57,7 +57,7 @@ impl Support {
     }
 }
 
-/// One way: which programs it is for, and what they add.
+/// One way: the programs for which it is, and what they add.
 #[derive(Debug, Serialize)]
 pub struct Door {
     program: String,
@@ -66,7 +66,7 @@ pub struct Door {
     lines: [&'static str; 2],
 }
 
-/// Returns the ways for a database that this version wrote.
+/// Returns the ways for a database of this version.
 pub fn all(written_by: [u32; 3]) -> [Door; 4] {
     let own = match Support::of(written_by) {
         Support::Known => format!("its own RocksDB {}", dotted(&written_by[..2])),

@@ -28,7 +28,7 @@ pub struct Hint {
     pub option: &'static str,
     /// Value as in OPTIONS.
     pub value: String,
-    /// Value to set instead, or the setting for the service; `null` if nothing is to be set.
+    /// Value to set instead, or the setting for the service; `null` if there is nothing to set.
     pub set: Option<String>,
     pub why: &'static str,
 }
@@ -112,7 +112,7 @@ fn incremental(diagnosis: &Diagnosis, family: &FamilyDiagnosis) -> Option<Hint> 
     })
 }
 
-/// Says what `DBWithTTL` adds to values (`db_ttl_impl.cc:AppendTS`), which other readers find there.
+/// Describes what `DBWithTTL` adds to values (`db_ttl_impl.cc:AppendTS`), because other readers see it.
 fn ttl(diagnosis: &Diagnosis, family: &FamilyDiagnosis) -> Option<Hint> {
     /// The class of `DBWithTTL`, and the name that RocksDB up to 6.20 gave its objects.
     const NAMES: [&str; 2] = ["TtlCompactionFilter", "Delete By TTL"];
@@ -157,7 +157,7 @@ fn filter_bits(
     let known = said.or(family.learned_millibits_per_key);
     let bits = match known {
         Some(millibits) => format!("{:?}", f64::from(millibits) / 1e3),
-        // Declined for the missing bits already, unless there is no file yet.
+        // Already declined because of the missing bits, unless there is no file yet.
         None if family.files > 0 => return None,
         None => "..".to_owned(),
     };

@@ -1,4 +1,4 @@
-//! `rockmill doctor`: says whether a database's compactions would be accepted.
+//! `rockmill doctor`: reports whether a database's compactions would be accepted.
 
 mod doors;
 mod hints;

@@ -15,11 +15,11 @@ use super::hints::{self, Hint};
 use crate::advice::{Decline, Setting};
 use crate::service_args::ServiceArgs;
 
-/// What OPTIONS do not say, and no file shows before it is too late.
+/// A limit that OPTIONS do not contain, and that no file shows in time.
 const PATHS: &str = "if the program gives RocksDB several paths (db_paths, cf_paths), they must be on one file system, \
     because RocksDB renames Rockmill's files into them";
 
-/// Most column families that are named together.
+/// Maximum column families that are named together.
 const SHOWN_NAMES: usize = 4;
 
 /// One column family.
@@ -49,7 +49,7 @@ pub struct Report {
     declines: Vec<Decline>,
     column_families: Vec<Family>,
     hints: Vec<Hint>,
-    /// Facts that OPTIONS do not tell, and on which the acceptance depends.
+    /// Facts that OPTIONS do not contain, and on which the acceptance depends.
     notes: [&'static str; 1],
     /// Lines that remove declines.
     settings: Vec<Remedy>,

@@ -103,7 +103,7 @@ pub fn for_each_block(
         let holds = match loaded {
             Ok(()) => Some(reader.holds(at)?),
             Err(why) => {
-                left_out.insert(not_shown("what some data blocks hold", &why));
+                left_out.insert(not_shown("the contents of some data blocks", &why));
                 None
             }
         };
@@ -131,7 +131,7 @@ pub fn for_each_entry(
             break;
         }
         if let (_, Err(why)) = reader.load(at)? {
-            left_out.insert(not_shown("what some data blocks hold", &why));
+            left_out.insert(not_shown("the contents of some data blocks", &why));
             continue;
         }
         reader.for_each_entry(at, |user_key, tag, value| {

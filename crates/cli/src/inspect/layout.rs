@@ -41,7 +41,7 @@ impl Layout {
     pub fn not_shown(&self, sst: &Sst) -> NotShown {
         let index = sst.unknown.iter().map(|why| not_shown("data blocks", why));
         let others = self.unknown.iter();
-        let others = others.map(|why| not_shown("what a meta block holds", why));
+        let others = others.map(|why| not_shown("the contents of a meta block", why));
         index.chain(others).collect()
     }
 }

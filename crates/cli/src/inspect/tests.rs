@@ -111,7 +111,7 @@ fn blocks_of_another_compression_are_listed_without_what_they_hold() {
     let block = &document["blocks"][1];
     assert_eq!(block["compression"], "BZip2");
     assert!(block["entries"].is_null(), "{block}");
-    let why = "what some data blocks hold, because compression BZip2 is not known";
+    let why = "the contents of some data blocks, because compression BZip2 is not known";
     assert_eq!(document["not_shown"], serde_json::json!([why]));
     let behind = &document["blocks"][2];
     assert!(behind["entries"].as_u64() > Some(0), "{behind}");

@@ -16,9 +16,9 @@ use super::{at, keep_first};
 /// How a job ended.
 enum Ended {
     AsBefore,
-    /// As before, by its entries, for the reason in this sentence.
+    /// As before, compared by its entries for the reason in this sentence.
     WithSameEntries(String),
-    /// What differs, as a clause.
+    /// The difference, as a clause.
     Otherwise(String),
     First,
 }
@@ -146,7 +146,7 @@ fn repeat(engine: &Engine, Kept { file, dir }: &Kept) -> Result<Ended, Failure> 
         Some(Comparison::SameBytes) => Ok(Ended::AsBefore),
         Some(Comparison::SameEntries(why)) => Ok(Ended::WithSameEntries(why)),
         Some(Comparison::Different) => Ok(Ended::Otherwise(
-            "the output differs from the first time".to_owned(),
+            "the output differs from the first run's".to_owned(),
         )),
         None => {
             let compressed_by = outcome.compressed_by;

@@ -1,4 +1,4 @@
-//! Errors of statements, as sentences with a place.
+//! Errors of statements, as sentences with a position.
 
 use std::collections::BTreeMap;
 use std::io::IsTerminal;
@@ -26,7 +26,7 @@ pub struct Source<'a> {
     pub text: &'a str,
 }
 
-/// A failure, and where the text causes it.
+/// A failure, and the position in the text that causes it.
 #[derive(Debug)]
 pub struct Misplaced {
     /// The failure.
@@ -45,7 +45,7 @@ impl From<Failure> for Misplaced {
 }
 
 impl Source<'_> {
-    /// The failure with its place. A terminal also gets the line.
+    /// The failure with its position. A terminal also gets the line.
     pub fn failure(&self, misplaced: Misplaced) -> Failure {
         let marked = |place| match std::io::stderr().is_terminal() {
             true => self.marked(
@@ -76,7 +76,7 @@ impl Source<'_> {
         }
     }
 
-    /// The line of a place, and a mark below the place. They fit into so many columns.
+    /// The line of a position, and a mark below the position. They fit into `columns` columns.
     fn marked(&self, place: Location, columns: u16) -> String {
         const INDENT: &str = "  ";
         let at = usize::try_from(place.line.saturating_sub(1)).unwrap_or(usize::MAX);
@@ -88,7 +88,7 @@ impl Source<'_> {
         let place = place.min(line.len());
         let width =
             |characters: &[char]| characters.iter().filter_map(|c| c.width()).sum::<usize>();
-        // A long line is shown from some characters before the place on.
+        // A long line is shown from some characters before the position on.
         let most = match width(&line[..place]) {
             before if before < room => before,
             _ => room / 2,
@@ -105,7 +105,7 @@ impl Source<'_> {
     }
 }
 
-/// A statement's failure outside of a text. Those of Rockmill keep their own exit code.
+/// A statement's failure outside of a text. Rockmill's failures keep their own exit code.
 pub fn failure(error: DataFusionError) -> Failure {
     if let Some(failure) = memory::failure(&error) {
         return failure;
@@ -132,14 +132,14 @@ pub fn failure(error: DataFusionError) -> Failure {
             | ArrowError::IpcError(_)
             | ArrowError::ParquetError(_) => Failure::Data(said),
             ArrowError::IoError(..) | ArrowError::MemoryError(_) => Failure::Environment(said),
-            // The statement computes something that has no result.
+            // The statement computes a value that does not exist.
             _ => Failure::Usage(said),
         },
         _ => Failure::Usage(said),
     }
 }
 
-/// The failure of a statement, which has these tokens.
+/// The failure of a statement with these tokens.
 pub fn of_statement(
     error: DataFusionError,
     tokens: &Tokens,
@@ -231,7 +231,7 @@ pub fn of_tokenizer(trouble: &TokenizerError) -> Misplaced {
     }
 }
 
-/// What an error says, without the names of its kinds.
+/// The message of an error, without the names of its kinds.
 fn sentence(error: &DataFusionError) -> String {
     let said = match error {
         DataFusionError::ArrowError(error, _) => match error.as_ref() {
@@ -259,7 +259,8 @@ fn sentence(error: &DataFusionError) -> String {
     plain(said)
 }
 
-/// A message in one line, which begins as the middle of a sentence does. Types and places of Rust are left out.
+/// A message in one line, which begins as the middle of a sentence does. Types and source positions of Rust are
+/// removed.
 fn plain(said: &str) -> String {
     const KINDS: [&str; 3] = [
         "Error during planning: ",
@@ -353,7 +354,7 @@ fn no_function(name: &str, session: &SessionContext) -> String {
     }
 }
 
-/// The tables by name, and as SQL needs them. Those of the usual schema have no other name before theirs.
+/// The tables by name, and in the form that SQL needs. Those of the default schema have no prefix.
 pub fn tables(session: &SessionContext) -> BTreeMap<String, String> {
     let state = session.state();
     let names = &state.config_options().catalog;
@@ -379,7 +380,7 @@ pub fn tables(session: &SessionContext) -> BTreeMap<String, String> {
     tables
 }
 
-/// The name that was probably meant.
+/// The name that the user probably meant.
 fn closest<'a>(name: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     const PART: usize = 3;
     let sorted = |name: &str| {
@@ -403,7 +404,7 @@ fn closest<'a>(name: &str, candidates: impl Iterator<Item = &'a str>) -> Option<
     (distance <= most).then_some(candidate)
 }
 
-/// A name as SQL needs it.
+/// A name in the form that SQL needs.
 pub fn quoted(name: &str) -> String {
     let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
     let text = format!("select {name} from {name} where {name} = 1");
@@ -413,7 +414,7 @@ pub fn quoted(name: &str) -> String {
     }
 }
 
-/// Where a name stands in a statement.
+/// Position of a name in a statement.
 fn place_of(name: &str, tokens: &Tokens) -> Option<Location> {
     let mut tokens = tokens.0.iter();
     let found = tokens.find(|token| match &token.token {

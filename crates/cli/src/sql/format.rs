@@ -21,12 +21,13 @@ use super::plan_text;
 use super::session::Stop;
 use super::text::{Csv, FloatsAsText};
 
-/// How rows are printed.
+/// Format of rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Format {
-    /// For people: bytes as text where they are printable. At a terminal, the first 1,000 rows, and what has room.
+    /// For people: bytes as text where they are printable. At a terminal, the first 1,000 rows, and the columns that
+    /// fit.
     Table,
-    /// Comma-separated values with a header, bytes as hexadecimal digits. An empty text has quotes, a null has nothing.
+    /// Comma-separated values with a header, bytes as hexadecimal digits. An empty text is quoted, a null is empty.
     Csv,
     /// A JSON object on each line, bytes as hexadecimal digits. NaN and infinities are strings.
     Json,
@@ -34,10 +35,10 @@ pub enum Format {
     Arrow,
 }
 
-/// Runs a plan and prints its rows. Returns what a table shows of them.
+/// Runs a plan and prints its rows. Returns which part of them a table shows.
 ///
 /// # Errors
-/// As those of the statement; Environment if the output cannot be written.
+/// Errors of the statement; Environment if the output cannot be written.
 pub async fn print(
     format: Format,
     plan: Arc<dyn ExecutionPlan>,
@@ -118,7 +119,7 @@ impl Printer {
         })
     }
 
-    /// Prints a batch. Returns whether more rows are wanted.
+    /// Prints a batch. Returns whether to continue.
     fn batch(&mut self, batch: &RecordBatch) -> DataFusionResult<bool> {
         match self {
             Self::Table(grid) => return grid.add(batch),
@@ -146,10 +147,10 @@ impl Printer {
     }
 }
 
-/// Prints what EXPLAIN returns: the name of each plan, and its lines.
+/// Prints the result of EXPLAIN: the name of each plan, and its lines.
 ///
 /// # Errors
-/// As those of the statement; Environment if the output cannot be written.
+/// Errors of the statement; Environment if the output cannot be written.
 pub async fn print_plans(
     plan: Arc<dyn ExecutionPlan>,
     context: Arc<TaskContext>,
@@ -172,7 +173,7 @@ pub async fn print_plans(
     Ok(output::to_stdout(|out| Ok(write!(out, "{lines}")?))?)
 }
 
-/// Prints what a table at a terminal leaves out, and the time that the statement took.
+/// Prints which part a table at a terminal omits, and the statement's time.
 ///
 /// # Errors
 /// Environment if the output cannot be written.
@@ -204,7 +205,7 @@ pub fn footer(shown: Option<Shown>, elapsed: Duration) -> Result<(), Failure> {
     })
 }
 
-/// Prints a plan, and what is left to DataFusion.
+/// Prints a plan, and the parts that are left to DataFusion.
 ///
 /// # Errors
 /// Environment if the output cannot be written.

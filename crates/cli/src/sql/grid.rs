@@ -10,25 +10,25 @@ use rockmill_terminal::output::escape;
 use unicode_segmentation::UnicodeSegmentation;
 use unicode_width::UnicodeWidthStr;
 
-/// Most rows that are shown at a terminal, and that decide the width of columns through a pipe.
+/// Maximum rows at a terminal, and maximum rows that decide the width of columns in a pipe.
 pub const MAX_ROWS: usize = 1000;
 
-/// Most bytes of the rows that decide the width of columns.
+/// Maximum bytes of the rows that decide the width of columns.
 const MAX_BYTES: usize = 4 << 20;
 
-/// Most characters to which values are filled up through a pipe.
+/// Maximum characters to which values are padded in a pipe.
 const MAX_FILL: usize = 256;
 
 /// Spaces between two columns.
 const GAP: usize = 2;
 
-/// Least characters to which texts are cut. Columns are left out instead.
+/// Minimum characters to which texts are cut. If that is not enough, columns are omitted.
 const LEAST_TEXT: usize = 12;
 
-/// Least characters to which numbers are cut.
+/// Minimum characters to which numbers are cut.
 const LEAST_NUMBER: usize = 24;
 
-/// Mark of cut texts and of columns that are left out.
+/// Mark of cut texts and of omitted columns.
 const CUT: &str = "…";
 
 /// A table that is printed.
@@ -39,7 +39,7 @@ pub struct Grid<W: Write> {
     columns: Vec<Column>,
     rows: Vec<Vec<String>>,
     bytes: usize,
-    /// Once it is known how wide columns are.
+    /// Set once the widths of columns are known.
     layout: Option<Layout>,
     shown: Shown,
 }
@@ -53,7 +53,7 @@ pub struct Shown {
     pub has_more: bool,
     /// Columns that are there.
     pub columns: usize,
-    /// Columns that have no room.
+    /// Number of columns that do not fit.
     pub left_out: usize,
     /// A value or a name is cut.
     pub is_cut: bool,
@@ -93,10 +93,10 @@ impl<W: Write> Grid<W> {
         }
     }
 
-    /// Adds rows. Returns whether more rows are wanted.
+    /// Adds rows. Returns whether to continue.
     ///
     /// # Errors
-    /// Those of the output, and of values that have no text.
+    /// Errors of the output, and of values without a text form.
     pub fn add(&mut self, batch: &RecordBatch) -> Result<bool> {
         let options = FormatOptions::default().with_null("NULL");
         let columns = batch.columns().iter();
@@ -127,17 +127,17 @@ impl<W: Write> Grid<W> {
         Ok(true)
     }
 
-    /// Prints what is left.
+    /// Prints the remaining rows.
     ///
     /// # Errors
-    /// Those of the output.
+    /// Errors of the output.
     pub fn finish(mut self) -> io::Result<Shown> {
         self.begin()?;
         self.out.flush()?;
         Ok(self.shown)
     }
 
-    /// Decides how wide the columns are, and prints the header and the rows so far.
+    /// Decides the widths of columns, and prints the header and the rows so far.
     fn begin(&mut self) -> io::Result<()> {
         if self.layout.is_some() {
             return Ok(());
@@ -160,10 +160,10 @@ impl<W: Write> Grid<W> {
     }
 }
 
-/// Which columns are printed, and how wide.
+/// The printed columns and their widths.
 #[derive(Debug, PartialEq, Eq)]
 struct Layout {
-    /// Columns and their widths; `None` for those in the middle that have no room.
+    /// Columns and their widths; `None` stands for omitted columns in the middle.
     places: Vec<Option<(usize, usize)>>,
     columns: usize,
     /// Whether texts are cut to the widths.
@@ -171,7 +171,7 @@ struct Layout {
 }
 
 impl Layout {
-    /// All columns, as wide as they are.
+    /// All columns at their full widths.
     fn whole(columns: &[Column]) -> Self {
         let width = |column: &Column| column.width.min(MAX_FILL);
         let places = columns.iter().map(width).enumerate().map(Some);
@@ -182,7 +182,7 @@ impl Layout {
         }
     }
 
-    /// Cuts the widest columns, and leaves out some in the middle, until the others have room.
+    /// Cuts the widest columns, and omits some in the middle, until the others fit.
     fn within(columns: &[Column], room: usize) -> Self {
         let least = |at: usize| {
             let column: &Column = &columns[at];
@@ -263,13 +263,13 @@ impl Layout {
     }
 }
 
-/// How many of the first and of the last columns have room.
+/// How many of the first and of the last columns fit.
 fn ends(columns: usize, room: usize, least: impl Fn(usize) -> usize) -> (usize, usize) {
     let all = (0..columns).map(&least).sum::<usize>() + columns.saturating_sub(1) * GAP;
     if all <= room {
         return (columns, 0);
     }
-    // The first column always has a place.
+    // The first column is always printed.
     let (mut first, mut last) = (1, 0);
     let mut taken = least(0) + GAP + CUT.width();
     while first + last < columns {
@@ -291,9 +291,9 @@ fn ends(columns: usize, room: usize, least: impl Fn(usize) -> usize) -> (usize, 
     (first, last)
 }
 
-/// A value as text of one line; if `most` is given, not much longer.
+/// A value as one line of text; if `most` is given, not much longer than that.
 fn cell(column: &dyn Array, format: &ArrayFormatter, row: usize, most: Option<usize>) -> String {
-    // Each byte takes a character at least.
+    // Each byte takes at least one character.
     let bytes =
         |bytes: &[u8]| escape(&bytes[..bytes.len().min(most.map_or(usize::MAX, |most| most + 1))]);
     let text = match column.data_type() {
@@ -310,7 +310,7 @@ fn cell(column: &dyn Array, format: &ArrayFormatter, row: usize, most: Option<us
     }
 }
 
-/// A text of one line. What controls a terminal or turns the direction of text is shown as an escape.
+/// A text of one line. Characters that control a terminal or change the direction of text are escaped.
 fn printable(text: &str) -> String {
     let turns = |c: char| matches!(c, '\u{200e}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     let mut printed = String::with_capacity(text.len());

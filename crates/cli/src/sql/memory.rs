@@ -1,4 +1,4 @@
-//! The memory of statements, and what is said where it is too little.
+//! Memory of statements, and the messages if it is too small.
 
 use std::path::PathBuf;
 
@@ -12,11 +12,11 @@ use rockmill_terminal::outcome::Failure;
 
 use super::session::OpenArgs;
 
-/// Least memory, and the memory for which there is a thread by default.
+/// Minimum memory, and the memory per thread by default.
 const MIN_MEMORY_BYTES: u64 = 64 << 20;
 const BYTES_FOR_EACH_THREAD: u64 = 32 << 20;
 
-/// What statements may take.
+/// Limits of statements.
 pub struct Limits {
     pub threads: usize,
     pub shares: Shares,
@@ -39,7 +39,7 @@ impl Limits {
     }
 }
 
-/// The failure of a statement that has too little memory or too little room for temporary files; `None` for others.
+/// The failure of a statement that has too little memory or too little space for temporary files; `None` for others.
 pub fn failure(error: &DataFusionError) -> Option<Failure> {
     let more = |what: &str| {
         let what = format!("{what}: give the statement more with --memory-mib, or fewer --threads");

@@ -26,7 +26,7 @@ pub fn prompt(shell: &Arc<Shell>) -> Result<(), Failure> {
     let config = Config::builder().completion_type(CompletionType::List);
     let editor = Editor::<Words, FileHistory>::with_config(config.build());
     let mut editor = editor.map_err(refused)?;
-    // It may come when the line is typed and the statement has not begun.
+    // Control-C may come when the line is typed and the statement has not begun.
     let _interrupts = shell.interrupts()?;
     let was_empty = Arc::new(AtomicBool::new(false));
     let interrupts = EventHandler::Conditional(Box::new(Interrupts(Arc::clone(&was_empty))));
@@ -34,7 +34,7 @@ pub fn prompt(shell: &Arc<Shell>) -> Result<(), Failure> {
     editor.set_helper(Some(Words::of(shell)));
     let history = history_file();
     if let Some(history) = &history {
-        // There is none the first time.
+        // The first time, there is none.
         let _ = editor.load_history(history);
     }
     println!("Statements end with a semicolon. help shows more, and Control-D leaves.");
@@ -81,7 +81,7 @@ pub fn prompt(shell: &Arc<Shell>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Runs what is complete. The rest stays.
+/// Runs the complete statements. The rest stays.
 fn run(shell: &Arc<Shell>, script: Script, text: &mut String) -> Result<Flow, Failure> {
     let typed = std::mem::take(text);
     if script.is_open {
@@ -104,7 +104,7 @@ fn run(shell: &Arc<Shell>, script: Script, text: &mut String) -> Result<Flow, Fa
     flow
 }
 
-/// Notes whether Control-C comes in an empty line.
+/// Records whether Control-C comes in an empty line.
 struct Interrupts(Arc<AtomicBool>);
 
 impl ConditionalEventHandler for Interrupts {
@@ -120,7 +120,7 @@ impl ConditionalEventHandler for Interrupts {
     }
 }
 
-/// Where statements are kept from session to session; `None` if there is no home folder.
+/// File that keeps statements from session to session; `None` if there is no home folder.
 fn history_file() -> Option<PathBuf> {
     let state = std::env::var_os("XDG_STATE_HOME").map(PathBuf::from);
     let state =

@@ -1,4 +1,4 @@
-//! What is typed: statements, and commands of the prompt.
+//! Typed text: statements, and commands of the prompt.
 
 use std::borrow::Cow;
 
@@ -21,7 +21,7 @@ pub enum Command {
 /// Commands that are words.
 const WORDS: [&str; 3] = ["help", "exit", "quit"];
 
-/// What the prompt understands.
+/// Help text of the prompt.
 pub const HELP: &str = "\
 Statements end with a semicolon; they may have several
 lines. Names with capitals or signs have double quotes.
@@ -38,7 +38,7 @@ lines. Names with capitals or signs have double quotes.
 The tab key completes names. Control-C ends a statement.";
 
 impl Command {
-    /// The command that a line is; `None` if it is none.
+    /// The command in a line; `None` if the line is not a command.
     fn of(line: &str) -> Option<Self> {
         let line = line.trim().trim_end_matches(';').trim_end();
         let (name, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
@@ -59,19 +59,19 @@ impl Command {
     }
 }
 
-/// A part of what is typed.
+/// A part of the typed text.
 #[derive(Debug, Clone)]
 pub enum Item {
     Command(Command),
     Statement(Tokens),
 }
 
-/// What is typed, in parts.
+/// The parts of the typed text.
 #[derive(Debug)]
 pub struct Script {
     /// Commands, and statements that a semicolon ends.
     pub items: Vec<Item>,
-    /// What comes behind them.
+    /// Text behind them.
     pub rest: Tokens,
     /// Whether more lines have to follow.
     pub is_open: bool,
@@ -79,7 +79,7 @@ pub struct Script {
 }
 
 impl Script {
-    /// Reads a text. A command is one where a statement would begin.
+    /// Parses a text. A command is possible where a statement would begin.
     pub fn of(text: &str) -> Self {
         let mut text = Cow::Borrowed(text);
         let mut commands: Vec<(Location, Command)> = Vec::new();
@@ -87,7 +87,7 @@ impl Script {
             let split = Split::of(&text);
             let found = command(&text, &split);
             if let Some((place, line, command)) = found {
-                // The rest is read as if the line was empty: it may have a quote alone.
+                // The rest is parsed as if the line was empty, because the line may have an unpaired quote.
                 let blank = " ".repeat(line.len());
                 text.to_mut().replace_range(line, &blank);
                 commands.push((place, command));
@@ -117,7 +117,7 @@ impl Script {
     }
 }
 
-/// The first command of a text, with its place and its bytes.
+/// The first command of a text, with its position and its bytes.
 fn command(text: &str, split: &Split) -> Option<(Location, std::ops::Range<usize>, Command)> {
     let statements = split.ended.iter().chain([&split.rest]);
     for tokens in statements {
@@ -142,7 +142,7 @@ fn command(text: &str, split: &Split) -> Option<(Location, std::ops::Range<usize
     None
 }
 
-/// The byte at a place of a text.
+/// The byte offset of a position in a text.
 pub fn offset(text: &str, place: Location) -> usize {
     let line = usize::try_from(place.line.saturating_sub(1)).unwrap_or(usize::MAX);
     let column = usize::try_from(place.column.saturating_sub(1)).unwrap_or(usize::MAX);

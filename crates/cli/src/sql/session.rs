@@ -22,11 +22,11 @@ use crate::merge_args::MergeArgs;
 use crate::wal_dir::WalDirArgs;
 use crate::{database_dir, device};
 
-/// The tables, without those that describe them.
+/// The tables without the information schema.
 const TABLES: &str = "select table_schema, table_name, table_type from information_schema.tables \
     where table_schema <> 'information_schema' order by 1, 2";
 
-/// The device's name that lets Rockmill choose.
+/// The device name with which Rockmill chooses.
 const AUTO: &str = "auto";
 
 /// Name of the file of statements that a database's folder may have.
@@ -46,7 +46,7 @@ pub struct OpenArgs {
     /// Its merge operators.
     #[command(flatten)]
     pub merge: MergeArgs,
-    /// Where rows are filtered and aggregated: cpu, cuda, cuda:N or auto.
+    /// Device that filters and aggregates rows: cpu, cuda, cuda:N or auto.
     #[arg(long, default_value = AUTO)]
     pub device: String,
     /// Threads [default: all cores, but at most one for each 32 MiB of memory].
@@ -55,8 +55,8 @@ pub struct OpenArgs {
     /// Maximum host memory of statements, in MiB [default: half of what the machine and the cgroups leave to the command].
     #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u64).range(64..=1 << 24))]
     pub memory_mib: Option<u64>,
-    /// Folder for what has no room in memory. The files have no names, so nothing is left there [default: that of the system
-    /// for temporary files].
+    /// Folder for data that does not fit into memory. The files have no names, so nothing is left there [default: the
+    /// system's folder for temporary files].
     #[arg(long, value_name = "DIR")]
     pub spill_dir: Option<PathBuf>,
 }
@@ -80,7 +80,7 @@ impl fmt::Debug for Session {
     }
 }
 
-/// Why a statement ended.
+/// Reason why a statement ended.
 #[derive(Debug)]
 pub enum Stop {
     /// A failure of the command.
@@ -131,7 +131,7 @@ impl Session {
         let queries = rockmill_sql::runtime(shares.query_bytes, Some(&limits.spill_dir));
         let of_database = |error| database_dir::failure(&args.db, error);
         let engine = ScanEngine::new(settings).map_err(of_database)?;
-        // `auto` uses a GPU once it is open, and does not wait for one.
+        // `auto` uses a GPU once it is open, and does not wait for it.
         if args.device != AUTO
             && let Err(trouble) = engine.wait_for_device()
         {

@@ -1,4 +1,4 @@
-//! Runs statements and prints what they return.
+//! Runs statements and prints their results.
 
 use std::io::IsTerminal;
 use std::sync::Arc;
@@ -25,10 +25,10 @@ use super::format::{self, Format};
 use super::script::{Command, HELP, Item, Script};
 use super::session::{self, Stop};
 
-/// How long a statement may take to end after Control-C. Planning does not look at signals.
+/// Time after Control-C in which a statement must end. Planning does not check for signals.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// A session that prints what statements return.
+/// A session that prints the results of statements.
 pub struct Shell {
     pub context: SessionContext,
     pub runtime: Runtime,
@@ -46,7 +46,7 @@ pub enum Flow {
 }
 
 impl Shell {
-    /// Runs statements and commands, up to the first that fails. Nothing runs if one of them is no statement.
+    /// Runs statements and commands, up to the first that fails. If one of them is not a statement, none runs.
     pub fn run(self: &Arc<Self>, source: Source<'_>) -> Result<Flow, Failure> {
         let script = Script::of(source.text);
         let mut items = script.items;
@@ -59,7 +59,7 @@ impl Shell {
         self.run_items(items, source)
     }
 
-    /// Runs parts of a text, up to the first that fails. Nothing runs if one of them is no statement.
+    /// Runs parts of a text, up to the first that fails. If one of them is not a statement, none runs.
     pub fn run_items(
         self: &Arc<Self>,
         items: Vec<Item>,
@@ -76,7 +76,7 @@ impl Shell {
             };
             parsed.push((item, statement));
         }
-        // One for all statements, so that none is lost between two of them.
+        // One listener for all statements, so that a signal between two of them is not lost.
         let mut interrupts = self.interrupts()?;
         for (item, statement) in parsed {
             let flow = match (item, statement) {
@@ -97,7 +97,7 @@ impl Shell {
         source.failure(error::of_statement(error, tokens, &self.context))
     }
 
-    /// Control-C from now on. It does not end the process any more.
+    /// Catches Control-C from now on. It does not end the process any more.
     pub fn interrupts(&self) -> Result<Signal, Failure> {
         let interrupts = self
             .runtime
@@ -130,9 +130,9 @@ impl Shell {
         Ok(Flow::Next)
     }
 
-    /// The table that a text names, as SQL needs it.
+    /// The table of this name, in the form that SQL needs.
     fn table(&self, name: &str) -> Result<String, Failure> {
-        // One that is not supported says why.
+        // A table that is not supported returns the reason.
         if let Some(table) = error::tables(&self.context).remove(name) {
             return Ok(table);
         }
@@ -171,7 +171,7 @@ impl Shell {
                 Stop::Failed(failure) => failure.into(),
                 Stop::Statement(error) => error::of_statement(error, &tokens, &shell.context),
             });
-            // Nothing waits for it if it did not end in time.
+            // If the statement did not end in time, the receiver is gone.
             let _ = ends.send(done);
         });
         thread.map_err(|e| Failure::Environment(format!("no thread: {e}")))?;
@@ -211,7 +211,7 @@ impl Shell {
         // Planning may have taken long, and Control-C may have come.
         tokio::task::yield_now().await;
         let shown = if plan.schema().fields().is_empty() {
-            // That of a statement that defines something.
+            // The plan of a statement that defines a name.
             drain(plan, &state).await?;
             None
         } else if are_plans && self.format == Format::Table {
@@ -235,7 +235,7 @@ fn interruption() -> Failure {
     }
 }
 
-/// The panic was printed already.
+/// The panic message was printed already.
 fn panicked() -> Misplaced {
     Failure::Environment("internal error, please report it: the statement panicked".to_owned())
         .into()

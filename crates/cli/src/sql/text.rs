@@ -14,7 +14,8 @@ use datafusion::arrow::json::writer::{
 use datafusion::arrow::util::display::{ArrayFormatter, FormatOptions};
 use datafusion::error::Result;
 
-/// Writes comma-separated values, with a null as nothing and an empty text in quotes. So both can be read back.
+/// Writes comma-separated values, with a null as an empty field and an empty text in quotes, so that both can be read
+/// back.
 pub struct Csv<W: Write> {
     out: W,
     header: Option<Vec<String>>,
@@ -33,7 +34,7 @@ impl<W: Write> Csv<W> {
     /// Writes rows.
     ///
     /// # Errors
-    /// Those of the output, and of values that have no text.
+    /// Errors of the output, and of values without a text form.
     pub fn write(&mut self, batch: &RecordBatch) -> Result<()> {
         self.header()?;
         let options = FormatOptions::default();
@@ -56,10 +57,10 @@ impl<W: Write> Csv<W> {
         Ok(())
     }
 
-    /// Writes what is left.
+    /// Writes the rest.
     ///
     /// # Errors
-    /// Those of the output.
+    /// Errors of the output.
     pub fn finish(&mut self) -> Result<()> {
         self.header()?;
         Ok(self.out.flush()?)
@@ -86,7 +87,7 @@ impl<W: Write> Csv<W> {
     }
 }
 
-/// Writes floats that JSON has no numbers for as strings.
+/// Writes floats that JSON cannot represent as strings.
 #[derive(Debug)]
 pub struct FloatsAsText;
 
@@ -97,7 +98,7 @@ impl EncoderFactory for FloatsAsText {
         array: &'a dyn Array,
         _: &'a EncoderOptions,
     ) -> std::result::Result<Option<NullableEncoder<'a>>, ArrowError> {
-        /// Those of finite floats.
+        /// Encoders of finite floats.
         static PLAIN: LazyLock<EncoderOptions> = LazyLock::new(EncoderOptions::default);
         let is_float = matches!(
             array.data_type(),

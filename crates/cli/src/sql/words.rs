@@ -8,7 +8,7 @@ use rustyline::{Context, Helper, Highlighter, Hinter, Validator};
 use super::error::{quoted, tables};
 use super::shell::Shell;
 
-/// Words of SQL that statements have most often.
+/// The most frequent keywords of SQL.
 const KEYWORDS: &str = "all analyze and as asc between by case cast copy count create cross current_date \
     current_timestamp default delete desc describe distinct drop else end except exists explain external false format \
     from full group having if in inner insert intersect interval into is join json left like limit location not null \
@@ -24,7 +24,7 @@ pub struct Words {
 }
 
 impl Words {
-    /// Those of a session.
+    /// The words of a session.
     pub fn of(shell: &Shell) -> Self {
         let state = shell.context.state();
         let tables: Vec<_> = tables(&shell.context).into_values().collect();
@@ -53,10 +53,10 @@ impl Words {
         }
     }
 
-    /// Where the word before a position begins, and what it can become.
+    /// The begin of the word before a position, and its completions.
     fn completions(&self, line: &str, position: usize) -> (usize, Vec<String>) {
         let typed = &line[..position];
-        // Tables and columns may have any characters; those with quotes are begun with one.
+        // Tables and columns may have any characters; names that need quotes begin with one.
         let is_part = |c: char| c.is_alphanumeric() || matches!(c, '_' | '"');
         let start = typed.rfind(|c| !is_part(c)).map_or(0, |at| {
             at + typed[at..].chars().next().map_or(1, char::len_utf8)
@@ -81,7 +81,7 @@ impl Words {
                 false => word.clone(),
             }));
         }
-        // A column and a function may have one name.
+        // A column and a function may have the same name.
         let mut known = HashSet::new();
         found.retain(|word| known.insert(word.clone()));
         (start, found)

@@ -34,7 +34,7 @@ pub fn check(dir: &Path) -> std::result::Result<Vec<Row>, Failure> {
         .values()
         .flat_map(|family| family.levels.values().flat_map(BTreeMap::values));
     let progress = Progress::over(files.map(|file| file.size).fold(0, u64::saturating_add));
-    // OPTIONS tell the comparators that the MANIFEST does not name. They are not checked themselves.
+    // OPTIONS name the comparators that the MANIFEST does not name. They are not checked themselves.
     let options = LatestOptions::read(&LocalStorage, dir).ok().flatten();
     let mut rows = Vec::new();
     let mut done = 0u64;
@@ -74,7 +74,7 @@ fn check_file(
         Ok(found) => found.len(),
         Err(e) if e.kind() == io::ErrorKind::NotFound && elsewhere => {
             let what = format!(
-                "{name}: all of it, because it lies in directory {} of db_paths",
+                "{name}: all of it, because it is in directory {} of db_paths",
                 file.path_id
             );
             return Err(Failure::Incomplete(what));
@@ -128,7 +128,7 @@ fn compare(file: &FileMeta, table: &InputTable, checked: &Checked) -> Result<()>
             None => output::escape(internal_key),
         };
         return differs(format!(
-            "keys from {} to {} in place of {} to {}",
+            "keys from {} to {} instead of {} to {}",
             shown(&file.smallest),
             shown(&file.largest),
             shown(&checked.smallest),
@@ -142,7 +142,7 @@ fn compare(file: &FileMeta, table: &InputTable, checked: &Checked) -> Result<()>
     let agree = |found| found == said || (table::is_old(table) && is_narrower(found));
     match checked.sequences {
         Some(found) if said_at_all && !ingested && !agree(found) => differs(format!(
-            "sequence numbers {} to {} in place of {} to {}",
+            "sequence numbers {} to {} instead of {} to {}",
             said.0, said.1, found.0, found.1
         )),
         _ => Ok(()),
@@ -176,7 +176,7 @@ fn misplaced(level: u32, files: &BTreeMap<u64, FileMeta>, bytewise: bool) -> BTr
         return files
             .values()
             .filter(|file| numbered && file.epoch_number == 0)
-            .map(|file| (file.number, "the MANIFEST gives no epoch number".to_owned()))
+            .map(|file| (file.number, "the MANIFEST has no epoch number".to_owned()))
             .collect();
     }
     let mut sorted: Vec<_> = files.values().collect();

@@ -14,7 +14,7 @@ use rockmill_terminal::output;
 
 use crate::sst::end_of;
 
-/// Most characters of a key in errors.
+/// Maximum characters of a key in errors.
 const KEY_COLUMNS: usize = 60;
 
 /// A full filter, or one partition.
@@ -138,10 +138,10 @@ impl FilterCheck {
     /// Returns the parts that were not checked, and why.
     pub fn not_checked(&self) -> Option<String> {
         let (what, why) = match (&self.unknown_filter, &self.expected.unknown_extractor) {
-            (Some(name), _) => ("what the filter holds", format!("filter {name}")),
+            (Some(name), _) => ("the contents of the filter", format!("filter {name}")),
             (None, Some(name)) if !self.parts.is_empty() => {
                 let why = format!("prefix extractor {name}");
-                ("the prefixes that the filter holds", why)
+                ("the prefixes in the filter", why)
             }
             _ => return None,
         };

@@ -112,7 +112,7 @@ pub fn failure(rows: &[Row]) -> Option<Failure> {
     })
 }
 
-/// Says how many files are bad, and how many could not be read.
+/// Says how many files are damaged, and how many could not be read.
 fn verdict_of_bad(rows: &[Row]) -> String {
     let failures = || rows.iter().filter_map(|row| row.failure.as_ref());
     let unread = failures().filter(|failure| matches!(failure, Failure::Environment(_)));
@@ -198,7 +198,7 @@ pub fn print(out: &mut dyn Write, rows: &[Row]) -> io::Result<()> {
     let partly = rows.iter().any(|row| !row.not_checked.is_empty());
     let verdict = match (bad, partly) {
         (0, false) => "all good".to_owned(),
-        (0, true) => "what could be checked is good".to_owned(),
+        (0, true) => "all checked parts are good".to_owned(),
         _ => verdict_of_bad(rows),
     };
     writeln!(out, "{}, {size}: {verdict}", files(rows.len()))

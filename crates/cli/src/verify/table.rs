@@ -84,13 +84,13 @@ pub fn check(sst: &Sst) -> Result<Checked> {
         leave_out("the data blocks", why);
     }
     for why in check_other_blocks(table)? {
-        leave_out("what a meta block holds", &why);
+        leave_out("the contents of a meta block", &why);
     }
     let range_deletions = understood(rockmill_core::range_tombstones(table))?
         .inspect_err(|why| leave_out("the range tombstones", why))
         .ok();
     let mut filter = understood(FilterCheck::load(table))?
-        .inspect_err(|why| leave_out("what the filter holds", why))
+        .inspect_err(|why| leave_out("the contents of the filter", why))
         .ok();
     let name = table.file.name();
     let (contents, unread) = scan_known(table, &CancelToken::new(), |user_key, _, _| {
@@ -103,7 +103,7 @@ pub fn check(sst: &Sst) -> Result<Checked> {
     if !is_bytewise(comparator) {
         let comparator = output::escape(comparator);
         left_out.insert(format!(
-            "the order of keys and what the filter holds, because comparator {comparator} is not known"
+            "the order of keys and the contents of the filter, because comparator {comparator} is not known"
         ));
     }
     if table.meta.footer.guard.checksum == ChecksumType::None {
@@ -134,8 +134,8 @@ pub fn check(sst: &Sst) -> Result<Checked> {
     Ok(checked)
 }
 
-/// Verifies the meta blocks that no other check reads, such as those of a hash index. Returns why some are not
-/// understood.
+/// Verifies the meta blocks that no other check reads, such as those of a hash index. Returns the reasons why some are
+/// not understood.
 fn check_other_blocks(table: &InputTable) -> Result<Vec<Error>> {
     let read_elsewhere = [
         names::FULL_FILTER,
@@ -174,7 +174,7 @@ fn misstated(table: &InputTable, property: &str, said: u64, found: u64) -> Error
     Error::corruption(
         table.file.name(),
         properties_at,
-        format!("property {property} is {said}, but the file holds {found}"),
+        format!("property {property} is {said}, but the file has {found}"),
     )
 }
 

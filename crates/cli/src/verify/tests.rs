@@ -120,7 +120,7 @@ fn prefixes_are_asked_for_as_well_as_keys() {
     assert!(error.what.contains("prefix"), "{error}");
     let found = changed(b"Mine").expect("keys alone");
     assert!(found.filter.ends_with(&format!(" {KEYS} keys")));
-    let why = "the prefixes that the filter holds, because prefix extractor Mine is not known";
+    let why = "the prefixes in the filter, because prefix extractor Mine is not known";
     assert!(found.not_checked.contains(why), "{found:?}");
 }
 

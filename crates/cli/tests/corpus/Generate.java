@@ -6,8 +6,9 @@
 //   java -cp JAR:CLASSES Generate FOLDER legacy     as `once`, with format_version 0, which was RocksJava's default up to
 //                                                   5.18; range deletions are in `two` alone
 //
-// Every database ends with entries in its log alone. FOLDER.txt then has the contents as its writer's iterators return
-// them: a line for each entry, with family, key and value in hex. A model of the same operations and Get agree with it.
+// The last entries of every database are only in its log. FOLDER.txt then has the contents as its writer's iterators
+// return them: a line for each entry, with family, key and value in hex. A model of the same operations and Get agree
+// with it.
 //
 // One source serves all versions, so calls that a version lacks go through reflection.
 
@@ -41,7 +42,7 @@ public final class Generate {
         RocksDB.loadLibrary();
         int session = arguments.length > 2 ? Integer.parseInt(arguments[2]) : 1;
         new Generate(arguments[0], arguments[1]).run(session);
-        // Without closing anything, as a killed process.
+        // Ends like a killed process, without closing anything.
         Runtime.getRuntime().halt(0);
     }
 
@@ -131,7 +132,7 @@ public final class Generate {
         flush(family);
     }
 
-    /** Entries that are in the log alone. */
+    /** Entries that are only in the log. */
     private void log(String family, int round) throws Exception {
         for (int i = 1; i < 240; i += 17) {
             put(family, key(i), value(i, round + 40));
@@ -153,7 +154,7 @@ public final class Generate {
         flush(family);
     }
 
-    /** One batch over two families: each of them is complete only with its part. */
+    /** One batch over two column families: the result of each is complete only with both. */
     private void batchOfBoth(String one, String other) throws Exception {
         WriteBatch batch = new WriteBatch();
         for (String family : new String[] {one, other}) {
@@ -168,7 +169,7 @@ public final class Generate {
         db.write(new WriteOptions(), batch);
     }
 
-    /** Merge operands over values, over deletes, alone, and in the log alone. */
+    /** Merge operands over values, over deletes, alone, and only in the log. */
     private void merges(int session) throws Exception {
         String family = "merged";
         for (int i = 0; i < 60; i++) {
@@ -213,7 +214,7 @@ public final class Generate {
         }
     }
 
-    // What an operation does to the database and to the model.
+    // An operation, done to the database and to the model.
 
     private void put(String family, byte[] key, byte[] value) throws Exception {
         model.get(family).put(key, value);
@@ -414,7 +415,7 @@ public final class Generate {
         return bytes(String.format("key%05d", number));
     }
 
-    /** A value of 20 to 60 bytes, of which a part compresses. */
+    /** A value of 20 to 60 bytes, a part of which compresses. */
     private static byte[] value(int number, int round) {
         StringBuilder text = new StringBuilder("value " + number + " of round " + round + " ");
         long state = number * 1000003L + round;
@@ -437,7 +438,7 @@ public final class Generate {
         return text.toString();
     }
 
-    // Calls of methods that not every version has.
+    // Calls of methods that some versions lack.
 
     private static Method find(Class<?> of, String name, Class<?>... types) {
         try {

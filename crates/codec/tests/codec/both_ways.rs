@@ -1,4 +1,4 @@
-//! Either way against liblz4 and the snap crate, on sound input of all sizes and on damaged input.
+//! Both directions against liblz4 and the snap crate, on sound input of all sizes and on damaged input.
 
 use std::mem::MaybeUninit;
 
@@ -11,11 +11,11 @@ use crate::compress;
 use crate::data::{Kind, block};
 use crate::library::{self, Effort, breaks_a_rule};
 
-/// Bytes around a target that nothing may write to.
+/// Bytes around a target that must stay unchanged.
 pub const GUARD: [u8; 16] = *b"nothing goes in!";
 
 pub fn config() -> ProptestConfig {
-    // The snap crate takes its time without optimization.
+    // The snap crate is slow without optimization.
     let usual = if cfg!(debug_assertions) { 500 } else { 10_000 };
     ProptestConfig {
         cases: few_cases(usual),
@@ -23,7 +23,7 @@ pub fn config() -> ProptestConfig {
     }
 }
 
-/// What block to make, of a size of any order.
+/// Kind, seed and size of a block; sizes of every order of magnitude.
 fn blocks() -> impl Strategy<Value = (Kind, u64, usize)> {
     let sizes = (0_u32..=18).prop_flat_map(|bits| 0_usize..=1 << bits);
     let kinds = prop::sample::select(Kind::ALL.to_vec());
@@ -37,10 +37,10 @@ fn efforts() -> impl Strategy<Value = Effort> {
     ]
 }
 
-/// Decompresses into just enough memory with guards around it.
+/// Decompresses into memory of exactly the right size with guards around it.
 fn decompress(codec: Codec, payload: &[u8], len: usize) -> Result<Vec<u8>, Malformed> {
     let mut memory = [&GUARD[..], &vec![0; len], &GUARD].concat();
-    // Of its own size, so that reading behind it shows under a sanitizer.
+    // In an allocation of its own size, so that a sanitizer finds reads behind it.
     let payload: Box<[u8]> = payload.into();
     let result = codec.decompress(&payload, &mut memory[GUARD.len()..][..len]);
     let (before, rest) = memory.split_at(GUARD.len());
@@ -55,12 +55,12 @@ fn check_ours(codec: Codec, (kind, seed, len): (Kind, u64, usize)) -> TestCaseRe
     prop_assert!(library::decompress(codec, &made, len).is_some_and(|out| *out == *block));
     prop_assert!(decompress(codec, &made, len).is_ok_and(|out| *out == *block));
 
-    // Behind other bytes, and into just enough room.
+    // Appends to other bytes, with exactly enough capacity.
     let mut out = GUARD.to_vec();
     prop_assert!(codec.compress(&block, &mut out, made.len()));
     prop_assert!(out == [&GUARD[..], &made].concat());
 
-    // Into less than it takes: one byte less, or any.
+    // Too small capacities: one byte less, or any.
     for room in [made.len() - 1, seed as usize % made.len()] {
         let mut out = vec![0xa5; made.len() + GUARD.len()];
         out.clear();
@@ -89,9 +89,9 @@ enum Damage {
     Flips(Vec<(prop::sample::Index, u8)>),
     Truncation(prop::sample::Index),
     WrongSize(usize),
-    /// Another payload altogether, behind Snappy's size.
+    /// A different payload, behind Snappy's size.
     Random(Vec<u8>),
-    /// Another one, of sequences, with a size that they have or nearly have.
+    /// A payload of sequences, with a size that they have or nearly have.
     Sequences(Vec<Sequence>, isize),
 }
 
@@ -137,7 +137,7 @@ impl Sequence {
     }
 }
 
-/// A payload of sequences, the last one without its match, with a size of so many bytes more than it has.
+/// A payload of sequences, the last one without its match. The stated size is `more` bytes above the true one.
 fn put_all(codec: Codec, sequences: &[Sequence], more: isize) -> (Vec<u8>, usize) {
     let last = sequences.len() - 1;
     let lens = sequences.iter().enumerate();
@@ -165,7 +165,7 @@ fn sequences() -> impl Strategy<Value = Sequence> {
 
 fn damages() -> impl Strategy<Value = Damage> {
     let flips = prop::collection::vec((any::<prop::sample::Index>(), 0_u8..8), 1..5);
-    // Few literals, so that what follows them is seen, too.
+    // Few literals, so that the bytes behind them matter too.
     let bytes = prop_oneof![0_u8..16, any::<u8>()];
     prop_oneof![
         flips.prop_map(Damage::Flips),
@@ -180,7 +180,7 @@ fn damages() -> impl Strategy<Value = Damage> {
     ]
 }
 
-/// What a Snappy payload of a small block begins with; nothing for LZ4.
+/// The prefix of a Snappy payload of a small block; empty for LZ4.
 fn snappy_size(codec: Codec, len: usize) -> Vec<u8> {
     if codec == Codec::Snappy {
         vec![len as u8 | 0x80, (len >> 7) as u8]
@@ -189,7 +189,7 @@ fn snappy_size(codec: Codec, len: usize) -> Vec<u8> {
     }
 }
 
-/// The library's verdict and bytes, but for LZ4's rules that liblz4 does not always hold to.
+/// Compares with the library's verdict and bytes, except for LZ4's rules that liblz4 does not always enforce.
 fn check_damaged(
     codec: Codec,
     effort: Effort,
@@ -263,7 +263,7 @@ proptest! {
     }
 }
 
-/// Within 3 % of the library on what databases hold.
+/// Within 3 % of the library for typical contents of databases.
 #[test]
 fn blocks_are_about_as_small_as_the_librarys() {
     for codec in [Codec::Lz4, Codec::Snappy, Codec::Zstd] {
@@ -309,7 +309,7 @@ fn what_does_not_fit_in_32_bits_is_refused() {
     assert_eq!(decompress(Codec::Lz4, &matched, 1 + 18 + 5), Err(Malformed));
 }
 
-/// With an offset of less than 8 liblz4 always looks how far from the end a match begins and ends.
+/// With an offset below 8, liblz4 always checks how far from the end a match begins and ends.
 #[test]
 fn every_end_of_a_block_is_judged_as_the_library_does() {
     for codec in [Codec::Lz4, Codec::Snappy] {

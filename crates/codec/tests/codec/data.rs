@@ -22,14 +22,14 @@ pub enum Kind {
     Noise,
     /// Runs of one byte, of all lengths.
     Runs,
-    /// One short piece again and again, with rare changes.
+    /// One short piece, repeated with rare changes.
     Period,
 }
 
 impl Kind {
     /// What databases hold.
     pub const USUAL: [Self; 3] = [Self::DbBench, Self::HalfRandom, Self::Json];
-    /// As benchmarks make them.
+    /// Kinds as benchmarks make them.
     pub const RANDOM_KEYS: [Self; 2] = [Self::SmallEntries, Self::LargeEntries];
     pub const ALL: [Self; 8] = [
         Self::DbBench,
@@ -89,7 +89,7 @@ pub fn block(kind: Kind, seed: u64, len: usize) -> Vec<u8> {
     block
 }
 
-/// As in a data block: keys of 16 digits and a tag, of which 15 of 16 leave out what they share with the one before.
+/// As in a data block: keys of 16 digits and a tag. 15 of 16 keys omit the prefix that they share with the one before.
 fn entries(
     block: &mut Vec<u8>,
     len: usize,
@@ -136,7 +136,7 @@ fn sorted_entries<const KEY: usize>(
     }
 }
 
-/// The head of an entry: lengths, and what its key does not share with the last one.
+/// The head of an entry: lengths, and the part of its key that it does not share with the previous one.
 fn put_key(
     block: &mut Vec<u8>,
     rng: &mut SmallRng,

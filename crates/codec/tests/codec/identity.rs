@@ -1,5 +1,5 @@
-//! The bytes that `lz4/rockmill-1`, `snappy/rockmill-1` and `zstd/rockmill-1` stand for. Jobs are stored with these names and repeated
-//! elsewhere, so code that changes a byte here is `rockmill-2` and stands beside version 1.
+//! The bytes that `lz4/rockmill-1`, `snappy/rockmill-1` and `zstd/rockmill-1` stand for. Jobs are stored with these
+//! names and repeated elsewhere. So code that changes a byte is a new version, `rockmill-2`, and version 1 stays.
 
 use rockmill_codec::Codec;
 use twox_hash::{XxHash3_64, XxHash64};
@@ -56,7 +56,7 @@ fn block(far: u64, len: usize) -> Vec<u8> {
 
 #[test]
 fn larger_blocks_have_these_hashes() {
-    // The far end of a repetition, the size, then the hashes of what the block becomes.
+    // The far end of a repetition, the size, and the hashes of the three compressed blocks.
     let golden: [(u64, usize, [u64; 3]); 12] = [
         (
             40,

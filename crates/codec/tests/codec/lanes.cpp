@@ -1,5 +1,6 @@
-// The codecs and resident tables over groups of several lanes, emulated on one thread of the host: each lane has a stack of its own, and
-// runs until it waits for the others. So what differs between a warp and one thread shows without a GPU.
+// The codecs and resident tables over groups of several lanes, emulated on one thread of the host: each lane has a
+// stack of its own, and runs until it waits for the others. So differences between a warp and one thread show without a
+// GPU.
 
 #include <ucontext.h>
 
@@ -24,7 +25,7 @@ constexpr size_t STACK_BYTES = 64 << 10;
 
 struct Machine {
   u32 lanes;
-  // Lanes run in the order of their places, which may be that of their ranks or the other way round.
+  // Lanes run in the order of their ranks, or in the reverse order.
   u32 current, ended;
   std::function<u32(u32 place)> code;
   ucontext_t caller, contexts[MOST_LANES];
@@ -147,8 +148,8 @@ u32 run_codec(bool is_reversed, u32 codec, bool decodes, const u8* src, u32 n, u
   });
 }
 
-// Places keys of several lengths in a table and looks them up, and as many others. Every third has no value. Returns 1 + the
-// number of the first key that is not found as it was placed, or 0.
+// Places keys of several lengths in a table, and looks them up together with as many absent keys. Every third has no
+// value. Returns 1 + the number of the first key that is not found as it was placed, or 0.
 template <u32 W>
 u32 run_table(bool is_reversed, u64 seed, u32 n, u64 hash_mask) {
   std::vector<u8> bytes(64), values(64);
@@ -158,7 +159,7 @@ u32 run_table(bool is_reversed, u64 seed, u32 n, u64 hash_mask) {
   u64 state = seed;
   const auto draw = [&state] { return (state = state * 0xd1342543de82ef95 + 1) >> 32; };
   for (u32 i = 0; i < 2 * n; ++i) {
-    // No two keys are equal: the first four bytes are their number.
+    // Keys are unique: their first four bytes are their number.
     u8 key[64];
     for (u8& byte : key) byte = u8(draw());
     store32(key, i);
@@ -196,7 +197,7 @@ u32 run_table(bool is_reversed, u64 seed, u32 n, u64 hash_mask) {
   std::vector<u32> lens(2 * n);
   for (u32 i = 0; i < n; ++i) on_lanes(place_row, i);
   if (totals.left_over != 0 || totals.asks_in != n / 3) return 1;
-  // Each row is what the table has, and records move to other memory.
+  // Each row has the table's value, and records move to other memory.
   totals = {};
   std::vector<u64> seen(slots.size() * 2 / 64 + 1);
   const MeasureRecords again{values.data(), rows.data(), key_bytes, refs.data(), table, seen.data(), sizes.data(), &totals};

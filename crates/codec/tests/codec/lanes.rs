@@ -1,4 +1,4 @@
-//! A warp or a part of one does what one thread does: groups of 2 to 32 lanes, emulated (`lanes.cpp`).
+//! A warp or a part of one has the results of a single thread: groups of 2 to 32 lanes, emulated (`lanes.cpp`).
 
 use proptest::prelude::*;
 use rockmill_codec::Codec;
@@ -6,7 +6,7 @@ use rockmill_codec::Codec;
 use crate::data::{Kind, block};
 use crate::{compress, library};
 
-// Brings what is compiled for these tests.
+// Declares the code that is compiled for these tests.
 unsafe extern "C" {
     fn rockmill_codec_lanes(
         width: u32,
@@ -34,10 +34,10 @@ unsafe extern "C" {
     ) -> u32;
 }
 
-/// Whether a warp takes the ZSTD frame.
+/// Whether a warp accepts the ZSTD frame.
 pub fn zstd_decompress(is_reversed: bool, frame: &[u8], out: &mut [u8]) -> bool {
     let (n, m) = (frame.len() as u32, out.len() as u32);
-    // SAFETY: both have so many bytes.
+    // SAFETY: the frame has `n` bytes, and the output `m`.
     unsafe { rockmill_codec_zstd_lanes(is_reversed, frame.as_ptr(), n, out.as_mut_ptr(), m) == 0 }
 }
 
@@ -57,7 +57,7 @@ impl Lanes {
         };
         let (n, m) = (src.len() as u32, dst.len() as u32);
         let (src, dst) = (src.as_ptr(), dst.as_mut_ptr());
-        // SAFETY: both have so many bytes.
+        // SAFETY: source and target have the stated lengths.
         unsafe {
             let (width, is_reversed) = (self.width, self.is_reversed);
             rockmill_codec_lanes(width, is_reversed, codec, decodes, src, n, dst, m)
@@ -74,7 +74,7 @@ proptest! {
         is_reversed in any::<bool>(),
         seed in any::<u64>(),
         n in 1u32..50,
-        // All bits of hashes, or so few that many are equal.
+        // All bits of hashes, or so few that many hashes are equal.
         hash_mask in prop::sample::select(vec![u64::MAX, 7 << 61 | 1, 0]),
     ) {
         // SAFETY: takes numbers alone.

@@ -1,9 +1,9 @@
-//! The same formats by other code: liblz4, the snap crate and libzstd.
+//! The same formats by other libraries: liblz4, the snap crate and libzstd.
 
 use lz4::block::CompressionMode;
 use rockmill_codec::Codec;
 
-/// How hard LZ4's library tries.
+/// Effort of LZ4's library.
 #[derive(Debug, Clone, Copy)]
 pub enum Effort {
     /// LZ4's acceleration.
@@ -12,7 +12,7 @@ pub enum Effort {
     High(i32),
 }
 
-/// What RocksDB asks for unless it is told otherwise.
+/// RocksDB's default level.
 const ZSTD_LEVEL: i32 = 3;
 
 pub const USUAL: Effort = Effort::Fast(1);
@@ -38,12 +38,12 @@ pub fn compress(codec: Codec, effort: Effort, block: &[u8]) -> Vec<u8> {
     }
 }
 
-/// The content, if the payload is sound and holds just so much.
+/// The content, if the payload is sound and has exactly `len` bytes of content.
 pub fn decompress(codec: Codec, payload: &[u8], len: usize) -> Option<Vec<u8>> {
     let mut out = vec![0; len];
     let size = match codec {
         Codec::Snappy => {
-            // It takes a smaller size as well, and an empty payload is an error.
+            // The decoder accepts a smaller size as well, and an empty payload is an error.
             let size = snap::raw::Decoder::new().decompress(payload, &mut out);
             size.ok()?
         }
@@ -56,8 +56,8 @@ pub fn decompress(codec: Codec, payload: &[u8], len: usize) -> Option<Vec<u8>> {
     (size == len).then_some(out)
 }
 
-/// Whether an LZ4 payload that liblz4 takes has what we refuse: an offset of 0, or a match that ends in the last five
-/// bytes. liblz4 copies some short matches before it looks at either.
+/// Whether an LZ4 payload that liblz4 accepts breaks a rule that Rockmill enforces: an offset of 0, or a match that
+/// ends in the last five bytes. liblz4 copies some short matches before it checks either.
 pub fn breaks_a_rule(payload: &[u8], len: usize) -> bool {
     let mut rest = payload.iter().copied();
     let long = |half: u8, rest: &mut dyn Iterator<Item = u8>| {

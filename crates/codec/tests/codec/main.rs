@@ -11,7 +11,7 @@ mod zstd_frames;
 
 use rockmill_codec::Codec;
 
-/// What the code makes of a block, whatever it takes.
+/// The compressed block, of any size.
 fn compress(codec: Codec, block: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     assert!(codec.compress(block, &mut out, usize::MAX));

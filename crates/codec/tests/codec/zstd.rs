@@ -13,15 +13,15 @@ use crate::both_ways::{GUARD, config};
 use crate::data::{Kind, block};
 use crate::lanes;
 
-/// How libzstd is told to write a frame.
+/// Settings with which libzstd writes a frame.
 #[derive(Debug, Clone)]
 struct Settings {
     level: i32,
     has_size: bool,
     has_checksum: bool,
-    /// Smaller than the content at times, so that blocks are smaller as well.
+    /// Sometimes smaller than the content, so that blocks are smaller as well.
     window_log: Option<u32>,
-    /// Ends of pieces of the content that are blocks of their own.
+    /// Ends of pieces of the content that become separate blocks.
     flushes: Vec<prop::sample::Index>,
 }
 
@@ -43,7 +43,7 @@ fn settings() -> impl Strategy<Value = Settings> {
     )
 }
 
-/// Blocks of a size of any order; the highest levels take their time for large ones.
+/// Blocks of sizes of every order of magnitude; the highest levels are slow for large ones.
 fn cases(most_bits: u32) -> impl Strategy<Value = (Settings, Kind, u64, usize)> {
     (
         settings(),
@@ -82,7 +82,7 @@ fn compress(settings: &Settings, content: &[u8]) -> Vec<u8> {
     for parameter in parameters {
         encoder.set_parameter(parameter).expect("libzstd knows it");
     }
-    // Without it, high levels take memory for any size.
+    // Without it, high levels allocate memory for any size.
     let size = Some(content.len() as u64);
     encoder
         .set_pledged_src_size(size)
@@ -107,12 +107,12 @@ fn compress(settings: &Settings, content: &[u8]) -> Vec<u8> {
     encoder.finish().expect("all is written")
 }
 
-/// Decompresses into just enough memory with guards around it, at any address.
+/// Decompresses into memory of exactly the right size with guards around it, at any address.
 pub fn decompress(frame: &[u8], len: usize) -> Result<Vec<u8>, ZstdError> {
     let shift = frame.len() % 8;
     let mut memory = [&GUARD[..], &vec![0; shift + len], &GUARD].concat();
     let start = GUARD.len() + shift;
-    // Of its own size, so that reading behind it shows under a sanitizer.
+    // In an allocation of its own size, so that a sanitizer finds reads behind it.
     let frame: Box<[u8]> = frame.into();
     let result = zstd_decompress(&frame, &mut memory[start..start + len]);
     assert!(memory.starts_with(&GUARD) && memory.ends_with(&GUARD));
@@ -120,7 +120,7 @@ pub fn decompress(frame: &[u8], len: usize) -> Result<Vec<u8>, ZstdError> {
     result.map(|()| memory[start..start + len].to_vec())
 }
 
-/// What libzstd makes of a frame, if that is just so much.
+/// The content that libzstd finds in a frame, if it has exactly `len` bytes.
 pub fn by_library(frame: &[u8], len: usize) -> Option<Vec<u8>> {
     let mut out = vec![0; len];
     let size = ::zstd::bulk::decompress_to_buffer(frame, &mut out).ok()?;
@@ -130,11 +130,11 @@ pub fn by_library(frame: &[u8], len: usize) -> Option<Vec<u8>> {
 #[derive(Debug, Clone)]
 enum Damage {
     Flips(Vec<(prop::sample::Index, u8)>),
-    /// The same among the first bytes, where the tables are described.
+    /// The same among the first bytes, which describe the tables.
     EarlyFlips(Vec<(prop::sample::Index, u8)>),
     Truncation(prop::sample::Index),
     WrongSize(usize),
-    /// Other bytes behind so many sound ones.
+    /// Random bytes behind some sound ones.
     Random(prop::sample::Index, Vec<u8>),
     Appended(Vec<u8>),
 }
@@ -174,7 +174,7 @@ fn damage(frame: &mut Vec<u8>, len: &mut usize, damage: Damage) {
     }
 }
 
-/// What is taken is what libzstd makes of it.
+/// An accepted frame decompresses to what libzstd makes of it.
 pub fn check_verdict(frame: &[u8], len: usize) -> TestCaseResult {
     if let Ok(out) = decompress(frame, len) {
         prop_assert_eq!(Some(out), by_library(frame, len));
@@ -228,7 +228,7 @@ proptest! {
     }
 }
 
-/// What is not one frame alone, and what needs a dictionary.
+/// Input that is not exactly one frame, or needs a dictionary.
 #[test]
 fn other_frames_are_refused() {
     let content = block(Kind::Json, 1, 10_000);
@@ -262,7 +262,7 @@ fn other_frames_are_refused() {
         decompress(&numbered, content.len()),
         Err(ZstdError::Dictionary)
     );
-    // Of bytes like those of the content: such a dictionary has no number.
+    // A dictionary of bytes like the content's has no number.
     let mut compressor =
         Compressor::with_dictionary(3, &block(Kind::Json, 2, 4000)).expect("it has memory");
     let unnumbered = compressor.compress(&content).expect("there is enough room");

@@ -7,7 +7,7 @@ use rockmill_codec::Codec;
 
 use crate::{compress, lanes, library};
 
-/// The library and a warp read it as it was; how large it is beside the library's.
+/// Checks that the library and a warp restore the block; returns its compressed size relative to the library's.
 fn ratio(block: &[u8]) -> f64 {
     let frame = compress(Codec::Zstd, block);
     assert!(library::decompress(Codec::Zstd, &frame, block.len()).as_deref() == Some(block));
@@ -30,7 +30,7 @@ fn literals_of_long_codes() {
     assert!(ratio < 1.01, "{ratio}");
 }
 
-/// Around those where the form of a block changes, with weights that are written one by one and with others.
+/// Around the numbers at which the form of a block changes, with weights that are written one by one and with others.
 #[test]
 fn every_number_of_literals() {
     let mut rng = SmallRng::seed_from_u64(2);

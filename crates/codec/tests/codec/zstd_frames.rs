@@ -1,5 +1,5 @@
 //! ZSTD frames that libzstd does not write: made here from the format's description (RFC 8878), of all block types,
-//! literals and table modes, with tables of any kind. What they hold is known, and libzstd is asked as well.
+//! literals and table modes, with tables of any kind. Their contents are known, and libzstd decodes them as well.
 
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
@@ -37,7 +37,7 @@ fn backward(fields: &[(u32, u32)]) -> Vec<u8> {
     bits.bytes()
 }
 
-/// An FSE table: by state its symbol, how many bits it takes, and the state that they are added to.
+/// An FSE table: for each state, its symbol, the number of bits to read, and the state to which they are added.
 #[derive(Clone)]
 struct Fse {
     log: u32,
@@ -87,7 +87,7 @@ impl Fse {
         }
     }
 
-    /// All symbols up to `most` may stand in it.
+    /// All symbols up to `most` may occur in it.
     fn random(rng: &mut SmallRng, log: u32, most: u32) -> Self {
         let mut counts = vec![0; rng.random_range(2..=most as usize + 1)];
         let mut left = 1 << log;
@@ -150,7 +150,7 @@ impl Fse {
         symbols
     }
 
-    /// The states that give these symbols one after another.
+    /// The states that yield these symbols one after another.
     fn path(&self, symbols: &[u32]) -> Vec<u32> {
         let mut path = Vec::new();
         for &symbol in symbols.iter().rev() {
@@ -165,14 +165,14 @@ impl Fse {
         path
     }
 
-    /// What is read between a state and the next one.
+    /// The bits that are read between a state and the next one.
     fn step(&self, state: u32, next: u32) -> (u32, u32) {
         let (_, bits, base) = self.states[state as usize];
         (next - base, bits)
     }
 }
 
-/// How many bits follow a code, and which value it begins with.
+/// The number of bits behind each code, and the first value of the code.
 fn codes(mut base: u32, plain: usize, bits: &[u32]) -> Vec<(u32, u32)> {
     let bits = std::iter::repeat_n(&0, plain).chain(bits);
     bits.map(|&bits| {
@@ -225,7 +225,7 @@ fn predefined(field: usize) -> Fse {
     Fse::new(log, counts.to_vec())
 }
 
-/// A Huffman code: each symbol's bits, from the highest down, and how many they are.
+/// A Huffman code: for each symbol, its bits from the highest down and their number.
 #[derive(Clone)]
 struct Huffman {
     weights: Vec<u32>,
@@ -273,7 +273,7 @@ impl Huffman {
         Self { weights, codes }
     }
 
-    /// `None` if it would be too long.
+    /// `None` if the description would be too long.
     fn description(&self, rng: &mut SmallRng) -> Option<Vec<u8>> {
         let (_, weights) = self.weights.split_last().expect("there are two");
         if weights.len() < 2 || weights.len() <= 128 && rng.random() {
@@ -285,11 +285,11 @@ impl Huffman {
             );
             return Some(bytes);
         }
-        // A table in which each weight stands, rare ones among them.
+        // A table in which each weight occurs, including rare ones.
         let log = rng.random_range(5..=6);
         let mut counts = vec![0; *weights.iter().max().expect("there is one") as usize + 1];
         let mut left = 1 << log;
-        // Two at least, or no state would take bits.
+        // At least two, because no state would take bits otherwise.
         for &weight in weights.iter().chain(&[0]) {
             if counts[weight as usize] == 0 {
                 counts[weight as usize] = if rng.random() { -1 } else { 1 };
@@ -301,7 +301,7 @@ impl Huffman {
             .unwrap_or(weights[0] as usize);
         counts[most] = counts[most].max(0) + left + i32::from(counts[most] < 0);
         let table = Fse::new(log, counts);
-        // Even and odd places have a state each; the last two states are read to their symbols' end.
+        // Even and odd positions have a state each; the last two states are read to their symbols' end.
         let places = |from: usize| {
             weights
                 .iter()
@@ -336,7 +336,7 @@ impl Huffman {
     }
 }
 
-/// What later blocks may use again.
+/// State that later blocks may use again.
 #[derive(Default)]
 struct Frame {
     content: Vec<u8>,
@@ -354,7 +354,7 @@ struct Sequence {
 }
 
 impl Frame {
-    /// A block's payload; its content is at most so long.
+    /// A block's payload; its content has at most the given size.
     fn packed_block(
         &mut self,
         rng: &mut SmallRng,
@@ -532,8 +532,8 @@ impl Frame {
     }
 }
 
-/// Any sequence that the tables have codes for and that gives at most `room` bytes, and the offsets to be repeated
-/// after it; `None` if the offset that was drawn is none.
+/// Any sequence that the tables have codes for and that gives at most `room` bytes, and the repeated offsets after it.
+/// `None` if the drawn offset is invalid.
 fn sequence(
     rng: &mut SmallRng,
     tables: &[Fse; 3],
@@ -597,7 +597,7 @@ fn sequences_stream(tables: &[Fse; 3], sequences: &[Sequence]) -> Vec<u8> {
     backward(&fields)
 }
 
-/// A frame and what it holds.
+/// A frame and its content.
 fn frame(seed: u64, sequences: u32) -> (Vec<u8>, Vec<u8>) {
     let mut rng = SmallRng::seed_from_u64(seed);
     let mut frame = Frame::default();
@@ -642,7 +642,7 @@ fn frame(seed: u64, sequences: u32) -> (Vec<u8>, Vec<u8>) {
                 if payload.len() <= most {
                     put(2, payload.len(), &payload);
                 } else {
-                    // As bytes, so that it is not larger than blocks may be; what it told is not known then.
+                    // Stored uncompressed, so that the block is not larger than allowed; its offsets do not count.
                     recent = recent_before;
                     (frame.huffman, frame.tables) = Default::default();
                     put(0, frame.content.len() - start, &frame.content[start..]);
@@ -661,7 +661,7 @@ fn frame(seed: u64, sequences: u32) -> (Vec<u8>, Vec<u8>) {
         size_form << 6 | has_checksum << 2 | dictionary_form,
         (window_log - 10) << 3,
     ]);
-    // A dictionary without a number is none.
+    // A dictionary number of 0 means that there is no dictionary.
     made.extend(&[0; 4][..[0, 1, 2, 4][usize::from(dictionary_form)]]);
     let size = content.len() as u64 - if size_form == 1 { 256 } else { 0 };
     made.extend(&size.to_le_bytes()[..[0, 2, 4, 8][usize::from(size_form)]]);
@@ -710,7 +710,7 @@ proptest! {
     }
 }
 
-/// Up to so many that their number takes three bytes.
+/// Up to a count that takes three bytes.
 #[test]
 fn any_number_of_sequences_is_read() {
     let mut rng = SmallRng::seed_from_u64(0);
@@ -779,13 +779,13 @@ fn huffman_codes_without_a_longest_pair_are_refused() {
     refuse_literal(2, &[128, 2 << 4, 2]);
 }
 
-/// What is left for the last symbol must be a power of 2.
+/// The remainder for the last symbol must be a power of 2.
 #[test]
 fn huffman_codes_that_do_not_add_up_are_refused() {
     refuse_literal(2, &[130, 1 << 4 | 2, 2 << 4, 2]);
 }
 
-/// A block of so many literals in one stream, behind their table or without one, and no sequences.
+/// A block of some literals in one stream, behind their table or without one, and no sequences.
 fn literals_block(kind: u32, size: u32, packed: &[u8]) -> Vec<u8> {
     let head = kind | size << 4 | (packed.len() as u32) << 14;
     [&head.to_le_bytes()[..3], packed, &[0]].concat()
@@ -797,7 +797,7 @@ fn refuse_literal(kind: u32, packed: &[u8]) {
     assert!(decompress(&frame, 1).is_err());
 }
 
-/// The work is bounded by the source's size, even if each block builds a table and gives nothing.
+/// The source's size bounds the work, even if each block builds a table and gives no content.
 #[test]
 fn blocks_that_give_nothing_end() {
     let mut rng = SmallRng::seed_from_u64(0);

@@ -23,8 +23,8 @@ const VERIFY_ITERATION: u64 = 2;
 pub fn check_job(eligible: &EligibleJob, found: &mut Findings) {
     let job = &eligible.job;
     let reason = job.info.reason;
-    // RocksDB does not tell it before 9.7. What those versions offer then is a merge: FIFO style and blobs are declined for
-    // their options, and files that are ingested or refitted are not offered.
+    // Before 9.7, RocksDB does not tell the reason. A job that those versions offer is then a merge: FIFO style and
+    // blobs are declined for their options, and files that are ingested or refitted are not offered.
     let is_untold = reason == JobInfo::UNKNOWN_REASON && eligible.input.options.is_some();
     let is_known = is_untold || KNOWN_REASONS.contains(&reason);
     if FOREIGN_REASONS.contains(&reason) || !is_known {

@@ -91,7 +91,7 @@ impl Engine {
         spans::job_done(&span, &outcome);
         tracing::info!(
             entries_in = outcome.entries_read,
-            entries_out = outcome.totals.read.kept,
+            entries_out = outcome.totals.read.rows(),
             files = outcome.files.len(),
             elapsed_ms = outcome.elapsed.as_millis() as u64,
             "job done"

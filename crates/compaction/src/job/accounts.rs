@@ -80,7 +80,7 @@ pub fn check_accounts(
         // A range tombstone may end where the next file begins.
         matches!(keys, (Some((a, tag)), Some((b, _))) if a < b || (a == b && tag == END_TAG))
     });
-    if written != outcome.totals.read.kept || !in_order {
+    if written != outcome.totals.read.rows() || !in_order {
         return Err(unbalanced("output files do not add up"));
     }
     Ok(())

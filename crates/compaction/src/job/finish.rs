@@ -8,7 +8,7 @@ use rockmill_core::{Error, Result, thread_cpu};
 use super::running::RunningJob;
 use rockmill_exec::dispatch::carried;
 use rockmill_exec::executor::TaskHandle;
-use rockmill_storage::clock::{Clock, Crew};
+use rockmill_storage::clock::{Clock, ThreadGroup};
 use rockmill_storage::io::{FinishQueue, Stage, Step, TaskFiles};
 
 /// Closes the queue in any case, because the threads that serve it are joined.
@@ -29,11 +29,11 @@ impl RunningJob {
         clock: &Arc<dyn Clock>,
         handle: &TaskHandle,
     ) -> Result<()> {
-        let crew = Crew::new(clock);
+        let group = ThreadGroup::new(clock);
         let finishing = &self.files().finishing;
         let waited = std::thread::scope(|scope| {
             for _ in 0..threads {
-                let member = crew.enlist();
+                let member = group.add();
                 let finish = carried(|| member.run(|| self.finish_files(handle)));
                 let thread = std::thread::Builder::new().name("rockmill".to_owned());
                 if thread.spawn_scoped(scope, finish).is_err() {
@@ -44,7 +44,7 @@ impl RunningJob {
             let waited = handle.wait();
             drop(closing);
             self.finish_queued(handle);
-            crew.wait();
+            group.wait();
             waited
         });
         // Subcompactions whose files did not pass verification run again.

@@ -271,7 +271,7 @@ fn check_report(report: &TaskReport, subcompaction: &Subcompaction, plan: &Plan)
         .all(|file| inside(&file.smallest) && inside(&file.largest));
     if !report.read.is_balanced() {
         return Err(unbalanced(
-            "entries read do not equal entries kept and dropped",
+            "entries read do not equal entries kept, dropped and consumed",
         ));
     }
     if !files_inside || (plan.output.splitting.single_file && report.files().len() > 1) {

@@ -30,7 +30,7 @@ fn a_subcompaction_that_does_not_come_back_is_abandoned() {
         assert_eq!(left.stats.device_quarantined, 1, "seed {seed}");
         *stuck.0.lock().expect("no panic") = true;
         stuck.1.notify_all();
-        // The call returns to files that are no longer used, and releases everything.
+        // The call returns to files that are not used any more, and releases everything.
         while Arc::strong_count(&stuck) > 1 {
             std::thread::yield_now();
         }

@@ -22,7 +22,7 @@ const MIN_JOBS: usize = 250;
 const MIN_DONE: usize = 200;
 
 /// Minimum number of jobs that a GPU does. It leaves zlib and slow levels of ZSTD to the CPU.
-const MIN_ON_DEVICE: usize = 180;
+const MIN_ON_DEVICE: usize = 200;
 
 /// Reasons that do not depend on a job.
 const NOT_IN_A_JOB: [DeclineReason; 10] = [

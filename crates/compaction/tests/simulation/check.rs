@@ -13,7 +13,7 @@ use rockmill_core::{CancelToken, DeclineReason, ErrorKind};
 
 use crate::LEFTOVER;
 use crate::database::{DIR, Database};
-use crate::disk::{Disk, Luck};
+use crate::disk::{Disk, Survival};
 use crate::family::OLDEST_ANCESTOR_TIME;
 use crate::fault::{Fault, FaultKind, Op};
 use crate::life::{Case, Ending, Outputs, RECORDS};
@@ -103,9 +103,9 @@ pub fn after(storage: &SimStorage, case: &Case, of: &Lived<'_>) {
     let mut rng = SmallRng::seed_from_u64(case.seed);
     for i in 0..CRASHES {
         let disk = storage.after_crash(&mut match i {
-            0 => Luck::Worst,
-            1 => Luck::Best,
-            _ => Luck::Random(&mut rng),
+            0 => Survival::Worst,
+            1 => Survival::Best,
+            _ => Survival::Random(&mut rng),
         });
         nothing_changed(&disk, &case.database);
         record_is_whole(disk, case, of, &seen);

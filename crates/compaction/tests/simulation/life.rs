@@ -17,7 +17,7 @@ use rockmill_format::unique_id::SessionId;
 use rockmill_format::wire::CompactionServiceResult;
 
 use crate::database::{DIR, Database};
-use crate::disk::Luck;
+use crate::disk::Survival;
 use crate::storage::SimStorage;
 
 /// Folder of the recorded jobs.
@@ -202,7 +202,7 @@ fn take(storage: &SimStorage, engine: &Engine, finished: Finished, life: u64) ->
         storage.install(&from, &installed(life, i))
     });
     if renamed.is_ok() && engine.files_taken(Path::new(DIR)).is_ok() {
-        let disk = storage.after_crash(&mut Luck::Worst);
+        let disk = storage.after_crash(&mut Survival::Worst);
         for (i, (_, bytes)) in outputs.iter().enumerate() {
             let path = installed(life, i);
             let node = disk.open(&path);

@@ -25,7 +25,7 @@ use rockmill_storage::descriptors;
 
 use check::Lived;
 use database::{DIR, Database};
-use disk::{Disk, Luck};
+use disk::{Disk, Survival};
 use fault::{Fault, FaultKind, Op};
 use life::{Case, Ending, RECORDS, live};
 use rockmill_testkit::storage_model::{database, disk, family, fault, storage, tables};
@@ -324,7 +324,7 @@ fn run_case(seed: u64, kind: FaultKind, tally: &mut Tally) {
     check::after(&storage, &case, &first);
     count(tally, fault.kind, &ending, &storage.seen());
 
-    let disk = storage.after_crash(&mut Luck::Random(&mut rng));
+    let disk = storage.after_crash(&mut Survival::Random(&mut rng));
     let restarted = SimStorage::new(disk, seed, None, CancelToken::new());
     let Ending::Done(outputs) = live(&restarted, &case, AFTER_CRASH, &CancelToken::new()) else {
         panic!("the job is not done after a restart");
@@ -369,7 +369,7 @@ fn leave_something(disk: &mut Disk, staging: &Path) {
     make_folder(disk, &folder);
     let node = disk.create(&folder.join("000001.sst")).expect("a new file");
     disk.append(node, b"half a file");
-    *disk = disk.after_crash(&mut Luck::Best);
+    *disk = disk.after_crash(&mut Survival::Best);
 }
 
 /// Creates a durable folder.
@@ -377,7 +377,7 @@ fn make_folder(disk: &mut Disk, path: &Path) {
     for step in disk.steps_to_make(path) {
         disk.take_step(&step).expect("a new folder");
     }
-    *disk = disk.after_crash(&mut Luck::Best);
+    *disk = disk.after_crash(&mut Survival::Best);
 }
 
 fn count(tally: &mut Tally, kind: FaultKind, ending: &Ending, seen: &Seen) {

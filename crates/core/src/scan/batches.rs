@@ -9,7 +9,7 @@ const BYTE_BITS: usize = 8;
 #[derive(Debug)]
 pub struct Batches {
     types: Vec<ColumnType>,
-    /// Bytes that each row takes, but for those of byte columns.
+    /// Bytes that each row takes, without those of byte columns.
     row_bytes: usize,
     columns: Vec<Column>,
     rows: usize,

@@ -2,7 +2,7 @@
 
 use super::{ColumnType, IntegerRange, Number, NumberFormat, Prefix};
 
-/// A value that borrows its bytes. Of one kind, values are in the order of [`super::Instruction::Compare`].
+/// A value that borrows its bytes. Values of one kind are in the order of [`super::Instruction::Compare`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Cell<'a> {
     /// None.

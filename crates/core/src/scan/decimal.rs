@@ -3,9 +3,9 @@
 use serde::{Deserialize, Serialize};
 
 /// How a decimal is stored: as MySQL does. The digits before the point, and then those behind it, are cut into groups of
-/// 9. The first group before the point and the last one behind it may have fewer. A group of 9, 8 or 7 digits is a
-/// big-endian integer of 4 bytes, one of 6 or 5 of 3, one of 4 or 3 of 2, else of 1. The first bit is inverted, and all
-/// bits are if the number is negative: so these bytes sort as the numbers do.
+/// 9. The first group before the point and the last one behind it may have fewer. A group is a big-endian integer: of 4
+/// bytes for 9, 8 or 7 digits, of 3 for 6 or 5, of 2 for 4 or 3, else of 1. The first bit is inverted, and all bits are
+/// if the number is negative: so these bytes sort as the numbers do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct PackedDecimal {
     /// Number of digits: 1 to 38.

@@ -23,7 +23,7 @@ pub struct Groups {
     groups: Vec<Group>,
     /// Keys of all groups, as [`Groups::encode_keys`] writes them.
     key_bytes: Vec<u8>,
-    /// Of each group, that of each aggregate.
+    /// States of each group's aggregates.
     states: Vec<State>,
     /// Bytes of the least and greatest values that are kept.
     kept_bytes: i64,
@@ -35,7 +35,7 @@ pub struct Groups {
 #[derive(Debug)]
 struct Group {
     hash: u64,
-    /// Where its keys are.
+    /// Range of the group's keys.
     keys: Range<usize>,
 }
 
@@ -53,7 +53,7 @@ enum State {
     Extreme(Kept),
 }
 
-/// What an aggregate is of some rows of a group.
+/// The value of an aggregate over some rows of a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
     /// How many count.
@@ -163,7 +163,8 @@ impl Groups {
         }
     }
 
-    /// Writes the keys of a row one behind another: whether each is there, and it; before bytes, their number.
+    /// Writes the keys of a row one after another: a byte that says whether the key is there, and the key. The length
+    /// precedes the bytes.
     #[inline]
     fn encode_keys<'c>(&mut self, cell: &impl Fn(Register) -> Cell<'c>) {
         self.encoded.clear();

@@ -4,7 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{ValueKind, check};
 
-/// What is taken from bytes that are a JSON object; null if they are none. Of members with one name, the last one counts.
+/// Value to take from bytes that are a JSON object; null if they are not one. If members share a name, the last one
+/// counts.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Json {
     /// That they are one: true.

@@ -24,8 +24,8 @@ impl ScanPlan {
     }
 }
 
-/// Of each instruction, whether its result may be a part of an [`Instruction::String`], so that its bytes do not lie one
-/// behind another in the row.
+/// For each instruction, whether its result may be a part of an [`Instruction::String`], whose bytes are not contiguous
+/// in the row.
 pub fn lies_in_groups(instructions: &[Instruction]) -> Vec<bool> {
     let mut in_groups = Vec::with_capacity(instructions.len());
     for instruction in instructions {

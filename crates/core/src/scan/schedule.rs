@@ -3,8 +3,8 @@
 use super::{Aggregate, ColumnType, Instruction, Register, ScanOutput, ScanPlan, ValueKind};
 use crate::error::Result;
 
-/// In which order a row's values are computed. Every backend follows it, so that all of them meet the same numbers that
-/// are out of range. What is not needed is left out, and so are constants.
+/// Order in which a row's values are computed. Every backend follows it, so that all of them meet the same numbers that
+/// are out of range. Unused values and constants are left out.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Schedule {
     /// The kind of each instruction's result.

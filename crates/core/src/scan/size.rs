@@ -89,8 +89,8 @@ impl ScanPlan {
         }
     }
 
-    /// Bytes that byte columns of such types have in a batch at most, of so many rows with so many bytes together, of which
-    /// the largest has at most `row`. A batch has at most `most` bytes, unless a single row has more.
+    /// Maximum bytes of byte columns in a batch of `rows` rows with `bytes` bytes together, of which the largest has at
+    /// most `row`. A batch has at most `most` bytes, unless a single row has more.
     pub fn data_bytes(
         &self,
         types: &[ColumnType],
@@ -108,7 +108,7 @@ impl ScanPlan {
         let literal = self.instructions.iter().map(literal).max().unwrap_or(0);
         let grown = |bytes: u64| bytes.saturating_mul(self.growth());
         let (bytes, row) = (grown(bytes), grown(row));
-        // Of a row's bytes that do not lie in it.
+        // Bytes of a row's values that are not in the row.
         let more = literal + if self.pads() { MAX_SPACES as u64 } else { 0 };
         let all = rows.saturating_mul(more).saturating_add(bytes);
         let largest = row.saturating_add(more).saturating_mul(columns);

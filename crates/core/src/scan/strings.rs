@@ -11,7 +11,7 @@ pub enum StringGroups {
     /// Groups of 8 bytes, as MyRocks stores VARBINARY since its key format 13. The byte behind a group is 9 if another one
     /// follows, else the number of the group's bytes; the rest of the group are zeros.
     Counted,
-    /// Groups of so many bytes, as MyRocks stores VARCHAR with a collation that ignores spaces at the end. The byte behind
+    /// Groups of fixed size, as MyRocks stores VARCHAR with a collation that ignores spaces at the end. The byte behind
     /// a group is 2 if none follows, which is filled with spaces. Else it says how the next group compares with spaces:
     /// 1 if it is less, 3 if it is greater.
     Padded {
@@ -58,8 +58,8 @@ impl StringGroups {
         }
     }
 
-    /// The string with which some bytes begin, if they begin with one. Of a padded string, the spaces that fill its last
-    /// group belong to it.
+    /// The string with which some bytes begin, if they begin with one. The spaces that fill the last group of a padded
+    /// string belong to it.
     pub fn decode(self, stored: &[u8]) -> Option<Vec<u8>> {
         let groups = stored[..self.size(stored)?].chunks(self.group_bytes() + 1);
         let mut string = Vec::new();

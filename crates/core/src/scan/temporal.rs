@@ -39,7 +39,7 @@ impl Calendar {
 
 /// Days since 1970-01-01, in the Gregorian calendar.
 fn days(year: i64, month: i64, day: i64) -> Option<i64> {
-    /// Of 400 years, and of the years before 1970 but for two months.
+    /// Days in 400 years, and from 0000-03-01 to 1970-01-01.
     const CYCLE: i64 = 146_097;
     const BEFORE_1970: i64 = 719_468;
     let is_leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);

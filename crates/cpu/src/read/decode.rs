@@ -25,12 +25,12 @@ pub struct Head<'a> {
     pub kv_hash: u64,
 }
 
-/// What a run has read so far.
+/// Totals of what a run has read so far.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct RunTotals {
     /// Entries inside the task.
     pub entries: u64,
-    /// Of those, tombstones.
+    /// Tombstones among these entries.
     pub tombstones: u64,
     /// Bytes of their internal keys.
     pub key_bytes: u64,
@@ -49,7 +49,7 @@ pub enum Accepted {
     Compacted,
     /// As `Compacted`, and merge operands.
     Merged,
-    /// Of all types that there are.
+    /// Entries of every type.
     All,
 }
 
@@ -165,7 +165,7 @@ impl<'a> RunReader<'a> {
         run
     }
 
-    /// Tells what was read since there were so many bytes.
+    /// Reports the bytes read since `read_before`.
     fn report(&self, read_before: u64) {
         let read = self.stream.bytes_read() - read_before;
         if let Some(progress) = self.progress.filter(|_| read > 0) {

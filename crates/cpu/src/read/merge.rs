@@ -8,9 +8,9 @@ use rockmill_format::block::common_prefix_len;
 
 use super::decode::{Head, RunReader};
 
-/// A run that takes part in the tournament, and [`key_prefix`] of its head, behind the bytes that all heads begin
-/// with. What decides between equal prefixes is looked up in the runs: it is rare where keys differ, and
-/// comparing less is what makes the path of a winner short.
+/// A run that takes part in the tournament, and [`key_prefix`] of its head, behind the bytes that all heads begin with.
+/// Equal prefixes are rare where keys differ, and are decided by the keys in the runs. Comparing little keeps the path
+/// of a winner short.
 #[derive(Debug, Clone, Copy)]
 struct Player {
     prefix: u128,

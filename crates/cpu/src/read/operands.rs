@@ -115,7 +115,10 @@ impl<S: Source, T: Sink> Retain<'_, S, T> {
             }
             let value = value.map(<[u8]>::to_vec);
             if !is_operand {
-                self.sum_dropped(tag, kv_hash);
+                match value {
+                    Some(_) => self.sum_consumed(tag, kv_hash),
+                    None => self.sum_dropped(tag, kv_hash),
+                }
                 self.source.advance()?;
                 return Ok(Beneath::Base(value));
             }
@@ -149,9 +152,9 @@ impl<S: Source, T: Sink> Retain<'_, S, T> {
         self.sink.emit(&self.user_key, tag, value, hash, first)?;
         self.group.emitted = true;
         self.group.zeroed |= key::tag_sequence(tag) == 0;
-        self.totals.kept += 1;
+        self.totals.made += 1;
         for operand in operands {
-            self.sum_dropped(operand.tag, operand.kv_hash);
+            self.sum_consumed(operand.tag, operand.kv_hash);
         }
         Ok(())
     }

@@ -1,9 +1,9 @@
 //! Which entries survive (`db/compaction/compaction_iterator.cc`, `NextFromInput` and
 //! `PrepareOutput`).
 //!
-//! A snapshot list cuts the versions of a key into stripes: a reader at any snapshot sees only the
-//! newest entry of a stripe. Of each stripe the newest entry is kept; tombstones go when nothing is
-//! left for them to hide; at the bottom, what every snapshot sees gets sequence number 0.
+//! A snapshot list cuts the versions of a key into stripes: a reader at any snapshot sees only the newest entry of a
+//! stripe. The newest entry of each stripe is kept. Tombstones are dropped when nothing is left for them to hide. At
+//! the bottom, an entry that every snapshot sees gets sequence number 0.
 
 use rockmill_core::{
     CompactionRules, DeclineReason, Error, ErrorKind, Result, entry_hash, kv_hash,
@@ -65,10 +65,18 @@ pub struct RetainTotals {
     pub above: u64,
     /// Kept.
     pub kept: u64,
+    /// Dropped for any reason.
+    pub dropped: u64,
+    /// Consumed by what was made of them.
+    pub consumed: u64,
+    /// Made of those consumed.
+    pub made: u64,
     /// Sum of [`entry_hash`] of those kept, as they were read.
     pub hash_kept: u64,
     /// Sum over those dropped.
     pub hash_dropped: u64,
+    /// Sum over those consumed.
+    pub hash_consumed: u64,
 }
 
 const PUT: u8 = ValueType::Value as u8;
@@ -203,8 +211,8 @@ impl<S: Source, T: Sink> Retain<'_, S, T> {
         Ok(true)
     }
 
-    /// Whether an entry has the group's key. Keys that are no longer than the prefix are equal if their
-    /// prefixes and lengths are, and need not be read.
+    /// Whether an entry has the group's key. Keys that are not longer than the prefix are equal if their prefixes and
+    /// lengths are, and need not be read.
     #[inline]
     pub(super) fn is_of_group(&self, head: &Head<'_>) -> bool {
         let len = self.user_key.len();
@@ -319,7 +327,14 @@ impl<S: Source, T: Sink> Retain<'_, S, T> {
 
     pub(super) fn sum_dropped(&mut self, tag: u64, hash: u64) {
         let hash = entry_hash(hash, tag);
+        self.totals.dropped += 1;
         self.totals.hash_dropped = self.totals.hash_dropped.wrapping_add(hash);
+    }
+
+    pub(super) fn sum_consumed(&mut self, tag: u64, hash: u64) {
+        let hash = entry_hash(hash, tag);
+        self.totals.consumed += 1;
+        self.totals.hash_consumed = self.totals.hash_consumed.wrapping_add(hash);
     }
 
     /// Takes the head, a tombstone, from the source. Its value is empty as RocksDB writes it, but

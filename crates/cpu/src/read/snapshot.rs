@@ -39,6 +39,7 @@ pub fn see(
             totals.hash_kept = totals.hash_kept.wrapping_add(hash);
             sink.emit(head.user_key, head.tag, head.value, head.kv_hash, true)?;
         } else {
+            totals.dropped += 1;
             totals.hash_dropped = totals.hash_dropped.wrapping_add(hash);
         }
         source.advance()?;

@@ -83,7 +83,7 @@ impl Taken {
     }
 }
 
-/// Where the members of these names lie that are not `null`; `None` if the bytes are no JSON object.
+/// Positions of the members of these names that are not `null`; `None` if the bytes are not a JSON object.
 fn members(json: &[u8], names: &[String]) -> Option<Vec<Option<Range<usize>>>> {
     let mut at = behind_spaces(json, 0);
     if json.get(at) != Some(&b'{') {

@@ -55,7 +55,7 @@ impl Program {
                 }
                 (Step::Check(check), _) if plan.checks[*check].counts => {}
                 (Step::Check(check), _) => filter.push(Op::Check(*check)),
-                // What is counted has to be computed in any case.
+                // A counted check must be computed in any case.
                 (Step::Require(register), Some(Op::Compute(last)))
                     if last == register && !counted.contains(register) =>
                 {

@@ -21,7 +21,7 @@ pub struct Span {
     pub len: usize,
 }
 
-/// What bytes are a part of.
+/// The memory that bytes are a part of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source {
     Key,
@@ -59,8 +59,8 @@ pub struct Row<'a> {
     pub plan: &'a ScanPlan,
     pub key: &'a [u8],
     pub value: &'a [u8],
-    /// Strings whose bytes do not lie one behind another in the row, by the instructions that make them; none if no
-    /// instruction does.
+    /// Strings whose bytes are not contiguous in the row, by the instructions that make them; none if no instruction
+    /// does.
     pub strings: &'a [OnceCell<Vec<u8>>],
 }
 

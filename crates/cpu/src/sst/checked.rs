@@ -6,8 +6,8 @@
 //!                     +--> file                                      | what was meant
 //! ```
 //!
-//! What is checked are the very bytes that are handed to the system, while they are in the processor's
-//! cache: a block that does not hold what it should never reaches a file that anybody is told of.
+//! The check reads the very bytes that are handed to the system, while they are in the processor's cache. A wrong block
+//! never reaches a file that is reported.
 
 use rockmill_core::{
     BlockPlace, BlockWriter, ContentsReader, Error, FileBody, FilterBlock, OutputPlan, Result,
@@ -119,7 +119,7 @@ impl CheckedBlocks {
     }
 
     /// Checks the blocks at hand, all of which are in `index` and their keys in `filter`, and appends whole pages of
-    /// them to the file; the rest goes with the next ones. Of the last blocks everything is appended.
+    /// them to the file; the rest goes with the next ones. The last call appends everything.
     ///
     /// # Errors
     /// Verification if a block does not read as one; Storage.

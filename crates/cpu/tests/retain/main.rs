@@ -56,8 +56,10 @@ proptest! {
             tombstones_dropped: expected.tombstones_dropped,
             above: 0,
             kept: out.len() as u64,
+            dropped: (entries.len() - out.len()) as u64,
             hash_kept: kept,
             hash_dropped: hash_sum(&entries).wrapping_sub(kept),
+            ..RetainTotals::default()
         });
     }
 
@@ -72,8 +74,8 @@ proptest! {
             prop_assert!(pair[0].order() < pair[1].order(), "{pair:?}");
             prop_assert!(pair[0].key != pair[1].key || pair[0].seq() > pair[1].seq(), "{pair:?}");
         }
-        let hidden = entries.len() as u64 - totals.kept;
-        prop_assert!(totals.replaced + totals.tombstones_dropped <= hidden);
+        prop_assert_eq!(entries.len() as u64, totals.kept + totals.dropped);
+        prop_assert!(totals.replaced + totals.tombstones_dropped <= totals.dropped);
         prop_assert_eq!(
             totals.hash_kept.wrapping_add(totals.hash_dropped),
             hash_sum(&entries)

@@ -10,6 +10,7 @@ use rockmill_core::{Error, ErrorKind, Result};
 
 use super::faults;
 use super::ffi::{self, DeviceInfo, KernelTable};
+use super::shares::MemoryShares;
 
 /// Where kernels run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,7 +28,7 @@ pub enum Target {
 pub struct About {
     /// What it calls itself.
     pub name: String,
-    /// Where it is plugged in, as `0000:01:00.0`; empty on the host.
+    /// PCI address of the device, as `0000:01:00.0`; empty on the host.
     pub pci_bus_id: String,
     /// Bytes of its memory; 0 on the host.
     pub memory_bytes: u64,
@@ -45,6 +46,7 @@ pub struct Device {
     about: Arc<About>,
     /// How often memory was asked for, pinned host memory included.
     allocations: Arc<AtomicU64>,
+    shares: Arc<MemoryShares>,
 }
 
 impl fmt::Debug for Device {
@@ -150,6 +152,7 @@ impl Device {
             number: c_int::try_from(number).map_err(|_| unusable("no such device"))?,
             about: Arc::default(),
             allocations: Arc::default(),
+            shares: Arc::default(),
         })
     }
 
@@ -224,17 +227,30 @@ impl Device {
         self.about.memory_bytes
     }
 
-    /// Bytes of the device's memory that nobody has taken; 0 on the host.
+    /// Its memory by users.
+    pub fn shares(&self) -> &Arc<MemoryShares> {
+        &self.shares
+    }
+
+    /// Free bytes of the device's memory; 0 on the host.
     ///
     /// # Errors
     /// Device.
     pub fn free_bytes(&self) -> Result<u64> {
+        Ok(self.known_free_bytes()?.unwrap_or(0))
+    }
+
+    /// Bytes of the device's memory that are free; `None` if it does not say how much it has, as the host.
+    ///
+    /// # Errors
+    /// Device.
+    pub fn known_free_bytes(&self) -> Result<Option<u64>> {
         let _current = self.make_current()?;
         let (mut free, mut total) = (0, 0);
         // SAFETY: both are places for a number.
         let code = unsafe { (self.table.memory_info)(&raw mut free, &raw mut total) };
         self.check(code, "ask for the GPU's free memory")?;
-        Ok(free)
+        Ok((total > 0).then_some(free))
     }
 
     /// How often device or pinned host memory was asked for. It does not grow once tasks find what they
@@ -285,8 +301,8 @@ impl Device {
         Ok(captures != 0)
     }
 
-    /// Whether memory of the device, pinned or managed memory is there, which this device reaches. On the host, nobody knows.
-    /// Also while a stream is captured into a graph.
+    /// Whether the address is of device, pinned or managed memory that this device reaches. It is unknown on the host.
+    /// May be called while a stream is captured into a graph.
     ///
     /// # Errors
     /// Device.

@@ -65,8 +65,10 @@ struct State {
     calls: [u64; Call::ALL.len()],
     /// Fails at this number of its kind of calls, and from then on if that is set.
     failure: Option<(Call, u64, bool)>,
-    /// Device memory that there is.
-    memory_bytes: Option<u64>,
+    /// Device memory that there is, and whether the device says so.
+    memory_bytes: Option<(u64, bool)>,
+    /// The most bytes of it that were held at a time.
+    peak_bytes: u64,
     cancel: Option<(u64, CancelToken)>,
     flip: Option<(Moment, Place)>,
     /// Calls that failed and bits that were altered as planned.
@@ -96,7 +98,7 @@ pub struct Faults {
 }
 
 impl Faults {
-    /// Waits until nobody else plans, forgets all counts, and lets nothing fail.
+    /// Waits until no other plan is active, forgets all counts, and lets nothing fail.
     #[must_use]
     pub fn none() -> Self {
         let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -121,9 +123,20 @@ impl Faults {
         });
     }
 
-    /// Gives the device so much memory.
+    /// Gives the device so much memory, of which it does not say how much is free.
     pub fn limit_memory(&self, bytes: u64) {
-        with_state(|state| state.memory_bytes = Some(bytes));
+        with_state(|state| state.memory_bytes = Some((bytes, false)));
+    }
+
+    /// Gives the device so much memory, as a GPU has it. Devices are opened afterwards.
+    pub fn simulate_memory(&self, bytes: u64) {
+        with_state(|state| state.memory_bytes = Some((bytes, true)));
+    }
+
+    /// The most bytes of device memory that were held at a time.
+    #[must_use]
+    pub fn peak_bytes(&self) -> u64 {
+        with_state(|state| state.peak_bytes)
     }
 
     /// Cancels at call number `nth` of any kind, counted from 0 and from now on.
@@ -169,7 +182,7 @@ impl Faults {
     #[must_use]
     pub fn held(&self) -> Held {
         with_state(|state| Held {
-            bytes: state.memory.values().sum(),
+            bytes: state.held_bytes(),
             pinned_bytes: state.pinned.values().sum(),
             ..state.others
         })
@@ -187,6 +200,10 @@ impl State {
         self.calls.iter().sum()
     }
 
+    fn held_bytes(&self) -> u64 {
+        self.memory.values().sum()
+    }
+
     /// Counts a call and says whether it fails.
     fn fails(&mut self, call: Call, bytes: u64) -> bool {
         if let Some((_, token)) = self
@@ -199,9 +216,7 @@ impl State {
         let number = self.calls[call as usize];
         self.calls[call as usize] += 1;
         let is_too_much = call == Call::Allocate
-            && self
-                .memory_bytes
-                .is_some_and(|most| self.memory.values().sum::<u64>() + bytes > most);
+            && (self.memory_bytes).is_some_and(|(most, _)| self.held_bytes() + bytes > most);
         let is_planned = match self.failure {
             Some((kind, nth, for_good)) if kind == call && number >= nth => {
                 self.failure = for_good.then_some((kind, nth, for_good));
@@ -216,7 +231,7 @@ impl State {
 
     /// Where a place of the images lies, on the device.
     fn find(&self, images: usize, blocks: &[OutBlock], place: Place) -> usize {
-        /// Of a filter, the bytes at its start that are looked at.
+        /// Bytes at the start of a filter that are looked at.
         const FILTER_BYTES: u64 = 64 + 5 + BLOCK_TRAILER_SIZE as u64;
         const RESTARTS_BYTES: u64 = 8;
         let first = &blocks[0];
@@ -255,6 +270,15 @@ extern "C" fn got(kind: u32, thing: *mut c_void, bytes: u64) {
     with_state(|state| state.account(kind, thing, Some(bytes)));
 }
 
+/// Bytes of device memory, all or those that are free; 0 if the device does not say.
+extern "C" fn memory(is_free: u32) -> u64 {
+    with_state(|state| match state.memory_bytes {
+        Some((most, true)) if is_free == 0 => most,
+        Some((most, true)) => most.saturating_sub(state.held_bytes()),
+        _ => 0,
+    })
+}
+
 extern "C" fn gone(kind: u32, thing: *mut c_void) {
     with_state(|state| state.account(kind, thing, None));
 }
@@ -272,7 +296,10 @@ impl State {
         };
         let one = if got.is_some() { 1 } else { -1 };
         match Call::ALL[kind as usize] {
-            Call::Allocate => change(&mut self.memory),
+            Call::Allocate => {
+                change(&mut self.memory);
+                self.peak_bytes = self.peak_bytes.max(self.held_bytes());
+            }
             Call::Pin => change(&mut self.pinned),
             Call::Stream => self.others.streams += one,
             Call::Event => self.others.events += one,
@@ -281,8 +308,8 @@ impl State {
     }
 
     fn flip_at(&mut self, address: usize, bit: u32) {
-        // SAFETY: the address is of a byte of the host's memory, which the kernels' host target works on, and
-        // nobody else uses it while the call lasts that this belongs to.
+        // SAFETY: the address is of a byte of the host's memory, on which the kernels' host target works. No other code
+        // uses it during the call.
         unsafe { *(std::ptr::with_exposed_provenance_mut::<u8>(address)) ^= 1 << bit };
         self.struck += 1;
         self.flip = None;
@@ -308,7 +335,7 @@ extern "C" fn made(region: u32, at: *const c_void, bytes: u64) {
 }
 
 extern "C" fn written(at: u32, images: *const u8, blocks: *const OutBlock, n: u64) {
-    // SAFETY: the caller has so many blocks, in the host's memory.
+    // SAFETY: the caller has `n` blocks in the host's memory.
     let blocks = unsafe { std::slice::from_raw_parts(blocks, n as usize) };
     with_state(|state| {
         let Some((moment, place)) = state.flip else {
@@ -344,6 +371,7 @@ pub static HOOKS: Hooks = Hooks {
     before,
     got,
     gone,
+    memory,
     copied_back,
     made,
     written,

@@ -6,6 +6,7 @@ use rockmill_core::{CancelToken, Result};
 
 use super::device::Device;
 use super::memory::{DeviceMemory, PinnedBuffer};
+use super::shares::MemoryUser;
 use super::stream::{CopyKind, Stream};
 
 /// Enough that starting a copy does not count.
@@ -31,11 +32,11 @@ impl LinkRates {
         let _current = device.make_current()?;
         let stream = Stream::new(device)?;
         let pinned = PinnedBuffer::new(device, COPY_BYTES)?;
-        let memory = DeviceMemory::new(device, COPY_BYTES as u64)?;
+        let memory = DeviceMemory::new(device, MemoryUser::Tasks, COPY_BYTES as u64)?;
         let (there, here) = (memory.as_ptr(), pinned.as_ptr());
         let done = best_rate(&stream, cancel, || {
-            // SAFETY: both ends hold so many bytes, live until the stream was waited for, and are the calling
-            // thread's alone.
+            // SAFETY: source and target have `COPY_BYTES` bytes, live until the stream was waited for, and belong to
+            // the calling thread alone.
             unsafe { stream.copy(CopyKind::ToDevice, there, here, COPY_BYTES) }
         })
         .and_then(|to_device| {

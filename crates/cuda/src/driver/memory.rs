@@ -6,12 +6,14 @@ use std::ptr;
 use rockmill_core::Result;
 
 use super::device::Device;
+use super::shares::{MemoryUser, Reservation};
 
 /// Memory of the device, got from it and given back to it.
 pub struct DeviceMemory {
     device: Device,
     memory: *mut u8,
     len: u64,
+    user: MemoryUser,
 }
 
 // SAFETY: the memory belongs to this alone, and the device may be used from any thread.
@@ -32,20 +34,37 @@ impl DeviceMemory {
     ///
     /// # Errors
     /// Device if there is not so much memory.
-    pub fn new(device: &Device, len: u64) -> Result<Self> {
-        let mut memory = ptr::null_mut();
-        device.count_allocation();
-        // SAFETY: `memory` is a place for a pointer.
-        let code = unsafe { (device.table().allocate)(&raw mut memory, len) };
-        device.check(code, &format!("get {len} bytes of device memory"))?;
-        Ok(Self {
-            device: device.clone(),
-            memory: memory.cast(),
-            len,
-        })
+    pub fn new(device: &Device, user: MemoryUser, len: u64) -> Result<Self> {
+        Self::of(device, user, None, len)
     }
 
-    /// Where the bytes are.
+    /// Gets `len` bytes, of a reservation if there is one.
+    ///
+    /// # Errors
+    /// Device if there is not so much memory.
+    pub(crate) fn of(
+        device: &Device,
+        user: MemoryUser,
+        reservation: Option<&Reservation>,
+        len: u64,
+    ) -> Result<Self> {
+        let allocate = || {
+            let mut memory = ptr::null_mut();
+            device.count_allocation();
+            // SAFETY: `memory` is a place for a pointer.
+            let code = unsafe { (device.table().allocate)(&raw mut memory, len) };
+            device.check(code, &format!("get {len} bytes of device memory"))?;
+            Ok(Self {
+                device: device.clone(),
+                memory: memory.cast(),
+                len,
+                user,
+            })
+        };
+        (device.shares()).allocate(device, user, reservation, len, allocate)
+    }
+
+    /// Address of the bytes.
     pub fn as_ptr(&self) -> *mut u8 {
         self.memory
     }
@@ -62,6 +81,7 @@ impl Drop for DeviceMemory {
         // SAFETY: the memory came from `allocate` and is given back once. A failure here is one of work
         // before; it shows again at the next call.
         unsafe { (self.device.table().release)(self.memory.cast()) };
+        self.device.shares().returned(self.user, self.len);
     }
 }
 
@@ -99,7 +119,7 @@ impl PinnedBuffer {
         })
     }
 
-    /// Where the bytes are.
+    /// Address of the bytes.
     pub fn as_ptr(&self) -> *mut u8 {
         self.memory
     }

@@ -1,4 +1,4 @@
-//! What the device does one after another, and points in it.
+//! Streams, in which the device works in order, and events at points of a stream.
 
 use std::cell::RefCell;
 use std::ffi::{c_int, c_void};
@@ -135,8 +135,8 @@ impl Stream {
             }
             let part = (len - done).min(STAGING_BYTES - staging.used);
             let place = staging.memory.as_ptr().wrapping_add(staging.used);
-            // SAFETY: the part lies within both ends and within what no copy uses; nobody writes there
-            // until the stream was waited for.
+            // SAFETY: the part lies within both ends and within what no copy uses; no other code writes there until the
+            // stream was waited for.
             unsafe {
                 ptr::copy_nonoverlapping(from.wrapping_add(done), place, part);
                 self.copy(CopyKind::ToDevice, to.wrapping_add(done), place, part)?;
@@ -193,8 +193,8 @@ impl Stream {
     /// Device.
     ///
     /// # Safety
-    /// Both ends are `len` bytes of memory, of the device or the host as `kind` says; they live, and nobody else
-    /// changes them, until the stream has come so far.
+    /// Source and target are `len` bytes of memory, of the device or the host as `kind` says. They live, and no other
+    /// code changes them, until the stream has reached this point.
     pub unsafe fn copy(
         &self,
         kind: CopyKind,
@@ -228,7 +228,7 @@ impl Stream {
         self.device.check(code, "clear memory on the GPU")
     }
 
-    /// What stages are called with.
+    /// The arguments for stages.
     pub(crate) fn exec(&self, scratch: *mut c_void, scratch_bytes: u64) -> Exec {
         Exec {
             stream: self.handle,

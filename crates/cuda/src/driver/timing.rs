@@ -1,4 +1,4 @@
-//! Where a task's time goes.
+//! Measures the times of a task's stages.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};

@@ -10,7 +10,7 @@ use rockmill_core::{Error, Result};
 use super::regions::ALIGNMENT;
 use super::reserve::{Piece, Reserve};
 use super::view::{DeviceSlice, DeviceSliceMut};
-use crate::driver::{Download, Stream};
+use crate::driver::{CopyKind, Download, Stream};
 
 /// What one task holds of the device's memory. Its buffers take one place after another; all of it goes back
 /// at once.
@@ -110,6 +110,23 @@ impl<T: Copy> DeviceBuffer<T> {
         Ok(self.memory)
     }
 
+    /// Makes room for `len` values behind the first `used`, which stay.
+    ///
+    /// # Errors
+    /// Device if there is not so much memory.
+    pub fn grow(&mut self, used: usize, len: usize, stream: &Stream) -> Result<*mut T> {
+        let before = self.memory;
+        let memory = self.room(used.saturating_add(len))?;
+        if memory != before && used > 0 {
+            // SAFETY: the arena keeps what the buffer had before, and both ends have room for `used` values.
+            unsafe {
+                let bytes = used * size_of::<T>();
+                stream.copy(CopyKind::Inside, memory.cast(), before.cast(), bytes)?;
+            }
+        }
+        Ok(memory)
+    }
+
     /// Makes room for `len` values, and views them.
     ///
     /// # Errors
@@ -130,7 +147,7 @@ impl<T: Copy> DeviceBuffer<T> {
         unsafe { DeviceSlice::new(memory, range.len()) }
     }
 
-    /// Where the values are.
+    /// Address of the values.
     pub fn as_ptr(&self) -> *mut T {
         self.memory
     }
@@ -226,7 +243,7 @@ impl<T: Copy> DeviceBuffer<T> {
         }
     }
 
-    /// Where `len` values from `first` on are.
+    /// Address of `len` values from `first` on.
     fn range(&self, first: usize, len: usize) -> *mut T {
         assert!(first <= self.capacity && len <= self.capacity - first);
         self.memory.wrapping_add(first)

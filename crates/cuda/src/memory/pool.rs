@@ -15,7 +15,7 @@ use crate::settings::CudaSettings;
 /// Device memory of a task that may be the first: that of a small job.
 const FIRST_TASK_BYTES: u64 = 64 << 20;
 
-/// Rings that keep all processors busy: whoever has one reads, checks or writes. More would only push one
+/// Rings that keep all processors busy: a thread that has one reads, checks or writes. More would only push one
 /// another's chunks out of the caches.
 fn usual_rings() -> u64 {
     const LEAST: usize = 4;
@@ -66,7 +66,12 @@ impl Pool {
         (self.reserve.bytes(), self.reserve.max_bytes())
     }
 
-    /// Waits for a workspace with so many bytes of device memory for all buffers.
+    /// Lets tasks hold at most `bytes` of device memory, or less if that was said before.
+    pub fn limit_memory(&self, bytes: u64) {
+        self.reserve.limit(bytes);
+    }
+
+    /// Waits for a workspace whose buffers have `bytes` bytes of device memory together.
     ///
     /// # Errors
     /// Device, also if the device will never have so much memory; Cancelled.

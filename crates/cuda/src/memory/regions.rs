@@ -1,4 +1,4 @@
-//! Where in a stretch of device memory there is room.
+//! Free ranges in a region of device memory.
 
 use std::ops::Range;
 

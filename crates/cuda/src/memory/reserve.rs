@@ -1,41 +1,41 @@
 //! Device memory for tasks, of all jobs, within a budget.
 //!
-//! A task asks for all that it needs at once, before it reads anything, and waits until there is so much: so
-//! tasks that hold memory never wait for one another. Who waits is served in order. Memory is got from the
-//! device in regions of some tasks each, which stay: once there are as many as tasks run at a time, nothing
-//! is asked of the device any more. Regions are given up only for a task that none of them is large enough for.
+//! A task asks for all the memory that it needs at once, before it reads anything, and waits for it. So tasks that hold
+//! memory never wait for one another. Waiting tasks are served in order. Memory is got from the device in regions of
+//! some tasks each, which stay: once there are as many as tasks run at a time, nothing is asked of the device any more.
+//! Regions are given up for a task that none of them is large enough for, and for a view that is loaded: until the view
+//! has its memory, tasks begin only in what they keep.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use rockmill_core::{CancelToken, Error, ErrorKind, Result};
 
 use super::regions::{ALIGNMENT, Region};
-use crate::driver::{Device, DeviceMemory};
-
-/// How often whoever waits looks whether the job was cancelled.
-pub const CANCEL_POLL: Duration = Duration::from_millis(20);
+use crate::driver::{CANCEL_POLL, Device, DeviceMemory, IdleMemory, MemoryUser};
 
 /// A region has room for so many tasks like the one that it was made for.
 const TASKS_PER_REGION: u64 = 4;
 
-/// Of the device's free memory, so much is taken at most unless the user says.
+/// Maximum share of the device's free memory, unless the user sets a limit.
 const USUAL_SHARE: (u64, u64) = (4, 5);
 
 /// Device memory that tasks share.
 #[derive(Debug)]
 pub struct Reserve {
     device: Device,
-    max_bytes: u64,
     state: Mutex<State>,
     changed: Condvar,
 }
 
 #[derive(Debug)]
 struct State {
+    /// The budget.
+    max_bytes: u64,
     /// The budget; less while the device does not have so much.
     limit_bytes: u64,
+    /// What `MemoryShares::times_returned` was when the limit was found.
+    limit_of: u64,
     regions: Vec<Lent>,
     /// Tickets of those who wait.
     waiting: VecDeque<u64>,
@@ -82,8 +82,21 @@ impl Drop for Piece {
                 lent.region.give_back(from..from + self.len);
             }
         }
+        // After an error, the next allocation reports it.
+        let excess = self
+            .reserve
+            .device
+            .shares()
+            .excess_bytes(&self.reserve.device);
+        state.give_back(&self.reserve.device, excess.unwrap_or(0));
         drop(state);
         self.reserve.changed.notify_all();
+    }
+}
+
+impl IdleMemory for Reserve {
+    fn give_back(&self, bytes: u64) {
+        self.state().give_back(&self.device, bytes);
     }
 }
 
@@ -93,23 +106,26 @@ impl Reserve {
     /// # Errors
     /// Device.
     pub fn new(device: &Device, max_bytes: Option<u64>) -> Result<Arc<Self>> {
-        let usual = || match device.memory_bytes() {
-            // The host tells nothing.
-            0 => Ok(u64::MAX),
-            _ => Ok(device.free_bytes()? / USUAL_SHARE.1 * USUAL_SHARE.0),
+        let usual = |free: u64| free / USUAL_SHARE.1 * USUAL_SHARE.0;
+        let max_bytes = match max_bytes {
+            Some(bytes) => bytes,
+            None => device.known_free_bytes()?.map_or(u64::MAX, usual),
         };
-        let max_bytes = max_bytes.map_or_else(usual, Ok)?;
-        Ok(Arc::new(Self {
+        let reserve = Arc::new(Self {
             device: device.clone(),
-            max_bytes,
             state: Mutex::new(State {
+                max_bytes,
                 limit_bytes: max_bytes,
+                limit_of: 0,
                 regions: Vec::new(),
                 waiting: VecDeque::new(),
                 next_ticket: 0,
             }),
             changed: Condvar::new(),
-        }))
+        });
+        let weak = Arc::downgrade(&reserve);
+        device.shares().keeps_idle(weak);
+        Ok(reserve)
     }
 
     /// The device.
@@ -123,7 +139,14 @@ impl Reserve {
 
     /// Bytes that tasks may hold at most.
     pub fn max_bytes(&self) -> u64 {
-        self.max_bytes
+        self.state().max_bytes
+    }
+
+    /// Lowers the budget to `bytes` if it is more. Tasks that hold more go on.
+    pub fn limit(&self, bytes: u64) {
+        let mut state = self.state();
+        state.max_bytes = state.max_bytes.min(bytes);
+        state.limit_bytes = state.limit_bytes.min(bytes);
     }
 
     /// Bytes that were got from the device.
@@ -176,8 +199,9 @@ impl Reserve {
     /// A piece, if there is room for it now.
     fn place(self: &Arc<Self>, state: &mut State, bytes: u64) -> Result<Option<Piece>> {
         let bytes = bytes.max(1).saturating_add(ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-        let found = match state.find(bytes) {
-            None if state.grow(&self.device, self.max_bytes, bytes)? => state.find(bytes),
+        let excess = self.device.shares().excess_bytes(&self.device)?;
+        let found = match state.find(bytes, excess) {
+            None if state.grow(&self.device, bytes)? => state.find(bytes, excess),
             found => found,
         };
         Ok(found.map(|memory| {
@@ -200,33 +224,65 @@ impl State {
         self.regions.iter().map(|lent| lent.region.len()).sum()
     }
 
-    fn find(&mut self, bytes: u64) -> Option<*mut u8> {
+    /// A piece of a region. While `excess` bytes have to be given back, the last regions lend no more, so that they become
+    /// idle.
+    fn find(&mut self, bytes: u64, excess: u64) -> Option<*mut u8> {
+        let keeps = self.bytes().saturating_sub(excess);
+        let mut before = 0u64;
         self.regions.iter_mut().find_map(|lent| {
-            let start = lent.region.take(bytes)?;
+            before += lent.region.len();
+            let start = (before <= keeps).then(|| lent.region.take(bytes))??;
             Some(lent.memory.as_ptr().wrapping_add(start as usize))
         })
     }
 
+    /// Gives idle regions back to the device, the last ones first, until they have `bytes` bytes.
+    fn give_back(&mut self, device: &Device, bytes: u64) {
+        let mut given = 0;
+        for at in (0..self.regions.len()).rev() {
+            if given >= bytes {
+                break;
+            }
+            if self.regions[at].region.is_idle() {
+                given += self.regions[at].region.len();
+                // The device gives memory back also where another one is current.
+                let _current = device.make_current();
+                self.regions.remove(at);
+            }
+        }
+    }
+
     /// Gets a region with room for `bytes`, if the budget has so much; false if one has to wait for what is
     /// lent.
-    fn grow(&mut self, device: &Device, max_bytes: u64, bytes: u64) -> Result<bool> {
-        if self.regions.iter().all(|lent| lent.region.is_idle()) {
+    fn grow(&mut self, device: &Device, bytes: u64) -> Result<bool> {
+        let returned = device.shares().times_returned();
+        if self.limit_of != returned || self.regions.iter().all(|lent| lent.region.is_idle()) {
             // Others may have left the device by now.
-            self.limit_bytes = max_bytes;
+            (self.limit_bytes, self.limit_of) = (self.max_bytes, returned);
         }
-        self.check(max_bytes, bytes)?;
+        // While views are loaded, the device has less for tasks.
+        let room = device.shares().room_for_tasks(device)?;
+        let limit = room.map_or(u64::MAX, |room| self.bytes().saturating_add(room));
+        let limit = limit.min(self.limit_bytes);
+        self.check(limit, bytes)?;
         let fits_one = self.regions.iter().any(|lent| lent.region.len() >= bytes);
-        if self.limit_bytes.saturating_sub(self.bytes()) < bytes && !fits_one {
+        if limit.saturating_sub(self.bytes()) < bytes && !fits_one {
             self.regions.retain(|lent| !lent.region.is_idle());
         }
-        let free = self.limit_bytes.saturating_sub(self.bytes());
+        let free = limit.saturating_sub(self.bytes());
         if free < bytes {
             return Ok(false);
         }
         let wished = bytes.saturating_mul(TASKS_PER_REGION).min(free);
         let _current = device.make_current()?;
-        let memory = DeviceMemory::new(device, wished);
-        match memory.or_else(|_| DeviceMemory::new(device, bytes)) {
+        let get = |bytes| DeviceMemory::new(device, MemoryUser::Tasks, bytes);
+        let mut got = get(wished).or_else(|_| get(bytes));
+        if got.is_err() && self.regions.iter().any(|lent| lent.region.is_idle()) {
+            // Each of these is too small, and together they may suffice.
+            self.regions.retain(|lent| !lent.region.is_idle());
+            got = get(bytes);
+        }
+        match got {
             Ok(memory) => {
                 let region = Region::new(memory.len());
                 self.regions.push(Lent { memory, region });
@@ -234,22 +290,22 @@ impl State {
             }
             Err(error) if self.regions.is_empty() => Err(error),
             Err(error) => {
-                // Somebody else has it, or the device is broken, which is not to be mistaken for that. What there is goes
-                // round.
+                // Another process has it, or the device is broken, which must not be mistaken for that. The memory at
+                // hand is used in turn.
                 self.limit_bytes = self.bytes();
-                let checked = self.check(max_bytes, bytes).map(|()| false);
+                self.limit_of = device.shares().times_returned();
+                let checked = self.check(self.limit_bytes, bytes).map(|()| false);
                 checked.map_err(|refused| no_memory(format!("{} ({})", refused.what, error.what)))
             }
         }
     }
 
-    /// Whether there can be so much of a budget of `max_bytes`, ever or while others have the rest.
-    fn check(&self, max_bytes: u64, bytes: u64) -> Result<()> {
-        let limit = self.limit_bytes;
+    /// Whether tasks can ever have `bytes` with this limit, or can while others hold the rest.
+    fn check(&self, limit: u64, bytes: u64) -> Result<()> {
         if bytes <= limit {
             return Ok(());
         }
-        let advice = match limit < max_bytes {
+        let advice = match limit < self.max_bytes {
             true => ", since the device gives no more: stop what else uses it",
             false => ": give it more",
         };
@@ -369,6 +425,75 @@ mod tests {
             drop(held);
         });
         assert_eq!(*order.lock().expect("no panic"), [64 << 10, 1 << 10]);
+    }
+
+    /// A device of 1 MiB, as a GPU has it.
+    fn small_device(faults: &Faults) -> (Device, Arc<Reserve>) {
+        faults.simulate_memory(1 << 20);
+        let device = Device::open(Target::Faulty).expect("the host");
+        let reserve = Reserve::new(&device, None).expect("a budget");
+        (device, reserve)
+    }
+
+    #[test]
+    fn a_view_gets_what_tasks_hold_once_they_have_ended_and_tasks_keep_an_eighth() {
+        let faults = Faults::none();
+        let (device, reserve) = small_device(&faults);
+        assert_eq!(reserve.max_bytes(), (1 << 20) / 5 * 4);
+        let held = take(&reserve, 150 << 10);
+        assert_eq!(reserve.bytes(), 600 << 10, "for the next ones");
+        let cancel = CancelToken::new();
+        let reserve_all = || device.shares().reserve(&device, 1 << 20, 1, &cancel);
+        let reservation = std::thread::scope(|scope| {
+            let waiting = scope.spawn(reserve_all);
+            while device.shares().excess_bytes(&device) == Ok(0) {
+                std::thread::yield_now();
+            }
+            assert!(waits(&reserve, 150 << 10), "the region is to become idle");
+            drop(held);
+            waiting
+                .join()
+                .expect("no panic")
+                .expect("the task has ended")
+        });
+        assert_eq!(reserve.bytes(), 0);
+        let get = |bytes| DeviceMemory::of(&device, MemoryUser::Views, Some(&reservation), bytes);
+        let table = get((1 << 20) / 8 * 7).expect("it is reserved");
+        drop(take(&reserve, 100 << 10));
+        reserve
+            .take(200 << 10, &cancel)
+            .expect_err("the view has it");
+        drop((table, reservation));
+        drop(take(&reserve, 200 << 10));
+        assert!(faults.peak_bytes() <= 1 << 20);
+    }
+
+    #[test]
+    fn loads_reserve_one_after_another_and_each_takes_what_it_has_reserved() {
+        let faults = Faults::none();
+        let (device, _reserve) = small_device(&faults);
+        let cancel = CancelToken::new();
+        let reserve = |bytes| device.shares().reserve(&device, bytes, 1, &cancel);
+        let first = reserve(500 << 10).expect("it is free");
+        let second = reserve(300 << 10).expect("it is free");
+        let get = |of, bytes| DeviceMemory::of(&device, MemoryUser::Views, Some(of), bytes);
+        get(&second, 600 << 10).expect_err("500 KiB are reserved for another");
+        let of_first = get(&first, 500 << 10).expect("it is reserved");
+        std::thread::scope(|scope| {
+            let third = scope.spawn(|| reserve(300 << 10));
+            // It takes more than is left, until the second one ends.
+            drop(second);
+            third
+                .join()
+                .expect("no panic")
+                .expect("the second has ended");
+        });
+        let cancelled = CancelToken::new();
+        cancelled.cancel();
+        let refused = device.shares().reserve(&device, 1, 1, &cancelled);
+        assert_eq!(refused.expect_err("cancelled").kind, ErrorKind::Cancelled);
+        drop((of_first, first));
+        assert_eq!(device.shares().held_bytes(MemoryUser::Views), 0);
     }
 
     #[test]

@@ -35,7 +35,7 @@ struct Chunk {
 }
 
 impl CopyRing {
-    /// Chunks of so many bytes. Small ones stay in the processor's caches from one end to the other.
+    /// A ring with chunks of `chunk_bytes`. Small ones stay in the processor's caches from one end to the other.
     ///
     /// # Errors
     /// Device.

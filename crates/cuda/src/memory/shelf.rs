@@ -5,10 +5,9 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use rockmill_core::{CancelToken, Error, Result};
 
-use super::reserve::CANCEL_POLL;
-use crate::driver::Stream;
+use crate::driver::{CANCEL_POLL, Stream};
 
-/// What can be lent again once the device is done with it.
+/// A resource that can be lent again once the device is done with it.
 pub trait Lend {
     /// Waits until nothing is on its way.
     fn settle(&self) -> Result<()>;

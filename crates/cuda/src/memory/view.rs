@@ -62,7 +62,7 @@ impl<T> DeviceSlice<'_, T> {
     }
 }
 
-/// Values that nobody else uses.
+/// Values that no other code uses.
 #[derive(Debug)]
 pub struct DeviceSliceMut<'a, T> {
     memory: *mut T,

@@ -61,14 +61,14 @@ impl Workspace {
         Ok(())
     }
 
-    /// What stages are called with.
+    /// The arguments for stages.
     pub fn exec(&self) -> Exec {
         self.stream
             .exec(self.scratch.as_ptr().cast(), self.scratch_bytes)
     }
 }
 
-/// Scratch memory that stages over so many entries ask for.
+/// Scratch memory in bytes for stages over `entries` entries.
 fn scratch_bytes(device: &Device, entries: u64) -> u64 {
     // SAFETY: takes a number alone.
     unsafe { (device.table().scratch_bytes)(entries) }

@@ -6,7 +6,7 @@ use rockmill_core::{Error, ErrorKind, Request, Result, Visibility};
 use rockmill_format::key::ValueType;
 
 use super::errors::{FirstError, clear_errors, error_in, first_error, longest_key};
-use super::input::{Input, PADDING};
+use super::input::{ARENA_START, Input, PADDING, arena_end};
 use super::keys::{KEY_PADDING, WORD_KEY_BYTES};
 use super::state::ReadState;
 use crate::driver::ffi::{DecodeArgs, DecompressArgs, Key, KeyBytes, ValueRef};
@@ -24,7 +24,9 @@ const TIMED_PUT: u8 = ValueType::ValuePreferredSeqno as u8;
 
 /// Types of entries that a device compacts, and all that there are, a bit each. Timed puts may become Puts, which the CPU
 /// does.
-pub const COMPACTED_TYPES: u32 = types(true);
+const COMPACTED_TYPES: u32 = types(true);
+/// The type of merge operands, which are compacted where they are merged.
+const OPERANDS: u32 = 1 << ValueType::Merge as u8;
 const ALL_TYPES: u32 = types(false);
 
 const fn types(compacted: bool) -> u32 {
@@ -38,6 +40,14 @@ const fn types(compacted: bool) -> u32 {
         code += 1;
     }
     types
+}
+
+/// Types of entries that a request takes and writes, a bit each.
+pub fn compacted_types(visibility: Visibility<'_>) -> u32 {
+    match visibility {
+        Visibility::Compaction(rules) if rules.merging.is_some() => COMPACTED_TYPES | OPERANDS,
+        Visibility::Compaction(_) | Visibility::Snapshot(_) => COMPACTED_TYPES,
+    }
 }
 
 /// What a block's error code means. The CPU backend looks again, so that what only might be damage is
@@ -108,11 +118,15 @@ pub(super) fn decode(
         check_blocks(read, &args, input.bytes)?;
         input.bytes
     };
+    read.arena_end = match input.is_compressed {
+        true => arena_end(ARENA_START, bytes),
+        false => input.arena_bytes,
+    };
     let counted = count(read, &args, bytes)?;
     let (starts, longest) = counted.map_err(named)?;
-    // A count that went round 2^32 shows in the order of starts: no block has so many entries alone.
+    // A count that exceeded 2^32 shows in the order of starts: no block alone has 2^32 entries.
     if starts.windows(2).any(|pair| pair[0] > pair[1]) {
-        return Err(refused("so many entries in one task"));
+        return Err(refused("this number of entries in one task"));
     }
     let entries = starts.last().map_or(0, |&n| n as usize);
     make_room(read, &mut args, entries, longest)?;
@@ -165,7 +179,7 @@ fn upload_blocks(
         key_at: ptr::null_mut(),
         errors,
         types: match request.visibility {
-            Visibility::Compaction(_) => COMPACTED_TYPES,
+            Visibility::Compaction(_) => compacted_types(request.visibility),
             Visibility::Snapshot(_) => ALL_TYPES,
         },
         unused: 0,
@@ -255,7 +269,7 @@ fn count(
     })
 }
 
-/// Makes room for `entries`, the longest of whose user keys has so many bytes.
+/// Makes room for `entries`, whose longest user key has `longest` bytes.
 fn make_room(
     read: &mut ReadState,
     args: &mut DecodeArgs,

@@ -7,7 +7,7 @@ use crate::memory::{DeviceBuffer, Workspace};
 /// `types.hpp:NO_ERROR`.
 const NO_ERROR: u64 = u64::MAX;
 
-/// Where the longest user key is noted.
+/// Address of the length of the longest user key.
 pub fn longest_key(ws: &Workspace) -> *mut u64 {
     ws.errors.as_ptr().cast::<u64>().wrapping_add(1)
 }

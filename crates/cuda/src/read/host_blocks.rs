@@ -109,7 +109,7 @@ pub fn host_blocks(
         work();
     });
     let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
-    // Of several errors, that of the first block counts.
+    // If there are several errors, that of the first block counts.
     done.sort_by_key(|&(place, _)| place);
     done.into_iter().map(|(_, made)| made).collect()
 }

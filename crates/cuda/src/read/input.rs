@@ -120,7 +120,7 @@ impl<'a> Input<'a> {
         Ok(())
     }
 
-    /// A block of so many bytes, that lies `from_range` bytes behind the beginning of the next range.
+    /// A block of `size` bytes that is `from_range` bytes behind the beginning of the next range.
     fn block(
         &self,
         table: &InputTable,
@@ -301,7 +301,7 @@ impl<'a> Loader<'a> {
             self.stages.time("read", Resource::Host, len as u64, || {
                 piece.file.read_exact_at(bytes, piece.offset + done)
             })?;
-            // SAFETY: whoever decodes the arena waits for the ring.
+            // SAFETY: the code that decodes the arena waits for the ring.
             unsafe { ring.send(*turn, &mut place.take(len))? };
             done += len as u64;
             *turn += 1;

@@ -1,9 +1,9 @@
 //! User keys that no entry has, on their way to the device: bounds, and the ends of files elsewhere in the tree.
 
-use rockmill_core::{DeeperLevels, Grandparent, Result, key_prefix};
+use rockmill_core::{CompactionRules, DeeperLevels, Grandparent, KeyRange, Result, key_prefix};
 
 use crate::driver::Stream;
-use crate::driver::ffi::{KeySpan, UserKey};
+use crate::driver::ffi::{Fragment, KeySpan, UserKey};
 use crate::memory::DeviceBuffer;
 
 /// Bytes that kernels may read in front of and behind keys (`types.hpp:ARENA_PADDING`): words are read whole.
@@ -112,6 +112,58 @@ impl Spans {
         };
         let all: Vec<_> = self.sizes.iter().enumerate().map(span).collect();
         Ok(spans.upload(&all, stream)?)
+    }
+}
+
+/// Fragments of range tombstones, on their way to the device.
+#[derive(Debug, Default)]
+pub struct FragmentKeys {
+    keys: UserKeys,
+    sequences: Vec<u64>,
+    /// Where the sequence numbers of each fragment end.
+    ends: Vec<usize>,
+}
+
+impl FragmentKeys {
+    /// Those that have keys of a range, cut to it.
+    pub fn in_range(rules: &CompactionRules, range: &KeyRange) -> Self {
+        let mut all = Self::default();
+        for (begin, end, sequences) in rules.tombstones.in_range(range) {
+            all.keys.push(begin);
+            all.keys.push(end);
+            all.sequences.extend_from_slice(sequences);
+            all.ends.push(all.sequences.len());
+        }
+        all
+    }
+
+    /// Number of fragments.
+    pub fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// Copies all to the device.
+    ///
+    /// # Errors
+    /// Device.
+    pub fn upload(
+        &self,
+        fragments: &mut DeviceBuffer<Fragment>,
+        bytes: &mut DeviceBuffer<u8>,
+        sequences: &mut DeviceBuffer<u64>,
+        stream: &Stream,
+    ) -> Result<(*const Fragment, *const u64)> {
+        let at = self.keys.upload(bytes, stream)?;
+        let mut first = 0;
+        let fragment = |(i, &end): (usize, &usize)| Fragment {
+            begin: self.keys.at(2 * i, at),
+            end: self.keys.at(2 * i + 1, at),
+            first: std::mem::replace(&mut first, end as u64),
+            last: end as u64,
+        };
+        let all: Vec<_> = self.ends.iter().enumerate().map(fragment).collect();
+        let numbers = sequences.upload(&self.sequences, stream)?;
+        Ok((fragments.upload(&all, stream)?, numbers))
     }
 }
 

@@ -5,13 +5,13 @@ mod errors;
 mod host_blocks;
 mod input;
 mod keys;
+mod operands;
 mod retain;
 mod rows;
 mod size;
 mod snapshot;
 mod state;
 
-pub use decode::COMPACTED_TYPES;
 pub use errors::{FirstError, clear_errors, download_checked, error_in, longest_key};
 pub use host_blocks::host_blocks;
 pub use input::Input;

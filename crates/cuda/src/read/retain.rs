@@ -1,34 +1,58 @@
 //! Which entries a compaction keeps.
 
-use rockmill_core::{CompactionRules, DeclineReason, Error, Result};
+use std::ptr::{null, null_mut};
+
+use rockmill_core::{CompactionRules, DeclineReason, Error, KeyRange, Result};
 
 use super::errors::{FirstError, first_error};
-use super::keys::deeper;
+use super::keys::{FragmentKeys, deeper};
+use super::operands::{NO_MERGING, measure_made};
 use super::state::{Merged, ReadState};
 use crate::driver::ffi::{RetainArgs, RetainRules, RetainTotals};
+use crate::driver::refused;
 
 /// Error code of `types.hpp`.
 const ERROR_SINGLE_DELETE: u64 = 10;
 
-/// Puts what a compaction keeps of `merged` on its other side; `one_by_one` says whether user keys are to be gone
-/// through so.
+/// Puts what a compaction keeps of `merged` on its other side. Some of the entries are merge `operands`; `one_by_one` says
+/// whether user keys are to be gone through so.
 pub(super) fn retain(
     read: &mut ReadState,
     rules: &CompactionRules,
+    range: &KeyRange,
     merged: &Merged,
+    operands: u64,
     one_by_one: bool,
 ) -> Result<RetainTotals> {
     let n = merged.len;
     let deeper = deeper(&rules.deeper);
+    let tombstones = FragmentKeys::in_range(rules, range);
+    read.num_fragments = tombstones.len();
+    let (mut fragments, mut sequences) = (null(), null());
+    if tombstones.len() > 0 {
+        let buffers = &mut read.buffers;
+        (fragments, sequences) = tombstones.upload(
+            &mut buffers.fragments,
+            &mut buffers.fragment_bytes,
+            &mut buffers.sequences,
+            &read.ws.stream,
+        )?;
+    }
     if n == 0 {
         return Ok(RetainTotals::default());
+    }
+    let (mut fragment_places, mut cover) = (null_mut(), null_mut());
+    if tombstones.len() > 0 {
+        fragment_places = read.buffers.fragment_places.room(tombstones.len())?;
+        cover = read.buffers.cover.room(n)?;
+        read.buffers.cover.fill(0, n, 0, &read.ws.stream)?;
     }
     let spans = deeper.spans.upload(
         &mut read.buffers.deeper,
         &mut read.buffers.deeper_bytes,
         &read.ws.stream,
     )?;
-    let args = RetainArgs {
+    let mut args = RetainArgs {
         keys: read.buffers.keys_on(merged.side).as_ptr(),
         n: n as u64,
         key_bytes: merged.key_bytes,
@@ -50,7 +74,12 @@ pub(super) fn retain(
             bottommost: u32::from(rules.bottommost),
             deeper_unknown: u32::from(deeper.unknown),
             enforce_single_delete: u32::from(rules.enforce_single_del_contracts),
+            fragments,
+            sequences,
+            num_fragments: tombstones.len() as u64,
         },
+        fragment_places,
+        cover,
         heads: read.buffers.heads.room(n)?,
         has_older: read.buffers.has_older.room(n)?,
         keep: read.buffers.keep.room(n)?,
@@ -58,11 +87,22 @@ pub(super) fn retain(
         survivors: read.buffers.keys_on(merged.side.other()).as_ptr(),
         totals: read.buffers.totals.room(1)?,
         errors: read.ws.errors.as_ptr().cast(),
+        arena: null_mut(),
+        merging: NO_MERGING,
+        made: null_mut(),
+        made_offsets: null_mut(),
+        made_at: 0,
         one_by_one: u32::from(one_by_one),
         unused: 0,
     };
     read.buffers.has_older.fill(0, n, 0, &read.ws.stream)?;
     read.buffers.totals.fill(0, 1, 0, &read.ws.stream)?;
+    if let Some(merging) = rules.merging.as_ref().filter(|_| operands > 0) {
+        if one_by_one {
+            return Err(refused("merge operands beside SingleDeletes"));
+        }
+        measure_made(read, &mut args, merging, n)?;
+    }
     // SAFETY: all buffers have room for n entries; keys name entries whose values and hashes were decoded.
     let code = unsafe { (read.device.table().retain)(&read.ws.exec(), &raw const args) };
     read.device.check(code, "retain")?;

@@ -4,7 +4,7 @@ use std::ptr;
 
 use rockmill_core::{KeyRange, Request, Result, Visibility};
 
-use super::decode::{Decoded, decode};
+use super::decode::{Decoded, compacted_types, decode};
 use super::input::Input;
 use super::keys::UserKeys;
 use super::retain::retain;
@@ -15,7 +15,7 @@ use crate::driver::ffi::{DecodeArgs, InputTotals, Key, RetainTotals};
 /// Survivors on the device.
 #[derive(Debug)]
 pub struct Survivors {
-    /// Where they are; the other side is free for use.
+    /// The side that has them; the other one is free for use.
     pub side: Side,
     /// Number of survivors.
     pub len: usize,
@@ -27,6 +27,8 @@ pub struct Survivors {
     pub entries_by_run: Vec<u64>,
     /// Whether some user key is too long for its record, so that all keys have bytes.
     pub wide: bool,
+    /// Types of entries that there may be, a bit each.
+    pub types: u32,
 }
 
 /// Decodes and merges what `input` has put into the arena, and decides which entries are rows.
@@ -76,7 +78,15 @@ pub fn survivors(
         Visibility::Compaction(rules) => {
             let has_single_deletes = input_totals.single_deletes > 0;
             let one_by_one = has_single_deletes || rules.snapshots.first() == Some(&0);
-            retain(read, rules, &merged_keys, one_by_one)?
+            let operands = input_totals.operands;
+            retain(
+                read,
+                rules,
+                request.range,
+                &merged_keys,
+                operands,
+                one_by_one,
+            )?
         }
         Visibility::Snapshot(rules) => see(read, &rules, &merged_keys)?,
     };
@@ -87,11 +97,12 @@ pub fn survivors(
     read.mark(stage, (n * 3 * size_of::<Key>()) as u64)?;
     Ok(Survivors {
         side: side.other(),
-        len: totals.kept as usize,
+        len: (totals.kept + totals.made) as usize,
         input: input_totals,
         totals,
         entries_by_run,
         wide: !decoded.args.key_at.is_null(),
+        types: compacted_types(request.visibility),
     })
 }
 

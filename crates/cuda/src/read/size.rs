@@ -1,24 +1,27 @@
 //! How much of everything a task reads at most, as far as indexes and properties tell before it is read.
 
-use rockmill_core::{CompactionRules, DeeperLevels, InputTable, Request, Visibility};
+use rockmill_core::{
+    CompactionRules, DeeperLevels, InputTable, KeyRange, Merging, Request, Visibility,
+};
 use rockmill_format::handle::BLOCK_TRAILER_SIZE;
 use rockmill_format::key::TAG_SIZE;
 use rockmill_format::properties::{TableProperties, is_uncompressed};
 
 use super::host_blocks::{HOST_OVERHEAD, PARTS_OF_TABLE, is_for_host};
-use super::input::{ARENA_START, arena_end};
+use super::input::{ARENA_START, PADDING, arena_end};
 use super::keys::{KEY_PADDING, WORD_KEY_BYTES};
+use crate::driver::ffi::Fragment;
 
 /// Counts of what is read, to foresee its memory on the device.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct ReadSize {
     /// Bytes of blocks as they are stored, with what lies between them.
     pub stored_bytes: u64,
-    /// The same as they lie in the arena.
+    /// The same in the arena.
     pub arena_bytes: u64,
     /// Bytes of all blocks once they are decompressed, if some may be compressed; else 0.
     pub raw_bytes: u64,
-    /// Host memory for blocks that the host decompresses ([`super::host_blocks`]).
+    /// Host memory for blocks that the host decompresses ([`super::host_blocks`]), and for range tombstones.
     pub host_bytes: u64,
     /// Data blocks.
     pub blocks: u64,
@@ -26,6 +29,8 @@ pub struct ReadSize {
     pub runs: u64,
     /// Entries.
     pub entries: u64,
+    /// Merge operands among the entries.
+    operands: u64,
     /// Entries, if a compaction decides which of them are rows; else 0.
     pub compacted_entries: u64,
     /// Bytes of their internal keys.
@@ -40,6 +45,17 @@ pub struct ReadSize {
     pub deeper: u64,
     pub levels: u64,
     pub deeper_bytes: u64,
+    /// Fragments of range tombstones, the bytes of their ends, and their sequence numbers.
+    pub fragments: u64,
+    pub fragment_bytes: u64,
+    pub fragment_sequences: u64,
+    /// Entries that range tombstones may delete: all, if there are some.
+    pub covered_entries: u64,
+    /// Entries, if there are merge operands; else 0.
+    pub merged_entries: u64,
+    /// Bytes of the values that are made of them, with padding, and of what stands between two.
+    pub made_bytes: u64,
+    pub delimiter_bytes: u64,
 }
 
 /// Entries are not spread evenly over a file: where a range is a part of one, so much more are foreseen, and
@@ -73,11 +89,20 @@ impl ReadSize {
         let bounds = bounds.into_iter().flatten().map(|key| key.len() as u64);
         size.bound_bytes = bounds.sum::<u64>() + KEY_OVERHEAD;
         match request.visibility {
-            Visibility::Compaction(rules) => size.add_rules(rules),
+            Visibility::Compaction(rules) => size.add_rules(rules, request.range),
             Visibility::Snapshot(_) => {}
         }
         if !request.tables.iter().any(may_be_compressed) {
             size.raw_bytes = 0;
+        }
+        if let Visibility::Compaction(rules) = request.visibility
+            && let Some(merging) = &rules.merging
+        {
+            size.merged_entries = size.entries;
+            size.delimiter_bytes = merging.delimiter_len() as u64;
+            let values = size.block_bytes();
+            let operands = size.operands;
+            size.made_bytes = 2 * PADDING + most_made_bytes(merging, operands, values);
         }
         size
     }
@@ -116,12 +141,19 @@ impl ReadSize {
         self.blocks += blocks;
         self.runs += 1;
         self.wide |= may_be_wide(properties);
+        let operands = share(
+            entries,
+            properties.num_merge_operands,
+            properties.num_entries,
+        );
+        let operands = share(operands, UNEVEN.0, UNEVEN.1).saturating_add(FEW_ENTRIES);
+        self.operands = self.operands.saturating_add(operands.min(entries));
         self.entries = self.entries.saturating_add(entries);
         self.key_bytes = self.key_bytes.saturating_add(keys);
     }
 
     /// Adds what decides which entries survive.
-    fn add_rules(&mut self, rules: &CompactionRules) {
+    fn add_rules(&mut self, rules: &CompactionRules, range: &KeyRange) {
         let deeper = match &rules.deeper {
             DeeperLevels::Files(levels) => &levels[..],
             DeeperLevels::Nothing | DeeperLevels::Unknown => &[],
@@ -133,6 +165,21 @@ impl ReadSize {
         self.deeper = files().count() as u64;
         self.levels = deeper.len() as u64;
         self.deeper_bytes = bytes.sum::<u64>() + KEY_OVERHEAD;
+        for (begin, end, sequences) in rules.tombstones.in_range(range) {
+            self.fragments += 1;
+            self.fragment_bytes += (begin.len() + end.len()) as u64;
+            self.fragment_sequences += sequences.len() as u64;
+        }
+        if self.fragments > 0 {
+            self.fragment_bytes += KEY_OVERHEAD;
+            self.covered_entries = self.entries;
+            // On their way to the device.
+            let records = self.fragments * size_of::<Fragment>() as u64;
+            let numbers = self.fragment_sequences * size_of::<u64>() as u64;
+            self.host_bytes = (self.host_bytes)
+                .saturating_add(records + numbers)
+                .saturating_add(2 * self.fragment_bytes);
+        }
     }
 
     /// Bytes of all blocks as entries are read from them.
@@ -163,6 +210,19 @@ impl ReadSize {
         match self.wide {
             true => self.key_bytes.saturating_add(KEY_OVERHEAD),
             false => 0,
+        }
+    }
+}
+
+/// Bytes of what is made of so many operands at most, in blocks of so many bytes.
+fn most_made_bytes(merging: &Merging, operands: u64, block_bytes: u64) -> u64 {
+    match merging {
+        // These are values of entries.
+        Merging::Put | Merging::Max => 0,
+        Merging::UInt64Add => operands.saturating_mul(size_of::<u64>() as u64),
+        Merging::BytesXor => block_bytes,
+        Merging::Append { delimiter, .. } => {
+            block_bytes.saturating_add(operands.saturating_mul(delimiter.len() as u64))
         }
     }
 }

@@ -6,17 +6,19 @@ use rockmill_core::Result;
 
 use super::keys::KEY_PADDING;
 use super::size::ReadSize;
-use crate::driver::ffi::{BlockRef, InputTotals, Key, KeyBytes, KeySpan, RetainTotals, ValueRef};
+use crate::driver::ffi::{
+    BlockRef, Fragment, InputTotals, Key, KeyBytes, KeySpan, RetainTotals, ValueRef,
+};
 use crate::driver::{Device, Marks};
 use crate::memory::{DeviceBuffer, Workspace, buffers};
 
 buffers! {
     /// What reading needs. Entries stay here as long as their rows are of use.
     ReadBuffers of ReadSize, |x|
-    /// Where blocks lie as entries are read from them.
-    arena: u8 = x.arena_bytes;
+    /// Blocks in the form from which entries are read.
+    arena: u8 = x.arena_bytes.saturating_add(x.made_bytes);
     /// The other arena of a task with compressed blocks: before they are decompressed, where they go; then what they were.
-    other_arena: u8 = x.raw_arena_bytes();
+    other_arena: u8 = x.raw_arena_bytes().saturating_add(x.made_bytes);
     raw_sizes: u64 = x.compressed_blocks() + 1;
     raw_offsets: u64 = x.compressed_blocks() + 1;
     blocks: BlockRef = x.blocks;
@@ -37,6 +39,14 @@ buffers! {
     deeper: KeySpan = x.deeper;
     deeper_bytes: u8 = x.deeper_bytes;
     level_ends: u32 = x.levels;
+    fragments: Fragment = x.fragments;
+    fragment_bytes: u8 = x.fragment_bytes;
+    sequences: u64 = x.fragment_sequences;
+    fragment_places: u64 = x.fragments;
+    cover: u32 = x.covered_entries;
+    delimiter: u8 = x.delimiter_bytes;
+    made: u32 = x.merged_entries;
+    made_offsets: u64 = x.merged_entries;
     heads: u32 = x.compacted_entries;
     has_older: u8 = x.compacted_entries;
     keep: u32 = x.entries;
@@ -86,6 +96,10 @@ pub struct ReadState {
     pub ws: Workspace,
     pub buffers: ReadBuffers,
     pub marks: Marks,
+    /// Where the blocks in the arena end.
+    pub arena_end: u64,
+    /// Fragments of range tombstones on the device.
+    pub num_fragments: usize,
 }
 
 impl ReadState {

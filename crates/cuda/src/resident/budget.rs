@@ -1,13 +1,13 @@
 //! Device memory of tables that are there at the same time.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use rockmill_core::{Error, ErrorKind, Result};
 
 use super::table::DeviceTable;
-use crate::driver::{Device, DeviceMemory};
+use crate::driver::{Device, DeviceMemory, MemoryUser, Reservation};
 
-/// Memory is got in multiples of so many bytes, as the device gives it.
+/// Memory is allocated in multiples of `UNIT` bytes, as the device gives it.
 const UNIT: u64 = 256;
 
 /// How much memory tables may take together.
@@ -20,9 +20,11 @@ pub struct Budget {
 #[derive(Debug, Default)]
 struct State {
     taken: u64,
-    /// Memory that nobody uses, as much as half of what is taken. It is kept, since to give it back waits for all kernels that
-    /// run on the device.
+    /// Unused memory, at most half of the memory taken. It is kept, because freeing it waits for all kernels that run
+    /// on the device.
     spare: Vec<DeviceMemory>,
+    /// What is reserved for the load that runs.
+    reservation: Weak<Reservation>,
 }
 
 /// Memory that counts as taken until it is dropped. Kernels that use it have to be done then.
@@ -45,7 +47,22 @@ impl Budget {
         }
     }
 
-    /// Memory for so many bytes, and for a word at least; what they are is not said.
+    /// Bytes that are left.
+    pub fn left(&self) -> u64 {
+        self.most.saturating_sub(self.state().taken)
+    }
+
+    /// Bytes that were got from the device and are not taken.
+    pub fn spare(&self) -> u64 {
+        self.state().spare.iter().map(DeviceMemory::len).sum()
+    }
+
+    /// Takes memory of a reservation while that lives.
+    pub fn draw_on(&self, reservation: &Arc<Reservation>) {
+        self.state().reservation = Arc::downgrade(reservation);
+    }
+
+    /// Uninitialised memory for `bytes` bytes, and for a word at least.
     ///
     /// # Errors
     /// Device if it is more than what is left, or the device does not have it.
@@ -64,13 +81,18 @@ impl Budget {
             return Err(Error::new(ErrorKind::Device, what));
         };
         let _current = device.make_current()?;
+        let reservation = state.reservation.upgrade();
+        let get = || DeviceMemory::of(device, MemoryUser::Views, reservation.as_deref(), len);
         let memory = match state.take_spare(len, self.most - needed) {
             Some(memory) => memory,
             None => {
                 state.shrink((self.most - needed).min(needed / 2));
-                DeviceMemory::new(device, len).or_else(|_| {
+                get().or_else(|_| {
                     state.shrink(0);
-                    DeviceMemory::new(device, len)
+                    get().or_else(|_| {
+                        device.shares().take_idle(len);
+                        get()
+                    })
                 })?
             }
         };
@@ -90,7 +112,7 @@ impl Budget {
 }
 
 impl State {
-    /// The smallest spare memory that has so many bytes, and at most `more` and as many more.
+    /// The smallest spare memory that has at least `len` bytes, and at most `more` and as many more.
     fn take_spare(&mut self, len: u64, more: u64) -> Option<DeviceMemory> {
         let fits = |(_, spare): &(usize, &DeviceMemory)| {
             (spare.len().checked_sub(len)).is_some_and(|surplus| surplus <= more.min(len))
@@ -100,7 +122,7 @@ impl State {
         Some(self.spare.remove(at))
     }
 
-    /// Gives spare memory back, the oldest first, until it has at most so many bytes.
+    /// Frees spare memory, the oldest first, until it has at most `most` bytes.
     fn shrink(&mut self, most: u64) {
         while self.spare.iter().map(DeviceMemory::len).sum::<u64>() > most {
             self.spare.remove(0);
@@ -109,7 +131,7 @@ impl State {
 }
 
 impl Part {
-    /// Where it is.
+    /// Address of the memory.
     pub fn as_ptr(&self) -> *mut u8 {
         self.memory
             .as_ref()

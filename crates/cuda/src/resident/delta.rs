@@ -65,9 +65,9 @@ impl Delta {
     ///
     /// # Errors
     /// Device.
-    pub fn finish(self) -> Result<Arc<DeviceTable>> {
+    pub fn finish(&self) -> Result<Arc<DeviceTable>> {
         self.table.write_dead_chunks_anew()?;
-        Ok(self.table)
+        Ok(Arc::clone(&self.table))
     }
 
     /// Counts keys that the base has, and that no row has had.

@@ -1,4 +1,4 @@
-//! What kernels of the caller's streams use is kept until they are done.
+//! Keeps what kernels on the caller's streams use until they are done.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -55,7 +55,7 @@ impl<T> InUse<T> {
 
     fn try_keep(&self, value: &Arc<T>, stream: CallerStream) -> Result<bool> {
         let _current = self.device.make_current()?;
-        // SAFETY: whoever made the stream has said that it is one of the device.
+        // SAFETY: the code that made the stream has stated that it is one of the device.
         if unsafe { self.device.captures(stream.as_ptr()) }? {
             return Ok(false);
         }

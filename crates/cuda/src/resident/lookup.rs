@@ -8,7 +8,7 @@ use rockmill_core::{Error, ErrorKind, Result};
 
 use super::table::DeviceTable;
 use crate::driver::ffi::{Exec, LookupArgs};
-use crate::driver::{Device, DeviceMemory, Download, Stream, altered};
+use crate::driver::{Device, DeviceMemory, Download, MemoryUser, Stream, altered};
 use crate::ring::KvRecord;
 
 /// Keys in device memory.
@@ -16,13 +16,13 @@ use crate::ring::KvRecord;
 pub struct Keys {
     bytes: *const u8,
     offsets: *const u64,
-    /// Of each key, or with offsets of all.
+    /// Bytes of each key, or with offsets of all keys.
     key_bytes: u64,
     len: u64,
 }
 
 impl Keys {
-    /// `len` keys of `key_bytes` bytes each, one behind another.
+    /// `len` contiguous keys of `key_bytes` bytes each.
     ///
     /// # Safety
     /// The keys lie in device memory at `keys`, and stay there unchanged until every stream that looks them up has come so
@@ -50,8 +50,8 @@ impl Keys {
         }
     }
 
-    /// The same, where keys with offsets that are not within so many bytes are not found. Of keys of one length it changes
-    /// nothing.
+    /// The same, where keys with offsets that are not within `bytes` bytes are not found. For keys of one length it
+    /// changes nothing.
     #[must_use]
     pub fn within(self, bytes: u64) -> Self {
         match self.offsets.is_null() {
@@ -63,7 +63,7 @@ impl Keys {
         }
     }
 
-    /// The same keys from number `first` on, and so many of them.
+    /// The `len` keys from number `first` on.
     fn part(&self, first: usize, len: usize) -> Self {
         let offsets = match self.offsets.is_null() {
             true => self.offsets,
@@ -105,8 +105,8 @@ impl Rows {
     /// and so do rows of keys without one.
     ///
     /// # Safety
-    /// There is room in device memory for as many rows and statuses as there are keys, which nobody else uses until every
-    /// stream that looks keys up has come so far.
+    /// The device memory has room for a row and a status for each key. No other code uses it until every stream that
+    /// looks keys up has reached this point.
     pub unsafe fn new(rows: *mut u8, stride: u64, statuses: *mut u8) -> Self {
         Self {
             rows,
@@ -149,7 +149,7 @@ fn check(keys: &Keys, rows: &Rows, device: &Device) -> Result<()> {
     let (offsets, sizes) = (keys.offsets.cast(), rows.sizes.cast_const().cast());
     let (values, statuses) = (rows.rows.cast_const(), rows.statuses.cast_const());
     let key_bytes = if is_varied { 0 } else { keys.key_bytes };
-    // What there is for each key, or 0 if the pointer may be null; and what it is aligned to.
+    // Bytes for each key, or 0 if the pointer may be null; and the alignment.
     let arguments = [
         ("keys", keys.bytes, key_bytes, 1),
         ("offsets", offsets, 8 * u64::from(is_varied), 8),
@@ -265,7 +265,8 @@ impl DeviceTable {
             statuses: rows.statuses,
             sizes: rows.sizes,
         };
-        // SAFETY: whoever made keys and rows has said that their memory is there; the slots are those of the table.
+        // SAFETY: the code that made keys and rows has stated that their memory exists; the slots are those of the
+        // table.
         let code = unsafe { (self.device.table().look_up)(exec, &raw const args) };
         self.device.check(code, "look keys up")
     }
@@ -337,18 +338,18 @@ impl DeviceTable {
         Ok(answers)
     }
 
-    /// Memory for so many bytes, with nothing in it. Its last word may be read whole, and rows come back as a whole.
+    /// Zeroed memory for `bytes` bytes. Its last word may be read whole, and rows come back as a whole.
     fn room(&self, bytes: usize, stream: &Stream) -> Result<DeviceMemory> {
         let bytes = bytes.max(1).next_multiple_of(size_of::<u64>());
-        let memory = DeviceMemory::new(&self.device, bytes as u64)?;
-        // SAFETY: the memory is as long, and whoever has it waits for the stream.
+        let memory = DeviceMemory::new(&self.device, MemoryUser::Views, bytes as u64)?;
+        // SAFETY: the memory is as long, and its owner waits for the stream.
         unsafe { stream.fill(memory.as_ptr().cast(), 0, bytes)? };
         Ok(memory)
     }
 
     fn upload<T: Copy>(&self, values: &[T], stream: &Stream) -> Result<DeviceMemory> {
         let memory = self.room(size_of_val(values), stream)?;
-        // SAFETY: there is room, and whoever has the memory waits for the stream.
+        // SAFETY: there is room, and the owner of the memory waits for the stream.
         unsafe { stream.upload(memory.as_ptr(), values.as_ptr().cast(), size_of_val(values))? };
         Ok(memory)
     }

@@ -19,7 +19,7 @@ buffers! {
     totals: PlaceTotals = 1;
 }
 
-/// What rows are for.
+/// Use of the rows.
 struct Goal<'a> {
     base: Option<&'a DeviceTable>,
     seen: *mut u64,

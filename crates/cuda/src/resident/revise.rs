@@ -53,7 +53,7 @@ impl DeviceTable {
         let stream = self.stream();
         let mut totals = [PlaceTotals::default()];
         let mut run = || {
-            // SAFETY: the scratch is there until the stream was waited for, and nobody else has it.
+            // SAFETY: the scratch lives until the stream was waited for, and no other code has it.
             unsafe { stream.fill(scratch.cast(), 0, self.scratch.len() as usize)? };
             // SAFETY: the slots are those of the tables, and callers have completed what their kernel uses.
             let code = unsafe { kernel(&stream.exec(ptr::null_mut(), 0), &raw const args) };
@@ -65,8 +65,8 @@ impl DeviceTable {
         Ok(totals[0])
     }
 
-    /// Takes the keys of some ranges out of `table`, a copy of this one that has other rows since, but for those whose bits
-    /// are set. Nobody looks keys up in the copy.
+    /// Removes the keys of some ranges from `table`, except those whose bits are set. `table` is a copy of this one
+    /// that got other rows since. Lookups do not use the copy yet.
     pub(super) fn take_unseen(&self, seen: &Part, ranges: &[KeyRange], table: &Self) -> Result<()> {
         let ranges = Ranges::new(ranges, &self.budget, &self.device, &self.stream())?;
         let totals = self.go_through(self.device.table().take_unseen, |args| {

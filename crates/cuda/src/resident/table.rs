@@ -8,7 +8,7 @@ use rockmill_core::{Error, ErrorKind, KeyRange, ResidentTable, Result};
 use super::budget::{Budget, Part};
 use super::ranges::Ranges;
 use crate::driver::ffi::{self, PlaceTotals};
-use crate::driver::{CopyKind, Device, Stream};
+use crate::driver::{CopyKind, Device, Reservation, Stream};
 use crate::read::share;
 
 /// `slots.hpp`: bytes of a bucket.
@@ -20,13 +20,15 @@ const KEYS_PER_BUCKETS: (u64, u64) = (32, 5);
 /// Slots have room for addresses up to here (`slots.hpp:SLOT_ADDRESS_BITS`, in units of 16 bytes).
 const MAX_ADDRESS: u64 = 1 << 48;
 
-/// What a table is made for.
+/// Properties of a new table.
 #[derive(Debug, Clone, Copy)]
 pub struct TableSettings<'a> {
     /// Maximum number of keys.
     pub keys: u64,
     /// Maximum device memory in bytes: of this table, and of those that are made of it.
     pub memory_bytes: u64,
+    /// Memory that is reserved for the table.
+    pub reservation: Option<&'a Arc<Reservation>>,
     /// Seed of the hash of keys.
     pub seed: u64,
     /// Bits of a hash that count. Tests keep few, so that many keys have equal hashes; all others keep all.
@@ -35,7 +37,7 @@ pub struct TableSettings<'a> {
     pub outside: &'a [KeyRange],
 }
 
-/// What a table has.
+/// Contents of a table.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TableContents {
     /// Keys with their values.
@@ -85,7 +87,7 @@ impl DeviceTable {
     /// Bytes behind the end of records that kernels may read and not use: `probe.hpp:FETCHED_AHEAD`, and a sector.
     pub const READ_BEHIND: u64 = 160;
 
-    /// Device memory in bytes that slots for so many keys take.
+    /// Device memory in bytes of slots for `keys` keys.
     pub fn slot_bytes(keys: u64) -> u64 {
         buckets(keys).saturating_mul(BUCKET_BYTES)
     }
@@ -105,6 +107,9 @@ impl DeviceTable {
     /// Device if the table may not take so much memory, or the device does not have it.
     pub fn new(device: &Device, settings: &TableSettings<'_>) -> Result<Self> {
         let budget = Arc::new(Budget::new(settings.memory_bytes));
+        if let Some(reservation) = settings.reservation {
+            budget.draw_on(reservation);
+        }
         let stream = Stream::with_staging(device)?;
         let slots = budget.take(device, Self::slot_bytes(settings.keys))?;
         let outside = Ranges::new(settings.outside, &budget, device, &stream)?;
@@ -131,6 +136,17 @@ impl DeviceTable {
         Ok(table)
     }
 
+    /// Bytes that tables which are made of this one may take beside those that are there, and how many of them are got from
+    /// the device already.
+    pub fn bytes_left(&self) -> (u64, u64) {
+        (self.budget.left(), self.budget.spare())
+    }
+
+    /// Has tables that are made of this one take memory of a reservation while that lives.
+    pub fn draw_on(&self, reservation: &Arc<Reservation>) {
+        self.budget.draw_on(reservation);
+    }
+
     /// A copy of the slots, where RocksDB has to be asked for keys of other ranges. Both tables have the same records, in
     /// the same memory.
     ///
@@ -142,14 +158,15 @@ impl DeviceTable {
         let outside = Ranges::new(outside, &self.budget, &self.device, &stream)?;
         let slots = self.budget.take(&self.device, self.slots.len())?;
         let (to, from) = (slots.as_ptr(), self.slots.as_ptr());
-        // SAFETY: both have so many bytes, and live until the stream was waited for. Nobody changes what is copied.
+        // SAFETY: both have `self.slots.len()` bytes, and live until the stream was waited for. No code changes the
+        // source.
         let copied = unsafe { stream.copy(CopyKind::Inside, to, from, self.slots.len() as usize) };
         settled(&stream, copied)?;
         Ok(self.successor(slots, outside, self.held().clone()))
     }
 
-    /// A table with the same records, and slots for so many keys, of which none is taken by a deleted one. `seed` is that of
-    /// its hash. If there was no room for a key, its contents say so.
+    /// A table with the same records and slots for `keys` keys, none of which is taken by a deleted key. `seed` is that
+    /// of its hash. If there was no room for a key, its contents say so.
     ///
     /// # Errors
     /// Device if both may not take so much memory, or the device does not have it.
@@ -200,7 +217,7 @@ impl DeviceTable {
     fn clear(&self, part: &Part) -> Result<()> {
         let _current = self.device.make_current()?;
         let stream = self.stream();
-        // SAFETY: the part has so many bytes, and lives until the stream was waited for.
+        // SAFETY: the part has `part.len()` bytes, and lives until the stream was waited for.
         let filled = unsafe { stream.fill(part.as_ptr().cast(), 0, part.len() as usize) };
         settled(&stream, filled)
     }
@@ -209,7 +226,7 @@ impl DeviceTable {
         self.stream.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether so many slots are taken that lookups would go on in many buckets.
+    /// Whether lookups would need many buckets because too many slots are taken.
     pub fn is_crowded(&self) -> bool {
         /// Of sixteen slots.
         const MOST: u64 = 15;
@@ -229,7 +246,7 @@ impl DeviceTable {
         is_gpu.then(|| self.device.number())
     }
 
-    /// What the table has now.
+    /// Current contents of the table.
     pub fn contents(&self) -> TableContents {
         self.held().contents
     }

@@ -10,7 +10,7 @@ use rockmill_core::{Error, ErrorKind, Result};
 
 use super::changed::ChangedSet;
 use crate::driver::ffi::{self, RingAnswer, RingRequest};
-use crate::driver::{Device, DeviceMemory, PinnedBuffer, Stream};
+use crate::driver::{Device, DeviceMemory, MemoryUser, PinnedBuffer, Stream};
 use crate::resident::CallerStream;
 
 /// `ring.hpp:RING_ABORTED`.
@@ -22,7 +22,7 @@ const HOLDS: usize = 1024;
 /// Words of a cache line. Each part begins on one.
 const LINE_WORDS: usize = 16;
 
-/// What mailboxes are made for.
+/// Properties of new mailboxes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RingSettings {
     /// How many requests may be on their way.
@@ -80,7 +80,7 @@ pub struct Mailboxes {
     own: DeviceMemory,
     shared: Mutex<PinnedBuffer>,
     parts: Parts,
-    /// Of each mailbox the number of the last request that was looked at.
+    /// For each mailbox, the number of the last request that was looked at.
     seen: Vec<AtomicU32>,
     free_holds: Mutex<Vec<usize>>,
 }
@@ -165,7 +165,11 @@ impl Mailboxes {
             incoming,
         };
         let own_len = 2 * n * size_of::<u32>();
-        let own = DeviceMemory::new(device, (own_len + size_of::<u32>()) as u64)?;
+        let own = DeviceMemory::new(
+            device,
+            MemoryUser::Views,
+            (own_len + size_of::<u32>()) as u64,
+        )?;
         let stream = Stream::with_staging(device)?;
         let one = 1u32.to_ne_bytes();
         // SAFETY: the memory is as long as what is written there, and the stream is waited for.
@@ -278,7 +282,7 @@ impl Mailboxes {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Words of holds that have ended, which nobody has any more.
+    /// Words of holds that have ended and have no owner any more.
     fn ended_holds(&self) -> impl Iterator<Item = usize> {
         let ended = self.ended().iter().enumerate().rev();
         let ended = ended.filter(|(_, word)| word.load(Ordering::Acquire) == ENDED);
@@ -286,7 +290,7 @@ impl Mailboxes {
     }
 
     fn ended(&self) -> &[AtomicU32] {
-        // SAFETY: the part has so many words, which live as long as this.
+        // SAFETY: the part has `HOLDS` words, which live as long as this.
         unsafe { std::slice::from_raw_parts(self.parts.ended, HOLDS) }
     }
 
@@ -300,7 +304,7 @@ impl Mailboxes {
         self.words(self.parts.posted)
     }
 
-    /// Whether something was posted in a range that nobody has looked at. Many threads may ask: it writes nothing.
+    /// Whether a range has a posted request that was not looked at. Many threads may ask: it writes nothing.
     pub fn has_posted(&self, range: Range<usize>) -> bool {
         let (posted, seen) = (&self.posted()[range.clone()], &self.seen[range]);
         // Without a branch a word, since all of them are gone through at each look.
@@ -313,7 +317,7 @@ impl Mailboxes {
         lines.any(differs)
     }
 
-    /// The number of a request that nobody has looked at. Whoever asks looks at it.
+    /// The number of a request that was not looked at. The caller must look at it.
     pub(super) fn next_number(&self, mailbox: usize) -> Option<u32> {
         let number = self.posted()[mailbox].load(Ordering::Acquire);
         let is_new = self.seen[mailbox].load(Ordering::Relaxed) != number;
@@ -347,7 +351,7 @@ impl Mailboxes {
         let room = self.settings.mailbox_bytes as usize;
         assert!(mailbox < self.settings.mailboxes as usize && len <= room);
         message.reserve(len);
-        // SAFETY: the mailbox has so many bytes, and the vector has room for them.
+        // SAFETY: the mailbox has at least as many bytes, and the vector has room for them.
         unsafe {
             let from = self.parts.outgoing.wrapping_add(mailbox * room);
             let end = message.as_mut_ptr().wrapping_add(message.len());

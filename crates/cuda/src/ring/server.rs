@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::mailboxes::Mailboxes;
 use crate::driver::ffi::RingRequest;
 
-/// `ring.hpp:RingOperation`, but for parts of answers.
+/// `ring.hpp:RingOperation`, without the one for parts of answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
     /// The value of a key in a version.
@@ -43,7 +43,7 @@ pub enum Status {
     NotFound = 0,
     /// The value is in the answer; or the next part of a request is awaited.
     Found = 1,
-    /// There is nobody to ask.
+    /// The device alone cannot give the answer, and there is no host to ask.
     Ask = 2,
     /// The caller has no room for the value.
     TooSmall = 3,
@@ -75,7 +75,7 @@ pub struct Request<'a> {
 /// A mailbox as its thread knows it.
 #[derive(Debug, Default)]
 struct Mail {
-    /// Of the last request.
+    /// Number of the last request.
     number: u32,
     operation: Option<Operation>,
     version: u64,
@@ -102,7 +102,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// The mailboxes of a range, which nobody else answers.
+    /// The mailboxes of a range, which only this server answers.
     pub fn new(mailboxes: Arc<Mailboxes>, range: Range<usize>) -> Self {
         let mails = range.clone().map(|_| Mail::default());
         Self {

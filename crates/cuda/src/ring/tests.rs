@@ -21,7 +21,7 @@ const ROOM: usize = 32;
 /// Those of the server.
 const RANGE: std::ops::Range<usize> = 16..32;
 
-/// What a device does.
+/// An action of the device.
 #[derive(Debug, Clone)]
 enum Post {
     /// Writes anything and posts it under the next number, or under any.
@@ -29,7 +29,7 @@ enum Post {
         request: RingRequest,
         number: Option<u32>,
     },
-    /// Posts a request in parts as `ring.hpp` does, but for a change.
+    /// Posts a request in parts as `ring.hpp` does, except for one change.
     Whole {
         operation: u32,
         key: Vec<u8>,
@@ -200,6 +200,7 @@ fn check(posts: &[(usize, Post)]) -> Result<(), TestCaseError> {
     let given = TableSettings {
         keys: 1,
         memory_bytes: u64::MAX,
+        reservation: None,
         seed: 1,
         hash_mask: u64::MAX,
         outside: &[],

@@ -20,7 +20,7 @@ const CONSTANT: u32 = 1 << 31;
 /// `types.hpp:SOURCE_LITERAL`.
 const SOURCE_LITERAL: u64 = 2;
 
-/// Of a string that has none but those in its groups.
+/// A string that has no spaces except those in its groups.
 const NO_SPACES: Literal = Literal::Integer(StringGroups::SPACES_OFFSET);
 
 /// `types.hpp:ScanCode`.
@@ -142,7 +142,7 @@ impl Encoder<'_> {
         self.encoded.constants.len() as u32 - 1
     }
 
-    /// Adds constants one behind another, and returns the position of the first and their number.
+    /// Adds constants one after another, and returns the position of the first and their number.
     fn list<'l>(&mut self, literals: impl Iterator<Item = &'l Literal>) -> (u32, u32) {
         let first = self.encoded.constants.len() as u32;
         for literal in literals {

@@ -105,7 +105,7 @@ impl Parts<'_> {
         size_of_val(self.words.as_slice()) as u64
     }
 
-    /// What an aggregate is of a group.
+    /// The value of an aggregate for a group.
     pub fn part(&self, group: usize, aggregate: &Aggregate) -> Part {
         let num_words = self.encoded.num_words as usize;
         let words = &self.words[group * num_words..][..num_words];

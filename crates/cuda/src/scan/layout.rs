@@ -10,7 +10,7 @@ use crate::driver::ffi::ScanColumn;
 use crate::memory::DeviceBuffer;
 use crate::read::ReadState;
 
-/// Of each part.
+/// Alignment of each part.
 const ALIGNMENT: u64 = 16;
 
 /// `program.hpp:ScanValue`.
@@ -23,12 +23,12 @@ const BYTE_BITS: u64 = 8;
 pub struct Layout {
     pub columns: Vec<ScanColumn>,
     rows: usize,
-    /// Of all but the bytes of byte columns.
+    /// End of all parts except the bytes of byte columns.
     end: u64,
 }
 
 impl Layout {
-    /// Columns of so many rows.
+    /// Layout of the columns of `rows` rows.
     pub fn new(columns: &[EncodedColumn], rows: usize) -> Self {
         let (n, bits) = (rows as u64, (rows as u64).div_ceil(BYTE_BITS));
         let mut end = 0;
@@ -61,7 +61,7 @@ impl Layout {
         }
     }
 
-    /// Memory of all, with so many bytes in byte columns.
+    /// Memory of all columns, with `data` bytes in byte columns.
     pub fn bytes(&self, data: u64) -> u64 {
         let padding = ALIGNMENT * self.columns.len() as u64;
         self.end.saturating_add(data).saturating_add(padding)
@@ -161,7 +161,7 @@ fn aligned(at: u64) -> u64 {
     at.next_multiple_of(ALIGNMENT)
 }
 
-/// Offsets of so many rows.
+/// Bytes of the offsets of `rows` rows.
 fn offset_bytes(rows: u64) -> u64 {
     (rows + 1) * size_of::<i32>() as u64
 }

@@ -42,7 +42,7 @@ pub struct ScanSize {
     arguments: u64,
     groups: u64,
     slots: u64,
-    /// Of each group.
+    /// Words of each group.
     words: u64,
 }
 
@@ -309,7 +309,7 @@ impl<'a> Scan<'a> {
         let mut layout = Layout::new(&self.encoded.columns, rows);
         self.args.out = (self.buffers.batch).room(layout.bytes(data) as usize)?;
         self.args.columns = self.buffers.columns.upload(&layout.columns, stream)?;
-        // SAFETY: the columns have room for so many of the wanted rows.
+        // SAFETY: the columns have room for the rows that are filled.
         let code = unsafe {
             let columns = layout.columns.as_ptr();
             (table.scan_fill)(

@@ -85,7 +85,7 @@ impl Returned {
 
     fn sum_on_device(&self, read: &ReadState, from: *const u8, len: usize) -> Result<()> {
         let (exec, totals) = (read.ws.exec(), self.totals.as_ptr());
-        // SAFETY: a view says that so many bytes lie there.
+        // SAFETY: the view says that it has `len` bytes.
         let code =
             unsafe { (read.device.table().scan_hash)(&exec, from, len as u64, self.words, totals) };
         read.device.check(code, "sum what is copied back")

@@ -3,7 +3,7 @@
 use super::layout::MAX_FILES;
 use super::size::SstSize;
 use crate::driver::ffi::{
-    BlockRef, FileIndex, FilePlace, FileTotals, FoundFile, KeySpan, OutBlock,
+    BlockRef, FileCut, FileIndex, FilePlace, FileTotals, FoundFile, KeySpan, OutBlock,
 };
 use crate::memory::buffers;
 
@@ -15,11 +15,15 @@ buffers! {
     prefix: u64 = x.rows;
     key_sums: u64 = x.wide_rows;
     last_with_prefix: u32 = x.prefixed_rows;
+    deletion_sums: u32 = x.counted_rows;
+    most_deletions: u64 = x.files * x.collectors;
+    cuts: FileCut = MAX_FILES as u64 + 1;
     grandparents: KeySpan = x.grandparents;
     grandparent_bytes: u8 = x.grandparent_bytes;
     grandparent_places: u64 = 2 * x.grandparents;
     block_starts: u32 = x.rows;
     prefix_lens: u32 = x.blocks;
+    hash_buckets: u32 = x.hashed_blocks;
     raw_sizes: u32 = x.blocks;
     block_sizes: u32 = x.blocks;
     block_offsets: u64 = x.blocks;

@@ -16,7 +16,7 @@ pub struct Chain {
 }
 
 impl Chain {
-    /// Of nothing. Blocks have restart points so many entries apart.
+    /// The chain of no entries. Blocks have restart points `restart_interval` entries apart.
     pub fn new(restart_interval: usize) -> Self {
         Self {
             restart_interval: u32::try_from(restart_interval).unwrap_or(u32::MAX),

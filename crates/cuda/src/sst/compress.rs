@@ -220,7 +220,7 @@ impl<'a> Workers<'a> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has no ring for longer than this, so nobody waits long for one.
+    /// Keeps no ring for longer than this, so other tasks get one soon.
     fn compress(&self, mut pieces: Vec<Piece<'_>>, compressor: &mut Compressor) -> Result<()> {
         let (stages, cancel) = (self.with.stages, self.with.cancel);
         let mut ring = self.with.pool.ring(cancel)?;
@@ -237,7 +237,7 @@ impl<'a> Workers<'a> {
             stages.time("compress on host", Resource::Host, len as u64, || {
                 piece.compress(bytes, compressor)
             })?;
-            // SAFETY: nobody else has this part, and the ring is waited for below, or before it is lent again.
+            // SAFETY: no other code has this part, and the ring is waited for below, or before it is lent again.
             unsafe { ring.send(turn, &mut piece.packed)? };
         }
         let bytes = pieces.iter().map(|piece| piece.raw.len() as u64).sum();

@@ -27,7 +27,7 @@ pub struct DataCheck<'a> {
     raw_sums: &'a [u32],
     /// Data blocks so far.
     blocks: u64,
-    /// Of those, stored as they are.
+    /// Blocks among them that are stored uncompressed.
     pub stored_raw: u64,
     /// Compression types of the blocks.
     pub used: BTreeSet<CompressionType>,
@@ -112,7 +112,7 @@ impl<'a> DataCheck<'a> {
         Ok(())
     }
 
-    /// Has the library compress block `at`, which is stored in so many bytes, if it is one of the sample.
+    /// Compresses block `at`, which is stored in `stored` bytes, with the library if the block belongs to the sample.
     fn compare_sizes(&mut self, at: u64, stored: usize, raw: &[u8]) -> Result<()> {
         if let Some(library) = &mut self.library
             && at.is_multiple_of(COMPRESSED)

@@ -2,11 +2,12 @@
 
 use std::ops::Range;
 
-use rockmill_core::{Result, entry_hash};
+use rockmill_core::{OutputPlan, Result, entry_hash};
 use rockmill_format::compression::CompressionType;
 use rockmill_format::filter::{FilterFormat, FilterOptions, METADATA_LEN, bloom, legacy};
 use rockmill_format::handle::BLOCK_TRAILER_SIZE;
 use rockmill_format::key::{MAX_SEQUENCE, TAG_SIZE};
+use rockmill_format::range_tombstone::RangeTombstone;
 
 use super::buffers::SstBuffers;
 use super::compress::compress;
@@ -23,7 +24,7 @@ const ERROR_FILTER: u64 = 11;
 pub const IMAGE_ALIGNMENT: u64 = 4096;
 pub const PADDING: u64 = 64;
 
-/// A file as it lies in the images.
+/// The image of a file.
 #[derive(Debug)]
 pub struct Image {
     /// Survivors.
@@ -37,6 +38,10 @@ pub struct Image {
     pub data_bytes: u64,
     /// Sums over its entries.
     pub totals: FileTotals,
+    /// For each collector, the most tombstones in a window.
+    pub most_deletions: Vec<u64>,
+    /// Its range tombstones.
+    pub tombstones: Vec<RangeTombstone>,
     /// Its filter block.
     pub filter: Option<Filter>,
     /// Its index block, behind filter or data blocks.
@@ -100,7 +105,7 @@ pub fn plan_images(
 ) -> Result<Vec<Image>> {
     let (file_starts, error) = download_checked(&read.ws, &sst.file_starts, NUM_FILES_AT + 1)?;
     if error.is_some() {
-        return Err(refused("so many output files in one task"));
+        return Err(refused("this number of output files in one task"));
     }
     let num_files = file_starts[NUM_FILES_AT] as usize;
     if !(1..=MAX_FILES).contains(&num_files) {
@@ -117,6 +122,9 @@ pub fn plan_images(
     args.block_offsets = sst.block_offsets.room(num_blocks + 1)?;
     args.blocks = sst.blocks.room(num_blocks)?;
     args.prefix_lens = sst.prefix_lens.room(num_blocks)?;
+    if with.plan.table.keys_per_bucket.is_some() {
+        args.hash_buckets = sst.hash_buckets.room(num_blocks)?;
+    }
     sst.block_sizes.fill(num_blocks, 1, 0, &read.ws.stream)?;
     args.index_sizes = sst.index_sizes.room(num_blocks + 1)?;
     args.index_sums = sst.index_sums.room(num_blocks + 1)?;
@@ -134,11 +142,12 @@ pub fn plan_images(
     // SAFETY: as above; there is a record of each file.
     let code = unsafe { (read.device.table().measure_index)(&read.ws.exec(), &raw const *args) };
     read.device.check(code, "measure the index")?;
+    let most_deletions = count_deletions(read, sst, with.plan, args, file_starts)?;
     let (totals, error) = sum_files(read, sst, args, file_starts)?;
     match error {
         None => {}
         Some(FirstError { code, .. }) if code == ERROR_FILTER => {
-            return Err(refused("keys so many of whose hashes collide"));
+            return Err(refused("keys with this number of equal hashes"));
         }
         Some(_) => return Err(refused("blocks of 4 GiB")),
     }
@@ -154,6 +163,7 @@ pub fn plan_images(
     }
     let mut images = Vec::with_capacity(num_files);
     let (mut at, mut edges) = (IMAGE_ALIGNMENT, 0);
+    let collectors = with.plan.compact_on_deletion.len();
     for (f, (totals, index)) in totals.into_iter().zip(indexes).enumerate() {
         let filter = with.plan.table.filter;
         let image = Image {
@@ -163,6 +173,8 @@ pub fn plan_images(
             at,
             data_bytes: index.data_size,
             totals,
+            most_deletions: most_deletions[f * collectors..][..collectors].to_vec(),
+            tombstones: Vec::new(),
             filter: filter.and_then(|options| filter_of(options, totals.filter_entries)),
             index,
             edges,
@@ -246,6 +258,44 @@ pub fn empty_totals() -> FileTotals {
         smallest_seqno: MAX_SEQUENCE,
         ..FileTotals::default()
     }
+}
+
+/// The most tombstones in a window of each file, for one collector after another.
+fn count_deletions(
+    read: &ReadState,
+    sst: &mut SstBuffers,
+    plan: &OutputPlan,
+    args: &LayoutArgs,
+    file_starts: &[u32],
+) -> Result<Vec<u64>> {
+    let rules = &plan.compact_on_deletion;
+    let counts = (file_starts.len() - 1) * rules.len();
+    if counts == 0 {
+        return Ok(Vec::new());
+    }
+    let mut most = sst.most_deletions.room(counts)?;
+    sst.most_deletions.fill(0, counts, 0, &read.ws.stream)?;
+    for file in file_starts.windows(2) {
+        let (start, len) = (u64::from(file[0]), u64::from(file[1] - file[0]));
+        for rule in rules {
+            let (exec, bucket) = (read.ws.exec(), rule.bucket_size());
+            // SAFETY: the file's entries lie within the survivors, whose sums were made; there is a count for each file and
+            // rule.
+            let code = unsafe {
+                (read.device.table().most_deletions)(
+                    &raw const exec,
+                    &raw const *args,
+                    start,
+                    len,
+                    bucket,
+                    most,
+                )
+            };
+            read.device.check(code, "count tombstones")?;
+            most = most.wrapping_add(1);
+        }
+    }
+    sst.most_deletions.download(0, counts, &read.ws.stream)
 }
 
 fn sum_files(

@@ -1,8 +1,9 @@
-//! Where survivors are cut into files and blocks, which the device decides.
+//! Divides the surviving entries into files and blocks, on the device.
 
 use std::ptr::{null, null_mut};
 
 use rockmill_core::{Error, OutputPlan, OutputSplitting, Result};
+use rockmill_format::block::buckets_per_key;
 use rockmill_format::index::IndexShortening;
 
 use super::buffers::SstBuffers;
@@ -14,15 +15,19 @@ use crate::support;
 /// Files of one task at most; all of them are open at once.
 pub const MAX_FILES: usize = 256;
 
+/// `types.hpp:NO_PARTITIONS`.
+const NO_PARTITIONS: u64 = u64::MAX;
+
 /// The number of files stands behind room for the files' starts, to be read with them.
 pub const NUM_FILES_AT: usize = MAX_FILES + 1;
 
-/// Cuts files and blocks.
+/// Cuts files and blocks. Files may also end where one of `num_fragments` range tombstones on the device begins.
 pub fn lay_out(
     read: &mut ReadState,
     sst: &mut SstBuffers,
     plan: &OutputPlan,
     survivors: &Survivors,
+    num_fragments: usize,
 ) -> Result<LayoutArgs> {
     let n = survivors.len;
     let narrow = |value: usize| u32::try_from(value).unwrap_or(u32::MAX);
@@ -47,6 +52,7 @@ pub fn lay_out(
             delta_keys: u32::from(table.delta_keys),
             common_prefix: u32::from(table.common_prefix),
             checksum: table.checksum as u32,
+            buckets_per_entry: table.keys_per_bucket.map_or(-1.0, buckets_per_key),
         },
         index: IndexLayout {
             format_version: index.format_version,
@@ -72,8 +78,17 @@ pub fn lay_out(
             true => sst.last_with_prefix.room(n)?,
             false => null_mut(),
         },
+        deletion_sums: match plan.compact_on_deletion.is_empty() {
+            true => null_mut(),
+            false => sst.deletion_sums.room(n + 1)?,
+        },
+        fragments: read.buffers.fragments.as_ptr(),
+        num_fragments: num_fragments as u64,
+        fragment_places: read.buffers.fragment_places.room(num_fragments)?,
+        cuts: sst.cuts.room(MAX_FILES + 1)?,
         grandparent_places: sst.grandparent_places.as_ptr(),
         prefix_lens: null_mut(),
+        hash_buckets: null_mut(),
         raw_sizes: null_mut(),
         block_sizes: null_mut(),
         block_offsets: null_mut(),
@@ -144,6 +159,10 @@ fn upload_splitting(
         max_compaction_bytes: splitting.max_compaction_bytes,
         stored,
         uncompressed,
+        partition_bytes: match splitting.partition_bytes {
+            Some(bytes) if !splitting.single_file => bytes as u64,
+            _ => NO_PARTITIONS,
+        },
         level_style: u32::from(splitting.level_style),
         unused: 0,
     })

@@ -3,6 +3,7 @@
 mod buffers;
 mod chain;
 mod compress;
+mod cuts;
 mod data_check;
 mod filter;
 mod images;

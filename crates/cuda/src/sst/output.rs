@@ -1,17 +1,22 @@
 //! Survivors to images of files: the device lays out, writes and seals them, then decodes them again and
 //! compares while the host copies them back.
 
-use rockmill_core::{CancelToken, OutputPlan, Result, SstOutput, SstSink, block_guard};
+use rockmill_core::{
+    CancelToken, OutputPlan, Request, Result, SstOutput, SstSink, Visibility, block_guard,
+};
 use rockmill_format::filter::{METADATA_LEN, bloom};
 use rockmill_format::handle::{BLOCK_TRAILER_SIZE, BlockGuard};
+use rockmill_format::key;
+use rockmill_format::range_tombstone::RangeTombstone;
 
 use super::buffers::SstBuffers;
+use super::cuts::{Planned, plan_files};
 use super::images::{Image, plan_images};
 use super::layout::lay_out;
-use super::store::store;
+use super::store::{NewFile, store, store_tombstones};
 use super::verify::Verification;
 use crate::driver::ffi::{FilterArgs, Key, LayoutArgs, OutBlock};
-use crate::driver::{CopyKind, Stages, refused};
+use crate::driver::{CopyKind, Stages, altered, refused};
 use crate::memory::Pool;
 use crate::read::{ReadState, Survivors};
 
@@ -31,6 +36,7 @@ pub struct Writing<'a> {
 pub fn write(
     read: &mut ReadState,
     survivors: &Survivors,
+    request: &Request<'_>,
     with: Writing<'_>,
     sink: &mut dyn SstSink,
 ) -> Result<SstOutput> {
@@ -38,24 +44,112 @@ pub fn write(
         verified: true,
         ..SstOutput::default()
     };
-    if survivors.len == 0 {
+    if survivors.len == 0 && read.num_fragments == 0 {
         return Ok(output);
     }
-    let (plan, sst) = (with.plan, &mut SstBuffers::new(&read.ws.arena));
-    let mut args = lay_out(read, sst, plan, survivors)?;
+    let sst = &mut SstBuffers::new(&read.ws.arena);
+    let rules = match request.visibility {
+        Visibility::Compaction(rules) => Some(rules),
+        Visibility::Snapshot(_) => None,
+    };
+    // At the bottom, files do not end where range tombstones begin.
+    let num_fragments = match rules {
+        Some(rules) if !rules.bottommost => read.num_fragments,
+        _ => 0,
+    };
+    let mut args = lay_out(read, sst, with.plan, survivors, num_fragments)?;
     let entry_bytes = (survivors.len * size_of::<Key>()) as u64;
     read.mark("lay out", 4 * entry_bytes)?;
-    let images = plan_images(read, sst, with, &mut args, survivors)?;
+    let planned = match rules {
+        Some(rules) if read.num_fragments > 0 => {
+            Some(plan_files(read, sst, survivors, rules, request.range)?)
+        }
+        _ => None,
+    };
+    let mut images = match survivors.len {
+        0 => Vec::new(),
+        _ => plan_images(read, sst, with, &mut args, survivors)?,
+    };
     read.mark("measure", 2 * entry_bytes)?;
-    let mut files = Vec::new();
-    for _ in &images {
-        files.push(sink.create()?);
+    let planned =
+        planned.unwrap_or_else(|| images.iter().map(Planned::without_tombstones).collect());
+    let (files, without_entries) = create(&mut images, planned, sink)?;
+    if !images.is_empty() {
+        write_images(
+            read,
+            sst,
+            survivors,
+            &args,
+            &images,
+            with,
+            files,
+            &mut output,
+        )?;
     }
+    for (file, tombstones) in without_entries {
+        output.files.push(store_tombstones(with, file, tombstones)?);
+    }
+    output.files.sort_by_key(|file| file.number);
+    Ok(output)
+}
+
+/// A file with entries, and its first user key if that was read.
+type NewImage = (NewFile, Option<Vec<u8>>);
+
+/// Begins all files in the order of their keys: those of images, which get their range tombstones, and those that have range
+/// tombstones alone.
+fn create(
+    images: &mut [Image],
+    planned: Vec<Planned>,
+    sink: &mut dyn SstSink,
+) -> Result<(Vec<NewImage>, Vec<(NewFile, Vec<RangeTombstone>)>)> {
+    let (mut with_entries, mut without) = (Vec::new(), Vec::new());
+    let mut images = images.iter_mut();
+    for planned in planned.into_iter().filter(|planned| !planned.is_empty()) {
+        let file = sink.create()?;
+        if planned.entries.is_empty() {
+            without.push((file, planned.tombstones));
+            continue;
+        }
+        match images.next() {
+            Some(image) if image.entries == planned.entries => {
+                image.tombstones = planned.tombstones;
+            }
+            _ => return Err(altered("files have other entries than their keys")),
+        }
+        with_entries.push((file, planned.first_key));
+    }
+    match images.next() {
+        None => Ok((with_entries, without)),
+        Some(_) => Err(altered("a file has no keys")),
+    }
+}
+
+/// Encodes, verifies and stores the files that have entries.
+#[expect(clippy::too_many_arguments, reason = "the state of one task")]
+fn write_images(
+    read: &mut ReadState,
+    sst: &mut SstBuffers,
+    survivors: &Survivors,
+    args: &LayoutArgs,
+    images: &[Image],
+    with: Writing<'_>,
+    files: Vec<NewImage>,
+    output: &mut SstOutput,
+) -> Result<()> {
     let guards: Vec<BlockGuard> = files
         .iter()
-        .map(|&(number, _)| block_guard(plan, number))
+        .map(|&((number, _), _)| block_guard(with.plan, number))
         .collect();
-    let edges = encode(read, sst, &args, &images, &guards)?;
+    let edges = encode(read, sst, args, images, &guards)?;
+    // Range tombstones were cut at these keys.
+    let is_first = |(image, (_, first)): (&Image, &NewImage)| {
+        let smallest = key::split(image.edges(&edges).0).map(|(user_key, _)| user_key);
+        first.is_none() || first.as_deref() == smallest
+    };
+    if !images.iter().zip(&files).all(is_first) {
+        return Err(altered("a file begins with another key than was read"));
+    }
     // Before the device is busy with verifying.
     let sums = match args.raw_sums.is_null() {
         true => Vec::new(),
@@ -63,17 +157,18 @@ pub fn write(
             .raw_sums
             .download(0, args.num_blocks as usize, &read.ws.stream)?,
     };
-    let verify = Verification::start(read, sst, survivors, &args, &images)?;
+    let verify = Verification::start(read, sst, survivors, args, images)?;
     let end = images.last().map_or(0, |image| image.at + image.len());
     let memory = sst.images.view(0..end as usize);
-    let files = store(with, &images, memory, &edges, &sums, files)?;
+    let files = files.into_iter().map(|(file, _)| file).collect();
+    let files = store(with, images, memory, &edges, &sums, files)?;
     // The files are synced by now; the device was done with comparing long before.
-    verify.finish(&read.ws, sst, &images, &files)?;
+    verify.finish(&read.ws, sst, images, &files)?;
     for stored in files {
         output.files.push(stored.file);
         output.size_sample.add(stored.size_sample);
     }
-    Ok(output)
+    Ok(())
 }
 
 /// Writes the images and returns the internal keys at the files' ends.

@@ -35,7 +35,7 @@ impl Block {
 /// What is copied back at a time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Part {
-    /// Of the file, as many as a chunk holds at most.
+    /// A range of the file of at most a chunk.
     pub bytes: Range<u64>,
     /// The blocks that end here.
     pub blocks: Range<usize>,

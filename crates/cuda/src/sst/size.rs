@@ -17,6 +17,10 @@ pub struct SstSize {
     pub wide_rows: u64,
     /// Rows, if filters are of prefixes that some keys may not have; else 0.
     pub prefixed_rows: u64,
+    /// Rows, if tombstones among them are counted; else 0.
+    pub counted_rows: u64,
+    /// Collectors that look at these counts.
+    pub collectors: u64,
     /// Files that decide where output files end.
     pub grandparents: u64,
     pub grandparent_bytes: u64,
@@ -26,6 +30,8 @@ pub struct SstSize {
     pub edge_bytes: u64,
     /// Data blocks.
     pub blocks: u64,
+    /// Data blocks, if they have hash indexes; else 0.
+    pub hashed_blocks: u64,
     /// Bytes of all filters.
     pub filter_bytes: u64,
     /// Bytes of all files.
@@ -50,7 +56,7 @@ const INDEX_ENTRY_OVERHEAD: u64 = 32;
 const FILE_OVERHEAD: u64 = 2 * IMAGE_ALIGNMENT;
 
 impl SstSize {
-    /// What is foreseen of writing all that is read, on a device with so many multiprocessors.
+    /// Estimate for writing all that is read, on a device with `processors` multiprocessors.
     pub fn foreseen(read: &ReadSize, plan: &OutputPlan, processors: u32) -> Self {
         let (entries, key_bytes) = (read.entries, read.key_bytes);
         let grandparents = &plan.splitting.grandparents;
@@ -61,12 +67,19 @@ impl SstSize {
             .block_bytes()
             .saturating_add(key_bytes)
             .saturating_add(entries.saturating_mul(ENTRY_OVERHEAD));
-        let files = (data / plan.splitting.max_output_file_size.max(1) + 2).min(MAX_FILES as u64);
+        let files = match plan.splitting.partition_bytes {
+            None => data / plan.splitting.max_output_file_size.max(1) + 2,
+            Some(_) => MAX_FILES as u64,
+        };
+        let files = files.min(MAX_FILES as u64);
         let blocks = (data / plan.table.block_size.max(1) + files).min(entries);
         let filter_bytes = filter_bytes(plan, entries, files);
         let index_bytes = share(key_bytes, blocks, entries)
             .saturating_add(blocks.saturating_mul(INDEX_ENTRY_OVERHEAD));
-        let block_bytes = data.saturating_add(blocks.saturating_mul(BLOCK_OVERHEAD));
+        let block_bytes = data
+            .saturating_add(blocks.saturating_mul(BLOCK_OVERHEAD))
+            .saturating_add(hash_index_bytes(plan, entries, blocks));
+        let collectors = plan.compact_on_deletion.len() as u64;
         let compresses = plan.table.compression.kind != CompressionType::None;
         // Nothing may shrink.
         let image_bytes = block_bytes
@@ -80,11 +93,17 @@ impl SstSize {
                 true => entries,
                 false => 0,
             },
+            counted_rows: if collectors > 0 { entries } else { 0 },
+            collectors,
             grandparents: grandparents.len() as u64,
             grandparent_bytes: grandparent_bytes + KEY_OVERHEAD,
             files,
             edge_bytes: share(key_bytes, 2 * files, entries),
             blocks,
+            hashed_blocks: match plan.table.keys_per_bucket {
+                None => 0,
+                Some(_) => blocks,
+            },
             filter_bytes,
             image_bytes,
             compressed_blocks: if compresses { blocks } else { 0 },
@@ -150,7 +169,21 @@ impl CompressScratch {
     }
 }
 
-/// Bytes of filters over so many keys: rounded up for each file to whole lines and to what allocators like.
+/// Bytes of the hash indexes of data blocks: their buckets, the number of buckets, and the bucket that makes it odd.
+fn hash_index_bytes(plan: &OutputPlan, entries: u64, blocks: u64) -> u64 {
+    const MAX_BLOCK_BYTES: u64 = 1 << 16;
+    const OVERHEAD: u64 = 4;
+    let buckets = plan.table.keys_per_bucket.map_or(0, |keys| {
+        (entries as f64 * rockmill_format::block::buckets_per_key(keys)) as u64
+    });
+    match buckets {
+        0 => 0,
+        buckets => buckets.min(blocks * MAX_BLOCK_BYTES) + blocks * OVERHEAD,
+    }
+}
+
+/// Bytes of filters over `entries` keys, rounded up for each file to whole lines and to the sizes that allocators
+/// prefer.
 fn filter_bytes(plan: &OutputPlan, entries: u64, files: u64) -> u64 {
     const MILLIBITS_PER_BYTE: u64 = 8000;
     const FILE_BYTES: u64 = 256;

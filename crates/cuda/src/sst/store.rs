@@ -1,23 +1,27 @@
 //! Images to files: first the index, which says where blocks are, then the blocks in chunks of whole ones, each
 //! block's checksum verified; the tail appended, synced; a few files at a time.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use rockmill_core::{
-    BlockWriter, ContentHash, Error, FileBody, FileCounts, FilterBlock, IndexBlock, OutputFile,
-    Resource, Result, SizeSample, SstFile, block_guard,
+    BlockWriter, ContentHash, DeletionCounts, Error, FileBody, FileCounts, FilterBlock, IndexBlock,
+    OutputFile, Resource, Result, SizeSample, SstFile, block_guard,
 };
 use rockmill_format::compression::{CompressionType, Compressor};
+use rockmill_format::filter::FilterBuilder;
 use rockmill_format::handle::{BlockGuard, BlockHandle};
+use rockmill_format::index::IndexBuilder;
+use rockmill_format::range_tombstone::RangeTombstone;
 
 use super::data_check::DataCheck;
 use super::images::Image;
 use super::index::ReadIndex;
 use super::output::Writing;
 use super::parts::{Block, Part, check_blocks, parts_of};
+use super::verify::edges_hash;
 use crate::memory::{CHUNKS, CopyRing, DeviceSlice};
 
 /// Files of a task that are written at once. A task is two target files before anything is dropped.
@@ -30,8 +34,9 @@ pub type NewFile = (u64, Box<dyn SstFile>);
 #[derive(Debug)]
 pub struct Stored {
     pub file: OutputFile,
-    /// A hash of its index's tags (`types.hpp:FoundFile`).
+    /// Hashes of its index's tags, and of its first and last key (`types.hpp:FoundFile`).
     pub tags_hash: u64,
+    pub edges_hash: u64,
     /// Sizes of some of its blocks.
     pub size_sample: SizeSample,
 }
@@ -80,6 +85,42 @@ pub fn store(
     let seconds = started.elapsed().as_secs_f64();
     (with.stages).add("store, in all", Resource::Host, seconds, bytes);
     Ok(files)
+}
+
+/// Writes a file that has range tombstones alone.
+///
+/// # Errors
+/// Storage.
+pub fn store_tombstones(
+    with: Writing<'_>,
+    (number, file): NewFile,
+    tombstones: Vec<RangeTombstone>,
+) -> Result<OutputFile> {
+    let table = &with.plan.table;
+    let filter = table.filter.map(FilterBuilder::new);
+    let payload = filter.and_then(|filter| filter.finish());
+    let counts = DeletionCounts {
+        entries: tombstones.len() as u64,
+        ..DeletionCounts::default()
+    };
+    let body = FileBody {
+        data_size: 0,
+        first_key: Vec::new(),
+        last_key: Vec::new(),
+        counts: FileCounts::default(),
+        index: IndexBlock::Entries(IndexBuilder::new(table.index)),
+        filter: payload.map_or(FilterBlock::None, FilterBlock::Payload),
+        num_filter_entries: 0,
+        compression_used: BTreeSet::new(),
+        content: ContentHash::default(),
+        paranoid_hash: 0,
+        marked_for_compaction: (with.plan.compact_on_deletion.iter())
+            .any(|rule| rule.marks(&counts)),
+        range_tombstones: tombstones,
+    };
+    let mut compressor =
+        Compressor::new(&table.compression).map_err(|e| Error::internal(e.what))?;
+    BlockWriter::new(with.plan, number, file).finish(with.plan, body, &mut compressor)
 }
 
 /// What the writing threads share.
@@ -192,6 +233,7 @@ impl Store<'_> {
         copied.and(back)?;
         drop(ring);
         let (tags_hash, size_sample) = (index.tags_hash(), check.size_sample);
+        let edges_hash = edges_hash(image.edges(self.edges));
         let body = self.body(image, index, check);
         let mut compressor = Compressor::new(&self.with.plan.table.compression)
             .map_err(|e| Error::internal(e.what))?;
@@ -202,6 +244,7 @@ impl Store<'_> {
         Ok(Stored {
             file,
             tags_hash,
+            edges_hash,
             size_sample,
         })
     }
@@ -229,9 +272,9 @@ impl Store<'_> {
             })
     }
 
-    /// Copies data blocks and filter back in chunks of whole blocks, checks and appends each while the next is on
-    /// its way. A block that is larger than a chunk is put together first. Where the file
-    /// is written from memory that it borrows, it borrows the chunks.
+    /// Copies data blocks and filter back in chunks of whole blocks, checks and appends each while the next is on its
+    /// way. A block that is larger than a chunk is put together first. If the file is written from borrowed memory, it
+    /// borrows the chunks.
     fn copy_back(
         &self,
         image: &Image,
@@ -326,13 +369,14 @@ impl Store<'_> {
         let (first_key, last_key) = image.edges(self.edges);
         let (totals, entries) = (&image.totals, image.entries.len() as u64);
         let compresses = self.with.plan.table.compression.kind != CompressionType::None;
+        let bytes_before_last = index.blocks().last().map_or(0, |block| block.offset);
         FileBody {
             data_size: image.data_bytes,
             first_key: first_key.to_vec(),
             last_key: last_key.to_vec(),
             counts: FileCounts {
                 deletions: totals.deletions,
-                merge_operands: 0,
+                merge_operands: totals.merge_operands,
                 raw_key_bytes: totals.key_bytes,
                 raw_value_bytes: totals.value_bytes,
                 uncompressed_bytes: image.index.raw_size,
@@ -356,8 +400,17 @@ impl Store<'_> {
             content: ContentHash::from_sum(totals.content_hash, entries),
             paranoid_hash: check.paranoid_hash(),
             compression_used: check.used,
-            marked_for_compaction: false,
-            range_tombstones: Vec::new(),
+            marked_for_compaction: (self.with.plan.compact_on_deletion.iter())
+                .zip(&image.most_deletions)
+                .any(|(rule, &most_in_window)| {
+                    rule.marks(&DeletionCounts {
+                        entries: entries + image.tombstones.len() as u64,
+                        tombstones: totals.deletions,
+                        most_in_window,
+                        bytes_before_last,
+                    })
+                }),
+            range_tombstones: image.tombstones.clone(),
         }
     }
 }

@@ -12,9 +12,7 @@ use super::store::Stored;
 use crate::driver::altered;
 use crate::driver::ffi::{DecodeArgs, FileTotals, FoundFile, LayoutArgs, VerifyArgs};
 use crate::memory::Workspace;
-use crate::read::{
-    COMPACTED_TYPES, FirstError, ReadState, Survivors, clear_errors, download_checked, longest_key,
-};
+use crate::read::{FirstError, ReadState, Survivors, clear_errors, download_checked, longest_key};
 
 /// A comparison that the device is at work on.
 #[derive(Debug)]
@@ -60,7 +58,7 @@ impl Verification {
                 false => null_mut(),
             },
             errors: read.ws.errors.as_ptr().cast(),
-            types: COMPACTED_TYPES,
+            types: survivors.types,
             unused: 0,
         };
         let verify = VerifyArgs {
@@ -76,6 +74,7 @@ impl Verification {
             file_blocks: args.file_blocks,
             indexes: args.indexes,
             layout: args.layout,
+            hash_buckets: args.hash_buckets,
             index: args.index,
             filter: args.filter,
             bases: sst.bases.as_ptr(),
@@ -87,7 +86,7 @@ impl Verification {
             decode,
         };
         sst.found.fill(0, images.len(), 0, &read.ws.stream)?;
-        // Where an image holds less than was meant, nothing of the inputs' entries must be found.
+        // If an image has too few entries, the verification must not find those of the inputs.
         spare.fill(0, n, 0, &read.ws.stream)?;
         read.buffers.values.fill(0, n, 0, &read.ws.stream)?;
         let totals = sst
@@ -134,15 +133,11 @@ impl Verification {
         files: &[Stored],
     ) -> Result<()> {
         let (found, first_error) = download_checked(ws, &sst.file_totals, images.len())?;
-        let written = files.iter().map(
-            |Stored {
-                 file, tags_hash, ..
-             }| FoundFile {
-                index_hash: file.index_hash,
-                tags_hash: *tags_hash,
-                edges_hash: edges_hash(&file.smallest, &file.largest),
-            },
-        );
+        let written = files.iter().map(|stored| FoundFile {
+            index_hash: stored.file.index_hash,
+            tags_hash: stored.tags_hash,
+            edges_hash: stored.edges_hash,
+        });
         if !written.eq(sst.found.download(0, files.len(), &ws.stream)?) {
             return Err(altered(
                 "an index or a file's bounds are not those of its blocks",
@@ -167,7 +162,7 @@ impl Verification {
 }
 
 /// `verify.hpp:FindEdges`.
-fn edges_hash(smallest: &[u8], largest: &[u8]) -> u64 {
+pub fn edges_hash((smallest, largest): (&[u8], &[u8])) -> u64 {
     let [(first, first_tag), (last, last_tag)] =
         [smallest, largest].map(|key| key::split(key).unwrap_or_default());
     entry_hash(entry_hash(kv_hash(first, last), first_tag), last_tag)

@@ -108,7 +108,7 @@ impl Job {
         }
     }
 
-    /// What goes wrong where rows are handed over, or `None` if as many come as there are.
+    /// The error of handing rows over, or `None` if the right number arrives.
     fn trouble_with_rows(&self, backend: &CudaBackend) -> Option<Error> {
         let (range, cancel) = (KeyRange::default(), CancelToken::new());
         let task = ReadTask {
@@ -135,7 +135,7 @@ impl Job {
 }
 
 impl Job {
-    /// What goes wrong where rows are scanned, or `None` if the batches are right.
+    /// The error of a scan of the rows, or `None` if the batches are right.
     fn trouble_with_scan(&self, backend: &CudaBackend) -> Option<Error> {
         self.trouble_with(&scan_plan(), backend)
     }
@@ -182,12 +182,13 @@ impl Job {
 }
 
 impl Job {
-    /// What goes wrong where rows are put into a table, or `None` if the table finds them.
+    /// The error of filling a table with rows, or `None` if the table finds them.
     fn trouble_with_table(&self, backend: &CudaBackend) -> Option<Error> {
         let fill = || {
             let settings = TableSettings {
                 keys: 1000,
                 memory_bytes: 1 << 20,
+                reservation: None,
                 seed: 1,
                 hash_mask: u64::MAX,
                 outside: &[KeyRange {

@@ -1,11 +1,16 @@
 //! Tasks share the device's memory: within the budget, without asking the device again, and with the same
 //! files as alone.
 
-use rockmill_core::{Backend, CancelToken, Error, ErrorKind, InputTable, KeyRange, Plan};
+use std::sync::Arc;
+
+use rockmill_core::{
+    Backend, CancelToken, Error, ErrorKind, Fragments, InputTable, KeyRange, Merging, Plan,
+};
 use rockmill_cpu::CpuBackend;
 use rockmill_cuda::{CudaBackend, CudaSettings, Target};
 use rockmill_format::compression::CompressionType;
 use rockmill_format::filter::FilterOptions;
+use rockmill_format::range_tombstone::RangeTombstone;
 
 use super::target;
 use crate::common::{self, Entry, MemOutput, open};
@@ -122,18 +127,64 @@ fn jobs_at_once_make_the_files_that_each_makes_alone() {
 
 #[test]
 fn what_is_foreseen_is_enough() {
-    let changes: [fn(&mut Plan); 6] = [
+    let changes: [fn(&mut Plan); 8] = [
         |_| {},
         |plan| plan.output.table.filter = Some(filter()),
         |plan| plan.output.table.restart_interval = 1,
         |plan| plan.output.table.delta_keys = false,
         |plan| plan.output.table.block_size = 1,
         |plan| plan.output.splitting = common::splitting(2000),
+        |plan| plan.output.table.keys_per_bucket = Some(0.1),
+        |plan| plan.rules.tombstones = tombstones(),
     ];
     for (seed, change) in (0..).zip(changes) {
         let mut job = job(seed);
         change(&mut job.1);
         assert!(all(&device_of(need(&job)), &job) == all(&CpuBackend, &job));
+    }
+}
+
+/// Range tombstones over some of a job's keys.
+fn tombstones() -> Arc<Fragments> {
+    let key = |key: u32| [[b'k'; 12].as_slice(), &key.to_be_bytes()].concat();
+    let tombstone = |n: u32| RangeTombstone {
+        begin: key(7 * n),
+        end: key(7 * n + 3),
+        sequence: 40_000 - u64::from(n),
+    };
+    let all: Vec<_> = (0..300).map(tombstone).collect();
+    Arc::new(Fragments::new(&all, &[]))
+}
+
+#[test]
+fn what_is_foreseen_of_merge_operands_is_enough() {
+    let append = Merging::Append {
+        delimiter: vec![b','; 50],
+        partial: true,
+    };
+    for (merging, kind) in [
+        (Merging::UInt64Add, CompressionType::None),
+        (Merging::Max, CompressionType::Lz4),
+        (Merging::BytesXor, CompressionType::None),
+        (append.clone(), CompressionType::None),
+        (append, CompressionType::Lz4),
+    ] {
+        let mut plan = common::plan();
+        plan.output.table.compression.kind = kind;
+        let run = |run: u64| -> Vec<_> {
+            let operand = |key: u64| {
+                let seq = key + 10_000 * run + 1;
+                Entry::new(&key.to_be_bytes(), seq, common::MERGE, &key.to_le_bytes())
+            };
+            (0..2000).map(operand).collect()
+        };
+        let file = |n| open(common::one_file(&plan, &run(n))).expect("sound");
+        let inputs: Vec<_> = (0..3).map(file).collect();
+        plan.output.table.compression.kind = CompressionType::None;
+        plan.rules.merging = Some(merging);
+        let job = (inputs, plan);
+        let files = all(&device_of(need(&job)), &job);
+        assert!(files.is_ok() && files == all(&CpuBackend, &job));
     }
 }
 

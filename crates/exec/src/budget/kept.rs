@@ -11,7 +11,7 @@ use super::Budget;
 use super::fair_queue::Priority;
 use super::state::{Answer, State, Wish};
 
-/// Of the budget, 1/`SHARE` may be kept, over all users.
+/// All users together may keep 1/`SHARE` of the budget.
 const SHARE: u64 = 2;
 
 /// Some bytes that are kept until this value is dropped.

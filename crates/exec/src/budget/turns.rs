@@ -67,7 +67,7 @@ fn jobs_that_hold_all_there_is_and_wait_for_each_other_run_one_by_one() {
     let jobs = [2, 3].map(|database| enter(other(database, 10)).expect("its turn"));
     jobs.iter().for_each(|job| drop(job.hold(45)));
     let [first, second] = jobs;
-    first.admit(20, &cancel).expect("nobody runs");
+    first.admit(20, &cancel).expect("no job runs");
     assert!(waits(|cancel| second.admit(20, cancel)));
     drop(first);
     second.admit(20, &cancel).expect("the first has ended");

@@ -137,7 +137,7 @@ impl Call {
         let mut gate = match self.gate.try_lock() {
             Ok(gate) => gate,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            // A file system may hang, and other calls are to be watched meanwhile.
+            // A file system may hang, and other calls have to be watched meanwhile.
             Err(TryLockError::WouldBlock) => return false,
         };
         let is_open = matches!(*gate, Gate::Open);

@@ -109,7 +109,7 @@ impl Set {
         let now = self.shared.clock.now();
         let entry = self.entry(grant.place().device);
         let attempt = entry.and_then(|entry| entry.device.health.begin(now));
-        let is_refused = entry.is_some() && attempt.is_none();
+        let is_refused = entry.is_some() && attempt.is_none() && self.may_run_on_cpu();
         let task = match is_refused {
             true => None,
             false => self.take(entry.is_some(), attempt),
@@ -157,8 +157,16 @@ impl Set {
         !state.is_host_alone && !self.shared.owned.devices.iter().all(is_open)
     }
 
+    fn may_run_on_cpu(&self) -> bool {
+        self.shared.owned.tasks.may_run_on_cpu()
+    }
+
     /// Returns the devices that may run a task now, with their expected time for one.
     fn candidates(&self) -> Vec<Candidate> {
+        let devices = self.shared.owned.devices.iter();
+        if !self.may_run_on_cpu() {
+            return devices.map(|entry| self.candidate(entry.number)).collect();
+        }
         let state = self.state();
         let is_failed = |record: &Record| matches!(record.phase, Phase::Failed);
         // Failed tasks come first, on the CPU: the sooner the CPU has run one, the sooner it is known whether the
@@ -167,7 +175,7 @@ impl Set {
         drop(state);
         let now = self.shared.clock.now();
         let mut candidates = Vec::new();
-        for entry in self.shared.owned.devices.iter().filter(|_| !is_host_alone) {
+        for entry in devices.filter(|_| !is_host_alone) {
             match entry.device.health.circuit(now) {
                 Circuit::Open(why) => {
                     self.refused(format!("{}: {why}", entry.device.backend.name()));
@@ -219,7 +227,7 @@ impl Set {
         }
         let began = self.shared.clock.now();
         let backend = entry.map_or(&self.shared.cpu, |entry| &entry.device.backend);
-        let deadline = entry.map(|_| {
+        let deadline = entry.filter(|_| self.may_run_on_cpu()).map(|_| {
             let after = self.wait_limit(device, bytes);
             let at = began.saturating_add(after);
             Deadline { at, after }
@@ -245,12 +253,21 @@ impl Set {
             });
         run.end();
         match done {
+            Err(error) if !self.may_run_on_cpu() => {
+                let attempt = self.state().records[task].attempt.take();
+                if let Some(attempt) = attempt.filter(|_| tasks.blames_device(&error)) {
+                    self.distrust(device, &attempt, &error);
+                }
+                return Err(error);
+            }
             Err(error) if entry.is_some() && is_device_trouble(&error) => {
                 self.state().records[task].fails(error);
                 self.shared.job.add_task();
             }
             Err(error) => return Err(error),
             Ok(()) if is_again => self.was_redone(task),
+            // Tasks of views would distort the times of scans.
+            Ok(()) if !self.may_run_on_cpu() => {}
             Ok(()) => {
                 let elapsed = self.shared.clock.now().saturating_sub(began);
                 let size = tasks.size().of(bytes);

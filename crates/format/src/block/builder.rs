@@ -5,10 +5,10 @@ use super::{HASH_INDEX_BIT, ValueForm, WORD, common_prefix_len};
 use crate::coding::{Cursor, put_bytes, put_varint};
 use crate::key::TAG_SIZE;
 
-/// How a [`BlockBuilder`] lays out its entries.
+/// Layout of the entries of a [`BlockBuilder`].
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct BlockLayout {
-    /// Entries from one restart point to the next, at least 1.
+    /// Number of entries from one restart point to the next, at least 1.
     pub restart_interval: usize,
     /// Whether keys are stored as differences.
     pub delta_keys: bool,
@@ -17,14 +17,14 @@ pub struct BlockLayout {
     /// Whether the user-key prefix common to the whole block is stored once (format_version 8);
     /// demands `delta_keys`.
     pub common_prefix: bool,
-    /// Whether keys are user keys rather than internal keys; decides what may be common.
+    /// Whether keys are user keys rather than internal keys; decides which bytes may be a common prefix.
     pub user_keys: bool,
-    /// Keys for each bucket of the hash index over user keys; `None` without one. It demands internal keys.
+    /// Keys per bucket of the hash index over user keys; `None` without an index. The index needs internal keys.
     pub keys_per_bucket: Option<f64>,
 }
 
 impl BlockLayout {
-    /// Plain entries: what the metaindex (interval 1) and the properties block use.
+    /// Plain entries, as in the metaindex (interval 1) and the properties block.
     pub fn plain(restart_interval: usize) -> Self {
         Self {
             restart_interval,
@@ -41,13 +41,13 @@ impl BlockLayout {
 #[derive(Debug)]
 pub struct BlockBuilder {
     layout: BlockLayout,
-    /// Blocks that were finished in place, with what their owner put behind each, and the entries at hand.
+    /// Blocks that were finished in place, each followed by the bytes that the owner appended, and the current entries.
     buffer: Vec<u8>,
-    /// Where the entries at hand begin, if there are any.
+    /// Begin of the current entries, if there are any.
     start: usize,
     restarts: Vec<u32>,
     since_restart: usize,
-    /// The key that [`BlockBuilder::add`] added last.
+    /// The last key that [`BlockBuilder::add`] added.
     last_key: Vec<u8>,
     /// The part of the first user key that all keys so far share.
     prefix: Vec<u8>,
@@ -97,9 +97,9 @@ impl BlockBuilder {
         self.last_key.extend_from_slice(key);
     }
 
-    /// [`BlockBuilder::add`] for a caller that keeps the key added before, and knows that `key` has `common`
-    /// leading bytes with it; the number does not matter for the block's first entry. All entries of a builder
-    /// are added so, or none.
+    /// [`BlockBuilder::add`] for a caller that keeps the previous key, and knows that `key` shares `common` leading
+    /// bytes with it. The number does not matter for the block's first entry. All entries of a builder are added in
+    /// this way, or none.
     #[inline]
     pub fn add_with_common(&mut self, key: &[u8], common: usize, value: &[u8]) {
         self.put(key, common, value, value);
@@ -171,7 +171,7 @@ impl BlockBuilder {
         }
     }
 
-    /// The finished block, and an empty builder again. No block was finished in place and is still there.
+    /// Returns the finished block and empties the builder. The buffer must have no blocks that were finished in place.
     pub fn finish(&mut self) -> &[u8] {
         let start = self.finish_in_place();
         debug_assert_eq!(start, 0);
@@ -180,8 +180,8 @@ impl BlockBuilder {
         &self.finished
     }
 
-    /// Ends the block where it stands in [`BlockBuilder::buffer`], and returns where it begins. The next one
-    /// begins behind all that is there then, so nothing of a block has to be copied.
+    /// Ends the block at its place in [`BlockBuilder::buffer`], and returns where it begins. The next block begins at
+    /// the end of the buffer, so no block has to be copied.
     pub fn finish_in_place(&mut self) -> usize {
         if self.is_empty() {
             self.start = self.buffer.len();
@@ -207,7 +207,7 @@ impl BlockBuilder {
         self.start
     }
 
-    /// Blocks that were finished in place, to be changed by their owner while the builder is empty.
+    /// Blocks that were finished in place. Their owner may change them while the builder is empty.
     #[inline]
     pub fn buffer(&mut self) -> &mut Vec<u8> {
         &mut self.buffer

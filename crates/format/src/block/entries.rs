@@ -4,23 +4,22 @@ use super::Block;
 use crate::coding::Cursor;
 use crate::error::{Error, Result};
 
-/// Whether an entry says how long its value is.
+/// Whether an entry stores the length of its value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ValueForm {
-    /// A varint32 length stands before the key.
+    /// A varint32 length in front of the key.
     Sized,
-    /// The value's own encoding tells its end (delta-coded index values); [`Entries::end_value`]
-    /// must be called after each entry.
+    /// The value's own encoding determines its end (delta-coded index values); [`Entries::end_value`] must be called
+    /// after each entry.
     SelfDelimiting,
 }
 
 /// One entry as it is stored: the key as a difference to the key before.
 #[derive(Debug, Clone, Copy)]
 pub struct Entry<'a> {
-    /// Bytes shared with the key before.
+    /// Bytes shared with the previous key.
     pub shared: usize,
-    /// Bytes that come between the shared ones and `suffix`: the block's common prefix where it was
-    /// stripped.
+    /// Bytes between the shared ones and `suffix`: the block's common prefix, if it was stripped.
     pub prefix: &'a [u8],
     /// The rest of the key.
     pub suffix: &'a [u8],
@@ -33,7 +32,7 @@ pub struct Entry<'a> {
 }
 
 impl Entry<'_> {
-    /// Makes `key`, which holds the key before, this entry's key.
+    /// Turns `key`, which has the previous key, into this entry's key.
     #[inline]
     pub fn restore_key(&self, key: &mut Vec<u8>) {
         key.truncate(self.shared);
@@ -47,25 +46,25 @@ impl Entry<'_> {
 pub struct Entries<'a> {
     block: Block<'a>,
     form: ValueForm,
-    /// Whether each value stands behind its key, with its length in front.
+    /// Whether each value follows its key, with its length in front.
     plain: bool,
     restart_interval: usize,
     at: usize,
-    /// Length of the key before, against which `shared` is checked.
+    /// Length of the previous key, against which `shared` is checked.
     key_len: usize,
     index: usize,
-    /// End of the value before, in the values section.
+    /// End of the previous value, in the values section.
     value_end: usize,
 }
 
-/// Where an entry lies in its block, all checked.
+/// Offsets of an entry in its block, all checked.
 struct Place {
     shared: usize,
     suffix_at: usize,
     suffix_len: usize,
     value_at: usize,
     value_len: usize,
-    /// Where the next entry starts.
+    /// Begin of the next entry.
     end: usize,
 }
 
@@ -87,7 +86,7 @@ impl<'a> Entries<'a> {
     /// The next entry, or `None` behind the last.
     ///
     /// # Errors
-    /// Corruption if the entry is malformed; the reader must not be used further then.
+    /// Corruption if the entry is malformed. The reader must not be used any more then.
     #[inline]
     pub fn next_entry(&mut self) -> Result<Option<Entry<'a>>> {
         let start = self.at;
@@ -117,8 +116,8 @@ impl<'a> Entries<'a> {
         }))
     }
 
-    /// Where the next entry lies if it is plain and its lengths are small, as nearly all are. `None`
-    /// leaves it, sound or not, to [`Entries::place_any`].
+    /// Place of the next entry if it is plain and its lengths are small, as nearly all are. `None` leaves it, sound or
+    /// not, to [`Entries::place_any`].
     #[inline]
     fn place_short(&self) -> Option<Place> {
         if !self.plain {
@@ -147,7 +146,7 @@ impl<'a> Entries<'a> {
         })
     }
 
-    /// Where the next entry lies, of whatever form.
+    /// Place of the next entry, of any form.
     fn place_any(&mut self) -> Result<Place> {
         let start = self.at;
         let mut cursor = Cursor::new(&self.block.bytes[start..self.block.keys_end]);
@@ -227,7 +226,7 @@ impl<'a> Entries<'a> {
         })
     }
 
-    /// Says that the last entry's self-delimiting value was `len` bytes long.
+    /// States that the last entry's self-delimiting value had `len` bytes.
     pub fn end_value(&mut self, len: usize) {
         if self.block.is_separated() {
             self.value_end += len;

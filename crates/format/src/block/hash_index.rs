@@ -13,14 +13,24 @@ const NO_ENTRY: u8 = 255;
 const COLLISION: u8 = 254;
 /// The last restart interval that a bucket can name.
 const MAX_RESTART: usize = 253;
-/// Blocks with a larger one have no hash index.
+/// Maximum size of a block with a hash index.
 pub(super) const MAX_BLOCK_BYTES: usize = 1 << 16;
 /// `util/hash.h:GetSliceHash`.
 const HASH_SEED: u32 = 397;
 /// Bytes of the number of buckets.
 pub(super) const COUNT_BYTES: usize = 2;
-/// RocksDB's `data_block_hash_table_util_ratio` where it is not positive.
+/// RocksDB's default for a `data_block_hash_table_util_ratio` that is not positive.
 const DEFAULT_RATIO: f64 = 0.75;
+
+/// Buckets that each key of a block asks for, with `keys_per_bucket` keys for each bucket.
+pub fn buckets_per_key(keys_per_bucket: f64) -> f64 {
+    let is_positive = keys_per_bucket > 0.0;
+    1.0 / if is_positive {
+        keys_per_bucket
+    } else {
+        DEFAULT_RATIO
+    }
+}
 
 fn hash(user_key: &[u8]) -> u32 {
     seeded_hash(user_key, HASH_SEED)
@@ -30,7 +40,7 @@ fn hash(user_key: &[u8]) -> u32 {
 #[derive(Debug)]
 pub(super) struct HashIndexBuilder {
     buckets_per_key: f64,
-    /// Buckets that the keys so far ask for. It is a sum, as in RocksDB: a product would round differently.
+    /// Number of buckets for the keys so far. It is a sum, as in RocksDB: a product would round differently.
     num_buckets: f64,
     /// Hash and restart interval of each key.
     keys: Vec<(u32, u8)>,
@@ -40,14 +50,8 @@ pub(super) struct HashIndexBuilder {
 impl HashIndexBuilder {
     /// A builder for blocks with `keys_per_bucket` keys for each bucket.
     pub(super) fn new(keys_per_bucket: f64) -> Self {
-        let is_positive = keys_per_bucket > 0.0;
         Self {
-            buckets_per_key: 1.0
-                / if is_positive {
-                    keys_per_bucket
-                } else {
-                    DEFAULT_RATIO
-                },
+            buckets_per_key: buckets_per_key(keys_per_bucket),
             num_buckets: 0.0,
             keys: Vec::new(),
             fits: true,
@@ -63,9 +67,10 @@ impl HashIndexBuilder {
         self.num_buckets += self.buckets_per_key;
     }
 
-    /// Appends the index to a block of `block_bytes`, its last word included, and starts anew. False if the block gets none.
+    /// Appends the index to a block of `block_bytes`, its last word included, and starts again. Returns false if the
+    /// block gets no index.
     pub(super) fn finish(&mut self, block_bytes: usize, out: &mut Vec<u8>) -> bool {
-        // An odd number, since the hash spreads badly over powers of two.
+        // An odd number, because the hash distributes badly over powers of two.
         let num_buckets = (self.num_buckets as u16).max(1) | 1;
         let len = usize::from(num_buckets) + COUNT_BYTES;
         let fits = self.fits && block_bytes.saturating_add(len) <= MAX_BLOCK_BYTES;

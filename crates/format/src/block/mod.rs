@@ -24,6 +24,7 @@ mod tests;
 
 pub use builder::{BlockBuilder, BlockLayout};
 pub use entries::{Entries, Entry, ValueForm};
+pub use hash_index::buckets_per_key;
 
 use crate::coding::le32;
 use crate::error::{Error, Result};
@@ -112,8 +113,8 @@ impl<'a> Block<'a> {
         Ok(block)
     }
 
-    /// Restart offsets ascend strictly and lie in the keys section; an empty block has the one
-    /// offset 0 (`block.cc:Block::Block`).
+    /// Restart offsets ascend strictly and are in the keys section; an empty block has only the offset 0
+    /// (`block.cc:Block::Block`).
     fn check_restarts(&self) -> Result<()> {
         if self.num_restarts == 0 {
             return if self.keys_end == 0 {
@@ -140,7 +141,7 @@ impl<'a> Block<'a> {
         Ok(())
     }
 
-    /// Offset of restart point `i`, of which there are more.
+    /// Offset of restart point `i`, which must exist.
     pub fn restart(&self, i: usize) -> usize {
         le32(&self.bytes[self.restarts_start + WORD * i..]) as usize
     }
@@ -150,12 +151,12 @@ impl<'a> Block<'a> {
         self.num_restarts
     }
 
-    /// Whether its writer found the keys evenly spread, which tells readers how to search.
+    /// Whether the writer found the keys evenly spread. Readers choose their search by it.
     pub fn is_uniform(&self) -> bool {
         self.is_uniform
     }
 
-    /// Whether lookups find a user key that stands in restart interval number `restart`, as far as the hash index says.
+    /// Whether lookups find a user key of restart interval `restart`, according to the hash index.
     #[inline]
     pub fn is_found(&self, user_key: &[u8], restart: usize) -> bool {
         self.buckets.is_empty() || hash_index::finds(self.buckets, user_key, restart)
@@ -178,8 +179,8 @@ impl<'a> Block<'a> {
 
     /// All entries in order.
     ///
-    /// `restart_interval` is the file's property `rocksdb.data.block.restart.interval` (or index…);
-    /// it matters only where keys and values are separated.
+    /// `restart_interval` is the file's property `rocksdb.data.block.restart.interval` (or index…); it matters only if
+    /// keys and values are separated.
     ///
     /// # Errors
     /// Corruption if keys and values are separated and the interval is 0.

@@ -88,7 +88,7 @@ proptest! {
 
 #[test]
 fn separated_values_are_found() {
-    // Two intervals of two; the values "1" "22" "333" stand together.
+    // Two intervals of two entries; the values "1" "22" "333" are contiguous.
     let keys = [
         &[0, 1, 1, 0, b'a'][..],
         &[1, 1, 2, b'b'],

@@ -1,4 +1,4 @@
-//! Blocks to the form in which they are stored.
+//! Compresses blocks to their stored form.
 
 use flate2::{Compress, Compression, FlushCompress, Status};
 use lz4::block::CompressionMode;
@@ -50,7 +50,7 @@ impl Compressor {
     /// A compressor for `settings`.
     ///
     /// # Errors
-    /// Unsupported if the settings ask for something that is not written here.
+    /// Unsupported if the settings need a format that is not written here.
     pub fn new(settings: &CompressionSettings) -> Result<Self> {
         let level = settings.level;
         let default = level == DEFAULT_LEVEL;
@@ -105,12 +105,12 @@ impl Compressor {
         })
     }
 
-    /// Whether all blocks are stored as they are.
+    /// Whether all blocks are stored uncompressed.
     pub fn is_stored(&self) -> bool {
         matches!(self.codec, Codec::Stored)
     }
 
-    /// Type that shrunk blocks get; LZ4 and LZ4HC go by the level, not by which was configured.
+    /// Type of compressed blocks; the level selects LZ4 or LZ4HC, not the configured type.
     pub fn kind(&self) -> CompressionType {
         match &self.codec {
             Codec::Stored => CompressionType::None,
@@ -124,11 +124,11 @@ impl Compressor {
         }
     }
 
-    /// Compresses `block`. Returns the bytes to store and their type: [`CompressionType::None`] and
-    /// `block` itself where compression gains too little (`CompressAndVerifyBlock`).
+    /// Compresses `block`. Returns the bytes to store and their type: [`CompressionType::None`] and `block` itself if
+    /// compression gains too little (`CompressAndVerifyBlock`).
     ///
     /// # Errors
-    /// Unsupported if the library fails, which it does for want of memory.
+    /// Unsupported if the library fails, which happens if memory is short.
     pub fn compress<'a>(&'a mut self, block: &'a [u8]) -> Result<(&'a [u8], CompressionType)> {
         if self.is_stored() || block.len() >= COMPRESSION_SIZE_LIMIT {
             return Ok((block, CompressionType::None));
@@ -144,11 +144,10 @@ impl Compressor {
         }
     }
 
-    /// Puts the block that lies in `bytes` from `start` into the form in which it is stored, and returns its
-    /// type.
+    /// Replaces the block that begins at `start` in `bytes` by its stored form, and returns its type.
     ///
     /// # Errors
-    /// As [`Compressor::compress`].
+    /// The errors of [`Compressor::compress`].
     ///
     /// # Panics
     /// If `bytes` ends before `start`.
@@ -162,10 +161,10 @@ impl Compressor {
         Ok(kind)
     }
 
-    /// Writes the form in which `block` is stored over its beginning. Returns the bytes of this form and its type.
+    /// Writes the stored form of `block` over its beginning. Returns the bytes of this form and its type.
     ///
     /// # Errors
-    /// As [`Compressor::compress`].
+    /// The errors of [`Compressor::compress`].
     pub fn compress_over(&mut self, block: &mut [u8]) -> Result<(usize, CompressionType)> {
         let (stored, kind) = self.compress(block)?;
         let len = stored.len();
@@ -175,8 +174,8 @@ impl Compressor {
         Ok((len, kind))
     }
 
-    /// Compresses `block` into the scratch buffer. The type is [`CompressionType::None`] if it does not fit there, and may
-    /// be if it does not shrink to `limit` bytes.
+    /// Compresses `block` into the scratch buffer. The type is [`CompressionType::None`] if the result does not fit
+    /// there. It may also be `None` if the block does not shrink to `limit` bytes.
     fn fill_scratch(
         &mut self,
         block: &[u8],
@@ -195,7 +194,7 @@ impl Compressor {
             Codec::Zlib { level, window } => {
                 put_varint(out, block.len() as u64);
                 let mut deflate = Compress::new_with_window_bits(*level, false, *window);
-                // Small windows may need more for what does not compress, which is stored as it is then.
+                // Small windows may need more space for incompressible data, which is then stored uncompressed.
                 out.reserve(block.len() + block.len() / 1000 + 64);
                 let status = deflate
                     .compress_vec(block, out, FlushCompress::Finish)
@@ -257,7 +256,7 @@ impl Compressor {
 pub enum Lz4Mode {
     /// LZ4 with an acceleration.
     Fast(i32),
-    /// LZ4HC of a level.
+    /// LZ4HC with a level.
     High(i32),
 }
 
@@ -277,8 +276,8 @@ impl Lz4Mode {
     }
 }
 
-/// LZ4 and LZ4HC share levels: positive ones are LZ4HC's, others are accelerations, whichever of the
-/// two is configured; only the default differs (`util/compression.cc:GetCompressor`).
+/// LZ4 and LZ4HC share levels: positive levels select LZ4HC, others are accelerations of LZ4, for both configured
+/// types. Only the default differs (`util/compression.cc:GetCompressor`).
 pub fn lz4_mode(kind: CompressionType, level: i32) -> Lz4Mode {
     let high = match level {
         DEFAULT_LEVEL => kind == CompressionType::Lz4hc,

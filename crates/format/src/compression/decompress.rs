@@ -1,4 +1,4 @@
-//! Stored blocks back to what they were.
+//! Decompresses stored blocks.
 
 use flate2::{Decompress, FlushDecompress, Status};
 
@@ -12,12 +12,11 @@ const LEGACY_LZ4_HEADER: usize = 8;
 /// First bytes of a ZSTD frame. No deflate stream begins with them: they would be a stored block with a wrong length.
 const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 
-/// Least bytes by which the output of deflate grows whose size is not stored.
+/// Minimum growth in bytes of the output of deflate, if its size is not stored.
 const LEAST_GROWTH: usize = 4096;
 
-/// Largest possible growth on decompression; a claimed size beyond it is a lie, and must not make
-/// us allocate. LZ4 gives at most 255 bytes for one; deflate 1032; Snappy 64 for three; zstd's
-/// run-length blocks 128 KiB for four.
+/// Maximum growth on decompression. A claimed size beyond it is wrong, and no memory is allocated for it. LZ4 gives at
+/// most 255 bytes for one; deflate 1032; Snappy 64 for three; zstd's run-length blocks 128 KiB for four.
 const fn max_growth(kind: CompressionType) -> u64 {
     match kind {
         CompressionType::None => 1,
@@ -54,7 +53,7 @@ impl Decompressor {
         }
     }
 
-    /// The same for the blocks of a file of format_version 0 or 1.
+    /// The same for a file of format_version 0 or 1.
     #[must_use]
     pub(crate) fn of_legacy_file(self, is_legacy: bool) -> Self {
         Self { is_legacy, ..self }
@@ -63,9 +62,9 @@ impl Decompressor {
     /// Replaces `out` with the uncompressed block.
     ///
     /// # Errors
-    /// Corruption if the payload is malformed or does not give the size that it claims. `UnsupportedCompression` if it is
-    /// zlib or LZ4 of a legacy file: programs other than RocksDB write files with the same footer, and their types of
-    /// compression have other meanings.
+    /// Corruption if the payload is malformed or does not have the size that it claims. `UnsupportedCompression` if it
+    /// is malformed zlib or LZ4 of a legacy file: programs other than RocksDB write files with the same footer, and
+    /// their types of compression have other meanings.
     pub fn decompress(
         &mut self,
         kind: CompressionType,
@@ -215,8 +214,7 @@ impl Decompressor {
     }
 }
 
-/// Uncompressed size that a payload claims, checked against what its bytes could ever give, and the
-/// compressed bytes.
+/// Uncompressed size that a payload claims, checked against the maximum for its bytes, and the compressed bytes.
 fn claimed_size(kind: CompressionType, payload: &[u8]) -> Result<(usize, &[u8])> {
     let (size, body) = if kind == CompressionType::Snappy {
         let size = snap::raw::decompress_len(payload)
@@ -229,7 +227,7 @@ fn claimed_size(kind: CompressionType, payload: &[u8]) -> Result<(usize, &[u8])>
     Ok((checked_size(kind, size, body)?, body))
 }
 
-/// A claimed size, unless the bytes could never give it.
+/// A claimed size, unless it exceeds the maximum for the bytes.
 fn checked_size(kind: CompressionType, size: usize, body: &[u8]) -> Result<usize> {
     let most = max_growth(kind).saturating_mul(body.len() as u64 + 1);
     if size as u64 > most || size > COMPRESSION_SIZE_LIMIT {

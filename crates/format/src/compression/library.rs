@@ -1,11 +1,12 @@
-//! The libraries that are linked. Another version of one may compress to other bytes.
+//! The linked libraries. Another version of one may compress to other bytes.
 
 use super::CompressionType;
 
-/// Version of the crate snap, which does not say it at run time. The workspace requires exactly this one.
+/// Version of the crate snap, which cannot be queried at run time. The workspace requires exactly this version.
 const SNAP_VERSION: &str = "1.1.2";
 
-/// Name of a compression, and the version of the library that is linked for it; `None` if blocks are stored as they are.
+/// Name of a compression, and the version of the library that is linked for it; `None` if blocks are stored
+/// uncompressed.
 pub fn name_and_version(kind: CompressionType) -> Option<(&'static str, String)> {
     Some(match kind {
         CompressionType::None => return None,
@@ -28,7 +29,7 @@ fn lz4_version() -> String {
 mod tests {
     use super::*;
 
-    /// The version of a package in Cargo.lock, and what it says behind a plus.
+    /// The version of a package in Cargo.lock, and the text behind a plus.
     fn locked(package: &str) -> (&'static str, &'static str) {
         let lock = include_str!("../../../../Cargo.lock");
         let from = lock
@@ -48,7 +49,7 @@ mod tests {
         assert_eq!(version(CompressionType::Lz4hc), lz4);
         let zstd = version(CompressionType::Zstd);
         assert_eq!(format!("zstd.{zstd}"), locked("zstd-sys").1);
-        // The build takes the system's zlib where there is one.
+        // The build uses the system's zlib if there is one.
         assert!(version(CompressionType::Zlib).starts_with("1."));
         assert_eq!(name_and_version(CompressionType::None), None);
     }

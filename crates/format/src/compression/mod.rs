@@ -7,8 +7,8 @@
 //! | LZ4, LZ4HC | varint32 size, a raw LZ4 block |
 //! | ZSTD | varint32 size, a ZSTD frame |
 //!
-//! Files of format_version 0 and 1 have "compress format version 1", which is read and not written. Snappy and ZSTD are the
-//! same there:
+//! Files of format_version 0 and 1 have "compress format version 1", which is read and not written. Snappy and ZSTD are
+//! the same there:
 //!
 //! | type | payload |
 //! |---|---|
@@ -25,7 +25,7 @@ pub use compress::Compressor;
 use compress::{Lz4Mode, lz4_mode};
 pub use decompress::Decompressor;
 
-/// How a block is stored; the value stands in the block's trailer.
+/// Compression of a stored block; the value is in the block's trailer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum CompressionType {
@@ -54,7 +54,7 @@ impl CompressionType {
         Self::Zstd,
     ];
 
-    /// The type with the trailer's code, if it is one that is handled.
+    /// The type with the trailer's code, if it is supported.
     pub fn from_code(code: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|&kind| kind as u8 == code)
     }
@@ -93,7 +93,7 @@ pub const COMPRESSION_SIZE_LIMIT: usize = i32::MAX as usize;
 /// Level that stands for "the library's default" (`CompressionOptions::kDefaultCompressionLevel`).
 pub const DEFAULT_LEVEL: i32 = 32767;
 
-/// Who compresses blocks. Each writes other bytes, which all decompress to the same.
+/// Code that compresses blocks. Each implementation writes other bytes, which decompress to the same block.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Implementation {
     /// The library that RocksDB uses too.
@@ -138,7 +138,7 @@ pub struct CompressionSettings {
 }
 
 impl CompressionSettings {
-    /// Blocks stored as they are.
+    /// Blocks stored uncompressed.
     pub fn none() -> Self {
         Self {
             kind: CompressionType::None,
@@ -150,8 +150,8 @@ impl CompressionSettings {
         }
     }
 
-    /// The settings with Rockmill's own code in place of the library's, if there is such code for them: for Snappy, LZ4
-    /// without acceleration, and ZSTD of the default level or of levels 1 to 3, without a checksum in its frames.
+    /// The settings with Rockmill's own code in place of the library's, if it supports them: Snappy, LZ4 without
+    /// acceleration, and ZSTD of the default level or of levels 1 to 3 without a checksum in its frames.
     #[must_use]
     pub fn with_rockmill(&self) -> Option<Self> {
         let has_own = match self.kind {
@@ -171,13 +171,13 @@ impl CompressionSettings {
         })
     }
 
-    /// Whether a library compresses; not if blocks are stored as they are.
+    /// Whether a library compresses; false if blocks are stored uncompressed.
     pub fn is_by_library(&self) -> bool {
         self.kind != CompressionType::None && self.implementation == Implementation::Library
     }
 
-    /// Who compresses, as records of jobs name it: `lz4/rockmill-1`, or `lz4/library-1.10.0` with the version of the
-    /// library that is linked. Equal names write equal bytes. `None` if blocks are stored as they are.
+    /// Name of the compressor in records of jobs: `lz4/rockmill-1`, or `lz4/library-1.10.0` with the version of the
+    /// linked library. Equal names write equal bytes. `None` if blocks are stored uncompressed.
     pub fn compressor(&self) -> Option<String> {
         let (codec, version) = library::name_and_version(self.kind)?;
         let name = self.implementation.name();
@@ -193,7 +193,7 @@ impl CompressionSettings {
         (u64::from(self.max_bytes_per_kb()) * size as u64) >> KIB_SHIFT
     }
 
-    /// [`CompressionSettings::max_compressed_bytes_per_kb`], of which RocksDB uses at most 1023.
+    /// [`CompressionSettings::max_compressed_bytes_per_kb`], limited to 1023 as in RocksDB.
     pub fn max_bytes_per_kb(&self) -> u32 {
         self.max_compressed_bytes_per_kb.min(1023)
     }
@@ -214,7 +214,7 @@ mod tests {
         }
     }
 
-    /// Bytes that no compressor makes shorter.
+    /// Incompressible bytes.
     fn noise(seed: u64, len: usize) -> Vec<u8> {
         let words = (0..len as u64).step_by(8);
         let words = words.flat_map(|at| XxHash64::oneshot(seed, &at.to_le_bytes()).to_le_bytes());

@@ -18,7 +18,7 @@ pub(super) const MARKER: u8 = 0xff;
 pub const LINE_LEN: usize = 64;
 const LINE_BITS_LOG2: u32 = 9;
 
-/// The most bytes of bits, so that the payload's length still fits 32 bits.
+/// Maximum bytes of bits, so that the payload's length still fits 32 bits.
 const MAX_BITS_LEN: u64 = 0xffff_ffc0;
 
 /// Spreads the probes of a hash (2^32 by the golden ratio).
@@ -28,7 +28,7 @@ const MILLIBITS_PER_BYTE: u64 = 8000;
 const MIN_MILLIBITS_PER_KEY: u32 = 1000;
 const MAX_MILLIBITS_PER_KEY: u32 = 100_000;
 
-/// `(m, p)`: up to `m` thousandths of a bit for each key, `p` probes are the best choice.
+/// `(m, p)`: up to `m` thousandths of a bit per key, `p` probes are best.
 const PROBES: [(u64, u32); 12] = [
     (2080, 1),
     (3580, 2),
@@ -43,13 +43,13 @@ const PROBES: [(u64, u32); 12] = [
     (22_001, 11),
     (25_501, 12),
 ];
-/// Above this many thousandths of a bit for each key, [`MAX_PROBES`].
+/// Above this many thousandths of a bit per key, [`MAX_PROBES`].
 const LINEAR_PROBES_UNTIL: u64 = 50_000;
 const MAX_PROBES: u32 = 24;
-/// Probes at 10 bits a key, for which the loops over probes are unrolled.
+/// Probes at 10 bits per key, for which the loops over probes are unrolled.
 const USUAL_PROBES: u32 = 6;
 
-/// Number of probes for so many thousandths of a bit a key (`ChooseNumProbes`).
+/// Number of probes for the given thousandths of a bit per key (`ChooseNumProbes`).
 #[must_use]
 pub fn num_probes(millibits_per_key: u64) -> u32 {
     if let Some(&(_, probes)) = PROBES.iter().find(|&&(upto, _)| millibits_per_key <= upto) {
@@ -76,10 +76,10 @@ pub fn bits_len(num_hashes: u64, millibits_per_key: u32) -> u64 {
 /// Builds the payload of a filter over these hashes (XXPH3, seed 0), metadata included; bit for bit
 /// what RocksDB writes when built without `ROCKSDB_MALLOC_USABLE_SIZE`.
 ///
-/// `millibits_per_key` is clamped to 1000..=100,000. With `optimize_filters_for_memory` the number
-/// of probes follows the real bits for each hash, without it the configured ones.
+/// `millibits_per_key` is clamped to 1000..=100,000. With `optimize_filters_for_memory` the number of probes follows
+/// the actual bits per hash, without it the configured ones.
 ///
-/// An empty slice gives five bytes of metadata, which readers take as "always false".
+/// An empty slice gives five bytes of metadata, which mean "always false" to readers.
 #[must_use]
 pub fn build(hashes: &[u64], millibits_per_key: u32, optimize_filters_for_memory: bool) -> Vec<u8> {
     let num_hashes = hashes.len() as u64;
@@ -105,8 +105,7 @@ fn set_bits(lines: &mut [[u8; LINE_LEN]], hashes: &[u64], probes: u32) {
     }
 }
 
-/// Bytes of bits, as [`bits_len`], and number of probes of the filter that [`build`] makes of so many
-/// hashes.
+/// Bytes of bits, as [`bits_len`], and number of probes of the filter that [`build`] makes of `num_hashes` hashes.
 #[must_use]
 pub fn shape(
     num_hashes: u64,
@@ -123,7 +122,7 @@ pub fn shape(
     (len, probes)
 }
 
-/// What stands behind the bits.
+/// The metadata behind the bits.
 #[must_use]
 pub fn metadata(num_probes: u32) -> [u8; METADATA_LEN] {
     [MARKER, 0, num_probes as u8, 0, 0]
@@ -139,7 +138,7 @@ pub(super) fn may_match(lines: &[[u8; LINE_LEN]], probes: u32, hash: u64) -> boo
     }
 }
 
-/// Looks at every bit: who asks here expects all of them.
+/// Checks every bit, because callers expect all of them to be set.
 #[inline(always)]
 fn has_bits(line: &[u8; LINE_LEN], hash: u64, probes: u32) -> bool {
     probe_bits(hash, probes).fold(true, |all, bit| all & (line[bit / 8] >> (bit % 8) & 1 == 1))

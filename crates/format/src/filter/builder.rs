@@ -9,20 +9,19 @@ use crate::xxph3::hash64;
 /// First format_version whose Bloom filters are FastLocalBloom.
 const FIRST_FAST_LOCAL_VERSION: u32 = 5;
 
-/// Which filter is built.
+/// Format of the filter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FilterFormat {
     /// FastLocalBloom ([`bloom`]).
     FastLocalBloom,
-    /// The legacy Bloom filter ([`legacy`]), with whole bits a key and 32-bit hashes.
+    /// The legacy Bloom filter ([`legacy`]), with whole bits per key and 32-bit hashes.
     Legacy,
 }
 
 impl FilterFormat {
-    /// What is written for this policy in a file of this format_version
-    /// (`filter_policy.cc:BloomFilterPolicy::GetBuilderWithContext`). The Ribbon policy does not
-    /// ask for the version: its Bloom filters are FastLocalBloom in every file
-    /// (`RibbonFilterPolicy::GetBuilderWithContext`).
+    /// The format for this policy in a file of this format_version
+    /// (`filter_policy.cc:BloomFilterPolicy::GetBuilderWithContext`). The Ribbon policy does not depend on the version:
+    /// its Bloom filters are FastLocalBloom in every file (`RibbonFilterPolicy::GetBuilderWithContext`).
     #[must_use]
     pub fn of(policy: PolicyKind, format_version: u32) -> Self {
         if policy == PolicyKind::Bloom && format_version < FIRST_FAST_LOCAL_VERSION {
@@ -33,7 +32,7 @@ impl FilterFormat {
     }
 }
 
-/// What goes into a filter, and how dense it is.
+/// Contents and density of a filter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FilterOptions {
     /// Which filter.
@@ -43,14 +42,14 @@ pub struct FilterOptions {
     pub millibits_per_key: u32,
     /// Whether whole user keys are added.
     pub whole_key_filtering: bool,
-    /// Whose prefixes are added.
+    /// Extractor of the added prefixes.
     pub prefix_extractor: Option<PrefixExtractor>,
     /// Table option; here it only changes the number of probes, and of FastLocalBloom alone.
     pub optimize_filters_for_memory: bool,
 }
 
 impl FilterOptions {
-    /// RocksDB's Bloom filter of whole user keys, with so many bits for each in thousandths.
+    /// RocksDB's Bloom filter of whole user keys, with the given thousandths of a bit per key.
     #[must_use]
     pub const fn whole_keys(millibits_per_key: u32) -> Self {
         Self {
@@ -65,8 +64,7 @@ impl FilterOptions {
 
 /// Builds one file's filter.
 ///
-/// Memory: 8 bytes for each hash (up to 24 for an instant while the list grows), and the payload at
-/// the end.
+/// Memory: 8 bytes per hash (briefly up to 24 while the list grows), and the payload at the end.
 #[derive(Debug, Clone)]
 pub struct FilterBuilder {
     options: FilterOptions,
@@ -85,8 +83,8 @@ impl FilterBuilder {
         }
     }
 
-    /// Adds a point entry's user key. To be called for every entry of the file in key order,
-    /// whatever its type; versions of one key and keys of one prefix collapse.
+    /// Adds a point entry's user key. Call it for every entry of the file in key order, of any type. Versions of one
+    /// key and keys of one prefix count once.
     #[inline]
     pub fn add(&mut self, user_key: &[u8]) {
         if self.options.millibits_per_key == 0 {
@@ -120,9 +118,9 @@ impl FilterBuilder {
         }
     }
 
-    /// `filter_policy.cc:XXPH3FilterBitsBuilder::AddKeyAndAlt`, and the same of
-    /// `LegacyBloomBitsBuilder`, whose -1 for "none yet" is no 32-bit hash. The prefix goes first, so that the
-    /// last hash is always the previous key's; the key is compared with the state before this call.
+    /// `filter_policy.cc:XXPH3FilterBitsBuilder::AddKeyAndAlt`, and the same of `LegacyBloomBitsBuilder`, whose -1 for
+    /// "none yet" is not a 32-bit hash. The prefix is added first, so that the last hash is always the previous key's.
+    /// The key is compared with the state before this call.
     #[inline]
     fn add_key_and_prefix(&mut self, key: u64, prefix: u64) {
         let prev_key = self.hashes.last().copied();
@@ -141,7 +139,7 @@ impl FilterBuilder {
         self.hashes.len() as u64
     }
 
-    /// Bytes that the filter has come to, to a line or two.
+    /// Approximate size of the filter so far, within a line or two.
     #[must_use]
     pub fn estimated_len(&self) -> u64 {
         const MILLIBITS_PER_BYTE: u64 = 8000;
@@ -160,8 +158,8 @@ impl FilterBuilder {
         &self.hashes
     }
 
-    /// Gives up all hashes but the last, with which what is added next is compared, and returns how many are
-    /// left: for who wants the hashes alone, a part at a time. Nothing else is right from then on, the filter least of all.
+    /// Removes all hashes except the last, with which the next key is compared, and returns how many are left. It is
+    /// for callers that only take hashes, in parts. Afterwards, [`FilterBuilder::finish`] and the counts are wrong.
     pub fn forget(&mut self) -> usize {
         let before_last = self.hashes.len().saturating_sub(1);
         self.hashes.drain(..before_last);

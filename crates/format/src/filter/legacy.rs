@@ -16,27 +16,27 @@ use crate::coding::le32;
 const HASH_SEED: u32 = 0xbc9f_1d34;
 const HASH_MULTIPLIER: u32 = 0xc6a4_a793;
 
-/// By how much the hash is rotated for the step from one probe to the next.
+/// Bits by which the hash is rotated for the step from one probe to the next.
 const STEP_ROTATION: u32 = 17;
 
-/// Bytes of a line that is written.
+/// Bytes of a written line.
 pub const LINE_LEN: usize = 64;
 
-/// The most bits that are asked for; rounding to lines goes a little beyond.
+/// Maximum number of bits; rounding to lines goes a little beyond.
 const MAX_BITS: u64 = 0xffff_0000;
 
-/// RocksDB takes the number of hashes for an `int`; a larger one becomes negative, and then an
-/// enormous unsigned number, which gives [`MAX_BITS`].
+/// RocksDB converts the number of hashes to an `int`. A larger number becomes negative, and then a huge unsigned
+/// number, which gives [`MAX_BITS`].
 const MAX_COUNTED_HASHES: u64 = i32::MAX as u64;
 
 const MILLIBITS_PER_BIT: u32 = 1000;
 const MAX_BITS_PER_KEY: u32 = 100;
 
-/// Probes for a hundred bits a key: ln 2, rounded down to save probes.
+/// Probes for a hundred bits per key: ln 2, rounded down to save probes.
 const PROBES_PER_HUNDRED_BITS: u32 = 69;
 const MAX_PROBES: u32 = 30;
 
-/// Whole bits a key for this many thousandths: rounded to the nearest, 1 to 100
+/// Whole bits per key for this many thousandths: rounded to the nearest, 1 to 100
 /// (`BloomLikeFilterPolicy::BloomLikeFilterPolicy`, `whole_bits_per_key_`).
 #[must_use]
 pub fn whole_bits_per_key(millibits_per_key: u32) -> u32 {
@@ -51,9 +51,9 @@ pub fn num_probes(bits_per_key: u32) -> u32 {
     (bits_per_key.saturating_mul(PROBES_PER_HUNDRED_BITS) / HUNDRED).clamp(1, MAX_PROBES)
 }
 
-/// Bytes of bits for `num_hashes`, without the metadata: an odd number of lines of `line_len`
-/// bytes, so that all bits of a hash have a say in the line; 0 for no hashes
-/// (`LegacyBloomBitsBuilder::CalculateSpace`, `GetTotalBitsForLocality`).
+/// Bytes of bits for `num_hashes`, without the metadata; 0 for no hashes. They are an odd number of lines of `line_len`
+/// bytes, so that all bits of a hash influence the line (`LegacyBloomBitsBuilder::CalculateSpace`,
+/// `GetTotalBitsForLocality`).
 #[must_use]
 pub fn bits_len(num_hashes: u64, bits_per_key: u32, line_len: usize) -> u64 {
     if num_hashes == 0 {
@@ -68,10 +68,10 @@ pub fn bits_len(num_hashes: u64, bits_per_key: u32, line_len: usize) -> u64 {
     (bits.div_ceil(line_len.saturating_mul(8)) | 1).saturating_mul(line_len)
 }
 
-/// Builds the payload of a filter over these [`bloom_hash`]es, metadata included; bit for bit what
-/// RocksDB writes where a cache line has 64 bytes (`LegacyBloomBitsBuilder::Finish`).
+/// Builds the payload of a filter over these [`bloom_hash`]es, metadata included; bit for bit what RocksDB writes if a
+/// cache line has 64 bytes (`LegacyBloomBitsBuilder::Finish`).
 ///
-/// No hashes give five bytes of metadata, which readers take as "always false".
+/// Without hashes, the result is five bytes of metadata, which mean "always false" to readers.
 #[must_use]
 pub fn build(hashes: impl ExactSizeIterator<Item = u32>, bits_per_key: u32) -> Vec<u8> {
     let (len, probes) = shape(hashes.len() as u64, bits_per_key);
@@ -90,15 +90,14 @@ pub fn build(hashes: impl ExactSizeIterator<Item = u32>, bits_per_key: u32) -> V
     payload
 }
 
-/// Bytes of bits, as [`bits_len`], and number of probes of the filter that [`build`] makes of so many
-/// hashes.
+/// Bytes of bits, as [`bits_len`], and number of probes of the filter that [`build`] makes of `num_hashes` hashes.
 #[must_use]
 pub fn shape(num_hashes: u64, bits_per_key: u32) -> (u64, u32) {
     let len = bits_len(num_hashes, bits_per_key, LINE_LEN);
     (len, num_probes(bits_per_key))
 }
 
-/// What stands behind so many bytes of bits.
+/// The metadata behind `len` bytes of bits.
 #[must_use]
 pub fn metadata(len: u64, num_probes: u32) -> [u8; METADATA_LEN] {
     let mut metadata = [num_probes as u8; METADATA_LEN];
@@ -107,7 +106,7 @@ pub fn metadata(len: u64, num_probes: u32) -> [u8; METADATA_LEN] {
     metadata
 }
 
-/// The bits within a line of so many bytes, a power of two.
+/// The bits within a line of `line_len` bytes, a power of two.
 #[inline]
 fn probe_bits(hash: u32, probes: u32, line_len: usize) -> impl Iterator<Item = usize> {
     let step = hash.rotate_right(STEP_ROTATION);
@@ -123,7 +122,7 @@ pub(super) struct LegacyBloom<'a> {
 }
 
 impl<'a> LegacyBloom<'a> {
-    /// `None` if `bits` cannot be cut into so many lines of a power of two bytes.
+    /// `None` if `bits` cannot be divided into `num_lines` lines whose length is a power of two.
     pub(super) fn new(bits: &'a [u8], num_lines: u32, num_probes: u8) -> Option<Self> {
         let num_lines = num_lines as usize;
         if num_lines == 0 || bits.is_empty() || !bits.len().is_multiple_of(num_lines) {
@@ -153,8 +152,8 @@ impl<'a> LegacyBloom<'a> {
     }
 }
 
-/// The hash of a key or prefix (`util/hash.h:BloomHash`): a variant of `MurmurHash1` whose last one
-/// to three bytes are taken as signed (`util/hash.cc:Hash`).
+/// The hash of a key or prefix (`util/hash.h:BloomHash`): a variant of `MurmurHash1` that treats the last one to three
+/// bytes as signed (`util/hash.cc:Hash`).
 #[must_use]
 pub fn bloom_hash(key: &[u8]) -> u32 {
     seeded_hash(key, HASH_SEED)

@@ -1,4 +1,4 @@
-//! Legacy filters against what RocksDB 11.12 made of the same keys.
+//! Legacy filters compared with those of RocksDB 11.12 over the same keys.
 
 use super::legacy::{LINE_LEN, bits_len, num_probes, whole_bits_per_key};
 use super::tests::{key, millibits, unhex};
@@ -6,8 +6,8 @@ use super::*;
 use crate::prefix::PrefixExtractor;
 use crate::xxph3::hash64;
 
-/// The keys of a vector: some shorter than the others and out of a prefix's domain or equal to it,
-/// some twice, some of the same prefix as the one before.
+/// The keys of a vector. Some are shorter than the others, and outside of a prefix's domain or equal to the prefix.
+/// Some occur twice, and some have the same prefix as the previous key.
 fn fill(builder: &mut FilterBuilder, n: usize) {
     for i in 1..=n {
         let key = key(i);
@@ -81,7 +81,7 @@ fn lengths_are_an_odd_number_of_lines_and_capped() {
         (513, 1, 192),
         (1536, 1, 192),
         (1537, 1, 320),
-        // Beyond the cap, as a number of bits and as an `int`.
+        // Above the cap, as a number of bits and as an `int`.
         (0xffff_0000 / 10 + 1, 10, CAP),
         (0x7fff_ffff, 1, 0x1000_0040),
         (0x8000_0000, 1, CAP),

@@ -1,4 +1,4 @@
-//! Filter blocks: which filter a column family wants, building it, and asking it.
+//! Filter blocks: the configured filter of a column family, its construction, and queries.
 //!
 //! A filter is a payload with five bytes of metadata at its end
 //! (`table/block_based/filter_policy.cc`):
@@ -11,9 +11,9 @@
 //! always false    | no more than five bytes in all
 //! ```
 //!
-//! FastLocalBloom is written, and the legacy filter in files of format_version below 5. Where the
-//! policy asks for Ribbon it gets FastLocalBloom: readers choose by the metadata, and RocksDB itself
-//! falls back on it. All of them can be asked.
+//! FastLocalBloom is written, and the legacy filter in files of format_version below 5. If the policy is Ribbon,
+//! FastLocalBloom is written instead: readers choose by the metadata, and RocksDB itself falls back to it. All kinds
+//! can be queried.
 
 pub mod bloom;
 mod builder;

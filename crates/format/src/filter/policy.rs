@@ -4,13 +4,13 @@ use crate::error::{Error, Result};
 use crate::object_text::ObjectText;
 
 const MILLI: f64 = 1000.0;
-/// Fewer bits a key than this mean no filter.
+/// With fewer bits per key than this, there is no filter.
 const MIN_BITS_PER_KEY: f64 = 0.5;
 const MAX_BITS_PER_KEY: f64 = 100.0;
-/// Pushes decimals with three digits up to the number they mean.
+/// Rounds decimals with three digits up to the intended number.
 const ROUNDING_NUDGE: f64 = 0.500_001;
 
-/// Which built-in policy is configured.
+/// The configured built-in policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PolicyKind {
     /// `bloomfilter:BITS[:false]`.
@@ -25,14 +25,13 @@ pub enum PolicyKind {
     ReadOnly,
 }
 
-/// A filter policy as the OPTIONS file names it.
+/// A filter policy by its name in the OPTIONS file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FilterPolicy {
     /// Which policy.
     pub kind: PolicyKind,
-    /// Bloom bits for each key in thousandths (for Ribbon: bits of a Bloom filter of the same
-    /// quality); 0, or 1000 to 100,000. With 0 no filter is written, though the policy's name still
-    /// goes into the properties.
+    /// Bloom bits for each key in thousandths (for Ribbon: bits of a Bloom filter of the same quality); 0, or 1000 to
+    /// 100,000. With 0 no filter is written, but the policy's name is still in the properties.
     pub millibits_per_key: u32,
 }
 
@@ -72,7 +71,7 @@ impl FilterPolicy {
         }
         let kind = match (name, bits, last) {
             ("rocksdb.BuiltinBloomFilter", None, None) => PolicyKind::ReadOnly,
-            // The last part once chose the block-based filter, which no longer exists.
+            // The last part once selected the block-based filter, which does not exist any more.
             ("bloomfilter" | "rocksdb.BloomFilter", Some(_), None | Some("false" | "true")) => {
                 PolicyKind::Bloom
             }
@@ -100,9 +99,9 @@ impl FilterPolicy {
     }
 }
 
-/// Bits a key as decimal text to thousandths
-/// (`filter_policy.cc:BloomLikeFilterPolicy::BloomLikeFilterPolicy`); `None` if the text is not
-/// digits with at most one sign and one point (`utilities/object_registry.cc:MatchesDecimal`).
+/// Bits per key as decimal text to thousandths (`filter_policy.cc:BloomLikeFilterPolicy::BloomLikeFilterPolicy`);
+/// `None` if the text is not digits with at most one sign and one point
+/// (`utilities/object_registry.cc:MatchesDecimal`).
 fn parse_millibits(text: &str) -> Option<u32> {
     let unsigned = text.strip_prefix('-').unwrap_or(text);
     if unsigned

@@ -1,4 +1,4 @@
-//! Asks a filter of any kind (`filter_policy.cc:BuiltinFilterPolicy::GetBuiltinFilterBitsReader`).
+//! Queries a filter of any kind (`filter_policy.cc:BuiltinFilterPolicy::GetBuiltinFilterBitsReader`).
 
 use super::METADATA_LEN;
 use super::bloom::{self, LINE_LEN};
@@ -10,12 +10,12 @@ use crate::xxph3::hash64;
 
 /// First byte of a Ribbon filter's metadata.
 const RIBBON_MARKER: u8 = 0xfe;
-/// The most probes of a legacy filter; larger values of that byte are markers.
+/// Maximum probes of a legacy filter; larger values of that byte are markers.
 const MAX_LEGACY_PROBES: u8 = 127;
 /// Numbers of probes that a FastLocalBloom filter may have.
 const BLOOM_PROBES: std::ops::RangeInclusive<u8> = 1..=30;
 
-/// What a filter's metadata say that it is.
+/// Kind of a filter, by its metadata.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FilterKind {
     /// FastLocalBloom.
@@ -24,18 +24,18 @@ pub enum FilterKind {
     Ribbon,
     /// Bloom filter of format_version below 5.
     Legacy,
-    /// Says "maybe" to everything: reserved or future metadata, which RocksDB reads so too.
+    /// Answers "maybe" to everything: reserved or future metadata, which RocksDB treats in the same way.
     AlwaysTrue,
-    /// Says "no" to everything: no more than the metadata, as if nothing had been added.
+    /// Answers "no" to everything: only the metadata, as if no key had been added.
     AlwaysFalse,
 }
 
-/// What a legacy filter's metadata say.
+/// Contents of a legacy filter's metadata.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LegacyLayout {
     /// Bytes of a line, a power of two: a cache line of the machine that wrote the filter.
     pub line_len: usize,
-    /// Probes of a key, 1 to 127; they follow the configured bits a key.
+    /// Probes of a key, 1 to 127; they follow the configured bits per key.
     pub num_probes: u8,
 }
 
@@ -61,8 +61,7 @@ impl<'a> FilterReader<'a> {
     /// Reads the metadata at the end of a filter block's payload.
     ///
     /// # Errors
-    /// Corruption if the payload is 4 GiB or longer, or claims to be a Bloom filter without a
-    /// single line.
+    /// Corruption if the payload has 4 GiB or more, or claims to be a Bloom filter without any line.
     pub fn parse(payload: &'a [u8]) -> Result<Self> {
         if u32::try_from(payload.len()).is_err() {
             return Err(Error::corruption(0, "filter of 4 GiB or more"));
@@ -82,7 +81,7 @@ impl<'a> FilterReader<'a> {
         Ok(Self { bits })
     }
 
-    /// What the filter is.
+    /// Kind of the filter.
     #[must_use]
     pub fn kind(&self) -> FilterKind {
         match self.bits {
@@ -94,7 +93,7 @@ impl<'a> FilterReader<'a> {
         }
     }
 
-    /// How a legacy filter is laid out; `None` for other kinds.
+    /// Layout of a legacy filter; `None` for other kinds.
     #[must_use]
     pub fn legacy_layout(&self) -> Option<LegacyLayout> {
         match &self.bits {
@@ -103,7 +102,7 @@ impl<'a> FilterReader<'a> {
         }
     }
 
-    /// Whether this user key or prefix may have been added; never false for one that was.
+    /// Whether this user key or prefix may have been added; never false for an added one.
     #[must_use]
     pub fn may_contain(&self, key: &[u8]) -> bool {
         match &self.bits {
@@ -112,7 +111,7 @@ impl<'a> FilterReader<'a> {
         }
     }
 
-    /// [`FilterReader::may_contain`] by the hash that [`super::FilterBuilder`] has of the key.
+    /// [`FilterReader::may_contain`] by the key's hash in [`super::FilterBuilder`].
     #[must_use]
     #[inline]
     pub fn may_contain_hash(&self, hash: u64) -> bool {
@@ -126,8 +125,8 @@ impl<'a> FilterReader<'a> {
     }
 }
 
-/// Byte 1 is the sub-implementation, byte 2 the probes and, in its top three bits, the line length;
-/// all else must be 0.
+/// Byte 1 is the sub-implementation. Byte 2 is the probes and, in its top three bits, the line length. All other bytes
+/// must be 0.
 fn parse_bloom<'a>(bits: &'a [u8], metadata: &[u8; METADATA_LEN]) -> Result<Bits<'a>> {
     let &[_, 0, probes, 0, 0] = metadata else {
         return Ok(Bits::AlwaysTrue);

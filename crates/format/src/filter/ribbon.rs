@@ -1,9 +1,8 @@
-//! The Ribbon filter "Standard128", for asking only (`util/ribbon_impl.h`, `util/ribbon_alg.h`).
+//! The Ribbon filter "Standard128", for queries only (`util/ribbon_impl.h`, `util/ribbon_alg.h`).
 //!
-//! A key stands for one linear equation over GF(2): 128 coefficients, laid at a start slot, times
-//! the solution give the key's result row. The solution has one row a slot and one column a result
-//! bit; it is stored by blocks of 128 slots, and in each block by columns, a column being a segment
-//! of 16 bytes:
+//! A key stands for one linear equation over GF(2): 128 coefficients, beginning at a start slot, times the solution
+//! give the key's result row. The solution has one row per slot and one column per result bit. It is stored in blocks
+//! of 128 slots, and each block in columns, which are segments of 16 bytes:
 //!
 //! ```text
 //! block 0: column 0 | column 1 | ... ; block 1: column 0 | ...
@@ -16,7 +15,7 @@ const BLOCK_SLOTS: u64 = 128;
 const SEGMENT_LEN: usize = 16;
 /// Columns beyond the bits of a result row are not used.
 const MAX_COLUMNS: usize = 32;
-/// With one block there would be one start slot only, which the hashing cannot handle.
+/// With one block there would be only one start slot, which the hashing does not support.
 const MIN_BLOCKS: u32 = 2;
 
 const REHASH_FACTOR: u64 = 0x6193_d459_236a_3a0d;
@@ -84,8 +83,7 @@ impl<'a> Ribbon<'a> {
     }
 }
 
-/// The seed that is mixed into hashes, from the ordinal one that is stored
-/// (`StandardHasher::SetOrdinalSeed`).
+/// The seed that is mixed into hashes, computed from the stored ordinal seed (`StandardHasher::SetOrdinalSeed`).
 fn raw_seed(ordinal: u8) -> u32 {
     let product = u64::from(ordinal).wrapping_mul(SEED_FACTOR);
     (product ^ (product & SEED_MIX_MASK) >> 4) as u32

@@ -1,5 +1,4 @@
-//! Filters against payloads that RocksDB 11.12's `filter_policy.cc` and `full_filter_block.cc` made
-//! of the same keys.
+//! Filters compared with those of RocksDB 11.12's `filter_policy.cc` and `full_filter_block.cc` over the same keys.
 
 use super::*;
 use crate::error::ErrorKind;
@@ -7,8 +6,7 @@ use crate::prefix::PrefixExtractor;
 use crate::xxph3::hash64;
 use proptest::prelude::*;
 
-/// Keys `100000..200000` are in no filter; how many of them a filter lets pass is a fingerprint of
-/// all its bits.
+/// Keys `100000..200000` are in no filter. The number of them that a filter accepts is a fingerprint of all its bits.
 const ABSENT: std::ops::Range<usize> = 100_000..200_000;
 
 pub(super) fn key(i: usize) -> Vec<u8> {
@@ -45,8 +43,7 @@ pub(super) fn unhex(text: &str) -> Vec<u8> {
 
 #[test]
 fn bloom_payloads_are_rocksdbs_bit_for_bit() {
-    // Keys (each added twice), bits a key, optimize_filters_for_memory; payload length, probes,
-    // XXPH3 of the payload.
+    // Keys (each added twice), bits per key, optimize_filters_for_memory; payload length, probes, XXPH3 of the payload.
     for (keys, bits, optimize, len, probes, hash) in [
         (1, "10", true, 69, 24, 0x0976_dae1_b9ef_5bcd),
         (4, "10", true, 69, 24, 0xe5ca_af35_bc99_2b3f),

@@ -5,7 +5,7 @@ use crate::block::{BlockBuilder, BlockLayout, ValueForm, common_prefix_len};
 use crate::coding::{put_varint, zigzag};
 use crate::handle::{BLOCK_TRAILER_SIZE, BlockHandle};
 use crate::key::{MAX_SEQUENCE, TAG_SIZE, TYPE_FOR_SEEK, pack_tag, split};
-/// Collects the index of one file. Memory: a separator and some 32 bytes a data block.
+/// Collects the index of one file. Memory: a separator and some 32 bytes per data block.
 #[derive(Debug)]
 pub struct IndexBuilder {
     settings: IndexSettings,
@@ -66,23 +66,22 @@ impl IndexBuilder {
         self.blocks.is_empty()
     }
 
-    /// User key of block number `i`'s separator, and where the block is.
+    /// User key of block number `i`'s separator, and the block's handle.
     ///
     /// # Panics
-    /// If no such block was added.
+    /// If there is no such block.
     pub fn block(&self, i: usize) -> (&[u8], BlockHandle) {
         let start = i.checked_sub(1).map_or(0, |before| self.blocks[before].0);
         let (end, handle) = self.blocks[i];
         (&self.separators[start..end - TAG_SIZE], handle)
     }
 
-    /// Whether the separators so far can do without sequence numbers: property
-    /// `rocksdb.index.key.is.user.key`.
+    /// Whether the separators so far do not need sequence numbers: property `rocksdb.index.key.is.user.key`.
     pub fn has_user_keys(&self) -> bool {
         !self.needs_sequence
     }
 
-    /// Bytes of the index so far, roughly.
+    /// Approximate bytes of the index so far.
     pub fn estimated_len(&self) -> usize {
         /// Header of an entry, a handle and a restart offset.
         const ENTRY_OVERHEAD: usize = 14;
@@ -137,8 +136,8 @@ impl IndexBuilder {
     }
 }
 
-/// Appends the shortest key in `[a, b)` that bytewise order gives by the rules of
-/// `util/comparator.cc:FindShortestSeparator`; `a` itself where nothing shorter is found.
+/// Appends the shortest key in `[a, b)` in bytewise order, by the rules of `util/comparator.cc:FindShortestSeparator`,
+/// or `a` itself if these find no shorter key.
 pub(super) fn push_separator(a: &[u8], b: &[u8], out: &mut Vec<u8>) {
     let i = common_prefix_len(a, b);
     let a_is_prefix = i >= a.len() || i >= b.len();
@@ -151,7 +150,7 @@ pub(super) fn push_separator(a: &[u8], b: &[u8], out: &mut Vec<u8>) {
         out.push(a[i] + 1);
         return;
     }
-    // b ends at i and is a's successor there: the first later byte that can grow, grows.
+    // b ends at i and is a's successor there: the first later byte that is not 0xff is incremented.
     match a[i + 1..].iter().position(|&byte| byte != u8::MAX) {
         Some(later) => {
             let at = i + 1 + later;

@@ -1,9 +1,9 @@
-//! Index blocks: which block may hold a key (`index_builder.cc`, `table/format.cc:IndexValue`).
+//! Index blocks: they give the block that may contain a key (`index_builder.cc`, `table/format.cc:IndexValue`).
 //!
-//! One entry a data block: a separator that is at or above every key of the block and below every key
-//! of the next, and the block's handle. The separators of one index are all user keys or all internal
-//! keys. With delta-coded values, an entry whose key shares bytes with the key before stores only how
-//! the block's size differs from that of its predecessor, behind which it begins.
+//! One entry per data block: a separator that is at or above every key of the block and below every key of the next,
+//! and the block's handle. The separators of one index are all user keys or all internal keys. With delta-coded values,
+//! an entry whose key shares bytes with the key before stores only how the block's size differs from that of its
+//! predecessor, behind which it begins.
 
 mod builder;
 
@@ -26,7 +26,7 @@ const FIRST_DELTA_VALUE_VERSION: u32 = 4;
 /// First version whose separators may be user keys.
 const FIRST_USER_KEY_VERSION: u32 = 3;
 
-/// How an index block is coded; all of it stands in the file's footer and properties.
+/// Coding of an index block, from the file's footer and properties.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IndexCoding {
     /// Separators are user keys.
@@ -43,18 +43,18 @@ pub struct IndexCoding {
     pub bytewise: bool,
 }
 
-/// Bytes of a separator that need no memory of their own: an index has one for every few KiB of data.
+/// Bytes of a separator that need no allocation: an index has one separator for every few KiB of data.
 const INLINE_BYTES: usize = 24;
 
 /// A user key in an index.
 pub type Separator = SmallVec<[u8; INLINE_BYTES]>;
 
-/// One data block (or index partition) as the index describes it.
+/// A data block (or index partition) in the index.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IndexEntry {
     /// User key at or above every user key of the block.
     pub separator: Separator,
-    /// Where the block is.
+    /// Handle of the block.
     pub handle: BlockHandle,
 }
 
@@ -66,11 +66,11 @@ pub fn decode_index(bytes: &[u8], coding: IndexCoding) -> Result<Vec<IndexEntry>
     decode(bytes, coding, |_, _, _, _| true)
 }
 
-/// [`decode_index`] of an index that was just written, whose restart points readers will search: they must be
-/// where the restart interval says. Returns the tags too, of separators that are internal keys.
+/// [`decode_index`] of an index that was just written. Readers will search its restart points, so these must be where
+/// the restart interval puts them. Also returns the tags of separators that are internal keys.
 ///
 /// # Errors
-/// As [`decode_index`], and Corruption if a restart point is elsewhere.
+/// The errors of [`decode_index`], and Corruption if a restart point is elsewhere.
 pub fn decode_written_index(
     bytes: &[u8],
     coding: IndexCoding,
@@ -86,7 +86,7 @@ pub fn decode_written_index(
                 && restart < block.num_restarts()
                 && block.restart(restart) == entry.offset)
     })?;
-    // As many as there must be, and no flag beside.
+    // The required number of restart points, without flags.
     let restarts = u32::try_from(entries.len().div_ceil(interval)).unwrap_or(u32::MAX);
     match bytes.ends_with(&restarts.to_le_bytes()) {
         true => Ok((entries, tags)),
@@ -107,7 +107,7 @@ fn decode(
     };
     let block = Block::parse(bytes)?;
     let mut entries = block.entries(form, coding.restart_interval)?;
-    // By default every entry is a restart point; and there are no more of those than fit the block.
+    // By default every entry is a restart point, and the block limits their number.
     let mut out: Vec<IndexEntry> = Vec::with_capacity(block.num_restarts());
     let mut keys = Keys::default();
     while let Some(entry) = entries.next_entry()? {
@@ -147,10 +147,10 @@ fn decode(
     Ok(out)
 }
 
-/// Keys of an index block. Mostly all of them stand there whole, and need not be copied.
+/// Keys of an index block. Most indexes contain all of them whole, without the need for a copy.
 #[derive(Default)]
 struct Keys<'a> {
-    /// The last key, if it stands in the block.
+    /// The last key, if the block contains it whole.
     whole: Option<&'a [u8]>,
     /// If not.
     restored: Vec<u8>,
@@ -209,14 +209,14 @@ fn following(before: BlockHandle, size_delta: i64) -> Result<BlockHandle> {
     Ok(handle)
 }
 
-/// How far separators are shortened (`BlockBasedTableOptions::IndexShorteningMode`).
+/// Shortening of separators (`BlockBasedTableOptions::IndexShorteningMode`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IndexShortening {
     /// The block's last key.
     None,
-    /// The shortest separator, except behind the last block.
+    /// The shortest separator, except after the last block.
     Separators,
-    /// The shortest separator, and a short successor behind the last block.
+    /// The shortest separator, and a short successor after the last block.
     SeparatorsAndSuccessor,
 }
 
@@ -232,14 +232,14 @@ impl IndexShortening {
     }
 }
 
-/// How an [`IndexBuilder`] codes the index.
+/// Settings of an [`IndexBuilder`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IndexSettings {
     /// format_version of the file.
     pub format_version: u32,
     /// Entries from one restart point to the next.
     pub restart_interval: usize,
-    /// How far separators are shortened.
+    /// Shortening of separators.
     pub shortening: IndexShortening,
     /// Whether the common prefix of the separators is stored once (format_version 8).
     pub common_prefix: bool,
@@ -251,7 +251,7 @@ impl IndexSettings {
         self.format_version >= FIRST_DELTA_VALUE_VERSION
     }
 
-    /// How an index of such settings is read, whose separators are user keys or not.
+    /// Coding of an index with these settings, whose separators are user keys or not.
     pub fn coding(&self, user_keys: bool) -> IndexCoding {
         IndexCoding {
             user_keys,

@@ -1,5 +1,5 @@
-//! Decompression of a log's fragments. RocksDB decompresses one after another with one stream of zstd, which begins
-//! anew at each record (`util/compression.cc:ZSTDStreamingUncompress`).
+//! Decompression of a log's fragments. RocksDB decompresses them in order with one stream of zstd, which restarts at
+//! each record (`util/compression.cc:ZSTDStreamingUncompress`).
 
 use std::fmt;
 
@@ -22,12 +22,12 @@ impl fmt::Debug for Decompression {
 }
 
 impl Decompression {
-    /// The decompression that a log's record of it names (`util/compression.h:CompressionTypeRecord`).
+    /// The decompression that a record of the log names (`util/compression.h:CompressionTypeRecord`).
     pub(super) fn new(record: &[u8]) -> Result<Self> {
         const ZSTD: u32 = CompressionType::Zstd as u32;
         let unknown = |what| Error::unsupported(0, what);
         if record.len() < size_of::<u32>() || le32(record) != ZSTD {
-            return Err(unknown("log compressed otherwise than by zstd"));
+            return Err(unknown("log compressed with another method than zstd"));
         }
         let stream = Decoder::new().map_err(|_| unknown("no memory to decompress the log"))?;
         Ok(Self {
@@ -42,7 +42,7 @@ impl Decompression {
         let _ = self.stream.reinit();
     }
 
-    /// A fragment as it was before compression. `None` if it cannot be decompressed.
+    /// A decompressed fragment. `None` if it cannot be decompressed.
     pub(super) fn run(&mut self, mut fragment: &[u8]) -> Option<Vec<u8>> {
         let mut out = Vec::new();
         if fragment.is_empty() {

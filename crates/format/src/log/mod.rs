@@ -1,4 +1,4 @@
-//! Records out of a log file that still grows: a MANIFEST, or a write-ahead log `NNNNNN.log`.
+//! Reads records of a log file that still grows: a MANIFEST, or a write-ahead log `NNNNNN.log`.
 //!
 //! ```text
 //! file     := block*                        blocks of 32 KiB
@@ -14,7 +14,7 @@
 //! A MANIFEST has types 1 to 4, and types that RocksDB skips.
 //!
 //! The reader drops without an error exactly what RocksDB's reader drops without a report. After that, RocksDB's
-//! recovery goes on with the next block:
+//! recovery continues with the next block:
 //!
 //! | what stands in place of a record | what is dropped |
 //! |---|---|
@@ -56,23 +56,23 @@ pub(crate) const RECYCLABLE_LAST: u8 = 8;
 pub(crate) const SET_COMPRESSION: u8 = 9;
 pub(crate) const TIMESTAMP_SIZE: u8 = 10;
 pub(crate) const RECYCLABLE_TIMESTAMP_SIZE: u8 = 11;
-/// Types from here on are skipped where they are not known (`log::kRecordTypeSafeIgnoreMask`).
+/// Unknown types from here on are skipped (`log::kRecordTypeSafeIgnoreMask`).
 pub(crate) const IGNORABLE: u8 = 1 << 7;
 pub(crate) const PREDECESSOR: u8 = 130;
 pub(crate) const RECYCLABLE_PREDECESSOR: u8 = 131;
 
-/// RocksDB 11.12 takes records of these types for what it finds itself, which has the same numbers
-/// (`db/log_reader.h:kEof` to `kBadRecordChecksum`): the end of the file,
+/// RocksDB 11.12 mistakes records of these types for its own results with the same numbers (`db/log_reader.h:kEof` to
+/// `kBadRecordChecksum`): the end of the file,
 pub(crate) const END_OF_FILE: u8 = 132;
-/// a bad record, which it reports inside of a record alone,
+/// a bad record, which it reports only inside of a record,
 pub(crate) const BAD_RECORD: u8 = 133;
-/// a record of a log before,
+/// a record of an older log,
 pub(crate) const OLD_RECORD: u8 = 135;
-/// and, from a bad header to a bad checksum, others that it reports.
+/// and others that it reports, from a bad header to a bad checksum.
 pub(crate) const BAD_HEADER: u8 = 134;
 pub(crate) const BAD_CHECKSUM: u8 = 137;
 
-/// Least length of what a log says about the log before (`db/dbformat.h:PredecessorWALInfo`).
+/// Minimum length of a log's record about the previous log (`db/dbformat.h:PredecessorWALInfo`).
 const PREDECESSOR_LEN: usize = 3 * 8;
 
 /// Length of an entry with the size of a column family's timestamps (`util/udt_util.h:kSizePerColumnFamily`).
@@ -89,10 +89,10 @@ pub struct Record {
     pub payload: Vec<u8>,
 }
 
-/// Takes the bytes of a log in pieces of any size and gives its whole records.
+/// Takes the bytes of a log in pieces of any size and returns its whole records.
 ///
-/// A record that is not complete yet waits for more bytes. Memory is bounded by the bytes fed that
-/// are not yet part of a record given back.
+/// An incomplete record waits for more bytes. Memory is bounded by the bytes that were fed and are not part of a
+/// returned record yet.
 #[derive(Debug, Default)]
 pub struct LogReader {
     /// Bytes fed and not yet parsed are `buffer[parsed..]`.
@@ -103,25 +103,25 @@ pub struct LogReader {
     /// The start and the bytes of a record whose last fragment is still to come.
     open: Option<(u64, Vec<u8>)>,
     failed: Option<Error>,
-    /// Low bits of the number of a write-ahead log; `None` of a MANIFEST.
+    /// Low bits of the number of a write-ahead log; `None` for a MANIFEST.
     number: Option<u32>,
-    /// Whether a fragment had the log's number: what follows the log's end is from a log before.
+    /// Whether a fragment had the log's number: the bytes behind the log's end are then from an older log.
     recycled: bool,
     /// Decompresses the fragments, if the log is compressed.
     decompression: Option<Decompression>,
     /// Sizes of timestamps by the id of the column family.
     timestamp_sizes: BTreeMap<u32, u16>,
-    /// Whether a record was given back.
+    /// Whether a record was returned.
     any: bool,
     /// Offset in the file up to which everything is dropped.
     drops_until: u64,
     /// Whether a recycled log's end was reached.
     ended: bool,
-    /// Offset in the file up to which nothing is cut off.
+    /// Offset in the file up to which no record is cut off.
     sound_end: u64,
     /// Offset in the file behind the fragment that was read last, damaged ones too.
     fragment_end: u64,
-    /// Bytes of `buffer[parsed..]` that are zeros, if a MANIFEST has zeros in place of a record and nothing behind them.
+    /// Number of zeros at `buffer[parsed..]`, if a MANIFEST has zeros in place of a record and nothing behind them.
     zeros: usize,
 }
 
@@ -130,12 +130,12 @@ struct Fragment {
     payload: Vec<u8>,
 }
 
-/// What stands at the place of a fragment.
+/// What was found at the position of a fragment.
 enum Found {
     /// A sound fragment.
     Fragment(Fragment),
-    /// Something of which RocksDB reports nothing. It drops the rest of the block, and the record of which the
-    /// block has a part.
+    /// An error that RocksDB does not report. It drops the rest of the block, and the record to which a part of the
+    /// block belongs.
     Dropped,
     /// The rest of the block is too short for the header.
     Padding,
@@ -147,7 +147,7 @@ impl LogReader {
         Self::default()
     }
 
-    /// A reader of a MANIFEST that goes on behind a record, which ends at this offset.
+    /// A reader of a MANIFEST that continues behind a record, which ends at this offset.
     pub fn behind(end: u64) -> Self {
         Self {
             at: end,
@@ -176,25 +176,25 @@ impl LogReader {
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// Offset behind the last sound record if something else follows there: the start of a record, or, in a
-    /// recycled log, what a log before left. A crash leaves that. To be asked when all bytes were fed.
+    /// Offset behind the last sound record if other bytes follow: the start of a record, or, in a recycled log, the
+    /// rest of an older log. A crash leaves them. Call it after all bytes were fed.
     pub fn torn_at(&self) -> Option<u64> {
         (self.bytes_fed() > self.sound_end).then_some(self.sound_end)
     }
 
-    /// Whether a recycled log ended: nothing that follows belongs to it.
+    /// Whether a recycled log ended: no later bytes belong to it.
     pub fn has_ended(&self) -> bool {
         self.ended
     }
 
-    /// Offset in the file behind the fragment because of which [`LogReader::next_record`] failed. If nothing but
-    /// zeros follow, a crash in the log's last write can have left that.
+    /// Offset in the file behind the fragment because of which [`LogReader::next_record`] failed. If only zeros follow,
+    /// a crash in the log's last write may be the cause.
     pub fn failed_until(&self) -> u64 {
         self.fragment_end
     }
 
-    /// Whether nothing but zeros follows the records of a MANIFEST. They may have been allocated in advance, so that edits
-    /// can take their place later: another reader has to read those. To be asked when there is no next record.
+    /// Whether only zeros follow the records of a MANIFEST. They may be preallocated, and edits may replace them later;
+    /// another reader has to read those. Call it when there is no next record.
     pub fn rests_on_zeros(&self) -> bool {
         self.zeros > 0
     }
@@ -205,12 +205,12 @@ impl LogReader {
         &self.timestamp_sizes
     }
 
-    /// The next whole record; `None` if more bytes are needed, and behind the end of a recycled log.
+    /// The next whole record; `None` if more bytes are needed, and at the end of a recycled log.
     ///
     /// # Errors
     /// Corruption if RocksDB's reader reports one: a checksum does not match, or fragments are impossible. Unsupported
-    /// for types of fragments that are not known or do not belong into a MANIFEST. The offset is that in the file, and
-    /// the error stays.
+    /// for types of fragments that are unknown or not allowed in a MANIFEST. The offset is the one in the file, and
+    /// later calls return the same error.
     pub fn next_record(&mut self) -> Result<Option<Record>> {
         if let Some(error) = &self.failed {
             return Err(error.clone());
@@ -219,7 +219,7 @@ impl LogReader {
             return Ok(None);
         }
         match self.assemble() {
-            // What a log before left looks like anything.
+            // The rest of an older log can look like anything.
             Err(error) if self.recycled && error.kind == ErrorKind::Corruption => {
                 self.ended = true;
                 Ok(None)
@@ -269,8 +269,8 @@ impl LogReader {
     fn take(&mut self, start: u64, fragment: Fragment) -> Result<Option<Record>> {
         let Fragment { kind, payload } = fragment;
         let corruption = |what: &'static str| Err(Error::corruption(start, what));
-        // Old writers could leave an empty first fragment at the end of a block and start
-        // over in the next one; nothing is lost with it.
+        // Old writers could leave an empty first fragment at the end of a block and start again in the next one;
+        // nothing is lost.
         let interrupted = self.open.as_ref().is_some_and(|(_, part)| !part.is_empty());
         match kind {
             FULL | FIRST | TIMESTAMP_SIZE | RECYCLABLE_TIMESTAMP_SIZE if interrupted => {
@@ -331,7 +331,7 @@ impl LogReader {
         Ok(None)
     }
 
-    /// Forgets the parts of a record. RocksDB still takes the next part for one of that record.
+    /// Drops the parts of a record. RocksDB still treats the next part as one of that record.
     fn forget_parts(&mut self) {
         if let Some((_, parts)) = &mut self.open {
             parts.clear();
@@ -372,7 +372,7 @@ impl LogReader {
         self.at += len as u64;
     }
 
-    /// Skips what is dropped of the block, and padding. Returns whether a header can follow; false if more bytes are
+    /// Skips the dropped rest of a block, and padding. Returns whether a header can follow; false if more bytes are
     /// needed first.
     fn skip_rest_of_block(&mut self) -> bool {
         let fed = self.buffer.len() - self.parsed;
@@ -385,7 +385,7 @@ impl LogReader {
         self.at >= self.drops_until && self.block_left() >= HEADER_LEN
     }
 
-    /// What stands at the place of a fragment; `None` if it is not complete, or from a log before.
+    /// The fragment or error at the current position; `None` if it is incomplete, or from an older log.
     fn fragment(&mut self) -> Result<Option<Found>> {
         let rest = &self.buffer[self.parsed..];
         let Some(&[a, b, c, d, low, high, kind]) = rest.first_chunk::<HEADER_LEN>() else {
@@ -400,7 +400,7 @@ impl LogReader {
         };
         self.fragment_end = self.at + (header + len) as u64;
         if has_number && self.any && !self.recycled {
-            // RocksDB 11.12 does not end here: it reads the same header again and again.
+            // RocksDB 11.12 does not stop here: it reads the same header again and again.
             let what = "recycled log record in a log that is not recycled";
             return Err(Error::corruption(self.at, what));
         }
@@ -452,7 +452,7 @@ impl LogReader {
     }
 }
 
-/// Whether the log's number stands in the headers of fragments of the type.
+/// Whether headers of fragments of the type have the log's number.
 fn is_recyclable(kind: u8) -> bool {
     matches!(
         kind,
@@ -460,7 +460,7 @@ fn is_recyclable(kind: u8) -> bool {
     )
 }
 
-/// Whether fragments of the type are not compressed in a compressed log; RocksDB decompresses those of unknown types.
+/// Whether fragments of the type stay uncompressed in a compressed log; RocksDB decompresses those of unknown types.
 fn is_never_compressed(kind: u8) -> bool {
     matches!(
         kind,

@@ -10,7 +10,7 @@ pub(crate) fn encode_log<T: AsRef<[u8]>>(records: &[T]) -> Vec<u8> {
     encode_log_of(records, None)
 }
 
-/// A log of these records, which has been another log before if it has a number.
+/// A log of these records, which reuses another log's file if it has a number.
 pub(crate) fn encode_log_of<T: AsRef<[u8]>>(records: &[T], number: Option<u32>) -> Vec<u8> {
     let header = number.map_or(HEADER_LEN, |_| RECYCLABLE_HEADER_LEN);
     let mut out = Vec::new();

@@ -3,11 +3,11 @@ use super::*;
 use proptest::prelude::*;
 use proptest::sample::Index;
 
-/// Number of the log, of which headers have 32 bits.
+/// Number of the log; headers have its lowest 32 bits.
 const NUMBER: u64 = (1 << 32) + 12;
 const LOW: u32 = 12;
 
-/// The payloads of a write-ahead log's records, fed in pieces of `piece` bytes, and where it is torn.
+/// The payloads of a write-ahead log's records, fed in pieces of `piece` bytes, and the offset of its tear.
 fn read(log: &[u8], piece: usize) -> Result<(Vec<Vec<u8>>, Option<u64>)> {
     let mut reader = LogReader::write_ahead_log(NUMBER);
     let mut payloads = Vec::new();
@@ -49,7 +49,7 @@ proptest! {
             let torn = (log.len() as u64 > end).then_some(end);
             let (found, found_torn) = read(&log, piece).unwrap();
             prop_assert_eq!(found, records);
-            // Padding belongs to what is before it.
+            // Padding belongs to the bytes before it.
             prop_assert!(found_torn <= torn.map(|at| at + RECYCLABLE_HEADER_LEN as u64));
             prop_assert!(found_torn.is_none() || found_torn >= torn);
         }
@@ -137,9 +137,9 @@ proptest! {
     }
 }
 
-/// A record that says what the log before was.
+/// A record about the previous log.
 const PREDECESSOR_RECORD: [u8; PREDECESSOR_LEN] = [1; PREDECESSOR_LEN];
-/// A record that says that timestamps of column family 7 have 8 bytes.
+/// A record that gives timestamps of column family 7 eight bytes.
 const SIZES_RECORD: [u8; TIMESTAMP_SIZE_LEN] = [7, 0, 0, 0, 8, 0];
 
 fn a() -> Vec<u8> {
@@ -265,7 +265,7 @@ fn zeros_in_place_of_a_record_end_its_block() {
 #[test]
 fn what_cannot_be_decompressed_ends_its_block() {
     let frame = zstd::stream::encode_all(&b"a"[..], 3).unwrap();
-    // Of any type but those that are never compressed.
+    // Any type except those that are never compressed.
     for kind in [FULL, 12, 127, 255] {
         let mut log = Vec::new();
         put_fragment(&mut log, SET_COMPRESSION, &7u32.to_le_bytes());
@@ -278,7 +278,7 @@ fn what_cannot_be_decompressed_ends_its_block() {
         put_fragment(&mut log, FULL, &frame);
         assert_eq!(read(&log, 1).unwrap(), (vec![a(); 2], None), "{kind}");
     }
-    // A last part that ends its block takes nothing of the next one along.
+    // A last part that ends its block takes no bytes of the next one.
     let mut log = Vec::new();
     put_fragment(&mut log, SET_COMPRESSION, &7u32.to_le_bytes());
     let rest = BLOCK_LEN - log.len() - HEADER_LEN;

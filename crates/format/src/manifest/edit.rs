@@ -4,8 +4,8 @@
 //! edit := ( varint32 tag, body )*
 //! ```
 //!
-//! An unknown tag with bit 13 set has a length before its body and is skipped. Tags 8194 to 8197
-//! have that bit and no length, hence must be known.
+//! An unknown tag with bit 13 set has a length before its body and is skipped. Tags 8194 to 8197 have that bit and no
+//! length, so they must be known.
 //!
 //! Source: `db/version_edit.cc:VersionEdit::DecodeFrom`.
 
@@ -48,29 +48,28 @@ pub(super) mod tag {
 /// Changes to one column family, and to the database's counters
 /// (`db/version_edit.h:VersionEdit`).
 ///
-/// Compaction cursors, the set of WAL files, subcompaction progress and the numbers of blob files
-/// are read over.
+/// Compaction cursors, the set of WAL files, subcompaction progress and the numbers of blob files are skipped.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct VersionEdit {
     /// Identity of the database.
     pub db_id: Option<Vec<u8>>,
     /// Name of the column family's comparator.
     pub comparator: Option<Vec<u8>>,
-    /// WAL files below this number hold nothing of the column family that is not in SST files.
+    /// WAL files below this number have no unflushed entries of the column family.
     pub log_number: Option<u64>,
     /// Not used by RocksDB any more.
     pub prev_log_number: Option<u64>,
-    /// Lowest number that no file has had.
+    /// Lowest file number that is not used yet.
     pub next_file_number: Option<u64>,
-    /// Largest id that a column family has had.
+    /// Largest id of a column family so far.
     pub max_column_family: Option<u32>,
     /// WAL files below this number are obsolete.
     pub min_log_number_to_keep: Option<u64>,
     /// Last sequence number in SST files.
     pub last_sequence: Option<u64>,
-    /// Level and number of each file that goes.
+    /// Level and number of each deleted file.
     pub deleted_files: Vec<(u32, u64)>,
-    /// Level and description of each file that comes, once the deleted ones are gone.
+    /// Level and description of each added file. Deletions apply first.
     pub new_files: Vec<(u32, FileMeta)>,
     /// Id of the column family; 0 is `default`.
     pub column_family: u32,
@@ -193,8 +192,8 @@ impl VersionEdit {
     }
 }
 
-/// Reads over a blob file's description or over the garbage counted in one
-/// (`db/blob/blob_file_addition.cc`, `db/blob/blob_file_garbage.cc`).
+/// Skips a blob file's description or the garbage counted in one (`db/blob/blob_file_addition.cc`,
+/// `db/blob/blob_file_garbage.cc`).
 fn skip_blob_file(cursor: &mut Cursor<'_>, addition: bool) -> Result<()> {
     const END: u32 = 0;
     const NOT_IGNORABLE: u32 = 1 << 6;
@@ -222,7 +221,7 @@ fn skip_blob_file(cursor: &mut Cursor<'_>, addition: bool) -> Result<()> {
     }
 }
 
-/// Reads over a WAL file's description in its old form, which has no length before it
+/// Skips a WAL file's description in its old form, which has no length before it
 /// (`db/wal_edit.cc:WalAddition::DecodeFrom`).
 fn skip_wal_addition(cursor: &mut Cursor<'_>) -> Result<()> {
     const TERMINATE: u32 = 1;

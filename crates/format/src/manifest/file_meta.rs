@@ -1,4 +1,4 @@
-//! What the MANIFEST says of one SST file.
+//! Description of one SST file in the MANIFEST.
 
 use crate::coding::Cursor;
 use crate::error::{Error, Result};
@@ -8,11 +8,10 @@ use crate::key::{MAX_SEQUENCE, TAG_SIZE};
 /// (`include/rocksdb/file_checksum.h:kUnknownFileChecksumFuncName`).
 pub const UNKNOWN_CHECKSUM_FUNC_NAME: &[u8] = b"Unknown";
 
-/// Largest index into `cf_paths` (two bits beside the file number).
+/// Largest index into `cf_paths` (two bits next to the file number).
 const MAX_PATH_ID: u8 = 3;
 
-/// How warm the storage is that a file was asked to lie on
-/// (`include/rocksdb/types.h:Temperature`).
+/// Requested storage temperature of a file (`include/rocksdb/types.h:Temperature`).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Temperature {
     /// Not said.
@@ -31,7 +30,7 @@ pub enum Temperature {
 }
 
 impl Temperature {
-    /// All of them, from the hottest to the coldest behind `Unknown`.
+    /// All temperatures: `Unknown`, then from the hottest to the coldest.
     pub const ALL: [Self; 6] = [
         Self::Unknown,
         Self::Hot,
@@ -41,7 +40,7 @@ impl Temperature {
         Self::Ice,
     ];
 
-    /// The byte that stands for it in a MANIFEST.
+    /// Its byte in a MANIFEST.
     pub fn byte(self) -> u8 {
         match self {
             Self::Unknown => 0,
@@ -53,13 +52,13 @@ impl Temperature {
         }
     }
 
-    /// The temperature of a byte; `Unknown` for a byte without meaning, as in RocksDB.
+    /// The temperature of a byte; `Unknown` for other bytes, as in RocksDB.
     pub fn from_byte(byte: u8) -> Self {
         let known = Self::ALL.into_iter().find(|t| t.byte() == byte);
         known.unwrap_or_default()
     }
 
-    /// The word that stands for it in option texts, such as `kCold`.
+    /// Its name in option texts, such as `kCold`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Unknown => "kUnknown",
@@ -71,7 +70,7 @@ impl Temperature {
         }
     }
 
-    /// The temperature of such a word.
+    /// The temperature with this name in option texts.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|t| t.name() == name)
     }
@@ -94,7 +93,7 @@ pub struct FileMeta {
     pub largest_seqno: u64,
     /// Index of the file's directory in `cf_paths`.
     pub path_id: u8,
-    /// Whether the file is to be compacted soon.
+    /// Whether RocksDB has marked the file for compaction soon.
     pub marked_for_compaction: bool,
     /// Oldest blob file that the file refers to.
     pub oldest_blob_file: Option<u64>,
@@ -106,7 +105,7 @@ pub struct FileMeta {
     pub file_checksum: Vec<u8>,
     /// Name of the function that made `file_checksum`; `Unknown` if there is none.
     pub file_checksum_func_name: Vec<u8>,
-    /// Temperature that the file system was asked for.
+    /// Temperature that was requested from the file system.
     pub temperature: Temperature,
     /// Unique id of the table.
     pub unique_id: Option<[u64; 2]>,
@@ -119,7 +118,7 @@ pub struct FileMeta {
     /// Whether user-defined timestamps, if the comparator has them, are in the file. If not, they
     /// are not in `smallest` and `largest` either.
     pub user_defined_timestamps_persisted: bool,
-    /// Whether the MANIFEST gives a smallest or a largest timestamp.
+    /// Whether the MANIFEST has a smallest or a largest timestamp.
     pub has_timestamps: bool,
 }
 
@@ -173,7 +172,7 @@ pub(super) mod field {
     pub const PATH_ID: u32 = NOT_IGNORABLE + 1;
 }
 
-/// How the fixed part of a file's entry looks.
+/// Form of the fixed part of a file's entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Form {
     /// `kNewFile`: neither sequence numbers nor path.
@@ -208,8 +207,8 @@ impl FileMeta {
         Ok(file)
     }
 
-    /// Reads the fields behind the fixed part of a `kNewFile4`; returns the minimum log number to
-    /// keep, which old versions hid there.
+    /// Reads the fields behind the fixed part of a `kNewFile4`. Returns the minimum log number to keep, which old
+    /// versions store there.
     pub(super) fn decode_fields(&mut self, cursor: &mut Cursor<'_>) -> Result<Option<u64>> {
         let mut min_log_number_to_keep = None;
         loop {
@@ -232,7 +231,7 @@ impl FileMeta {
         }
     }
 
-    /// Sets one field; `false` if the tag is unknown or of no use here.
+    /// Sets one field; `false` if the tag is unknown or not needed.
     fn set(&mut self, tag: u32, value: &mut Cursor<'_>) -> Result<bool> {
         match tag {
             field::NEED_COMPACTION => self.marked_for_compaction = single_byte(value)? == 1,

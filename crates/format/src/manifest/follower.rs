@@ -7,8 +7,8 @@ use crate::log::{LogReader, Record};
 
 /// Follows one MANIFEST file from its start.
 ///
-/// The caller feeds what was appended since [`Follower::bytes_fed`]. The tree shows the file up to
-/// [`Follower::bytes_consumed`]; RocksDB's `min_manifest_file_size` is compared with that.
+/// The caller feeds the bytes after [`Follower::bytes_fed`]. The tree is the state of the file up to
+/// [`Follower::bytes_consumed`], which is compared with RocksDB's `min_manifest_file_size`.
 #[derive(Debug, Default)]
 pub struct Follower {
     log: LogReader,
@@ -40,7 +40,7 @@ impl Follower {
         self.consumed
     }
 
-    /// Whether nothing but zeros follows the edits. Others may take their place later, which another follower has to read.
+    /// Whether only zeros follow the edits. Edits may replace them later, which another follower has to read.
     pub fn rests_on_zeros(&self) -> bool {
         self.log.rests_on_zeros()
     }
@@ -48,9 +48,9 @@ impl Follower {
     /// Takes the bytes that follow those fed before, and applies all edits that are complete.
     ///
     /// # Errors
-    /// As [`LogReader::next_record`], [`VersionEdit::decode`] and [`Tree::apply`], and Corruption
-    /// if an atomic group is broken; the offset is that in the file, that of the record for errors
-    /// inside of one. The error stays: the follower is of no use afterwards.
+    /// The errors of [`LogReader::next_record`], [`VersionEdit::decode`] and [`Tree::apply`], and Corruption if an atomic group is
+    /// broken. The offset is the one in the file; for errors inside of a record, that of the record. After an error,
+    /// the follower must not be used any more.
     pub fn feed(&mut self, bytes: &[u8]) -> Result<()> {
         if let Some(error) = &self.failed {
             return Err(error.clone());

@@ -1,14 +1,13 @@
-//! The MANIFEST: which SST files make up which level, told as a log of edits.
+//! The MANIFEST: a log of edits with the SST files of each level.
 //!
 //! ```text
 //! MANIFEST file -> log::LogReader -> records -> VersionEdit::decode -> Tree::apply
 //!               '---------------------- Follower::feed ------------------------'
 //! ```
 //!
-//! All of it works on the bytes appended since the last call, so that a live database is followed
-//! without reading its MANIFEST again. Finding the current MANIFEST (file CURRENT) and reading it
-//! is left to the caller; a new MANIFEST starts with the whole state, hence with a new
-//! [`Follower`].
+//! A follower takes the bytes appended since the last call, so that a live database's MANIFEST is not read again. The
+//! caller finds the current MANIFEST (file CURRENT) and reads it. A new MANIFEST starts with the whole state, so it
+//! needs a new [`Follower`].
 
 mod edit;
 mod file_meta;

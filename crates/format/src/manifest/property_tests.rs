@@ -74,7 +74,7 @@ prop_compose! {
     }
 }
 
-/// A history that fits: each step adds a file to a level, or moves or deletes one that is there.
+/// A consistent history: each step adds a file to a level, or moves or deletes an existing one.
 fn history(steps: &[(Index, u32, bool)]) -> (Vec<VersionEdit>, BTreeMap<u64, u32>) {
     let mut edits = Vec::new();
     let mut model = BTreeMap::new();

@@ -17,16 +17,16 @@ const DEFAULT_NAME: &[u8] = b"default";
 pub struct ColumnFamily {
     /// Name.
     pub name: Vec<u8>,
-    /// Name of the comparator; empty until an edit says it.
+    /// Name of the comparator; empty until an edit gives it.
     pub comparator: Vec<u8>,
     /// Files by level and number; a level without files is absent.
     pub levels: BTreeMap<u32, BTreeMap<u64, FileMeta>>,
-    /// Write-ahead logs below this number hold nothing of the column family that is not in SST files.
+    /// Write-ahead logs below this number have no unflushed entries of the column family.
     pub log_number: u64,
-    /// Whether the column family has ever had blob files, as far as the MANIFEST says.
+    /// Whether the column family has ever had blob files, according to the MANIFEST.
     pub has_blob_files: bool,
-    /// Whether user-defined timestamps, if the comparator has them, are kept in SST files; `None`
-    /// if the MANIFEST does not say.
+    /// Whether user-defined timestamps, if the comparator has them, are kept in SST files; `None` if the MANIFEST lacks
+    /// it.
     pub persist_user_defined_timestamps: Option<bool>,
     /// User-defined timestamps below this may be collapsed; empty if there is no such bound.
     pub full_history_ts_low: Vec<u8>,
@@ -39,19 +39,19 @@ pub struct ColumnFamily {
 pub struct Tree {
     /// Column families by id.
     pub column_families: BTreeMap<u32, ColumnFamily>,
-    /// Identity of the database; empty if the MANIFEST does not say.
+    /// Identity of the database; empty if the MANIFEST lacks it.
     pub db_id: Vec<u8>,
-    /// Lowest number that no file has had.
+    /// Lowest file number that is not used yet.
     pub next_file_number: u64,
     /// Last sequence number in SST files.
     pub last_sequence: u64,
     /// Write-ahead logs below this number are obsolete.
     pub min_log_number_to_keep: u64,
-    /// The counters that some edit has given.
+    /// Counters that the edits have set.
     pub given: Given,
 }
 
-/// Which counters the edits so far have given. A MANIFEST that was cut near its start lacks some.
+/// Flags of the counters that the edits so far have set. A MANIFEST that was cut near its start lacks some.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Given {
     /// A column family's log number.
@@ -93,14 +93,14 @@ impl Tree {
             .map(|(id, cf)| (*id, cf))
     }
 
-    /// Checks that the edits so far have given all counters without which RocksDB opens no database
+    /// Checks that the edits so far have set all counters that RocksDB needs to open a database
     /// (`db/version_edit_handler.cc:CheckIterationResult`).
     ///
-    /// RocksDB has written them to a MANIFEST before CURRENT names it. So they are there even while another process
+    /// RocksDB writes them to a MANIFEST before CURRENT names it. So they are present even while another process
     /// appends to the file.
     ///
     /// # Errors
-    /// Corruption at offset 0, with RocksDB's words, if one is missing.
+    /// Corruption at offset 0, with RocksDB's text, if one is missing.
     pub fn check(&self) -> Result<()> {
         let counters = [
             (self.given.log_number, "log_file_number"),
@@ -124,7 +124,7 @@ impl Tree {
         families.map(|family| family.log_number).max().unwrap_or(0)
     }
 
-    /// Whether some file is said to lie in a directory of `db_paths` or `cf_paths` other than the first.
+    /// Whether a file is in a directory of `db_paths` or `cf_paths` other than the first.
     pub fn has_other_paths(&self) -> bool {
         let families = self.column_families.values();
         let mut files =
@@ -135,9 +135,8 @@ impl Tree {
     /// Applies one edit, as `db/version_edit_handler.cc:ApplyVersionEdit` does.
     ///
     /// # Errors
-    /// Corruption at offset 0 if the edit does not fit the state: it names a column family that
-    /// does not exist or creates one that does, deletes a file that is not at that level, or adds
-    /// one that is there. The tree must not be used afterwards.
+    /// Corruption at offset 0 if the edit does not fit the state: it names a missing column family, creates an existing
+    /// one, deletes a file that is not at that level, or adds an existing file. The tree must not be used afterwards.
     pub fn apply(&mut self, edit: &VersionEdit) -> Result<()> {
         let id = edit.column_family;
         if let Some(name) = &edit.column_family_add {
@@ -185,7 +184,7 @@ impl ColumnFamily {
         Some((level, file))
     }
 
-    /// Deletes first, so that one edit can move a file from level to level.
+    /// Deletions first, so that one edit can move a file from level to level.
     fn apply(&mut self, edit: &VersionEdit) -> Result<()> {
         for &(level, number) in &edit.deleted_files {
             self.delete(level, number)?;

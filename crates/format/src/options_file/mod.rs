@@ -1,4 +1,4 @@
-//! The `OPTIONS-NNNNNN` file: the options a database was opened with.
+//! The `OPTIONS-NNNNNN` file: the options with which a database was opened.
 //!
 //! ```text
 //! [Version]
@@ -12,8 +12,8 @@
 //!   block_size=4096
 //! ```
 //!
-//! One statement a line, `#` starts a comment, and a backslash escapes `\ # : \r \n`.
-//! Source: `options/options_parser.cc` (`RocksDBOptionsParser`).
+//! One statement per line, `#` starts a comment, and a backslash escapes `\ # : \r \n`. Source:
+//! `options/options_parser.cc` (`RocksDBOptionsParser`).
 
 mod options;
 pub(crate) mod text;
@@ -30,12 +30,12 @@ const DEFAULT_COLUMN_FAMILY: &[u8] = b"default";
 /// Start of the titles of table sections; the table factory's name follows.
 const TABLE_OPTIONS: &str = "TableOptions/";
 
-/// An OPTIONS file, taken apart but with option values left as text.
+/// A parsed OPTIONS file, with option values as text.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct OptionsFile {
-    /// Version of the RocksDB that wrote the file: major, minor, patch; zeros if it does not say.
+    /// Version of the RocksDB that wrote the file: major, minor, patch; zeros if the file lacks it.
     pub rocksdb_version: [u32; 3],
-    /// Version of the file's format: major, minor; zeros if it does not say.
+    /// Version of the file's format: major, minor; zeros if the file lacks it.
     pub options_file_version: [u32; 2],
     /// The section `[DBOptions]`.
     pub db: Options,
@@ -43,7 +43,7 @@ pub struct OptionsFile {
     pub column_families: Vec<ColumnFamilyOptions>,
 }
 
-/// What an OPTIONS file says of one column family.
+/// Options of one column family in an OPTIONS file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ColumnFamilyOptions {
     /// Name without escapes.
@@ -56,7 +56,7 @@ pub struct ColumnFamilyOptions {
     pub table_options: Options,
 }
 
-/// Where the statements of the current section go.
+/// Section to which the current statements belong.
 #[derive(Debug, Clone, Copy, Default)]
 enum Section {
     #[default]
@@ -71,14 +71,14 @@ impl OptionsFile {
     /// Parses the text of an OPTIONS file.
     ///
     /// # Errors
-    /// Corruption if a line is neither section nor statement, if sections are missing, doubled or
-    /// out of order, or if a version is malformed. Option values are not looked at.
+    /// Corruption if a line is neither section nor statement, if sections are missing, doubled or out of order, or if a
+    /// version is malformed. Option values are not checked.
     pub fn parse(text: &str) -> Result<Self> {
         Parser::default().read(text)
     }
 
-    /// The same for somebody who asks for one column family alone: the others have their names, but their
-    /// options are left out. A database of many column families has most of its text there, and each job reads it.
+    /// The same for a caller that needs only one column family: the others keep their names, but not their options. In
+    /// a database of many column families these are most of the text, and each job reads it.
     ///
     /// # Errors
     /// Those of [`OptionsFile::parse`].
@@ -218,13 +218,13 @@ impl Parser<'_> {
     }
 }
 
-/// What stands between the quotes of a section's line.
+/// The text between the quotes of a section's line.
 fn section_argument(line: &str) -> Option<&str> {
     let (from, to) = (line.find('"')?, line.rfind('"')?);
     line.get(from + 1..to)
 }
 
-/// Up to `N` numbers with dots between them; those left out are zero.
+/// Up to `N` numbers with dots between them; missing numbers are zero.
 fn version<const N: usize>(options: &Options, key: &str) -> Result<[u32; N]> {
     let mut out = [0; N];
     let Some(text) = options.str(key) else {
@@ -242,7 +242,7 @@ fn version<const N: usize>(options: &Options, key: &str) -> Result<[u32; N]> {
     Ok(out)
 }
 
-/// The line up to the first `#` that has no backslash before it.
+/// The line up to the first `#` without a backslash before it.
 fn without_comment(line: &str) -> &str {
     let bytes = line.as_bytes();
     let comment = line

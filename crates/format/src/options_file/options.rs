@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::text::{Piece, unescape};
 use crate::error::{Error, Result};
 
-/// What RocksDB writes for a pointer option that is not set (`kNullptrString`).
+/// RocksDB's text for a pointer option that is not set (`kNullptrString`).
 const NULLPTR: &str = "nullptr";
 
 /// Name under which a struct value holds the id of a customizable object
@@ -14,8 +14,8 @@ const ID: &str = "id";
 
 /// Options by name, with their values as RocksDB wrote them but without escapes.
 ///
-/// The getters take the value to return when the option is absent, since RocksDB leaves out
-/// options that it does not know of or that have no text.
+/// The getters take a default for absent options, because RocksDB omits options that it does not know or that have no
+/// text.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Options {
     entries: BTreeMap<String, Entry>,
@@ -28,8 +28,7 @@ struct Entry {
 }
 
 impl Options {
-    /// Adds an option unless it is there: as in `RocksDBOptionsParser::Parse`, the first one of a
-    /// file counts.
+    /// Adds an option unless it exists already: as in `RocksDBOptionsParser::Parse`, the first one of a file counts.
     pub(super) fn insert_first(&mut self, name: &str, value: Piece<'_>) {
         let text = unescape(value.text);
         self.entries
@@ -80,7 +79,7 @@ impl Options {
         self.entries.len()
     }
 
-    /// Whether there is no option.
+    /// Whether there are no options.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
@@ -97,14 +96,14 @@ impl Options {
         self.entries.get(key).map(|entry| entry.text.as_str())
     }
 
-    /// The text of a string option. If one pair of braces encloses it, they are no part of it (`OptionTypeInfo::Parse`).
+    /// The text of a string option. One pair of braces around it is removed (`OptionTypeInfo::Parse`).
     pub fn string(&self, key: &str) -> Option<&str> {
         let text = self.str(key)?;
         let bare = Piece::new(0, text).without_braces();
         Some(bare.map_or(text, |bare| bare.text))
     }
 
-    /// The option `id`: which object a customizable option names.
+    /// The option `id`: the object of a customizable option.
     pub fn id(&self) -> Option<&str> {
         self.str(ID)
     }
@@ -139,7 +138,7 @@ impl Options {
     /// (`util/string_util.cc:ParseUint64`).
     ///
     /// # Errors
-    /// Corruption for other text, also where RocksDB would ignore what follows the digits.
+    /// Corruption for other text, also if RocksDB would ignore the text after the digits.
     pub fn u64(&self, key: &str, default: u64) -> Result<u64> {
         self.scalar(key, default, "unsigned number", |text| {
             let (digits, shift) = split_suffix(text);
@@ -158,10 +157,10 @@ impl Options {
         })
     }
 
-    /// A number with a fraction. Its decimal point may be a comma: RocksDB writes that of the process's locale.
+    /// A number with a fraction. Its decimal point may be a comma, because RocksDB uses the process's locale.
     ///
     /// # Errors
-    /// Corruption for text that is no number.
+    /// Corruption for text that is not a number.
     pub fn f64(&self, key: &str, default: f64) -> Result<f64> {
         self.scalar(key, default, "number", |text| {
             text.parse()
@@ -174,7 +173,7 @@ impl Options {
     /// reads them; empty if the option is absent.
     ///
     /// # Errors
-    /// As [`Options::from_value`], at the offset in the whole text.
+    /// The errors of [`Options::from_value`], at the offset in the whole text.
     pub fn nested(&self, key: &str) -> Result<Self> {
         let Some(entry) = self.entries.get(key) else {
             return Ok(Self::default());
@@ -216,7 +215,7 @@ impl Options {
     }
 }
 
-/// Characters of a malformed value that a message quotes.
+/// Maximum characters of a malformed value that a message quotes.
 const MAX_SHOWN_CHARS: usize = 40;
 
 fn of_option(key: &str, error: Error) -> Error {

@@ -1,7 +1,7 @@
 use super::*;
 use proptest::prelude::*;
 
-/// The shape of what `PersistRocksDBOptions` writes, shortened.
+/// The structure of the output of `PersistRocksDBOptions`, shortened.
 const FILE: &str = r#"# This is a RocksDB option file.
 #
 # For detailed file format spec, please refer to the example file

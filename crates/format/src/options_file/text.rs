@@ -12,13 +12,13 @@
 use crate::error::{Error, Result};
 use crate::names;
 
-/// Deepest nesting of braces that is read; what RocksDB writes stays below ten.
+/// Maximum nesting of braces; RocksDB writes fewer than ten.
 pub(crate) const MAX_DEPTH: usize = 32;
 
-/// A part of a text that remembers where it lies.
+/// A part of a text, with its offset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Piece<'a> {
-    /// Byte offset of `text` in what the caller was given.
+    /// Byte offset of `text` in the caller's text.
     pub at: u64,
     pub text: &'a str,
 }
@@ -36,7 +36,7 @@ impl<'a> Piece<'a> {
         Self::new(self.at + from as u64, &self.text[from..to])
     }
 
-    /// Without white space (that of C's `isspace`) at both ends.
+    /// Without white space (as in C's `isspace`) at both ends.
     pub(crate) fn trim(&self) -> Self {
         let from = self.text.len() - self.text.trim_start_matches(is_space).len();
         let kept = self.text[from..].trim_end_matches(is_space).len();
@@ -80,7 +80,7 @@ impl<'a> Piece<'a> {
         from + rest.len() - rest.trim_start_matches(is_space).len()
     }
 
-    /// The end of the value that starts at `from`, and where the text goes on behind `separator`.
+    /// The end of the value that starts at `from`, and the begin of the text behind `separator`.
     fn value_end(&self, from: usize, separator: char) -> Result<(usize, usize)> {
         let len = self.text.len();
         if !self.text[from..].starts_with('{') {
@@ -144,8 +144,8 @@ pub(crate) fn is_space(c: char) -> bool {
 }
 
 /// The text of an OPTIONS file. RocksDB writes names of column families as they are, so the file need not be UTF-8.
-/// Other bytes become `\xNN`, which RocksDB writes nowhere: its own backslashes stand before themselves, `n`, `r`, `:` and
-/// `#`.
+/// Other bytes become `\xNN`, which RocksDB never writes: it puts backslashes only before backslashes, `n`, `r`, `:`
+/// and `#`.
 pub fn from_bytes(bytes: Vec<u8>) -> String {
     String::from_utf8(bytes).unwrap_or_else(|error| {
         let mut text = String::new();

@@ -6,7 +6,7 @@ use crate::versions::writes;
 
 /// Name of the built-in compression manager.
 const MANAGER: &str = "BuiltinV2";
-/// From this format_version on the property names the manager and lists types.
+/// From this format_version on, the property names the manager and lists types.
 const FIRST_VERSION_WITH_MANAGER: u32 = 7;
 const NO_COMPRESSION: u8 = 0;
 const ZSTD: u8 = 7;
@@ -18,9 +18,9 @@ const CUSTOM_TYPES: std::ops::RangeInclusive<u8> = 0x80..=0xfe;
 /// (`block_based_table_builder.cc:PrePopulateCompressionProperties`,
 /// `PostPopulateCompressionProperties`).
 ///
-/// `preferred` is the block type that the configured compressor aims at, or `None` if compression
-/// is off; for LZ4 and LZ4HC the level decides which of the two that is (1 and above: LZ4HC).
-/// `used` are the block types of the file in any order, repeated or not, with or without "none".
+/// `preferred` is the target block type of the configured compressor, or `None` if compression is off. For LZ4 and
+/// LZ4HC the level decides between the two (1 and above: LZ4HC). `used` are the block types of the file in any order,
+/// repeated or not, with or without "none".
 ///
 /// format_version 7 and later: `BuiltinV2;04;`, with the types in hexadecimal. Earlier: a name such
 /// as `LZ4`.
@@ -50,8 +50,8 @@ pub fn compression_name(format_version: u32, preferred: Option<u8>, used: &[u8])
     type_name(named)
 }
 
-/// Whether a file whose property `rocksdb.compression` is `property` may have blocks of a type. Before format_version 7 it
-/// names one type alone.
+/// Whether a file whose property `rocksdb.compression` is `property` may have blocks of a type. Before format_version 7
+/// it names only one type.
 #[must_use]
 pub fn may_use_compression(property: &[u8], compression_type: u8) -> bool {
     let property = String::from_utf8_lossy(property);
@@ -64,7 +64,7 @@ pub fn may_use_compression(property: &[u8], compression_type: u8) -> bool {
     }
 }
 
-/// Whether a file whose property `rocksdb.compression` is `property` says that no block is compressed.
+/// Whether the property `rocksdb.compression`, `property`, says that no block is compressed.
 #[must_use]
 pub fn is_uncompressed(property: &[u8]) -> bool {
     let property = String::from_utf8_lossy(property);
@@ -74,7 +74,7 @@ pub fn is_uncompressed(property: &[u8]) -> bool {
     }
 }
 
-/// Names of the types that a file whose property `rocksdb.compression` is `property` may have blocks of, `LZ4+ZSTD`.
+/// Names of the possible block types of a file whose property `rocksdb.compression` is `property`, as in `LZ4+ZSTD`.
 pub fn compression_types(property: &[u8]) -> String {
     let property = String::from_utf8_lossy(property);
     let Some(types) = property.split(';').nth(1) else {

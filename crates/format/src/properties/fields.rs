@@ -1,5 +1,4 @@
-//! One row for each property: its name in the file, its member name in C++, its field, and when it
-//! is written.
+//! One row per property: its name in the file, its member name in C++, its field, and the condition for writing it.
 
 use super::{TableProperties, UNKNOWN_COLUMN_FAMILY, UNKNOWN_SEQNO};
 use crate::coding::Cursor;
@@ -18,7 +17,7 @@ const EXTERNAL_VERSION: &str = "rocksdb.external_sst_file.version";
 pub(crate) const EXTERNAL_GLOBAL_SEQNO: &str = "rocksdb.external_sst_file.global_seqno";
 const EMBEDDED_BLOB_STATS: &str = "rocksdb.embedded.blob.stats";
 
-/// When RocksDB writes an integer property.
+/// Condition under which RocksDB writes an integer property.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Written {
     Always,
@@ -159,8 +158,7 @@ fn parse_bool(value: &[u8]) -> bool {
     value != b"0"
 }
 
-/// Takes one of the properties that RocksDB keeps among the user-collected ones; false if it is
-/// none of them.
+/// Takes one of the properties that RocksDB keeps among the user-collected ones; false for other properties.
 pub(super) fn set_user_collected(
     properties: &mut TableProperties,
     name: &[u8],

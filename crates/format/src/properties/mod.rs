@@ -1,9 +1,8 @@
 //! The properties of an SST file (`include/rocksdb/table_properties.h`).
 //!
-//! In the file they are the entries of one block: names ascending bytewise, integers as varint64,
-//! texts as raw bytes, and a few that the block-based table adds in its own forms (fixed32,
-//! `0`/`1`). In a `CompactionService` result they are a struct under the C++ member names. Both
-//! forms are driven by the rows of one table.
+//! In the file they are the entries of one block, with names ascending bytewise. Integers are varint64, texts are raw
+//! bytes, and the block-based table adds a few in its own forms (fixed32, `0`/`1`). In a `CompactionService` result
+//! they are a struct under the C++ member names. One table of rows defines both forms.
 
 mod compression;
 mod fields;
@@ -24,10 +23,9 @@ use std::collections::BTreeMap;
 
 const COMPARATOR: &str = "rocksdb.comparator";
 
-/// A sequence number that is not known.
+/// An unknown sequence number.
 pub const UNKNOWN_SEQNO: u64 = u64::MAX;
-/// The id of a column family that is not known
-/// (`TablePropertiesCollectorFactory::Context::kUnknownColumnFamily`).
+/// The id of an unknown column family (`TablePropertiesCollectorFactory::Context::kUnknownColumnFamily`).
 pub const UNKNOWN_COLUMN_FAMILY: u64 = i32::MAX as u64;
 
 /// Every property that RocksDB 11.12 knows, under the C++ member's name; defaults are RocksDB's.
@@ -61,9 +59,9 @@ pub struct TableProperties {
     pub raw_value_size: u64,
     /// Number of data blocks.
     pub num_data_blocks: u64,
-    /// Data blocks stored as they are because compression did not pay.
+    /// Data blocks stored uncompressed because compression did not pay.
     pub num_data_blocks_compression_rejected: u64,
-    /// Data blocks stored as they are because compression was not tried.
+    /// Data blocks stored uncompressed because compression was not tried.
     pub num_data_blocks_compression_bypassed: u64,
     /// Index blocks with evenly spread keys.
     pub num_uniform_blocks: u64,
@@ -90,13 +88,13 @@ pub struct TableProperties {
     pub oldest_key_time: u64,
     /// Time of the newest key.
     pub newest_key_time: u64,
-    /// When the file was made.
+    /// Time at which the file was made.
     pub file_creation_time: u64,
     /// Estimate of `data_size` under a slow compression; 0 = not sampled.
     pub slow_compression_estimated_data_size: u64,
     /// Estimate of `data_size` under a fast compression; 0 = not sampled.
     pub fast_compression_estimated_data_size: u64,
-    /// Where data blocks end.
+    /// End of the data blocks.
     pub tail_start_offset: u64,
     /// 0 if user-defined timestamps were stripped.
     pub user_defined_timestamps_persisted: u64,
@@ -108,9 +106,9 @@ pub struct TableProperties {
     pub data_block_restart_interval: u64,
     /// Entries between restart points of index blocks; 0 = unknown.
     pub index_block_restart_interval: u64,
-    /// 1 if data blocks keep keys and values apart.
+    /// 1 if data blocks have separate sections for keys and values.
     pub separate_key_value_in_data_block: u64,
-    /// Level and bottommost-ness at creation, see [`lsm_info_at_creation`]; 0 = unknown.
+    /// Level at creation, and whether it was bottommost, see [`lsm_info_at_creation`]; 0 = unknown.
     pub lsm_info_at_creation: u64,
 
     /// Identity of the database.
@@ -141,18 +139,17 @@ pub struct TableProperties {
     /// 0 binary search, 1 hash, 2 two-level, 3 binary search with first keys. A file without it
     /// cannot be opened.
     pub index_type: Option<u32>,
-    /// Whether the filter has whole keys; readers take `None` as true.
+    /// Whether the filter has whole keys; readers treat `None` as true.
     pub whole_key_filtering: Option<bool>,
-    /// Whether a prefix extractor was set; readers take `None` as true.
+    /// Whether a prefix extractor was set; readers treat `None` as true.
     pub prefix_filtering: Option<bool>,
     /// The table option; RocksDB writes it only if it is true.
     pub decoupled_partitioned_filters: Option<bool>,
     /// 1 or 2 in files made for ingestion.
     pub external_sst_file_version: Option<u32>,
-    /// Sequence number of all entries of an ingested file of version 2; if 0 the MANIFEST's largest
-    /// one holds.
+    /// Sequence number of all entries of an ingested file of version 2; if it is 0, the MANIFEST's largest one applies.
     pub external_sst_file_global_seqno: Option<u64>,
-    /// Present if the file carries blobs inside itself.
+    /// Present if the file contains blobs.
     pub embedded_blob_stats: Option<Vec<u8>>,
 
     /// All other properties, by name.
@@ -225,17 +222,16 @@ impl TableProperties {
         entries.into_iter().collect()
     }
 
-    /// What the C++ member `user_collected_properties` holds after the file was built: the
-    /// block-based table's own properties and those of [`TableProperties::user`].
+    /// The C++ member `user_collected_properties` after the file was built: the block-based table's own properties and
+    /// those of [`TableProperties::user`].
     fn user_collected(&self) -> BTreeMap<Vec<u8>, Vec<u8>> {
         let mut all = self.user.clone();
         all.extend(fields::user_collected(self));
         all
     }
 
-    /// The fields of `table_properties` in a `CompactionService` result, under their C++ member
-    /// names, all of them (`table/table_properties.cc:table_properties_type_info`). Their order is
-    /// free.
+    /// All fields of `table_properties` in a `CompactionService` result, under their C++ member names
+    /// (`table/table_properties.cc:table_properties_type_info`). Their order is free.
     #[must_use]
     pub fn result_fields(&self) -> Vec<(&'static str, PropertyValue)> {
         let ints = INTS
@@ -254,9 +250,8 @@ impl TableProperties {
     }
 }
 
-/// The property `rocksdb.lsm.info.at.creation` of a file made by a flush or compaction: level in
-/// bits 0 to 7 (255 if it does not fit), bits 8 and 9 tell bottommost (2) from not (1)
-/// (`table_properties.cc:LsmInfoAtCreation::Encode`).
+/// The property `rocksdb.lsm.info.at.creation` of a file made by a flush or compaction: level in bits 0 to 7 (255 if it
+/// does not fit); bits 8 and 9 are 2 for bottommost, else 1 (`table_properties.cc:LsmInfoAtCreation::Encode`).
 #[must_use]
 pub fn lsm_info_at_creation(level: u32, bottommost: bool) -> u64 {
     const UNKNOWN_LEVEL: u32 = 0xff;

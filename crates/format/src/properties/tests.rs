@@ -1,4 +1,4 @@
-//! Properties against those that RocksDB 11.12 put into a real result.
+//! Properties compared with those in a real result of RocksDB 11.12.
 
 use super::*;
 use crate::coding::put_varint;
@@ -12,7 +12,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02X}")).collect()
 }
 
-/// The fields of a struct's text, sorted, with maps kept whole.
+/// The fields of a struct's text, sorted; maps stay whole.
 fn split_fields(text: &str) -> BTreeMap<String, String> {
     let mut fields = BTreeMap::new();
     let mut rest = text.trim();
@@ -125,7 +125,7 @@ fn a_version_writes_what_it_knows() {
         ([10, 4, 2], 6, "checksum=0; "),
         ([10, 10, 1], 5, "checksum=0; "),
         ([11, 1, 2], 3, "checksum=0; "),
-        // Not known to write more.
+        // Versions that are not known to write more.
         ([11, 5, 0], 3, "checksum=0; "),
         ([11, 8, 1], 2, "_type=4; "),
         ([11, 12, 0], 0, "_type=4; "),

@@ -1,4 +1,4 @@
-//! What RocksDB asks of a worker: one subcompaction.
+//! RocksDB's request to a worker: one subcompaction.
 
 use super::value::{Fields, Out, Record, write_field};
 use super::{envelope, open_envelope};
@@ -7,17 +7,17 @@ use crate::options_file::Options;
 use crate::options_file::text::Piece;
 use crate::versions;
 
-/// The options that RocksDB before 9.7.3 sends in the message, as they are there. It names no OPTIONS file.
+/// The options that RocksDB before 9.7.3 sends in the message, unchanged. The message names no OPTIONS file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct GivenOptions {
     /// Those of the database.
     pub db: String,
-    /// Those of the column family. Of the table's options, they have the factory's name alone.
+    /// Options of the column family. They have only the name of the table factory, not its options.
     pub column_family: String,
 }
 
 impl GivenOptions {
-    /// Returns the name of an option that an OPTIONS file has with another value; `None` if there is none. An option that
+    /// Returns the name of an option whose value differs in an OPTIONS file; `None` if there is none. An option that
     /// only one of them has does not count.
     ///
     /// # Errors
@@ -54,11 +54,11 @@ pub struct CompactionServiceInput {
     pub db_id: Vec<u8>,
     /// First user key of the job; `None` if nothing bounds it below.
     pub begin: Option<Vec<u8>>,
-    /// First user key behind the job; `None` if nothing bounds it above.
+    /// Exclusive end of the job, a user key; `None` if nothing bounds it above.
     pub end: Option<Vec<u8>>,
-    /// Number of the OPTIONS file to use; 0 if RocksDB did not say.
+    /// Number of the OPTIONS file to use; 0 if RocksDB did not pass it.
     pub options_file_number: u64,
-    /// Number of the oldest MANIFEST that shows all input files; 0 if RocksDB did not say.
+    /// Number of the oldest MANIFEST that shows all input files; 0 if RocksDB did not pass it.
     pub min_manifest_file_number: u64,
     /// Length in bytes from which on that MANIFEST shows them.
     pub min_manifest_file_size: u64,
@@ -70,8 +70,8 @@ impl CompactionServiceInput {
     /// Reads the message.
     ///
     /// # Errors
-    /// Unsupported for another version, or if a field that no known RocksDB has is set. Corruption if the text is
-    /// malformed, if snapshots are not strictly increasing, or if an input file is not a plain base name.
+    /// Unsupported for another version, or if an unknown field is set. Corruption if the text is malformed, if
+    /// snapshots are not strictly increasing, or if an input file is not a plain base name.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let text = open_envelope(bytes)?;
         let fields = Fields::parse(text)?;
@@ -79,7 +79,7 @@ impl CompactionServiceInput {
             .iter()
             .filter(|(name, _)| !versions::is_input_field(name));
         if let Some((name, value)) = unknown.find(|(_, value)| !is_unset(value)) {
-            let what = format!("RocksDB sets the field {name}, which is not known here");
+            let what = format!("RocksDB sets the field {name}, which is unknown");
             return Err(Error::unsupported(value.at, what));
         }
         let input = Self::read_fields(&fields)?;
@@ -157,7 +157,7 @@ impl Record for CompactionServiceInput {
     }
 }
 
-/// Whether a field that is not known has the text of most members' defaults. Another default counts as set.
+/// Whether an unknown field has the text of most members' defaults. Another default counts as set.
 fn is_unset(value: &Piece<'_>) -> bool {
     matches!(value.text, "" | "0" | "false" | "{}")
 }

@@ -1,17 +1,15 @@
-//! The two messages of RocksDB's CompactionService: what a compaction job asks for, and what a
-//! worker answers.
+//! The two messages of RocksDB's CompactionService: the request for a compaction job, and the answer of a worker.
 //!
 //! ```text
 //! message := u32 little endian (1) , struct without braces
 //! ```
 //!
-//! Strings are upper-case hex, so nothing needs escapes; the order of fields is free. As in
-//! RocksDB, missing fields keep the default of the C++ struct, and unknown fields of a result are
-//! ignored. An unknown field of an input is an error if it is set: a newer RocksDB may ask for
-//! something that would be left out. Unlike RocksDB, which drops what it cannot decode of a hex
-//! string or what follows the digits of a number, malformed values are errors here.
+//! Strings are upper-case hex, so nothing needs escapes; the order of fields is free. As in RocksDB, missing fields
+//! keep the default of the C++ struct, and unknown fields of a result are ignored. An unknown field of an input is an
+//! error if it is set, because it would be ignored. Malformed values are errors here. RocksDB ignores the part of a hex
+//! string that it cannot decode, and the text behind the digits of a number.
 //!
-//! [`crate::versions`] says which version of RocksDB has which fields.
+//! [`crate::versions`] lists the fields of each version of RocksDB.
 //!
 //! Source: `db/compaction/compaction_service_job.cc` (`cs_input_type_info`, `cs_result_type_info`
 //! and the readers behind them).
@@ -40,7 +38,7 @@ use value::{Out, Record};
 /// The only version of both messages (`BinaryFormatVersion::kOptionsString`).
 const VERSION: u32 = 1;
 
-/// The text of a message, behind its version.
+/// The text of a message, without its version.
 fn open_envelope(bytes: &[u8]) -> Result<Piece<'_>> {
     let mut cursor = Cursor::new(bytes);
     let version = cursor.u32()?;

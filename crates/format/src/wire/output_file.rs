@@ -8,7 +8,7 @@ record! {
     added: output_file;
     /// An output SST file (`CompactionServiceOutputFile`, `db/compaction/compaction_job.h`).
     ///
-    /// RocksDB installs most of this unverified: bounds that are too narrow hide keys for good.
+    /// RocksDB installs most of this without verification: bounds that are too narrow hide keys permanently.
     pub struct OutputFile {
         /// Base name within the result's `output_path`.
         file_name: String,
@@ -22,8 +22,7 @@ record! {
         smallest_internal_key: Vec<u8>,
         /// Last internal key, with its eight trailing bytes.
         largest_internal_key: Vec<u8>,
-        /// Seconds since 1970 of the oldest data that went into the file; 0 if unknown. The name
-        /// is misspelt in RocksDB, for good.
+        /// Seconds since 1970 of the oldest data that went into the file; 0 if unknown. RocksDB misspells the name.
         oldest_ancester_time: u64,
         /// Seconds since 1970 of the file's creation; 0 if unknown.
         file_creation_time: u64,
@@ -44,7 +43,7 @@ record! {
         /// Whether the file belongs to the level above the output level. Always written: the C++
         /// member has no default.
         is_proximal_level_output: bool,
-        /// Temperature that the file system was asked for.
+        /// Temperature requested from the file system.
         file_temperature: Temperature,
     }
 }

@@ -1,4 +1,4 @@
-//! Table properties as they stand in a result message.
+//! Table properties in a result message.
 
 use super::value::{Added, Fields, Out, Value, write_hex};
 use crate::error::Result;
@@ -16,7 +16,7 @@ pub enum PropertyValue {
     Map(Vec<(Vec<u8>, Vec<u8>)>),
 }
 
-/// Which kind of [`PropertyValue`] a table property has.
+/// Kind of [`PropertyValue`] of a table property.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PropertyKind {
     /// [`PropertyValue::Int`].
@@ -27,9 +27,9 @@ pub enum PropertyKind {
     Map,
 }
 
-/// C++ member names of the numbers in `TableProperties` (`table/table_properties.cc`, 11.12).
-/// [`crate::versions`] says which of them older versions lack. Those also have
-/// `external_sst_file_global_seqno_offset`, whose default of 0 is right for output files.
+/// C++ member names of the numbers in `TableProperties` (`table/table_properties.cc`, 11.12). [`crate::versions`] lists
+/// those that older versions lack. Older versions also have `external_sst_file_global_seqno_offset`, whose default of 0
+/// is right for output files.
 const INTS: [&str; 38] = [
     "column_family_id",
     "creation_time",
@@ -151,7 +151,7 @@ fn write_map(out: &mut String, map: &[(Vec<u8>, Vec<u8>)]) {
     out.push('}');
 }
 
-/// A map in braces; unlike a struct's names, a key may be empty (`OptionTypeInfo::StringMap`).
+/// A map in braces. Unlike a struct's names, a key may be empty (`OptionTypeInfo::StringMap`).
 fn read_map(text: Piece<'_>) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
     let mut map = Vec::new();
     for item in text.elements(';')? {

@@ -1,4 +1,4 @@
-//! What a worker answers.
+//! The answer of a worker.
 
 use super::output_file::OutputFile;
 use super::stats::{JobStats, LevelStats};
@@ -7,8 +7,8 @@ use super::{envelope, open_envelope};
 use crate::error::{Error, Result};
 use crate::versions::is_gone;
 
-/// The message of a worker that did its job (`CompactionServiceResult`,
-/// `db/compaction/compaction_job.h`). Its status is always OK: a worker that failed sends nothing.
+/// The message of a worker that did its job (`CompactionServiceResult`, `db/compaction/compaction_job.h`). Its status
+/// is always OK, because a failed worker sends nothing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CompactionServiceResult {
     /// The files, in the order of their keys.

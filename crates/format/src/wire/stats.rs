@@ -28,7 +28,7 @@ record! {
         num_output_files_blob: u64,
         /// Whether all files of the column family took part.
         is_full_compaction: bool,
-        /// Whether a person asked for the compaction.
+        /// Whether the compaction was requested manually.
         is_manual_compaction: bool,
         /// Whether a compaction service ran the job.
         is_remote_compaction: bool,
@@ -40,7 +40,7 @@ record! {
         total_output_bytes: u64,
         /// Bytes of the blob files written.
         total_output_bytes_blob: u64,
-        /// Entries dropped since a newer one has the same key.
+        /// Entries dropped because a newer one has the same key.
         num_records_replaced: u64,
         /// Bytes of the keys read.
         total_input_raw_key_bytes: u64,
@@ -64,9 +64,9 @@ record! {
         smallest_output_key_prefix: Vec<u8>,
         /// First bytes, at most eight, of the largest user key written.
         largest_output_key_prefix: Vec<u8>,
-        /// SingleDeletes that met no entry.
+        /// SingleDeletes that found no entry.
         num_single_del_fallthru: u64,
-        /// SingleDeletes that met something else than one put.
+        /// SingleDeletes that found anything but one put.
         num_single_del_mismatch: u64,
     }
 }
@@ -112,7 +112,7 @@ impl Default for JobStats {
 record! {
     /// Counters of the output level (`InternalStats::CompactionStats`, `db/internal_stats.h`).
     ///
-    /// `count` and `counts` are left out: a reader of another version could misread them.
+    /// `count` and `counts` are omitted: a reader of another version could misread them.
     #[derive(Default)]
     pub struct LevelStats {
         /// Wall time, microseconds.

@@ -15,7 +15,7 @@ fn message(text: &str) -> Vec<u8> {
     out
 }
 
-/// Fields whose defaults are right: of RocksDB's own executions, of a second output level, and of ingested files.
+/// Fields whose defaults are right: those of RocksDB's own executions, of a second output level, and of ingested files.
 const NEVER_WRITTEN: [&str; 4] = [
     "count",
     "counts",
@@ -23,10 +23,10 @@ const NEVER_WRITTEN: [&str; 4] = [
     "external_sst_file_global_seqno_offset",
 ];
 
-/// Fields that results have before 9.7.3 alone.
+/// Fields of results only before 9.7.3.
 const GONE: [&str; 2] = [".num_output_records", ".total_bytes"];
 
-/// The fields of a message in one order, without those that we never write.
+/// The fields of a message in one order, without those that Rockmill never writes.
 fn sorted(bytes: &[u8]) -> Vec<String> {
     fn walk(prefix: &str, piece: Piece<'_>, out: &mut Vec<String>) {
         let inner = piece.text.trim_start_matches('{').trim_end_matches('}');
@@ -147,7 +147,7 @@ fn malformed_inputs_are_refused() {
     }
 }
 
-/// What RocksDB of a version wrote itself over one job: scripts/matrix.sh --messages.
+/// Messages of a RocksDB version for one job: scripts/matrix.sh --messages.
 struct Captured {
     version: [u32; 3],
     input: &'static [u8],
@@ -182,7 +182,7 @@ const CAPTURED: [Captured; 13] = captured!(
     [11, 12, 0]
 );
 
-/// What the releases up to a version added to a list, and what later ones did.
+/// Additions to a list by the releases up to a version, and by later ones.
 fn known_and_later(
     list: fn(&Release) -> &'static [&'static str],
     version: [u32; 3],
@@ -219,12 +219,12 @@ fn the_input_of_each_version_is_the_same_job() {
         let names_options = version >= [9, 7, 3];
         assert_eq!(input.options_file_number, 7 * u64::from(names_options));
         assert_eq!(input.options.is_none(), names_options);
-        // Those captured before 8.4 have levels of fixed size.
+        // Messages captured before 8.4 have levels of fixed size.
         let output_level = if version < [8, 4, 0] { 1 } else { 6 };
         assert_eq!(input.output_level, output_level);
         assert_eq!((&input.begin, &input.end), (&None, &None));
         assert_eq!(input.min_manifest_file_number > 0, version >= [11, 12, 0]);
-        // What the version does not know has the value that it stands for when it is absent.
+        // A field that the version does not know has the value for which its absence stands.
         let mut written = sorted(&input.encode());
         written.retain(|line| version >= [11, 12, 0] || !line.starts_with(".min_manifest"));
         written.retain(|line| names_options || !line.starts_with(".options_file_number"));
@@ -357,12 +357,12 @@ fn every_form_of_output_files_is_read() {
     assert!(CompactionServiceResult::decode(&three).is_err());
 }
 
-/// The structs of a result as RocksDB before 11.8 takes them apart (`options_helper.cc:StringToMap`, `NextToken`;
+/// The structs of a result as RocksDB before 11.8 parses them (`options_helper.cc:StringToMap`, `NextToken`;
 /// `options_type.h:ParseVector`): a value loses one pair of braces, and a struct all pairs around it.
 mod before_11_8 {
     use super::BTreeMap;
 
-    /// The token at the start of `text`, and what follows the delimiter behind it.
+    /// The token at the start of `text`, and the text behind the delimiter.
     fn token(text: &str, delimiter: char) -> (&str, &str) {
         let end = |text: &str| text.find(delimiter).unwrap_or(text.len());
         let behind = |rest: &str| rest.len().min(1);
@@ -451,7 +451,7 @@ fn every_version_reads_what_it_knows_of_a_result() {
                 .filter(|name| !is_gone(name, [0; 3]))
                 .collect()
         );
-        // 10.0 takes the counts from here, later versions from `internal_stats`.
+        // 10.0 reads the counts here, later versions in `internal_stats`.
         assert_eq!(
             before_11_8::fields(fields["stats"])["num_output_records"],
             "5"
@@ -543,7 +543,7 @@ prop_compose! {
     }
 }
 
-/// Properties ordered by name, as they are read.
+/// Properties ordered by name, as the reader returns them.
 fn any_properties() -> impl Strategy<Value = Vec<(String, PropertyValue)>> {
     (
         any::<Option<(Vec<u8>, u64)>>(),

@@ -1,4 +1,4 @@
-//! How single values stand in the text of a message.
+//! Texts of single values in a message.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -9,17 +9,17 @@ use crate::manifest::Temperature;
 use crate::options_file::text::Piece;
 use crate::versions::{Release, reads_field};
 
-/// Between the elements of a vector.
+/// Separator of the elements of a vector.
 const SEPARATOR: char = ':';
 
 /// Fields that releases added to a struct.
 pub(super) type Added = fn(&Release) -> &'static [&'static str];
 
-/// A text that RocksDB of one version reads.
+/// A text for RocksDB of one version.
 #[derive(Debug, Default)]
 pub(super) struct Out {
     pub text: String,
-    /// Zeros for the newest.
+    /// The version; zeros for the newest.
     pub version: [u32; 3],
 }
 
@@ -41,7 +41,7 @@ pub(super) trait Record: Default {
     fn read_fields(fields: &Fields<'_>) -> Result<Self>;
 }
 
-/// Defines a record whose C++ members have the names of its fields. `added` has those that some version lacks.
+/// Defines a record whose C++ members have the names of its fields. `added` lists those that some version lacks.
 macro_rules! record {
     ($(added: $added:ident;)? $(#[$meta:meta])* pub struct $name:ident {
         $($(#[$field_meta:meta])* $field:ident: $type:ty,)*
@@ -86,7 +86,7 @@ pub(super) fn write_known(out: &mut Out, added: &[Added], name: &str, value: &im
     }
 }
 
-/// The fields of one struct; of two with one name, the last counts (`StringToMap`).
+/// The fields of one struct. If two have the same name, the last counts (`StringToMap`).
 pub(super) struct Fields<'a>(BTreeMap<&'a str, Piece<'a>>);
 
 impl<'a> Fields<'a> {
@@ -103,7 +103,7 @@ impl<'a> Fields<'a> {
         self.0.iter().map(|(name, value)| (*name, *value))
     }
 
-    /// Replaces `value` by the field's, if the field is there.
+    /// Replaces `value` by the field's, if the field exists.
     pub(super) fn read<T: Value>(&self, name: &str, value: &mut T) -> Result<()> {
         if let Some(piece) = self.get(name) {
             *value = T::read(piece).map_err(|mut error| {
@@ -209,7 +209,7 @@ fn decode_hex(text: &[u8]) -> Option<Vec<u8>> {
         .collect()
 }
 
-/// The base name of a file: never a path, since a worker joins it to a directory.
+/// The base name of a file, and not a path, because a worker joins it to a directory.
 impl Value for String {
     fn write(&self, out: &mut Out) {
         write_hex(&mut out.text, self.as_bytes());

@@ -7,7 +7,7 @@ use super::refused;
 /// How the characters of a column are stored.
 pub(super) struct Charset {
     name: String,
-    /// Most bytes of a character.
+    /// Maximum bytes of a character.
     pub(super) bytes: u32,
     pub(super) collation: String,
 }
@@ -55,7 +55,7 @@ pub(super) fn charset_and_collation(
     let clean = |text: String| {
         let text = text.to_ascii_lowercase();
         let text = text.trim_matches(['\'', '"', '`']).to_owned();
-        // What MariaDB and MySQL call the same.
+        // MariaDB's and MySQL's names for the same.
         match text
             .strip_prefix("utf8")
             .filter(|rest| !rest.starts_with("mb"))
@@ -72,7 +72,8 @@ pub(super) fn charset_name(name: Option<String>, collation: Option<&str>) -> Opt
     name.or_else(|| collation?.split('_').next().map(str::to_owned))
 }
 
-/// Most bytes of a character of a character set, and whether scans have its text; `None` if it is not known.
+/// Maximum bytes of a character of a character set, and whether scans can read its text; `None` if the character set is
+/// not known.
 pub(super) fn character_bytes(charset: &str) -> Option<(u32, bool)> {
     Some(match charset {
         "latin1" | "ascii" => (1, true),

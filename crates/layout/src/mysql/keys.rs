@@ -4,7 +4,7 @@ use sqlparser::ast::{ColumnOption, CreateTable, Expr, IndexColumn, TableConstrai
 
 use super::has;
 
-/// Names of the primary key's columns; `None` if the statement has none. A prefix of a column is no name.
+/// Names of the primary key's columns; `None` if the statement has none. A prefix of a column is not a name.
 pub(super) fn primary_key(table: &CreateTable) -> Option<Vec<String>> {
     let of_table = table
         .constraints
@@ -37,7 +37,7 @@ pub(super) fn unique_key(table: &CreateTable) -> Option<Vec<String>> {
     keys.find(|columns| columns.iter().all(is_whole_and_set))
 }
 
-/// Names of a key's columns. A prefix of a column is no name.
+/// Names of a key's columns. A prefix of a column is not a name.
 fn names(columns: &[IndexColumn]) -> Vec<String> {
     let name = |column: &IndexColumn| match &column.column.expr {
         Expr::Identifier(name) => name.value.clone(),

@@ -22,11 +22,11 @@ pub(super) struct Stored {
 
 /// How a column of the primary key is stored.
 pub(super) enum InKey {
-    /// In the key alone.
+    /// Only in the key.
     Alone(Form),
-    /// In the key alone, but for the number of its last spaces.
+    /// Only in the key, except for the number of its last spaces.
     Padded(StringGroups),
-    /// In the value, and these bytes of the key sort as it does.
+    /// In the value. These bytes of the key sort as it does.
     AndInValue(Form),
     Unsupported,
 }
@@ -207,14 +207,14 @@ fn long_length_bytes(data_type: &ast::DataType) -> Option<u8> {
     }
 }
 
-/// What is passed over of a value for a column that is not supported; `None` if that is not known.
+/// The form in which a value's unsupported column is skipped; `None` if it is not known.
 pub(super) fn unsupported_form(
     column: &ColumnDef,
     table: &CreateTable,
     attribute: Option<&str>,
 ) -> Option<Form> {
     use ast::DataType as Sql;
-    // A compressed column has a byte more.
+    // A compressed column has one byte more.
     let more = match attribute {
         None => 0,
         Some(text) if text.eq_ignore_ascii_case("COMPRESSED") => 1,
@@ -252,12 +252,12 @@ pub(super) fn unsupported_form(
     })
 }
 
-/// Bytes of the length of a VARCHAR or VARBINARY with so many bytes at most.
+/// Bytes of the length of a VARCHAR or VARBINARY that has at most `bytes` bytes.
 fn length_bytes(bytes: u32) -> u8 {
     if bytes < 1 << 8 { 1 } else { 2 }
 }
 
-/// Most characters or bytes.
+/// Maximum number of characters or bytes.
 fn length(data_type: &ast::DataType) -> u32 {
     use ast::DataType as Sql;
     let length = match data_type {
@@ -267,14 +267,14 @@ fn length(data_type: &ast::DataType) -> u32 {
         | Sql::Varbinary(Some(BinaryLength::IntegerLength { length })) => *length,
         _ => 1,
     };
-    /// Of VARBINARY; of others it is less.
+    /// For VARBINARY; the limit of other types is lower.
     const MAX: u32 = 65_535;
     u32::try_from(length).unwrap_or(MAX).min(MAX)
 }
 
-/// How the unpack info has the number of a key column's last spaces.
+/// The form of the number of a key column's last spaces in the unpack info.
 pub(super) fn spaces(column: &ColumnDef) -> Number {
-    /// More than this is stored in two bytes.
+    /// A larger size is stored in two bytes.
     const MAX_BYTES: u32 = 247;
     let bytes = if length(&column.data_type) > MAX_BYTES {
         2
@@ -287,16 +287,16 @@ pub(super) fn spaces(column: &ColumnDef) -> Number {
     }
 }
 
-/// Most digits of a decimal of MySQL.
+/// Maximum digits of a decimal in MySQL.
 const MAX_DIGITS: u8 = 65;
 
-/// A decimal of so many digits as scans have.
+/// A decimal of the given digits, as scans store it.
 fn decimal(digits: ExactNumberInfo) -> Option<PackedDecimal> {
     const MAX_PRECISION: u8 = 38;
     packed(digits, MAX_PRECISION)
 }
 
-/// A decimal with no more than so many digits.
+/// A decimal with at most `most` digits.
 fn packed(digits: ExactNumberInfo, most: u8) -> Option<PackedDecimal> {
     const DEFAULT_PRECISION: u64 = 10;
     let (precision, scale) = match digits {
@@ -309,7 +309,7 @@ fn packed(digits: ExactNumberInfo, most: u8) -> Option<PackedDecimal> {
     fits.then_some(PackedDecimal { precision, scale })
 }
 
-/// A time whose seconds are an integer of so many bytes, and have so many decimal digits behind the point.
+/// A time whose seconds are an integer of `bytes` bytes, with some decimal digits behind the point.
 fn time_of_day(
     bytes: u8,
     calendar: Option<Calendar>,

@@ -1,8 +1,8 @@
-//! A database that threads write to, flush and compact at once, and what a reader has to find in it.
+//! A database that threads write to, flush and compact at the same time, and the rows that a reader must find.
 //!
-//! Each writer has keys of its own. It writes one numbered batch after another, and the number as the value of a key in each
-//! column family that the batch changes. So a reader knows from the rows how many batches it sees of each writer, and what
-//! all other rows have to be. It must see all batches that were written before its view was taken.
+//! Each writer has keys of its own. It writes one numbered batch after another, and the number as the value of a key in
+//! each column family that the batch changes. So the rows show a reader the number of batches of each writer, which
+//! determine all other rows. It must see all batches that were written before its view was taken.
 
 // Each test program uses a part of it.
 #![allow(dead_code)]
@@ -35,7 +35,7 @@ pub type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
 /// Rows of some column families, by their places in [`FAMILIES`].
 pub type Found = Vec<(usize, Rows)>;
 
-/// Writes that pass by the log.
+/// Writes that bypass the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Besides {
     Nothing,
@@ -43,7 +43,7 @@ pub enum Besides {
     Unlogged,
 }
 
-/// The modes, and in the usual one also ingestion and writes without a log.
+/// The modes, and the usual one also with ingestion and with writes without a log.
 pub fn all() -> Vec<(Mode, Besides)> {
     let mut all = vec![
         (Mode::Usual, Besides::Ingested),
@@ -53,7 +53,7 @@ pub fn all() -> Vec<(Mode, Besides)> {
     all
 }
 
-/// A number from the environment, or this one.
+/// A number from the environment, or `or`.
 pub fn given(name: &str, or: u64) -> u64 {
     let given = std::env::var(name).ok();
     given.map_or(or, |text| text.parse().expect("a number"))
@@ -67,7 +67,7 @@ pub fn seed() -> u64 {
     seed
 }
 
-/// Calls `run` with a mode, a seed and a time, one mode after another, for `ROCKMILL_SECONDS` in all or so many.
+/// Calls `run` with a mode, a seed and a time, one mode after another, for `ROCKMILL_SECONDS` or `seconds` in total.
 pub fn for_each_mode(seconds: u64, mut run: impl FnMut(Mode, Besides, u64, Duration)) {
     /// A database is made anew after this time.
     const LONGEST: Duration = Duration::from_secs(20);
@@ -104,7 +104,7 @@ enum Change {
     DeleteRange(Vec<u8>, Vec<u8>),
 }
 
-/// What a writer writes at once.
+/// A writer's batch.
 #[derive(Debug)]
 struct Batch {
     number: u64,
@@ -112,7 +112,7 @@ struct Batch {
     besides: Besides,
 }
 
-/// Key of a writer.
+/// Key of a row of a writer.
 fn key(writer: usize, key: u64) -> Vec<u8> {
     format!("{writer}-{key:03}").into_bytes()
 }
@@ -321,7 +321,7 @@ impl Busy {
             let batch = Batch::draw(&mut random, writer, number, self.besides);
             let batch = Arc::new(batch);
             for reader in readers {
-                // One that has ended is as good as any.
+                // If the reader has ended, the batch is not needed.
                 let _ = reader.send(Arc::clone(&batch));
             }
             let gate = self.gate.read().unwrap_or_else(PoisonError::into_inner);
@@ -389,7 +389,7 @@ impl Seen {
         }
     }
 
-    /// Goes on to the batch with a number.
+    /// Continues to the batch with a number.
     fn reach(&mut self, number: u64) {
         self.later.extend(self.batches.try_iter());
         while let Some(batch) = self.later.front()
@@ -401,7 +401,7 @@ impl Seen {
     }
 }
 
-/// A thread that reads, and what it has to find.
+/// A thread that reads, and its expected rows.
 pub struct Reader<'a> {
     pub random: Random,
     pub busy: &'a Busy,
@@ -413,21 +413,21 @@ pub struct Reader<'a> {
 pub struct Written([u64; WRITERS]);
 
 impl<'a> Reader<'a> {
-    /// What is written now.
+    /// The batches written so far.
     pub fn written(&self) -> Written {
         let written = self.busy.written.each_ref();
         Written(written.map(|number| number.load(Ordering::SeqCst)))
     }
 
-    /// Does something while nothing is written. Flushes and compactions go on.
+    /// Runs a function while no batch is written. Flushes and compactions continue.
     pub fn while_writers_wait<T>(&self, run: impl FnOnce() -> T) -> T {
         let gate = self.busy.gate.write();
         let _gate = gate.unwrap_or_else(PoisonError::into_inner);
         run()
     }
 
-    /// Compares rows of some column families, all of one view, with what has to be in it. No earlier view of this reader was
-    /// taken later.
+    /// Compares rows of some column families, all from one view, with the batches. Views of one reader must come in
+    /// their order.
     ///
     /// # Panics
     /// If there is a difference.

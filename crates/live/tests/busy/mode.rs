@@ -13,7 +13,7 @@ pub enum Mode {
     Pipelined,
     AtomicFlush,
     RecycledLogs,
-    /// With a transaction that another session prepared and did not commit.
+    /// Two-phase commit, with a transaction that another session prepared and did not commit.
     TwoPhaseCommit,
     Unordered,
     ManualWalFlush,

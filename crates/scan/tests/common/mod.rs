@@ -27,11 +27,11 @@ pub enum Step {
     /// Past the log.
     PutUnlogged(usize, u8),
     Delete(usize, u8),
-    /// Of a key that was put once.
+    /// Deletes a key that was put once.
     SingleDelete(usize, u8),
     DeleteRange(usize, u8, u8),
     Merge(usize, u8),
-    /// Keys of a file, from a first one on.
+    /// Ingests a file with keys from a first one on.
     Ingest(usize, u8, u8),
     Flush(usize),
     Compact(usize),
@@ -39,7 +39,7 @@ pub enum Step {
     Snapshot,
 }
 
-/// How far histories go.
+/// Limits of histories.
 #[derive(Debug, Clone, Copy)]
 pub struct Kinds {
     pub unlogged: bool,
@@ -131,7 +131,7 @@ pub fn open_read_only(path: &Path) -> DB {
     DB::open_cf_descriptors_read_only(&options, path, families, false).expect("the database opens")
 }
 
-/// Does the steps. Values tell which step wrote them.
+/// Runs the steps. Values name the step that wrote them.
 pub fn run(db: &DB, scratch: &Path, steps: &[Step]) {
     let mut snapshot = None;
     for (number, step) in steps.iter().enumerate() {
@@ -147,7 +147,7 @@ pub fn run(db: &DB, scratch: &Path, steps: &[Step]) {
     }
 }
 
-/// Keys of SingleDelete are apart from the others: they must have been put once.
+/// Keys of SingleDelete are separate from the others, because they must have been put once.
 fn key_of(key: u8) -> Vec<u8> {
     match key % 3 {
         0 => format!("{key:03}").into_bytes(),
@@ -208,7 +208,7 @@ pub fn run_one(db: &DB, scratch: &Path, number: usize, step: &Step) {
     done.expect("RocksDB does it");
 }
 
-/// What RocksDB's iterators find.
+/// The rows that RocksDB's iterators find.
 pub fn rows(db: &DB, family: &str, range: &KeyRange) -> Rows {
     let mut rows = Vec::new();
     read(db, family, range, &mut |key, value| {
@@ -242,7 +242,7 @@ pub fn read(db: &DB, family: &str, range: &KeyRange, row: RowFn<'_>) -> Result<(
         .map_err(|e| Error::new(ErrorKind::Storage, e.to_string()))
 }
 
-/// Iterators over a directory that nobody has open.
+/// Iterators over a directory that no process has open.
 #[derive(Debug)]
 pub struct ReadOnly;
 
@@ -281,7 +281,7 @@ pub fn rows_of(batch: &Batch) -> Rows {
         .collect()
 }
 
-/// What a scan of a view finds, and how.
+/// The rows of a scan of a view, and the reports.
 pub fn scan(
     engine: &ScanEngine,
     view: &Arc<FamilyView>,

@@ -2,7 +2,7 @@
 
 use std::fmt::{Display, Write};
 
-/// Bytes of the row that is being made. Its methods add a column each, and their names are those of `docs/guide/sql.md`.
+/// Bytes of the row under construction. Each method adds a column; the names are those of `docs/guide/sql.md`.
 #[derive(Debug, Default, Clone)]
 pub struct Row {
     pub key: Vec<u8>,

@@ -1,4 +1,4 @@
-//! The tables of TPC-H. Numbers come first in a value, so that only texts lie behind other texts.
+//! The tables of TPC-H. Numbers come first in a value, so that a text is only followed by texts.
 
 use rust_rocksdb::Error;
 use tpchgen::generators::{
@@ -100,7 +100,7 @@ pub const TABLES: [Table; 8] = [
     },
 ];
 
-/// The generator takes whole numbers for decimals without fractions.
+/// The generator represents decimals as integers.
 const HUNDREDTHS: i64 = 100;
 const SUPPLIERS_OF_A_PART: usize = 4;
 

@@ -47,14 +47,14 @@ impl LogFile {
 impl Unflushed {
     /// Reads the logs of a database up to where RocksDB's recovery would, and sorts the entries.
     ///
-    /// What a crash left of the last write is no part of them, and neither is a write that another process is at
+    /// They exclude the remains of the last write after a crash, and a write that another process has not finished
     /// (`kPointInTimeRecovery`). `log_dir` is that of [`crate::log_folder::LogFolder`]. `wanted` chooses column
-    /// families; it must leave out those with another order than the bytewise one and those with
-    /// `inplace_update_support`, whose entries RocksDB changes when it inserts them. If the entries take more than
-    /// `max_bytes` of memory, all of them are left out.
+    /// families; it must exclude those with an order other than bytewise, and those with `inplace_update_support`,
+    /// whose entries RocksDB changes when it inserts them. If the entries take more than `max_bytes` of memory, all of
+    /// them are left out.
     ///
     /// # Errors
-    /// Corruption if a log is damaged, or torn and followed by one that does not go on from there; Declined as
+    /// Corruption if a log is damaged, or torn and followed by one that does not continue at the tear; Declined as
     /// [`Unflushed::add_batch`], also if prepared transactions take more than `max_bytes`; Storage; Cancelled.
     pub fn read(
         storage: &dyn Storage,
@@ -80,7 +80,7 @@ impl Unflushed {
             0 => first.unwrap_or(0),
             kept => kept,
         };
-        // The number of the log that is torn, and the error if no later log goes on from there.
+        // The number of the torn log, and the error if no later log continues there.
         let mut torn: Option<(u64, Error)> = None;
         for (number, name) in log_files(storage, log_dir, first)? {
             let file = InputFileReader::open(storage, &log_dir.join(name))?;
@@ -91,7 +91,7 @@ impl Unflushed {
                     ..error.in_file(file.name())
                 };
                 let batch = WriteBatch::parse(batch).map_err(|e| in_record(in_batch(e)))?;
-                // A database that was opened with a torn log goes on from there in the next one.
+                // A database that was opened with a torn log continues there in the next one.
                 if let Some((_, error)) = torn.take()
                     && unflushed.next_sequence != Some(batch.first_sequence())
                 {
@@ -100,10 +100,9 @@ impl Unflushed {
                 unflushed.add(batch, takes).map_err(in_record)
             })?;
             let end = read.end;
-            // RocksDB takes them off the keys of a column family that has none any more.
+            // RocksDB removes them from the keys of a column family that does not use timestamps any more.
             if read.timestamp_sizes.keys().any(|&id| takes(id, 0)) {
-                let what =
-                    "keys in the log end with timestamps, which the column family has no more";
+                let what = "keys in the log end with timestamps, which the column family does not have any more";
                 let error = Error::declined(DeclineReason::UserTimestamps, what);
                 return Err(error.in_file(file.name()));
             }
@@ -112,7 +111,8 @@ impl Unflushed {
             torn = read.torn.map(|error| (lost_in, error)).or(torn);
             unflushed.logs.push(LogFile { number, file, end });
         }
-        // RocksDB refuses such a database: the column family's files may hold what was written behind the loss.
+        // RocksDB refuses such a database: the column family's files may contain entries that were written after the
+        // loss.
         let is_flushed_behind = |torn| {
             let mut families = tree.column_families.values();
             families.any(|family| family.log_number > torn && !family.levels.is_empty())
@@ -144,9 +144,9 @@ fn log_files(storage: &dyn Storage, dir: &Path, first: u64) -> Result<BTreeMap<u
 struct LogEnd {
     /// Offset behind its last record.
     end: u64,
-    /// What is wrong with its end, if it is not the last log.
+    /// The error at its end, if it is not the last log.
     torn: Option<Error>,
-    /// Whether that is what a log before left.
+    /// Whether an older log left the rest.
     is_recycled: bool,
     /// Sizes of timestamps by the column family's id.
     timestamp_sizes: BTreeMap<u32, u16>,
@@ -183,7 +183,7 @@ fn read_log(
         }
     }
     let torn = |offset| {
-        let what = "the log is torn, and the next one does not go on from there";
+        let what = "the log is torn, and the next one does not continue from there";
         Error::corruption(file.name(), offset, what)
     };
     Ok(LogEnd {
@@ -194,7 +194,7 @@ fn read_log(
     })
 }
 
-/// Whether a file has nothing but zeros from `at` on, as after a crash of the system.
+/// Whether a file has only zeros from `at` on, as after a crash of the system.
 fn only_zeros(file: &InputFileReader, mut at: u64, cancel: &CancelToken) -> Result<bool> {
     let mut piece = Vec::new();
     while at < file.len() {

@@ -6,18 +6,19 @@ use rockmill_format::key::{self, ValueType, pack_tag};
 use rockmill_format::range_tombstone::RangeTombstone;
 use rockmill_format::write_batch::BatchEntry;
 
-/// Sizes between which the pieces lie in which memory for entries is taken, but for a larger entry.
+/// Minimum and maximum size of the chunks in which memory for entries is allocated. A larger entry gets a chunk of its
+/// own.
 const CHUNK_BYTES: RangeInclusive<usize> = 4 << 10..=1 << 20;
 
-/// The entries of one column family that are not flushed, as its memtables hold them.
+/// The unflushed entries of one column family, as in its memtables.
 #[derive(Debug, Default)]
 pub struct MemTable {
-    /// Internal keys and values, one behind the other.
+    /// Internal keys and values, one after another.
     pub(super) chunks: Vec<Vec<u8>>,
-    /// Where each entry lies.
+    /// Position of each entry.
     places: Vec<Place>,
     range_tombstones: Vec<RangeTombstone>,
-    /// Bytes of memory that all of it takes.
+    /// Bytes of memory of the whole table.
     pub(super) bytes: usize,
 }
 
@@ -40,8 +41,8 @@ impl MemTable {
         &self.range_tombstones
     }
 
-    /// Sorts the entries: user keys ascend bytewise, the newest entry of each comes first. It takes little time if few
-    /// entries were added since the last time.
+    /// Sorts the entries: user keys ascend bytewise, the newest entry of each comes first. It is fast if few entries
+    /// were added since the last call.
     pub fn sort(&mut self) {
         let mut places = std::mem::take(&mut self.places);
         places.sort_by(|a, b| key::compare(self.parts(a), self.parts(b)));
@@ -60,7 +61,7 @@ impl MemTable {
     }
 
     pub(super) fn add(&mut self, entry: &BatchEntry<'_>) {
-        /// Sorting needs half as much again.
+        /// Sorting takes half as much memory again.
         const PLACE_BYTES: usize = size_of::<Place>() * 3 / 2;
         let &BatchEntry { key, value, .. } = entry;
         if entry.kind == ValueType::RangeDeletion {
@@ -83,8 +84,7 @@ impl MemTable {
         }
         let last = self.chunks.len() - 1;
         let chunk = &mut self.chunks[last];
-        // All of it fits 32 bits: in a chunk larger than the usual ones an entry begins at 0, and lengths in a batch
-        // have no more.
+        // Everything fits 32 bits: an entry in an oversized chunk begins at 0, and lengths in a batch have 32 bits.
         self.places.push(Place {
             chunk: last as u32,
             at: chunk.len() as u32,

@@ -13,7 +13,7 @@ pub fn encode(name: &str) -> String {
     name.chars().map(encode).collect()
 }
 
-/// The name that is written so.
+/// The name behind its form in names of files.
 pub fn decode(file: &str) -> String {
     let (mut name, mut rest) = (String::new(), file);
     while let Some((before, behind)) = rest.split_once('@') {

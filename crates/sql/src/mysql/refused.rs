@@ -1,4 +1,4 @@
-//! Tables that are described and cannot be read.
+//! Tables that have a description but cannot be read.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,7 +9,7 @@ use datafusion::common::plan_err;
 use datafusion::error::Result;
 use datafusion::prelude::SessionContext;
 
-/// Lets statements that name one of these tables get an error that says why it cannot be read.
+/// Makes statements that name one of these tables fail with the reason why it cannot be read.
 pub fn register(session: &SessionContext, reasons: BTreeMap<String, String>) -> Result<()> {
     if reasons.is_empty() {
         return Ok(());
@@ -36,7 +36,7 @@ pub fn register(session: &SessionContext, reasons: BTreeMap<String, String>) -> 
 #[derive(Debug)]
 struct RefusedTables {
     of_session: Arc<dyn SchemaProvider>,
-    /// Why, by their names.
+    /// The reasons, by the tables' names.
     reasons: Mutex<BTreeMap<String, String>>,
 }
 

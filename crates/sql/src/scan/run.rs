@@ -1,4 +1,4 @@
-//! A partition of a scan that runs.
+//! A running partition of a scan.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,7 +17,7 @@ use super::{Planned, Source, all_columns, external};
 use crate::program::Program;
 use crate::stored::record_batch;
 
-/// Stops the pieces of a partition when nobody takes their batches any more.
+/// Stops the pieces of a partition once its batches are not taken any more.
 pub struct CancelOnDrop(pub CancelToken);
 
 impl Drop for CancelOnDrop {
@@ -26,7 +26,7 @@ impl Drop for CancelOnDrop {
     }
 }
 
-/// What `EXPLAIN ANALYZE` shows of a partition.
+/// Counters of a partition for `EXPLAIN ANALYZE`.
 pub struct Counters {
     metrics: ExecutionPlanMetricsSet,
     partition: usize,
@@ -35,7 +35,7 @@ pub struct Counters {
     blocks: Count,
     rows: Count,
     hidden: Count,
-    /// Rows that are not what the layout says, unless they are an error.
+    /// Rows that do not fit the layout, unless they are an error.
     malformed: Option<Count>,
 }
 
@@ -75,19 +75,19 @@ impl Counters {
     }
 }
 
-/// A partition that is read.
+/// A partition that is being read.
 pub struct Run {
     pub source: Source,
     pub pieces: Vec<Piece>,
     pub plan: Arc<ScanPlan>,
     pub planned: Option<Planned>,
-    /// Most rows to hand over.
+    /// Maximum number of rows to return.
     pub limit: usize,
-    /// Most rows of a batch. Larger ones are copied to smaller ones, which do not share memory.
+    /// Maximum rows of a batch. Larger ones are copied into smaller ones, which do not share memory.
     pub batch_rows: Option<usize>,
     pub schema: SchemaRef,
     pub cancel: CancelToken,
-    /// Bytes of the pieces that are done.
+    /// Bytes of finished pieces.
     pub done: Arc<AtomicU64>,
     pub counters: Counters,
 }
@@ -129,7 +129,7 @@ impl Run {
                 };
                 for first in (0..batch.num_rows()).step_by(rows) {
                     let end = batch.num_rows().min(first + rows);
-                    // A slice would keep the memory of all rows, and be taken for as large.
+                    // A slice would keep the memory of all rows, and count as large.
                     let part = UInt64Array::from_iter_values(first as u64..end as u64);
                     if !take(take_record_batch(&batch, &part)?) {
                         return Ok(());
@@ -140,7 +140,7 @@ impl Run {
         Ok(())
     }
 
-    /// The plan with the dynamic filters as they are now, as far as they can be compiled.
+    /// The plan with the current dynamic filters, as far as they can be compiled.
     fn plan_now(&self) -> Result<Arc<ScanPlan>> {
         let planned = self.planned.as_ref();
         let Some(planned) = planned.filter(|planned| !planned.dynamic.is_empty()) else {

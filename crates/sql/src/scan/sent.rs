@@ -1,6 +1,7 @@
 //! Scans as bytes: another process that has the directory reads the same rows.
 //!
-//! They name files, keys and a sequence number, and have the compiled program. Who decodes them opens the files.
+//! They name files, keys and a sequence number, and have the compiled program. The process that decodes them opens the
+//! files.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -22,7 +23,7 @@ use crate::table::StatementView;
 /// Version of these bytes.
 const FORMAT: u32 = 2;
 
-/// What bytes of each format have.
+/// Header that the bytes of every format have.
 #[derive(Deserialize)]
 struct Format {
     format: u32,
@@ -33,13 +34,13 @@ struct Format {
 struct Sent {
     format: u32,
     path: PathBuf,
-    /// Folder of the write-ahead logs, if that is not the directory.
+    /// Folder of the write-ahead logs, if it is not the directory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     log_folder: Option<PathBuf>,
     version: Version,
     plan: ScanPlan,
     columns: Vec<SentColumn>,
-    /// Position of the column in whose order the rows are.
+    /// Position of the column by which the rows are ordered.
     ordered_by: Option<usize>,
     partitions: Vec<Vec<Piece>>,
     limit: Option<usize>,
@@ -53,10 +54,11 @@ struct SentColumn {
     is_nullable: bool,
 }
 
-/// A scan as bytes, for [`decode_scan`] in another process that has the same directory; `None` if the node is no scan.
+/// A scan as bytes, for [`decode_scan`] in another process that has the same directory; `None` if the node is not a
+/// scan.
 ///
-/// The bytes keep no files: see [`decode_scan`]. Filters whose constants are known late, such as those of joins, are left
-/// out; DataFusion computes them in any case.
+/// The bytes do not keep files open: see [`decode_scan`]. Filters whose constants are known late, such as those of
+/// joins, are left out; DataFusion computes them in any case.
 ///
 /// # Errors
 /// Plan if the path of the directory is not UTF-8; External if RocksDB's iterators of this process read the column family.
@@ -82,7 +84,8 @@ pub fn encode_scan(node: &dyn ExecutionPlan) -> Result<Option<Vec<u8>>> {
         limit: scan.limit,
     };
     let bytes = serde_json::to_vec(&sent);
-    let bytes = bytes.map_err(|e| DataFusionError::Plan(format!("a scan has no bytes: {e}")))?;
+    let bytes =
+        bytes.map_err(|e| DataFusionError::Plan(format!("a scan cannot be encoded: {e}")))?;
     Ok(Some(bytes))
 }
 
@@ -91,10 +94,10 @@ pub fn encode_scan(node: &dyn ExecutionPlan) -> Result<Option<Vec<u8>>> {
 /// an error when the scan runs, if the database was written to since.
 ///
 /// # Errors
-/// Plan if the bytes are no scan of this version of Rockmill; External if the directory does not have the files or the
-/// unflushed entries any more. Files are there until they are compacted, unflushed entries until they are flushed.
+/// Plan if the bytes are not a scan of this version of Rockmill; External if the directory does not have the files or
+/// the unflushed entries any more. Files are there until they are compacted, unflushed entries until they are flushed.
 pub fn decode_scan(bytes: &[u8], engine: &Arc<ScanEngine>) -> Result<Arc<dyn ExecutionPlan>> {
-    let no_scan = |e| DataFusionError::Plan(format!("the bytes are no scan: {e}"));
+    let no_scan = |e| DataFusionError::Plan(format!("the bytes are not a scan: {e}"));
     let Format { format } = serde_json::from_slice(bytes).map_err(no_scan)?;
     if format != FORMAT {
         return plan_err!(
@@ -128,7 +131,8 @@ pub fn decode_scan(bytes: &[u8], engine: &Arc<ScanEngine>) -> Result<Arc<dyn Exe
     }))
 }
 
-/// The folder of the logs, if that is not the directory itself. Another process may have another working directory.
+/// The folder of the logs, if it is not the directory. It is absolute: another process may have another working
+/// directory.
 fn log_folder(family: &FamilyView) -> Option<PathBuf> {
     let real = |path: &Path| std::fs::canonicalize(path).ok();
     let folder = real(family.log_folder())?;
@@ -136,7 +140,7 @@ fn log_folder(family: &FamilyView) -> Option<PathBuf> {
 }
 
 impl Sent {
-    /// The columns that the scan hands over.
+    /// The columns that the scan returns.
     fn check(&self) -> Result<Schema> {
         self.plan.kinds().map_err(external)?;
         let stored = self.plan.output.columns();
@@ -154,14 +158,14 @@ impl Sent {
             && self.partitions.iter().flatten().all(is_range);
         match is_sound {
             true => Ok(Schema::new(fields)),
-            false => plan_err!("the columns or the keys of a scan are not what its program says"),
+            false => plan_err!("the columns or the keys of a scan do not match its program"),
         }
     }
 }
 
 impl SentColumn {
     fn field(&self) -> Result<Field> {
-        /// Types of scans are not nested, and have short names.
+        /// Types of scans are not nested and have short names.
         const MAX_BYTES: usize = 100;
         let parsed = Some(&self.data_type).filter(|text| text.len() <= MAX_BYTES);
         match parsed.and_then(|text| text.parse::<DataType>().ok()) {

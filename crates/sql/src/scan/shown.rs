@@ -1,4 +1,4 @@
-//! What is shown of scans: in `EXPLAIN`, and while they run.
+//! Display of scans: in `EXPLAIN`, and while they run.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use rockmill_scan::Through;
 use super::{Planned, ScanExec};
 use crate::program::Reason;
 
-/// Filters and aggregates of a plan that DataFusion computes although a scan lies below them, and why.
+/// Filters and aggregates of a plan that DataFusion computes although a scan lies below them, with the reasons.
 pub fn left_out(plan: &Arc<dyn ExecutionPlan>) -> Vec<(String, Reason)> {
     let mut left = Vec::new();
     let _ = plan.apply(|node| {
@@ -27,7 +27,7 @@ pub fn left_out(plan: &Arc<dyn ExecutionPlan>) -> Vec<(String, Reason)> {
     left
 }
 
-/// Bytes that the scans of a plan have read, and bytes that they read in all, both stored.
+/// Stored bytes that the scans of a plan have read, and that they read in total.
 pub fn progress(plan: &Arc<dyn ExecutionPlan>) -> (u64, u64) {
     let (mut done, mut all) = (0, 0_u64);
     let _ = plan.apply(|node| {

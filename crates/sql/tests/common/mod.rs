@@ -1,4 +1,4 @@
-//! The engine of tests that may run on a GPU, and plans as another process gets them.
+//! The engine of tests that may run on a GPU, and plans that went through bytes to another engine.
 
 #![allow(dead_code, reason = "each of the tests uses its part")]
 
@@ -35,7 +35,7 @@ pub fn engine_on(device: &str) -> Arc<ScanEngine> {
     engine
 }
 
-/// A plan whose scans have been bytes, and are run by an engine.
+/// A plan whose scans were encoded to bytes, and which an engine runs.
 pub fn sent(
     plan: Arc<dyn ExecutionPlan>,
     engine: &Arc<ScanEngine>,

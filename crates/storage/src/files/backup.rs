@@ -12,7 +12,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Returns the files that the backup in `dir` shares with other backups: their names in a database, and where they are.
-/// There are none if the folder is none of a backup.
+/// There are none if the folder is not one of a backup.
 pub fn shared_files(dir: &Path) -> Vec<(String, PathBuf)> {
     files_of(dir).unwrap_or_default()
 }

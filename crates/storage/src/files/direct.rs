@@ -112,7 +112,7 @@ impl DirectStorage for LocalDirect {
     }
 }
 
-/// Alignment that the file system asks for, or [`ALIGNMENT`] where it does not say.
+/// Alignment that the file system requires, or [`ALIGNMENT`] if it does not report any.
 fn alignment(file: &File) -> io::Result<usize> {
     let Ok(found) = statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN) else {
         return Ok(ALIGNMENT);

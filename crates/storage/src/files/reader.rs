@@ -111,8 +111,8 @@ pub fn for_each_piece(
     Ok(())
 }
 
-/// Path of a database's table, which LevelDB names otherwise (`db/table_cache.cc:GetTableReader`). Those of a backup may be
-/// in a folder that backups share.
+/// Path of a database's table, which LevelDB names differently (`db/table_cache.cc:GetTableReader`). Tables of a backup
+/// may be in a folder that backups share.
 pub fn table_path(dir: &Path, number: u64) -> PathBuf {
     let path = dir.join(format!("{number:06}.sst"));
     let of_leveldb = path.with_extension("ldb");

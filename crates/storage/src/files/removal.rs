@@ -27,7 +27,7 @@ pub fn remove_dir_all(path: &Path) -> io::Result<()> {
     removed
 }
 
-/// Most files that are held open at once: a process often has only about a thousand descriptors.
+/// Maximum files that are held open at once: a process often has only about a thousand descriptors.
 const MAX_HELD: usize = 64;
 
 /// Opens the large files of a folder, at most [`MAX_HELD`]. Other files are freed during their removal.

@@ -46,7 +46,7 @@ impl<'a> CachedReads<'a> {
         reads
     }
 
-    /// The subcompaction no longer needs the bytes before `end`.
+    /// The subcompaction does not need the bytes before `end` any more.
     pub fn passed(&mut self, end: u64) {
         self.end = end;
         if self.end >= self.kept + DROP_BYTES {
@@ -62,7 +62,7 @@ impl<'a> CachedReads<'a> {
     }
 
     fn advise(&self, advice: Advice, bytes: Range<u64>) {
-        // Advice that fails costs time and nothing else.
+        // Advice that fails only costs time.
         let _ = self.file.advise(advice, bytes);
     }
 }

@@ -163,10 +163,10 @@ impl<'a> DirectReads<'a> {
     /// Waits for the oldest range in flight.
     ///
     /// # Errors
-    /// As [`DirectInput::read_exact_at`]; Internal if no read is in flight.
+    /// The errors of [`DirectInput::read_exact_at`]; Internal if no read is in flight.
     pub fn take(&mut self, chunk: &mut Chunk) -> Result<()> {
         let Some(begun) = self.begun.pop_front() else {
-            return Err(Error::internal("bytes are taken that nobody expects"));
+            return Err(Error::internal("bytes are taken that were not expected"));
         };
         let read = self.input.finish(begun)?;
         self.spare = std::mem::replace(chunk, read);

@@ -127,7 +127,7 @@ fn noise(len: usize) -> Vec<u8> {
     (0..len).map(|i| (i * i / 127) as u8).collect()
 }
 
-/// How bytes are appended.
+/// A way to append bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
     Copied,

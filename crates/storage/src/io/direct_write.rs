@@ -41,7 +41,7 @@ pub struct DirectOutput {
     begun: VecDeque<Begun>,
     /// Memory of an own chunk whose write is done.
     spare: Option<Box<dyn Memory>>,
-    /// Lent memory that is no longer needed.
+    /// Lent memory that is not needed any more.
     done: VecDeque<Box<dyn Memory>>,
     /// Preallocated length of the file, or `u64::MAX` if preallocation is off.
     reserved: u64,
@@ -151,7 +151,7 @@ impl DirectOutput {
         Ok(())
     }
 
-    /// Waits for the oldest write, and repeats the write for the bytes that it left.
+    /// Waits for the oldest write, and repeats the write for the bytes that it did not write.
     fn finish_oldest(&mut self) -> io::Result<()> {
         let Some(Begun {
             mut offset,
@@ -259,7 +259,7 @@ impl DirectOutput {
         Ok(self.done.pop_front())
     }
 
-    /// Waits for all writes. Returns the file and the size to which it is to be truncated.
+    /// Waits for all writes. Returns the file and the size to which the caller must truncate it.
     ///
     /// # Errors
     /// The operating system's error.

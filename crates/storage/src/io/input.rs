@@ -188,7 +188,7 @@ impl ReadStream for CachedStream<'_> {
 
     fn take(&mut self, chunk: &mut Chunk) -> Result<()> {
         let Some(range) = self.expected.take() else {
-            return Err(Error::internal("bytes are taken that nobody expects"));
+            return Err(Error::internal("bytes are taken that were not expected"));
         };
         let len = range.end - range.start;
         self.io.wait_for_limit(len)?;

@@ -14,7 +14,7 @@ const BURST_NANOS: u64 = 20_000_000;
 
 const NANOS_PER_SECOND: i128 = 1_000_000_000;
 
-/// A token bucket. A request that finds no debt goes on at once and adds its bytes to the debt. Other requests wait
+/// A token bucket. A request that finds no debt continues at once and adds its bytes to the debt. Other requests wait
 /// until the debt is paid. So a request of any size goes through, and the next ones wait for it.
 #[derive(Debug)]
 pub struct RateLimiter {

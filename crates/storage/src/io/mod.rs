@@ -47,7 +47,7 @@ pub struct JobIo {
     pub options: IoOptions,
     /// Direct I/O, if the options ask for it and the system has it.
     pub direct: Option<Arc<dyn DirectStorage>>,
-    /// Most permissions that outputs get.
+    /// Maximum permissions of outputs.
     output_mode: AtomicU32,
     /// Number of outputs that were buffered because their file system has no direct I/O.
     cached_instead: AtomicU64,
@@ -59,7 +59,7 @@ pub struct JobIo {
     pub meter: Meter,
     /// Work on written files.
     pub finishing: FinishQueue,
-    /// Syncs that are no longer waited for after the job was told to stop.
+    /// Syncs that are not waited for any more after the job was cancelled.
     pub syncs: Syncs,
     /// Set when the job is to stop.
     pub stop: CancelToken,
@@ -117,20 +117,20 @@ impl JobIo {
         }
     }
 
-    /// Direct I/O for inputs, if inputs are to be read that way.
+    /// Direct I/O for inputs, if the options ask for it.
     pub fn direct_reads(&self) -> Option<&dyn DirectStorage> {
         self.direct.as_deref().filter(|_| self.options.direct_reads)
     }
 
-    /// Direct I/O for outputs, if outputs are to be written that way.
+    /// Direct I/O for outputs, if the options ask for it.
     pub fn direct_writes(&self) -> Option<&dyn DirectStorage> {
         self.direct
             .as_deref()
             .filter(|_| self.options.direct_writes)
     }
 
-    /// Removes permissions from outputs that this input does not have. RocksDB's `Env` may make all files private to
-    /// its user, and no option says so.
+    /// Removes from outputs the permissions that this input does not have. RocksDB's `Env` may make all files private
+    /// to its user, and no option shows that.
     ///
     /// # Errors
     /// The operating system's error.
@@ -142,7 +142,7 @@ impl JobIo {
         Ok(())
     }
 
-    /// Most permissions that outputs get.
+    /// Maximum permissions of outputs.
     pub fn output_mode(&self) -> u32 {
         self.output_mode.load(Ordering::Relaxed)
     }

@@ -74,7 +74,7 @@ impl Output {
             Err(e) if e.kind() == io::ErrorKind::Unsupported => {
                 if self.io.cached_instead.fetch_add(1, Ordering::Relaxed) == 0 {
                     let folder = path.parent().unwrap_or(path).display();
-                    tracing::warn!(%folder, "no way past the page cache here: outputs go through it");
+                    tracing::warn!(%folder, "no direct I/O here: outputs go through the page cache");
                 }
                 Ok(Opened::Cached(file))
             }
@@ -111,7 +111,7 @@ impl Output {
     }
 }
 
-/// A buffered file, which collects small pieces before it hands them to the system.
+/// A buffered file, which collects small pieces before it passes them to the system.
 #[derive(Debug)]
 struct CachedSst {
     file: Box<dyn WritableFile>,

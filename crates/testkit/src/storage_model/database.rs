@@ -9,7 +9,7 @@ use rand::seq::IndexedRandom;
 use rockmill_format::checksum::ChecksumType;
 use rockmill_format::coding::{put_length_prefixed, put_varint};
 
-use super::disk::{Disk, Luck};
+use super::disk::{Disk, Survival};
 use super::family::{Family, Input, Shape};
 
 pub const DIR: &str = "/db";
@@ -80,7 +80,7 @@ fn on_disk(files: &BTreeMap<PathBuf, Vec<u8>>) -> Disk {
         let node = disk.create(path).expect("an empty disk");
         disk.append(node, bytes);
     }
-    disk.after_crash(&mut Luck::Best)
+    disk.after_crash(&mut Survival::Best)
 }
 
 /// Makes a log with edits for each column family, given by id and name. An edit adds all its files; for a family other

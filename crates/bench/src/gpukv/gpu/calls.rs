@@ -19,24 +19,24 @@ use super::{Gpu, Memory, Part, Resident};
 pub enum Values<'a> {
     /// In a view.
     Resident(&'a Resident),
-    /// One behind another, by number.
+    /// Contiguous, by number.
     Dense(Part<'a, u8>),
-    /// One behind another, in the order in which they are asked for.
+    /// Contiguous, in the order of requests.
     Ordered(Part<'a, u8>),
 }
 
-/// Where adjacency lists lie.
+/// Location of adjacency lists.
 #[derive(Clone, Copy)]
 pub enum Lists<'a> {
     /// In a view.
     Resident(&'a Resident),
-    /// One behind another, by vertex: where each begins, and the last one ends.
+    /// Contiguous, by vertex: the begin of each list, and the end of the last.
     Dense(Part<'a, u64>, Part<'a, u32>),
-    /// One behind another, in the order in which they are asked for.
+    /// Contiguous, in the order of requests.
     Ordered(Part<'a, u64>, Part<'a, u32>),
 }
 
-/// Keys to look up, by number and as bytes, and where their values go.
+/// Keys to look up, by number and as bytes, and the memory for their values.
 #[derive(Clone, Copy)]
 pub struct Batch<'a> {
     pub numbers: Part<'a, u64>,
@@ -70,7 +70,7 @@ pub struct Walk<'a> {
 pub struct Requests<'a> {
     pub numbers: Part<'a, u64>,
     pub each: u32,
-    /// Of values to put; nothing gets values.
+    /// Version of the values to put; without it, values are got.
     pub puts: Option<u64>,
     pub words: u32,
     pub period_ns: u64,
@@ -96,7 +96,7 @@ impl Gpu {
         Ok(keys)
     }
 
-    /// Counts rows that are not values of their keys with a version up to `max_version`. Dense ones come without statuses.
+    /// Counts rows that are not values of their keys with a version up to `max_version`. Dense rows have no statuses.
     ///
     /// # Errors
     /// Device.
@@ -126,7 +126,7 @@ impl Gpu {
         })
     }
 
-    /// Copies dense values by their numbers, which are all below that of values.
+    /// Copies dense values by their numbers, all of which are below the number of values.
     ///
     /// # Errors
     /// Device.
@@ -141,7 +141,7 @@ impl Gpu {
             },
             rows: batch.rows.values,
         };
-        // SAFETY: the batch was checked, and the benchmark draws its numbers below that of values.
+        // SAFETY: the batch was checked, and the benchmark draws only numbers of values.
         let code =
             unsafe { (self.table.gather)(&self.exec, batch.numbers.len as u64, &raw const gather) };
         self.done(code)
@@ -172,19 +172,19 @@ impl Gpu {
     /// # Errors
     /// Device.
     pub fn hold(&self, view: &View) -> Result<Resident> {
-        // SAFETY: every kernel is waited for, so the stream is idle before either goes.
+        // SAFETY: every kernel is waited for, so the stream is idle before either is dropped.
         let stream = unsafe { self.caller_stream() };
         Ok(Resident::Held(Box::new(view.hold(stream)?)))
     }
 
     /// # Safety
-    /// It is used for views that are dropped before this.
+    /// The stream is used for views that are dropped before this.
     unsafe fn caller_stream(&self) -> CallerStream {
         // SAFETY: as the caller says.
         unsafe { CallerStream::new(self.stream.as_ptr()) }
     }
 
-    /// Looks keys up with so many lanes each: as the library does, or with `kv.get` in a kernel.
+    /// Looks keys up with `lanes` lanes each: as the library does, or with `kv.get` in a kernel.
     ///
     /// # Errors
     /// Device.
@@ -202,7 +202,7 @@ impl Gpu {
         } else {
             self.table.look_up
         };
-        // SAFETY: the batch was checked, and what is looked up in lives.
+        // SAFETY: the batch was checked, and the memory of the lookups lives.
         let code = unsafe {
             look_up(
                 &self.exec,
@@ -218,7 +218,7 @@ impl Gpu {
         self.done(code)
     }
 
-    /// Walks. Returns how many walks met something else than a value.
+    /// Walks. Returns how many walks found anything but a value.
     ///
     /// # Errors
     /// Device.
@@ -292,7 +292,7 @@ impl Gpu {
         Ok(len as usize)
     }
 
-    /// Shares the ranks of so many vertices from `first` on with their neighbours.
+    /// Adds shares of the ranks of `vertices` to the sums of their neighbours.
     ///
     /// # Errors
     /// Device.
@@ -314,14 +314,14 @@ impl Gpu {
         })
     }
 
-    /// Makes new ranks of what vertices were given, which is 0 then.
+    /// Computes new ranks from the sums that vertices were given, and zeroes the sums.
     ///
     /// # Errors
     /// Device.
     pub fn sum_ranks(&self, ranks: Part<'_, u64>, shares: Part<'_, u64>) -> Result<()> {
         assert!(ranks.len == shares.len);
         let n = ranks.len as u64;
-        // SAFETY: both have so many numbers.
+        // SAFETY: both have `n` numbers.
         let code = unsafe { (self.table.sum_ranks)(&self.exec, n, ranks.values, shares.values) };
         self.done(code)
     }
@@ -374,8 +374,8 @@ impl Gpu {
         })
     }
 
-    /// Looks keys up with `kv.get` in a kernel that puts a value of `version` for one key in so many first. Returns how many
-    /// puts were not done.
+    /// Looks keys up with `kv.get` in a kernel that first puts a value of `version` for some of the keys. Returns how
+    /// many puts were not done.
     ///
     /// # Errors
     /// Device.
@@ -389,7 +389,7 @@ impl Gpu {
         batch.check();
         let record = from.record();
         self.counted(|wrong| {
-            // SAFETY: the batch was checked, and what is looked up in lives.
+            // SAFETY: the batch was checked, and the memory of the lookups lives.
             unsafe {
                 (self.table.mix)(
                     &self.exec,
@@ -411,14 +411,14 @@ impl Gpu {
     /// Makes a table of the keys below `keys` on the device.
     ///
     /// # Errors
-    /// Device; Internal if keys found no room in it.
+    /// Device; Internal if a key did not fit.
     pub fn place(&self, keys: u64, value_bytes: usize) -> Result<Resident> {
         const BUCKET_BYTES: u64 = 64;
         let slot_bytes = DeviceTable::slot_bytes(keys);
         let word = size_of::<u64>() as u64;
         let slots = self.memory::<u64>((slot_bytes / word) as usize)?;
         let record_bytes = DeviceTable::record_bytes(KEY_BYTES as u64, value_bytes as u64) * keys;
-        // Kernels read ahead of what they need, into the next record.
+        // Kernels read ahead, into the next record.
         let behind = DeviceTable::READ_BEHIND;
         let records = self.memory::<u64>(((record_bytes + behind) / word) as usize)?;
         let mut record = MaybeUninit::uninit();

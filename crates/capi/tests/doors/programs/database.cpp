@@ -1,5 +1,5 @@
-// A database with Rockmill has the content of one without it, whoever writes and whatever is closed meanwhile. The
-// argument is an empty folder.
+// A database with Rockmill has the content of one without it, under any writers and after any close. The argument is an
+// empty folder.
 #include "common.hpp"
 
 #include <algorithm>

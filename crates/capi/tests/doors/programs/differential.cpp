@@ -63,7 +63,7 @@ struct Family {
   static std::string Key(uint64_t number) {
     char key[32];
     snprintf(key, sizeof(key), "key%06llu", static_cast<unsigned long long>(number * 37));
-    // Of several lengths, with bytes that are no text.
+    // Keys have several lengths and bytes that are not text.
     return key + std::string(number % 5, static_cast<char>(number * 11));
   }
 
@@ -194,7 +194,8 @@ Entries AllEntries(const Side& side, size_t family, bool with_single) {
 // What a job determines of its tables' properties: sums, and values that are in any of them.
 struct Properties {
   std::string text;
-  // Of a table with several blocks, if there is one: it names the compressions used, and a small block may have none.
+  // Compression of a table with several blocks, if there is one: it names the compressions used, and a small block may
+  // have none.
   std::string compression;
 };
 

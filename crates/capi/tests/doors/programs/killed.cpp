@@ -23,7 +23,7 @@ struct Shared {
   // Writes that RocksDB has acknowledged, by writer, over all processes.
   std::atomic<uint64_t> acknowledged[kWriters];
   std::atomic<uint64_t> jobs_done;
-  // Of the process that writes.
+  // Counter of the process that writes.
   std::atomic<uint64_t> jobs_running;
 };
 

@@ -150,14 +150,14 @@ void closing(const Database& database) {
     }
     while (slow.waiting == 0) std::this_thread::yield();
     closer = std::thread([&] { close_view(view); });
-    // They are done although the store has answered nobody.
+    // They are done although the store has answered none of them.
     for (std::thread& thread : threads) thread.join();
     slow.may_answer = true;
   }
   closer.join();
 }
 
-// Threads hold a view until another one has closed it. Then nobody calls the store any more.
+// Threads hold a view until another one has closed it. After that, the store is not called.
 void closing_beside_calls(const Database& database) {
   for (int round = 0; round < 50; ++round) {
     auto slow = std::make_unique<Slow>();
@@ -190,7 +190,7 @@ void closing_beside_calls(const Database& database) {
   }
 }
 
-// Checks that nobody writes through a view of a store.
+// Checks that a view of a store refuses writes.
 void check_read_only(rm_view* view) {
   rockmill::hold hold(view);
   rockmill::kv kv = hold.kv();

@@ -10,7 +10,7 @@
 #include <chrono>
 #include <thread>
 
-// Of the whole program. Whatever waits for ever is killed.
+// Limit for the whole program. A program that hangs is killed.
 constexpr unsigned MOST_SECONDS = 120;
 
 constexpr unsigned TILES = 64;

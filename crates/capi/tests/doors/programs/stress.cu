@@ -28,13 +28,13 @@ using status = rockmill::status;
 constexpr uint32_t WIDTHS[] = {1, 8, 32};
 constexpr uint32_t KEYS = 6, MAX_KEY = 48, MAX_TICKETS = 4;
 
-// What all tiles have in common.
+// Parameters that all tiles share.
 struct Plan {
   uint64_t seed;
   uint32_t tiles, steps, max_value;
   // Whether RocksDB may fail or be late, and whether the view may be closed.
   bool has_faults, is_closed;
-  // Of each tile: keys' numbers of values as they are, and a line of this file where something was wrong.
+  // For each tile: the current number of each key's value, and the line of this file at which a check failed.
   uint32_t* versions;
   uint32_t* failed;
   uint32_t* statuses;
@@ -44,7 +44,7 @@ struct Plan {
   uint8_t* room;
 };
 
-// A key has no value, or one that nobody knows after a failure.
+// States of a key: without a value, or with an unknown one after a failure.
 constexpr uint32_t NONE = 0, UNKNOWN = ~0u;
 
 BOTH constexpr uint64_t room_of(uint32_t max_value) { return MAX_KEY + 2 * (uint64_t(max_value) + 16); }
@@ -84,7 +84,7 @@ BOTH inline uint8_t value_byte(const Plan& plan, uint32_t tile, uint32_t key, ui
     return;                                                   \
   }
 
-// What a tile does, which has all of its lanes call this.
+// The work of a tile. All of its lanes call this.
 template <class Tile>
 BOTH void work(rockmill::kv kv, const Tile& tile, const Plan& plan, uint32_t number) {
   using rockmill::ROCKMILL_TARGET::group_of;
@@ -211,7 +211,7 @@ BOTH inline void take_all(rockmill::kv kv, rockmill::ticket* tickets, uint32_t m
   const rockmill::thread alone;
   const uint64_t start = rockmill::ROCKMILL_TARGET::clock_ns();
   uint32_t n = 0;
-  // What was left behind comes back once RocksDB has answered.
+  // Answers to abandoned requests arrive once RocksDB has answered.
   while (n < mailboxes && rockmill::ROCKMILL_TARGET::clock_ns() - start < 20'000'000'000) {
     tickets[n] = kv.get_latest(alone, buffer, 3, buffer, 0);
     if (tickets[n].status == status::found) ++n;
@@ -281,7 +281,8 @@ __global__ void other(uint32_t* word) {
   *word += N;
 }
 
-// What the rest of a program does while kernels wait: memory comes and goes, streams and graphs are made, code is loaded.
+// Does what the rest of a program may do while kernels wait: allocates and frees memory, makes streams and graphs,
+// loads code.
 void disturb(const std::atomic<bool>& is_done) {
   using Kernel = void (*)(uint32_t*);
   const Kernel kernels[] = {other<1>, other<2>, other<3>, other<4>, other<5>, other<6>, other<7>, other<8>};

@@ -12,9 +12,9 @@ use super::world::{Ending, World};
 use crate::family::Family;
 
 impl World {
-    /// Checks the memory beyond the budget. At most it is one subcompaction, the difference between actual and
-    /// estimated sizes of indexes and checks, and for each job and device one subcompaction that was abandoned in the
-    /// job's own memory.
+    /// Checks the memory beyond the budget. It is at most the sum of three things: one subcompaction; the difference
+    /// between actual and estimated sizes of indexes and checks; and one subcompaction for each job and device that was
+    /// abandoned in the job's own memory.
     pub fn memory_was_bounded(&self, watch: &Watch, ending: &Ending) {
         let jobs = || self.requests.iter().zip(&ending.alone);
         let subcompaction = jobs().map(|(request, alone)| self.subcompaction_bytes(request, alone));

@@ -16,7 +16,7 @@ use super::crowd::Crowd;
 use super::request::{Alone, Ended, Request, outputs};
 use super::watch::Watch;
 use crate::database::Database;
-use crate::disk::{Disk, Luck};
+use crate::disk::{Disk, Survival};
 use crate::family::Family;
 use crate::make_folder;
 use crate::storage::SimStorage;
@@ -199,7 +199,7 @@ impl World {
                 disk.append(node, bytes);
             }
         }
-        disk.after_crash(&mut Luck::Best)
+        disk.after_crash(&mut Survival::Best)
     }
 
     /// Returns a job's directory and column family.

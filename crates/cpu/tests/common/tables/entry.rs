@@ -7,6 +7,7 @@ use rockmill_format::key;
 
 pub const PUT: u8 = 0x01;
 pub const DELETE: u8 = 0x00;
+pub const MERGE: u8 = 0x02;
 pub const SINGLE_DELETE: u8 = 0x07;
 
 /// An entry in full.

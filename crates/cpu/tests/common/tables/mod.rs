@@ -13,7 +13,7 @@ use rockmill_core::{
 use rockmill_cpu::retain::Sink;
 use rockmill_cpu::writer::SstWriter;
 
-pub use entry::{DELETE, Entry, PUT, SINGLE_DELETE, hash_sum, noise};
+pub use entry::{DELETE, Entry, MERGE, PUT, SINGLE_DELETE, hash_sum, noise};
 pub use memory::{FILE_NAME, MemFile, MemOutput, MemSink, open};
 
 /// A plan that keeps everything, in one file without compression and filter.

@@ -29,13 +29,13 @@ pub enum Region {
     Index,
     /// The internal keys at the first file's ends, as they are handed over by themselves.
     Edges,
-    /// What the host is told of the first file's size before it says where that goes.
+    /// The sizes of the first file, which the host gets before it decides where the file goes.
     Sizes,
-    /// What was found in the first file when it was verified.
+    /// Results of the verification of the first file.
     Found,
     /// The record of the second data block's first key, while the index is measured and not longer.
     NextKey,
-    /// Rows that are to be handed over.
+    /// Rows before they are handed over.
     Rows,
 }
 

@@ -118,6 +118,7 @@ pub struct KernelTable {
         u32,
         *mut *mut Key,
     ) -> c_int,
+    pub measure_made: unsafe extern "C" fn(*const Exec, *const RetainArgs) -> c_int,
     pub retain: unsafe extern "C" fn(*const Exec, *const RetainArgs) -> c_int,
     pub see_snapshot: unsafe extern "C" fn(*const Exec, *const SnapshotArgs) -> c_int,
     pub measure_rows: unsafe extern "C" fn(*const Exec, *const RowArgs) -> c_int,
@@ -147,6 +148,8 @@ pub struct KernelTable {
     pub measure_index: unsafe extern "C" fn(*const Exec, *const LayoutArgs) -> c_int,
     pub sum_file:
         unsafe extern "C" fn(*const Exec, *const LayoutArgs, u64, u64, *mut FileTotals) -> c_int,
+    pub most_deletions:
+        unsafe extern "C" fn(*const Exec, *const LayoutArgs, u64, u64, u64, *mut u64) -> c_int,
     pub place_blocks: unsafe extern "C" fn(*const Exec, *const LayoutArgs, u32) -> c_int,
     pub write_blocks: unsafe extern "C" fn(*const Exec, *const LayoutArgs, *mut u8) -> c_int,
     pub seal_blocks:
@@ -173,6 +176,7 @@ pub struct Hooks {
     pub before: extern "C" fn(u32, u64) -> c_int,
     pub got: extern "C" fn(u32, Handle, u64),
     pub gone: extern "C" fn(u32, Handle),
+    pub memory: extern "C" fn(u32) -> u64,
     pub copied_back: extern "C" fn(Handle, *const c_void, u64),
     pub made: extern "C" fn(u32, *const c_void, u64),
     pub written: extern "C" fn(u32, *const u8, *const OutBlock, u64),

@@ -139,6 +139,15 @@ records! {
         pub file_size: u64,
     }
 
+    /// `Fragment`: a range of user keys that range tombstones cover.
+    #[derive(Debug, Clone, Copy)]
+    pub struct Fragment {
+        pub begin: UserKey,
+        pub end: UserKey,
+        pub first: u64,
+        pub last: u64,
+    }
+
     /// `RetainRules`.
     #[derive(Debug, Clone, Copy)]
     pub struct RetainRules {
@@ -151,6 +160,20 @@ records! {
         pub bottommost: u32,
         pub deeper_unknown: u32,
         pub enforce_single_delete: u32,
+        pub fragments: *const Fragment,
+        pub sequences: *const u64,
+        pub num_fragments: u64,
+    }
+
+    /// `MergeRules`: what merge operands become.
+    #[derive(Debug, Clone, Copy)]
+    pub struct MergeRules {
+        pub function: u32,
+        pub partial: u32,
+        pub delimiter: *const u8,
+        pub delimiter_len: u64,
+        pub max_bytes: u64,
+        pub operand_bytes: u64,
     }
 
     /// `SnapshotRules`.
@@ -341,6 +364,7 @@ records! {
         pub hash: u64,
         pub tombstones: u64,
         pub single_deletes: u64,
+        pub operands: u64,
         pub key_bytes: u64,
         pub value_bytes: u64,
     }
@@ -350,9 +374,13 @@ records! {
     pub struct RetainTotals {
         pub hash_kept: u64,
         pub hash_dropped: u64,
+        pub hash_consumed: u64,
         pub replaced: u64,
         pub tombstones_dropped: u64,
         pub kept: u64,
+        pub dropped: u64,
+        pub consumed: u64,
+        pub made: u64,
         pub above: u64,
         pub rows_hash: u64,
     }
@@ -363,6 +391,7 @@ records! {
         pub content_hash: u64,
         pub rows_hash: u64,
         pub deletions: u64,
+        pub merge_operands: u64,
         pub key_bytes: u64,
         pub value_bytes: u64,
         pub smallest_seqno: u64,
@@ -378,6 +407,7 @@ records! {
         pub delta_keys: u32,
         pub common_prefix: u32,
         pub checksum: u32,
+        pub buckets_per_entry: f64,
     }
 
     /// `Compression`.
@@ -406,8 +436,16 @@ records! {
         pub max_compaction_bytes: u64,
         pub stored: u64,
         pub uncompressed: u64,
+        pub partition_bytes: u64,
         pub level_style: u32,
         pub unused: u32,
+    }
+
+    /// `FileCut`: where one file ends and the next begins.
+    #[derive(Debug, Clone, Copy, Default)]
+    pub struct FileCut {
+        pub survivors: u32,
+        pub fragment: u32,
     }
 
     /// `FilterRules`.
@@ -472,6 +510,8 @@ records! {
         pub values: *mut ValueRef,
         pub hashes: *mut u64,
         pub rules: RetainRules,
+        pub fragment_places: *mut u64,
+        pub cover: *mut u32,
         pub heads: *mut u32,
         pub has_older: *mut u8,
         pub keep: *mut u32,
@@ -479,6 +519,11 @@ records! {
         pub survivors: *mut Key,
         pub totals: *mut RetainTotals,
         pub errors: *mut u64,
+        pub arena: *mut u8,
+        pub merging: MergeRules,
+        pub made: *mut u32,
+        pub made_offsets: *mut u64,
+        pub made_at: u64,
         pub one_by_one: u32,
         pub unused: u32,
     }
@@ -608,8 +653,14 @@ records! {
         pub block_starts: *mut u32,
         pub key_sums: *mut u64,
         pub last_with_prefix: *mut u32,
+        pub deletion_sums: *mut u32,
+        pub fragments: *const Fragment,
+        pub num_fragments: u64,
+        pub fragment_places: *mut u64,
+        pub cuts: *mut FileCut,
         pub grandparent_places: *mut u64,
         pub prefix_lens: *mut u32,
+        pub hash_buckets: *mut u32,
         pub raw_sizes: *mut u32,
         pub block_sizes: *mut u32,
         pub block_offsets: *mut u64,
@@ -661,6 +712,7 @@ records! {
         pub file_blocks: *const u32,
         pub indexes: *const FileIndex,
         pub layout: Layout,
+        pub hash_buckets: *const u32,
         pub index: IndexLayout,
         pub filter: FilterRules,
         pub bases: *const u32,

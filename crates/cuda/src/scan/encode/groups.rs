@@ -1,4 +1,4 @@
-//! What groups are made of, as the kernels take it.
+//! Encodes keys and aggregates of groups for the kernels.
 
 use rockmill_core::scan::{Aggregate, Aggregation, ColumnType, GROUP_BYTES, Register, ValueKind};
 
@@ -27,12 +27,12 @@ mod needed {
     pub const WIDE: u32 = 8;
 }
 
-/// What groups are made of.
+/// Encoded keys and aggregates of groups.
 #[derive(Debug)]
 pub struct EncodedGroups {
     pub keys: Vec<ScanGroupKey>,
     pub arguments: Vec<ScanArgument>,
-    /// Of each argument.
+    /// Register of each argument.
     pub registers: Vec<(Register, ValueKind)>,
     /// `types.hpp:ScanGroups`.
     pub num_words: u32,
@@ -41,7 +41,7 @@ pub struct EncodedGroups {
 }
 
 impl Encoder<'_> {
-    /// What groups are made of; `None` if their keys or aggregates are too large.
+    /// Encodes keys and aggregates of groups; `None` if they are too large.
     pub(super) fn groups(&self, aggregation: &Aggregation) -> Option<EncodedGroups> {
         let mut groups = EncodedGroups {
             keys: Vec::new(),
@@ -105,12 +105,12 @@ impl EncodedGroups {
         self.arguments.iter().any(ScanArgument::is_wide)
     }
 
-    /// Most groups of so many rows.
+    /// Maximum number of groups of `rows` rows.
     pub fn most_of(&self, rows: u64) -> u64 {
         self.most.min(rows)
     }
 
-    /// Slots of a table that is at most half full with groups of so many rows.
+    /// Slots of a table that groups of `rows` rows fill at most by half.
     pub fn num_slots(&self, rows: u64) -> u64 {
         (2 * self.most_of(rows)).next_power_of_two()
     }

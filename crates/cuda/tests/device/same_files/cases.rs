@@ -2,9 +2,11 @@
 
 use proptest::prelude::*;
 use rockmill_core::{
-    CompactionRules, DeeperLevels, Grandparent, InputTable, OutputSplitting, Plan, TablePlan,
+    CompactOnDeletion, CompactionRules, DeeperLevels, Fragments, Grandparent, InputTable, Merging,
+    OutputSplitting, Plan, TablePlan,
 };
 use rockmill_format::compression::{CompressionSettings, CompressionType, DEFAULT_LEVEL};
+use rockmill_format::range_tombstone::RangeTombstone;
 
 use crate::common::{self, Entry};
 
@@ -110,10 +112,89 @@ pub fn table_plans() -> impl Strategy<Value = TablePlan> {
             };
             let own = settings.with_rockmill().filter(|_| is_own);
             plan.compression = own.unwrap_or(settings);
-            // The CPU alone writes it.
-            plan.keys_per_bucket = None;
             plan
         })
+}
+
+pub fn mergings() -> impl Strategy<Value = Merging> {
+    let append = (proptest::collection::vec(any::<u8>(), 0..4), any::<bool>());
+    prop_oneof![
+        2 => Just(Merging::UInt64Add),
+        1 => Just(Merging::Put),
+        1 => Just(Merging::Max),
+        1 => Just(Merging::BytesXor),
+        2 => append.prop_map(|(delimiter, partial)| Merging::Append { delimiter, partial }),
+    ]
+}
+
+/// The same runs with merge operands in place of most values, of which some are numbers, and without SingleDeletes.
+pub fn with_operands(runs: &[Vec<Entry>]) -> Vec<Vec<Entry>> {
+    let changed = |entry: &Entry| {
+        let draw = entry.seq() % 7;
+        let kind = match entry.kind() {
+            common::PUT if draw < 5 => common::MERGE,
+            common::SINGLE_DELETE => common::DELETE,
+            kind => kind,
+        };
+        let value = match kind {
+            common::DELETE => Vec::new(),
+            _ if draw % 2 == 0 => (u64::MAX / (1 + entry.seq())).to_le_bytes().to_vec(),
+            _ => entry.value.clone(),
+        };
+        Entry::new(&entry.key, entry.seq(), kind, &value)
+    };
+    let of_run = |run: &Vec<Entry>| run.iter().map(changed).collect();
+    runs.iter().map(of_run).collect()
+}
+
+fn collectors() -> impl Strategy<Value = CompactOnDeletion> {
+    (
+        prop::sample::select(vec![0u64, 1, 5, 128, 129, 300, 1000, u64::MAX]),
+        0u64..30,
+        prop::sample::select(vec![0.0, 0.1, 0.3, 1.0, 2.0]),
+        prop::sample::select(vec![0u64, 1000, 10_000]),
+    )
+        .prop_map(
+            |(window_size, deletion_trigger, deletion_ratio, min_file_size)| CompactOnDeletion {
+                window_size,
+                deletion_trigger,
+                deletion_ratio,
+                min_file_size,
+            },
+        )
+}
+
+/// Ends of range tombstones, as positions among keys, bytes that are cut off them, and a sequence number.
+pub type DrawnTombstone = ([prop::sample::Index; 2], [usize; 2], u64);
+
+pub fn tombstones() -> impl Strategy<Value = Vec<DrawnTombstone>> {
+    let ends = any::<[prop::sample::Index; 2]>();
+    let cut = [0usize..3, 0usize..3];
+    prop_oneof![
+        2 => Just(Vec::new()),
+        3 => proptest::collection::vec((ends, cut, 1u64..310), 1..14),
+    ]
+}
+
+/// Range tombstones that begin and end at keys of entries or near them.
+pub fn fragments(drawn: &[DrawnTombstone], runs: &[Vec<Entry>], snapshots: &[u64]) -> Fragments {
+    let all = runs.concat();
+    let tombstone = |(ends, cut, sequence): &DrawnTombstone| {
+        let mut ends = [0, 1].map(|i| {
+            let mut key = ends[i].get(&all).key.clone();
+            key.truncate(key.len().saturating_sub(cut[i]));
+            key
+        });
+        ends.sort();
+        let [begin, end] = ends;
+        RangeTombstone {
+            begin,
+            end,
+            sequence: *sequence,
+        }
+    };
+    let all: Vec<_> = drawn.iter().map(tombstone).collect();
+    Fragments::new(&all, snapshots)
 }
 
 pub fn plans() -> impl Strategy<Value = Plan> {
@@ -128,36 +209,42 @@ pub fn plans() -> impl Strategy<Value = Plan> {
         prop::sample::select(vec![(1u64, 1u64), (2, 3), (0, 0)]),
         prop::sample::select(vec![2000u64, 6000, u64::MAX]),
         any::<[bool; 4]>(),
+        prop::sample::select(vec![None, None, None, Some(0), Some(2), Some(5), Some(20)]),
     );
-    (rules, table_plans(), splitting).prop_map(|(rules, table, splitting)| {
-        let (snapshots, bottommost, deeper, enforce_single_del_contracts) = rules;
-        let (file_size, ratio, max_compaction_bytes, switches) = splitting;
-        let [single_file, level_style, file_checksum, paranoid_hash] = switches;
-        let mut plan = common::plan();
-        plan.rules = CompactionRules {
-            snapshots: snapshots.into_iter().collect(),
-            bottommost,
-            deeper: if bottommost {
-                DeeperLevels::Nothing
-            } else {
-                deeper
-            },
-            enforce_single_del_contracts,
-            tombstones: Default::default(),
-            merging: None,
-        };
-        plan.output.table = table;
-        plan.output.splitting = OutputSplitting {
-            single_file,
-            level_style,
-            compression_ratio: ratio,
-            max_compaction_bytes,
-            ..common::splitting(file_size)
-        };
-        plan.output.file_checksum = file_checksum;
-        plan.output.paranoid_hash = paranoid_hash;
-        plan
-    })
+    let collectors = proptest::collection::vec(collectors(), 0..3);
+    (rules, table_plans(), splitting, collectors).prop_map(
+        |(rules, table, splitting, collectors)| {
+            let (snapshots, bottommost, deeper, enforce_single_del_contracts) = rules;
+            let (file_size, ratio, max_compaction_bytes, switches, partition_bytes) = splitting;
+            let [single_file, level_style, file_checksum, paranoid_hash] = switches;
+            let mut plan = common::plan();
+            plan.rules = CompactionRules {
+                snapshots: snapshots.into_iter().collect(),
+                bottommost,
+                deeper: if bottommost {
+                    DeeperLevels::Nothing
+                } else {
+                    deeper
+                },
+                enforce_single_del_contracts,
+                tombstones: Default::default(),
+                merging: None,
+            };
+            plan.output.table = table;
+            plan.output.splitting = OutputSplitting {
+                single_file,
+                level_style,
+                compression_ratio: ratio,
+                max_compaction_bytes,
+                partition_bytes,
+                ..common::splitting(file_size)
+            };
+            plan.output.compact_on_deletion = collectors;
+            plan.output.file_checksum = file_checksum;
+            plan.output.paranoid_hash = paranoid_hash;
+            plan
+        },
+    )
 }
 
 pub fn tables(runs: &[Vec<Entry>], table: &TablePlan) -> Vec<InputTable> {

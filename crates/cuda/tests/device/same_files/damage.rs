@@ -73,8 +73,8 @@ fn block_apart(entries: &[Entry], interval: usize, hash_index: bool) -> Vec<u8> 
     block
 }
 
-/// Files whose blocks are to be damaged: plain, with prefixes stored once, with values apart; keys of one length
-/// or of several, short or long.
+/// Files for the damage test: plain, with prefixes stored once, with values apart; keys of one length or of several,
+/// short or long.
 fn files_to_damage() -> Vec<Vec<u8>> {
     let entries = |len: fn(u32) -> usize| {
         let mut entries: Vec<_> = (0..200u32)

@@ -85,7 +85,7 @@ fn after_writes(known: &Known, run: &Run) -> Known {
     known
 }
 
-/// What is known if a range has the entries of a run and no others.
+/// The known contents if a range has the entries of a run and no others.
 fn after_reload(known: &Known, run: &Run, range: &KeyRange) -> Known {
     let mut known = known.clone();
     known.retain(|key, _| !range.contains(key));

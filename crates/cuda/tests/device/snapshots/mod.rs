@@ -1,5 +1,5 @@
-//! What a snapshot sees is the same on the CPU, by the kernels, and in a model; and rows that are handed over are those
-//! that files would hold.
+//! A snapshot sees the same on the CPU, by the kernels, and in a model. Rows that are handed over are those that files
+//! would hold.
 
 mod deltas;
 mod drawn;

@@ -26,7 +26,7 @@ pub fn read(
         report.value_bytes += entry.value.len() as u64;
         report.hash_in = report.hash_in.wrapping_add(entry.hash());
     }
-    // Where internal keys are equal, the order of the runs stays.
+    // Equal internal keys keep the order of the runs.
     all.sort_by_key(Entry::order);
     let mut rows = Vec::new();
     for versions in all.chunk_by(|a, b| a.key == b.key) {
@@ -42,6 +42,7 @@ pub fn read(
             rows.push((*newest).clone());
         }
     }
+    report.dropped = report.entries.iter().sum::<u64>() - report.kept;
     report.hash_dropped = report.hash_in.wrapping_sub(report.hash_kept);
     Ok((rows, report))
 }

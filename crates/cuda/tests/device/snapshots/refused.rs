@@ -1,4 +1,4 @@
-//! What cannot be read exactly is refused, and what is damaged is noticed.
+//! Inputs that cannot be read exactly are refused, and damaged ones are noticed.
 
 use std::sync::Arc;
 

@@ -30,6 +30,7 @@ pub fn settings(keys: u64) -> TableSettings<'static> {
     TableSettings {
         keys,
         memory_bytes: 1 << 30,
+        reservation: None,
         seed: 7,
         hash_mask: u64::MAX,
         outside: &[],

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::Luck;
+use super::Survival;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum State {
@@ -61,16 +61,16 @@ impl File {
         self.writes.iter().all(|(_, state)| *state == State::Synced)
     }
 
-    pub(super) fn crash(&mut self, luck: &mut Luck<'_>) {
+    pub(super) fn crash(&mut self, survival: &mut Survival<'_>) {
         let mut left = Vec::new();
         if self.written() < self.bytes.len() {
             // Preallocated space survives independently.
-            left.resize(luck.part(self.bytes.len()), 0);
+            left.resize(survival.part(self.bytes.len()), 0);
         }
         for (range, state) in &self.writes {
             let part = match state {
                 State::Synced => range.len(),
-                State::Pending => luck.part(range.len()),
+                State::Pending => survival.part(range.len()),
                 State::Lost => 0,
             };
             if part > 0 {

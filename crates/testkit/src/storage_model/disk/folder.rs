@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Luck, Node};
+use super::{Node, Survival};
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct Folder {
@@ -43,8 +43,8 @@ impl Folder {
         }
     }
 
-    pub(super) fn crash(&mut self, luck: &mut Luck<'_>) {
-        self.sync(|| luck.keeps());
+    pub(super) fn crash(&mut self, survival: &mut Survival<'_>) {
+        self.sync(|| survival.keeps());
         self.names = self.synced.clone();
         self.lost.clear();
     }

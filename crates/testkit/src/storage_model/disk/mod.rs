@@ -9,7 +9,7 @@
 
 mod file;
 mod folder;
-mod luck;
+mod survival;
 #[cfg(test)]
 mod tests;
 
@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 
 use file::{File, State};
 use folder::Folder;
-pub use luck::Luck;
+pub use survival::Survival;
 
 /// A file or a folder, independent of its names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -254,12 +254,12 @@ impl Disk {
     }
 
     /// Returns the disk after a crash; everything on it is durable.
-    pub fn after_crash(&self, luck: &mut Luck<'_>) -> Self {
+    pub fn after_crash(&self, survival: &mut Survival<'_>) -> Self {
         let mut disk = self.clone();
         for body in &mut disk.bodies {
             match body {
-                Body::File(file) => file.crash(luck),
-                Body::Folder(folder) => folder.crash(luck),
+                Body::File(file) => file.crash(survival),
+                Body::Folder(folder) => folder.crash(survival),
             }
         }
         disk

@@ -19,7 +19,7 @@ use crate::VirtualClock;
 use rockmill_storage::direct::DirectStorage;
 use rockmill_storage::{FILE_MODE, FolderId, ReadableFile, Storage, WritableFile};
 
-use super::disk::{Disk, Luck, Step};
+use super::disk::{Disk, Step, Survival};
 use super::fault::{Fault, Op};
 use machine::{Machine, Verdict};
 pub use machine::{Mounts, Seen};
@@ -119,8 +119,8 @@ impl SimStorage {
     }
 
     /// Returns the disk after a crash at this moment, or after the earlier stop.
-    pub fn after_crash(&self, luck: &mut Luck<'_>) -> Disk {
-        self.machine().disk.after_crash(luck)
+    pub fn after_crash(&self, survival: &mut Survival<'_>) -> Disk {
+        self.machine().disk.after_crash(survival)
     }
 
     /// Renames a finished file as RocksDB does.

@@ -47,7 +47,7 @@ impl ReadableFile for OpenFile {
 
 impl Drop for OpenFile {
     fn drop(&mut self) {
-        // After a panic the mutex is poisoned, and the count no longer matters.
+        // After a panic the mutex is poisoned, and the count does not matter any more.
         if let Ok(mut machine) = self.0.machine.lock() {
             machine.open -= 1;
         }

@@ -6,17 +6,17 @@ import java.util.ArrayList;
 import java.util.List;
 
 /**
- * Runs {@link Refusals} in class loaders of their own, each with its own RocksJava and Rockmill: arguments are a folder and
- * the class path of each, with {@code :} between its files.
+ * Runs a program in class loaders of their own, each with its own RocksJava and Rockmill: arguments are a folder, the program,
+ * and the class path of each, with {@code :} between its files.
  */
 public final class Loaders {
   public static void main(String[] arguments) throws Exception {
     List<Class<?>> programs = new ArrayList<>();
-    for (int at = 1; at < arguments.length; ++at) {
+    for (int at = 2; at < arguments.length; ++at) {
       List<URL> files = new ArrayList<>();
       for (String file : arguments[at].split(":")) files.add(new File(file).toURI().toURL());
       ClassLoader loader = new URLClassLoader(files.toArray(new URL[0]), ClassLoader.getPlatformClassLoader());
-      programs.add(Class.forName("Refusals", true, loader));
+      programs.add(Class.forName(arguments[1], true, loader));
       // All libraries are loaded before the first of the databases is opened.
       Class.forName("org.rocksdb.RocksDB", true, loader).getMethod("loadLibrary").invoke(null);
     }

@@ -7,7 +7,7 @@ import java.util.Random;
 import java.util.TreeMap;
 import org.rocksdb.*;
 
-/** A program that knows nothing of Rockmill, but for its last lines: the agent has to have done its compactions. */
+/** A program that knows nothing of Rockmill, except in its last lines: the agent has to have done its compactions. */
 public final class Unaware {
   private static final int FILES = 20;
   private static final int KEYS = 2000;

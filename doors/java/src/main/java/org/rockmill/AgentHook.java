@@ -6,10 +6,11 @@ import java.util.Collections;
 import java.util.Set;
 import java.util.WeakHashMap;
 import java.util.concurrent.ConcurrentHashMap;
+import org.jspecify.annotations.Nullable;
 
 /**
- * What the agent runs before a database is opened. It is public for the code that the agent adds to {@code org.rocksdb}, and
- * no interface for programs.
+ * The code that the agent runs before a database is opened. It is public for the code that the agent adds to {@code
+ * org.rocksdb}, and is not an interface for programs.
  *
  * <p>It knows options by reflection alone: RocksJava may be in a class loader that this class does not see.
  */
@@ -39,7 +40,7 @@ public final class AgentHook {
    *
    * @param options {@code Options} or {@code DBOptions} of some RocksJava
    */
-  public static void beforeOpen(Object options) {
+  public static void beforeOpen(@Nullable Object options) {
     try {
       // Databases that are opened with the same options share a clone.
       if (options == null || !SEEN.add(options)) return;
@@ -90,6 +91,7 @@ public final class AgentHook {
     read.setAll(settings);
     service = Native.open(read.text());
     isRefused = false;
+    Bean.register(() -> new RockmillStats(Native.stats(service)));
     return service;
   }
 
@@ -106,7 +108,7 @@ public final class AgentHook {
   }
 
   /** Returns the work done so far as JSON, or null if no database was attached. */
-  public static synchronized String stats() {
+  public static synchronized @Nullable String stats() {
     return service == 0 ? null : Native.stats(service);
   }
 }

@@ -13,6 +13,7 @@ import java.util.List;
 import java.util.Locale;
 import java.util.Map;
 import java.util.WeakHashMap;
+import org.jspecify.annotations.Nullable;
 
 /** Loads the native libraries from the jar, and finds those of RocksJava in this process. */
 final class Loader {
@@ -48,7 +49,7 @@ final class Loader {
   private Loader() {}
 
   /** Returns why there is no native part for this system; null if there is one. */
-  static String unsupported() {
+  static @Nullable String unsupported() {
     String system = System.getProperty("os.name", "");
     String machine = System.getProperty("os.arch", "").toLowerCase(Locale.ROOT);
     if (!system.equals("Linux") || !(machine.equals("amd64") || machine.equals("x86_64"))) {

@@ -1,5 +1,7 @@
 package org.rockmill;
 
+import org.jspecify.annotations.Nullable;
+
 /** The native part. {@link Loader} has to load it first. */
 final class Native {
   private Native() {}
@@ -15,7 +17,7 @@ final class Native {
   static native String stats(long service);
 
   /** Returns the last error or decline, or null. */
-  static native String lastError(long service);
+  static native @Nullable String lastError(long service);
 
   static native void changeSettings(long service, String settings);
 
@@ -34,5 +36,5 @@ final class Native {
    * @param library the mapped library that the options belong to
    * @param shim a file with the part for that version, or null for RocksDB's C API
    */
-  static native long attach(long service, long options, String library, String shim);
+  static native long attach(long service, long options, String library, @Nullable String shim);
 }

@@ -2,6 +2,8 @@ package org.rockmill;
 
 import java.util.HashMap;
 import java.util.Map;
+import javax.management.ObjectName;
+import org.jspecify.annotations.Nullable;
 import org.rocksdb.DBOptions;
 import org.rocksdb.Options;
 import org.rocksdb.RocksDB;
@@ -36,10 +38,24 @@ public final class Rockmill implements AutoCloseable {
 
   private boolean isClosed;
 
-  private boolean isShared;
+  private final boolean isShared;
 
-  private Rockmill(long handle) {
+  private final @Nullable ObjectName bean;
+
+  private Rockmill(long handle, boolean isShared) {
     this.handle = handle;
+    this.isShared = isShared;
+    boolean hasBean = handle != 0 && (!isShared || isOfApplication());
+    bean = hasBean ? Bean.register(this::stats) : null;
+  }
+
+  /** Returns whether this class stays for as long as the process does. */
+  private static boolean isOfApplication() {
+    ClassLoader own = Rockmill.class.getClassLoader();
+    for (ClassLoader loader = ClassLoader.getSystemClassLoader(); loader != null; loader = loader.getParent()) {
+      if (loader == own) return true;
+    }
+    return false;
   }
 
   /** Returns a builder with the default settings. */
@@ -61,8 +77,7 @@ public final class Rockmill implements AutoCloseable {
       settings.forEach(builder::set);
       Rockmill known = SHARED.get(builder.settings.text());
       if (known != null) return known;
-      Rockmill opened = builder.build();
-      opened.isShared = true;
+      Rockmill opened = builder.build(true);
       SHARED.put(builder.settings.text(), opened);
       return opened;
     }
@@ -92,7 +107,7 @@ public final class Rockmill implements AutoCloseable {
      * @param text such as {@code device=auto,threads=8}; may be null or empty
      * @return this
      */
-    public Builder set(String text) {
+    public Builder set(@Nullable String text) {
       if (text != null) settings.setAll(text);
       return this;
     }
@@ -144,13 +159,17 @@ public final class Rockmill implements AutoCloseable {
      * @throws RockmillException if a setting is not possible or the native part cannot be loaded
      */
     public Rockmill build() {
+      return build(false);
+    }
+
+    private Rockmill build(boolean isShared) {
       String unsupported = Loader.unsupported();
       if (unsupported != null) {
         warnOnce(unsupported + ", so RocksDB does all compactions itself");
-        return new Rockmill(0);
+        return new Rockmill(0, isShared);
       }
       Loader.load();
-      return new Rockmill(Native.open(settings.text()));
+      return new Rockmill(Native.open(settings.text()), isShared);
     }
   }
 
@@ -223,11 +242,11 @@ public final class Rockmill implements AutoCloseable {
 
   /** Returns the work done so far, over all databases. */
   public synchronized RockmillStats stats() {
-    return new RockmillStats(handle == 0 ? "{}" : Native.stats(handle));
+    return handle == 0 ? RockmillStats.NONE : new RockmillStats(Native.stats(handle));
   }
 
   /** Returns the last error or decline in one sentence, or null if there was none. */
-  public synchronized String lastError() {
+  public synchronized @Nullable String lastError() {
     return handle == 0 ? null : Native.lastError(handle);
   }
 
@@ -261,8 +280,9 @@ public final class Rockmill implements AutoCloseable {
    */
   @Override
   public synchronized void close() {
-    if (isShared) return;
+    if (isShared || isClosed) return;
     isClosed = true;
+    Bean.unregister(bean);
     if (handle != 0) Native.close(handle);
     handle = 0;
   }

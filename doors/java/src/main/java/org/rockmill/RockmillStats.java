@@ -1,21 +1,24 @@
 package org.rockmill;
 
+import java.util.Collections;
 import java.util.LinkedHashMap;
 import java.util.Map;
-import java.util.regex.Matcher;
-import java.util.regex.Pattern;
+import org.jspecify.annotations.Nullable;
 
-/** The work that a service has done, over all of its databases, when {@link Rockmill#stats} was called. */
+/**
+ * The work that a service has done, over all of its databases, when {@link Rockmill#stats} was called. All counts begin with
+ * the service. {@link #toJson} has what no method here has.
+ */
 public final class RockmillStats {
-  private static final Pattern COUNT = Pattern.compile("\"([^\"]+)\":(\\d+)");
-  // The sum is null before the first compaction.
-  private static final Pattern CPU_SECONDS =
-      Pattern.compile("\"job_cpu_seconds\":\\{[^}]*\"sum_s\":([0-9.eE+-]+)");
+  /** The statistics of a service that does nothing. */
+  public static final RockmillStats NONE = new RockmillStats("{}");
 
   private final String json;
+  private final Map<String, @Nullable Object> fields;
 
   RockmillStats(String json) {
     this.json = json;
+    fields = Json.object(json);
   }
 
   /** Returns the number of compactions that RocksDB has offered. */
@@ -38,48 +41,108 @@ public final class RockmillStats {
     return count("jobs_failed");
   }
 
-  /** Returns the bytes that finished compactions have read. */
+  /** Returns the number of declined compactions for each reason that has any. */
+  public Map<String, Long> jobsDeclinedByReason() {
+    return counts("jobs_declined_by_reason");
+  }
+
+  /** Returns the number of failed compactions for each kind of error that has any. */
+  public Map<String, Long> jobsFailedByError() {
+    return counts("jobs_failed_by_error");
+  }
+
+  /** Returns the number of compactions that run or wait for a thread now. */
+  public long jobsRunning() {
+    return count("jobs_running");
+  }
+
+  /** Returns the input of the compactions that run now, in bytes. */
+  public long backlogBytes() {
+    return count("backlog_bytes");
+  }
+
+  /** Returns the bytes that compactions done have read from files. */
   public long readBytes() {
     return count("read_bytes");
   }
 
-  /** Returns the bytes that finished compactions have written. */
+  /** Returns the bytes of the files that compactions done have written. */
   public long writtenBytes() {
     return count("written_bytes");
   }
 
-  /** Returns the CPU time of finished compactions in seconds. */
+  /** Returns the number of entries that compactions done have read. */
+  public long entriesRead() {
+    return count("entries_read");
+  }
+
+  /** Returns the number of entries that compactions done have written. */
+  public long entriesWritten() {
+    return count("entries_written");
+  }
+
+  /** Returns the number of files that compactions done have written. */
+  public long filesWritten() {
+    return count("files_written");
+  }
+
+  /** Returns the native memory that running compactions hold, in bytes. {@code memory_budget_bytes} limits it. */
+  public long heldBytes() {
+    return count("subcompactions_held_bytes");
+  }
+
+  /** Returns the most of {@link #heldBytes} so far, in bytes. */
+  public long peakHeldBytes() {
+    return count("subcompactions_peak_held_bytes");
+  }
+
+  /** Returns the wall time of compactions done, in seconds. */
+  public double jobSeconds() {
+    return seconds("job_seconds");
+  }
+
+  /** Returns the CPU time of compactions done over all of their threads, in seconds. */
   public double jobCpuSeconds() {
-    Matcher sum = CPU_SECONDS.matcher(json);
-    return sum.find() ? Double.parseDouble(sum.group(1)) : 0;
+    return seconds("job_cpu_seconds");
   }
 
-  /** Returns the number of declined compactions for each reason. */
-  public Map<String, Long> jobsDeclinedByReason() {
-    Map<String, Long> declined = new LinkedHashMap<>();
-    String name = "\"jobs_declined_by_reason\":{";
-    int begin = json.indexOf(name);
-    if (begin < 0) throw missing(name);
-    begin += name.length();
-    Matcher counts = COUNT.matcher(json).region(begin, json.indexOf('}', begin));
-    while (counts.find()) declined.put(counts.group(1), Long.parseLong(counts.group(2)));
-    return declined;
+  /** Returns the number of compactions done of which the CPU did some or all, since a configured device could not. */
+  public long jobsRedoneByCpu() {
+    return count("jobs_redone_by_cpu");
   }
 
-  private long count(String name) {
-    Matcher counts = COUNT.matcher(json);
-    while (counts.find()) {
-      if (counts.group(1).equals(name)) return Long.parseLong(counts.group(2));
-    }
-    throw missing(name);
+  /** Returns why the configured device cannot be used, in one sentence; null if that is not so. */
+  public @Nullable String deviceTrouble() {
+    return (String) fields.get("device_trouble");
   }
 
-  /** The jar contains the library, so that its statistics have all names that are asked for. */
-  private static IllegalStateException missing(String name) {
-    return new IllegalStateException("Rockmill's statistics have no " + name);
+  /** Returns the last error or decline in one sentence, or null if there was none. */
+  public @Nullable String lastError() {
+    return (String) fields.get("last_error");
   }
 
-  /** Returns all counters as JSON. */
+  /**
+   * Returns the counts that monitoring shows, by their names: those of the methods {@link #jobsOffered}, {@link #jobsDone},
+   * {@link #jobsDeclined}, {@link #jobsFailed}, {@link #readBytes}, {@link #writtenBytes}, {@link #jobSeconds}, {@link
+   * #jobCpuSeconds}, {@link #jobsRunning}, {@link #backlogBytes} and {@link #heldBytes}.
+   */
+  public Map<String, Number> byName() {
+    Map<String, Number> made = new LinkedHashMap<>();
+    made.put("jobsOffered", jobsOffered());
+    made.put("jobsDone", jobsDone());
+    made.put("jobsDeclined", jobsDeclined());
+    made.put("jobsFailed", jobsFailed());
+    made.put("readBytes", readBytes());
+    made.put("writtenBytes", writtenBytes());
+    made.put("jobSeconds", jobSeconds());
+    made.put("jobCpuSeconds", jobCpuSeconds());
+    made.put("jobsRunning", jobsRunning());
+    made.put("backlogBytes", backlogBytes());
+    made.put("heldBytes", heldBytes());
+    return made;
+  }
+
+  /** Returns all counters as JSON: {@code {}} if the service does nothing or is closed. */
   public String toJson() {
     return json;
   }
@@ -87,5 +150,36 @@ public final class RockmillStats {
   @Override
   public String toString() {
     return json;
+  }
+
+  private long count(String name) {
+    Object found = field(name);
+    return found == null ? 0 : (Long) found;
+  }
+
+  private double seconds(String name) {
+    // The sum is null before the first compaction.
+    Object sum = object(name).get("sum_s");
+    return sum == null ? 0 : ((Number) sum).doubleValue();
+  }
+
+  private Map<String, Long> counts(String name) {
+    Map<String, Long> made = new LinkedHashMap<>();
+    object(name).forEach((key, value) -> made.put(key, (Long) value));
+    return made;
+  }
+
+  @SuppressWarnings("unchecked")
+  private Map<String, @Nullable Object> object(String name) {
+    Object found = field(name);
+    return found == null ? Collections.emptyMap() : (Map<String, @Nullable Object>) found;
+  }
+
+  private @Nullable Object field(String name) {
+    // The jar contains the library, so that its statistics have all names that are asked for.
+    if (!fields.isEmpty() && !fields.containsKey(name)) {
+      throw new IllegalStateException("Rockmill's statistics have no " + name);
+    }
+    return fields.get(name);
   }
 }

@@ -8,6 +8,7 @@ import java.net.URLClassLoader;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.StandardCopyOption;
+import org.jspecify.annotations.Nullable;
 import org.rockmill.AgentHook;
 
 /**
@@ -25,7 +26,7 @@ public final class Agent {
    * @param settings {@code key=value} with {@code ,} or {@code ;} between them; null for the defaults
    * @param instrumentation of the JVM
    */
-  public static void premain(String settings, Instrumentation instrumentation) {
+  public static void premain(@Nullable String settings, Instrumentation instrumentation) {
     try {
       AgentHook.configure(settings == null ? "" : settings);
       // In a class loader of its own, so that it does not meet a Byte Buddy of the program.
@@ -44,7 +45,7 @@ public final class Agent {
    * @param settings as for {@link #premain}
    * @param instrumentation of the JVM
    */
-  public static void agentmain(String settings, Instrumentation instrumentation) {
+  public static void agentmain(@Nullable String settings, Instrumentation instrumentation) {
     premain(settings, instrumentation);
   }
 

@@ -10,10 +10,12 @@ import org.apache.flink.configuration.Configuration;
 import org.apache.flink.configuration.ReadableConfig;
 import org.apache.flink.state.rocksdb.ConfigurableRocksDBOptionsFactory;
 import org.apache.flink.state.rocksdb.RocksDBOptionsFactory;
+import org.jspecify.annotations.Nullable;
 import org.rocksdb.ColumnFamilyOptions;
 import org.rocksdb.DBOptions;
 import org.rockmill.Rockmill;
 import org.rockmill.RockmillException;
+import org.rockmill.RockmillStats;
 
 /**
  * Has the RocksDB state of Flink 2 compacted by Rockmill.
@@ -37,8 +39,16 @@ public final class RockmillOptionsFactory implements ConfigurableRocksDBOptionsF
   /** Reasons that were said. */
   private static final Map<String, Boolean> SAID = new ConcurrentHashMap<>();
 
+  /** The service of this process; of the last settings, should jobs have several. */
+  private static volatile @Nullable Rockmill last;
+
   private final HashMap<String, String> settings = new HashMap<>();
-  private RocksDBOptionsFactory delegate;
+  private @Nullable RocksDBOptionsFactory delegate;
+
+  static RockmillStats stats() {
+    Rockmill known = last;
+    return known == null ? RockmillStats.NONE : known.stats();
+  }
 
   @Override
   public RocksDBOptionsFactory configure(ReadableConfig configuration) {
@@ -69,7 +79,9 @@ public final class RockmillOptionsFactory implements ConfigurableRocksDBOptionsF
   public DBOptions createDBOptions(DBOptions current, Collection<AutoCloseable> handlesToClose) {
     DBOptions options = delegate == null ? current : delegate.createDBOptions(current, handlesToClose);
     try {
-      Rockmill.shared(settings).attach(options);
+      Rockmill rockmill = Rockmill.shared(settings);
+      last = rockmill;
+      rockmill.attach(options);
     } catch (RockmillException | LinkageError error) {
       String why = error instanceof RockmillException ? error.getMessage() : error.toString();
       if (SAID.putIfAbsent(why, true) == null) {

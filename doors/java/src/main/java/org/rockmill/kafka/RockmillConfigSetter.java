@@ -6,6 +6,7 @@ import java.util.Map;
 import java.util.TreeMap;
 import java.util.concurrent.ConcurrentHashMap;
 import org.apache.kafka.streams.state.RocksDBConfigSetter;
+import org.jspecify.annotations.Nullable;
 import org.rocksdb.DBOptions;
 import org.rocksdb.Options;
 import org.rockmill.Rockmill;
@@ -23,6 +24,9 @@ import org.rockmill.RockmillException;
  * <p>Each {@code rockmill.NAME} is a setting of the service, which all stores of the process share. {@code
  * rockmill.config.setter} names the program's own setter, which is called first. If Rockmill cannot be used, one warning
  * says why, and the stores go on without it.
+ *
+ * <p>The reporters of {@code metric.reporters} get the counters of the service: in JMX they are {@code
+ * kafka.streams:type=rockmill-metrics,application-id=ID}.
  */
 public final class RockmillConfigSetter implements RocksDBConfigSetter {
   private static final String PREFIX = "rockmill.";
@@ -32,7 +36,10 @@ public final class RockmillConfigSetter implements RocksDBConfigSetter {
   /** Reasons that were said. */
   private static final Map<String, Boolean> SAID = new ConcurrentHashMap<>();
 
-  private RocksDBConfigSetter delegate;
+  private @Nullable RocksDBConfigSetter delegate;
+
+  /** Null until the store is counted for its application's metrics. */
+  private @Nullable String application;
 
   @Override
   public void setConfig(String storeName, Options options, Map<String, Object> configs) {
@@ -53,12 +60,19 @@ public final class RockmillConfigSetter implements RocksDBConfigSetter {
       } else {
         rockmill.attach(options);
       }
+      try {
+        application = StoreMetrics.enter(configs, rockmill);
+      } catch (RuntimeException | LinkageError error) {
+        sayOnce("Kafka's metrics have no counters of Rockmill: " + error);
+      }
     } catch (RockmillException | LinkageError error) {
       String why = error instanceof RockmillException ? error.getMessage() : error.toString();
-      if (SAID.putIfAbsent(why, true) == null) {
-        LOGGER.log(Level.WARNING, "stores go on without Rockmill: " + why);
-      }
+      sayOnce("stores go on without Rockmill: " + why);
     }
+  }
+
+  private static void sayOnce(String what) {
+    if (SAID.putIfAbsent(what, true) == null) LOGGER.log(Level.WARNING, what);
   }
 
   @Override
@@ -74,10 +88,12 @@ public final class RockmillConfigSetter implements RocksDBConfigSetter {
     } catch (RockmillException | LinkageError error) {
       // Nothing was attached to such options.
     }
+    if (application != null) StoreMetrics.leave(application);
+    application = null;
     if (delegate != null) delegate.close(storeName, options);
   }
 
-  private static RocksDBConfigSetter delegate(Object given) {
+  private static @Nullable RocksDBConfigSetter delegate(@Nullable Object given) {
     if (given == null) return null;
     try {
       Class<?> type =
@@ -91,7 +107,7 @@ public final class RockmillConfigSetter implements RocksDBConfigSetter {
   }
 
   /** Returns the options behind the adapter that Kafka Streams passes, whose own handle no database uses; else null. */
-  private static DBOptions adapted(Options options) {
+  private static @Nullable DBOptions adapted(Options options) {
     if (options.getClass() == Options.class) return null;
     try {
       Field field = options.getClass().getDeclaredField("dbOptions");

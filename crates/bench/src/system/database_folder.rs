@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use rockmill_compaction::show_bytes;
 use rockmill_side_by_side::database::Origin;
 use rockmill_side_by_side::scratch;
-use rockmill_side_by_side::spec::Spec;
+use rockmill_side_by_side::spec::DatabaseSpec;
 use rockmill_sysio::has_disk;
 use rockmill_terminal::outcome::Failure;
 use rustix::fs::fstatvfs;
@@ -19,7 +19,7 @@ use super::{folder, jobs};
 
 /// A folder that is empty at first and removed when this is dropped. A folder left by an interrupted call is removed by
 /// the next call for the same results.
-pub struct Ground {
+pub struct DatabaseFolder {
     path: PathBuf,
     /// The database whose copies the jobs compact, and its description.
     origin: Option<(String, Origin)>,
@@ -40,11 +40,11 @@ pub fn parent(asked: Option<&Path>) -> Result<PathBuf, Failure> {
     let known = fs::canonicalize(&parent).map_err(|e| refused(&e))?;
     match known.to_str() {
         Some(_) => Ok(known),
-        None => Err(refused(&"its name is no UTF-8")),
+        None => Err(refused(&"its name is not UTF-8")),
     }
 }
 
-impl Ground {
+impl DatabaseFolder {
     /// Creates a folder in `parent` for the results in `out`.
     ///
     /// # Errors
@@ -53,15 +53,15 @@ impl Ground {
         let out = fs::canonicalize(out).map_err(|e| failed(out, &e))?;
         let number = folder::hash(out.as_os_str().as_encoded_bytes());
         let path = parent.join(format!("rockmill-system-{number:016x}"));
-        let ground = Self { path, origin: None };
-        remove(&ground.path)?;
-        fs::create_dir(&ground.path).map_err(|e| {
+        let databases = Self { path, origin: None };
+        remove(&databases.path)?;
+        fs::create_dir(&databases.path).map_err(|e| {
             let parent = parent.display();
             Failure::Environment(format!(
                 "cannot make a folder in {parent}: {e}; name another with --dir"
             ))
         })?;
-        Ok(ground)
+        Ok(databases)
     }
 
     /// Returns why a cell cannot be measured here, if there is not enough space for it.
@@ -128,7 +128,7 @@ impl Ground {
     }
 
     /// Returns the database for `spec`; consecutive calls with the same `spec` return the same database.
-    fn origin(&mut self, spec: &Spec) -> Result<&Origin, Failure> {
+    fn origin(&mut self, spec: &DatabaseSpec) -> Result<&Origin, Failure> {
         let name = spec.name();
         if self.origin.as_ref().is_none_or(|(known, _)| *known != name) {
             let path = self.origin_path();
@@ -140,7 +140,7 @@ impl Ground {
     }
 }
 
-impl Drop for Ground {
+impl Drop for DatabaseFolder {
     fn drop(&mut self) {
         // The next call tries again and reports the error.
         let _ = fs::remove_dir_all(&self.path);
@@ -214,7 +214,7 @@ mod tests {
     #[test]
     fn a_job_that_finds_no_room_is_told_of_before_anything_is_made() {
         let parent = tempfile::tempdir().expect("a folder");
-        let mut ground = Ground::clear(parent.path(), parent.path()).expect("a folder");
+        let mut databases = DatabaseFolder::clear(parent.path(), parent.path()).expect("a folder");
         let sizes = args(&[
             "--job-mb",
             "1,1000000",
@@ -226,25 +226,25 @@ mod tests {
         let cells = Experiment::Scaling.cells(&sizes).expect("cells");
         let lacks: Vec<_> = cells
             .iter()
-            .map(|cell| ground.lacks_room(cell).expect("it can be told"))
+            .map(|cell| databases.lacks_room(cell).expect("it can be told"))
             .collect();
         assert_eq!(lacks[0], None);
         // A million MB, a quarter of that for each of 64, and a tenth.
-        let why = lacks[1].as_deref().expect("nobody has so much");
+        let why = lacks[1].as_deref().expect("no machine has that space");
         assert!(why.starts_with("needs 18.7 TB in "), "{why}");
     }
 
     #[test]
     fn clients_that_find_no_room_are_told_of_before_they_begin() {
         let parent = tempfile::tempdir().expect("a folder");
-        let mut ground = Ground::clear(parent.path(), parent.path()).expect("a folder");
+        let mut databases = DatabaseFolder::clear(parent.path(), parent.path()).expect("a folder");
         let mut lacks = |scale| {
             let sizes = args(&["--scale", scale, "--value-bytes", "1048576"]);
             let cells = Experiment::Contention.cells(&sizes).expect("cells");
-            ground.lacks_room(&cells[0]).expect("it can be told")
+            databases.lacks_room(&cells[0]).expect("it can be told")
         };
         // 10^9 records of 16 B and 1 MiB, twice, and a tenth.
-        let why = lacks("10000").expect("nobody has so much");
+        let why = lacks("10000").expect("no machine has that space");
         assert!(why.starts_with("needs 2.3 PB in "), "{why}");
         assert_eq!(lacks("0.0001"), None);
     }
@@ -257,7 +257,7 @@ mod tests {
         let strange = dir.path().join(OsStr::from_bytes(b"\xff"));
         fs::create_dir(&strange).expect("make a folder");
         for (wrong, why) in [
-            (strange, "no UTF-8"),
+            (strange, "not UTF-8"),
             (dir.path().join("none"), "No such file"),
         ] {
             let refused = parent(Some(&wrong))

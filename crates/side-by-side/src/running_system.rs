@@ -13,10 +13,10 @@ use crate::machine::process_cpu;
 use crate::stages::{self, Stage};
 use crate::system::System;
 
-/// A system with its service and meter. A service lives as long as in a process that uses it, so the first compaction
-/// includes its one-time setup, such as a GPU's context.
+/// A system with its service and meter. The service lives as long as the process, as in an application. So the first
+/// compaction includes the one-time setup, such as a GPU's context.
 #[derive(Debug)]
-pub struct Plane {
+pub struct RunningSystem {
     /// Rockmill; `None` if RocksDB compacts.
     pub service: Option<Service>,
     meter: Result<Option<EnergyMeter>, String>,
@@ -43,7 +43,7 @@ pub struct Consumption {
     /// Number of jobs that Rockmill left to RocksDB because of their size.
     #[serde(default)]
     pub jobs_too_small: u64,
-    /// Number of other jobs that Rockmill left to RocksDB, or of which its device left some to the CPU.
+    /// Number of other jobs that Rockmill left to RocksDB, or of which the CPU did a part in place of the device.
     #[serde(default)]
     pub jobs_elsewhere: u64,
 }
@@ -64,7 +64,7 @@ impl Consumption {
     }
 }
 
-impl Plane {
+impl RunningSystem {
     /// Prepares a system.
     ///
     /// # Errors

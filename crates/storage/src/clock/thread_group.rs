@@ -9,32 +9,32 @@ use super::{Clock, Signal, Worker};
 /// Threads that their starter waits for before it joins them. A join waits outside of the clock's time. Without this
 /// wait, virtual time would pass between the end of the last thread and the return of the join.
 #[derive(Debug)]
-pub struct Crew {
+pub struct ThreadGroup {
     clock: Arc<dyn Clock>,
     left: AtomicUsize,
     changed: Signal,
 }
 
-/// A thread of a [`Crew`] that is about to be started.
+/// A thread of a [`ThreadGroup`] that is about to be started.
 #[derive(Debug)]
 pub struct Member<'a> {
     // Dropped before the worker, so that the waiting thread is back at work before this thread ends.
-    place: Place<'a>,
+    ending: Ending<'a>,
     worker: Worker,
 }
 
 #[derive(Debug)]
-struct Place<'a>(&'a Crew);
+struct Ending<'a>(&'a ThreadGroup);
 
-impl Drop for Place<'_> {
+impl Drop for Ending<'_> {
     fn drop(&mut self) {
         self.0.left.fetch_sub(1, Ordering::AcqRel);
         self.0.clock.notify(&self.0.changed);
     }
 }
 
-impl Crew {
-    /// Creates an empty crew.
+impl ThreadGroup {
+    /// Creates an empty group.
     pub fn new(clock: &Arc<dyn Clock>) -> Self {
         Self {
             clock: Arc::clone(clock),
@@ -44,10 +44,10 @@ impl Crew {
     }
 
     /// Adds a thread. Its starter calls this; dropping the member marks the thread as ended.
-    pub fn enlist(&self) -> Member<'_> {
+    pub fn add(&self) -> Member<'_> {
         self.left.fetch_add(1, Ordering::AcqRel);
         Member {
-            place: Place(self),
+            ending: Ending(self),
             worker: Worker::new(&self.clock),
         }
     }
@@ -69,9 +69,9 @@ impl Crew {
 impl Member<'_> {
     /// Runs the thread's work on that thread.
     pub fn run(self, work: impl FnOnce()) {
-        let Self { place, worker } = self;
+        let Self { ending, worker } = self;
         worker.run(|| {
-            let _place = place;
+            let _ending = ending;
             work();
         });
     }

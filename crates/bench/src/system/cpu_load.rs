@@ -1,4 +1,4 @@
-//! Threads that keep CPUs busy for a share of their time, as other programs on a machine do.
+//! Threads that keep CPUs busy for a share of their time, like other programs on a machine.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -13,7 +13,7 @@ const PERCENT: u32 = 100;
 
 /// One thread per core. The threads end when this is dropped.
 #[derive(Debug)]
-pub struct Burners {
+pub struct CpuLoad {
     threads: Vec<JoinHandle<()>>,
     shared: Arc<Shared>,
 }
@@ -25,7 +25,7 @@ struct Shared {
     cpu_nanos: AtomicU64,
 }
 
-impl Burners {
+impl CpuLoad {
     /// Starts threads that use `percent` of the time of `cores` cores; none at 0.
     pub fn start(cores: u32, percent: u32) -> Self {
         let shared = Arc::new(Shared::default());
@@ -46,7 +46,7 @@ impl Burners {
     }
 }
 
-impl Drop for Burners {
+impl Drop for CpuLoad {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::Relaxed);
         for thread in self.threads.drain(..) {
@@ -77,8 +77,8 @@ mod tests {
 
     #[test]
     fn burners_take_time_if_they_are_told_to() {
-        let idle = Burners::start(2, 0);
-        let busy = Burners::start(2, 50);
+        let idle = CpuLoad::start(2, 0);
+        let busy = CpuLoad::start(2, 50);
         while busy.cpu() == Duration::ZERO {
             thread::yield_now();
         }

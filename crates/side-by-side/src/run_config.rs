@@ -8,24 +8,24 @@ use serde::{Deserialize, Serialize};
 
 use crate::device::{GiveDevices, Jobs, Tuning};
 use crate::measure::{self, Measured, PeakMemory};
-use crate::plane::Plane;
-use crate::spec::Spec;
+use crate::running_system::RunningSystem;
+use crate::spec::DatabaseSpec;
 use crate::system::System;
 
 /// A system with its settings, and the database that it compacts.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Contender {
+pub struct RunConfig {
     /// The system.
     pub system: System,
     /// The database.
-    pub spec: Spec,
+    pub spec: DatabaseSpec,
     /// Subcompactions in flight for Rockmill, subcompactions for RocksDB.
     pub threads: u32,
     /// Rockmill's settings.
     pub tuning: Tuning,
 }
 
-impl Contender {
+impl RunConfig {
     /// Memory limit in bytes, if there is one.
     pub fn budget_bytes(&self) -> Option<u64> {
         match self.system {
@@ -35,30 +35,30 @@ impl Contender {
     }
 }
 
-/// A contender that is ready to compact.
+/// A system that is ready to compact.
 #[derive(Debug)]
 pub struct Ready {
-    contender: Contender,
-    plane: Plane,
+    config: RunConfig,
+    running: RunningSystem,
     memory: PeakMemory,
 }
 
 impl Ready {
-    /// Prepares the contender.
+    /// Prepares a system with these settings.
     ///
     /// # Errors
-    /// The errors of [`Plane::new`].
-    pub fn new(contender: Contender, give: GiveDevices) -> Result<Self, Failure> {
-        let plane = Plane::new(
-            contender.system,
-            contender.threads,
-            &contender.tuning,
+    /// The errors of [`RunningSystem::new`].
+    pub fn new(config: RunConfig, give: GiveDevices) -> Result<Self, Failure> {
+        let running = RunningSystem::new(
+            config.system,
+            config.threads,
+            &config.tuning,
             Jobs::All,
             give,
         )?;
         Ok(Self {
-            contender,
-            plane,
+            config,
+            running,
             memory: PeakMemory::default(),
         })
     }
@@ -68,23 +68,23 @@ impl Ready {
     /// # Errors
     /// Environment or Data, depending on the cause of the failure.
     pub fn compact(&mut self, path: &Path) -> Result<Measured, Failure> {
-        let Contender {
+        let RunConfig {
             system,
             spec,
             threads,
             ..
-        } = &self.contender;
+        } = &self.config;
         let mut options = spec.options(system.subcompactions(*threads));
-        self.plane.attach(&mut options);
+        self.running.attach(&mut options);
         let (title, memory) = (system.title(), &mut self.memory);
         let compact = || measure::compact(path, &options, spec.above_older, title, memory);
-        let (measured, taken) = self.plane.measured(compact);
+        let (measured, taken) = self.running.measured(compact);
         let measured = Measured {
             stages: taken.stages,
             energy: taken.energy,
             ..measured?
         };
-        match &self.plane.service {
+        match &self.running.service {
             Some(service) => {
                 let stats = service.stats();
                 check_done(&stats)?;

@@ -5,7 +5,7 @@ use rand::rngs::SmallRng;
 
 /// Which unsynced changes survive a crash.
 #[derive(Debug)]
-pub enum Luck<'a> {
+pub enum Survival<'a> {
     /// None.
     Worst,
     /// All.
@@ -14,7 +14,7 @@ pub enum Luck<'a> {
     Random(&'a mut SmallRng),
 }
 
-impl Luck<'_> {
+impl Survival<'_> {
     /// Returns how many of `whole` bytes survive.
     pub(super) fn part(&mut self, whole: usize) -> usize {
         match self {

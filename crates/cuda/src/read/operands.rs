@@ -1,0 +1,97 @@
+//! Merge operands of a compaction: what is made of them is measured, and gets a place behind the blocks in the arena.
+
+use std::ptr::{null, null_mut};
+
+use rockmill_core::{Merging, Result};
+
+use super::errors::{FirstError, error_in};
+use super::input::PADDING;
+use super::state::ReadState;
+use crate::driver::ffi::{MergeRules, RetainArgs};
+use crate::driver::refused;
+
+/// Limit of a stripe's operands and their base, and what each counts beside its value and a delimiter. The CPU backend
+/// declines what exceeds it (`crates/cpu/src/read/operands.rs`).
+const MAX_MERGED_BYTES: u64 = 8 << 20;
+const OPERAND_BYTES: u64 = 72;
+
+/// Error code of `types.hpp`; the other one is of a value that is no Put.
+const ERROR_MERGED_BYTES: u64 = 17;
+
+/// `operands.hpp:MergeFunction`.
+const ADD: u32 = 1;
+const PUT: u32 = 2;
+const MAX: u32 = 3;
+const XOR: u32 = 4;
+const APPEND: u32 = 5;
+
+/// The rules of a compaction without operands.
+pub const NO_MERGING: MergeRules = MergeRules {
+    function: 0,
+    partial: 0,
+    delimiter: null(),
+    delimiter_len: 0,
+    max_bytes: 0,
+    operand_bytes: 0,
+};
+
+/// Has `n` entries decided, of which some are operands, and makes room for what is made of them.
+///
+/// # Errors
+/// Device, also for what the CPU declines.
+pub fn measure_made(
+    read: &mut ReadState,
+    args: &mut RetainArgs,
+    merging: &Merging,
+    n: usize,
+) -> Result<()> {
+    args.merging = rules(read, merging)?;
+    args.made = read.buffers.made.room(n)?;
+    args.made_offsets = read.buffers.made_offsets.room(n + 1)?;
+    // SAFETY: all buffers have room for n entries, offsets for one more.
+    let code = unsafe { (read.device.table().measure_made)(&read.ws.exec(), &raw const *args) };
+    read.device
+        .check(code, "measure what is made of operands")?;
+    let (total, [word, _]) =
+        (read.buffers.made_offsets).download_with(n, 1, &read.ws.errors, &read.ws.stream)?;
+    match error_in(word) {
+        None => {}
+        Some(FirstError { code, .. }) if code == ERROR_MERGED_BYTES => {
+            return Err(refused("merge operands of a key that take more than 8 MiB"));
+        }
+        Some(_) => return Err(refused("merge operands above other entries than values")),
+    }
+    // Words at the ends of a value are read whole.
+    let used = read.arena_end as usize;
+    let room = (total[0] + PADDING) as usize;
+    args.arena = (read.buffers.arena).grow(used, room, &read.ws.stream)?;
+    args.made_at = read.arena_end;
+    let end = used + total[0] as usize;
+    (read.buffers.arena).fill(end, PADDING as usize, 0, &read.ws.stream)
+}
+
+fn rules(read: &mut ReadState, merging: &Merging) -> Result<MergeRules> {
+    let (function, partial) = match merging {
+        Merging::UInt64Add => (ADD, true),
+        Merging::Put => (PUT, true),
+        Merging::Max => (MAX, true),
+        Merging::BytesXor => (XOR, true),
+        Merging::Append { partial, .. } => (APPEND, *partial),
+    };
+    let delimiter = match merging {
+        Merging::Append { delimiter, .. } => delimiter.as_slice(),
+        _ => &[],
+    };
+    let at = match delimiter {
+        [] => null_mut(),
+        bytes => (read.buffers.delimiter).upload(bytes, &read.ws.stream)?,
+    };
+    Ok(MergeRules {
+        function,
+        partial: u32::from(partial),
+        delimiter: at,
+        delimiter_len: delimiter.len() as u64,
+        max_bytes: MAX_MERGED_BYTES,
+        operand_bytes: OPERAND_BYTES,
+    })
+}

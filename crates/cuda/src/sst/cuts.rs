@@ -1,0 +1,125 @@
+//! Which keys are each output file's, and the range tombstones of these: the keys from where a file begins to where the next
+//! one does, so that no tombstone loses a key between files.
+
+use std::ops::Range;
+
+use rockmill_core::{CompactionRules, KeyRange, Result};
+use rockmill_format::range_tombstone::RangeTombstone;
+
+use super::buffers::SstBuffers;
+use super::images::Image;
+use super::layout::MAX_FILES;
+use crate::driver::ffi::Key;
+use crate::driver::{altered, refused};
+use crate::read::{KEY_PADDING, ReadState, Survivors, WORD_KEY_BYTES, download_checked};
+
+/// `types.hpp:NO_FRAGMENT`.
+const NO_FRAGMENT: u32 = u32::MAX;
+
+/// A file that may be written.
+#[derive(Debug)]
+pub struct Planned {
+    /// Survivors; none of a file that has range tombstones alone.
+    pub entries: Range<usize>,
+    /// Range tombstones.
+    pub tombstones: Vec<RangeTombstone>,
+    /// The user key of its first survivor, if the file begins with that.
+    pub first_key: Option<Vec<u8>>,
+}
+
+impl Planned {
+    /// A file without range tombstones.
+    pub fn without_tombstones(image: &Image) -> Self {
+        Self {
+            entries: image.entries.clone(),
+            tombstones: Vec::new(),
+            first_key: None,
+        }
+    }
+
+    /// Whether there is nothing to be written.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty() && self.tombstones.is_empty()
+    }
+}
+
+/// The files of a task with range tombstones, whose keys are those of `range`.
+///
+/// # Errors
+/// Device; Verification if what comes back cannot be.
+pub fn plan_files(
+    read: &ReadState,
+    sst: &SstBuffers,
+    survivors: &Survivors,
+    rules: &CompactionRules,
+    range: &KeyRange,
+) -> Result<Vec<Planned>> {
+    let (cuts, error) = download_checked(&read.ws, &sst.cuts, MAX_FILES + 1)?;
+    if error.is_some() {
+        return Err(refused("so many output files in one task"));
+    }
+    let unknown = || altered("files end where no key is");
+    let number = cuts[MAX_FILES].survivors as usize;
+    let cuts = cuts[..MAX_FILES].get(..number).ok_or_else(unknown)?;
+    let begins: Vec<_> = rules.tombstones.in_range(range).map(|cut| cut.0).collect();
+    let mut starts = Vec::with_capacity(number);
+    for (i, cut) in cuts.iter().enumerate() {
+        let first = cut.survivors as usize;
+        let first_key = match cut.fragment {
+            NO_FRAGMENT => Some(user_key(read, survivors, first)?),
+            _ => None,
+        };
+        // The first file has all keys in front of its first one.
+        let begin = match (i, &first_key) {
+            (0, _) => range.begin.clone(),
+            (_, Some(key)) => Some(key.clone()),
+            (_, None) => {
+                let begin = begins.get(cut.fragment as usize).ok_or_else(unknown)?;
+                Some(begin.to_vec())
+            }
+        };
+        starts.push((first, begin, first_key));
+    }
+    if starts.is_empty() {
+        starts.push((0, range.begin.clone(), None));
+    }
+    let mut files = Vec::with_capacity(starts.len());
+    let mut end = (survivors.len, range.end.clone());
+    while let Some((first, begin, first_key)) = starts.pop() {
+        let keys = KeyRange {
+            begin: begin.clone(),
+            end: end.1,
+        };
+        let is_ordered = (keys.begin.as_ref().zip(keys.end.as_ref())).is_none_or(|(a, b)| a <= b);
+        if !is_ordered || first > end.0 {
+            return Err(unknown());
+        }
+        files.push(Planned {
+            entries: first..end.0,
+            tombstones: rules.kept_tombstones(&keys),
+            first_key,
+        });
+        end = (first, begin);
+    }
+    files.reverse();
+    Ok(files)
+}
+
+/// The user key of a survivor.
+fn user_key(read: &ReadState, survivors: &Survivors, at: usize) -> Result<Vec<u8>> {
+    if at >= survivors.len {
+        return Err(altered("a file begins with an entry that is not there"));
+    }
+    let stream = &read.ws.stream;
+    let keys = read.buffers.keys_on(survivors.side);
+    let Key {
+        hi, lo, entry, len, ..
+    } = keys.download(at, 1, stream)?[0];
+    if u64::from(len) <= WORD_KEY_BYTES {
+        let words = [hi.to_be_bytes(), lo.to_be_bytes()].concat();
+        return Ok(words[..len as usize].to_vec());
+    }
+    let place = read.buffers.key_at.download(entry as usize, 1, stream)?[0];
+    let start = KEY_PADDING + place as usize;
+    (read.buffers.key_bytes).download(start, len as usize, stream)
+}

@@ -1,0 +1,239 @@
+//! Rows of a version go into a table that stays on a device.
+
+use std::sync::{Arc, Mutex};
+
+use rockmill_core::{
+    CancelToken, Error, ErrorKind, InputTable, Operator, Output, ReadTask, Request, ResidentTable,
+    Result, RowOutput, TaskReport, Tombstones,
+};
+use rockmill_exec::admit::{Admitted, Footprint, Need};
+use rockmill_exec::device_runtime::DeviceRuntime;
+use rockmill_exec::executor::{Call, Event, OwnedTasks, Start, TaskHandle, TaskRun, Tasks};
+use rockmill_exec::pace::JobSize;
+use rockmill_storage::clock::Worker;
+
+use crate::engine::{MIN_READ_AHEAD_BYTES, ScanEngine};
+use crate::lock;
+use crate::piece::Piece;
+use crate::task::{FromTables, Goal};
+use crate::view::FamilyView;
+
+/// A load: each piece is a task. The pieces are read from tables ([`crate::Through::Tables`]).
+#[derive(Debug, Clone)]
+pub struct Load {
+    /// The version.
+    pub family: Arc<FamilyView>,
+    /// Its pieces.
+    pub pieces: Vec<Piece>,
+    /// Whether a tombstone is a row, which takes its key out of the table.
+    pub tombstones: Tombstones,
+}
+
+impl Load {
+    fn reading(&self, piece: &Piece) -> FromTables {
+        let goal = Goal::Resident(self.tombstones);
+        FromTables::new(&self.family, piece.range.clone(), goal)
+    }
+
+    /// Maximum device memory of a task.
+    pub fn task_bytes(&self, device: &DeviceRuntime) -> u64 {
+        let of = |piece: &Piece| {
+            let reading = self.reading(piece);
+            let request = reading.request(&reading.inputs);
+            device.backend.footprint(&request).device_bytes
+        };
+        self.pieces.iter().map(of).max().unwrap_or(0)
+    }
+}
+
+impl ScanEngine {
+    /// Puts the rows of a load into a table of a device. Returns how many they are, and the bytes of their records. If it
+    /// fails, the table may contain some of the rows.
+    ///
+    /// # Errors
+    /// Any of [`rockmill_core::ErrorKind`]. No other device can do it, so what a device fails at is an error here.
+    pub fn load(
+        &self,
+        load: &Load,
+        device: &Arc<DeviceRuntime>,
+        table: Arc<dyn ResidentTable>,
+    ) -> Result<RowOutput> {
+        let Some(largest) = load.pieces.iter().max_by_key(|piece| piece.bytes) else {
+            return Ok(RowOutput::default());
+        };
+        let mut need = ReadLargest {
+            most_bytes: self.max_task_bytes(),
+            reading: load.reading(largest),
+        };
+        let entry = self.executor.registry().entry_of(device);
+        let admitted = self.executor.admit(vec![entry], &mut need)?;
+        let Admitted {
+            devices,
+            refused,
+            read_ahead_bytes,
+            task_bytes,
+        } = admitted;
+        if let Some(error) = refused {
+            return Err(error);
+        }
+        let bytes: Vec<_> = load.pieces.iter().map(|piece| piece.bytes).collect();
+        let cancel = CancelToken::new();
+        let share = self.enter(&cancel)?;
+        share.admit(task_bytes, &cancel)?;
+        let owned = OwnedTasks {
+            tasks: Arc::new(LoadTasks {
+                size: FromTables::size_of_tasks(&load.family.inputs, &bytes),
+                bytes,
+                load: load.clone(),
+                device: Arc::clone(device),
+                table,
+                read_ahead_bytes,
+            }),
+            devices,
+            task_memory_bytes: task_bytes,
+            stop: cancel,
+        };
+        let handle = Worker::new(&self.storage.clock()).run(|| {
+            let handle = self.executor.submit(&share, owned);
+            handle.wait()?;
+            (0..load.pieces.len()).try_for_each(|task| handle.verdict(task, Ok(())))?;
+            Ok(handle)
+        })?;
+        let mut all = RowOutput::default();
+        for made in handle.take() {
+            let Output::Rows(rows) = made.report.output else {
+                return Err(Error::internal("a task of a load has no rows"));
+            };
+            all.rows += rows.rows;
+            all.bytes += rows.bytes;
+        }
+        Ok(all)
+    }
+}
+
+/// The largest piece of a load. If its task does not fit into the memory of pieces, it may have all of that.
+struct ReadLargest {
+    most_bytes: u64,
+    reading: FromTables,
+}
+
+impl Need for ReadLargest {
+    fn request(&self, read_ahead_bytes: usize) -> Request<'_> {
+        self.reading.request_ahead(read_ahead_bytes)
+    }
+
+    fn read_ahead_bytes(&self) -> (usize, usize) {
+        self.reading.usual_read_ahead()
+    }
+
+    fn window(&self, read_ahead_bytes: usize) -> (usize, usize) {
+        self.reading.window(read_ahead_bytes)
+    }
+
+    fn room(&self, footprint: &Footprint) -> Result<u64> {
+        let (bytes, most) = (footprint.host_bytes, self.most_bytes);
+        if bytes > most && footprint.read_ahead_bytes > MIN_READ_AHEAD_BYTES {
+            return Err(Error::internal("less read-ahead is left to try"));
+        }
+        Ok(bytes.min(most))
+    }
+
+    fn may_run_on_cpu(&self) -> bool {
+        false
+    }
+}
+
+/// The tasks of a load.
+#[derive(Debug)]
+struct LoadTasks {
+    load: Load,
+    bytes: Vec<u64>,
+    size: JobSize,
+    device: Arc<DeviceRuntime>,
+    table: Arc<dyn ResidentTable>,
+    read_ahead_bytes: usize,
+}
+
+impl Tasks for LoadTasks {
+    fn size(&self) -> &JobSize {
+        &self.size
+    }
+
+    fn input_bytes(&self) -> &[u64] {
+        &self.bytes
+    }
+
+    fn bytes_per_second(&self) -> u64 {
+        0
+    }
+
+    fn may_run_on_cpu(&self) -> bool {
+        false
+    }
+
+    /// A load may fail because a view may not take so much memory, which says nothing about the device.
+    fn blames_device(&self, error: &Error) -> bool {
+        error.kind == ErrorKind::Device && !self.device.works()
+    }
+
+    fn begin(self: Arc<Self>, start: Start<'_>) -> Arc<dyn TaskRun> {
+        let mut reading = self.load.reading(&self.load.pieces[start.task]);
+        reading.read_ahead_bytes = self.read_ahead_bytes;
+        Arc::new(LoadRun {
+            reading,
+            inputs: Mutex::default(),
+            of: self,
+        })
+    }
+
+    fn discard(&self, _: usize) -> Result<()> {
+        Ok(())
+    }
+
+    fn help(&self, _: &TaskHandle) {}
+
+    fn on_event(&self, event: Event<'_>) {
+        if let Event::Quarantined { device } = event {
+            tracing::warn!(device, "quarantined for a while");
+        }
+    }
+}
+
+/// One run of a task.
+#[derive(Debug)]
+struct LoadRun {
+    of: Arc<LoadTasks>,
+    reading: FromTables,
+    /// Its tables, open, until it runs.
+    inputs: Mutex<Vec<InputTable>>,
+}
+
+impl TaskRun for LoadRun {
+    fn prepare(&self) -> Result<()> {
+        *lock(&self.inputs) = self.reading.open()?;
+        Ok(())
+    }
+
+    fn run(&self, call: &Call) -> Result<TaskReport> {
+        let inputs = std::mem::take(&mut *lock(&self.inputs));
+        let task = ReadTask {
+            request: self.reading.request(&inputs),
+            cancel: call.stop(),
+            progress: None,
+        };
+        let table = &*self.of.table;
+        call.backend().run(task, Operator::Resident { table })
+    }
+
+    fn complete(&self, report: TaskReport, _: &TaskHandle) -> Result<()> {
+        match report.read.is_balanced() {
+            true => Ok(()),
+            false => {
+                let what = "entries read do not equal entries kept and dropped";
+                Err(Error::new(ErrorKind::Verification, what))
+            }
+        }
+    }
+
+    fn end(&self) {}
+}

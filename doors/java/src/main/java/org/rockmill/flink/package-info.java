@@ -1,0 +1,5 @@
+/** Rockmill for Flink 2. */
+@NullMarked
+package org.rockmill.flink;
+
+import org.jspecify.annotations.NullMarked;
