@@ -55,6 +55,20 @@ def test_a_view_in_host_memory_opens_again_in_a_forked_child(vectors: Path) -> N
     assert view.lookup(numpy.arange(4))[1].tolist() == [True, False, True, False]
 
 
+def test_a_forked_child_has_the_memory_that_views_have_given_back(db: Path, vectors: Path) -> None:
+    views = [rm.view(vectors, device="cpu", value_bytes=16) for _ in range(4)]
+    database = rm.open(db)
+    assert database.sql("select 1 as one").to_arrow()["one"].to_pylist() == [1]
+    del views
+
+    def work() -> None:
+        for _ in range(10):
+            assert database.sql("select count(*) as n from orders").to_arrow()["n"].to_pylist() == [ORDERS]
+
+    for _ in range(4):
+        in_child(work)
+
+
 def test_a_database_and_a_table_can_be_pickled(db: Path) -> None:
     database = pickle.loads(pickle.dumps(rm.open(db, device="cpu", memory="100MiB", threads=1)))
     assert database.sql("select count(*) as n from orders").to_arrow()["n"].to_pylist() == [ORDERS]
