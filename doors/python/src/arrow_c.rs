@@ -171,9 +171,7 @@ impl ArrowSchema {
         };
         let format = c_string(&format(stored))?;
         let name = c_string(field.name())?;
-        let children = children(stored)
-            .into_iter()
-            .map(|child| Self::of_field(child));
+        let children = children(stored).into_iter().map(Self::of_field);
         // All are made before the first is handed over: an error drops them.
         let children = children.collect::<Result<Vec<_>, _>>()?;
         let dictionary =

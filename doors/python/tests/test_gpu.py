@@ -97,12 +97,12 @@ def test_values_longer_than_a_row_raise_later(vectors: Path) -> None:
     view = rm.view(vectors, device=0, value_bytes=ROW - 1)
     ids = torch.tensor([2, 3], device="cuda")
     view.lookup(ids)
-    with pytest.raises(rm.DataError, match="longer than a row"):
+    with pytest.raises(rm.DataError, match="another size than a row"):
         view.check(wait=True)
     view.check(wait=True)
     view.lookup(ids)
     torch.cuda.synchronize()
-    with pytest.raises(rm.DataError, match="longer than a row"):
+    with pytest.raises(rm.DataError, match="another size than a row"):
         view.lookup(ids)
 
 
@@ -141,12 +141,25 @@ def test_an_embedding_has_the_vectors(view: rm.View, compiled: bool) -> None:
     assert embedding.state_dict() == {}
 
 
+def test_casting_a_model_changes_no_vector_and_values_of_another_size_raise(view: rm.View) -> None:
+    ids = torch.arange(0, 20, 2, device="cuda")
+    for cast in (torch.nn.Module.half, torch.nn.Module.double):
+        model = cast(torch.nn.Sequential(rm.torch.Embedding(view, DIM)))
+        assert torch.equal(model(ids), expected(ids))
+    shorter = rm.torch.Embedding(view, 2 * DIM)
+    shorter(ids)
+    with pytest.raises(rm.DataError, match="another size than a row"):
+        view.check(wait=True)
+
+
 def test_an_embedding_on_the_host_is_the_same(vectors: Path) -> None:
     embedding = rm.torch.Embedding(rm.view(vectors, device="cpu"), DIM, torch.float32)
     ids = torch.arange(100)
     assert torch.equal(embedding(ids), expected(ids))
     half = rm.torch.Embedding(rm.view(vectors, device="cpu"), 2 * DIM, torch.bfloat16)
     assert half(ids).dtype == torch.bfloat16
+    with pytest.raises(rm.DataError, match="another size than a row"):
+        rm.torch.Embedding(rm.view(vectors, device="cpu"), DIM, torch.bfloat16)(ids)
 
 
 def test_lookups_on_two_streams_go_on_while_the_view_is_refreshed(vectors: Path, view: rm.View) -> None:

@@ -90,10 +90,22 @@ def test_out_status_and_default_are_used(vectors: Path) -> None:
     assert out.tolist() == [[2, 3, 4, 5], [9, 9, 9, 9]]
 
 
+def test_sizes_of_values_are_told(tmp_path: Path) -> None:
+    write(tmp_path / "db", ((struct.pack(">Q", number), b"x" * number) for number in range(6)))
+    view = rm.view(tmp_path / "db", device="cpu", value_bytes=3)
+    sizes, status = numpy.empty(8, numpy.uint32), numpy.empty(8, numpy.uint8)
+    rows, _ = view.lookup(numpy.arange(-1, 7), sizes=sizes, status=status)
+    assert sizes.tolist() == [0, 0, 1, 2, 3, 4, 5, 0]
+    assert status.tolist() == [0, 1, 1, 1, 1, 3, 3, 0]
+    assert [row.tobytes() for row in rows[1:5]] == [b"\0\0\0", b"x\0\0", b"xx\0", b"xxx"]
+    with pytest.raises(rm.UsageError, match="sizes= is int64"):
+        view.lookup(numpy.arange(2), sizes=numpy.empty(2, numpy.int64))
+
+
 def test_values_longer_than_a_row_raise_or_are_told(vectors: Path) -> None:
     view = rm.view(vectors, device="cpu", value_bytes=ROW - 1)
     ids = numpy.array([2, 3], numpy.int64)
-    with pytest.raises(rm.DataError, match="longer than a row"):
+    with pytest.raises(rm.DataError, match="another size than a row"):
         view.lookup(ids)
     status = numpy.empty(2, numpy.uint8)
     _, found = view.lookup(ids, status=status)

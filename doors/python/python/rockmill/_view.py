@@ -216,6 +216,7 @@ class View:
         *,
         out: Any = None,
         status: Any = None,
+        sizes: Any = None,
         default: Any = None,
         stream: Any = None,
     ) -> tuple[Any, Any]:
@@ -232,6 +233,8 @@ class View:
         :param status: shape ``[n]`` of uint8: 0 not found, 1 found, 2 RocksDB has to be asked, 3 the value is longer than a
             row. A caller who passes it looks for 2 and 3 itself; else they raise, in device memory at the next call
             of the view after the kernel.
+        :param sizes: shape ``[n]`` of int32 or uint32 for the bytes of each value, also of one that is longer than a row; 0
+            where none is found.
         :param default: a row for keys that are not found; else their rows stay as they are.
         :param stream: a stream of torch or CuPy, or its address.
         :returns: the rows, and shape ``[n]`` of bool: whether each key is found.
@@ -242,7 +245,7 @@ class View:
         if status is None:
             self.check()
         if self._number is None and _Library.of(ids).name == "torch":
-            return self._lookup_cpu_tensors(raw, ids, out, status, default)
+            return self._lookup_cpu_tensors(ids, out, status, sizes, default)
         library = self._library(ids, out, status, default)
         ids = library.ids
         n = int(ids.shape[0]) if len(ids.shape) else -1
@@ -266,10 +269,13 @@ class View:
                 if n and _bytes_of(default) != row_bytes:
                     raise UsageError(f"default= has {_bytes_of(default)} bytes; a row has {row_bytes}")
             statuses = library.empty_bytes(n) if status is None else status
-            if status is not None:
-                self._require("status", status, library, is_written=True)
-                if _dtype(status) != "uint8" or tuple(status.shape) != (n,):
-                    raise UsageError(f"status= is {_dtype(status)} {tuple(status.shape)}; it needs shape [{n}] of uint8")
+            for what, array, types in [("status", status, ("uint8",)), ("sizes", sizes, ("int32", "uint32"))]:
+                if array is None:
+                    continue
+                self._require(what, array, library, is_written=True)
+                if _dtype(array) not in types or tuple(array.shape) != (n,):
+                    needed = f"it needs shape [{n}] of {types[0]}"
+                    raise UsageError(f"{what}= is {_dtype(array)} {tuple(array.shape)}; {needed}")
             if n == 0:
                 return out, statuses == _FOUND
             before = None
@@ -282,7 +288,7 @@ class View:
                 "rows": _address(out),
                 "row_bytes": row_bytes,
                 "statuses": _address(statuses),
-                "sizes": 0,
+                "sizes": 0 if sizes is None else _address(sizes),
                 "default": 0 if default is None else _address(default),
             }
             raw.lookup(memory, library.stream(stream))
@@ -290,12 +296,14 @@ class View:
                 # Other ids may have the same bytes as these, which the form does not have.
                 library.undo(out, before, default, valid)
                 statuses *= valid
+                if sizes is not None:
+                    sizes *= valid
             found = statuses == _FOUND
             if status is None:
                 self._note(statuses, library)
             return out, found
 
-    def _lookup_cpu_tensors(self, raw: RawView, ids: Any, out: Any, status: Any, default: Any) -> tuple[Any, Any]:
+    def _lookup_cpu_tensors(self, ids: Any, out: Any, status: Any, sizes: Any, default: Any) -> tuple[Any, Any]:
         """Tensors of torch in host memory share theirs with arrays of numpy."""
         torch = sys.modules["torch"]
 
@@ -310,13 +318,17 @@ class View:
                 return tensor.detach().numpy()
             # numpy does not have all types of torch.
             whole = tensor.detach()
-            if what in ("ids", "status="):
+            if what in ("ids", "status=", "sizes="):
                 return whole.numpy()
             rows = whole.reshape(whole.shape[0] if what == "out=" else 1, -1).view(torch.uint8).numpy()
             return rows if what == "out=" else rows[0]
 
         rows, found = self.lookup(
-            shared("ids", ids), out=shared("out=", out), status=shared("status=", status), default=shared("default=", default)
+            shared("ids", ids),
+            out=shared("out=", out),
+            status=shared("status=", status),
+            sizes=shared("sizes=", sizes),
+            default=shared("default=", default),
         )
         return torch.from_numpy(rows) if out is None else out, torch.from_numpy(found)
 
@@ -392,7 +404,9 @@ class View:
     def _no_answer(self, worst: int) -> Exception:
         if worst == _ASK:
             return NotReadError("only RocksDB can answer for a key that was looked up: pass status=, which tells which one")
-        return DataError("the value of a key is longer than a row: give longer rows, or pass status=, which tells which one")
+        return DataError(
+            "the value of a key has another size than a row: give rows that fit, or pass status=, which tells which one"
+        )
 
     def check(self, *, wait: bool = False) -> None:
         """Raises if a lookup on a GPU that is done has met a key without an answer, and had no ``status=``.

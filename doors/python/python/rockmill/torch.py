@@ -1,7 +1,6 @@
 """Views as modules of PyTorch."""
 
-from __future__ import annotations
-
+# Annotations are types here: torch makes the schema of the operator of them.
 import itertools
 import weakref
 
@@ -10,7 +9,7 @@ import torch
 from rockmill._errors import UsageError
 from rockmill._view import View
 
-_VIEWS: weakref.WeakValueDictionary[int, View] = weakref.WeakValueDictionary()
+_VIEWS: "weakref.WeakValueDictionary[int, View]" = weakref.WeakValueDictionary()
 _NUMBERS = itertools.count(1)
 
 
@@ -21,9 +20,14 @@ def lookup(view: int, ids: torch.Tensor, out: torch.Tensor, status: torch.Tensor
     if found is None:
         raise UsageError("the view of the module is not there any more")
     found.check()
-    found.lookup(ids, out=out, status=status)
-    if ids.shape[0]:
-        found._note_tensor(status)
+    if not ids.shape[0]:
+        return
+    sizes = torch.empty(ids.shape[0], dtype=torch.int32, device=ids.device)
+    found.lookup(ids, out=out, status=status, sizes=sizes)
+    # A value of another size is no vector of this dimension and type.
+    row_bytes = out.numel() // ids.shape[0] * out.element_size()
+    status.masked_fill_((status == 1) & (sizes != row_bytes), 3)
+    found._note_tensor(status)
 
 
 @lookup.register_fake
@@ -37,6 +41,8 @@ class Embedding(torch.nn.Module):
     :param view: a view whose values are ``dim`` numbers of ``dtype``, little-endian, one behind another.
     :param dim: numbers of a vector.
     :param default: the vector of ids that are not found; zeros by default.
+
+    A value of another size raises :class:`DataError`, on a GPU at the next call after the kernel.
 
     ``forward`` takes ids of shape ``[..]`` and returns vectors of shape ``[.., dim]`` on the same device. It works under
     ``torch.compile``. The module itself cannot be saved: a state dict of it is empty.
@@ -60,7 +66,8 @@ class Embedding(torch.nn.Module):
         self.dtype = dtype
         device = torch.device(view.device)
         start = torch.zeros(dim, dtype=dtype) if default is None else default.detach()
-        self.register_buffer("_default", start.to(device).contiguous(), persistent=False)
+        # No buffer: moving or casting the model changes nothing of what the values are.
+        self._default = start.to(device).contiguous()
         self._number = next(_NUMBERS)
         _VIEWS[self._number] = view
 
