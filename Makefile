@@ -4,6 +4,7 @@
 # make build  the release build alone
 # make install PREFIX=/usr/local   the command, and the libraries and headers for C and C++, after make build
 # make release FOLDER=out   a tarball and a Debian package of the same, built in the profile for files that are shipped
+# make wheel   the wheel for Python in dist/, in the same profile
 # make test-long   what does not fit into make test: hours
 # make fuzz TARGET=sst_table SECONDS=600   one long fuzz run
 #
@@ -46,7 +47,7 @@ env:
 
 SMOKES := $(addprefix fuzz-smoke-,$(FUZZ_TARGETS))
 
-.PHONY: env check demo install jar java test-java test-jars test-header test-kafka test-flink test-spark release test test-long test-matrix test-many test-reproducible test-stress clean-cache forget-skips show-skips build setup lint test-debug test-release test-sanitized fuzz fuzz-lint fuzz-smoke $(SMOKES)
+.PHONY: env check demo install jar java test-java test-jars test-header test-kafka test-flink test-spark wheel test-python release test test-long test-matrix test-many test-reproducible test-stress clean-cache forget-skips show-skips build setup lint test-debug test-release test-sanitized fuzz fuzz-lint fuzz-smoke $(SMOKES)
 .NOTPARALLEL:
 
 # Seconds, once it is compiled: no RocksDB, no CUDA compiler, and a tenth of each test's random cases. Tests of capi link
@@ -114,6 +115,15 @@ test-java: setup
 	ROCKMILL_JAVA_SHIMS="7.9.2 9.7.3" doors/java/build.sh $(JAVA)-test $(CARGO_TARGET_DIR)/release/deps
 	ROCKMILL_CASES=$(or $(ROCKMILL_CASES),10) doors/java/test.sh $(JAVA)-test
 
+# Python's package with the library that cargo's tests have built, read by the libraries that its users have.
+test-python: setup
+	cargo test --locked --release --workspace --no-run --test exports
+	doors/python/test.sh $(CARGO_TARGET_DIR)/python $(CARGO_TARGET_DIR)/release/deps/librockmill_python.so
+
+# The wheel, for CPython from 3.10 on.
+wheel: setup
+	doors/python/wheel.sh $(CARGO_TARGET_DIR)/wheel $(CURDIR)/dist
+
 # A tarball and a Debian package of what make install installs, in FOLDER.
 release: setup
 	cd "$(or $(PWD),.)" && "$(CURDIR)/scripts/release.sh" "$(or $(FOLDER),.)"
@@ -125,7 +135,7 @@ setup:
 
 # Each part on its own, so that its time can be told.
 test: forget-skips
-	@scripts/test.sh lint test-debug test-release test-java test-sanitized fuzz-lint $(SMOKES) show-skips
+	@scripts/test.sh lint test-debug test-release test-java test-python test-sanitized fuzz-lint $(SMOKES) show-skips
 
 forget-skips:
 	@mkdir -p $(dir $(ROCKMILL_SKIPS)) && : > $(ROCKMILL_SKIPS)

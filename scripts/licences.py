@@ -17,7 +17,8 @@ NOT_COMPILED = {"libz-sys": "src"}
 # Crates without a text of their own, and a file that has it: of the crate from the same repository, or Rockmill's.
 TEXT_ELSEWHERE = {"alloc-stdlib": "alloc-no-stdlib", "flatbuffers": None}
 # What a file contains of its compiler's libraries beside that of Rust.
-COMPILERS = {"rockmill": " and of C++ (GPL-3.0-or-later WITH GCC-exception-3.1)"}
+CXX = " and of C++ (GPL-3.0-or-later WITH GCC-exception-3.1)"
+COMPILERS = {"rockmill": CXX, "the wheel": CXX}
 OWN_LICENCE = Path(__file__).resolve().parent.parent / "LICENSE"
 
 

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Makes sure that what the build needs is there: a Rust toolchain, a C++20 compiler, libclang with its
 # headers (RocksDB's bindings are generated), make. `scripts/setup.sh tests` also fetches promtool, which checks
-# the rules and the dashboard of monitoring/; `scripts/setup.sh java` also installs a JDK, and `scripts/setup.sh systems`
-# Maven, which fetches Kafka, Flink and Spark. As root,
+# the rules and the dashboard of monitoring/; `scripts/setup.sh java` also installs a JDK; `scripts/setup.sh systems` also
+# Maven, which fetches Kafka, Flink and Spark; `scripts/setup.sh python` prints a Python that has the packages for the tests of
+# Python's package, or nothing if pip cannot install them. As root,
 # missing system packages are installed with apt-get; otherwise one sentence says what to do. Exit code 3 if something stays missing.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -107,6 +108,29 @@ fetch_promtool() {
     rm -rf "$work"
 }
 
+# A virtual environment for each list of packages, in the cache folder.
+python_environment() {
+    local wanted=doors/python/requirements-test.txt cache="${XDG_CACHE_HOME:-$HOME/.cache}/rockmill/python" into
+    into="$cache/$( (python3 --version; cat "$wanted") 2>/dev/null | sha256sum | cut -c1-16)"
+    if [ ! -e "$into/complete" ]; then
+        rm -rf "$into"
+        mkdir -p "$cache"
+        if python3 -m venv "$into" && "$into/bin/pip" install -q --disable-pip-version-check -r "$wanted" &&
+            touch "$into/complete"; then
+            :
+        else
+            rm -rf "$into"
+            echo "setup: Python 3.10 or newer with venv and pip could not install $wanted; tests of the Python package will be skipped." >&2
+            return
+        fi >&2
+    fi
+    echo "$into/bin/python"
+}
+
+if [ "${1-}" = python ]; then
+    python_environment
+    exit
+fi
 system_packages
 rust_toolchain
 [ "${1-}" != tests ] || fetch_promtool

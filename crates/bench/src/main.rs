@@ -50,7 +50,8 @@ enum Command {
 
 fn main() -> ExitCode {
     rockmill_compaction::know_own_names(devices::simulated);
-    program::run("rockmill-bench", |cli: Cli| match cli.command {
+    let arguments: Vec<_> = std::env::args_os().collect();
+    let code = program::run("rockmill-bench", &arguments, |cli: Cli| match cli.command {
         Command::Compaction(args) => compaction::run(&args),
         Command::System(args) => system::run(&args),
         #[cfg(feature = "scan")]
@@ -59,5 +60,6 @@ fn main() -> ExitCode {
         Command::Model(args) => model::run(&args),
         Command::Worker => worker::serve(devices::give),
         Command::Cell => system::serve(),
-    })
+    });
+    code.into()
 }

@@ -19,6 +19,18 @@ pub struct MergeArgs {
 }
 
 impl MergeArgs {
+    /// The argument with these values.
+    ///
+    /// # Errors
+    /// Usage if one of them states no operator.
+    pub fn of(stated: &[String]) -> Result<Self, Failure> {
+        let stated = stated.iter().map(|text| text.parse());
+        let stated = stated.collect::<Result<_, String>>();
+        Ok(Self {
+            stated: stated.map_err(|what| Failure::Usage(format!("--merge-operator: {what}")))?,
+        })
+    }
+
     /// The operators as the user wrote them.
     pub fn stated(&self) -> impl Iterator<Item = String> {
         self.stated.iter().map(ToString::to_string)

@@ -11,6 +11,7 @@ use rockmill_view::{Asked, View};
 use serde::Serialize;
 
 use crate::database_dir;
+use crate::say;
 use crate::wal_dir::WalDirArgs;
 
 /// Arguments of `rockmill view`.
@@ -60,7 +61,8 @@ struct Range {
 pub fn run(args: &ViewArgs) -> Result<(), Failure> {
     database_dir::require(&args.db)?;
     let of_database = |error| database_dir::failure(&args.db, error);
-    let database = args.wal.open(&args.db)?;
+    let (database, told) = args.wal.open(&args.db)?;
+    say(told);
     let family = names::escape(&names::unescape(&args.family));
     let tree = database_dir::read_tree(&args.db)?;
     database_dir::require_family(&args.db, &tree, &names::unescape(&args.family))?;

@@ -22,28 +22,32 @@ impl WalDirArgs {
         self.wal_dir.as_deref()
     }
 
-    /// Opens the database in `dir`, and prints the folder of its logs if that is not its own.
+    /// The argument with a value.
+    pub fn of(wal_dir: Option<PathBuf>) -> Self {
+        Self { wal_dir }
+    }
+
+    /// Opens the database in `dir`. A sentence says which folder its logs are read from if that is not its own.
     ///
     /// # Errors
     /// Environment if a folder cannot be read; Data if OPTIONS or MANIFEST are damaged.
-    pub fn open(&self, dir: &Path) -> Result<Directory, Failure> {
+    pub fn open(&self, dir: &Path) -> Result<(Directory, Option<String>), Failure> {
         let of_database = |error| database_dir::failure(dir, error);
         let mut database = Directory::open(dir).map_err(of_database)?;
         if let Some(stated) = self.stated() {
             database = database.with_log_folder(stated);
         }
-        tell(dir, &database.log_folder().map_err(of_database)?);
-        Ok(database)
+        let told = sentence(dir, &database.log_folder().map_err(of_database)?);
+        Ok((database, told))
     }
 }
 
-/// Prints which folder has the logs of the database in `dir`, or which one is missing, unless it is the database's own.
-pub fn tell(dir: &Path, logs: &LogFolder) {
-    if let Some(sentence) = logs.sentence() {
-        let advice = match logs.source {
-            LogSource::Missing { .. } => "; name the folder with --wal-dir if it is elsewhere",
-            _ => "",
-        };
-        eprintln!("rockmill: {}: {sentence}{advice}", dir.display());
-    }
+/// Says which folder has the logs of the database in `dir`, or which one is missing, unless it is the database's own.
+pub fn sentence(dir: &Path, logs: &LogFolder) -> Option<String> {
+    let sentence = logs.sentence()?;
+    let advice = match logs.source {
+        LogSource::Missing { .. } => "; name the folder with --wal-dir if it is elsewhere",
+        _ => "",
+    };
+    Some(format!("{}: {sentence}{advice}", dir.display()))
 }

@@ -1,8 +1,12 @@
 //! Progress indicators on standard error, which are hidden if that is not a terminal.
 
+use std::io;
 use std::time::Duration;
 
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle, TermLike};
+
+/// Variable with which another program asks for lines `progress DONE ALL` in place of a bar over bytes.
+const LINES: &str = "ROCKMILL_PROGRESS";
 
 /// Returns a bar over the entries to write.
 pub fn bar(entries: u64) -> ProgressBar {
@@ -14,8 +18,64 @@ pub fn bar(entries: u64) -> ProgressBar {
 /// Returns a bar over bytes with a message behind it, which is cut at the width of the terminal.
 pub fn bytes(total: u64) -> ProgressBar {
     const TEMPLATE: &str = "{bar:16} {decimal_bytes}/{decimal_total_bytes} {eta} {wide_msg}";
-    let style = ProgressStyle::with_template(TEMPLATE);
-    ProgressBar::new(total).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+    const LINE: &str = "progress {pos} {len}";
+    let as_lines = std::env::var(LINES).is_ok_and(|kind| kind == "lines");
+    let style = ProgressStyle::with_template(if as_lines { LINE } else { TEMPLATE });
+    let bar = match as_lines {
+        true => ProgressBar::with_draw_target(
+            Some(total),
+            ProgressDrawTarget::term_like(Box::new(Lines)),
+        ),
+        false => ProgressBar::new(total),
+    };
+    bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+}
+
+/// Standard error as a terminal on which each drawing is a line of its own.
+#[derive(Debug)]
+struct Lines;
+
+impl TermLike for Lines {
+    fn width(&self) -> u16 {
+        const WIDE_ENOUGH: u16 = 200;
+        WIDE_ENOUGH
+    }
+
+    fn move_cursor_up(&self, _: usize) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn move_cursor_down(&self, _: usize) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn move_cursor_right(&self, _: usize) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn move_cursor_left(&self, _: usize) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn write_line(&self, text: &str) -> io::Result<()> {
+        self.write_str(text)
+    }
+
+    fn write_str(&self, text: &str) -> io::Result<()> {
+        // Nothing else but spaces that fill the line.
+        if !text.trim().is_empty() {
+            eprintln!("{}", text.trim());
+        }
+        Ok(())
+    }
+
+    fn clear_line(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// Returns an indicator for work of unknown duration.

@@ -213,7 +213,7 @@ impl Options {
 }
 
 /// The columns as scans store them: text without views.
-fn stored_schema(schema: &Schema) -> Result<SchemaRef> {
+pub(crate) fn stored_schema(schema: &Schema) -> Result<SchemaRef> {
     use datafusion::arrow::datatypes::{DataType, Field};
     let mut fields = Vec::new();
     for field in schema.fields() {

@@ -50,4 +50,4 @@ pub use memory::{Shares, SpillError, configured, runtime};
 pub use read_only::ReadOnly;
 pub use scan::{ScanExec, decode_scan, encode_scan, left_out, progress};
 pub use session::{refuse_writes, session, session_in, with_rockmill};
-pub use table::{Reads, RocksTable, Scans};
+pub use table::{Reads, RocksTable, Scans, pinned};

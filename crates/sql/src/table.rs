@@ -2,16 +2,18 @@
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use async_trait::async_trait;
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::catalog::{Session, TableProvider};
+use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, plan_err};
+use datafusion::datasource::{provider_as_source, source_as_provider};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::context::ExecutionProps;
 use datafusion::logical_expr::physical_planning_context::PhysicalPlanningContext;
-use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
+use datafusion::logical_expr::{Expr, LogicalPlan, TableProviderFilterPushDown, TableType};
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr::utils::{collect_columns, conjunction, reassign_expr_columns};
 use datafusion::physical_expr::{PhysicalExpr, create_physical_expr};
@@ -20,6 +22,7 @@ use datafusion::physical_plan::filter::FilterExecBuilder;
 use rockmill_layout::Layout;
 use rockmill_scan::{Database, ScanEngine, View};
 
+use crate::external::stored_schema;
 use crate::planner;
 use crate::program::Program;
 use crate::scan::{Planned, ScanExec, Source, all_columns, external};
@@ -122,7 +125,7 @@ impl Scans {
     }
 
     /// A column family as a table of these columns. The texts describe the keys and the values in the forms of
-    /// `docs/guide/sql.md`.
+    /// `docs/guide/sql.md`. Columns of large or viewed texts and bytes become those with offsets of 4 bytes.
     ///
     /// # Errors
     /// Plan if a text is malformed or does not fit the columns.
@@ -133,6 +136,7 @@ impl Scans {
         key: &str,
         value: &str,
     ) -> Result<Arc<RocksTable>> {
+        let schema = stored_schema(&schema)?;
         let layout = Layout::parse(schema, key, value).map_err(DataFusionError::Plan)?;
         Ok(Arc::new(self.table_of(family, layout)))
     }
@@ -142,6 +146,7 @@ impl Scans {
             scans: self.clone(),
             family: Arc::from(family),
             layout: Arc::new(layout),
+            pin: None,
         }
     }
 
@@ -200,9 +205,65 @@ pub struct RocksTable {
     scans: Scans,
     family: Arc<str>,
     layout: Arc<Layout>,
+    /// The view that all plans of one [`pinned`] share.
+    pin: Option<Pin>,
+}
+
+/// Known once the first statement is planned.
+type Pin = Arc<OnceLock<Arc<StatementView>>>;
+
+/// A plan that may be run several times, and sees the same each time: what its first statement sees. It holds that open.
+///
+/// # Errors
+/// None now.
+pub fn pinned(plan: LogicalPlan) -> Result<LogicalPlan> {
+    let mut pins: Vec<(Arc<Mutex<Views>>, Pin)> = Vec::new();
+    let plan = plan.transform_down_with_subqueries(|node| {
+        let LogicalPlan::TableScan(mut scan) = node else {
+            return Ok(Transformed::no(node));
+        };
+        let source = source_as_provider(&scan.source).ok();
+        let table = source.as_ref().and_then(|t| t.downcast_ref::<RocksTable>());
+        let Some(table) = table else {
+            return Ok(Transformed::no(LogicalPlan::TableScan(scan)));
+        };
+        let views = &table.scans.views;
+        let known = pins.iter().find(|(known, _)| Arc::ptr_eq(known, views));
+        let pin = match known {
+            Some((_, pin)) => Arc::clone(pin),
+            None => {
+                let pin = Pin::default();
+                pins.push((Arc::clone(views), Arc::clone(&pin)));
+                pin
+            }
+        };
+        let table = RocksTable {
+            scans: table.scans.clone(),
+            family: Arc::clone(&table.family),
+            layout: Arc::clone(&table.layout),
+            pin: Some(pin),
+        };
+        scan.source = provider_as_source(Arc::new(table));
+        Ok(Transformed::yes(LogicalPlan::TableScan(scan)))
+    })?;
+    Ok(plan.data)
 }
 
 impl RocksTable {
+    /// The view of the statement that is being planned.
+    async fn view(&self, session: &dyn Session) -> Result<Arc<StatementView>> {
+        let Some(pin) = &self.pin else {
+            return self.scans.view(session).await;
+        };
+        match pin.get() {
+            Some(view) => Ok(Arc::clone(view)),
+            None => {
+                let view = self.scans.view(session).await?;
+                Ok(Arc::clone(pin.get_or_init(|| view)))
+            }
+        }
+    }
+
     /// A filter for a scan; `None` if it is left to DataFusion.
     fn filter(&self, filter: &Expr) -> Result<Option<Arc<dyn PhysicalExpr>>> {
         if self.scans.reads == Reads::Iterators {
@@ -290,7 +351,7 @@ impl TableProvider for RocksTable {
         filters: &[Expr],
         limit: Option<usize>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let statement = self.scans.view(session).await?;
+        let statement = self.view(session).await?;
         let projection = match projection {
             Some(projection) => projection.clone(),
             None => all_columns(self.layout.schema()),

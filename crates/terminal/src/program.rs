@@ -1,22 +1,23 @@
 //! Start and end of a command.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::io::{IsTerminal, Write};
-use std::process::ExitCode;
 
 use clap::Parser;
 use tracing_subscriber::EnvFilter;
 
 use crate::outcome::Failure;
 
-/// Parses the arguments, starts the log, runs `work` and prints its failure to standard error.
+/// Parses the arguments, of which the first names the program, starts the log, runs `work` and prints its failure to standard
+/// error. Returns the exit code.
 ///
 /// The log goes to standard error; `ROCKMILL_LOG` sets its level.
 pub fn run<Arguments: Parser>(
     name: &str,
+    arguments: &[OsString],
     work: impl FnOnce(Arguments) -> Result<(), Failure>,
-) -> ExitCode {
-    let arguments = Arguments::parse();
+) -> u8 {
+    let arguments = Arguments::parse_from(arguments);
     let asked = std::env::var("ROCKMILL_LOG");
     let log = asked.map_or_else(|_| EnvFilter::new("error"), EnvFilter::new);
     tracing_subscriber::fmt()
@@ -28,15 +29,15 @@ pub fn run<Arguments: Parser>(
         ))
         .init();
     match work(arguments) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(()) => 0,
         Err(failure) => fail(name, &failure),
     }
 }
 
-fn fail(name: &str, failure: &Failure) -> ExitCode {
+fn fail(name: &str, failure: &Failure) -> u8 {
     // If standard error cannot be written, the exit code still reports the failure.
     let _ = writeln!(std::io::stderr(), "{name}: {failure}");
-    ExitCode::from(failure.exit_code())
+    failure.exit_code()
 }
 
 /// Whether log lines have colours; see <https://no-color.org>.

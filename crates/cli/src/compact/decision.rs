@@ -19,6 +19,7 @@ use super::database::Opening;
 use super::objects;
 use super::refusal::{FROM_APPLICATION, Refusal};
 use super::task::Task;
+use crate::say;
 use crate::{database_dir, lock, wal_dir};
 
 /// Bits per key for filters of column families without files, as recommended in RocksDB's documentation.
@@ -260,7 +261,7 @@ fn logs(task: &Task, options: &OptionsFile) -> Result<PathBuf, Refusal> {
         let found = logs.sentence().unwrap_or_default();
         return Err(Refusal::usage(found, NAME_THE_FOLDER));
     }
-    wal_dir::tell(&task.dir, &logs);
+    say(wal_dir::sentence(&task.dir, &logs));
     Ok(logs.path)
 }
 

@@ -20,14 +20,18 @@ use super::memory;
 /// A text of statements, and the file that has it.
 #[derive(Debug, Clone, Copy)]
 pub struct Source<'a> {
+    /// Its name; `None` if the text comes from elsewhere.
     pub file: Option<&'a str>,
+    /// The text.
     pub text: &'a str,
 }
 
 /// A failure, and the position in the text that causes it.
 #[derive(Debug)]
 pub struct Misplaced {
+    /// The failure.
     pub failure: Failure,
+    /// The place; `None` if it is not known.
     pub place: Option<Location>,
 }
 
@@ -43,12 +47,6 @@ impl From<Failure> for Misplaced {
 impl Source<'_> {
     /// The failure with its position. A terminal also gets the line.
     pub fn failure(&self, misplaced: Misplaced) -> Failure {
-        let Misplaced { failure, place } = misplaced;
-        let file = self
-            .file
-            .map(|file| format!("{file}: "))
-            .unwrap_or_default();
-        let line = |place: Location| format!("line {}, column {}: ", place.line, place.column);
         let marked = |place| match std::io::stderr().is_terminal() {
             true => self.marked(
                 place,
@@ -56,11 +54,20 @@ impl Source<'_> {
             ),
             false => String::new(),
         };
-        let (line, marked) = match place {
-            Some(place) => (line(place), marked(place)),
-            None => Default::default(),
-        };
-        let placed = |what: String| format!("{file}{line}{what}{marked}");
+        let marked = misplaced.place.map(marked).unwrap_or_default();
+        self.placed(misplaced, &marked)
+    }
+
+    /// The failure with its place, and `behind` at its end.
+    pub fn placed(&self, misplaced: Misplaced, behind: &str) -> Failure {
+        let Misplaced { failure, place } = misplaced;
+        let file = self
+            .file
+            .map(|file| format!("{file}: "))
+            .unwrap_or_default();
+        let line = |place: Location| format!("line {}, column {}: ", place.line, place.column);
+        let line = place.map(line).unwrap_or_default();
+        let placed = |what: String| format!("{file}{line}{what}{behind}");
         match failure {
             Failure::Usage(what) => Failure::Usage(placed(what)),
             Failure::Data(what) => Failure::Data(placed(what)),

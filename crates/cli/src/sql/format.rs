@@ -18,7 +18,7 @@ use rockmill_terminal::output;
 
 use super::grid::{Grid, Shown};
 use super::plan_text;
-use super::shell::Stop;
+use super::session::Stop;
 use super::text::{Csv, FloatsAsText};
 
 /// Format of rows.

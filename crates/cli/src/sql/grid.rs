@@ -47,9 +47,11 @@ pub struct Grid<W: Write> {
 /// What was printed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Shown {
+    /// Rows that are there.
     pub rows: usize,
     /// There are more rows.
     pub has_more: bool,
+    /// Columns that are there.
     pub columns: usize,
     /// Number of columns that do not fit.
     pub left_out: usize,

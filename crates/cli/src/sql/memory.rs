@@ -10,7 +10,7 @@ use rockmill_side_by_side::machine::usual_threads;
 use rockmill_sql::{Shares, SpillError};
 use rockmill_terminal::outcome::Failure;
 
-use super::SqlArgs;
+use super::session::OpenArgs;
 
 /// Minimum memory, and the memory per thread by default.
 const MIN_MEMORY_BYTES: u64 = 64 << 20;
@@ -24,7 +24,7 @@ pub struct Limits {
 }
 
 impl Limits {
-    pub fn of(args: &SqlArgs) -> Self {
+    pub fn of(args: &OpenArgs) -> Self {
         let memory_bytes = match args.memory_mib {
             Some(mib) => mib << 20,
             None => HostMemory::now().half().max(MIN_MEMORY_BYTES),

@@ -1,7 +1,6 @@
 //! Runs statements and prints their results.
 
 use std::io::IsTerminal;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -13,8 +12,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::prelude::SessionContext;
 use datafusion::sql::parser::Statement;
 use futures::FutureExt;
-use rockmill_sql::statements::{Split, Tokens, statements};
-use rockmill_sql::{Scans, refuse_writes};
+use rockmill_sql::statements::{Tokens, statements};
 use rockmill_terminal::outcome::Failure;
 use rockmill_terminal::output;
 use tokio::runtime::Runtime;
@@ -25,10 +23,7 @@ use super::PLANNING_STACK_BYTES;
 use super::error::{self, Misplaced, Source, failure};
 use super::format::{self, Format};
 use super::script::{Command, HELP, Item, Script};
-
-/// The tables without the information schema.
-const TABLES: &str = "select table_schema, table_name, table_type from information_schema.tables \
-    where table_schema <> 'information_schema' order by 1, 2";
+use super::session::{self, Stop};
 
 /// Time after Control-C in which a statement must end. Planning does not check for signals.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -96,24 +91,6 @@ impl Shell {
             }
         }
         Ok(Flow::Next)
-    }
-
-    /// Runs the statements of a file that belongs to the database.
-    pub fn define(&self, scans: &Scans, source: Source<'_>) -> Result<(), Failure> {
-        let split = Split::of(source.text);
-        if let Some(trouble) = &split.trouble {
-            return Err(source.failure(error::of_tokenizer(trouble)));
-        }
-        for tokens in split.ended.iter().chain([&split.rest]) {
-            let statement = tokens.parse();
-            let statement = statement.map_err(|e| self.failure(e, tokens, source))?;
-            if let Some(statement) = statement {
-                let defined = scans.define_one(&self.context, statement);
-                let defined = self.runtime.block_on(defined);
-                defined.map_err(|e| self.failure(e, tokens, source))?;
-            }
-        }
-        Ok(())
     }
 
     fn failure(&self, error: DataFusionError, tokens: &Tokens, source: Source<'_>) -> Failure {
@@ -219,13 +196,8 @@ impl Shell {
     async fn planned_and_run(&self, statement: Statement) -> Result<(), Stop> {
         let began = Instant::now();
         let state = self.context.state();
-        let lists = statement.to_string() == "SHOW TABLES";
-        let statement = match lists {
-            true => statements(TABLES)?.remove(0),
-            false => statement,
-        };
-        let plan = state.statement_to_plan(statement).await?;
-        refuse_writes(&self.context, &plan)?;
+        let lists = session::lists_tables(&statement);
+        let plan = session::logical_plan(&self.context, statement).await?;
         let is_run = match plan {
             LogicalPlan::Ddl(_) | LogicalPlan::Statement(_) | LogicalPlan::DescribeTable(_) => true,
             _ => lists,
@@ -234,14 +206,8 @@ impl Shell {
             let plan = state.create_physical_plan(&plan).await?;
             return Ok(format::explain(&plan)?);
         }
-        if let LogicalPlan::Copy(copy) = &plan
-            && !self.force
-        {
-            refuse_existing(&copy.output_url)?;
-        }
         let are_plans = matches!(plan, LogicalPlan::Explain(_) | LogicalPlan::Analyze(_));
-        let frame = self.context.execute_logical_plan(plan).await?;
-        let plan = rockmill_sql::plan_query(frame).await?;
+        let plan = session::physical_plan(&self.context, plan, self.force).await?;
         // Planning may have taken long, and Control-C may have come.
         tokio::task::yield_now().await;
         let shown = if plan.schema().fields().is_empty() {
@@ -261,24 +227,6 @@ impl Shell {
     }
 }
 
-/// Reason why a statement ended.
-pub enum Stop {
-    Failed(Failure),
-    Statement(DataFusionError),
-}
-
-impl From<Failure> for Stop {
-    fn from(failure: Failure) -> Self {
-        Self::Failed(failure)
-    }
-}
-
-impl From<DataFusionError> for Stop {
-    fn from(error: DataFusionError) -> Self {
-        Self::Statement(error)
-    }
-}
-
 fn interruption() -> Failure {
     const SIGINT: u8 = 2;
     Failure::Stopped {
@@ -291,24 +239,6 @@ fn interruption() -> Failure {
 fn panicked() -> Misplaced {
     Failure::Environment("internal error, please report it: the statement panicked".to_owned())
         .into()
-}
-
-/// Refuses to write over a file.
-fn refuse_existing(target: &str) -> Result<(), Failure> {
-    let path = Path::new(target.strip_prefix("file://").unwrap_or(target));
-    let what = if path.is_dir() {
-        let mut entries = std::fs::read_dir(path).into_iter().flatten();
-        match entries.next() {
-            Some(_) => "has files, and --force adds others",
-            None => return Ok(()),
-        }
-    } else if path.exists() {
-        "exists, and --force replaces it"
-    } else {
-        return Ok(());
-    };
-    let what = format!("{target} {what}; or name another one");
-    Err(Failure::Usage(what))
 }
 
 async fn drain(plan: Arc<dyn ExecutionPlan>, state: &SessionState) -> Result<(), DataFusionError> {

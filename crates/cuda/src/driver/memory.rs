@@ -88,7 +88,7 @@ impl Drop for DeviceMemory {
     }
 }
 
-/// Host memory that the device can copy to and from by itself. A child process does not inherit it.
+/// Host memory that the device can copy to and from by itself. A child process does not inherit that of a GPU.
 #[derive(Debug)]
 pub struct PinnedBuffer {
     device: Device,
@@ -110,9 +110,12 @@ impl PinnedBuffer {
         // SAFETY: `memory` points to memory for a pointer.
         let code = unsafe { (device.table().allocate_pinned)(&raw mut memory, len as u64) };
         device.check(code, &format!("pin {len} bytes of host memory"))?;
-        // SAFETY: the range was just allocated; the driver aligns it to pages. A fork must not copy pages that the
-        // device writes to; if the system refuses, only that protection is missing.
-        let _ = unsafe { rustix::mm::madvise(memory, len, rustix::mm::Advice::LinuxDontFork) };
+        // On the host, the pages are the allocator's. It hands them out again, and a child process would lack them.
+        if device.memory_bytes() > 0 {
+            // SAFETY: the range was just allocated; the driver aligns it to pages. A fork must not copy pages that the
+            // device writes to; if the system refuses, only that protection is missing.
+            let _ = unsafe { rustix::mm::madvise(memory, len, rustix::mm::Advice::LinuxDontFork) };
+        }
         // SAFETY: the range is `len` bytes long; zeroing makes it readable as a slice.
         unsafe { ptr::write_bytes(memory.cast::<u8>(), 0, len) };
         Ok(Self {

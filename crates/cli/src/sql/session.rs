@@ -1,0 +1,252 @@
+//! A database that is open for statements.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use datafusion::error::DataFusionError;
+use datafusion::logical_expr::LogicalPlan;
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::prelude::{SessionConfig, SessionContext};
+use datafusion::sql::parser::Statement;
+use rockmill_scan::{Database, ScanEngine, ScanSettings};
+use rockmill_sql::statements::{Split, statements};
+use rockmill_sql::{ReadOnly, Scans, refuse_writes};
+use rockmill_terminal::outcome::Failure;
+use tokio::runtime::Handle;
+
+use super::error::{self, Source, failure};
+use super::memory::Limits;
+use super::read_text;
+use crate::merge_args::MergeArgs;
+use crate::wal_dir::WalDirArgs;
+use crate::{database_dir, device};
+
+/// The tables without the information schema.
+const TABLES: &str = "select table_schema, table_name, table_type from information_schema.tables \
+    where table_schema <> 'information_schema' order by 1, 2";
+
+/// The device name with which Rockmill chooses.
+const AUTO: &str = "auto";
+
+/// Name of the file of statements that a database's folder may have.
+const TABLES_FILE: &str = "tables.sql";
+
+/// How a database is opened for statements.
+#[derive(Debug, Clone, clap::Args)]
+pub struct OpenArgs {
+    /// Folder of the database. It is only read; the database may be open.
+    pub db: PathBuf,
+    /// Adds the tables of MyRocks that this file describes, with the text of SHOW CREATE TABLE.
+    #[arg(long, value_name = "FILE")]
+    pub mysql: Option<PathBuf>,
+    /// Folder of the logs.
+    #[command(flatten)]
+    pub wal: WalDirArgs,
+    /// Its merge operators.
+    #[command(flatten)]
+    pub merge: MergeArgs,
+    /// Device that filters and aggregates rows: cpu, cuda, cuda:N or auto.
+    #[arg(long, default_value = AUTO)]
+    pub device: String,
+    /// Threads [default: all cores, but at most one for each 32 MiB of memory].
+    #[arg(long)]
+    pub threads: Option<usize>,
+    /// Maximum host memory of statements, in MiB [default: half of what the machine and the cgroups leave to the command].
+    #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u64).range(64..=1 << 24))]
+    pub memory_mib: Option<u64>,
+    /// Folder for data that does not fit into memory. The files have no names, so nothing is left there [default: the
+    /// system's folder for temporary files].
+    #[arg(long, value_name = "DIR")]
+    pub spill_dir: Option<PathBuf>,
+}
+
+/// A database that is open for statements.
+#[derive(Clone)]
+pub struct Session {
+    /// Plans and runs statements.
+    pub context: SessionContext,
+    /// Its column families.
+    pub scans: Scans,
+    /// What scans them.
+    pub engine: Arc<ScanEngine>,
+}
+
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Session")
+            .field(self.scans.database())
+            .finish()
+    }
+}
+
+/// Reason why a statement ended.
+#[derive(Debug)]
+pub enum Stop {
+    /// A failure of the command.
+    Failed(Failure),
+    /// An error of the statement.
+    Statement(DataFusionError),
+}
+
+impl From<Failure> for Stop {
+    fn from(failure: Failure) -> Self {
+        Self::Failed(failure)
+    }
+}
+
+impl From<DataFusionError> for Stop {
+    fn from(error: DataFusionError) -> Self {
+        Self::Statement(error)
+    }
+}
+
+impl Session {
+    /// Opens a database, and waits for futures on the runtime. The sentences are warnings for the user. `iterators` are
+    /// closed by the caller.
+    ///
+    /// # Errors
+    /// Usage if there is no database, or an argument is wrong; Data if its files are damaged; Environment if they cannot be
+    /// read.
+    pub fn open(
+        args: &OpenArgs,
+        iterators: &Arc<ReadOnly>,
+        runtime: &Handle,
+    ) -> Result<(Self, Vec<String>), Failure> {
+        let mut told = Vec::new();
+        database_dir::require(&args.db)?;
+        let mysql = args.mysql.as_deref();
+        let mysql =
+            mysql.map(|path| Ok::<_, Failure>((read_text(path)?, path.display().to_string())));
+        let mysql = mysql.transpose()?;
+        let limits = Limits::of(args);
+        let (threads, shares) = (limits.threads, limits.shares);
+        let settings = ScanSettings {
+            devices: device::parse(&args.device)?,
+            max_threads: Some(threads),
+            memory_bytes: Some(shares.scan_bytes),
+            ..ScanSettings::default()
+        };
+        let mut config = SessionConfig::new()
+            .with_information_schema(true)
+            .with_target_partitions(threads);
+        // Errors tell where.
+        config.options_mut().sql_parser.collect_spans = true;
+        let config = rockmill_sql::configured(config, shares.query_bytes);
+        let queries = rockmill_sql::runtime(shares.query_bytes, Some(&limits.spill_dir));
+        let of_database = |error| database_dir::failure(&args.db, error);
+        let engine = ScanEngine::new(settings).map_err(of_database)?;
+        // `auto` uses a GPU once it is open, and does not wait for it.
+        if args.device != AUTO
+            && let Err(trouble) = engine.wait_for_device()
+        {
+            told.push(format!("{trouble}; the CPU does its work"));
+        }
+        let (database, of_logs) = args.wal.open(&args.db)?;
+        told.extend(of_logs);
+        let families = database.families().map_err(of_database)?;
+        let operators = args.merge.operators(&args.db, &families)?;
+        let database = database.with_iterators(Arc::<ReadOnly>::clone(iterators));
+        let database = Arc::new(database.with_merge_operators(operators));
+        let context = rockmill_sql::session_in(queries.map_err(failure)?, config, &engine);
+        let context = context.map_err(failure)?;
+        let scans = Scans::new(Arc::clone(&engine), database);
+        scans.register(&context).map_err(failure)?;
+        if let Some((text, file)) = mysql {
+            let registered = scans.register_mysql(&context, &text, &file);
+            told.extend(runtime.block_on(registered).map_err(failure)?);
+        }
+        let session = Self {
+            context,
+            scans,
+            engine,
+        };
+        Ok((session, told))
+    }
+
+    /// Runs the statements of the database's own file, if it has one.
+    ///
+    /// # Errors
+    /// Environment if the file cannot be read; those of its statements.
+    pub fn define_tables(&self, runtime: &Handle) -> Result<(), Failure> {
+        let path = self.scans.database().path().join(TABLES_FILE);
+        if !path.is_file() {
+            return Ok(());
+        }
+        let (text, file) = (read_text(&path)?, path.display().to_string());
+        let source = Source {
+            file: Some(&file),
+            text: &text,
+        };
+        let split = Split::of(&text);
+        if let Some(trouble) = &split.trouble {
+            return Err(source.failure(error::of_tokenizer(trouble)));
+        }
+        for tokens in split.ended.iter().chain([&split.rest]) {
+            let failed = |e| source.failure(error::of_statement(e, tokens, &self.context));
+            if let Some(statement) = tokens.parse().map_err(failed)? {
+                let defined = self.scans.define_one(&self.context, statement);
+                runtime.block_on(defined).map_err(failed)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What a statement says, if it may run: databases are only read.
+///
+/// # Errors
+/// Those of DataFusion; Plan if it would write to a table of a database.
+pub async fn logical_plan(
+    context: &SessionContext,
+    statement: Statement,
+) -> Result<LogicalPlan, DataFusionError> {
+    let statement = match lists_tables(&statement) {
+        true => statements(TABLES)?.remove(0),
+        false => statement,
+    };
+    let plan = context.state().statement_to_plan(statement).await?;
+    refuse_writes(context, &plan)?;
+    Ok(plan)
+}
+
+/// Whether a statement is the one that lists the tables.
+pub fn lists_tables(statement: &Statement) -> bool {
+    statement.to_string() == "SHOW TABLES"
+}
+
+/// The plan that runs a statement. A statement that only defines something is done when this returns.
+///
+/// # Errors
+/// Those of DataFusion; Usage if the statement would write to files that exist, and `force` does not allow it.
+pub async fn physical_plan(
+    context: &SessionContext,
+    plan: LogicalPlan,
+    force: bool,
+) -> Result<Arc<dyn ExecutionPlan>, Stop> {
+    if let LogicalPlan::Copy(copy) = &plan
+        && !force
+    {
+        refuse_existing(&copy.output_url)?;
+    }
+    let frame = context.execute_logical_plan(plan).await?;
+    Ok(rockmill_sql::plan_query(frame).await?)
+}
+
+/// Refuses to write over a file.
+fn refuse_existing(target: &str) -> Result<(), Failure> {
+    let path = Path::new(target.strip_prefix("file://").unwrap_or(target));
+    let what = if path.is_dir() {
+        let mut entries = std::fs::read_dir(path).into_iter().flatten();
+        match entries.next() {
+            Some(_) => "has files, and --force adds others",
+            None => return Ok(()),
+        }
+    } else if path.exists() {
+        "exists, and --force replaces it"
+    } else {
+        return Ok(());
+    };
+    let what = format!("{target} {what}; or name another one");
+    Err(Failure::Usage(what))
+}

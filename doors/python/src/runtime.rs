@@ -1,0 +1,155 @@
+//! The threads on which statements run, and how Python waits for them.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, TryRecvError};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use pyo3::ffi;
+use pyo3::prelude::*;
+use rockmill_cli::sql::{PLANNING_STACK_BYTES, RUNNING_STACK_BYTES};
+use rockmill_terminal::outcome::Failure;
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::Notify;
+
+use crate::errors::exception;
+
+/// How long Python waits until it looks for signals.
+const POLL: Duration = Duration::from_millis(50);
+
+/// The process that has made the threads, and the threads. A forked child has none of them.
+static RUNTIME: Mutex<Option<(u32, &'static Runtime)>> = Mutex::new(None);
+
+/// The threads of this process.
+///
+/// # Errors
+/// Environment if the system gives none.
+pub fn runtime() -> Result<&'static Runtime, Failure> {
+    let process = std::process::id();
+    let mut known = RUNTIME.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some((owner, runtime)) = *known
+        && owner == process
+    {
+        return Ok(runtime);
+    }
+    let made = Builder::new_multi_thread()
+        .enable_all()
+        .thread_name("rockmill")
+        .thread_stack_size(RUNNING_STACK_BYTES)
+        .build();
+    let made = made.map_err(|e| Failure::Environment(format!("no threads: {e}")))?;
+    // Never dropped: it would wait for threads that the process may not have any more.
+    let runtime: &'static Runtime = Box::leak(Box::new(made));
+    *known = Some((process, runtime));
+    Ok(runtime)
+}
+
+/// Runs what `begin` returns to its end on a thread that has room for planning. Other threads of Python run meanwhile. A signal such as
+/// Control-C drops the future.
+///
+/// # Errors
+/// That of the future; that of the handler of a signal.
+pub fn run<T: Send + 'static, F: Future<Output = Result<T, Failure>>>(
+    py: Python<'_>,
+    begin: impl FnOnce() -> F + Send + 'static,
+) -> PyResult<T> {
+    let runtime = runtime().map_err(|failure| exception(&failure))?;
+    let (ends, mut ended) = mpsc::sync_channel(1);
+    let interrupted = Arc::new(Notify::new());
+    let notified = Arc::clone(&interrupted);
+    let work = move || {
+        let done = catch_unwind(AssertUnwindSafe(|| {
+            runtime.block_on(async {
+                tokio::select! {
+                    biased;
+                    () = notified.notified() => Err(stopped()),
+                    done = begin() => done,
+                }
+            })
+        }));
+        // Nothing waits for it any more after a signal.
+        let _ = ends.send(done.unwrap_or_else(|_| Err(panicked())));
+    };
+    let thread = thread::Builder::new().name("rockmill-plan".to_owned());
+    let thread = thread.stack_size(PLANNING_STACK_BYTES);
+    let no_thread = |e| exception(&Failure::Environment(format!("no thread: {e}")));
+    py.detach(|| thread.spawn(work)).map_err(no_thread)?;
+    loop {
+        let waiting = &mut ended;
+        match py.detach(move || waiting.recv_timeout(POLL)) {
+            Ok(done) => return done.map_err(|failure| exception(&failure)),
+            Err(RecvTimeoutError::Disconnected) => return Err(exception(&panicked())),
+            Err(RecvTimeoutError::Timeout) => {}
+        }
+        if let Err(raised) = py.check_signals() {
+            interrupted.notify_one();
+            return Err(raised);
+        }
+    }
+}
+
+/// Runs what waits and is not asynchronous. After a signal it runs on, and its result is dropped.
+///
+/// # Errors
+/// As those of [`run`].
+pub fn run_blocking<T: Send + 'static>(
+    py: Python<'_>,
+    work: impl FnOnce() -> Result<T, Failure> + Send + 'static,
+) -> PyResult<T> {
+    run(py, || async move {
+        let done = tokio::task::spawn_blocking(work).await;
+        done.unwrap_or_else(|_| Err(panicked()))
+    })
+}
+
+/// The next of what a thread sends; `None` at the end. Other threads of Python run meanwhile.
+///
+/// # Errors
+/// That of the handler of a signal.
+pub fn receive<T: Send>(py: Python<'_>, receiver: &mut Receiver<T>) -> PyResult<Option<T>> {
+    loop {
+        match receiver.try_recv() {
+            Ok(next) => return Ok(Some(next)),
+            Err(TryRecvError::Disconnected) => return Ok(None),
+            Err(TryRecvError::Empty) => {}
+        }
+        let waiting = &mut *receiver;
+        let received = py.detach(move || waiting.recv_timeout(POLL));
+        py.check_signals()?;
+        match received {
+            Ok(next) => return Ok(Some(next)),
+            Err(RecvTimeoutError::Disconnected) => return Ok(None),
+            Err(RecvTimeoutError::Timeout) => {}
+        }
+    }
+}
+
+/// Runs what needs Python in a function that another library calls. That library may hold Python's lock, or may have let it
+/// go on this thread without PyO3, which then takes the thread for attached. `None` once Python is gone.
+pub fn called_back<T>(work: impl FnOnce(Python<'_>) -> T) -> Option<T> {
+    // SAFETY: these calls need no lock, and `Ensure` takes it if the thread does not hold it. What is made in between ends
+    // before `Release`.
+    unsafe {
+        if ffi::Py_IsInitialized() == 0 {
+            return None;
+        }
+        let state = ffi::PyGILState_Ensure();
+        let done = work(Python::assume_attached());
+        ffi::PyGILState_Release(state);
+        Some(done)
+    }
+}
+
+fn stopped() -> Failure {
+    const SIGINT: u8 = 2;
+    Failure::Stopped {
+        what: "interrupted".to_owned(),
+        signal: SIGINT,
+    }
+}
+
+/// The panic was printed already.
+pub fn panicked() -> Failure {
+    Failure::Environment("internal error, please report it: the statement panicked".to_owned())
+}

@@ -1,0 +1,117 @@
+"""Objects in other processes, and when Python ends."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy
+import pyarrow
+import pytest
+
+import rockmill as rm
+from conftest import ORDERS, write
+from test_tables import SCHEMA, orders
+
+
+def in_child(work) -> None:
+    """Runs it in a forked child, which has to end well and in time."""
+    child = multiprocessing.get_context("fork").Process(target=work)
+    child.start()
+    child.join(60)
+    assert child.exitcode == 0, child.exitcode
+
+
+def test_a_database_and_a_table_open_again_in_a_forked_child(db: Path) -> None:
+    database, table = rm.open(db), orders(db)
+    assert pyarrow.table(table).num_rows == ORDERS
+    before = database.sql("select count(*) as n from \"default\"")
+    assert before.to_arrow()["n"].to_pylist() == [302]
+    write(db, [(b"later", b"1")])
+
+    def work() -> None:
+        assert database.sql("select count(*) as n from \"default\"").to_arrow()["n"].to_pylist() == [303]
+        assert len(list(database.items("orders"))) == ORDERS
+        assert pyarrow.table(table).num_rows == ORDERS
+        with pytest.raises(rm.UsageError, match="belongs to the process that was forked"):
+            before.to_arrow()
+
+    in_child(work)
+    assert before.to_arrow()["n"].to_pylist() == [302]
+
+
+def test_a_view_in_host_memory_opens_again_in_a_forked_child(vectors: Path) -> None:
+    view = rm.view(vectors, device="cpu", value_bytes=16)
+
+    def work() -> None:
+        assert view.lookup(numpy.arange(4))[1].tolist() == [True, False, True, False]
+        view.refresh()
+
+    in_child(work)
+    assert view.lookup(numpy.arange(4))[1].tolist() == [True, False, True, False]
+
+
+def test_a_forked_child_has_the_memory_that_views_have_given_back(db: Path, vectors: Path) -> None:
+    views = [rm.view(vectors, device="cpu", value_bytes=16) for _ in range(4)]
+    database = rm.open(db)
+    assert database.sql("select 1 as one").to_arrow()["one"].to_pylist() == [1]
+    del views
+
+    def work() -> None:
+        for _ in range(10):
+            assert database.sql("select count(*) as n from orders").to_arrow()["n"].to_pylist() == [ORDERS]
+
+    for _ in range(4):
+        in_child(work)
+
+
+def test_a_database_and_a_table_can_be_pickled(db: Path) -> None:
+    database = pickle.loads(pickle.dumps(rm.open(db, device="cpu", memory="100MiB", threads=1)))
+    assert database.sql("select count(*) as n from orders").to_arrow()["n"].to_pylist() == [ORDERS]
+    table = pickle.loads(pickle.dumps(orders(db)))
+    assert table.columns == SCHEMA.names
+    assert pyarrow.table(table).num_rows == ORDERS
+
+
+def test_python_ends_with_everything_open(db: Path) -> None:
+    script = """
+import sys, numpy
+import rockmill as rm
+db = rm.open(sys.argv[1])
+result = db.sql("select * from orders")
+batches = result.batches()
+next(batches)
+items = db.items()
+next(items)
+view = rm.view(sys.argv[1], "orders", device="cpu", keys="u32be", value_bytes=64)
+view.lookup(numpy.arange(4))
+"""
+    done = subprocess.run([sys.executable, "-c", script, str(db)], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_modules_of_other_libraries_are_loaded_only_when_they_are_asked_for(db: Path) -> None:
+    script = """
+import sys
+import rockmill as rm
+rm.open(sys.argv[1]).sql("select 1").batches()
+print(sorted({"numpy", "pyarrow", "pandas", "polars", "torch", "datafusion"} & set(sys.modules)))
+"""
+    done = subprocess.run([sys.executable, "-c", script, str(db)], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (0, "[]\n"), done.stderr
+
+
+def test_stubs_and_code_agree() -> None:
+    folder = Path(rm.__file__).resolve().parent
+    checked = subprocess.run(
+        [sys.executable, "-m", "mypy", "--config-file", str(Path(__file__).parent.parent / "pyproject.toml"), "--cache-dir", os.devnull, "-p", "rockmill"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "MYPYPATH": str(folder.parent)},
+    )
+    assert checked.returncode == 0, checked.stdout + checked.stderr
