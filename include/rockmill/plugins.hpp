@@ -455,7 +455,7 @@ class JobObjects {
   rm_plugins plugins_ = {};
 };
 
-// What a program has attached, and what RocksDB tells of the databases that use it. RocksDB has no function that leads
+// The objects that a program has attached, and the events of the databases that use them. RocksDB has no function that leads
 // from a job to the options of its column family.
 class Attachment {
  public:

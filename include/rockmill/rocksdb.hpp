@@ -406,7 +406,7 @@ inline std::shared_ptr<Service> SharedService(const std::map<std::string, std::s
 
 }  // namespace internal
 
-// Sets a service on options before a database is opened with them, so that it does the database's compactions, and calls
+// Sets a service on options before a database is opened with them. The service does the database's compactions, and calls
 // the merge operator, the compaction filter and the collectors of table properties of these options.
 // docs/guide/plugins.md has the rules. Calls with the same settings share threads, memory and devices.
 //

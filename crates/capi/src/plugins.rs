@@ -251,7 +251,7 @@ impl Drop for OwnCollector {
 }
 
 impl OwnCollector {
-    /// What a function has returned, if it is there.
+    /// Checks the status that a function has returned, if it was called.
     fn answered(answer: Option<c_int>) -> CoreResult<()> {
         match answer {
             Some(0) => Ok(()),
@@ -435,7 +435,7 @@ fn too_large(what: &str) -> Error {
     Error::declined(DeclineReason::MemoryBudget, what)
 }
 
-/// What a function has made.
+/// The value that a function has made.
 #[derive(Default)]
 struct Made {
     bytes: Option<Vec<u8>>,

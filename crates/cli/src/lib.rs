@@ -109,7 +109,7 @@ pub fn raise_open_files() {
     let _ = rustix::process::setrlimit(rustix::process::Resource::Nofile, raised);
 }
 
-/// Prints sentences that are no failures.
+/// Prints warnings and hints.
 fn say(sentences: impl IntoIterator<Item = String>) {
     for sentence in sentences {
         eprintln!("rockmill: {sentence}");

@@ -65,7 +65,7 @@ impl Merging {
     /// One operand in place of several, oldest first; `None` if they stay (`PartialMergeMulti`).
     ///
     /// # Errors
-    /// As [`Merging::full`].
+    /// The errors of [`Merging::full`].
     pub fn partial(&self, key: &[u8], operands: &[&[u8]]) -> Result<Option<Vec<u8>>> {
         match self {
             Self::Append { partial: false, .. } => Ok(None),

@@ -76,7 +76,7 @@ pub trait MergeFunctions: Debug + Send + Sync {
     /// Makes one operand of several, oldest first; `None` if they have to stay (`PartialMergeMulti`).
     ///
     /// # Errors
-    /// As [`MergeFunctions::full`].
+    /// The errors of [`MergeFunctions::full`].
     fn partial(&self, key: &[u8], operands: &[&[u8]]) -> Result<Option<Vec<u8>>>;
 
     /// Whether [`MergeFunctions::partial`] is called for a single operand as well (`AllowSingleOperand`).
@@ -215,13 +215,13 @@ pub trait Collector: Debug {
     /// Tells the uncompressed size of a data block that is complete.
     ///
     /// # Errors
-    /// As [`Collector::add`].
+    /// The errors of [`Collector::add`].
     fn block(&mut self, uncompressed_bytes: u64) -> Result<()>;
 
     /// Ends the file.
     ///
     /// # Errors
-    /// As [`Collector::add`].
+    /// The errors of [`Collector::add`].
     fn finish(self: Box<Self>) -> Result<Collected>;
 }
 

@@ -17,7 +17,7 @@ pub struct Row<'a> {
     pub value: &'a [u8],
 }
 
-/// What an entry is to a collector (`types.h:EntryType`); the numbers are those of `rm_entry_kind`.
+/// The kind of an entry for collectors (`types.h:EntryType`). The numbers are those of `rm_entry_kind`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EntryKind {
     /// A value.
@@ -39,7 +39,7 @@ pub enum EntryKind {
 }
 
 impl Row<'_> {
-    /// What the entry is to a collector.
+    /// Returns the kind of the entry for collectors.
     pub fn kind(&self) -> EntryKind {
         match self.value_type {
             ValueType::Value => EntryKind::Put,

@@ -172,7 +172,7 @@ impl ArrowSchema {
         let format = c_string(&format(stored))?;
         let name = c_string(field.name())?;
         let children = children(stored).into_iter().map(Self::of_field);
-        // All are made before the first is handed over: an error drops them.
+        // An error drops all of them, so all are made before the first leaves.
         let children = children.collect::<Result<Vec<_>, _>>()?;
         let dictionary =
             dictionary.map(|values| Self::of_field(&Field::new("", values.clone(), true)));

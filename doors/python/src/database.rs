@@ -1,7 +1,7 @@
 //! A database that is open for statements.
 
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use datafusion::logical_expr::LogicalPlan;
 use pyo3::prelude::*;

@@ -92,7 +92,7 @@ pub fn run<T: Send + 'static, F: Future<Output = Result<T, Failure>>>(
 /// Runs what waits and is not asynchronous. After a signal it runs on, and its result is dropped.
 ///
 /// # Errors
-/// As those of [`run`].
+/// The errors of [`run`].
 pub fn run_blocking<T: Send + 'static>(
     py: Python<'_>,
     work: impl FnOnce() -> Result<T, Failure> + Send + 'static,

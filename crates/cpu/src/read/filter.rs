@@ -6,7 +6,7 @@ use rockmill_format::key::{self, ValueType};
 
 use super::retain::{Retain, Sink, Source};
 
-/// What a filter has made of the head.
+/// The decision of a filter about the head.
 pub(super) enum Filtered {
     /// The head is as it was read.
     No,

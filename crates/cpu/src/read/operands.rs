@@ -30,7 +30,7 @@ enum Beneath {
     OlderStripe,
     /// A value, or a tombstone: `None`. It is the head.
     Base(Option<Vec<u8>>),
-    /// Whatever it is, a filter drops the operands and all before this key.
+    /// A filter drops the operands, and all entries before this key.
     Skipped(Vec<u8>),
 }
 

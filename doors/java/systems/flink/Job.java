@@ -105,7 +105,7 @@ public final class Job {
     return made.toString();
   }
 
-  /** Of a key's state; the sum of these does not depend on the order. */
+  /** The digest of a key's state. The sum of all digests does not depend on the order. */
   static long digest(long key, long count, Map<Long, Long> last) {
     long hash = key * 31 + count;
     for (long slot = 0; slot < SLOTS; ++slot) {
