@@ -147,6 +147,8 @@ pub fn service(
         .device_compression(tuning.device_compression)
         .nice(tuning.nice)
         .filter_bits_per_key(BLOOM_BITS_PER_KEY)
+        // Only a specification with operands has an operator.
+        .merge_operator("uint64add")
         .cuda(CudaSettings {
             chunk_bytes: (tuning.gpu_chunk_kib << 10) as usize,
             pinned_bytes: (tuning.gpu_pinned_mib > 0).then_some(tuning.gpu_pinned_mib << 20),
