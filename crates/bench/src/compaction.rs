@@ -46,6 +46,12 @@ pub struct CompactionArgs {
     /// One entry in N is a Delete [default: none].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     delete_every: Option<u32>,
+    /// One entry in N is a range tombstone over some neighbouring keys [default: none].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    delete_range_every: Option<u32>,
+    /// Write values as merge operands of RocksDB's operator uint64add, which adds those of 8 bytes.
+    #[arg(long)]
+    operands: bool,
     /// Compact level 0 with older entries in the last level, so that Deletes and sequence numbers stay.
     #[arg(long)]
     not_bottommost: bool,
@@ -104,6 +110,8 @@ struct BenchRow {
     versions: u64,
     runs: u64,
     delete_every: Option<u32>,
+    delete_range_every: Option<u32>,
+    operands: bool,
     not_bottommost: bool,
     direct_io: bool,
     paranoid: bool,
@@ -169,6 +177,8 @@ fn measure_all(
             versions: args.versions,
             runs: args.runs,
             delete_every: args.delete_every,
+            delete_range_every: args.delete_range_every,
+            operands: args.operands,
             above_older: args.not_bottommost,
             direct_io: args.direct,
             paranoid: args.paranoid,
@@ -328,6 +338,8 @@ impl Cell {
             versions: spec.versions,
             runs: spec.runs,
             delete_every: spec.delete_every,
+            delete_range_every: spec.delete_range_every,
+            operands: spec.operands,
             not_bottommost: spec.above_older,
             direct_io: spec.direct_io,
             paranoid: spec.paranoid,

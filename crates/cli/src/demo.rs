@@ -52,6 +52,8 @@ fn spec(entries: u64) -> DatabaseSpec {
         versions: 2,
         runs: 8,
         delete_every: Some(16),
+        delete_range_every: None,
+        operands: false,
         above_older: false,
         direct_io: false,
         paranoid: false,

@@ -117,6 +117,8 @@ mod tests {
             versions,
             runs: RUNS,
             delete_every: None,
+            delete_range_every: None,
+            operands: false,
             above_older,
             direct_io: false,
             paranoid: false,

@@ -135,6 +135,8 @@ pub fn service(
         .device_compression(tuning.device_compression)
         .nice(tuning.nice)
         .filter_bits_per_key(BLOOM_BITS_PER_KEY)
+        // Only a database with operands has a merge operator.
+        .merge_operator("uint64add")
         .build();
     let service = built.map_err(|e| Failure::Usage(e.to_string()))?;
     let opened = service.wait_for_device();

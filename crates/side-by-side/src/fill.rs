@@ -68,6 +68,8 @@ pub fn fill(db: &DB, spec: &DatabaseSpec) -> Result<(), Error> {
 pub fn fill_older(db: &DB, spec: &DatabaseSpec) -> Result<(), Error> {
     let older = DatabaseSpec {
         delete_every: None,
+        delete_range_every: None,
+        operands: false,
         ..spec.clone()
     };
     let keys = (spec.workload.entries / spec.versions).max(1);
@@ -172,12 +174,20 @@ impl<'a> Writer<'a> {
         };
         self.written += 1;
         write_key(self.spec.keys, drawn * self.writers + self.number, key);
+        if let Some(every) = self.spec.delete_range_every
+            && self.rng.random_ratio(1, every)
+        {
+            return batch.delete_range(&*key, range_end(key, self.keys * self.writers).as_slice());
+        }
         match self.spec.delete_every {
             Some(every) if self.rng.random_ratio(1, every) => batch.delete(key),
             _ => {
                 let random_bytes = self.spec.workload.random_value_bytes();
                 self.rng.fill_bytes(&mut value[..random_bytes]);
-                batch.put(key, value);
+                match self.spec.operands {
+                    true => batch.merge(key, value),
+                    false => batch.put(key, value),
+                }
             }
         }
     }
@@ -198,6 +208,19 @@ pub fn write_key(keys: Keys, number: u64, mut key: &mut [u8]) {
             }
         }
     }
+}
+
+/// Where a range of some keys ends that begins with `key`, if so many keys are spread evenly.
+fn range_end(key: &[u8], keys: u64) -> Vec<u8> {
+    const COVERED_KEYS: u64 = 4;
+    let mut end = key.to_vec();
+    if let Some((first, _)) = end.split_first_chunk_mut() {
+        let width = (u64::MAX / keys.max(1)).saturating_mul(COVERED_KEYS);
+        *first = u64::from_be_bytes(*first)
+            .saturating_add(width)
+            .to_be_bytes();
+    }
+    end
 }
 
 /// A bijection on all numbers (the finalizer of splitmix64: Steele, Lea and Flood, "Fast splittable pseudorandom number

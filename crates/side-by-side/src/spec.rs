@@ -32,6 +32,10 @@ pub struct DatabaseSpec {
     pub runs: u64,
     /// One entry in `delete_every` is a Delete.
     pub delete_every: Option<u32>,
+    /// One entry in `delete_range_every` is a range tombstone over some neighbouring keys.
+    pub delete_range_every: Option<u32>,
+    /// Whether values are merge operands of RocksDB's operator `uint64add`.
+    pub operands: bool,
     /// How keys are made from numbers.
     pub keys: Keys,
     /// Whether the last level has older entries below the runs, so that tombstones and sequence numbers must be kept.
@@ -55,6 +59,12 @@ impl DatabaseSpec {
         let mut name = format!("{}, {versions} versions, {runs} runs", self.workload);
         if let Some(every) = self.delete_every {
             name += &format!(", 1 in {every} a Delete");
+        }
+        if let Some(every) = self.delete_range_every {
+            name += &format!(", 1 in {every} a range tombstone");
+        }
+        if self.operands {
+            name += ", merge operands";
         }
         if self.above_older {
             name += ", not bottommost";
@@ -81,6 +91,9 @@ impl DatabaseSpec {
         options.set_use_direct_reads(self.direct_io);
         options.set_use_direct_io_for_flush_and_compaction(self.direct_io);
         options.set_paranoid_file_checks(self.paranoid);
+        if self.operands {
+            options.set_uint64add_merge_operator();
+        }
         if self.above_older {
             // All of level 0 is compacted to level 1, and stays there.
             options.set_level_compaction_dynamic_level_bytes(false);

@@ -176,6 +176,8 @@ fn scaling(args: &SystemArgs) -> Vec<Point> {
                 versions: JOB_VERSIONS,
                 runs: JOB_RUNS,
                 delete_every: None,
+                delete_range_every: None,
+                operands: false,
                 above_older: false,
                 direct_io: false,
                 paranoid: false,
