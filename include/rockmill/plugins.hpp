@@ -17,6 +17,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <utility>
 #include <variant>
@@ -467,12 +468,13 @@ class Attachment {
     families_[family].swap(objects);
   }
 
-  // Attaches the objects of a column family that was made since, in place of those of another one of its name.
-  void AddMade(const std::string& family, uint32_t id, std::shared_ptr<const Objects> objects) {
+  // Attaches the objects of a column family that a database has made since, in place of those of another one of its name.
+  void AddMade(ROCKSDB_NAMESPACE::DB* db, const std::string& family, uint32_t id,
+               std::shared_ptr<const Objects> objects) {
     const std::lock_guard<std::mutex> lock(mutex_);
-    families_[family].swap(objects);
-    for (auto& session : sessions_) session.second.families[family] = id;
-    if (sessions_.empty()) told_[family] = id;
+    auto& known = databases_[db->GetName()].families[family];
+    known.id = id;
+    known.made.swap(objects);
   }
 
   // Attaches the objects of all column families that are not attached by name.
@@ -484,14 +486,13 @@ class Attachment {
   void FamilySeen(ROCKSDB_NAMESPACE::DB* db, const std::string& family, uint32_t id) {
     const std::string session = SessionOf(db);
     const std::lock_guard<std::mutex> lock(mutex_);
-    Session(db, session).See(family, id);
+    See(Session(db, session), family, id);
   }
 
   // RocksDB does not say of which database the column family is.
   void FamilyEnds(const std::string& family, uint32_t id) {
     const std::lock_guard<std::mutex> lock(mutex_);
-    for (auto& session : sessions_) session.second.See(family, id);
-    if (sessions_.empty()) told_.emplace(family, id);
+    ended_[family].insert(id);
   }
 
   void CompactionBegins(ROCKSDB_NAMESPACE::DB* db, const CompactionJobInfo& info) {
@@ -504,9 +505,9 @@ class Attachment {
     compaction->compression = info.compression;
     compaction->input_properties = info.table_properties;
     const std::lock_guard<std::mutex> lock(mutex_);
-    auto& session = Session(db, session_id);
-    session.See(info.cf_name, info.cf_id);
-    session.jobs[info.job_id] = compaction;
+    auto& database = Session(db, session_id);
+    See(database, info.cf_name, info.cf_id);
+    database.jobs[info.job_id] = compaction;
   }
 
   void CompactionEnds(ROCKSDB_NAMESPACE::DB* db, const CompactionJobInfo& info) {
@@ -518,7 +519,7 @@ class Attachment {
   // A database closes. RocksDB announces the ends of its compactions no more.
   void DatabaseCloses() {
     const std::lock_guard<std::mutex> lock(mutex_);
-    for (auto& session : sessions_) session.second.jobs.clear();
+    for (auto& database : databases_) database.second.jobs.clear();
   }
 
   // Returns the objects of a job, which the library releases.
@@ -545,15 +546,24 @@ class Attachment {
   }
 
  private:
-  struct OpenDatabase {
-    std::string name;
-    // The ids to which objects belong: a column family that was dropped and made again has another one.
-    std::map<std::string, uint32_t> families;
-    std::map<uint64_t, std::shared_ptr<const Compaction>> jobs;
-
-    void See(const std::string& family, uint32_t id) { families.emplace(family, id); }
+  // A column family of a database.
+  struct Family {
+    // The id to which the objects belong: a column family that was dropped and made again has another one.
+    uint32_t id = 0;
+    // Those of AddMade, or null.
+    std::shared_ptr<const Objects> made;
   };
 
+  // A database, also after it was closed: ids are the same when it is opened again.
+  struct Database {
+    std::string session;
+    std::map<std::string, Family> families;
+    // The compactions of this session.
+    std::map<uint64_t, std::shared_ptr<const Compaction>> jobs;
+  };
+
+  // No column family has this id.
+  static constexpr uint32_t kNoId = UINT32_MAX;
   static constexpr const char* kNotAnnounced =
       "RocksDB has not announced the compaction: it announces none of CompactFiles, nor manual ones while they are "
       "paused";
@@ -563,28 +573,32 @@ class Attachment {
     return db->GetDbSessionId(session).ok() ? session : "";
   }
 
-  OpenDatabase& Session(ROCKSDB_NAMESPACE::DB* db, const std::string& id) {
-    const auto known = sessions_.find(id);
-    if (known != sessions_.end()) return known->second;
-    const std::string& name = db->GetName();
-    for (auto session = sessions_.begin(); session != sessions_.end();) {
-      session = session->second.name == name ? sessions_.erase(session) : std::next(session);
+  Database& Session(ROCKSDB_NAMESPACE::DB* db, const std::string& session) {
+    auto& database = databases_[db->GetName()];
+    if (database.session != session) {
+      database.session = session;
+      database.jobs.clear();
     }
-    auto& added = sessions_[id];
-    added.name = name;
-    added.families.swap(told_);
-    return added;
+    return database;
+  }
+
+  // The first id is the one that the column family had when the database was opened, unless one of its name has ended with
+  // another id.
+  void See(Database& database, const std::string& family, uint32_t id) {
+    const auto ended = ended_.find(family);
+    const bool is_known = ended == ended_.end() || ended->second.count(id) > 0;
+    database.families.emplace(family, Family{is_known ? id : kNoId, nullptr});
   }
 
   // Returns why the objects of a job are not known, or null.
   const char* Find(const ROCKSDB_NAMESPACE::CompactionServiceJobInfo& info, std::shared_ptr<const Objects>* objects,
                    std::shared_ptr<const Compaction>* compaction, uint32_t* id) {
-    const auto session = sessions_.find(info.db_session_id);
-    const OpenDatabase none;
-    const OpenDatabase& database = session != sessions_.end() ? session->second : none;
+    const auto opened = databases_.find(info.db_name);
+    const Database none;
+    const Database& database = opened != databases_.end() ? opened->second : none;
     const std::string* name = nullptr;
     const auto job = database.jobs.find(info.job_id >> 32);
-    if (job != database.jobs.end()) {
+    if (job != database.jobs.end() && database.session == info.db_session_id) {
       *compaction = job->second;
       name = &job->second->family;
       *id = job->second->cf_id;
@@ -593,21 +607,24 @@ class Attachment {
     else {
       *id = info.cf_id;
       for (const auto& family : database.families) {
-        if (family.second == *id) name = &family.first;
+        if (family.second.id == *id) name = &family.first;
       }
       if (name == nullptr && *id == 0) name = &default_family_;
     }
 #endif
     if (name == nullptr) return kNotAnnounced;
+    const auto known = database.families.find(*name);
+    const bool is_its = known != database.families.end() ? known->second.id == *id : *id == 0;
+    if (is_its && known != database.families.end() && known->second.made != nullptr) {
+      *objects = known->second.made;
+      return nullptr;
+    }
     const auto attached = families_.find(*name);
     if (attached == families_.end()) {
       *objects = others_;
       return others_ != nullptr ? nullptr : "the options of the column family were not attached";
     }
-    const auto known = database.families.find(*name);
-    if (known != database.families.end() ? known->second != *id : *id != 0) {
-      return "the column family was made after Attach; call AddColumnFamily";
-    }
+    if (!is_its) return "the column family was made after Attach; call AddColumnFamily";
     *objects = attached->second;
     return nullptr;
   }
@@ -616,10 +633,10 @@ class Attachment {
   std::mutex mutex_;
   std::map<std::string, std::shared_ptr<const Objects>> families_;
   std::shared_ptr<const Objects> others_;
-  // By session id.
-  std::map<std::string, OpenDatabase> sessions_;
-  // Ids of column families that were told before anything was heard of their database.
-  std::map<std::string, uint32_t> told_;
+  // By name. Their number is that of the databases that were opened with these options.
+  std::map<std::string, Database> databases_;
+  // Ids of column families whose handles were destroyed.
+  std::map<std::string, std::set<uint32_t>> ended_;
 };
 
 // Hears of compactions before they are offered to the service.

@@ -205,12 +205,12 @@ class Service final : public ROCKSDB_NAMESPACE::CompactionService {
     return AttachObjects(options, all, nullptr, status);
   }
 
-  // Tells the options of a column family that was made with CreateColumnFamily. Call it on what Attach has returned. Until
-  // then, jobs that need an object of the column family are left to RocksDB.
-  void AddColumnFamily(ROCKSDB_NAMESPACE::ColumnFamilyHandle* family,
+  // Attaches the options of a column family that was made with CreateColumnFamily. Call it on the service that Attach has
+  // returned. Until then, jobs that need an object of the column family are left to RocksDB.
+  void AddColumnFamily(ROCKSDB_NAMESPACE::DB* db, ROCKSDB_NAMESPACE::ColumnFamilyHandle* family,
                        const ROCKSDB_NAMESPACE::ColumnFamilyOptions& options) {
     if (attachment_ == nullptr) return;
-    attachment_->AddMade(family->GetName(), family->GetID(), std::make_shared<internal::Objects>(options, nullptr));
+    attachment_->AddMade(db, family->GetName(), family->GetID(), std::make_shared<internal::Objects>(options, nullptr));
   }
 
   // Changes settings for all clones. If one is invalid or cannot change, none changes.

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use rockmill_core::{
     Attached, CompactionFilter, CreateFilter, CustomMerge, Decision, DeclineReason, Error,
-    FilteredKind, Job, JobFilter, JobInfo, MergeFunctions, Merging, Plugins, Result,
+    FilteredKind, Job, JobFilter, JobInfo, MAX_MADE_BYTES, MergeFunctions, Merging, Plugins,
+    Result,
 };
 use rockmill_format::options_file::OptionsFile;
 use rockmill_format::wire::CompactionServiceInput;
@@ -129,6 +130,15 @@ fn called<T>(what: &str, call: impl FnOnce() -> T) -> Result<T> {
     })
 }
 
+/// Returns what an operator or a filter has made, unless it is too large.
+fn limited(made: Vec<u8>) -> Result<Vec<u8>> {
+    if made.len() <= MAX_MADE_BYTES {
+        return Ok(made);
+    }
+    let what = "an operator or a filter makes more than 8 MiB of a key";
+    Err(Error::declined(DeclineReason::MemoryBudget, what))
+}
+
 struct Closures {
     full: Box<FullMerge>,
     partial: Box<PartialMerge>,
@@ -145,13 +155,14 @@ impl MergeFunctions for Closures {
         let what = "the merge operator's full merge";
         let made = called(what, || (self.full)(key, base, operands))?;
         let failed = || Error::declined(DeclineReason::PluginFailed, format!("{what} failed"));
-        made.ok_or_else(failed).map(Some)
+        made.ok_or_else(failed).and_then(limited).map(Some)
     }
 
     fn partial(&self, key: &[u8], operands: &[&[u8]]) -> Result<Option<Vec<u8>>> {
-        called("the merge operator's partial merge", || {
+        let made = called("the merge operator's partial merge", || {
             (self.partial)(key, operands)
-        })
+        })?;
+        made.map(limited).transpose()
     }
 
     fn takes_single_operand(&self) -> bool {
@@ -190,8 +201,43 @@ impl fmt::Debug for Called {
 impl CompactionFilter for Called {
     fn filter(&mut self, key: &[u8], kind: FilteredKind, value: &[u8]) -> Result<Decision> {
         match kind {
-            FilteredKind::Value => called("the compaction filter", || (self.0)(key, value)),
+            FilteredKind::Value => {
+                match called("the compaction filter", || (self.0)(key, value))? {
+                    Decision::ChangeValue(value) => limited(value).map(Decision::ChangeValue),
+                    Decision::SkipUntil(end) => limited(end).map(Decision::SkipUntil),
+                    decision => Ok(decision),
+                }
+            }
             FilteredKind::MergeOperand => Ok(Decision::Keep),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rockmill_core::ErrorKind;
+
+    use super::*;
+
+    #[test]
+    fn what_is_too_large_is_declined() {
+        let makes = |bytes: usize| Closures {
+            full: Box::new(move |_, _, _| Some(vec![0; bytes])),
+            partial: Box::new(move |_, _| Some(vec![0; bytes])),
+        };
+        let most = makes(MAX_MADE_BYTES);
+        assert!(most.full(b"key", None, &[]).is_ok() && most.partial(b"key", &[]).is_ok());
+        let more = makes(MAX_MADE_BYTES + 1);
+        let mut filter = Called(Box::new(|_, _| {
+            Decision::ChangeValue(vec![0; MAX_MADE_BYTES + 1])
+        }));
+        for declined in [
+            more.full(b"key", None, &[]).map(drop),
+            more.partial(b"key", &[]).map(drop),
+            filter.filter(b"key", FilteredKind::Value, b"").map(drop),
+        ] {
+            let kind = declined.expect_err("too large").kind;
+            assert_eq!(kind, ErrorKind::Declined(DeclineReason::MemoryBudget));
         }
     }
 }

@@ -711,14 +711,19 @@ void FamiliesThatAreMadeAnew(const std::string& folder) {
   const auto service = rockmill::Attach(&db_options, &families, {{"min_job_bytes", "0"}, {"threads", "4"}}, &status);
   Check(status);
   std::vector<rocksdb::ColumnFamilyHandle*> handles;
+  const auto open = [&] {
+    handles.clear();
 #if ROCKMILL_ROCKSDB_SINCE(10, 0)
-  std::unique_ptr<rocksdb::DB> db;
-  Check(rocksdb::DB::Open(db_options, path, families, &handles, &db));
+    std::unique_ptr<rocksdb::DB> db;
+    Check(rocksdb::DB::Open(db_options, path, families, &handles, &db));
+    return db;
 #else
-  rocksdb::DB* opened = nullptr;
-  Check(rocksdb::DB::Open(db_options, path, families, &handles, &opened));
-  std::unique_ptr<rocksdb::DB> db(opened);
+    rocksdb::DB* opened = nullptr;
+    Check(rocksdb::DB::Open(db_options, path, families, &handles, &opened));
+    return std::unique_ptr<rocksdb::DB>(opened);
 #endif
+  };
+  auto db = open();
   Merges(db.get(), handles[0]);
   Merges(db.get(), handles[1]);
   Check(Count(service->Stats(), "jobs_done") == 2, service->Stats());
@@ -728,12 +733,25 @@ void FamiliesThatAreMadeAnew(const std::string& folder) {
   Merges(db.get(), handles[1]);
   Check(Declined(*service, "merge-operands") == 1 && Count(service->Stats(), "jobs_done") == 2, service->Stats());
   Check(service->LastError().find("call AddColumnFamily") != std::string::npos, service->LastError());
-  service->AddColumnFamily(handles[1], options);
+  service->AddColumnFamily(db.get(), handles[1], options);
   Merges(db.get(), handles[1]);
   const auto done = Count(service->Stats(), "jobs_done");
   Check(done > 2, service->Stats());
   Merges(db.get(), handles[0]);
   Check(Count(service->Stats(), "jobs_done") > done && Count(service->Stats(), "jobs_declined") == 1, service->Stats());
+  for (auto* handle : handles) Check(db->DestroyColumnFamilyHandle(handle));
+  db.reset();
+  // The same in a second session of the same options, before anything was flushed.
+  db = open();
+  Check(db->DropColumnFamily(handles[1]));
+  Check(db->DestroyColumnFamilyHandle(handles[1]));
+  Check(db->CreateColumnFamily(options, "counts", &handles[1]));
+  const auto before = Count(service->Stats(), "jobs_done");
+  Merges(db.get(), handles[1]);
+  Check(Declined(*service, "merge-operands") == 2 && Count(service->Stats(), "jobs_done") == before, service->Stats());
+  service->AddColumnFamily(db.get(), handles[1], options);
+  Merges(db.get(), handles[1]);
+  Check(Count(service->Stats(), "jobs_done") > before, service->Stats());
   for (auto* handle : handles) Check(db->DestroyColumnFamilyHandle(handle));
 }
 
