@@ -204,6 +204,9 @@ fn the_command_says_what_it_is() {
     let version = concat!("rockmill-bench ", env!("CARGO_PKG_VERSION"));
     assert_eq!(out.trim(), version);
     let (out, _) = expect(DONE, &["--help"]);
-    assert!(out.starts_with("Measures RocksDB and Rockmill"), "{out}");
+    assert!(
+        out.starts_with("Compares the speed of RocksDB and Rockmill"),
+        "{out}"
+    );
     assert!(!out.contains("worker"), "{out}");
 }
