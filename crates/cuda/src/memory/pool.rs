@@ -9,7 +9,7 @@ use super::reserve::Reserve;
 use super::ring::{CopyRing, ring_bytes};
 use super::shelf::{Lent, Shelf};
 use super::workspace::Workspace;
-use crate::driver::{Device, Stream};
+use crate::driver::{Device, MemoryUser, Stream};
 use crate::settings::CudaSettings;
 
 /// Device memory of a task that may be the first: that of a small job.
@@ -75,8 +75,13 @@ impl Pool {
     ///
     /// # Errors
     /// Device, also if the device will never have so much memory; Cancelled.
-    pub fn workspace(&self, bytes: u64, cancel: &CancelToken) -> Result<Workspace> {
-        let piece = self.reserve.take(bytes, cancel)?;
+    pub fn workspace(
+        &self,
+        user: MemoryUser,
+        bytes: u64,
+        cancel: &CancelToken,
+    ) -> Result<Workspace> {
+        let piece = self.reserve.take_for(user, bytes, cancel)?;
         let make = || Stream::with_staging(&self.device);
         let stream = self.streams.take(cancel, make)?;
         Workspace::new(stream, Arena::new(&self.reserve, piece))

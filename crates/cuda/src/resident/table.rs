@@ -136,10 +136,9 @@ impl DeviceTable {
         Ok(table)
     }
 
-    /// Bytes that tables which are made of this one may take beside those that are there, and how many of them are got from
-    /// the device already.
-    pub fn bytes_left(&self) -> (u64, u64) {
-        (self.budget.left(), self.budget.spare())
+    /// Bytes that tables which are made of this one may take beside those that are there.
+    pub fn bytes_left(&self) -> u64 {
+        self.budget.left()
     }
 
     /// Has tables that are made of this one take memory of a reservation while that lives.
