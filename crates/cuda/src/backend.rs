@@ -9,7 +9,7 @@ use rockmill_core::{
     Unsupported,
 };
 
-use crate::driver::{Device, Marks, STAGING_BYTES, Stages, Target};
+use crate::driver::{Device, Marks, MemoryUser, STAGING_BYTES, Stages, Target};
 use crate::inspect::{self, InspectBuffers, inspect};
 use crate::memory::{Pool, Workspace, ring_bytes};
 use crate::read::{Input, ReadBuffers, ReadSize, ReadState, Survivors, host_blocks, survivors};
@@ -185,8 +185,12 @@ impl Backend for CudaBackend {
         let on_host = host_blocks(request.tables, request.range, threads, task.cancel, &stages)?;
         let input = Input::find(request.tables, request.range, &on_host)?;
         let bytes = self.device_bytes(&request);
-        let ws = self.pool.workspace(bytes, task.cancel)?;
-        // The traffic of an earlier task that has failed.
+        let user = match request.purpose {
+            Purpose::Resident => MemoryUser::Views,
+            Purpose::WriteSst(_) | Purpose::Inspect | Purpose::Scan(_) => MemoryUser::Tasks,
+        };
+        let ws = self.pool.workspace(user, bytes, task.cancel)?;
+        // That of a task that has failed.
         ws.stream.take_traffic();
         let mut buffers = ReadBuffers::new(&ws.arena);
         let size = ReadSize::foreseen(&request);

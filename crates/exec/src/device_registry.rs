@@ -87,6 +87,15 @@ impl Place {
     }
 }
 
+impl Drop for DeviceRegistry {
+    /// Views may use a device for longer. They need no memory for tasks meanwhile.
+    fn drop(&mut self) {
+        for opened in self.places.iter().filter_map(Place::opened) {
+            opened.give_back_idle();
+        }
+    }
+}
+
 impl DeviceRegistry {
     /// Begins to open `devices`. Until one is open, other devices and the CPU run all tasks.
     pub fn open(devices: DeviceList, cuda: CudaSettings, clock: &Arc<dyn Clock>) -> Self {

@@ -47,8 +47,16 @@ impl DeviceRuntime {
     /// # Errors
     /// Device.
     pub fn gpu(target: Target, settings: CudaSettings) -> Result<Arc<Self>> {
+        Self::found_or_opened(target, settings, false)
+    }
+
+    fn found_or_opened(
+        target: Target,
+        settings: CudaSettings,
+        warms_up: bool,
+    ) -> Result<Arc<Self>> {
         if target == Target::Host {
-            return Self::open(target, settings);
+            return Self::open(target, settings, warms_up);
         }
         let slot = slot(target);
         let mut open = slot.lock().unwrap_or_else(PoisonError::into_inner);
@@ -58,13 +66,18 @@ impl DeviceRuntime {
             }
             return Ok(runtime);
         }
-        let runtime = Self::open(target, settings)?;
+        let runtime = Self::open(target, settings, warms_up)?;
         *open = Arc::downgrade(&runtime);
         Ok(runtime)
     }
 
-    fn open(target: Target, settings: CudaSettings) -> Result<Arc<Self>> {
+    fn open(target: Target, settings: CudaSettings, warms_up: bool) -> Result<Arc<Self>> {
         let backend = Arc::new(CudaBackend::new(target, settings)?);
+        // Only here, where no other thread takes pinned buffers: this takes several at once.
+        if let Some(Err(error)) = warms_up.then(|| backend.warm_up()) {
+            // The first task reports this error if it needs as much memory.
+            tracing::warn!(%error, "the GPU is open, but the memory that a task usually needs could not be allocated");
+        }
         Ok(Arc::new(Self {
             model: backend.device().about().name.clone(),
             backend: Arc::clone(&backend) as _,
@@ -73,14 +86,9 @@ impl DeviceRuntime {
         }))
     }
 
-    /// Opens a GPU as [`DeviceRuntime::gpu`] does, and allocates the memory that its first task would wait for.
+    /// Does the same as [`DeviceRuntime::gpu`]. If it opens the GPU, it allocates the memory that its first task would wait for.
     pub(crate) fn warm_gpu(target: Target, settings: CudaSettings) -> Result<Arc<Self>> {
-        let runtime = Self::gpu(target, settings)?;
-        if let Some(Err(error)) = runtime.cuda.as_ref().map(|cuda| cuda.warm_up()) {
-            // The first task reports this error if it needs as much memory.
-            tracing::warn!(%error, "the GPU is open, but the memory that a task usually needs could not be allocated");
-        }
-        Ok(runtime)
+        Self::found_or_opened(target, settings, true)
     }
 
     /// Opens a backend of the program itself.

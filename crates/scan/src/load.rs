@@ -3,8 +3,8 @@
 use std::sync::{Arc, Mutex};
 
 use rockmill_core::{
-    CancelToken, Error, ErrorKind, InputTable, Operator, Output, ReadTask, Request, ResidentTable,
-    Result, RowOutput, TaskReport, Tombstones,
+    CancelToken, DeclineReason, Error, ErrorKind, InputTable, Operator, Output, ReadTask, Request,
+    ResidentTable, Result, RowOutput, TaskReport, Tombstones,
 };
 use rockmill_exec::admit::{Admitted, Footprint, Need};
 use rockmill_exec::device_runtime::DeviceRuntime;
@@ -95,9 +95,7 @@ impl ScanEngine {
         };
         let handle = Worker::new(&self.storage.clock()).run(|| {
             let handle = self.executor.submit(&share, owned);
-            handle.wait()?;
-            (0..load.pieces.len()).try_for_each(|task| handle.verdict(task, Ok(())))?;
-            Ok(handle)
+            handle.wait().map(|()| handle).map_err(of_device)
         })?;
         let mut all = RowOutput::default();
         for made in handle.take() {
@@ -109,6 +107,15 @@ impl ScanEngine {
         }
         Ok(all)
     }
+}
+
+/// An error of a load, where lack of device memory is one of the device.
+fn of_device(error: Error) -> Error {
+    let kind = match error.kind {
+        ErrorKind::Declined(DeclineReason::MemoryBudget) => ErrorKind::Device,
+        kind => kind,
+    };
+    Error { kind, ..error }
 }
 
 /// The largest piece of a load. If its task does not fit into the memory of pieces, it may have all of that.

@@ -207,8 +207,12 @@ fn compactions_statements_and_views_of_one_process_share_a_card() {
     };
     let done = users.work(&[0, 1, 2], is_done);
     let stats = users.service.stats();
-    println!("{done:?}, peak {}, {stats:#?}", faults.peak_bytes());
-    assert!(faults.peak_bytes() <= CARD);
+    assert!(is_done(&done));
+    // More would have been refused.
+    assert!(
+        faults.peak_bytes() > CARD / 2,
+        "the card is large enough for all at once"
+    );
     assert_eq!(
         (stats.jobs_failed, stats.subcompactions_redone_by_cpu),
         (0, 0)

@@ -62,30 +62,22 @@ impl Foreseen {
     }
 }
 
-/// Maximum device memory of records, for the given stored bytes of a version and number of tasks.
-pub(crate) fn max_record_bytes(family: &FamilyView, stored_bytes: u64, tasks: u64) -> u64 {
-    /// Rounding of a task's records, in bytes.
-    const TASK_BYTES: u64 = 512;
-    let sum = |of: fn(&InputTable) -> u64| {
-        let inputs = family.inputs().iter().map(of);
-        inputs.fold(0, u64::saturating_add)
+/// Maximum device memory of the records of some pieces. Each of their files may have all of its rows in them.
+pub(crate) fn max_record_bytes(family: &FamilyView, pieces: &[Piece]) -> u64 {
+    /// The device rounds up the memory for the records of a task to its pages.
+    const PAGE_BYTES: u64 = 2 << 20;
+    let is_read = |input: &&InputTable| {
+        let mut pieces = pieces.iter();
+        pieces.any(|piece| input.stored_bytes(&piece.range) > 0)
     };
-    let every_key = KeyRange::default();
-    let all_stored = family
-        .inputs()
-        .iter()
-        .map(|input| input.stored_bytes(&every_key));
-    let of_all = u128::from(sum(|input| {
+    let records = family.inputs().iter().filter(is_read).map(|input| {
         let raw = input.meta.properties.raw_bytes();
         // A key, and a value, may each need padding to the next unit.
         let padded = DeviceTable::record_bytes(1, 1);
         raw.saturating_add(rows(input).saturating_mul(padded))
-    }));
-    let all_stored = all_stored.fold(0, u64::saturating_add);
-    let share = of_all * u128::from(stored_bytes.min(all_stored)) / u128::from(all_stored.max(1));
-    u64::try_from(share)
-        .unwrap_or(u64::MAX)
-        .saturating_add(tasks.saturating_mul(TASK_BYTES))
+    });
+    let pages = (pieces.len() as u64).saturating_mul(PAGE_BYTES);
+    records.fold(pages, u64::saturating_add)
 }
 
 /// Entries of a table that may be rows.

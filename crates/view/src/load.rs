@@ -87,8 +87,7 @@ impl Taken {
 
     /// Maximum device memory of the records of all pieces.
     pub fn max_record_bytes(&self) -> u64 {
-        let stored = self.pieces.iter().map(|piece| piece.bytes);
-        max_record_bytes(&self.family, stored.sum(), self.pieces.len() as u64)
+        max_record_bytes(&self.family, &self.pieces)
     }
 
     /// The part of a version that is not in a table. Its indexes are read only if a table cannot be read.
@@ -163,7 +162,7 @@ pub fn reserve<'a>(
     bytes: u64,
     most: u64,
 ) -> Result<Arc<Reservation>> {
-    const MORE_BYTES: u64 = 1 << 20;
+    const MORE_BYTES: u64 = 4 << 20;
     let task_bytes = of
         .into_iter()
         .map(|taken| taken.load(Tombstones::Drop).task_bytes(device));

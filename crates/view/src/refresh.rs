@@ -171,16 +171,18 @@ impl Change<'_> {
         let (mut base, mut keys) = (Arc::clone(&self.base.table), 0);
         let records = rows.clone().into_iter().map(Taken::max_record_bytes);
         let records = records.fold(0, u64::saturating_add);
-        let slots = base.contents().slot_bytes;
-        // A copy of the slots, and a bit for each.
-        let bytes = records
-            .saturating_add(slots)
-            .saturating_add(slots / SLOT_BITS);
-        let (most, spare) = base.bytes_left();
-        let bytes = bytes.saturating_sub(spare);
-        let reservation = reserve(self.device, rows, bytes, most)?;
-        base.draw_on(&reservation);
-        for _ in 0..MAX_REHASHES {
+        for _ in 0..ATTEMPTS {
+            let slots = DeviceTable::slot_bytes(keys).max(base.contents().slot_bytes);
+            // A table with more slots, a copy of the slots, and a bit for each.
+            let bytes = slots.saturating_add(slots / SLOT_BITS);
+            let bytes = bytes.saturating_add(if keys > 0 { slots } else { 0 });
+            let rows = rows.clone();
+            let bytes = bytes.saturating_add(records);
+            let reservation = reserve(self.device, rows, bytes, base.bytes_left())?;
+            base.draw_on(&reservation);
+            if keys > 0 {
+                base = Arc::new(self.base.table.with_slots(keys, seed())?);
+            }
             if base.contents().left_over == 0 {
                 let delta = Arc::new(Delta::new(&base, &outside)?);
                 let Some(placed) = put(&delta)? else {
@@ -194,7 +196,6 @@ impl Change<'_> {
                 keys = keys.max(table.slots_taken());
             }
             keys = more_slots(keys);
-            base = Arc::new(self.base.table.with_slots(keys, seed())?);
         }
         Err(no_room())
     }

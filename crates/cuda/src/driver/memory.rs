@@ -1,14 +1,18 @@
 //! Memory of the device, and host memory that the device can reach.
 
+use std::ffi::c_int;
 use std::fmt;
 use std::ptr;
 
-use rockmill_core::Result;
+use rockmill_core::{DeclineReason, Error, ErrorKind, Result};
 
 use super::device::Device;
 use super::shares::{MemoryUser, Reservation};
 
-/// Memory of the device, freed when dropped.
+/// `cudaErrorMemoryAllocation`: others have the memory, and the device is not to blame.
+const OUT_OF_MEMORY: c_int = 2;
+
+/// Memory of the device, got from it and given back to it.
 pub struct DeviceMemory {
     device: Device,
     memory: *mut u8,
@@ -53,7 +57,14 @@ impl DeviceMemory {
             device.count_allocation();
             // SAFETY: `memory` points to memory for a pointer.
             let code = unsafe { (device.table().allocate)(&raw mut memory, len) };
-            device.check(code, &format!("allocate {len} bytes of device memory"))?;
+            let got = device.check(code, &format!("get {len} bytes of device memory"));
+            got.map_err(|error| match (code, user) {
+                (OUT_OF_MEMORY, MemoryUser::Tasks) => Error {
+                    kind: ErrorKind::Declined(DeclineReason::MemoryBudget),
+                    ..error
+                },
+                _ => error,
+            })?;
             Ok(Self {
                 device: device.clone(),
                 memory: memory.cast(),
@@ -81,8 +92,9 @@ impl DeviceMemory {
 
 impl Drop for DeviceMemory {
     fn drop(&mut self) {
-        // SAFETY: the memory came from `allocate` and is freed once. A failure here belongs to earlier work, and shows
-        // again at the next call.
+        self.device.shares().releasing(self.len);
+        // SAFETY: the memory came from `allocate` and is given back once. A failure here is one of work
+        // before; it shows again at the next call.
         unsafe { (self.device.table().release)(self.memory.cast()) };
         self.device.shares().returned(self.user, self.len);
     }

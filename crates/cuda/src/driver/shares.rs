@@ -17,7 +17,7 @@ use std::fmt::Debug;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use rockmill_core::{CancelToken, Error, ErrorKind, Result};
+use rockmill_core::{CancelToken, DeclineReason, Error, Result};
 
 use super::device::Device;
 
@@ -27,8 +27,8 @@ pub const CANCEL_POLL: Duration = Duration::from_millis(20);
 /// Reservations leave 1/`TASKS_SHARE` of the memory of this process to tasks.
 const TASKS_SHARE: u64 = 8;
 
-/// Maximum time for which a load waits for tasks and other loads. A task whose call hangs frees nothing.
-const MAX_WAIT: Duration = Duration::from_secs(60);
+/// How long a load waits for tasks and other loads. One whose call hangs gives nothing back.
+const MAX_WAIT: Duration = Duration::from_secs(5);
 
 /// Users of device memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,7 +63,9 @@ struct State {
     /// Loads that wait for their reservation, in the order of their requests.
     waiting: VecDeque<Waiting>,
     next: u64,
-    /// Counts events after which tasks may find more room.
+    /// Bytes that are being given back. The device may count them as free already.
+    releasing_bytes: u64,
+    /// Counts what may give tasks more room.
     returned: u64,
 }
 
@@ -89,6 +91,12 @@ pub struct Reservation {
 }
 
 impl State {
+    /// Free bytes without those that are being given back; `None` if the device does not say.
+    fn free_bytes(&self, device: &Device) -> Result<Option<u64>> {
+        let free = device.known_free_bytes()?;
+        Ok(free.map(|free| free.saturating_sub(self.releasing_bytes)))
+    }
+
     fn reserved_bytes(&self) -> u64 {
         self.granted.iter().map(|granted| granted.left_bytes).sum()
     }
@@ -163,7 +171,7 @@ impl MemoryShares {
     /// Allocates memory with `allocate`, unless others have reserved the free memory.
     ///
     /// # Errors
-    /// Device if they have; the errors of `allocate`.
+    /// Declined if they have; those of `allocate`.
     pub(super) fn allocate<T>(
         &self,
         device: &Device,
@@ -176,7 +184,7 @@ impl MemoryShares {
         let mut state = self.state();
         // Without reservations, the device decides.
         if state.promised_bytes() > 0
-            && let Some(free) = device.known_free_bytes()?
+            && let Some(free) = state.free_bytes(device)?
         {
             let room = state.room(user, number, free);
             if bytes > room {
@@ -185,7 +193,7 @@ impl MemoryShares {
                      reserved {}",
                     free - room
                 );
-                return Err(Error::new(ErrorKind::Device, what));
+                return Err(Error::declined(DeclineReason::MemoryBudget, what));
             }
         }
         let memory = allocate()?;
@@ -193,10 +201,16 @@ impl MemoryShares {
         Ok(memory)
     }
 
-    /// Counts freed memory.
+    /// Counts memory that is being given back to the device, until [`MemoryShares::returned`].
+    pub(super) fn releasing(&self, bytes: u64) {
+        self.state().releasing_bytes += bytes;
+    }
+
+    /// Counts memory that was given back to the device.
     pub(super) fn returned(&self, user: MemoryUser, bytes: u64) {
         let mut state = self.state();
         state.held[user as usize] -= bytes;
+        state.releasing_bytes -= bytes;
         state.returned += 1;
         drop(state);
         self.changed.notify_all();
@@ -220,7 +234,7 @@ impl MemoryShares {
         {
             return Ok(0);
         }
-        let free = device.known_free_bytes()?;
+        let free = state.free_bytes(device)?;
         Ok(free.map_or(0, |free| state.promised_bytes().saturating_sub(free)))
     }
 
@@ -234,7 +248,7 @@ impl MemoryShares {
         if state.promised_bytes() == 0 {
             return Ok(None);
         }
-        let free = device.known_free_bytes()?;
+        let free = state.free_bytes(device)?;
         Ok(free.map(|free| state.room(MemoryUser::Tasks, None, free)))
     }
 
@@ -275,7 +289,7 @@ impl MemoryShares {
                 .front()
                 .is_some_and(|waiting| waiting.number == number)
             {
-                let free = match device.known_free_bytes() {
+                let free = match state.free_bytes(device) {
                     Ok(Some(free)) => free,
                     Ok(None) => break Ok(0),
                     Err(error) => break Err(error),

@@ -251,7 +251,7 @@ impl<T: Copy> DeviceBuffer<T> {
 
 #[cfg(test)]
 mod tests {
-    use rockmill_core::{CancelToken, ErrorKind};
+    use rockmill_core::{CancelToken, DeclineReason, ErrorKind};
 
     use super::*;
     use crate::driver::{Device, STAGING_BYTES, test_target};
@@ -306,7 +306,7 @@ mod tests {
             buffer.upload(&[7; 3 << 10], &stream).expect("room");
         }
         let error = buffers[3].room(8 << 10).expect_err("there is no more");
-        assert_eq!(error.kind, ErrorKind::Device);
+        assert_eq!(error.kind, ErrorKind::Declined(DeclineReason::MemoryBudget));
         for buffer in &buffers[..3] {
             let found = buffer.download(0, 3 << 10, &stream).expect("copies");
             assert_eq!(found, [7; 3 << 10]);

@@ -9,7 +9,7 @@ use super::reserve::Reserve;
 use super::ring::{CopyRing, ring_bytes};
 use super::shelf::{Lent, Shelf};
 use super::workspace::Workspace;
-use crate::driver::{Device, Stream};
+use crate::driver::{Device, MemoryUser, Stream};
 use crate::settings::CudaSettings;
 
 /// Device memory of a first task: that of a small job.
@@ -74,9 +74,14 @@ impl Pool {
     /// Waits for a workspace whose buffers have `bytes` bytes of device memory together.
     ///
     /// # Errors
-    /// Device, also if the device can never have that much memory; Cancelled.
-    pub fn workspace(&self, bytes: u64, cancel: &CancelToken) -> Result<Workspace> {
-        let piece = self.reserve.take(bytes, cancel)?;
+    /// Device, also if the device will never have so much memory; Cancelled.
+    pub fn workspace(
+        &self,
+        user: MemoryUser,
+        bytes: u64,
+        cancel: &CancelToken,
+    ) -> Result<Workspace> {
+        let piece = self.reserve.take_for(user, bytes, cancel)?;
         let make = || Stream::with_staging(&self.device);
         let stream = self.streams.take(cancel, make)?;
         Workspace::new(stream, Arena::new(&self.reserve, piece))

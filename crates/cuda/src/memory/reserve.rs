@@ -9,7 +9,7 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use rockmill_core::{CancelToken, Error, ErrorKind, Result};
+use rockmill_core::{CancelToken, DeclineReason, Error, Result};
 
 use super::regions::{ALIGNMENT, Region};
 use crate::driver::{CANCEL_POLL, Device, DeviceMemory, IdleMemory, MemoryUser};
@@ -32,7 +32,9 @@ pub struct Reserve {
 struct State {
     /// The budget.
     max_bytes: u64,
-    /// The budget, or less while the device has less.
+    /// The budget where none is stated.
+    usual_bytes: u64,
+    /// What the device has, where that was found to be too little.
     limit_bytes: u64,
     /// Value of `MemoryShares::times_returned` when the limit was found.
     limit_of: u64,
@@ -88,15 +90,17 @@ impl Drop for Piece {
             .device
             .shares()
             .excess_bytes(&self.reserve.device);
-        state.give_back(&self.reserve.device, excess.unwrap_or(0));
+        let given_back = state.give_back(excess.unwrap_or(0));
         drop(state);
+        self.reserve.release(given_back);
         self.reserve.changed.notify_all();
     }
 }
 
 impl IdleMemory for Reserve {
     fn give_back(&self, bytes: u64) {
-        self.state().give_back(&self.device, bytes);
+        let given_back = self.state().give_back(bytes);
+        self.release(given_back);
     }
 }
 
@@ -107,15 +111,14 @@ impl Reserve {
     /// Device.
     pub fn new(device: &Device, max_bytes: Option<u64>) -> Result<Arc<Self>> {
         let usual = |free: u64| free / USUAL_SHARE.1 * USUAL_SHARE.0;
-        let max_bytes = match max_bytes {
-            Some(bytes) => bytes,
-            None => device.known_free_bytes()?.map_or(u64::MAX, usual),
-        };
+        let usual_bytes = device.known_free_bytes()?.map_or(u64::MAX, usual);
+        let max_bytes = max_bytes.unwrap_or(usual_bytes);
         let reserve = Arc::new(Self {
             device: device.clone(),
             state: Mutex::new(State {
                 max_bytes,
-                limit_bytes: max_bytes,
+                usual_bytes,
+                limit_bytes: u64::MAX,
                 limit_of: 0,
                 regions: Vec::new(),
                 waiting: VecDeque::new(),
@@ -133,6 +136,14 @@ impl Reserve {
         &self.device
     }
 
+    /// Gives regions back to the device, which waits for all kernels that run. So nothing is locked meanwhile.
+    fn release(&self, regions: Vec<Lent>) {
+        if !regions.is_empty() {
+            let _current = self.device.make_current();
+            drop(regions);
+        }
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -146,7 +157,6 @@ impl Reserve {
     pub fn limit(&self, bytes: u64) {
         let mut state = self.state();
         state.max_bytes = state.max_bytes.min(bytes);
-        state.limit_bytes = state.limit_bytes.min(bytes);
     }
 
     /// Bytes allocated on the device.
@@ -159,6 +169,20 @@ impl Reserve {
     /// # Errors
     /// Device if there can never be that much, or other processes have it; Cancelled.
     pub fn take(self: &Arc<Self>, bytes: u64, cancel: &CancelToken) -> Result<Piece> {
+        self.take_for(MemoryUser::Tasks, bytes, cancel)
+    }
+
+    /// Waits for `bytes` in one piece. The budget that was stated is one of scans and compactions; a task that loads a view
+    /// may have more.
+    ///
+    /// # Errors
+    /// As those of [`Reserve::take`].
+    pub fn take_for(
+        self: &Arc<Self>,
+        user: MemoryUser,
+        bytes: u64,
+        cancel: &CancelToken,
+    ) -> Result<Piece> {
         let mut state = self.state();
         let ticket = state.next_ticket;
         state.next_ticket += 1;
@@ -168,7 +192,7 @@ impl Reserve {
                 break Err(Error::cancelled());
             }
             if state.waiting.front() == Some(&ticket)
-                && let Some(answer) = self.place(&mut state, bytes).transpose()
+                && let Some(answer) = self.place(&mut state, user, bytes).transpose()
             {
                 break answer;
             }
@@ -189,19 +213,37 @@ impl Reserve {
     /// # Errors
     /// Device if there is too little at present.
     pub fn take_now(self: &Arc<Self>, bytes: u64) -> Result<Piece> {
-        self.place(&mut self.state(), bytes)?.ok_or_else(|| {
+        // While a load waits for memory, tasks that run still get what they need.
+        let state = &mut self.state();
+        let placed = self.place_beside(state, MemoryUser::Tasks, bytes, 0)?;
+        placed.ok_or_else(|| {
             no_memory(format!(
                 "a task needs {bytes} more bytes of device memory than estimated, and other tasks hold them"
             ))
         })
     }
 
-    /// An allocation, if there is room for it at present.
-    fn place(self: &Arc<Self>, state: &mut State, bytes: u64) -> Result<Option<Piece>> {
-        let bytes = bytes.max(1).saturating_add(ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    /// A piece, if there is room for it now.
+    fn place(
+        self: &Arc<Self>,
+        state: &mut State,
+        user: MemoryUser,
+        bytes: u64,
+    ) -> Result<Option<Piece>> {
         let excess = self.device.shares().excess_bytes(&self.device)?;
+        self.place_beside(state, user, bytes, excess)
+    }
+
+    fn place_beside(
+        self: &Arc<Self>,
+        state: &mut State,
+        user: MemoryUser,
+        bytes: u64,
+        excess: u64,
+    ) -> Result<Option<Piece>> {
+        let bytes = bytes.max(1).saturating_add(ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
         let found = match state.find(bytes, excess) {
-            None if state.grow(&self.device, bytes)? => state.find(bytes, excess),
+            None if state.grow(&self.device, user, bytes)? => state.find(bytes, excess),
             found => found,
         };
         Ok(found.map(|memory| {
@@ -215,8 +257,9 @@ impl Reserve {
     }
 }
 
+/// The CPU does the task then, and the device is not to blame.
 fn no_memory(what: String) -> Error {
-    Error::new(ErrorKind::Device, what)
+    Error::declined(DeclineReason::MemoryBudget, what)
 }
 
 impl State {
@@ -236,35 +279,38 @@ impl State {
         })
     }
 
-    /// Frees idle regions, the last ones first, until they have `bytes` bytes together.
-    fn give_back(&mut self, device: &Device, bytes: u64) {
-        let mut given = 0;
+    /// Takes out idle regions, the last ones first, until they have `bytes` bytes.
+    fn give_back(&mut self, bytes: u64) -> Vec<Lent> {
+        let (mut given, mut regions) = (0, Vec::new());
         for at in (0..self.regions.len()).rev() {
             if given >= bytes {
                 break;
             }
             if self.regions[at].region.is_idle() {
                 given += self.regions[at].region.len();
-                // Memory of a device can be freed while another device is current.
-                let _current = device.make_current();
-                self.regions.remove(at);
+                regions.push(self.regions.remove(at));
             }
         }
+        regions
     }
 
-    /// Allocates a region with room for `bytes`, if the budget allows it; false if the caller has to wait until memory
-    /// is freed.
-    fn grow(&mut self, device: &Device, bytes: u64) -> Result<bool> {
+    /// Gets a region with room for `bytes`, if the budget has so much; false if one has to wait for what is
+    /// lent.
+    fn grow(&mut self, device: &Device, user: MemoryUser, bytes: u64) -> Result<bool> {
         let returned = device.shares().times_returned();
         if self.limit_of != returned || self.regions.iter().all(|lent| lent.region.is_idle()) {
-            // Other processes may have freed memory meanwhile.
-            (self.limit_bytes, self.limit_of) = (self.max_bytes, returned);
+            // Others may have left the device by now.
+            (self.limit_bytes, self.limit_of) = (u64::MAX, returned);
         }
         // While views are loaded, the device has less memory for tasks.
         let room = device.shares().room_for_tasks(device)?;
         let limit = room.map_or(u64::MAX, |room| self.bytes().saturating_add(room));
-        let limit = limit.min(self.limit_bytes);
-        self.check(limit, bytes)?;
+        let max_bytes = match user {
+            MemoryUser::Tasks => self.max_bytes,
+            MemoryUser::Views => self.max_bytes.max(self.usual_bytes),
+        };
+        let limit = limit.min(self.limit_bytes).min(max_bytes);
+        check(limit, max_bytes, bytes)?;
         let fits_one = self.regions.iter().any(|lent| lent.region.len() >= bytes);
         if limit.saturating_sub(self.bytes()) < bytes && !fits_one {
             self.regions.retain(|lent| !lent.region.is_idle());
@@ -294,30 +340,36 @@ impl State {
                 // that.) The available memory is used in turn.
                 self.limit_bytes = self.bytes();
                 self.limit_of = device.shares().times_returned();
-                let checked = self.check(self.limit_bytes, bytes).map(|()| false);
-                checked.map_err(|refused| no_memory(format!("{} ({})", refused.what, error.what)))
+                let checked =
+                    check(self.limit_bytes.min(max_bytes), max_bytes, bytes).map(|()| false);
+                checked.map_err(|refused| Error {
+                    what: format!("{} ({})", refused.what, error.what),
+                    ..error
+                })
             }
         }
     }
+}
 
-    /// Checks whether tasks can ever have `bytes` with this limit, and whether they can while others hold the rest.
-    fn check(&self, limit: u64, bytes: u64) -> Result<()> {
-        if bytes <= limit {
-            return Ok(());
-        }
-        let advice = match limit < self.max_bytes {
-            true => ", since the device has no more: stop other programs that use it",
-            false => ": give it more",
-        };
-        Err(no_memory(format!(
-            "a task needs {bytes} bytes of device memory and may have {limit}{advice}, \
-             or set a smaller target_file_size"
-        )))
+/// Whether a task can ever have `bytes` with this limit, or can while others hold the rest.
+fn check(limit: u64, max_bytes: u64, bytes: u64) -> Result<()> {
+    if bytes <= limit {
+        return Ok(());
     }
+    let advice = match limit < max_bytes {
+        true => ", since the device gives no more: stop what else uses it",
+        false => ": give it more",
+    };
+    Err(no_memory(format!(
+        "a task needs {bytes} bytes of device memory and may have {limit}{advice}, \
+         or set a smaller target_file_size"
+    )))
 }
 
 #[cfg(test)]
 mod tests {
+    use rockmill_core::ErrorKind;
+
     use super::*;
     use crate::driver::faults::Faults;
     use crate::driver::{Target, test_target};
@@ -334,7 +386,7 @@ mod tests {
 
     fn waits(reserve: &Arc<Reserve>, bytes: u64) -> bool {
         let state = &mut reserve.state();
-        matches!(reserve.place(state, bytes), Ok(None))
+        matches!(reserve.place(state, MemoryUser::Tasks, bytes), Ok(None))
     }
 
     #[test]
@@ -356,10 +408,10 @@ mod tests {
         assert!(waits(&reserve, 32 << 10));
         assert!(reserve.bytes() <= 64 << 10);
         let error = reserve.take_now(32 << 10).expect_err("others hold it");
-        assert_eq!(error.kind, ErrorKind::Device);
+        assert_eq!(error.kind, ErrorKind::Declined(DeclineReason::MemoryBudget));
         let refused = reserve.take(65 << 10, &CancelToken::new());
         let error = refused.expect_err("it never fits");
-        assert_eq!(error.kind, ErrorKind::Device);
+        assert_eq!(error.kind, ErrorKind::Declined(DeclineReason::MemoryBudget));
         assert!(error.what.contains("may have 65536"), "{error}");
         drop(first);
         take(&reserve, 64 << 10);
@@ -375,7 +427,11 @@ mod tests {
         let large = || reserve.take(64 << 10, &CancelToken::new());
         for is_asked in [true, false] {
             let error = large().expect_err("others have it");
-            assert_eq!(error.kind, ErrorKind::Device);
+            let kind = match is_asked {
+                true => ErrorKind::Device,
+                false => ErrorKind::Declined(DeclineReason::MemoryBudget),
+            };
+            assert_eq!(error.kind, kind);
             let named = "may have 32768, since the device gives no more";
             assert!(error.what.contains(named), "{error}");
             let cause = error.what.contains("(cannot get 65536 bytes");

@@ -52,11 +52,6 @@ impl Budget {
         self.most.saturating_sub(self.state().taken)
     }
 
-    /// Bytes that are allocated on the device and not taken.
-    pub fn spare(&self) -> u64 {
-        self.state().spare.iter().map(DeviceMemory::len).sum()
-    }
-
     /// Takes memory of a reservation while that lives.
     pub fn draw_on(&self, reservation: &Arc<Reservation>) {
         self.state().reservation = Arc::downgrade(reservation);

@@ -137,9 +137,9 @@ impl DeviceTable {
         Ok(table)
     }
 
-    /// Bytes that derived tables may take in addition, and the part of them that is already allocated on the device.
-    pub fn bytes_left(&self) -> (u64, u64) {
-        (self.budget.left(), self.budget.spare())
+    /// Bytes that tables which are made of this one may take beside those that are there.
+    pub fn bytes_left(&self) -> u64 {
+        self.budget.left()
     }
 
     /// Makes derived tables take memory of a reservation while that lives.

@@ -269,7 +269,7 @@ mod tests {
 
     use super::*;
     use crate::driver::ffi::{InputTotals, Key, RetainTotals, ValueRef};
-    use crate::driver::{Device, Marks, Stages, test_target};
+    use crate::driver::{Device, Marks, MemoryUser, Stages, test_target};
     use crate::memory::Pool;
     use crate::read::{ReadBuffers, Side, Survivors};
     use crate::settings::CudaSettings;
@@ -290,7 +290,9 @@ mod tests {
             plan.splitting.single_file = true;
             plan.table.compression.kind = CompressionType::Lz4;
             plan.table.compression.implementation = implementation;
-            let ws = pool.workspace(TASK_BYTES, &cancel).expect("memory");
+            let ws = pool
+                .workspace(MemoryUser::Tasks, TASK_BYTES, &cancel)
+                .expect("memory");
             let mut read = ReadState {
                 marks: Marks::start(&device, &ws.stream).expect("an event"),
                 device: device.clone(),

@@ -216,7 +216,8 @@ impl Store<'_> {
     }
 
     fn store_file(&self, image: &Image, (number, mut file): NewFile) -> Result<Stored> {
-        file.expect(image.len());
+        // The index may be compressed, and a file must not get more bytes than it has.
+        file.expect(image.data_bytes);
         let device = self.with.pool.device();
         let _current = device.make_current()?;
         let mut ring = self.with.pool.ring(self.with.cancel)?;

@@ -1,9 +1,7 @@
 //! Tasks share the device's memory: within the budget, without further allocations, and with the same files as alone.
 
-use std::sync::Arc;
-
 use rockmill_core::{
-    Backend, CancelToken, Error, ErrorKind, Fragments, InputTable, KeyRange, Merging, Plan,
+    Backend, CancelToken, DeclineReason, Error, ErrorKind, InputTable, KeyRange, Plan,
 };
 use rockmill_cpu::CpuBackend;
 use rockmill_cuda::{CudaBackend, CudaSettings, Target};
@@ -279,7 +277,8 @@ fn a_task_that_never_fits_is_refused_at_once() {
     let job = job(1);
     let backend = device_of(64 << 10);
     let error = all(&backend, &job).expect_err("too large");
-    assert_eq!(error.kind, ErrorKind::Device);
+    let refused = ErrorKind::Declined(DeclineReason::MemoryBudget);
+    assert_eq!(error.kind, refused);
     assert!(error.what.contains("may have 65536"), "{error}");
     assert_eq!(backend.memory_bytes(), (0, 64 << 10));
 }
@@ -309,8 +308,9 @@ fn a_task_with_more_entries_than_foreseen_gets_more_memory_if_there_is_some() {
     for result in results {
         match result {
             Err(error) => {
-                assert_eq!(error.kind, ErrorKind::Device, "{error}");
-                refused += usize::from(error.what.contains("estimated"));
+                let memory = ErrorKind::Declined(DeclineReason::MemoryBudget);
+                assert_eq!(error.kind, memory, "{error}");
+                refused += usize::from(error.what.contains("foreseen"));
             }
             files => {
                 assert!(files == expected);

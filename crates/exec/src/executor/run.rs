@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use rockmill_core::{Error, Result, thread_cpu};
+use rockmill_core::{DeclineReason, Error, ErrorKind, Result, thread_cpu};
 use rockmill_storage::clock::Worker;
 
 use super::call::{Call, Deadline};
@@ -267,7 +267,12 @@ impl Set {
             Err(error) => return Err(error),
             Ok(()) if is_again => self.was_redone(task),
             // Tasks of views would distort the times of scans.
-            Ok(()) if !self.may_run_on_cpu() => {}
+            Ok(()) if !self.may_run_on_cpu() => {
+                // The trial after a quarantine ends here, and not with the whole load.
+                if let Some(attempt) = self.state().records[task].attempt.take() {
+                    attempt.worked();
+                }
+            }
             Ok(()) => {
                 let elapsed = self.shared.clock.now().saturating_sub(began);
                 let size = tasks.size().of(bytes);
@@ -314,8 +319,10 @@ impl Set {
         }
     }
 
+    /// Counts a failure of a device. A task for which others leave too little memory says nothing about the device.
     pub(super) fn distrust(&self, device: usize, attempt: &Attempt, error: &Error) {
-        if attempt.failed(self.shared.clock.now(), error) {
+        let lacks_memory = error.kind == ErrorKind::Declined(DeclineReason::MemoryBudget);
+        if !lacks_memory && attempt.failed(self.shared.clock.now(), error) {
             let device = self.name(device);
             self.emit(Event::Quarantined { device });
         }
