@@ -173,7 +173,9 @@ impl Table {
 /// The same session, whose scans return rows in the order of keys without a merge of partitions.
 fn in_one_partition(session: &Session) -> Session {
     let state = session.context.state();
+    // The new session shares the catalog, in which a default one would take the place of that with the tables.
     let config = state.config().clone().with_target_partitions(1);
+    let config = config.with_create_default_catalog_and_schema(false);
     let state = SessionStateBuilder::new_from_existing(state).with_config(config);
     Session {
         context: SessionContext::new_with_state(state.build()),

@@ -117,6 +117,14 @@ def test_items_are_all_pairs_in_order(db: Path) -> None:
     assert list(database.items("orders")) == [order(number) for number in range(ORDERS)]
 
 
+def test_tables_are_there_after_items_were_read(db: Path) -> None:
+    database = rm.open(db)
+    database.sql("create view few as select * from orders limit 3")
+    assert len(list(database.items("orders"))) == ORDERS
+    assert database.sql("select count(*) as n from orders").to_arrow()["n"].to_pylist() == [ORDERS]
+    assert database.sql("select count(*) as n from few").to_arrow()["n"].to_pylist() == [3]
+
+
 def test_items_of_a_range_are_those_of_a_sorted_dictionary(tmp_path: Path) -> None:
     seed = random.randrange(1 << 32)
     print("seed", seed)
