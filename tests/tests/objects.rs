@@ -89,7 +89,9 @@ fn compact(db: &DB) {
         .expect("no background error");
 }
 
-fn content(db: &DB) -> Vec<(Box<[u8]>, Box<[u8]>)> {
+type KeyValue = (Box<[u8]>, Box<[u8]>);
+
+fn content(db: &DB) -> Vec<KeyValue> {
     let all = db.iterator(IteratorMode::Start);
     all.collect::<Result<_, _>>().expect("they can be read")
 }

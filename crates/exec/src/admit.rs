@@ -133,7 +133,10 @@ impl Executor {
             let request = need.request(held);
             let of = |backend: &dyn DynBackend| backend.footprint(&request).host_bytes;
             // The CPU runs tasks again at which a device fails.
-            let on_cpu = (need.may_run_on_cpu()).then(|| of(self.cpu())).unwrap_or(0);
+            let on_cpu = match need.may_run_on_cpu() {
+                true => of(self.cpu()),
+                false => 0,
+            };
             let on_devices = devices.iter().map(|entry| of(&*entry.device.backend));
             let is_least = read_ahead_bytes <= least;
             let room = need.room(&Footprint {

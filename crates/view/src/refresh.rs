@@ -171,7 +171,7 @@ impl Change<'_> {
         let (mut base, mut keys) = (Arc::clone(&self.base.table), 0);
         let records = rows.clone().into_iter().map(Taken::max_record_bytes);
         let records = records.fold(0, u64::saturating_add);
-        for _ in 0..ATTEMPTS {
+        for _ in 0..MAX_REHASHES {
             let slots = DeviceTable::slot_bytes(keys).max(base.contents().slot_bytes);
             // A table with more slots, a copy of the slots, and a bit for each.
             let bytes = slots.saturating_add(slots / SLOT_BITS);

@@ -137,7 +137,7 @@ impl Reserve {
     }
 
     /// Gives regions back to the device, which waits for all kernels that run. So nothing is locked meanwhile.
-    fn release(&self, regions: Vec<Lent>) {
+    fn release(&self, regions: Vec<OwnedRegion>) {
         if !regions.is_empty() {
             let _current = self.device.make_current();
             drop(regions);
@@ -280,7 +280,7 @@ impl State {
     }
 
     /// Takes out idle regions, the last ones first, until they have `bytes` bytes.
-    fn give_back(&mut self, bytes: u64) -> Vec<Lent> {
+    fn give_back(&mut self, bytes: u64) -> Vec<OwnedRegion> {
         let (mut given, mut regions) = (0, Vec::new());
         for at in (0..self.regions.len()).rev() {
             if given >= bytes {

@@ -6,7 +6,7 @@ use rockmill_core::{Error, ErrorKind, Request, Result, Visibility};
 use rockmill_format::key::ValueType;
 
 use super::errors::{FirstError, clear_errors, error_in, first_error, longest_key};
-use super::input::{ARENA_START, Input, PADDING, arena_end};
+use super::input::{Input, PADDING};
 use super::keys::{KEY_PADDING, WORD_KEY_BYTES};
 use super::state::ReadState;
 use crate::driver::ffi::{DecodeArgs, DecompressArgs, Key, KeyBytes, ValueRef};

@@ -299,6 +299,7 @@ mod tests {
                 buffers: ReadBuffers::new(&ws.arena),
                 arena_end: 0,
                 num_fragments: 0,
+                made_bytes: 0,
                 ws,
             };
             read.ws.make_scratch(&device, 100).expect("memory");

@@ -96,13 +96,16 @@ pub fn write(
 /// A file with entries, and its first user key if it was read.
 type NewImage = (NewFile, Option<Vec<u8>>);
 
+/// A file with nothing but range tombstones.
+type TombstoneFile = (NewFile, Vec<RangeTombstone>);
+
 /// Begins all files in the order of their keys: those of images, which get their range tombstones, and those with only
 /// range tombstones.
 fn create(
     images: &mut [Image],
     planned: Vec<Planned>,
     sink: &mut dyn SstSink,
-) -> Result<(Vec<NewImage>, Vec<(NewFile, Vec<RangeTombstone>)>)> {
+) -> Result<(Vec<NewImage>, Vec<TombstoneFile>)> {
     let (mut with_entries, mut without) = (Vec::new(), Vec::new());
     let mut images = images.iter_mut();
     for planned in planned.into_iter().filter(|planned| !planned.is_empty()) {

@@ -1,7 +1,10 @@
 //! Tasks share the device's memory: within the budget, without further allocations, and with the same files as alone.
 
+use std::sync::Arc;
+
 use rockmill_core::{
-    Backend, CancelToken, DeclineReason, Error, ErrorKind, InputTable, KeyRange, Plan,
+    Backend, CancelToken, DeclineReason, Error, ErrorKind, Fragments, InputTable, KeyRange,
+    Merging, Plan,
 };
 use rockmill_cpu::CpuBackend;
 use rockmill_cuda::{CudaBackend, CudaSettings, Target};

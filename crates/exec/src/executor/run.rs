@@ -248,7 +248,7 @@ impl Set {
         let done = result
             .unwrap_or_else(|_| Err(panicked()))
             .and_then(|report| {
-                self.state().records[task].phase = Phase::Made(report.clone());
+                self.state().records[task].phase = Phase::Made(Box::new(report.clone()));
                 run.complete(report, &self.handle())
             });
         run.end();

@@ -140,7 +140,10 @@ impl TaskHandle {
                 return None;
             };
             let device = record.device;
-            Some(MadeTask { device, report })
+            Some(MadeTask {
+                device,
+                report: *report,
+            })
         });
         made.collect()
     }

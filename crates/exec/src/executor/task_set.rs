@@ -70,7 +70,7 @@ pub enum Phase {
     Begun,
     /// The backend was called.
     Called(Arc<Call>),
-    Made(TaskReport),
+    Made(Box<TaskReport>),
 }
 
 /// The threads that run tasks of a job. A thread reports here only after it has released everything of the job, because

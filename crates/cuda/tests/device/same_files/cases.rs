@@ -138,7 +138,7 @@ pub fn with_operands(runs: &[Vec<Entry>]) -> Vec<Vec<Entry>> {
         };
         let value = match kind {
             common::DELETE => Vec::new(),
-            _ if draw % 2 == 0 => (u64::MAX / (1 + entry.seq())).to_le_bytes().to_vec(),
+            _ if draw.is_multiple_of(2) => (u64::MAX / (1 + entry.seq())).to_le_bytes().to_vec(),
             _ => entry.value.clone(),
         };
         Entry::new(&entry.key, entry.seq(), kind, &value)
