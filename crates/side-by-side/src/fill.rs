@@ -210,7 +210,7 @@ pub fn write_key(keys: Keys, number: u64, mut key: &mut [u8]) {
     }
 }
 
-/// Where a range of some keys ends that begins with `key`, if so many keys are spread evenly.
+/// Returns the end of a range that begins with `key` and has some keys, if all `keys` are spread evenly.
 fn range_end(key: &[u8], keys: u64) -> Vec<u8> {
     const COVERED_KEYS: u64 = 4;
     let mut end = key.to_vec();

@@ -74,7 +74,7 @@ impl Pool {
     /// Waits for a workspace whose buffers have `bytes` bytes of device memory together.
     ///
     /// # Errors
-    /// Device, also if the device will never have so much memory; Cancelled.
+    /// Device, also if the device can never have that memory; Cancelled.
     pub fn workspace(
         &self,
         user: MemoryUser,

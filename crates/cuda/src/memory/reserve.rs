@@ -34,7 +34,7 @@ struct State {
     max_bytes: u64,
     /// The budget where none is stated.
     usual_bytes: u64,
-    /// What the device has, where that was found to be too little.
+    /// Bytes that the device had when it refused memory.
     limit_bytes: u64,
     /// Value of `MemoryShares::times_returned` when the limit was found.
     limit_of: u64,
@@ -176,7 +176,7 @@ impl Reserve {
     /// may have more.
     ///
     /// # Errors
-    /// As those of [`Reserve::take`].
+    /// The errors of [`Reserve::take`].
     pub fn take_for(
         self: &Arc<Self>,
         user: MemoryUser,
