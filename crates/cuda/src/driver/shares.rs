@@ -17,7 +17,7 @@ use std::fmt::Debug;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use rockmill_core::{CancelToken, DeclineReason, Error, Result};
+use rockmill_core::{CancelToken, DeclineReason, Error, ErrorKind, Result};
 
 use super::device::Device;
 
@@ -171,7 +171,7 @@ impl MemoryShares {
     /// Allocates memory with `allocate`, unless others have reserved the free memory.
     ///
     /// # Errors
-    /// Declined if they have; those of `allocate`.
+    /// Declined for tasks and Device for views if they have; those of `allocate`.
     pub(super) fn allocate<T>(
         &self,
         device: &Device,
@@ -184,7 +184,7 @@ impl MemoryShares {
         let mut state = self.state();
         // Without reservations, the device decides.
         if state.promised_bytes() > 0
-            && let Some(free) = state.free_bytes(device)?
+            && let Some(free) = device.known_free_bytes()?
         {
             let room = state.room(user, number, free);
             if bytes > room {
@@ -193,7 +193,11 @@ impl MemoryShares {
                      reserved {}",
                     free - room
                 );
-                return Err(Error::declined(DeclineReason::MemoryBudget, what));
+                return Err(match user {
+                    // The CPU can do the task.
+                    MemoryUser::Tasks => Error::declined(DeclineReason::MemoryBudget, what),
+                    MemoryUser::Views => Error::new(ErrorKind::Device, what),
+                });
             }
         }
         let memory = allocate()?;
@@ -216,6 +220,11 @@ impl MemoryShares {
         self.changed.notify_all();
     }
 
+    /// Whether memory is being given back to the device, so that it will soon have more.
+    pub(crate) fn is_releasing(&self) -> bool {
+        self.state().releasing_bytes > 0
+    }
+
     /// Number of times that memory was freed, or a reservation has ended. If it has changed, tasks may find more room.
     pub(crate) fn times_returned(&self) -> u64 {
         self.state().returned
@@ -234,7 +243,7 @@ impl MemoryShares {
         {
             return Ok(0);
         }
-        let free = state.free_bytes(device)?;
+        let free = device.known_free_bytes()?;
         Ok(free.map_or(0, |free| state.promised_bytes().saturating_sub(free)))
     }
 

@@ -310,6 +310,9 @@ impl State {
             MemoryUser::Views => self.max_bytes.max(self.usual_bytes),
         };
         let limit = limit.min(self.limit_bytes).min(max_bytes);
+        if bytes > limit && bytes <= max_bytes && device.shares().is_releasing() {
+            return Ok(false);
+        }
         check(limit, max_bytes, bytes)?;
         let fits_one = self.regions.iter().any(|lent| lent.region.len() >= bytes);
         if limit.saturating_sub(self.bytes()) < bytes && !fits_one {

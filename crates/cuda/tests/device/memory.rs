@@ -313,7 +313,7 @@ fn a_task_with_more_entries_than_foreseen_gets_more_memory_if_there_is_some() {
             Err(error) => {
                 let memory = ErrorKind::Declined(DeclineReason::MemoryBudget);
                 assert_eq!(error.kind, memory, "{error}");
-                refused += usize::from(error.what.contains("foreseen"));
+                refused += usize::from(error.what.contains("estimated"));
             }
             files => {
                 assert!(files == expected);
