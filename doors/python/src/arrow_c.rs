@@ -450,7 +450,10 @@ impl ArrowArray {
         });
         Self {
             length: data.len() as i64,
-            null_count: data.null_count() as i64,
+            null_count: match data.data_type() {
+                DataType::Null => data.len() as i64,
+                _ => data.null_count() as i64,
+            },
             offset: data.offset() as i64,
             n_buffers: parts._pointers.len() as i64,
             n_children: parts.children.len() as i64,

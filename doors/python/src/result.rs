@@ -77,11 +77,17 @@ pub async fn collect(session: &Session, plan: Arc<dyn ExecutionPlan>) -> Result<
     Ok(Query::Rows { rows, schema })
 }
 
+/// The error of rows in a child process.
+const FORKED: &str =
+    "the result belongs to the process that was forked: run the statement again in this one";
+
 /// Batches of a statement that runs.
 pub struct Reader {
     batches: Receiver<Result<RecordBatch, Failure>>,
     /// Ends the statement.
     unwanted: Arc<Notify>,
+    /// The process that runs the statement. Others have none of its threads.
+    process: u32,
 }
 
 impl Drop for Reader {
@@ -93,6 +99,9 @@ impl Drop for Reader {
 impl Reader {
     /// The next rows; `None` at the end.
     pub fn next(&mut self, py: Python<'_>) -> PyResult<Option<RecordBatch>> {
+        if self.process != std::process::id() {
+            return Err(usage(FORKED));
+        }
         loop {
             match receive(py, &mut self.batches)? {
                 Some(Ok(batch)) if batch.num_rows() == 0 => {}
@@ -163,15 +172,14 @@ impl QueryResult {
     /// Begins to run it.
     pub fn reader(&self, py: Python<'_>) -> PyResult<Reader> {
         if self.process != std::process::id() {
-            return Err(usage(
-                "the result belongs to the process that was forked: run the statement again in this one",
-            ));
+            return Err(usage(FORKED));
         }
         let (sender, batches) = sync_channel(WAITING);
         let unwanted = Arc::new(Notify::new());
         let reader = Reader {
             batches,
             unwanted: Arc::clone(&unwanted),
+            process: self.process,
         };
         let session = self.session.clone();
         let (plan, first) = match &self.query {

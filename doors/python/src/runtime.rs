@@ -114,10 +114,10 @@ pub fn receive<T: Send>(py: Python<'_>, receiver: &mut Receiver<T>) -> PyResult<
             Err(TryRecvError::Disconnected) => return Ok(None),
             Err(TryRecvError::Empty) => {}
         }
-        let waiting = &mut *receiver;
-        let received = py.detach(move || waiting.recv_timeout(POLL));
+        // Before something is received, which an exception would lose.
         py.check_signals()?;
-        match received {
+        let waiting = &mut *receiver;
+        match py.detach(move || waiting.recv_timeout(POLL)) {
             Ok(next) => return Ok(Some(next)),
             Err(RecvTimeoutError::Disconnected) => return Ok(None),
             Err(RecvTimeoutError::Timeout) => {}

@@ -50,8 +50,13 @@ impl RawView {
                 "the view belongs to the process that was forked: open another one in this process",
             ));
         }
-        let view = self.view.lock().unwrap_or_else(PoisonError::into_inner);
-        view.clone().ok_or_else(|| usage("the view is closed"))
+        // The lock ends before Python runs.
+        let view = self
+            .view
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
+        view.ok_or_else(|| usage("the view is closed"))
     }
 }
 

@@ -266,6 +266,8 @@ class View:
             row_bytes = _bytes_of(out) // n if n else 0
             if default is not None:
                 self._require("default", default, library)
+                if _dtype(default) != _dtype(out):
+                    raise UsageError(f"default= is {_dtype(default)}; rows are {_dtype(out)}")
                 if n and _bytes_of(default) != row_bytes:
                     raise UsageError(f"default= has {_bytes_of(default)} bytes; a row has {row_bytes}")
             statuses = library.empty_bytes(n) if status is None else status

@@ -3,6 +3,7 @@
 # Annotations are types here: torch makes the schema of the operator of them.
 import itertools
 import weakref
+from typing import Any
 
 import torch
 
@@ -68,8 +69,16 @@ class Embedding(torch.nn.Module):
         start = torch.zeros(dim, dtype=dtype) if default is None else default.detach()
         # No buffer: moving or casting the model changes nothing of what the values are.
         self._default = start.to(device).contiguous()
+        self._register()
+
+    def _register(self) -> None:
         self._number = next(_NUMBERS)
-        _VIEWS[self._number] = view
+        _VIEWS[self._number] = self.view
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """A copy, perhaps in another process, looks up in its own view."""
+        super().__setstate__(state)
+        self._register()
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
         """Vectors of ids."""
