@@ -25,7 +25,7 @@ fn contention_goes_on_where_it_stopped() {
     let (said, _) = place.run(DONE, "contention", &args);
     assert!(said.contains("contention.md"), "{said}");
     assert!(said.contains("Warning: "), "all jobs are small\n{said}");
-    let in_full = |line: &&str| !line.starts_with("all of it");
+    let in_full = |line: &&str| !line.starts_with("all results are in");
     let widest = said.lines().filter(in_full).map(str::len).max();
     assert!(widest <= Some(80), "{said}");
     let results = place.results("contention");

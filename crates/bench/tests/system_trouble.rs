@@ -49,7 +49,7 @@ fn results_of_other_settings_and_builds_are_refused() {
     }
     fs::write(&path, "{").expect("write");
     let err = scaling(BAD_DATA, "100");
-    assert!(err.contains("no result"), "{err}");
+    assert!(err.contains("not a result"), "{err}");
     fs::remove_file(&path).expect("remove");
     scaling(DONE, "100");
 }
