@@ -143,7 +143,7 @@ fn whoever_waits_hears_of_it_when_a_queue_is_dropped() {
                     assert_eq!(bytes, 4096);
                     assert_eq!(memory[10..4106], whole[i..i + 4096]);
                 }
-                (None, Err(e)) => assert!(e.to_string().contains("given up"), "{e}"),
+                (None, Err(e)) => assert!(e.to_string().contains("was dropped"), "{e}"),
                 other => panic!("{other:?}"),
             }
         }

@@ -78,7 +78,7 @@ pub fn all(written_by: [u32; 3]) -> [Door; 4] {
             is_older: false,
             lines: [
                 "#include <rockmill/rocksdb.hpp>",
-                "rockmill::Attach(&options, {{\"device\", \"auto\"}}, &status);  // before DB::Open",
+                "rockmill::Attach(&options, {{\"device\", \"auto\"}}, &status);  // before Open",
             ],
         },
         Door {

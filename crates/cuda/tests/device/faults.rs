@@ -682,7 +682,9 @@ fn an_index_of_user_keys_does_not_pass_where_one_goes_on_in_the_next_block() {
         let error = trouble.unwrap_or_else(|| panic!("{shortening:?} passed"));
         assert_eq!(error.kind, ErrorKind::Verification, "{error}");
         assert!(
-            error.what.contains("do not decode as meant (code 8 at 0)"),
+            error
+                .what
+                .contains("do not decode as intended (code 8 at 0)"),
             "{error}"
         );
         assert!(job.trouble(&backend).is_none());
