@@ -2,6 +2,7 @@
 //! checkpointed and compacted again.
 
 use std::path::Path;
+use std::time::Duration;
 
 use rand::SeedableRng;
 use rand::rngs::StdRng;
@@ -23,11 +24,8 @@ use rust_rocksdb::{DB, DBCompressionType, Options};
 const WRITES: usize = 6_000;
 /// Number of random table shapes, besides the fixed ones.
 const DEFAULT_SHAPES: u64 = 24;
-/// Whether RocksDB would pick another automatic compaction, and the number of those that run.
-const COMPACTIONS: [&str; 2] = [
-    "rocksdb.compaction-pending",
-    "rocksdb.num-running-compactions",
-];
+/// Far longer than RocksDB needs to pick another automatic compaction.
+const QUIET: Duration = Duration::from_millis(1200);
 
 /// A tree with small files, so that a job writes several.
 fn small_files() -> TreeShape {
@@ -311,17 +309,17 @@ fn open_automatic(path: &Path, service: &rockmill::Service, tree: &TreeShape) ->
     open(&options, path)
 }
 
-/// Waits until no compaction runs, and checks that RocksDB needs no further one. If files were picked again and again, the
-/// wait would time out.
+/// Waits until no compaction runs, and checks that no further job comes.
 fn assert_quiet(db: &DB, service: &rockmill::Service) {
     wait_for_compact(db);
     let jobs = service.stats().jobs_offered;
     assert!(jobs > 0, "no job reached the service");
-    for property in COMPACTIONS {
-        let found = db.property_int_value(property).expect("a property");
-        assert_eq!(found, Some(0), "{property}");
-    }
-    assert_eq!(service.stats().jobs_offered, jobs, "files are picked again");
+    std::thread::sleep(QUIET);
+    assert_eq!(
+        service.stats().jobs_offered,
+        jobs,
+        "files are picked again and again"
+    );
 }
 
 #[test]

@@ -244,7 +244,7 @@ mod tests {
             ("bytes(99999999999) id", "is no form"),
             ("x'0' , rest body", "not pairs of hexadecimal digits"),
             ("'a, rest body", "without its end"),
-            ("u32be id at", "is no part"),
+            ("u32be id at", "is not a part"),
         ] {
             let error = parts(text, &schema()).unwrap_err();
             assert!(error.contains(says), "{text}: {error}");

@@ -6,13 +6,16 @@
 use std::sync::Arc;
 
 use datafusion::arrow::datatypes::DataType;
+use datafusion::common::DFSchema;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::Transformed;
 use datafusion::error::Result;
 use datafusion::functions::core::expr_fn::coalesce;
 use datafusion::functions_aggregate::expr_fn::sum;
 use datafusion::logical_expr::expr::{AggregateFunction, AggregateFunctionParams};
-use datafusion::logical_expr::{Aggregate, Expr, LogicalPlan, LogicalPlanBuilder, cast, lit};
+use datafusion::logical_expr::{
+    Aggregate, Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, cast, lit,
+};
 use datafusion::optimizer::AnalyzerRule;
 
 /// Replaces `count(b)` by `coalesce(sum(cast(b is not null as bigint)), 0)` where the other aggregates are such as
@@ -62,25 +65,35 @@ fn is_wanted(aggregate: &Aggregate) -> bool {
     has_counts && is_single
 }
 
-/// The sum for a call, if it is a `count` of all values.
-fn sum_of(call: &Expr) -> Option<Expr> {
+/// The sum for a call, if it is a `count` of all values. It must be as simple as it can be: simplified later, it has an alias,
+/// and DataFusion's rule takes no alias.
+fn sum_of(call: &Expr, input: &DFSchema) -> Result<Option<Expr>> {
     let Expr::AggregateFunction(AggregateFunction { func, params }) = call else {
-        return None;
+        return Ok(None);
     };
     let AggregateFunctionParams { args, distinct, .. } = params;
     if *distinct || func.name() != "count" {
-        return None;
+        return Ok(None);
     }
-    let all = args.iter().map(|arg| arg.clone().is_not_null());
-    let counted = all.reduce(Expr::and).unwrap_or_else(|| lit(true));
-    Some(sum(cast(counted, DataType::Int64)))
+    let mut counted = None;
+    for arg in args {
+        if arg.nullable(input)? {
+            let is_there = arg.clone().is_not_null();
+            counted = Some(match counted {
+                Some(others) => Expr::and(others, is_there),
+                None => is_there,
+            });
+        }
+    }
+    let ones = counted.map_or_else(|| lit(1_i64), |counted| cast(counted, DataType::Int64));
+    Ok(Some(sum(ones)))
 }
 
 fn replaced(aggregate: &Aggregate) -> Result<LogicalPlan> {
     let (groups, calls) = (&aggregate.group_expr, &aggregate.aggr_expr);
     let mut new: Vec<Expr> = Vec::new();
     for call in calls {
-        let call = sum_of(call).unwrap_or_else(|| call.clone());
+        let call = sum_of(call, aggregate.input.schema())?.unwrap_or_else(|| call.clone());
         // Several calls count the same values where none is null.
         if !new.contains(&call) {
             new.push(call);
@@ -90,12 +103,13 @@ fn replaced(aggregate: &Aggregate) -> Result<LogicalPlan> {
     let summed = input.aggregate(groups.clone(), new)?;
     let columns = aggregate.schema.iter();
     let computed = groups.iter().chain(calls);
-    let outputs = computed.zip(columns).map(|(expr, (qualifier, field))| {
-        let output = match sum_of(expr) {
+    let mut outputs = Vec::new();
+    for (expr, (qualifier, field)) in computed.zip(columns) {
+        let output = match sum_of(expr, aggregate.input.schema())? {
             Some(sum) => coalesce(vec![sum, lit(0_i64)]),
             None => expr.clone(),
         };
-        output.alias_qualified(qualifier.cloned(), field.name())
-    });
-    summed.project(outputs.collect::<Vec<_>>())?.build()
+        outputs.push(output.alias_qualified(qualifier.cloned(), field.name()));
+    }
+    summed.project(outputs)?.build()
 }

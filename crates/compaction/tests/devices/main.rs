@@ -175,15 +175,15 @@ fn subcompactions_whose_files_are_not_what_the_device_meant_are_made_again() {
 }
 
 #[test]
-fn a_device_that_always_fails_is_asked_a_few_times() {
-    let several_subcompactions = (1..=CASES)
-        .map(|seed| Database::draw(&mut SmallRng::seed_from_u64(seed)))
-        .map(|database| run(&database, KERNELS, Some(1), 0))
-        .find(|left| left.stats.device_quarantined > 0)
-        .expect("some job has several subcompactions");
-    // Three consecutive ones, and those that the other threads had begun.
-    let redone = several_subcompactions.stats.subcompactions_redone_by_cpu;
-    assert!((3..=3 + 2).contains(&redone), "{redone}");
-    assert_eq!(several_subcompactions.stats.device_quarantined, 1);
-    assert_eq!(several_subcompactions.device, "cpu");
+fn a_device_without_memory_is_not_quarantined() {
+    let mut most = 0;
+    for seed in 1..=CASES {
+        let database = Database::draw(&mut SmallRng::seed_from_u64(seed));
+        let left = run(&database, KERNELS, Some(1), 0);
+        assert_eq!(left.stats.device_quarantined, 0, "seed {seed}");
+        assert_eq!(left.device, "cpu", "seed {seed}");
+        most = most.max(left.stats.subcompactions_redone_by_cpu);
+    }
+    // More than the failures in a row that quarantine a device.
+    assert!(most > 3, "{most}");
 }
