@@ -15,6 +15,7 @@ mod common;
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use common::{BAD_DATA, DONE, INCOMPLETE, expect, json, reasons, text};
 use rust_rocksdb::{
