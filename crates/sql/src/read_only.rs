@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rockmill_core::{CancelToken, DeclineReason, Error, ErrorKind, Result};
 use rockmill_format::names;
@@ -41,7 +41,8 @@ enum Version {
 
 /// A version, with a database for each column family that was read.
 struct Opened {
-    databases: Mutex<BTreeMap<String, Arc<DB>>>,
+    /// None once the folder is removed.
+    databases: Mutex<Option<BTreeMap<String, Arc<DB>>>>,
     folder: TempDir,
     checkpoint: Arc<Checkpoint>,
 }
@@ -57,7 +58,10 @@ impl ReadOnly {
     pub fn close(&self) {
         let mut version = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Version::Opened(opened) = std::mem::replace(&mut *version, Version::Closed) {
-            // A statement that does not end keeps `opened`. A folder that cannot be removed stays.
+            // RocksDB makes the folder and a log file when it opens a database, so none is opened after the removal. A
+            // statement that does not end keeps `opened`. A folder that cannot be removed stays.
+            let mut databases = opened.lock();
+            *databases = None;
             let _ = std::fs::remove_dir_all(opened.folder.path());
         }
     }
@@ -75,7 +79,7 @@ impl ReadOnly {
         let folder = folder.map_err(|e| Error::storage("TMPDIR", "make a temporary folder", &e))?;
         checkpoint.fill(folder.path(), cancel)?;
         let fresh = Arc::new(Opened {
-            databases: Mutex::default(),
+            databases: Mutex::new(Some(BTreeMap::new())),
             folder,
             checkpoint: Arc::clone(checkpoint),
         });
@@ -85,11 +89,15 @@ impl ReadOnly {
 }
 
 impl Opened {
-    fn database(&self, family: &str) -> Result<Arc<DB>> {
-        let mut databases = self
-            .databases
+    fn lock(&self) -> MutexGuard<'_, Option<BTreeMap<String, Arc<DB>>>> {
+        self.databases
             .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn database(&self, family: &str) -> Result<Arc<DB>> {
+        let mut databases = self.lock();
+        let databases = databases.as_mut().ok_or_else(Error::cancelled)?;
         if let Some(db) = databases.get(family) {
             return Ok(Arc::clone(db));
         }
