@@ -17,6 +17,7 @@ mod blocks;
 pub mod borders;
 mod cancel;
 mod collector;
+pub mod columns;
 mod contents;
 mod cpu_time;
 mod decline;
