@@ -397,7 +397,12 @@ impl ExecutionPlan for ScanExec {
             schema: self.schema(),
             cancel: CancelToken::new(),
             done: Arc::clone(&self.done),
-            counters: Counters::new(&self.metrics, partition, &self.plan),
+            counters: Counters::new(
+                &self.metrics,
+                partition,
+                &self.plan,
+                self.source.engine.columns().is_on(),
+            ),
         };
         let guard = CancelOnDrop(run.cancel.clone());
         // A finished piece waits here while the next one is computed.

@@ -100,6 +100,7 @@ impl Database {
                 merge,
                 device,
                 threads,
+                cache: None,
                 memory_mib,
                 spill_dir,
             },

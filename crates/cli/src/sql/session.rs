@@ -55,10 +55,25 @@ pub struct OpenArgs {
     /// Maximum host memory of statements, in MiB [default: half of what the machine and the cgroups leave to the command].
     #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u64).range(64..=1 << 24))]
     pub memory_mib: Option<u64>,
+    /// Host memory for columns that statements have parsed, such as 4GiB, in addition to that of statements. The next
+    /// statement finds them there, in place of the files. Only the CPU uses it [default: none].
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub cache: Option<u64>,
     /// Folder for data that does not fit into memory. The files have no names, so nothing is left there [default: the
     /// system's folder for temporary files].
     #[arg(long, value_name = "DIR")]
     pub spill_dir: Option<PathBuf>,
+}
+
+/// A size in bytes, such as 512MiB.
+fn parse_size(text: &str) -> Result<u64, String> {
+    const UNITS: [(&str, u32); 5] = [("KiB", 10), ("MiB", 20), ("GiB", 30), ("TiB", 40), ("", 0)];
+    let unit = UNITS.iter().find(|(unit, _)| text.ends_with(unit));
+    let size = unit.and_then(|(unit, bits)| {
+        let number: u64 = text.strip_suffix(unit)?.trim_end().parse().ok()?;
+        number.checked_mul(1 << bits)
+    });
+    size.ok_or_else(|| "a size is a number of bytes, or one with KiB, MiB, GiB or TiB".to_owned())
 }
 
 /// A database that is open for statements.
@@ -119,12 +134,13 @@ impl Session {
         let mysql =
             mysql.map(|path| Ok::<_, Failure>((read_text(path)?, path.display().to_string())));
         let mysql = mysql.transpose()?;
-        let limits = Limits::of(args);
+        let limits = Limits::of(args)?;
         let (threads, shares) = (limits.threads, limits.shares);
         let settings = ScanSettings {
             devices: device::parse(&args.device)?,
             max_threads: Some(threads),
             memory_bytes: Some(shares.scan_bytes),
+            cache_bytes: args.cache.unwrap_or(0),
             ..ScanSettings::default()
         };
         let mut config = SessionConfig::new()
