@@ -148,7 +148,7 @@ impl Change<'_> {
         let there = Taken::within(Arc::clone(self.family), &ranges)?;
         let made = self.with_room([&there], |delta| {
             let placed = place(self.source, self.device, &there, Tombstones::Drop, delta)?;
-            delta.take_unseen(&ranges)?;
+            delta.erase_missing(&ranges)?;
             Ok(Some(placed))
         })?;
         let (table, RowOutput { rows, bytes }) = made.ok_or_else(no_room)?;

@@ -33,8 +33,7 @@ impl Device {
     pub fn probe(&self) -> Result<()> {
         let _current = self.make_current()?;
         let stream = Stream::new(self)?;
-        // SAFETY: the kernel accesses no memory.
-        let code = unsafe { (self.table().probe)(&stream.exec(ptr::null_mut(), 0)) };
+        let code = stream.stages(ptr::null_mut(), 0).probe();
         let About {
             name,
             compute_capability: (major, minor),
