@@ -6,7 +6,7 @@ use std::ptr;
 use rockmill_core::Result;
 
 use super::device::{About, Device, Target, unusable};
-use super::stream::Stream;
+use super::stream::{Event, Stream};
 
 /// The driver has no code for such a device (`cudaErrorNoKernelImageForDevice`).
 const NO_CODE: c_int = 209;
@@ -24,6 +24,15 @@ impl Device {
         let device = Self::find(target, number)?;
         device.probe()?;
         Ok(device)
+    }
+
+    /// Checks that the context works, without waiting for kernels.
+    ///
+    /// # Errors
+    /// Device if an earlier failure has made it unusable.
+    pub fn check_context(&self) -> Result<()> {
+        let _current = self.make_current()?;
+        Event::new(self).map(drop)
     }
 
     /// Runs a kernel that does nothing, because a build has code for only some kinds of GPU.
