@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use rockmill_core::scan::ScanPlan;
 use rockmill_core::{
-    CancelToken, DeclineReason, DynBackend, Error, ErrorKind, Output, Request, Result, Support,
+    Backend, CancelToken, DeclineReason, Error, ErrorKind, Output, Request, Result, Support,
 };
 use rockmill_cuda::CudaSettings;
 use rockmill_exec::Patience;
@@ -365,7 +365,7 @@ impl ScanEngine {
             return Err(Error::internal("a piece has no batches"));
         };
         let device = devices.iter().find(|entry| entry.number == made.device);
-        let backend: &dyn DynBackend = match device {
+        let backend: &dyn Backend = match device {
             Some(entry) => &*entry.device.backend,
             None => self.executor.cpu(),
         };
