@@ -75,6 +75,10 @@ impl Channels {
     async fn connect(&self, url: &Url) -> Result<BoxCloneSyncChannel> {
         let address = Address::of(url);
         let address = address.ok_or_else(|| failed(format!("{url} is no worker")))?;
+        // A plan names the URLs of exchanges. None of them may be reached in plain text.
+        if self.tls.is_some() != (url.scheme() == "https") {
+            return Err(failed(format!("{url} is no worker of this connection")));
+        }
         if self.tls.is_none() && !address.is_loopback() {
             return Err(failed(format!(
                 "worker {address} is on another machine, which needs certificates: name their folder with --tls"
@@ -96,17 +100,27 @@ impl Channels {
             endpoint = endpoint.tls_config(config).map_err(refused)?;
         }
         let channel = BoxCloneSyncChannel::new(endpoint.connect().await.map_err(refused)?);
-        let mut client = create_worker_client(channel.clone());
+        self.check(create_worker_client(channel.clone()).as_mut(), &address)
+            .await?;
+        Ok(channel)
+    }
+
+    /// Asks a worker for its version. A connection that was lost is made again by itself, perhaps to another version.
+    pub(crate) async fn check(
+        &self,
+        client: &mut dyn WorkerChannel,
+        address: &Address,
+    ) -> Result<()> {
         let info = client.get_worker_info(GetWorkerInfoRequest {});
         let info = tokio::time::timeout(SILENT, info).await;
         let info = info.map_err(|_| failed(format!("worker {address} does not answer")))?;
-        let version = info.map_err(|e| of_worker(&address, e))?.version;
+        let version = info.map_err(|e| of_worker(address, e))?.version;
         if version != VERSION {
             return Err(failed(format!(
                 "worker {address} has version {version:?}, and this is {VERSION:?}: use the same version for both"
             )));
         }
-        Ok(channel)
+        Ok(())
     }
 
     fn forget(&self, url: &Url) {

@@ -96,6 +96,9 @@ impl Asker {
     /// Asks a worker to hold files. It does so while the connection lives.
     pub async fn ask(&self, url: &Url, hold: &Hold) -> Result<(Answer, Connection)> {
         let mut client = self.channels.get_worker_client_for_url(url).await?;
+        if let Some(address) = Address::of(url) {
+            self.channels.check(client.as_mut(), &address).await?;
+        }
         let task_key = TaskKey {
             query_id: Uuid::new_v4(),
             stage_id: 1,

@@ -45,6 +45,8 @@ pub fn over_workers(
     let builder = distributed(builder, engine, &workers.asker.channels, urls);
     builder.with_distributed_desired_task_count_handler(move |event: DesiredTaskCountEvent<'_>| {
         match scan_tasks(event.plan.as_ref())? {
+            // The nodes above it are in the same stage, which no other scan may run in several processes.
+            Tasks::One => Some(Ok(DesiredTaskCountEventResponse::maximum(1))),
             Tasks::Upto(pieces) => {
                 let tasks = pieces.clamp(1, most);
                 Some(Ok(DesiredTaskCountEventResponse::desired(tasks)))

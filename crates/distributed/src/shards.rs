@@ -222,6 +222,30 @@ impl Shards {
     }
 }
 
+/// Refuses a database that is listed under two names: its rows would come twice.
+///
+/// # Errors
+/// Invalid, with the names of both.
+fn answers_once(family: &str, remotes: &[Remote]) -> Result<()> {
+    let mut known = std::collections::BTreeMap::new();
+    for remote in remotes {
+        let name = format!("{}{}", remote.url, remote.path.display());
+        let tables = remote.described.version.files.iter();
+        for id in tables.filter_map(|(_, _, id)| *id) {
+            if let Some(other) = known.insert(id, name.clone())
+                && other != name
+            {
+                let what = format!(
+                    "shards {other} and {name} of column family {family:?} have the same file, so rows would come twice: \
+                     list the database once"
+                );
+                return Err(Error::new(ErrorKind::Invalid, what));
+            }
+        }
+    }
+    Ok(())
+}
+
 /// Names a key that lies outside of a shard's range.
 fn outside(shard: &Shard, keys: &KeyRange) -> String {
     let shown = |key: &[u8]| format!("\"{}\"", names::escape(key));
@@ -281,6 +305,9 @@ impl Database for Shards {
             if let (Some(parts), Some(remote)) = (parts, remotes.next()) {
                 parts.push(remote);
             }
+        }
+        for (family, remotes) in &of_families {
+            answers_once(family, remotes)?;
         }
         let of_families = of_families.into_iter();
         let of_families = of_families

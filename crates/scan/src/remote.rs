@@ -59,8 +59,7 @@ impl FamilyView {
     /// # Errors
     /// Those of [`FamilyView::version`].
     pub fn describe(&self) -> Result<Described> {
-        let of_files = self.files().iter();
-        let of_files = of_files.map(|file| ranges::closed(&file.smallest, &file.largest));
+        let of_files = self.file_keys.clone().into_iter();
         let unflushed = self.unflushed.iter().flat_map(|table| table.ranges());
         let keys = of_files.chain(unflushed).reduce(|one, other| KeyRange {
             begin: one.begin.min(other.begin),
@@ -102,6 +101,7 @@ impl FamilyView {
                 has_filter: false,
             },
             unflushed: Vec::new(),
+            file_keys: None,
             remotes,
         }
     }

@@ -218,6 +218,26 @@ impl File {
     }
 }
 
+/// A range that has all keys of some files.
+fn file_keys(files: &[File]) -> Option<KeyRange> {
+    /// Tag of a largest key that is the end of a deleted range, and no key of an entry
+    /// (`dbformat.h:kRangeTombstoneSentinel`).
+    const SENTINEL: [u8; 8] = [0x0f, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff];
+    let begins = files.iter().map(|file| user_key(&file.meta.smallest));
+    let ends = files.iter().map(|file| {
+        let largest = user_key(&file.meta.largest);
+        (largest, !file.meta.largest.ends_with(&SENTINEL))
+    });
+    let (end, is_key) = ends.max()?;
+    Some(KeyRange {
+        begin: Some(begins.min()?.to_vec()),
+        end: Some(match is_key {
+            true => [end, &[0]].concat(),
+            false => end.to_vec(),
+        }),
+    })
+}
+
 /// Whether two files may have the same key.
 fn overlap(one: &FileMeta, other: &FileMeta) -> bool {
     user_key(&one.smallest) <= user_key(&other.largest)
@@ -418,6 +438,8 @@ pub struct FamilyView {
     pub(crate) unread: Option<String>,
     pub(crate) origin: Origin,
     pub(crate) unflushed: Vec<Arc<MemoryTable>>,
+    /// A range that has all keys of its files.
+    pub(crate) file_keys: Option<KeyRange>,
     /// Its parts, if other processes have the files.
     pub(crate) remotes: Vec<Remote>,
 }
@@ -475,6 +497,7 @@ impl FamilyView {
             unread,
             origin: family.origin(view.sequence),
             unflushed: family.unflushed.clone(),
+            file_keys: file_keys(&family.files),
             remotes: Vec::new(),
         }
     }
@@ -507,6 +530,7 @@ impl FamilyView {
             unread: self.unread.clone(),
             origin: self.origin.clone(),
             unflushed,
+            file_keys: self.file_keys.clone(),
             remotes: self.remotes.clone(),
         }
     }

@@ -11,7 +11,7 @@ use datafusion::common::{not_impl_err, plan_err};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::TaskContext;
 use datafusion::logical_expr::{AggregateUDF, ScalarUDF};
-use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use datafusion_proto::bytes::{
     physical_plan_from_bytes_with_extension_codec, physical_plan_to_bytes_with_extension_codec,
 };
@@ -33,6 +33,9 @@ const MAX_BYTES: usize = 64 << 20;
 
 /// Maximum number of nodes of a plan that a worker runs.
 const MAX_NODES: usize = 10_000;
+
+/// Maximum number of partitions of a node. Each has memory of its own.
+const MAX_PARTITIONS: usize = 1 << 16;
 
 /// Nodes without inputs that a worker runs, besides scans and rows in memory. Those of exchanges have their input in
 /// another process.
@@ -136,6 +139,10 @@ fn check(plan: &Arc<dyn ExecutionPlan>) -> Result<()> {
         nodes += 1;
         if nodes > MAX_NODES {
             return plan_err!("a worker runs plans of at most {MAX_NODES} nodes");
+        }
+        let partitions = node.output_partitioning().partition_count();
+        if partitions > MAX_PARTITIONS {
+            return plan_err!("a worker runs nodes of at most {MAX_PARTITIONS} partitions");
         }
         let name = node.name();
         let is_refused = match node.children().is_empty() {

@@ -4,6 +4,8 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+#[cfg(feature = "distributed")]
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use datafusion::error::DataFusionError;
 use datafusion::execution::SessionStateBuilder;
 use datafusion::logical_expr::LogicalPlan;
@@ -41,7 +43,11 @@ pub struct OpenArgs {
     /// Folder of the database. It is only read; the database may be open.
     #[cfg_attr(
         feature = "distributed",
-        arg(default_value = "", hide_default_value = true)
+        arg(
+            default_value = "",
+            hide_default_value = true,
+            value_parser = TypedValueParser::map(OsStringValueParser::new(), PathBuf::from),
+        )
     )]
     pub db: PathBuf,
     /// Adds the tables of MyRocks that this file describes, with the text of SHOW CREATE TABLE.

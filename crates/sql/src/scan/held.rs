@@ -140,8 +140,8 @@ mod exec {
     use datafusion::physical_plan::{
         DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties,
     };
-    use rockmill_core::{DeclineReason, ErrorKind, MergeOperators, StatedOperator};
-    use rockmill_scan::{Database, Described};
+    use rockmill_core::{DeclineReason, Error, ErrorKind, MergeOperators, StatedOperator};
+    use rockmill_scan::{Database, Described, LogSource};
     use rockmill_storage::Rooted;
 
     use super::*;
@@ -250,12 +250,20 @@ mod exec {
 
     type Opened = (Vec<Arc<View>>, Answer);
 
+    /// Maximum number of column families of a statement. Each is opened.
+    const MAX_VERSIONS: usize = 1000;
+
     fn open_versions(
         place: &Place,
         versions: &[Version],
         engine: &Arc<ScanEngine>,
         held: &HeldViews,
     ) -> rockmill_core::Result<Opened> {
+        if versions.len() > MAX_VERSIONS {
+            let what =
+                format!("a statement reads at most {MAX_VERSIONS} column families over workers");
+            return Err(Error::new(ErrorKind::Invalid, what));
+        }
         let mut views = Vec::new();
         for version in versions {
             let view = match held.get(place, version) {
@@ -288,6 +296,16 @@ mod exec {
             })?;
         }
         let directory = place.directory(engine)?.with_merge_operators(operators);
+        let logs = directory.log_folder()?;
+        // One process would print the sentence and go on. Here no user reads it.
+        if matches!(
+            logs.source,
+            LogSource::Missing { .. } | LogSource::Stated { has_log: false }
+        ) {
+            let sentence = logs.sentence().unwrap_or_default();
+            let what = format!("{sentence}; name the folder with wal_dir in the list of shards");
+            return Err(Error::new(ErrorKind::Invalid, what));
+        }
         let view = directory.view_of(engine, &[family])?;
         let described = view.family(family)?.describe()?;
         held.add(place, described.version.clone(), &view);

@@ -12,6 +12,9 @@ use super::{ScanExec, properties, spread};
 /// Number of processes that can run a scan together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tasks {
+    /// One process. DataFusion collects the rows of several partitions, and plans nothing for those of one: an aggregate or
+    /// a limit above it, or in the scan itself, is final.
+    One,
     /// Any number of processes that have the same files, and more than this are no use.
     Upto(usize),
     /// As many processes as have shards with keys that the scan reads.
@@ -22,6 +25,7 @@ pub enum Tasks {
 pub fn scan_tasks(node: &dyn ExecutionPlan) -> Option<Tasks> {
     let scan = node.downcast_ref::<ScanExec>()?;
     Some(match scan.source.family.remotes().is_empty() {
+        true if scan.partitions.len() == 1 => Tasks::One,
         true => Tasks::Upto(scan.partitions.iter().map(Vec::len).sum()),
         false => Tasks::Shards(scan.read_remotes().len()),
     })
