@@ -479,7 +479,7 @@ fn a_deleted_range_ends_at_the_end_of_a_shard() {
     let mut shards = three_shards();
     let node = shards.list.with_file_name("node0");
     shards.workers[0].kill();
-    let db = DB::open(&Options::default(), node.join("db")).expect("a database");
+    let db = DB::open_cf(&Options::default(), node.join("db"), ["default"]).expect("a database");
     let family = db.cf_handle("default").expect("a column family");
     db.delete_range_cf(&family, "key009000", "key010000")
         .expect("deleted");
