@@ -206,6 +206,8 @@ test-stress: setup
 
 # Statements over several processes. The feature changes features of DataFusion, which is compiled again for it.
 test-distributed: setup
+	cargo clippy --locked --release --workspace --features rockmill-cli/distributed --all-targets -- -D warnings
+	cargo test --locked --release --workspace --features rockmill-cli/distributed --lib -- channels:: shards:: address::
 	export ROCKMILL_CASES=$(or $(ROCKMILL_CASES),200); \
 	cargo test --locked --release --workspace --features rockmill-cli/distributed --test distributed --test codec -- --nocapture
 
