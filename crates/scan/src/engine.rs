@@ -77,7 +77,14 @@ impl ScanEngine {
     /// # Errors
     /// None now.
     pub fn new(settings: ScanSettings) -> Result<Arc<Self>> {
-        let storage: Arc<dyn Storage> = Arc::new(LocalStorage);
+        Self::with_storage(settings, Arc::new(LocalStorage))
+    }
+
+    /// Creates an engine that reads files through `storage`.
+    ///
+    /// # Errors
+    /// None now.
+    pub fn with_storage(settings: ScanSettings, storage: Arc<dyn Storage>) -> Result<Arc<Self>> {
         let clock = storage.clock();
         let threads = settings.max_threads.unwrap_or_else(|| {
             std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
