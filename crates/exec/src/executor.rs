@@ -19,7 +19,7 @@ mod tests;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rockmill_core::{CancelToken, DynBackend, Error, ErrorKind, Result, TaskReport};
+use rockmill_core::{Backend, CancelToken, Error, ErrorKind, Result, TaskReport};
 use rockmill_cpu::CpuBackend;
 use rockmill_storage::clock::Clock;
 
@@ -56,8 +56,8 @@ pub trait Tasks: Send + Sync + 'static {
     /// Bytes per second that the rate limit allows all tasks to read and write together; 0 if there is no limit.
     fn bytes_per_second(&self) -> u64;
 
-    /// Whether the CPU can run the tasks. If not, a device runs them even while it is quarantined, without a time limit,
-    /// because nothing else can. Then its error is the job's.
+    /// Whether the CPU can run the tasks. If not, a device runs them even while it is quarantined, because nothing else
+    /// can. Then its error is the job's, also if a call does not return within a longer time limit.
     fn may_run_on_cpu(&self) -> bool {
         true
     }
@@ -211,7 +211,7 @@ impl Executor {
             tasks: owned.tasks.input_bytes().len() as u64,
             task_bytes: owned.tasks.size().mean().bytes,
         });
-        let cpu: Arc<dyn DynBackend> = Arc::new(self.registry.cpu);
+        let cpu: Arc<dyn Backend> = Arc::new(self.registry.cpu);
         TaskHandle::begin(task_set::Shared {
             cpu,
             host_shares: owned.tasks.may_run_on_cpu()

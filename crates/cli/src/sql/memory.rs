@@ -10,7 +10,7 @@ use rockmill_side_by_side::machine::usual_threads;
 use rockmill_sql::{Shares, SpillError};
 use rockmill_terminal::outcome::Failure;
 
-use super::session::OpenArgs;
+use super::session::LimitArgs;
 
 /// Minimum memory, and the memory per thread by default.
 const MIN_MEMORY_BYTES: u64 = 64 << 20;
@@ -28,7 +28,7 @@ impl Limits {
     ///
     /// # Errors
     /// Usage if statements and the cache together exceed that memory.
-    pub fn of(args: &OpenArgs) -> Result<Self, Failure> {
+    pub fn of(args: &LimitArgs) -> Result<Self, Failure> {
         let host = HostMemory::now();
         let cache_bytes = args.cache.unwrap_or(0);
         let left = HostMemory {

@@ -21,8 +21,8 @@ use rockmill_core::columns::{
 };
 use rockmill_core::scan::{BatchSink, ScanPlan};
 use rockmill_core::{
-    CancelToken, Error, InputTable, KeyRange, Output, Purpose, ReadReport, ReadTask, Request,
-    Result, SnapshotRules, TaskReport,
+    CancelToken, Error, InputTable, KeyRange, Output, Purpose, ReadReport, Request, Result,
+    SnapshotRules, TaskReport,
 };
 use rockmill_format::key;
 
@@ -109,9 +109,9 @@ impl<'a> GroupReader<'a> {
         plan: &'a ScanPlan,
         rules: SnapshotRules,
         leaves: Leaves,
-        task: &ReadTask<'a>,
+        request: &Request<'a>,
+        cancel: &'a CancelToken,
     ) -> Result<Self> {
-        let request = task.request;
         let mut reader = Self {
             plan,
             rules,
@@ -122,7 +122,7 @@ impl<'a> GroupReader<'a> {
                 ..ReadReport::default()
             },
         };
-        for (ordinal, table) in tables_in(&request) {
+        for (ordinal, table) in tables_in(request) {
             let blocks = table.blocks_in_range(request.range);
             let mut run = Run {
                 table,
@@ -135,7 +135,7 @@ impl<'a> GroupReader<'a> {
                     columns.cache.names(&reader.leaves.expressions)
                 }),
                 read_ahead_bytes: request.read_ahead_bytes,
-                cancel: task.cancel,
+                cancel,
                 loaded: None,
             };
             run.load(plan, &reader.leaves, &mut reader.report)?;

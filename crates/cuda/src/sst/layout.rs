@@ -8,15 +8,12 @@ use rockmill_format::index::IndexShortening;
 
 use super::buffers::SstBuffers;
 use super::filter::{filter_rules, may_lack_prefix};
-use crate::driver::ffi::{self, IndexLayout, Layout, LayoutArgs};
+use crate::driver::ffi::{self, IndexLayout, Layout, LayoutArgs, NO_PARTITIONS};
 use crate::read::{ReadState, Spans, Survivors, clear_errors};
 use crate::support;
 
 /// Maximum files of one task; all of them are open at once.
 pub const MAX_FILES: usize = 256;
-
-/// `types.hpp:NO_PARTITIONS`.
-const NO_PARTITIONS: u64 = u64::MAX;
 
 /// The number of files lies behind the room for the files' starts, so that one copy reads both.
 pub const NUM_FILES_AT: usize = MAX_FILES + 1;
@@ -121,17 +118,16 @@ pub fn lay_out(
         counts.fill(n, 1, 0, &read.ws.stream)?;
     }
     // SAFETY: all buffers have room for n + 1 items, and surviving entries name decoded entries.
-    let code = unsafe { (read.device.table().split)(&read.ws.exec(), &raw const args) };
-    read.device.check(code, "split files and blocks")?;
+    unsafe { read.ws.stages().split(&args) }?;
     Ok(args)
 }
 
 /// `types.hpp:Shortening`.
 fn shortening(mode: IndexShortening) -> u32 {
     match mode {
-        IndexShortening::None => 0,
-        IndexShortening::Separators => 1,
-        IndexShortening::SeparatorsAndSuccessor => 2,
+        IndexShortening::None => ffi::SHORTEN_NOTHING,
+        IndexShortening::Separators => ffi::SHORTEN_SEPARATORS,
+        IndexShortening::SeparatorsAndSuccessor => ffi::SHORTEN_SUCCESSOR,
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use rockmill_core::{DynBackend, Error, TaskReport};
+use rockmill_core::{Backend, Error, TaskReport};
 use rockmill_storage::clock::{Clock, Signal};
 
 use super::call::Call;
@@ -13,13 +13,13 @@ use super::pool::Pool;
 use super::{Event, OwnedTasks, TaskHandle};
 use crate::Patience;
 use crate::budget::{HOST, JobRef};
-use crate::device_health::Attempt;
+use crate::device_health::EngineAttempt;
 use crate::device_registry::DeviceEntry;
 use crate::pace::Paces;
 
 /// Constant data that all threads of the tasks share.
 pub struct Shared {
-    pub cpu: Arc<dyn DynBackend>,
+    pub cpu: Arc<dyn Backend>,
     /// Whether the CPU also runs tasks that another device could run.
     pub host_shares: bool,
     pub job: JobRef,
@@ -56,7 +56,7 @@ pub struct Record {
     /// Number of the device that runs it or ran it.
     pub device: usize,
     /// Reports the task's result to the device's health.
-    pub attempt: Option<Attempt>,
+    pub attempt: Option<EngineAttempt>,
     /// The device that failed at the task, and its error, until the CPU has run the task again.
     pub failed: Option<(usize, Error)>,
 }
