@@ -11,7 +11,7 @@ namespace {
 enum Kind : u32 { ALLOCATE, PIN, STREAM, EVENT, WAIT, COPY, STAGE };
 
 // Reported regions, in the order of faults/place.rs:TOLD.
-enum Region : u32 { INDEX, EDGES, SIZES, FOUND, NEXT_KEY, ROWS };
+enum Region : u32 { INDEX, EDGES, SIZES, FOUND, NEXT_KEY, ROWS, MERGED };
 
 // Moments at which blocks are reported, in the order of faults/place.rs:Moment.
 enum Moment : u32 { UNSEALED, FINISHED };
@@ -90,6 +90,12 @@ int measure_index(const Exec* exec, const LayoutArgs* args) {
   return error;
 }
 
+int make_values(const Exec* exec, const RetainArgs* args) {
+  const int error = Wrapped<STAGE, &KernelTable::make_values>::call(exec, args);
+  hooks->made(MERGED, args->arena + args->made_at, args->made_offsets[args->n]);
+  return error;
+}
+
 int copy_rows(const Exec* exec, const RowArgs* args, u64 first, u64 end, u8* out) {
   const int error = Wrapped<STAGE, &KernelTable::copy_rows>::call(exec, args, first, end, out);
   hooks->made(ROWS, out, args->offsets[end] - args->offsets[first]);
@@ -135,7 +141,7 @@ int decode_images(const Exec* exec, const VerifyArgs* args) {
 const char* error_text(int) { return "it was planned to fail"; }
 
 // Number of functions of the table. A new function needs its failure below.
-constexpr u64 FUNCTIONS = 74;
+constexpr u64 FUNCTIONS = 75;
 static_assert(sizeof(KernelTable) - offsetof(KernelTable, error_text) == FUNCTIONS * sizeof(void*));
 
 #define ROCKMILL_FAIL(kind, name) t.name = Wrapped<kind, &KernelTable::name>::call
@@ -172,6 +178,7 @@ KernelTable table() {
   ROCKMILL_FAIL(STAGE, sum_input);
   ROCKMILL_FAIL(STAGE, merge_runs);
   ROCKMILL_FAIL(STAGE, measure_made);
+  t.make_values = make_values;
   ROCKMILL_FAIL(STAGE, retain);
   ROCKMILL_FAIL(STAGE, see_snapshot);
   ROCKMILL_FAIL(STAGE, measure_rows);

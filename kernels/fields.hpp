@@ -93,7 +93,7 @@ constexpr FieldPlace FIELDS[] = {
                     hash_buckets, raw_sizes, block_sizes, block_offsets, raw_offsets,
                     stored_sizes, codecs, raw_sums, raw, packed, compress_scratch, compress_groups,
                     compress_group_bytes, compress_usual, index_sizes, index_sums, blocks, num_blocks, file_starts, num_files, file_blocks, file_offsets, indexes, places,
-                    edges, max_files, unused, errors)
+                    edges, max_files, max_cuts, errors)
     ROCKMILL_RECORD(FilterArgs, file_start, num_entries, num_lines, num_probes, lines)
     ROCKMILL_RECORD(VerifyArgs, blocks, num_blocks, num_entries, num_key_bytes, num_files, file_starts,
                     file_blocks, indexes, layout, hash_buckets, index, filter, bases, refs, found, images, raw_offsets, packed, decode)

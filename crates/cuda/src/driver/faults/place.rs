@@ -36,16 +36,19 @@ pub enum Region {
     NextKey,
     /// Rows before they are passed on.
     Rows,
+    /// Values that are merged of operands.
+    Merged,
 }
 
 /// Regions whose addresses `faulty.cpp` reports, in the order of its own list.
-pub(super) const TOLD: [Region; 6] = [
+pub(super) const TOLD: [Region; 7] = [
     Region::Index,
     Region::Edges,
     Region::Sizes,
     Region::Found,
     Region::NextKey,
     Region::Rows,
+    Region::Merged,
 ];
 
 /// The time at which a bit is altered; the first two in the order of `faulty.cpp:Moment`.

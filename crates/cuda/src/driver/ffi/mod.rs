@@ -119,6 +119,7 @@ pub struct KernelTable {
         *mut *mut Key,
     ) -> c_int,
     pub measure_made: unsafe extern "C" fn(*const Exec, *const RetainArgs) -> c_int,
+    pub make_values: unsafe extern "C" fn(*const Exec, *const RetainArgs) -> c_int,
     pub retain: unsafe extern "C" fn(*const Exec, *const RetainArgs) -> c_int,
     pub see_snapshot: unsafe extern "C" fn(*const Exec, *const SnapshotArgs) -> c_int,
     pub measure_rows: unsafe extern "C" fn(*const Exec, *const RowArgs) -> c_int,

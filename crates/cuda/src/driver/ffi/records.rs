@@ -686,7 +686,7 @@ records! {
         pub places: *const FilePlace,
         pub edges: *mut u8,
         pub max_files: u32,
-        pub unused: u32,
+        pub max_cuts: u32,
         pub errors: *mut u64,
     }
 
