@@ -3,13 +3,15 @@
 use std::ffi::{c_char, c_int, c_void};
 use std::fmt;
 use std::mem::offset_of;
+use std::path::PathBuf;
 use std::ptr;
 use std::sync::Arc;
 
 use rockmill_core::{
     Attached, Collected, Collector, CollectorFactory, CompactionFilter, CreateFilter,
     CustomCollectors, CustomMerge, Decision, DeclineReason, Error, FilteredKind, JobFilter,
-    MAX_MADE_BYTES, MergeFunctions, MergeOperator, Merging, Plugins, Result as CoreResult, Row,
+    MAX_MADE_BYTES, MAX_PROPERTY_BYTES, MergeFunctions, MergeOperator, Merging, Plugins,
+    Result as CoreResult, Row,
 };
 
 use crate::memory;
@@ -79,6 +81,8 @@ pub struct CPlugins {
     pub finish_collector:
         Option<unsafe extern "C" fn(*mut c_void, *mut c_void, TakeProperty, *mut c_void) -> c_int>,
     pub destroy_collector: Option<unsafe extern "C" fn(*mut c_void, *mut c_void)>,
+    pub builtin_collector_factories: *const u8,
+    pub path: *const c_char,
 }
 
 /// Bytes of `rm_plugins` in the first version of the header.
@@ -147,9 +151,11 @@ pub unsafe fn read(given: *const CPlugins) -> Result<Option<Arc<Plugins>>, Refus
         Ok(bytes.map(|bytes| String::from_utf8_lossy(bytes).into_owned()))
     };
     let missing = text(given.missing, "missing")?;
+    let path = text(given.path, "path")?.map(PathBuf::from);
     if missing.is_some() {
         return Ok(Some(Arc::new(Plugins {
             missing,
+            path,
             ..Plugins::default()
         })));
     }
@@ -187,12 +193,16 @@ pub unsafe fn read(given: *const CPlugins) -> Result<Option<Arc<Plugins>>, Refus
         // SAFETY: the caller says that so many are there.
         let name = unsafe { *given.collector_factories.add(at) };
         let name = text(name, "collector_factories")?.unwrap_or_default();
+        let builtin = given.builtin_collector_factories;
+        // SAFETY: the caller says so.
+        let is_builtin = !builtin.is_null() && unsafe { *builtin.add(at) } != 0;
         let functions = Arc::clone(&functions);
-        let factory = CustomCollectors(Arc::new(Collectors { functions, at }));
-        collectors.push((name, factory));
+        let own = || CustomCollectors(Arc::new(Collectors { functions, at }));
+        collectors.push((name, (!is_builtin).then(own)));
     }
     Ok(Some(Arc::new(Plugins {
         missing,
+        path,
         merge_operator,
         compaction_filter,
         compaction_filter_factory: filter(factory),
@@ -299,24 +309,32 @@ impl Collector for OwnCollector {
         const COLLECTED: c_int = 0;
         const NEEDS_COMPACTION: c_int = 1;
         let functions = &self.functions.0;
-        let mut collected = Collected::default();
-        let context = ptr::from_mut(&mut collected).cast();
+        let mut taken = Taken::default();
+        let context = ptr::from_mut(&mut taken).cast();
         // SAFETY: the program says so; it gives what `take_property` takes.
         let answer = functions.finish_collector.map(|finish| unsafe {
             finish(functions.state, self.collector, take_property, context)
         });
         match answer {
+            _ if taken.bytes > MAX_PROPERTY_BYTES => Err(Error::too_many_properties()),
             Some(answer @ (COLLECTED | NEEDS_COMPACTION)) => Ok(Collected {
                 needs_compaction: answer == NEEDS_COMPACTION,
-                ..collected
+                ..taken.collected
             }),
             _ => Err(failed(COLLECTOR, "failed")),
         }
     }
 }
 
+/// What a collector gives.
+#[derive(Default)]
+struct Taken {
+    collected: Collected,
+    bytes: usize,
+}
+
 /// # Safety
-/// `context` is a [`Collected`] that nothing else uses; `name` and `value` have the bytes that they say.
+/// `context` is a [`Taken`] that nothing else uses; `name` and `value` have the bytes that they say.
 unsafe extern "C" fn take_property(
     context: *mut c_void,
     is_readable: c_int,
@@ -324,12 +342,19 @@ unsafe extern "C" fn take_property(
     value: CBytes,
 ) {
     // SAFETY: the caller says so.
-    let collected = unsafe { &mut *context.cast::<Collected>() };
+    let taken = unsafe { &mut *context.cast::<Taken>() };
+    taken.bytes = taken
+        .bytes
+        .saturating_add(name.size)
+        .saturating_add(value.size);
+    if taken.bytes > MAX_PROPERTY_BYTES {
+        return;
+    }
     // SAFETY: the caller says so.
     let [name, value] = [name, value].map(|bytes| unsafe { copied(bytes.data, bytes.size) });
     let properties = match is_readable {
-        0 => &mut collected.properties,
-        _ => &mut collected.readable,
+        0 => &mut taken.collected.properties,
+        _ => &mut taken.collected.readable,
     };
     properties.insert(name, value);
 }
@@ -610,6 +635,8 @@ mod tests {
             collect_block: None,
             finish_collector: None,
             destroy_collector: None,
+            builtin_collector_factories: ptr::null(),
+            path: ptr::null(),
         }
     }
 

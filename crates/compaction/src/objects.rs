@@ -92,6 +92,7 @@ impl NamedObjects {
         };
         Ok(Some(Arc::new(Plugins {
             missing: None,
+            path: None,
             merge_operator: found(name("merge_operator")?, merging),
             compaction_filter: found(name("compaction_filter")?, filter),
             compaction_filter_factory: found(name("compaction_filter_factory")?, filter),

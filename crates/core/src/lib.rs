@@ -65,7 +65,8 @@ pub use plan::{
 };
 pub use plugins::{
     Attached, Collected, Collector, CollectorFactory, CompactionFilter, CreateFilter,
-    CustomCollectors, CustomMerge, Decision, FilteredKind, JobFilter, MergeFunctions, Plugins,
+    CustomCollectors, CustomMerge, Decision, FilteredKind, JobFilter, MAX_PROPERTY_BYTES,
+    MergeFunctions, Plugins,
 };
 pub use progress::Progress;
 pub use range_tombstones::range_tombstones;

@@ -102,7 +102,7 @@ fn layout() -> String {
         struct_size state release missing merge_operator builtin_merge_operator merge_delimiter
         merges_single_operand full_merge partial_merge compaction_filter compaction_filter_factory
         create_filter filter collector_factories num_collector_factories create_collector collect_entry
-        collect_block finish_collector destroy_collector
+        collect_block finish_collector destroy_collector builtin_collector_factories path
     );
     let info = info + &plugins;
     let result = fields!("rm_result", CResult, struct_size message message_size);

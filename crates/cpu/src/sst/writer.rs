@@ -9,8 +9,8 @@ use std::collections::BTreeSet;
 
 use rockmill_core::{
     BlockWriter, Collected, Collector, CompactionRules, ContentHash, DeletionWindow, Error,
-    FileBody, FileCounts, FilterBlock, IndexBlock, KeyRange, OutputFile, OutputPlan, Result, Row,
-    SstFile, SstSink, entry_hash,
+    FileBody, FileCounts, FilterBlock, IndexBlock, KeyRange, MAX_PROPERTY_BYTES, OutputFile,
+    OutputPlan, Result, Row, SstFile, SstSink, entry_hash,
 };
 use rockmill_format::block::{BlockBuilder, BlockLayout, ValueForm, common_prefix_len};
 use rockmill_format::coding::{put_bytes, varint_len};
@@ -411,7 +411,10 @@ impl OpenFile {
                 all.readable.entry(name).or_insert(value);
             }
         }
-        Ok(all)
+        match all.bytes() {
+            0..=MAX_PROPERTY_BYTES => Ok(all),
+            _ => Err(Error::too_many_properties()),
+        }
     }
 
     /// Ends the current data block, which is not empty.

@@ -87,6 +87,8 @@ static void layout(void) {
   FIELD(rm_plugins, collect_block);
   FIELD(rm_plugins, finish_collector);
   FIELD(rm_plugins, destroy_collector);
+  FIELD(rm_plugins, builtin_collector_factories);
+  FIELD(rm_plugins, path);
   printf("rm_result %zu\n", sizeof(rm_result));
   FIELD(rm_result, struct_size);
   FIELD(rm_result, message);

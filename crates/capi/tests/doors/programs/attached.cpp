@@ -5,7 +5,11 @@
 
 #include <rocksdb/convenience.h>
 #include <rocksdb/utilities/debug.h>
+#include <rocksdb/utilities/object_registry.h>
 #include <rocksdb/utilities/table_properties_collectors.h>
+
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -618,8 +622,22 @@ void WildFilters(const std::string& folder) {
     // RocksDB has shown the same keys to a filter again.
     Check(Count(service->Stats(), "jobs_filtered_again") == ++again, service->Stats());
     Check(Content(db.get()).size() == 10, "a key is lost");
+    // A job that is done in between.
+    write();
+    Compact(db.get());
   }
   Check(Declined(*service, "plugin-failed") == 3 && Declined(*service, "memory-budget") == 1, service->Stats());
+  // After two jobs in a row that have failed, the filter of the next one does not see keys in vain.
+  for (int job = 0; job < 3; ++job) {
+    write();
+    filter.way = Wild::Way::kThrow;
+    // RocksDB's own job has no handler for what the filter throws.
+    if (job == 2) filter.way = Wild::Way::kReads;
+    Compact(db.get());
+  }
+  Check(Count(service->Stats(), "jobs_filtered_again") == (again += 2), service->Stats());
+  Check(Declined(*service, "compaction-filter") == 1, service->Stats());
+  Check(service->LastError().find("2 jobs of the column family have failed") != std::string::npos, service->LastError());
   write();
   filter.way = Wild::Way::kReads;
   Compact(db.get());
@@ -636,7 +654,7 @@ void WildFilters(const std::string& folder) {
   std::vector<std::string> files;
   for (const auto& file : tree.levels[0].files) files.push_back(file.name);
   Check(db->CompactFiles({}, files, 1));
-  Check(Declined(*service, "compaction-filter") == 1, service->Stats());
+  Check(Declined(*service, "compaction-filter") == 2, service->Stats());
   Check(service->LastError().find("announces none of CompactFiles") != std::string::npos, service->LastError());
 }
 
@@ -678,6 +696,135 @@ void PickedCompressions(const std::string& folder) {
   Check(Count(service->Stats(), "jobs_done") > 2 && Count(service->Stats(), "jobs_declined") == 0, service->Stats());
 }
 #endif
+
+// RocksDB's collector, which also keeps a property.
+class Signed : public rocksdb::CompactOnDeletionCollectorFactory {
+ public:
+  Signed() : CompactOnDeletionCollectorFactory(16, 12, 0) {}
+
+  rocksdb::TablePropertiesCollector* CreateTablePropertiesCollector(Context) override { return new Collector(size_); }
+
+  // Bytes of the property.
+  std::atomic<size_t> size_{4};
+
+ private:
+  class Collector : public rocksdb::TablePropertiesCollector {
+   public:
+    explicit Collector(size_t size) : size_(size) {}
+    const char* Name() const override { return "Signed"; }
+    rocksdb::Status AddUserKey(const rocksdb::Slice&, const rocksdb::Slice&, rocksdb::EntryType, rocksdb::SequenceNumber,
+                               uint64_t) override {
+      return rocksdb::Status::OK();
+    }
+    rocksdb::Status Finish(rocksdb::UserCollectedProperties* properties) override {
+      (*properties)["signature"] = std::string(size_, 's');
+      return rocksdb::Status::OK();
+    }
+    rocksdb::UserCollectedProperties GetReadableProperties() const override { return {}; }
+
+   private:
+    const size_t size_;
+  };
+};
+
+// A class of the program may have the name of RocksDB's, and be derived from it.
+void CollectorsThatAreNotRocksDbs(const std::string& folder) {
+  auto options = Quiet();
+  const auto own = std::make_shared<Signed>();
+  options.table_properties_collector_factories = {own, rocksdb::NewCompactOnDeletionCollectorFactory(16, 12)};
+  rocksdb::Status status;
+  const auto service = rockmill::Attach(&options, {{"min_job_bytes", "0"}, {"threads", "8"}}, &status);
+  Check(status);
+  auto db = Open(options, folder + "/signed");
+  const auto write = [&] {
+    for (int file = 0; file < 2; ++file) {
+      Check(db->Put({}, "key", "value"));
+      Check(db->Flush({}));
+    }
+    Compact(db.get());
+  };
+  write();
+  Check(Count(service->Stats(), "jobs_done") == 1, service->Stats());
+  rocksdb::TablePropertiesCollection tables;
+  Check(db->GetPropertiesOfAllTables(&tables));
+  for (const auto& table : tables) {
+    const auto& properties = table.second->user_collected_properties;
+    Check(properties.count("signature") == 1 && properties.at("signature") == "ssss", "the property is lost");
+  }
+  own->size_ = 2 << 20;
+  write();
+  Check(Declined(*service, "memory-budget") == 1 && Count(service->Stats(), "jobs_failed") == 0, service->Stats());
+}
+
+// Keeps the smallest value, under the name of RocksDB's operator for the largest.
+class Smallest : public rocksdb::AssociativeMergeOperator {
+ public:
+  const char* Name() const override { return "MaxOperator"; }
+
+  bool Merge(const rocksdb::Slice&, const rocksdb::Slice* existing, const rocksdb::Slice& value, std::string* made,
+             rocksdb::Logger*) const override {
+    *made = existing != nullptr && existing->compare(value) < 0 ? existing->ToString() : value.ToString();
+    return true;
+  }
+};
+
+// RocksDB's registry knows the program's class under the name, because it has come first.
+void OperatorsWithRocksDbsName(const std::string& folder) {
+  rocksdb::ObjectLibrary::Default()->AddFactory<rocksdb::MergeOperator>(
+      rocksdb::ObjectLibrary::PatternEntry("MaxOperator").AnotherName("max"),
+      [](const std::string&, std::unique_ptr<rocksdb::MergeOperator>* guard, std::string*) {
+        guard->reset(new Smallest());
+        return guard->get();
+      });
+  auto options = Quiet();
+  options.merge_operator = std::make_shared<Smallest>();
+  rocksdb::Status status;
+  const auto service = rockmill::Attach(&options, {{"min_job_bytes", "0"}, {"threads", "1"}}, &status);
+  Check(status);
+  auto db = Open(options, folder + "/smallest");
+  Merges(db.get(), db->DefaultColumnFamily());
+  Check(Count(service->Stats(), "jobs_done") == 1, service->Stats());
+  std::string value;
+  Check(db->Get({}, "key", &value));
+  Check(value == "v0", value);
+}
+
+// Runs it in a process of its own: what is registered stays so.
+void Apart(const std::function<void()>& run) {
+  const pid_t child = fork();
+  Check(child >= 0, "no process");
+  if (child == 0) {
+    run();
+    std::cout.flush();
+    _exit(0);
+  }
+  int ended = 0;
+  Check(waitpid(child, &ended, 0) == child && WIFEXITED(ended) && WEXITSTATUS(ended) == 0, "a child has failed");
+}
+
+// Files of a database may be elsewhere.
+void FilesElsewhere(const std::string& folder) {
+  for (const bool is_elsewhere : {false, true}) {
+    for (const bool is_of_family : {false, true}) {
+      auto options = Quiet();
+      const std::string path = folder + "/paths" + std::to_string(is_elsewhere) + std::to_string(is_of_family);
+      const std::vector<rocksdb::DbPath> paths = {{path + (is_elsewhere ? "/files" : ""), uint64_t{1} << 40}};
+      (is_of_family ? options.cf_paths : options.db_paths) = paths;
+      rocksdb::Status status;
+      const auto service = rockmill::Attach(&options, {{"min_job_bytes", "0"}, {"threads", "9"}}, &status);
+      Check(status);
+      auto db = Open(options, path);
+      for (int file = 0; file < 2; ++file) {
+        Check(db->Put({}, "key", "value"));
+        Check(db->Flush({}));
+      }
+      const auto done = Count(service->Stats(), "jobs_done"), declined = Declined(*service, "db-paths");
+      Compact(db.get());
+      Check(Count(service->Stats(), "jobs_done") == done + !is_elsewhere, service->Stats());
+      Check(Declined(*service, "db-paths") == declined + is_elsewhere, service->Stats() + service->LastError());
+    }
+  }
+}
 
 // Attached objects have to be those of the database.
 void OthersAreDeclined(const std::string& folder) {
@@ -799,6 +946,14 @@ void RefusesOptions() {
   const auto first = options.compaction_service;
   Check(rockmill::Attach(&options, {{"threads", "1"}}, &status) != nullptr, status.ToString());
   Check(options.compaction_service != first && options.listeners.size() == 1, "an earlier listener is left");
+  class Renamed : public rocksdb::SstPartitionerFixedPrefixFactory {
+   public:
+    Renamed() : SstPartitionerFixedPrefixFactory(2) {}
+  };
+  options.sst_partitioner_factory = std::make_shared<Renamed>();
+  Check(rockmill::Attach(&options, {{"threads", "1"}}, &status) == nullptr && status.IsNotSupported(), status.ToString());
+  options.sst_partitioner_factory = rocksdb::NewSstPartitionerFixedPrefixFactory(2);
+  Check(rockmill::Attach(&options, {{"threads", "1"}}, &status) != nullptr, status.ToString());
   transactions.write_policy = rocksdb::WRITE_PREPARED;
   Check(rockmill::Attach(&options, transactions, {{"threads", "1"}}, &status) == nullptr && status.IsNotSupported(),
         status.ToString());
@@ -809,7 +964,10 @@ void RefusesOptions() {
 int main(int count, char** arguments) {
   Check(count == 2, "name a folder");
   const std::string folder = arguments[1];
+  Apart([&] { OperatorsWithRocksDbsName(folder); });
   RefusesOptions();
+  CollectorsThatAreNotRocksDbs(folder);
+  FilesElsewhere(folder);
   FailuresAreDeclines(folder);
   WildFilters(folder);
 #if ROCKMILL_ROCKSDB_SINCE(8, 5)
