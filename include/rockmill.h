@@ -156,6 +156,10 @@ typedef struct rm_plugins {
   const uint8_t* builtin_collector_factories;
   /* The one of db_paths or cf_paths, or one of several. Null if there is none: all files are in db_name. */
   const char* path;
+  const char* prefix_extractor; /* its GetId() */
+  /* InDomain and Transform: several threads call it at once. Returns the bytes of the prefix with which the key begins, -1 if
+   * the key is outside of the domain, or another negative number, and the job is declined. */
+  int64_t (*prefix_len)(void* state, rm_bytes key);
 } rm_plugins;
 
 /* RocksDB's CompactionServiceJobInfo. */

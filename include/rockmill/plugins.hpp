@@ -11,6 +11,7 @@
 #include <rocksdb/listener.h>
 #include <rocksdb/merge_operator.h>
 #include <rocksdb/options.h>
+#include <rocksdb/slice_transform.h>
 #include <rocksdb/sst_partitioner.h>
 #include <rocksdb/table_properties.h>
 #include <rocksdb/utilities/object_registry.h>
@@ -199,6 +200,7 @@ struct Compaction {
 struct Objects {
   Objects(const ROCKSDB_NAMESPACE::ColumnFamilyOptions& options, std::shared_ptr<ROCKSDB_NAMESPACE::Logger> log)
       : merge_operator(options.merge_operator),
+        prefix_extractor(options.prefix_extractor),
         filter(options.compaction_filter),
         filter_factory(options.compaction_filter_factory),
         num_levels(options.num_levels),
@@ -206,6 +208,7 @@ struct Objects {
         logger(std::move(log)) {
     for (const auto& own : options.cf_paths) paths.push_back(own.path);
     if (logger == nullptr) logger = std::make_shared<NoLogger>();
+    if (prefix_extractor != nullptr) prefix_extractor_name = prefix_extractor->GetId();
     if (filter != nullptr) filter_name = filter->GetId();
     if (filter_factory != nullptr) filter_factory_name = filter_factory->GetId();
     for (const auto& factory : options.table_properties_collector_factories) {
@@ -227,6 +230,8 @@ struct Objects {
   std::string builtin_merge_operator;
   // Null if it has none.
   const std::string* merge_delimiter = nullptr;
+  std::shared_ptr<const ROCKSDB_NAMESPACE::SliceTransform> prefix_extractor;
+  std::string prefix_extractor_name;
   // The program keeps it as long as a database uses it. It comes before the factory.
   const ROCKSDB_NAMESPACE::CompactionFilter* filter;
   std::string filter_name;
@@ -313,6 +318,7 @@ class JobObjects {
       return;
     }
     if (objects_->merge_operator != nullptr) SetMergeOperator();
+    if (objects_->prefix_extractor != nullptr) SetPrefixExtractor();
     SetFilter();
     SetCollectors();
   }
@@ -364,6 +370,21 @@ class JobObjects {
         return RM_MERGED;
       };
       return WithoutExceptions(call, static_cast<int>(RM_MERGE_FAILED));
+    };
+  }
+
+  void SetPrefixExtractor() {
+    plugins_.prefix_extractor = objects_->prefix_extractor_name.c_str();
+    plugins_.prefix_len = [](void* state, rm_bytes bytes) {
+      constexpr int64_t kOutside = -1, kFailed = -2;
+      const auto call = [&]() -> int64_t {
+        const auto& extractor = *static_cast<JobObjects*>(state)->objects_->prefix_extractor;
+        const auto key = ToSlice(bytes);
+        if (!extractor.InDomain(key)) return kOutside;
+        const auto prefix = extractor.Transform(key);
+        return key.starts_with(prefix) ? static_cast<int64_t>(prefix.size()) : kFailed;
+      };
+      return WithoutExceptions(call, kFailed);
     };
   }
 

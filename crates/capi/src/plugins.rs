@@ -6,12 +6,13 @@ use std::mem::offset_of;
 use std::path::PathBuf;
 use std::ptr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rockmill_core::{
     Attached, Collected, Collector, CollectorFactory, CompactionFilter, CreateFilter,
-    CustomCollectors, CustomMerge, Decision, DeclineReason, Error, FilteredKind, JobFilter,
-    MAX_MADE_BYTES, MAX_PROPERTY_BYTES, MergeFunctions, MergeOperator, Merging, Plugins,
-    Result as CoreResult, Row,
+    CustomCollectors, CustomMerge, CustomPrefixes, Decision, DeclineReason, Error, FilteredKind,
+    JobFilter, MAX_MADE_BYTES, MAX_PROPERTY_BYTES, MergeFunctions, MergeOperator, Merging, Plugins,
+    Prefixes, Result as CoreResult, Row,
 };
 
 use crate::memory;
@@ -83,6 +84,8 @@ pub struct CPlugins {
     pub destroy_collector: Option<unsafe extern "C" fn(*mut c_void, *mut c_void)>,
     pub builtin_collector_factories: *const u8,
     pub path: *const c_char,
+    pub prefix_extractor: *const c_char,
+    pub prefix_len: Option<unsafe extern "C" fn(*mut c_void, CBytes) -> i64>,
 }
 
 /// Bytes of `rm_plugins` in the first version of the header.
@@ -182,6 +185,16 @@ pub unsafe fn read(given: *const CPlugins) -> Result<Option<Arc<Plugins>>, Refus
         }
         None => Attached::Nothing,
     };
+    let prefix_extractor = match text(given.prefix_extractor, "prefix_extractor")? {
+        Some(name) => {
+            let extractor = Extractor {
+                functions: Arc::clone(&functions),
+                failed: AtomicBool::default(),
+            };
+            Attached::Named(name, CustomPrefixes(Arc::new(extractor)))
+        }
+        None => Attached::Nothing,
+    };
     let compaction_filter = filter(text(given.compaction_filter, "compaction_filter")?);
     let factory = text(given.compaction_filter_factory, "compaction_filter_factory")?;
     let mut collectors = Vec::new();
@@ -206,8 +219,37 @@ pub unsafe fn read(given: *const CPlugins) -> Result<Option<Arc<Plugins>>, Refus
         merge_operator,
         compaction_filter,
         compaction_filter_factory: filter(factory),
+        prefix_extractor,
         collectors: Some(collectors),
     })))
+}
+
+/// The prefix extractor of a program.
+#[derive(Debug)]
+struct Extractor {
+    functions: Arc<Functions>,
+    failed: AtomicBool,
+}
+
+impl Prefixes for Extractor {
+    fn prefix_len(&self, user_key: &[u8]) -> Option<usize> {
+        const OUTSIDE: i64 = -1;
+        let functions = &self.functions.0;
+        // SAFETY: the program says so; the key lives during the call.
+        let answer = functions
+            .prefix_len
+            .map(|prefix_len| unsafe { prefix_len(functions.state, borrowed(user_key)) });
+        let len = answer.and_then(|len| usize::try_from(len).ok());
+        let len = len.filter(|&len| len <= user_key.len());
+        if len.is_none() && answer != Some(OUTSIDE) {
+            self.failed.store(true, Ordering::Relaxed);
+        }
+        len
+    }
+
+    fn has_failed(&self) -> bool {
+        self.failed.load(Ordering::Relaxed)
+    }
 }
 
 /// A factory of collectors of a program.
@@ -541,7 +583,7 @@ impl MergeFunctions for Merge {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::sync::atomic::AtomicU32;
 
     use super::*;
 
@@ -637,6 +679,8 @@ mod tests {
             destroy_collector: None,
             builtin_collector_factories: ptr::null(),
             path: ptr::null(),
+            prefix_extractor: ptr::null(),
+            prefix_len: None,
         }
     }
 

@@ -133,7 +133,7 @@ impl Verifier {
     ) -> Result<()> {
         let chosen = self.is_chosen(subcompaction);
         let plan = task.request.purpose.output_plan();
-        let filter = plan.and_then(|plan| plan.table.filter.as_ref());
+        let layout = plan.map(|plan| &plan.table);
         let version = plan.map_or([0; 3], |plan| plan.properties.rocksdb_version);
         for file in report.files() {
             let reader = self.open(file.number)?;
@@ -141,7 +141,7 @@ impl Verifier {
             if report.is_verified() && !chosen {
                 verify_tail(&table, file, version)?;
             } else {
-                verify_output(&table, file, version, filter, task.cancel)?;
+                verify_output(&table, file, version, layout, task.cancel)?;
             }
         }
         match self.is_made_again(subcompaction) {

@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use rockmill_format::prefix::{CustomPrefixes, PrefixExtractor};
+
 use crate::decline::DeclineReason;
 use crate::error::{Error, Result};
 use crate::merging::Merging;
@@ -36,6 +38,8 @@ pub struct Plugins {
     pub compaction_filter: Attached<JobFilter>,
     /// The factory of compaction filters.
     pub compaction_filter_factory: Attached<JobFilter>,
+    /// The prefix extractor.
+    pub prefix_extractor: Attached<CustomPrefixes>,
     /// The factories of collectors of table properties with their names in OPTIONS, in order, if they are known; `None` for
     /// one of RocksDB's class.
     pub collectors: Option<Vec<(String, Option<CustomCollectors>)>>,
@@ -47,8 +51,17 @@ impl Plugins {
         let all = self.collectors.iter().flatten();
         let has_collectors = all.clone().any(|(_, factory)| factory.is_some());
         matches!(self.merge_operator, Attached::Named(..))
+            || self.has_own_prefixes()
             || self.filter().is_some()
             || has_collectors
+    }
+
+    /// Whether the prefix extractor is not known by its name.
+    fn has_own_prefixes(&self) -> bool {
+        match &self.prefix_extractor {
+            Attached::Named(name, _) => PrefixExtractor::parse(name).is_err(),
+            Attached::Unknown | Attached::Nothing => false,
+        }
     }
 
     /// The filter of the job, if there is one.

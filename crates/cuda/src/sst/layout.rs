@@ -15,8 +15,8 @@ use crate::support;
 /// Maximum files of one task; all of them are open at once.
 pub const MAX_FILES: usize = 256;
 
-/// Maximum places of one task at which a file ends. Where no entry and no range tombstone is left, there is no file between
-/// two of them.
+/// Maximum places of one task at which a file ends. There is no file between two of them if
+/// neither an entry nor a range tombstone is left there.
 pub const MAX_CUTS: usize = 16 * MAX_FILES;
 
 /// `types.hpp:NO_PARTITIONS`.
