@@ -47,7 +47,7 @@ env:
 
 SMOKES := $(addprefix fuzz-smoke-,$(FUZZ_TARGETS))
 
-.PHONY: env check demo install jar java test-java test-jars test-header test-kafka test-flink test-spark wheel test-python release test test-long test-matrix test-many test-profiles test-reproducible test-stress clean-cache forget-skips show-skips build setup lint test-debug test-release test-sanitized fuzz fuzz-lint fuzz-smoke $(SMOKES)
+.PHONY: env boundary check demo install jar java test-java test-jars test-header test-kafka test-flink test-spark wheel test-python release test test-long test-matrix test-many test-profiles test-reproducible test-stress clean-cache forget-skips show-skips build setup lint test-debug test-release test-sanitized fuzz fuzz-lint fuzz-smoke $(SMOKES)
 .NOTPARALLEL:
 
 # Seconds, once it is compiled: no RocksDB, no CUDA compiler, and a tenth of each test's random cases. Tests of capi link
@@ -145,6 +145,11 @@ show-skips:
 	@echo "$$(sort -u $(ROCKMILL_SKIPS) | wc -l) tests were skipped, or a part of them"
 
 PROSE := '*.rs' '*.c' '*.cpp' '*.cu' '*.cuh' '*.h' '*.hpp' '*.java' '*.go' '*.md'
+
+# The Rust side of what the host and the kernels share, from the headers of kernels/.
+boundary: setup
+	ROCKMILL_WRITE_BOUNDARY=1 cargo check --locked -p rockmill-cuda --no-default-features
+
 lint: setup
 	scripts/prose.py $$(git ls-files $(PROSE))
 	@! echo "Of each entry, nobody reads the value." | scripts/prose.py - > /dev/null

@@ -2,19 +2,20 @@
 
 #include <cstddef>
 
+#include "stage_list.hpp"
 #include "table.hpp"
 
 namespace rockmill::ROCKMILL_TARGET {
 namespace {
 
-// Kinds of calls, in the order of faults.rs:Call.
-enum Kind : u32 { ALLOCATE, PIN, STREAM, EVENT, WAIT, COPY, STAGE };
+// Kinds of calls.
+enum Kind : u32 { CALL_ALLOCATE, CALL_PIN, CALL_STREAM, CALL_EVENT, CALL_WAIT, CALL_COPY, CALL_STAGE };
 
-// Reported regions, in the order of faults/place.rs:TOLD.
-enum Region : u32 { INDEX, EDGES, SIZES, FOUND, NEXT_KEY, ROWS, MERGED };
+// Reported regions.
+enum Region : u32 { REGION_INDEX, REGION_EDGES, REGION_SIZES, REGION_FOUND, REGION_NEXT_KEY, REGION_ROWS, REGION_MERGED };
 
-// Moments at which blocks are reported, in the order of faults/place.rs:Moment.
-enum Moment : u32 { UNSEALED, FINISHED };
+// Moments at which blocks are reported.
+enum Moment : u32 { MOMENT_UNSEALED, MOMENT_FINISHED };
 
 struct Hooks {
   // Called before a call: 0, or the error that the call returns without doing anything.
@@ -71,148 +72,115 @@ int give_back(void* thing) {
 }
 
 int copy_from_device(void* to, const void* from, u64 n, void* stream) {
-  if (int error = hooks->before(COPY, 0)) return error;
+  if (int error = hooks->before(CALL_COPY, 0)) return error;
   if (int error = host->copy_from_device(to, from, n, stream)) return error;
   hooks->copied_back(to, from, n);
   return 0;
 }
 
 int measure_index(const Exec* exec, const LayoutArgs* args) {
-  hooks->made(SIZES, args->indexes, sizeof(FileIndex));
-  const auto measure = Wrapped<STAGE, &KernelTable::measure_index>::call;
+  hooks->made(REGION_SIZES, args->indexes, sizeof(FileIndex));
+  const auto measure = Wrapped<CALL_STAGE, &KernelTable::measure_index>::call;
   if (args->num_blocks < 2) return measure(exec, args);
   // Altered for this stage only, as if it had misread it.
   Key& next = const_cast<Key&>(args->survivors[args->block_starts[1]]);
   const Key sound = next;
-  hooks->made(NEXT_KEY, &next, sizeof next);
+  hooks->made(REGION_NEXT_KEY, &next, sizeof next);
   const int error = measure(exec, args);
   next = sound;
   return error;
 }
 
 int make_values(const Exec* exec, const RetainArgs* args) {
-  const int error = Wrapped<STAGE, &KernelTable::make_values>::call(exec, args);
-  hooks->made(MERGED, args->arena + args->made_at, args->made_offsets[args->n]);
+  const int error = Wrapped<CALL_STAGE, &KernelTable::make_values>::call(exec, args);
+  hooks->made(REGION_MERGED, args->arena + args->made_at, args->made_offsets[args->n]);
   return error;
 }
 
 int copy_rows(const Exec* exec, const RowArgs* args, u64 first, u64 end, u8* out) {
-  const int error = Wrapped<STAGE, &KernelTable::copy_rows>::call(exec, args, first, end, out);
-  hooks->made(ROWS, out, args->offsets[end] - args->offsets[first]);
+  const int error = Wrapped<CALL_STAGE, &KernelTable::copy_rows>::call(exec, args, first, end, out);
+  hooks->made(REGION_ROWS, out, args->offsets[end] - args->offsets[first]);
   return error;
 }
 
 int scan_copy(const Exec* exec, const ScanArgs* args, u64 first, u64 rows) {
-  const int error = Wrapped<STAGE, &KernelTable::scan_copy>::call(exec, args, first, rows);
+  const int error = Wrapped<CALL_STAGE, &KernelTable::scan_copy>::call(exec, args, first, rows);
   const ScanColumn& column = args->columns[0];
-  hooks->made(ROWS, args->out + column.data, reinterpret_cast<const u32*>(args->out + column.packed)[rows]);
+  hooks->made(REGION_ROWS, args->out + column.data, reinterpret_cast<const u32*>(args->out + column.packed)[rows]);
   return error;
 }
 
 int scan_take_groups(const Exec* exec, const ScanGroups* groups, const u32* slots, u64 n, u64* out) {
-  const int error = Wrapped<STAGE, &KernelTable::scan_take_groups>::call(exec, groups, slots, n, out);
-  hooks->made(ROWS, out, n * groups->num_words * sizeof(u64));
+  const int error = Wrapped<CALL_STAGE, &KernelTable::scan_take_groups>::call(exec, groups, slots, n, out);
+  hooks->made(REGION_ROWS, out, n * groups->num_words * sizeof(u64));
   return error;
 }
 
 int place_blocks(const Exec* exec, const LayoutArgs* args, u32 num_files) {
   const FileIndex& first = args->indexes[0];
-  hooks->made(EDGES, args->edges, u64(first.smallest_len) + first.largest_len + 2 * TAG_BYTES);
-  return Wrapped<STAGE, &KernelTable::place_blocks>::call(exec, args, num_files);
+  hooks->made(REGION_EDGES, args->edges, u64(first.smallest_len) + first.largest_len + 2 * TAG_BYTES);
+  return Wrapped<CALL_STAGE, &KernelTable::place_blocks>::call(exec, args, num_files);
 }
 
 int seal_blocks(const Exec* exec, const OutBlock* blocks, u64 n, const u32* bases, u32 checksum, u8* images) {
-  hooks->written(UNSEALED, images, blocks, n);
-  return Wrapped<STAGE, &KernelTable::seal_blocks>::call(exec, blocks, n, bases, checksum, images);
+  hooks->written(MOMENT_UNSEALED, images, blocks, n);
+  return Wrapped<CALL_STAGE, &KernelTable::seal_blocks>::call(exec, blocks, n, bases, checksum, images);
 }
 
 int write_index(const Exec* exec, const LayoutArgs* args, u8* images) {
-  const int error = Wrapped<STAGE, &KernelTable::write_index>::call(exec, args, images);
-  hooks->made(INDEX, images + args->places[0].index, args->indexes[0].size + TRAILER_BYTES);
+  const int error = Wrapped<CALL_STAGE, &KernelTable::write_index>::call(exec, args, images);
+  hooks->made(REGION_INDEX, images + args->places[0].index, args->indexes[0].size + TRAILER_BYTES);
   return error;
 }
 
 int decode_images(const Exec* exec, const VerifyArgs* args) {
-  hooks->written(FINISHED, args->images, args->blocks, args->num_blocks);
-  hooks->made(FOUND, args->found, sizeof(FoundFile));
-  return Wrapped<STAGE, &KernelTable::decode_images>::call(exec, args);
+  hooks->written(MOMENT_FINISHED, args->images, args->blocks, args->num_blocks);
+  hooks->made(REGION_FOUND, args->found, sizeof(FoundFile));
+  return Wrapped<CALL_STAGE, &KernelTable::decode_images>::call(exec, args);
 }
 
 const char* error_text(int) { return "it was planned to fail"; }
 
-// Number of functions of the table. A new function needs its failure below.
-constexpr u64 FUNCTIONS = 75;
-static_assert(sizeof(KernelTable) - offsetof(KernelTable, error_text) == FUNCTIONS * sizeof(void*));
+// Number of functions of the table that are not stages. A new one needs its failure below.
+constexpr u64 OTHER_FUNCTIONS = 29;
+static_assert(sizeof(KernelTable) - offsetof(KernelTable, error_text) ==
+              (OTHER_FUNCTIONS + ROCKMILL_NUM_STAGES) * sizeof(void*));
 
 #define ROCKMILL_FAIL(kind, name) t.name = Wrapped<kind, &KernelTable::name>::call
 
 KernelTable table() {
   KernelTable t = *host;
   t.error_text = error_text;
-  t.allocate = get<ALLOCATE, &KernelTable::allocate>;
-  t.release = give_back<ALLOCATE, &KernelTable::release>;
-  t.allocate_pinned = get<PIN, &KernelTable::allocate_pinned>;
-  t.release_pinned = give_back<PIN, &KernelTable::release_pinned>;
+  t.allocate = get<CALL_ALLOCATE, &KernelTable::allocate>;
+  t.release = give_back<CALL_ALLOCATE, &KernelTable::release>;
+  t.allocate_pinned = get<CALL_PIN, &KernelTable::allocate_pinned>;
+  t.release_pinned = give_back<CALL_PIN, &KernelTable::release_pinned>;
   t.memory_info = [](u64* free, u64* total) { return *free = hooks->memory(1), *total = hooks->memory(0), 0; };
-  ROCKMILL_FAIL(WAIT, reaches);
-  t.stream_create = make<STREAM, &KernelTable::stream_create>;
-  t.stream_destroy = give_back<STREAM, &KernelTable::stream_destroy>;
-  t.event_create = make<EVENT, &KernelTable::event_create>;
-  t.event_destroy = give_back<EVENT, &KernelTable::event_destroy>;
-  ROCKMILL_FAIL(WAIT, event_record);
-  ROCKMILL_FAIL(WAIT, event_synchronize);
-  ROCKMILL_FAIL(WAIT, event_query);
-  ROCKMILL_FAIL(WAIT, stream_captures);
-  ROCKMILL_FAIL(COPY, copy_to_device);
+  ROCKMILL_FAIL(CALL_WAIT, reaches);
+  t.stream_create = make<CALL_STREAM, &KernelTable::stream_create>;
+  t.stream_destroy = give_back<CALL_STREAM, &KernelTable::stream_destroy>;
+  t.event_create = make<CALL_EVENT, &KernelTable::event_create>;
+  t.event_destroy = give_back<CALL_EVENT, &KernelTable::event_destroy>;
+  ROCKMILL_FAIL(CALL_WAIT, event_record);
+  ROCKMILL_FAIL(CALL_WAIT, event_synchronize);
+  ROCKMILL_FAIL(CALL_WAIT, event_query);
+  ROCKMILL_FAIL(CALL_WAIT, stream_captures);
+  ROCKMILL_FAIL(CALL_COPY, copy_to_device);
   t.copy_from_device = copy_from_device;
-  ROCKMILL_FAIL(COPY, copy_inside);
-  ROCKMILL_FAIL(COPY, fill);
-  ROCKMILL_FAIL(STAGE, check_blocks);
-  ROCKMILL_FAIL(STAGE, measure_raw);
-  ROCKMILL_FAIL(STAGE, decompress);
-  ROCKMILL_FAIL(STAGE, count_entries);
-  ROCKMILL_FAIL(STAGE, decode_entries);
-  ROCKMILL_FAIL(STAGE, hash_entries);
-  ROCKMILL_FAIL(STAGE, check_order);
-  ROCKMILL_FAIL(STAGE, trim_runs);
-  ROCKMILL_FAIL(STAGE, sum_input);
-  ROCKMILL_FAIL(STAGE, merge_runs);
-  ROCKMILL_FAIL(STAGE, measure_made);
+  ROCKMILL_FAIL(CALL_COPY, copy_inside);
+  ROCKMILL_FAIL(CALL_COPY, fill);
+#define ROCKMILL_FAIL_STAGE(stage) ROCKMILL_FAIL(CALL_STAGE, stage);
+  ROCKMILL_STAGES(ROCKMILL_FAIL_STAGE)
+  // Those that also report memory.
   t.make_values = make_values;
-  ROCKMILL_FAIL(STAGE, retain);
-  ROCKMILL_FAIL(STAGE, see_snapshot);
-  ROCKMILL_FAIL(STAGE, measure_rows);
   t.copy_rows = copy_rows;
-  ROCKMILL_FAIL(STAGE, measure_records);
-  ROCKMILL_FAIL(STAGE, place_records);
-  ROCKMILL_FAIL(STAGE, count_unseen);
-  ROCKMILL_FAIL(STAGE, take_unseen);
-  ROCKMILL_FAIL(STAGE, put_again);
-  ROCKMILL_FAIL(STAGE, measure_chunks);
-  ROCKMILL_FAIL(STAGE, move_records);
-  ROCKMILL_FAIL(STAGE, look_up);
-  ROCKMILL_FAIL(STAGE, scan_filter);
-  ROCKMILL_FAIL(STAGE, scan_measure);
-  ROCKMILL_FAIL(STAGE, scan_fill);
   t.scan_copy = scan_copy;
-  ROCKMILL_FAIL(STAGE, scan_group);
   t.scan_take_groups = scan_take_groups;
-  ROCKMILL_FAIL(STAGE, scan_hash);
-  ROCKMILL_FAIL(STAGE, split);
-  ROCKMILL_FAIL(STAGE, measure_blocks);
-  ROCKMILL_FAIL(STAGE, place_raw);
-  ROCKMILL_FAIL(STAGE, compress_blocks);
-  ROCKMILL_FAIL(STAGE, sum_blocks);
   t.measure_index = measure_index;
-  ROCKMILL_FAIL(STAGE, sum_file);
-  ROCKMILL_FAIL(STAGE, most_deletions);
   t.place_blocks = place_blocks;
-  ROCKMILL_FAIL(STAGE, write_blocks);
   t.seal_blocks = seal_blocks;
   t.write_index = write_index;
-  ROCKMILL_FAIL(STAGE, build_filter);
   t.decode_images = decode_images;
-  ROCKMILL_FAIL(STAGE, verify_file);
   return t;
 }
 

@@ -7,7 +7,6 @@
 #include "encode/compress.hpp"
 #include "encode/filter.hpp"
 #include "encode/index.hpp"
-#include "fields.hpp"
 #include "read/decompress.hpp"
 #include "read/groups.hpp"
 #include "read/merge.hpp"
@@ -17,6 +16,7 @@
 #include "rows/rows.hpp"
 #include "scan/columns.hpp"
 #include "scan/groups.hpp"
+#include "stage_list.hpp"
 #include "table.hpp"
 #include "verify/verify.hpp"
 #include "view/lookup.hpp"
@@ -91,9 +91,9 @@ inline int sum_input(const Exec* exec, const DecodeArgs* a, u64 first, u64 end, 
   return accumulate<InputSums>(*exec, end - first, sum, totals);
 }
 
-inline int merge(const Exec* exec, const KeyBytes* key_bytes, Key* a, Key* b, const u32* trimmed,
-                 u32 num_runs, Key** merged) {
-  return merge_runs(*exec, *key_bytes, a, b, trimmed, num_runs, merged);
+inline int merge_runs(const Exec* exec, const KeyBytes* key_bytes, Key* a, Key* b, const u32* trimmed,
+                      u32 num_runs, Key** merged) {
+  return ROCKMILL_TARGET::merge_runs(*exec, *key_bytes, a, b, trimmed, num_runs, merged);
 }
 
 inline int decide(const Exec* exec, const RetainArgs* a) {
@@ -147,9 +147,9 @@ inline int retain(const Exec* exec, const RetainArgs* a) {
   return for_each(*exec, a->n, Gather{a->keys, a->keep, a->places, rules, a->survivors});
 }
 
-inline int see_snapshot(const Exec* exec, const SnapshotArgs* a) {
-  const See see{a->keys, a->key_bytes, a->hashes, a->rules, a->keep, a->errors};
-  ROCKMILL_STEP(accumulate<RetainSums>(*exec, a->n, see, a->totals));
+inline int select_visible(const Exec* exec, const SnapshotArgs* a) {
+  const SelectVisible select{a->keys, a->key_bytes, a->hashes, a->rules, a->keep, a->errors};
+  ROCKMILL_STEP(accumulate<RetainSums>(*exec, a->n, select, a->totals));
   ROCKMILL_STEP(exclusive_sum(*exec, a->keep, a->places, a->n));
   // Rows keep their tags.
   return for_each(*exec, a->n, Gather{a->keys, a->keep, a->places, RetainRules{}, a->survivors});
@@ -187,12 +187,12 @@ inline int count_unseen(const Exec* exec, const PlaceArgs* a) {
 
 inline u64 num_slots(const ResidentTable& table) { return table.buckets * BUCKET_SLOTS; }
 
-inline int take_unseen(const Exec* exec, const SlotsArgs* a) {
-  return for_each(*exec, num_slots(a->base), TakeUnseen{a->base, a->seen, a->ranges, a->table, a->totals});
+inline int erase_missing(const Exec* exec, const SlotsArgs* a) {
+  return for_each(*exec, num_slots(a->base), EraseMissing{a->base, a->seen, a->ranges, a->table, a->totals});
 }
 
-inline int put_again(const Exec* exec, const SlotsArgs* a) {
-  return for_each(*exec, num_slots(a->base), PutAgain{a->base, a->table, a->totals});
+inline int rehash(const Exec* exec, const SlotsArgs* a) {
+  return for_each(*exec, num_slots(a->base), Rehash{a->base, a->table, a->totals});
 }
 
 inline int measure_chunks(const Exec* exec, const SlotsArgs* a) {
@@ -453,56 +453,11 @@ inline int verify_file(const Exec* exec, const VerifyArgs* a, u64 start, u64 n, 
 inline KernelTable table() {
   KernelTable t{};
   t.table_bytes = sizeof t;
-  t.num_fields = sizeof FIELDS / sizeof FIELDS[0];
-  t.fields = FIELDS;
   t.scratch_bytes = scratch_bytes;
   t.probe = probe;
-  t.check_blocks = check_blocks;
-  t.measure_raw = measure_raw;
-  t.decompress = decompress;
-  t.count_entries = count_entries;
-  t.decode_entries = decode_entries;
-  t.hash_entries = hash_entries;
-  t.check_order = check_order;
-  t.trim_runs = trim_runs;
-  t.sum_input = sum_input;
-  t.merge_runs = merge;
-  t.measure_made = measure_made;
-  t.make_values = make_values;
-  t.retain = retain;
-  t.see_snapshot = see_snapshot;
-  t.measure_rows = measure_rows;
-  t.copy_rows = copy_rows;
-  t.measure_records = measure_records;
-  t.place_records = place_records;
-  t.count_unseen = count_unseen;
-  t.take_unseen = take_unseen;
-  t.put_again = put_again;
-  t.measure_chunks = measure_chunks;
-  t.move_records = move_records;
-  t.look_up = look_up;
-  t.scan_filter = scan_filter;
-  t.scan_measure = scan_measure;
-  t.scan_fill = scan_fill;
-  t.scan_copy = scan_copy;
-  t.scan_group = scan_group;
-  t.scan_take_groups = scan_take_groups;
-  t.scan_hash = scan_hash;
-  t.split = split;
-  t.measure_blocks = measure_blocks;
-  t.place_raw = place_raw;
-  t.compress_blocks = compress_blocks;
-  t.sum_blocks = sum_blocks;
-  t.measure_index = measure_index;
-  t.sum_file = sum_file;
-  t.most_deletions = most_deletions;
-  t.place_blocks = place_blocks;
-  t.write_blocks = write_blocks;
-  t.seal_blocks = seal_blocks;
-  t.write_index = write_index;
-  t.build_filter = build_filter;
-  t.decode_images = decode_images;
-  t.verify_file = verify_file;
+#define ROCKMILL_SET(stage) t.stage = stage;
+  ROCKMILL_STAGES(ROCKMILL_SET)
+#undef ROCKMILL_SET
   return t;
 }
 

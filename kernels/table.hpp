@@ -304,19 +304,10 @@ struct VerifyArgs {
   DecodeArgs decode;
 };
 
-// The place of a field in its record.
-struct FieldPlace {
-  const char* record;
-  const char* field;
-  u64 offset;
-  u64 bytes;
-};
-
+// The functions of a device. The host checks the error code of each.
 struct KernelTable {
   u32 table_bytes;
-  // Fields of all records (fields.hpp).
-  u32 num_fields;
-  const FieldPlace* fields;
+  u32 unused;
 
   const char* (*error_text)(int);
   int (*device_count)(int*);
@@ -377,15 +368,15 @@ struct KernelTable {
   int (*trim_runs)(const Exec*, const DecodeArgs*, const u32* run_starts, u32 num_runs,
                    const UserKey* host_begin, const UserKey* host_end, u32* trimmed);
   // Adds the entries from `first` to `end` in the order of decoding.
-  int (*sum_input)(const Exec*, const DecodeArgs*, u64 first, u64 end, InputTotals*);
-  int (*merge_runs)(const Exec*, const KeyBytes* host_key_bytes, Key*, Key*, const u32* host_trimmed,
+  int (*sum_input)(const Exec*, const DecodeArgs*, u64 first, u64 end, InputTotals* totals);
+  int (*merge_runs)(const Exec*, const KeyBytes* host_key_bytes, Key* keys, Key* other_keys, const u32 host_trimmed[],
                     u32 num_runs, Key** host_merged);
   // Only if operands are merged: fills made and made_offsets.
   int (*measure_made)(const Exec*, const RetainArgs*);
   // Only after measure_made, and before retain: the bytes of merged values.
   int (*make_values)(const Exec*, const RetainArgs*);
   int (*retain)(const Exec*, const RetainArgs*);
-  int (*see_snapshot)(const Exec*, const SnapshotArgs*);
+  int (*select_visible)(const Exec*, const SnapshotArgs*);
   // Fills sizes and offsets.
   int (*measure_rows)(const Exec*, const RowArgs*);
   // Copies the rows from `first` to `end` contiguously.
@@ -397,9 +388,9 @@ struct KernelTable {
   // Counts the rows whose keys the base has and whose bits are not set.
   int (*count_unseen)(const Exec*, const PlaceArgs*);
   // Removes keys of the ranges whose bits are not set from the table.
-  int (*take_unseen)(const Exec*, const SlotsArgs*);
+  int (*erase_missing)(const Exec*, const SlotsArgs*);
   // Stores the records of the base in the table, which has other slots.
-  int (*put_again)(const Exec*, const SlotsArgs*);
+  int (*rehash)(const Exec*, const SlotsArgs*);
   // Adds to the live bytes of chunks.
   int (*measure_chunks)(const Exec*, const SlotsArgs*);
   // Moves the records of the chunks that are marked.
@@ -410,14 +401,14 @@ struct KernelTable {
   // Fills sizes and offsets.
   int (*scan_measure)(const Exec*, const ScanArgs*);
   // Fills the columns of `rows` selected rows from `first` on, without the bytes of byte columns; then these.
-  int (*scan_fill)(const Exec*, const ScanArgs*, const ScanColumn* host_columns, u64 first, u64 rows);
+  int (*scan_fill)(const Exec*, const ScanArgs*, const ScanColumn host_columns[], u64 first, u64 rows);
   int (*scan_copy)(const Exec*, const ScanArgs*, u64 first, u64 rows);
   // Groups the selected rows.
-  int (*scan_group)(const Exec*, const ScanArgs*, const ScanGroups*);
+  int (*scan_group)(const Exec*, const ScanArgs*, const ScanGroups* host_groups);
   // Copies the words of the groups in some slots contiguously.
-  int (*scan_take_groups)(const Exec*, const ScanGroups*, const u32* slots, u64 n, u64* out);
+  int (*scan_take_groups)(const Exec*, const ScanGroups* host_groups, const u32* slots, u64 n, u64* out);
   // Hashes some bytes, whose first word has a position among all words.
-  int (*scan_hash)(const Exec*, const u8* bytes, u64 len, u64 position, ScanTotals*);
+  int (*scan_hash)(const Exec*, const u8* bytes, u64 len, u64 position, ScanTotals* totals);
   // Up to the block starts and the files' first blocks; the last of `before` is the number of blocks.
   int (*split)(const Exec*, const LayoutArgs*);
   // Raw sizes of blocks.
@@ -429,20 +420,20 @@ struct KernelTable {
   int (*sum_blocks)(const Exec*, const LayoutArgs*);
   // Sizes and sums of the index's entries, and indexes.
   int (*measure_index)(const Exec*, const LayoutArgs*);
-  int (*sum_file)(const Exec*, const LayoutArgs*, u64 start, u64 n, FileTotals*);
+  int (*sum_file)(const Exec*, const LayoutArgs*, u64 start, u64 n, FileTotals* totals);
   // Maximum tombstones in a window of buckets of this number of entries.
   int (*most_deletions)(const Exec*, const LayoutArgs*, u64 start, u64 n, u64 bucket_size, u64* most);
   // Fills blocks and edges.
   int (*place_blocks)(const Exec*, const LayoutArgs*, u32 num_files);
   int (*write_blocks)(const Exec*, const LayoutArgs*, u8* images);
-  int (*seal_blocks)(const Exec*, const OutBlock*, u64 n, const u32* bases, u32 checksum, u8* images);
+  int (*seal_blocks)(const Exec*, const OutBlock* blocks, u64 n, const u32* bases, u32 checksum, u8* images);
   // Writes index blocks, which are not yet sealed.
   int (*write_index)(const Exec*, const LayoutArgs*, u8* images);
-  int (*build_filter)(const Exec*, const LayoutArgs*, const FilterArgs*);
+  int (*build_filter)(const Exec*, const LayoutArgs*, const FilterArgs* host_filter);
   // Decodes images; keys, values and hashes are filled.
   int (*decode_images)(const Exec*, const VerifyArgs*);
   int (*verify_file)(const Exec*, const VerifyArgs*, u64 start, u64 n, const u8* lines, u32 num_lines,
-                     u32 num_probes, FileTotals*);
+                     u32 num_probes, FileTotals* totals);
 };
 
 }  // namespace rockmill::ROCKMILL_TARGET

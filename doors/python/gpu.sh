@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
 # Puts together what the tests of views need on a host with a GPU and torch, which may have no network:
-#   doors/python/gpu.sh FOLDER LIBRARY
-# LIBRARY is built with kernels for that GPU. There: FOLDER/run [ARGUMENTS OF PYTEST]
+#   doors/python/gpu.sh FOLDER LIBRARY [PYTHON]
+# LIBRARY is built with kernels for that GPU. PYTHON is the version there, 3.12 by default. There:
+#   FOLDER/run [ARGUMENTS OF PYTEST]
 set -euo pipefail
 cd "$(dirname "$0")"
-[ $# -eq 2 ] || { echo "usage: doors/python/gpu.sh FOLDER LIBRARY" >&2; exit 2; }
-folder=$1 library=$2
+[ $# -eq 2 ] || [ $# -eq 3 ] || { echo "usage: doors/python/gpu.sh FOLDER LIBRARY [PYTHON]" >&2; exit 2; }
+folder=$1 library=$2 python=${3:-3.12}
 rm -rf "$folder"
 mkdir -p "$folder/site"
-python3 -m pip install -q --disable-pip-version-check --no-deps --only-binary :all: --python-version 3.10 --target "$folder/site" \
+python3 -m pip install -q --disable-pip-version-check --no-deps --only-binary :all: --python-version "$python" --target "$folder/site" \
     $(grep -E '^(pytest|rocksdict)==' requirements-test.txt) iniconfig packaging pluggy pygments exceptiongroup tomli typing_extensions
 cp -r python/rockmill "$folder/site/"
 strip -o "$folder/_rockmill.abi3.so" "$library"

@@ -16,7 +16,8 @@
 
 namespace rockmill::ROCKMILL_TARGET {
 
-constexpr u32 ZSTD_MAGIC = 0xfd2fb528, ZSTD_MAX_BLOCK = 128 << 10, ZSTD_MIN_WINDOW_LOG = 10, ZSTD_MAX_WINDOW_LOG = 31;
+constexpr u32 ZSTD_MAGIC = 0xfd2fb528, ZSTD_MIN_WINDOW_LOG = 10, ZSTD_MAX_WINDOW_LOG = 31;
+constexpr u32 ZSTD_MAX_BLOCK = 128 << 10;
 
 template <class G>
 struct ZstdDecoder {

@@ -1,5 +1,5 @@
-// Words, and the records that the host and the kernels share. crates/cuda/src/driver/ffi mirrors the records; the table
-// of functions has the places of their fields for comparison.
+// Words, and the records and numbers that the host and the kernels share. `make boundary` writes the Rust side
+// (crates/cuda/src/driver/ffi/boundary.rs); a build fails while it differs.
 #pragma once
 
 #if !defined(__CUDACC_RTC__)

@@ -6,7 +6,7 @@
 
 namespace rockmill::ROCKMILL_TARGET {
 
-struct See {
+struct SelectVisible {
   const Key* keys;
   KeyBytes bytes;
   const u64* hashes;

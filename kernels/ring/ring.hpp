@@ -18,7 +18,6 @@
 
 namespace rockmill::ROCKMILL_TARGET {
 
-// crates/cuda/src/ring has the same numbers.
 enum RingOperation : u32 {
   // The value of a key in a version.
   RING_GET = 1,

@@ -7,7 +7,7 @@
 
 namespace rockmill::ROCKMILL_TARGET {
 
-// Result for a key. crates/cuda/src/resident/lookup.rs has the same numbers.
+// Result for a key.
 enum KeyStatus : u8 {
   KEY_NOT_FOUND = 0,
   KEY_FOUND = 1,

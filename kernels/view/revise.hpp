@@ -11,7 +11,7 @@ ROCKMILL_HD const u8* record_of(u64 slot) {
 }
 
 // Removes the keys of some ranges from a copy of a table, except those whose bits are set.
-struct TakeUnseen {
+struct EraseMissing {
   ResidentTable base;
   const u64* seen;
   KeyRanges ranges;
@@ -30,7 +30,7 @@ struct TakeUnseen {
 };
 
 // Stores all records of a table in another one, with other slots.
-struct PutAgain {
+struct Rehash {
   ResidentTable base;
   ResidentTable table;
   PlaceTotals* totals;

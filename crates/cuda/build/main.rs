@@ -1,5 +1,6 @@
 //! Compiles kernels/ for the host always, and for GPUs if there is a CUDA compiler.
 
+mod boundary;
 #[path = "../../../build/device/mod.rs"]
 mod device;
 
@@ -11,6 +12,7 @@ fn main() {
     let manifest_dir = env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it");
     let kernels = Path::new(&manifest_dir).join("../../kernels");
     println!("cargo:rustc-check-cfg=cfg(has_cuda)");
+    boundary::check(&kernels, &Path::new(&manifest_dir).join("src/driver/ffi"));
     build_host(&kernels);
     let compiled = device::compile(&device::Kernels {
         sources: &[&kernels],

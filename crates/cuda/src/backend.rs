@@ -74,8 +74,8 @@ impl CudaBackend {
         self.pool.memory_bytes()
     }
 
-    /// Limits the device memory of tasks to `bytes`, unless an earlier limit is lower.
-    pub fn limit_memory(&self, bytes: u64) {
+    /// Limits the device memory of tasks to `bytes`; `None`: to the usual share of the device's memory.
+    pub fn limit_memory(&self, bytes: Option<u64>) {
         self.pool.limit_memory(bytes);
     }
 

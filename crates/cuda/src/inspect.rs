@@ -83,8 +83,7 @@ impl Inspector<'_> {
         };
         buffers.sizes.fill(n, 1, 0, &read.ws.stream)?;
         // SAFETY: there is room for one more than the number of rows, which name decoded entries.
-        let code = unsafe { (read.device.table().measure_rows)(&read.ws.exec(), &raw const args) };
-        read.device.check(code, "measure rows")?;
+        unsafe { read.ws.stages().measure_rows(&args) }?;
         Ok(args)
     }
 
@@ -118,11 +117,10 @@ impl Inspector<'_> {
             let bytes = (offsets[to] - offsets[from]) as usize;
             let piece = buffers.piece.room(bytes)?;
             // SAFETY: the rows lie among those that were measured, and the part has room for them.
-            let code = unsafe {
+            unsafe {
                 let (from, to) = ((first + from) as u64, (first + to) as u64);
-                (self.read.device.table().copy_rows)(&self.read.ws.exec(), args, from, to, piece)
-            };
-            self.read.device.check(code, "make rows contiguous")?;
+                self.read.ws.stages().copy_rows(args, from, to, piece)?;
+            }
             let bytes = buffers.piece.download(0, bytes, stream)?;
             for (key, ends) in keys[from..to].iter().zip(offsets[from..].windows(2)) {
                 let [start, end] = [ends[0], ends[1]].map(|at| (at - offsets[from]) as usize);

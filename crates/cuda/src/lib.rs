@@ -23,7 +23,8 @@
 //!   ring       requests of kernels to the host
 //!   read       tables to rows
 //!   memory     what tasks share and reserve: device memory, rings of pinned chunks, streams
-//!   driver     calls whose error codes are looked at, over `ffi`, which is `kernels/table.hpp` word for word
+//!   driver     calls whose error codes are looked at, over `ffi`, which `make boundary` writes from the headers of
+//!              `kernels/`
 //! ```
 //!
 //! This backend refuses unsupported requests before anything is read ([`rockmill_core::Unsupported`]): some

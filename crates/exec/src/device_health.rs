@@ -1,5 +1,6 @@
 //! Circuit breakers of devices. A device that fails repeatedly gets no tasks for a while, then one small task as a
-//! trial.
+//! trial. All engines of a process share the record of a device's errors. Each engine has its own record of calls that
+//! do not return in time, because the storage of one engine may be slow.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -200,6 +201,77 @@ impl Drop for Attempt {
     }
 }
 
+/// Health of a device as one engine sees it.
+#[derive(Debug, Clone, Default)]
+pub struct EngineHealth {
+    /// Errors of the device, in all engines.
+    errors: DeviceHealth,
+    /// Calls of this engine that did not return in time.
+    calls: DeviceHealth,
+}
+
+/// A task of an engine on a device, as [`Attempt`].
+#[derive(Debug)]
+pub struct EngineAttempt {
+    errors: Attempt,
+    calls: Attempt,
+}
+
+impl EngineHealth {
+    /// The health of a device with this record of errors, and with this engine's record of calls.
+    pub fn new(errors: &DeviceHealth, calls: &DeviceHealth) -> Self {
+        Self {
+            errors: errors.clone(),
+            calls: calls.clone(),
+        }
+    }
+
+    /// Returns the tasks that the device may get at `now`.
+    pub fn circuit(&self, now: Duration) -> Circuit {
+        match (self.errors.circuit(now), self.calls.circuit(now)) {
+            (Circuit::Open(why), _) | (_, Circuit::Open(why)) => Circuit::Open(why),
+            (Circuit::Closed, Circuit::Closed) => Circuit::Closed,
+            _ => Circuit::HalfOpen,
+        }
+    }
+
+    /// Begins a task at `now`, if the device may get one.
+    pub fn begin(&self, now: Duration) -> Option<EngineAttempt> {
+        let calls = self.calls.begin(now)?;
+        let errors = self.errors.begin(now)?;
+        Some(EngineAttempt { errors, calls })
+    }
+
+    /// Records that an abandoned call has returned.
+    pub fn returned(&self) {
+        self.calls.returned();
+    }
+}
+
+impl EngineAttempt {
+    /// Whether this task is the trial after a quarantine.
+    pub fn is_trial(&self) -> bool {
+        self.errors.is_trial || self.calls.is_trial
+    }
+
+    /// Records that the task succeeded.
+    pub fn worked(&self) {
+        self.errors.worked();
+        self.calls.worked();
+    }
+
+    /// Records that the task failed at `now`, as [`Attempt::failed`].
+    pub fn failed(&self, now: Duration, error: &Error) -> bool {
+        let is_trial_of_calls = self.calls.is_trial && self.calls.failed(now, error);
+        self.errors.failed(now, error) || is_trial_of_calls
+    }
+
+    /// Records that the task was abandoned at `now`, as [`Attempt::abandoned`].
+    pub fn abandoned(&self, now: Duration, is_late: bool, error: &Error) -> bool {
+        self.calls.abandoned(now, is_late, error)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::Barrier;
@@ -350,6 +422,53 @@ mod tests {
         assert!(health.begin(later).is_none(), "one tries it");
         next.worked();
         assert_eq!(health.circuit(later), Circuit::Closed);
+    }
+
+    /// Two engines with one device.
+    fn engines() -> [EngineHealth; 2] {
+        let errors = DeviceHealth::default();
+        [(); 2].map(|()| EngineHealth::new(&errors, &DeviceHealth::default()))
+    }
+
+    #[test]
+    fn a_late_call_of_one_engine_quarantines_the_device_for_that_engine_alone() {
+        let [slow, other] = engines();
+        let late = slow.begin(START).expect("it is trusted");
+        assert!(late.abandoned(START, true, &error()));
+        assert!(matches!(slow.circuit(START), Circuit::Open(_)));
+        assert!(slow.begin(START).is_none());
+        assert_eq!(other.circuit(START), Circuit::Closed);
+        other.begin(START).expect("it is trusted").worked();
+        slow.returned();
+        let later = START + QUARANTINE;
+        let trial = slow.begin(later).expect("one task tries it");
+        assert!(trial.is_trial() && slow.begin(later).is_none());
+        assert!(
+            trial.failed(later, &error()),
+            "a trial that fails is enough"
+        );
+        assert!(matches!(slow.circuit(later), Circuit::Open(_)));
+        assert_eq!(other.circuit(later), Circuit::Closed);
+    }
+
+    #[test]
+    fn errors_of_a_device_quarantine_it_for_all_engines() {
+        let [one, other] = engines();
+        for engine in [&one, &other, &one] {
+            let attempt = engine.begin(START).expect("it is trusted");
+            attempt.failed(START, &error());
+        }
+        for engine in [&one, &other] {
+            assert!(matches!(engine.circuit(START), Circuit::Open(_)));
+        }
+        let later = START + QUARANTINE;
+        let trial = one.begin(later).expect("one task tries it");
+        assert!(
+            other.begin(later).is_none(),
+            "the trial is that of all engines"
+        );
+        trial.worked();
+        assert_eq!(other.circuit(later), Circuit::Closed);
     }
 
     #[test]

@@ -7,7 +7,8 @@ use rockmill_cpu::CpuBackend;
 use rockmill_cuda::{CudaSettings, Target};
 
 use crate::device::{Device, DeviceList};
-use crate::device_runtime::DeviceRuntime;
+use crate::device_health::{DeviceHealth, EngineHealth};
+use crate::device_runtime::{DeviceRuntime, Opened};
 use crate::opening::Opening;
 use rockmill_storage::clock::Clock;
 
@@ -18,15 +19,24 @@ pub struct DeviceRegistry {
     pub cpu: CpuBackend,
     /// Whether the CPU also runs tasks that other devices could run.
     pub host_shares: bool,
-    places: Vec<Place>,
+    configured: Vec<ConfiguredDevice>,
     /// Devices of views, which the settings need not name. Scans and compactions do not use them.
-    guests: Mutex<Vec<Weak<DeviceRuntime>>>,
+    guests: Mutex<Vec<Guest>>,
+}
+
+/// A device of a view, and its calls for this engine.
+#[derive(Debug)]
+struct Guest {
+    device: Weak<DeviceRuntime>,
+    calls: DeviceHealth,
 }
 
 /// A device in the settings other than the CPU. It is used as soon as it is open.
 #[derive(Debug)]
-struct Place {
-    opening: Opening<Arc<DeviceRuntime>>,
+struct ConfiguredDevice {
+    opening: Opening<Opened>,
+    /// Calls of this engine.
+    calls: DeviceHealth,
     /// The device as the settings name it.
     device: Device,
     /// The result of opening it, as text, once requested.
@@ -40,11 +50,13 @@ pub struct DeviceEntry {
     pub number: usize,
     /// The device.
     pub device: Arc<DeviceRuntime>,
+    /// Its health for this engine.
+    pub health: EngineHealth,
     /// Whether it only gets jobs that end sooner there than on the CPU: true for a device that [`Device::Auto`] chose.
     pub only_if_sooner: bool,
 }
 
-impl Place {
+impl ConfiguredDevice {
     fn open(device: Device, cuda: CudaSettings, clock: &Arc<dyn Clock>) -> Option<Self> {
         let one = |target| Opening::start(move || DeviceRuntime::warm_gpu(target, cuda));
         let opening = match device {
@@ -52,20 +64,21 @@ impl Place {
             Device::Auto => Opening::start(move || DeviceRuntime::first_gpu(cuda)),
             Device::Registered(registered) => {
                 let opened = DeviceRuntime::registered(registered, cuda, clock);
-                Opening::start(move || Ok(opened))
+                Opening::start(move || Ok(opened.into()))
             }
             Device::Cuda(number) => one(Target::Cuda(number)),
             Device::Kernels(target) => one(target),
         };
         Some(Self {
             opening,
+            calls: DeviceHealth::default(),
             device,
             text: OnceLock::new(),
         })
     }
 
     fn opened(&self) -> Option<&Arc<DeviceRuntime>> {
-        self.opening.get()?.as_ref().ok()
+        Some(&self.opening.get()?.as_ref().ok()?.device)
     }
 
     fn trouble(&self) -> Option<&str> {
@@ -77,7 +90,7 @@ impl Place {
     fn choice(&self) -> Option<&str> {
         let opened = self.opening.get()?;
         let text = || match opened {
-            Ok(gpu) => {
+            Ok(Opened { device: gpu, .. }) => {
                 let (name, model) = (gpu.backend.name(), &gpu.model);
                 format!("{name}, {model}, for jobs that end sooner there, the CPU for others")
             }
@@ -90,7 +103,7 @@ impl Place {
 impl Drop for DeviceRegistry {
     /// Views may use a device for longer. They need no memory for tasks meanwhile.
     fn drop(&mut self) {
-        for opened in self.places.iter().filter_map(Place::opened) {
+        for opened in self.configured.iter().filter_map(ConfiguredDevice::opened) {
             opened.give_back_idle();
         }
     }
@@ -99,24 +112,26 @@ impl Drop for DeviceRegistry {
 impl DeviceRegistry {
     /// Begins to open `devices`. Until one is open, other devices and the CPU run all tasks.
     pub fn open(devices: DeviceList, cuda: CudaSettings, clock: &Arc<dyn Clock>) -> Self {
-        let places = devices
+        let configured = devices
             .iter()
-            .filter_map(|device| Place::open(device, cuda, clock));
+            .filter_map(|device| ConfiguredDevice::open(device, cuda, clock));
         Self {
             cpu: CpuBackend,
             host_shares: devices.contains(Device::Cpu),
-            places: places.collect(),
+            configured: configured.collect(),
             guests: Mutex::default(),
         }
     }
 
     /// The open devices other than the CPU.
     pub fn opened(&self) -> Vec<DeviceEntry> {
-        let open = self.places.iter().zip(1..).filter_map(|(place, number)| {
+        let open = (self.configured.iter().zip(1..)).filter_map(|(configured, number)| {
+            let device = configured.opened()?;
             Some(DeviceEntry {
                 number,
-                device: Arc::clone(place.opened()?),
-                only_if_sooner: place.device == Device::Auto,
+                health: EngineHealth::new(&device.health, &configured.calls),
+                device: Arc::clone(device),
+                only_if_sooner: configured.device == Device::Auto,
             })
         });
         open.collect()
@@ -124,28 +139,46 @@ impl DeviceRegistry {
 
     /// Returns the entry of a device that a view uses, with a new number if the settings do not name it.
     pub fn entry_of(&self, device: &Arc<DeviceRuntime>) -> DeviceEntry {
-        let is_it = |place: &Place| {
-            place
-                .opened()
-                .is_some_and(|opened| Arc::ptr_eq(opened, device))
+        let mut configured = self.configured.iter().zip(1..);
+        let is_it = |(configured, _): &(&ConfiguredDevice, usize)| {
+            let opened = configured.opened();
+            opened.is_some_and(|opened| Arc::ptr_eq(opened, device))
         };
-        let at = self.places.iter().position(is_it).unwrap_or_else(|| {
-            let mut guests = self.guests.lock().unwrap_or_else(PoisonError::into_inner);
-            let own = Arc::downgrade(device);
-            let known = guests.iter().position(|guest| guest.ptr_eq(&own));
-            let free = || guests.iter().position(|guest| guest.strong_count() == 0);
-            let at = known.or_else(free).unwrap_or(guests.len());
-            match guests.get_mut(at) {
-                Some(guest) => *guest = own,
-                None => guests.push(own),
+        let (number, calls) = match configured.find(is_it) {
+            Some((configured, number)) => (number, configured.calls.clone()),
+            None => {
+                let (at, calls) = self.guest(device);
+                (1 + self.configured.len() + at, calls)
             }
-            self.places.len() + at
-        });
+        };
         DeviceEntry {
-            number: 1 + at,
+            number,
+            health: EngineHealth::new(&device.health, &calls),
             device: Arc::clone(device),
             only_if_sooner: false,
         }
+    }
+
+    /// The position of a view's device among those of views, and its record of calls.
+    fn guest(&self, device: &Arc<DeviceRuntime>) -> (usize, DeviceHealth) {
+        let mut guests = self.guests.lock().unwrap_or_else(PoisonError::into_inner);
+        let own = Arc::downgrade(device);
+        let known = guests.iter().position(|guest| guest.device.ptr_eq(&own));
+        if let Some(at) = known {
+            return (at, guests[at].calls.clone());
+        }
+        let guest = Guest {
+            device: own,
+            calls: DeviceHealth::default(),
+        };
+        let calls = guest.calls.clone();
+        let free = (guests.iter()).position(|guest| guest.device.strong_count() == 0);
+        let at = free.unwrap_or(guests.len());
+        match guests.get_mut(at) {
+            Some(free) => *free = guest,
+            None => guests.push(guest),
+        }
+        (at, calls)
     }
 
     /// Waits until all devices are open or have failed to open.
@@ -153,8 +186,8 @@ impl DeviceRegistry {
     /// # Errors
     /// One sentence about a device that cannot be used; none for [`Device::Auto`].
     pub fn wait(&self) -> std::result::Result<(), String> {
-        for place in &self.places {
-            let _ = place.opening.wait();
+        for configured in &self.configured {
+            let _ = configured.opening.wait();
         }
         self.trouble().map_or(Ok(()), |what| Err(what.to_owned()))
     }
@@ -162,7 +195,7 @@ impl DeviceRegistry {
     /// Number of injected faults by name, over all devices.
     pub fn faults(&self) -> BTreeMap<String, u64> {
         let mut sums = BTreeMap::new();
-        for opened in self.places.iter().filter_map(Place::opened) {
+        for opened in self.configured.iter().filter_map(ConfiguredDevice::opened) {
             for (fault, times) in opened.backend.faults() {
                 *sums.entry(fault.to_owned()).or_default() += times;
             }
@@ -172,18 +205,22 @@ impl DeviceRegistry {
 
     /// Returns why the first configured device that cannot be used failed to open, once this is known.
     pub fn trouble(&self) -> Option<&str> {
-        self.places.iter().find_map(Place::trouble)
+        self.configured.iter().find_map(ConfiguredDevice::trouble)
     }
 
     /// Describes the device that [`Device::Auto`] chose, without a full stop. `None` for other devices, and until it is
     /// known.
     pub fn choice(&self) -> Option<&str> {
-        self.places.iter().find_map(Place::choice)
+        self.configured.iter().find_map(ConfiguredDevice::choice)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use rockmill_core::{Error, ErrorKind};
+
     use super::*;
     use crate::device::Registered;
     use rockmill_storage::clock::SystemClock;
@@ -229,7 +266,7 @@ mod tests {
         let numbers: Vec<_> = devices.iter().map(|device| device.number).collect();
         assert_eq!(numbers, [1, 2]);
         assert!(registry.host_shares);
-        let of_view = DeviceRuntime::gpu(Target::Host, CudaSettings::default()).expect("it opens");
+        let of_view = DeviceRuntime::gpu(Target::Host).expect("it opens");
         let entries =
             [&devices[1].device, &of_view, &of_view].map(|device| registry.entry_of(device).number);
         assert_eq!(entries, [2, 3, 3]);
@@ -238,6 +275,24 @@ mod tests {
             2,
             "scans and compactions do not use it"
         );
+    }
+
+    #[test]
+    fn engines_share_a_gpu_and_its_errors_and_have_calls_of_their_own() {
+        let faults = rockmill_cuda::faults::Faults::none();
+        let engines = [(); 2].map(|()| opened(Device::Kernels(Target::Faulty)));
+        let [slow, other] = [&engines[0], &engines[1]].map(|engine| engine.opened().remove(0));
+        assert!(Arc::ptr_eq(&slow.device, &other.device));
+        let error = Error::new(ErrorKind::Device, "late");
+        let late = slow.health.begin(Duration::ZERO).expect("it is trusted");
+        assert!(late.abandoned(Duration::ZERO, true, &error));
+        let again = engines[0].opened().remove(0);
+        assert!(again.health.begin(Duration::ZERO).is_none());
+        let of_view = engines[0].entry_of(&slow.device);
+        assert!(of_view.health.begin(Duration::ZERO).is_none());
+        assert!(other.health.begin(Duration::ZERO).is_some());
+        drop((slow, other, again, of_view, engines));
+        assert_eq!(faults.held(), rockmill_cuda::faults::Held::default());
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! buffers and its health.
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::thread::JoinHandle;
 
 use rockmill_core::{CancelToken, DynBackend, Error, ErrorKind, Result};
 use rockmill_cuda::{CudaBackend, CudaSettings, Device as Gpu, Reservation, Target};
@@ -9,6 +10,7 @@ use rockmill_storage::clock::Clock;
 
 use crate::device::Registered;
 use crate::device_health::DeviceHealth;
+use crate::dispatch::carried;
 
 /// An open device.
 #[derive(Debug)]
@@ -21,10 +23,14 @@ pub struct DeviceRuntime {
     pub(crate) model: String,
     /// The backend, if views can lie on the device.
     cuda: Option<Arc<CudaBackend>>,
+    /// Memory limits of the engines that use the device, in bytes.
+    limits: Mutex<Vec<u64>>,
+    /// The thread that frees memory which no task uses.
+    freeing: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// A device that is open, or is being opened.
-type Slot = Arc<Mutex<Weak<DeviceRuntime>>>;
+/// A device that is open, or is being opened, and the process that opened it. A child process inherits no context.
+type Slot = Arc<Mutex<(u32, Weak<DeviceRuntime>)>>;
 
 /// The GPUs that have been used in this process.
 static GPUS: Mutex<Vec<(Target, Slot)>> = Mutex::new(Vec::new());
@@ -39,15 +45,49 @@ fn slot(target: Target) -> Slot {
     slot
 }
 
+/// An open device of an engine. The engine's memory limit applies until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    pub device: Arc<DeviceRuntime>,
+    limit_bytes: Option<u64>,
+}
+
+impl Opened {
+    fn new(device: Arc<DeviceRuntime>, limit_bytes: Option<u64>) -> Self {
+        if let Some(bytes) = limit_bytes {
+            device.change_limits(|limits| limits.push(bytes));
+        }
+        Self {
+            device,
+            limit_bytes,
+        }
+    }
+}
+
+impl From<Arc<DeviceRuntime>> for Opened {
+    fn from(device: Arc<DeviceRuntime>) -> Self {
+        Self::new(device, None)
+    }
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        let bytes = self.limit_bytes;
+        self.device.change_limits(|limits| {
+            let own = limits.iter().position(|limit| Some(*limit) == bytes);
+            own.map(|own| limits.swap_remove(own));
+        });
+    }
+}
+
 impl DeviceRuntime {
-    /// Opens a GPU. If it is open in this process, returns that runtime. Then only the memory limit of `settings`
-    /// applies: the smallest one since the GPU was opened. Kernels on the host have no separate memory, so each caller
-    /// gets its own runtime there.
+    /// Opens a GPU for a view. If it is open in this process, returns that runtime. Kernels on the host have no separate
+    /// memory, so each caller gets its own runtime there.
     ///
     /// # Errors
-    /// Device.
-    pub fn gpu(target: Target, settings: CudaSettings) -> Result<Arc<Self>> {
-        Self::found_or_opened(target, settings, false)
+    /// Device, also if an earlier failure has made the GPU unusable for this process.
+    pub fn gpu(target: Target) -> Result<Arc<Self>> {
+        Self::found_or_opened(target, CudaSettings::default(), false)
     }
 
     fn found_or_opened(
@@ -60,14 +100,16 @@ impl DeviceRuntime {
         }
         let slot = slot(target);
         let mut open = slot.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(runtime) = open.upgrade() {
-            if let (Some(cuda), Some(bytes)) = (&runtime.cuda, settings.memory_bytes) {
-                cuda.limit_memory(bytes);
-            }
+        let process = std::process::id();
+        if open.0 == process
+            && let Some(runtime) = open.1.upgrade()
+        {
+            // A kernel that failed badly leaves an error in the context, which all later calls return.
+            runtime.gpu_device()?.check_context()?;
             return Ok(runtime);
         }
         let runtime = Self::open(target, settings, warms_up)?;
-        *open = Arc::downgrade(&runtime);
+        *open = (process, Arc::downgrade(&runtime));
         Ok(runtime)
     }
 
@@ -83,12 +125,27 @@ impl DeviceRuntime {
             backend: Arc::clone(&backend) as _,
             health: DeviceHealth::default(),
             cuda: Some(backend),
+            limits: Mutex::default(),
+            freeing: Mutex::default(),
         }))
     }
 
-    /// Does the same as [`DeviceRuntime::gpu`]. If it opens the GPU, it allocates the memory that its first task would wait for.
-    pub(crate) fn warm_gpu(target: Target, settings: CudaSettings) -> Result<Arc<Self>> {
-        Self::found_or_opened(target, settings, true)
+    /// Opens a GPU for an engine. If this process has not opened it yet, allocates the memory that its first task would
+    /// wait for. The smallest memory limit of all engines that use the GPU applies.
+    pub(crate) fn warm_gpu(target: Target, settings: CudaSettings) -> Result<Opened> {
+        let device = Self::found_or_opened(target, settings, true)?;
+        Ok(Opened::new(device, settings.memory_bytes))
+    }
+
+    /// Changes the memory limits of engines, and applies the smallest one.
+    fn change_limits(&self, change: impl FnOnce(&mut Vec<u64>)) {
+        let mut limits = self.limits.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = limits.iter().min().copied();
+        change(&mut limits);
+        let smallest = limits.iter().min().copied();
+        if let Some(cuda) = self.cuda.as_ref().filter(|_| smallest != before) {
+            cuda.limit_memory(smallest);
+        }
     }
 
     /// Opens a backend of the program itself.
@@ -102,11 +159,13 @@ impl DeviceRuntime {
             backend: registered.open(settings.memory_bytes, clock),
             health: DeviceHealth::default(),
             cuda: None,
+            limits: Mutex::default(),
+            freeing: Mutex::default(),
         })
     }
 
     /// Opens the first usable GPU.
-    pub(crate) fn first_gpu(settings: CudaSettings) -> Result<Arc<Self>> {
+    pub(crate) fn first_gpu(settings: CudaSettings) -> Result<Opened> {
         let mut trouble = None;
         for gpu in Gpu::all_gpus()? {
             match Self::warm_gpu(Target::Cuda(gpu.number()), settings) {
@@ -159,45 +218,102 @@ impl DeviceRuntime {
         (self.cuda.as_ref()).is_none_or(|cuda| cuda.device().probe().is_ok())
     }
 
-    /// Frees memory of the device that no task uses.
+    /// Frees memory of the device that no task uses, on another thread: the device waits for all kernels that run, and a
+    /// kernel of the application may wait for the calling thread.
     pub fn give_back_idle(&self) {
-        if let Some(cuda) = &self.cuda {
-            cuda.device().shares().take_idle(u64::MAX);
+        let Some(cuda) = self.cuda.clone() else {
+            return;
+        };
+        let mut freeing = self.freeing.lock().unwrap_or_else(PoisonError::into_inner);
+        if freeing.as_ref().is_some_and(|thread| !thread.is_finished()) {
+            return;
+        }
+        let work = move || cuda.device().shares().take_idle(u64::MAX);
+        let builder = std::thread::Builder::new().name("rockmill-free".to_owned());
+        // Without a thread, later tasks find the memory.
+        *freeing = builder.spawn(carried(work)).ok();
+    }
+}
+
+impl Drop for DeviceRuntime {
+    /// Waits for the thread, so that none is inside the driver when the program ends.
+    fn drop(&mut self) {
+        let freeing = self
+            .freeing
+            .get_mut()
+            .unwrap_or_else(PoisonError::into_inner);
+        if let Some(thread) = freeing.take() {
+            // Freeing memory does not panic.
+            let _ = thread.join();
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use rockmill_cuda::faults::{Call, Faults, Held};
+
     use super::*;
 
+    fn open(memory_bytes: Option<u64>) -> Opened {
+        let settings = CudaSettings {
+            memory_bytes,
+            ..CudaSettings::default()
+        };
+        DeviceRuntime::warm_gpu(Target::Faulty, settings).expect("it opens")
+    }
+
+    fn limit(opened: &Opened) -> u64 {
+        let cuda = opened.device.cuda.as_ref().expect("it has kernels");
+        cuda.memory_bytes().1
+    }
+
     #[test]
-    fn a_device_is_opened_once_in_a_process_and_the_least_stated_memory_counts() {
-        let faults = rockmill_cuda::faults::Faults::none();
+    fn a_device_is_opened_once_and_the_smallest_limit_of_open_engines_applies() {
+        let faults = Faults::none();
         faults.simulate_memory(1 << 30);
-        let open = |memory_bytes| {
-            let settings = CudaSettings {
-                memory_bytes,
-                ..CudaSettings::default()
-            };
-            DeviceRuntime::gpu(Target::Faulty, settings).expect("it opens")
-        };
-        let limit = |runtime: &DeviceRuntime| {
-            let cuda = runtime.cuda.as_ref().expect("it has kernels");
-            cuda.memory_bytes().1
-        };
+        let usual = (1 << 30) / 5 * 4;
         let first = open(Some(800 << 20));
-        let others = [None, Some(600 << 20), Some(700 << 20)].map(open);
-        assert!(others.iter().all(|other| Arc::ptr_eq(other, &first)));
+        assert_eq!(limit(&first), 800 << 20);
+        let [unlimited, smallest, middle] = [None, Some(600 << 20), Some(700 << 20)].map(open);
+        for other in [&unlimited, &smallest, &middle] {
+            assert!(Arc::ptr_eq(&other.device, &first.device));
+        }
         assert_eq!(limit(&first), 600 << 20);
-        drop((first, others));
-        assert_eq!(faults.held(), rockmill_cuda::faults::Held::default());
-        assert_eq!(limit(&open(None)), (1 << 30) / 5 * 4);
+        drop(smallest);
+        assert_eq!(limit(&first), 700 << 20, "a closed engine limits no other");
+        drop((first, middle));
+        assert_eq!(limit(&unlimited), usual);
+        drop(unlimited);
+        assert_eq!(faults.held(), Held::default());
+        assert_eq!(limit(&open(None)), usual);
+    }
+
+    #[test]
+    fn a_device_that_has_broken_down_is_not_opened_again_beside_its_users() {
+        let faults = Faults::none();
+        let first = open(None);
+        faults.break_down(Call::Event, 0);
+        let error = DeviceRuntime::gpu(Target::Faulty).expect_err("all calls fail");
+        assert_eq!(error.kind, ErrorKind::Device);
+        drop(first);
+    }
+
+    #[test]
+    fn idle_memory_is_freed_while_the_device_stays_open() {
+        let faults = Faults::none();
+        let first = open(None);
+        let held = faults.held().bytes;
+        assert!(held > 0, "the memory of a first task");
+        first.device.give_back_idle();
+        while faults.held().bytes == held {
+            std::thread::yield_now();
+        }
     }
 
     #[test]
     fn kernels_on_the_host_are_not_shared() {
-        let open = || DeviceRuntime::gpu(Target::Host, CudaSettings::default()).expect("it opens");
+        let open = || DeviceRuntime::gpu(Target::Host).expect("it opens");
         assert!(!Arc::ptr_eq(&open(), &open()));
     }
 }

@@ -56,8 +56,8 @@ pub trait Tasks: Send + Sync + 'static {
     /// Bytes per second that the rate limit allows all tasks to read and write together; 0 if there is no limit.
     fn bytes_per_second(&self) -> u64;
 
-    /// Whether the CPU can run the tasks. If not, a device runs them even while it is quarantined, without a time limit,
-    /// because nothing else can. Then its error is the job's.
+    /// Whether the CPU can run the tasks. If not, a device runs them even while it is quarantined, because nothing else
+    /// can. Then its error is the job's, also if a call does not return within a longer time limit.
     fn may_run_on_cpu(&self) -> bool {
         true
     }

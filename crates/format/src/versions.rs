@@ -607,6 +607,20 @@ mod tests {
     }
 
     #[test]
+    fn files_of_level_0_have_epoch_numbers_from_7_10_on() {
+        for (version, is_numbered) in [
+            ([7, 8, 3], false),
+            ([7, 9, 2], false),
+            ([7, 10, 0], true),
+            ([8, 0, 0], true),
+            ([11, 12, 0], true),
+            ([0; 3], true),
+        ] {
+            assert_eq!(numbers_epochs(version), is_numbered, "{version:?}");
+        }
+    }
+
+    #[test]
     fn the_newest_format_version_is_written_here() {
         let [.., newest] = &RELEASES;
         assert_eq!(newest.newest_format_version, *FORMAT_VERSIONS.end());

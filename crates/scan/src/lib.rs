@@ -42,7 +42,7 @@ pub use directory::Directory;
 pub use engine::{Ran, ScanEngine, ScanSettings};
 pub use history::{Since, WrittenSince};
 pub use iterators::{IteratorRead, Iterators, RowFn};
-pub use load::Load;
+pub use load::{Load, LoadShare};
 pub use piece::{Piece, PieceOutput, PieceReport, Through};
 pub use rockmill_core::{MergeOperator, MergeOperators, StatedOperator};
 pub use store::{Store, ValueFn, Write, Written};

@@ -7,6 +7,7 @@ use rockmill_core::{
     ResidentTable, Result, RowOutput, TaskReport, Tombstones,
 };
 use rockmill_exec::admit::{Admitted, Footprint, Need};
+use rockmill_exec::budget::JobShare;
 use rockmill_exec::device_runtime::DeviceRuntime;
 use rockmill_exec::executor::{Call, Event, OwnedTasks, Start, TaskHandle, TaskRun, Tasks};
 use rockmill_exec::pace::JobSize;
@@ -46,40 +47,77 @@ impl Load {
     }
 }
 
+/// Host memory of loads that run one after another.
+#[derive(Debug)]
+pub struct LoadShare {
+    share: JobShare,
+    device: Arc<DeviceRuntime>,
+}
+
 impl ScanEngine {
-    /// Stores the rows of a load in a table of a device. Returns their number, and the bytes of their records. If it
-    /// fails, the table may contain some of the rows.
+    /// Waits for the host memory of `loads`, which the caller runs one after another. The caller reserves device memory
+    /// only after this, because reserved memory is of no use to others meanwhile.
     ///
     /// # Errors
-    /// Any of [`rockmill_core::ErrorKind`]. No other device can do it, so a device's failure is an error here.
-    pub fn load(
+    /// The errors of [`ScanEngine::load`].
+    pub fn admit_loads<'l>(
         &self,
-        load: &Load,
+        loads: impl IntoIterator<Item = &'l Load>,
         device: &Arc<DeviceRuntime>,
-        table: Arc<dyn ResidentTable>,
-    ) -> Result<RowOutput> {
+    ) -> Result<LoadShare> {
+        let mut most_bytes = 0;
+        for load in loads {
+            let admitted = self.admit_load(load, device)?;
+            most_bytes = most_bytes.max(admitted.map_or(0, |admitted| admitted.task_bytes));
+        }
+        let cancel = CancelToken::new();
+        let share = self.enter(&cancel)?;
+        share.admit(most_bytes, &cancel)?;
+        Ok(LoadShare {
+            share,
+            device: Arc::clone(device),
+        })
+    }
+
+    /// Chooses the read-ahead and the memory of a load's tasks; `None` for a load without pieces.
+    fn admit_load(&self, load: &Load, device: &Arc<DeviceRuntime>) -> Result<Option<Admitted>> {
         let Some(largest) = load.pieces.iter().max_by_key(|piece| piece.bytes) else {
-            return Ok(RowOutput::default());
+            return Ok(None);
         };
         let mut need = ReadLargest {
             most_bytes: self.max_task_bytes(),
             reading: load.reading(largest),
         };
         let entry = self.executor.registry().entry_of(device);
-        let admitted = self.executor.admit(vec![entry], &mut need)?;
+        let mut admitted = self.executor.admit(vec![entry], &mut need)?;
+        match admitted.refused.take() {
+            Some(error) => Err(error),
+            None => Ok(Some(admitted)),
+        }
+    }
+
+    /// Stores the rows of a load in a table of the share's device. Returns their number, and the bytes of their records.
+    /// If it fails, the table may contain some of the rows.
+    ///
+    /// # Errors
+    /// Any of [`rockmill_core::ErrorKind`]. No other device can do it, so a device's failure is an error here.
+    pub fn load(
+        &self,
+        share: &LoadShare,
+        load: &Load,
+        table: Arc<dyn ResidentTable>,
+    ) -> Result<RowOutput> {
+        let LoadShare { share, device } = share;
+        let Some(admitted) = self.admit_load(load, device)? else {
+            return Ok(RowOutput::default());
+        };
         let Admitted {
             devices,
-            refused,
             read_ahead_bytes,
             task_bytes,
+            ..
         } = admitted;
-        if let Some(error) = refused {
-            return Err(error);
-        }
         let bytes: Vec<_> = load.pieces.iter().map(|piece| piece.bytes).collect();
-        let cancel = CancelToken::new();
-        let share = self.enter(&cancel)?;
-        share.admit(task_bytes, &cancel)?;
         let owned = OwnedTasks {
             tasks: Arc::new(LoadTasks {
                 size: FromTables::size_of_tasks(&load.family.inputs, &bytes),
@@ -91,10 +129,10 @@ impl ScanEngine {
             }),
             devices,
             task_memory_bytes: task_bytes,
-            stop: cancel,
+            stop: CancelToken::new(),
         };
         let handle = Worker::new(&self.storage.clock()).run(|| {
-            let handle = self.executor.submit(&share, owned);
+            let handle = self.executor.submit(share, owned);
             handle.wait().map(|()| handle).map_err(of_device)
         })?;
         let mut all = RowOutput::default();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use rockmill_core::{DeclineReason, Error, Result};
-use rockmill_cuda::{CudaSettings, Device, Mailboxes, RingSettings, Target};
+use rockmill_cuda::{Device, Mailboxes, RingSettings, Target};
 use rockmill_exec::device_runtime::DeviceRuntime;
 use rockmill_exec::host_memory::{HostMemory, default_budget_bytes};
 use rockmill_scan::{Database, ScanEngine, ScanSettings, Store};
@@ -100,7 +100,7 @@ impl Builder {
     pub fn open(&self) -> Result<View> {
         let source = self.source()?;
         let taken = Taken::new(source.take()?)?;
-        let device = DeviceRuntime::gpu(self.target, CudaSettings::default())?;
+        let device = DeviceRuntime::gpu(self.target)?;
         let usual = || device.usual_view_bytes();
         let memory_bytes = self.memory_bytes.map_or_else(usual, Ok)?;
         let table = load(&source, &device, &taken, memory_bytes);

@@ -10,7 +10,7 @@ use rockmill_core::{
 use rockmill_cuda::{DeviceTable, Reservation, TableSettings};
 use rockmill_exec::device_runtime::DeviceRuntime;
 use rockmill_format::names;
-use rockmill_scan::{Database, FamilyView, Load, Piece, ScanEngine, Through};
+use rockmill_scan::{Database, FamilyView, Load, LoadShare, Piece, ScanEngine, Through};
 
 use crate::foreseen::{Asked, Foreseen, max_record_bytes};
 
@@ -131,6 +131,8 @@ pub fn load(
     memory_bytes: u64,
 ) -> Result<Arc<DeviceTable>> {
     let outside = outside(&taken.asked);
+    let load = taken.load(Tombstones::Drop);
+    let share = source.engine.admit_loads([&load], device)?;
     let mut keys = Foreseen::new(&taken.family, Vec::new()).keys;
     for _ in 0..MAX_REHASHES {
         let slot_bytes = DeviceTable::slot_bytes(keys);
@@ -145,7 +147,7 @@ pub fn load(
             outside: &outside,
         };
         let table = Arc::new(DeviceTable::new(device.gpu_device()?, &settings)?);
-        place(source, device, taken, Tombstones::Drop, &table)?;
+        place(source, &share, &load, &table)?;
         if table.contents().left_over == 0 {
             return Ok(table);
         }
@@ -191,11 +193,10 @@ pub fn seed() -> u64 {
 /// Stores the keys of a version in a table. Returns their number, and the bytes of their records.
 pub fn place<T: ResidentTable>(
     source: &Source,
-    device: &Arc<DeviceRuntime>,
-    taken: &Taken,
-    tombstones: Tombstones,
+    share: &LoadShare,
+    load: &Load,
     table: &Arc<T>,
 ) -> Result<RowOutput> {
     let table = Arc::clone(table) as Arc<dyn ResidentTable>;
-    source.engine.load(&taken.load(tombstones), device, table)
+    source.engine.load(share, load, table)
 }

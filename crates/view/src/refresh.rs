@@ -117,17 +117,15 @@ impl Change<'_> {
         let unflushed = written.unflushed.map(Taken::new).transpose()?;
         let mut missing = 0;
         let all = std::iter::once(&tables).chain(&unflushed);
+        let of_tables = tables.load(Tombstones::Keep);
+        let of_unflushed = (unflushed.as_ref()).map(|unflushed| unflushed.load(Tombstones::Drop));
+        let loads = std::iter::once(&of_tables).chain(&of_unflushed);
+        let share = self.source.engine.admit_loads(loads, self.device)?;
         let made = self.with_room(all, |delta| {
-            let placed = place(self.source, self.device, &tables, Tombstones::Keep, delta)?;
-            if let Some(unflushed) = &unflushed {
+            let placed = place(self.source, &share, &of_tables, delta)?;
+            if let Some(of_unflushed) = &of_unflushed {
                 let unseen = Arc::new(delta.unseen());
-                place(
-                    self.source,
-                    self.device,
-                    unflushed,
-                    Tombstones::Drop,
-                    &unseen,
-                )?;
+                place(self.source, &share, of_unflushed, &unseen)?;
                 missing = unseen.keys();
             }
             Ok((missing == 0).then_some(placed))
@@ -146,9 +144,11 @@ impl Change<'_> {
     fn reloaded(&self, more: &[KeyRange], reason: String) -> Result<Made> {
         let ranges = self.family.changed_since(&self.base.family, more);
         let there = Taken::within(Arc::clone(self.family), &ranges)?;
+        let load = there.load(Tombstones::Drop);
+        let share = self.source.engine.admit_loads([&load], self.device)?;
         let made = self.with_room([&there], |delta| {
-            let placed = place(self.source, self.device, &there, Tombstones::Drop, delta)?;
-            delta.take_unseen(&ranges)?;
+            let placed = place(self.source, &share, &load, delta)?;
+            delta.erase_missing(&ranges)?;
             Ok(Some(placed))
         })?;
         let (table, RowOutput { rows, bytes }) = made.ok_or_else(no_room)?;

@@ -60,19 +60,30 @@ impl Database {
             session.define_tables(handle)?;
             Ok((session, told))
         })?;
-        let old = known().replace((process, session.clone()));
-        // Its threads are in the process that was forked. Dropping it would wait for them.
-        if let Some((owner, session)) = old
-            && owner != process
-        {
-            std::mem::forget(session);
-        }
+        forget_of_other_process(known().replace((process, session.clone())));
         let warning = py.import("rockmill._errors")?.getattr("RockmillWarning")?;
         for sentence in told {
             let sentence = std::ffi::CString::new(renamed(&sentence)).unwrap_or_default();
             PyErr::warn(py, &warning, &sentence, 2)?;
         }
         Ok(session)
+    }
+}
+
+impl Drop for Database {
+    fn drop(&mut self) {
+        let opened = self.opened.get_mut();
+        let opened = opened.unwrap_or_else(PoisonError::into_inner).take();
+        forget_of_other_process(opened);
+    }
+}
+
+/// Drops a session, unless its threads are in the process that was forked: it would wait for them.
+fn forget_of_other_process(opened: Option<(u32, Session)>) {
+    if let Some((owner, session)) = opened
+        && owner != std::process::id()
+    {
+        std::mem::forget(session);
     }
 }
 

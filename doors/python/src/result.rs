@@ -1,6 +1,6 @@
 //! Rows that a statement returns.
 
-use std::sync::mpsc::{Receiver, sync_channel};
+use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use datafusion::arrow::array::RecordBatch;
@@ -16,7 +16,7 @@ use rockmill_cli::sql::session::{Session, Stop, physical_plan};
 use rockmill_sql::pinned;
 use rockmill_sql::statements::Tokens;
 use rockmill_terminal::outcome::Failure;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 
 use crate::arrow_c::{ArrowArray, ArrowArrayStream, ArrowSchema, Batches};
 use crate::database::failure_of;
@@ -84,6 +84,8 @@ const FORKED: &str =
 /// Batches of a statement that runs.
 pub struct Reader {
     batches: Receiver<Result<RecordBatch, Failure>>,
+    /// Batches that the statement may still make.
+    room: Arc<Semaphore>,
     /// Ends the statement.
     unwanted: Arc<Notify>,
     /// The process that runs the statement. Others have none of its threads.
@@ -103,7 +105,9 @@ impl Reader {
             return Err(usage(FORKED));
         }
         loop {
-            match receive(py, &mut self.batches)? {
+            let received = receive(py, &mut self.batches)?;
+            self.room.add_permits(1);
+            match received {
                 Some(Ok(batch)) if batch.num_rows() == 0 => {}
                 Some(Ok(batch)) => return Ok(Some(batch)),
                 Some(Err(failure)) => return Err(exception(&failure)),
@@ -125,7 +129,7 @@ struct Exported {
 
 impl Batches for Exported {
     fn next(&mut self) -> Result<Option<RecordBatch>, String> {
-        let next = called_back(|py| {
+        called_back(|py| {
             self.reader.next(py).map_err(|error| {
                 let is_signal = error.is_instance_of::<PyKeyboardInterrupt>(py);
                 let said = match is_signal {
@@ -143,8 +147,7 @@ impl Batches for Exported {
                 }
                 said
             })
-        });
-        next.unwrap_or_else(|| Err("Python ends".to_owned()))
+        })
     }
 }
 
@@ -154,17 +157,29 @@ impl Batches for Exported {
 /// ``duckdb.sql("select * from result")``.
 #[pyclass(frozen, module = "rockmill", name = "Result")]
 pub struct QueryResult {
-    session: Session,
-    query: Query,
+    statement: Arc<Statement>,
     /// Its process. Others have none of its threads.
     process: u32,
+}
+
+struct Statement {
+    session: Session,
+    query: Query,
+}
+
+impl Drop for QueryResult {
+    fn drop(&mut self) {
+        // In a child process, dropping the session would wait for threads that are not there.
+        if self.process != std::process::id() {
+            std::mem::forget(Arc::clone(&self.statement));
+        }
+    }
 }
 
 impl QueryResult {
     pub fn new(session: Session, query: Query) -> Self {
         Self {
-            session,
-            query,
+            statement: Arc::new(Statement { session, query }),
             process: std::process::id(),
         }
     }
@@ -174,23 +189,23 @@ impl QueryResult {
         if self.process != std::process::id() {
             return Err(usage(FORKED));
         }
-        let (sender, batches) = sync_channel(WAITING);
+        let (sender, batches) = channel();
+        let room = Arc::new(Semaphore::new(WAITING));
         let unwanted = Arc::new(Notify::new());
         let reader = Reader {
             batches,
+            room: Arc::clone(&room),
             unwanted: Arc::clone(&unwanted),
             process: self.process,
         };
-        let session = self.session.clone();
-        let (plan, first) = match &self.query {
+        let session = self.statement.session.clone();
+        let (plan, first) = match &self.statement.query {
             Query::Plan { plan, first, .. } => (plan.clone(), lock(first).take()),
             Query::Rows { rows, .. } => {
-                let rows = rows.clone();
-                let runtime = runtime().map_err(|failure| exception(&failure))?;
-                runtime.spawn_blocking(move || {
-                    rows.into_iter()
-                        .try_for_each(|batch| sender.send(Ok(batch)))
-                });
+                // The reader is there to receive them.
+                let _ = rows
+                    .iter()
+                    .try_for_each(|batch| sender.send(Ok(batch.clone())));
                 return Ok(reader);
             }
         };
@@ -205,7 +220,7 @@ impl QueryResult {
             }
         };
         let runtime = runtime().map_err(|failure| exception(&failure))?;
-        runtime.spawn_blocking(move || {
+        runtime.spawn(async move {
             let failed = |e| failure_of("", Stop::Statement(e), &Tokens::default(), &session);
             let pump = async {
                 let mut rows = match execute_stream(plan, session.context.task_ctx()) {
@@ -215,29 +230,32 @@ impl QueryResult {
                 while let Some(batch) = rows.next().await {
                     let batch = batch.map_err(failed);
                     let is_last = batch.is_err();
+                    // A reader that does not read holds no thread.
+                    match room.acquire().await {
+                        Ok(one) => one.forget(),
+                        Err(_) => return,
+                    }
                     if sender.send(batch).is_err() || is_last {
                         return;
                     }
                 }
             };
             let pump = std::panic::AssertUnwindSafe(pump);
-            runtime.block_on(async {
-                tokio::select! {
-                    biased;
-                    () = unwanted.notified() => {}
-                    done = futures::FutureExt::catch_unwind(pump) => {
-                        if done.is_err() {
-                            let _ = sender.send(Err(panicked()));
-                        }
+            tokio::select! {
+                biased;
+                () = unwanted.notified() => {}
+                done = futures::FutureExt::catch_unwind(pump) => {
+                    if done.is_err() {
+                        let _ = sender.send(Err(panicked()));
                     }
                 }
-            });
+            }
         });
         Ok(reader)
     }
 
     pub fn schema(&self) -> &SchemaRef {
-        self.query.schema()
+        self.statement.query.schema()
     }
 
     fn exported<'py>(
@@ -368,7 +386,7 @@ impl QueryResult {
                         "",
                         Stop::Statement(e),
                         &Tokens::default(),
-                        &self.session,
+                        &self.statement.session,
                     ))
                 };
                 grid.add(&shown).map_err(no_text)?;

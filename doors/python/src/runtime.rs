@@ -126,18 +126,21 @@ pub fn receive<T: Send>(py: Python<'_>, receiver: &mut Receiver<T>) -> PyResult<
 }
 
 /// Runs what needs Python in a function that another library calls. That library may hold Python's lock, or may have let it
-/// go on this thread without PyO3, which then takes the thread for attached. `None` once Python is gone.
-pub fn called_back<T>(work: impl FnOnce(Python<'_>) -> T) -> Option<T> {
+/// go on this thread without PyO3, which then takes the thread for attached.
+///
+/// # Errors
+/// A sentence once Python is gone, and after a panic.
+pub fn called_back<T>(work: impl FnOnce(Python<'_>) -> Result<T, String>) -> Result<T, String> {
     // SAFETY: these calls need no lock, and `Ensure` takes it if the thread does not hold it. What is made in between ends
     // before `Release`.
     unsafe {
         if ffi::Py_IsInitialized() == 0 {
-            return None;
+            return Err("Python ends".to_owned());
         }
         let state = ffi::PyGILState_Ensure();
-        let done = work(Python::assume_attached());
+        let done = catch_unwind(AssertUnwindSafe(|| work(Python::assume_attached())));
         ffi::PyGILState_Release(state);
-        Some(done)
+        done.unwrap_or_else(|_| Err(PANICKED.to_owned()))
     }
 }
 
@@ -150,6 +153,9 @@ fn stopped() -> Failure {
 }
 
 /// The panic was printed already.
+const PANICKED: &str = "internal error, please report it: the statement panicked";
+
+/// The failure of work that has panicked.
 pub fn panicked() -> Failure {
-    Failure::Environment("internal error, please report it: the statement panicked".to_owned())
+    Failure::Environment(PANICKED.to_owned())
 }

@@ -44,6 +44,19 @@ def test_a_database_and_a_table_open_again_in_a_forked_child(db: Path) -> None:
     assert before.to_arrow()["n"].to_pylist() == [302]
 
 
+def test_what_the_process_before_has_opened_ends_in_a_forked_child(db: Path) -> None:
+    opened = [rm.open(db)]
+    opened.append(opened[0].sql("select * from orders"))
+    opened.append(opened[1].batches())
+    assert len(next(opened[2])) > 0
+
+    def work() -> None:
+        while opened:
+            opened.pop()
+
+    in_child(work)
+
+
 def test_a_view_in_host_memory_opens_again_in_a_forked_child(vectors: Path) -> None:
     view = rm.view(vectors, device="cpu", value_bytes=16)
 

@@ -143,6 +143,16 @@ def test_items_of_a_range_are_those_of_a_sorted_dictionary(tmp_path: Path) -> No
         assert list(database.items(**arguments)) == expected, arguments
 
 
+def test_many_items_that_are_not_read_to_the_end_stop_no_statement(tmp_path: Path) -> None:
+    pairs = 40_000
+    write(tmp_path / "db", ((b"%08d" % number, b"v") for number in range(pairs)))
+    database = rm.open(tmp_path / "db")
+    begun = [database.items() for _ in range(600)]
+    assert {next(items) for items in begun} == {(b"00000000", b"v")}
+    assert database.sql("select count(*) as n from \"default\"").to_arrow()["n"].to_pylist() == [pairs]
+    assert sum(1 for _ in begun[599]) == pairs - 1
+
+
 def test_items_that_are_not_read_to_the_end_cost_nothing_more(db: Path) -> None:
     items = rm.open(db).items()
     assert next(items)[0] == b"user:0000"

@@ -201,3 +201,40 @@ def test_a_closed_view_says_so(vectors: Path) -> None:
         with pytest.raises(rm.UsageError, match="the view is closed"):
             use()
     assert "closed" in repr(view)
+
+
+def test_the_worst_status_of_each_queued_lookup_is_found() -> None:
+    """Events stand in for those of a GPU."""
+    from rockmill._arrays import _Flag
+
+    done = 0
+
+    class Event:
+        behind = 0
+
+        def record(self) -> None:
+            self.behind = len(queued)
+
+        def query(self) -> bool:
+            return self.behind <= done
+
+        def synchronize(self) -> None:
+            nonlocal done
+            done = max(done, self.behind)
+
+    queued: list[int] = []
+    flag = _Flag(None, lambda _: max(queued[:done]), Event)
+    assert flag.is_read and flag.worst(wait=True) == 0
+    for status in (1, 1, 3):
+        queued.append(status)
+        flag.queued()
+    assert flag.worst(wait=False) == 0
+    done = 1
+    assert flag.worst(wait=False) == 1 and not flag.is_read
+    done = 2
+    assert flag.worst(wait=False) == 0 and not flag.is_read
+    assert flag.worst(wait=True) == 3 and flag.is_read
+    queued.append(2)
+    flag.queued()
+    done = 4
+    assert flag.worst(wait=False) == 3 and flag.is_read

@@ -99,7 +99,7 @@ fn is_of_use(
     let request = plan.request(tables, &plan.range, 0);
     let now = context.clock.now();
     devices.iter().any(|entry| {
-        let is_sound = entry.device.health.circuit(now) == Circuit::Closed;
+        let is_sound = entry.health.circuit(now) == Circuit::Closed;
         is_sound && entry.device.backend.supports(&request) == Support::Yes
     })
 }

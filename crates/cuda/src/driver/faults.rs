@@ -11,27 +11,28 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use rockmill_core::CancelToken;
 use rockmill_format::handle::BLOCK_TRAILER_SIZE;
 
-use super::ffi::{Hooks, OutBlock};
+use super::ffi::{self, Hooks, OutBlock};
 pub use place::{Moment, Place, Region};
-use place::{TOLD, told};
+use place::{REGIONS, told};
 
-/// Kinds of calls, in the order of `faulty.cpp:Kind`.
+/// Kinds of calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
 pub enum Call {
     /// Getting device memory.
-    Allocate,
+    Allocate = ffi::CALL_ALLOCATE,
     /// Allocating pinned host memory.
-    Pin,
+    Pin = ffi::CALL_PIN,
     /// Making a stream.
-    Stream,
+    Stream = ffi::CALL_STREAM,
     /// Making an event.
-    Event,
+    Event = ffi::CALL_EVENT,
     /// Recording an event and waiting for it.
-    Wait,
+    Wait = ffi::CALL_WAIT,
     /// Copying and clearing memory.
-    Copy,
+    Copy = ffi::CALL_COPY,
     /// Launching a stage's kernels.
-    Stage,
+    Stage = ffi::CALL_STAGE,
 }
 
 impl Call {
@@ -77,7 +78,7 @@ struct State {
     pinned: HashMap<usize, u64>,
     others: Held,
     /// Addresses and bytes of the reported regions.
-    told: [(usize, u64); TOLD.len()],
+    told: [(usize, u64); REGIONS],
     /// Address in a region on the device to alter, and the bit.
     target: Option<(usize, u32)>,
 }
@@ -251,7 +252,7 @@ impl State {
             | Region::NextKey
             | Region::Rows
             | Region::Merged => {
-                let (address, bytes) = self.told[told(place.region).unwrap_or_default()];
+                let (address, bytes) = self.told[told(place.region).unwrap_or_default() as usize];
                 return address + (place.byte % bytes) as usize;
             }
         };
@@ -327,7 +328,7 @@ extern "C" fn made(region: u32, at: *const c_void, bytes: u64) {
         };
         let address = address + (place.byte % bytes) as usize;
         match moment {
-            _ if told(place.region) != Some(region as usize) => {}
+            _ if told(place.region) != Some(region) => {}
             Moment::Unsealed => state.flip_at(address, place.bit),
             Moment::CopiedBack => state.target = Some((address, place.bit)),
             Moment::Finished => {}
@@ -342,7 +343,7 @@ extern "C" fn written(at: u32, images: *const u8, blocks: *const OutBlock, n: u6
         let Some((moment, place)) = state.flip else {
             return;
         };
-        let is_sealed = at == Moment::Finished as u32;
+        let is_sealed = at == ffi::MOMENT_FINISHED;
         // An index block is reported by itself before it is sealed.
         if !is_sealed && (moment != Moment::Unsealed || told(place.region).is_some()) {
             return;

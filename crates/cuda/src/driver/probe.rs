@@ -6,7 +6,7 @@ use std::ptr;
 use rockmill_core::Result;
 
 use super::device::{About, Device, Target, unusable};
-use super::stream::Stream;
+use super::stream::{Event, Stream};
 
 /// The driver has no code for such a device (`cudaErrorNoKernelImageForDevice`).
 const NO_CODE: c_int = 209;
@@ -26,6 +26,15 @@ impl Device {
         Ok(device)
     }
 
+    /// Checks that the context works, without waiting for kernels.
+    ///
+    /// # Errors
+    /// Device if an earlier failure has made it unusable.
+    pub fn check_context(&self) -> Result<()> {
+        let _current = self.make_current()?;
+        Event::new(self).map(drop)
+    }
+
     /// Runs a kernel that does nothing, because a build has code for only some kinds of GPU.
     ///
     /// # Errors
@@ -33,8 +42,7 @@ impl Device {
     pub fn probe(&self) -> Result<()> {
         let _current = self.make_current()?;
         let stream = Stream::new(self)?;
-        // SAFETY: the kernel accesses no memory.
-        let code = unsafe { (self.table().probe)(&stream.exec(ptr::null_mut(), 0)) };
+        let code = stream.stages(ptr::null_mut(), 0).probe();
         let About {
             name,
             compute_capability: (major, minor),

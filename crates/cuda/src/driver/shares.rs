@@ -27,7 +27,7 @@ pub const CANCEL_POLL: Duration = Duration::from_millis(20);
 /// Reservations leave 1/`TASKS_SHARE` of the memory of this process to tasks.
 const TASKS_SHARE: u64 = 8;
 
-/// How long a load waits for tasks and other loads. One whose call hangs gives nothing back.
+/// How long the first load in the queue waits for tasks and running loads. One whose call hangs gives nothing back.
 const MAX_WAIT: Duration = Duration::from_secs(5);
 
 /// Users of device memory.
@@ -81,6 +81,8 @@ struct Waiting {
     number: u64,
     /// Bytes that tasks must leave to it; 0 while it waits for another load to end.
     bytes: u64,
+    /// Time from which it was the first in the queue.
+    first_since: Option<Instant>,
 }
 
 /// Memory that is reserved for a view until this is dropped. Allocations from it stay with the view.
@@ -130,6 +132,12 @@ impl State {
         let share = tasks_of_loads.fold(share.max(task_bytes), u64::max);
         let without_views = free.saturating_add(tasks);
         without_views.saturating_sub(self.reserved_bytes().saturating_add(share))
+    }
+
+    /// Whether a load is the first in the queue at `now`; if so, how long it has been.
+    fn waited_as_first(&mut self, number: u64, now: Instant) -> Option<Duration> {
+        let first = self.waiting.front_mut()?;
+        (first.number == number).then(|| now - *first.first_since.get_or_insert(now))
     }
 
     fn take(&mut self, user: MemoryUser, reservation: Option<u64>, bytes: u64) {
@@ -287,17 +295,16 @@ impl MemoryShares {
         let mut state = self.state();
         let number = state.next;
         state.next += 1;
-        state.waiting.push_back(Waiting { number, bytes: 0 });
-        let began = Instant::now();
+        state.waiting.push_back(Waiting {
+            number,
+            bytes: 0,
+            first_since: None,
+        });
         let reserved = loop {
             if cancel.is_cancelled() {
                 break Err(Error::cancelled());
             }
-            if state
-                .waiting
-                .front()
-                .is_some_and(|waiting| waiting.number == number)
-            {
+            if let Some(waited) = state.waited_as_first(number, Instant::now()) {
                 let free = match state.free_bytes(device) {
                     Ok(Some(free)) => free,
                     Ok(None) => break Ok(0),
@@ -306,7 +313,7 @@ impl MemoryShares {
                 let wanted = state.reachable_bytes(free, task_bytes).min(bytes);
                 let room = free.saturating_sub(state.reserved_bytes());
                 let waits_for_loads = wanted < bytes && !state.granted.is_empty();
-                if !waits_for_loads && wanted <= room || began.elapsed() > MAX_WAIT {
+                if !waits_for_loads && wanted <= room || waited > MAX_WAIT {
                     break Ok(wanted.min(room));
                 }
                 let wanted = if waits_for_loads { 0 } else { wanted };
@@ -348,5 +355,31 @@ impl Drop for Reservation {
         state.returned += 1;
         drop(state);
         self.shares.changed.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_wait_of_a_load_counts_from_when_it_is_the_first_in_the_queue() {
+        let mut state = State::default();
+        for number in 0..2 {
+            state.waiting.push_back(Waiting {
+                number,
+                bytes: 0,
+                first_since: None,
+            });
+        }
+        let start = Instant::now();
+        assert_eq!(state.waited_as_first(0, start), Some(Duration::ZERO));
+        let later = start + 2 * MAX_WAIT;
+        assert_eq!(state.waited_as_first(1, later), None);
+        assert_eq!(state.waited_as_first(0, later), Some(2 * MAX_WAIT));
+        state.waiting.pop_front();
+        assert_eq!(state.waited_as_first(1, later), Some(Duration::ZERO));
+        let end = later + MAX_WAIT;
+        assert_eq!(state.waited_as_first(1, end), Some(MAX_WAIT));
     }
 }

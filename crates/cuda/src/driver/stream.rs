@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rockmill_core::{Error, Result};
 
 use super::device::Device;
-use super::ffi::Exec;
+use super::ffi::Stages;
 use super::memory::PinnedBuffer;
 
 /// Pinned memory through which a task's counts and lists go to the device and back.
@@ -228,15 +228,9 @@ impl Stream {
         self.device.check(code, "clear memory on the GPU")
     }
 
-    /// The arguments for stages.
-    pub(crate) fn exec(&self, scratch: *mut c_void, scratch_bytes: u64) -> Exec {
-        Exec {
-            stream: self.handle,
-            scratch,
-            scratch_bytes,
-            processors: self.device.about().multiprocessors,
-            unused: 0,
-        }
+    /// The stages, on this stream.
+    pub(crate) fn stages(&self, scratch: *mut c_void, scratch_bytes: u64) -> Stages<'_> {
+        Stages::new(&self.device, self.handle, scratch, scratch_bytes)
     }
 }
 

@@ -10,12 +10,13 @@ use rockmill_core::{Error, Result};
 use super::regions::ALIGNMENT;
 use super::reserve::{Piece, Reserve};
 use super::view::{DeviceSlice, DeviceSliceMut};
-use crate::driver::{CopyKind, Download, Stream};
+use crate::driver::{CopyKind, Download, MemoryUser, Stream};
 
 /// Device memory of one task. Its buffers take one place after another; all of it is released at once.
 #[derive(Debug)]
 pub struct Arena {
     reserve: Arc<Reserve>,
+    user: MemoryUser,
     taken: Mutex<Taken>,
 }
 
@@ -28,10 +29,12 @@ struct Taken {
 }
 
 impl Arena {
-    /// An arena in the memory of `piece`, and in further memory of the reserve if that does not suffice.
-    pub fn new(reserve: &Arc<Reserve>, piece: Piece) -> Arc<Self> {
+    /// An arena of a task of `user` in the memory of `piece`, and in further memory of the reserve if that does not
+    /// suffice.
+    pub fn new(reserve: &Arc<Reserve>, user: MemoryUser, piece: Piece) -> Arc<Self> {
         Arc::new(Self {
             reserve: Arc::clone(reserve),
+            user,
             taken: Mutex::new(Taken {
                 pieces: vec![piece],
                 used: 0,
@@ -44,7 +47,7 @@ impl Arena {
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         let left = taken.pieces.last().map_or(0, Piece::len) - taken.used;
         if bytes > left {
-            let more = self.reserve.take_now(bytes)?;
+            let more = self.reserve.take_now(self.user, bytes)?;
             taken.pieces.push(more);
             taken.used = 0;
         }
@@ -261,7 +264,10 @@ mod tests {
         let reserve = Reserve::new(&device, Some(max_bytes)).expect("a budget");
         let piece = reserve.take(bytes, &CancelToken::new());
         let stream = Stream::with_staging(&device).expect("a stream");
-        (stream, Arena::new(&reserve, piece.expect("room")))
+        (
+            stream,
+            Arena::new(&reserve, MemoryUser::Tasks, piece.expect("room")),
+        )
     }
 
     #[test]

@@ -66,8 +66,8 @@ impl Pool {
         (self.reserve.bytes(), self.reserve.max_bytes())
     }
 
-    /// Limits the device memory of tasks to `bytes`, unless an earlier limit is lower.
-    pub fn limit_memory(&self, bytes: u64) {
+    /// Limits the device memory of tasks to `bytes`; `None`: to the usual share of the device's memory.
+    pub fn limit_memory(&self, bytes: Option<u64>) {
         self.reserve.limit(bytes);
     }
 
@@ -84,7 +84,7 @@ impl Pool {
         let piece = self.reserve.take_for(user, bytes, cancel)?;
         let make = || Stream::with_staging(&self.device);
         let stream = self.streams.take(cancel, make)?;
-        Workspace::new(stream, Arena::new(&self.reserve, piece))
+        Workspace::new(stream, Arena::new(&self.reserve, user, piece))
     }
 
     /// Creates the resources of one task with `rings` rings.

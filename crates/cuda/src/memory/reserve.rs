@@ -153,10 +153,12 @@ impl Reserve {
         self.state().max_bytes
     }
 
-    /// Lowers the budget to `bytes` if it is more. Tasks that hold more continue.
-    pub fn limit(&self, bytes: u64) {
+    /// Sets the budget to `bytes`; `None`: to the usual share of the device's memory. Tasks that hold more continue.
+    pub fn limit(&self, bytes: Option<u64>) {
         let mut state = self.state();
-        state.max_bytes = state.max_bytes.min(bytes);
+        state.max_bytes = bytes.unwrap_or(state.usual_bytes);
+        drop(state);
+        self.changed.notify_all();
     }
 
     /// Bytes allocated on the device.
@@ -208,14 +210,14 @@ impl Reserve {
         taken
     }
 
-    /// Allocates `bytes` more for a task that holds memory and must not wait.
+    /// Allocates `bytes` more for a task that holds memory and must not wait. `user` is that of [`Reserve::take_for`].
     ///
     /// # Errors
     /// Device if there is too little at present.
-    pub fn take_now(self: &Arc<Self>, bytes: u64) -> Result<Piece> {
+    pub fn take_now(self: &Arc<Self>, user: MemoryUser, bytes: u64) -> Result<Piece> {
         // While a load waits for memory, tasks that run still get what they need.
         let state = &mut self.state();
-        let placed = self.place_beside(state, MemoryUser::Tasks, bytes, 0)?;
+        let placed = self.place_beside(state, user, bytes, 0)?;
         placed.ok_or_else(|| {
             no_memory(format!(
                 "a task needs {bytes} more bytes of device memory than estimated, and other tasks hold them"
@@ -410,7 +412,9 @@ mod tests {
         let first = take(&reserve, 40 << 10);
         assert!(waits(&reserve, 32 << 10));
         assert!(reserve.bytes() <= 64 << 10);
-        let error = reserve.take_now(32 << 10).expect_err("others hold it");
+        let error = reserve
+            .take_now(MemoryUser::Tasks, 32 << 10)
+            .expect_err("others hold it");
         assert_eq!(error.kind, ErrorKind::Declined(DeclineReason::MemoryBudget));
         let refused = reserve.take(65 << 10, &CancelToken::new());
         let error = refused.expect_err("it never fits");
@@ -525,6 +529,23 @@ mod tests {
         drop((table, reservation));
         drop(take(&reserve, 200 << 10));
         assert!(faults.peak_bytes() <= 1 << 20);
+    }
+
+    #[test]
+    fn a_limit_of_tasks_does_not_hold_for_loads_of_views_also_if_these_take_more() {
+        let faults = Faults::none();
+        let (_, reserve) = small_device(&faults);
+        reserve.limit(Some(64 << 10));
+        let cancel = CancelToken::new();
+        let take = |user| reserve.take_for(user, 100 << 10, &cancel);
+        take(MemoryUser::Tasks).expect_err("it is above the limit");
+        let first = take(MemoryUser::Views).expect("there is memory");
+        let more = |user| reserve.take_now(user, 450 << 10);
+        more(MemoryUser::Tasks).expect_err("it is above the limit");
+        drop(more(MemoryUser::Views).expect("there is memory"));
+        drop(first);
+        reserve.limit(None);
+        drop(take(MemoryUser::Tasks).expect("the limit has ended"));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use rockmill_core::Result;
 
 use super::buffer::{Arena, DeviceBuffer, space};
 use super::shelf::Lent;
-use crate::driver::ffi::Exec;
+use crate::driver::ffi::Stages;
 use crate::driver::{Device, Stream};
 
 /// Bytes for stages beyond the estimate, for buffers with few values.
@@ -61,10 +61,10 @@ impl Workspace {
         Ok(())
     }
 
-    /// The arguments for stages.
-    pub fn exec(&self) -> Exec {
+    /// The stages, on the stream.
+    pub fn stages(&self) -> Stages<'_> {
         self.stream
-            .exec(self.scratch.as_ptr().cast(), self.scratch_bytes)
+            .stages(self.scratch.as_ptr().cast(), self.scratch_bytes)
     }
 }
 

@@ -9,16 +9,11 @@ use super::errors::{FirstError, clear_errors, error_in, first_error, longest_key
 use super::input::{Input, PADDING};
 use super::keys::{KEY_PADDING, WORD_KEY_BYTES};
 use super::state::ReadState;
-use crate::driver::ffi::{DecodeArgs, DecompressArgs, Key, KeyBytes, ValueRef};
+use crate::driver::ffi::{
+    DecodeArgs, DecompressArgs, ERROR_CHECKSUM, ERROR_COMPRESSED, ERROR_KEY_LENGTH, ERROR_ORDER,
+    ERROR_SEQUENCE, ERROR_VALUE_TYPE, Key, KeyBytes, ValueRef,
+};
 use crate::driver::refused;
-
-/// Error codes of `types.hpp`.
-const ERROR_CHECKSUM: u64 = 1;
-const ERROR_COMPRESSED: u64 = 2;
-const ERROR_KEY_LENGTH: u64 = 5;
-const ERROR_VALUE_TYPE: u64 = 6;
-const ERROR_ORDER: u64 = 7;
-const ERROR_SEQUENCE: u64 = 12;
 
 const TIMED_PUT: u8 = ValueType::ValuePreferredSeqno as u8;
 
@@ -51,7 +46,7 @@ pub fn compacted_types(visibility: Visibility<'_>) -> u32 {
 }
 
 /// The error of a block's error code. The CPU backend checks again, so possible damage is only refused here.
-fn error_of(code: u64, block: usize, input: &Input<'_>, request: &Request<'_>) -> Error {
+fn error_of(code: u32, block: usize, input: &Input<'_>, request: &Request<'_>) -> Error {
     let (file, offset) = input.place(request.tables, block);
     let corrupt = |what| Error::new(ErrorKind::Corruption, what);
     let takes_all = matches!(request.visibility, Visibility::Snapshot(_));
@@ -191,10 +186,8 @@ fn upload_blocks(
 
 /// Verifies the blocks' checksums on the device.
 fn check_blocks(read: &mut ReadState, args: &DecodeArgs, bytes: u64) -> Result<()> {
-    let table = read.device.table();
     // SAFETY: the arena has all blocks with padding around them.
-    let code = unsafe { (table.check_blocks)(&read.ws.exec(), args) };
-    read.device.check(code, "verify checksums")?;
+    unsafe { read.ws.stages().check_blocks(args) }?;
     read.mark("verify checksums", bytes)
 }
 
@@ -205,7 +198,7 @@ fn decompress(
     stored_bytes: u64,
 ) -> Result<std::result::Result<u64, FirstError>> {
     check_blocks(read, args, stored_bytes)?;
-    let (table, num_blocks) = (read.device.table(), args.num_blocks as usize);
+    let num_blocks = args.num_blocks as usize;
     let buffers = &mut read.buffers;
     let mut work = DecompressArgs {
         from: args.arena,
@@ -219,8 +212,7 @@ fn decompress(
     buffers.raw_sizes.fill(num_blocks, 1, 0, &read.ws.stream)?;
     // SAFETY: the blocks lie in the arena with their trailers; sizes and offsets have room for one more than the number
     // of blocks.
-    let code = unsafe { (table.measure_raw)(&read.ws.exec(), &raw const work) };
-    read.device.check(code, "measure compressed blocks")?;
+    unsafe { read.ws.stages().measure_raw(&work) }?;
     let (total, [word, _]) =
         (buffers.raw_offsets).download_with(num_blocks, 1, &read.ws.errors, &read.ws.stream)?;
     if let Some(error) = error_in(word) {
@@ -236,8 +228,7 @@ fn decompress(
             .fill(gap, PADDING as usize, 0, &read.ws.stream)?;
     }
     // SAFETY: there is room for all blocks of the measured sizes, with padding around them.
-    let code = unsafe { (table.decompress)(&read.ws.exec(), &raw const work) };
-    read.device.check(code, "decompress")?;
+    unsafe { read.ws.stages().decompress(&work) }?;
     args.arena = work.to;
     std::mem::swap(&mut buffers.arena, &mut buffers.other_arena);
     read.mark("decompress", stored_bytes + bytes as u64)?;
@@ -253,11 +244,9 @@ fn count(
     args: &DecodeArgs,
     bytes: u64,
 ) -> Result<std::result::Result<Counted, FirstError>> {
-    let table = read.device.table();
     // SAFETY: the arena has all blocks with padding around them, and counts and starts have room for one more than the
     // number of blocks.
-    let code = unsafe { (table.count_entries)(&read.ws.exec(), args) };
-    read.device.check(code, "count entries")?;
+    unsafe { read.ws.stages().count_entries(args) }?;
     let len = args.num_blocks as usize + 1;
     let starts = &read.buffers.starts;
     let (starts, [word, longest]) =
@@ -297,16 +286,13 @@ fn decode_entries(
     entries: usize,
     bytes: u64,
 ) -> Result<()> {
-    let table = read.device.table();
     // SAFETY: keys, values and hashes have room for the counted entries.
-    let code = unsafe { (table.decode_entries)(&read.ws.exec(), args) };
-    read.device.check(code, "decode")?;
+    unsafe { read.ws.stages().decode_entries(args) }?;
     let entry_bytes = size_of::<Key>() + size_of::<ValueRef>();
     let decoded_bytes = bytes + (entries * entry_bytes) as u64;
     read.mark("decode", decoded_bytes)?;
     // SAFETY: as above.
-    let code = unsafe { (table.hash_entries)(&read.ws.exec(), args, entries as u64) };
-    read.device.check(code, "hash entries")?;
+    unsafe { read.ws.stages().hash_entries(args, entries as u64) }?;
     read.mark("hash entries", decoded_bytes)
 }
 
@@ -315,8 +301,7 @@ fn check_order(read: &ReadState, args: &DecodeArgs, run_starts: &[u32]) -> Resul
     for run in run_starts.windows(2) {
         let (first, end) = (u64::from(run[0]), u64::from(run[1]));
         // SAFETY: the run lies within the entries.
-        let code = unsafe { (read.device.table().check_order)(&read.ws.exec(), args, first, end) };
-        read.device.check(code, "check the order of keys")?;
+        unsafe { read.ws.stages().check_order(args, first, end) }?;
     }
     Ok(())
 }

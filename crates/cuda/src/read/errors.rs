@@ -2,10 +2,8 @@
 
 use rockmill_core::Result;
 
+use crate::driver::ffi::NO_ERROR;
 use crate::memory::{DeviceBuffer, Workspace};
-
-/// `types.hpp:NO_ERROR`.
-const NO_ERROR: u64 = u64::MAX;
 
 /// Address of the length of the longest user key.
 pub fn longest_key(ws: &Workspace) -> *mut u64 {
@@ -23,7 +21,7 @@ pub struct FirstError {
     /// Block, or entry for an error of order.
     pub at: usize,
     /// `types.hpp:ErrorCode`.
-    pub code: u64,
+    pub code: u32,
 }
 
 /// Reads the error word after waiting for the stages before.
@@ -46,6 +44,6 @@ pub fn download_checked<T: Copy + Default>(
 pub fn error_in(word: u64) -> Option<FirstError> {
     (word != NO_ERROR).then_some(FirstError {
         at: (word >> 8) as usize,
-        code: word & 0xff,
+        code: (word & 0xff) as u32,
     })
 }

@@ -14,7 +14,9 @@ use rockmill_format::index::IndexEntry;
 
 use super::host_blocks::{HostBlocks, is_for_host};
 use super::size::may_be_compressed;
-use crate::driver::ffi::BlockRef;
+use crate::driver::ffi::{
+    ARENA_PADDING, BlockRef, CODEC_IN_TRAILER, MAX_BLOCK_BYTES, STORED_SEQUENCE,
+};
 use crate::driver::{Stages, refused};
 use crate::memory::{CopyRing, DeviceBuffer, DeviceSliceMut, Pool};
 use crate::settings::CudaSettings;
@@ -23,7 +25,7 @@ use crate::settings::CudaSettings;
 const SEGMENT_BYTES: u64 = 32 << 20;
 
 /// Bytes in front of and behind every range (`types.hpp:ARENA_PADDING`), and its alignment.
-pub const PADDING: u64 = 64;
+pub const PADDING: u64 = ARENA_PADDING;
 
 /// Start of an arena's first range.
 pub const ARENA_START: u64 = PADDING;
@@ -35,15 +37,6 @@ pub fn arena_end(at: u64, len: u64) -> u64 {
         .checked_next_multiple_of(PADDING)
         .unwrap_or(u64::MAX)
 }
-
-/// `types.hpp`: entries have the sequence numbers that are stored with them.
-const STORED_SEQUENCE: u64 = u64::MAX;
-
-/// `types.hpp`: the block's trailer names its compression.
-const CODEC_IN_TRAILER: u32 = 0xff;
-
-/// Sizes of entries are 32-bit words on the device, also when an entry is stored in a longer form.
-const MAX_BLOCK_BYTES: u32 = 1 << 31;
 
 /// A range of a file and its place in the arena.
 #[derive(Debug)]

@@ -3,14 +3,14 @@
 use rockmill_core::{CompactionRules, DeeperLevels, Grandparent, KeyRange, Result, key_prefix};
 
 use crate::driver::Stream;
-use crate::driver::ffi::{Fragment, KeySpan, UserKey};
+use crate::driver::ffi::{self, Fragment, KeySpan, UserKey};
 use crate::memory::DeviceBuffer;
 
 /// Bytes that kernels may read in front of and behind keys (`types.hpp:ARENA_PADDING`): words are read whole.
-pub const KEY_PADDING: usize = 64;
+pub const KEY_PADDING: usize = ffi::ARENA_PADDING as usize;
 
 /// User keys up to this length are stored in their records (`types.hpp:WORD_KEY_BYTES`).
-pub const WORD_KEY_BYTES: u64 = 16;
+pub const WORD_KEY_BYTES: u64 = ffi::WORD_KEY_BYTES as u64;
 
 /// User keys that are copied to the device together, with their bytes.
 #[derive(Debug, Default)]

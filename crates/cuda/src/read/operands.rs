@@ -7,23 +7,16 @@ use rockmill_core::{Error, Merging, Result};
 use super::errors::{FirstError, error_in, first_error};
 use super::input::PADDING;
 use super::state::ReadState;
-use crate::driver::ffi::{MergeRules, RetainArgs};
+use crate::driver::ffi::{
+    ERROR_MERGED_BYTES, MERGE_ADD, MERGE_APPEND, MERGE_MAX, MERGE_PUT, MERGE_XOR, MergeRules,
+    RetainArgs,
+};
 use crate::driver::{altered, refused};
 
 /// Limit of a stripe's operands and their base, and the overhead of each beside its value and a delimiter. The CPU
 /// backend declines stripes that exceed it (`crates/cpu/src/read/operands.rs`).
 const MAX_MERGED_BYTES: u64 = 8 << 20;
 const OPERAND_BYTES: u64 = 72;
-
-/// Error code of `types.hpp`; the other one is for a value that is not a Put.
-const ERROR_MERGED_BYTES: u64 = 17;
-
-/// `operands.hpp:MergeFunction`.
-const ADD: u32 = 1;
-const PUT: u32 = 2;
-const MAX: u32 = 3;
-const XOR: u32 = 4;
-const APPEND: u32 = 5;
 
 /// The rules of a compaction without operands.
 pub const NO_MERGING: MergeRules = MergeRules {
@@ -49,9 +42,7 @@ pub fn make_values(
     args.made = read.buffers.made.room(n)?;
     args.made_offsets = read.buffers.made_offsets.room(n + 1)?;
     // SAFETY: all buffers have room for n entries, offsets for one more.
-    let code = unsafe { (read.device.table().measure_made)(&read.ws.exec(), &raw const *args) };
-    read.device
-        .check(code, "measure what is made of operands")?;
+    unsafe { read.ws.stages().measure_made(args) }?;
     let (total, [word, _]) =
         (read.buffers.made_offsets).download_with(n, 1, &read.ws.errors, &read.ws.stream)?;
     match error_in(word) {
@@ -71,8 +62,7 @@ pub fn make_values(
     let end = used + total[0] as usize;
     (read.buffers.arena).fill(end, PADDING as usize, 0, &read.ws.stream)?;
     // SAFETY: as above; the values have the places that were measured.
-    let code = unsafe { (read.device.table().make_values)(&read.ws.exec(), &raw const *args) };
-    read.device.check(code, "merge operands")
+    unsafe { read.ws.stages().make_values(args) }
 }
 
 /// Checks the merged values, after the stage that compares them with their operands.
@@ -88,11 +78,11 @@ pub fn check_made(read: &ReadState) -> Result<()> {
 
 fn rules(read: &mut ReadState, merging: &Merging) -> Result<MergeRules> {
     let (function, partial) = match merging {
-        Merging::UInt64Add => (ADD, true),
-        Merging::Put => (PUT, true),
-        Merging::Max => (MAX, true),
-        Merging::BytesXor => (XOR, true),
-        Merging::Append { partial, .. } => (APPEND, *partial),
+        Merging::UInt64Add => (MERGE_ADD, true),
+        Merging::Put => (MERGE_PUT, true),
+        Merging::Max => (MERGE_MAX, true),
+        Merging::BytesXor => (MERGE_XOR, true),
+        Merging::Append { partial, .. } => (MERGE_APPEND, *partial),
         Merging::Custom(_) => return Err(Error::internal("an operator of the application")),
     };
     let delimiter = match merging {

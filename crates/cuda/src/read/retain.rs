@@ -8,11 +8,8 @@ use super::errors::{FirstError, first_error};
 use super::keys::{FragmentKeys, deeper};
 use super::operands::{NO_MERGING, check_made, make_values};
 use super::state::{Merged, ReadState};
-use crate::driver::ffi::{RetainArgs, RetainRules, RetainTotals};
+use crate::driver::ffi::{ERROR_SINGLE_DELETE, RetainArgs, RetainRules, RetainTotals};
 use crate::driver::refused;
-
-/// Error code of `types.hpp`.
-const ERROR_SINGLE_DELETE: u64 = 10;
 
 /// Writes the entries of `merged` that a compaction keeps to its other side. `operands`: some of the entries are merge
 /// operands. `one_by_one`: user keys are processed one after another.
@@ -104,8 +101,7 @@ pub(super) fn retain(
         make_values(read, &mut args, merging, n)?;
     }
     // SAFETY: all buffers have room for n entries; keys name entries whose values and hashes were decoded.
-    let code = unsafe { (read.device.table().retain)(&read.ws.exec(), &raw const args) };
-    read.device.check(code, "retain")?;
+    unsafe { read.ws.stages().retain(&args) }?;
     let totals = read.buffers.totals.download(0, 1, &read.ws.stream)?[0];
     if !args.made.is_null() {
         check_made(read)?;

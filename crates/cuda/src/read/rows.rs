@@ -43,23 +43,20 @@ pub fn survivors(
     let decoded = decode(read, request, input)?;
     let (trimmed, entries_by_run) = trim(read, request.range, &decoded)?;
     let input_totals = sum_input(read, &decoded.args, &trimmed)?;
-    let table = read.device.table();
     let (a, b) = (read.buffers.keys.as_ptr(), read.buffers.other_keys.as_ptr());
     let key_bytes = decoded.key_bytes();
     let mut merged = ptr::null_mut();
     // SAFETY: `trimmed` has two ends for each run, all within the `n` keys of both buffers.
-    let code = unsafe {
-        (table.merge_runs)(
-            &read.ws.exec(),
-            &raw const key_bytes,
+    unsafe {
+        read.ws.stages().merge_runs(
+            &key_bytes,
             a,
             b,
             trimmed.as_ptr(),
             entries_by_run.len() as u32,
-            &raw mut merged,
+            &mut merged,
         )
-    };
-    read.device.check(code, "merge")?;
+    }?;
     let n = entries_by_run.iter().sum::<u64>() as usize;
     let side = if merged == a {
         Side::Keys
@@ -117,18 +114,16 @@ fn trim(read: &mut ReadState, range: &KeyRange, decoded: &Decoded) -> Result<(Ve
         .upload(&decoded.run_starts, &read.ws.stream)?;
     let trimmed = read.buffers.trimmed.room(2 * num_runs)?;
     // SAFETY: `run_starts` has the runs' ends, `trimmed` has room for two ends each.
-    let code = unsafe {
-        (read.device.table().trim_runs)(
-            &read.ws.exec(),
-            &raw const decoded.args,
+    unsafe {
+        read.ws.stages().trim_runs(
+            &decoded.args,
             run_starts,
             num_runs as u32,
-            &raw const begin,
-            &raw const end,
+            &begin,
+            &end,
             trimmed,
         )
-    };
-    read.device.check(code, "find the range's keys")?;
+    }?;
     let trimmed = read
         .buffers
         .trimmed
@@ -147,9 +142,7 @@ fn sum_input(read: &mut ReadState, args: &DecodeArgs, trimmed: &[u32]) -> Result
     for run in trimmed.chunks_exact(2) {
         let (first, end) = (u64::from(run[0]), u64::from(run[1]));
         // SAFETY: the run lies within the decoded entries.
-        let code =
-            unsafe { (read.device.table().sum_input)(&read.ws.exec(), args, first, end, totals) };
-        read.device.check(code, "sum the input")?;
+        unsafe { read.ws.stages().sum_input(args, first, end, totals) }?;
     }
     Ok(read.buffers.input_totals.download(0, 1, &read.ws.stream)?[0])
 }

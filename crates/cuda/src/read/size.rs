@@ -10,7 +10,7 @@ use rockmill_format::properties::{TableProperties, is_uncompressed};
 use super::host_blocks::{HOST_OVERHEAD, PARTS_OF_TABLE, is_for_host};
 use super::input::{ARENA_START, PADDING, arena_end};
 use super::keys::{KEY_PADDING, WORD_KEY_BYTES};
-use crate::driver::ffi::Fragment;
+use crate::driver::ffi::{self, Fragment};
 
 /// Counts of the input, to estimate its memory on the device.
 #[derive(Debug, Default, Clone, Copy)]
@@ -64,7 +64,7 @@ pub const UNEVEN: (u64, u64) = (5, 4);
 const FEW_ENTRIES: u64 = 256;
 
 /// Maximum bytes between one decompressed block and the next (`decompress.hpp:RAW_ALIGNMENT`).
-const RAW_OVERHEAD: u64 = 16;
+const RAW_OVERHEAD: u64 = ffi::RAW_ALIGNMENT;
 
 /// Padding in front of and behind keys together.
 pub const KEY_OVERHEAD: u64 = 2 * KEY_PADDING as u64;

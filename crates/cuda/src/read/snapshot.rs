@@ -6,10 +6,9 @@ use rockmill_format::key::{ValueType, tag_type};
 use super::errors::{FirstError, download_checked};
 use super::state::{Merged, ReadState};
 use crate::driver::altered;
-use crate::driver::ffi::{self, RetainTotals, SnapshotArgs};
+use crate::driver::ffi::{self, ERROR_UNDECIDED, RetainTotals, SnapshotArgs};
 
 /// Error code of `types.hpp`.
-const ERROR_UNDECIDED: u64 = 13;
 
 /// Writes the entries of `merged` that the snapshot sees to its other side.
 ///
@@ -42,8 +41,7 @@ pub(super) fn see(
     };
     read.buffers.totals.fill(0, 1, 0, &read.ws.stream)?;
     // SAFETY: all buffers have room for n entries; keys name entries whose hashes were decoded.
-    let code = unsafe { (read.device.table().see_snapshot)(&read.ws.exec(), &raw const args) };
-    read.device.check(code, "find the snapshot's entries")?;
+    unsafe { read.ws.stages().select_visible(&args) }?;
     let (totals, error) = download_checked(&read.ws, &read.buffers.totals, 1)?;
     match error {
         Some(FirstError { at, code }) if code == ERROR_UNDECIDED => {

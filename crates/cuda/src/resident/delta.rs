@@ -51,8 +51,8 @@ impl Delta {
     ///
     /// # Errors
     /// Device.
-    pub fn take_unseen(&self, ranges: &[KeyRange]) -> Result<()> {
-        self.base.take_unseen(&self.seen, ranges, &self.table)
+    pub fn erase_missing(&self, ranges: &[KeyRange]) -> Result<()> {
+        self.base.erase_missing(&self.seen, ranges, &self.table)
     }
 
     /// The table with the rows so far.

@@ -7,7 +7,7 @@ use std::sync::PoisonError;
 use rockmill_core::{Error, ErrorKind, Result};
 
 use super::table::DeviceTable;
-use crate::driver::ffi::{Exec, LookupArgs};
+use crate::driver::ffi::{self, LookupArgs, Stages};
 use crate::driver::{Device, DeviceMemory, Download, MemoryUser, Stream, altered};
 use crate::ring::KvRecord;
 
@@ -93,13 +93,13 @@ pub struct Rows {
 
 impl Rows {
     /// Status of a key that is not in the database.
-    pub const NOT_FOUND: u8 = 0;
+    pub const NOT_FOUND: u8 = ffi::KEY_NOT_FOUND;
     /// Status of a key whose value is in its row.
-    pub const FOUND: u8 = 1;
+    pub const FOUND: u8 = ffi::KEY_FOUND;
     /// Status of a key for which RocksDB must be asked.
-    pub const ASK: u8 = 2;
+    pub const ASK: u8 = ffi::KEY_ASK;
     /// Status of a key whose value has more bytes than a row.
-    pub const TOO_SMALL: u8 = 3;
+    pub const TOO_SMALL: u8 = ffi::KEY_TOO_SMALL;
 
     /// Rows of `stride` bytes at `rows`, and a byte for each key's status. Bytes of a row behind its value stay
     /// unchanged, and so do rows of keys without a value.
@@ -242,17 +242,11 @@ impl DeviceTable {
     ) -> Result<()> {
         let _current = self.device.make_current()?;
         check(keys, rows, &self.device)?;
-        let exec = Exec {
-            stream: stream.0,
-            scratch: ptr::null_mut(),
-            scratch_bytes: 0,
-            processors: self.device.about().multiprocessors,
-            unused: 0,
-        };
-        self.launch(kv, keys, rows, &exec)
+        let stages = Stages::new(&self.device, stream.0, ptr::null_mut(), 0);
+        self.launch(kv, keys, rows, &stages)
     }
 
-    fn launch(&self, kv: &KvRecord, keys: &Keys, rows: &Rows, exec: &Exec) -> Result<()> {
+    fn launch(&self, kv: &KvRecord, keys: &Keys, rows: &Rows, stages: &Stages<'_>) -> Result<()> {
         let args = LookupArgs {
             kv: kv.as_kernels_see_it(),
             keys: keys.bytes,
@@ -266,8 +260,7 @@ impl DeviceTable {
             sizes: rows.sizes,
         };
         // SAFETY: the creator of keys and rows has stated that their memory exists; the slots are those of the table.
-        let code = unsafe { (self.device.table().look_up)(exec, &raw const args) };
-        self.device.check(code, "look keys up")
+        unsafe { stages.look_up(&args) }
     }
 
     /// Looks up keys in the host's memory, and waits for their values.
@@ -300,9 +293,9 @@ impl DeviceTable {
             )
         };
         // Without room in the rows, only sizes are returned.
-        let exec = stream.exec(ptr::null_mut(), 0);
+        let stages = stream.stages(ptr::null_mut(), 0);
         let kv = KvRecord::new(0, self, None);
-        self.launch(&kv, &all, &rows, &exec)?;
+        self.launch(&kv, &all, &rows, &stages)?;
         let (mut states, mut lens) = (vec![0u8; n], vec![0u32; n]);
         download(&statuses, &mut states, stream)?;
         download(&sizes, &mut lens, stream)?;
@@ -321,7 +314,7 @@ impl DeviceTable {
             let mut values = vec![0u8; stride * (end - first)];
             // SAFETY: as above.
             let rows = unsafe { Rows::new(memory.as_ptr(), stride as u64, statuses.as_ptr()) };
-            self.launch(&kv, &all.part(first, end - first), &rows, &exec)?;
+            self.launch(&kv, &all.part(first, end - first), &rows, &stages)?;
             download(&memory, &mut values, stream)?;
             for i in first..end {
                 let (at, len) = ((i - first) * stride, lens[i] as usize);

@@ -107,19 +107,15 @@ fn place_rows(
     let mut bytes = 0;
     if target.counter.is_some() {
         // SAFETY: the rows name decoded entries, and both tables have their slots and records.
-        let code = unsafe { (read.device.table().count_unseen)(&read.ws.exec(), &raw const args) };
-        read.device.check(code, "compare tables")?;
+        unsafe { read.ws.stages().count_unseen(&args) }?;
     } else {
         buffers.sizes.fill(n, 1, 0, stream)?;
         // SAFETY: there is room for one more than the number of rows, which name decoded entries.
-        let code =
-            unsafe { (read.device.table().measure_records)(&read.ws.exec(), &raw const args) };
-        read.device.check(code, "measure records")?;
+        unsafe { read.ws.stages().measure_records(&args) }?;
         bytes = buffers.offsets.download(n, 1, stream)?[0];
         args.records = target.table.chunk(bytes)?;
         // SAFETY: the chunk has room for all records, and the slots are those of the table.
-        let code = unsafe { (read.device.table().place_records)(&read.ws.exec(), &raw const args) };
-        read.device.check(code, "put rows into a table")?;
+        unsafe { read.ws.stages().place_records(&args) }?;
     }
     let totals = buffers.totals.download(0, 1, stream)?[0];
     match target.counter {

@@ -1,6 +1,5 @@
 //! Work on all slots of a table: removing keys of ranges, and rewriting chunks of records with many dead bytes.
 
-use std::ffi::c_int;
 use std::ptr;
 use std::sync::Arc;
 
@@ -10,7 +9,7 @@ use super::budget::Part;
 use super::ranges::Ranges;
 use super::table::{DeviceTable, settled};
 use crate::driver::Download;
-use crate::driver::ffi::{self, Exec, PlaceTotals, RecordChunk, SlotsArgs};
+use crate::driver::ffi::{self, PlaceTotals, RecordChunk, SlotsArgs, Stages};
 
 /// A chunk is rewritten if at least one of this many parts of its bytes is dead.
 const DEAD_PARTS: u64 = 4;
@@ -25,14 +24,11 @@ struct DeadChunks {
     to: *mut u8,
 }
 
-/// A kernel that processes all slots.
-type SlotsKernel = unsafe extern "C" fn(*const Exec, *const SlotsArgs) -> c_int;
-
 impl DeviceTable {
-    /// Runs a kernel over the slots, and waits for it.
+    /// Runs a stage over the slots, and waits for it.
     pub(super) fn go_through(
         &self,
-        kernel: SlotsKernel,
+        stage: impl Fn(&Stages<'_>, &SlotsArgs) -> Result<()>,
         complete: impl FnOnce(&mut SlotsArgs),
     ) -> Result<PlaceTotals> {
         let _current = self.device.make_current()?;
@@ -55,9 +51,7 @@ impl DeviceTable {
         let mut run = || {
             // SAFETY: the scratch memory lives until the stream has been waited for, and no other code has it.
             unsafe { stream.fill(scratch.cast(), 0, self.scratch.len() as usize)? };
-            // SAFETY: the slots are those of the tables, and callers have set the fields that their kernel uses.
-            let code = unsafe { kernel(&stream.exec(ptr::null_mut(), 0), &raw const args) };
-            self.device.check(code, "process the slots of a table")?;
+            stage(&stream.stages(ptr::null_mut(), 0), &args)?;
             // SAFETY: the scratch begins with one of these, which are plain numbers.
             unsafe { stream.download(&mut [download(&self.scratch, &mut totals)]) }
         };
@@ -67,9 +61,16 @@ impl DeviceTable {
 
     /// Removes the keys of some ranges from `table`, except those whose bits are set. `table` is a copy of this one
     /// that has received other rows since. Lookups do not use the copy yet.
-    pub(super) fn take_unseen(&self, seen: &Part, ranges: &[KeyRange], table: &Self) -> Result<()> {
+    pub(super) fn erase_missing(
+        &self,
+        seen: &Part,
+        ranges: &[KeyRange],
+        table: &Self,
+    ) -> Result<()> {
         let ranges = Ranges::new(ranges, &self.budget, &self.device, &self.stream())?;
-        let totals = self.go_through(self.device.table().take_unseen, |args| {
+        // SAFETY: the slots are those of the tables, and the arguments that the stage uses are set.
+        let stage = |stages: &Stages<'_>, args: &SlotsArgs| unsafe { stages.erase_missing(args) };
+        let totals = self.go_through(stage, |args| {
             args.seen = seen.as_ptr().cast_const().cast();
             args.ranges = ranges.as_kernels_see_them();
             args.table = table.as_kernels_see_it();
@@ -88,7 +89,9 @@ impl DeviceTable {
         let Some(dead) = self.dead_chunks()? else {
             return Ok(());
         };
-        self.go_through(self.device.table().move_records, |args| {
+        // SAFETY: the slots are those of the table, and the arguments that the stage uses are set.
+        let stage = |stages: &Stages<'_>, args: &SlotsArgs| unsafe { stages.move_records(args) };
+        self.go_through(stage, |args| {
             args.chunks = dead.states_part.as_ptr().cast();
             args.num_chunks = dead.states.len() as u64;
             args.records = dead.to;
@@ -150,7 +153,9 @@ impl DeviceTable {
         let Some(part) = self.uploaded(&states)? else {
             return Ok(None);
         };
-        self.go_through(self.device.table().measure_chunks, |args| {
+        // SAFETY: the slots are those of the table, and the arguments that the stage uses are set.
+        let stage = |stages: &Stages<'_>, args: &SlotsArgs| unsafe { stages.measure_chunks(args) };
+        self.go_through(stage, |args| {
             args.chunks = part.as_ptr().cast();
             args.num_chunks = states.len() as u64;
         })?;

@@ -7,18 +7,18 @@ use rockmill_core::{Error, ErrorKind, KeyRange, ResidentTable, Result};
 
 use super::budget::{Budget, Part};
 use super::ranges::Ranges;
-use crate::driver::ffi::{self, PlaceTotals};
+use crate::driver::ffi::{self, PlaceTotals, SlotsArgs, Stages};
 use crate::driver::{CopyKind, Device, Reservation, Stream};
 use crate::read::share;
 
-/// `slots.hpp`: bytes of a bucket.
-const BUCKET_BYTES: u64 = 64;
+/// Bytes of a bucket.
+const BUCKET_BYTES: u64 = ffi::BUCKET_SLOTS as u64 * size_of::<u64>() as u64;
 
 /// This many keys have at least this many buckets of eight slots: a load of 0.8.
 const KEYS_PER_BUCKETS: (u64, u64) = (32, 5);
 
-/// Maximum address in a slot (`slots.hpp:SLOT_ADDRESS_BITS`, in units of 16 bytes).
-const MAX_ADDRESS: u64 = 1 << 48;
+/// Addresses in slots are below this.
+const MAX_ADDRESS: u64 = ffi::RECORD_UNIT << ffi::SLOT_ADDRESS_BITS;
 
 /// Properties of a new table.
 #[derive(Debug, Clone, Copy)]
@@ -85,8 +85,8 @@ pub(super) struct Held {
 impl ResidentTable for DeviceTable {}
 
 impl DeviceTable {
-    /// Bytes behind the end of records that kernels may read and not use: `probe.hpp:FETCHED_AHEAD`, and a sector.
-    pub const READ_BEHIND: u64 = 160;
+    /// Bytes behind the end of records that kernels may read and not use.
+    pub const READ_BEHIND: u64 = (ffi::FETCHED_AHEAD + ffi::SECTOR) as u64;
 
     /// Device memory in bytes of slots for `keys` keys.
     pub fn slot_bytes(keys: u64) -> u64 {
@@ -95,9 +95,9 @@ impl DeviceTable {
 
     /// Device memory in bytes of a key and its value without their slot.
     pub fn record_bytes(key_bytes: u64, value_bytes: u64) -> u64 {
-        /// `record.hpp`: lengths in front of a key, and the alignment of keys and values.
+        /// Lengths in front of a key (`record.hpp:RecordHead`), and the alignment of keys and values.
         const HEAD: u64 = 8;
-        const UNIT: u64 = 16;
+        const UNIT: u64 = ffi::RECORD_UNIT;
         let aligned = |bytes: u64| bytes.div_ceil(UNIT).saturating_mul(UNIT);
         aligned(key_bytes.saturating_add(HEAD)).saturating_add(aligned(value_bytes))
     }
@@ -176,7 +176,9 @@ impl DeviceTable {
         let slots = self.empty_part(Self::slot_bytes(keys))?;
         let mut table = self.successor(slots, outside, self.held().clone());
         (table.buckets, table.seed) = (buckets(keys), seed);
-        let totals = self.go_through(self.device.table().put_again, |args| {
+        // SAFETY: the slots are those of the tables.
+        let stage = |stages: &Stages<'_>, args: &SlotsArgs| unsafe { stages.rehash(args) };
+        let totals = self.go_through(stage, |args| {
             args.table = table.as_kernels_see_it();
         })?;
         let mut held = table.held();

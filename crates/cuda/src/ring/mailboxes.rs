@@ -9,12 +9,9 @@ use std::time::Duration;
 use rockmill_core::{Error, ErrorKind, Result};
 
 use super::changed::ChangedSet;
-use crate::driver::ffi::{self, RingAnswer, RingRequest};
+use crate::driver::ffi::{self, RING_ABORTED, RingAnswer, RingRequest};
 use crate::driver::{Device, DeviceMemory, MemoryUser, PinnedBuffer, Stream};
 use crate::resident::CallerStream;
-
-/// `ring.hpp:RING_ABORTED`.
-const ABORTED: u32 = u32::MAX;
 
 /// Maximum number of holds at a time.
 const HOLDS: usize = 1024;
@@ -227,7 +224,7 @@ impl Mailboxes {
     /// Answers all requests, also future ones, with "aborted".
     pub fn abort(&self) {
         for answered in self.words(self.parts.answered) {
-            answered.store(ABORTED, Ordering::Release);
+            answered.store(RING_ABORTED, Ordering::Release);
         }
     }
 
@@ -336,7 +333,7 @@ impl Mailboxes {
             let posted = posted.load(Ordering::Relaxed);
             // A thread that finds an answer also finds the write that it is for.
             let answered = answered.load(Ordering::Acquire);
-            posted != answered && answered != ABORTED
+            posted != answered && answered != RING_ABORTED
         });
         both.any(|is_open| is_open)
     }

@@ -26,8 +26,8 @@ pub struct KvRecord(ffi::KvRecord);
 unsafe impl Send for KvRecord {}
 
 impl KvRecord {
-    /// `kv.hpp:KV_ABI`.
-    pub const ABI: u32 = 2;
+    /// Version of the record. A program and the library must have the same.
+    pub const ABI: u32 = ffi::KV_ABI;
 
     /// The record.
     pub(crate) fn as_kernels_see_it(&self) -> ffi::KvRecord {

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::mailboxes::Mailboxes;
-use crate::driver::ffi::RingRequest;
+use crate::driver::ffi::{self, RingRequest};
 
 /// `ring.hpp:RingOperation`, without the one for parts of answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,16 +20,13 @@ pub enum Operation {
     Delete,
 }
 
-/// `ring.hpp:RING_REST`.
-const REST: u32 = 5;
-
 impl Operation {
     fn of(number: u32) -> Option<Self> {
         match number {
-            1 => Some(Self::Get),
-            2 => Some(Self::GetLatest),
-            3 => Some(Self::Put),
-            4 => Some(Self::Delete),
+            ffi::RING_GET => Some(Self::Get),
+            ffi::RING_GET_LATEST => Some(Self::GetLatest),
+            ffi::RING_PUT => Some(Self::Put),
+            ffi::RING_DELETE => Some(Self::Delete),
             _ => None,
         }
     }
@@ -40,23 +37,23 @@ impl Operation {
 #[repr(u32)]
 pub enum Status {
     /// The key is not in the database.
-    NotFound = 0,
+    NotFound = ffi::KEY_NOT_FOUND as u32,
     /// The value is in the answer; or the next part of a request is expected.
-    Found = 1,
+    Found = ffi::KEY_FOUND as u32,
     /// The device alone cannot answer, and there is no host to ask.
-    Ask = 2,
+    Ask = ffi::KEY_ASK as u32,
     /// The caller has no room for the value.
-    TooSmall = 3,
+    TooSmall = ffi::KEY_TOO_SMALL as u32,
     /// The write is done.
-    Written = 4,
+    Written = ffi::KEY_WRITTEN as u32,
     /// RocksDB stalls writes.
-    Busy = 5,
+    Busy = ffi::KEY_BUSY as u32,
     /// The database accepts no writes.
-    ReadOnly = 6,
+    ReadOnly = ffi::KEY_READ_ONLY as u32,
     /// RocksDB could not read or write.
-    IoError = 9,
+    IoError = ffi::KEY_IO_ERROR as u32,
     /// RocksDB has found damaged data.
-    Corrupt = 10,
+    Corrupt = ffi::KEY_CORRUPT as u32,
 }
 
 /// A request.
@@ -126,7 +123,7 @@ impl Server {
             has_posted = true;
             mail.number = number;
             let request = mailboxes.request(mailbox);
-            if request.operation == REST {
+            if request.operation == ffi::RING_REST {
                 mail.send(mailboxes, (mailbox, number), request.at);
                 continue;
             }

@@ -8,51 +8,11 @@ use rockmill_core::scan::{
     ValueKind,
 };
 
-use crate::driver::ffi::{ScanConstant, ScanOp};
+use crate::driver::ffi::{self, SCAN_CONSTANT, SCAN_SLOTS, SOURCE_LITERAL, ScanConstant, ScanOp};
 pub use groups::{EncodedGroups, SUM_WORDS};
-
-/// `types.hpp:SCAN_SLOTS`.
-const SLOTS: u32 = 64;
-
-/// `types.hpp:SCAN_CONSTANT`.
-const CONSTANT: u32 = 1 << 31;
-
-/// `types.hpp:SOURCE_LITERAL`.
-const SOURCE_LITERAL: u64 = 2;
 
 /// A string without spaces except those in its groups.
 const NO_SPACES: Literal = Literal::Integer(StringGroups::SPACES_OFFSET);
-
-/// `types.hpp:ScanCode`.
-mod code {
-    pub const KEY: u32 = 0;
-    pub const VALUE: u32 = 1;
-    pub const LENGTH: u32 = 2;
-    pub const LOAD: u32 = 3;
-    pub const SLICE: u32 = 4;
-    pub const COMPARE: u32 = 5;
-    pub const AND: u32 = 6;
-    pub const OR: u32 = 7;
-    pub const NOT: u32 = 8;
-    pub const IS_NULL: u32 = 9;
-    pub const LIKE: u32 = 10;
-    pub const ONE_OF: u32 = 11;
-    pub const ADD: u32 = 12;
-    pub const SUBTRACT: u32 = 13;
-    pub const MULTIPLY: u32 = 14;
-    pub const REQUIRE: u32 = 15;
-    pub const CHECK: u32 = 16;
-    pub const PREFIXED: u32 = 17;
-    pub const AFTER_PREFIXED: u32 = 18;
-    pub const BIT: u32 = 19;
-    pub const SELECT: u32 = 20;
-    pub const DECIMAL: u32 = 21;
-    pub const DATE: u32 = 22;
-    pub const STRING_SIZE: u32 = 23;
-    pub const TRIM_END: u32 = 24;
-    pub const TEXT: u32 = 25;
-    pub const STRING: u32 = 26;
-}
 
 /// A plan in the kernels' form.
 #[derive(Debug, Default)]
@@ -122,7 +82,7 @@ impl Encoder<'_> {
     fn constants(&mut self) {
         for (register, instruction) in self.plan.instructions.iter().enumerate() {
             if let Instruction::Constant(literal) = instruction {
-                self.operands[register] = Some(self.constant(literal) | CONSTANT);
+                self.operands[register] = Some(self.constant(literal) | SCAN_CONSTANT);
             }
         }
     }
@@ -168,13 +128,13 @@ impl Encoder<'_> {
         for (at, step) in steps.iter().enumerate() {
             let op = match *step {
                 Step::Check(check) => ScanOp {
-                    code: code::CHECK,
+                    code: ffi::SCAN_CHECK,
                     a: self.operand(self.plan.checks[check].holds)?,
                     detail: u32::from(self.plan.checks[check].counts),
                     ..ScanOp::default()
                 },
                 Step::Require(register) => ScanOp {
-                    code: code::REQUIRE,
+                    code: ffi::SCAN_REQUIRE,
                     a: self.operand(register)?,
                     ..ScanOp::default()
                 },
@@ -186,7 +146,10 @@ impl Encoder<'_> {
                 if *last_use == at {
                     // An operand may occur twice.
                     *last_use = NEVER;
-                    free.extend(self.operand(register).filter(|slot| slot & CONSTANT == 0));
+                    free.extend(
+                        self.operand(register)
+                            .filter(|slot| slot & SCAN_CONSTANT == 0),
+                    );
                 }
             }
             if let Step::Compute(register) = *step {
@@ -194,7 +157,7 @@ impl Encoder<'_> {
                     slots += 1;
                     slots - 1
                 });
-                if slots > SLOTS {
+                if slots > SCAN_SLOTS {
                     return None;
                 }
                 self.operands[usize::from(register)] = Some(slot);
@@ -222,7 +185,7 @@ impl Encoder<'_> {
 
     fn op(&mut self, register: Register) -> Option<ScanOp> {
         let plan = self.plan;
-        let kind = |register: Register| self.kinds[usize::from(register)] as u32;
+        let kind = |register: Register| kind_code(self.kinds[usize::from(register)]);
         let op = |code, a, b, c, detail| ScanOp {
             code,
             to: 0,
@@ -232,22 +195,22 @@ impl Encoder<'_> {
             detail,
         };
         Some(match &plan.instructions[usize::from(register)] {
-            Instruction::Key => op(code::KEY, 0, 0, 0, 0),
-            Instruction::Value => op(code::VALUE, 0, 0, 0, 0),
+            Instruction::Key => op(ffi::SCAN_KEY, 0, 0, 0, 0),
+            Instruction::Value => op(ffi::SCAN_VALUE, 0, 0, 0, 0),
             // Constants are not computed.
             Instruction::Constant(_) => return None,
-            Instruction::Length(of) => op(code::LENGTH, self.operand(*of)?, 0, 0, 0),
+            Instruction::Length(of) => op(ffi::SCAN_LENGTH, self.operand(*of)?, 0, 0, 0),
             Instruction::Load { from, at, number } => {
                 let (from, at) = (self.operand(*from)?, self.operand(*at)?);
-                op(code::LOAD, from, at, 0, number_detail(*number))
+                op(ffi::SCAN_LOAD, from, at, 0, number_detail(*number))
             }
             Instruction::Slice { from, at, length } => {
                 let (from, at) = (self.operand(*from)?, self.operand(*at)?);
-                op(code::SLICE, from, at, self.operand(*length)?, 0)
+                op(ffi::SCAN_SLICE, from, at, self.operand(*length)?, 0)
             }
             Instruction::Prefixed { from, at, prefix } => {
                 let (from, at) = (self.operand(*from)?, self.operand(*at)?);
-                op(code::PREFIXED, from, at, 0, prefix_detail(*prefix))
+                op(ffi::SCAN_PREFIXED, from, at, 0, prefix_detail(*prefix))
             }
             Instruction::AfterPrefixed {
                 from,
@@ -257,22 +220,26 @@ impl Encoder<'_> {
             } => {
                 let (from, at) = (self.operand(*from)?, self.operand(*at)?);
                 let (count, detail) = (u32::from(*count), prefix_detail(*prefix));
-                op(code::AFTER_PREFIXED, from, at, count, detail)
+                op(ffi::SCAN_AFTER_PREFIXED, from, at, count, detail)
             }
-            Instruction::Bit { from, at } => {
-                op(code::BIT, self.operand(*from)?, self.operand(*at)?, 0, 0)
-            }
+            Instruction::Bit { from, at } => op(
+                ffi::SCAN_BIT,
+                self.operand(*from)?,
+                self.operand(*at)?,
+                0,
+                0,
+            ),
             Instruction::Decimal { from, at, decimal } => {
                 let (from, at) = (self.operand(*from)?, self.operand(*at)?);
                 let detail = u32::from(decimal.precision) << 8 | u32::from(decimal.scale);
-                op(code::DECIMAL, from, at, 0, detail)
+                op(ffi::SCAN_DECIMAL, from, at, 0, detail)
             }
             Instruction::Date { of, calendar } => {
                 let detail = match calendar {
                     Calendar::Day => 0,
                     Calendar::Second => 1,
                 };
-                op(code::DATE, self.operand(*of)?, 0, 0, detail)
+                op(ffi::SCAN_DATE, self.operand(*of)?, 0, 0, detail)
             }
             Instruction::String {
                 from,
@@ -283,25 +250,25 @@ impl Encoder<'_> {
                 let (from, at) = (self.operand(*from)?, self.operand(*at)?);
                 let spaces = match spaces {
                     Some(spaces) => self.operand(*spaces)?,
-                    None => CONSTANT | self.constant(&NO_SPACES),
+                    None => SCAN_CONSTANT | self.constant(&NO_SPACES),
                 };
-                op(code::STRING, from, at, spaces, groups_detail(*groups))
+                op(ffi::SCAN_STRING, from, at, spaces, groups_detail(*groups))
             }
             Instruction::StringSize { from, at, groups } => {
                 let (from, at) = (self.operand(*from)?, self.operand(*at)?);
-                op(code::STRING_SIZE, from, at, 0, groups_detail(*groups))
+                op(ffi::SCAN_STRING_SIZE, from, at, 0, groups_detail(*groups))
             }
             // `ScanPlan::left_to_cpu` says so.
             Instruction::Json { .. } | Instruction::Latin1(_) => return None,
-            Instruction::TrimEnd(of) => op(code::TRIM_END, self.operand(*of)?, 0, 0, 0),
-            Instruction::Text(of) => op(code::TEXT, self.operand(*of)?, 0, 0, 0),
+            Instruction::TrimEnd(of) => op(ffi::SCAN_TRIM_END, self.operand(*of)?, 0, 0, 0),
+            Instruction::Text(of) => op(ffi::SCAN_TEXT, self.operand(*of)?, 0, 0, 0),
             Instruction::Select {
                 when,
                 then,
                 otherwise,
             } => {
                 let (when, then) = (self.operand(*when)?, self.operand(*then)?);
-                op(code::SELECT, when, then, self.operand(*otherwise)?, 0)
+                op(ffi::SCAN_SELECT, when, then, self.operand(*otherwise)?, 0)
             }
             Instruction::Compare {
                 comparison,
@@ -310,25 +277,33 @@ impl Encoder<'_> {
             } => {
                 let detail = kind(*left) << 8 | accepted(*comparison);
                 let (left, right) = (self.operand(*left)?, self.operand(*right)?);
-                op(code::COMPARE, left, right, 0, detail)
+                op(ffi::SCAN_COMPARE, left, right, 0, detail)
             }
-            Instruction::And(left, right) => {
-                op(code::AND, self.operand(*left)?, self.operand(*right)?, 0, 0)
-            }
-            Instruction::Or(left, right) => {
-                op(code::OR, self.operand(*left)?, self.operand(*right)?, 0, 0)
-            }
-            Instruction::Not(of) => op(code::NOT, self.operand(*of)?, 0, 0, 0),
-            Instruction::IsNull(of) => op(code::IS_NULL, self.operand(*of)?, 0, 0, 0),
+            Instruction::And(left, right) => op(
+                ffi::SCAN_AND,
+                self.operand(*left)?,
+                self.operand(*right)?,
+                0,
+                0,
+            ),
+            Instruction::Or(left, right) => op(
+                ffi::SCAN_OR,
+                self.operand(*left)?,
+                self.operand(*right)?,
+                0,
+                0,
+            ),
+            Instruction::Not(of) => op(ffi::SCAN_NOT, self.operand(*of)?, 0, 0, 0),
+            Instruction::IsNull(of) => op(ffi::SCAN_IS_NULL, self.operand(*of)?, 0, 0, 0),
             Instruction::Like { of, pattern } => {
                 let of = self.operand(*of)?;
                 let (detail, first, count) = self.pattern(pattern);
-                op(code::LIKE, of, first, count, detail)
+                op(ffi::SCAN_LIKE, of, first, count, detail)
             }
             Instruction::OneOf { of, values } => {
                 let (detail, of) = (kind(*of), self.operand(*of)?);
                 let (first, count) = self.list(values.iter());
-                op(code::ONE_OF, of, first, count, detail)
+                op(ffi::SCAN_ONE_OF, of, first, count, detail)
             }
             Instruction::Arithmetic {
                 operation,
@@ -337,9 +312,9 @@ impl Encoder<'_> {
                 range,
             } => {
                 let code = match operation {
-                    Operation::Add => code::ADD,
-                    Operation::Subtract => code::SUBTRACT,
-                    Operation::Multiply => code::MULTIPLY,
+                    Operation::Add => ffi::SCAN_ADD,
+                    Operation::Subtract => ffi::SCAN_SUBTRACT,
+                    Operation::Multiply => ffi::SCAN_MULTIPLY,
                 };
                 let (left, right) = (self.operand(*left)?, self.operand(*right)?);
                 op(code, left, right, 0, range_detail(*range))
@@ -351,21 +326,21 @@ impl Encoder<'_> {
     fn pattern(&mut self, pattern: &Pattern) -> (u32, u32, u32) {
         let bytes = |bytes: &[u8]| Literal::Bytes(bytes.to_vec());
         let (detail, part) = match pattern {
-            Pattern::Prefix(part) => (0, part),
-            Pattern::Suffix(part) => (1, part),
-            Pattern::Contains(part) => (2, part),
+            Pattern::Prefix(part) => (ffi::PATTERN_PREFIX, part),
+            Pattern::Suffix(part) => (ffi::PATTERN_SUFFIX, part),
+            Pattern::Contains(part) => (ffi::PATTERN_CONTAINS, part),
             Pattern::Parts(parts) => {
                 let first = self.encoded.constants.len() as u32;
                 for part in parts {
                     let (part, own) = match part {
-                        PatternPart::Bytes(own) => (0, own.as_slice()),
-                        PatternPart::AnyCharacter => (1, &[][..]),
-                        PatternPart::AnyBytes => (2, &[][..]),
+                        PatternPart::Bytes(own) => (ffi::PART_BYTES, own.as_slice()),
+                        PatternPart::AnyCharacter => (ffi::PART_ANY_CHARACTER, &[][..]),
+                        PatternPart::AnyBytes => (ffi::PART_ANY_BYTES, &[][..]),
                     };
                     let at = self.constant(&bytes(own)) as usize;
                     self.encoded.constants[at].part = part;
                 }
-                return (3, first, parts.len() as u32);
+                return (ffi::PATTERN_PARTS, first, parts.len() as u32);
             }
         };
         (detail, self.constant(&bytes(part)), 1)
@@ -415,12 +390,20 @@ fn set(low: u64, high: u64) -> ScanConstant {
     }
 }
 
+fn kind_code(kind: ValueKind) -> u32 {
+    match kind {
+        ValueKind::Boolean => ffi::KIND_BOOLEAN,
+        ValueKind::Integer => ffi::KIND_INTEGER,
+        ValueKind::Bytes => ffi::KIND_BYTES,
+    }
+}
+
 fn number_detail(number: Number) -> u32 {
     let format = match number.format {
-        NumberFormat::Unsigned => 0,
-        NumberFormat::Signed => 1,
-        NumberFormat::SignedInverted => 2,
-        NumberFormat::Float => 3,
+        NumberFormat::Unsigned => ffi::NUMBER_UNSIGNED,
+        NumberFormat::Signed => ffi::NUMBER_SIGNED,
+        NumberFormat::SignedInverted => ffi::NUMBER_SIGNED_INVERTED,
+        NumberFormat::Float => ffi::NUMBER_FLOAT,
     };
     format << 16 | u32::from(number.is_big_endian) << 8 | u32::from(number.bytes)
 }
@@ -442,11 +425,12 @@ fn groups_detail(groups: StringGroups) -> u32 {
 }
 
 fn range_detail(range: IntegerRange) -> u32 {
-    match range {
-        IntegerRange::WrapSigned { bytes } => u32::from(bytes),
-        IntegerRange::WrapUnsigned { bytes } => 1 << 8 | u32::from(bytes),
-        IntegerRange::Exact => 2 << 8,
-    }
+    let (range, bytes) = match range {
+        IntegerRange::WrapSigned { bytes } => (ffi::RANGE_SIGNED, bytes),
+        IntegerRange::WrapUnsigned { bytes } => (ffi::RANGE_UNSIGNED, bytes),
+        IntegerRange::Exact => (ffi::RANGE_EXACT, 0),
+    };
+    range << 8 | u32::from(bytes)
 }
 
 /// One bit each for less, equal and greater.
@@ -511,7 +495,7 @@ mod tests {
 
     #[test]
     fn results_share_slots_unless_they_are_still_needed() {
-        let steps = 3 * SLOTS as usize;
+        let steps = 3 * SCAN_SLOTS as usize;
         let encoded = Encoded::new(&sums(steps, &[steps as Register + 1])).expect("a few slots");
         assert_eq!(encoded.ops.iter().map(|op| op.to).max(), Some(0));
         // The first result is needed at the end.
@@ -519,7 +503,7 @@ mod tests {
         assert_eq!(encoded.ops.iter().map(|op| op.to).max(), Some(1));
         assert_ne!(encoded.columns[0].operand, encoded.columns[1].operand);
         let all = |len: u32| (1..=len as Register).collect::<Vec<_>>();
-        assert!(Encoded::new(&sums(steps, &all(SLOTS))).is_some());
-        assert!(Encoded::new(&sums(steps, &all(SLOTS + 1))).is_none());
+        assert!(Encoded::new(&sums(steps, &all(SCAN_SLOTS))).is_some());
+        assert!(Encoded::new(&sums(steps, &all(SCAN_SLOTS + 1))).is_none());
     }
 }

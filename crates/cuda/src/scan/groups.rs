@@ -6,10 +6,10 @@ use rockmill_core::scan::{Aggregate, Cell, Part, Register, ValueKind};
 use super::Scan;
 use super::encode::{EncodedGroups, SUM_WORDS};
 use crate::driver::altered;
-use crate::driver::ffi::ScanGroups;
+use crate::driver::ffi::{self, ScanGroups};
 
-/// `types.hpp:SCAN_KEY_WORDS`.
-pub const KEY_WORDS: u64 = 6;
+/// Words of a group's keys.
+pub const KEY_WORDS: u64 = ffi::SCAN_KEY_WORDS as u64;
 
 /// The first row of a slot without a group.
 const NO_ROW: u64 = u64::MAX;
@@ -30,7 +30,7 @@ impl<'a> Scan<'a> {
             return Ok(None);
         };
         let (read, buffers) = (&*self.read, &mut *self.buffers);
-        let (stream, table) = (&read.ws.stream, read.device.table());
+        let stream = &read.ws.stream;
         let num_slots = groups.num_slots(self.args.num_wanted);
         let (slots, num_words) = (num_slots as usize, groups.num_words as usize);
         let keys_len = slots * KEY_WORDS as usize;
@@ -53,9 +53,7 @@ impl<'a> Scan<'a> {
         buffers.firsts.fill(0, slots, u8::MAX, stream)?;
         buffers.words.fill(0, slots * num_words, 0, stream)?;
         // SAFETY: there is room for all slots, and the operands are those of the program.
-        let code =
-            unsafe { (table.scan_group)(&read.ws.exec(), &raw const self.args, &raw const args) };
-        read.device.check(code, "put groups together")?;
+        unsafe { read.ws.stages().scan_group(&self.args, &args) }?;
         self.check()?;
         let (read, buffers) = (&*self.read, &mut *self.buffers);
         let found = self.returned.words(read, &buffers.found, 1)?[0];
@@ -83,10 +81,11 @@ impl<'a> Scan<'a> {
         let slots = buffers.slots.upload(&order, stream)?;
         let taken = buffers.taken.room(order.len() * num_words)?;
         // SAFETY: the slots are some of the table, and there is room for their words.
-        let code = unsafe {
-            (table.scan_take_groups)(&read.ws.exec(), &raw const args, slots, found, taken)
-        };
-        read.device.check(code, "take groups")?;
+        unsafe {
+            read.ws
+                .stages()
+                .scan_take_groups(&args, slots, found, taken)
+        }?;
         let words = self
             .returned
             .words(read, &buffers.taken, order.len() * num_words)?;

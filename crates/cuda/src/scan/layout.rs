@@ -6,7 +6,7 @@ use rockmill_core::scan::{Batch, Cell, Column, ColumnType};
 use super::encode::EncodedColumn;
 use super::returned::Returned;
 use crate::driver::altered;
-use crate::driver::ffi::ScanColumn;
+use crate::driver::ffi::{self, ScanColumn};
 use crate::memory::DeviceBuffer;
 use crate::read::ReadState;
 
@@ -150,10 +150,10 @@ impl Layout {
 /// `types.hpp:Stored`, and the bytes of a value.
 pub fn stored_code(stored: ColumnType) -> (u32, u32) {
     match stored {
-        ColumnType::Boolean => (0, 1),
-        ColumnType::Integer { bytes } => (1, bytes.into()),
-        ColumnType::Float { bytes } => (2, bytes.into()),
-        ColumnType::Bytes => (3, VALUE_BYTES),
+        ColumnType::Boolean => (ffi::STORED_BOOLEAN, 1),
+        ColumnType::Integer { bytes } => (ffi::STORED_INTEGER, bytes.into()),
+        ColumnType::Float { bytes } => (ffi::STORED_FLOAT, bytes.into()),
+        ColumnType::Bytes => (ffi::STORED_BYTES, VALUE_BYTES),
     }
 }
 

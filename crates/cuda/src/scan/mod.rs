@@ -14,7 +14,9 @@ use rockmill_core::scan::{
 use rockmill_core::{BatchOutput, CancelToken, Error, ErrorKind, InputTable, Request, Result};
 
 use crate::driver::altered;
-use crate::driver::ffi::{ScanArgs, ScanArgument, ScanColumn, ScanConstant, ScanGroupKey, ScanOp};
+use crate::driver::ffi::{
+    ERROR_CHECK, ScanArgs, ScanArgument, ScanColumn, ScanConstant, ScanGroupKey, ScanOp,
+};
 use crate::memory::buffers;
 use crate::read::{ReadSize, ReadState, Survivors, download_checked};
 use encode::EncodedGroups;
@@ -23,9 +25,6 @@ use layout::{Layout, cell};
 use returned::Returned;
 
 pub use encode::Encoded;
-
-/// `types.hpp:ERROR_CHECK`.
-const ERROR_CHECK: u64 = 15;
 
 /// Sizes of a scan's buffers.
 #[derive(Debug, Clone, Copy)]
@@ -248,9 +247,7 @@ impl<'a> Scan<'a> {
         read.buffers.keep.fill(n, 1, 0, &read.ws.stream)?;
         self.buffers.sizes.fill(0, 1, 0, &read.ws.stream)?;
         // SAFETY: there is room for one more than the number of rows, which name decoded entries.
-        let code =
-            unsafe { (read.device.table().scan_filter)(&read.ws.exec(), &raw const self.args) };
-        read.device.check(code, "filter rows")?;
+        unsafe { read.ws.stages().scan_filter(&self.args) }?;
         self.check()?;
         let wanted = (self.returned).count(read, &read.buffers.places, n)?;
         let malformed = (self.returned).count(read, &self.buffers.sizes, 0)?;
@@ -273,9 +270,7 @@ impl<'a> Scan<'a> {
         let stream = &read.ws.stream;
         self.buffers.sizes.fill(wanted, 1, 0, stream)?;
         // SAFETY: there is room for one more than the number of selected rows.
-        let code =
-            unsafe { (read.device.table().scan_measure)(&read.ws.exec(), &raw const self.args) };
-        read.device.check(code, "measure columns")?;
+        unsafe { read.ws.stages().scan_measure(&self.args) }?;
         self.check()?;
         let batches = self.buffers.sizes.download(0, 1, stream)?[0] as usize;
         if batches == 0 || batches > wanted {
@@ -294,7 +289,7 @@ impl<'a> Scan<'a> {
         let (first, rows) = (self.done, end - self.done);
         self.done = end;
         let read = &*self.read;
-        let (stream, table) = (&read.ws.stream, read.device.table());
+        let stream = &read.ws.stream;
         let fixed = u64::from(self.args.row_bytes) * rows as u64;
         let data = match self.args.has_bytes {
             0 => 0,
@@ -311,32 +306,25 @@ impl<'a> Scan<'a> {
         self.args.out = (self.buffers.batch).room(layout.bytes(data) as usize)?;
         self.args.columns = self.buffers.columns.upload(&layout.columns, stream)?;
         // SAFETY: the columns have room for the rows that are filled.
-        let code = unsafe {
-            let columns = layout.columns.as_ptr();
-            (table.scan_fill)(
-                &read.ws.exec(),
-                &raw const self.args,
-                columns,
+        unsafe {
+            read.ws.stages().scan_fill(
+                &self.args,
+                layout.columns.as_ptr(),
                 first as u64,
                 rows as u64,
             )
-        };
-        read.device.check(code, "fill columns")?;
+        }?;
         self.check()?;
         let mut batch = layout.download(read, &self.buffers.batch, &mut self.returned)?;
         if self.args.has_bytes != 0 {
             layout.place_data(&batch, data)?;
             self.args.columns = self.buffers.columns.upload(&layout.columns, stream)?;
             // SAFETY: offsets give the places of the bytes, for which there is room.
-            let code = unsafe {
-                (table.scan_copy)(
-                    &read.ws.exec(),
-                    &raw const self.args,
-                    first as u64,
-                    rows as u64,
-                )
-            };
-            read.device.check(code, "copy bytes of columns")?;
+            unsafe {
+                read.ws
+                    .stages()
+                    .scan_copy(&self.args, first as u64, rows as u64)
+            }?;
             layout.download_data(read, &self.buffers.batch, &mut self.returned, &mut batch)?;
         }
         self.returned.check(read)?;

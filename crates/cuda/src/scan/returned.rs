@@ -84,11 +84,9 @@ impl Returned {
     }
 
     fn sum_on_device(&self, read: &ReadState, from: *const u8, len: usize) -> Result<()> {
-        let (exec, totals) = (read.ws.exec(), self.totals.as_ptr());
+        let (stages, totals) = (read.ws.stages(), self.totals.as_ptr());
         // SAFETY: the view guarantees `len` bytes.
-        let code =
-            unsafe { (read.device.table().scan_hash)(&exec, from, len as u64, self.words, totals) };
-        read.device.check(code, "sum what is copied back")
+        unsafe { stages.scan_hash(from, len as u64, self.words, totals) }
     }
 
     fn sum_here(&mut self, bytes: &[u8]) {

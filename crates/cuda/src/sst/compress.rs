@@ -30,11 +30,10 @@ pub fn compress(
     with: Writing<'_>,
     args: &mut LayoutArgs,
 ) -> Result<()> {
-    let (table, num_blocks) = (read.device.table(), args.num_blocks as usize);
+    let num_blocks = args.num_blocks as usize;
     args.raw_offsets = sst.raw_offsets.room(num_blocks + 1)?;
     // SAFETY: the block buffers have room for one more than the number of blocks.
-    let code = unsafe { (table.place_raw)(&read.ws.exec(), &raw const *args) };
-    read.device.check(code, "place raw blocks")?;
+    unsafe { read.ws.stages().place_raw(args) }?;
     let (offsets, [word, _]) =
         (sst.raw_offsets).download_with(num_blocks, 1, &read.ws.errors, &read.ws.stream)?;
     // Such blocks have sizes other than the bytes that would be written.
@@ -62,8 +61,7 @@ pub fn compress(
     // Words at the ends of each compressed block are read whole.
     sst.packed.fill(0, room, 0, &read.ws.stream)?;
     // SAFETY: there is room for all blocks as they were measured, twice, with padding around them.
-    let code = unsafe { (table.compress_blocks)(&read.ws.exec(), &raw const *args) };
-    read.device.check(code, "compress")?;
+    unsafe { read.ws.stages().compress_blocks(args) }?;
     read.mark("compress", 2 * bytes)?;
     if with.plan.table.compression.is_by_library() {
         compress_on_host(read, sst, with, num_blocks, bytes)?;

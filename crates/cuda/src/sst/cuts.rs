@@ -9,12 +9,9 @@ use rockmill_format::range_tombstone::RangeTombstone;
 use super::buffers::SstBuffers;
 use super::images::Image;
 use super::layout::{MAX_CUTS, MAX_FILES};
-use crate::driver::ffi::Key;
+use crate::driver::ffi::{Key, NO_FRAGMENT};
 use crate::driver::{altered, refused};
 use crate::read::{KEY_PADDING, ReadState, Survivors, WORD_KEY_BYTES, download_checked};
-
-/// `types.hpp:NO_FRAGMENT`.
-const NO_FRAGMENT: u32 = u32::MAX;
 
 /// A file that may be written.
 #[derive(Debug)]

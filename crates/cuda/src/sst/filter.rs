@@ -3,13 +3,9 @@
 use rockmill_format::filter::{FilterFormat, FilterOptions};
 use rockmill_format::prefix::PrefixExtractor;
 
-use crate::driver::ffi::FilterRules;
-
-/// `types.hpp:FilterFormat` and `PrefixKind`.
-const FAST_LOCAL: u32 = 1;
-const LEGACY: u32 = 2;
-const FIXED: u32 = 1;
-const CAPPED: u32 = 2;
+use crate::driver::ffi::{
+    FILTER_FAST_LOCAL, FILTER_LEGACY, FilterRules, PREFIX_CAPPED, PREFIX_FIXED, PREFIX_NONE,
+};
 
 /// The keys in filters.
 pub fn filter_rules(filter: Option<FilterOptions>) -> FilterRules {
@@ -17,14 +13,14 @@ pub fn filter_rules(filter: Option<FilterOptions>) -> FilterRules {
         return FilterRules::default();
     };
     let (prefix_kind, prefix_len) = match filter.prefix_extractor {
-        None => (0, 0),
-        Some(PrefixExtractor::Fixed(len)) => (FIXED, len),
-        Some(PrefixExtractor::Capped(len)) => (CAPPED, len),
+        None => (PREFIX_NONE, 0),
+        Some(PrefixExtractor::Fixed(len)) => (PREFIX_FIXED, len),
+        Some(PrefixExtractor::Capped(len)) => (PREFIX_CAPPED, len),
     };
     FilterRules {
         format: match filter.format {
-            FilterFormat::FastLocalBloom => FAST_LOCAL,
-            FilterFormat::Legacy => LEGACY,
+            FilterFormat::FastLocalBloom => FILTER_FAST_LOCAL,
+            FilterFormat::Legacy => FILTER_LEGACY,
         },
         whole_keys: u32::from(filter.whole_key_filtering),
         prefix_kind,
@@ -35,5 +31,5 @@ pub fn filter_rules(filter: Option<FilterOptions>) -> FilterRules {
 
 /// Whether some keys may have no prefix.
 pub fn may_lack_prefix(rules: &FilterRules) -> bool {
-    rules.prefix_kind == FIXED
+    rules.prefix_kind == PREFIX_FIXED
 }

@@ -13,16 +13,15 @@ use super::buffers::SstBuffers;
 use super::compress::compress;
 use super::layout::{MAX_FILES, NUM_FILES_AT};
 use super::output::Writing;
-use crate::driver::ffi::{FileIndex, FilePlace, FileTotals, LayoutArgs};
+use crate::driver::ffi::{
+    ARENA_PADDING, ERROR_FILTER, FileIndex, FilePlace, FileTotals, LayoutArgs,
+};
 use crate::driver::{altered, refused};
 use crate::read::{FirstError, ReadState, Survivors, download_checked};
 
-/// Error code of `types.hpp`.
-const ERROR_FILTER: u64 = 11;
-
 /// Alignment of images, and the room between them that decoders may read too far.
 pub const IMAGE_ALIGNMENT: u64 = 4096;
-pub const PADDING: u64 = 64;
+pub const PADDING: u64 = ARENA_PADDING;
 
 /// The image of a file.
 #[derive(Debug)]
@@ -131,17 +130,14 @@ pub fn plan_images(
     args.indexes = sst.indexes.room(num_files)?;
     sst.index_sizes.fill(num_blocks, 1, 0, &read.ws.stream)?;
     // SAFETY: the block buffers have room for one more than the number of blocks.
-    let code = unsafe { (read.device.table().measure_blocks)(&read.ws.exec(), &raw const *args) };
-    read.device.check(code, "measure blocks")?;
+    unsafe { read.ws.stages().measure_blocks(args) }?;
     if args.compression.codec != CompressionType::None as u32 {
         compress(read, sst, with, args)?;
     }
     // SAFETY: as above.
-    let code = unsafe { (read.device.table().sum_blocks)(&read.ws.exec(), &raw const *args) };
-    read.device.check(code, "sum blocks")?;
+    unsafe { read.ws.stages().sum_blocks(args) }?;
     // SAFETY: as above; there is a record of each file.
-    let code = unsafe { (read.device.table().measure_index)(&read.ws.exec(), &raw const *args) };
-    read.device.check(code, "measure the index")?;
+    unsafe { read.ws.stages().measure_index(args) }?;
     let most_deletions = count_deletions(read, sst, with.plan, args, file_starts)?;
     let (totals, error) = sum_files(read, sst, args, file_starts)?;
     match error {
@@ -278,20 +274,10 @@ fn count_deletions(
     for file in file_starts.windows(2) {
         let (start, len) = (u64::from(file[0]), u64::from(file[1] - file[0]));
         for rule in rules {
-            let (exec, bucket) = (read.ws.exec(), rule.bucket_size());
+            let (stages, bucket) = (read.ws.stages(), rule.bucket_size());
             // SAFETY: the file's entries lie within the surviving entries, whose sums were computed; there is a count
             // for each file and rule.
-            let code = unsafe {
-                (read.device.table().most_deletions)(
-                    &raw const exec,
-                    &raw const *args,
-                    start,
-                    len,
-                    bucket,
-                    most,
-                )
-            };
-            read.device.check(code, "count tombstones")?;
+            unsafe { stages.most_deletions(args, start, len, bucket, most) }?;
             most = most.wrapping_add(1);
         }
     }
@@ -312,10 +298,7 @@ fn sum_files(
         let (start, len) = (u64::from(file[0]), u64::from(file[1] - file[0]));
         let total = totals.wrapping_add(i);
         // SAFETY: the file's entries lie within the surviving entries; `total` is one of the records above.
-        let code = unsafe {
-            (read.device.table().sum_file)(&read.ws.exec(), &raw const *args, start, len, total)
-        };
-        read.device.check(code, "sum files")?;
+        unsafe { read.ws.stages().sum_file(args, start, len, total) }?;
     }
     download_checked(&read.ws, &sst.file_totals, files)
 }

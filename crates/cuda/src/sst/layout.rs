@@ -8,7 +8,7 @@ use rockmill_format::index::IndexShortening;
 
 use super::buffers::SstBuffers;
 use super::filter::{filter_rules, may_lack_prefix};
-use crate::driver::ffi::{self, IndexLayout, Layout, LayoutArgs};
+use crate::driver::ffi::{self, IndexLayout, Layout, LayoutArgs, NO_PARTITIONS};
 use crate::read::{ReadState, Spans, Survivors, clear_errors};
 use crate::support;
 
@@ -18,9 +18,6 @@ pub const MAX_FILES: usize = 256;
 /// Maximum places of one task at which a file ends. There is no file between two of them if
 /// neither an entry nor a range tombstone is left there.
 pub const MAX_CUTS: usize = 16 * MAX_FILES;
-
-/// `types.hpp:NO_PARTITIONS`.
-const NO_PARTITIONS: u64 = u64::MAX;
 
 /// The number of files lies behind the room for the files' starts, so that one copy reads both.
 pub const NUM_FILES_AT: usize = MAX_FILES + 1;
@@ -125,17 +122,16 @@ pub fn lay_out(
         counts.fill(n, 1, 0, &read.ws.stream)?;
     }
     // SAFETY: all buffers have room for n + 1 items, and surviving entries name decoded entries.
-    let code = unsafe { (read.device.table().split)(&read.ws.exec(), &raw const args) };
-    read.device.check(code, "split files and blocks")?;
+    unsafe { read.ws.stages().split(&args) }?;
     Ok(args)
 }
 
 /// `types.hpp:Shortening`.
 fn shortening(mode: IndexShortening) -> u32 {
     match mode {
-        IndexShortening::None => 0,
-        IndexShortening::Separators => 1,
-        IndexShortening::SeparatorsAndSuccessor => 2,
+        IndexShortening::None => ffi::SHORTEN_NOTHING,
+        IndexShortening::Separators => ffi::SHORTEN_SEPARATORS,
+        IndexShortening::SeparatorsAndSuccessor => ffi::SHORTEN_SUCCESSOR,
     }
 }
 

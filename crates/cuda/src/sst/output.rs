@@ -182,28 +182,23 @@ fn encode(
     images: &[Image],
     guards: &[BlockGuard],
 ) -> Result<Vec<u8>> {
-    let table = read.device.table();
     let bases: Vec<u32> = guards.iter().map(|g| g.base_context_checksum).collect();
     sst.bases.upload(&bases, &read.ws.stream)?;
     let bytes: u64 = images.iter().map(Image::len).sum();
     let image_memory = sst.images.as_ptr();
     // SAFETY: every file's image has room for the measured blocks; there are as many blocks, places and bases as blocks
     // and files.
-    let code = unsafe {
-        let exec = read.ws.exec();
-        let placed = (table.place_blocks)(&raw const exec, args, images.len() as u32);
-        read.device.check(placed, "place blocks")?;
-        (table.write_blocks)(&raw const exec, args, image_memory)
-    };
-    read.device.check(code, "write blocks")?;
+    unsafe {
+        read.ws.stages().place_blocks(args, images.len() as u32)?;
+        read.ws.stages().write_blocks(args, image_memory)?;
+    }
     read.mark("encode", 2 * bytes)?;
     seal(read, sst, args, args.blocks, args.num_blocks)?;
     read.mark("seal blocks", bytes)?;
     let mut parts = write_filters(read, sst, args, images)?;
     read.mark("filters", bytes / 64)?;
     // SAFETY: as above, with room for each file's index behind the preceding parts.
-    let code = unsafe { (table.write_index)(&read.ws.exec(), args, image_memory) };
-    read.device.check(code, "write the index")?;
+    unsafe { read.ws.stages().write_index(args, image_memory) }?;
     for (file, image) in images.iter().enumerate() {
         parts.push(part(image, file, image.index_at(), image.index.size)?);
     }
@@ -237,10 +232,9 @@ fn seal(
     n: u64,
 ) -> Result<()> {
     let (bases, memory) = (sst.bases.as_ptr(), sst.images.as_ptr());
-    let (seal, checksum) = (read.device.table().seal_blocks, args.layout.checksum);
+    let (stages, checksum) = (read.ws.stages(), args.layout.checksum);
     // SAFETY: each block lies in its file's image with room for the trailer.
-    let code = unsafe { seal(&read.ws.exec(), blocks, n, bases, checksum, memory) };
-    read.device.check(code, "seal blocks")
+    unsafe { stages.seal_blocks(blocks, n, bases, checksum, memory) }
 }
 
 /// Writes the filters and returns their blocks.
@@ -250,7 +244,6 @@ fn write_filters(
     args: &LayoutArgs,
     images: &[Image],
 ) -> Result<Vec<OutBlock>> {
-    let table = read.device.table();
     let mut parts = Vec::new();
     for (file, image) in images.iter().enumerate() {
         let Some(filter) = image.filter else { continue };
@@ -266,8 +259,7 @@ fn write_filters(
             lines,
         };
         // SAFETY: the lines exist and were cleared; the entries lie within the surviving entries.
-        let code = unsafe { (table.build_filter)(&read.ws.exec(), args, &raw const filter_args) };
-        read.device.check(code, "build filters")?;
+        unsafe { read.ws.stages().build_filter(args, &filter_args) }?;
         // Bits are set in whole words, but the place behind the data blocks is not aligned.
         let at = image.at + image.data_bytes;
         let to = sst.images.as_ptr().wrapping_add(at as usize);

@@ -7,6 +7,7 @@ use rockmill_format::handle::BLOCK_TRAILER_SIZE;
 use super::filter::{filter_rules, may_lack_prefix};
 use super::images::{IMAGE_ALIGNMENT, PADDING};
 use super::layout::MAX_FILES;
+use crate::driver::ffi;
 use crate::read::{KEY_OVERHEAD, ReadSize, UNEVEN, share};
 
 /// Counts of the output, to estimate its memory on the device.
@@ -137,8 +138,8 @@ impl CompressScratch {
     pub fn new(plan: &OutputPlan, bytes: u64, blocks: u64, processors: u32) -> Self {
         /// Groups that a multiprocessor runs at once (`exec.hpp:LaunchPolicy`).
         const GROUPS_PER_PROCESSOR: u64 = 32;
-        /// `zstd.hpp:ZSTD_MAX_BLOCK`: longer blocks are encoded in parts of this size.
-        const MAX_PART: u64 = 128 << 10;
+        /// Longer blocks are encoded in parts of this size.
+        const MAX_PART: u64 = ffi::ZSTD_MAX_BLOCK as u64;
         /// Minimum number of groups, for blocks of any size.
         const LEAST_GROUPS: u64 = 2;
         const BYTES_PER_BLOCK: u64 = 32;

@@ -30,7 +30,6 @@ impl Verification {
         args: &LayoutArgs,
         images: &[Image],
     ) -> Result<Self> {
-        let table = read.device.table();
         let (n, num_blocks) = (survivors.len, args.num_blocks as usize);
         let wide = survivors.wide;
         clear_errors(&mut read.ws)?;
@@ -94,18 +93,16 @@ impl Verification {
             .upload(&vec![empty_totals(); images.len()], &read.ws.stream)?;
         // SAFETY: buffers have room for all blocks and for as many entries as survived, which are no more than were
         // decoded before; the decoder writes no more than that for any image.
-        let code = unsafe { (table.decode_images)(&read.ws.exec(), &raw const verify) };
-        read.device.check(code, "decode the files again")?;
+        unsafe { read.ws.stages().decode_images(&verify) }?;
         for (i, image) in images.iter().enumerate() {
             let lines = image.at + image.data_bytes;
             let lines = sst.images.as_ptr().wrapping_add(lines as usize);
             let (num_lines, num_probes) =
                 image.filter.map_or((0, 0), |f| (f.num_lines, f.num_probes));
             // SAFETY: entries, lines and totals of the file were laid out above.
-            let code = unsafe {
-                (table.verify_file)(
-                    &read.ws.exec(),
-                    &raw const verify,
+            unsafe {
+                read.ws.stages().verify_file(
+                    &verify,
                     image.entries.start as u64,
                     image.entries.len() as u64,
                     lines,
@@ -113,8 +110,7 @@ impl Verification {
                     num_probes,
                     totals.wrapping_add(i),
                 )
-            };
-            read.device.check(code, "compare the files")?;
+            }?;
         }
         let bytes: u64 = images.iter().map(Image::len).sum();
         read.mark("verify", 3 * bytes)?;

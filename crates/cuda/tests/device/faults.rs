@@ -224,7 +224,7 @@ impl Job {
                 begin: Some([&[b'k'; 8][..], &300u32.to_be_bytes()].concat()),
                 end: None,
             };
-            delta.take_unseen(&[half])?;
+            delta.erase_missing(&[half])?;
             let few = delta.finish()?;
             let first = [&[b'k'; 8][..], &0u32.to_be_bytes()].concat();
             let left = few.get(&[&last, &first])?;

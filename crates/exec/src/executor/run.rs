@@ -12,7 +12,7 @@ use super::call::{Call, Deadline};
 use super::task_set::{Phase, Record, Set, State};
 use super::{Event, Start};
 use crate::budget::{Candidate, Grant, HOST};
-use crate::device_health::{Attempt, Circuit};
+use crate::device_health::{Circuit, EngineAttempt};
 use crate::device_registry::DeviceEntry;
 use crate::device_trouble::is_device_trouble;
 
@@ -108,7 +108,7 @@ impl Set {
         };
         let now = self.shared.clock.now();
         let entry = self.entry(grant.place().device);
-        let attempt = entry.and_then(|entry| entry.device.health.begin(now));
+        let attempt = entry.and_then(|entry| entry.health.begin(now));
         let is_refused = entry.is_some() && attempt.is_none() && self.may_run_on_cpu();
         let task = match is_refused {
             true => None,
@@ -125,10 +125,10 @@ impl Set {
 
     /// Chooses a waiting task. A device gets only tasks that have not run; in its trial after a quarantine, the
     /// smallest.
-    fn take(&self, is_device: bool, attempt: Option<Attempt>) -> Option<usize> {
+    fn take(&self, is_device: bool, attempt: Option<EngineAttempt>) -> Option<usize> {
         let mut state = self.state();
         let bytes = self.shared.owned.tasks.input_bytes();
-        let is_trial = attempt.as_ref().is_some_and(Attempt::is_trial);
+        let is_trial = attempt.as_ref().is_some_and(EngineAttempt::is_trial);
         let records = state.records.iter().enumerate();
         let fresh = records
             .clone()
@@ -152,8 +152,7 @@ impl Set {
     /// Whether a device other than the CPU may get tasks now.
     fn may_offload(&self, state: &State) -> bool {
         let now = self.shared.clock.now();
-        let is_open =
-            |entry: &DeviceEntry| matches!(entry.device.health.circuit(now), Circuit::Open(_));
+        let is_open = |entry: &DeviceEntry| matches!(entry.health.circuit(now), Circuit::Open(_));
         !state.is_host_alone && !self.shared.owned.devices.iter().all(is_open)
     }
 
@@ -176,7 +175,7 @@ impl Set {
         let now = self.shared.clock.now();
         let mut candidates = Vec::new();
         for entry in devices.filter(|_| !is_host_alone) {
-            match entry.device.health.circuit(now) {
+            match entry.health.circuit(now) {
                 Circuit::Open(why) => {
                     self.refused(format!("{}: {why}", entry.device.backend.name()));
                 }
@@ -227,7 +226,7 @@ impl Set {
         }
         let began = self.shared.clock.now();
         let backend = entry.map_or(&self.shared.cpu, |entry| &entry.device.backend);
-        let deadline = entry.filter(|_| self.may_run_on_cpu()).map(|_| {
+        let deadline = entry.map(|_| {
             let after = self.wait_limit(device, bytes);
             let at = began.saturating_add(after);
             Deadline { at, after }
@@ -239,7 +238,7 @@ impl Set {
         let result = catch_unwind(AssertUnwindSafe(|| run.run(&call)));
         if !call.mark_returned() {
             if let Some(entry) = entry {
-                entry.device.health.returned();
+                entry.health.returned();
             }
             return Ok(Next::Abandoned);
         }
@@ -287,6 +286,8 @@ impl Set {
     fn wait_limit(&self, device: usize, bytes: u64) -> Duration {
         /// Input and output.
         const WAYS: u64 = 2;
+        /// A task that the CPU cannot run fails its job, so it gets more time. Its files may be on a slow network volume.
+        const TIMES_WITHOUT_CPU: u32 = 10;
         let tasks = &self.shared.owned.tasks;
         let slots = self.shared.job.budget().slots() as u64;
         let moved = bytes.saturating_mul(WAYS).saturating_mul(slots);
@@ -294,7 +295,12 @@ impl Set {
         let size = tasks.size().of(bytes);
         let known = self.shared.paces.known(self.name(device), &size);
         let seconds = known.unwrap_or(0.0) + limited;
-        self.shared.patience.limit(seconds, moved, known.is_some())
+        let patience = &self.shared.patience;
+        let limit = patience.limit(seconds, moved, known.is_some());
+        match self.may_run_on_cpu() {
+            true => limit,
+            false => limit.max(patience.unknown) * TIMES_WITHOUT_CPU,
+        }
     }
 
     /// Records that the CPU has run a task at which a device had failed. The failure counts against the device only
@@ -320,7 +326,7 @@ impl Set {
     }
 
     /// Counts a failure of a device. A task for which others leave too little memory says nothing about the device.
-    pub(super) fn distrust(&self, device: usize, attempt: &Attempt, error: &Error) {
+    pub(super) fn distrust(&self, device: usize, attempt: &EngineAttempt, error: &Error) {
         let lacks_memory = error.kind == ErrorKind::Declined(DeclineReason::MemoryBudget);
         if !lacks_memory && attempt.failed(self.shared.clock.now(), error) {
             let device = self.name(device);

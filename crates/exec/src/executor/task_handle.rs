@@ -206,7 +206,10 @@ impl Set {
         if is_news && is_late {
             self.emit(Event::Quarantined { device: name });
         }
-        self.shared.job.add_task();
+        match self.shared.owned.tasks.may_run_on_cpu() {
+            true => self.shared.job.add_task(),
+            false => self.fail(reason.error()),
+        }
         // Its thread no longer counts as running, so another one may be started.
         self.threads.thread_ended();
     }

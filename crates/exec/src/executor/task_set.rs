@@ -13,7 +13,7 @@ use super::pool::Pool;
 use super::{Event, OwnedTasks, TaskHandle};
 use crate::Patience;
 use crate::budget::{HOST, JobRef};
-use crate::device_health::Attempt;
+use crate::device_health::EngineAttempt;
 use crate::device_registry::DeviceEntry;
 use crate::pace::Paces;
 
@@ -56,7 +56,7 @@ pub struct Record {
     /// Number of the device that runs it or ran it.
     pub device: usize,
     /// Reports the task's result to the device's health.
-    pub attempt: Option<Attempt>,
+    pub attempt: Option<EngineAttempt>,
     /// The device that failed at the task, and its error, until the CPU has run the task again.
     pub failed: Option<(usize, Error)>,
 }

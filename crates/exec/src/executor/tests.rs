@@ -50,6 +50,7 @@ struct Script {
     does: Vec<Does>,
     /// Result of the tasks on the CPU.
     on_cpu: Result<()>,
+    may_run_on_cpu: bool,
     let_go: Mutex<Receiver<()>>,
     log: Mutex<Vec<String>>,
 }
@@ -75,6 +76,7 @@ impl Script {
             bytes,
             does: does.to_vec(),
             on_cpu,
+            may_run_on_cpu: true,
             let_go: Mutex::new(receiver),
             log: Mutex::default(),
         });
@@ -112,6 +114,10 @@ impl Tasks for Script {
 
     fn bytes_per_second(&self) -> u64 {
         0
+    }
+
+    fn may_run_on_cpu(&self) -> bool {
+        self.may_run_on_cpu
     }
 
     fn begin(self: Arc<Self>, start: Start<'_>) -> Arc<dyn TaskRun> {
@@ -270,6 +276,23 @@ fn a_call_that_hangs_is_abandoned_and_creates_no_more_files() {
     }
     assert_eq!(world.script.noted("late file"), ["late file: false"]);
     assert!(world.script.noted("complete 0 test").is_empty());
+}
+
+#[test]
+fn a_call_that_hangs_fails_a_job_that_the_cpu_cannot_do() {
+    let mut world = world(&[Does::Hang], Ok(()));
+    let script = Arc::get_mut(&mut world.script).expect("it has one owner");
+    script.may_run_on_cpu = false;
+    let error = world.run(|_| Ok(())).expect_err("nothing else can do it");
+    assert_eq!(error.kind, ErrorKind::Device);
+    assert!(error.what.contains("did not return within"), "{error}");
+    assert_eq!(world.script.noted("abandoned").len(), 1);
+    let budget = Arc::clone(world.executor.budget());
+    assert_eq!(budget.taken_bytes(), TASK_BYTES, "the call has its memory");
+    drop(world.let_go.take());
+    while budget.taken_bytes() > 0 {
+        std::thread::yield_now();
+    }
 }
 
 #[test]

@@ -51,6 +51,10 @@ class _Arrays:
         """Rows of ids that the form does not have are as if nothing had been found."""
         raise NotImplementedError
 
+    def undo_sizes(self, sizes: Any, valid: Any) -> None:
+        """The same for the bytes of their values."""
+        sizes *= valid
+
 
 def _range(is_signed: bool, width: int) -> tuple[int, int]:
     bits = 8 * width
@@ -123,22 +127,20 @@ class _CuPy(_Host):
         return self.module.ascontiguousarray(made[:, ::-1]) if form.is_big else made
 
     def prefix(self, prefix: bytes) -> Any:
-        return self.module.asarray(list(prefix), self.module.uint8)
+        made = self.module.asarray(list(prefix), self.module.uint8)
+        # Lookups on other streams use it too.
+        self.module.cuda.get_current_stream().synchronize()
+        return made
 
     def undo(self, out: Any, before: Any, default: Any, valid: Any) -> None:
         kept = before if default is None else default.reshape(out.shape[1:])
         self.module.copyto(out, kept, where=(~valid).reshape(-1, *[1] * (out.ndim - 1)))
 
     def noted(self, flag: Any, statuses: Any) -> Any:
-        flag = flag or _Flag(self.module.zeros(1, self.module.uint8), lambda worst: int(worst[0]), self._event)
+        flag = flag or _Flag(self.module.zeros(1, self.module.uint8), lambda worst: int(worst[0]), self.module.cuda.Event)
         self.module.maximum(flag.worst_status, statuses.max(), out=flag.worst_status)
         flag.queued()
         return flag
-
-    def _event(self) -> Any:
-        event = self.module.cuda.Event(disable_timing=True)
-        event.record()
-        return event
 
 
 class _Torch(_Arrays):
@@ -201,46 +203,53 @@ class _Torch(_Arrays):
         mask = valid.reshape(-1, *[1] * (out.dim() - 1))
         out.copy_(self.module.where(mask, out, kept))
 
+    def undo_sizes(self, sizes: Any, valid: Any) -> None:
+        # torch multiplies few unsigned types.
+        sizes.view(self.module.int32).mul_(valid)
+
     def noted(self, flag: Any, statuses: Any) -> Any:
         torch = self.module
         if flag is None:
             worst = torch.zeros(1, dtype=torch.uint8, device=statuses.device)
-            flag = _Flag(worst, lambda worst: int(worst.item()), self._event)
+            flag = _Flag(worst, lambda worst: int(worst.item()), torch.cuda.Event)
         torch.maximum(flag.worst_status, statuses.amax(), out=flag.worst_status)
         flag.queued()
         return flag
 
-    def _event(self) -> Any:
-        event = self.module.cuda.Event()
-        event.record()
-        return event
-
 
 class _Flag:
-    """The worst status of lookups, in device memory."""
+    """The worst status of the lookups on one stream, in device memory."""
 
-    def __init__(self, worst_status: Any, read: Any, event: Any) -> None:
+    def __init__(self, worst_status: Any, read: Any, new_event: Any) -> None:
         self.worst_status = worst_status
         self._read = read
-        self._event = event
+        self._new_event = new_event
+        # Events behind the first lookup whose status is not read, and behind the last one.
+        self._first: Any = None
         self._last: Any = None
-        self._known = 0
 
     def queued(self) -> None:
-        """More lookups are queued."""
-        if self._last is None:
-            self._last = self._event()
+        """A lookup is queued on the current stream."""
+        if self._last is None or self._last is self._first:
+            self._last = self._new_event()
+        self._last.record()
+        self._first = self._first or self._last
 
-    def worst(self, wait: bool) -> int:
-        """The worst status that is known."""
-        last = self._last
-        if last is None:
-            return self._known
-        done = last.query() if hasattr(last, "query") else last.done
-        if wait or done:
-            self._last = None
-            self._known = max(self._known, self._read(self.worst_status))
-        return self._known
+    @property
+    def is_read(self) -> bool:
+        """Whether the status of each lookup is known."""
+        return self._first is None
+
+    def worst(self, *, wait: bool) -> int:
+        """The worst status of the lookups that are done. It waits for the others if asked to."""
+        if self._first is None:
+            return 0
+        if wait:
+            self._last.synchronize()
+        elif not (self._first.query() if hasattr(self._first, "query") else self._first.done):
+            return 0
+        self._first = None if wait or self._last is self._first else self._last
+        return int(self._read(self.worst_status))
 
 
 def _stream(stream: Any) -> int:
@@ -255,15 +264,21 @@ def _stream(stream: Any) -> int:
     raise UsageError(f"stream= is a {type(stream).__name__}; give a stream of torch or CuPy, or its address")
 
 
-def _any_on_device(ids: Any, out: Any) -> _Arrays:
-    """Arrays of JAX, Numba and others, as those of CuPy or torch that share their memory."""
+def _any_on_device(ids: Any, number: int | None, stream: Any) -> _Arrays:
+    """Arrays of JAX, Numba and others, as those of CuPy or torch that share their memory. The stream of the lookup waits for
+    the stream that makes them."""
+    library: _Arrays
     if "cupy" in sys.modules or "torch" not in sys.modules:
         try:
             import cupy  # type: ignore[import-not-found, import-untyped, unused-ignore]
         except ImportError:
             raise UsageError("arrays of other libraries than torch need CuPy: pip install cupy-cuda13x") from None
-        shared = cupy.from_dlpack(ids) if hasattr(ids, "__dlpack__") else cupy.asarray(ids)
-        return _CuPy(cupy, shared)
+        library = _CuPy(cupy, None)
+        with library.on(number, stream):
+            library.ids = cupy.from_dlpack(ids) if hasattr(ids, "__dlpack__") else cupy.asarray(ids)
+        return library
     torch = sys.modules["torch"]
-    shared = torch.from_dlpack(ids) if hasattr(ids, "__dlpack__") else torch.as_tensor(ids, device="cuda")
-    return _Torch(torch, shared)
+    library = _Torch(torch, None)
+    with library.on(number, stream):
+        library.ids = torch.from_dlpack(ids) if hasattr(ids, "__dlpack__") else torch.as_tensor(ids, device="cuda")
+    return library

@@ -19,6 +19,7 @@ Keys = Union[str, tuple[bytes, str]]
 
 _INTEGER = re.compile(r"([ui])(8|16|32|64)(be|le)")
 _FOUND, _ASK, _TOO_SMALL = 1, 2, 3
+_MAX_STREAMS = 64
 
 
 @dataclasses.dataclass(frozen=True)
@@ -143,7 +144,8 @@ class View:
         )
         self._lock = threading.Lock()
         self._prefixes: dict[str, Any] = {}
-        self._flags: dict[int, Any] = {}
+        # By library and address of the stream.
+        self._flags: dict[tuple[str, int], Any] = {}
         self._is_closed = False
         self._open()
 
@@ -169,6 +171,9 @@ class View:
             # The lock of the process that was forked may be held by a thread that is not here.
             self._lock = threading.Lock()
             self._open()
+        elif self._process != os.getpid():
+            # It raises, before anything asks the GPU.
+            self._raw.contents()
         return self._raw
 
     @property
@@ -246,7 +251,7 @@ class View:
             self.check()
         if self._number is None and _Library.of(ids).name == "torch":
             return self._lookup_cpu_tensors(ids, out, status, sizes, default)
-        library = self._library(ids, out, status, default)
+        library = self._library(ids, stream)
         ids = library.ids
         n = int(ids.shape[0]) if len(ids.shape) else -1
         has_rows = self._form.width == 0
@@ -299,10 +304,10 @@ class View:
                 library.undo(out, before, default, valid)
                 statuses *= valid
                 if sizes is not None:
-                    sizes *= valid
+                    library.undo_sizes(sizes, valid)
             found = statuses == _FOUND
             if status is None:
-                self._note(statuses, library)
+                self._note(statuses, library, stream)
             return out, found
 
     def _lookup_cpu_tensors(self, ids: Any, out: Any, status: Any, sizes: Any, default: Any) -> tuple[Any, Any]:
@@ -334,7 +339,7 @@ class View:
         )
         return torch.from_numpy(rows) if out is None else out, torch.from_numpy(found)
 
-    def _library(self, ids: Any, out: Any, status: Any, default: Any) -> Any:
+    def _library(self, ids: Any, stream: Any) -> Any:
         library = _Library.of(ids)
         if self._number is None:
             if library.name != "numpy":
@@ -346,7 +351,7 @@ class View:
             return _Torch(library.module, ids)
         if library.name == "cupy":
             return _CuPy(library.module, ids)
-        return _any_on_device(ids, out)
+        return _any_on_device(ids, self._number, stream)
 
     def _require(self, what: str, array: Any, library: Any, *, is_written: bool = False) -> None:
         """Refuses what kernels cannot work with."""
@@ -384,24 +389,27 @@ class View:
             made = library.prefixed(prefix, made)
         return made, len(form.prefix) + form.width, valid
 
-    def _note(self, statuses: Any, library: Any) -> None:
+    def _note(self, statuses: Any, library: Any, stream: Any) -> None:
         """Remembers whether a key has no answer. In host memory it raises at once."""
         if self._number is None:
             worst = int(statuses.max())
             if worst > _FOUND:
                 raise self._no_answer(worst)
             return
+        key = (library.name, library.stream(stream))
         with self._lock:
-            self._flags[id(library.module)] = library.noted(self._flags.get(id(library.module)), statuses)
+            if len(self._flags) >= _MAX_STREAMS:
+                self._flags = {key: flag for key, flag in self._flags.items() if not flag.is_read}
+            self._flags[key] = library.noted(self._flags.get(key), statuses)
 
     def _note_tensor(self, statuses: Any) -> None:
         """The same for an operator of torch."""
         if self._number is None:
-            self._note(statuses.numpy(), None)
+            self._note(statuses.numpy(), None, None)
             return
         library = _Torch(sys.modules["torch"], statuses)
         with library.on(self._number, None):
-            self._note(statuses, library)
+            self._note(statuses, library, None)
 
     def _no_answer(self, worst: int) -> Exception:
         if worst == _ASK:
@@ -418,11 +426,10 @@ class View:
         if not self._flags:
             return
         with self._lock:
-            flags = list(self._flags.values())
-        worst = max(flag.worst(wait) for flag in flags)
+            found = {key: flag.worst(wait=wait) for key, flag in self._flags.items()}
+            self._flags = {key: flag for key, flag in self._flags.items() if found[key] <= _FOUND}
+        worst = max(found.values(), default=0)
         if worst > _FOUND:
-            with self._lock:
-                self._flags.clear()
             raise self._no_answer(worst)
 
     def refresh(self) -> Refreshed:

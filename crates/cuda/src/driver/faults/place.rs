@@ -1,5 +1,7 @@
 //! The bit of a task's data on the device to alter, and when.
 
+use super::super::ffi;
+
 /// A bit of a task's data on the device; `byte` counts from the region's start and wraps at its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
@@ -40,18 +42,7 @@ pub enum Region {
     Merged,
 }
 
-/// Regions whose addresses `faulty.cpp` reports, in the order of its own list.
-pub(super) const TOLD: [Region; 7] = [
-    Region::Index,
-    Region::Edges,
-    Region::Sizes,
-    Region::Found,
-    Region::NextKey,
-    Region::Rows,
-    Region::Merged,
-];
-
-/// The time at which a bit is altered; the first two in the order of `faulty.cpp:Moment`.
+/// The time at which a bit is altered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Moment {
     /// In the device's memory, before a data block or an index block gets its checksum, a key is read, or
@@ -63,7 +54,21 @@ pub enum Moment {
     CopiedBack,
 }
 
-/// Position of a region among the reported ones.
-pub(super) fn told(region: Region) -> Option<usize> {
-    TOLD.iter().position(|&told| told == region)
+/// Number of regions that `faulty.cpp` reports.
+pub(super) const REGIONS: usize = ffi::REGION_MERGED as usize + 1;
+
+/// The number of a region in the reports of `faulty.cpp`; `None` for one that it does not report.
+pub(super) fn told(region: Region) -> Option<u32> {
+    match region {
+        Region::Index => Some(ffi::REGION_INDEX),
+        Region::Edges => Some(ffi::REGION_EDGES),
+        Region::Sizes => Some(ffi::REGION_SIZES),
+        Region::Found => Some(ffi::REGION_FOUND),
+        Region::NextKey => Some(ffi::REGION_NEXT_KEY),
+        Region::Rows => Some(ffi::REGION_ROWS),
+        Region::Merged => Some(ffi::REGION_MERGED),
+        Region::Entries | Region::Second | Region::Restarts | Region::Trailer | Region::Filter => {
+            None
+        }
+    }
 }

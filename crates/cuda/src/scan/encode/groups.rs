@@ -4,13 +4,13 @@ use rockmill_core::scan::{Aggregate, Aggregation, ColumnType, GROUP_BYTES, Regis
 
 use super::super::layout::stored_code;
 use super::{Encoder, integer_bytes};
-use crate::driver::ffi::{ScanArgument, ScanGroupKey};
+use crate::driver::ffi::{self, ScanArgument, ScanGroupKey};
 
-/// `types.hpp:SCAN_SUM_WORDS`.
-pub const SUM_WORDS: usize = 5;
+/// Words of a sum.
+pub const SUM_WORDS: usize = ffi::SCAN_SUM_WORDS as usize;
 
 /// `groups.hpp:GroupKey`: bytes of a row's keys.
-const KEY_BYTES: u32 = 6 * 7;
+const KEY_BYTES: u32 = ffi::SCAN_KEY_WORDS * ffi::SCAN_KEY_WORD_BYTES;
 
 /// Maximum number of groups on the device, and maximum words of each: 8 MiB in a table that is half full.
 const MOST_GROUPS: u64 = 4096;
@@ -18,14 +18,6 @@ const MOST_WORDS: u32 = 128;
 
 // The host does not pass on these groups early: it takes up to 9 bytes for a key that takes 2 on the device.
 const _: () = assert!(MOST_GROUPS as usize * KEY_BYTES as usize * 9 / 2 <= GROUP_BYTES);
-
-/// `types.hpp:Needed`.
-mod needed {
-    pub const SUM: u32 = 1;
-    pub const LEAST: u32 = 2;
-    pub const GREATEST: u32 = 4;
-    pub const WIDE: u32 = 8;
-}
 
 /// Encoded keys and aggregates of groups.
 #[derive(Debug)]
@@ -67,12 +59,12 @@ impl Encoder<'_> {
             let (register, needed) = match *aggregate {
                 Aggregate::Count(None) => continue,
                 Aggregate::Count(Some(of)) => (of, 0),
-                Aggregate::Sum { of, .. } => (of, needed::SUM),
-                Aggregate::Min(column) => (column.register, needed::LEAST),
-                Aggregate::Max(column) => (column.register, needed::GREATEST),
+                Aggregate::Sum { of, .. } => (of, ffi::NEEDED_SUM),
+                Aggregate::Min(column) => (column.register, ffi::NEEDED_LEAST),
+                Aggregate::Max(column) => (column.register, ffi::NEEDED_GREATEST),
             };
             let kind = self.kinds[usize::from(register)];
-            let is_extreme = needed & (needed::LEAST | needed::GREATEST) != 0;
+            let is_extreme = needed & (ffi::NEEDED_LEAST | ffi::NEEDED_GREATEST) != 0;
             if is_extreme && kind == ValueKind::Bytes {
                 return None;
             }
@@ -88,7 +80,7 @@ impl Encoder<'_> {
             argument.operand = self.operand(register)?;
             argument.needed |= needed;
             if is_extreme && is_wide {
-                argument.needed |= needed::WIDE;
+                argument.needed |= ffi::NEEDED_WIDE;
             }
         }
         for argument in &mut groups.arguments {
@@ -119,13 +111,13 @@ impl EncodedGroups {
 impl ScanArgument {
     /// Offset of the maximum's words from the first word.
     pub fn greatest_at(&self) -> usize {
-        let least = self.needed & needed::LEAST != 0;
+        let least = self.needed & ffi::NEEDED_LEAST != 0;
         self.least_at() + usize::from(least) * self.extreme_words()
     }
 
     /// Offset of the minimum's words.
     pub fn least_at(&self) -> usize {
-        1 + usize::from(self.needed & needed::SUM != 0) * SUM_WORDS
+        1 + usize::from(self.needed & ffi::NEEDED_SUM != 0) * SUM_WORDS
     }
 
     fn extreme_words(&self) -> usize {
@@ -134,11 +126,11 @@ impl ScanArgument {
 
     /// Whether its minimum or maximum may exceed 64 bits.
     pub fn is_wide(&self) -> bool {
-        self.needed & needed::WIDE != 0
+        self.needed & ffi::NEEDED_WIDE != 0
     }
 
     fn num_words(&self) -> u32 {
-        let greatest = self.needed & needed::GREATEST != 0;
+        let greatest = self.needed & ffi::NEEDED_GREATEST != 0;
         (self.greatest_at() + usize::from(greatest) * self.extreme_words()) as u32
     }
 }

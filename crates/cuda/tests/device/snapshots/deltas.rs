@@ -111,7 +111,7 @@ fn made(
         Some(range) => {
             place(device(), inputs, &range, SEEN, &delta).expect("placed");
             delta
-                .take_unseen(std::slice::from_ref(&range))
+                .erase_missing(std::slice::from_ref(&range))
                 .expect("taken out");
             after_reload(known, run, &range)
         }
@@ -248,13 +248,13 @@ fn memory_of_dead_records_is_given_back() {
         end: Some(to.to_be_bytes().to_vec()),
     };
     let ranges = [range(200, 300), range(1000, 2000)];
-    delta.take_unseen(&ranges).expect("taken out");
+    delta.erase_missing(&ranges).expect("taken out");
     let few = delta.finish().expect("a table");
     let contents = few.contents();
     assert_eq!((contents.keys, contents.dead_bytes), (900, 100 * 48));
     assert_eq!(contents.record_bytes, 1000 * 48);
     let delta = Delta::new(&few, &[]).expect("a copy");
-    delta.take_unseen(&[range(300, 500)]).expect("taken out");
+    delta.erase_missing(&[range(300, 500)]).expect("taken out");
     let fewer = delta.finish().expect("a table");
     let contents = fewer.contents();
     assert_eq!((contents.keys, contents.dead_bytes), (700, 0));
@@ -309,7 +309,7 @@ fn chunks_stay_where_there_is_no_memory_for_what_lives_in_them() {
         begin: Some(700u32.to_be_bytes().to_vec()),
         end: None,
     };
-    delta.take_unseen(&[range]).expect("taken out");
+    delta.erase_missing(&[range]).expect("taken out");
     let few = delta.finish().expect("a table");
     let contents = few.contents();
     assert_eq!((contents.keys, contents.dead_bytes), (700, 300 * 48));

@@ -1,3 +1,4 @@
+import java.io.IOException;
 import java.io.File;
 import java.lang.ref.WeakReference;
 import java.net.URL;
@@ -70,7 +71,11 @@ public final class Goes {
     int count = 0;
     try (DirectoryStream<Path> threads = Files.newDirectoryStream(Path.of("/proc/self/task"))) {
       for (Path thread : threads) {
-        if (Files.readString(thread.resolve("comm")).startsWith("rockmill")) ++count;
+        try {
+          if (Files.readString(thread.resolve("comm")).startsWith("rockmill")) ++count;
+        } catch (IOException error) {
+          // It has ended meanwhile.
+        }
       }
     }
     return count;
