@@ -4,6 +4,7 @@ pub mod cases;
 mod damage;
 mod filters;
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use cases::{
@@ -541,6 +542,43 @@ fn a_grandparent_of_any_size_ends_files() {
     let (_, files) = compact(&CpuBackend, &inputs, &plan, &range).expect("compacts");
     let (_, found) = compact(device(), &inputs, &plan, &range).expect("compacts");
     assert!(files.len() > 3, "{} files", files.len());
+    assert_eq!(difference(&files, &found), None);
+}
+
+/// Grandparents divide range tombstones, all of which are dropped afterwards.
+#[test]
+fn any_number_of_range_tombstones_that_are_dropped_makes_no_files() {
+    const TOMBSTONES: u64 = 1000;
+    let key = |n: u64| n.to_be_bytes().to_vec();
+    let entries: Vec<_> = (0..20)
+        .map(|n| Entry::new(&key(n * 50 * 10), 9, common::PUT, &[7; 100]))
+        .collect();
+    let inputs = [open(common::one_file(&common::plan(), &entries)).expect("sound")];
+    let mut plan = common::plan();
+    let tombstones: Vec<_> = (0..TOMBSTONES)
+        .map(|n| RangeTombstone {
+            begin: key(n * 10 + 2),
+            end: key(n * 10 + 4),
+            sequence: 5,
+        })
+        .collect();
+    plan.rules.tombstones = Arc::new(Fragments::new(&tombstones, &[]));
+    plan.rules.deeper = DeeperLevels::Files(Vec::new());
+    plan.output.splitting = OutputSplitting {
+        max_compaction_bytes: 10_000,
+        grandparents: (0..TOMBSTONES)
+            .map(|n| Grandparent {
+                smallest: key(n * 10 + 1),
+                largest: key(n * 10 + 5),
+                size: 20_000,
+            })
+            .collect(),
+        ..common::splitting(100_000)
+    };
+    let range = KeyRange::default();
+    let (_, files) = compact(&CpuBackend, &inputs, &plan, &range).expect("compacts");
+    let (_, found) = compact(device(), &inputs, &plan, &range).expect("compacts");
+    assert_eq!(files.len(), 20);
     assert_eq!(difference(&files, &found), None);
 }
 
