@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rand::SeedableRng;
 use rand::rngs::StdRng;
-use rockmill::{CudaSettings, Device, OutputCache, Service};
+use rockmill::{Device, OutputCache, Service};
 use rockmill_cuda::Target;
 use rockmill_tests::content::{Content, absent_neighbour, assert_content, read_everything};
 use rockmill_tests::harness::{
@@ -141,10 +141,7 @@ fn outputs_that_pass_by_the_page_cache_alone_are_accepted() {
             .threads(2)
             .filter_bits_per_key(10.0)
             .device(device)
-            .cuda(CudaSettings {
-                chunk_bytes: CHUNK_BYTES,
-                ..CudaSettings::default()
-            })
+            .change(|settings| settings.cuda.chunk_bytes = CHUNK_BYTES)
             .output_cache(OutputCache::Bypass)
             .build()
             .expect("the settings are good");

@@ -23,8 +23,8 @@ use rockmill_compaction::Settings;
 use rockmill_compaction::staging::{StagingDir, StagingSink};
 use rockmill_compaction::verify::table::verify_tail;
 use rockmill_core::{
-    BlockStream, CancelToken, DynBackend, InputTable, KeyRange, Operator, OutputFile, Plan,
-    ReadTask, Result, SstFile, SstSink, open_table,
+    Backend, BlockStream, CancelToken, InputTable, KeyRange, Operator, OutputFile, Plan, ReadTask,
+    Result, SstFile, SstSink, open_table,
 };
 use rockmill_cpu::CpuBackend;
 use rockmill_cpu::decode::{Accepted, RunReader};
@@ -352,11 +352,12 @@ impl Bench<'_> {
 
     fn write(&self, sink: &mut dyn SstSink) -> Result<Vec<OutputFile>> {
         let task = ReadTask {
-            request: (self.plan).request(self.inputs, &self.range, self.read_ahead_bytes),
+            reading: (self.plan).reading(self.inputs, &self.range, self.read_ahead_bytes),
             cancel: &self.cancel,
             progress: None,
         };
-        let report = CpuBackend.run(task, Operator::WriteSst { sink })?;
+        let plan = &self.plan.output;
+        let report = CpuBackend.run(task, Operator::WriteSst { plan, sink })?;
         Ok(report.files().to_vec())
     }
 

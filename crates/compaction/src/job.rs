@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rockmill_core::{DynBackend, JobInfo, Result, StageTime, thread_cpu};
+use rockmill_core::{Backend, JobInfo, Result, StageTime, thread_cpu};
 use tracing::Span;
 
 use crate::eligibility::{EligibleJob, LearnedFilter};
@@ -142,7 +142,7 @@ fn priority(info: &JobInfo) -> Priority {
 fn devices_work(
     made: &[MadeTask],
     devices: &[DeviceEntry],
-    cpu: &dyn DynBackend,
+    cpu: &dyn Backend,
     input_bytes: &[u64],
 ) -> Vec<DeviceWork> {
     let others = devices.iter();

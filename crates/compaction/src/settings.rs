@@ -54,6 +54,8 @@ pub struct MutableSettings {
     pub threads: usize,
     /// Number of additional threads per job that sync and verify finished files, so that subcompactions do not wait for
     /// the disk. With 0, each subcompaction does this itself. By default, there is one thread for four subcompactions.
+    /// Changed only by tests.
+    #[doc(hidden)]
     pub sync_threads: Option<usize>,
     /// Maximum bytes per second that all jobs together read and write, including running ones; 0 is no limit.
     pub io_bytes_per_second: u64,
@@ -82,9 +84,6 @@ pub const THREADS_PER_SYNC_THREAD: usize = 4;
 
 /// More CPUs than any host has. The choice of a device loops over the slots, so their number is limited.
 const MAX_THREADS: usize = 1024;
-
-/// More threads than any disk needs to be busy with syncs.
-const MAX_SYNC_THREADS: usize = 256;
 
 const DEFAULT_READ_AHEAD_BYTES: usize = 64 << 10;
 
@@ -201,12 +200,6 @@ impl MutableSettings {
                 "memory_budget_bytes is {}; it must be at least {MIN_BUDGET_BYTES}",
                 self.memory_budget_bytes
             ));
-        }
-        if self
-            .sync_threads
-            .is_some_and(|threads| threads > MAX_SYNC_THREADS)
-        {
-            return Err(format!("sync_threads must be from 0 to {MAX_SYNC_THREADS}"));
         }
         if self.nice > MAX_NICE {
             return Err(format!(

@@ -16,7 +16,7 @@ use std::num::NonZeroU32;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use rockmill_core::{Error, ReadTask, Result, TaskReport, open_table};
+use rockmill_core::{Error, OutputPlan, ReadTask, Result, TaskReport, open_table};
 use twox_hash::XxHash3_64;
 
 use crate::staging::{StagingFiles, file_name};
@@ -129,12 +129,12 @@ impl Verifier {
         &self,
         subcompaction: usize,
         task: ReadTask<'_>,
+        plan: &OutputPlan,
         report: &TaskReport,
     ) -> Result<()> {
         let chosen = self.is_chosen(subcompaction);
-        let plan = task.request.purpose.output_plan();
-        let layout = plan.map(|plan| &plan.table);
-        let version = plan.map_or([0; 3], |plan| plan.properties.rocksdb_version);
+        let layout = Some(&plan.table);
+        let version = plan.properties.rocksdb_version;
         for file in report.files() {
             let reader = self.open(file.number)?;
             let table = open_table(Box::new(reader)).map_err(Error::as_verification)?;
@@ -145,7 +145,7 @@ impl Verifier {
             }
         }
         match self.is_made_again(subcompaction) {
-            true => self.compare_with_another_run(subcompaction, task, report),
+            true => self.compare_with_another_run(subcompaction, task, plan, report),
             false => Ok(()),
         }
     }

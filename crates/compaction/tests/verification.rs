@@ -74,7 +74,7 @@ impl Staged {
             self.subcompaction.index,
         );
         let task = common::task(&self.inputs, plan, &self.subcompaction.range, &cancel);
-        common::make(&CpuBackend, task, &mut sink)
+        common::make(&CpuBackend, task, &plan.output, &mut sink)
     }
 
     fn verify(&self, level: Verification, session_id: &str) -> Result<()> {
@@ -93,7 +93,12 @@ impl Staged {
         };
         let cancel = CancelToken::new();
         let task = common::task(&self.inputs, &self.plan, &self.subcompaction.range, &cancel);
-        verifier.verify(self.subcompaction.index, task, &self.report)
+        verifier.verify(
+            self.subcompaction.index,
+            task,
+            &self.plan.output,
+            &self.report,
+        )
     }
 
     /// Whether a level detects a fault in the files.

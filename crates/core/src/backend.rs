@@ -1,33 +1,29 @@
 //! The interface between reading and the use of rows: all that the engine knows of a device.
 //!
 //! ```text
-//!   Request --supports, footprint-->  before anything is read
-//!   ReadTask --read--> Rows --apply--> TaskReport
-//!                             Operator
+//!   Request = Reading + Purpose   --supports, footprint-->  before anything is read
+//!   ReadTask = Reading + cancel   --run(Operator)-->        TaskReport
 //! ```
+//!
+//! An operator has its purpose inside, so a task cannot be run with another operator than the one that its memory is for.
 
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::io::SstSink;
+use crate::plan::OutputPlan;
 use crate::report::TaskReport;
-use crate::request::{Footprint, ReadTask, Request, Support};
+use crate::request::{Footprint, Purpose, ReadTask, Request, Support, Unsupported};
 use crate::row::RowSink;
-use crate::scan::BatchSink;
+use crate::scan::{BatchSink, ScanPlan};
 
 /// A device that reads tables and applies operators to the rows.
 ///
 /// The result of a task is a pure function of its request: every backend finds the same rows and writes the same bytes.
-/// `Rows` are the rows of a task in a form of the backend's choice, computed lazily or resident on the device. Only the
-/// backend reads them.
+/// On a device, rows stay where they were made until the operator takes them.
 pub trait Backend: Debug + Send + Sync {
-    /// The rows that a task reads.
-    type Rows<'a>
-    where
-        Self: 'a;
-
     /// Name for statistics: `cpu`, `cuda:0`.
     fn name(&self) -> &str;
 
@@ -40,25 +36,30 @@ pub trait Backend: Debug + Send + Sync {
     /// Maximum memory of a task of `request`, or of a part of its range, with the operator's memory.
     fn footprint(&self, request: &Request<'_>) -> Footprint;
 
-    /// Reads, decodes, merges, and decides which rows are visible. All memory for reading and for the request's purpose
-    /// is reserved before anything is read.
+    /// Reads, decodes, merges, decides which rows are visible, and applies the operator to them. All memory for reading
+    /// and for the operator is reserved before anything is read.
     ///
     /// # Errors
-    /// Any error of [`crate::ErrorKind`]; a lazy backend may report those of reading later.
-    fn read<'a>(&'a self, task: ReadTask<'a>) -> Result<Self::Rows<'a>>;
+    /// Any error of [`crate::ErrorKind`]. After an error, discard what the operator's sink has received.
+    fn run(&self, task: ReadTask<'_>, operator: Operator<'_>) -> Result<TaskReport>;
 
-    /// Applies to the rows the operator that the request's purpose has announced.
-    ///
-    /// # Errors
-    /// Any error of [`crate::ErrorKind`], Internal if another operator was announced. After an error, discard what the
-    /// operator's sink has received.
-    fn apply<'a>(&'a self, rows: Self::Rows<'a>, operator: Operator<'_>) -> Result<TaskReport>;
+    /// Whether the device writes its files to storage at the device, so that they do not pass through the host.
+    fn is_near_data(&self) -> bool {
+        false
+    }
+
+    /// Number of injected faults of each kind.
+    fn faults(&self) -> BTreeMap<&'static str, u64> {
+        BTreeMap::new()
+    }
 }
 
-/// What is done with rows, as the [`Purpose`](crate::Purpose) of the same name has announced.
+/// What is done with rows, and the target of the results.
 pub enum Operator<'a> {
     /// Writes them as SST files.
     WriteSst {
+        /// How they are written.
+        plan: &'a OutputPlan,
         /// Takes the files.
         sink: &'a mut dyn SstSink,
     },
@@ -69,6 +70,8 @@ pub enum Operator<'a> {
     },
     /// Runs a program over them and passes on its results.
     Scan {
+        /// The program.
+        plan: &'a ScanPlan,
         /// Takes the batches.
         batches: &'a mut dyn BatchSink,
     },
@@ -83,67 +86,19 @@ pub enum Operator<'a> {
 /// put rows into it at a time if their keys are different.
 pub trait ResidentTable: Any + Debug + Send + Sync {}
 
-impl Operator<'_> {
-    /// The error if this operator is not the announced one.
-    pub fn unannounced(&self) -> Error {
-        Error::internal(format!("{self:?} was not announced"))
-    }
-}
-
-impl Debug for Operator<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::WriteSst { .. } => "WriteSst",
-            Self::Inspect { .. } => "Inspect",
-            Self::Scan { .. } => "Scan",
-            Self::Resident { .. } => "Resident",
-        })
-    }
-}
-
-/// [`Backend`] without its associated type, for tasks that run on several kinds of backends.
-pub trait DynBackend: Debug + Send + Sync {
-    /// Like [`Backend::name`].
-    fn name(&self) -> &str;
-
-    /// Like [`Backend::supports`].
-    fn supports(&self, request: &Request<'_>) -> Support;
-
-    /// Like [`Backend::footprint`].
-    fn footprint(&self, request: &Request<'_>) -> Footprint;
-
-    /// Reads and applies the operator.
-    ///
-    /// # Errors
-    /// The errors of [`Backend::read`] and [`Backend::apply`].
-    fn run(&self, task: ReadTask<'_>, operator: Operator<'_>) -> Result<TaskReport>;
-
-    /// Whether the device writes its files to storage at the device, so that they do not pass through the host.
-    fn is_near_data(&self) -> bool {
-        false
+impl<'a> Operator<'a> {
+    /// Its purpose.
+    pub fn purpose(&self) -> Purpose<'a> {
+        match self {
+            Self::WriteSst { plan, .. } => Purpose::WriteSst(plan),
+            Self::Inspect { .. } => Purpose::Inspect,
+            Self::Scan { plan, .. } => Purpose::Scan(plan),
+            Self::Resident { .. } => Purpose::Resident,
+        }
     }
 
-    /// Number of injected faults of each kind.
-    fn faults(&self) -> BTreeMap<&'static str, u64> {
-        BTreeMap::new()
-    }
-}
-
-impl<B: Backend> DynBackend for B {
-    fn name(&self) -> &str {
-        Backend::name(self)
-    }
-
-    fn supports(&self, request: &Request<'_>) -> Support {
-        Backend::supports(self, request)
-    }
-
-    fn footprint(&self, request: &Request<'_>) -> Footprint {
-        Backend::footprint(self, request)
-    }
-
-    fn run(&self, task: ReadTask<'_>, operator: Operator<'_>) -> Result<TaskReport> {
-        let rows = self.read(task)?;
-        self.apply(rows, operator)
+    /// The error of a backend that does not support the operator.
+    pub fn unsupported(&self) -> Error {
+        Error::new(ErrorKind::Device, Unsupported::Purpose.to_string())
     }
 }

@@ -41,7 +41,7 @@ pub mod scan;
 mod sst_file;
 mod table;
 
-pub use backend::{Backend, DynBackend, Operator, ResidentTable};
+pub use backend::{Backend, Operator, ResidentTable};
 pub use block_stream::BlockStream;
 pub use blocks::read_block;
 pub use cancel::CancelToken;
@@ -80,7 +80,7 @@ pub use report::{
     StageTime, TaskReport,
 };
 pub use request::{
-    Footprint, Purpose, ReadTask, Request, SnapshotRules, Support, Tombstones, Undecided,
+    Footprint, Purpose, ReadTask, Reading, Request, SnapshotRules, Support, Tombstones, Undecided,
     Unsupported, Visibility,
 };
 pub use row::{EntryKind, Row, RowSink};

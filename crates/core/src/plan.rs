@@ -45,6 +45,26 @@ impl KeyRange {
         self.end.as_deref().is_some_and(|end| user_key >= end)
     }
 
+    /// Whether both ranges may have a key in common.
+    pub fn overlaps(&self, other: &Self) -> bool {
+        let is_before = |one: &Self, other: &Self| match (&one.end, &other.begin) {
+            (Some(end), Some(begin)) => end <= begin,
+            _ => false,
+        };
+        !is_before(self, other) && !is_before(other, self)
+    }
+
+    /// Whether all keys of `other` lie in this range.
+    pub fn covers(&self, other: &Self) -> bool {
+        let begins = self.begin.is_none() || self.begin <= other.begin;
+        let ends = match (&self.end, &other.end) {
+            (None, _) => true,
+            (Some(_), None) => false,
+            (Some(end), Some(other)) => other <= end,
+        };
+        begins && ends
+    }
+
     /// Whether a tombstone deletes a key of the range, if there is one.
     pub fn meets(&self, tombstone: &RangeTombstone) -> bool {
         let RangeTombstone { begin, end, .. } = tombstone;

@@ -1,6 +1,7 @@
 //! The request to a backend, and the backend's answers before anything is read.
 
 use std::fmt;
+use std::ops::Deref;
 
 use rockmill_format::table::{names, orders_by_bytes};
 
@@ -11,9 +12,9 @@ use crate::progress::Progress;
 use crate::scan::ScanPlan;
 use crate::table::InputTable;
 
-/// Which rows of which tables are read, and for what purpose.
+/// Which rows of which tables are read.
 #[derive(Debug, Clone, Copy)]
-pub struct Request<'a> {
+pub struct Reading<'a> {
     /// The tables, in any order of age, because sequence numbers decide. Equal internal keys occur only in damaged
     /// trees; the first table's entry then comes first.
     pub tables: &'a [InputTable],
@@ -23,8 +24,23 @@ pub struct Request<'a> {
     pub visibility: Visibility<'a>,
     /// Maximum bytes of each table to read ahead, unless a single block is larger.
     pub read_ahead_bytes: usize,
+}
+
+/// Which rows are read, and for what purpose: what a backend must know before it reads.
+#[derive(Debug, Clone, Copy)]
+pub struct Request<'a> {
+    /// The rows.
+    pub reading: Reading<'a>,
     /// Use of the rows.
     pub purpose: Purpose<'a>,
+}
+
+impl<'a> Deref for Request<'a> {
+    type Target = Reading<'a>;
+
+    fn deref(&self) -> &Reading<'a> {
+        &self.reading
+    }
 }
 
 impl Request<'_> {
@@ -52,7 +68,22 @@ impl Request<'_> {
 }
 
 impl Plan {
-    /// The request to compact the part of `tables` in `range`, which is the job's range or a part of it.
+    /// The rows of a compaction of the part of `tables` in `range`, which is the job's range or a part of it.
+    pub fn reading<'a>(
+        &'a self,
+        tables: &'a [InputTable],
+        range: &'a KeyRange,
+        read_ahead_bytes: usize,
+    ) -> Reading<'a> {
+        Reading {
+            tables,
+            range,
+            visibility: Visibility::Compaction(&self.rules),
+            read_ahead_bytes,
+        }
+    }
+
+    /// The request to write these rows as files.
     pub fn request<'a>(
         &'a self,
         tables: &'a [InputTable],
@@ -60,10 +91,7 @@ impl Plan {
         read_ahead_bytes: usize,
     ) -> Request<'a> {
         Request {
-            tables,
-            range,
-            visibility: Visibility::Compaction(&self.rules),
-            read_ahead_bytes,
+            reading: self.reading(tables, range, read_ahead_bytes),
             purpose: Purpose::WriteSst(&self.output),
         }
     }
@@ -136,17 +164,18 @@ pub enum Undecided {
     Mark,
 }
 
-/// Use of the rows. The operator's memory is reserved together with that of reading.
+/// Use of the rows: an [`Operator`](crate::Operator) without the target of its results. The operator's memory is reserved
+/// together with that of reading.
 #[derive(Debug, Clone, Copy)]
 pub enum Purpose<'a> {
-    /// SST files by this plan ([`crate::Operator::WriteSst`]).
+    /// SST files by this plan.
     WriteSst(&'a OutputPlan),
-    /// Passed on one by one ([`crate::Operator::Inspect`]).
+    /// Passed on one by one.
     Inspect,
-    /// Columns by this plan ([`crate::Operator::Scan`]). Every row is one that a reader finds. So the request must drop
+    /// Columns by this plan. Every row is one that a reader finds. So the request must drop
     /// tombstones, and make an entry that does not decide alone an error.
     Scan(&'a ScanPlan),
-    /// Stored in a table that stays on the device ([`crate::Operator::Resident`]). A kept tombstone removes its key
+    /// Stored in a table that stays on the device. A kept tombstone removes its key
     /// from the table.
     Resident,
 }
@@ -161,11 +190,11 @@ impl<'a> Purpose<'a> {
     }
 }
 
-/// A request that is executed now.
+/// Rows that are read now. The operator that is given with them has their purpose.
 #[derive(Debug, Clone, Copy)]
 pub struct ReadTask<'a> {
-    /// The request.
-    pub request: Request<'a>,
+    /// The rows.
+    pub reading: Reading<'a>,
     /// Checked at least once a block.
     pub cancel: &'a CancelToken,
     /// Receives the task's progress, if set.

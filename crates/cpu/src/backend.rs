@@ -22,7 +22,7 @@ pub struct CpuBackend;
 
 /// The rows of a task, computed while an operator takes them.
 #[derive(Debug)]
-pub struct CpuRows<'a> {
+struct CpuRows<'a> {
     request: Request<'a>,
     merge: Merge<'a>,
     /// Position in the request's tables of each of the merge's runs.
@@ -30,8 +30,6 @@ pub struct CpuRows<'a> {
 }
 
 impl Backend for CpuBackend {
-    type Rows<'a> = CpuRows<'a>;
-
     fn name(&self) -> &str {
         "cpu"
     }
@@ -56,8 +54,23 @@ impl Backend for CpuBackend {
         }
     }
 
-    fn read<'a>(&'a self, task: ReadTask<'a>) -> Result<CpuRows<'a>> {
-        let request = task.request;
+    fn run(&self, task: ReadTask<'_>, operator: Operator<'_>) -> Result<TaskReport> {
+        let request = Request {
+            reading: task.reading,
+            purpose: operator.purpose(),
+        };
+        let mut rows = CpuRows::read(request, &task)?;
+        match operator {
+            Operator::WriteSst { plan, sink } => rows.write_ssts(plan, sink),
+            Operator::Inspect { rows: sink } => rows.inspect(sink),
+            Operator::Scan { plan, batches } => rows.scan(plan, batches),
+            Operator::Resident { .. } => Err(operator.unsupported()),
+        }
+    }
+}
+
+impl<'a> CpuRows<'a> {
+    fn read(request: Request<'a>, task: &ReadTask<'a>) -> Result<Self> {
         let mut runs = Vec::new();
         let mut ordinals = Vec::new();
         for (ordinal, input) in request.tables.iter().enumerate() {
@@ -83,20 +96,11 @@ impl Backend for CpuBackend {
             runs.push(run?.reporting(task.progress));
             ordinals.push(ordinal);
         }
-        Ok(CpuRows {
+        Ok(Self {
             request,
             merge: Merge::new(runs),
             ordinals,
         })
-    }
-
-    fn apply<'a>(&'a self, mut rows: CpuRows<'a>, operator: Operator<'_>) -> Result<TaskReport> {
-        match (operator, rows.request.purpose) {
-            (Operator::WriteSst { sink }, Purpose::WriteSst(plan)) => rows.write_ssts(plan, sink),
-            (Operator::Inspect { rows: sink }, Purpose::Inspect) => rows.inspect(sink),
-            (Operator::Scan { batches }, Purpose::Scan(plan)) => rows.scan(plan, batches),
-            (operator, _) => Err(operator.unannounced()),
-        }
     }
 }
 

@@ -21,6 +21,6 @@ mod read;
 pub mod scan;
 mod sst;
 
-pub use backend::{CpuBackend, CpuRows};
+pub use backend::CpuBackend;
 pub use read::{decode, merge, retain, snapshot};
 pub use sst::{split, writer};

@@ -95,11 +95,11 @@ fn compact(
 ) -> Result<(TaskReport, Vec<MemOutput>), Error> {
     let cancel = CancelToken::new();
     let task = ReadTask {
-        request: plan.request(inputs, range, read_ahead_bytes),
+        reading: plan.reading(inputs, range, read_ahead_bytes),
         ..common::task(inputs, plan, range, &cancel)
     };
     let mut sink = MemSink::numbered_from(first_number);
-    let report = common::make(&CpuBackend, task, &mut sink)?;
+    let report = common::make(&CpuBackend, task, &plan.output, &mut sink)?;
     Ok((report, sink.into_files()))
 }
 
@@ -247,13 +247,13 @@ fn a_cancelled_job_says_so() {
     let (backend, cancel, plan) = (CpuBackend, CancelToken::new(), common::plan());
     let range = KeyRange::default();
     let task = ReadTask {
-        request: plan.request(&inputs, &range, 1),
+        reading: plan.reading(&inputs, &range, 1),
         ..common::task(&inputs, &plan, &range, &cancel)
     };
-    let rows = backend.read(task).expect("not cancelled yet");
     cancel.cancel();
     let sink = &mut MemSink::numbered_from(1);
-    let applied = backend.apply(rows, Operator::WriteSst { sink });
-    let error = applied.expect_err("cancelled");
+    let plan = &plan.output;
+    let written = backend.run(task, Operator::WriteSst { plan, sink });
+    let error = written.expect_err("cancelled");
     assert_eq!(error.kind, ErrorKind::Cancelled);
 }

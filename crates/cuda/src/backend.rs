@@ -4,9 +4,9 @@ use std::time::Instant;
 
 use rockmill_core::scan::{BatchSink, ScanPlan};
 use rockmill_core::{
-    Backend, CancelToken, Footprint, InputTable, Operator, Output, OutputPlan, Purpose, ReadReport,
-    ReadTask, Request, ResidentTable, Resource, Result, RowSink, SstSink, Support, TaskReport,
-    Unsupported,
+    Backend, CancelToken, Error, Footprint, InputTable, Operator, Output, OutputPlan, Purpose,
+    ReadReport, ReadTask, Request, ResidentTable, Resource, Result, RowSink, SstSink, Support,
+    TaskReport, Unsupported,
 };
 
 use crate::driver::{Device, Marks, MemoryUser, STAGING_BYTES, Stages, Target};
@@ -15,7 +15,7 @@ use crate::memory::{Pool, Workspace, ring_bytes};
 use crate::read::{Input, ReadBuffers, ReadSize, ReadState, Survivors, host_blocks, survivors};
 use crate::resident::{PlaceBuffers, place};
 use crate::ring;
-use crate::scan::{self, Encoded, ScanBuffers, ScanSize, scan};
+use crate::scan::{self, Encoded, Encodings, ScanBuffers, ScanSize, scan};
 use crate::settings::CudaSettings;
 use crate::sst::{self, SstBuffers, SstSize, Writing};
 use crate::support;
@@ -26,16 +26,17 @@ pub struct CudaBackend {
     name: String,
     pool: Pool,
     settings: CudaSettings,
+    encodings: Encodings,
 }
 
 /// The rows of a task, resident on the device.
 #[derive(Debug)]
-pub struct CudaRows<'a> {
-    pub(crate) request: Request<'a>,
-    pub(crate) cancel: &'a CancelToken,
-    pub(crate) read: Box<ReadState>,
-    pub(crate) survivors: Survivors,
-    pub(crate) stages: Stages,
+struct CudaRows<'a> {
+    request: Request<'a>,
+    cancel: &'a CancelToken,
+    read: Box<ReadState>,
+    survivors: Survivors,
+    stages: Stages,
     /// Bytes read, and entries of each input.
     bytes_read: u64,
     entries_read: Vec<u64>,
@@ -56,6 +57,7 @@ impl CudaBackend {
             name,
             pool: Pool::new(Device::open(target)?, &settings)?,
             settings,
+            encodings: Encodings::default(),
         })
     }
 
@@ -94,7 +96,7 @@ impl CudaBackend {
             }
             Purpose::Inspect => InspectBuffers::bytes(&read),
             Purpose::Resident => PlaceBuffers::bytes(&read),
-            Purpose::Scan(plan) => Encoded::new(plan).map_or(0, |encoded| {
+            Purpose::Scan(plan) => self.encodings.of(plan).map_or(0, |encoded| {
                 ScanBuffers::bytes(&ScanSize::foreseen(&read, request, plan, &encoded))
             }),
         };
@@ -143,8 +145,6 @@ impl CudaBackend {
 }
 
 impl Backend for CudaBackend {
-    type Rows<'a> = CudaRows<'a>;
-
     fn name(&self) -> &str {
         &self.name
     }
@@ -154,13 +154,15 @@ impl Backend for CudaBackend {
         if is_compaction && ring::is_held(self.pool.device()) {
             return Support::No(Unsupported::Held);
         }
-        support::support(request)
+        support::support(request, &self.encodings)
     }
 
     fn footprint(&self, request: &Request<'_>) -> Footprint {
         let applying = match request.purpose {
             Purpose::WriteSst(plan) => self.storing_bytes(plan, request.tables),
-            Purpose::Scan(plan) => scan::host_bytes(request, plan),
+            Purpose::Scan(plan) => {
+                scan::host_bytes(request, plan, self.encodings.of(plan).as_deref())
+            }
             Purpose::Inspect => {
                 let blocks = request.tables.iter().map(InputTable::largest_block_bytes);
                 inspect::HOST_BYTES.saturating_add(blocks.max().unwrap_or(0))
@@ -175,11 +177,33 @@ impl Backend for CudaBackend {
         }
     }
 
-    fn read<'a>(&'a self, task: ReadTask<'a>) -> Result<CudaRows<'a>> {
+    fn run(&self, task: ReadTask<'_>, operator: Operator<'_>) -> Result<TaskReport> {
+        let _current = self.pool.device().make_current()?;
+        let request = Request {
+            reading: task.reading,
+            purpose: operator.purpose(),
+        };
+        let mut rows = self.read(request, &task)?;
+        rows.cancel.check()?;
+        match operator {
+            Operator::WriteSst { plan, sink } => rows.write_ssts(&self.pool, plan, sink),
+            Operator::Inspect { rows: sink } => rows.inspect(sink),
+            Operator::Scan { plan, batches } => {
+                let encoded = self.encodings.of(plan);
+                let encoded = encoded.ok_or_else(|| {
+                    Error::internal("a scan that the device does not support was not refused")
+                })?;
+                rows.scan(plan, &encoded, batches)
+            }
+            Operator::Resident { table } => rows.place(table),
+        }
+    }
+}
+
+impl CudaBackend {
+    fn read<'a>(&self, request: Request<'a>, task: &ReadTask<'a>) -> Result<CudaRows<'a>> {
         let started = Instant::now();
-        let request = task.request;
         let device = self.pool.device();
-        let _current = device.make_current()?;
         let stages = Stages::default();
         let threads = self.settings.io_threads;
         let on_host = host_blocks(request.tables, request.range, threads, task.cancel, &stages)?;
@@ -236,20 +260,6 @@ impl Backend for CudaBackend {
             started,
         })
     }
-
-    fn apply<'a>(&'a self, mut rows: CudaRows<'a>, operator: Operator<'_>) -> Result<TaskReport> {
-        rows.cancel.check()?;
-        let _current = self.pool.device().make_current()?;
-        match (operator, rows.request.purpose) {
-            (Operator::WriteSst { sink }, Purpose::WriteSst(plan)) => {
-                rows.write_ssts(&self.pool, plan, sink)
-            }
-            (Operator::Inspect { rows: sink }, Purpose::Inspect) => rows.inspect(sink),
-            (Operator::Scan { batches }, Purpose::Scan(plan)) => rows.scan(plan, batches),
-            (Operator::Resident { table }, Purpose::Resident) => rows.place(table),
-            (operator, _) => Err(operator.unannounced()),
-        }
-    }
 }
 
 impl CudaRows<'_> {
@@ -281,8 +291,14 @@ impl CudaRows<'_> {
         self.finish(Output::Rows(rows), rows.bytes)
     }
 
-    fn scan(&mut self, plan: &ScanPlan, batches: &mut dyn BatchSink) -> Result<TaskReport> {
-        let (output, bytes) = scan(&mut self.read, &self.survivors, plan, self.cancel, batches)?;
+    fn scan(
+        &mut self,
+        plan: &ScanPlan,
+        encoded: &Encoded,
+        batches: &mut dyn BatchSink,
+    ) -> Result<TaskReport> {
+        let (read, survivors) = (&mut self.read, &self.survivors);
+        let (output, bytes) = scan(read, survivors, plan, encoded, self.cancel, batches)?;
         self.finish(Output::Batches(output), bytes)
     }
 

@@ -42,7 +42,7 @@ mod settings;
 mod sst;
 mod support;
 
-pub use backend::{CudaBackend, CudaRows};
+pub use backend::CudaBackend;
 #[doc(hidden)]
 pub use driver::faults;
 pub use driver::{

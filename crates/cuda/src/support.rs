@@ -4,12 +4,12 @@ use rockmill_core::{OutputPlan, Purpose, Request, Support, Unsupported, Visibili
 use rockmill_format::compression::{CompressionSettings, CompressionType, DEFAULT_LEVEL};
 
 use crate::driver::ffi::Compression;
-use crate::scan::Encoded;
+use crate::scan::Encodings;
 
 /// Whether the stages support `request`.
-pub fn support(request: &Request<'_>) -> Support {
+pub fn support(request: &Request<'_>, encodings: &Encodings) -> Support {
     if let Purpose::Scan(plan) = request.purpose
-        && Encoded::new(plan).is_none()
+        && encodings.of(plan).is_none()
     {
         return Support::No(Unsupported::Purpose);
     }

@@ -8,7 +8,7 @@
 //!     if it does not fit with devices, once more without them
 //! ```
 
-use rockmill_core::{DynBackend, Error, Request, Result};
+use rockmill_core::{Backend, Error, Request, Result};
 use rockmill_format::compression::Implementation;
 
 use crate::auto;
@@ -131,7 +131,7 @@ impl Executor {
         loop {
             let (window, held) = need.window(read_ahead_bytes);
             let request = need.request(held);
-            let of = |backend: &dyn DynBackend| backend.footprint(&request).host_bytes;
+            let of = |backend: &dyn Backend| backend.footprint(&request).host_bytes;
             // The CPU runs tasks again at which a device fails.
             let on_cpu = match need.may_run_on_cpu() {
                 true => of(self.cpu()),

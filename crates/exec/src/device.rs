@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::{Arc, OnceLock};
 
-use rockmill_core::DynBackend;
+use rockmill_core::Backend;
 use rockmill_cuda::Target;
 use rockmill_storage::clock::Clock;
 
@@ -29,7 +29,7 @@ pub enum Device {
 }
 
 /// Creates a backend in the time of a clock. The argument limits the backend's own memory.
-pub type OpenBackend = dyn Fn(Option<u64>, &Arc<dyn Clock>) -> Arc<dyn DynBackend> + Send + Sync;
+pub type OpenBackend = dyn Fn(Option<u64>, &Arc<dyn Clock>) -> Arc<dyn Backend> + Send + Sync;
 
 /// Finds a backend of the program itself by its name.
 pub type OwnNames = fn(&str) -> Option<Result<Registered, String>>;
@@ -64,7 +64,7 @@ impl Registered {
     }
 
     /// Creates the backend.
-    pub fn open(self, memory_bytes: Option<u64>, clock: &Arc<dyn Clock>) -> Arc<dyn DynBackend> {
+    pub fn open(self, memory_bytes: Option<u64>, clock: &Arc<dyn Clock>) -> Arc<dyn Backend> {
         (self.0.open)(memory_bytes, clock)
     }
 }

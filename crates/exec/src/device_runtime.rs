@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread::JoinHandle;
 
-use rockmill_core::{CancelToken, DynBackend, Error, ErrorKind, Result};
+use rockmill_core::{Backend, CancelToken, Error, ErrorKind, Result};
 use rockmill_cuda::{CudaBackend, CudaSettings, Device as Gpu, Reservation, Target};
 use rockmill_storage::clock::Clock;
 
@@ -16,7 +16,7 @@ use crate::dispatch::carried;
 #[derive(Debug)]
 pub struct DeviceRuntime {
     /// Its backend.
-    pub backend: Arc<dyn DynBackend>,
+    pub backend: Arc<dyn Backend>,
     /// Its health over all jobs.
     pub health: DeviceHealth,
     /// Its model name.

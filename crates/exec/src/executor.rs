@@ -19,7 +19,7 @@ mod tests;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rockmill_core::{CancelToken, DynBackend, Error, ErrorKind, Result, TaskReport};
+use rockmill_core::{Backend, CancelToken, Error, ErrorKind, Result, TaskReport};
 use rockmill_cpu::CpuBackend;
 use rockmill_storage::clock::Clock;
 
@@ -211,7 +211,7 @@ impl Executor {
             tasks: owned.tasks.input_bytes().len() as u64,
             task_bytes: owned.tasks.size().mean().bytes,
         });
-        let cpu: Arc<dyn DynBackend> = Arc::new(self.registry.cpu);
+        let cpu: Arc<dyn Backend> = Arc::new(self.registry.cpu);
         TaskHandle::begin(task_set::Shared {
             cpu,
             host_shares: owned.tasks.may_run_on_cpu()

@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 use common::*;
 use proptest::prelude::*;
 use rockmill_core::{
-    DynBackend, Error, ErrorKind, Footprint, KeyRange, Operator, ReadTask, Request, Result,
-    Support, TaskReport,
+    Backend, Error, ErrorKind, Footprint, KeyRange, Operator, ReadTask, Request, Result, Support,
+    TaskReport,
 };
 use rockmill_cpu::CpuBackend;
 use rockmill_cuda::CudaSettings;
@@ -188,17 +188,17 @@ struct Faulty {
 /// Time after which a call that hangs is abandoned.
 const PATIENCE: Duration = Duration::from_millis(20);
 
-impl DynBackend for Faulty {
+impl Backend for Faulty {
     fn name(&self) -> &str {
         "faulty"
     }
 
     fn supports(&self, request: &Request<'_>) -> Support {
-        DynBackend::supports(&CpuBackend, request)
+        CpuBackend.supports(request)
     }
 
     fn footprint(&self, request: &Request<'_>) -> Footprint {
-        DynBackend::footprint(&CpuBackend, request)
+        CpuBackend.footprint(request)
     }
 
     fn run(&self, task: ReadTask<'_>, operator: Operator<'_>) -> Result<TaskReport> {
@@ -210,7 +210,7 @@ impl DynBackend for Faulty {
         while fault == Some(2) && !task.cancel.is_cancelled() {
             std::thread::sleep(PATIENCE / 4);
         }
-        let mut report = DynBackend::run(&CpuBackend, task, operator)?;
+        let mut report = CpuBackend.run(task, operator)?;
         match fault {
             // It fails after its rows were passed on.
             Some(0) => Err(Error::new(ErrorKind::Device, "it fails")),

@@ -3,11 +3,9 @@
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use rockmill_compaction::{
-    CudaSettings, DeviceList, Engine, Filter, FilterContext, OutputCache, Patience, Settings,
-    Verification,
+    DeviceList, Engine, Filter, FilterContext, OutputCache, Settings, Verification,
 };
 use rockmill_storage::{LocalStorage, Storage};
 
@@ -59,13 +57,6 @@ impl Builder {
     /// MiB; at least 32 MiB. A job is declined if not even one of its subcompactions fits. Can be changed later.
     pub fn memory_budget_bytes(mut self, bytes: u64) -> Self {
         self.settings.mutable.memory_budget_bytes = bytes;
-        self
-    }
-
-    /// Number of a job's threads that sync and check finished files while its subcompactions continue. With 0,
-    /// subcompactions do that themselves. Default: one per four of [`Builder::threads`]. Can be changed later.
-    pub fn sync_threads(mut self, threads: usize) -> Self {
-        self.settings.mutable.sync_threads = Some(threads);
         self
     }
 
@@ -246,13 +237,6 @@ impl Builder {
         self
     }
 
-    /// Minimum time that the service waits for a subcompaction on a device other than the CPU; for tests.
-    #[doc(hidden)]
-    pub fn device_patience(mut self, least: Duration) -> Self {
-        self.settings.patience = Patience::at_least(least);
-        self
-    }
-
     /// Most GPU memory in bytes that subcompactions hold, over all jobs and databases. Default: four fifths of the
     /// memory that is free when the GPU is opened. It is allocated as subcompactions need it, and kept. The CPU does a
     /// subcompaction that needs more.
@@ -261,10 +245,10 @@ impl Builder {
         self
     }
 
-    /// How a GPU is used; for measurements.
+    /// Changes settings that have no other method; for tests and measurements.
     #[doc(hidden)]
-    pub fn cuda(mut self, settings: CudaSettings) -> Self {
-        self.settings.cuda = settings;
+    pub fn change(mut self, change: impl FnOnce(&mut Settings)) -> Self {
+        change(&mut self.settings);
         self
     }
 
@@ -301,7 +285,6 @@ mod tests {
         assert!(refused(Builder::default().threads(0)).contains("threads"));
         assert!(refused(Builder::default().memory_budget_bytes(1)).contains("memory_budget"));
         assert!(refused(Builder::default().nice(20)).contains("nice"));
-        assert!(refused(Builder::default().sync_threads(1000)).contains("sync_threads"));
         assert!(refused(Builder::default().filter_bits_per_key(0.0)).contains("filter_bits"));
         assert!(refused(Builder::default().merge_operator("mine")).contains("uint64add"));
         let two = Builder::default()
@@ -315,7 +298,6 @@ mod tests {
     fn what_makes_no_sense_changes_nothing() {
         let service = Builder::default()
             .threads(3)
-            .sync_threads(0)
             .build()
             .expect("good settings");
         service
@@ -323,7 +305,6 @@ mod tests {
             .expect("it makes sense");
         let before = service.settings();
         assert_eq!((before.threads, before.nice), (3, 5));
-        assert_eq!(before.sync_threads, Some(0));
         let refused = service.clone().change_settings(|settings| {
             settings.threads = 1;
             settings.memory_budget_bytes = 0;

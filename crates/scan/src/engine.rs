@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use rockmill_core::scan::ScanPlan;
 use rockmill_core::{
-    CancelToken, DeclineReason, DynBackend, Error, ErrorKind, Output, Request, Result, Support,
+    Backend, CancelToken, DeclineReason, Error, ErrorKind, Output, Request, Result, Support,
 };
 use rockmill_cuda::CudaSettings;
 use rockmill_exec::Patience;
@@ -77,7 +77,14 @@ impl ScanEngine {
     /// # Errors
     /// None now.
     pub fn new(settings: ScanSettings) -> Result<Arc<Self>> {
-        let storage: Arc<dyn Storage> = Arc::new(LocalStorage);
+        Self::with_storage(settings, Arc::new(LocalStorage))
+    }
+
+    /// Creates an engine that reads files through `storage`.
+    ///
+    /// # Errors
+    /// None now.
+    pub fn with_storage(settings: ScanSettings, storage: Arc<dyn Storage>) -> Result<Arc<Self>> {
         let clock = storage.clock();
         let threads = settings.max_threads.unwrap_or_else(|| {
             std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
@@ -365,7 +372,7 @@ impl ScanEngine {
             return Err(Error::internal("a piece has no batches"));
         };
         let device = devices.iter().find(|entry| entry.number == made.device);
-        let backend: &dyn DynBackend = match device {
+        let backend: &dyn Backend = match device {
             Some(entry) => &*entry.device.backend,
             None => self.executor.cpu(),
         };

@@ -262,7 +262,7 @@ impl TaskRun for LoadRun {
     fn run(&self, call: &Call) -> Result<TaskReport> {
         let inputs = std::mem::take(&mut *lock(&self.inputs));
         let task = ReadTask {
-            request: self.reading.request(&inputs),
+            reading: self.reading.request(&inputs).reading,
             cancel: call.stop(),
             progress: None,
         };

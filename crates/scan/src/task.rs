@@ -93,7 +93,7 @@ impl FromTables {
             Goal::Scan(plan) => (Tombstones::Drop, Undecided::Error, Purpose::Scan(plan)),
             Goal::Resident(tombstones) => (*tombstones, Undecided::Mark, Purpose::Resident),
         };
-        Request {
+        let reading = rockmill_core::Reading {
             tables: inputs,
             range: &self.range,
             visibility: Visibility::Snapshot(SnapshotRules {
@@ -102,16 +102,15 @@ impl FromTables {
                 undecided,
             }),
             read_ahead_bytes: self.read_ahead_bytes,
-            purpose,
-        }
+        };
+        Request { reading, purpose }
     }
 
     /// The same over closed inputs, with another read-ahead.
     pub fn request_ahead(&self, read_ahead_bytes: usize) -> Request<'_> {
-        Request {
-            read_ahead_bytes,
-            ..self.request(&self.inputs)
-        }
+        let mut request = self.request(&self.inputs);
+        request.reading.read_ahead_bytes = read_ahead_bytes;
+        request
     }
 
     /// Read-ahead of each table in bytes: the first one to try, and the minimum.
@@ -257,12 +256,17 @@ impl TaskRun for PieceRun {
         let report = match &self.of.reading {
             Reading::Tables(from) => {
                 let inputs = std::mem::take(&mut *lock(&self.inputs));
+                let Request { reading, purpose } = from.request(&inputs);
+                let Purpose::Scan(plan) = purpose else {
+                    return Err(Error::internal("a piece of a load is scanned"));
+                };
                 let task = ReadTask {
-                    request: from.request(&inputs),
+                    reading,
                     cancel: call.stop(),
                     progress: None,
                 };
                 let operator = Operator::Scan {
+                    plan,
                     batches: &mut batches,
                 };
                 call.backend().run(task, operator)?

@@ -9,7 +9,7 @@ use common::*;
 use proptest::prelude::*;
 use rockmill_core::scan::Batch;
 use rockmill_core::{
-    CancelToken, DynBackend, Error, ErrorKind, Footprint, KeyRange, Operator, ReadTask, Request,
+    Backend, CancelToken, Error, ErrorKind, Footprint, KeyRange, Operator, ReadTask, Request,
     Result, Support, TaskReport,
 };
 use rockmill_cpu::CpuBackend;
@@ -278,21 +278,21 @@ fn what_cannot_be_opened_is_named() {
 #[derive(Debug)]
 struct Failing(CpuBackend);
 
-impl DynBackend for Failing {
+impl Backend for Failing {
     fn name(&self) -> &str {
         "failing"
     }
 
     fn supports(&self, request: &Request<'_>) -> Support {
-        DynBackend::supports(&self.0, request)
+        Backend::supports(&self.0, request)
     }
 
     fn footprint(&self, request: &Request<'_>) -> Footprint {
-        DynBackend::footprint(&self.0, request)
+        Backend::footprint(&self.0, request)
     }
 
     fn run(&self, task: ReadTask<'_>, operator: Operator<'_>) -> Result<TaskReport> {
-        DynBackend::run(&self.0, task, operator)?;
+        Backend::run(&self.0, task, operator)?;
         Err(Error::new(ErrorKind::Device, "it fails"))
     }
 }

@@ -24,8 +24,8 @@ use std::time::Duration;
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use rockmill_core::{
-    CancelToken, DynBackend, Error, ErrorKind, Footprint, Operator, ReadTask, Request, Result,
-    SstSink, Support, TaskReport, Unsupported,
+    Backend, CancelToken, Error, ErrorKind, Footprint, Operator, OutputPlan, ReadTask, Request,
+    Result, SstSink, Support, TaskReport, Unsupported,
 };
 use rockmill_cpu::CpuBackend;
 use rockmill_format::key::TAG_SIZE;
@@ -94,10 +94,9 @@ impl Simulated {
     }
 
     /// Random number of a task. It is the same in each repetition of its job.
-    fn lot(&self, request: &Request<'_>) -> u64 {
-        let plan = request.purpose.output_plan();
-        let session = plan.map_or("", |plan| &plan.properties.session_id);
-        let begin = request.range.begin.as_deref().unwrap_or_default();
+    fn lot(&self, task: &ReadTask<'_>, plan: &OutputPlan) -> u64 {
+        let session = &plan.properties.session_id;
+        let begin = task.reading.range.begin.as_deref().unwrap_or_default();
         let of = [session.as_bytes(), begin].concat();
         XxHash3_64::oneshot_with_seed(self.profile.fault_seed, &of)
     }
@@ -130,17 +129,20 @@ impl Simulated {
     fn make(
         &self,
         task: ReadTask<'_>,
+        plan: &OutputPlan,
         sink: &mut dyn SstSink,
         fault: Option<Fault>,
         lot: u64,
     ) -> Result<TaskReport> {
-        let cpu: &dyn DynBackend = &CpuBackend;
         let Some(fault) = fault.filter(|fault| fault.damages()) else {
-            return cpu.run(task, Operator::WriteSst { sink });
+            return CpuBackend.run(task, Operator::WriteSst { plan, sink });
         };
         let mut images = Images::new(sink);
-        let operator = Operator::WriteSst { sink: &mut images };
-        let report = cpu.run(task, operator)?;
+        let operator = Operator::WriteSst {
+            plan,
+            sink: &mut images,
+        };
+        let report = CpuBackend.run(task, operator)?;
         if images.give_back(fault, &mut SmallRng::seed_from_u64(lot))? {
             self.count(fault);
         }
@@ -189,7 +191,7 @@ fn trouble(what: &str) -> Error {
     Error::new(ErrorKind::Device, format!("simulated: {what}"))
 }
 
-impl DynBackend for Simulated {
+impl Backend for Simulated {
     fn name(&self) -> &str {
         &self.name
     }
@@ -202,28 +204,28 @@ impl DynBackend for Simulated {
     }
 
     fn footprint(&self, request: &Request<'_>) -> Footprint {
-        DynBackend::footprint(&CpuBackend, request)
+        CpuBackend.footprint(request)
     }
 
     fn run(&self, task: ReadTask<'_>, operator: Operator<'_>) -> Result<TaskReport> {
-        let Operator::WriteSst { sink } = operator else {
-            return Err(operator.unannounced());
+        let Operator::WriteSst { plan, sink } = operator else {
+            return Err(operator.unsupported());
         };
         if self.clock.now() < self.state().broken_until {
             return Err(trouble("the context is broken"));
         }
-        let lot = self.lot(&task.request);
+        let lot = self.lot(&task, plan);
         let fault = self.profile.faults.draw(share(lot));
         fault.map_or(Ok(()), |fault| self.strike(fault))?;
-        let tables = task.request.tables.iter();
+        let tables = task.reading.tables.iter();
         let bytes: u64 = tables
-            .map(|table| table.stored_bytes(task.request.range))
+            .map(|table| table.stored_bytes(task.reading.range))
             .sum();
         let _held = self
             .memory
             .take(bytes.saturating_mul(MEMORY_TIMES), task.cancel)?;
         let begun = self.clock.now();
-        let mut report = self.make(task, sink, fault, lot)?;
+        let mut report = self.make(task, plan, sink, fault, lot)?;
         // The host has verified its own files, but not the damage on the way back.
         if let Some(ssts) = report.output.ssts_mut() {
             ssts.verified &= !self.profile.faults.damage();

@@ -9,6 +9,7 @@ use std::time::Duration;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use rockmill::{DeviceList, Service};
+use rockmill_compaction::Patience;
 use rust_rocksdb::{DB, Options, Snapshot};
 
 use super::device::{self, Subcompactions};
@@ -121,7 +122,7 @@ pub fn service(
         .memory_budget_bytes(MEMORY_BUDGET_BYTES)
         .filter_bits_per_key(FILTER_BITS_PER_KEY)
         .device(device)
-        .device_patience(DEVICE_PATIENCE)
+        .change(|settings| settings.patience = Patience::at_least(DEVICE_PATIENCE))
         .storage(storage)
         .build()
         .map_err(|e| format!("cannot build the service: {e}"))

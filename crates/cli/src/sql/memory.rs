@@ -10,7 +10,7 @@ use rockmill_side_by_side::machine::usual_threads;
 use rockmill_sql::{Shares, SpillError};
 use rockmill_terminal::outcome::Failure;
 
-use super::session::OpenArgs;
+use super::session::LimitArgs;
 
 /// Minimum memory, and the memory per thread by default.
 const MIN_MEMORY_BYTES: u64 = 64 << 20;
@@ -24,7 +24,7 @@ pub struct Limits {
 }
 
 impl Limits {
-    pub fn of(args: &OpenArgs) -> Self {
+    pub fn of(args: &LimitArgs) -> Self {
         let memory_bytes = match args.memory_mib {
             Some(mib) => mib << 20,
             None => HostMemory::now().half().max(MIN_MEMORY_BYTES),

@@ -109,7 +109,8 @@ impl RunningJob {
         let bytes = report.files().iter().map(|file| file.size).sum();
         let meter = &self.files().meter;
         let verified = meter.time(Stage::Verify, bytes, || {
-            self.verifier.verify(files.task, read, &report)
+            let plan = &self.prepared.plan.output;
+            self.verifier.verify(files.task, read, plan, &report)
         });
         handle.verdict(files.task, verified)
     }

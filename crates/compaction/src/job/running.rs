@@ -110,7 +110,7 @@ impl RunningJob {
             ..
         } = &self.prepared;
         ReadTask {
-            request: plan.request(inputs, &subcompaction.range, *read_ahead_bytes),
+            reading: plan.reading(inputs, &subcompaction.range, *read_ahead_bytes),
             cancel: stop,
             progress,
         }
@@ -212,7 +212,11 @@ impl TaskRun for SubcompactionRun {
             sink: &mut sink,
             call,
         };
-        let report = call.backend().run(task, Operator::WriteSst { sink: gated });
+        let operator = Operator::WriteSst {
+            plan: &job.prepared.plan.output,
+            sink: gated,
+        };
+        let report = call.backend().run(task, operator);
         let moved = measured_by_this_thread().saturating_sub(measured);
         let computed = started.elapsed().saturating_sub(moved);
         job.files().meter.add(Stage::Compute, computed, 0);

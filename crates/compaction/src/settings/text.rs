@@ -94,11 +94,6 @@ const SETTINGS: &[(&str, &str, Setting)] = &[
         Fixed(|s, text| path(text).map(|dir| s.set_staging_dir(dir))),
     ),
     (
-        "sync_threads",
-        "a whole number from 0 to 256",
-        Mutable(|s, text| put(&mut s.sync_threads, number(text).map(Some))),
-    ),
-    (
         "threads",
         "a whole number from 1 to 1024",
         Mutable(|s, text| put(&mut s.threads, number(text))),
@@ -281,7 +276,7 @@ mod tests {
     fn every_setting_can_be_given() {
         let text = "device=cuda:1; device_compression=false; device_memory_bytes=1 ;filter_bits_per_key=9.9;io_bytes_per_second=2;\
                     memory_budget_bytes=33554432;merge_operator=a=max+stringappend:delimiter=|;min_job_bytes=3;nice=4;output_cache=bypass;paused=true;record_jobs=/a/b;\
-                    staging_dir=/c=d;sync_threads=5;threads=6;verification=sampled:7;write_committed=true;";
+                    staging_dir=/c=d;threads=6;verification=sampled:7;write_committed=true;";
         let settings = Settings::parse(text).expect("all are possible");
         assert_eq!(settings.device, DeviceList::from(Device::Cuda(1)));
         assert_eq!(settings.cuda.memory_bytes, Some(1));
@@ -304,7 +299,7 @@ mod tests {
         assert_eq!((mutable.min_job_bytes, mutable.nice), (3, 4));
         assert!(mutable.paused);
         assert_eq!(mutable.output_cache, OutputCache::Bypass);
-        assert_eq!((mutable.sync_threads, mutable.threads), (Some(5), 6));
+        assert_eq!(mutable.threads, 6);
         assert_eq!("sampled:7".parse(), Ok(mutable.verification));
         for (name, ..) in SETTINGS {
             assert!(text.contains(&format!("{name}=")), "{name}");
@@ -385,7 +380,6 @@ mod tests {
             ("output_cache=page", "database or bypass"),
             ("paused=on", "true or false"),
             ("record_jobs=", PATH),
-            ("sync_threads=257", "256"),
             ("verification=none", "sampled:N"),
             ("write_committed=yes", "true or false"),
         ] {

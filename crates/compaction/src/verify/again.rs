@@ -3,8 +3,8 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rockmill_core::{
-    CancelToken, DynBackend, Error, ErrorKind, Operator, OutputFile, ReadTask, Result, SstFile,
-    SstSink, TaskReport,
+    Backend, CancelToken, Error, ErrorKind, Operator, OutputFile, OutputPlan, ReadTask, Result,
+    SstFile, SstSink, TaskReport,
 };
 use rockmill_cpu::CpuBackend;
 use twox_hash::XxHash3_128;
@@ -26,15 +26,19 @@ impl Verifier {
         &self,
         subcompaction: usize,
         task: ReadTask<'_>,
+        plan: &OutputPlan,
         report: &TaskReport,
     ) -> Result<()> {
         let mut sink = DigestSink::new(subcompaction);
-        let operator = Operator::WriteSst { sink: &mut sink };
+        let operator = Operator::WriteSst {
+            plan,
+            sink: &mut sink,
+        };
         let unwatched = ReadTask {
             progress: None,
             ..task
         };
-        let again = DynBackend::run(&CpuBackend, unwatched, operator)?;
+        let again = CpuBackend.run(unwatched, operator)?;
         let same_entries = again.read.entries == report.read.entries;
         if !same_entries || again.files().len() != report.files().len() {
             return Err(differs("a subcompaction", "entries read or files written"));

@@ -6,7 +6,8 @@ use proptest::prelude::*;
 use rockmill_core::scan::{Batch, ScanPlan};
 use rockmill_core::{
     Backend, BatchOutput, CancelToken, InputTable, KeyRange, Operator, Output, Purpose, ReadTask,
-    Request, Result, SnapshotRules, Support, Tombstones, Undecided, Unsupported, Visibility,
+    Reading, Request, Result, SnapshotRules, Support, Tombstones, Undecided, Unsupported,
+    Visibility,
 };
 use rockmill_cpu::CpuBackend;
 
@@ -28,10 +29,12 @@ fn request<'a>(
     rules: SnapshotRules,
 ) -> Request<'a> {
     Request {
-        tables,
-        range,
-        visibility: Visibility::Snapshot(rules),
-        read_ahead_bytes: 4096,
+        reading: Reading {
+            tables,
+            range,
+            visibility: Visibility::Snapshot(rules),
+            read_ahead_bytes: 4096,
+        },
         purpose: Purpose::Scan(plan),
     }
 }
@@ -39,14 +42,17 @@ fn request<'a>(
 /// Batches, and the counts.
 fn scan(request: Request<'_>, rows: u64) -> Result<(Vec<Batch>, BatchOutput)> {
     CpuBackend.supports(&request).check()?;
+    let Purpose::Scan(plan) = request.purpose else {
+        panic!("{:?}", request.purpose);
+    };
     let task = ReadTask {
-        request,
+        reading: request.reading,
         cancel: &CancelToken::new(),
         progress: None,
     };
     let mut kept = Kept::default();
-    let operator = Operator::Scan { batches: &mut kept };
-    let report = CpuBackend.apply(CpuBackend.read(task)?, operator)?;
+    let batches = &mut kept;
+    let report = CpuBackend.run(task, Operator::Scan { plan, batches })?;
     let Output::Batches(output) = report.output else {
         panic!("{:?}", report.output);
     };
@@ -141,6 +147,6 @@ fn a_scan_holds_a_batch_of_memory_at_most() {
         purpose: Purpose::Inspect,
         ..scan
     };
-    let [scan, inspect] = [scan, inspect].map(|r| Backend::footprint(&CpuBackend, &r).host_bytes);
+    let [scan, inspect] = [scan, inspect].map(|r| CpuBackend.footprint(&r).host_bytes);
     assert!(scan >= inspect && scan < inspect + 4096, "{scan} {inspect}");
 }

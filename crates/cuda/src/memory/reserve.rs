@@ -540,7 +540,7 @@ mod tests {
         let take = |user| reserve.take_for(user, 100 << 10, &cancel);
         take(MemoryUser::Tasks).expect_err("it is above the limit");
         let first = take(MemoryUser::Views).expect("there is memory");
-        let more = |user| reserve.take_now(user, 450 << 10);
+        let more = |user| reserve.take_now(user, 350 << 10);
         more(MemoryUser::Tasks).expect_err("it is above the limit");
         drop(more(MemoryUser::Views).expect("there is memory"));
         drop(first);

@@ -2,6 +2,9 @@
 
 mod groups;
 
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+
 use rockmill_core::scan::{
     Calendar, ColumnType, Comparison, Instruction, IntegerRange, Literal, Number, NumberFormat,
     Operation, Pattern, PatternPart, Prefix, Register, ScanOutput, ScanPlan, Step, StringGroups,
@@ -67,6 +70,30 @@ impl Encoded {
             encoder.encoded.groups = encoder.groups(aggregation);
         }
         Some(encoder.encoded)
+    }
+}
+
+/// The plans of the last scans in the kernels' form, so that each is encoded once: a backend is asked about the support
+/// and the memory of a plan several times before its tasks run.
+#[derive(Debug, Default)]
+pub struct Encodings(Mutex<VecDeque<(ScanPlan, Option<Arc<Encoded>>)>>);
+
+impl Encodings {
+    /// More plans than run at a time.
+    const MAX: usize = 16;
+
+    /// The plan, as of [`Encoded::new`].
+    pub fn of(&self, plan: &ScanPlan) -> Option<Arc<Encoded>> {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, encoded)) = known.iter().find(|(other, _)| other == plan) {
+            return encoded.clone();
+        }
+        let encoded = Encoded::new(plan).map(Arc::new);
+        if known.len() == Self::MAX {
+            known.pop_front();
+        }
+        known.push_back((plan.clone(), encoded.clone()));
+        encoded
     }
 }
 
@@ -505,5 +532,16 @@ mod tests {
         let all = |len: u32| (1..=len as Register).collect::<Vec<_>>();
         assert!(Encoded::new(&sums(steps, &all(SCAN_SLOTS))).is_some());
         assert!(Encoded::new(&sums(steps, &all(SCAN_SLOTS + 1))).is_none());
+    }
+
+    #[test]
+    fn a_plan_is_encoded_once_until_many_others_were() {
+        let encodings = Encodings::default();
+        let of = |steps| encodings.of(&sums(steps, &[1])).expect("a few slots");
+        let first = of(9);
+        assert!(Arc::ptr_eq(&first, &of(9)));
+        (10..10 + Encodings::MAX).for_each(|steps| drop(of(steps)));
+        let again = of(9);
+        assert!(!Arc::ptr_eq(&first, &again) && first.ops.len() == again.ops.len());
     }
 }

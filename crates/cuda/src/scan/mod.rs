@@ -24,7 +24,7 @@ use groups::{KEY_WORDS, Parts};
 use layout::{Layout, cell};
 use returned::Returned;
 
-pub use encode::Encoded;
+pub use encode::{Encoded, Encodings};
 
 /// Sizes of a scan's buffers.
 #[derive(Debug, Clone, Copy)]
@@ -80,9 +80,9 @@ impl ScanSize {
 }
 
 /// Host memory of a scan.
-pub fn host_bytes(request: &Request<'_>, plan: &ScanPlan) -> u64 {
-    let batch_and_groups = Encoded::new(plan).map_or(0, |encoded| {
-        let size = ScanSize::foreseen(&ReadSize::foreseen(request), request, plan, &encoded);
+pub fn host_bytes(request: &Request<'_>, plan: &ScanPlan, encoded: Option<&Encoded>) -> u64 {
+    let batch_and_groups = encoded.map_or(0, |encoded| {
+        let size = ScanSize::foreseen(&ReadSize::foreseen(request), request, plan, encoded);
         let words = size.slots + size.groups * size.words;
         (size.batch_bytes).saturating_add(words * size_of::<u64>() as u64)
     });
@@ -118,12 +118,10 @@ pub fn scan(
     read: &mut ReadState,
     survivors: &Survivors,
     plan: &ScanPlan,
+    encoded: &Encoded,
     cancel: &CancelToken,
     sink: &mut dyn BatchSink,
 ) -> Result<(BatchOutput, u64)> {
-    let encoded = Encoded::new(plan).ok_or_else(|| {
-        Error::internal("a scan that the device does not support was not refused")
-    })?;
     let buffers = &mut ScanBuffers::new(&read.ws.arena);
     let mut groups = match &plan.output {
         ScanOutput::Groups(aggregation) => Some(Groups::new(aggregation, plan.output.columns())),
@@ -140,7 +138,7 @@ pub fn scan(
     };
     let mut bytes = 0;
     if survivors.len > 0 {
-        let mut scan = Scan::begin(read, survivors, &encoded, buffers)?;
+        let mut scan = Scan::begin(read, survivors, encoded, buffers)?;
         (output.wanted, output.malformed) = scan.filter()?;
         cancel.check()?;
         let parts = scan.group()?;

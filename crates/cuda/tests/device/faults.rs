@@ -8,9 +8,8 @@ use rockmill_core::scan::{
     Literal, Number, NumberFormat, OutputColumn, ScanOutput, ScanPlan,
 };
 use rockmill_core::{
-    Backend, CancelToken, DeclineReason, DynBackend, Error, ErrorKind, InputTable, KeyRange,
-    Merging, Operator, Plan, Purpose, ReadTask, Request, Row, RowSink, SnapshotRules, Tombstones,
-    Undecided, Visibility,
+    Backend, CancelToken, DeclineReason, Error, ErrorKind, InputTable, KeyRange, Merging, Operator,
+    Plan, ReadTask, Reading, Row, RowSink, SnapshotRules, Tombstones, Undecided, Visibility,
 };
 use rockmill_cpu::CpuBackend;
 use rockmill_cuda::faults::{Call, Faults, Held, Moment, Place, Region};
@@ -113,19 +112,13 @@ impl Job {
     fn trouble_with_rows(&self, backend: &CudaBackend) -> Option<Error> {
         let (range, cancel) = (KeyRange::default(), CancelToken::new());
         let task = ReadTask {
-            request: Request {
-                purpose: Purpose::Inspect,
-                ..self.plan.request(&self.inputs, &range, 0)
-            },
+            reading: self.plan.reading(&self.inputs, &range, 0),
             cancel: &cancel,
             progress: None,
         };
         let mut rows = Count(0);
         let operator = Operator::Inspect { rows: &mut rows };
-        match backend
-            .read(task)
-            .and_then(|read| backend.apply(read, operator))
-        {
+        match backend.run(task, operator) {
             Ok(report) => {
                 assert_eq!(report.read.kept, rows.0);
                 None
@@ -147,10 +140,10 @@ impl Job {
     }
 
     fn trouble_with(&self, plan: &ScanPlan, backend: &CudaBackend) -> Option<Error> {
-        let scan = |backend: &dyn DynBackend| {
+        let scan = |backend: &dyn Backend| {
             let (range, cancel) = (KeyRange::default(), CancelToken::new());
             let task = ReadTask {
-                request: Request {
+                reading: Reading {
                     tables: &self.inputs,
                     range: &range,
                     visibility: Visibility::Snapshot(SnapshotRules {
@@ -159,13 +152,13 @@ impl Job {
                         undecided: Undecided::Error,
                     }),
                     read_ahead_bytes: 0,
-                    purpose: Purpose::Scan(plan),
                 },
                 cancel: &cancel,
                 progress: None,
             };
             let mut kept = Kept(Vec::new());
-            let done = backend.run(task, Operator::Scan { batches: &mut kept });
+            let batches = &mut kept;
+            let done = backend.run(task, Operator::Scan { plan, batches });
             done.map(|_| kept.0)
         };
         match scan(backend) {
@@ -200,7 +193,7 @@ impl Job {
             let table = DeviceTable::new(backend.device(), &settings)?;
             let (range, cancel) = (KeyRange::default(), CancelToken::new());
             let task = ReadTask {
-                request: Request {
+                reading: Reading {
                     tables: &self.inputs,
                     range: &range,
                     visibility: Visibility::Snapshot(SnapshotRules {
@@ -209,7 +202,6 @@ impl Job {
                         undecided: Undecided::Mark,
                     }),
                     read_ahead_bytes: 0,
-                    purpose: Purpose::Resident,
                 },
                 cancel: &cancel,
                 progress: None,

@@ -140,7 +140,8 @@ fn compact(
     sink: &mut dyn SstSink,
 ) -> Result<()> {
     let (range, cancel) = (KeyRange::default(), CancelToken::new());
-    common::make(device, common::task(inputs, plan, &range, &cancel), sink).map(drop)
+    let task = common::task(inputs, plan, &range, &cancel);
+    common::make(device, task, &plan.output, sink).map(drop)
 }
 
 fn expected(job: &(Vec<InputTable>, Plan)) -> Vec<MemOutput> {

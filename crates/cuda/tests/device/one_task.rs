@@ -64,7 +64,7 @@ fn measure<B: Backend>(workload: &str, backend: &B, inputs: &[InputTable]) {
     let (plan, cancel) = (plan(), CancelToken::new());
     let range = KeyRange::default();
     let task = ReadTask {
-        request: plan.request(inputs, &range, 1 << 20),
+        reading: plan.reading(inputs, &range, 1 << 20),
         ..common::task(inputs, &plan, &range, &cancel)
     };
     let mut best = f64::MAX;
@@ -72,7 +72,7 @@ fn measure<B: Backend>(workload: &str, backend: &B, inputs: &[InputTable]) {
     for _ in 0..REPETITIONS {
         let started = Instant::now();
         let mut sink = MemSink::numbered_from(1);
-        let report = common::make(backend, task, &mut sink).expect("files");
+        let report = common::make(backend, task, &plan.output, &mut sink).expect("files");
         best = best.min(started.elapsed().as_secs_f64());
         bytes = report.read.bytes + report.files().iter().map(|file| file.size).sum::<u64>();
     }

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
-use rockmill_core::{CancelToken, DynBackend, Error, ErrorKind, Result};
+use rockmill_core::{Backend, CancelToken, Error, ErrorKind, Result};
 
 use super::TaskRun;
 use crate::budget::{Abandoned, Grant};
@@ -14,7 +14,7 @@ const GRACE: Duration = Duration::from_secs(2);
 /// A run's call of a backend.
 pub struct Call {
     pub(super) run: Arc<dyn TaskRun>,
-    backend: Arc<dyn DynBackend>,
+    backend: Arc<dyn Backend>,
     stop: CancelToken,
     gate: Mutex<Gate>,
     pub(super) grant: Grant,
@@ -66,7 +66,7 @@ impl Reason {
 impl Call {
     pub(super) fn new(
         run: Arc<dyn TaskRun>,
-        backend: Arc<dyn DynBackend>,
+        backend: Arc<dyn Backend>,
         job: &CancelToken,
         grant: Grant,
         deadline: Option<Deadline>,
@@ -83,7 +83,7 @@ impl Call {
     }
 
     /// Backend that runs the task.
-    pub fn backend(&self) -> &dyn DynBackend {
+    pub fn backend(&self) -> &dyn Backend {
         &*self.backend
     }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use rockmill_core::{DynBackend, Error, TaskReport};
+use rockmill_core::{Backend, Error, TaskReport};
 use rockmill_storage::clock::{Clock, Signal};
 
 use super::call::Call;
@@ -19,7 +19,7 @@ use crate::pace::Paces;
 
 /// Constant data that all threads of the tasks share.
 pub struct Shared {
-    pub cpu: Arc<dyn DynBackend>,
+    pub cpu: Arc<dyn Backend>,
     /// Whether the CPU also runs tasks that another device could run.
     pub host_shares: bool,
     pub job: JobRef,

@@ -26,7 +26,7 @@ enum Does {
 #[derive(Debug)]
 struct NoDevice;
 
-impl DynBackend for NoDevice {
+impl Backend for NoDevice {
     fn name(&self) -> &str {
         "test"
     }

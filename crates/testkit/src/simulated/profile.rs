@@ -4,14 +4,14 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use rockmill_core::DynBackend;
+use rockmill_core::Backend;
 use rockmill_storage::clock::Clock;
 
 use super::Simulated;
 use crate::UnitProfile;
 
 /// Creates a device with at most that much memory, in the time of a clock.
-pub type Opener = dyn Fn(Option<u64>, &Arc<dyn Clock>) -> Arc<dyn DynBackend> + Send + Sync;
+pub type Opener = dyn Fn(Option<u64>, &Arc<dyn Clock>) -> Arc<dyn Backend> + Send + Sync;
 
 /// A named profile.
 #[derive(Clone, PartialEq)]

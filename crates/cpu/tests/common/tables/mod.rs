@@ -8,7 +8,7 @@ mod memory;
 
 use rockmill_core::{
     Backend, CancelToken, InputTable, KeyRange, Operator, OutputFile, OutputPlan, OutputSplitting,
-    Plan, PropertiesPlan, ReadTask, Result, SstSink, TaskReport, kv_hash,
+    Plan, PropertiesPlan, Purpose, ReadTask, Request, Result, SstSink, TaskReport, kv_hash,
 };
 use rockmill_cpu::retain::Sink;
 use rockmill_cpu::writer::SstWriter;
@@ -87,7 +87,7 @@ pub fn task<'a>(
     cancel: &'a CancelToken,
 ) -> ReadTask<'a> {
     ReadTask {
-        request: plan.request(inputs, range, 64 << 10),
+        reading: plan.reading(inputs, range, 64 << 10),
         cancel,
         progress: None,
     }
@@ -97,10 +97,15 @@ pub fn task<'a>(
 pub fn make(
     backend: &impl Backend,
     task: ReadTask<'_>,
+    plan: &OutputPlan,
     sink: &mut dyn SstSink,
 ) -> Result<TaskReport> {
-    backend.supports(&task.request).check()?;
-    backend.apply(backend.read(task)?, Operator::WriteSst { sink })
+    let request = Request {
+        reading: task.reading,
+        purpose: Purpose::WriteSst(plan),
+    };
+    backend.supports(&request).check()?;
+    backend.run(task, Operator::WriteSst { plan, sink })
 }
 
 /// Compacts the entries of `inputs` in `range`: the backend's report, and the files from number 1 on.
@@ -112,7 +117,12 @@ pub fn compact(
     cancel: &CancelToken,
 ) -> Result<(TaskReport, Vec<MemOutput>)> {
     let mut sink = MemSink::numbered_from(1);
-    let report = make(backend, task(inputs, plan, range, cancel), &mut sink)?;
+    let report = make(
+        backend,
+        task(inputs, plan, range, cancel),
+        &plan.output,
+        &mut sink,
+    )?;
     Ok((report, sink.into_files()))
 }
 

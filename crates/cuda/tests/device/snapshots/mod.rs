@@ -12,8 +12,8 @@ mod sizes;
 use proptest::prelude::*;
 use rockmill_core::{
     Backend, CancelToken, InputTable, KeyRange, Operator, Output, OutputPlan, Plan, Purpose,
-    ReadReport, ReadTask, Request, Result, Row, RowOutput, RowSink, SnapshotRules, TaskReport,
-    Tombstones, Undecided, Visibility,
+    ReadReport, ReadTask, Reading, Request, Result, Row, RowOutput, RowSink, SnapshotRules,
+    TaskReport, Tombstones, Undecided, Visibility,
 };
 use rockmill_cpu::CpuBackend;
 use rockmill_format::key::{MAX_SEQUENCE, pack_tag};
@@ -36,10 +36,12 @@ fn request<'a>(
     purpose: Purpose<'a>,
 ) -> Request<'a> {
     Request {
-        tables,
-        range,
-        visibility,
-        read_ahead_bytes: 64 << 10,
+        reading: Reading {
+            tables,
+            range,
+            visibility,
+            read_ahead_bytes: 64 << 10,
+        },
         purpose,
     }
 }
@@ -70,12 +72,12 @@ fn inspect(
     let request = request(tables, range, visibility, Purpose::Inspect);
     backend.supports(&request).check()?;
     let task = ReadTask {
-        request,
+        reading: request.reading,
         cancel: &CancelToken::new(),
         progress: None,
     };
     let mut rows = Kept::default();
-    let report = backend.apply(backend.read(task)?, Operator::Inspect { rows: &mut rows })?;
+    let report = backend.run(task, Operator::Inspect { rows: &mut rows })?;
     let bytes = rows.0.iter().map(|row| row.key.len() + row.value.len());
     let meant = RowOutput {
         rows: rows.0.len() as u64,
@@ -103,12 +105,12 @@ fn write(
 ) -> Result<(Vec<common::MemOutput>, ReadReport)> {
     let request = request(tables, range, visibility, Purpose::WriteSst(plan));
     let task = ReadTask {
-        request,
+        reading: request.reading,
         cancel: &CancelToken::new(),
         progress: None,
     };
     let mut sink = MemSink::numbered_from(1);
-    let report = common::make(backend, task, &mut sink)?;
+    let report = common::make(backend, task, plan, &mut sink)?;
     Ok((sink.into_files(), without_bytes(&report)))
 }
 

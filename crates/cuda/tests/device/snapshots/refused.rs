@@ -11,8 +11,8 @@ use rockmill_cpu::CpuBackend;
 use rockmill_format::properties::TableProperties;
 use rockmill_format::table::names;
 
-use super::{EVERYTHING, Kept, SnapshotRules, cases, device, drawn, inspect, request};
-use crate::common::{self, Entry, MemSink, PUT, config, open};
+use super::{EVERYTHING, SnapshotRules, cases, device, drawn, inspect, request};
+use crate::common::{self, Entry, PUT, config, open};
 
 fn puts() -> Vec<Entry> {
     let put = |n: u8| Entry::new(&[b'k', n], 0, PUT, &[n; 30]);
@@ -110,31 +110,6 @@ fn numbers_beside_that_of_the_whole_table_are_an_error() {
     assert_eq!(too_large.expect_err("56 bits").kind, ErrorKind::Corruption);
 }
 
-fn is_internal<B: Backend>(backend: &B) -> bool {
-    let (tables, range, plan) = ([table()], KeyRange::default(), common::plan());
-    let cancel = CancelToken::new();
-    let read = |purpose| {
-        let task = ReadTask {
-            request: request(&tables, &range, Visibility::Snapshot(EVERYTHING), purpose),
-            cancel: &cancel,
-            progress: None,
-        };
-        backend.read(task).expect("sound")
-    };
-    let (sink, rows) = (&mut MemSink::numbered_from(1), &mut Kept::default());
-    let written = backend.apply(read(Purpose::Inspect), Operator::WriteSst { sink });
-    let files = read(Purpose::WriteSst(&plan.output));
-    let inspected = backend.apply(files, Operator::Inspect { rows });
-    [written, inspected]
-        .into_iter()
-        .all(|applied| applied.is_err_and(|error| error.kind == ErrorKind::Internal))
-}
-
-#[test]
-fn an_operator_that_was_not_announced_is_an_error() {
-    assert!(is_internal(&CpuBackend) && is_internal(device()));
-}
-
 /// Fails at the row with a number.
 struct FailsAt(u64);
 
@@ -151,19 +126,19 @@ impl RowSink for FailsAt {
 fn ends_with_its_sink<B: Backend>(backend: &B) -> bool {
     let (tables, range) = ([table()], KeyRange::default());
     let task = ReadTask {
-        request: request(
+        reading: request(
             &tables,
             &range,
             Visibility::Snapshot(EVERYTHING),
             Purpose::Inspect,
-        ),
+        )
+        .reading,
         cancel: &CancelToken::new(),
         progress: None,
     };
     let mut rows = FailsAt(50);
-    let read = backend.read(task).expect("sound");
-    let applied = backend.apply(read, Operator::Inspect { rows: &mut rows });
-    applied.is_err_and(|error| error.kind == ErrorKind::Storage) && rows.0 == 0
+    let inspected = backend.run(task, Operator::Inspect { rows: &mut rows });
+    inspected.is_err_and(|error| error.kind == ErrorKind::Storage) && rows.0 == 0
 }
 
 #[test]

@@ -5,9 +5,9 @@ use std::ptr;
 
 use proptest::prelude::*;
 use rockmill_core::{
-    Backend, CancelToken, DynBackend, Error, ErrorKind, InputTable, KeyRange, Operator, Output,
-    Purpose, ReadTask, ResidentTable, Result, RowOutput, SnapshotRules, Support, Tombstones,
-    Undecided, Unsupported, Visibility,
+    Backend, CancelToken, Error, ErrorKind, InputTable, KeyRange, Operator, Output, Purpose,
+    ReadTask, ResidentTable, Result, RowOutput, SnapshotRules, Support, Tombstones, Undecided,
+    Unsupported, Visibility,
 };
 use rockmill_cpu::CpuBackend;
 use rockmill_cuda::faults::Faults;
@@ -47,9 +47,9 @@ pub fn place(
 ) -> Result<RowOutput> {
     let visibility = Visibility::Snapshot(rules);
     let request = request(tables, range, visibility, Purpose::Resident);
-    Backend::supports(backend, &request).check()?;
+    backend.supports(&request).check()?;
     let task = ReadTask {
-        request,
+        reading: request.reading,
         cancel: &CancelToken::new(),
         progress: None,
     };

@@ -70,16 +70,13 @@ fn scan_in_stages(
     );
     assert_eq!(backend.supports(&request), Support::Yes);
     let task = ReadTask {
-        request,
+        reading: request.reading,
         cancel: &CancelToken::new(),
         progress: None,
     };
     let mut kept = Kept::default();
-    let operator = Operator::Scan { batches: &mut kept };
-    let report = backend
-        .read(task)
-        .and_then(|read| backend.apply(read, operator));
-    let report = match report {
+    let batches = &mut kept;
+    let report = match backend.run(task, Operator::Scan { plan, batches }) {
         Ok(report) => report,
         Err(error) => return (Err(error.kind), Vec::new()),
     };
