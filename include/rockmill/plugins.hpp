@@ -268,7 +268,25 @@ struct Objects {
     if (options.comparator != bytewise && is_named(options.comparator, bytewise->Name())) return true;
     const auto prefixes = ROCKSDB_NAMESPACE::NewSstPartitionerFixedPrefixFactory(1);
     const auto* partitioner = options.sst_partitioner_factory.get();
-    return is_named(partitioner, prefixes->Name()) && !HaveOneClass(*partitioner, *prefixes);
+    if (is_named(partitioner, prefixes->Name()) && !HaveOneClass(*partitioner, *prefixes)) return true;
+    return options.prefix_extractor != nullptr && HasForeignPrefixes(*options.prefix_extractor);
+  }
+
+  // RocksDB's C API wraps its own extractors in another class, so they are asked about some keys.
+  static bool HasForeignPrefixes(const ROCKSDB_NAMESPACE::SliceTransform& extractor) {
+    const std::string id = extractor.GetId();
+    if (id.compare(0, 8, "rocksdb.") != 0) return false;
+    std::shared_ptr<const ROCKSDB_NAMESPACE::SliceTransform> own;
+    const auto made = ROCKSDB_NAMESPACE::SliceTransform::CreateFromString({}, id, &own);
+    if (!made.ok() || own == nullptr) return false;
+    std::string key;
+    for (char byte = 'a'; byte <= 'z'; ++byte) {
+      key += byte;
+      const bool has_prefix = own->InDomain(key);
+      if (extractor.InDomain(key) != has_prefix) return true;
+      if (has_prefix && extractor.Transform(key) != own->Transform(key)) return true;
+    }
+    return false;
   }
 
   // A program may have registered its own class under a name of RocksDB's, and the first one that has registered wins.

@@ -146,8 +146,8 @@ inline ROCKSDB_NAMESPACE::Status CheckAttachable(const ROCKSDB_NAMESPACE::DBOpti
   }
   if (has_foreign_objects) {
     return Status::NotSupported("Rockmill",
-                                "a comparator or SST partitioner of the program has the name of RocksDB's; give it "
-                                "another name");
+                                "a comparator, prefix extractor or SST partitioner of the program has the name of "
+                                "RocksDB's; give it another name");
   }
   return Status::OK();
 }

@@ -34,7 +34,6 @@ pub const TABLE_PROPERTY_COLLECTORS: &str = "table-property-collectors";
 pub const TABLE_FACTORY: &str = "table-factory";
 /// An index other than a binary one is configured.
 pub const INDEX_TYPE: &str = "index-type";
-/// Partitioned filters are configured.
 /// Files are outside the database's directory.
 pub const DB_PATHS: &str = "db-paths";
 /// A style other than leveled and universal.

@@ -321,7 +321,7 @@ fn partitions_of_indexes_and_filters_are_rocksdbs() {
 #[test]
 fn files_with_partitions_are_read_as_rocksdbs() {
     const KEYS: u32 = 20_000;
-    for (bits, metadata_block_size, prefix) in [(10.0, 4096, None), (16.0, 200, Some(3))] {
+    for (bits, metadata_block_size, prefix) in [(10.0, 4096, None), (16.0, 2000, Some(3))] {
         let [theirs, ours] = both(
             |options| {
                 let mut table = BlockBasedOptions::default();

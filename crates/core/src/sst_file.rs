@@ -243,6 +243,11 @@ impl BlockWriter {
                     hash: index_hash((0..entries.len()).map(|i| entries.block(i))),
                 }
             }
+            IndexBlock::Built(_) if settings.partitions.is_some() => {
+                return Err(Error::internal(
+                    "an index without the partitions of the plan",
+                ));
+            }
             IndexBlock::Built(built) => std::mem::take(built),
         };
         let (partitions, block) = (partitions.len() as u64, built.payload);

@@ -50,8 +50,11 @@ impl FailedFilters {
                 self.0.remove(&cf_id);
                 return false;
             }
-            // The next job may be done.
-            Some(error) if error.kind == ErrorKind::Cancelled => {}
+            // Contents are not the cause, so the next job may be done.
+            Some(Error {
+                kind: ErrorKind::Cancelled | ErrorKind::Storage | ErrorKind::Device,
+                ..
+            }) => {}
             Some(error) => {
                 let before = self.0.get(&cf_id).map_or(0, |failures| failures.number);
                 let failures = Failures {
@@ -122,8 +125,12 @@ mod tests {
         assert!(!all.ended(7, Some(&filter()), Some(&error)));
         assert!(!all.ended(7, Some(&begun()), None));
         assert!(all.check(7, Some(&filter())).is_ok());
-        let closes = Error::new(ErrorKind::Cancelled, "it closes");
-        assert!(all.ended(7, Some(&begun()), Some(&closes)));
-        assert!(all.check(7, Some(&filter())).is_ok());
+        for kind in [ErrorKind::Cancelled, ErrorKind::Storage, ErrorKind::Device] {
+            for _ in 0..3 {
+                let error = Error::new(kind, "it closes, or the disk is full");
+                assert!(all.ended(7, Some(&begun()), Some(&error)));
+                assert!(all.check(7, Some(&filter())).is_ok());
+            }
+        }
     }
 }

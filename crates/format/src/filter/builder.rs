@@ -289,6 +289,7 @@ impl FilterBuilder {
     pub fn forget(&mut self) -> usize {
         let before_last = self.hashes.len().saturating_sub(1);
         self.hashes.drain(..before_last);
+        self.partitions.clear();
         self.hashes.len()
     }
 

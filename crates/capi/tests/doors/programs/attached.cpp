@@ -1026,6 +1026,22 @@ void RefusesOptions() {
   options.sst_partitioner_factory = std::make_shared<Renamed>();
   Check(rockmill::Attach(&options, {{"threads", "1"}}, &status) == nullptr && status.IsNotSupported(), status.ToString());
   options.sst_partitioner_factory = rocksdb::NewSstPartitionerFixedPrefixFactory(2);
+  class Shorter : public Halves {
+   public:
+    const char* Name() const override { return "rocksdb.FixedPrefix.8"; }
+  };
+  options.prefix_extractor = std::make_shared<Shorter>();
+  Check(rockmill::Attach(&options, {{"threads", "1"}}, &status) == nullptr && status.IsNotSupported(), status.ToString());
+  // The C API wraps RocksDB's own.
+  class Wrapped : public Halves {
+   public:
+    const char* Name() const override { return "rocksdb.FixedPrefix.8"; }
+    bool InDomain(const rocksdb::Slice& key) const override { return key.size() >= 8; }
+    rocksdb::Slice Transform(const rocksdb::Slice& key) const override { return {key.data(), 8}; }
+  };
+  options.prefix_extractor = std::make_shared<Wrapped>();
+  Check(rockmill::Attach(&options, {{"threads", "1"}}, &status) != nullptr, status.ToString());
+  options.prefix_extractor.reset(rocksdb::NewCappedPrefixTransform(3));
   Check(rockmill::Attach(&options, {{"threads", "1"}}, &status) != nullptr, status.ToString());
   transactions.write_policy = rocksdb::WRITE_PREPARED;
   Check(rockmill::Attach(&options, transactions, {{"threads", "1"}}, &status) == nullptr && status.IsNotSupported(),

@@ -21,6 +21,8 @@ use rockmill_cuda::{CudaBackend, CudaSettings};
 use rockmill_format::block::{BlockBuilder, BlockLayout};
 use rockmill_format::coding::put_varint;
 use rockmill_format::compression::CompressionType;
+use rockmill_format::index::IndexPartitions;
+use rockmill_format::prefix::{CustomPrefixes, Prefixes};
 use rockmill_format::range_tombstone::RangeTombstone;
 use rockmill_format::table::TableMeta;
 
@@ -582,6 +584,20 @@ fn any_number_of_range_tombstones_that_are_dropped_makes_no_files() {
     assert_eq!(difference(&files, &found), None);
 }
 
+/// An extractor of an application.
+#[derive(Debug)]
+struct NoPrefixes;
+
+impl Prefixes for NoPrefixes {
+    fn prefix_len(&self, _: &[u8]) -> Option<usize> {
+        None
+    }
+
+    fn has_failed(&self) -> bool {
+        false
+    }
+}
+
 #[test]
 fn what_is_not_done_yet_is_refused_before_anything_is_written() {
     let entries = [Entry::new(b"0123456789abcdef", 1, common::PUT, &[7; 1000])];
@@ -593,11 +609,20 @@ fn what_is_not_done_yet_is_refused_before_anything_is_written() {
     slow.output.table.compression.level = 13;
     let mut upper_bound = common::plan();
     upper_bound.output.splitting.size_is_upper_bound = true;
+    let mut partitions = common::plan();
+    partitions.output.table.index.partitions = Some(IndexPartitions {
+        block_size: 4096,
+        deviation: 10,
+    });
+    let mut prefixes = common::plan();
+    prefixes.output.table.prefixes = Some(CustomPrefixes(Arc::new(NoPrefixes)));
     let range = KeyRange::default();
     for (inputs, plan, kind) in [
         (&inputs, &zlib, Unsupported::Compression),
         (&inputs, &slow, Unsupported::Compression),
         (&inputs, &upper_bound, Unsupported::SizeIsUpperBound),
+        (&inputs, &partitions, Unsupported::Partitions),
+        (&inputs, &prefixes, Unsupported::Plugins),
     ] {
         let support = device().supports(&plan.request(inputs, &range, 0));
         assert_eq!(support, Support::No(kind));
