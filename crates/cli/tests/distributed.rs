@@ -695,10 +695,11 @@ fn a_killed_process_ends_a_statement_with_an_error_or_the_right_answer() {
             }
             false => {
                 let said = String::from_utf8_lossy(&output.stderr);
-                assert!(
-                    said.contains("worker") && output.stdout.is_empty(),
-                    "{said}"
-                );
+                assert!(said.contains("worker"), "{said}");
+                // Rows that were printed before are right.
+                let out = String::from_utf8_lossy(&output.stdout);
+                let mut printed = out.lines().map(rounded);
+                assert!(printed.all(|row| expected.contains(&row)), "{out}");
                 lost += 1;
             }
         }
