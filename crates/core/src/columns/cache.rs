@@ -63,6 +63,9 @@ struct Kept {
     used: u64,
 }
 
+/// A group, and those of some columns that are kept.
+pub type KeptColumns = (Arc<Group>, Vec<Option<Arc<Column>>>);
+
 /// Counts of a cache.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Accounts {
@@ -137,7 +140,7 @@ impl ColumnCache {
         table: TableIdentity,
         group: u64,
         columns: &[ColumnName],
-    ) -> Option<(Arc<Group>, Vec<Option<Arc<Column>>>)> {
+    ) -> Option<KeptColumns> {
         let state = self.state();
         let kept = state.groups.get(&(table, group))?;
         let columns: Vec<_> = columns
