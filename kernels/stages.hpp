@@ -22,6 +22,9 @@
 #include "view/lookup.hpp"
 #include "view/revise.hpp"
 
+// Behind all that it checks.
+#include "layout_checks.hpp"
+
 namespace rockmill::ROCKMILL_TARGET::stages {
 
 // Continues unless the previous step has failed.

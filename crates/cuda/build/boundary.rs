@@ -3,6 +3,7 @@
 //! record is left out or laid out differently.
 
 mod declarations;
+mod layout;
 mod rust;
 
 use std::path::Path;
@@ -40,7 +41,10 @@ const WRITE: &str = "ROCKMILL_WRITE_BOUNDARY";
 /// Ends the build unless the files in the tree are what the headers declare.
 pub fn check(kernels: &Path, ffi: &Path) {
     println!("cargo:rerun-if-env-changed={WRITE}");
-    println!("cargo:rerun-if-changed={}", ffi.display());
+    println!(
+        "cargo:rerun-if-changed={}",
+        ffi.join("boundary.rs").display()
+    );
     let mut declared = Vec::new();
     for (path, names) in SHARED {
         let text = fs::read_to_string(kernels.join(path)).expect("the kernels can be read");
@@ -49,6 +53,10 @@ pub fn check(kernels: &Path, ffi: &Path) {
     }
     compare(&ffi.join("boundary.rs"), &rust::boundary(&declared));
     compare(&kernels.join("stage_list.hpp"), &stage_list(&declared));
+    compare(
+        &kernels.join("layout_checks.hpp"),
+        &layout::checks(&declared),
+    );
 }
 
 fn compare(path: &Path, text: &str) {

@@ -242,6 +242,11 @@ impl EngineHealth {
         Some(EngineAttempt { errors, calls })
     }
 
+    /// Records that a call was abandoned that had begun although the device was quarantined.
+    pub fn abandoned_in_quarantine(&self) {
+        self.calls.history().abandoned += 1;
+    }
+
     /// Records that an abandoned call has returned.
     pub fn returned(&self) {
         self.calls.returned();
@@ -266,8 +271,12 @@ impl EngineAttempt {
         self.errors.failed(now, error) || is_trial_of_calls
     }
 
-    /// Records that the task was abandoned at `now`, as [`Attempt::abandoned`].
+    /// Records that the task was abandoned at `now`, as [`Attempt::abandoned`]. If it was the trial of a device that had
+    /// failed, the trial has failed for all engines.
     pub fn abandoned(&self, now: Duration, is_late: bool, error: &Error) -> bool {
+        if is_late && self.errors.is_trial {
+            self.errors.failed(now, error);
+        }
         self.calls.abandoned(now, is_late, error)
     }
 }
@@ -467,8 +476,25 @@ mod tests {
             other.begin(later).is_none(),
             "the trial is that of all engines"
         );
-        trial.worked();
-        assert_eq!(other.circuit(later), Circuit::Closed);
+        assert!(trial.abandoned(later, true, &error()));
+        assert!(matches!(other.circuit(later), Circuit::Open(_)));
+        one.returned();
+        let last = later + QUARANTINE;
+        one.begin(last).expect("one task tries it").worked();
+        assert_eq!(other.circuit(last), Circuit::Closed);
+    }
+
+    #[test]
+    fn calls_that_were_abandoned_in_a_quarantine_are_waited_for_too() {
+        let [engine, _] = engines();
+        let late = engine.begin(START).expect("it is trusted");
+        assert!(late.abandoned(START, true, &error()));
+        engine.abandoned_in_quarantine();
+        engine.returned();
+        let later = START + QUARANTINE;
+        assert!(matches!(engine.circuit(later), Circuit::Open(_)));
+        engine.returned();
+        assert_eq!(engine.circuit(later), Circuit::HalfOpen);
     }
 
     #[test]

@@ -25,8 +25,8 @@ pub struct DeviceRuntime {
     cuda: Option<Arc<CudaBackend>>,
     /// Memory limits of the engines that use the device, in bytes.
     limits: Mutex<Vec<u64>>,
-    /// The thread that frees memory which no task uses.
-    freeing: Mutex<Option<JoinHandle<()>>>,
+    /// The thread that frees memory which no task uses, and its process.
+    freeing: Mutex<Option<(u32, JoinHandle<()>)>>,
 }
 
 /// A device that is open, or is being opened, and the process that opened it. A child process inherits no context.
@@ -225,13 +225,17 @@ impl DeviceRuntime {
             return;
         };
         let mut freeing = self.freeing.lock().unwrap_or_else(PoisonError::into_inner);
-        if freeing.as_ref().is_some_and(|thread| !thread.is_finished()) {
+        if freeing
+            .as_ref()
+            .is_some_and(|(_, thread)| !thread.is_finished())
+        {
             return;
         }
         let work = move || cuda.device().shares().take_idle(u64::MAX);
         let builder = std::thread::Builder::new().name("rockmill-free".to_owned());
         // Without a thread, later tasks find the memory.
-        *freeing = builder.spawn(carried(work)).ok();
+        let spawned = builder.spawn(carried(work)).ok();
+        *freeing = spawned.map(|thread| (std::process::id(), thread));
     }
 }
 
@@ -242,7 +246,10 @@ impl Drop for DeviceRuntime {
             .freeing
             .get_mut()
             .unwrap_or_else(PoisonError::into_inner);
-        if let Some(thread) = freeing.take() {
+        // A child process does not have its parent's threads.
+        if let Some((process, thread)) = freeing.take()
+            && process == std::process::id()
+        {
             // Freeing memory does not panic.
             let _ = thread.join();
         }

@@ -50,7 +50,8 @@ impl Load {
 /// Host memory of loads that run one after another.
 #[derive(Debug)]
 pub struct LoadShare {
-    share: JobShare,
+    /// `None` for loads without pieces.
+    share: Option<JobShare>,
     device: Arc<DeviceRuntime>,
 }
 
@@ -70,9 +71,12 @@ impl ScanEngine {
             let admitted = self.admit_load(load, device)?;
             most_bytes = most_bytes.max(admitted.map_or(0, |admitted| admitted.task_bytes));
         }
-        let cancel = CancelToken::new();
-        let share = self.enter(&cancel)?;
-        share.admit(most_bytes, &cancel)?;
+        let mut share = None;
+        if most_bytes > 0 {
+            let cancel = CancelToken::new();
+            let entered = share.insert(self.enter(&cancel)?);
+            entered.admit(most_bytes, &cancel)?;
+        }
         Ok(LoadShare {
             share,
             device: Arc::clone(device),
@@ -111,6 +115,8 @@ impl ScanEngine {
         let Some(admitted) = self.admit_load(load, device)? else {
             return Ok(RowOutput::default());
         };
+        let none = || Error::internal("a load that was not admitted");
+        let share = share.as_ref().ok_or_else(none)?;
         let Admitted {
             devices,
             read_ahead_bytes,

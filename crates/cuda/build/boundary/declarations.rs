@@ -293,9 +293,6 @@ impl<'a> Header<'a> {
                 next = self.sum();
             }
             docs.splice(0..0, std::mem::take(&mut of_enum));
-            if docs.is_empty() {
-                docs.push(format!("`{name}`."));
-            }
             let constant = Constant {
                 docs,
                 name: constant,

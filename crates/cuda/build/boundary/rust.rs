@@ -52,11 +52,10 @@ fn constant(text: &mut String, constant: &Constant) {
         kind,
         value,
     } = constant;
-    text.push('\n');
-    docs(text, "", lines);
-    if lines.is_empty() {
-        _ = writeln!(text, "/// `{name}`.");
+    if !lines.is_empty() {
+        text.push('\n');
     }
+    docs(text, "", lines);
     // All ones, and single bits, are easier to read so.
     let value = match *value {
         u64::MAX => "u64::MAX".to_owned(),
@@ -175,8 +174,9 @@ fn stages(text: &mut String, declared: &[Declaration]) {
         _ => None,
     });
     text.push_str(
-        "\n/// The stages. Memory that the arguments name exists with the size that the headers state, until the stream has\n\
-         /// reached this point.\nimpl Stages<'_> {\n",
+        "\n/// The stages. Each queues work, and returns an error of the device.\n///\n/// # Safety\n\
+         /// Memory that the arguments name exists with the size that the headers state, until the stream has reached\n\
+         /// this point.\nimpl Stages<'_> {\n",
     );
     let fields = tables.flat_map(|table| &table.fields);
     let fields = fields.filter(|field| field.is_stage() && field.name != PROBE);
@@ -219,12 +219,7 @@ fn stage(text: &mut String, field: &Field) {
         _ = write!(parameters, ", {own}: {own_kind}");
         _ = write!(passed, ", {own}");
     }
-    if field.docs.is_empty() {
-        _ = writeln!(text, "    /// Queues the stage `{name}`.");
-    }
     docs(text, "    ", &field.docs);
-    text.push_str("    ///\n    /// # Errors\n    /// Device.\n    ///\n");
-    text.push_str("    /// # Safety\n    /// All addresses are of memory with the size that the stage needs.\n");
     if takes.len() > MAX_PARAMETERS {
         text.push_str(
             "    #[expect(clippy::too_many_arguments, reason = \"it is a function of C\")]\n",

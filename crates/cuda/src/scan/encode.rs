@@ -81,19 +81,33 @@ pub struct Encodings(Mutex<VecDeque<(ScanPlan, Option<Arc<Encoded>>)>>);
 impl Encodings {
     /// More plans than run at a time.
     const MAX: usize = 16;
+    /// Plans with long lists of constants are not kept, because the device stays open for longer than a statement.
+    const MAX_BYTES: usize = 64 << 10;
 
     /// The plan, as of [`Encoded::new`].
     pub fn of(&self, plan: &ScanPlan) -> Option<Arc<Encoded>> {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, encoded)) = known.iter().find(|(other, _)| other == plan) {
+        let known = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, encoded)) = known().iter().find(|(other, _)| other == plan) {
             return encoded.clone();
         }
         let encoded = Encoded::new(plan).map(Arc::new);
+        let bytes = encoded.as_ref().map_or(0, |encoded| encoded.bytes());
+        if bytes > Self::MAX_BYTES {
+            return encoded;
+        }
+        let mut known = known();
         if known.len() == Self::MAX {
             known.pop_front();
         }
         known.push_back((plan.clone(), encoded.clone()));
         encoded
+    }
+}
+
+impl Encoded {
+    /// Bytes of its steps and constants.
+    fn bytes(&self) -> usize {
+        size_of_val(&*self.ops) + size_of_val(&*self.constants) + self.literals.len()
     }
 }
 

@@ -196,7 +196,15 @@ impl Set {
                 record.attempt.take()
             };
             let now = self.shared.clock.now();
-            is_news = attempt.is_some_and(|attempt| attempt.abandoned(now, is_late, &error));
+            is_news = match (attempt, self.entry(device)) {
+                (Some(attempt), _) => attempt.abandoned(now, is_late, &error),
+                // A task that only a device can run begins also in a quarantine.
+                (None, Some(entry)) => {
+                    entry.health.abandoned_in_quarantine();
+                    false
+                }
+                (None, None) => false,
+            };
         };
         if !call.abandon(self.shared.owned.task_memory_bytes, note) {
             return;

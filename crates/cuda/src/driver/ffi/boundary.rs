@@ -9,11 +9,7 @@ use super::Stages;
 
 /// Bytes that may be read before and behind any block or value without checking its bounds.
 pub const ARENA_PADDING: u64 = 64;
-
-/// `TAG_BYTES`.
 pub const TAG_BYTES: u32 = 8;
-
-/// `TRAILER_BYTES`.
 pub const TRAILER_BYTES: u32 = 5;
 
 /// A block in an arena: `stored_size` bytes of payload at `at`, and a trailer, which names the codec.
@@ -35,8 +31,6 @@ pub struct BlockRef {
     /// Sequence number of all entries, which are stored with 0; or STORED_SEQUENCE.
     pub sequence: u64,
 }
-
-/// `STORED_SEQUENCE`.
 pub const STORED_SEQUENCE: u64 = u64::MAX;
 
 /// Leading bytes of a user key in its record.
@@ -310,8 +304,6 @@ pub struct Splitting {
     pub level_style: u32,
     pub unused: u32,
 }
-
-/// `NO_PARTITIONS`.
 pub const NO_PARTITIONS: u64 = u64::MAX;
 
 /// The border between two files. The next one may have no entries.
@@ -323,8 +315,6 @@ pub struct FileCut {
     /// The fragment with whose begin the next file begins; NO_FRAGMENT if it begins with an entry's key.
     pub fragment: u32,
 }
-
-/// `NO_FRAGMENT`.
 pub const NO_FRAGMENT: u32 = u32::MAX;
 
 /// The keys in filters.
@@ -447,83 +437,31 @@ pub struct ScanTotals {
 
 /// `ScanCode`.
 pub const SCAN_KEY: u32 = 0;
-
-/// `ScanCode`.
 pub const SCAN_VALUE: u32 = 1;
-
-/// `ScanCode`.
 pub const SCAN_LENGTH: u32 = 2;
-
-/// `ScanCode`.
 pub const SCAN_LOAD: u32 = 3;
-
-/// `ScanCode`.
 pub const SCAN_SLICE: u32 = 4;
-
-/// `ScanCode`.
 pub const SCAN_COMPARE: u32 = 5;
-
-/// `ScanCode`.
 pub const SCAN_AND: u32 = 6;
-
-/// `ScanCode`.
 pub const SCAN_OR: u32 = 7;
-
-/// `ScanCode`.
 pub const SCAN_NOT: u32 = 8;
-
-/// `ScanCode`.
 pub const SCAN_IS_NULL: u32 = 9;
-
-/// `ScanCode`.
 pub const SCAN_LIKE: u32 = 10;
-
-/// `ScanCode`.
 pub const SCAN_ONE_OF: u32 = 11;
-
-/// `ScanCode`.
 pub const SCAN_ADD: u32 = 12;
-
-/// `ScanCode`.
 pub const SCAN_SUBTRACT: u32 = 13;
-
-/// `ScanCode`.
 pub const SCAN_MULTIPLY: u32 = 14;
-
-/// `ScanCode`.
 pub const SCAN_REQUIRE: u32 = 15;
-
-/// `ScanCode`.
 pub const SCAN_CHECK: u32 = 16;
-
-/// `ScanCode`.
 pub const SCAN_PREFIXED: u32 = 17;
-
-/// `ScanCode`.
 pub const SCAN_AFTER_PREFIXED: u32 = 18;
-
-/// `ScanCode`.
 pub const SCAN_BIT: u32 = 19;
-
-/// `ScanCode`.
 pub const SCAN_SELECT: u32 = 20;
-
-/// `ScanCode`.
 pub const SCAN_DECIMAL: u32 = 21;
-
-/// `ScanCode`.
 pub const SCAN_DATE: u32 = 22;
-
-/// `ScanCode`.
 pub const SCAN_STRING_SIZE: u32 = 23;
-
-/// `ScanCode`.
 pub const SCAN_TRIM_END: u32 = 24;
-
-/// `ScanCode`.
 pub const SCAN_TEXT: u32 = 25;
-
-/// `ScanCode`.
 pub const SCAN_STRING: u32 = 26;
 
 /// `Needed`.
@@ -532,98 +470,56 @@ pub const NEEDED_SUM: u32 = 1;
 
 /// The minimum and the maximum: one word each, two for a wide value.
 pub const NEEDED_LEAST: u32 = 2;
-
-/// `Needed`.
 pub const NEEDED_GREATEST: u32 = 4;
 
 /// Values may exceed 64 bits.
 pub const NEEDED_WIDE: u32 = 8;
-
-/// `SCAN_SUM_WORDS`.
 pub const SCAN_SUM_WORDS: u32 = 5;
 
 /// Words of a group's keys, and the number of key bytes in each.
 pub const SCAN_KEY_WORDS: u32 = 6;
-
-/// `SCAN_KEY_WORD_BYTES`.
 pub const SCAN_KEY_WORD_BYTES: u32 = 7;
 
 /// Results of a row that a thread stores.
 pub const SCAN_SLOTS: u32 = 64;
-
-/// `SCAN_CONSTANT`.
 pub const SCAN_CONSTANT: u32 = 2147483648;
 
 /// `NumberFormat`.
 pub const NUMBER_UNSIGNED: u32 = 0;
-
-/// `NumberFormat`.
 pub const NUMBER_SIGNED: u32 = 1;
-
-/// `NumberFormat`.
 pub const NUMBER_SIGNED_INVERTED: u32 = 2;
-
-/// `NumberFormat`.
 pub const NUMBER_FLOAT: u32 = 3;
 
 /// `IntegerRange`.
 pub const RANGE_SIGNED: u32 = 0;
-
-/// `IntegerRange`.
 pub const RANGE_UNSIGNED: u32 = 1;
-
-/// `IntegerRange`.
 pub const RANGE_EXACT: u32 = 2;
 
 /// `ValueKind`.
 pub const KIND_BOOLEAN: u32 = 0;
-
-/// `ValueKind`.
 pub const KIND_INTEGER: u32 = 1;
-
-/// `ValueKind`.
 pub const KIND_BYTES: u32 = 2;
 
 /// `Pattern`.
 pub const PATTERN_PREFIX: u32 = 0;
-
-/// `Pattern`.
 pub const PATTERN_SUFFIX: u32 = 1;
-
-/// `Pattern`.
 pub const PATTERN_CONTAINS: u32 = 2;
-
-/// `Pattern`.
 pub const PATTERN_PARTS: u32 = 3;
 
 /// `PatternPart`.
 pub const PART_BYTES: u32 = 0;
-
-/// `PatternPart`.
 pub const PART_ANY_CHARACTER: u32 = 1;
-
-/// `PatternPart`.
 pub const PART_ANY_BYTES: u32 = 2;
 
 /// `Stored`.
 pub const STORED_BOOLEAN: u32 = 0;
-
-/// `Stored`.
 pub const STORED_INTEGER: u32 = 1;
-
-/// `Stored`.
 pub const STORED_FLOAT: u32 = 2;
-
-/// `Stored`.
 pub const STORED_BYTES: u32 = 3;
 
 /// `ByteSource`.
 pub const SOURCE_KEY: u64 = 0;
-
-/// `ByteSource`.
 pub const SOURCE_VALUE: u64 = 1;
-
-/// `ByteSource`.
 pub const SOURCE_LITERAL: u64 = 2;
 
 /// Disjoint ranges of keys. Their bounds ascend: a range begins at each even one and ends before the next, or never.
@@ -770,72 +666,30 @@ pub const NO_ERROR: u64 = u64::MAX;
 
 /// `ErrorCode`.
 pub const ERROR_CHECKSUM: u32 = 1;
-
-/// `ErrorCode`.
 pub const ERROR_COMPRESSED: u32 = 2;
-
-/// `ErrorCode`.
 pub const ERROR_FRAME: u32 = 3;
-
-/// `ErrorCode`.
 pub const ERROR_ENTRY: u32 = 4;
-
-/// `ErrorCode`.
 pub const ERROR_KEY_LENGTH: u32 = 5;
-
-/// `ErrorCode`.
 pub const ERROR_VALUE_TYPE: u32 = 6;
-
-/// `ErrorCode`.
 pub const ERROR_ORDER: u32 = 7;
-
-/// `ErrorCode`.
 pub const ERROR_LAYOUT: u32 = 8;
-
-/// `ErrorCode`.
 pub const ERROR_TOO_MANY_FILES: u32 = 9;
-
-/// `ErrorCode`.
 pub const ERROR_SINGLE_DELETE: u32 = 10;
-
-/// `ErrorCode`.
 pub const ERROR_FILTER: u32 = 11;
-
-/// `ErrorCode`.
 pub const ERROR_SEQUENCE: u32 = 12;
-
-/// `ErrorCode`.
 pub const ERROR_UNDECIDED: u32 = 13;
-
-/// `ErrorCode`.
 pub const ERROR_OUT_OF_RANGE: u32 = 14;
-
-/// `ErrorCode`.
 pub const ERROR_CHECK: u32 = 15;
-
-/// `ErrorCode`.
 pub const ERROR_MERGED_TYPE: u32 = 16;
-
-/// `ErrorCode`.
 pub const ERROR_MERGED_BYTES: u32 = 17;
-
-/// `ErrorCode`.
 pub const ERROR_MADE: u32 = 18;
 
 /// Compression of a block: its type in RocksDB's trailers.
 /// `Codec`.
 pub const CODEC_NONE: u32 = 0;
-
-/// `Codec`.
 pub const CODEC_SNAPPY: u32 = 1;
-
-/// `Codec`.
 pub const CODEC_LZ4: u32 = 4;
-
-/// `Codec`.
 pub const CODEC_LZ4HC: u32 = 5;
-
-/// `Codec`.
 pub const CODEC_ZSTD: u32 = 7;
 
 /// The trailer has the codec.
@@ -846,62 +700,30 @@ pub const COMPRESSION_SIZE_LIMIT: u64 = 2147483647;
 
 /// `ChecksumType`.
 pub const CHECKSUM_NONE: u32 = 0;
-
-/// `ChecksumType`.
 pub const CHECKSUM_CRC32C: u32 = 1;
-
-/// `ChecksumType`.
 pub const CHECKSUM_XXHASH: u32 = 2;
-
-/// `ChecksumType`.
 pub const CHECKSUM_XXHASH64: u32 = 3;
-
-/// `ChecksumType`.
 pub const CHECKSUM_XXH3: u32 = 4;
 
 /// `FilterFormat`.
 pub const FILTER_NONE: u32 = 0;
-
-/// `FilterFormat`.
 pub const FILTER_FAST_LOCAL: u32 = 1;
-
-/// `FilterFormat`.
 pub const FILTER_LEGACY: u32 = 2;
 
 /// `Shortening`.
 pub const SHORTEN_NOTHING: u32 = 0;
-
-/// `Shortening`.
 pub const SHORTEN_SEPARATORS: u32 = 1;
-
-/// `Shortening`.
 pub const SHORTEN_SUCCESSOR: u32 = 2;
 
 /// `PrefixKind`.
 pub const PREFIX_NONE: u32 = 0;
-
-/// `PrefixKind`.
 pub const PREFIX_FIXED: u32 = 1;
-
-/// `PrefixKind`.
 pub const PREFIX_CAPPED: u32 = 2;
-
-/// `TYPE_DELETION`.
 pub const TYPE_DELETION: u64 = 0;
-
-/// `TYPE_VALUE`.
 pub const TYPE_VALUE: u64 = 1;
-
-/// `TYPE_MERGE`.
 pub const TYPE_MERGE: u64 = 2;
-
-/// `TYPE_SINGLE_DELETION`.
 pub const TYPE_SINGLE_DELETION: u64 = 7;
-
-/// `TYPE_DELETION_WITH_TIMESTAMP`.
 pub const TYPE_DELETION_WITH_TIMESTAMP: u64 = 20;
-
-/// `MAX_SEQUENCE`.
 pub const MAX_SEQUENCE: u64 = 72057594037927935;
 
 /// Places of the bytes of long user keys. If no user key of a task is longer than its two words, the task is narrow and
@@ -928,8 +750,6 @@ pub struct Exec {
 
 /// Maximum size of a block before it is compressed. Positions and lengths may be added in 32 bits.
 pub const MAX_BLOCK_BYTES: u32 = 2147483648;
-
-/// `ZSTD_MAX_BLOCK`.
 pub const ZSTD_MAX_BLOCK: u32 = 131072;
 
 /// Alignment of blocks, for the words in which they are written.
@@ -937,33 +757,17 @@ pub const RAW_ALIGNMENT: u64 = 16;
 
 /// `MergeFunction`.
 pub const MERGE_ADD: u32 = 1;
-
-/// `MergeFunction`.
 pub const MERGE_PUT: u32 = 2;
-
-/// `MergeFunction`.
 pub const MERGE_MAX: u32 = 3;
-
-/// `MergeFunction`.
 pub const MERGE_XOR: u32 = 4;
-
-/// `MergeFunction`.
 pub const MERGE_APPEND: u32 = 5;
-
-/// `BUCKET_SLOTS`.
 pub const BUCKET_SLOTS: u32 = 8;
-
-/// `SLOT_ADDRESS_BITS`.
 pub const SLOT_ADDRESS_BITS: u32 = 44;
-
-/// `RECORD_UNIT`.
 pub const RECORD_UNIT: u64 = 16;
 
 /// Result for a key.
 /// `KeyStatus`.
 pub const KEY_NOT_FOUND: u8 = 0;
-
-/// `KeyStatus`.
 pub const KEY_FOUND: u8 = 1;
 
 /// The table cannot answer: RocksDB must be asked.
@@ -996,8 +800,6 @@ pub const KEY_CORRUPT: u8 = 10;
 /// Bytes of a read of device memory, and bytes behind a record's first ones that are read before they are needed. Memory
 /// of records continues for as many bytes.
 pub const SECTOR: u32 = 32;
-
-/// `FETCHED_AHEAD`.
 pub const FETCHED_AHEAD: u32 = 128;
 
 /// `RingOperation`.
@@ -1006,11 +808,7 @@ pub const RING_GET: u32 = 1;
 
 /// The current value of a key.
 pub const RING_GET_LATEST: u32 = 2;
-
-/// `RingOperation`.
 pub const RING_PUT: u32 = 3;
-
-/// `RingOperation`.
 pub const RING_DELETE: u32 = 4;
 
 /// More of a requested value.
@@ -1481,52 +1279,26 @@ pub struct KernelTable {
 /// Kinds of calls.
 /// `Kind`.
 pub const CALL_ALLOCATE: u32 = 0;
-
-/// `Kind`.
 pub const CALL_PIN: u32 = 1;
-
-/// `Kind`.
 pub const CALL_STREAM: u32 = 2;
-
-/// `Kind`.
 pub const CALL_EVENT: u32 = 3;
-
-/// `Kind`.
 pub const CALL_WAIT: u32 = 4;
-
-/// `Kind`.
 pub const CALL_COPY: u32 = 5;
-
-/// `Kind`.
 pub const CALL_STAGE: u32 = 6;
 
 /// Reported regions.
 /// `Region`.
 pub const REGION_INDEX: u32 = 0;
-
-/// `Region`.
 pub const REGION_EDGES: u32 = 1;
-
-/// `Region`.
 pub const REGION_SIZES: u32 = 2;
-
-/// `Region`.
 pub const REGION_FOUND: u32 = 3;
-
-/// `Region`.
 pub const REGION_NEXT_KEY: u32 = 4;
-
-/// `Region`.
 pub const REGION_ROWS: u32 = 5;
-
-/// `Region`.
 pub const REGION_MERGED: u32 = 6;
 
 /// Moments at which blocks are reported.
 /// `Moment`.
 pub const MOMENT_UNSEALED: u32 = 0;
-
-/// `Moment`.
 pub const MOMENT_FINISHED: u32 = 1;
 
 /// `Hooks`.
@@ -1548,16 +1320,12 @@ pub struct Hooks {
     pub written: extern "C" fn(u32, *const u8, *const OutBlock, u64),
 }
 
-/// The stages. Memory that the arguments name exists with the size that the headers state, until the stream has
-/// reached this point.
+/// The stages. Each queues work, and returns an error of the device.
+///
+/// # Safety
+/// Memory that the arguments name exists with the size that the headers state, until the stream has reached
+/// this point.
 impl Stages<'_> {
-    /// Queues the stage `check_blocks`.
-    ///
-    /// # Errors
-    /// Device.
-    ///
-    /// # Safety
-    /// All addresses are of memory with the size that the stage needs.
     pub unsafe fn check_blocks(&self, args: &DecodeArgs) -> Result<()> {
         // SAFETY: the caller guarantees it.
         let code = unsafe { (self.device.table().check_blocks)(&raw const self.exec, args) };
@@ -1565,12 +1333,6 @@ impl Stages<'_> {
     }
 
     /// Fills sizes and offsets, and the blocks' codecs and uncompressed sizes.
-    ///
-    /// # Errors
-    /// Device.
-    ///
-    /// # Safety
-    /// All addresses are of memory with the size that the stage needs.
     pub unsafe fn measure_raw(&self, args: &DecompressArgs) -> Result<()> {
         // SAFETY: the caller guarantees it.
         let code = unsafe { (self.device.table().measure_raw)(&raw const self.exec, args) };
@@ -1578,12 +1340,6 @@ impl Stages<'_> {
     }
 
     /// Decompresses all blocks into `to`.
-    ///
-    /// # Errors
-    /// Device.
-    ///
-    /// # Safety
-    /// All addresses are of memory with the size that the stage needs.
     pub unsafe fn decompress(&self, args: &DecompressArgs) -> Result<()> {
         // SAFETY: the caller guarantees it.
         let code = unsafe { (self.device.table().decompress)(&raw const self.exec, args) };
@@ -1591,12 +1347,6 @@ impl Stages<'_> {
     }
 
     /// Fills counts and starts, key_sums and key_starts, longest.
-    ///
-    /// # Errors
-    /// Device.
-    ///
-    /// # Safety
-    /// All addresses are of memory with the size that the stage needs.
     pub unsafe fn count_entries(&self, args: &DecodeArgs) -> Result<()> {
         // SAFETY: the caller guarantees it.
         let code = unsafe { (self.device.table().count_entries)(&raw const self.exec, args) };
@@ -1604,25 +1354,12 @@ impl Stages<'_> {
     }
 
     /// Fills keys and values.
-    ///
-    /// # Errors
-    /// Device.
-    ///
-    /// # Safety
-    /// All addresses are of memory with the size that the stage needs.
     pub unsafe fn decode_entries(&self, args: &DecodeArgs) -> Result<()> {
         // SAFETY: the caller guarantees it.
         let code = unsafe { (self.device.table().decode_entries)(&raw const self.exec, args) };
         self.device.check(code, "decode entries")
     }
 
-    /// Queues the stage `hash_entries`.
-    ///
-    /// # Errors
-    /// Device.
-    ///
-    /// # Safety
-    /// All addresses are of memory with the size that the stage needs.
     pub unsafe fn hash_entries(&self, args: &DecodeArgs, n: u64) -> Result<()> {
         // SAFETY: the caller guarantees it.
         let code = unsafe { (self.device.table().hash_entries)(&raw const self.exec, args, n) };
@@ -1630,25 +1367,12 @@ impl Stages<'_> {
     }
 
     /// Checks that keys of the run from `first` to `end` ascend.
-    ///
-    /// # Errors
-    /// Device.
-    ///
-    /// # Safety
-    /// All addresses are of memory with the size that the stage needs.
     pub unsafe fn check_order(&self, args: &DecodeArgs, first: u64, end: u64) -> Result<()> {
         // SAFETY: the caller guarantees it.
         let code = unsafe { (self.device.table().check_order)(&raw const self.exec, args, first, end) };
         self.device.check(code, "check order")
     }
 
-    /// Queues the stage `trim_runs`.
-    ///
-    /// # Errors
-    /// Device.
-    ///
-    /// # Safety
-    /// All addresses are of memory with the size that the stage needs.
     pub unsafe fn trim_runs(&self, args: &DecodeArgs, run_starts: *const u32, num_runs: u32, begin: &UserKey, end: &UserKey, trimmed: *mut u32) -> Result<()> {
         // SAFETY: the caller guarantees it.
         let code = unsafe { (self.device.table().trim_runs)(&raw const self.exec, args, run_starts, num_runs, begin, end, trimmed) };
@@ -1656,25 +1380,12 @@ impl Stages<'_> {
     }
 
     /// Adds the entries from `first` to `end` in the order of decoding.
-    ///
-    /// # Errors
-    /// Device.
-    ///
-    /// # Safety
-    /// All addresses are of memory with the size that the stage needs.
     pub unsafe fn sum_input(&self, args: &DecodeArgs, first: u64, end: u64, totals: *mut InputTotals) -> Result<()> {
         // SAFETY: the caller guarantees it.
         let code = unsafe { (self.device.table().sum_input)(&raw const self.exec, args, first, end, totals) };
         self.device.check(code, "sum input")
     }
 
-    /// Queues the stage `merge_runs`.
-    ///
-    /// # Errors
-    /// Device.
-    ///
-    /// # Safety
-    /// All addresses are of memory with the size that the stage needs.
     pub unsafe fn merge_runs(&self, key_bytes: &KeyBytes, keys: *mut Key, other_keys: *mut Key, trimmed: *const u32, num_runs: u32, merged: &mut *mut Key) -> Result<()> {
         // SAFETY: the caller guarantees it.
         let code = unsafe { (self.device.table().merge_runs)(&raw const self.exec, key_bytes, keys, other_keys, trimmed, num_runs, merged) };
@@ -1682,12 +1393,6 @@ impl Stages<'_> {
     }
 
     /// Only if operands are merged: fills made and made_offsets.
-    ///
-    /// # Errors
-    /// Device.
-    ///
-    /// # Safety
-    /// All addresses are of memory with the size that the stage needs.
     pub unsafe fn measure_made(&self, args: &RetainArgs) -> Result<()> {
         // SAFETY: the caller guarantees it.
         let code = unsafe { (self.device.table().measure_made)(&raw const self.exec, args) };
@@ -1695,38 +1400,18 @@ impl Stages<'_> {
     }
 
     /// Only after measure_made, and before retain: the bytes of merged values.
-    ///
-    /// # Errors
-    /// Device.
-    ///
-    /// # Safety
-    /// All addresses are of memory with the size that the stage needs.
     pub unsafe fn make_values(&self, args: &RetainArgs) -> Result<()> {
         // SAFETY: the caller guarantees it.
         let code = unsafe { (self.device.table().make_values)(&raw const self.exec, args) };
         self.device.check(code, "make values")
     }
 
-    /// Queues the stage `retain`.
-    ///
-    /// # Errors
-    /// Device.
-    ///
-    /// # Safety
-    /// All addresses are of memory with the size that the stage needs.
     pub unsafe fn retain(&self, args: &RetainArgs) -> Result<()> {
         // SAFETY: the caller guarantees it.
         let code = unsafe { (self.device.table().retain)(&raw const self.exec, args) };
         self.device.check(code, "retain")
     }
 
-    /// Queues the stage `select_visible`.
-    ///
-    /// # Errors
-    /// Device.
-    ///
-    /// # Safety
-    /// All addresses are of memory with the size that the stage needs.
     pub unsafe fn select_visible(&self, args: &SnapshotArgs) -> Result<()> {
         // SAFETY: the caller guarantees it.
         let code = unsafe { (self.device.table().select_visible)(&raw const self.exec, args) };
@@ -1734,12 +1419,6 @@ impl Stages<'_> {
     }
 
     /// Fills sizes and offsets.
-    ///
-    /// # Errors
-    /// Device.
-    ///
-    /// # Safety
-    /// All addresses are of memory with the size that the stage needs.
     pub unsafe fn measure_rows(&self, args: &RowArgs) -> Result<()> {
         // SAFETY: the caller guarantees it.
         let code = unsafe { (self.device.table().measure_rows)(&raw const self.exec, args) };
@@ -1747,12 +1426,6 @@ impl Stages<'_> {
     }
 
     /// Copies the rows from `first` to `end` contiguously.
-    ///
-    /// # Errors
-    /// Device.
-    ///
-    /// # Safety
-    /// All addresses are of memory with the size that the stage needs.
     pub unsafe fn copy_rows(&self, args: &RowArgs, first: u64, end: u64, out: *mut u8) -> Result<()> {
         // SAFETY: the caller guarantees it.
         let code = unsafe { (self.device.table().copy_rows)(&raw const self.exec, args, first, end, out) };
@@ -1760,12 +1433,6 @@ impl Stages<'_> {
     }
 
     /// Fills sizes and offsets, and sets bits of `seen`.
-    ///
-    /// # Errors
-    /// Device.
-    ///
-    /// # Safety
-    /// All addresses are of memory with the size that the stage needs.
     pub unsafe fn measure_records(&self, args: &PlaceArgs) -> Result<()> {
         // SAFETY: the caller guarantees it.
         let code = unsafe { (self.device.table().measure_records)(&raw const self.exec, args) };
@@ -1773,12 +1440,6 @@ impl Stages<'_> {
     }
 
     /// Writes the records and stores their slots in the table.
-    ///
-    /// # Errors
-    /// Device.
-    ///
-    /// # Safety
-    /// All addresses are of memory with the size that the stage needs.
     pub unsafe fn place_records(&self, args: &PlaceArgs) -> Result<()> {
         // SAFETY: the caller guarantees it.
         let code = unsafe { (self.device.table().place_records)(&raw const self.exec, args) };
@@ -1786,12 +1447,6 @@ impl Stages<'_> {
     }
 
     /// Counts the rows whose keys the base has and whose bits are not set.
-    ///
-    /// # Errors
-    /// Device.
-    ///
-    /// # Safety
-    /// All addresses are of memory with the size that the stage needs.
     pub unsafe fn count_unseen(&self, args: &PlaceArgs) -> Result<()> {
         // SAFETY: the caller guarantees it.
         let code = unsafe { (self.device.table().count_unseen)(&raw const self.exec, args) };
@@ -1799,12 +1454,6 @@ impl Stages<'_> {
     }
 
     /// Removes keys of the ranges whose bits are not set from the table.
-    ///
-    /// # Errors
-    /// Device.
-    ///
-    /// # Safety
-    /// All addresses are of memory with the size that the stage needs.
     pub unsafe fn erase_missing(&self, args: &SlotsArgs) -> Result<()> {
         // SAFETY: the caller guarantees it.
         let code = unsafe { (self.device.table().erase_missing)(&raw const self.exec, args) };
@@ -1812,12 +1461,6 @@ impl Stages<'_> {
     }
 
     /// Stores the records of the base in the table, which has other slots.
-    ///
-    /// # Errors
-    /// Device.
-    ///
-    /// # Safety
-    /// All addresses are of memory with the size that the stage needs.
     pub unsafe fn rehash(&self, args: &SlotsArgs) -> Result<()> {
         // SAFETY: the caller guarantees it.
         let code = unsafe { (self.device.table().rehash)(&raw const self.exec, args) };
@@ -1825,12 +1468,6 @@ impl Stages<'_> {
     }
 
     /// Adds to the live bytes of chunks.
-    ///
-    /// # Errors
-    /// Device.
-    ///
-    /// # Safety
-    /// All addresses are of memory with the size that the stage needs.
     pub unsafe fn measure_chunks(&self, args: &SlotsArgs) -> Result<()> {
         // SAFETY: the caller guarantees it.
         let code = unsafe { (self.device.table().measure_chunks)(&raw const self.exec, args) };
@@ -1838,25 +1475,12 @@ impl Stages<'_> {
     }
 
     /// Moves the records of the chunks that are marked.
-    ///
-    /// # Errors
-    /// Device.
-    ///
-    /// # Safety
-    /// All addresses are of memory with the size that the stage needs.
     pub unsafe fn move_records(&self, args: &SlotsArgs) -> Result<()> {
         // SAFETY: the caller guarantees it.
         let code = unsafe { (self.device.table().move_records)(&raw const self.exec, args) };
         self.device.check(code, "move records")
     }
 
-    /// Queues the stage `look_up`.
-    ///
-    /// # Errors
-    /// Device.
-    ///
-    /// # Safety
-    /// All addresses are of memory with the size that the stage needs.
     pub unsafe fn look_up(&self, args: &LookupArgs) -> Result<()> {
         // SAFETY: the caller guarantees it.
         let code = unsafe { (self.device.table().look_up)(&raw const self.exec, args) };
@@ -1864,12 +1488,6 @@ impl Stages<'_> {
     }
 
     /// Fills keep, places and wanted.
-    ///
-    /// # Errors
-    /// Device.
-    ///
-    /// # Safety
-    /// All addresses are of memory with the size that the stage needs.
     pub unsafe fn scan_filter(&self, args: &ScanArgs) -> Result<()> {
         // SAFETY: the caller guarantees it.
         let code = unsafe { (self.device.table().scan_filter)(&raw const self.exec, args) };
@@ -1877,12 +1495,6 @@ impl Stages<'_> {
     }
 
     /// Fills sizes and offsets.
-    ///
-    /// # Errors
-    /// Device.
-    ///
-    /// # Safety
-    /// All addresses are of memory with the size that the stage needs.
     pub unsafe fn scan_measure(&self, args: &ScanArgs) -> Result<()> {
         // SAFETY: the caller guarantees it.
         let code = unsafe { (self.device.table().scan_measure)(&raw const self.exec, args) };
@@ -1890,25 +1502,12 @@ impl Stages<'_> {
     }
 
     /// Fills the columns of `rows` selected rows from `first` on, without the bytes of byte columns; then these.
-    ///
-    /// # Errors
-    /// Device.
-    ///
-    /// # Safety
-    /// All addresses are of memory with the size that the stage needs.
     pub unsafe fn scan_fill(&self, args: &ScanArgs, columns: *const ScanColumn, first: u64, rows: u64) -> Result<()> {
         // SAFETY: the caller guarantees it.
         let code = unsafe { (self.device.table().scan_fill)(&raw const self.exec, args, columns, first, rows) };
         self.device.check(code, "scan fill")
     }
 
-    /// Queues the stage `scan_copy`.
-    ///
-    /// # Errors
-    /// Device.
-    ///
-    /// # Safety
-    /// All addresses are of memory with the size that the stage needs.
     pub unsafe fn scan_copy(&self, args: &ScanArgs, first: u64, rows: u64) -> Result<()> {
         // SAFETY: the caller guarantees it.
         let code = unsafe { (self.device.table().scan_copy)(&raw const self.exec, args, first, rows) };
@@ -1916,12 +1515,6 @@ impl Stages<'_> {
     }
 
     /// Groups the selected rows.
-    ///
-    /// # Errors
-    /// Device.
-    ///
-    /// # Safety
-    /// All addresses are of memory with the size that the stage needs.
     pub unsafe fn scan_group(&self, args: &ScanArgs, groups: &ScanGroups) -> Result<()> {
         // SAFETY: the caller guarantees it.
         let code = unsafe { (self.device.table().scan_group)(&raw const self.exec, args, groups) };
@@ -1929,12 +1522,6 @@ impl Stages<'_> {
     }
 
     /// Copies the words of the groups in some slots contiguously.
-    ///
-    /// # Errors
-    /// Device.
-    ///
-    /// # Safety
-    /// All addresses are of memory with the size that the stage needs.
     pub unsafe fn scan_take_groups(&self, groups: &ScanGroups, slots: *const u32, n: u64, out: *mut u64) -> Result<()> {
         // SAFETY: the caller guarantees it.
         let code = unsafe { (self.device.table().scan_take_groups)(&raw const self.exec, groups, slots, n, out) };
@@ -1942,12 +1529,6 @@ impl Stages<'_> {
     }
 
     /// Hashes some bytes, whose first word has a position among all words.
-    ///
-    /// # Errors
-    /// Device.
-    ///
-    /// # Safety
-    /// All addresses are of memory with the size that the stage needs.
     pub unsafe fn scan_hash(&self, bytes: *const u8, len: u64, position: u64, totals: *mut ScanTotals) -> Result<()> {
         // SAFETY: the caller guarantees it.
         let code = unsafe { (self.device.table().scan_hash)(&raw const self.exec, bytes, len, position, totals) };
@@ -1955,12 +1536,6 @@ impl Stages<'_> {
     }
 
     /// Up to the block starts and the files' first blocks; the last of `before` is the number of blocks.
-    ///
-    /// # Errors
-    /// Device.
-    ///
-    /// # Safety
-    /// All addresses are of memory with the size that the stage needs.
     pub unsafe fn split(&self, args: &LayoutArgs) -> Result<()> {
         // SAFETY: the caller guarantees it.
         let code = unsafe { (self.device.table().split)(&raw const self.exec, args) };
@@ -1968,12 +1543,6 @@ impl Stages<'_> {
     }
 
     /// Raw sizes of blocks.
-    ///
-    /// # Errors
-    /// Device.
-    ///
-    /// # Safety
-    /// All addresses are of memory with the size that the stage needs.
     pub unsafe fn measure_blocks(&self, args: &LayoutArgs) -> Result<()> {
         // SAFETY: the caller guarantees it.
         let code = unsafe { (self.device.table().measure_blocks)(&raw const self.exec, args) };
@@ -1981,25 +1550,12 @@ impl Stages<'_> {
     }
 
     /// Only if blocks are compressed: offsets of raw images; then the raw images and their compressed form.
-    ///
-    /// # Errors
-    /// Device.
-    ///
-    /// # Safety
-    /// All addresses are of memory with the size that the stage needs.
     pub unsafe fn place_raw(&self, args: &LayoutArgs) -> Result<()> {
         // SAFETY: the caller guarantees it.
         let code = unsafe { (self.device.table().place_raw)(&raw const self.exec, args) };
         self.device.check(code, "place raw")
     }
 
-    /// Queues the stage `compress_blocks`.
-    ///
-    /// # Errors
-    /// Device.
-    ///
-    /// # Safety
-    /// All addresses are of memory with the size that the stage needs.
     pub unsafe fn compress_blocks(&self, args: &LayoutArgs) -> Result<()> {
         // SAFETY: the caller guarantees it.
         let code = unsafe { (self.device.table().compress_blocks)(&raw const self.exec, args) };
@@ -2007,12 +1563,6 @@ impl Stages<'_> {
     }
 
     /// Stored sizes of blocks, offsets of blocks and files.
-    ///
-    /// # Errors
-    /// Device.
-    ///
-    /// # Safety
-    /// All addresses are of memory with the size that the stage needs.
     pub unsafe fn sum_blocks(&self, args: &LayoutArgs) -> Result<()> {
         // SAFETY: the caller guarantees it.
         let code = unsafe { (self.device.table().sum_blocks)(&raw const self.exec, args) };
@@ -2020,25 +1570,12 @@ impl Stages<'_> {
     }
 
     /// Sizes and sums of the index's entries, and indexes.
-    ///
-    /// # Errors
-    /// Device.
-    ///
-    /// # Safety
-    /// All addresses are of memory with the size that the stage needs.
     pub unsafe fn measure_index(&self, args: &LayoutArgs) -> Result<()> {
         // SAFETY: the caller guarantees it.
         let code = unsafe { (self.device.table().measure_index)(&raw const self.exec, args) };
         self.device.check(code, "measure index")
     }
 
-    /// Queues the stage `sum_file`.
-    ///
-    /// # Errors
-    /// Device.
-    ///
-    /// # Safety
-    /// All addresses are of memory with the size that the stage needs.
     pub unsafe fn sum_file(&self, args: &LayoutArgs, start: u64, n: u64, totals: *mut FileTotals) -> Result<()> {
         // SAFETY: the caller guarantees it.
         let code = unsafe { (self.device.table().sum_file)(&raw const self.exec, args, start, n, totals) };
@@ -2046,12 +1583,6 @@ impl Stages<'_> {
     }
 
     /// Maximum tombstones in a window of buckets of this number of entries.
-    ///
-    /// # Errors
-    /// Device.
-    ///
-    /// # Safety
-    /// All addresses are of memory with the size that the stage needs.
     pub unsafe fn most_deletions(&self, args: &LayoutArgs, start: u64, n: u64, bucket_size: u64, most: *mut u64) -> Result<()> {
         // SAFETY: the caller guarantees it.
         let code = unsafe { (self.device.table().most_deletions)(&raw const self.exec, args, start, n, bucket_size, most) };
@@ -2059,38 +1590,18 @@ impl Stages<'_> {
     }
 
     /// Fills blocks and edges.
-    ///
-    /// # Errors
-    /// Device.
-    ///
-    /// # Safety
-    /// All addresses are of memory with the size that the stage needs.
     pub unsafe fn place_blocks(&self, args: &LayoutArgs, num_files: u32) -> Result<()> {
         // SAFETY: the caller guarantees it.
         let code = unsafe { (self.device.table().place_blocks)(&raw const self.exec, args, num_files) };
         self.device.check(code, "place blocks")
     }
 
-    /// Queues the stage `write_blocks`.
-    ///
-    /// # Errors
-    /// Device.
-    ///
-    /// # Safety
-    /// All addresses are of memory with the size that the stage needs.
     pub unsafe fn write_blocks(&self, args: &LayoutArgs, images: *mut u8) -> Result<()> {
         // SAFETY: the caller guarantees it.
         let code = unsafe { (self.device.table().write_blocks)(&raw const self.exec, args, images) };
         self.device.check(code, "write blocks")
     }
 
-    /// Queues the stage `seal_blocks`.
-    ///
-    /// # Errors
-    /// Device.
-    ///
-    /// # Safety
-    /// All addresses are of memory with the size that the stage needs.
     pub unsafe fn seal_blocks(&self, blocks: *const OutBlock, n: u64, bases: *const u32, checksum: u32, images: *mut u8) -> Result<()> {
         // SAFETY: the caller guarantees it.
         let code = unsafe { (self.device.table().seal_blocks)(&raw const self.exec, blocks, n, bases, checksum, images) };
@@ -2098,25 +1609,12 @@ impl Stages<'_> {
     }
 
     /// Writes index blocks, which are not yet sealed.
-    ///
-    /// # Errors
-    /// Device.
-    ///
-    /// # Safety
-    /// All addresses are of memory with the size that the stage needs.
     pub unsafe fn write_index(&self, args: &LayoutArgs, images: *mut u8) -> Result<()> {
         // SAFETY: the caller guarantees it.
         let code = unsafe { (self.device.table().write_index)(&raw const self.exec, args, images) };
         self.device.check(code, "write index")
     }
 
-    /// Queues the stage `build_filter`.
-    ///
-    /// # Errors
-    /// Device.
-    ///
-    /// # Safety
-    /// All addresses are of memory with the size that the stage needs.
     pub unsafe fn build_filter(&self, args: &LayoutArgs, filter: &FilterArgs) -> Result<()> {
         // SAFETY: the caller guarantees it.
         let code = unsafe { (self.device.table().build_filter)(&raw const self.exec, args, filter) };
@@ -2124,25 +1622,12 @@ impl Stages<'_> {
     }
 
     /// Decodes images; keys, values and hashes are filled.
-    ///
-    /// # Errors
-    /// Device.
-    ///
-    /// # Safety
-    /// All addresses are of memory with the size that the stage needs.
     pub unsafe fn decode_images(&self, args: &VerifyArgs) -> Result<()> {
         // SAFETY: the caller guarantees it.
         let code = unsafe { (self.device.table().decode_images)(&raw const self.exec, args) };
         self.device.check(code, "decode images")
     }
 
-    /// Queues the stage `verify_file`.
-    ///
-    /// # Errors
-    /// Device.
-    ///
-    /// # Safety
-    /// All addresses are of memory with the size that the stage needs.
     #[expect(clippy::too_many_arguments, reason = "it is a function of C")]
     pub unsafe fn verify_file(&self, args: &VerifyArgs, start: u64, n: u64, lines: *const u8, num_lines: u32, num_probes: u32, totals: *mut FileTotals) -> Result<()> {
         // SAFETY: the caller guarantees it.
