@@ -4,7 +4,9 @@ FROM rust:1.95.0-bookworm AS build
 RUN apt-get update && apt-get install -y --no-install-recommends g++ libclang-dev make python3-venv binutils
 COPY . /rockmill
 WORKDIR /rockmill
-RUN make release FOLDER=/out
+# rockmill-cli/distributed: SQL over several machines.
+ARG FEATURES=
+RUN make release FOLDER=/out FEATURES="$FEATURES"
 
 FROM debian:bookworm-slim
 COPY --from=build /out/*.deb /tmp/

@@ -47,7 +47,7 @@ env:
 
 SMOKES := $(addprefix fuzz-smoke-,$(FUZZ_TARGETS))
 
-.PHONY: env boundary check demo install jar java test-java test-jars test-header test-kafka test-flink test-spark wheel test-python release test test-long test-matrix test-many test-reproducible test-stress clean-cache forget-skips show-skips build setup lint test-debug test-release test-sanitized fuzz fuzz-lint fuzz-smoke $(SMOKES)
+.PHONY: env boundary check demo install jar java test-java test-jars test-header test-kafka test-flink test-spark wheel test-python release test test-long test-matrix test-many test-profiles test-reproducible test-stress test-distributed clean-cache forget-skips show-skips build setup lint test-debug test-release test-sanitized fuzz fuzz-lint fuzz-smoke $(SMOKES)
 .NOTPARALLEL:
 
 # Seconds, once it is compiled: no RocksDB, no CUDA compiler, and a tenth of each test's random cases. Tests of capi link
@@ -188,7 +188,7 @@ clean-cache:
 
 # Does not fit into continuous integration; docs/internals/testing.md says how long each part takes.
 test-long: forget-skips
-	@scripts/test.sh test-reproducible test-many test-stress test-matrix test-header test-jars test-kafka test-flink test-spark show-skips
+	@scripts/test.sh test-reproducible test-many test-stress test-profiles test-distributed test-matrix test-header test-jars test-kafka test-flink test-spark show-skips
 
 # Two releases, from two checkouts and by users with two homes, are equal files.
 test-reproducible: setup
@@ -199,10 +199,22 @@ test-many: setup
 	ROCKMILL_SEED=random ROCKMILL_CASES=$(or $(ROCKMILL_CASES),100000) \
 	    cargo test --locked --release -p rockmill-tests --test differential
 
+# The table of docs/reference/profiles.md; MIB=128 writes less to each database.
+test-profiles: setup
+	ROCKMILL_PROFILE_MIB=$(or $(MIB),2048) ROCKMILL_SETTINGS=device=$(or $(DEVICE),cpu) \
+	    cargo test --locked --release -p rockmill-capi --test doors -- --nocapture the_compactions_of_twelve_programs
+
 test-stress: setup
 	export ROCKMILL_SEED=$$RANDOM ROCKMILL_SECONDS=$(or $(ROCKMILL_SECONDS),3600); \
 	cargo test --locked --release -p rockmill-live -p rockmill-view -p rockmill-sql --test stress --test live -- --nocapture; \
 	cargo test --locked --release -p rockmill-capi --test doors -- threads_of_a_cpp_program_get
+
+# Statements over several processes. The feature changes features of DataFusion, which is compiled again for it.
+test-distributed: setup
+	cargo clippy --locked --release --workspace --features rockmill-cli/distributed --all-targets -- -D warnings
+	cargo test --locked --release --workspace --features rockmill-cli/distributed --lib -- channels:: shards:: address::
+	export ROCKMILL_CASES=$(or $(ROCKMILL_CASES),200); \
+	cargo test --locked --release --workspace --features rockmill-cli/distributed --test distributed --test codec -- --nocapture
 
 fuzz: setup
 	@[ -n "$(TARGET)" ] || { echo "usage: make fuzz TARGET=name SECONDS=n; names: $(FUZZ_TARGETS)" >&2; exit 2; }

@@ -138,7 +138,7 @@ typedef struct rm_plugins {
   int (*create_filter)(void* state);
   /* FilterV2 and later ones: one thread calls it, in the order of keys. Returns an rm_decision. */
   int (*filter)(void* state, rm_bytes key, int kind, rm_bytes value, rm_take_bytes take, void* context);
-  /* The factories of collectors of table properties, in order: their GetId(). RocksDB's own need no functions. */
+  /* The factories of collectors of table properties, in order: their GetId(). */
   const char* const* collector_factories;
   size_t num_collector_factories;
   /* Makes a collector of factory number `factory` for a new file. Returns 0 and sets *collector, which may be null for none. */
@@ -152,6 +152,14 @@ typedef struct rm_plugins {
   int (*finish_collector)(void* state, void* collector, rm_take_property take, void* context);
   /* Called once for each collector, at the end. */
   void (*destroy_collector)(void* state, void* collector);
+  /* For each factory 1 if it is known to be of RocksDB's class CompactOnDeletionCollectorFactory, else 0. Null: none is. */
+  const uint8_t* builtin_collector_factories;
+  /* The one of db_paths or cf_paths, or one of several. Null if there is none: all files are in db_name. */
+  const char* path;
+  const char* prefix_extractor; /* its GetId() */
+  /* InDomain and Transform: several threads call it at once. Returns the bytes of the prefix with which the key begins, -1 if
+   * the key is outside of the domain, or another negative number, and the job is declined. */
+  int64_t (*prefix_len)(void* state, rm_bytes key);
 } rm_plugins;
 
 /* RocksDB's CompactionServiceJobInfo. */

@@ -12,7 +12,7 @@ namespace {
 enum Kind : u32 { CALL_ALLOCATE, CALL_PIN, CALL_STREAM, CALL_EVENT, CALL_WAIT, CALL_COPY, CALL_STAGE };
 
 // Reported regions.
-enum Region : u32 { REGION_INDEX, REGION_EDGES, REGION_SIZES, REGION_FOUND, REGION_NEXT_KEY, REGION_ROWS };
+enum Region : u32 { REGION_INDEX, REGION_EDGES, REGION_SIZES, REGION_FOUND, REGION_NEXT_KEY, REGION_ROWS, REGION_MERGED };
 
 // Moments at which blocks are reported.
 enum Moment : u32 { MOMENT_UNSEALED, MOMENT_FINISHED };
@@ -91,6 +91,12 @@ int measure_index(const Exec* exec, const LayoutArgs* args) {
   return error;
 }
 
+int make_values(const Exec* exec, const RetainArgs* args) {
+  const int error = Wrapped<CALL_STAGE, &KernelTable::make_values>::call(exec, args);
+  hooks->made(REGION_MERGED, args->arena + args->made_at, args->made_offsets[args->n]);
+  return error;
+}
+
 int copy_rows(const Exec* exec, const RowArgs* args, u64 first, u64 end, u8* out) {
   const int error = Wrapped<CALL_STAGE, &KernelTable::copy_rows>::call(exec, args, first, end, out);
   hooks->made(REGION_ROWS, out, args->offsets[end] - args->offsets[first]);
@@ -166,6 +172,7 @@ KernelTable table() {
 #define ROCKMILL_FAIL_STAGE(stage) ROCKMILL_FAIL(CALL_STAGE, stage);
   ROCKMILL_STAGES(ROCKMILL_FAIL_STAGE)
   // Those that also report memory.
+  t.make_values = make_values;
   t.copy_rows = copy_rows;
   t.scan_copy = scan_copy;
   t.scan_take_groups = scan_take_groups;

@@ -13,6 +13,7 @@
   each(sum_input) \
   each(merge_runs) \
   each(measure_made) \
+  each(make_values) \
   each(retain) \
   each(select_visible) \
   each(measure_rows) \
@@ -47,4 +48,4 @@
   each(build_filter) \
   each(decode_images) \
   each(verify_file)
-#define ROCKMILL_NUM_STAGES 45
+#define ROCKMILL_NUM_STAGES 46

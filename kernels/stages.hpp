@@ -128,7 +128,13 @@ inline int measure_made(const Exec* exec, const RetainArgs* a) {
 
 inline int make_values(const Exec* exec, const RetainArgs* a) {
   const MakeValues make{{a->arena, a->keys, a->values}, a->merging, a->made, a->made_offsets, a->arena + a->made_at};
-  ROCKMILL_STEP(for_each_group(*exec, a->n, make));
+  return for_each_group(*exec, a->n, make);
+}
+
+inline int finish_made(const Exec* exec, const RetainArgs* a) {
+  const CheckMade check{{a->arena, a->keys, a->values}, a->key_bytes, a->merging, a->made, a->made_offsets,
+                        a->arena + a->made_at,          a->hashes,    a->errors};
+  ROCKMILL_STEP(for_each(*exec, a->n, check));
   const FinishMade finish{a->arena, a->keys,    a->key_bytes, a->values,       a->hashes,
                           a->rules, a->merging, a->made,      a->made_offsets, a->made_at};
   return accumulate<RetainSums>(*exec, a->n, finish, a->totals);
@@ -136,7 +142,7 @@ inline int make_values(const Exec* exec, const RetainArgs* a) {
 
 inline int retain(const Exec* exec, const RetainArgs* a) {
   // The merged values were decided when they were measured.
-  ROCKMILL_STEP(a->made != nullptr ? make_values(exec, a) : decide(exec, a));
+  ROCKMILL_STEP(a->made != nullptr ? finish_made(exec, a) : decide(exec, a));
   ROCKMILL_STEP(exclusive_sum(*exec, a->keep, a->places, a->n));
   RetainRules rules = a->rules;
   // Their tags are final.
@@ -287,8 +293,8 @@ inline int split(const Exec* exec, const LayoutArgs* a) {
   ROCKMILL_STEP(for_each(*exec, a->splitting.num_grandparents,
                          FindGrandparents{items, a->splitting, a->grandparent_places}));
   ROCKMILL_STEP(for_each(*exec, 1,
-                         SplitFiles{sum, items, a->splitting, a->grandparent_places, a->max_files, a->file_starts,
-                                    a->num_files, a->cuts, a->errors}));
+                         SplitFiles{sum, items, a->splitting, a->grandparent_places, a->max_files, a->max_cuts,
+                                    a->file_starts, a->num_files, a->cuts, a->errors}));
   if (a->deletion_sums != nullptr) {
     ROCKMILL_STEP(for_each(*exec, a->n + 1, MarkDeletions{a->survivors, a->n, a->deletion_sums}));
     ROCKMILL_STEP(exclusive_sum(*exec, a->deletion_sums, a->deletion_sums, a->n + 1));

@@ -225,7 +225,7 @@ struct LayoutArgs {
   const Fragment* fragments;
   u64 num_fragments;
   u64* fragment_places;
-  // max_files + 1; the last one has the number of files, of which some have no entries.
+  // max_cuts + 1; the last one has the number of cuts. There may be nothing between one and the next.
   FileCut* cuts;
   // Two for each grandparent.
   u64* grandparent_places;
@@ -266,7 +266,7 @@ struct LayoutArgs {
   // Internal keys at the files' ends.
   u8* edges;
   u32 max_files;
-  u32 unused;
+  u32 max_cuts;
   u64* errors;
 };
 
@@ -373,6 +373,8 @@ struct KernelTable {
                     u32 num_runs, Key** host_merged);
   // Only if operands are merged: fills made and made_offsets.
   int (*measure_made)(const Exec*, const RetainArgs*);
+  // Only after measure_made, and before retain: the bytes of merged values.
+  int (*make_values)(const Exec*, const RetainArgs*);
   int (*retain)(const Exec*, const RetainArgs*);
   int (*select_visible)(const Exec*, const SnapshotArgs*);
   // Fills sizes and offsets.

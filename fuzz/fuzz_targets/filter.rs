@@ -33,6 +33,7 @@ fuzz_target!(|input: &[u8]| {
             _ => Some(PrefixExtractor::Capped(prefix_len)),
         },
         optimize_filters_for_memory: coding & 8 != 0,
+        hashes_per_partition: None,
     };
     check_no_false_negative(options, rest);
 });

@@ -4,16 +4,24 @@
 
 #include <rockmill.h>
 #include <rocksdb/compaction_filter.h>
+#include <rocksdb/comparator.h>
 #include <rocksdb/convenience.h>
 #include <rocksdb/db.h>
 #include <rocksdb/env.h>
 #include <rocksdb/listener.h>
 #include <rocksdb/merge_operator.h>
 #include <rocksdb/options.h>
+#include <rocksdb/slice_transform.h>
+#include <rocksdb/sst_partitioner.h>
 #include <rocksdb/table_properties.h>
+#include <rocksdb/utilities/object_registry.h>
+#include <rocksdb/utilities/table_properties_collectors.h>
 #include <rocksdb/version.h>
 
+#include <algorithm>
+#include <cstring>
 #include <deque>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -192,18 +200,22 @@ struct Compaction {
 struct Objects {
   Objects(const ROCKSDB_NAMESPACE::ColumnFamilyOptions& options, std::shared_ptr<ROCKSDB_NAMESPACE::Logger> log)
       : merge_operator(options.merge_operator),
+        prefix_extractor(options.prefix_extractor),
         filter(options.compaction_filter),
         filter_factory(options.compaction_filter_factory),
         num_levels(options.num_levels),
-        has_several_paths(options.cf_paths.size() > 1),
+        has_foreign_objects(HasForeignObjects(options)),
         logger(std::move(log)) {
+    for (const auto& own : options.cf_paths) paths.push_back(own.path);
     if (logger == nullptr) logger = std::make_shared<NoLogger>();
+    if (prefix_extractor != nullptr) prefix_extractor_name = prefix_extractor->GetId();
     if (filter != nullptr) filter_name = filter->GetId();
     if (filter_factory != nullptr) filter_factory_name = filter_factory->GetId();
     for (const auto& factory : options.table_properties_collector_factories) {
       if (factory == nullptr) continue;
       collector_factories.push_back(factory);
       collector_factory_names.push_back(factory->GetId());
+      builtin_collector_factories.push_back(IsCompactOnDeletion(*factory));
     }
     if (merge_operator == nullptr) return;
     merge_operator_name = merge_operator->GetId();
@@ -218,6 +230,8 @@ struct Objects {
   std::string builtin_merge_operator;
   // Null if it has none.
   const std::string* merge_delimiter = nullptr;
+  std::shared_ptr<const ROCKSDB_NAMESPACE::SliceTransform> prefix_extractor;
+  std::string prefix_extractor_name;
   // The program keeps it as long as a database uses it. It comes before the factory.
   const ROCKSDB_NAMESPACE::CompactionFilter* filter;
   std::string filter_name;
@@ -225,20 +239,76 @@ struct Objects {
   std::string filter_factory_name;
   std::vector<std::shared_ptr<ROCKSDB_NAMESPACE::TablePropertiesCollectorFactory>> collector_factories;
   std::vector<std::string> collector_factory_names;
+  std::vector<uint8_t> builtin_collector_factories;
   int num_levels;
-  bool has_several_paths;
+  // Whether an object of the program has the name of one of RocksDB's.
+  bool has_foreign_objects;
+  std::vector<std::string> paths;
   std::shared_ptr<ROCKSDB_NAMESPACE::Logger> logger;
 
  private:
+  // Whether two objects are of one class: they have one table of virtual functions.
+  template <class Object>
+  static bool HaveOneClass(const Object& a, const Object& b) {
+    return *reinterpret_cast<const void* const*>(&a) == *reinterpret_cast<const void* const*>(&b);
+  }
+
+  // A class of the program may have any name, and be derived from RocksDB's.
+  static bool IsCompactOnDeletion(const ROCKSDB_NAMESPACE::TablePropertiesCollectorFactory& factory) {
+    const std::shared_ptr<ROCKSDB_NAMESPACE::TablePropertiesCollectorFactory> own =
+        ROCKSDB_NAMESPACE::NewCompactOnDeletionCollectorFactory(0, 0);
+    return HaveOneClass(factory, *own);
+  }
+
+  static bool HasForeignObjects(const ROCKSDB_NAMESPACE::ColumnFamilyOptions& options) {
+    const auto is_named = [](const ROCKSDB_NAMESPACE::Customizable* object, const char* name) {
+      return object != nullptr && std::strcmp(object->Name(), name) == 0;
+    };
+    const auto* bytewise = ROCKSDB_NAMESPACE::BytewiseComparator();
+    if (options.comparator != bytewise && is_named(options.comparator, bytewise->Name())) return true;
+    const auto prefixes = ROCKSDB_NAMESPACE::NewSstPartitionerFixedPrefixFactory(1);
+    const auto* partitioner = options.sst_partitioner_factory.get();
+    if (is_named(partitioner, prefixes->Name()) && !HaveOneClass(*partitioner, *prefixes)) return true;
+    return options.prefix_extractor != nullptr && HasForeignPrefixes(*options.prefix_extractor);
+  }
+
+  // RocksDB's C API wraps its own extractors in another class, so they are asked about some keys.
+  static bool HasForeignPrefixes(const ROCKSDB_NAMESPACE::SliceTransform& extractor) {
+    const std::string id = extractor.GetId();
+    if (id.compare(0, 8, "rocksdb.") != 0) return false;
+    std::shared_ptr<const ROCKSDB_NAMESPACE::SliceTransform> own;
+    const auto made = ROCKSDB_NAMESPACE::SliceTransform::CreateFromString({}, id, &own);
+    if (!made.ok() || own == nullptr) return false;
+    std::string key;
+    for (char byte = 'a'; byte <= 'z'; ++byte) {
+      key += byte;
+      const bool has_prefix = own->InDomain(key);
+      if (extractor.InDomain(key) != has_prefix) return true;
+      if (has_prefix && extractor.Transform(key) != own->Transform(key)) return true;
+    }
+    return false;
+  }
+
+  // A program may have registered its own class under a name of RocksDB's, and the first one that has registered wins.
+  static bool KnowsRocksDbsOperatorsFirst(const ROCKSDB_NAMESPACE::ObjectLibrary& library) {
+    static constexpr const char* kOwn[] = {"StringAppendOperator", "StringAppendTESTOperator", "MergeSortOperator",
+                                           "BytesXOR",             "UInt64AddOperator",        "MaxOperator",
+                                           "PutOperator",          "put_v1"};
+    std::vector<std::string> names;
+    library.GetFactoryNames(ROCKSDB_NAMESPACE::MergeOperator::Type(), &names);
+    return names.size() >= std::size(kOwn) && std::equal(std::begin(kOwn), std::end(kOwn), names.begin());
+  }
+
   // A name proves nothing, so the class is compared with that of an operator that RocksDB makes by name.
   void FindBuiltinMergeOperator() {
-    const auto class_of = [](const ROCKSDB_NAMESPACE::MergeOperator* object) {
-      return *reinterpret_cast<const void* const*>(object);  // Its table of virtual functions.
-    };
+    ROCKSDB_NAMESPACE::ConfigOptions config;
+    const auto library = ROCKSDB_NAMESPACE::ObjectLibrary::Default();
+    config.registry = std::make_shared<ROCKSDB_NAMESPACE::ObjectRegistry>(library);
     for (const char* name : {"uint64add", "put", "put_v1", "max", "bytesxor", "stringappend", "stringappendtest"}) {
       std::shared_ptr<ROCKSDB_NAMESPACE::MergeOperator> own;
-      const auto made = ROCKSDB_NAMESPACE::MergeOperator::CreateFromString({}, name, &own);
-      if (!made.ok() || own == nullptr || class_of(own.get()) != class_of(merge_operator.get())) continue;
+      const auto made = ROCKSDB_NAMESPACE::MergeOperator::CreateFromString(config, name, &own);
+      if (!KnowsRocksDbsOperatorsFirst(*library)) return;
+      if (!made.ok() || own == nullptr || !HaveOneClass(*own, *merge_operator)) continue;
       merge_delimiter = merge_operator->GetOptions<std::string>("Delimiter");
       builtin_merge_operator = name;
       return;
@@ -250,20 +320,23 @@ struct Objects {
 class JobObjects {
  public:
   JobObjects(std::shared_ptr<const Objects> objects, std::string missing, std::shared_ptr<const Compaction> compaction,
-             bool is_full, uint32_t cf_id)
+             bool is_full, uint32_t cf_id, std::string path)
       : objects_(std::move(objects)),
         missing_(std::move(missing)),
         compaction_(std::move(compaction)),
         is_full_(is_full),
-        cf_id_(cf_id) {
+        cf_id_(cf_id),
+        path_(std::move(path)) {
     plugins_.struct_size = sizeof(plugins_);
     plugins_.state = this;
     plugins_.release = [](void* state) { delete static_cast<JobObjects*>(state); };
+    if (!path_.empty()) plugins_.path = path_.c_str();
     if (objects_ == nullptr) {
       plugins_.missing = missing_.c_str();
       return;
     }
     if (objects_->merge_operator != nullptr) SetMergeOperator();
+    if (objects_->prefix_extractor != nullptr) SetPrefixExtractor();
     SetFilter();
     SetCollectors();
   }
@@ -318,6 +391,21 @@ class JobObjects {
     };
   }
 
+  void SetPrefixExtractor() {
+    plugins_.prefix_extractor = objects_->prefix_extractor_name.c_str();
+    plugins_.prefix_len = [](void* state, rm_bytes bytes) {
+      constexpr int64_t kOutside = -1, kFailed = -2;
+      const auto call = [&]() -> int64_t {
+        const auto& extractor = *static_cast<JobObjects*>(state)->objects_->prefix_extractor;
+        const auto key = ToSlice(bytes);
+        if (!extractor.InDomain(key)) return kOutside;
+        const auto prefix = extractor.Transform(key);
+        return key.starts_with(prefix) ? static_cast<int64_t>(prefix.size()) : kFailed;
+      };
+      return WithoutExceptions(call, kFailed);
+    };
+  }
+
   void SetFilter() {
     if (objects_->filter != nullptr) plugins_.compaction_filter = objects_->filter_name.c_str();
     if (objects_->filter_factory != nullptr) {
@@ -337,6 +425,7 @@ class JobObjects {
     for (const auto& name : objects_->collector_factory_names) collector_names_.push_back(name.c_str());
     plugins_.collector_factories = collector_names_.data();
     plugins_.num_collector_factories = collector_names_.size();
+    plugins_.builtin_collector_factories = objects_->builtin_collector_factories.data();
     using Collector = ROCKSDB_NAMESPACE::TablePropertiesCollector;
     plugins_.create_collector = [](void* state, size_t factory, int output_level, void** collector) {
       const auto call = [&] {
@@ -449,6 +538,7 @@ class JobObjects {
   const std::shared_ptr<const Compaction> compaction_;
   const bool is_full_;
   const uint32_t cf_id_;
+  const std::string path_;
   std::vector<const char*> collector_names_;
   const ROCKSDB_NAMESPACE::CompactionFilter* filter_ = nullptr;
   std::unique_ptr<ROCKSDB_NAMESPACE::CompactionFilter> filter_of_factory_;
@@ -481,6 +571,12 @@ class Attachment {
   void AddOthers(std::shared_ptr<const Objects> objects) {
     const std::lock_guard<std::mutex> lock(mutex_);
     others_.swap(objects);
+  }
+
+  // Sets db_paths, in which column families without cf_paths have their files.
+  void SetPaths(std::vector<std::string> paths) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    paths_.swap(paths);
   }
 
   void FamilySeen(ROCKSDB_NAMESPACE::DB* db, const std::string& family, uint32_t id) {
@@ -528,9 +624,12 @@ class Attachment {
     std::shared_ptr<const Compaction> compaction;
     const char* missing = nullptr;
     uint32_t id = 0;
+    std::string path;
     {
       const std::lock_guard<std::mutex> lock(mutex_);
       missing = Find(info, &objects, &compaction, &id);
+      const auto& paths = objects != nullptr && !objects->paths.empty() ? objects->paths : paths_;
+      if (!paths.empty()) path = paths.front() != info.db_name ? paths.front() : paths.back();
     }
     bool is_full = false;
     if (objects != nullptr && objects->HasFilter()) {
@@ -542,7 +641,8 @@ class Attachment {
 #endif
       if (missing != nullptr) objects = nullptr;
     }
-    return new JobObjects(std::move(objects), missing != nullptr ? missing : "", std::move(compaction), is_full, id);
+    return new JobObjects(std::move(objects), missing != nullptr ? missing : "", std::move(compaction), is_full, id,
+                          std::move(path));
   }
 
  private:
@@ -633,6 +733,7 @@ class Attachment {
   std::mutex mutex_;
   std::map<std::string, std::shared_ptr<const Objects>> families_;
   std::shared_ptr<const Objects> others_;
+  std::vector<std::string> paths_;
   // By name. Their number is that of the databases that were opened with these options.
   std::map<std::string, Database> databases_;
   // Ids of column families whose handles were destroyed.

@@ -129,7 +129,8 @@ inline void Log(void* function, int level, const char* message) {
 using NamedObjects = std::vector<std::pair<std::string, std::shared_ptr<const Objects>>>;
 
 // Refuses options with which jobs would fail, or would read other files than the database's.
-inline ROCKSDB_NAMESPACE::Status CheckAttachable(const ROCKSDB_NAMESPACE::DBOptions& options, bool has_several_paths) {
+inline ROCKSDB_NAMESPACE::Status CheckAttachable(const ROCKSDB_NAMESPACE::DBOptions& options, bool has_several_paths,
+                                                 bool has_foreign_objects) {
   using ROCKSDB_NAMESPACE::Status;
   if (options.compaction_service != nullptr && std::strcmp(options.compaction_service->Name(), "Rockmill") != 0) {
     return Status::InvalidArgument("Rockmill", "the options have another compaction service");
@@ -142,6 +143,11 @@ inline ROCKSDB_NAMESPACE::Status CheckAttachable(const ROCKSDB_NAMESPACE::DBOpti
   if (has_several_paths) {
     return Status::NotSupported("Rockmill",
                                 "the options have several db_paths or cf_paths; Rockmill needs all files in one folder");
+  }
+  if (has_foreign_objects) {
+    return Status::NotSupported("Rockmill",
+                                "a comparator, prefix extractor or SST partitioner of the program has the name of "
+                                "RocksDB's; give it another name");
   }
   return Status::OK();
 }
@@ -300,13 +306,17 @@ class Service final : public ROCKSDB_NAMESPACE::CompactionService {
     Status ignored;
     Status& attached = status != nullptr ? *status : ignored;
     const auto attachment = std::make_shared<internal::Attachment>();
-    bool has_several_paths = options->db_paths.size() > 1;
+    bool has_several_paths = options->db_paths.size() > 1, has_foreign_objects = false;
+    std::vector<std::string> paths;
+    for (const auto& own : options->db_paths) paths.push_back(own.path);
+    attachment->SetPaths(std::move(paths));
     for (const auto& family : families) {
       attachment->Add(family.first, family.second);
-      has_several_paths |= family.second->has_several_paths;
+      has_several_paths |= family.second->paths.size() > 1;
+      has_foreign_objects |= family.second->has_foreign_objects;
     }
     attachment->AddOthers(std::move(others));
-    attached = internal::CheckAttachable(*options, has_several_paths);
+    attached = internal::CheckAttachable(*options, has_several_paths, has_foreign_objects);
     if (!attached.ok()) return nullptr;
     internal::Text error;
     rm_service* clone = rm_service_clone(handle_, error.Place());

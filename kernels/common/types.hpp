@@ -576,6 +576,7 @@ enum ErrorCode : u32 {
   ERROR_CHECK = 15,
   ERROR_MERGED_TYPE = 16,
   ERROR_MERGED_BYTES = 17,
+  ERROR_MADE = 18,
 };
 
 // Compression of a block: its type in RocksDB's trailers.

@@ -143,7 +143,7 @@ struct SplitFiles {
   Items items;
   Splitting splitting;
   const u64* places;
-  u32 max_files;
+  u32 max_files, max_cuts;
   u32* file_starts;
   u32* num_files;
   FileCut* cuts;
@@ -165,7 +165,7 @@ struct SplitFiles {
     u64 start = 0, first = 0;
     if (items.len() > 0) cross(walk, 0);
     while (start < items.len()) {
-      if (num_cuts == max_files) {
+      if (num_cuts == max_cuts || files == max_files) {
         report(errors, start, ERROR_TOO_MANY_FILES);
         break;
       }
@@ -178,7 +178,7 @@ struct SplitFiles {
     }
     file_starts[files] = u32(items.n);
     *num_files = files;
-    cuts[max_files] = {num_cuts, NO_FRAGMENT};
+    cuts[max_cuts] = {num_cuts, NO_FRAGMENT};
   }
 
  private:

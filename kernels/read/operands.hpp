@@ -3,6 +3,7 @@
 //
 //   DecideMerged   what is kept, dropped and consumed, and how many bytes are made   -> exclusive_sum -> places of made values
 //   MakeValues     the bytes of each made value, by a group
+//   CheckMade      the same once more by one thread, from operands with the hashes with which they were decoded
 //   FinishMade     tags, values and hashes of made rows, each of which takes the place of its newest operand
 #pragma once
 
@@ -206,6 +207,73 @@ struct MakeValues {
         out += merging.delimiter_len;
       }
     }
+  }
+};
+
+// The check of values behind the hashes of entries: a merged value gets its hash from its own bytes.
+struct CheckMade {
+  MergedValues merged;
+  KeyBytes bytes;
+  MergeRules merging;
+  const u32* made;
+  const u64* offsets;
+  const u8* values;
+  const u64* hashes;
+  u64* errors;
+
+  ROCKMILL_HD void operator()(u64 i) const {
+    const Made row{made[i]};
+    if (!row.any()) return;
+    const u64 key_hash = rapidhash_key(bytes, merged.keys[i]);
+    bool is_right = true;
+    for (u32 k = 0; k < row.parts(); ++k) {
+      const ValueRef value = merged.of(i + k);
+      const u64 read = hashes[merged.keys[i + k].entry];
+      is_right &= kv_hash(key_hash, rapidhash(merged.arena + value.at, value.len)) == read;
+    }
+    const u8* value = values + offsets[i];
+    const u64 len = offsets[i + 1] - offsets[i];
+    if (merging.function == MERGE_ADD) is_right &= len == ADD_BYTES && load64(value) == merged.sum(i, row);
+    if (merging.function == MERGE_XOR) is_right &= is_xor(i, row, value, len);
+    if (merging.function == MERGE_APPEND) is_right &= is_appended(i, row, value, len);
+    if (!is_right) report(errors, i, ERROR_MADE);
+  }
+
+ private:
+  // The work is the sum of all lengths: words are folded into one.
+  ROCKMILL_HD bool is_xor(u64 i, const Made& row, const u8* value, u64 len) const {
+    u64 sum = fold(value, len);
+    for (u32 k = 0; k < row.parts(); ++k) {
+      const ValueRef part = merged.of(i + k);
+      sum ^= fold(merged.arena + part.at, part.len);
+    }
+    return sum == 0;
+  }
+
+  ROCKMILL_HD static u64 fold(const u8* bytes, u64 len) {
+    u64 sum = 0, at = 0;
+    for (; at + 8 <= len; at += 8) sum ^= load64(bytes + at);
+    for (u64 shift = 0; at < len; ++at, shift += 8) sum ^= u64(bytes[at]) << shift;
+    return sum;
+  }
+
+  ROCKMILL_HD bool is_appended(u64 i, const Made& row, const u8* value, u64 len) const {
+    u64 at = 0;
+    for (u32 k = row.parts(); k-- > 0;) {
+      const ValueRef part = merged.of(i + k);
+      if (!is_at(value, &at, len, merged.arena + part.at, part.len)) return false;
+      if (k > 0 && !is_at(value, &at, len, merging.delimiter, merging.delimiter_len)) return false;
+    }
+    return at == len;
+  }
+
+  // Whether `part` is at position `*at` of the value, behind which the position moves.
+  ROCKMILL_HD static bool is_at(const u8* value, u64* at, u64 len, const u8* part, u64 part_len) {
+    if (part_len > len - *at) return false;
+    for (u64 b = 0; b < part_len; ++b)
+      if (value[*at + b] != part[b]) return false;
+    *at += part_len;
+    return true;
   }
 };
 

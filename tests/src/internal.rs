@@ -9,8 +9,9 @@ use rockmill_format::block::{Block, ValueForm};
 use rockmill_format::compression::Decompressor;
 use rockmill_format::handle::BlockHandle;
 use rockmill_format::key::{self, ValueType};
+use rockmill_format::properties::TableProperties;
 use rockmill_format::range_tombstone::{END_TAG, RangeTombstone, decode_range_tombstones};
-use rockmill_format::table::{TableMeta, names};
+use rockmill_format::table::{TableMeta, decode_filter_partitions, names};
 use rockmill_snapshot::tree::TreeFollower;
 use rockmill_storage::LocalStorage;
 use rust_rocksdb::DB;
@@ -79,6 +80,15 @@ pub fn has_range_tombstones(db: &DB, name: &str) -> Result<bool, String> {
     Ok(properties.num_range_deletions > 0)
 }
 
+/// The properties of an SST file.
+///
+/// # Errors
+///
+/// The error in the file and its place.
+pub fn properties(sst: &Path) -> Result<TableProperties, String> {
+    Ok(Table::open(sst)?.meta.properties)
+}
+
 /// Whether the MANIFEST has the sequence number of all entries of the file.
 fn is_ingested(path: &Path) -> Result<bool, String> {
     let properties = Table::open(path)?.meta.properties;
@@ -108,6 +118,68 @@ pub fn read_internal_entries(sst: &Path) -> Result<Pairs, String> {
         }
     }
     Ok(entries)
+}
+
+/// The blocks behind the data blocks of an SST file, uncompressed.
+#[derive(Debug, Default)]
+pub struct Tail {
+    /// First and last internal key of each data block, and its handle.
+    pub blocks: Vec<(Vec<u8>, Vec<u8>, BlockHandle)>,
+    /// User keys of all entries.
+    pub user_keys: Vec<Vec<u8>>,
+    /// Partitions of the index, and the index of these.
+    pub index: Vec<(BlockHandle, Vec<u8>)>,
+    /// Partitions of the filter, and the index of these.
+    pub filter: Vec<(BlockHandle, Vec<u8>)>,
+    /// The properties.
+    pub properties: TableProperties,
+}
+
+/// Returns the tail of one SST file with a two-level index.
+///
+/// # Errors
+///
+/// The error in the file and its place.
+pub fn tail(sst: &Path) -> Result<Tail, String> {
+    let table = Table::open(sst)?;
+    let (meta, place) = (&table.meta, |e| table.place(&e));
+    let mut decompressor = Decompressor::new(meta.dictionary.clone());
+    let mut read = |handle| {
+        let mut block = Vec::new();
+        table.read(handle, &mut decompressor, &mut block)?;
+        Ok::<_, String>((handle, block))
+    };
+    let mut tail = Tail {
+        properties: meta.properties.clone(),
+        ..Tail::default()
+    };
+    for entry in &meta.index {
+        let (_, block) = read(entry.handle)?;
+        let parsed = Block::parse(&block).map_err(place)?;
+        let mut reader = parsed.entries(ValueForm::Sized, 1).map_err(place)?;
+        let (mut first, mut key) = (Vec::new(), Vec::new());
+        while let Some(entry) = reader.next_entry().map_err(place)? {
+            entry.restore_key(&mut key);
+            if first.is_empty() {
+                first.clone_from(&key);
+            }
+            tail.user_keys.push(key[..key.len() - TAG_BYTES].to_vec());
+        }
+        tail.blocks.push((first, key, entry.handle));
+    }
+    let handles = meta.index_partitions.iter().copied();
+    let index = handles.chain([meta.index_handle]).map(&mut read);
+    tail.index = index.collect::<Result<_, _>>()?;
+    if let Some(&top) = meta.metaindex.get(names::PARTITIONED_FILTER) {
+        let top = read(top)?;
+        let partitions = decode_filter_partitions(&top.1, meta).map_err(place)?;
+        let filter = partitions
+            .into_iter()
+            .map(|partition| read(partition.handle));
+        tail.filter = filter.collect::<Result<_, _>>()?;
+        tail.filter.push(top);
+    }
+    Ok(tail)
 }
 
 /// Returns the data blocks of one SST file, uncompressed.

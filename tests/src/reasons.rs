@@ -34,8 +34,6 @@ pub const TABLE_PROPERTY_COLLECTORS: &str = "table-property-collectors";
 pub const TABLE_FACTORY: &str = "table-factory";
 /// An index other than a binary one is configured.
 pub const INDEX_TYPE: &str = "index-type";
-/// Partitioned filters are configured.
-pub const PARTITIONED_FILTERS: &str = "partitioned-filters";
 /// Files are outside the database's directory.
 pub const DB_PATHS: &str = "db-paths";
 /// A style other than leveled and universal.
@@ -120,7 +118,6 @@ pub const ALL: &[&str] = &[
     TABLE_PROPERTY_COLLECTORS,
     TABLE_FACTORY,
     INDEX_TYPE,
-    PARTITIONED_FILTERS,
     DB_PATHS,
     COMPACTION_STYLE,
     COMPRESSION,

@@ -87,6 +87,8 @@ pub struct TableShape {
     pub whole_key_filtering: bool,
     /// The filter in partitions; only with [`Index::TwoLevel`].
     pub partition_filters: bool,
+    /// Bytes of a partition of index or filter.
+    pub metadata_block_size: usize,
     /// The prefix extractor.
     pub prefix: Option<Prefix>,
     /// Compression of all levels but the bottommost.
@@ -112,6 +114,7 @@ impl Default for TableShape {
             filter: Filter::None,
             whole_key_filtering: true,
             partition_filters: false,
+            metadata_block_size: 4 << 10,
             prefix: None,
             compression: DBCompressionType::None,
             bottommost: None,
@@ -150,8 +153,8 @@ fn any_prefix(rng: &mut StdRng) -> Option<Prefix> {
 }
 
 impl TableShape {
-    /// Returns a shape that Rockmill is expected to accept: a plain binary index, any checksum,
-    /// compression, filter and block size.
+    /// Returns a shape that Rockmill is expected to accept: a plain or a two-level index, any
+    /// checksum, compression, filter and block size.
     #[must_use]
     pub fn supported(rng: &mut StdRng) -> Self {
         Self {
@@ -172,6 +175,18 @@ impl TableShape {
             bottommost: rng.random_bool(0.25).then(|| any_compression(rng)),
             ..Self::default()
         }
+        .with_index(rng)
+    }
+
+    /// Draws the index.
+    fn with_index(mut self, rng: &mut StdRng) -> Self {
+        self.index = match rng.random_bool(0.3) {
+            true => Index::TwoLevel,
+            false => Index::Binary,
+        };
+        self.partition_filters = self.index == Index::TwoLevel && rng.random_bool(0.5);
+        self.metadata_block_size = *[100, 500, 4 << 10].choose(rng).expect("not empty");
+        self
     }
 
     /// Returns any shape that RocksDB writes. Rockmill must read such files; whether it may write them depends on the
@@ -185,13 +200,9 @@ impl TableShape {
             dictionary_bytes: if rng.random_bool(0.15) { 4 << 10 } else { 0 },
             ..Self::supported(rng)
         };
-        shape.index = match rng.random_range(0..5) {
-            0 => Index::TwoLevel,
-            1 if shape.prefix.is_some() => Index::Hash,
-            _ => Index::Binary,
-        };
-        shape.partition_filters = shape.index == Index::TwoLevel && rng.random_bool(0.5);
-        if shape.index == Index::Hash {
+        if shape.prefix.is_some() && rng.random_bool(0.2) {
+            shape.index = Index::Hash;
+            shape.partition_filters = false;
             // BlockBasedTableFactory::InitializeOptions forces this.
             shape.index_restart_interval = 1;
         }
@@ -268,6 +279,7 @@ impl TableShape {
         }
         table.set_whole_key_filtering(self.whole_key_filtering);
         table.set_partition_filters(self.partition_filters);
+        table.set_metadata_block_size(self.metadata_block_size);
         table
     }
 }

@@ -6,6 +6,11 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use rockmill_core::CancelToken;
 use rockmill_format::block::{Block, BlockBuilder, BlockLayout, ValueForm};
+use rockmill_format::filter::{FilterBuilder, FilterFormat, FilterOptions};
+use rockmill_format::index::{
+    IndexBuilder, IndexPartitions, IndexSettings, IndexShortening, encode_index,
+};
+use rockmill_format::prefix::PrefixExtractor;
 use rockmill_snapshot::tree::TreeFollower;
 use rockmill_storage::LocalStorage;
 use rockmill_tests::harness::{
@@ -13,8 +18,9 @@ use rockmill_tests::harness::{
 };
 use rockmill_tests::{batches, content, internal, seed};
 use rust_rocksdb::{
-    BlockBasedOptions, CompactionOptions, DB, DBCompactionStyle, DBCompressionType,
-    DataBlockIndexType, Options, SstFileWriter, SstPartitionerFactory,
+    BlockBasedIndexType, BlockBasedOptions, CompactionOptions, DB, DBCompactionStyle,
+    DBCompressionType, DataBlockIndexType, Options, SliceTransform, SstFileWriter,
+    SstPartitionerFactory,
 };
 
 /// Creates the same database twice, compacts one with RocksDB and the other with Rockmill, which has to do all jobs,
@@ -191,6 +197,187 @@ fn data_blocks_with_a_hash_index_are_rocksdbs() {
         std::fs::remove_file(&path).expect("remove");
     }
     assert!(hashed > 100, "{hashed}");
+}
+
+#[test]
+fn partitions_of_indexes_and_filters_are_rocksdbs() {
+    const KEYS: u32 = 6000;
+    let (mut indexes, mut filters, mut with_sequences) = (0, 0, 0);
+    for case in 0..48_u32 {
+        let format_version = [4, 5, 6, 7, 8][case as usize % 5];
+        let restart_interval = [1, 1, 3, 16][case as usize % 4];
+        let metadata_block_size = [70, 300, 1000, 4096][case as usize / 4 % 4];
+        let prefix = [None, Some(2), Some(3)][case as usize % 3];
+        let whole_keys = prefix.is_none() || case % 2 == 0;
+        let versions = case % 7 == 0;
+        let mut table = BlockBasedOptions::default();
+        table.set_format_version(format_version);
+        table.set_index_type(BlockBasedIndexType::TwoLevelIndexSearch);
+        table.set_index_block_restart_interval(restart_interval);
+        table.set_partition_filters(true);
+        table.set_metadata_block_size(metadata_block_size);
+        table.set_bloom_filter(10.0, false);
+        table.set_whole_key_filtering(whole_keys);
+        table.set_block_size(300);
+        let mut options = local_options();
+        options.set_compression_type(DBCompressionType::None);
+        options.set_block_based_table_factory(&table);
+        if let Some(prefix) = prefix {
+            options.set_prefix_extractor(SliceTransform::create_fixed_prefix(prefix));
+        }
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let db = open(&options, directory.path());
+        let mut rng = StdRng::seed_from_u64(u64::from(case));
+        let mut snapshots = Vec::new();
+        for number in 0..KEYS {
+            // Some keys have no prefix.
+            let len = if rng.random_bool(0.01) { 1 } else { 4 };
+            let key = &number.to_be_bytes()[4 - len..];
+            db.put(key, vec![b'v'; rng.random_range(0..40)])
+                .expect("put");
+            if versions && number % 500 == 0 {
+                for _ in 0..20 {
+                    snapshots.push(db.snapshot());
+                    db.put(key, [b'w'; 40]).expect("put");
+                }
+            }
+        }
+        db.flush().expect("flush");
+        drop(snapshots);
+        let files = db.live_files().expect("live files");
+        let path = directory.path().join(files[0].name.trim_start_matches('/'));
+        let tail = internal::tail(&path).expect("readable");
+
+        let settings = IndexSettings {
+            format_version: format_version as u32,
+            restart_interval: restart_interval as usize,
+            shortening: IndexShortening::Separators,
+            common_prefix: format_version >= 8,
+            partitions: Some(IndexPartitions {
+                block_size: metadata_block_size as u64,
+                deviation: 10,
+            }),
+        };
+        let mut index = IndexBuilder::new(settings);
+        for (i, (_, last, handle)) in tail.blocks.iter().enumerate() {
+            let next = tail.blocks.get(i + 1).map(|(first, ..)| first.as_slice());
+            index.add(last, next, *handle);
+        }
+        let (top, partitions) = tail.index.split_last().expect("an index");
+        let ours: Vec<_> = index.partitions().collect();
+        assert_eq!(ours.len(), partitions.len(), "case {case}");
+        let entries = ours
+            .iter()
+            .zip(partitions)
+            .map(|((block, last), (handle, theirs))| {
+                assert!(block == theirs, "case {case}");
+                (*last, *handle)
+            });
+        let user_keys = index.has_user_keys();
+        assert!(
+            encode_index(settings, user_keys, entries) == top.1,
+            "case {case}"
+        );
+        indexes += ours.len();
+        with_sequences += u32::from(!user_keys);
+
+        let options = FilterOptions {
+            format: match format_version {
+                4 => FilterFormat::Legacy,
+                _ => FilterFormat::FastLocalBloom,
+            },
+            whole_key_filtering: whole_keys,
+            prefix_extractor: prefix.map(PrefixExtractor::Fixed),
+            optimize_filters_for_memory: true,
+            ..FilterOptions::whole_keys(10_000)
+        };
+        let partitions = settings.partitions.expect("set above");
+        let options = options.in_partitions_of(partitions.least_bytes(), prefix.is_some());
+        let mut filter = FilterBuilder::new(options);
+        tail.user_keys.iter().for_each(|key| filter.add(key));
+        let (top, partitions) = tail.filter.split_last().expect("a filter");
+        let ours = filter.finish_partitions();
+        assert_eq!(ours.len(), partitions.len(), "case {case}");
+        let entries = ours
+            .iter()
+            .zip(partitions)
+            .map(|((part, block), (handle, theirs))| {
+                assert!(block == theirs, "case {case}");
+                (part.last_key.as_slice(), *handle)
+            });
+        assert!(
+            encode_index(settings, user_keys, entries) == top.1,
+            "case {case}"
+        );
+        assert_eq!(filter.num_added(), tail.properties.num_filter_entries);
+        filters += ours.len();
+    }
+    assert!(
+        indexes > 1000 && filters > 1000 && with_sequences > 3,
+        "{indexes} {filters} {with_sequences}"
+    );
+}
+
+#[test]
+fn files_with_partitions_are_read_as_rocksdbs() {
+    const KEYS: u32 = 20_000;
+    for (bits, metadata_block_size, prefix) in [(10.0, 4096, None), (16.0, 2000, Some(3))] {
+        let [theirs, ours] = both(
+            |options| {
+                let mut table = BlockBasedOptions::default();
+                table.set_index_type(BlockBasedIndexType::TwoLevelIndexSearch);
+                table.set_partition_filters(true);
+                table.set_metadata_block_size(metadata_block_size);
+                // OPTIONS have no bits, so that they are inferred.
+                table.set_bloom_filter(bits, false);
+                options.set_block_based_table_factory(&table);
+                if let Some(prefix) = prefix {
+                    options.set_prefix_extractor(SliceTransform::create_fixed_prefix(prefix));
+                }
+            },
+            |db| {
+                for number in 0..KEYS {
+                    db.put((2 * number).to_be_bytes(), [b'v'; 30]).expect("put");
+                    if number % 3000 == 0 {
+                        db.flush().expect("flush");
+                    }
+                }
+                db.flush().expect("flush");
+            },
+            compact_everything,
+            |db| {
+                let found = (0..2 * KEYS).filter(|number| {
+                    let value = db.get(number.to_be_bytes()).expect("get");
+                    value.is_some()
+                });
+                let found: Vec<_> = found.collect();
+                let seeks = (0..2 * KEYS).step_by(37).map(|number| {
+                    let mut iterator = db.raw_iterator();
+                    iterator.seek(number.to_be_bytes());
+                    let after = iterator.key().map(<[u8]>::to_vec);
+                    iterator.seek_for_prev(number.to_be_bytes());
+                    (after, iterator.key().map(<[u8]>::to_vec))
+                });
+                let seeks: Vec<_> = seeks.collect();
+                let files = db.live_files().expect("live files");
+                let tails = files.iter().map(|file| {
+                    let path = db.path().join(file.name.trim_start_matches('/'));
+                    internal::tail(&path).expect("readable")
+                });
+                let partitions: Vec<_> = tails
+                    .map(|tail| (tail.index.len() > 1, tail.filter.len() > 2))
+                    .collect();
+                (found, seeks, partitions)
+            },
+        );
+        assert_eq!(ours.0.len(), KEYS as usize);
+        assert!(
+            ours.2.iter().all(|&both| both == (true, true)),
+            "{:?}",
+            ours.2
+        );
+        assert!(ours == theirs, "{bits} {metadata_block_size}");
+    }
 }
 
 /// Keys of the tests with range tombstones.

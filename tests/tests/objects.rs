@@ -7,8 +7,8 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use rockmill::{FilterDecision, Service};
 use rust_rocksdb::{
-    BottommostLevelCompaction, CompactOptions, CompactionDecision, DB, IteratorMode, MergeOperands,
-    Options, WaitForCompactOptions,
+    BlockBasedOptions, BottommostLevelCompaction, CompactOptions, CompactionDecision, DB,
+    IteratorMode, MergeOperands, Options, SliceTransform, WaitForCompactOptions,
 };
 
 const KEYS: u32 = 300;
@@ -87,6 +87,68 @@ fn compact(db: &DB) {
     db.compact_range_opt(None::<&[u8]>, None::<&[u8]>, &all);
     db.wait_for_compact(&WaitForCompactOptions::default())
         .expect("no background error");
+}
+
+#[test]
+fn filters_have_the_prefixes_of_a_registered_extractor() {
+    const NAME: &str = "first-half";
+    let prefix_len = |key: &[u8]| (key.len() > 3).then_some(key.len() / 2);
+    let tables = [false, true].map(|is_with| {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut options = Options::default();
+        options.create_if_missing(true);
+        options.set_disable_auto_compactions(true);
+        let transform = SliceTransform::create(
+            NAME,
+            |key| &key[..key.len() / 2],
+            Some(|key: &[u8]| key.len() > 3),
+        );
+        options.set_prefix_extractor(transform);
+        let mut table = BlockBasedOptions::default();
+        table.set_bloom_filter(10.0, false);
+        options.set_block_based_table_factory(&table);
+        let rockmill = Service::builder()
+            .min_job_bytes(0)
+            .prefix_extractor(NAME, prefix_len)
+            .build()
+            .expect("sound settings");
+        if is_with {
+            options.set_compaction_service(rockmill.clone());
+        }
+        let db = DB::open(&options, folder.path()).expect("a database");
+        for round in 0..3 {
+            for number in 0..5000_u32 {
+                let key = format!("{:x}", number * 31 + round);
+                db.put(key, b"value").expect("put");
+            }
+            db.flush().expect("flush");
+        }
+        compact(&db);
+        let stats = rockmill.stats();
+        assert_eq!(stats.jobs_done > 0, is_with, "{stats:?}");
+        assert_eq!(
+            (stats.jobs_declined, stats.jobs_failed),
+            (0, 0),
+            "{stats:?}"
+        );
+        let all = content(&db);
+        for (key, _) in all.iter().step_by(17) {
+            let mut seek = rust_rocksdb::ReadOptions::default();
+            seek.set_prefix_same_as_start(true);
+            let mode = IteratorMode::From(key, rust_rocksdb::Direction::Forward);
+            let found = db.iterator_opt(mode, seek).next().expect("it is there");
+            assert_eq!(&found.expect("readable").0, key);
+        }
+        let files = db.live_files().expect("live files");
+        let hashes = files.iter().map(|file| {
+            let path = folder.path().join(file.name.trim_start_matches('/'));
+            let properties = rockmill_tests::internal::properties(&path).expect("readable");
+            assert_eq!(properties.prefix_extractor_name, NAME.as_bytes());
+            properties.num_filter_entries
+        });
+        (all, hashes.sum::<u64>())
+    });
+    assert!(tables[0] == tables[1], "{} {}", tables[0].1, tables[1].1);
 }
 
 type KeyValue = (Box<[u8]>, Box<[u8]>);

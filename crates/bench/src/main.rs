@@ -42,7 +42,7 @@ enum Command {
     Model(model::ModelArgs),
     /// Process that the other subcommands start for each compaction.
     #[command(hide = true)]
-    Worker,
+    CompactionProcess,
     /// Process that `system` starts for each measurement.
     #[command(hide = true)]
     Cell,
@@ -58,7 +58,7 @@ fn main() -> ExitCode {
         Command::Scan(args) => scan::run(&args),
         Command::Gpukv(args) => gpukv::run(&args),
         Command::Model(args) => model::run(&args),
-        Command::Worker => worker::serve(devices::give),
+        Command::CompactionProcess => worker::serve(devices::give),
         Command::Cell => system::serve(),
     });
     code.into()

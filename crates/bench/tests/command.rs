@@ -208,5 +208,5 @@ fn the_command_says_what_it_is() {
         out.starts_with("Compares the speed of RocksDB and Rockmill"),
         "{out}"
     );
-    assert!(!out.contains("worker"), "{out}");
+    assert!(!out.contains("compaction-process"), "{out}");
 }

@@ -3,13 +3,16 @@
 use std::ffi::{c_char, c_int, c_void};
 use std::fmt;
 use std::mem::offset_of;
+use std::path::PathBuf;
 use std::ptr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rockmill_core::{
     Attached, Collected, Collector, CollectorFactory, CompactionFilter, CreateFilter,
-    CustomCollectors, CustomMerge, Decision, DeclineReason, Error, FilteredKind, JobFilter,
-    MAX_MADE_BYTES, MergeFunctions, MergeOperator, Merging, Plugins, Result as CoreResult, Row,
+    CustomCollectors, CustomMerge, CustomPrefixes, Decision, DeclineReason, Error, FilteredKind,
+    JobFilter, MAX_MADE_BYTES, MAX_PROPERTY_BYTES, MergeFunctions, MergeOperator, Merging, Plugins,
+    Prefixes, Result as CoreResult, Row,
 };
 
 use crate::memory;
@@ -79,6 +82,10 @@ pub struct CPlugins {
     pub finish_collector:
         Option<unsafe extern "C" fn(*mut c_void, *mut c_void, TakeProperty, *mut c_void) -> c_int>,
     pub destroy_collector: Option<unsafe extern "C" fn(*mut c_void, *mut c_void)>,
+    pub builtin_collector_factories: *const u8,
+    pub path: *const c_char,
+    pub prefix_extractor: *const c_char,
+    pub prefix_len: Option<unsafe extern "C" fn(*mut c_void, CBytes) -> i64>,
 }
 
 /// Bytes of `rm_plugins` in the first version of the header.
@@ -147,9 +154,11 @@ pub unsafe fn read(given: *const CPlugins) -> Result<Option<Arc<Plugins>>, Refus
         Ok(bytes.map(|bytes| String::from_utf8_lossy(bytes).into_owned()))
     };
     let missing = text(given.missing, "missing")?;
+    let path = text(given.path, "path")?.map(PathBuf::from);
     if missing.is_some() {
         return Ok(Some(Arc::new(Plugins {
             missing,
+            path,
             ..Plugins::default()
         })));
     }
@@ -176,6 +185,16 @@ pub unsafe fn read(given: *const CPlugins) -> Result<Option<Arc<Plugins>>, Refus
         }
         None => Attached::Nothing,
     };
+    let prefix_extractor = match text(given.prefix_extractor, "prefix_extractor")? {
+        Some(name) => {
+            let extractor = Extractor {
+                functions: Arc::clone(&functions),
+                failed: AtomicBool::default(),
+            };
+            Attached::Named(name, CustomPrefixes(Arc::new(extractor)))
+        }
+        None => Attached::Nothing,
+    };
     let compaction_filter = filter(text(given.compaction_filter, "compaction_filter")?);
     let factory = text(given.compaction_filter_factory, "compaction_filter_factory")?;
     let mut collectors = Vec::new();
@@ -187,17 +206,50 @@ pub unsafe fn read(given: *const CPlugins) -> Result<Option<Arc<Plugins>>, Refus
         // SAFETY: the caller says that so many are there.
         let name = unsafe { *given.collector_factories.add(at) };
         let name = text(name, "collector_factories")?.unwrap_or_default();
+        let builtin = given.builtin_collector_factories;
+        // SAFETY: the caller says so.
+        let is_builtin = !builtin.is_null() && unsafe { *builtin.add(at) } != 0;
         let functions = Arc::clone(&functions);
-        let factory = CustomCollectors(Arc::new(Collectors { functions, at }));
-        collectors.push((name, factory));
+        let own = || CustomCollectors(Arc::new(Collectors { functions, at }));
+        collectors.push((name, (!is_builtin).then(own)));
     }
     Ok(Some(Arc::new(Plugins {
         missing,
+        path,
         merge_operator,
         compaction_filter,
         compaction_filter_factory: filter(factory),
+        prefix_extractor,
         collectors: Some(collectors),
     })))
+}
+
+/// The prefix extractor of a program.
+#[derive(Debug)]
+struct Extractor {
+    functions: Arc<Functions>,
+    failed: AtomicBool,
+}
+
+impl Prefixes for Extractor {
+    fn prefix_len(&self, user_key: &[u8]) -> Option<usize> {
+        const OUTSIDE: i64 = -1;
+        let functions = &self.functions.0;
+        // SAFETY: the program says so; the key lives during the call.
+        let answer = functions
+            .prefix_len
+            .map(|prefix_len| unsafe { prefix_len(functions.state, borrowed(user_key)) });
+        let len = answer.and_then(|len| usize::try_from(len).ok());
+        let len = len.filter(|&len| len <= user_key.len());
+        if len.is_none() && answer != Some(OUTSIDE) {
+            self.failed.store(true, Ordering::Relaxed);
+        }
+        len
+    }
+
+    fn has_failed(&self) -> bool {
+        self.failed.load(Ordering::Relaxed)
+    }
 }
 
 /// A factory of collectors of a program.
@@ -299,24 +351,32 @@ impl Collector for OwnCollector {
         const COLLECTED: c_int = 0;
         const NEEDS_COMPACTION: c_int = 1;
         let functions = &self.functions.0;
-        let mut collected = Collected::default();
-        let context = ptr::from_mut(&mut collected).cast();
+        let mut taken = Taken::default();
+        let context = ptr::from_mut(&mut taken).cast();
         // SAFETY: the program says so; it gives what `take_property` takes.
         let answer = functions.finish_collector.map(|finish| unsafe {
             finish(functions.state, self.collector, take_property, context)
         });
         match answer {
+            _ if taken.bytes > MAX_PROPERTY_BYTES => Err(Error::too_many_properties()),
             Some(answer @ (COLLECTED | NEEDS_COMPACTION)) => Ok(Collected {
                 needs_compaction: answer == NEEDS_COMPACTION,
-                ..collected
+                ..taken.collected
             }),
             _ => Err(failed(COLLECTOR, "failed")),
         }
     }
 }
 
+/// What a collector gives.
+#[derive(Default)]
+struct Taken {
+    collected: Collected,
+    bytes: usize,
+}
+
 /// # Safety
-/// `context` is a [`Collected`] that nothing else uses; `name` and `value` have the bytes that they say.
+/// `context` is a [`Taken`] that nothing else uses; `name` and `value` have the bytes that they say.
 unsafe extern "C" fn take_property(
     context: *mut c_void,
     is_readable: c_int,
@@ -324,12 +384,19 @@ unsafe extern "C" fn take_property(
     value: CBytes,
 ) {
     // SAFETY: the caller says so.
-    let collected = unsafe { &mut *context.cast::<Collected>() };
+    let taken = unsafe { &mut *context.cast::<Taken>() };
+    taken.bytes = taken
+        .bytes
+        .saturating_add(name.size)
+        .saturating_add(value.size);
+    if taken.bytes > MAX_PROPERTY_BYTES {
+        return;
+    }
     // SAFETY: the caller says so.
     let [name, value] = [name, value].map(|bytes| unsafe { copied(bytes.data, bytes.size) });
     let properties = match is_readable {
-        0 => &mut collected.properties,
-        _ => &mut collected.readable,
+        0 => &mut taken.collected.properties,
+        _ => &mut taken.collected.readable,
     };
     properties.insert(name, value);
 }
@@ -516,7 +583,7 @@ impl MergeFunctions for Merge {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::sync::atomic::AtomicU32;
 
     use super::*;
 
@@ -610,6 +677,10 @@ mod tests {
             collect_block: None,
             finish_collector: None,
             destroy_collector: None,
+            builtin_collector_factories: ptr::null(),
+            path: ptr::null(),
+            prefix_extractor: ptr::null(),
+            prefix_len: None,
         }
     }
 

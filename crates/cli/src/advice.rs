@@ -81,7 +81,7 @@ pub struct Setting {
 }
 
 /// Options of RocksDB with a value that is accepted. A decline names an option of a struct without the struct.
-const OPTIONS: [&str; 27] = [
+const OPTIONS: [&str; 26] = [
     "allow_ingest_behind=false",
     "block_align=false",
     "cf_allow_ingest_behind=false",
@@ -100,7 +100,6 @@ const OPTIONS: [&str; 27] = [
     "format_version=6",
     "index_type=kBinarySearch",
     "last_level_temperature=kUnknown",
-    "partition_filters=false",
     "preclude_last_level_data_seconds=0",
     "preserve_internal_time_seconds=0",
     "sample_for_compression=0",
@@ -207,13 +206,15 @@ pub fn change(reason: DeclineReason) -> &'static str {
         R::CompressionDictionary => "set max_dict_bytes=0",
         R::CompressionManager => "configure no compression manager",
         R::IndexType => {
-            "set index_type=kBinarySearch, and uniform_cv_threshold=-1 with index_block_search_type=kAuto"
+            "set index_type=kBinarySearch or kTwoLevelIndexSearch, and uniform_cv_threshold=-1 with index_block_search_type=kAuto"
         }
-        R::PartitionedFilters => "set partition_filters=false",
         R::UserDefinedIndex => "configure no user-defined index",
         R::SeparateKeyValue => "set separate_key_value_in_data_block=false",
         R::BlockAlign => "set block_align=false and super_block_alignment_size=0",
-        R::PrefixExtractor => "use a fixed or capped prefix, or none",
+        R::PrefixExtractor => {
+            "let the program attach it (rockmill::Attach in C++, Builder::prefix_extractor in Rust), or use a fixed or capped \
+             prefix, or none"
+        }
         R::FilterPolicy => {
             "use RocksDB's Bloom or Ribbon filter, and if OPTIONS lack its bits a key, build the \
              service with filter_bits_per_key(..) and say --filter-bits-per-key here"

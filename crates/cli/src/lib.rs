@@ -29,11 +29,13 @@ mod test_tables;
 mod verify;
 mod view;
 pub mod wal_dir;
+#[cfg(feature = "distributed")]
+mod worker;
 
 use std::ffi::OsString;
 
 use clap::{CommandFactory, Parser, Subcommand};
-use rockmill_side_by_side::worker;
+use rockmill_side_by_side::worker as compaction_process;
 use rockmill_terminal::{outcome, program};
 
 /// Rockmill compacts for stock RocksDB; this command shows, checks and repeats its work.
@@ -75,9 +77,13 @@ enum Command {
     /// Records and repeats compaction jobs.
     #[command(subcommand)]
     Job(job::JobCommand),
+    /// Runs parts of statements for `rockmill sql` on other machines.
+    #[cfg(feature = "distributed")]
+    #[command(after_help = worker::EXAMPLES)]
+    Worker(worker::WorkerArgs),
     /// Process that `demo` starts for each compaction.
     #[command(hide = true)]
-    Worker,
+    CompactionProcess,
     /// Writes manual pages and completions for shells.
     #[command(hide = true)]
     Generate(generate::GenerateArgs),
@@ -135,6 +141,8 @@ pub fn main(arguments: Vec<OsString>) -> u8 {
         Command::Load(args) => load::run(&args),
         Command::Job(command) => job::run(command),
         Command::Generate(args) => generate::run(&args, Cli::command()),
-        Command::Worker => worker::serve(rockmill::Builder::device),
+        #[cfg(feature = "distributed")]
+        Command::Worker(args) => worker::run(&args),
+        Command::CompactionProcess => compaction_process::serve(rockmill::Builder::device),
     })
 }

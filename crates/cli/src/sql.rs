@@ -3,7 +3,9 @@
 pub mod error;
 mod format;
 pub mod grid;
-mod memory;
+pub(crate) mod memory;
+#[cfg(feature = "distributed")]
+mod over;
 mod prompt;
 mod script;
 pub mod session;
@@ -28,7 +30,7 @@ use session::{OpenArgs, Session};
 use shell::{Flow, Shell};
 
 /// Arguments of `rockmill sql`.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Clone, clap::Args)]
 pub struct SqlArgs {
     #[command(flatten)]
     open: OpenArgs,
@@ -68,6 +70,8 @@ pub const RUNNING_STACK_BYTES: usize = 256 << 20;
 /// # Errors
 /// Usage for an invalid statement, Data for damaged files, else Environment.
 pub fn run(args: &SqlArgs) -> Result<(), Failure> {
+    #[cfg(feature = "distributed")]
+    let args = &over::with_shards(args)?;
     let no_thread = |e| Failure::Environment(format!("no thread: {e}"));
     let iterators = Arc::new(ReadOnly::default());
     let ending = Arc::clone(&iterators);

@@ -339,11 +339,15 @@ fn manual_pages_and_completions_name_every_command() {
         assert!(man.contains(&format!("rockmill\\-{command}(1)")), "{man}");
         assert!(completions.iter().all(|text| text.contains(command)));
     }
-    for hidden in ["worker", "help", "job-help"] {
+    for hidden in ["compaction-process", "help", "job-help"] {
         let page = format!("man/man1/rockmill-{hidden}.1");
         assert!(!dir.path().join(&page).exists(), "{page}");
     }
-    assert!(completions.iter().all(|text| !text.contains("worker")));
+    assert!(
+        completions
+            .iter()
+            .all(|text| !text.contains("compaction-process"))
+    );
 }
 
 #[test]

@@ -5,6 +5,7 @@ mod databases;
 mod described;
 pub mod diagnosis;
 mod execute;
+mod failed_filters;
 pub mod forecast;
 mod request;
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rockmill_core::{
     Attached, CompactionFilter, CreateFilter, CustomMerge, Decision, DeclineReason, Error,
@@ -10,6 +11,7 @@ use rockmill_core::{
     Result,
 };
 use rockmill_format::options_file::OptionsFile;
+use rockmill_format::prefix::{CustomPrefixes, Prefixes};
 use rockmill_format::wire::CompactionServiceInput;
 
 use crate::eligibility::named;
@@ -26,6 +28,9 @@ pub type Filter = dyn FnMut(&[u8], &[u8]) -> Decision;
 
 /// Makes the filter of a job; `None` if the job needs none.
 pub type MakeFilter = dyn Fn(&FilterContext) -> Option<Box<Filter>> + Send + Sync;
+
+/// Bytes of the prefix with which a key begins; `None` if the key has none.
+pub type PrefixLen = dyn Fn(&[u8]) -> Option<usize> + Send + Sync;
 
 /// For what job a filter is made (`CompactionFilter::Context`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,11 +50,13 @@ pub struct FilterContext {
 pub struct NamedObjects {
     merge_operators: BTreeMap<String, Merging>,
     filters: BTreeMap<String, Arc<MakeFilter>>,
+    prefix_extractors: BTreeMap<String, Arc<PrefixLen>>,
 }
 
 impl fmt::Debug for NamedObjects {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names = self.merge_operators.keys().chain(self.filters.keys());
+        let names = names.chain(self.prefix_extractors.keys());
         f.debug_list().entries(names).finish()
     }
 }
@@ -66,12 +73,20 @@ impl NamedObjects {
         self.filters.insert(name.to_owned(), make);
     }
 
+    /// Adds the prefix extractor of this name.
+    pub fn prefix_extractor(&mut self, name: &str, prefix_len: Arc<PrefixLen>) {
+        self.prefix_extractors.insert(name.to_owned(), prefix_len);
+    }
+
     /// The objects that a job's options name, if some are registered.
     ///
     /// # Errors
     /// Declined if message or options are malformed.
     pub(crate) fn plugins(&self, job: &Job) -> Result<Option<Arc<Plugins>>> {
-        if self.merge_operators.is_empty() && self.filters.is_empty() {
+        if self.merge_operators.is_empty()
+            && self.filters.is_empty()
+            && self.prefix_extractors.is_empty()
+        {
             return Ok(None);
         }
         let malformed =
@@ -90,13 +105,48 @@ impl NamedObjects {
             let context = FilterContext::of(&job.info);
             Some(JobFilter::new(Arc::new(Made { make, context })))
         };
+        let extractor = |name: &String| {
+            let prefix_len = Arc::clone(self.prefix_extractors.get(name)?);
+            let failed = AtomicBool::default();
+            Some(CustomPrefixes(Arc::new(Extractor { prefix_len, failed })))
+        };
         Ok(Some(Arc::new(Plugins {
             missing: None,
+            path: None,
             merge_operator: found(name("merge_operator")?, merging),
             compaction_filter: found(name("compaction_filter")?, filter),
             compaction_filter_factory: found(name("compaction_filter_factory")?, filter),
+            prefix_extractor: found(name("prefix_extractor")?, extractor),
             collectors: None,
         })))
+    }
+}
+
+/// A registered prefix extractor.
+struct Extractor {
+    prefix_len: Arc<PrefixLen>,
+    failed: AtomicBool,
+}
+
+impl fmt::Debug for Extractor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a prefix extractor")
+    }
+}
+
+impl Prefixes for Extractor {
+    fn prefix_len(&self, user_key: &[u8]) -> Option<usize> {
+        match called("the prefix extractor", || (self.prefix_len)(user_key)) {
+            Ok(len) if len.is_none_or(|len| len <= user_key.len()) => len,
+            _ => {
+                self.failed.store(true, Ordering::Relaxed);
+                None
+            }
+        }
+    }
+
+    fn has_failed(&self) -> bool {
+        self.failed.load(Ordering::Relaxed)
     }
 }
 

@@ -133,7 +133,7 @@ impl Verifier {
         report: &TaskReport,
     ) -> Result<()> {
         let chosen = self.is_chosen(subcompaction);
-        let filter = plan.table.filter.as_ref();
+        let layout = Some(&plan.table);
         let version = plan.properties.rocksdb_version;
         for file in report.files() {
             let reader = self.open(file.number)?;
@@ -141,7 +141,7 @@ impl Verifier {
             if report.is_verified() && !chosen {
                 verify_tail(&table, file, version)?;
             } else {
-                verify_output(&table, file, version, filter, task.cancel)?;
+                verify_output(&table, file, version, layout, task.cancel)?;
             }
         }
         match self.is_made_again(subcompaction) {

@@ -44,13 +44,7 @@ const FILES: [(&str, &[&str]); 15] = [
     ("db_bench-bloom.7.8.3", &[]),
     // Operands in its files would rule jobs out; the operator does not.
     ("db_bench-merge.7.8.3", &[]),
-    (
-        "db_bench-part.7.8.3",
-        &[
-            "default: partitioned-filters: partition_filters is true",
-            "default: index-type: index_type is kTwoLevelIndexSearch",
-        ],
-    ),
+    ("db_bench-part.7.8.3", &[]),
     ("db_bench-prefix.7.8.3", &[]),
     ("db_bench-ribbon.7.8.3", &[]),
     ("db_bench-txn.7.8.3", &["allow-2pc: allow_2pc is on"]),

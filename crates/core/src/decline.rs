@@ -73,8 +73,6 @@ reasons! {
     CompressionManager = "compression-manager",
     /// An index type that Rockmill does not write.
     IndexType = "index-type",
-    /// Partitioned filters.
-    PartitionedFilters = "partitioned-filters",
     /// A user-defined index.
     UserDefinedIndex = "user-defined-index",
     /// Separated keys and values in data blocks.

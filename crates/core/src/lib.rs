@@ -17,11 +17,13 @@ mod blocks;
 pub mod borders;
 mod cancel;
 mod collector;
+pub mod columns;
 mod contents;
 mod cpu_time;
 mod decline;
 mod error;
 mod estimate;
+mod filter_parts;
 mod fragments;
 mod hash;
 mod io;
@@ -50,6 +52,7 @@ pub use cpu_time::thread_cpu;
 pub use decline::DeclineReason;
 pub use error::{Error, ErrorKind, Result};
 pub use estimate::FileEstimate;
+pub use filter_parts::{FilterPart, filter_parts, parts_of};
 pub use fragments::{Fragment, Fragments};
 pub use hash::{ContentHash, entry_hash, index_hash, kv_hash, placed_hash};
 pub use io::{Borrower, Chunk, Lent, Memory, ReadAt, ReadStream, SstFile, SstSink};
@@ -63,9 +66,13 @@ pub use plan::{
     CompactionRules, DeeperLevels, FilterPlan, Grandparent, KeyRange, OutputPlan, OutputSplitting,
     Plan, PropertiesPlan, Subcompaction, TablePlan,
 };
+/// Prefix extractors of an application.
+pub use rockmill_format::prefix::{CustomPrefixes, Prefixes};
+
 pub use plugins::{
     Attached, Collected, Collector, CollectorFactory, CompactionFilter, CreateFilter,
-    CustomCollectors, CustomMerge, Decision, FilteredKind, JobFilter, MergeFunctions, Plugins,
+    CustomCollectors, CustomMerge, Decision, FilteredKind, JobFilter, MAX_PROPERTY_BYTES,
+    MergeFunctions, Plugins,
 };
 pub use progress::Progress;
 pub use range_tombstones::range_tombstones;

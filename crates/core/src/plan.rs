@@ -8,6 +8,7 @@ use rockmill_format::compression::CompressionSettings;
 use rockmill_format::filter::FilterOptions;
 use rockmill_format::index::{IndexSettings, IndexShortening};
 use rockmill_format::key::MAX_SEQUENCE;
+use rockmill_format::prefix::CustomPrefixes;
 use rockmill_format::range_tombstone::RangeTombstone;
 use serde::{Deserialize, Serialize};
 
@@ -42,6 +43,26 @@ impl KeyRange {
     #[inline]
     pub fn is_below(&self, user_key: &[u8]) -> bool {
         self.end.as_deref().is_some_and(|end| user_key >= end)
+    }
+
+    /// Whether both ranges may have a key in common.
+    pub fn overlaps(&self, other: &Self) -> bool {
+        let is_before = |one: &Self, other: &Self| match (&one.end, &other.begin) {
+            (Some(end), Some(begin)) => end <= begin,
+            _ => false,
+        };
+        !is_before(self, other) && !is_before(other, self)
+    }
+
+    /// Whether all keys of `other` lie in this range.
+    pub fn covers(&self, other: &Self) -> bool {
+        let begins = self.begin.is_none() || self.begin <= other.begin;
+        let ends = match (&self.end, &other.end) {
+            (None, _) => true,
+            (Some(_), None) => false,
+            (Some(end), Some(other)) => other <= end,
+        };
+        begins && ends
     }
 
     /// Whether a tombstone deletes a key of the range, if there is one.
@@ -85,7 +106,9 @@ pub struct Plan {
 impl Plan {
     /// Whether objects of the application are called. Only the CPU backend does that.
     pub fn has_plugins(&self) -> bool {
-        self.rules.has_plugins() || !self.output.collectors.is_empty()
+        self.rules.has_plugins()
+            || !self.output.collectors.is_empty()
+            || self.output.table.prefixes.is_some()
     }
 
     /// Whether the same can be done twice: a filter sees each key once, and a collector each file.
@@ -250,6 +273,8 @@ pub struct TablePlan {
     pub compress_index: bool,
     /// The filter, if one is written.
     pub filter: Option<FilterPlan>,
+    /// The application's prefix extractor, if the filter needs one. Only the CPU backend calls it.
+    pub prefixes: Option<CustomPrefixes>,
 }
 
 /// The plan of RocksDB's default options, except that there is no compression and no filter.
@@ -269,10 +294,12 @@ impl Default for TablePlan {
                 restart_interval: 1,
                 shortening: IndexShortening::Separators,
                 common_prefix: false,
+                partitions: None,
             },
             compression: CompressionSettings::none(),
             compress_index: false,
             filter: None,
+            prefixes: None,
         }
     }
 }

@@ -2,8 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+
+use rockmill_format::prefix::{CustomPrefixes, PrefixExtractor};
 
 use crate::decline::DeclineReason;
 use crate::error::{Error, Result};
@@ -27,23 +30,38 @@ pub enum Attached<T> {
 pub struct Plugins {
     /// Why nothing is known of them, in a sentence.
     pub missing: Option<String>,
+    /// Where the options place files, if they say so.
+    pub path: Option<PathBuf>,
     /// The merge operator.
     pub merge_operator: Attached<Merging>,
     /// The compaction filter. If there is one, the factory makes none.
     pub compaction_filter: Attached<JobFilter>,
     /// The factory of compaction filters.
     pub compaction_filter_factory: Attached<JobFilter>,
-    /// The factories of collectors of table properties with their names in OPTIONS, in order, if they are known.
-    pub collectors: Option<Vec<(String, CustomCollectors)>>,
+    /// The prefix extractor.
+    pub prefix_extractor: Attached<CustomPrefixes>,
+    /// The factories of collectors of table properties with their names in OPTIONS, in order, if they are known; `None` for
+    /// one of RocksDB's class.
+    pub collectors: Option<Vec<(String, Option<CustomCollectors>)>>,
 }
 
 impl Plugins {
     /// Whether there are objects without which a job cannot be repeated.
     pub fn has_objects(&self) -> bool {
-        let has_collectors = self.collectors.as_ref().is_some_and(|all| !all.is_empty());
+        let all = self.collectors.iter().flatten();
+        let has_collectors = all.clone().any(|(_, factory)| factory.is_some());
         matches!(self.merge_operator, Attached::Named(..))
+            || self.has_own_prefixes()
             || self.filter().is_some()
             || has_collectors
+    }
+
+    /// Whether the prefix extractor is not known by its name.
+    fn has_own_prefixes(&self) -> bool {
+        match &self.prefix_extractor {
+            Attached::Named(name, _) => PrefixExtractor::parse(name).is_err(),
+            Attached::Unknown | Attached::Nothing => false,
+        }
     }
 
     /// The filter of the job, if there is one.
@@ -225,6 +243,17 @@ pub trait Collector: Debug {
     fn finish(self: Box<Self>) -> Result<Collected>;
 }
 
+/// Maximum bytes of the properties of a file that collectors make. A job keeps those of all of its files.
+pub const MAX_PROPERTY_BYTES: usize = 1 << 20;
+
+impl Error {
+    /// The error for a collector that makes more than [`MAX_PROPERTY_BYTES`].
+    pub fn too_many_properties() -> Self {
+        let what = "the collectors of table properties make more than 1 MiB of a file";
+        Self::declined(DeclineReason::MemoryBudget, what)
+    }
+}
+
 /// What a collector says of a file.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Collected {
@@ -234,4 +263,12 @@ pub struct Collected {
     pub readable: BTreeMap<Vec<u8>, Vec<u8>>,
     /// Whether RocksDB is to compact the file again soon (`NeedCompact`).
     pub needs_compaction: bool,
+}
+
+impl Collected {
+    /// Bytes of the properties.
+    pub fn bytes(&self) -> usize {
+        let all = self.properties.iter().chain(&self.readable);
+        all.map(|(name, value)| name.len() + value.len()).sum()
+    }
 }

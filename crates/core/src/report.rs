@@ -35,6 +35,10 @@ pub struct ReadReport {
     pub value_bytes: u64,
     /// Bytes read from input files.
     pub bytes: u64,
+    /// Bytes of kept groups and columns that were used in place of files.
+    pub kept_bytes: u64,
+    /// Number of these columns.
+    pub kept_columns: u64,
     /// Entries dropped because a newer one hides them.
     pub replaced: u64,
     /// Tombstones dropped because they no longer hide anything, as far as RocksDB counts them.
@@ -67,6 +71,8 @@ impl ReadReport {
         self.key_bytes += part.key_bytes;
         self.value_bytes += part.value_bytes;
         self.bytes += part.bytes;
+        self.kept_bytes += part.kept_bytes;
+        self.kept_columns += part.kept_columns;
         self.replaced += part.replaced;
         self.tombstones_dropped += part.tombstones_dropped;
         self.above_snapshot += part.above_snapshot;

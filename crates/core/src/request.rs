@@ -239,6 +239,8 @@ pub enum Unsupported {
     Compression,
     /// Counting filter and index towards the size at which a file ends.
     SizeIsUpperBound,
+    /// Writing indexes and filters in partitions.
+    Partitions,
     /// Reading keys that are not ordered by bytes.
     Comparator,
     /// Reading a range in which a table has range tombstones, or may have some ([`InputTable::with_range_tombstones`]).
@@ -264,6 +266,7 @@ impl fmt::Display for Unsupported {
         f.write_str(match self {
             Self::Compression => "the device does not write blocks of this compression",
             Self::SizeIsUpperBound => "the device does not support target_file_size_is_upper_bound yet",
+            Self::Partitions => "the device does not write indexes and filters in partitions",
             Self::Comparator => "keys are not ordered by bytes",
             Self::RangeTombstones => "a table has range tombstones there",
             Self::UnknownSequence => {

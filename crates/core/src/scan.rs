@@ -21,7 +21,7 @@ mod strings;
 mod temporal;
 
 pub use batches::{Batches, too_many_bytes};
-pub use cell::Cell;
+pub use cell::{Cell, Cells};
 pub use decimal::PackedDecimal;
 pub use groups::{Groups, Part, exceeds};
 pub use json::{Json, JsonType};

@@ -4,13 +4,16 @@
 //! ```text
 //! data blocks | filter | index | properties | metaindex | footer
 //! ```
+//!
+//! Filter and index may be partitions with an index of theirs behind.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use rockmill_format::compression::{CompressionType, Compressor};
+use rockmill_format::filter::FilterPartition;
 use rockmill_format::footer::{Footer, uses_context_checksum};
 use rockmill_format::handle::{BLOCK_TRAILER_SIZE, BlockGuard, BlockHandle};
-use rockmill_format::index::IndexBuilder;
+use rockmill_format::index::{IndexBuilder, encode_index};
 use rockmill_format::key;
 use rockmill_format::properties::{TableProperties, compression_name, lsm_info_at_creation};
 use rockmill_format::range_tombstone::{RangeTombstone, encode_range_tombstones};
@@ -140,20 +143,28 @@ impl BlockWriter {
         properties.num_filter_entries = body.num_filter_entries;
         properties.user = std::mem::take(&mut body.collected.properties);
         let mut metaindex = BTreeMap::new();
+        let full = |handle: BlockHandle| Some((names::FULL_FILTER, handle, handle.size));
         let filter = match &body.filter {
             FilterBlock::None => None,
             FilterBlock::Payload(payload) => {
-                Some(self.append_block(payload, CompressionType::None)?)
+                full(self.append_block(payload, CompressionType::None)?)
             }
-            FilterBlock::Written(handle) => Some(*handle),
+            FilterBlock::Written(handle) => full(*handle),
+            FilterBlock::Partitions(partitions) => {
+                let user_keys = body.index.has_user_keys();
+                let (top, size) = self.append_filter(plan, user_keys, partitions)?;
+                Some((names::PARTITIONED_FILTER, top, size))
+            }
         };
-        if let Some(handle) = filter {
-            properties.filter_size = handle.size;
-            metaindex.insert(names::FULL_FILTER.to_vec(), handle);
+        if let Some((name, handle, size)) = filter {
+            properties.filter_size = size;
+            metaindex.insert(name.to_vec(), handle);
         }
         let index = self.append_index(plan, &mut body, compressor)?;
         // RocksDB adds a trailer to the size of the index, which is the uncompressed size.
         properties.index_size = index.payload_size + BLOCK_TRAILER_SIZE as u64;
+        properties.index_partitions = index.partitions;
+        properties.top_level_index_size = index.top_level_size;
         properties.index_key_is_user_key = u64::from(index.user_keys);
         properties.index_value_is_delta_encoded = u64::from(plan.table.index.delta_values());
         if uses_context_checksum(plan.table.format_version) {
@@ -203,29 +214,72 @@ impl BlockWriter {
         body: &mut FileBody,
         compressor: &mut Compressor,
     ) -> Result<WrittenIndex> {
-        let built = match &mut body.index {
-            IndexBlock::Entries(entries) => BuiltIndex {
-                payload: entries.finish(),
-                user_keys: entries.has_user_keys(),
-                hash: index_hash((0..entries.len()).map(|i| entries.block(i))),
-            },
-            IndexBlock::Built(built) => std::mem::take(built),
-        };
-        let block = built.payload;
-        let (stored, kind) = if plan.table.compress_index {
-            let compressed = compressor.compress(&block);
+        let mut append = |block: &[u8]| {
+            if !plan.table.compress_index {
+                return self.append_block(block, CompressionType::None);
+            }
+            let compressed = compressor.compress(block);
             let (stored, kind) = compressed.map_err(|e| Error::internal(e.what))?;
             body.compression_used.insert(kind);
-            (stored, kind)
-        } else {
-            (&block[..], CompressionType::None)
+            self.append_block(stored, kind)
         };
+        let settings = plan.table.index;
+        let (mut partitions, mut payload_size) = (Vec::new(), 0);
+        let built = match &mut body.index {
+            IndexBlock::Entries(entries) => {
+                let user_keys = entries.has_user_keys();
+                let payload = if settings.partitions.is_some() {
+                    for (block, last) in entries.partitions() {
+                        payload_size += block.len() as u64;
+                        partitions.push((last, append(&block)?));
+                    }
+                    encode_index(settings, user_keys, partitions.iter().copied())
+                } else {
+                    entries.finish()
+                };
+                BuiltIndex {
+                    payload,
+                    user_keys,
+                    hash: index_hash((0..entries.len()).map(|i| entries.block(i))),
+                }
+            }
+            IndexBlock::Built(_) if settings.partitions.is_some() => {
+                return Err(Error::internal(
+                    "an index without the partitions of the plan",
+                ));
+            }
+            IndexBlock::Built(built) => std::mem::take(built),
+        };
+        let (partitions, block) = (partitions.len() as u64, built.payload);
         Ok(WrittenIndex {
-            handle: self.append_block(stored, kind)?,
-            payload_size: block.len() as u64,
+            handle: append(&block)?,
+            payload_size: payload_size + block.len() as u64,
+            partitions,
+            top_level_size: match settings.partitions {
+                Some(_) => block.len() as u64,
+                None => 0,
+            },
             user_keys: built.user_keys,
             hash: built.hash,
         })
+    }
+
+    /// Appends the partitions of a filter and their index. Returns its handle, and the bytes of all of them.
+    fn append_filter(
+        &mut self,
+        plan: &OutputPlan,
+        user_keys: bool,
+        partitions: &[(FilterPartition, Vec<u8>)],
+    ) -> Result<(BlockHandle, u64)> {
+        let (mut entries, mut size) = (Vec::new(), 0);
+        for (partition, payload) in partitions {
+            let handle = self.append_block(payload, CompressionType::None)?;
+            entries.push((partition.last_key.as_slice(), handle));
+            size += handle.size;
+        }
+        let block = encode_index(plan.table.index, user_keys, entries.iter().copied());
+        let top = self.append_block(&block, CompressionType::None)?;
+        Ok((top, size + top.size))
     }
 
     /// All properties that are known before the meta blocks are written.
@@ -271,7 +325,10 @@ impl BlockWriter {
             property_collectors_names: format!("[{}]", names.collector_names.join(","))
                 .into_bytes(),
             compression_options: names.compression_options.clone().into_bytes(),
-            index_type: Some(IndexType::BinarySearch as u32),
+            index_type: Some(match table.index.partitions {
+                Some(_) => IndexType::TwoLevel as u32,
+                None => IndexType::BinarySearch as u32,
+            }),
             whole_key_filtering: Some(names.whole_key_filtering),
             prefix_filtering: Some(names.prefix_extractor_name.is_some()),
             decoupled_partitioned_filters: names.decouple_partitioned_filters.then_some(true),
@@ -382,15 +439,26 @@ pub enum FilterBlock {
     Payload(Vec<u8>),
     /// Already written directly behind the data blocks.
     Written(BlockHandle),
+    /// Partitions to be written, of which there is one at least.
+    Partitions(Vec<(FilterPartition, Vec<u8>)>),
 }
 
 /// A file's index, with one entry a data block.
 #[derive(Debug)]
 pub enum IndexBlock {
     /// Its entries.
-    Entries(IndexBuilder),
+    Entries(Box<IndexBuilder>),
     /// The block, not yet compressed.
     Built(BuiltIndex),
+}
+
+impl IndexBlock {
+    fn has_user_keys(&self) -> bool {
+        match self {
+            Self::Entries(entries) => entries.has_user_keys(),
+            Self::Built(built) => built.user_keys,
+        }
+    }
 }
 
 /// An index block.
@@ -406,9 +474,13 @@ pub struct BuiltIndex {
 
 /// An index that stands in its file.
 struct WrittenIndex {
+    /// Handle of the only block, or of the index of partitions.
     handle: BlockHandle,
-    /// Bytes before compression.
+    /// Bytes of all blocks before compression.
     payload_size: u64,
+    partitions: u64,
+    /// Bytes of the index of partitions before compression; 0 without partitions.
+    top_level_size: u64,
     user_keys: bool,
     hash: u64,
 }

@@ -8,6 +8,7 @@ use rockmill_format::key::MAX_SEQUENCE;
 use rockmill_format::range_tombstone::RangeTombstone;
 use rockmill_format::table::TableMeta;
 
+use crate::columns::TableColumns;
 use crate::error::{Error, Result};
 use crate::io::ReadAt;
 use crate::plan::KeyRange;
@@ -29,6 +30,8 @@ pub struct InputTable {
     smallest: Arc<[u8]>,
     /// Its range tombstones, once they are read.
     range_tombstones: Option<Arc<[RangeTombstone]>>,
+    /// Columns that scans have parsed, if some are kept.
+    columns: Option<TableColumns>,
 }
 
 /// First version of ingested files whose entries have one sequence number that is not stored with them.
@@ -49,6 +52,7 @@ impl InputTable {
             global_sequence: None,
             smallest: Arc::default(),
             range_tombstones: None,
+            columns: None,
         }
     }
 
@@ -133,6 +137,20 @@ impl InputTable {
             file,
             ..self.clone()
         }
+    }
+
+    /// The same table with kept columns.
+    #[must_use]
+    pub fn with_columns(self, columns: TableColumns) -> Self {
+        Self {
+            columns: Some(columns),
+            ..self
+        }
+    }
+
+    /// The kept columns, if scans keep some.
+    pub fn columns(&self) -> Option<&TableColumns> {
+        self.columns.as_ref()
     }
 
     /// Whether its blocks may have keys of a range.

@@ -9,11 +9,12 @@ use rockmill_core::{
 
 use crate::inspect::Inspector;
 use crate::read::decode::{Accepted, RunReader};
+use crate::read::groups::{self, GroupReader};
 use crate::read::merge::Merge;
 use crate::read::operands::MERGING_BYTES;
 use crate::read::retain::{RetainTotals, Sink, retain};
 use crate::read::snapshot::see;
-use crate::scan::Scanner;
+use crate::scan::{self, Scanner};
 use crate::sst::writer::SstWriter;
 
 /// Reads on the calling thread.
@@ -27,6 +28,8 @@ struct CpuRows<'a> {
     merge: Merge<'a>,
     /// Position in the request's tables of each of the merge's runs.
     ordinals: Vec<usize>,
+    /// The rows of a scan whose columns are kept, in place of the merge's.
+    groups: Option<GroupReader<'a>>,
 }
 
 impl Backend for CpuBackend {
@@ -43,13 +46,19 @@ impl Backend for CpuBackend {
     }
 
     fn footprint(&self, request: &Request<'_>) -> Footprint {
+        let groups = match groups::may_group(request) {
+            true => groups::memory_bytes(request),
+            false => 0,
+        };
         let applying = match request.purpose {
             Purpose::WriteSst(plan) => sst_memory_bytes(plan, request.tables),
             Purpose::Inspect | Purpose::Resident => 0,
-            Purpose::Scan(plan) => plan.memory_bytes(request.tables, request.range),
+            Purpose::Scan(plan) => (plan.memory_bytes(request.tables, request.range))
+                .saturating_add(scan::memory_bytes(plan, request.tables)),
         };
         Footprint {
-            host_bytes: read_memory_bytes(request).saturating_add(applying),
+            host_bytes: (read_memory_bytes(request).saturating_add(groups))
+                .saturating_add(applying),
             device_bytes: 0,
         }
     }
@@ -73,6 +82,23 @@ impl<'a> CpuRows<'a> {
     fn read(request: Request<'a>, task: &ReadTask<'a>) -> Result<Self> {
         let mut runs = Vec::new();
         let mut ordinals = Vec::new();
+        if let (Purpose::Scan(plan), Visibility::Snapshot(rules)) =
+            (request.purpose, request.visibility)
+            && let Some(leaves) = groups::leaves(&request)?
+        {
+            return Ok(CpuRows {
+                request,
+                merge: Merge::new(runs),
+                ordinals,
+                groups: Some(GroupReader::open(
+                    plan,
+                    rules,
+                    leaves,
+                    &request,
+                    task.cancel,
+                )?),
+            });
+        }
         for (ordinal, input) in request.tables.iter().enumerate() {
             if !input.overlaps(request.range) {
                 continue;
@@ -100,6 +126,7 @@ impl<'a> CpuRows<'a> {
             request,
             merge: Merge::new(runs),
             ordinals,
+            groups: None,
         })
     }
 }
@@ -138,6 +165,9 @@ impl CpuRows<'_> {
     }
 
     fn scan(&mut self, plan: &ScanPlan, batches: &mut dyn BatchSink) -> Result<TaskReport> {
+        if let Some(groups) = self.groups.take() {
+            return groups.scan(batches);
+        }
         let mut scanner = Scanner::new(plan, batches)?;
         let totals = self.pass_to(&mut scanner)?;
         Ok(TaskReport {

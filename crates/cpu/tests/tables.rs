@@ -6,12 +6,14 @@ use common::plans::table_plans;
 use common::{DELETE, Entry, PUT, config, open, plan, read};
 use proptest::prelude::*;
 use rockmill_core::{
-    ContentHash, FilterPlan, InputTable, KeyRange, OutputFile, OutputSplitting, Plan,
+    ContentHash, FilterPart, FilterPlan, InputTable, KeyRange, OutputFile, OutputSplitting, Plan,
+    filter_parts, parts_of,
 };
 use rockmill_format::block::{Block, ValueForm};
 use rockmill_format::compression::{CompressionType, Decompressor};
 use rockmill_format::filter::{FilterFormat, FilterKind, FilterReader};
 use rockmill_format::handle::{BLOCK_TRAILER_SIZE, BlockHandle};
+use rockmill_format::index::IndexPartitions;
 use rockmill_format::table::names;
 use rockmill_format::xxph3;
 
@@ -27,10 +29,32 @@ fn splittings() -> impl Strategy<Value = OutputSplitting> {
     })
 }
 
+/// Partitions of the index, and whether the filter has some too.
+fn partitions() -> impl Strategy<Value = Option<(IndexPartitions, bool)>> {
+    let block_size = prop::sample::select(vec![1u64, 60, 150, 1000]);
+    let deviation = prop::sample::select(vec![0u64, 10, 100]);
+    let partitions = (block_size, deviation).prop_map(|(block_size, deviation)| IndexPartitions {
+        block_size,
+        deviation,
+    });
+    proptest::option::of((partitions, any::<bool>()))
+}
+
 fn plans() -> impl Strategy<Value = Plan> {
-    (table_plans(), splittings(), any::<u64>()).prop_map(|(table, splitting, checksum_seed)| {
+    let parts = (table_plans(), splittings(), any::<u64>(), partitions());
+    parts.prop_map(|(table, splitting, checksum_seed, partitions)| {
         let mut plan = plan();
         plan.output.table = table;
+        if let Some((partitions, has_filter_partitions)) = partitions {
+            let table = &mut plan.output.table;
+            table.index.partitions = Some(partitions);
+            if has_filter_partitions {
+                let bytes = partitions.least_bytes();
+                table.filter = table.filter.map(|filter| {
+                    filter.in_partitions_of(bytes, filter.prefix_extractor.is_some())
+                });
+            }
+        }
         plan.output.splitting = splitting;
         plan.output.paranoid_hash = true;
         plan.output.file_checksum = true;
@@ -158,7 +182,8 @@ fn check_block(
 
 fn check_filter(plan: &Plan, table: &InputTable, bytes: &[u8], entries: &[Entry]) {
     let properties = &table.meta.properties;
-    let Some(&handle) = table.meta.metaindex.get(names::FULL_FILTER) else {
+    let parts = filter_parts(table).expect("sound");
+    if parts.is_empty() {
         assert_eq!(
             (properties.num_filter_entries, properties.filter_size),
             (0, 0)
@@ -173,26 +198,42 @@ fn check_filter(plan: &Plan, table: &InputTable, bytes: &[u8], entries: &[Entry]
         });
         assert!(!adds, "no filter was written");
         return;
-    };
+    }
     let options = plan.output.table.filter.expect("a filter was asked for");
-    let (payload, _) = block_payload(table, bytes, handle);
-    assert_eq!(properties.filter_size, payload.len() as u64);
-    let filter = FilterReader::parse(&payload).expect("filter parses");
+    let is_partitioned = options.hashes_per_partition.is_some();
+    let name = match is_partitioned {
+        true => names::PARTITIONED_FILTER,
+        false => names::FULL_FILTER,
+    };
+    let (top, _) = block_payload(table, bytes, table.meta.metaindex[name]);
+    let of_parts = parts.iter().filter(|_| is_partitioned);
+    let of_parts: usize = of_parts.map(|part| part.payload.len()).sum();
+    assert_eq!(properties.filter_size, (top.len() + of_parts) as u64);
     let kind = match options.format {
         FilterFormat::FastLocalBloom => FilterKind::Bloom,
         FilterFormat::Legacy => FilterKind::Legacy,
     };
-    assert_eq!(filter.kind(), kind);
     for entry in entries {
-        if options.whole_key_filtering {
-            assert!(filter.may_contain(&entry.key), "{entry:?}");
+        // Versions of a key may fill several partitions.
+        let of_key = parts_of(&parts, &entry.key);
+        assert!(!of_key.is_empty());
+        for part in of_key {
+            check_part(&options, kind, part, entry);
         }
-        if let Some(prefix) = options
-            .prefix_extractor
-            .and_then(|e| e.transform(&entry.key))
-        {
-            assert!(filter.may_contain(prefix), "prefix of {entry:?}");
-        }
+    }
+}
+
+fn check_part(options: &FilterPlan, kind: FilterKind, part: &FilterPart, entry: &Entry) {
+    let filter = FilterReader::parse(&part.payload).expect("filter parses");
+    assert_eq!(filter.kind(), kind);
+    if options.whole_key_filtering {
+        assert!(filter.may_contain(&entry.key), "{entry:?}");
+    }
+    if let Some(prefix) = options
+        .prefix_extractor
+        .and_then(|e| e.transform(&entry.key))
+    {
+        assert!(filter.may_contain(prefix), "prefix of {entry:?}");
     }
 }
 
@@ -232,7 +273,14 @@ fn check_properties(
     prop_assert_eq!(Some(properties.key_smallest_seqno), seqs().min());
     prop_assert_eq!(Some(properties.key_largest_seqno), seqs().max());
     let index = table.meta.index_handle;
-    if !plan.output.table.compress_index {
+    let has_partitions = plan.output.table.index.partitions.is_some();
+    prop_assert_eq!(
+        table.meta.index_partitions.len() as u64,
+        properties.index_partitions
+    );
+    prop_assert_eq!(properties.index_partitions > 0, has_partitions);
+    prop_assert_eq!(properties.top_level_index_size > 0, has_partitions);
+    if !plan.output.table.compress_index && !has_partitions {
         prop_assert_eq!(
             properties.index_size,
             index.size + BLOCK_TRAILER_SIZE as u64

@@ -348,6 +348,7 @@ impl CudaRows<'_> {
             hash_kept: totals.hash_kept,
             hash_dropped: totals.hash_dropped,
             hash_consumed: totals.hash_consumed,
+            ..ReadReport::default()
         }
     }
 }

@@ -39,9 +39,11 @@ pub fn support(request: &Request<'_>, encodings: &Encodings) -> Support {
 fn unsupported_output(plan: &OutputPlan) -> Option<Unsupported> {
     if compression(&plan.table.compression).is_none() {
         Some(Unsupported::Compression)
+    } else if plan.table.index.partitions.is_some() {
+        Some(Unsupported::Partitions)
     } else if plan.splitting.size_is_upper_bound {
         Some(Unsupported::SizeIsUpperBound)
-    } else if !plan.collectors.is_empty() {
+    } else if !plan.collectors.is_empty() || plan.table.prefixes.is_some() {
         Some(Unsupported::Plugins)
     } else {
         None

@@ -1,4 +1,7 @@
-//! RocksDB's built-in prefix extractors (`util/slice.cc`).
+//! RocksDB's built-in prefix extractors (`util/slice.cc`), and those of an application.
+
+use std::fmt::Debug;
+use std::sync::Arc;
 
 use crate::error::Result;
 use crate::object_text::ObjectText;
@@ -79,6 +82,34 @@ impl PrefixExtractor {
         }
     }
 }
+
+/// A prefix extractor of an application. Several threads call it at once.
+pub trait Prefixes: Debug + Send + Sync {
+    /// Bytes of the prefix, with which the key begins; `None` if the key is outside of the domain.
+    fn prefix_len(&self, user_key: &[u8]) -> Option<usize>;
+
+    /// Whether a call has failed. What was made with its result must not be used.
+    fn has_failed(&self) -> bool;
+}
+
+/// A prefix extractor of an application; equal if it is the same object.
+#[derive(Debug, Clone)]
+pub struct CustomPrefixes(pub Arc<dyn Prefixes>);
+
+impl CustomPrefixes {
+    /// The key's prefix, or `None` outside of the domain.
+    pub fn transform<'a>(&self, user_key: &'a [u8]) -> Option<&'a [u8]> {
+        user_key.get(..self.0.prefix_len(user_key)?)
+    }
+}
+
+impl PartialEq for CustomPrefixes {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for CustomPrefixes {}
 
 #[cfg(test)]
 mod tests {

@@ -484,7 +484,9 @@ pub fn decode_filter_partitions(block: &[u8], meta: &TableMeta) -> Result<Vec<In
             delta_values: meta.properties.index_value_is_delta_encoded != 0,
             first_keys: false,
             format_version: meta.footer.format_version,
-            restart_interval: 1,
+            restart_interval: (meta.properties.index_block_restart_interval)
+                .try_into()
+                .unwrap_or(u32::MAX),
             bytewise: is_bytewise(&meta.properties.comparator_name),
         },
     )

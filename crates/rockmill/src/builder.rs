@@ -192,6 +192,25 @@ impl Builder {
         self
     }
 
+    /// Lets compactions call the application's own prefix extractor, which OPTIONS name `name`. `prefix_len` returns the bytes of
+    /// the prefix with which a key begins, or `None` if the key has none. Several threads call it at once. Files have filters of
+    /// these prefixes: another extractor of the same name hides keys.
+    ///
+    /// ```
+    /// let rockmill = rockmill::Service::builder()
+    ///     .prefix_extractor("without-version", |key| key.len().checked_sub(8));
+    /// ```
+    pub fn prefix_extractor(
+        mut self,
+        name: &str,
+        prefix_len: impl Fn(&[u8]) -> Option<usize> + Send + Sync + 'static,
+    ) -> Self {
+        self.settings
+            .objects
+            .prefix_extractor(name, Arc::new(prefix_len));
+        self
+    }
+
     /// Keeps every job that is done here with its inputs in `dir`, to be repeated with `rockmill job run`. Inputs are
     /// hard links if the folder is on the database's file system, else copies. For small jobs see
     /// [`Builder::min_job_bytes`].

@@ -37,6 +37,7 @@ const CHANGES: usize = 50;
 #[derive(Debug)]
 pub struct Directory {
     path: PathBuf,
+    storage: Arc<dyn Storage>,
     /// Folder of the logs, if the caller has stated it.
     log_folder: Option<PathBuf>,
     iterators: Option<Arc<dyn Iterators>>,
@@ -49,9 +50,20 @@ impl Directory {
     /// # Errors
     /// Storage if there is no such directory; Declined if it holds no database.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
-        let path = path.as_ref();
+        Self::open_in(Arc::new(LocalStorage), path.as_ref())
+    }
+
+    /// A directory with a database in the file system of an engine.
+    ///
+    /// # Errors
+    /// Those of [`Directory::open`].
+    pub fn open_for(engine: &ScanEngine, path: impl AsRef<Path>) -> Result<Self> {
+        Self::open_in(Arc::clone(&engine.storage), path.as_ref())
+    }
+
+    fn open_in(storage: Arc<dyn Storage>, path: &Path) -> Result<Self> {
         let name = path.display().to_string();
-        let names = LocalStorage.list(path);
+        let names = storage.list(path);
         let names = names.map_err(|e| Error::storage(&name, "list the directory", &e))?;
         if !names.iter().any(|name| name == "CURRENT") {
             let what = "the directory holds no RocksDB database: there is no file CURRENT";
@@ -59,6 +71,7 @@ impl Directory {
         }
         Ok(Self {
             path: path.to_owned(),
+            storage,
             log_folder: None,
             iterators: None,
             merge_operators: Mutex::default(),
@@ -88,8 +101,8 @@ impl Directory {
     /// # Errors
     /// Storage or Declined if MANIFEST, OPTIONS or the folder cannot be read.
     pub fn log_folder(&self) -> Result<LogFolder> {
-        let options = ReadOptions::read(&LocalStorage, &self.path)?;
-        self.find_logs(&LocalStorage, &options, &self.tree(&LocalStorage)?)
+        let options = ReadOptions::read(&*self.storage, &self.path)?;
+        self.find_logs(&*self.storage, &options, &self.tree(&*self.storage)?)
     }
 
     fn find_logs(
@@ -447,7 +460,7 @@ impl Database for Directory {
     }
 
     fn families(&self) -> Result<Vec<String>> {
-        let tree = self.tree(&LocalStorage)?;
+        let tree = self.tree(&*self.storage)?;
         Ok(tree.column_families.values().map(name_of).collect())
     }
 

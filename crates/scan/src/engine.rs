@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
+use rockmill_core::columns::ColumnCache;
 use rockmill_core::scan::ScanPlan;
 use rockmill_core::{
     Backend, CancelToken, DeclineReason, Error, ErrorKind, Output, Request, Result, Support,
@@ -41,6 +42,9 @@ pub struct ScanSettings {
     /// cached indexes and unflushed entries, and the other half for running pieces. The default is the memory budget of
     /// compactions.
     pub memory_bytes: Option<u64>,
+    /// Host memory in bytes for parsed columns, in addition to `memory_bytes`. The CPU keeps there what it has parsed of
+    /// tables for later scans. By default it keeps none.
+    pub cache_bytes: u64,
 }
 
 /// What [`ScanEngine::run_or_cut`] returns.
@@ -77,7 +81,14 @@ impl ScanEngine {
     /// # Errors
     /// None now.
     pub fn new(settings: ScanSettings) -> Result<Arc<Self>> {
-        let storage: Arc<dyn Storage> = Arc::new(LocalStorage);
+        Self::with_storage(settings, Arc::new(LocalStorage))
+    }
+
+    /// Creates an engine that reads files through `storage`.
+    ///
+    /// # Errors
+    /// None now.
+    pub fn with_storage(settings: ScanSettings, storage: Arc<dyn Storage>) -> Result<Arc<Self>> {
         let clock = storage.clock();
         let threads = settings.max_threads.unwrap_or_else(|| {
             std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
@@ -91,7 +102,9 @@ impl ScanEngine {
             Arc::clone(&clock),
         ));
         let executor = Executor::new(registry, budget, Patience::default(), clock);
-        Ok(Self::over(Arc::new(executor), storage, rows_bytes))
+        let engine = Self::over(Arc::new(executor), storage, rows_bytes);
+        engine.columns().set_limit(settings.cache_bytes);
+        Ok(engine)
     }
 
     /// Creates an engine that shares threads, memory and devices with a compaction service
@@ -130,6 +143,11 @@ impl ScanEngine {
             true => ON_DEVICE,
             false => ON_CPU,
         }
+    }
+
+    /// The parsed columns that it keeps, and their limit, which may change at any time.
+    pub fn columns(&self) -> &ColumnCache {
+        self.tables.columns()
     }
 
     /// The file system, whose clock is the engine's.
@@ -376,6 +394,8 @@ impl ScanEngine {
                 through_iterators: None,
                 device_refused: handle.device_refused(),
                 bytes: read.bytes,
+                cached_bytes: read.kept_bytes,
+                cached_columns: read.kept_columns,
                 blocks: 0,
                 rows: counts.rows,
                 hidden: read.entries.iter().sum::<u64>().saturating_sub(counts.rows),

@@ -21,6 +21,7 @@ mod memory_table;
 mod options;
 mod piece;
 mod ranges;
+mod remote;
 mod store;
 mod table;
 mod task;
@@ -44,6 +45,7 @@ pub use history::{Since, WrittenSince};
 pub use iterators::{IteratorRead, Iterators, RowFn};
 pub use load::{Load, LoadShare};
 pub use piece::{Piece, PieceOutput, PieceReport, Through};
+pub use remote::{Described, Held, Remote};
 pub use rockmill_core::{MergeOperator, MergeOperators, StatedOperator};
 pub use store::{Store, ValueFn, Write, Written};
 pub use version::Version;
@@ -61,6 +63,11 @@ pub mod source {
 pub trait Database: Debug + Send + Sync {
     /// Its directory.
     fn path(&self) -> &Path;
+
+    /// Whether this process has its files. If not, other processes scan them.
+    fn has_files(&self) -> bool {
+        true
+    }
 
     /// Names of its column families.
     ///

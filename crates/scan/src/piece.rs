@@ -49,6 +49,8 @@ impl PieceOutput {
         report.through_iterators = report.through_iterators.take().or(next.through_iterators);
         report.device_refused = report.device_refused.take().or(next.device_refused);
         report.bytes += next.bytes;
+        report.cached_bytes += next.cached_bytes;
+        report.cached_columns += next.cached_columns;
         report.blocks += next.blocks;
         report.rows += next.rows;
         report.hidden += next.hidden;
@@ -68,7 +70,11 @@ pub struct PieceReport {
     pub device_refused: Option<String>,
     /// Bytes read from tables; 0 through iterators.
     pub bytes: u64,
-    /// Data blocks read from tables; 0 through iterators.
+    /// Bytes of keys and columns that were parsed before, which were used in place of tables.
+    pub cached_bytes: u64,
+    /// Number of these columns, counted for each group of blocks.
+    pub cached_columns: u64,
+    /// Data blocks whose rows were taken, from tables or from the cache; 0 through iterators.
     pub blocks: u64,
     /// Rows that a reader finds.
     pub rows: u64,

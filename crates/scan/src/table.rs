@@ -9,9 +9,11 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
+use rockmill_core::columns::{ColumnCache, TableColumns, TableIdentity};
 use rockmill_core::{CancelToken, Error, InputTable, ReadAt, Result, open_table, range_tombstones};
 use rockmill_exec::budget::{Budget, Kept};
 use rockmill_format::manifest::FileMeta;
+use rockmill_format::unique_id::internal_unique_id;
 use rockmill_snapshot::tree::user_key;
 use rockmill_storage::io::{ClosedInput, JobInput, JobIo};
 use rockmill_storage::{base_name, table_path};
@@ -145,6 +147,7 @@ pub struct Tables {
     budget: Arc<Budget>,
     kept: Mutex<HashMap<Key, Arc<Table>>>,
     uses: AtomicU64,
+    columns: Arc<ColumnCache>,
 }
 
 impl Tables {
@@ -154,7 +157,13 @@ impl Tables {
             budget: Arc::clone(budget),
             kept: Mutex::default(),
             uses: AtomicU64::new(0),
+            columns: Arc::default(),
         }
+    }
+
+    /// Columns of the tables.
+    pub fn columns(&self) -> &ColumnCache {
+        &self.columns
     }
 
     /// The table that the MANIFEST describes by `meta`. If the caller has its file open, it is read from there.
@@ -228,6 +237,11 @@ impl Tables {
         let table = table
             .with_largest_sequence(meta.largest_seqno)?
             .beginning_at(user_key(&meta.smallest));
+        let columns = TableColumns {
+            cache: Arc::clone(&self.columns),
+            identity: meta.unique_id.and_then(|id| identity(&table, id)),
+        };
+        let table = table.with_columns(columns);
         let deletions = range_tombstones(&table)?;
         let deleted: usize = deletions.iter().map(|d| d.begin.len() + d.end.len()).sum();
         let bytes = table.index_memory_bytes() + deleted as u64;
@@ -270,6 +284,17 @@ impl Tables {
         const TIMES: u64 = 2;
         usize::try_from(self.budget.max_kept_bytes() / TIMES).unwrap_or(usize::MAX)
     }
+}
+
+/// The identity of a table that has the unique id of the MANIFEST. `None` if nothing of it may be cached.
+fn identity(table: &InputTable, stated: [u64; 2]) -> Option<TableIdentity> {
+    let properties = &table.meta.properties;
+    let id = internal_unique_id(
+        &properties.db_id,
+        &properties.db_session_id,
+        properties.orig_file_number,
+    );
+    (id == stated).then(|| TableIdentity::of(table, id))?
 }
 
 /// A file that others share.

@@ -15,7 +15,7 @@ use rockmill_format::properties::{TableProperties, compression_types};
 use rockmill_format::table::orders_by_bytes;
 use rockmill_snapshot::tree::{Position, user_key};
 use rockmill_storage::base_name;
-use rockmill_storage::io::JobInput;
+use rockmill_storage::io::{IoOptions, JobInput};
 
 use crate::engine::ScanEngine;
 use crate::history::Origin;
@@ -24,6 +24,7 @@ use crate::memory_table::MemoryTable;
 use crate::options::{ReadOptions, comparator};
 use crate::piece::{Piece, Through};
 use crate::ranges;
+use crate::remote::Remote;
 use crate::table::{TableFolder, ViewTable};
 use crate::task::{FromTables, Goal};
 use crate::version::VersionFile;
@@ -119,6 +120,24 @@ impl Family {
         }
     }
 
+    /// A column family that other processes read.
+    pub(crate) fn of_remotes(view: FamilyView) -> Self {
+        Self {
+            id: 0,
+            position: Position::default(),
+            log_number: 0,
+            files: Vec::new(),
+            orders_by_bytes: true,
+            unflushed: Vec::new(),
+            unread: None,
+            is_closed: false,
+            failed: None,
+            has_filter: false,
+            iterators: None,
+            view: Mutex::new(Some(Arc::new(view))),
+        }
+    }
+
     /// Opens files that another process may delete, by their numbers. They stay open as long as the view lives. Returns
     /// false if one of them was deleted. After another error of opening, iterators read the column family.
     pub fn hold_files(
@@ -199,6 +218,26 @@ impl File {
     }
 }
 
+/// A range that has all keys of some files.
+fn file_keys(files: &[File]) -> Option<KeyRange> {
+    /// Tag of a largest key that is the end of a deleted range, and no key of an entry
+    /// (`dbformat.h:kRangeTombstoneSentinel`).
+    const SENTINEL: [u8; 8] = [0x0f, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff];
+    let begins = files.iter().map(|file| user_key(&file.meta.smallest));
+    let ends = files.iter().map(|file| {
+        let largest = user_key(&file.meta.largest);
+        (largest, !file.meta.largest.ends_with(&SENTINEL))
+    });
+    let (end, is_key) = ends.max()?;
+    Some(KeyRange {
+        begin: Some(begins.min()?.to_vec()),
+        end: Some(match is_key {
+            true => [end, &[0]].concat(),
+            false => end.to_vec(),
+        }),
+    })
+}
+
 /// Whether two files may have the same key.
 fn overlap(one: &FileMeta, other: &FileMeta) -> bool {
     user_key(&one.smallest) <= user_key(&other.largest)
@@ -237,6 +276,26 @@ impl View {
     /// Number of transactions that are prepared and not committed in the logs of a directory.
     pub fn prepared(&self) -> usize {
         self.prepared
+    }
+
+    /// A view of these column families, without options.
+    pub(crate) fn with_families(
+        engine: &Arc<ScanEngine>,
+        path: &Path,
+        families: BTreeMap<String, Family>,
+    ) -> Self {
+        let sequences = families.values().filter_map(|family| {
+            let view = lock(&family.view);
+            view.as_ref().map(|view| view.sequence)
+        });
+        Self {
+            engine: Arc::clone(engine),
+            folder: engine.folder(path, IoOptions::default()),
+            log_folder: path.to_owned(),
+            sequence: sequences.max().unwrap_or(0),
+            families,
+            prepared: 0,
+        }
     }
 
     /// The sequence number: the view has all writes up to it.
@@ -365,7 +424,7 @@ fn is_of_table(error: &Error) -> bool {
 #[derive(Debug)]
 pub struct FamilyView {
     pub(crate) path: PathBuf,
-    log_folder: PathBuf,
+    pub(crate) log_folder: PathBuf,
     pub(crate) name: String,
     pub(crate) sequence: u64,
     pub(crate) tables: Vec<ViewTable>,
@@ -373,12 +432,16 @@ pub struct FamilyView {
     pub(crate) inputs: Vec<InputTable>,
     pub(crate) orders_by_bytes: bool,
     pub(crate) iterators: Option<Arc<dyn Iterators>>,
-    files: Vec<FileInfo>,
+    pub(crate) files: Vec<FileInfo>,
     /// Keys that range tombstones delete, as disjoint ranges.
-    deleted: Vec<KeyRange>,
-    unread: Option<String>,
+    pub(crate) deleted: Vec<KeyRange>,
+    pub(crate) unread: Option<String>,
     pub(crate) origin: Origin,
     pub(crate) unflushed: Vec<Arc<MemoryTable>>,
+    /// A range that has all keys of its files.
+    pub(crate) file_keys: Option<KeyRange>,
+    /// Its parts, if other processes have the files.
+    pub(crate) remotes: Vec<Remote>,
 }
 
 /// A file of a column family.
@@ -434,6 +497,8 @@ impl FamilyView {
             unread,
             origin: family.origin(view.sequence),
             unflushed: family.unflushed.clone(),
+            file_keys: file_keys(&family.files),
+            remotes: Vec::new(),
         }
     }
 
@@ -465,6 +530,8 @@ impl FamilyView {
             unread: self.unread.clone(),
             origin: self.origin.clone(),
             unflushed,
+            file_keys: self.file_keys.clone(),
+            remotes: self.remotes.clone(),
         }
     }
 
@@ -501,14 +568,17 @@ impl FamilyView {
     /// Entries of all files and of the log: at least the number of rows. `None` if RocksDB's iterators read all of it,
     /// because not all entries are known then.
     pub fn entries(&self) -> Option<u64> {
+        let remotes = self.remotes.iter().map(|remote| remote.described.entries);
         let inputs = self.inputs.iter();
         let entries = inputs.map(|input| input.meta.properties.num_entries);
+        let entries = entries.chain(remotes);
         (self.unread.is_none()).then(|| entries.fold(0, u64::saturating_add))
     }
 
     /// Bytes of all files.
     pub fn bytes(&self) -> u64 {
-        let bytes = self.files.iter().map(|file| file.bytes);
+        let remotes = self.remotes.iter().map(|remote| remote.described.bytes);
+        let bytes = self.files.iter().map(|file| file.bytes).chain(remotes);
         bytes.fold(0, u64::saturating_add)
     }
 
@@ -580,6 +650,9 @@ impl FamilyView {
     /// # Errors
     /// None now.
     pub fn pieces(&self, ranges: &[KeyRange], piece_bytes: u64) -> Result<Vec<Piece>> {
+        if !self.remotes.is_empty() {
+            return Ok(self.remote_pieces(ranges));
+        }
         let ranges = ranges::disjoint(ranges);
         if !self.orders_by_bytes {
             let reason = self.unread.clone().unwrap_or_default();

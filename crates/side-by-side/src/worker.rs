@@ -25,7 +25,7 @@ impl Worker {
     /// # Errors
     /// Environment if the process cannot be started; the errors of [`Ready::new`].
     pub fn start(config: &RunConfig) -> Result<Self, Failure> {
-        let mut process = Process::start("worker")?;
+        let mut process = Process::start("compaction-process")?;
         process.ask::<()>(config)?;
         Ok(Self(process))
     }

@@ -10,7 +10,7 @@
 //! If the format_version or the policy of a database changed, one policy has made several kinds of filters. So samples
 //! of all kinds are combined.
 
-use rockmill_core::InputTable;
+use rockmill_core::{FilterPart, InputTable};
 use rockmill_format::filter::{FilterKind, FilterReader, LegacyLayout, METADATA_LEN, legacy};
 
 use crate::ribbon_bits;
@@ -66,24 +66,40 @@ pub struct FilterSample {
     pub bits_bytes: u64,
     /// Number of keys that were added.
     pub keys: u64,
+    /// Number of partitions, whose sizes are summed up.
+    pub partitions: u64,
 }
 
 /// Returns the sample of an input, if it has a Bloom or Ribbon filter with a known number of keys.
-pub fn sample(table: &InputTable, filter: &[u8]) -> Option<FilterSample> {
-    let reader = FilterReader::parse(filter).ok()?;
-    let kind = match reader.kind() {
-        FilterKind::Bloom => SampleKind::FastLocalBloom,
-        FilterKind::Ribbon => SampleKind::Ribbon {
-            blocks: ribbon_bits::blocks(filter)?,
-        },
-        _ => SampleKind::Legacy(reader.legacy_layout()?),
-    };
+pub fn sample(table: &InputTable, parts: &[FilterPart]) -> Option<FilterSample> {
+    let kinds = parts.iter().map(|part| {
+        let reader = FilterReader::parse(&part.payload).ok()?;
+        Some(match reader.kind() {
+            FilterKind::Bloom => SampleKind::FastLocalBloom,
+            FilterKind::Ribbon => SampleKind::Ribbon {
+                blocks: ribbon_bits::blocks(&part.payload)?,
+            },
+            _ => SampleKind::Legacy(reader.legacy_layout()?),
+        })
+    });
+    let kinds = kinds.collect::<Option<Vec<_>>>()?;
+    let kind = *kinds.first()?;
+    // The keys of each partition are not known, and only the sizes of this kind add up.
+    let adds_up = |kind| kind == SampleKind::FastLocalBloom;
+    if kinds.len() > 1 && !kinds.into_iter().all(adds_up) {
+        return None;
+    }
     let keys = table.meta.properties.num_filter_entries;
-    let bits_bytes = (filter.len() as u64).checked_sub(METADATA_LEN as u64)?;
+    let bits_bytes = parts.iter().map(|part| {
+        let len = part.payload.len() as u64;
+        len.checked_sub(METADATA_LEN as u64)
+    });
+    let bits_bytes = bits_bytes.sum::<Option<u64>>()?;
     (keys > 0).then_some(FilterSample {
         kind,
         bits_bytes,
         keys,
+        partitions: parts.len() as u64,
     })
 }
 
@@ -128,10 +144,15 @@ fn interval(samples: &[FilterSample]) -> Option<(u64, u64)> {
     (low <= high).then_some((low, high))
 }
 
-/// Solves `bits_bytes - 64 < ceil(keys * m / 8000) <= bits_bytes`.
+/// Solves `bits_bytes - 64 < ceil(keys * m / 8000) <= bits_bytes`, which holds for each partition, so that the sums hold
+/// with 64 for each.
 fn fast_local_interval(sample: &FilterSample) -> Option<(u64, u64)> {
     let most = sample.bits_bytes.checked_mul(MILLIBITS_PER_BYTE)?;
-    let least = sample.bits_bytes.checked_sub(LINE_BYTES)? * MILLIBITS_PER_BYTE;
+    let lines = LINE_BYTES.checked_mul(sample.partitions)?;
+    let least = sample
+        .bits_bytes
+        .checked_sub(lines)?
+        .checked_mul(MILLIBITS_PER_BYTE)?;
     Some((least / sample.keys + 1, most / sample.keys))
 }
 
@@ -160,6 +181,7 @@ mod tests {
             kind: SampleKind::FastLocalBloom,
             bits_bytes: bloom::bits_len(keys, millibits),
             keys,
+            partitions: 1,
         }
     }
 
@@ -172,6 +194,7 @@ mod tests {
             }),
             bits_bytes: legacy::bits_len(keys, bits, line_len),
             keys,
+            partitions: 1,
         }
     }
 
@@ -253,11 +276,32 @@ mod tests {
             keys in 1u64..,
             line_log2 in 0u32..32,
             num_probes in 1u8..=127,
+            partitions in 1u64..,
         ) {
             let kind = SampleKind::Legacy(LegacyLayout { line_len: 1 << line_log2, num_probes });
-            let _ = infer(&[FilterSample { kind, bits_bytes, keys }]);
+            let _ = infer(&[FilterSample { kind, bits_bytes, keys, partitions: 1 }]);
             let kind = SampleKind::FastLocalBloom;
-            let _ = infer(&[FilterSample { kind, bits_bytes, keys }]);
+            let _ = infer(&[FilterSample { kind, bits_bytes, keys, partitions }]);
+        }
+
+        // Partitions have 4 KiB by default.
+        #[test]
+        fn whole_numbers_of_bits_are_found_in_partitions_of_four_kib(
+            keys in 100_000u64..1_000_000,
+            bits in 2u32..=50,
+            last in 1u64..40,
+        ) {
+            let millibits = bits * 1000;
+            let in_each = bloom::hashes_in(4096, millibits);
+            let whole = keys / in_each;
+            let all = sample(in_each, millibits).bits_bytes * whole + sample(last, millibits).bits_bytes;
+            let of_partitions = FilterSample {
+                kind: SampleKind::FastLocalBloom,
+                bits_bytes: all,
+                keys: whole * in_each + last,
+                partitions: whole + 1,
+            };
+            prop_assert_eq!(infer(&[of_partitions]), Inferred::Certain(millibits));
         }
     }
 

@@ -27,6 +27,12 @@ pub fn all() -> [AggregateUDF; 2] {
     ]
 }
 
+/// Whether it is one of them.
+#[cfg(feature = "codec")]
+pub fn is_own(function: &AggregateUDF) -> bool {
+    function.inner().downcast_ref::<Extreme>().is_some()
+}
+
 /// One of them.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Extreme {

@@ -63,6 +63,13 @@ pub fn all() -> Vec<ScalarUDF> {
     numbers.chain(of_bytes).collect()
 }
 
+/// Whether it is one of them.
+#[cfg(feature = "codec")]
+pub fn is_own(function: &ScalarUDF) -> bool {
+    let function = function.inner();
+    function.downcast_ref::<NumberAt>().is_some() || function.downcast_ref::<OfBytes>().is_some()
+}
+
 /// Whether the function of this name, one of the above, returns a value or null for all arguments.
 pub fn never_fails(name: &str) -> bool {
     let of_bytes = ["starts_with", "ends_with", "contains", "octet_length"];

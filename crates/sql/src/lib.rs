@@ -19,6 +19,7 @@
 //! | `read_only` | RocksDB's iterators over a directory |
 //! | `joins` | Joins that have no room |
 //! | `memory` | How much memory queries may take, and where they spill |
+//! | `codec` | Physical plans as bytes |
 //! | `session` | Sessions with all of it |
 //! | `statements` | Texts of several statements |
 
@@ -26,6 +27,8 @@
 
 mod aggregate;
 mod alternatives;
+#[cfg(feature = "codec")]
+mod codec;
 mod distinct;
 mod external;
 mod extremes;
@@ -45,9 +48,16 @@ pub mod statements;
 mod stored;
 mod table;
 
+#[cfg(feature = "codec")]
+pub use codec::Codec;
 pub use joins::plan_query;
 pub use memory::{Shares, SpillError, configured, runtime};
 pub use read_only::ReadOnly;
-pub use scan::{ScanExec, decode_scan, encode_scan, left_out, progress};
-pub use session::{refuse_writes, session, session_in, with_rockmill};
+#[cfg(feature = "codec")]
+pub use scan::{Answer, hold_plan};
+pub use scan::{
+    Hold, Holds, Lease, Place, ScanExec, Tasks, decode_scan, encode_scan, left_out, progress,
+    scan_tasks, shard_of, split_scan,
+};
+pub use session::{refuse_writes, session, session_by, session_in, state, with_rockmill};
 pub use table::{Reads, RocksTable, Scans, pinned};

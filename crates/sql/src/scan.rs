@@ -1,8 +1,10 @@
 //! The physical plan of a scan.
 
+mod held;
 mod run;
 mod sent;
 mod shown;
+mod split;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -38,8 +40,19 @@ use crate::ranges::key_ranges;
 use crate::table::{Reads, StatementView};
 use run::{CancelOnDrop, Counters, Run};
 
+#[cfg(feature = "codec")]
+pub(crate) use held::HeldViews;
+#[cfg(feature = "codec")]
+pub(crate) use held::HoldExec;
+#[cfg(feature = "codec")]
+pub use held::{Answer, hold_plan};
+pub use held::{Hold, Holds, Lease, Place};
+#[cfg(feature = "codec")]
+pub(crate) use sent::SentExec;
+pub(crate) use sent::place_of;
 pub use sent::{decode_scan, encode_scan};
 pub use shown::{left_out, progress};
+pub use split::{Tasks, scan_tasks, shard_of, split_scan};
 
 /// Rows of a batch if the session does not state a number.
 pub(crate) const USUAL_BATCH_ROWS: usize = 8192;
@@ -84,6 +97,8 @@ pub struct ScanExec {
     /// Position of the column by which the rows are ordered.
     ordered_by: Option<usize>,
     partitions: Arc<Vec<Vec<Piece>>>,
+    /// Position of the part that another process reads, if this is the scan of one part.
+    remote: Option<usize>,
     properties: Arc<PlanProperties>,
     /// Bytes of finished pieces.
     done: Arc<AtomicU64>,
@@ -141,6 +156,7 @@ impl ScanExec {
             has_limited_batches: false,
             plan: Arc::new(plan),
             partitions: Arc::new(pieces),
+            remote: None,
             done: Arc::default(),
             metrics: ExecutionPlanMetricsSet::new(),
         })
@@ -270,6 +286,16 @@ fn add_filters(program: &mut Program<'_>, filters: &[Arc<dyn PhysicalExpr>]) -> 
     filters.try_for_each(|filter| program.filter(filter).map_err(DataFusionError::Plan))
 }
 
+/// Bytes of a piece of a column family that is read in so many partitions.
+fn piece_bytes(family: &FamilyView, engine: &ScanEngine, partitions: u64) -> u64 {
+    /// Small enough that a batch in flight on each thread stays small.
+    const MAX_PIECE_BYTES: u64 = 64 << 20;
+    /// Enough that partitions end at about the same time.
+    const PIECES_PER_PARTITION: u64 = 4;
+    let bytes = family.bytes().div_ceil(partitions * PIECES_PER_PARTITION);
+    bytes.clamp(engine.min_piece_bytes(), MAX_PIECE_BYTES)
+}
+
 /// The pieces of each partition, in the order of their keys.
 fn pieces(
     source: &Source,
@@ -277,41 +303,44 @@ fn pieces(
     reads: Reads,
     partitions: usize,
 ) -> Result<Vec<Vec<Piece>>> {
-    /// Small enough that a batch in flight on each thread stays small.
-    const MAX_PIECE_BYTES: u64 = 64 << 20;
-    /// Enough that partitions end at about the same time.
-    const PIECES_PER_PARTITION: u64 = 4;
+    const MIN_REMOTE_PARTITIONS: u64 = 2;
     let partitions = partitions.max(1) as u64;
-    let all: u64 = source.family.bytes();
-    let piece_bytes = all.div_ceil(partitions * PIECES_PER_PARTITION);
-    let piece_bytes = piece_bytes.clamp(source.engine.min_piece_bytes(), MAX_PIECE_BYTES);
+    let piece_bytes = piece_bytes(&source.family, &source.engine, partitions);
     let mut pieces = source
         .family
         .pieces(ranges, piece_bytes)
         .map_err(external)?;
+    if !source.family.remotes().is_empty() {
+        // The processes that have the files cut them. Two partitions at least, so that DataFusion plans a node that
+        // collects them: their number grows with that of the parts.
+        let mut of_partitions = vec![Vec::new(); partitions.max(MIN_REMOTE_PARTITIONS) as usize];
+        of_partitions[0] = pieces;
+        return Ok(of_partitions);
+    }
     if reads != Reads::Files {
         for piece in &mut pieces {
             piece.through = Through::Iterators("a comparison asks for them".to_owned());
         }
     }
-    let total: u64 = pieces.iter().map(|piece| piece.bytes.max(1)).sum();
-    let mut of_partitions: Vec<Vec<Piece>> = Vec::new();
-    let (mut passed, mut current) = (0, None);
-    for piece in pieces {
-        let partition = u128::from(passed) * u128::from(partitions) / u128::from(total);
-        passed += piece.bytes.max(1);
-        if current != Some(partition) {
-            of_partitions.push(Vec::new());
-            current = Some(partition);
-        }
-        if let Some(last) = of_partitions.last_mut() {
-            last.push(piece);
-        }
-    }
+    let mut of_partitions = spread(pieces, partitions as usize);
+    of_partitions.retain(|pieces| !pieces.is_empty());
     if of_partitions.is_empty() {
         of_partitions.push(Vec::new());
     }
     Ok(of_partitions)
+}
+
+/// Spreads pieces over so many parts, in their order and by their bytes. Parts may be empty.
+pub(crate) fn spread(pieces: Vec<Piece>, parts: usize) -> Vec<Vec<Piece>> {
+    let total: u64 = pieces.iter().map(|piece| piece.bytes.max(1)).sum();
+    let mut spread = vec![Vec::new(); parts.max(1)];
+    let mut passed = 0;
+    for piece in pieces {
+        let part = u128::from(passed) * spread.len() as u128 / u128::from(total);
+        passed += piece.bytes.max(1);
+        spread[part as usize].push(piece);
+    }
+    spread
 }
 
 /// Properties of a scan with these columns, whose rows may be ordered by one of them.
@@ -384,6 +413,9 @@ impl ExecutionPlan for ScanExec {
         let Some(pieces) = self.partitions.get(partition) else {
             return internal_err!("a scan has no partition {partition}");
         };
+        if !self.source.family.remotes().is_empty() {
+            return internal_err!("a scan of shards would run where their files are not");
+        }
         self.source.statement.runs();
         let batch_rows = context.session_config().batch_size();
         let run = Run {
@@ -397,7 +429,12 @@ impl ExecutionPlan for ScanExec {
             schema: self.schema(),
             cancel: CancelToken::new(),
             done: Arc::clone(&self.done),
-            counters: Counters::new(&self.metrics, partition, &self.plan),
+            counters: Counters::new(
+                &self.metrics,
+                partition,
+                &self.plan,
+                self.source.engine.columns().is_on(),
+            ),
         };
         let guard = CancelOnDrop(run.cancel.clone());
         // A finished piece waits here while the next one is computed.

@@ -9,6 +9,7 @@ use datafusion::common::{TableReference, plan_err};
 use datafusion::datasource::source_as_provider;
 use datafusion::error::Result;
 use datafusion::execution::SessionStateBuilder;
+use datafusion::execution::context::SessionState;
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::logical_expr::{DdlStatement, LogicalPlan, TableSource};
@@ -69,13 +70,39 @@ pub fn session_in(
     config: SessionConfig,
     engine: &Arc<ScanEngine>,
 ) -> Result<SessionContext> {
+    session_by(runtime, config, engine, |builder| builder)
+}
+
+/// The session of [`session_in`], with what `finish` adds to it.
+///
+/// # Errors
+/// If a function cannot be registered.
+pub fn session_by(
+    runtime: Arc<RuntimeEnv>,
+    config: SessionConfig,
+    engine: &Arc<ScanEngine>,
+    finish: impl FnOnce(SessionStateBuilder) -> SessionStateBuilder,
+) -> Result<SessionContext> {
     let builder = SessionStateBuilder::new_with_default_features().with_config(config);
     let builder = builder.with_runtime_env(runtime);
     let tables = Arc::new(RocksTables::new(Arc::clone(engine)));
     let builder = builder.with_table_factory(FORMAT.to_owned(), tables);
-    let mut state = with_rockmill(builder).build();
-    datafusion_functions_json::register_all(&mut state)?;
+    let state = built(finish(with_rockmill(builder)))?;
     Ok(SessionContext::new_with_state(state))
+}
+
+/// The state with DataFusion's functions for JSON, and everything that [`with_rockmill`] adds.
+///
+/// # Errors
+/// If a function cannot be registered.
+pub fn state(builder: SessionStateBuilder) -> Result<SessionState> {
+    built(with_rockmill(builder))
+}
+
+fn built(builder: SessionStateBuilder) -> Result<SessionState> {
+    let mut state = builder.build();
+    datafusion_functions_json::register_all(&mut state)?;
+    Ok(state)
 }
 
 impl Scans {
@@ -93,6 +120,7 @@ impl Scans {
             ("rocksdb_files", Contents::Files),
             ("rocksdb_families", Contents::Families),
         ];
+        let contents = contents.into_iter().filter(|_| self.database().has_files());
         let contents = contents.map(|(name, contents)| {
             let table: Arc<dyn TableProvider> = Arc::new(ContentsTable::new(self, contents));
             (name.to_owned(), table)
@@ -106,7 +134,7 @@ impl Scans {
         let (Some(catalog), Some(of_session)) = (catalog, schema) else {
             return plan_err!("the session has no default schema for the column families");
         };
-        let tables: BTreeMap<_, _> = contents.into_iter().chain(families).collect();
+        let tables: BTreeMap<_, _> = contents.chain(families).collect();
         if let Some(name) = of_session
             .table_names()
             .iter()

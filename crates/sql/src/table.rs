@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::catalog::{Session, TableProvider};
 use datafusion::common::tree_node::Transformed;
-use datafusion::common::{DFSchema, plan_err};
+use datafusion::common::{DFSchema, exec_err, plan_err};
 use datafusion::datasource::{provider_as_source, source_as_provider};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::context::ExecutionProps;
@@ -25,7 +25,7 @@ use rockmill_scan::{Database, ScanEngine, View};
 use crate::external::stored_schema;
 use crate::planner;
 use crate::program::Program;
-use crate::scan::{Planned, ScanExec, Source, all_columns, external};
+use crate::scan::{Hold, Holds, Lease, Planned, ScanExec, Source, all_columns, external, place_of};
 
 /// The column families of a database as tables. A clone is the same database.
 #[derive(Debug, Clone)]
@@ -35,6 +35,8 @@ pub struct Scans {
     reads: Reads,
     /// Views of statements that are planned or running.
     views: Arc<Mutex<Views>>,
+    /// Asks the processes that run parts of statements to hold views.
+    holds: Option<Arc<dyn Holds>>,
 }
 
 /// The path on which rows are read.
@@ -63,6 +65,8 @@ pub(crate) struct StatementView {
     families: Option<BTreeSet<String>>,
     /// Whether one of its scans has begun. All of them are planned by then.
     runs: AtomicBool,
+    /// Lets other processes hold it.
+    lease: OnceLock<Lease>,
 }
 
 impl StatementView {
@@ -73,6 +77,7 @@ impl StatementView {
             view,
             families,
             runs,
+            lease: OnceLock::new(),
         }
     }
 
@@ -83,6 +88,31 @@ impl StatementView {
             (Some(_), None) => false,
             (Some(has), Some(families)) => families.is_subset(has),
         }
+    }
+
+    /// The versions that other processes have to hold; `None` if they need no files.
+    async fn hold(self: &Arc<Self>) -> Result<Option<Hold>> {
+        let this = Arc::clone(self);
+        blocking(move || {
+            let names: Vec<_> = match &this.families {
+                Some(families) => families.iter().cloned().collect(),
+                None => this.view.families().map(str::to_owned).collect(),
+            };
+            let mut versions = Vec::new();
+            let mut place = None;
+            for name in names {
+                // A scan of a column family that cannot be read elsewhere says so itself.
+                let Ok(family) = this.view.family(&name) else {
+                    continue;
+                };
+                if let (Some(known), Ok(version)) = (place_of(&family), family.version()) {
+                    place = Some(known);
+                    versions.push(version);
+                }
+            }
+            Ok(place.map(|place| Hold::Versions { place, versions }))
+        })
+        .await
     }
 
     /// Records that a scan begins.
@@ -99,6 +129,16 @@ impl Scans {
             database,
             reads: Reads::Files,
             views: Arc::default(),
+            holds: None,
+        }
+    }
+
+    /// The same tables, whose views other processes hold while statements read them.
+    #[must_use]
+    pub fn held_by(self, holds: Arc<dyn Holds>) -> Self {
+        Self {
+            holds: Some(holds),
+            ..self
         }
     }
 
@@ -157,6 +197,33 @@ impl Scans {
     ///
     /// A view has the column families that the statement reads, or all if these are not known.
     pub(crate) async fn view(&self, session: &dyn Session) -> Result<Arc<StatementView>> {
+        /// Attempts to let other processes open a version before its files are deleted.
+        const ATTEMPTS: usize = 20;
+        let Some(holds) = &self.holds else {
+            return self.view_here(session).await;
+        };
+        for _ in 0..ATTEMPTS {
+            let view = self.view_here(session).await?;
+            if view.lease.get().is_some() {
+                return Ok(view);
+            }
+            let Some(hold) = view.hold().await? else {
+                return Ok(view);
+            };
+            if let Some(lease) = holds.hold(hold).await? {
+                let _ = view.lease.set(lease);
+                return Ok(view);
+            }
+            // The next attempt takes a newer one.
+            let mut views = self.views.lock().unwrap_or_else(PoisonError::into_inner);
+            views.retain(|(_, known)| !std::ptr::eq(known.as_ptr(), Arc::as_ptr(&view)));
+        }
+        exec_err!(
+            "the database is compacted faster than workers open its files; {ATTEMPTS} attempts have failed: run the statement again"
+        )
+    }
+
+    async fn view_here(&self, session: &dyn Session) -> Result<Arc<StatementView>> {
         let began = session.execution_props().query_execution_start_time;
         let statement = began.map(|began| (session.session_id().to_owned(), began.to_rfc3339()));
         let this = self.clone();

@@ -13,7 +13,7 @@ use datafusion::arrow::util::display::{ArrayFormatter, FormatOptions};
 use datafusion::error::DataFusionError;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use rockmill_core::scan::StringGroups;
-use rockmill_scan::Directory;
+use rockmill_scan::{Directory, ScanEngine};
 use rockmill_side_by_side::dataset::{self, Dataset};
 use rockmill_side_by_side::workload::Compression;
 use rockmill_sql::Scans;
@@ -88,12 +88,18 @@ async fn run(folder: &Path, file: (&str, &str)) {
         .as_ref()
         .map_or(vec!["cpu", common::KERNELS], |name| vec![name]);
     for device in named {
-        run_on(device, folder, file).await;
+        let engine = common::engine_on(device);
+        run_on(device, &engine, folder, file).await;
+        if device == "cpu" {
+            // The same statements find columns that were parsed.
+            run_on(device, &engine, folder, file).await;
+            assert!(engine.columns().accounts().hit_bytes > 0);
+        }
     }
 }
 
-async fn run_on(device: &str, folder: &Path, (name, text): (&str, &str)) {
-    let engine = common::engine_on(device);
+async fn run_on(device: &str, engine: &Arc<ScanEngine>, folder: &Path, (name, text): (&str, &str)) {
+    let engine = Arc::clone(engine);
     let config = SessionConfig::new().with_target_partitions(3);
     let session = rockmill_sql::session(config, &engine).unwrap();
     let scans = Scans::new(engine, Arc::new(Directory::open(folder).unwrap()));

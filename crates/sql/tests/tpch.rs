@@ -210,6 +210,8 @@ async fn all_queries_answer_as_over_parquet() {
         // Rows that are equal in ORDER BY come in any order.
         let expected = sorted(answer(&theirs, query, scale).await);
         assert_eq!(sorted(found.clone()), expected, "query {query}");
+        let again = answer(&ours, query, scale).await;
+        assert_eq!(sorted(again), expected, "query {query} over cached columns");
         returned += usize::from(!found.is_empty());
         if scale == 1.0 {
             compare_with_published(query, &found);

@@ -5,6 +5,7 @@ pub mod direct;
 mod local;
 mod reader;
 mod removal;
+mod rooted;
 
 use std::fmt::Debug;
 use std::io;
@@ -19,6 +20,7 @@ use crate::clock::{Clock, SystemClock};
 pub use backup::{shared_files, shared_path};
 pub use local::LocalStorage;
 pub use reader::{InputFileReader, base_name, for_each_piece, read_from, table_path};
+pub use rooted::Rooted;
 
 /// Maximum permissions that RocksDB gives its files (`fs_posix.cc:GetDBFileMode`).
 pub const FILE_MODE: u32 = 0o644;

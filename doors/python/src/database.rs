@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use rockmill_cli::merge_args::MergeArgs;
 use rockmill_cli::sql::error::{Source, of_statement, of_tokenizer};
-use rockmill_cli::sql::session::{OpenArgs, Session, Stop, logical_plan, physical_plan};
+use rockmill_cli::sql::session::{LimitArgs, OpenArgs, Session, Stop, logical_plan, physical_plan};
 use rockmill_cli::wal_dir::WalDirArgs;
 use rockmill_sql::statements::{Split, Tokens};
 use rockmill_terminal::outcome::Failure;
@@ -103,17 +103,15 @@ impl Database {
         merge_operators: Vec<String>,
     ) -> PyResult<Self> {
         let merge = MergeArgs::of(&merge_operators).map_err(|failure| exception(&failure))?;
+        let limits = LimitArgs {
+            device,
+            threads,
+            memory_mib,
+            cache: None,
+            spill_dir,
+        };
         let database = Self {
-            args: OpenArgs {
-                db: path,
-                mysql,
-                wal: WalDirArgs::of(wal_dir),
-                merge,
-                device,
-                threads,
-                memory_mib,
-                spill_dir,
-            },
+            args: OpenArgs::of(path, mysql, WalDirArgs::of(wal_dir), merge, limits),
             merge_operators,
             opened: Mutex::default(),
         };
@@ -239,10 +237,10 @@ impl Database {
         let args = &this.args;
         let arguments = (
             &args.db,
-            &args.device,
-            args.memory_mib,
-            args.threads,
-            &args.spill_dir,
+            &args.limits.device,
+            args.limits.memory_mib,
+            args.limits.threads,
+            &args.limits.spill_dir,
             &args.mysql,
             args.wal.stated().map(std::path::Path::to_path_buf),
             this.merge_operators.clone(),

@@ -20,7 +20,7 @@ use crate::harness::{compact_everything, open};
 use crate::{damage, reasons};
 
 /// Options that make a job declined: the reason, the option, its value.
-const OPTIONS: [(&str, &str, &str); 38] = [
+const OPTIONS: [(&str, &str, &str); 36] = [
     (reasons::COMPARATOR, "comparator", "SomebodysOwn"),
     (
         reasons::USER_TIMESTAMPS,
@@ -86,14 +86,12 @@ const OPTIONS: [(&str, &str, &str); 38] = [
         "compression_manager",
         "SomebodysOwn",
     ),
-    (reasons::INDEX_TYPE, "index_type", "kTwoLevelIndexSearch"),
-    (reasons::INDEX_TYPE, "index_type", "kHashSearch"),
     (
         reasons::INDEX_TYPE,
         "index_type",
         "kBinarySearchWithFirstKey",
     ),
-    (reasons::PARTITIONED_FILTERS, "partition_filters", "true"),
+    (reasons::INDEX_TYPE, "index_type", "kHashSearch"),
     (
         reasons::USER_DEFINED_INDEX,
         "user_defined_index_factory",

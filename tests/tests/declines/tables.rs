@@ -3,8 +3,8 @@
 use rockmill_tests::content::Content;
 use rockmill_tests::harness::assert_declined;
 use rockmill_tests::reasons::{
-    BLOCK_ALIGN, FILTER_POLICY, INDEX_TYPE, PARTITIONED_FILTERS, PREFIX_EXTRACTOR,
-    SEPARATE_KEY_VALUE, TABLE_FACTORY, USER_DEFINED_INDEX,
+    BLOCK_ALIGN, FILTER_POLICY, INDEX_TYPE, PREFIX_EXTRACTOR, SEPARATE_KEY_VALUE, TABLE_FACTORY,
+    USER_DEFINED_INDEX,
 };
 use rust_rocksdb::{
     BlockBasedIndexType, BlockBasedOptions, DB, DBCompressionType, DataBlockIndexType,
@@ -40,9 +40,9 @@ fn plain_tables() {
 }
 
 #[test]
-fn a_two_level_index() {
+fn a_two_level_index_is_no_reason() {
     let two_level = with_table(|t| t.set_index_type(BlockBasedIndexType::TwoLevelIndexSearch));
-    declines(&[INDEX_TYPE], two_level, plain);
+    takes(two_level, plain);
 }
 
 #[test]
@@ -62,13 +62,13 @@ fn an_index_with_first_keys() {
 }
 
 #[test]
-fn partitioned_filters() {
+fn partitioned_filters_are_no_reason() {
     let partitioned = with_table(|t| {
         t.set_index_type(BlockBasedIndexType::TwoLevelIndexSearch);
         t.set_bloom_filter(10.0, false);
         t.set_partition_filters(true);
     });
-    declines(&[PARTITIONED_FILTERS, INDEX_TYPE], partitioned, plain);
+    takes(partitioned, plain);
 }
 
 #[test]

@@ -102,7 +102,8 @@ fn layout() -> String {
         struct_size state release missing merge_operator builtin_merge_operator merge_delimiter
         merges_single_operand full_merge partial_merge compaction_filter compaction_filter_factory
         create_filter filter collector_factories num_collector_factories create_collector collect_entry
-        collect_block finish_collector destroy_collector
+        collect_block finish_collector destroy_collector builtin_collector_factories path
+        prefix_extractor prefix_len
     );
     let info = info + &plugins;
     let result = fields!("rm_result", CResult, struct_size message message_size);
@@ -242,6 +243,67 @@ fn the_objects_that_a_cpp_program_attaches_are_called_as_rocksdb_calls_them() {
     assert!(printed.ends_with("done\n"), "{printed}");
 }
 
+/// The profiles of tests/profiles, and the reasons for which jobs of them are declined.
+const PROFILES: [(&str, &[&str]); 12] = [
+    ("kvrocks", &[]),
+    ("myrocks", &["comparator"]),
+    ("arangodb", &["comparator", "index-type"]),
+    ("nebula", &[]),
+    ("foundationdb", &[]),
+    ("aptos", &[]),
+    ("agave", &[]),
+    ("stalwart", &[]),
+    ("restate", &[]),
+    ("tuwunel", &[]),
+    ("oxigraph", &[]),
+    ("flink", &[]),
+];
+
+/// `ROCKMILL_PROFILE_MIB` is what is written to each database, and `ROCKMILL_SETTINGS` are settings of Rockmill.
+#[test]
+fn the_compactions_of_twelve_programs_are_done() {
+    if !have(&["cc", "g++", "ld", "objcopy"]) {
+        return;
+    }
+    let installed = Installed::new();
+    let Some(rocksdb) = RocksDb::find(installed.folder()) else {
+        return;
+    };
+    let source = Path::new(REPOSITORY).join("tests/profiles/profiles.cpp");
+    let binary = compile_with(
+        &installed,
+        &rocksdb,
+        &source.display().to_string(),
+        &["-O2"],
+    );
+    let folder = tempfile::tempdir().expect("a folder");
+    let given = |name, default: &str| std::env::var(name).unwrap_or_else(|_| default.to_owned());
+    let settings = given("ROCKMILL_SETTINGS", "min_job_bytes=0;threads=2");
+    let mib = given("ROCKMILL_PROFILE_MIB", "12");
+    let mut profiles = Command::new(binary);
+    let printed = run(profiles.arg(folder.path()).arg(mib).arg(settings));
+    println!("\n{printed}");
+    let rows = printed.lines().skip(2).map(|row| {
+        let cells: Vec<_> = row.split('|').map(str::trim).collect();
+        let percent: u64 = cells[4].trim_end_matches(" %").parse().expect("a number");
+        let reasons = cells[5].split(", ").filter(|reason| !reason.is_empty());
+        let reasons = reasons.filter_map(|reason| Some(reason.split_once(':')?.0));
+        // The default settings leave small jobs to RocksDB.
+        let reasons = reasons.filter(|&reason| reason != "small-job");
+        (cells[1], percent, reasons.collect::<Vec<_>>())
+    });
+    let rows: Vec<_> = rows.collect();
+    for ((name, declined), (found, percent, reasons)) in PROFILES.iter().zip(&rows) {
+        assert_eq!(name, found);
+        assert!(
+            reasons.iter().all(|reason| declined.contains(reason)),
+            "{name}: {reasons:?}"
+        );
+        assert_eq!(*percent > 0, *name != "myrocks", "{name}");
+    }
+    assert_eq!(rows.len(), PROFILES.len());
+}
+
 /// For scripts/matrix.sh --messages.
 #[test]
 #[ignore = "it writes test data of the format crate"]
@@ -326,7 +388,8 @@ fn compile(installed: &Installed, rocksdb: &RocksDb, name: &str) -> PathBuf {
 }
 
 fn compile_with(installed: &Installed, rocksdb: &RocksDb, name: &str, flags: &[&str]) -> PathBuf {
-    let binary = installed.folder().join(name).with_extension("");
+    let stem = Path::new(name).file_stem().expect("a name");
+    let binary = installed.folder().join(stem);
     let mut compiler = Command::new("g++");
     // RocksDB 11 needs C++20; C++17 suffices for Rockmill's header.
     compiler.args(["-std=c++20", "-Wall", "-Wextra", "-Werror", WITHOUT_RTTI]);

@@ -210,8 +210,11 @@ pub fn footer(shown: Option<Shown>, elapsed: Duration) -> Result<(), Failure> {
 /// # Errors
 /// Environment if the output cannot be written.
 pub fn explain(plan: &Arc<dyn ExecutionPlan>) -> Result<(), Failure> {
+    let text = plan_text(plan);
+    #[cfg(feature = "distributed")]
+    let text = rockmill_distributed::show(plan).unwrap_or(text);
     output::to_stdout(|out| {
-        write!(out, "{}", plan_text(plan))?;
+        write!(out, "{text}")?;
         for (expression, why) in rockmill_sql::left_out(plan) {
             writeln!(out, "Left to DataFusion: {expression}, because {why}.")?;
         }

@@ -10,7 +10,7 @@ use rockmill_side_by_side::machine::usual_threads;
 use rockmill_sql::{Shares, SpillError};
 use rockmill_terminal::outcome::Failure;
 
-use super::session::OpenArgs;
+use super::session::LimitArgs;
 
 /// Minimum memory, and the memory per thread by default.
 const MIN_MEMORY_BYTES: u64 = 64 << 20;
@@ -24,18 +24,37 @@ pub struct Limits {
 }
 
 impl Limits {
-    pub fn of(args: &OpenArgs) -> Self {
+    /// The limits that the arguments state, or that the memory of this process allows.
+    ///
+    /// # Errors
+    /// Usage if statements and the cache together exceed that memory.
+    pub fn of(args: &LimitArgs) -> Result<Self, Failure> {
+        let host = HostMemory::now();
+        let cache_bytes = args.cache.unwrap_or(0);
+        let left = HostMemory {
+            bytes: host.bytes.saturating_sub(cache_bytes),
+            ..host.clone()
+        };
         let memory_bytes = match args.memory_mib {
             Some(mib) => mib << 20,
-            None => HostMemory::now().half().max(MIN_MEMORY_BYTES),
+            None => left.half().max(MIN_MEMORY_BYTES),
         };
+        if cache_bytes > 0 && cache_bytes.saturating_add(memory_bytes) > host.bytes {
+            let mib = |bytes: u64| bytes >> 20;
+            return Err(Failure::Usage(format!(
+                "a cache of {} MiB and {} MiB for statements exceed the memory of {} MiB: give less to --cache or --memory-mib",
+                mib(cache_bytes),
+                mib(memory_bytes),
+                mib(host.bytes)
+            )));
+        }
         let most_threads = memory_bytes / BYTES_FOR_EACH_THREAD;
         let usual = u64::from(usual_threads()).min(most_threads) as usize;
-        Self {
+        Ok(Self {
             threads: args.threads.unwrap_or(usual).max(1),
             shares: Shares::of(memory_bytes),
             spill_dir: args.spill_dir.clone().unwrap_or_else(std::env::temp_dir),
-        }
+        })
     }
 }
 

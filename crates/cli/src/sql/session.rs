@@ -4,7 +4,10 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+#[cfg(feature = "distributed")]
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use datafusion::error::DataFusionError;
+use datafusion::execution::SessionStateBuilder;
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::prelude::{SessionConfig, SessionContext};
@@ -17,6 +20,8 @@ use tokio::runtime::Handle;
 
 use super::error::{self, Source, failure};
 use super::memory::Limits;
+#[cfg(feature = "distributed")]
+use super::over::OverArgs;
 use super::read_text;
 use crate::merge_args::MergeArgs;
 use crate::wal_dir::WalDirArgs;
@@ -36,6 +41,14 @@ const TABLES_FILE: &str = "tables.sql";
 #[derive(Debug, Clone, clap::Args)]
 pub struct OpenArgs {
     /// Folder of the database. It is only read; the database may be open.
+    #[cfg_attr(
+        feature = "distributed",
+        arg(
+            default_value = "",
+            hide_default_value = true,
+            value_parser = TypedValueParser::map(OsStringValueParser::new(), PathBuf::from),
+        )
+    )]
     pub db: PathBuf,
     /// Adds the tables of MyRocks that this file describes, with the text of SHOW CREATE TABLE.
     #[arg(long, value_name = "FILE")]
@@ -46,6 +59,18 @@ pub struct OpenArgs {
     /// Its merge operators.
     #[command(flatten)]
     pub merge: MergeArgs,
+    /// Devices, threads and memory.
+    #[command(flatten)]
+    pub limits: LimitArgs,
+    /// Other processes.
+    #[cfg(feature = "distributed")]
+    #[command(flatten)]
+    pub over: OverArgs,
+}
+
+/// Devices, threads and memory of statements.
+#[derive(Debug, Clone, clap::Args)]
+pub struct LimitArgs {
     /// Device that filters and aggregates rows: cpu, cuda, cuda:N or auto.
     #[arg(long, default_value = AUTO)]
     pub device: String,
@@ -55,10 +80,25 @@ pub struct OpenArgs {
     /// Maximum host memory of statements, in MiB [default: half of what the machine and the cgroups leave to the command].
     #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u64).range(64..=1 << 24))]
     pub memory_mib: Option<u64>,
+    /// Host memory for columns that statements have parsed, such as 4GiB, in addition to that of statements. The next
+    /// statement finds them there, in place of the files. Only the CPU uses it [default: none].
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub cache: Option<u64>,
     /// Folder for data that does not fit into memory. The files have no names, so nothing is left there [default: the
     /// system's folder for temporary files].
     #[arg(long, value_name = "DIR")]
     pub spill_dir: Option<PathBuf>,
+}
+
+/// A size in bytes, such as 512MiB.
+fn parse_size(text: &str) -> Result<u64, String> {
+    const UNITS: [(&str, u32); 5] = [("KiB", 10), ("MiB", 20), ("GiB", 30), ("TiB", 40), ("", 0)];
+    let unit = UNITS.iter().find(|(unit, _)| text.ends_with(unit));
+    let size = unit.and_then(|(unit, bits)| {
+        let number: u64 = text.strip_suffix(unit)?.trim_end().parse().ok()?;
+        number.checked_mul(1 << bits)
+    });
+    size.ok_or_else(|| "a size is a number of bytes, or one with KiB, MiB, GiB or TiB".to_owned())
 }
 
 /// A database that is open for statements.
@@ -101,6 +141,43 @@ impl From<DataFusionError> for Stop {
     }
 }
 
+impl OpenArgs {
+    /// The arguments with these values.
+    pub fn of(
+        db: PathBuf,
+        mysql: Option<PathBuf>,
+        wal: WalDirArgs,
+        merge: MergeArgs,
+        limits: LimitArgs,
+    ) -> Self {
+        Self {
+            db,
+            mysql,
+            wal,
+            merge,
+            limits,
+            #[cfg(feature = "distributed")]
+            over: OverArgs::default(),
+        }
+    }
+}
+
+impl LimitArgs {
+    /// The settings of scans with these limits.
+    ///
+    /// # Errors
+    /// Usage if there is no such device.
+    pub(crate) fn scans(&self, limits: &Limits) -> Result<ScanSettings, Failure> {
+        Ok(ScanSettings {
+            devices: device::parse(&self.device)?,
+            max_threads: Some(limits.threads),
+            memory_bytes: Some(limits.shares.scan_bytes),
+            cache_bytes: self.cache.unwrap_or(0),
+            ..ScanSettings::default()
+        })
+    }
+}
+
 impl Session {
     /// Opens a database, and waits for futures on the runtime. The sentences are warnings for the user. `iterators` are
     /// closed by the caller.
@@ -114,19 +191,21 @@ impl Session {
         runtime: &Handle,
     ) -> Result<(Self, Vec<String>), Failure> {
         let mut told = Vec::new();
+        #[cfg(feature = "distributed")]
+        let over = args.over.over()?;
+        #[cfg(not(feature = "distributed"))]
         database_dir::require(&args.db)?;
+        #[cfg(feature = "distributed")]
+        if !over.has_shards() {
+            database_dir::require(&args.db)?;
+        }
         let mysql = args.mysql.as_deref();
         let mysql =
             mysql.map(|path| Ok::<_, Failure>((read_text(path)?, path.display().to_string())));
         let mysql = mysql.transpose()?;
-        let limits = Limits::of(args);
+        let limits = Limits::of(&args.limits)?;
         let (threads, shares) = (limits.threads, limits.shares);
-        let settings = ScanSettings {
-            devices: device::parse(&args.device)?,
-            max_threads: Some(threads),
-            memory_bytes: Some(shares.scan_bytes),
-            ..ScanSettings::default()
-        };
+        let settings = args.limits.scans(&limits)?;
         let mut config = SessionConfig::new()
             .with_information_schema(true)
             .with_target_partitions(threads);
@@ -137,20 +216,36 @@ impl Session {
         let of_database = |error| database_dir::failure(&args.db, error);
         let engine = ScanEngine::new(settings).map_err(of_database)?;
         // `auto` uses a GPU once it is open, and does not wait for it.
-        if args.device != AUTO
+        if args.limits.device != AUTO
             && let Err(trouble) = engine.wait_for_device()
         {
             told.push(format!("{trouble}; the CPU does its work"));
         }
-        let (database, of_logs) = args.wal.open(&args.db)?;
-        told.extend(of_logs);
-        let families = database.families().map_err(of_database)?;
-        let operators = args.merge.operators(&args.db, &families)?;
-        let database = database.with_iterators(Arc::<ReadOnly>::clone(iterators));
-        let database = Arc::new(database.with_merge_operators(operators));
-        let context = rockmill_sql::session_in(queries.map_err(failure)?, config, &engine);
+        #[cfg(feature = "distributed")]
+        let shards = over.database(args, &engine, runtime)?;
+        #[cfg(not(feature = "distributed"))]
+        let shards = None;
+        let database = match shards {
+            Some(shards) => shards,
+            None => {
+                let (database, of_logs) = args.wal.open(&args.db)?;
+                told.extend(of_logs);
+                let families = database.families().map_err(of_database)?;
+                let operators = args.merge.operators(&args.db, &families)?;
+                let database = database.with_iterators(Arc::<ReadOnly>::clone(iterators));
+                Arc::new(database.with_merge_operators(operators)) as Arc<dyn Database>
+            }
+        };
+        let finish = |builder: SessionStateBuilder| {
+            #[cfg(feature = "distributed")]
+            let builder = over.finish(builder, &engine);
+            builder
+        };
+        let context = rockmill_sql::session_by(queries.map_err(failure)?, config, &engine, finish);
         let context = context.map_err(failure)?;
         let scans = Scans::new(Arc::clone(&engine), database);
+        #[cfg(feature = "distributed")]
+        let scans = over.held(scans, &engine);
         scans.register(&context).map_err(failure)?;
         if let Some((text, file)) = mysql {
             let registered = scans.register_mysql(&context, &text, &file);

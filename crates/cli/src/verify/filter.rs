@@ -3,28 +3,15 @@
 //! A filter contains every user key, if whole keys are filtered, and the prefix of every key in the extractor's domain,
 //! if there is an extractor (`full_filter_block.cc:FullFilterBlockBuilder::Add`).
 
-use rockmill_core::read_block;
-use rockmill_core::{Error, InputTable, Result};
+use rockmill_core::{Error, FilterPart, InputTable, Result, filter_parts, parts_of};
 use rockmill_format::filter::FilterReader;
-use rockmill_format::handle::BlockHandle;
 use rockmill_format::prefix::PrefixExtractor;
 use rockmill_format::properties::TableProperties;
-use rockmill_format::table::{decode_filter_partitions, is_bytewise, names};
+use rockmill_format::table::{is_bytewise, names};
 use rockmill_terminal::output;
-
-use crate::sst::end_of;
 
 /// Maximum characters of a key in errors.
 const KEY_COLUMNS: usize = 60;
-
-/// A full filter, or one partition.
-#[derive(Debug)]
-struct Part {
-    /// User key at or after all keys of the partition; empty for a full filter.
-    separator: Vec<u8>,
-    offset: u64,
-    payload: Vec<u8>,
-}
 
 /// Required contents of a file's filter.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -62,7 +49,7 @@ impl Expected {
 #[derive(Debug)]
 pub struct FilterCheck {
     /// Partitions in key order; empty if the file has no filter of a known kind.
-    parts: Vec<Part>,
+    parts: Vec<FilterPart>,
     /// Name of a filter of an unknown kind.
     unknown_filter: Option<String>,
     expected: Expected,
@@ -87,11 +74,13 @@ impl FilterCheck {
             prefixes: 0,
             last_key: Vec::new(),
         };
-        if let Some(&handle) = metaindex.get(names::FULL_FILTER) {
-            check.parts.push(read_part(table, Vec::new(), handle)?);
-        } else if let Some(&handle) = metaindex.get(names::PARTITIONED_FILTER) {
-            check.parts = read_partitions(table, handle)?;
-        } else {
+        check.parts = filter_parts(table)?;
+        for part in &check.parts {
+            FilterReader::parse(&part.payload)
+                .map_err(|e| Error::format(table.file.name(), e.at(part.offset)))?;
+        }
+        let known = [names::FULL_FILTER, names::PARTITIONED_FILTER];
+        if !known.iter().any(|&name| metaindex.contains_key(name)) {
             let foreign = metaindex.keys().find(|name| {
                 name.starts_with(b"fullfilter.") || name.starts_with(b"partitionedfilter.")
             });
@@ -183,78 +172,9 @@ impl FilterCheck {
     }
 }
 
-/// Returns the partitions that RocksDB may ask for a key. This is the first one whose separator is at or after the key,
-/// or the last of all (`partitioned_filter_block.cc:SeekFilterPartitionHandle`). If versions of one key fill several
-/// partitions, their separators differ only in the sequence number, and all of these partitions must contain the key.
-fn parts_of<'a>(parts: &'a [Part], user_key: &[u8]) -> &'a [Part] {
-    let first = parts.partition_point(|part| part.separator.as_slice() < user_key);
-    let end = parts.partition_point(|part| part.separator.as_slice() <= user_key);
-    if first == end {
-        let at = first.min(parts.len() - 1);
-        &parts[at..=at]
-    } else {
-        &parts[first..end]
-    }
-}
-
-fn read_part(table: &InputTable, separator: Vec<u8>, handle: BlockHandle) -> Result<Part> {
-    let payload = read_block(table, handle)?;
-    FilterReader::parse(&payload)
-        .map_err(|e| Error::format(table.file.name(), e.at(handle.offset)))?;
-    Ok(Part {
-        separator,
-        offset: handle.offset,
-        payload,
-    })
-}
-
-/// Reads all partitions; together they are no larger than the file.
-fn read_partitions(table: &InputTable, top: BlockHandle) -> Result<Vec<Part>> {
-    let name = table.file.name();
-    let payload = read_block(table, top)?;
-    let entries = decode_filter_partitions(&payload, &table.meta)
-        .map_err(|e| Error::format(name, e.at(top.offset)))?;
-    let overlap = entries
-        .windows(2)
-        .any(|pair| end_of(pair[0].handle) > pair[1].handle.offset);
-    if overlap {
-        let what = "filter partitions overlap";
-        return Err(Error::corruption(name, top.offset, what));
-    }
-    entries
-        .into_iter()
-        .map(|entry| read_part(table, entry.separator.into_vec(), entry.handle))
-        .collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn part(separator: &[u8], offset: u64) -> Part {
-        Part {
-            separator: separator.to_vec(),
-            offset,
-            payload: Vec::new(),
-        }
-    }
-
-    #[test]
-    fn the_partition_of_a_key_is_the_first_at_or_above_it() {
-        let parts = [part(b"b", 1), part(b"d", 2), part(b"d", 3), part(b"f", 4)];
-        let found = |key: &[u8]| -> Vec<u64> {
-            parts_of(&parts, key)
-                .iter()
-                .map(|part| part.offset)
-                .collect()
-        };
-        assert_eq!(found(b"a"), [1]);
-        assert_eq!(found(b"b"), [1]);
-        assert_eq!(found(b"c"), [2]);
-        assert_eq!(found(b"d"), [2, 3]);
-        assert_eq!(found(b"e"), [4]);
-        assert_eq!(found(b"z"), [4]);
-    }
 
     #[test]
     fn properties_say_what_is_expected() {

@@ -1,12 +1,14 @@
 //! The filter of output files.
 
-use rockmill_core::{CancelToken, DeclineReason, Error, FilterPlan, InputTable, Result};
+use rockmill_core::{
+    Attached, CancelToken, DeclineReason, Error, FilterPlan, InputTable, Result, TablePlan,
+    filter_parts,
+};
 use rockmill_format::filter::{FilterFormat, FilterPolicy, PolicyKind};
 use rockmill_format::options_file::ColumnFamilyOptions;
-use rockmill_format::prefix::PrefixExtractor;
-use rockmill_format::table::names;
+use rockmill_format::prefix::{CustomPrefixes, PrefixExtractor};
 
-use super::{EligibleJob, malformed};
+use super::{EligibleJob, malformed, named};
 use rockmill_snapshot::filter_bits::{self, FilterSample, Inferred};
 
 /// Name of the table option.
@@ -36,6 +38,8 @@ pub enum LearnedFilter {
 pub struct FilterChoice {
     /// The filter, if one is written.
     pub options: Option<FilterPlan>,
+    /// The application's prefix extractor, if the filter needs one.
+    pub prefixes: Option<CustomPrefixes>,
     /// `Name()` of the configured policy, which is written to the properties in any case.
     pub policy_name: Option<String>,
 }
@@ -88,6 +92,7 @@ pub struct Wanted<'a> {
 struct FilterKeys {
     whole: bool,
     prefix_extractor: Option<PrefixExtractor>,
+    custom_prefixes: Option<CustomPrefixes>,
 }
 
 /// Returns the configured filter; `None` without a policy.
@@ -115,20 +120,22 @@ pub fn configured<'a>(
     let keys = if policy.millibits_per_key == Some(0) || skipped || empty {
         None
     } else {
+        let (prefix_extractor, custom_prefixes) = prefix_extractor(eligible, family)?;
         Some(FilterKeys {
             whole,
-            prefix_extractor: prefix_extractor(family)?,
+            prefix_extractor,
+            custom_prefixes,
         })
     };
     Ok(Some(Wanted { text, policy, keys }))
 }
 
-/// Chooses the filter of files with this format version.
+/// Chooses the filter of files with this layout.
 pub fn plan(
     eligible: &EligibleJob,
     family: &ColumnFamilyOptions,
     tables: &[InputTable],
-    format_version: u32,
+    table: &TablePlan,
     cancel: &CancelToken,
 ) -> Result<(FilterChoice, LearnedFilter)> {
     let Some(Wanted { text, policy, keys }) = configured(eligible, family)? else {
@@ -136,6 +143,7 @@ pub fn plan(
     };
     let mut choice = FilterChoice {
         options: None,
+        prefixes: None,
         policy_name: Some(policy.name),
     };
     let Some(keys) = keys else {
@@ -148,8 +156,8 @@ pub fn plan(
         Some(millibits) => (millibits, LearnedFilter::No),
         None => learn(&FilterSamples::of(tables, cancel)?, text)?,
     };
-    choice.options = Some(FilterPlan {
-        format: FilterFormat::of(policy.kind, format_version),
+    let options = FilterPlan {
+        format: FilterFormat::of(policy.kind, table.format_version),
         millibits_per_key,
         whole_key_filtering: keys.whole,
         prefix_extractor: keys.prefix_extractor,
@@ -157,7 +165,21 @@ pub fn plan(
             .table_options
             .bool("optimize_filters_for_memory", true)
             .map_err(malformed)?,
+        hashes_per_partition: None,
+    };
+    let is_partitioned = family
+        .table_options
+        .bool("partition_filters", false)
+        .map_err(malformed)?;
+    // RocksDB has no partitions of filters without those of the index.
+    choice.options = Some(match table.index.partitions {
+        Some(partitions) if is_partitioned => {
+            let has_prefixes = keys.prefix_extractor.is_some() || keys.custom_prefixes.is_some();
+            options.in_partitions_of(partitions.least_bytes(), has_prefixes)
+        }
+        _ => options,
     });
+    choice.prefixes = keys.custom_prefixes;
     Ok((choice, learned))
 }
 
@@ -190,10 +212,8 @@ impl FilterSamples {
     /// # Errors
     /// Corruption or Storage if it cannot be read.
     pub fn take(&mut self, table: &InputTable) -> Result<()> {
-        if let Some(&handle) = table.meta.metaindex.get(names::FULL_FILTER) {
-            let filter = rockmill_core::read_block(table, handle)?;
-            self.0.extend(filter_bits::sample(table, &filter));
-        }
+        let parts = filter_parts(table)?;
+        self.0.extend(filter_bits::sample(table, &parts));
         Ok(())
     }
 
@@ -224,10 +244,33 @@ pub fn learn(samples: &FilterSamples, policy: &str) -> Result<(u32, LearnedFilte
     }
 }
 
-fn prefix_extractor(family: &ColumnFamilyOptions) -> Result<Option<PrefixExtractor>> {
-    let text = family.options.str("prefix_extractor").unwrap_or_default();
-    PrefixExtractor::parse(text)
-        .map_err(|e| Error::declined(DeclineReason::PrefixExtractor, e.what))
+/// The prefix extractor: one of RocksDB's, or the attached one. A program may change the option while a database is open.
+fn prefix_extractor(
+    eligible: &EligibleJob,
+    family: &ColumnFamilyOptions,
+) -> Result<(Option<PrefixExtractor>, Option<CustomPrefixes>)> {
+    const KEY: &str = "prefix_extractor";
+    let text = family.options.str(KEY).unwrap_or_default();
+    let unknown = match PrefixExtractor::parse(text) {
+        Ok(known) => return Ok((known, None)),
+        Err(error) => error,
+    };
+    let plugins = eligible.job.info.plugins.as_ref();
+    match plugins.map(|plugins| &plugins.prefix_extractor) {
+        Some(Attached::Named(name, custom)) => {
+            let named = named(&family.options, KEY)?;
+            if named.as_ref() == Some(name) {
+                return Ok((None, Some(custom.clone())));
+            }
+            let named = named.as_deref().unwrap_or("none");
+            let what = format!("{KEY} is {named} in OPTIONS, and {name} was attached");
+            Err(Error::declined(DeclineReason::PluginMismatch, what))
+        }
+        _ => Err(Error::declined(
+            DeclineReason::PrefixExtractor,
+            unknown.what,
+        )),
+    }
 }
 
 #[cfg(test)]

@@ -117,9 +117,9 @@ pub fn with_inputs(
     let family = eligible.family()?;
     let job = &eligible.job;
     let mut table = table::plan(eligible, family)?;
-    let (filter, learned_filter) =
-        filter::plan(eligible, family, tables, table.format_version, cancel)?;
+    let (filter, learned_filter) = filter::plan(eligible, family, tables, &table, cancel)?;
     table.filter = filter.options;
+    table.prefixes = filter.prefixes;
     let written_by = eligible.file.rocksdb_version;
     let splitting = output_splitting::plan(job, family, tables, written_by)?;
     let collectors = options::collectors(&family.options, plugins::collectors(&job.info))?;

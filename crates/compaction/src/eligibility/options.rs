@@ -199,7 +199,7 @@ pub struct Collectors {
 /// Declined if one is neither RocksDB's own nor attached, or others are attached.
 pub fn collectors(
     cf: &Options,
-    attached: Option<&[(String, CustomCollectors)]>,
+    attached: Option<&[(String, Option<CustomCollectors>)]>,
 ) -> Result<Collectors> {
     let mut all = Collectors::default();
     let texts = match cf.is_null(COLLECTORS) {
@@ -212,30 +212,37 @@ pub fn collectors(
         let options = Options::from_value(&text).map_err(malformed)?;
         let name = options.id().unwrap_or_default();
         let number = |key: &str| options.u64(key, 0).map_err(malformed);
-        match name {
-            COMPACT_ON_DELETION => all.compact_on_deletion.push(CompactOnDeletion {
-                window_size: number("window_size")?,
-                deletion_trigger: number("deletion_trigger")?,
-                deletion_ratio: options.f64("deletion_ratio", 0.0).map_err(malformed)?,
-                min_file_size: number("min_file_size")?,
-            }),
+        // A class of the program with this name has other options, or none.
+        let has = |keys: &[&str]| keys.iter().all(|key| options.str(key).is_some());
+        let is_own = match name {
+            COMPACT_ON_DELETION => has(&["window_size", "deletion_trigger", "deletion_ratio"]),
+            COMPACT_FOR_TIERING => has(&["compaction_trigger_ratio"]),
+            _ => false,
+        };
+        let next = rest.next();
+        let factory = match (next, attached) {
+            (None, None) if is_own => &None,
+            (None, None) => return Err(declined(format!("{COLLECTORS} has {text}"))),
+            (Some((attached, factory)), _) if attached == name && (factory.is_some() || is_own) => {
+                factory
+            }
+            (other, _) => {
+                let attached = other.map_or("none", |(attached, _)| attached);
+                return Err(differs(name, attached));
+            }
+        };
+        match factory {
+            Some(factory) => all.custom.push(factory.clone()),
+            None if name == COMPACT_ON_DELETION => {
+                all.compact_on_deletion.push(CompactOnDeletion {
+                    window_size: number("window_size")?,
+                    deletion_trigger: number("deletion_trigger")?,
+                    deletion_ratio: options.f64("deletion_ratio", 0.0).map_err(malformed)?,
+                    min_file_size: number("min_file_size")?,
+                })
+            }
             // It makes no collector while data is not placed by age, which is declined.
-            COMPACT_FOR_TIERING => {}
-            _ if attached.is_none() => return Err(declined(format!("{COLLECTORS} has {text}"))),
-            _ => {}
-        }
-        let own = matches!(name, COMPACT_ON_DELETION | COMPACT_FOR_TIERING);
-        match rest.next() {
-            Some((attached, factory)) if attached == name => {
-                all.custom.extend((!own).then(|| factory.clone()));
-            }
-            None if attached.is_none() => {}
-            other => {
-                return Err(differs(
-                    name,
-                    other.map_or("none", |(attached, _)| attached),
-                ));
-            }
+            None => {}
         }
         all.names.push(name.to_owned());
     }

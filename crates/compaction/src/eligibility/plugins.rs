@@ -42,7 +42,7 @@ pub fn check(info: &JobInfo, cf: &Options, written_by: [u32; 3], found: &mut Fin
 }
 
 /// The attached collectors with their names, in order, if they are known.
-pub fn collectors(info: &JobInfo) -> Option<&[(String, CustomCollectors)]> {
+pub fn collectors(info: &JobInfo) -> Option<&[(String, Option<CustomCollectors>)]> {
     info.plugins.as_ref()?.collectors.as_deref()
 }
 

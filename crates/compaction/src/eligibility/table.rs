@@ -3,7 +3,7 @@
 use rockmill_core::{DeclineReason, Error, Result, TablePlan};
 use rockmill_format::checksum::ChecksumType;
 use rockmill_format::footer::FORMAT_VERSIONS;
-use rockmill_format::index::{IndexSettings, IndexShortening};
+use rockmill_format::index::{IndexPartitions, IndexSettings, IndexShortening};
 use rockmill_format::options_file::{ColumnFamilyOptions, Options};
 use rockmill_format::versions;
 
@@ -13,14 +13,16 @@ use rockmill_snapshot::Findings;
 /// First format version that stores the common prefix of a block's keys only once.
 const FIRST_COMMON_PREFIX_VERSION: u32 = 8;
 
+const BINARY_SEARCH: &str = "kBinarySearch";
+const TWO_LEVEL: &str = "kTwoLevelIndexSearch";
+
 /// Table options that must be absent or have one of these values.
-const VALUES: [(&str, &[&str], DeclineReason); 6] = [
+const VALUES: [(&str, &[&str], DeclineReason); 5] = [
     (
-        "partition_filters",
-        &["false"],
-        DeclineReason::PartitionedFilters,
+        "index_type",
+        &[BINARY_SEARCH, TWO_LEVEL],
+        DeclineReason::IndexType,
     ),
-    ("index_type", &["kBinarySearch"], DeclineReason::IndexType),
     (
         "separate_key_value_in_data_block",
         &["false"],
@@ -107,6 +109,8 @@ fn format_version(table: &Options, written_by: [u32; 3]) -> Result<u32> {
 
 /// Returns the layout of output files, without the filter.
 pub fn plan(eligible: &EligibleJob, family: &ColumnFamilyOptions) -> Result<TablePlan> {
+    const METADATA_BLOCK_SIZE: u64 = 4096;
+    const DEVIATION: u64 = 10;
     let (table, default) = (&family.table_options, TablePlan::default());
     let number = |key: &str, default: u64| table.u64(key, default).map_err(malformed);
     let rocksdb_version = eligible.file.rocksdb_version;
@@ -135,12 +139,23 @@ pub fn plan(eligible: &EligibleJob, family: &ColumnFamilyOptions) -> Result<Tabl
                 IndexShortening::from_option,
             )?,
             common_prefix,
+            partitions: match table.str("index_type") {
+                Some(TWO_LEVEL) => Some(IndexPartitions {
+                    block_size: number("metadata_block_size", METADATA_BLOCK_SIZE)?,
+                    // Other values count as 0.
+                    deviation: Some(number("block_size_deviation", DEVIATION)?)
+                        .filter(|&percent| percent <= 100)
+                        .unwrap_or(0),
+                }),
+                _ => None,
+            },
         },
         compression,
         compress_index: table
             .bool("enable_index_compression", true)
             .map_err(malformed)?,
         filter: None,
+        prefixes: None,
     })
 }
 

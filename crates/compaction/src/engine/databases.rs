@@ -10,6 +10,7 @@ use rockmill_core::{CancelToken, DeclineReason, Error, Result};
 use rockmill_format::manifest::Tree;
 
 use super::described::DescribedFiles;
+use super::failed_filters::FailedFilters;
 use super::{Engine, lock};
 use crate::staging::{self, StagingDir, place};
 use rockmill_snapshot::tree::TreeFollower;
@@ -25,6 +26,7 @@ pub(super) struct Database {
     /// Learned filter bits per key, in thousandths, by column family and OPTIONS file.
     pub(super) filter_millibits: Mutex<HashMap<(u32, u64), u32>>,
     pub(super) described: Mutex<DescribedFiles>,
+    pub(super) failed_filters: Mutex<FailedFilters>,
 }
 
 /// Time after which RocksDB has renamed a job's files or failed to do so: it begins directly after it has received the
@@ -177,6 +179,7 @@ impl Engine {
             tree: Mutex::default(),
             filter_millibits: Mutex::default(),
             described: Mutex::default(),
+            failed_filters: Mutex::default(),
         });
         databases.insert(dir.to_owned(), Arc::clone(&database));
         Ok(database)

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rockmill_core::{CancelToken, Job, JobFilter, Result};
+use rockmill_core::{CancelToken, Job, Result};
 use rockmill_format::wire::CompactionServiceInput;
 
 use super::{Engine, lock};
@@ -62,7 +62,10 @@ impl Engine {
             run().map_err(|error| cancelled_by(cancel, error))
         });
         let filter = info.plugins.as_ref().and_then(|plugins| plugins.filter());
-        if done.is_err() && filter.is_some_and(JobFilter::is_made) {
+        let database = lock(&self.databases).get(input_dir).cloned();
+        if let Some(database) = database
+            && lock(&database.failed_filters).ended(info.cf_id, filter, done.as_ref().err())
+        {
             self.stats.filtered_again();
         }
         done

@@ -67,6 +67,10 @@ impl Engine {
         eligible.input.options_file_number = input.options_file_number;
         require_version(&eligible)?;
         require_renames(dir, &eligible)?;
+        require_own_path(dir, &eligible.job.info)?;
+        let info = &eligible.job.info;
+        let filter = info.plugins.as_ref().and_then(|plugins| plugins.filter());
+        lock(&database.failed_filters).check(info.cf_id, filter)?;
         self.check_described(&database, dir, &eligible, cancel)?;
         Ok(eligible)
     }
@@ -224,6 +228,25 @@ fn require_renames(dir: &Path, eligible: &EligibleJob) -> Result<()> {
         Ok(found) if found.f_type == BTRFS => Err(Error::declined(
             DeclineReason::StagingFolder,
             "the database is on btrfs, which needs RocksDB 9.6 or newer",
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Requires that the options place the files of the job where RocksDB and Rockmill both look for them.
+fn require_own_path(dir: &Path, info: &JobInfo) -> Result<()> {
+    let path = info
+        .plugins
+        .as_ref()
+        .and_then(|plugins| plugins.path.as_deref());
+    let is_own = |path: &Path| {
+        let same = path.canonicalize().ok().zip(dir.canonicalize().ok());
+        path == dir || same.is_some_and(|(path, dir)| path == dir)
+    };
+    match path {
+        Some(path) if !is_own(path) => Err(Error::declined(
+            DeclineReason::DbPaths,
+            format!("db_paths or cf_paths place files in {}", path.display()),
         )),
         _ => Ok(()),
     }

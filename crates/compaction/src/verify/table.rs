@@ -2,14 +2,12 @@
 
 use rockmill_core::{
     BlockPlace, BlockStream, CancelToken, Contents, ContentsReader, Error, ErrorKind, InputTable,
-    OutputFile, Result, bounds, index_hash, range_tombstones,
+    OutputFile, Result, TablePlan, bounds, filter_parts, index_hash, range_tombstones,
 };
-use rockmill_format::filter::{FilterOptions, FilterReader};
+use rockmill_format::filter::FilterReader;
 use rockmill_format::properties::TableProperties;
-use rockmill_format::table::{is_bytewise, names};
+use rockmill_format::table::is_bytewise;
 use rockmill_format::xxph3;
-
-use rockmill_core::read_block;
 
 /// Bytes per read.
 const READ_AHEAD_BYTES: usize = 256 << 10;
@@ -89,8 +87,8 @@ pub fn paranoid_hash(table: &InputTable, cancel: &CancelToken) -> Result<u64> {
     Ok(hash)
 }
 
-/// Reads a finished output file back and compares it with the intended contents. Queries its filter, which has these
-/// options, for every key.
+/// Reads a finished output file back and compares it with the intended contents. Queries its filter for every key of a file
+/// with this layout.
 ///
 /// # Errors
 /// Verification if the file differs from the intended one; Storage, Cancelled.
@@ -98,24 +96,23 @@ pub fn verify_output(
     table: &InputTable,
     meant: &OutputFile,
     rocksdb_version: [u32; 3],
-    filter_options: Option<&FilterOptions>,
+    table_plan: Option<&TablePlan>,
     cancel: &CancelToken,
 ) -> Result<()> {
-    let filter = match table.meta.metaindex.get(names::FULL_FILTER) {
-        Some(&handle) => Some(read_block(table, handle).map_err(Error::as_verification)?),
-        None => None,
-    };
-    let filter = match &filter {
-        Some(payload) => Some(
-            FilterReader::parse(payload)
-                .map_err(|e| Error::format(table.file.name(), e).as_verification())?,
-        ),
-        None => None,
-    };
+    let parts = filter_parts(table).map_err(Error::as_verification)?;
+    let readers = parts.iter().map(|part| {
+        FilterReader::parse(&part.payload)
+            .map_err(|e| Error::format(table.file.name(), e.at(part.offset)).as_verification())
+    });
+    let readers = readers.collect::<Result<Vec<_>>>()?;
+    let mut at = 0;
     let mut all_in_filter = true;
     let contents = scan(table, cancel, |user_key, _, _| {
-        if let (Some(filter), Some(options)) = (&filter, filter_options) {
-            all_in_filter &= is_in_filter(filter, options, user_key);
+        while at + 1 < parts.len() && parts[at].separator.as_slice() < user_key {
+            at += 1;
+        }
+        if let (Some(filter), Some(plan)) = (readers.get(at), table_plan) {
+            all_in_filter &= is_in_filter(filter, plan, user_key);
         }
         Ok(())
     })
@@ -159,7 +156,7 @@ pub fn verify_output(
                 "sequence numbers",
             ),
             (
-                filter.is_some() == (properties.num_filter_entries > 0) && all_in_filter,
+                parts.is_empty() == (properties.num_filter_entries == 0) && all_in_filter,
                 "filter",
             ),
         ],
@@ -176,9 +173,7 @@ pub fn verify_tail(
     meant: &OutputFile,
     rocksdb_version: [u32; 3],
 ) -> Result<()> {
-    if let Some(&handle) = table.meta.metaindex.get(names::FULL_FILTER) {
-        read_block(table, handle).map_err(Error::as_verification)?;
-    }
+    filter_parts(table).map_err(Error::as_verification)?;
     let tombstones = range_tombstones(table).map_err(Error::as_verification)?;
     let blocks = table.meta.index.iter();
     let properties = TableProperties::from_entries(meant.properties.to_entries(rocksdb_version));
@@ -210,9 +205,14 @@ fn first_failure(table: &InputTable, checks: &[(bool, &str)]) -> Result<()> {
 }
 
 /// Whether a filter accepts a key, and its prefix if it has one.
-fn is_in_filter(filter: &FilterReader<'_>, options: &FilterOptions, user_key: &[u8]) -> bool {
-    let prefix = options
-        .prefix_extractor
-        .and_then(|extractor| extractor.transform(user_key).map(|p| filter.may_contain(p)));
-    prefix.unwrap_or(true) && (!options.whole_key_filtering || filter.may_contain(user_key))
+fn is_in_filter(filter: &FilterReader<'_>, plan: &TablePlan, user_key: &[u8]) -> bool {
+    let Some(options) = plan.filter else {
+        return false;
+    };
+    let prefix = match &plan.prefixes {
+        Some(custom) => custom.transform(user_key),
+        None => (options.prefix_extractor).and_then(|extractor| extractor.transform(user_key)),
+    };
+    prefix.is_none_or(|prefix| filter.may_contain(prefix))
+        && (!options.whole_key_filtering || filter.may_contain(user_key))
 }

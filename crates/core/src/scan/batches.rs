@@ -1,6 +1,9 @@
 //! Rows to batches.
 
-use super::{BATCH_BYTES, BATCH_ROWS, Batch, BatchSink, Cell, Column, ColumnType};
+use super::{
+    BATCH_BYTES, BATCH_ROWS, Batch, BatchSink, Cell, Cells, Column, ColumnType, OutputColumn,
+    Register,
+};
 use crate::error::{Error, ErrorKind, Result};
 
 const BYTE_BITS: usize = 8;
@@ -71,6 +74,71 @@ impl Batches {
         Ok(())
     }
 
+    /// Adds rows, whose values at the registers of `columns` are the batch's columns. Ends batches as [`Batches::row`]
+    /// does.
+    ///
+    /// # Errors
+    /// The errors of [`Batches::row`].
+    pub fn rows(
+        &mut self,
+        sink: &mut dyn BatchSink,
+        columns: &[OutputColumn],
+        rows: &[u32],
+        cells: &impl Cells,
+    ) -> Result<()> {
+        let mut rest = rows;
+        while !rest.is_empty() {
+            let (mut fitting, bytes) = self.fitting(columns, rest, cells);
+            if fitting == 0 && self.rows > 0 {
+                self.flush(sink)?;
+                continue;
+            }
+            // The only row of a batch may have more bytes.
+            fitting = fitting.max(1);
+            let (taken, after) = rest.split_at(fitting);
+            for (column, output) in self.columns.iter_mut().zip(columns) {
+                column.extend(self.rows, *output, taken, cells)?;
+            }
+            self.rows += fitting;
+            self.bytes = bytes;
+            rest = after;
+        }
+        Ok(())
+    }
+
+    /// The number of rows that fit the current batch, and its bytes with them, or with the first row if none fits.
+    fn fitting(
+        &self,
+        columns: &[OutputColumn],
+        rows: &[u32],
+        cells: &impl Cells,
+    ) -> (usize, usize) {
+        let of_bytes = |column: &&OutputColumn| column.stored == ColumnType::Bytes;
+        let of_bytes: Vec<Register> = columns
+            .iter()
+            .filter(of_bytes)
+            .map(|column| column.register)
+            .collect();
+        let (mut fitting, mut bytes) = (0, self.bytes);
+        for &row in rows.iter().take(BATCH_ROWS - self.rows) {
+            let mut row_bytes = self.row_bytes;
+            for &register in &of_bytes {
+                if let Cell::Bytes(bytes) = cells.cell(register, row as usize) {
+                    row_bytes = row_bytes.saturating_add(bytes.len());
+                }
+            }
+            let fits = row_bytes <= BATCH_BYTES.saturating_sub(bytes);
+            if fits || fitting == 0 {
+                bytes = bytes.saturating_add(row_bytes);
+            }
+            if !fits {
+                break;
+            }
+            fitting += 1;
+        }
+        (fitting, bytes)
+    }
+
     /// Passes on the rows so far, if there are any.
     ///
     /// # Errors
@@ -112,6 +180,39 @@ impl Column {
         let validity = self.validity.as_ref().map_or(0, Vec::len);
         let offsets = size_of_val(&*self.offsets);
         (self.values.len() + offsets + validity) as u64
+    }
+
+    /// Adds the cells of the next rows, which `before` rows precede.
+    fn extend(
+        &mut self,
+        before: usize,
+        output: OutputColumn,
+        rows: &[u32],
+        cells: &impl Cells,
+    ) -> Result<()> {
+        let OutputColumn { register, stored } = output;
+        if let (ColumnType::Integer { bytes }, None) = (stored, &self.validity)
+            && let Some((integers, None)) = cells.integers(register)
+        {
+            let taken = rows.iter().map(|row| integers[*row as usize]);
+            let values = &mut self.values;
+            match bytes {
+                1 => values.extend(taken.map(|integer| integer as u8)),
+                2 => values.extend(taken.flat_map(|integer| (integer as i16).to_le_bytes())),
+                4 => values.extend(taken.flat_map(|integer| (integer as i32).to_le_bytes())),
+                8 => values.extend(taken.flat_map(i64::to_le_bytes)),
+                _ => values.extend(taken.flat_map(|integer| i128::from(integer).to_le_bytes())),
+            }
+            return Ok(());
+        }
+        for (position, row) in rows.iter().enumerate() {
+            self.push(
+                before + position,
+                stored,
+                cells.cell(register, *row as usize),
+            )?;
+        }
+        Ok(())
     }
 
     /// Adds the cell of the next row, which `rows` rows precede.

@@ -1,6 +1,6 @@
 //! Values in columns, and integers in their stored form.
 
-use super::{ColumnType, IntegerRange, Number, NumberFormat, Prefix};
+use super::{ColumnType, IntegerRange, Number, NumberFormat, Prefix, Register};
 
 /// A value that borrows its bytes. Values of one kind are in the order of [`super::Instruction::Compare`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -13,6 +13,15 @@ pub enum Cell<'a> {
     Integer(i128),
     /// Bytes.
     Bytes(&'a [u8]),
+}
+
+/// The results of a program for several rows.
+pub trait Cells {
+    /// The value at a register for a row.
+    fn cell(&self, register: Register, row: usize) -> Cell<'_>;
+
+    /// The integers at a register by row, and which of them are null, if none exceeds 64 bits.
+    fn integers(&self, register: Register) -> Option<(&[i64], Option<&[bool]>)>;
 }
 
 impl IntegerRange {

@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::batches::push_lowest;
 use super::cell::sign_extend;
 use super::{
-    Aggregate, Aggregation, BatchSink, Batches, Cell, ColumnType, GROUP_BYTES, IntegerRange,
+    Aggregate, Aggregation, BatchSink, Batches, Cell, Cells, ColumnType, GROUP_BYTES, IntegerRange,
     OutputColumn, Register,
 };
 use crate::error::{Error, ErrorKind, Result};
@@ -30,6 +30,8 @@ pub struct Groups {
     stored_bytes: i64,
     /// Keys of the current row.
     encoded: Vec<u8>,
+    /// Groups of the rows that [`Groups::rows`] has not added yet.
+    waiting: Vec<u32>,
     batches: Batches,
 }
 
@@ -96,6 +98,7 @@ impl Groups {
             states: Vec::new(),
             stored_bytes: 0,
             encoded: Vec::new(),
+            waiting: Vec::new(),
             batches: Batches::new(columns),
         };
         if groups.keys.is_empty() {
@@ -120,6 +123,85 @@ impl Groups {
             self.stored_bytes += state.update(aggregate, &cell);
         }
         self.bound(sink)
+    }
+
+    /// Adds rows, one aggregate after another.
+    ///
+    /// # Errors
+    /// The errors of [`Groups::row`].
+    pub fn rows(
+        &mut self,
+        sink: &mut dyn BatchSink,
+        rows: &[u32],
+        cells: &impl Cells,
+    ) -> Result<()> {
+        let stores_bytes = |aggregate: &Aggregate| match aggregate {
+            Aggregate::Min(column) | Aggregate::Max(column) => column.stored == ColumnType::Bytes,
+            _ => false,
+        };
+        if self.aggregates.iter().any(stores_bytes) {
+            // Groups end with the row whose minimum or maximum is too long.
+            for &row in rows {
+                self.row(sink, |register| cells.cell(register, row as usize))?;
+            }
+            return Ok(());
+        }
+        if self.keys.is_empty() {
+            self.waiting.resize(rows.len(), 0);
+            self.add_waiting(rows, cells);
+            return Ok(());
+        }
+        let mut first = 0;
+        for (position, &row) in rows.iter().enumerate() {
+            self.encode_keys(&|register| cells.cell(register, row as usize));
+            let hash = self.hash();
+            let group = match self.known(hash) {
+                Some(group) => group,
+                None => {
+                    if self.groups.len() == self.max_groups {
+                        self.add_waiting(&rows[first..position], cells);
+                        first = position;
+                        self.hand_over(sink)?;
+                    }
+                    self.add(hash)
+                }
+            };
+            self.waiting.push(group as u32);
+            if self.has_too_many_bytes() {
+                self.add_waiting(&rows[first..=position], cells);
+                first = position + 1;
+                self.hand_over(sink)?;
+            }
+        }
+        self.add_waiting(&rows[first..], cells);
+        Ok(())
+    }
+
+    /// Adds rows whose groups wait. No aggregate stores bytes.
+    fn add_waiting(&mut self, rows: &[u32], cells: &impl Cells) {
+        let aggregates = self.aggregates.len();
+        for (position, aggregate) in self.aggregates.iter().enumerate() {
+            let places = self.waiting.iter();
+            let places = places.map(|group| *group as usize * aggregates + position);
+            let states = &mut self.states;
+            match *aggregate {
+                Aggregate::Count(None) => places.for_each(|place| states[place].count()),
+                Aggregate::Sum { of, .. } if let Some((integers, nulls)) = cells.integers(of) => {
+                    for (place, &row) in places.zip(rows) {
+                        if nulls.is_none_or(|nulls| !nulls[row as usize]) {
+                            states[place].sum(i128::from(integers[row as usize]));
+                        }
+                    }
+                }
+                _ => {
+                    for (place, &row) in places.zip(rows) {
+                        let cell = |register| cells.cell(register, row as usize);
+                        states[place].update(aggregate, &cell);
+                    }
+                }
+            }
+        }
+        self.waiting.clear();
     }
 
     /// Adds rows of one group; `cell` returns the keys and `part` each aggregate's value over them.
@@ -157,11 +239,16 @@ impl Groups {
     /// Passes on all groups if they have too many bytes.
     #[inline]
     fn bound(&mut self, sink: &mut dyn BatchSink) -> Result<()> {
-        let bytes = self.key_bytes.len() as i64 + self.stored_bytes;
-        match bytes > GROUP_BYTES as i64 && !self.keys.is_empty() {
+        match self.has_too_many_bytes() {
             true => self.hand_over(sink),
             false => Ok(()),
         }
+    }
+
+    #[inline]
+    fn has_too_many_bytes(&self) -> bool {
+        let bytes = self.key_bytes.len() as i64 + self.stored_bytes;
+        bytes > GROUP_BYTES as i64 && !self.keys.is_empty()
     }
 
     /// Writes the keys of a row one after another: a byte that says whether the key is null, and the key. The length
@@ -190,19 +277,34 @@ impl Groups {
     /// The group of the current keys, which may be a new one.
     #[inline]
     fn find(&mut self, sink: &mut dyn BatchSink) -> Result<usize> {
-        let hash = entry_hash(kv_hash(&self.encoded, &[]), 0);
-        let mut slot = self.first_slot(hash);
-        while let Some(group) = (self.table[slot] as usize).checked_sub(1) {
-            let found = &self.groups[group];
-            if found.hash == hash && self.key_bytes[found.keys.clone()] == self.encoded {
-                return Ok(group);
-            }
-            slot = (slot + 1) & (self.table.len() - 1);
+        let hash = self.hash();
+        if let Some(group) = self.known(hash) {
+            return Ok(group);
         }
         if self.groups.len() == self.max_groups {
             self.hand_over(sink)?;
         }
         Ok(self.add(hash))
+    }
+
+    /// Hash of the current keys.
+    #[inline]
+    fn hash(&self) -> u64 {
+        entry_hash(kv_hash(&self.encoded, &[]), 0)
+    }
+
+    /// The group of the current keys, if there is one.
+    #[inline]
+    fn known(&self, hash: u64) -> Option<usize> {
+        let mut slot = self.first_slot(hash);
+        while let Some(group) = (self.table[slot] as usize).checked_sub(1) {
+            let found = &self.groups[group];
+            if found.hash == hash && self.key_bytes[found.keys.clone()] == self.encoded {
+                return Some(group);
+            }
+            slot = (slot + 1) & (self.table.len() - 1);
+        }
+        None
     }
 
     fn first_slot(&self, hash: u64) -> usize {
@@ -295,6 +397,23 @@ impl State {
                 is_any: false,
             },
             Aggregate::Min(_) | Aggregate::Max(_) => Self::Extreme(StoredValue::Null),
+        }
+    }
+
+    /// Counts a row.
+    #[inline]
+    fn count(&mut self) {
+        if let Self::Count(count) = self {
+            *count += 1;
+        }
+    }
+
+    /// Adds an integer to a sum.
+    #[inline]
+    fn sum(&mut self, integer: i128) {
+        if let Self::Sum { low, high, is_any } = self {
+            add_to(low, high, integer);
+            *is_any = true;
         }
     }
 

@@ -153,6 +153,50 @@ impl Instruction {
     }
 }
 
+impl Instruction {
+    /// The same instruction with other operands.
+    #[must_use]
+    pub fn with_operands(&self, rename: impl Fn(Register) -> Register) -> Self {
+        let mut renamed = self.clone();
+        let operands: [Option<&mut Register>; 3] = match &mut renamed {
+            Self::Key | Self::Value | Self::Constant(_) => [None, None, None],
+            Self::Length(of)
+            | Self::Not(of)
+            | Self::IsNull(of)
+            | Self::TrimEnd(of)
+            | Self::Text(of)
+            | Self::Latin1(of)
+            | Self::Json { from: of, .. }
+            | Self::Date { of, .. }
+            | Self::Like { of, .. }
+            | Self::OneOf { of, .. } => [Some(of), None, None],
+            Self::Load { from, at, .. }
+            | Self::Prefixed { from, at, .. }
+            | Self::AfterPrefixed { from, at, .. }
+            | Self::Bit { from, at }
+            | Self::Decimal { from, at, .. }
+            | Self::StringSize { from, at, .. } => [Some(from), Some(at), None],
+            Self::String {
+                from, at, spaces, ..
+            } => [Some(from), Some(at), spaces.as_mut()],
+            Self::Select {
+                when,
+                then,
+                otherwise,
+            } => [Some(when), Some(then), Some(otherwise)],
+            Self::Slice { from, at, length } => [Some(from), Some(at), Some(length)],
+            Self::Compare { left, right, .. }
+            | Self::And(left, right)
+            | Self::Or(left, right)
+            | Self::Arithmetic { left, right, .. } => [Some(left), Some(right), None],
+        };
+        for operand in operands.into_iter().flatten() {
+            *operand = rename(*operand);
+        }
+        renamed
+    }
+}
+
 struct Order<'a> {
     plan: &'a ScanPlan,
     is_done: Vec<bool>,

@@ -134,6 +134,27 @@ impl<'a> RunReader<'a> {
         Ok(run)
     }
 
+    /// All entries of some blocks, of all types and without hashes.
+    ///
+    /// # Errors
+    /// The errors of [`RunReader::advance`].
+    pub fn open_blocks(
+        table: &'a InputTable,
+        blocks: Range<usize>,
+        read_ahead_bytes: usize,
+        cancel: &'a CancelToken,
+    ) -> Result<Self> {
+        static ALL: KeyRange = KeyRange {
+            begin: None,
+            end: None,
+        };
+        let mut run = Self::new(table, &ALL, Accepted::All, read_ahead_bytes, cancel);
+        run.is_hashed = false;
+        run.blocks = blocks;
+        run.fill()?;
+        Ok(run)
+    }
+
     fn new(
         table: &'a InputTable,
         range: &'a KeyRange,

@@ -2,6 +2,7 @@
 
 pub mod decode;
 mod filter;
+pub mod groups;
 pub mod merge;
 pub mod operands;
 pub mod retain;

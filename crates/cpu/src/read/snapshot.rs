@@ -48,7 +48,7 @@ pub fn see(
 }
 
 /// Whether an entry that decides over its user key is a row.
-fn decide(rules: &SnapshotRules, tag: u64, totals: &mut RetainTotals) -> Result<bool> {
+pub fn decide(rules: &SnapshotRules, tag: u64, totals: &mut RetainTotals) -> Result<bool> {
     let code = key::tag_type(tag);
     let kind = ValueType::from_code(code)
         .ok_or_else(|| Error::internal(format!("an entry of type {code} was let through")))?;

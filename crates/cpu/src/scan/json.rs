@@ -9,11 +9,12 @@ use std::ops::Range;
 use rockmill_core::scan::{Instruction, Json, JsonType, Number, NumberFormat, Register, ScanPlan};
 use serde::de::IgnoredAny;
 
-use super::value::{Row, Span, Value};
+use super::value::{Memory, Span, Value};
 
 /// All values that a plan extracts from the JSON object at a register, so that it is parsed once.
+#[derive(Debug)]
 pub struct Taken {
-    from: Register,
+    pub from: Register,
     /// Names of the members.
     names: Vec<String>,
     /// The values to extract, and their registers.
@@ -21,6 +22,7 @@ pub struct Taken {
 }
 
 /// A [`Json`], in which a member has the position of its name.
+#[derive(Debug)]
 enum Take {
     IsObject,
     Has(usize),
@@ -54,32 +56,32 @@ impl Taken {
         Self { from, names, all }
     }
 
-    /// Parses the object of a row, and sets the results.
-    pub fn set(&self, row: &Row<'_>, values: &mut [Value]) {
-        let object = match values[usize::from(self.from)] {
-            Value::Bytes(span) => members(row.bytes(span), &self.names).map(|found| (span, found)),
-            _ => None,
-        };
-        for (register, take) in &self.all {
-            let result = object.as_ref().map_or(Value::Null, |(span, found)| {
-                let part = |position: usize| {
-                    let found = found[position].clone()?;
-                    Some(Span {
-                        start: span.start + found.start,
-                        len: found.len(),
-                        ..*span
-                    })
+    /// The registers of the results.
+    pub fn registers(&self) -> impl Iterator<Item = Register> {
+        self.all.iter().map(|(register, _)| *register)
+    }
+
+    /// Parses the object of a row. Returns the result for each register.
+    pub fn parse(&self, memory: &Memory, from: Option<Span>) -> Vec<Value> {
+        let json = from.and_then(|span| Some((span, memory.bytes(span)?)));
+        let object = json.and_then(|(span, json)| Some((span, json, members(json, &self.names)?)));
+        let result = |(_, take): &(Register, Take)| {
+            object.as_ref().map_or(Value::Null, |(span, json, found)| {
+                let part = |name: usize| {
+                    let found = found[name].clone()?;
+                    let part = span.part(found.start, found.end);
+                    Some((part, &json[found]))
                 };
                 match *take {
                     Take::IsObject => Value::Boolean(true),
                     Take::Has(name) => Value::Boolean(part(name).is_some()),
                     Take::Member(name, of_type) => part(name)
-                        .and_then(|part| member(row, part, of_type, *register))
+                        .and_then(|(part, json)| member(json, part, of_type))
                         .unwrap_or(Value::Null),
                 }
-            });
-            values[usize::from(*register)] = result;
-        }
+            })
+        };
+        self.all.iter().map(result).collect()
     }
 }
 
@@ -159,9 +161,8 @@ fn string(json: &[u8]) -> Option<Cow<'_, [u8]>> {
     Some(text.into_bytes().into())
 }
 
-/// The value of a member; `None` if it has another type.
-fn member(row: &Row<'_>, span: Span, of_type: JsonType, register: Register) -> Option<Value> {
-    let json = row.bytes(span);
+/// The value of a member at a span; `None` if it has another type.
+fn member(json: &[u8], span: Span, of_type: JsonType) -> Option<Value> {
     match of_type {
         JsonType::Boolean => match json {
             b"true" => Some(Value::Boolean(true)),
@@ -171,12 +172,8 @@ fn member(row: &Row<'_>, span: Span, of_type: JsonType, register: Register) -> O
         JsonType::Text => match json.first()? {
             b'{' | b'[' => Some(Value::Bytes(span)),
             _ => Some(match string(json)? {
-                Cow::Borrowed(inner) => Value::Bytes(Span {
-                    start: span.start + 1,
-                    len: inner.len(),
-                    ..span
-                }),
-                Cow::Owned(text) => row.keep(text, register),
+                Cow::Borrowed(inner) => Value::Bytes(span.part(1, 1 + inner.len())),
+                Cow::Owned(text) => Value::String(text),
             }),
         },
         JsonType::Integer { bytes, is_signed } => {

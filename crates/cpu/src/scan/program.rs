@@ -1,42 +1,26 @@
-//! The schedule of a plan, in which the most frequent sequences of filters are one step.
+//! The schedule of a plan, in which each JSON object is parsed once.
 
-use rockmill_core::scan::{
-    Comparison, Instruction, Literal, Number, Register, ScanPlan, Schedule, Step,
-};
+use rockmill_core::scan::{Instruction, Register, ScanPlan, Schedule, Step};
 
 use super::json::Taken;
 
-/// The steps for each row.
+/// The steps for a batch of rows.
+#[derive(Debug)]
 pub struct Program {
-    /// Run until a step rejects the row.
+    /// They select rows.
     pub filter: Vec<Op>,
-    /// The registers of the counted checks. They are computed before a step can reject the row.
-    pub counted: Vec<Register>,
-    /// Run for each selected row.
+    /// For the selected rows.
     pub output: Vec<Op>,
 }
 
 /// A step.
+#[derive(Debug)]
 pub enum Op {
-    /// Loads a number whose place is the same in every row.
-    Load {
-        from_key: bool,
-        at: usize,
-        number: Number,
-        to: Register,
-    },
-    /// Compares an integer with a constant, and rejects the row if the comparison is not true.
-    RequireOrder {
-        left: Register,
-        comparison: Comparison,
-        right: i128,
-        to: Register,
-    },
     /// Extracts all values that a plan needs from one JSON object.
     Json(Taken),
     /// Computes anything else.
     Compute(Register),
-    /// Requires that a check of the plan, which is not counted, holds.
+    /// Requires that a check of the plan holds, or counts the rows in which it does not.
     Check(usize),
     /// Requires that a value is true.
     Require(Register),
@@ -44,86 +28,32 @@ pub enum Op {
 
 impl Program {
     pub fn new(plan: &ScanPlan, schedule: &Schedule) -> Self {
-        let mut filter: Vec<Op> = Vec::new();
         let mut parsed = Vec::new();
-        let counted = plan.checks.iter().filter(|check| check.counts);
-        let counted: Vec<_> = counted.map(|check| check.holds).collect();
+        let mut filter = Vec::new();
         for step in &schedule.filter {
-            match (step, filter.last()) {
-                (Step::Compute(register), _) => {
-                    filter.extend(compute(plan, *register, &mut parsed));
-                }
-                (Step::Check(check), _) if plan.checks[*check].counts => {}
-                (Step::Check(check), _) => filter.push(Op::Check(*check)),
-                // A counted check must be computed in any case.
-                (Step::Require(register), Some(Op::Compute(last)))
-                    if last == register && !counted.contains(register) =>
-                {
-                    if let Some(required) = require_order(plan, *register) {
-                        filter.pop();
-                        filter.push(required);
-                    } else {
-                        filter.push(Op::Require(*register));
-                    }
-                }
-                (Step::Require(register), _) => filter.push(Op::Require(*register)),
+            match step {
+                Step::Compute(register) => filter.extend(compute(plan, *register, &mut parsed)),
+                Step::Check(check) => filter.push(Op::Check(*check)),
+                Step::Require(register) => filter.push(Op::Require(*register)),
             }
         }
         let output = schedule.output.iter();
+        let output = output.filter_map(|register| compute(plan, *register, &mut parsed));
         Self {
+            output: output.collect(),
             filter,
-            counted,
-            output: output
-                .filter_map(|register| compute(plan, *register, &mut parsed))
-                .collect(),
         }
     }
 }
 
 /// The step that computes a value; `None` if an earlier one does. `parsed` are registers whose JSON has been parsed.
 fn compute(plan: &ScanPlan, register: Register, parsed: &mut Vec<Register>) -> Option<Op> {
-    let instruction = |register: Register| &plan.instructions[usize::from(register)];
-    if let Instruction::Json { from, .. } = instruction(register) {
-        if parsed.contains(from) {
-            return None;
-        }
-        parsed.push(*from);
-        return Some(Op::Json(Taken::new(plan, *from)));
+    let Instruction::Json { from, .. } = &plan.instructions[usize::from(register)] else {
+        return Some(Op::Compute(register));
+    };
+    if parsed.contains(from) {
+        return None;
     }
-    if let Instruction::Load { from, at, number } = instruction(register)
-        && let source @ (Instruction::Key | Instruction::Value) = instruction(*from)
-        && let Some(at) = integer(plan, *at).and_then(|at| usize::try_from(at).ok())
-    {
-        return Some(Op::Load {
-            from_key: *source == Instruction::Key,
-            at,
-            number: *number,
-            to: register,
-        });
-    }
-    Some(Op::Compute(register))
-}
-
-fn require_order(plan: &ScanPlan, register: Register) -> Option<Op> {
-    match plan.instructions[usize::from(register)] {
-        Instruction::Compare {
-            comparison,
-            left,
-            right,
-        } => Some(Op::RequireOrder {
-            left,
-            comparison,
-            right: integer(plan, right)?,
-            to: register,
-        }),
-        _ => None,
-    }
-}
-
-/// The constant at a register.
-fn integer(plan: &ScanPlan, register: Register) -> Option<i128> {
-    match plan.instructions[usize::from(register)] {
-        Instruction::Constant(Literal::Integer(integer)) => Some(integer),
-        _ => None,
-    }
+    parsed.push(*from);
+    Some(Op::Json(Taken::new(plan, *from)))
 }

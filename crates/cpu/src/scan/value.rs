@@ -1,20 +1,23 @@
 //! Values while a program runs.
 
-use std::cell::OnceCell;
+use std::sync::Arc;
 
-use rockmill_core::scan::{Cell, Instruction, Literal, Register, ScanPlan};
+use rockmill_core::columns::Column;
+use rockmill_core::scan::{Cell, Literal};
 
-/// Result of an instruction. It borrows nothing, so that one list of values serves all rows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Result of an instruction for a row.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Value {
     Null,
     Boolean(bool),
     Integer(i128),
     Bytes(Span),
+    /// Bytes that are in no [`Memory`] yet.
+    String(Vec<u8>),
 }
 
-/// A part of the bytes of a row or a constant.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// A part of the bytes of a [`Memory`].
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Span {
     pub source: Source,
     pub start: usize,
@@ -22,85 +25,109 @@ pub struct Span {
 }
 
 /// The memory that bytes are a part of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Source {
-    Key,
-    Value,
-    /// The constant of an instruction.
-    Constant(Register),
-    /// The string of an instruction.
-    String(Register),
+    /// The value is null.
+    #[default]
+    Null,
+    /// Keys and values of rows.
+    Rows,
+    /// Constants.
+    Constants,
+    /// Strings that instructions have computed.
+    Strings,
+    /// The column at this position.
+    Column(u32),
 }
 
-impl Value {
-    /// The result of the constant at a register.
-    pub fn of_literal(literal: &Literal, register: Register) -> Self {
-        match literal {
-            Literal::Null(_) => Self::Null,
-            Literal::Boolean(is_true) => Self::Boolean(*is_true),
-            Literal::Integer(integer) => Self::Integer(*integer),
-            Literal::Bytes(bytes) => Self::all(Source::Constant(register), bytes),
+impl Span {
+    pub const NULL: Self = Self {
+        source: Source::Null,
+        start: 0,
+        len: 0,
+    };
+
+    /// The bytes from `start` to `end` of the span.
+    pub fn part(self, start: usize, end: usize) -> Self {
+        Self {
+            start: self.start + start,
+            len: end - start,
+            ..self
         }
     }
+}
 
-    /// All bytes of a source.
-    #[inline]
-    pub fn all(source: Source, bytes: &[u8]) -> Self {
-        Self::Bytes(Span {
-            source,
-            start: 0,
-            len: bytes.len(),
-        })
+impl From<Option<Span>> for Value {
+    fn from(span: Option<Span>) -> Self {
+        span.map_or(Self::Null, Self::Bytes)
     }
 }
 
-/// The current row.
-pub struct Row<'a> {
-    pub plan: &'a ScanPlan,
-    pub key: &'a [u8],
-    pub value: &'a [u8],
-    /// Strings whose bytes are not contiguous in the row, by instruction; empty if no instruction computes one.
-    pub strings: &'a [OnceCell<Vec<u8>>],
+impl From<Option<i128>> for Value {
+    fn from(integer: Option<i128>) -> Self {
+        integer.map_or(Self::Null, Self::Integer)
+    }
 }
 
-impl<'a> Row<'a> {
-    /// Stores the string that an instruction has computed for this row.
-    pub fn keep(&self, string: Vec<u8>, register: Register) -> Value {
-        let place = self.strings.get(usize::from(register));
-        place.map_or(Value::Null, |place| {
-            Value::all(Source::String(register), place.get_or_init(|| string))
-        })
+impl From<Option<bool>> for Value {
+    fn from(boolean: Option<bool>) -> Self {
+        boolean.map_or(Self::Null, Self::Boolean)
     }
+}
 
-    /// The bytes of a span.
+impl From<Option<Vec<u8>>> for Value {
+    fn from(string: Option<Vec<u8>>) -> Self {
+        string.map_or(Self::Null, Self::String)
+    }
+}
+
+/// The bytes of a batch of rows.
+#[derive(Debug, Default)]
+pub struct Memory {
+    pub rows: Vec<u8>,
+    pub constants: Vec<u8>,
+    pub strings: Vec<u8>,
+    pub columns: Vec<Arc<Column>>,
+}
+
+impl Memory {
+    /// The bytes of a span; `None` if it is null.
     #[inline]
-    pub fn bytes(&self, span: Span) -> &'a [u8] {
+    pub fn bytes(&self, span: Span) -> Option<&[u8]> {
         let all = match span.source {
-            Source::Key => self.key,
-            Source::Value => self.value,
-            Source::Constant(register) => match &self.plan.instructions[usize::from(register)] {
-                Instruction::Constant(Literal::Bytes(bytes)) => bytes.as_slice(),
-                _ => &[],
-            },
-            Source::String(register) => {
-                let string = self.strings.get(usize::from(register));
-                string
-                    .and_then(OnceCell::get)
-                    .map_or(&[][..], Vec::as_slice)
-            }
+            Source::Null => return None,
+            Source::Rows => &self.rows,
+            Source::Constants => &self.constants,
+            Source::Strings => &self.strings,
+            Source::Column(position) => self.columns[position as usize].all_bytes(),
         };
-        all.get(span.start..span.start + span.len)
-            .unwrap_or_default()
+        Some(&all[span.start..span.start + span.len])
     }
 
-    /// A value with its bytes.
-    #[inline]
-    pub fn cell(&self, value: &Value) -> Cell<'a> {
-        match value {
-            Value::Null => Cell::Null,
-            Value::Boolean(is_true) => Cell::Boolean(*is_true),
-            Value::Integer(integer) => Cell::Integer(*integer),
-            Value::Bytes(span) => Cell::Bytes(self.bytes(*span)),
+    /// Adds bytes to one of the sources.
+    pub fn keep(&mut self, source: Source, bytes: &[u8]) -> Span {
+        let memory = match source {
+            Source::Null | Source::Column(_) => return Span::NULL,
+            Source::Rows => &mut self.rows,
+            Source::Constants => &mut self.constants,
+            Source::Strings => &mut self.strings,
+        };
+        let start = memory.len();
+        memory.extend_from_slice(bytes);
+        Span {
+            source,
+            start,
+            len: bytes.len(),
         }
+    }
+}
+
+/// A constant as a cell.
+pub fn cell_of(literal: &Literal) -> Cell<'_> {
+    match literal {
+        Literal::Null(_) => Cell::Null,
+        Literal::Boolean(is_true) => Cell::Boolean(*is_true),
+        Literal::Integer(integer) => Cell::Integer(*integer),
+        Literal::Bytes(bytes) => Cell::Bytes(bytes),
     }
 }

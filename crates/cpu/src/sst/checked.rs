@@ -62,12 +62,12 @@ impl FilterHashes {
         go_on
     }
 
-    /// Whether `meant` still equals the compared hashes, and `is_in` is true for all of them.
-    fn are_all(&self, meant: &[u64], is_in: impl Fn(u64) -> bool) -> bool {
+    /// Whether `meant` still equals the compared hashes, and `is_in` is true for all of them and their positions.
+    fn are_all(&self, meant: &[u64], mut is_in: impl FnMut(usize, u64) -> bool) -> bool {
         let mut sum = 0_u64;
-        let all_are_in = meant.iter().all(|&hash| {
+        let all_are_in = meant.iter().enumerate().all(|(at, &hash)| {
             sum = sum.wrapping_add(hash);
-            is_in(hash)
+            is_in(at, hash)
         });
         all_are_in && self.compared == meant.len() && self.sum == sum
     }
@@ -85,7 +85,7 @@ impl CheckedBlocks {
             payload: Vec::new(),
             reader: ContentsReader::default(),
             filter: plan.table.filter.map(|options| FilterHashes {
-                found: FilterBuilder::new(options),
+                found: FilterBuilder::new(options).with_prefixes(plan.table.prefixes.clone()),
                 kept: 0,
                 compared: 0,
                 sum: 0,
@@ -198,6 +198,10 @@ impl CheckedBlocks {
         })
     }
 
+    fn reader_of<'f>(&self, payload: &'f [u8]) -> Result<FilterReader<'f>> {
+        FilterReader::parse(payload).map_err(|e| Error::format(&self.name, e).as_verification())
+    }
+
     /// Compares the contents of the blocks, all of which were written, with the intended ones, and looks up each of
     /// `hashes` in the filter that was built from them.
     ///
@@ -206,11 +210,23 @@ impl CheckedBlocks {
     pub fn finish(self, meant: &FileBody, hashes: &[u64]) -> Result<()> {
         let all_in_filter = match (&self.filter, &meant.filter) {
             (Some(found), FilterBlock::Payload(payload)) => {
-                let reader = FilterReader::parse(payload)
-                    .map_err(|e| Error::format(&self.name, e).as_verification())?;
-                found.are_all(hashes, |hash| reader.may_contain_hash(hash))
+                let reader = self.reader_of(payload)?;
+                found.are_all(hashes, |_, hash| reader.may_contain_hash(hash))
             }
-            (None, FilterBlock::Payload(_)) => false,
+            (Some(found), FilterBlock::Partitions(partitions)) => {
+                let readers = partitions.iter().map(|(partition, payload)| {
+                    let reader = self.reader_of(payload)?;
+                    Ok((partition.end, reader))
+                });
+                let readers = readers.collect::<Result<Vec<_>>>()?;
+                let mut rest = readers.iter().peekable();
+                found.are_all(hashes, |at, hash| {
+                    while rest.next_if(|(end, _)| *end <= at).is_some() {}
+                    rest.peek()
+                        .is_some_and(|(_, reader)| reader.may_contain_hash(hash))
+                })
+            }
+            (None, FilterBlock::Payload(_) | FilterBlock::Partitions(_)) => false,
             (found, FilterBlock::None | FilterBlock::Written(_)) => {
                 hashes.is_empty() && found.as_ref().is_none_or(|found| found.compared == 0)
             }
@@ -276,9 +292,9 @@ mod tests {
             let altered = (0..later.len()).any(|at| {
                 let mut later = later.clone();
                 later[at] ^= 1 << 63;
-                hashes.are_all(&later, |_| true)
+                hashes.are_all(&later, |_, _| true)
             });
-            (first, second, hashes.are_all(&later, |_| true), altered)
+            (first, second, hashes.are_all(&later, |_, _| true), altered)
         };
         let of_goes_on = |keys| goes_on_in(&of(keys));
         assert_eq!(of_goes_on(&[b"a", b"b", b"c"]), (true, true, true, false));

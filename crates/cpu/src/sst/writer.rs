@@ -8,9 +8,9 @@
 use std::collections::BTreeSet;
 
 use rockmill_core::{
-    BlockWriter, Collected, Collector, CompactionRules, ContentHash, DeletionWindow, Error,
-    FileBody, FileCounts, FilterBlock, IndexBlock, KeyRange, OutputFile, OutputPlan, Result, Row,
-    SstFile, SstSink, entry_hash,
+    BlockWriter, Collected, Collector, CompactionRules, ContentHash, DeclineReason, DeletionWindow,
+    Error, FileBody, FileCounts, FilterBlock, IndexBlock, KeyRange, MAX_PROPERTY_BYTES, OutputFile,
+    OutputPlan, Result, Row, SstFile, SstSink, entry_hash,
 };
 use rockmill_format::block::{BlockBuilder, BlockLayout, ValueForm, common_prefix_len};
 use rockmill_format::coding::{put_bytes, varint_len};
@@ -64,7 +64,7 @@ impl<'a> SstWriter<'a> {
     /// Declined if the plan's compression cannot be written.
     pub fn new(plan: &'a OutputPlan, sink: &'a mut dyn SstSink) -> Result<Self> {
         let compressor = Compressor::new(&plan.table.compression)
-            .map_err(|e| Error::declined(rockmill_core::DeclineReason::Compression, e.what))?;
+            .map_err(|e| Error::declined(DeclineReason::Compression, e.what))?;
         Ok(Self {
             plan,
             sink,
@@ -288,7 +288,8 @@ impl OpenFile {
             pending: None,
             blocks: CheckedBlocks::new(plan, number),
             index: IndexBuilder::new(table.index),
-            filter: table.filter.map(FilterBuilder::new),
+            filter: (table.filter)
+                .map(|options| FilterBuilder::new(options).with_prefixes(table.prefixes.clone())),
             used_compression: BTreeSet::new(),
             counts: FileCounts::default(),
             content: ContentHash::default(),
@@ -337,8 +338,8 @@ impl OpenFile {
             let image = self.block.buffer();
             if CheckedBlocks::is_full(image) {
                 let filter = self.filter.as_ref();
-                self.blocks
-                    .pass(image, &self.index, filter, &mut self.out, false)?;
+                let passed = (self.blocks).pass(image, &self.index, filter, &mut self.out, false);
+                check_prefixes(plan).and(passed)?;
             }
         }
         let shared = if plan.table.delta_keys { common } else { 0 };
@@ -411,7 +412,10 @@ impl OpenFile {
                 all.readable.entry(name).or_insert(value);
             }
         }
-        Ok(all)
+        match all.bytes() {
+            0..=MAX_PROPERTY_BYTES => Ok(all),
+            _ => Err(Error::too_many_properties()),
+        }
     }
 
     /// Ends the current data block, which is not empty.
@@ -467,19 +471,29 @@ impl OpenFile {
         }
         let image = self.block.buffer();
         let filter = self.filter.as_ref();
-        self.blocks
-            .pass(image, &self.index, filter, &mut self.out, true)?;
+        let passed = (self.blocks).pass(image, &self.index, filter, &mut self.out, true);
+        check_prefixes(plan).and(passed)?;
         let collected = self.collected()?;
         let filter = self.filter.as_ref();
         let num_filter_entries = filter.map_or(0, FilterBuilder::num_added);
-        let payload = filter.and_then(FilterBuilder::finish);
+        let is_partitioned = (plan.table.filter.as_ref())
+            .is_some_and(|options| options.hashes_per_partition.is_some());
+        let filter_block = match filter {
+            Some(filter) if is_partitioned => match filter.finish_partitions() {
+                none if none.is_empty() => FilterBlock::None,
+                partitions => FilterBlock::Partitions(partitions),
+            },
+            filter => filter
+                .and_then(FilterBuilder::finish)
+                .map_or(FilterBlock::None, FilterBlock::Payload),
+        };
         let body = FileBody {
             data_size: self.out.offset(),
             first_key: self.first_key,
             last_key: self.key,
             counts: self.counts,
-            index: IndexBlock::Entries(self.index),
-            filter: payload.map_or(FilterBlock::None, FilterBlock::Payload),
+            index: IndexBlock::Entries(Box::new(self.index)),
+            filter: filter_block,
             num_filter_entries,
             compression_used: self.used_compression,
             content: self.content,
@@ -488,8 +502,20 @@ impl OpenFile {
             range_tombstones,
         };
         let hashes = filter.map_or(&[][..], FilterBuilder::hashes);
-        self.blocks.finish(&body, hashes)?;
+        let blocks = self.blocks.finish(&body, hashes);
+        check_prefixes(plan).and(blocks)?;
         self.out.finish(plan, body, compressor)
+    }
+}
+
+/// Declines a job whose prefix extractor has failed: blocks then differ from the filter, because it is asked again.
+fn check_prefixes(plan: &OutputPlan) -> Result<()> {
+    match &plan.table.prefixes {
+        Some(prefixes) if prefixes.0.has_failed() => Err(Error::declined(
+            DeclineReason::PluginFailed,
+            "the prefix extractor failed, or returned what is not the beginning of the key",
+        )),
+        _ => Ok(()),
     }
 }
 

@@ -56,6 +56,7 @@ fn filters() -> impl Strategy<Value = Option<FilterPlan>> {
             whole_key_filtering: whole,
             prefix_extractor: extractor,
             optimize_filters_for_memory: memory,
+            hashes_per_partition: None,
         },
     ))
 }
@@ -101,10 +102,12 @@ pub fn table_plans() -> impl Strategy<Value = TablePlan> {
                         restart_interval: index_restart_interval,
                         shortening,
                         common_prefix,
+                        partitions: None,
                     },
                     compression,
                     compress_index,
                     filter,
+                    prefixes: None,
                 }
             },
         )

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 use rockmill_core::scan::{Batch, ScanPlan};
 use rockmill_core::{
-    Backend, BatchOutput, CancelToken, InputTable, KeyRange, Operator, Output, Purpose, ReadTask,
-    Reading, Request, Result, SnapshotRules, Support, Tombstones, Undecided, Unsupported,
+    Backend, BatchOutput, CancelToken, InputTable, KeyRange, Operator, Output, Purpose, ReadReport,
+    ReadTask, Reading, Request, Result, SnapshotRules, Support, Tombstones, Undecided, Unsupported,
     Visibility,
 };
 use rockmill_cpu::CpuBackend;
@@ -14,7 +14,7 @@ use rockmill_cpu::CpuBackend;
 use super::common::{self, DELETE, Entry, PUT, SINGLE_DELETE, config};
 use super::{Kept, drawn_plan, model};
 
-fn rules(sequence: u64) -> SnapshotRules {
+pub fn rules(sequence: u64) -> SnapshotRules {
     SnapshotRules {
         sequence,
         tombstones: Tombstones::Drop,
@@ -22,7 +22,7 @@ fn rules(sequence: u64) -> SnapshotRules {
     }
 }
 
-fn request<'a>(
+pub fn request<'a>(
     tables: &'a [InputTable],
     range: &'a KeyRange,
     plan: &'a ScanPlan,
@@ -41,6 +41,13 @@ fn request<'a>(
 
 /// Batches, and the counts.
 fn scan(request: Request<'_>, rows: u64) -> Result<(Vec<Batch>, BatchOutput)> {
+    let (batches, output, report) = scan_reported(request)?;
+    assert_eq!((output.rows, report.kept), (rows, rows));
+    Ok((batches, output))
+}
+
+/// Batches, the counts, and what was read.
+pub fn scan_reported(request: Request<'_>) -> Result<(Vec<Batch>, BatchOutput, ReadReport)> {
     CpuBackend.supports(&request).check()?;
     let Purpose::Scan(plan) = request.purpose else {
         panic!("{:?}", request.purpose);
@@ -56,13 +63,13 @@ fn scan(request: Request<'_>, rows: u64) -> Result<(Vec<Batch>, BatchOutput)> {
     let Output::Batches(output) = report.output else {
         panic!("{:?}", report.output);
     };
-    assert_eq!((output.rows, report.read.kept), (rows, rows));
+    assert_eq!(output.rows, report.read.kept);
     assert!(report.read.is_balanced());
-    Ok((kept.0, output))
+    Ok((kept.0, output, report.read))
 }
 
 /// Entries of tables, in which a few keys have many versions.
-fn runs() -> impl Strategy<Value = Vec<Vec<Entry>>> {
+pub fn runs() -> impl Strategy<Value = Vec<Vec<Entry>>> {
     let kind = prop_oneof![4 => Just(PUT), 1 => Just(DELETE), 1 => Just(SINGLE_DELETE)];
     let key = proptest::collection::vec(prop::sample::select(vec![0u8, b'a', 0xff]), 0..4);
     let value = proptest::collection::vec(any::<u8>(), 0..40);

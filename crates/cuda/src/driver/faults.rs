@@ -250,7 +250,8 @@ impl State {
             | Region::Sizes
             | Region::Found
             | Region::NextKey
-            | Region::Rows => {
+            | Region::Rows
+            | Region::Merged => {
                 let (address, bytes) = self.told[told(place.region).unwrap_or_default() as usize];
                 return address + (place.byte % bytes) as usize;
             }

@@ -4,14 +4,14 @@ use std::ptr::{null, null_mut};
 
 use rockmill_core::{Error, Merging, Result};
 
-use super::errors::{FirstError, error_in};
+use super::errors::{FirstError, error_in, first_error};
 use super::input::PADDING;
 use super::state::ReadState;
 use crate::driver::ffi::{
     ERROR_MERGED_BYTES, MERGE_ADD, MERGE_APPEND, MERGE_MAX, MERGE_PUT, MERGE_XOR, MergeRules,
     RetainArgs,
 };
-use crate::driver::refused;
+use crate::driver::{altered, refused};
 
 /// Limit of a stripe's operands and their base, and the overhead of each beside its value and a delimiter. The CPU
 /// backend declines stripes that exceed it (`crates/cpu/src/read/operands.rs`).
@@ -28,11 +28,11 @@ pub const NO_MERGING: MergeRules = MergeRules {
     operand_bytes: 0,
 };
 
-/// Decides about `n` entries, of which some are operands, and makes room for the merged values.
+/// Decides about `n` entries, of which some are operands, and makes the merged values.
 ///
 /// # Errors
 /// Device, also for stripes that the CPU declines.
-pub fn measure_made(
+pub fn make_values(
     read: &mut ReadState,
     args: &mut RetainArgs,
     merging: &Merging,
@@ -60,7 +60,20 @@ pub fn measure_made(
     args.arena = (read.buffers.arena).grow(used, room, &read.ws.stream)?;
     args.made_at = read.arena_end;
     let end = used + total[0] as usize;
-    (read.buffers.arena).fill(end, PADDING as usize, 0, &read.ws.stream)
+    (read.buffers.arena).fill(end, PADDING as usize, 0, &read.ws.stream)?;
+    // SAFETY: as above; the values have the places that were measured.
+    unsafe { read.ws.stages().make_values(args) }
+}
+
+/// Checks the merged values, after the stage that compares them with their operands.
+///
+/// # Errors
+/// Verification; Device.
+pub fn check_made(read: &ReadState) -> Result<()> {
+    match first_error(&read.ws)? {
+        None => Ok(()),
+        Some(_) => Err(altered("a merged value is not that of its operands")),
+    }
 }
 
 fn rules(read: &mut ReadState, merging: &Merging) -> Result<MergeRules> {

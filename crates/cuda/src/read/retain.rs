@@ -6,7 +6,7 @@ use rockmill_core::{CompactionRules, DeclineReason, Error, KeyRange, Result};
 
 use super::errors::{FirstError, first_error};
 use super::keys::{FragmentKeys, deeper};
-use super::operands::{NO_MERGING, measure_made};
+use super::operands::{NO_MERGING, check_made, make_values};
 use super::state::{Merged, ReadState};
 use crate::driver::ffi::{ERROR_SINGLE_DELETE, RetainArgs, RetainRules, RetainTotals};
 use crate::driver::refused;
@@ -98,11 +98,14 @@ pub(super) fn retain(
         if one_by_one {
             return Err(refused("merge operands beside SingleDeletes"));
         }
-        measure_made(read, &mut args, merging, n)?;
+        make_values(read, &mut args, merging, n)?;
     }
     // SAFETY: all buffers have room for n entries; keys name entries whose values and hashes were decoded.
     unsafe { read.ws.stages().retain(&args) }?;
     let totals = read.buffers.totals.download(0, 1, &read.ws.stream)?[0];
+    if !args.made.is_null() {
+        check_made(read)?;
+    }
     match one_by_one.then(|| first_error(&read.ws)).transpose()? {
         Some(Some(FirstError { code, .. })) if code == ERROR_SINGLE_DELETE => Err(Error::declined(
             DeclineReason::SingleDeleteContract,

@@ -8,8 +8,6 @@ use super::state::{Merged, ReadState};
 use crate::driver::altered;
 use crate::driver::ffi::{self, ERROR_UNDECIDED, RetainTotals, SnapshotArgs};
 
-/// Error code of `types.hpp`.
-
 /// Writes the entries of `merged` that the snapshot sees to its other side.
 ///
 /// # Errors

@@ -1,6 +1,6 @@
 //! The buffers of the stages that write files; `kernels/table.hpp` documents each.
 
-use super::layout::MAX_FILES;
+use super::layout::{MAX_CUTS, MAX_FILES};
 use super::size::SstSize;
 use crate::driver::ffi::{
     BlockRef, FileCut, FileIndex, FilePlace, FileTotals, FoundFile, KeySpan, OutBlock,
@@ -17,7 +17,7 @@ buffers! {
     last_with_prefix: u32 = x.prefixed_rows;
     deletion_sums: u32 = x.counted_rows;
     most_deletions: u64 = x.files * x.collectors;
-    cuts: FileCut = MAX_FILES as u64 + 1;
+    cuts: FileCut = MAX_CUTS as u64 + 1;
     grandparents: KeySpan = x.grandparents;
     grandparent_bytes: u8 = x.grandparent_bytes;
     grandparent_places: u64 = 2 * x.grandparents;

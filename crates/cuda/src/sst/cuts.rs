@@ -8,7 +8,7 @@ use rockmill_format::range_tombstone::RangeTombstone;
 
 use super::buffers::SstBuffers;
 use super::images::Image;
-use super::layout::MAX_FILES;
+use super::layout::{MAX_CUTS, MAX_FILES};
 use crate::driver::ffi::{Key, NO_FRAGMENT};
 use crate::driver::{altered, refused};
 use crate::read::{KEY_PADDING, ReadState, Survivors, WORD_KEY_BYTES, download_checked};
@@ -51,13 +51,14 @@ pub fn plan_files(
     rules: &CompactionRules,
     range: &KeyRange,
 ) -> Result<Vec<Planned>> {
-    let (cuts, error) = download_checked(&read.ws, &sst.cuts, MAX_FILES + 1)?;
+    let too_many = || refused("so many output files in one task");
+    let (cuts, error) = download_checked(&read.ws, &sst.cuts, MAX_CUTS + 1)?;
     if error.is_some() {
-        return Err(refused("so many output files in one task"));
+        return Err(too_many());
     }
     let unknown = || altered("files end where no key is");
-    let number = cuts[MAX_FILES].survivors as usize;
-    let cuts = cuts[..MAX_FILES].get(..number).ok_or_else(unknown)?;
+    let number = cuts[MAX_CUTS].survivors as usize;
+    let cuts = cuts[..MAX_CUTS].get(..number).ok_or_else(unknown)?;
     let begins: Vec<_> = rules.tombstones.in_range(range).map(|cut| cut.0).collect();
     let mut starts = Vec::with_capacity(number);
     for (i, cut) in cuts.iter().enumerate() {
@@ -97,6 +98,10 @@ pub fn plan_files(
             first_key,
         });
         end = (first, begin);
+    }
+    files.retain(|file| !file.is_empty());
+    if files.len() > MAX_FILES {
+        return Err(too_many());
     }
     files.reverse();
     Ok(files)

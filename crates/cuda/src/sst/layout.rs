@@ -15,6 +15,10 @@ use crate::support;
 /// Maximum files of one task; all of them are open at once.
 pub const MAX_FILES: usize = 256;
 
+/// Maximum places of one task at which a file ends. There is no file between two of them if
+/// neither an entry nor a range tombstone is left there.
+pub const MAX_CUTS: usize = 16 * MAX_FILES;
+
 /// The number of files lies behind the room for the files' starts, so that one copy reads both.
 pub const NUM_FILES_AT: usize = MAX_FILES + 1;
 
@@ -82,7 +86,7 @@ pub fn lay_out(
         fragments: read.buffers.fragments.as_ptr(),
         num_fragments: num_fragments as u64,
         fragment_places: read.buffers.fragment_places.room(num_fragments)?,
-        cuts: sst.cuts.room(MAX_FILES + 1)?,
+        cuts: sst.cuts.room(MAX_CUTS + 1)?,
         grandparent_places: sst.grandparent_places.as_ptr(),
         prefix_lens: null_mut(),
         hash_buckets: null_mut(),
@@ -111,7 +115,7 @@ pub fn lay_out(
         places: null(),
         edges: null_mut(),
         max_files: MAX_FILES as u32,
-        unused: 0,
+        max_cuts: MAX_CUTS as u32,
         errors: read.ws.errors.as_ptr().cast(),
     };
     for counts in [&sst.sizes, &read.buffers.keep] {

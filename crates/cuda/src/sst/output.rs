@@ -108,7 +108,7 @@ fn create(
 ) -> Result<(Vec<NewImage>, Vec<TombstoneFile>)> {
     let (mut with_entries, mut without) = (Vec::new(), Vec::new());
     let mut images = images.iter_mut();
-    for planned in planned.into_iter().filter(|planned| !planned.is_empty()) {
+    for planned in planned {
         let file = sink.create()?;
         if planned.entries.is_empty() {
             without.push((file, planned.tombstones));

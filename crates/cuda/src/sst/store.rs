@@ -108,7 +108,7 @@ pub fn store_tombstones(
         first_key: Vec::new(),
         last_key: Vec::new(),
         counts: FileCounts::default(),
-        index: IndexBlock::Entries(IndexBuilder::new(table.index)),
+        index: IndexBlock::Entries(Box::new(IndexBuilder::new(table.index))),
         filter: payload.map_or(FilterBlock::None, FilterBlock::Payload),
         num_filter_entries: 0,
         compression_used: BTreeSet::new(),

@@ -8,8 +8,8 @@ use rockmill_core::scan::{
     Literal, Number, NumberFormat, OutputColumn, ScanOutput, ScanPlan,
 };
 use rockmill_core::{
-    Backend, CancelToken, DeclineReason, Error, ErrorKind, InputTable, KeyRange, Operator, Plan,
-    ReadTask, Reading, Row, RowSink, SnapshotRules, Tombstones, Undecided, Visibility,
+    Backend, CancelToken, DeclineReason, Error, ErrorKind, InputTable, KeyRange, Merging, Operator,
+    Plan, ReadTask, Reading, Row, RowSink, SnapshotRules, Tombstones, Undecided, Visibility,
 };
 use rockmill_cpu::CpuBackend;
 use rockmill_cuda::faults::{Call, Faults, Held, Moment, Place, Region};
@@ -484,7 +484,7 @@ fn bytes_of(moment: Moment, region: Region) -> Vec<u64> {
         (_, Region::Restarts) => (0..8).collect(),
         (_, Region::Trailer) => (0..5).collect(),
         (_, Region::Filter) => (0..74).collect(),
-        (_, Region::Rows) => (0..300).collect(),
+        (_, Region::Rows | Region::Merged) => (0..300).collect(),
         (Moment::Unsealed, _) => Vec::new(),
         (_, Region::Index) => (0..600).collect(),
         (_, Region::NextKey) => Vec::new(),
@@ -571,6 +571,46 @@ fn a_row_altered_in_device_memory_or_on_the_way_back_does_not_pass() {
             assert_eq!(error.kind, ErrorKind::Verification, "{moment:?} {byte}");
         }
         assert!(job.trouble_with_rows(&backend).is_none());
+    }
+}
+
+#[test]
+fn a_value_that_is_merged_wrong_does_not_pass() {
+    let all = [
+        Merging::UInt64Add,
+        Merging::BytesXor,
+        Merging::Append {
+            delimiter: b", ".to_vec(),
+            partial: true,
+        },
+    ];
+    for merging in all {
+        let (faults, mut job) = (Faults::none(), Job::new(CompressionType::None));
+        let entries: Vec<_> = (0..900_u32)
+            .map(|at| {
+                let key = [b"m".as_slice(), &(at / 3).to_be_bytes()].concat();
+                let value = u64::from(at).wrapping_mul(0x1234_5678_9abc_def1);
+                let kind = [common::MERGE, common::MERGE, common::PUT][at as usize % 3];
+                Entry::new(&key, u64::from(3000 - at), kind, &value.to_le_bytes())
+            })
+            .collect();
+        let operands = common::one_file(&common::plan(), &entries);
+        job.inputs.push(open(operands).expect("sound"));
+        job.plan.rules.merging = Some(merging.clone());
+        job.files = job
+            .compact(&CpuBackend, &CancelToken::new())
+            .expect("sound");
+        let backend = device().expect("it opens");
+        assert!(job.trouble(&backend).is_none(), "{merging:?}");
+        for byte in bytes_of(Moment::Unsealed, Region::Merged) {
+            let (region, bit) = (Region::Merged, (byte % 8) as u32);
+            faults.flip(Moment::Unsealed, Place { region, byte, bit });
+            let trouble = job.trouble(&backend);
+            assert_eq!(faults.struck(), 1, "{merging:?} {byte}");
+            let error = trouble.unwrap_or_else(|| panic!("{merging:?} {byte} passed"));
+            assert_eq!(error.kind, ErrorKind::Verification, "{merging:?} {byte}");
+        }
+        assert!(job.trouble(&backend).is_none());
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::hash_index::HashIndexBuilder;
 use super::{HASH_INDEX_BIT, ValueForm, WORD, common_prefix_len};
-use crate::coding::{Cursor, put_bytes, put_varint};
+use crate::coding::{Cursor, put_bytes, put_varint, varint_len};
 use crate::key::TAG_SIZE;
 
 /// Layout of the entries of a [`BlockBuilder`].
@@ -205,6 +205,28 @@ impl BlockBuilder {
         self.since_restart = 0;
         self.prefix.clear();
         self.start
+    }
+
+    /// Size of the block if it ended now (`block_builder.h:CurrentSizeEstimate`). Blocks have no hash index.
+    pub fn len_so_far(&self) -> usize {
+        let entries = match self.is_empty() {
+            true => 0,
+            false => self.buffer.len() - self.start,
+        };
+        let restarts = self.restarts.len();
+        entries + (restarts + 1) * WORD - self.prefix.len() * (restarts - 1)
+    }
+
+    /// RocksDB's estimate of the size with one more entry (`BlockBuilder::EstimateSizeAfterKV`).
+    pub fn estimated_len_with(&self, key_len: usize, value_len: usize) -> usize {
+        let is_restart = self.since_restart == self.layout.restart_interval;
+        let is_whole = is_restart || self.layout.values == ValueForm::Sized;
+        let value = match is_whole {
+            true => value_len + varint_len(value_len as u64),
+            false => value_len / 2,
+        };
+        let restart = if is_restart { WORD } else { 0 };
+        self.len_so_far() + key_len + value + restart + WORD + varint_len(key_len as u64)
     }
 
     /// Blocks that were finished in place. Their owner may change them while the builder is empty.

@@ -73,6 +73,14 @@ pub fn bits_len(num_hashes: u64, millibits_per_key: u32) -> u64 {
     (bytes as u64).next_multiple_of(LINE_LEN as u64)
 }
 
+/// Number of hashes for which a filter of this many bytes suffices, metadata included
+/// (`FastLocalBloomBitsBuilder::ApproximateNumEntries`).
+#[must_use]
+pub fn hashes_in(bytes: u64, millibits_per_key: u32) -> u64 {
+    let lines = bytes.saturating_sub(METADATA_LEN as u64).min(MAX_BITS_LEN) / LINE_LEN as u64;
+    lines * LINE_LEN as u64 * MILLIBITS_PER_BYTE / u64::from(millibits_per_key.max(1))
+}
+
 /// Builds the payload of a filter over these hashes (XXPH3, seed 0), metadata included; bit for bit
 /// what RocksDB writes when built without `ROCKSDB_MALLOC_USABLE_SIZE`.
 ///

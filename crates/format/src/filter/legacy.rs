@@ -68,6 +68,17 @@ pub fn bits_len(num_hashes: u64, bits_per_key: u32, line_len: usize) -> u64 {
     (bits.div_ceil(line_len.saturating_mul(8)) | 1).saturating_mul(line_len)
 }
 
+/// Number of hashes for which a filter of this many bytes suffices, metadata included
+/// (`LegacyBloomBitsBuilder::ApproximateNumEntries`).
+#[must_use]
+pub fn hashes_in(bytes: u64, bits_per_key: u32) -> u64 {
+    let bits = bytes.saturating_mul(8).min(MAX_BITS);
+    let most = bits / u64::from(bits_per_key.max(1)) + 1;
+    let len = |hashes| bits_len(hashes, bits_per_key, LINE_LEN) + METADATA_LEN as u64;
+    let found = (1..=most).rev().find(|&hashes| len(hashes) <= bytes);
+    found.unwrap_or(0)
+}
+
 /// Builds the payload of a filter over these [`bloom_hash`]es, metadata included; bit for bit what RocksDB writes if a
 /// cache line has 64 bytes (`LegacyBloomBitsBuilder::Finish`).
 ///

@@ -35,6 +35,7 @@ fn legacy_payloads_are_rocksdbs_bit_for_bit() {
             whole_key_filtering: fields[2] == "1",
             prefix_extractor: fields[3].parse().ok().map(PrefixExtractor::Fixed),
             optimize_filters_for_memory: true,
+            hashes_per_partition: None,
         });
         fill(&mut builder, fields[0].parse().unwrap());
         assert_eq!(builder.num_added(), fields[4].parse().unwrap(), "{vector}");

@@ -24,7 +24,7 @@ mod ribbon;
 
 pub(crate) use legacy::seeded_hash;
 
-pub use builder::{FilterBuilder, FilterFormat, FilterOptions};
+pub use builder::{FilterBuilder, FilterFormat, FilterOptions, FilterPartition};
 pub use policy::{FilterPolicy, PolicyKind};
 pub use reader::{FilterKind, FilterReader, LegacyLayout};
 

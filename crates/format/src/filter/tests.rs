@@ -276,6 +276,7 @@ prop_compose! {
             whole_key_filtering,
             prefix_extractor: prefix.map(extractor),
             optimize_filters_for_memory,
+            hashes_per_partition: None,
         }
     }
 }

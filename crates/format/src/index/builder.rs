@@ -1,10 +1,15 @@
 //! Writing the index of a file, and the separators in it.
 
-use super::{FIRST_ESCAPE_VERSION, FIRST_USER_KEY_VERSION, IndexSettings, IndexShortening};
+use std::ops::Range;
+
+use super::{
+    FIRST_ESCAPE_VERSION, FIRST_USER_KEY_VERSION, IndexPartitions, IndexSettings, IndexShortening,
+};
 use crate::block::{BlockBuilder, BlockLayout, ValueForm, common_prefix_len};
 use crate::coding::{put_varint, zigzag};
 use crate::handle::{BLOCK_TRAILER_SIZE, BlockHandle};
 use crate::key::{MAX_SEQUENCE, TAG_SIZE, TYPE_FOR_SEEK, pack_tag, split};
+
 /// Collects the index of one file. Memory: a separator and some 32 bytes per data block.
 #[derive(Debug)]
 pub struct IndexBuilder {
@@ -13,6 +18,99 @@ pub struct IndexBuilder {
     /// End of each separator in `separators`, and its block.
     blocks: Vec<(usize, BlockHandle)>,
     needs_sequence: bool,
+    /// Number of the first block of each partition but the first.
+    partition_starts: Vec<usize>,
+    /// The current partition, if there are partitions.
+    partition: Option<IndexBlockBuilder>,
+}
+
+/// Writes one block of an index.
+#[derive(Debug)]
+struct IndexBlockBuilder {
+    settings: IndexSettings,
+    user_keys: bool,
+    block: BlockBuilder,
+    before: Option<BlockHandle>,
+    full: Vec<u8>,
+    delta: Vec<u8>,
+}
+
+impl IndexBlockBuilder {
+    fn new(settings: IndexSettings, user_keys: bool) -> Self {
+        Self {
+            settings,
+            user_keys,
+            block: BlockBuilder::new(BlockLayout {
+                restart_interval: settings.restart_interval,
+                delta_keys: true,
+                values: if settings.delta_values() {
+                    ValueForm::SelfDelimiting
+                } else {
+                    ValueForm::Sized
+                },
+                common_prefix: settings.common_prefix,
+                user_keys,
+                keys_per_bucket: None,
+            }),
+            before: None,
+            full: Vec::new(),
+            delta: Vec::new(),
+        }
+    }
+
+    /// Adds a block behind a separator, which is an internal key.
+    fn add(&mut self, separator: &[u8], handle: BlockHandle) {
+        self.full.clear();
+        self.delta.clear();
+        handle.encode(&mut self.full);
+        let delta_values = self.settings.delta_values();
+        if let Some(before) = self.before.filter(|_| delta_values) {
+            assert_eq!(
+                before.offset + before.size + BLOCK_TRAILER_SIZE as u64,
+                handle.offset,
+                "blocks follow one another"
+            );
+            let code = zigzag(handle.size as i64 - before.size as i64);
+            let escape = self.settings.format_version >= FIRST_ESCAPE_VERSION;
+            put_varint(&mut self.delta, code + u64::from(escape));
+        }
+        let continued = if delta_values {
+            &self.delta
+        } else {
+            &self.full
+        };
+        let strip = if self.user_keys { TAG_SIZE } else { 0 };
+        let key = &separator[..separator.len() - strip];
+        self.block.add_continued(key, &self.full, continued);
+        self.before = Some(handle);
+    }
+
+    /// Whether the block ends before an entry with the internal key `key` (`FlushBlockBySizePolicy::Update`).
+    fn is_full(&self, partitions: IndexPartitions, key: &[u8], handle: BlockHandle) -> bool {
+        let len = self.block.len_so_far() as u64;
+        if self.block.is_empty() {
+            return false;
+        }
+        let mut value = Vec::new();
+        handle.encode(&mut value);
+        let with = self.block.estimated_len_with(key.len(), value.len()) as u64;
+        let least = partitions.least_bytes();
+        let is_almost_full = least > 0 && with > partitions.block_size && len > least;
+        len >= partitions.block_size || is_almost_full
+    }
+}
+
+/// The uncompressed block of an index with these entries: separators, which are internal keys, and handles.
+pub fn encode_index<'a>(
+    settings: IndexSettings,
+    user_keys: bool,
+    entries: impl Iterator<Item = (&'a [u8], BlockHandle)>,
+) -> Vec<u8> {
+    let mut builder = IndexBlockBuilder::new(settings, user_keys);
+    for (separator, handle) in entries {
+        builder.add(separator, handle);
+    }
+    builder.block.finish().to_vec()
 }
 
 impl IndexBuilder {
@@ -23,6 +121,11 @@ impl IndexBuilder {
             separators: Vec::new(),
             blocks: Vec::new(),
             needs_sequence: settings.format_version < FIRST_USER_KEY_VERSION,
+            partition_starts: Vec::new(),
+            partition: settings.partitions.map(|_| {
+                let user_keys = settings.format_version >= FIRST_USER_KEY_VERSION;
+                IndexBlockBuilder::new(settings, user_keys)
+            }),
         }
     }
 
@@ -34,6 +137,14 @@ impl IndexBuilder {
     pub fn add(&mut self, last: &[u8], next: Option<&[u8]>, handle: BlockHandle) {
         let (last_user, _) = split(last).expect("internal key");
         let next_user = next.map(|next| split(next).expect("internal key").0);
+        // No partition has only the last block, unless it is the only one.
+        if let (Some(partitions), Some(partition)) = (self.settings.partitions, &mut self.partition)
+            && next.is_some()
+            && partition.is_full(partitions, last, handle)
+        {
+            self.partition_starts.push(self.blocks.len());
+            *partition = IndexBlockBuilder::new(self.settings, !self.needs_sequence);
+        }
         self.needs_sequence |= next_user == Some(last_user);
         let start = self.separators.len();
         match (self.settings.shortening, next_user) {
@@ -54,6 +165,32 @@ impl IndexBuilder {
             self.separators.extend_from_slice(last);
         }
         self.blocks.push((self.separators.len(), handle));
+        self.extend_partition();
+    }
+
+    /// Adds the last block to the current partition.
+    fn extend_partition(&mut self) {
+        let Some(mut partition) = self.partition.take() else {
+            return;
+        };
+        let mut from = self.blocks.len() - 1;
+        if partition.user_keys == self.needs_sequence {
+            // From now on, separators need sequence numbers, and so do those before.
+            partition = IndexBlockBuilder::new(self.settings, !self.needs_sequence);
+            from = self.partition_starts.last().copied().unwrap_or(0);
+        }
+        for i in from..self.blocks.len() {
+            let (separator, handle) = self.entry(i);
+            partition.add(separator, handle);
+        }
+        self.partition = Some(partition);
+    }
+
+    /// Separator of block number `i`, an internal key, and the block's handle.
+    fn entry(&self, i: usize) -> (&[u8], BlockHandle) {
+        let start = i.checked_sub(1).map_or(0, |before| self.blocks[before].0);
+        let (end, handle) = self.blocks[i];
+        (&self.separators[start..end], handle)
     }
 
     /// Number of blocks added.
@@ -71,9 +208,8 @@ impl IndexBuilder {
     /// # Panics
     /// If there is no such block.
     pub fn block(&self, i: usize) -> (&[u8], BlockHandle) {
-        let start = i.checked_sub(1).map_or(0, |before| self.blocks[before].0);
-        let (end, handle) = self.blocks[i];
-        (&self.separators[start..end - TAG_SIZE], handle)
+        let (separator, handle) = self.entry(i);
+        (&separator[..separator.len() - TAG_SIZE], handle)
     }
 
     /// Whether the separators so far do not need sequence numbers: property `rocksdb.index.key.is.user.key`.
@@ -88,51 +224,29 @@ impl IndexBuilder {
         self.separators.len() + self.blocks.len() * ENTRY_OVERHEAD
     }
 
-    /// The uncompressed block.
+    /// The uncompressed block of an index without partitions.
     pub fn finish(&self) -> Vec<u8> {
-        let delta_values = self.settings.delta_values();
-        let mut builder = BlockBuilder::new(BlockLayout {
-            restart_interval: self.settings.restart_interval,
-            delta_keys: true,
-            values: if delta_values {
-                ValueForm::SelfDelimiting
-            } else {
-                ValueForm::Sized
-            },
-            common_prefix: self.settings.common_prefix,
-            user_keys: !self.needs_sequence,
-            keys_per_bucket: None,
-        });
-        let strip = if self.needs_sequence { 0 } else { TAG_SIZE };
-        let mut start = 0;
-        let mut before: Option<BlockHandle> = None;
-        let (mut full, mut delta) = (Vec::new(), Vec::new());
-        for &(end, handle) in &self.blocks {
-            full.clear();
-            delta.clear();
-            handle.encode(&mut full);
-            if delta_values {
-                self.encode_delta(before, handle, &mut delta);
-            }
-            let continued = if delta_values { &delta } else { &full };
-            let key = &self.separators[start..end - strip];
-            builder.add_continued(key, &full, continued);
-            start = end;
-            before = Some(handle);
-        }
-        builder.finish().to_vec()
+        self.encode(0..self.blocks.len())
     }
 
-    fn encode_delta(&self, before: Option<BlockHandle>, handle: BlockHandle, out: &mut Vec<u8>) {
-        let Some(before) = before else { return };
-        assert_eq!(
-            before.offset + before.size + BLOCK_TRAILER_SIZE as u64,
-            handle.offset,
-            "data blocks follow one another"
-        );
-        let code = zigzag(handle.size as i64 - before.size as i64);
-        let escape = self.settings.format_version >= FIRST_ESCAPE_VERSION;
-        put_varint(out, code + u64::from(escape));
+    /// The uncompressed blocks of the partitions, each with its last separator, an internal key. A file without data blocks
+    /// has none.
+    pub fn partitions(&self) -> impl Iterator<Item = (Vec<u8>, &[u8])> {
+        let ends = self.partition_starts.iter().copied();
+        let ends = ends.chain((!self.blocks.is_empty()).then_some(self.blocks.len()));
+        ends.scan(0, move |start, end| {
+            let blocks = *start..end;
+            *start = end;
+            Some((self.encode(blocks), self.entry(end - 1).0))
+        })
+    }
+
+    fn encode(&self, blocks: Range<usize>) -> Vec<u8> {
+        encode_index(
+            self.settings,
+            !self.needs_sequence,
+            blocks.map(|i| self.entry(i)),
+        )
     }
 }
 

@@ -9,7 +9,7 @@ mod builder;
 
 use smallvec::SmallVec;
 
-pub use builder::IndexBuilder;
+pub use builder::{IndexBuilder, encode_index};
 
 use crate::block::{Block, Entry, ValueForm};
 use crate::coding::{Cursor, unzigzag};
@@ -243,6 +243,25 @@ pub struct IndexSettings {
     pub shortening: IndexShortening,
     /// Whether the common prefix of the separators is stored once (format_version 8).
     pub common_prefix: bool,
+    /// How the index is divided, if it has two levels.
+    pub partitions: Option<IndexPartitions>,
+}
+
+/// Where a partition of an index ends (`FlushBlockBySizePolicy`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct IndexPartitions {
+    /// Bytes of a partition (`metadata_block_size`).
+    pub block_size: u64,
+    /// Percentage of free bytes at which a partition may end (`block_size_deviation`).
+    pub deviation: u64,
+}
+
+impl IndexPartitions {
+    /// `block_size` without the free bytes.
+    pub fn least_bytes(&self) -> u64 {
+        let percent = 100_u64.saturating_sub(self.deviation);
+        self.block_size.saturating_mul(percent).div_ceil(100)
+    }
 }
 
 impl IndexSettings {
@@ -311,6 +330,7 @@ mod tests {
                 restart_interval,
                 shortening,
                 common_prefix: format_version >= 8,
+                partitions: None,
             };
             let mut builder = IndexBuilder::new(settings);
             let mut handle = BlockHandle { offset: 0, size: 0 };

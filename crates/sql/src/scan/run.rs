@@ -32,6 +32,8 @@ pub struct Counters {
     partition: usize,
     output_rows: Count,
     bytes: Count,
+    /// Bytes and columns from the cache, if there is one.
+    cached: Option<(Count, Count)>,
     blocks: Count,
     rows: Count,
     hidden: Count,
@@ -40,11 +42,17 @@ pub struct Counters {
 }
 
 impl Counters {
-    pub fn new(metrics: &ExecutionPlanMetricsSet, partition: usize, plan: &ScanPlan) -> Self {
+    pub fn new(
+        metrics: &ExecutionPlanMetricsSet,
+        partition: usize,
+        plan: &ScanPlan,
+        has_cache: bool,
+    ) -> Self {
         let counter = |name| MetricBuilder::new(metrics).counter(name, partition);
         Self {
             output_rows: MetricBuilder::new(metrics).output_rows(partition),
             bytes: counter("bytes_read"),
+            cached: has_cache.then(|| (counter("bytes_cached"), counter("columns_cached"))),
             blocks: counter("blocks_read"),
             rows: counter("rows_visible"),
             hidden: counter("rows_hidden"),
@@ -57,6 +65,10 @@ impl Counters {
 
     fn add(&self, report: &PieceReport) {
         self.bytes.add(report.bytes as usize);
+        if let Some((bytes, columns)) = &self.cached {
+            bytes.add(report.cached_bytes as usize);
+            columns.add(report.cached_columns as usize);
+        }
         self.blocks.add(report.blocks as usize);
         self.rows.add(report.rows as usize);
         self.hidden.add(report.hidden as usize);

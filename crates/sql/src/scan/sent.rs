@@ -3,25 +3,43 @@
 //! They name files, keys and a sequence number, and have the compiled program. The process that decodes them opens the
 //! files.
 
+#[cfg(feature = "codec")]
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use datafusion::arrow::datatypes::{DataType, Field, Schema};
-use datafusion::common::plan_err;
+#[cfg(feature = "codec")]
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::common::{internal_err, plan_err};
 use datafusion::error::{DataFusionError, Result};
+#[cfg(feature = "codec")]
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+#[cfg(feature = "codec")]
+use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
+#[cfg(feature = "codec")]
+use datafusion::physical_plan::{DisplayAs, DisplayFormatType, PlanProperties};
 use rockmill_core::scan::ScanPlan;
 use rockmill_layout::column_type;
-use rockmill_scan::{Directory, FamilyView, Piece, ScanEngine, Version};
+use rockmill_scan::{FamilyView, Piece, ScanEngine, Version};
+#[cfg(feature = "codec")]
+use rockmill_storage::Rooted;
 use serde::{Deserialize, Serialize};
 
-use super::{ScanExec, Source, external, properties};
-use crate::read_only::ReadOnly;
+use super::held::{HeldViews, Place};
+use super::{ScanExec, Source, external, piece_bytes, properties, spread};
 use crate::table::StatementView;
 
 /// Version of these bytes.
-const FORMAT: u32 = 2;
+const FORMAT: u32 = 3;
+
+/// Maximum bytes of a scan: a file takes some 100, and a piece some times the bytes of two keys.
+const MAX_BYTES: usize = 64 << 20;
+
+/// Maximum number of partitions. Each costs memory also without pieces.
+const MAX_PARTITIONS: usize = 4096;
 
 /// Header that the bytes of every format have.
 #[derive(Deserialize)]
@@ -29,7 +47,7 @@ struct Format {
     format: u32,
 }
 
-#[derive(Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Sent {
     format: u32,
@@ -43,10 +61,13 @@ struct Sent {
     /// Position of the column by which the rows are ordered.
     ordered_by: Option<usize>,
     partitions: Vec<Vec<Piece>>,
+    /// Whether the process that has the files cuts the pieces.
+    #[serde(default)]
+    is_cut_there: bool,
     limit: Option<usize>,
 }
 
-#[derive(Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 struct SentColumn {
     name: String,
     /// As Arrow prints it.
@@ -67,6 +88,13 @@ pub fn encode_scan(node: &dyn ExecutionPlan) -> Result<Option<Vec<u8>>> {
         return Ok(None);
     };
     let schema = scan.schema();
+    let family = &scan.source.family;
+    let remote = scan.remote.map(|at| &family.remotes()[at]);
+    let (Place { path, log_folder }, version) = match (remote, place_of(family)) {
+        (Some(remote), _) => (Place::of(remote), remote.described.version.clone()),
+        (None, Some(place)) => (place, family.version().map_err(external)?),
+        (None, None) => return internal_err!("a scan of shards is not split"),
+    };
     let column = |field: &Arc<Field>| SentColumn {
         name: field.name().clone(),
         data_type: field.data_type().to_string(),
@@ -74,13 +102,14 @@ pub fn encode_scan(node: &dyn ExecutionPlan) -> Result<Option<Vec<u8>>> {
     };
     let sent = Sent {
         format: FORMAT,
-        path: scan.source.family.path().to_owned(),
-        log_folder: log_folder(&scan.source.family),
-        version: scan.source.family.version().map_err(external)?,
+        path,
+        log_folder,
+        version,
         plan: scan.plan.as_ref().clone(),
         columns: schema.fields().iter().map(column).collect(),
         ordered_by: scan.ordered_by,
         partitions: scan.partitions.as_ref().clone(),
+        is_cut_there: scan.remote.is_some(),
         limit: scan.limit,
     };
     let bytes = serde_json::to_vec(&sent);
@@ -97,49 +126,182 @@ pub fn encode_scan(node: &dyn ExecutionPlan) -> Result<Option<Vec<u8>>> {
 /// Plan if the bytes are not a scan of this version of Rockmill; External if the directory does not have the files or
 /// the unflushed entries any more. Files are there until they are compacted, unflushed entries until they are flushed.
 pub fn decode_scan(bytes: &[u8], engine: &Arc<ScanEngine>) -> Result<Arc<dyn ExecutionPlan>> {
-    let no_scan = |e| DataFusionError::Plan(format!("the bytes are not a scan: {e}"));
-    let Format { format } = serde_json::from_slice(bytes).map_err(no_scan)?;
-    if format != FORMAT {
-        return plan_err!(
-            "the scan has format {format}, and this version of Rockmill reads {FORMAT}: use the same version for both"
-        );
+    let sent = Sent::parse(bytes)?;
+    sent.open(engine, &HeldViews::default())
+}
+
+/// A scan of [`encode_scan`] whose files are not opened yet.
+#[cfg(feature = "codec")]
+#[derive(Debug)]
+pub(crate) struct SentExec {
+    sent: Sent,
+    properties: Arc<PlanProperties>,
+}
+
+#[cfg(feature = "codec")]
+impl SentExec {
+    /// # Errors
+    /// Those of [`decode_scan`] for bytes that are not a scan.
+    pub fn parse(bytes: &[u8]) -> Result<Self> {
+        let sent = Sent::parse(bytes)?;
+        let schema = Arc::new(sent.check()?);
+        Ok(Self {
+            properties: properties(schema, sent.ordered_by, sent.partitions.len()),
+            sent,
+        })
     }
-    let mut sent: Sent = serde_json::from_slice(bytes).map_err(no_scan)?;
-    let schema = Arc::new(sent.check()?);
-    let directory = Directory::open(&sent.path).map_err(external)?;
-    let mut directory = directory.with_iterators(Arc::new(ReadOnly::default()));
-    if let Some(log_folder) = sent.log_folder.take() {
-        directory = directory.with_log_folder(log_folder);
+
+    /// The scan, whose database lies beneath `root`.
+    ///
+    /// # Errors
+    /// Those of [`decode_scan`]; Plan if the database or its logs do not lie beneath the root.
+    pub fn open(
+        &self,
+        engine: &Arc<ScanEngine>,
+        root: &Rooted,
+        held: &HeldViews,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let sent = Sent {
+            path: beneath(root, &self.sent.path)?,
+            log_folder: (self.sent.log_folder.as_deref())
+                .map(|folder| beneath(root, folder))
+                .transpose()?,
+            ..self.sent.clone()
+        };
+        sent.open(engine, held)
     }
-    let view = directory.at(engine, &sent.version).map_err(external)?;
-    let family = view.family(&sent.version.family).map_err(external)?;
-    Ok(Arc::new(ScanExec {
-        source: Source {
-            engine: Arc::clone(engine),
-            statement: Arc::new(StatementView::new(view, None)),
-            family,
-        },
-        planned: None,
-        limit: sent.limit,
-        has_limited_batches: false,
-        plan: Arc::new(sent.plan),
-        ordered_by: sent.ordered_by,
-        properties: properties(schema, sent.ordered_by, sent.partitions.len()),
-        partitions: Arc::new(sent.partitions),
-        done: Arc::default(),
-        metrics: ExecutionPlanMetricsSet::new(),
-    }))
+}
+
+/// The path of a database beneath the root.
+#[cfg(feature = "codec")]
+pub(crate) fn beneath(root: &Rooted, path: &Path) -> Result<PathBuf> {
+    root.absolute(path).map_err(|_| {
+        let (path, root) = (path.display(), root.path().display());
+        DataFusionError::Plan(format!(
+            "{path} does not lie beneath the worker's root {root}"
+        ))
+    })
+}
+
+#[cfg(feature = "codec")]
+impl DisplayAs for SentExec {
+    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("RockmillSentScan")
+    }
+}
+
+#[cfg(feature = "codec")]
+impl ExecutionPlan for SentExec {
+    fn name(&self) -> &'static str {
+        "RockmillSentScan"
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        &self.properties
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        Vec::new()
+    }
+
+    fn with_new_children(
+        self: Arc<Self>,
+        _: Vec<Arc<dyn ExecutionPlan>>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        Ok(self)
+    }
+
+    fn apply_expressions(
+        &self,
+        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        Ok(TreeNodeRecursion::Continue)
+    }
+
+    fn execute(&self, _: usize, _: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+        internal_err!("a scan is not opened")
+    }
+}
+
+/// Where a column family's database lies, if this process has it.
+pub(crate) fn place_of(family: &FamilyView) -> Option<Place> {
+    family.remotes().is_empty().then(|| Place {
+        path: real(family.path()),
+        log_folder: log_folder(family),
+    })
 }
 
 /// The folder of the logs, if it is not the directory. It is absolute: another process may have another working
 /// directory.
 fn log_folder(family: &FamilyView) -> Option<PathBuf> {
-    let real = |path: &Path| std::fs::canonicalize(path).ok();
-    let folder = real(family.log_folder())?;
-    (real(family.path()) != Some(folder.clone())).then_some(folder)
+    let folder = std::fs::canonicalize(family.log_folder()).ok()?;
+    (real(family.path()) != folder).then_some(folder)
+}
+
+/// The path without links. Another process may open nothing behind a link.
+fn real(path: &Path) -> PathBuf {
+    std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())
 }
 
 impl Sent {
+    /// # Errors
+    /// Plan if the bytes are not a scan of this version of Rockmill.
+    fn parse(bytes: &[u8]) -> Result<Self> {
+        if bytes.len() > MAX_BYTES {
+            return plan_err!(
+                "a scan has {} bytes, and at most {MAX_BYTES} are read",
+                bytes.len()
+            );
+        }
+        let no_scan = |e| DataFusionError::Plan(format!("the bytes are not a scan: {e}"));
+        let Format { format } = serde_json::from_slice(bytes).map_err(no_scan)?;
+        if format != FORMAT {
+            return plan_err!(
+                "the scan has format {format}, and this version of Rockmill reads {FORMAT}: use the same version for both"
+            );
+        }
+        let sent: Self = serde_json::from_slice(bytes).map_err(no_scan)?;
+        sent.check()?;
+        Ok(sent)
+    }
+
+    fn open(self, engine: &Arc<ScanEngine>, held: &HeldViews) -> Result<Arc<dyn ExecutionPlan>> {
+        let schema = Arc::new(self.check()?);
+        let place = Place {
+            path: self.path,
+            log_folder: self.log_folder,
+        };
+        let view = match held.get(&place, &self.version) {
+            Some(view) => view,
+            None => {
+                let directory = place.directory(engine).map_err(external)?;
+                directory.at(engine, &self.version).map_err(external)?
+            }
+        };
+        let family = view.family(&self.version.family).map_err(external)?;
+        let partitions = match self.is_cut_there {
+            true => cut(&family, engine, &self.partitions)?,
+            false => self.partitions,
+        };
+        Ok(Arc::new(ScanExec {
+            source: Source {
+                engine: Arc::clone(engine),
+                statement: Arc::new(StatementView::new(view, None)),
+                family,
+            },
+            planned: None,
+            limit: self.limit,
+            has_limited_batches: false,
+            plan: Arc::new(self.plan),
+            ordered_by: self.ordered_by,
+            properties: properties(schema, self.ordered_by, partitions.len()),
+            partitions: Arc::new(partitions),
+            remote: None,
+            done: Arc::default(),
+            metrics: ExecutionPlanMetricsSet::new(),
+        }))
+    }
+
     /// The columns that the scan returns.
     fn check(&self) -> Result<Schema> {
         self.plan.kinds().map_err(external)?;
@@ -154,13 +316,26 @@ impl Sent {
         };
         let is_sound = types.eq(stored.into_iter().map(Some))
             && self.ordered_by.is_none_or(is_ordered)
-            && !self.partitions.is_empty()
+            && (1..=MAX_PARTITIONS).contains(&self.partitions.len())
             && self.partitions.iter().flatten().all(is_range);
         match is_sound {
             true => Ok(Schema::new(fields)),
             false => plan_err!("the columns or the keys of a scan do not match its program"),
         }
     }
+}
+
+/// The same keys in pieces that suit the files, over as many partitions.
+fn cut(
+    family: &FamilyView,
+    engine: &ScanEngine,
+    partitions: &[Vec<Piece>],
+) -> Result<Vec<Vec<Piece>>> {
+    let ranges = partitions.iter().flatten();
+    let ranges: Vec<_> = ranges.map(|piece| piece.range.clone()).collect();
+    let bytes = piece_bytes(family, engine, partitions.len() as u64);
+    let pieces = family.pieces(&ranges, bytes).map_err(external)?;
+    Ok(spread(pieces, partitions.len()))
 }
 
 impl SentColumn {

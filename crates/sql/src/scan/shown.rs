@@ -75,6 +75,14 @@ impl DisplayAs for ScanExec {
         let through_iterators = all
             .filter(|piece| !matches!(piece.through, Through::Tables))
             .count();
+        let remotes = source.family.remotes();
+        if !remotes.is_empty() {
+            let shown = remotes.iter().enumerate();
+            let shown = shown.filter(|(at, _)| self.remote.is_none_or(|remote| remote == *at));
+            let shown = shown
+                .map(|(_, remote)| format!("{}@{}", remote.url, remote.described.version.sequence));
+            return write!(f, ", shards=[{}]", shown.collect::<Vec<_>>().join(", "));
+        }
         write!(
             f,
             ", files={}, pieces={pieces}",

@@ -21,13 +21,14 @@ pub fn engine() -> (String, Arc<ScanEngine>) {
     (device, engine)
 }
 
-/// An engine on a device.
+/// An engine on a device. The CPU caches columns.
 pub fn engine_on(device: &str) -> Arc<ScanEngine> {
     let settings = ScanSettings {
         devices: match device {
             KERNELS => Device::Kernels(Target::Host).into(),
             name => name.parse().expect("ROCKMILL_TEST_DEVICE names a device"),
         },
+        cache_bytes: 64 << 20,
         ..ScanSettings::default()
     };
     let engine = ScanEngine::new(settings).expect("an engine");

@@ -87,6 +87,10 @@ static void layout(void) {
   FIELD(rm_plugins, collect_block);
   FIELD(rm_plugins, finish_collector);
   FIELD(rm_plugins, destroy_collector);
+  FIELD(rm_plugins, builtin_collector_factories);
+  FIELD(rm_plugins, path);
+  FIELD(rm_plugins, prefix_extractor);
+  FIELD(rm_plugins, prefix_len);
   printf("rm_result %zu\n", sizeof(rm_result));
   FIELD(rm_result, struct_size);
   FIELD(rm_result, message);
@@ -240,7 +244,7 @@ static void jobs(const char* folder) {
   int releases = 0;
   rm_plugins plugins;
   memset(&plugins, 0, sizeof plugins);
-  plugins.struct_size = sizeof plugins - 1;
+  plugins.struct_size = offsetof(rm_plugins, builtin_collector_factories) - 1;
   plugins.state = &releases;
   plugins.release = released;
   info = some_job(folder);

@@ -4,8 +4,15 @@
 #include "common.hpp"
 
 #include <rocksdb/convenience.h>
+#include <rocksdb/filter_policy.h>
+#include <rocksdb/slice_transform.h>
+#include <rocksdb/table.h>
 #include <rocksdb/utilities/debug.h>
+#include <rocksdb/utilities/object_registry.h>
 #include <rocksdb/utilities/table_properties_collectors.h>
+
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -454,6 +461,77 @@ std::string FromEnvironment(const char* name, const char* otherwise) {
 }
 
 // Histories with each kind of operator and filter.
+uint64_t Declined(const rockmill::Service& service, const std::string& reason) {
+  const std::string stats = service.Stats();
+  return stats.find("\"" + reason + "\":") != std::string::npos ? Count(stats, reason) : 0;
+}
+
+// The first half of longer keys. It may be told to return other bytes once.
+class Halves : public rocksdb::SliceTransform {
+ public:
+  const char* Name() const override { return "Halves"; }
+  bool InDomain(const rocksdb::Slice& key) const override { return key.size() > 3; }
+  rocksdb::Slice Transform(const rocksdb::Slice& key) const override {
+    if (is_wrong.exchange(false)) return "wrong";
+    return {key.data(), key.size() / 2};
+  }
+
+  mutable std::atomic<bool> is_wrong{false};
+};
+
+// Sets filters with these prefixes.
+void SetPrefixes(rocksdb::Options* options, std::shared_ptr<Halves> halves, bool are_partitioned) {
+  rocksdb::BlockBasedTableOptions table;
+  table.filter_policy.reset(rocksdb::NewBloomFilterPolicy(10));
+  table.metadata_block_size = 200;
+  table.partition_filters = are_partitioned;
+  if (are_partitioned) table.index_type = rocksdb::BlockBasedTableOptions::kTwoLevelIndexSearch;
+  options->table_factory.reset(rocksdb::NewBlockBasedTableFactory(table));
+  options->prefix_extractor = std::move(halves);
+}
+
+void PrefixesOfTheProgram(const std::string& folder) {
+  for (const bool are_partitioned : {false, true}) {
+    auto options = Quiet();
+    const auto halves = std::make_shared<Halves>();
+    SetPrefixes(&options, halves, are_partitioned);
+    rocksdb::Status status;
+    const auto service = rockmill::Attach(&options, {{"min_job_bytes", "0"}, {"threads", "10"}}, &status);
+    Check(status);
+    const auto done = Count(service->Stats(), "jobs_done"), failed = Declined(*service, "plugin-failed");
+    auto db = Open(options, folder + "/prefixes" + std::to_string(are_partitioned));
+    const auto write = [&] {
+      for (int file = 0; file < 2; ++file) {
+        for (uint64_t key = 0; key < 1000; ++key) Check(db->Put({}, std::to_string(key * 37), "value"));
+        Check(db->Flush({}));
+      }
+    };
+    write();
+    Compact(db.get());
+    Check(Count(service->Stats(), "jobs_done") > done, service->Stats() + service->LastError());
+    Check(Count(service->Stats(), "jobs_declined") == failed, service->Stats());
+    rocksdb::ReadOptions read;
+    read.prefix_same_as_start = true;
+    std::unique_ptr<rocksdb::Iterator> it(db->NewIterator(read));
+    for (uint64_t key = 0; key < 1000; ++key) {
+      const auto text = std::to_string(key * 37);
+      it->Seek(text);
+      Check(it->Valid() && it->key() == text, "a search finds no " + text);
+    }
+    it.reset();
+    rocksdb::TablePropertiesCollection tables;
+    Check(db->GetPropertiesOfAllTables(&tables));
+    for (const auto& table : tables) {
+      Check(table.second->prefix_extractor_name == "Halves" && table.second->num_filter_entries > 1000,
+            table.second->ToString());
+    }
+    write();
+    halves->is_wrong = true;
+    Compact(db.get());
+    Check(!halves->is_wrong && Declined(*service, "plugin-failed") == failed + 1, service->Stats());
+  }
+}
+
 void RandomHistories(const std::string& folder) {
   const uint64_t first = std::stoull(FromEnvironment("ROCKMILL_SEED", "1"));
   const uint64_t histories = std::stoull(FromEnvironment("ROCKMILL_CASES", kDefaultHistories));
@@ -477,6 +555,7 @@ void RandomHistories(const std::string& folder) {
       }
       if (filter == 1) options->compaction_filter = filters.emplace_back(std::make_unique<Sieve>(calls)).get();
       if (filter == 2) options->compaction_filter_factory = std::make_shared<Sieves>(calls);
+      if (seed % 5 < 2) SetPrefixes(options, std::make_shared<Halves>(), seed % 5 == 1);
       if (seed % 2 == 0) return;
       auto& collectors = options->table_properties_collector_factories;
       collectors.push_back(rocksdb::NewCompactOnDeletionCollectorFactory(16, 12));
@@ -518,10 +597,6 @@ class Failing : public rocksdb::AssociativeMergeOperator {
   mutable std::atomic<int> times{0};
 };
 
-uint64_t Declined(const rockmill::Service& service, const std::string& reason) {
-  const std::string stats = service.Stats();
-  return stats.find("\"" + reason + "\":") != std::string::npos ? Count(stats, reason) : 0;
-}
 
 // An operator that fails makes RocksDB do the job.
 void FailuresAreDeclines(const std::string& folder) {
@@ -567,7 +642,7 @@ class Wild : public rocksdb::CompactionFilter {
 
   Decision FilterV2(int, const rocksdb::Slice& key, ValueType, const rocksdb::Slice&, std::string* made,
                     std::string* skip_until) const override {
-    const Way now = way.exchange(Way::kNone);
+    const Way now = is_always_large ? Way::kLarge : way.exchange(Way::kNone);
     if (now == Way::kThrow) throw std::runtime_error("a filter throws");
     if (now == Way::kUndetermined) return Decision::kUndetermined;
     if (now == Way::kBlob) return Decision::kChangeBlobIndex;
@@ -590,6 +665,8 @@ class Wild : public rocksdb::CompactionFilter {
 
   mutable std::atomic<Way> way{Way::kNone};
   bool ignores_snapshots = true;
+  // RocksDB writes what is too large for Rockmill.
+  std::atomic<bool> is_always_large{false};
   rocksdb::DB* db = nullptr;
 };
 
@@ -618,8 +695,21 @@ void WildFilters(const std::string& folder) {
     // RocksDB has shown the same keys to a filter again.
     Check(Count(service->Stats(), "jobs_filtered_again") == ++again, service->Stats());
     Check(Content(db.get()).size() == 10, "a key is lost");
+    // A job that is done in between.
+    write();
+    Compact(db.get());
   }
   Check(Declined(*service, "plugin-failed") == 3 && Declined(*service, "memory-budget") == 1, service->Stats());
+  // After two jobs in a row that have failed, the filter of the next one does not see keys in vain.
+  filter.is_always_large = true;
+  for (int round = 0; round < 3; ++round) {
+    write();
+    Compact(db.get());
+  }
+  filter.is_always_large = false;
+  const uint64_t tried = Count(service->Stats(), "jobs_filtered_again") - again;
+  Check(tried >= 2 && Declined(*service, "compaction-filter") > 0, service->Stats());
+  again += tried;
   write();
   filter.way = Wild::Way::kReads;
   Compact(db.get());
@@ -635,8 +725,9 @@ void WildFilters(const std::string& folder) {
   db->GetColumnFamilyMetaData(&tree);
   std::vector<std::string> files;
   for (const auto& file : tree.levels[0].files) files.push_back(file.name);
+  const uint64_t declined = Declined(*service, "compaction-filter");
   Check(db->CompactFiles({}, files, 1));
-  Check(Declined(*service, "compaction-filter") == 1, service->Stats());
+  Check(Declined(*service, "compaction-filter") == declined + 1, service->Stats());
   Check(service->LastError().find("announces none of CompactFiles") != std::string::npos, service->LastError());
 }
 
@@ -678,6 +769,135 @@ void PickedCompressions(const std::string& folder) {
   Check(Count(service->Stats(), "jobs_done") > 2 && Count(service->Stats(), "jobs_declined") == 0, service->Stats());
 }
 #endif
+
+// RocksDB's collector, which also keeps a property.
+class Signed : public rocksdb::CompactOnDeletionCollectorFactory {
+ public:
+  Signed() : CompactOnDeletionCollectorFactory(16, 12, 0) {}
+
+  rocksdb::TablePropertiesCollector* CreateTablePropertiesCollector(Context) override { return new Collector(size_); }
+
+  // Bytes of the property.
+  std::atomic<size_t> size_{4};
+
+ private:
+  class Collector : public rocksdb::TablePropertiesCollector {
+   public:
+    explicit Collector(size_t size) : size_(size) {}
+    const char* Name() const override { return "Signed"; }
+    rocksdb::Status AddUserKey(const rocksdb::Slice&, const rocksdb::Slice&, rocksdb::EntryType, rocksdb::SequenceNumber,
+                               uint64_t) override {
+      return rocksdb::Status::OK();
+    }
+    rocksdb::Status Finish(rocksdb::UserCollectedProperties* properties) override {
+      (*properties)["signature"] = std::string(size_, 's');
+      return rocksdb::Status::OK();
+    }
+    rocksdb::UserCollectedProperties GetReadableProperties() const override { return {}; }
+
+   private:
+    const size_t size_;
+  };
+};
+
+// A class of the program may have the name of RocksDB's, and be derived from it.
+void CollectorsThatAreNotRocksDbs(const std::string& folder) {
+  auto options = Quiet();
+  const auto own = std::make_shared<Signed>();
+  options.table_properties_collector_factories = {own, rocksdb::NewCompactOnDeletionCollectorFactory(16, 12)};
+  rocksdb::Status status;
+  const auto service = rockmill::Attach(&options, {{"min_job_bytes", "0"}, {"threads", "8"}}, &status);
+  Check(status);
+  auto db = Open(options, folder + "/signed");
+  const auto write = [&] {
+    for (int file = 0; file < 2; ++file) {
+      Check(db->Put({}, "key", "value"));
+      Check(db->Flush({}));
+    }
+    Compact(db.get());
+  };
+  write();
+  Check(Count(service->Stats(), "jobs_done") == 1, service->Stats());
+  rocksdb::TablePropertiesCollection tables;
+  Check(db->GetPropertiesOfAllTables(&tables));
+  for (const auto& table : tables) {
+    const auto& properties = table.second->user_collected_properties;
+    Check(properties.count("signature") == 1 && properties.at("signature") == "ssss", "the property is lost");
+  }
+  own->size_ = 2 << 20;
+  write();
+  Check(Declined(*service, "memory-budget") > 0 && Count(service->Stats(), "jobs_failed") == 0, service->Stats());
+}
+
+// Keeps the smallest value, under the name of RocksDB's operator for the largest.
+class Smallest : public rocksdb::AssociativeMergeOperator {
+ public:
+  const char* Name() const override { return "MaxOperator"; }
+
+  bool Merge(const rocksdb::Slice&, const rocksdb::Slice* existing, const rocksdb::Slice& value, std::string* made,
+             rocksdb::Logger*) const override {
+    *made = existing != nullptr && existing->compare(value) < 0 ? existing->ToString() : value.ToString();
+    return true;
+  }
+};
+
+// RocksDB's registry knows the program's class under the name, because it has come first.
+void OperatorsWithRocksDbsName(const std::string& folder) {
+  rocksdb::ObjectLibrary::Default()->AddFactory<rocksdb::MergeOperator>(
+      rocksdb::ObjectLibrary::PatternEntry("MaxOperator").AnotherName("max"),
+      [](const std::string&, std::unique_ptr<rocksdb::MergeOperator>* guard, std::string*) {
+        guard->reset(new Smallest());
+        return guard->get();
+      });
+  auto options = Quiet();
+  options.merge_operator = std::make_shared<Smallest>();
+  rocksdb::Status status;
+  const auto service = rockmill::Attach(&options, {{"min_job_bytes", "0"}, {"threads", "1"}}, &status);
+  Check(status);
+  auto db = Open(options, folder + "/smallest");
+  Merges(db.get(), db->DefaultColumnFamily());
+  Check(Count(service->Stats(), "jobs_done") == 1, service->Stats());
+  std::string value;
+  Check(db->Get({}, "key", &value));
+  Check(value == "v0", value);
+}
+
+// Runs it in a process of its own: what is registered stays so.
+void Apart(const std::function<void()>& run) {
+  const pid_t child = fork();
+  Check(child >= 0, "no process");
+  if (child == 0) {
+    run();
+    std::cout.flush();
+    _exit(0);
+  }
+  int ended = 0;
+  Check(waitpid(child, &ended, 0) == child && WIFEXITED(ended) && WEXITSTATUS(ended) == 0, "a child has failed");
+}
+
+// Files of a database may be elsewhere.
+void FilesElsewhere(const std::string& folder) {
+  for (const bool is_elsewhere : {false, true}) {
+    for (const bool is_of_family : {false, true}) {
+      auto options = Quiet();
+      const std::string path = folder + "/paths" + std::to_string(is_elsewhere) + std::to_string(is_of_family);
+      const std::vector<rocksdb::DbPath> paths = {{path + (is_elsewhere ? "/files" : ""), uint64_t{1} << 40}};
+      (is_of_family ? options.cf_paths : options.db_paths) = paths;
+      rocksdb::Status status;
+      const auto service = rockmill::Attach(&options, {{"min_job_bytes", "0"}, {"threads", "9"}}, &status);
+      Check(status);
+      auto db = Open(options, path);
+      for (int file = 0; file < 2; ++file) {
+        Check(db->Put({}, "key", "value"));
+        Check(db->Flush({}));
+      }
+      const auto done = Count(service->Stats(), "jobs_done"), declined = Declined(*service, "db-paths");
+      Compact(db.get());
+      Check(Count(service->Stats(), "jobs_done") == done + !is_elsewhere, service->Stats());
+      Check(Declined(*service, "db-paths") == declined + is_elsewhere, service->Stats() + service->LastError());
+    }
+  }
+}
 
 // Attached objects have to be those of the database.
 void OthersAreDeclined(const std::string& folder) {
@@ -799,6 +1019,30 @@ void RefusesOptions() {
   const auto first = options.compaction_service;
   Check(rockmill::Attach(&options, {{"threads", "1"}}, &status) != nullptr, status.ToString());
   Check(options.compaction_service != first && options.listeners.size() == 1, "an earlier listener is left");
+  class Renamed : public rocksdb::SstPartitionerFixedPrefixFactory {
+   public:
+    Renamed() : SstPartitionerFixedPrefixFactory(2) {}
+  };
+  options.sst_partitioner_factory = std::make_shared<Renamed>();
+  Check(rockmill::Attach(&options, {{"threads", "1"}}, &status) == nullptr && status.IsNotSupported(), status.ToString());
+  options.sst_partitioner_factory = rocksdb::NewSstPartitionerFixedPrefixFactory(2);
+  class Shorter : public Halves {
+   public:
+    const char* Name() const override { return "rocksdb.FixedPrefix.8"; }
+  };
+  options.prefix_extractor = std::make_shared<Shorter>();
+  Check(rockmill::Attach(&options, {{"threads", "1"}}, &status) == nullptr && status.IsNotSupported(), status.ToString());
+  // The C API wraps RocksDB's own.
+  class Wrapped : public Halves {
+   public:
+    const char* Name() const override { return "rocksdb.FixedPrefix.8"; }
+    bool InDomain(const rocksdb::Slice& key) const override { return key.size() >= 8; }
+    rocksdb::Slice Transform(const rocksdb::Slice& key) const override { return {key.data(), 8}; }
+  };
+  options.prefix_extractor = std::make_shared<Wrapped>();
+  Check(rockmill::Attach(&options, {{"threads", "1"}}, &status) != nullptr, status.ToString());
+  options.prefix_extractor.reset(rocksdb::NewCappedPrefixTransform(3));
+  Check(rockmill::Attach(&options, {{"threads", "1"}}, &status) != nullptr, status.ToString());
   transactions.write_policy = rocksdb::WRITE_PREPARED;
   Check(rockmill::Attach(&options, transactions, {{"threads", "1"}}, &status) == nullptr && status.IsNotSupported(),
         status.ToString());
@@ -809,7 +1053,11 @@ void RefusesOptions() {
 int main(int count, char** arguments) {
   Check(count == 2, "name a folder");
   const std::string folder = arguments[1];
+  Apart([&] { OperatorsWithRocksDbsName(folder); });
   RefusesOptions();
+  CollectorsThatAreNotRocksDbs(folder);
+  FilesElsewhere(folder);
+  PrefixesOfTheProgram(folder);
   FailuresAreDeclines(folder);
   WildFilters(folder);
 #if ROCKMILL_ROCKSDB_SINCE(8, 5)

@@ -38,6 +38,8 @@ pub enum Region {
     NextKey,
     /// Rows before they are passed on.
     Rows,
+    /// Values that are merged of operands.
+    Merged,
 }
 
 /// The time at which a bit is altered.
@@ -53,7 +55,7 @@ pub enum Moment {
 }
 
 /// Number of regions that `faulty.cpp` reports.
-pub(super) const REGIONS: usize = ffi::REGION_ROWS as usize + 1;
+pub(super) const REGIONS: usize = ffi::REGION_MERGED as usize + 1;
 
 /// The number of a region in the reports of `faulty.cpp`; `None` for one that it does not report.
 pub(super) fn told(region: Region) -> Option<u32> {
@@ -64,6 +66,7 @@ pub(super) fn told(region: Region) -> Option<u32> {
         Region::Found => Some(ffi::REGION_FOUND),
         Region::NextKey => Some(ffi::REGION_NEXT_KEY),
         Region::Rows => Some(ffi::REGION_ROWS),
+        Region::Merged => Some(ffi::REGION_MERGED),
         Region::Entries | Region::Second | Region::Restarts | Region::Trailer | Region::Filter => {
             None
         }

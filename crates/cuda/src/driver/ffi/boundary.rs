@@ -682,6 +682,7 @@ pub const ERROR_OUT_OF_RANGE: u32 = 14;
 pub const ERROR_CHECK: u32 = 15;
 pub const ERROR_MERGED_TYPE: u32 = 16;
 pub const ERROR_MERGED_BYTES: u32 = 17;
+pub const ERROR_MADE: u32 = 18;
 
 /// Compression of a block: its type in RocksDB's trailers.
 /// `Codec`.
@@ -1064,7 +1065,7 @@ pub struct LayoutArgs {
     pub fragments: *const Fragment,
     pub num_fragments: u64,
     pub fragment_places: *mut u64,
-    /// max_files + 1; the last one has the number of files, of which some have no entries.
+    /// max_cuts + 1; the last one has the number of cuts. There may be nothing between one and the next.
     pub cuts: *mut FileCut,
     /// Two for each grandparent.
     pub grandparent_places: *mut u64,
@@ -1105,7 +1106,7 @@ pub struct LayoutArgs {
     /// Internal keys at the files' ends.
     pub edges: *mut u8,
     pub max_files: u32,
-    pub unused: u32,
+    pub max_cuts: u32,
     pub errors: *mut u64,
 }
 
@@ -1213,6 +1214,8 @@ pub struct KernelTable {
     pub merge_runs: unsafe extern "C" fn(*const Exec, *const KeyBytes, *mut Key, *mut Key, *const u32, u32, *mut *mut Key) -> c_int,
     /// Only if operands are merged: fills made and made_offsets.
     pub measure_made: unsafe extern "C" fn(*const Exec, *const RetainArgs) -> c_int,
+    /// Only after measure_made, and before retain: the bytes of merged values.
+    pub make_values: unsafe extern "C" fn(*const Exec, *const RetainArgs) -> c_int,
     pub retain: unsafe extern "C" fn(*const Exec, *const RetainArgs) -> c_int,
     pub select_visible: unsafe extern "C" fn(*const Exec, *const SnapshotArgs) -> c_int,
     /// Fills sizes and offsets.
@@ -1291,6 +1294,7 @@ pub const REGION_SIZES: u32 = 2;
 pub const REGION_FOUND: u32 = 3;
 pub const REGION_NEXT_KEY: u32 = 4;
 pub const REGION_ROWS: u32 = 5;
+pub const REGION_MERGED: u32 = 6;
 
 /// Moments at which blocks are reported.
 /// `Moment`.
@@ -1393,6 +1397,13 @@ impl Stages<'_> {
         // SAFETY: the caller guarantees it.
         let code = unsafe { (self.device.table().measure_made)(&raw const self.exec, args) };
         self.device.check(code, "measure made")
+    }
+
+    /// Only after measure_made, and before retain: the bytes of merged values.
+    pub unsafe fn make_values(&self, args: &RetainArgs) -> Result<()> {
+        // SAFETY: the caller guarantees it.
+        let code = unsafe { (self.device.table().make_values)(&raw const self.exec, args) };
+        self.device.check(code, "make values")
     }
 
     pub unsafe fn retain(&self, args: &RetainArgs) -> Result<()> {

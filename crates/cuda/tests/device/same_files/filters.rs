@@ -69,6 +69,7 @@ proptest! {
             whole_key_filtering,
             prefix_extractor: Some(extractor),
             optimize_filters_for_memory: false,
+            hashes_per_partition: None,
         });
         let range = KeyRange::default();
         let (report, files) = compact(&CpuBackend, &inputs, &plan, &range)?;

@@ -4,6 +4,7 @@ pub mod cases;
 mod damage;
 mod filters;
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use cases::{
@@ -20,6 +21,8 @@ use rockmill_cuda::{CudaBackend, CudaSettings};
 use rockmill_format::block::{BlockBuilder, BlockLayout};
 use rockmill_format::coding::put_varint;
 use rockmill_format::compression::CompressionType;
+use rockmill_format::index::IndexPartitions;
+use rockmill_format::prefix::{CustomPrefixes, Prefixes};
 use rockmill_format::range_tombstone::RangeTombstone;
 use rockmill_format::table::TableMeta;
 
@@ -544,6 +547,57 @@ fn a_grandparent_of_any_size_ends_files() {
     assert_eq!(difference(&files, &found), None);
 }
 
+/// Grandparents divide range tombstones, all of which are dropped afterwards.
+#[test]
+fn any_number_of_range_tombstones_that_are_dropped_makes_no_files() {
+    const TOMBSTONES: u64 = 1000;
+    let key = |n: u64| n.to_be_bytes().to_vec();
+    let entries: Vec<_> = (0..20)
+        .map(|n| Entry::new(&key(n * 50 * 10), 9, common::PUT, &[7; 100]))
+        .collect();
+    let inputs = [open(common::one_file(&common::plan(), &entries)).expect("sound")];
+    let mut plan = common::plan();
+    let tombstones: Vec<_> = (0..TOMBSTONES)
+        .map(|n| RangeTombstone {
+            begin: key(n * 10 + 2),
+            end: key(n * 10 + 4),
+            sequence: 5,
+        })
+        .collect();
+    plan.rules.tombstones = Arc::new(Fragments::new(&tombstones, &[]));
+    plan.rules.deeper = DeeperLevels::Files(Vec::new());
+    plan.output.splitting = OutputSplitting {
+        max_compaction_bytes: 10_000,
+        grandparents: (0..TOMBSTONES)
+            .map(|n| Grandparent {
+                smallest: key(n * 10 + 1),
+                largest: key(n * 10 + 5),
+                size: 20_000,
+            })
+            .collect(),
+        ..common::splitting(100_000)
+    };
+    let range = KeyRange::default();
+    let (_, files) = compact(&CpuBackend, &inputs, &plan, &range).expect("compacts");
+    let (_, found) = compact(device(), &inputs, &plan, &range).expect("compacts");
+    assert_eq!(files.len(), 20);
+    assert_eq!(difference(&files, &found), None);
+}
+
+/// An extractor of an application.
+#[derive(Debug)]
+struct NoPrefixes;
+
+impl Prefixes for NoPrefixes {
+    fn prefix_len(&self, _: &[u8]) -> Option<usize> {
+        None
+    }
+
+    fn has_failed(&self) -> bool {
+        false
+    }
+}
+
 #[test]
 fn what_is_not_done_yet_is_refused_before_anything_is_written() {
     let entries = [Entry::new(b"0123456789abcdef", 1, common::PUT, &[7; 1000])];
@@ -555,11 +609,20 @@ fn what_is_not_done_yet_is_refused_before_anything_is_written() {
     slow.output.table.compression.level = 13;
     let mut upper_bound = common::plan();
     upper_bound.output.splitting.size_is_upper_bound = true;
+    let mut partitions = common::plan();
+    partitions.output.table.index.partitions = Some(IndexPartitions {
+        block_size: 4096,
+        deviation: 10,
+    });
+    let mut prefixes = common::plan();
+    prefixes.output.table.prefixes = Some(CustomPrefixes(Arc::new(NoPrefixes)));
     let range = KeyRange::default();
     for (inputs, plan, kind) in [
         (&inputs, &zlib, Unsupported::Compression),
         (&inputs, &slow, Unsupported::Compression),
         (&inputs, &upper_bound, Unsupported::SizeIsUpperBound),
+        (&inputs, &partitions, Unsupported::Partitions),
+        (&inputs, &prefixes, Unsupported::Plugins),
     ] {
         let support = device().supports(&plan.request(inputs, &range, 0));
         assert_eq!(support, Support::No(kind));

@@ -1,0 +1,281 @@
+//! The kept groups and columns of all tables, and which of them stay.
+
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::{Column, Expression, GROUP_BYTES, Group, TableIdentity};
+
+/// Groups and columns of any number of tables, within a number of bytes, which is 0 at first.
+///
+/// A scan that reads more than fits uses every group once before it comes back to the first one. If the group that was
+/// not used for the longest time made room, the one that is needed next would always go. So a group stays while scans
+/// have read less than [`ROUNDS`] times the limit since its last use, and a new one is not kept if no other may go.
+#[derive(Debug)]
+pub struct ColumnCache {
+    pub(super) group_bytes: u64,
+    state: Mutex<State>,
+}
+
+impl Default for ColumnCache {
+    fn default() -> Self {
+        Self::with_groups_of(GROUP_BYTES)
+    }
+}
+
+/// See [`ColumnCache`].
+const ROUNDS: u64 = 2;
+
+/// Bytes of an entry of a map, with its key.
+const ENTRY_BYTES: u64 = 128;
+
+/// A table, and the number of one of its groups.
+type Key = (TableIdentity, u64);
+
+#[derive(Debug, Default)]
+struct State {
+    limit: u64,
+    groups: HashMap<Key, Kept>,
+    /// All groups, by the clock at their last use.
+    by_use: BTreeSet<(u64, Key)>,
+    accounts: Accounts,
+    /// Bytes that scans have found or added so far.
+    clock: u64,
+    names: HashMap<Expression, ColumnName>,
+    /// Number of names so far. A name is not used again.
+    named: u64,
+}
+
+/// Names an [`Expression`] in a cache.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ColumnName(u64);
+
+/// Expressions that have names at most. Statements may have any number of them.
+const MAX_NAMES: usize = 1 << 16;
+
+/// A group with the columns that scans have used.
+#[derive(Debug)]
+struct Kept {
+    group: Arc<Group>,
+    columns: HashMap<ColumnName, Arc<Column>>,
+    bytes: u64,
+    /// The clock at its last use.
+    used: u64,
+}
+
+/// Counts of a cache.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct Accounts {
+    /// Bytes that are kept now.
+    pub bytes: u64,
+    /// Bytes that scans have found.
+    pub hit_bytes: u64,
+    /// Bytes that scans have parsed.
+    pub miss_bytes: u64,
+    /// Bytes that have made room for others, or for a smaller limit.
+    pub evicted_bytes: u64,
+    /// Groups whose bytes were not those that were kept.
+    pub mismatches: u64,
+}
+
+impl ColumnCache {
+    /// A cache whose groups have other sizes, for tests.
+    #[doc(hidden)]
+    pub fn with_groups_of(group_bytes: u64) -> Self {
+        Self {
+            group_bytes,
+            state: Mutex::default(),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes the number of bytes to keep. 0 keeps none, and scans then read tables as without a cache.
+    pub fn set_limit(&self, limit: u64) {
+        let mut state = self.state();
+        state.limit = limit;
+        while state.accounts.bytes > limit
+            && let Some((_, key)) = state.by_use.first().copied()
+        {
+            state.evict(&key);
+        }
+    }
+
+    /// Whether it keeps anything.
+    pub fn is_on(&self) -> bool {
+        self.state().limit > 0
+    }
+
+    /// Its counts.
+    pub fn accounts(&self) -> Accounts {
+        self.state().accounts
+    }
+
+    /// The names of expressions.
+    pub fn names(&self, expressions: &[Expression]) -> Vec<ColumnName> {
+        let mut state = self.state();
+        let state = &mut *state;
+        if state.names.len() > MAX_NAMES {
+            // Columns with forgotten names are evicted when their time comes.
+            state.names.clear();
+        }
+        let name = |expression: &Expression| {
+            let known = state.names.entry(Arc::clone(expression));
+            *known.or_insert_with(|| {
+                state.named += 1;
+                ColumnName(state.named)
+            })
+        };
+        expressions.iter().map(name).collect()
+    }
+
+    /// A group, with those of some columns that are kept.
+    pub fn get(
+        &self,
+        table: TableIdentity,
+        group: u64,
+        columns: &[ColumnName],
+    ) -> Option<(Arc<Group>, Vec<Option<Arc<Column>>>)> {
+        let state = self.state();
+        let kept = state.groups.get(&(table, group))?;
+        let columns: Vec<_> = columns
+            .iter()
+            .map(|column| kept.columns.get(column).cloned())
+            .collect();
+        Some((Arc::clone(&kept.group), columns))
+    }
+
+    /// Notes that a scan uses `bytes` of a group: it has found all that it wants, and it is sound.
+    pub fn used(&self, table: TableIdentity, group: u64, bytes: u64) {
+        let mut state = self.state();
+        state.accounts.hit_bytes += bytes;
+        state.clock += bytes;
+        state.mark_used(&(table, group));
+    }
+
+    /// Keeps a group and columns that were parsed, if there is room.
+    pub fn put(
+        &self,
+        table: TableIdentity,
+        number: u64,
+        group: &Arc<Group>,
+        columns: &[(ColumnName, Arc<Column>)],
+    ) {
+        let bytes_of = |(_, column): &(ColumnName, Arc<Column>)| column.bytes() + ENTRY_BYTES;
+        let parsed: u64 = columns.iter().map(|(_, column)| column.bytes()).sum();
+        let mut state = self.state();
+        state.accounts.miss_bytes += parsed;
+        state.clock += parsed;
+        let key = (table, number);
+        let kept = state.groups.get(&key);
+        let is_new = |(name, _): &&(ColumnName, Arc<Column>)| {
+            kept.is_none_or(|kept| !kept.columns.contains_key(name))
+        };
+        let mut more: u64 = columns.iter().filter(is_new).map(bytes_of).sum();
+        if kept.is_none() {
+            more += group.bytes() + ENTRY_BYTES;
+        }
+        if !state.has_room(more, &key) {
+            return;
+        }
+        let state = &mut *state;
+        let kept = match state.groups.entry(key) {
+            Entry::Occupied(kept) => kept.into_mut(),
+            Entry::Vacant(free) => {
+                let bytes = group.bytes() + ENTRY_BYTES;
+                state.accounts.bytes += bytes;
+                free.insert(Kept {
+                    group: Arc::clone(group),
+                    columns: HashMap::new(),
+                    bytes,
+                    used: 0,
+                })
+            }
+        };
+        for parsed @ (name, column) in columns {
+            if let Entry::Vacant(free) = kept.columns.entry(*name) {
+                free.insert(Arc::clone(column));
+                kept.bytes += bytes_of(parsed);
+                state.accounts.bytes += bytes_of(parsed);
+            }
+        }
+        state.mark_used(&key);
+    }
+
+    /// Forgets a group whose bytes are not those that were kept.
+    pub fn mismatch(&self, table: TableIdentity, group: u64) {
+        let mut state = self.state();
+        state.accounts.mismatches += 1;
+        state.evict(&(table, group));
+    }
+
+    /// Inverts a bit of each column of each group, as faulty memory would. Returns the number of columns.
+    #[doc(hidden)]
+    pub fn flip(&self, bit: usize) -> usize {
+        let mut flipped = 0;
+        for kept in self.state().groups.values_mut() {
+            for column in kept.columns.values_mut() {
+                let mut other = Column::clone(column);
+                other.flip(bit);
+                *column = Arc::new(other);
+                flipped += 1;
+            }
+        }
+        flipped
+    }
+
+    /// Inverts a bit of the keys and of the tags of each group.
+    #[doc(hidden)]
+    pub fn flip_keys(&self, bit: usize) -> usize {
+        let mut flipped = 0;
+        for kept in self.state().groups.values_mut() {
+            let mut other = Group {
+                keys: kept.group.keys.clone(),
+                tags: kept.group.tags.clone(),
+                ..*kept.group
+            };
+            other.keys.flip(bit);
+            kept.group = Arc::new(other);
+            flipped += 1;
+        }
+        flipped
+    }
+}
+
+impl State {
+    fn mark_used(&mut self, key: &Key) {
+        if let Some(kept) = self.groups.get_mut(key) {
+            self.by_use.remove(&(kept.used, *key));
+            kept.used = self.clock;
+            self.by_use.insert((kept.used, *key));
+        }
+    }
+
+    fn evict(&mut self, key: &Key) {
+        if let Some(kept) = self.groups.remove(key) {
+            self.by_use.remove(&(kept.used, *key));
+            self.accounts.bytes -= kept.bytes;
+            self.accounts.evicted_bytes += kept.bytes;
+        }
+    }
+
+    /// Makes room for more bytes of a group, if others may go.
+    fn has_room(&mut self, bytes: u64, of: &Key) -> bool {
+        if bytes > self.limit {
+            return false;
+        }
+        while self.accounts.bytes + bytes > self.limit {
+            let mut others = self.by_use.iter().filter(|(_, key)| key != of);
+            let Some((used, key)) = others.next().copied() else {
+                return false;
+            };
+            if self.clock - used < self.limit.saturating_mul(ROUNDS) {
+                return false;
+            }
+            self.evict(&key);
+        }
+        true
+    }
+}

@@ -1,0 +1,315 @@
+//! Scans of tables whose columns are kept: their batches are those of a scan that keeps none.
+
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use rockmill_core::columns::{ColumnCache, TableColumns, TableIdentity};
+use rockmill_core::scan::{
+    ColumnType, Instruction, Literal, Number, NumberFormat, OutputColumn, ScanOutput, ScanPlan,
+};
+use rockmill_core::{InputTable, KeyRange, Plan, ReadReport};
+use rockmill_format::checksum::ChecksumType;
+use rockmill_format::compression::CompressionType;
+
+use super::common::{self, Entry, PUT, config};
+use super::drawn_plan;
+use super::tables::{request, rules, runs, scan_reported};
+
+/// Blocks of a few entries.
+fn small_blocks() -> Plan {
+    let mut plan = common::plan();
+    plan.output.table.block_size = 64;
+    plan
+}
+
+/// The same tables, of which a cache keeps columns.
+fn kept(tables: &[InputTable], cache: &Arc<ColumnCache>) -> Vec<InputTable> {
+    let table = |(number, table): (usize, &InputTable)| {
+        let identity = TableIdentity::of(table, [1 + number as u64, 7]);
+        table.clone().with_columns(TableColumns {
+            cache: Arc::clone(cache),
+            identity,
+        })
+    };
+    tables.iter().enumerate().map(table).collect()
+}
+
+/// Something that happens to the cache before a scan.
+#[derive(Debug, Clone)]
+enum Event {
+    Nothing,
+    Limit(u64),
+    Flip(usize),
+    FlipKeys(usize),
+}
+
+fn events() -> impl Strategy<Value = Event> {
+    prop_oneof![
+        4 => Just(Event::Nothing),
+        2 => (0u64..3000).prop_map(Event::Limit),
+        2 => Just(Event::Limit(1 << 30)),
+        1 => any::<usize>().prop_map(Event::Flip),
+        1 => any::<usize>().prop_map(Event::FlipKeys),
+    ]
+}
+
+proptest! {
+    #![proptest_config(config(1500))]
+
+    #[test]
+    fn scans_find_the_same_whatever_is_kept(
+        runs in runs(),
+        plans in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..300), 2),
+        group_bytes in prop::sample::select(vec![1u64, 100, 300, 1 << 20]),
+        unnamed in 0usize..5,
+        steps in proptest::collection::vec(
+            (
+                any::<bool>(),
+                0u64..100,
+                any::<[Option<prop::sample::Index>; 2]>(),
+                events(),
+            ),
+            1..8,
+        ),
+    ) {
+        let plain = common::tables(&small_blocks(), &runs);
+        let plans = [drawn_plan(&plans[0]), drawn_plan(&plans[1])];
+        let cache = Arc::new(ColumnCache::with_groups_of(group_bytes));
+        cache.set_limit(1 << 30);
+        let mut tables = kept(&plain, &cache);
+        // One table may have no name, as entries that are not flushed have none.
+        if let Some(table) = tables.get_mut(unnamed) {
+            *table = plain[unnamed].clone();
+        }
+        let all = runs.concat();
+        for (is_first, sequence, bounds, event) in steps {
+            match event {
+                Event::Nothing => {}
+                Event::Limit(bytes) => cache.set_limit(bytes),
+                Event::Flip(bit) => {
+                    cache.flip(bit);
+                }
+                Event::FlipKeys(bit) => {
+                    cache.flip_keys(bit);
+                }
+            }
+            let plan = &plans[usize::from(is_first)];
+            let [begin, end] = bounds.map(|at| at.map(|at| all[at.index(all.len())].key.clone()));
+            let range = KeyRange { begin, end };
+            let rules = rules(sequence);
+            let expected = scan_reported(request(&plain, &range, plan, rules));
+            let found = scan_reported(request(&tables, &range, plan, rules));
+            let rows = |(batches, output, _): (_, _, ReadReport)| (batches, output);
+            let text = |error: rockmill_core::Error| error.to_string();
+            prop_assert_eq!(found.map(rows).map_err(text), expected.map(rows).map_err(text));
+        }
+    }
+}
+
+fn load(at: i128) -> [Instruction; 3] {
+    [
+        Instruction::Value,
+        Instruction::Constant(Literal::Integer(at)),
+        Instruction::Load {
+            from: 0,
+            at: 1,
+            number: Number {
+                bytes: 4,
+                is_big_endian: false,
+                format: NumberFormat::Signed,
+            },
+        },
+    ]
+}
+
+/// A number at an offset of the value.
+fn number_at(at: i128) -> ScanPlan {
+    ScanPlan {
+        instructions: load(at).to_vec(),
+        output: ScanOutput::Rows(vec![OutputColumn {
+            register: 2,
+            stored: ColumnType::Integer { bytes: 4 },
+        }]),
+        ..ScanPlan::default()
+    }
+}
+
+fn rows(first: u32) -> Vec<Entry> {
+    let row = |number: u32| {
+        let value = [number.to_le_bytes(), (7 * number).to_le_bytes()].concat();
+        Entry::new(&number.to_be_bytes(), 5, PUT, &value)
+    };
+    (first..first + 500).map(row).collect()
+}
+
+fn read(tables: &[InputTable], plan: &ScanPlan) -> (Vec<u8>, ReadReport) {
+    let range = KeyRange::default();
+    let (mut batches, _, report) =
+        scan_reported(request(tables, &range, plan, rules(9))).expect("it is sound");
+    (batches.remove(0).columns.remove(0).values, report)
+}
+
+fn cache_of(bytes: u64) -> Arc<ColumnCache> {
+    let cache = Arc::new(ColumnCache::with_groups_of(1000));
+    cache.set_limit(bytes);
+    cache
+}
+
+#[test]
+fn the_second_scan_reads_no_file_and_another_column_is_parsed_once() {
+    let cache = cache_of(1 << 20);
+    let tables = kept(&common::tables(&small_blocks(), &[rows(0)]), &cache);
+    let (first, cold) = read(&tables, &number_at(0));
+    assert!(cold.bytes > 0 && cold.kept_bytes == 0, "{cold:?}");
+    let (second, warm) = read(&tables, &number_at(0));
+    assert_eq!(first, second);
+    assert!(warm.bytes == 0 && warm.kept_columns > 5, "{warm:?}");
+    let (other, cold) = read(&tables, &number_at(4));
+    assert!(other != first && cold.bytes > 0, "{cold:?}");
+    assert_eq!(read(&tables, &number_at(4)).1.bytes, 0);
+    assert_eq!(read(&tables, &number_at(0)).1.bytes, 0);
+    let accounts = cache.accounts();
+    assert!(accounts.bytes > 0 && accounts.hit_bytes > 0 && accounts.miss_bytes > 0);
+    assert_eq!((accounts.mismatches, accounts.evicted_bytes), (0, 0));
+    cache.set_limit(0);
+    assert_eq!(cache.accounts().bytes, 0);
+    assert_eq!(cache.accounts().evicted_bytes, accounts.bytes);
+    let (last, off) = read(&tables, &number_at(0));
+    assert!(last == first && off.bytes > 0 && off.kept_bytes == 0);
+}
+
+#[test]
+fn changed_bytes_are_found_before_their_rows() {
+    let cache = cache_of(1 << 20);
+    let tables = kept(&common::tables(&small_blocks(), &[rows(0)]), &cache);
+    let (sound, _) = read(&tables, &number_at(0));
+    for bit in 0..64 {
+        for is_key in [false, true] {
+            let before = cache.accounts().mismatches;
+            let flipped = match is_key {
+                true => cache.flip_keys(bit),
+                false => cache.flip(bit),
+            };
+            assert!(flipped > 5);
+            let (found, report) = read(&tables, &number_at(0));
+            assert_eq!(found, sound, "bit {bit}");
+            assert_eq!(cache.accounts().mismatches - before, flipped as u64);
+            assert!(report.bytes > 0 && report.kept_bytes == 0);
+            assert_eq!(read(&tables, &number_at(0)).1.bytes, 0);
+        }
+    }
+}
+
+#[test]
+fn a_cache_that_is_too_small_keeps_a_part_that_stays() {
+    let cache = cache_of(8 << 10);
+    let tables = kept(&common::tables(&small_blocks(), &[rows(0)]), &cache);
+    let (sound, cold) = read(&tables, &number_at(0));
+    for _ in 0..5 {
+        let (found, report) = read(&tables, &number_at(0));
+        assert_eq!(found, sound);
+        assert!(report.kept_bytes > 0 && report.bytes > 0 && report.bytes < cold.bytes);
+        assert!(cache.accounts().bytes <= 8 << 10);
+    }
+    cache.set_limit(1);
+    assert_eq!(read(&tables, &number_at(0)).0, sound);
+    assert_eq!(cache.accounts().bytes, 0);
+}
+
+#[test]
+fn other_tables_make_room_once_a_table_is_not_used() {
+    let cache = cache_of(16 << 10);
+    let [old, new] = [0, 10_000].map(|first| common::tables(&small_blocks(), &[rows(first)]));
+    let old = kept(&old, &cache);
+    read(&old, &number_at(0));
+    let named = TableIdentity::of(&new[0], [99, 99]);
+    let new = vec![new[0].clone().with_columns(TableColumns {
+        cache: Arc::clone(&cache),
+        identity: named,
+    })];
+    for _ in 0..20 {
+        read(&new, &number_at(0));
+    }
+    assert!(cache.accounts().evicted_bytes > 0);
+    assert!(read(&new, &number_at(0)).1.kept_bytes > 0);
+}
+
+#[test]
+fn another_file_in_the_place_of_one_shares_nothing() {
+    let cache = cache_of(1 << 20);
+    let of = |first| {
+        let table = common::tables(&small_blocks(), &[rows(first)]).remove(0);
+        let identity = TableIdentity::of(&table, [3, 4]);
+        vec![table.with_columns(TableColumns {
+            cache: Arc::clone(&cache),
+            identity,
+        })]
+    };
+    // With the same unique id and size, as after a restored backup.
+    let (one, other) = (of(1024), of(1280));
+    assert_eq!(one[0].file.len(), other[0].file.len());
+    let (first, _) = read(&one, &number_at(0));
+    let (second, report) = read(&other, &number_at(0));
+    assert!(first != second && report.kept_bytes == 0);
+    // The same file has another sequence number in another column family.
+    let ingested = one[0].clone().with_global_sequence(8).expect("it is one");
+    assert_ne!(
+        TableIdentity::of(&ingested, [3, 4]),
+        TableIdentity::of(&one[0], [3, 4])
+    );
+}
+
+#[test]
+fn tables_without_checksums_or_names_are_not_kept() {
+    let table = common::tables(&small_blocks(), &[rows(0)]).remove(0);
+    assert!(TableIdentity::of(&table, [0, 0]).is_none());
+    assert!(TableIdentity::of(&table, [0, 1]).is_some());
+    let mut plan = small_blocks();
+    plan.output.table.checksum = ChecksumType::None;
+    let table = common::tables(&plan, &[rows(0)]).remove(0);
+    assert!(TableIdentity::of(&table, [0, 1]).is_none());
+}
+
+#[test]
+fn blocks_that_compress_far_better_than_others_are_parsed_one_by_one() {
+    const VALUE_BYTES: usize = 64 << 10;
+    const VALUES: u32 = 200;
+    let mut plan = common::plan();
+    plan.output.table.compression.kind = CompressionType::Lz4;
+    let row = |number: u32| {
+        let value = match number < VALUES {
+            true => vec![7; VALUE_BYTES],
+            false => common::noise(u64::from(number), VALUE_BYTES),
+        };
+        Entry::new(&number.to_be_bytes(), 5, PUT, &value)
+    };
+    let rows: Vec<_> = (0..2 * VALUES).map(row).collect();
+    let plain = common::tables(&plan, &[rows]);
+    let cache = Arc::new(ColumnCache::default());
+    cache.set_limit(1 << 30);
+    let tables = kept(&plain, &cache);
+    let values = ScanPlan {
+        instructions: vec![Instruction::Value],
+        output: ScanOutput::Rows(vec![OutputColumn {
+            register: 0,
+            stored: ColumnType::Bytes,
+        }]),
+        ..ScanPlan::default()
+    };
+    let range = KeyRange::default();
+    let scan = |tables| scan_reported(request(tables, &range, &values, rules(9))).expect("sound");
+    let (expected, counts, _) = scan(&plain);
+    for _ in 0..2 {
+        let (found, found_counts, report) = scan(&tables);
+        assert!(found == expected && found_counts == counts);
+        assert_eq!(report.entries, [u64::from(2 * VALUES)]);
+    }
+    // Only the blocks that do not compress are kept.
+    let bytes = u64::from(VALUES) * VALUE_BYTES as u64;
+    let kept = cache.accounts().bytes;
+    assert!(
+        (bytes / 2..bytes * 3 / 2).contains(&kept),
+        "{kept} of {bytes}"
+    );
+    assert!(scan(&tables).2.kept_bytes > bytes / 2);
+}

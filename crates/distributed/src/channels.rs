@@ -1,0 +1,324 @@
+//! Connections to workers.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use datafusion::arrow::array::RecordBatch;
+use datafusion::error::{DataFusionError, Result};
+use datafusion::execution::TaskContext;
+use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
+use datafusion_distributed::grpc::{BoxCloneSyncChannel, create_worker_client};
+use datafusion_distributed::{
+    ChannelResolver, CoordinatorToWorkerMsg, ExecuteTaskRequest, GetWorkerInfoRequest,
+    GetWorkerInfoResponse, SetPlanRequest, WorkerChannel, WorkerToCoordinatorMsg,
+};
+use futures::StreamExt;
+use futures::stream::BoxStream;
+use http::{HeaderMap, HeaderName, HeaderValue};
+use tonic::transport::Channel;
+use url::Url;
+
+use crate::VERSION;
+use crate::address::Address;
+use crate::tls::Tls;
+
+/// Options of the session that change what a statement returns. Those of a worker's own session are the default ones.
+pub(crate) const OPTIONS: [&str; 2] = [
+    "datafusion.execution.time_zone",
+    "datafusion.execution.enable_ansi_mode",
+];
+
+/// Header in which they travel, as `NAME=VALUE` one after another, with hexadecimal digits.
+pub(crate) const OPTIONS_HEADER: HeaderName = HeaderName::from_static("rockmill-options");
+
+/// Time in which a worker accepts a connection.
+const CONNECT: Duration = Duration::from_secs(5);
+
+/// Time between two signs of life of a worker, and the time in which one must come.
+const ALIVE: Duration = Duration::from_secs(2);
+const SILENT: Duration = Duration::from_secs(5);
+
+/// Connections to workers, which are kept.
+#[derive(Debug, Clone, Default)]
+pub struct Channels {
+    tls: Option<Tls>,
+    open: Arc<Mutex<HashMap<Url, BoxCloneSyncChannel>>>,
+}
+
+impl Channels {
+    /// Connections with these certificates. Without them, workers of this machine alone are reached.
+    pub fn new(tls: Option<Tls>) -> Self {
+        Self {
+            tls,
+            open: Arc::default(),
+        }
+    }
+
+    /// Whether connections are encrypted.
+    pub fn are_secure(&self) -> bool {
+        self.tls.is_some()
+    }
+
+    async fn channel(&self, url: &Url) -> Result<BoxCloneSyncChannel> {
+        let lock = || self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(open) = lock().get(url) {
+            return Ok(open.clone());
+        }
+        let channel = self.connect(url).await?;
+        let mut open = lock();
+        Ok(open.entry(url.clone()).or_insert(channel).clone())
+    }
+
+    async fn connect(&self, url: &Url) -> Result<BoxCloneSyncChannel> {
+        let address = Address::of(url);
+        let address = address.ok_or_else(|| failed(format!("{url} is no worker")))?;
+        // A plan names the URLs of exchanges. None of them may be reached in plain text.
+        if self.tls.is_some() != (url.scheme() == "https") {
+            return Err(failed(format!("{url} is no worker of this connection")));
+        }
+        if self.tls.is_none() && !address.is_loopback() {
+            return Err(failed(format!(
+                "worker {address} is on another machine, which needs certificates: name their folder with --tls"
+            )));
+        }
+        let refused = |e: tonic::transport::Error| {
+            failed(format!("worker {address} is not reached: {}", cause(&e)))
+        };
+        let endpoint = Channel::from_shared(url.to_string());
+        let endpoint = endpoint.map_err(|e| failed(format!("{url}: {e}")))?;
+        let mut endpoint = endpoint
+            .connect_timeout(CONNECT)
+            .tcp_nodelay(true)
+            .http2_keep_alive_interval(ALIVE)
+            .keep_alive_timeout(SILENT)
+            .keep_alive_while_idle(true);
+        if let Some(tls) = &self.tls {
+            let config = tls.client(&address.host());
+            endpoint = endpoint.tls_config(config).map_err(refused)?;
+        }
+        let channel = BoxCloneSyncChannel::new(endpoint.connect().await.map_err(refused)?);
+        self.check(create_worker_client(channel.clone()).as_mut(), &address)
+            .await?;
+        Ok(channel)
+    }
+
+    /// Asks a worker for its version. A connection that was lost is made again by itself, perhaps to another version.
+    pub(crate) async fn check(
+        &self,
+        client: &mut dyn WorkerChannel,
+        address: &Address,
+    ) -> Result<()> {
+        let info = client.get_worker_info(GetWorkerInfoRequest {});
+        let info = tokio::time::timeout(SILENT, info).await;
+        let info = info.map_err(|_| failed(format!("worker {address} does not answer")))?;
+        let version = info.map_err(|e| of_worker(address, e))?.version;
+        if version != VERSION {
+            return Err(failed(format!(
+                "worker {address} has version {version:?}, and this is {VERSION:?}: use the same version for both"
+            )));
+        }
+        Ok(())
+    }
+
+    fn forget(&self, url: &Url) {
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        open.remove(url);
+    }
+}
+
+#[async_trait]
+impl ChannelResolver for Channels {
+    async fn get_worker_client_for_url(&self, url: &Url) -> Result<Box<dyn WorkerChannel>> {
+        let channel = self.channel(url).await?;
+        let Some(address) = Address::of(url) else {
+            return Err(failed(format!("{url} is no worker")));
+        };
+        Ok(Box::new(Client {
+            inner: create_worker_client(channel),
+            channels: self.clone(),
+            url: url.clone(),
+            address,
+        }))
+    }
+}
+
+/// A worker whose errors name it.
+struct Client {
+    inner: Box<dyn WorkerChannel>,
+    channels: Channels,
+    url: Url,
+    address: Address,
+}
+
+impl Client {
+    /// The error of a worker. A connection that is lost is not used again.
+    fn failed(&self) -> impl Fn(DataFusionError) -> DataFusionError + Send + Sync + Clone + use<> {
+        let (channels, url, address) = (
+            self.channels.clone(),
+            self.url.clone(),
+            self.address.clone(),
+        );
+        move |error| {
+            if lost(&error).is_some() {
+                channels.forget(&url);
+            }
+            of_worker(&address, error)
+        }
+    }
+}
+
+#[async_trait]
+impl WorkerChannel for Client {
+    async fn coordinator_channel(
+        &mut self,
+        mut headers: HeaderMap,
+        request: SetPlanRequest,
+        messages: BoxStream<'static, CoordinatorToWorkerMsg>,
+        metrics: ExecutionPlanMetricsSet,
+        context: &Arc<TaskContext>,
+    ) -> Result<BoxStream<'static, Result<WorkerToCoordinatorMsg>>> {
+        if let Some(options) = options(context) {
+            headers.insert(OPTIONS_HEADER, options);
+        }
+        let failed = self.failed();
+        let opened = self
+            .inner
+            .coordinator_channel(headers, request, messages, metrics, context);
+        let opened = opened.await.map_err(failed.clone())?;
+        Ok(opened.map(move |message| message.map_err(&failed)).boxed())
+    }
+
+    async fn execute_task(
+        &mut self,
+        headers: HeaderMap,
+        request: ExecuteTaskRequest,
+        metrics: ExecutionPlanMetricsSet,
+        context: &Arc<TaskContext>,
+    ) -> Result<Vec<BoxStream<'static, Result<RecordBatch>>>> {
+        let failed = self.failed();
+        let streams = self.inner.execute_task(headers, request, metrics, context);
+        let streams = streams.await.map_err(failed.clone())?.into_iter();
+        let streams = streams.map(|stream| {
+            let failed = failed.clone();
+            stream.map(move |batch| batch.map_err(&failed)).boxed()
+        });
+        Ok(streams.collect())
+    }
+
+    async fn get_worker_info(
+        &mut self,
+        request: GetWorkerInfoRequest,
+    ) -> Result<GetWorkerInfoResponse> {
+        let failed = self.failed();
+        self.inner.get_worker_info(request).await.map_err(failed)
+    }
+}
+
+/// Options of the session that differ from those of a worker.
+fn options(context: &TaskContext) -> Option<HeaderValue> {
+    let entries = context.session_config().options().entries().into_iter();
+    let set = entries.filter_map(|entry| {
+        let value = entry
+            .value
+            .filter(|_| OPTIONS.contains(&entry.key.as_str()))?;
+        let value: String = value.bytes().map(|byte| format!("{byte:02x}")).collect();
+        Some(format!("{}={value};", entry.key))
+    });
+    HeaderValue::from_str(&set.collect::<String>()).ok()
+}
+
+/// The status of the connection, if an error is not one of the statement but of the connection.
+fn lost(error: &DataFusionError) -> Option<&tonic::Status> {
+    match error.find_root() {
+        DataFusionError::External(error) => error.downcast_ref::<tonic::Status>(),
+        _ => None,
+    }
+}
+
+/// An error that a worker has returned, or that the connection to it has.
+fn of_worker(address: &Address, error: DataFusionError) -> DataFusionError {
+    let Some(status) = lost(&error) else {
+        return error;
+    };
+    let said = match status.code() {
+        tonic::Code::OutOfRange | tonic::Code::ResourceExhausted | tonic::Code::InvalidArgument => {
+            format!(
+                "worker {address} refuses the statement: {}",
+                status.message()
+            )
+        }
+        _ => format!(
+            "worker {address} is lost, so the statement has no answer: {}",
+            cause(status)
+        ),
+    };
+    failed(said)
+}
+
+/// An error of the environment. It stays one when another worker passes it on.
+fn failed(said: String) -> DataFusionError {
+    DataFusionError::IoError(io::Error::other(said))
+}
+
+/// The innermost cause of an error, which says most.
+fn cause(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut cause = error;
+    while let Some(inner) = cause.source() {
+        cause = inner;
+    }
+    match error.downcast_ref::<tonic::Status>() {
+        Some(status) if error.source().is_none() => status.message().to_owned(),
+        _ => cause.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use datafusion_distributed::Worker;
+    use tokio::net::TcpListener;
+    use tonic::transport::Server;
+    use tonic::transport::server::TcpIncoming;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_worker_of_another_version_is_refused() {
+        for (version, is_ours) in [("rockmill/0.0.1/1", false), ("", false), (VERSION, true)] {
+            let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+            let address = listener.local_addr().expect("bound");
+            let service = Worker::default().with_version(version).into_worker_server();
+            let served = Server::builder().add_service(service);
+            tokio::spawn(served.serve_with_incoming(TcpIncoming::from(listener)));
+            let url = Url::parse(&format!("http://{address}")).expect("a URL");
+            let connected = Channels::default().channel(&url).await;
+            let said = connected.map(|_| ()).map_err(|e| e.to_string());
+            match is_ours {
+                true => assert_eq!(said, Ok(())),
+                false => {
+                    let said = said.expect_err(version);
+                    assert!(
+                        said.contains("use the same version")
+                            && said.contains(&address.to_string()),
+                        "{said}"
+                    );
+                }
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn without_a_certificate_no_other_machine_is_asked() {
+        for url in ["http://node1:7400", "http://192.0.2.1:7400"] {
+            let url = Url::parse(url).expect("a URL");
+            let said = Channels::default()
+                .channel(&url)
+                .await
+                .map(|_| ())
+                .expect_err("refused");
+            assert!(said.to_string().contains("--tls"), "{said}");
+        }
+    }
+}

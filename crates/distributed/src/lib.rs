@@ -1,0 +1,34 @@
+//! SQL over several processes and machines.
+//!
+//! ```text
+//!   coordinator                                   worker, one of each node
+//!     plans a statement over a view
+//!     Holds: asks the workers to hold the view --> opens its files, and says so
+//!     splits scans into parts                  --> decodes a part, and runs it on its own devices
+//!     merges rows or states of aggregates      <--
+//! ```
+//!
+//! datafusion-distributed has the exchanges between processes and the protocol. This crate tells it how scans are split
+//! and where the parts run. It is empty without the feature `distributed`.
+
+#![forbid(unsafe_code)]
+#![cfg(feature = "distributed")]
+
+mod address;
+mod channels;
+mod hold;
+mod plan;
+mod shards;
+mod tls;
+mod worker;
+
+pub use address::{Address, AddressError};
+pub use channels::Channels;
+pub use hold::Workers;
+pub use plan::{over_shards, over_workers, show};
+pub use shards::{ShardList, Shards};
+pub use tls::{Tls, TlsError};
+pub use worker::{Worker, WorkerSettings};
+
+/// The version that coordinator and workers must have in common: codecs and programs have no other.
+const VERSION: &str = concat!("rockmill/", env!("CARGO_PKG_VERSION"), "/3");

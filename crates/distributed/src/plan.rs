@@ -1,0 +1,201 @@
+//! Plans over several processes.
+
+use std::sync::Arc;
+
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::error::{DataFusionError, Result};
+use datafusion::execution::SessionStateBuilder;
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
+use datafusion::physical_plan::analyze::AnalyzeExec;
+use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
+use datafusion::physical_plan::execution_plan::{ChildrenPropertiesMode, ReplaceChildrenOptions};
+use datafusion::physical_plan::filter::FilterExec;
+use datafusion::physical_plan::limit::LocalLimitExec;
+use datafusion::physical_plan::projection::ProjectionExec;
+use datafusion::physical_plan::sorts::sort::SortExec;
+use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
+use datafusion_distributed::{
+    DesiredTaskCountEvent, DesiredTaskCountEventResponse, DistributedExt, DistributedLeafExec,
+    NetworkBoundaryExt, NetworkCoalesceExec, RouteTasksEvent, RouteTasksEventResponse,
+    ScaleUpLeafNodeEvent, ScaleUpLeafNodeEventResponse, SessionStateBuilderExt, WorkerResolver,
+    display_plan_ascii,
+};
+use rockmill_scan::ScanEngine;
+use rockmill_sql::{Codec, Tasks, scan_tasks, shard_of, split_scan};
+use url::Url;
+
+use crate::channels::Channels;
+use crate::hold::Workers;
+
+/// Minimum number of processes on one side of an exchange. One with a single process on either side is left out.
+const MIN_TASKS: usize = 2;
+
+/// Lets workers that have the files of this session's database run parts of its statements. It comes behind
+/// [`rockmill_sql::with_rockmill`].
+#[must_use]
+pub fn over_workers(
+    builder: SessionStateBuilder,
+    engine: &Arc<ScanEngine>,
+    workers: &Workers,
+) -> SessionStateBuilder {
+    let urls = Arc::clone(&workers.urls);
+    let most = urls.len();
+    let builder = distributed(builder, engine, &workers.asker.channels, urls);
+    builder.with_distributed_desired_task_count_handler(move |event: DesiredTaskCountEvent<'_>| {
+        match scan_tasks(event.plan.as_ref())? {
+            // The nodes above it are in the same stage, which no other scan may run in several processes.
+            Tasks::One => Some(Ok(DesiredTaskCountEventResponse::maximum(1))),
+            Tasks::Upto(pieces) => {
+                let tasks = pieces.clamp(1, most);
+                Some(Ok(DesiredTaskCountEventResponse::desired(tasks)))
+            }
+            Tasks::Shards(_) => None,
+        }
+    })
+}
+
+/// Lets the processes that have shards scan them. It comes behind [`rockmill_sql::with_rockmill`].
+#[must_use]
+pub fn over_shards(
+    builder: SessionStateBuilder,
+    engine: &Arc<ScanEngine>,
+    channels: &Channels,
+    urls: Vec<Url>,
+) -> SessionStateBuilder {
+    let builder = builder.with_physical_optimizer_rule(Arc::new(AtShards));
+    distributed(builder, engine, channels, urls.into())
+}
+
+fn distributed(
+    builder: SessionStateBuilder,
+    engine: &Arc<ScanEngine>,
+    channels: &Channels,
+    urls: Arc<[Url]>,
+) -> SessionStateBuilder {
+    let resolved = Resolved(Arc::clone(&urls));
+    builder
+        .with_distributed_planner()
+        .with_distributed_worker_resolver(resolved)
+        .with_distributed_channel_resolver(channels.clone())
+        .with_distributed_user_codec(Codec::new(engine))
+        .with_distributed_scale_up_leaf_node_handler(scale_up)
+        .with_distributed_route_tasks_handler(move |event: RouteTasksEvent<'_>| {
+            Some(route(&event, &urls))
+        })
+}
+
+struct Resolved(Arc<[Url]>);
+
+impl WorkerResolver for Resolved {
+    fn get_urls(&self) -> Result<Vec<Url>> {
+        Ok(self.0.to_vec())
+    }
+}
+
+fn scale_up(event: ScaleUpLeafNodeEvent<'_>) -> Option<Result<ScaleUpLeafNodeEventResponse>> {
+    let parts = split_scan(event.plan.as_ref(), event.task_count).transpose()?;
+    let leaf = parts.and_then(|parts| DistributedLeafExec::try_new(Arc::clone(event.plan), parts));
+    Some(leaf.map(|leaf| ScaleUpLeafNodeEventResponse::new(Arc::new(leaf))))
+}
+
+/// Part i of a scan goes to worker i, so that it meets the same files each time. The part of a shard goes where the shard
+/// is.
+fn route(event: &RouteTasksEvent<'_>, urls: &[Url]) -> Result<RouteTasksEventResponse> {
+    let mut routed: Vec<_> = urls
+        .iter()
+        .cycle()
+        .take(event.task_count)
+        .cloned()
+        .collect();
+    event.plan.apply(|node| {
+        if let Some(leaf) = node.downcast_ref::<DistributedLeafExec>() {
+            for (url, part) in routed.iter_mut().zip(leaf.variants()) {
+                if let Some(shard) = shard_of(part.as_ref()) {
+                    let parsed = Url::parse(shard);
+                    *url = parsed.map_err(|e| DataFusionError::External(Box::new(e)))?;
+                }
+            }
+        }
+        Ok(match node.is_network_boundary() {
+            true => TreeNodeRecursion::Jump,
+            false => TreeNodeRecursion::Continue,
+        })
+    })?;
+    Ok(RouteTasksEventResponse::new(routed))
+}
+
+/// Runs scans of shards, and what can be done with the rows of one shard alone, where the shards are.
+#[derive(Debug)]
+struct AtShards;
+
+impl PhysicalOptimizerRule for AtShards {
+    fn optimize(
+        &self,
+        plan: Arc<dyn ExecutionPlan>,
+        options: &ConfigOptions,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        if plan.is::<AnalyzeExec>() {
+            let children = plan.children().into_iter();
+            let children = children.map(|child| self.optimize(Arc::clone(child), options));
+            let children = children.collect::<Result<Vec<_>>>()?;
+            let recompute = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
+            return plan.replace_children(children, recompute);
+        }
+        let placed = plan.transform_down(|node| {
+            let Some(shards) = shards_below(&node) else {
+                return Ok(Transformed::no(node));
+            };
+            let tasks = shards.max(MIN_TASKS);
+            let exchange = NetworkCoalesceExec::try_new(node, tasks, 1)?;
+            Ok(Transformed::new(
+                Arc::new(exchange) as _,
+                true,
+                TreeNodeRecursion::Jump,
+            ))
+        })?;
+        let is_split = placed.data.output_partitioning().partition_count() > 1;
+        Ok(match placed.transformed && is_split {
+            true => Arc::new(CoalescePartitionsExec::new(placed.data)),
+            false => placed.data,
+        })
+    }
+
+    fn name(&self) -> &'static str {
+        "rockmill_at_shards"
+    }
+
+    fn schema_check(&self) -> bool {
+        true
+    }
+}
+
+/// Number of shards that a plan reads, if it is a scan of shards with nodes above it that need the rows of one partition
+/// alone.
+fn shards_below(plan: &Arc<dyn ExecutionPlan>) -> Option<usize> {
+    if let Some(Tasks::Shards(shards)) = scan_tasks(plan.as_ref()) {
+        return Some(shards);
+    }
+    let aggregate = plan.downcast_ref::<AggregateExec>();
+    let sort = plan.downcast_ref::<SortExec>();
+    let is_of_partition = plan.is::<FilterExec>()
+        || plan.is::<ProjectionExec>()
+        || plan.is::<LocalLimitExec>()
+        || aggregate.is_some_and(|aggregate| *aggregate.mode() == AggregateMode::Partial)
+        || sort.is_some_and(SortExec::preserve_partitioning);
+    match plan.children()[..] {
+        [below] if is_of_partition => shards_below(below),
+        _ => None,
+    }
+}
+
+/// The plan as text, with the stages of the workers; `None` if it runs in this process.
+pub fn show(plan: &Arc<dyn ExecutionPlan>) -> Option<String> {
+    let mut is_distributed = false;
+    let _ = plan.apply(|node| {
+        is_distributed |= node.is_network_boundary();
+        Ok(TreeNodeRecursion::Continue)
+    });
+    is_distributed.then(|| display_plan_ascii(plan.as_ref(), false))
+}

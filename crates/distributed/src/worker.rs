@@ -1,0 +1,227 @@
+//! A worker: scans of the databases beneath one folder, for coordinators.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use datafusion::common::{exec_datafusion_err, plan_err};
+use datafusion::error::Result;
+use datafusion::execution::SessionState;
+use datafusion::execution::runtime_env::RuntimeEnv;
+use datafusion_distributed::{
+    DistributedExt, MaybeEncoded, SetPlanRequest, TaskKey, Worker as Served,
+    WorkerPlanRewriteEvent, WorkerPlanRewriteEventResponse, WorkerQueryContext,
+};
+use futures::StreamExt;
+use http::{HeaderMap, HeaderName, HeaderValue};
+use rockmill_scan::{ScanEngine, ScanSettings};
+use rockmill_sql::Codec;
+use rockmill_storage::Rooted;
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+use tonic::transport::Server;
+use tonic::transport::server::TcpIncoming;
+use url::Url;
+use uuid::Uuid;
+
+use crate::VERSION;
+use crate::address::Address;
+use crate::channels::{Channels, OPTIONS, OPTIONS_HEADER};
+use crate::tls::Tls;
+
+/// Maximum bytes of a message with a plan. Rows come in messages of their own.
+const MAX_MESSAGE_BYTES: usize = 64 << 20;
+
+/// Maximum number of parts of statements that run or wait at a time. More are refused.
+const MAX_TASKS: usize = 1024;
+
+/// Header of a request without a plan.
+const ACCESS_HEADER: HeaderName = HeaderName::from_static("rockmill-access");
+
+/// Time between two signs of life of a coordinator, and the time in which one must come. Its statements end then.
+const ALIVE: Duration = Duration::from_secs(2);
+const SILENT: Duration = Duration::from_secs(5);
+
+/// Settings of a worker.
+#[derive(Debug)]
+pub struct WorkerSettings {
+    /// The folder beneath which databases are read.
+    pub root: PathBuf,
+    /// Its certificate. Without one, it serves processes of this machine alone.
+    pub tls: Option<Tls>,
+    /// Devices, threads and memory of scans.
+    pub scans: ScanSettings,
+    /// Memory and temporary files of everything else.
+    pub runtime: Arc<RuntimeEnv>,
+    /// Bytes of this memory.
+    pub query_bytes: u64,
+}
+
+/// A worker that is ready to serve.
+#[derive(Debug)]
+pub struct Worker {
+    session: Session,
+    tls: Option<Tls>,
+    runtime: Arc<RuntimeEnv>,
+}
+
+/// Parts of the session of each statement.
+#[derive(Debug, Clone)]
+struct Session {
+    codec: Codec,
+    channels: Channels,
+    query_bytes: u64,
+    threads: usize,
+    tasks: Arc<Semaphore>,
+}
+
+impl Worker {
+    /// A worker with its engine.
+    ///
+    /// # Errors
+    /// The operating system's error if the root cannot be opened.
+    pub fn new(settings: WorkerSettings) -> io::Result<Self> {
+        let root = Arc::new(Rooted::new(&settings.root)?);
+        let threads = settings.scans.max_threads.unwrap_or(1);
+        let engine = ScanEngine::with_storage(settings.scans, Arc::clone(&root) as _);
+        let engine = engine.map_err(io::Error::other)?;
+        Ok(Self {
+            session: Session {
+                codec: Codec::of_worker(&engine, root),
+                channels: Channels::new(settings.tls.clone()),
+                query_bytes: settings.query_bytes,
+                threads,
+                tasks: Arc::new(Semaphore::new(MAX_TASKS)),
+            },
+            tls: settings.tls,
+            runtime: settings.runtime,
+        })
+    }
+
+    /// Listens at an address.
+    ///
+    /// # Errors
+    /// The operating system's error; PermissionDenied if other machines reach the address and there is no certificate.
+    pub async fn listen(&self, address: &Address) -> io::Result<TcpListener> {
+        let found = tokio::net::lookup_host((address.host(), address.port())).await?;
+        let found: Vec<SocketAddr> = found.collect();
+        if self.tls.is_none() && !found.iter().all(|found| found.ip().is_loopback()) {
+            let what = "other machines would reach it, and it has no certificate: name the folder of one with --tls";
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, what));
+        }
+        TcpListener::bind(&found[..]).await
+    }
+
+    /// Serves until `stop` is ready. Statements that run then end with an error.
+    ///
+    /// # Errors
+    /// If the certificate cannot be used, or the listener fails.
+    pub async fn serve(
+        self,
+        listener: TcpListener,
+        stop: impl Future<Output = ()>,
+    ) -> std::result::Result<(), tonic::transport::Error> {
+        let session = self.session;
+        let tasks = Arc::clone(&session.tasks);
+        let served = Served::from_session_builder(move |context: WorkerQueryContext| {
+            let session = session.clone();
+            async move { session.build(context) }
+        });
+        let served = served.with_runtime_env(self.runtime).with_version(VERSION);
+        let kept = served.clone();
+        let service = served.into_worker_server();
+        let service = service.max_decoding_message_size(MAX_MESSAGE_BYTES);
+        let mut server = Server::builder()
+            .http2_keepalive_interval(Some(ALIVE))
+            .http2_keepalive_timeout(Some(SILENT));
+        if let Some(tls) = &self.tls {
+            server = server.tls_config(tls.server())?;
+        }
+        let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
+        let serving = server.add_service(service).serve_with_incoming(incoming);
+        tokio::select! {
+            served = serving => served,
+            () = release(&kept, &tasks) => Ok(()),
+            () = stop => Ok(()),
+        }
+    }
+}
+
+/// Lets files go that no statement needs. The cache of plans drops a plan that has ended at the next access that comes some
+/// 0.3 s later, and an idle worker has none.
+async fn release(served: &Served, tasks: &Semaphore) {
+    const INTERVAL: Duration = Duration::from_millis(400);
+    loop {
+        tokio::time::sleep(INTERVAL).await;
+        if tasks.available_permits() == MAX_TASKS {
+            continue;
+        }
+        let request = SetPlanRequest {
+            task_key: TaskKey {
+                query_id: Uuid::nil(),
+                stage_id: 0,
+                task_number: 0,
+            },
+            task_count: 1,
+            plan: MaybeEncoded::Encoded(Vec::new()),
+            work_unit_feed_declarations: Vec::new(),
+            target_worker_url: Url::parse("http://localhost").expect("a URL"),
+            query_start_time_ns: 0,
+        };
+        let headers = HeaderMap::from_iter([(ACCESS_HEADER, HeaderValue::from_static(""))]);
+        let none = futures::stream::empty().boxed();
+        // It is refused, but the cache was accessed.
+        let _ = served.coordinator_channel(headers, request, none).await;
+    }
+}
+
+impl Session {
+    fn build(self, context: WorkerQueryContext) -> Result<SessionState> {
+        if context.headers.contains_key(ACCESS_HEADER) {
+            return plan_err!("there is no plan");
+        }
+        let task = Arc::clone(&self.tasks).try_acquire_owned();
+        let task = task.map_err(|_| {
+            exec_datafusion_err!("a worker runs {MAX_TASKS} parts of statements already: run the statement again later")
+        })?;
+        let mut builder = context.builder;
+        let config = builder.config().take().unwrap_or_default();
+        let mut config = rockmill_sql::configured(config, self.query_bytes);
+        config = config.with_target_partitions(self.threads);
+        // Lives as long as the part of the statement.
+        config.set_extension(Arc::new(task));
+        for (name, value) in options(&context.headers) {
+            config.options_mut().set(&name, &value)?;
+        }
+        *builder.config() = Some(config);
+        let codec = self.codec.clone();
+        let open = move |event: WorkerPlanRewriteEvent<'_>| -> Result<_> {
+            let opened = tokio::task::block_in_place(|| codec.open(event.plan))?;
+            Ok(WorkerPlanRewriteEventResponse::new(opened))
+        };
+        let builder = builder
+            .with_distributed_user_codec(self.codec)
+            .with_distributed_channel_resolver(self.channels)
+            .with_distributed_worker_plan_rewrite_handler(open);
+        rockmill_sql::state(builder)
+    }
+}
+
+/// Options of the coordinator's session.
+fn options(headers: &HeaderMap) -> Vec<(String, String)> {
+    let text = headers.get(OPTIONS_HEADER);
+    let text = text.and_then(|text| text.to_str().ok()).unwrap_or_default();
+    let options = text.split(';').filter_map(|option| {
+        let (name, value) = option.split_once('=')?;
+        let digits: Vec<_> = value.as_bytes().chunks(2).collect();
+        let bytes = digits.into_iter().map(|digits| {
+            let digits = std::str::from_utf8(digits).ok()?;
+            u8::from_str_radix(digits, 16).ok()
+        });
+        let value = String::from_utf8(bytes.collect::<Option<Vec<_>>>()?).ok()?;
+        OPTIONS.contains(&name).then(|| (name.to_owned(), value))
+    });
+    options.collect()
+}

@@ -1,0 +1,363 @@
+//! Views that a process holds open for the scans of others.
+//!
+//! A file that is open lives, although the owner of the database deletes it. So the process that plans a statement first
+//! asks each process that will run a part of it to open the files.
+
+use std::any::Any;
+use std::fmt::Debug;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use async_trait::async_trait;
+use datafusion::error::Result;
+use rockmill_core::MergeOperator;
+use rockmill_scan::{Directory, Remote, ScanEngine, Version, View};
+use serde::{Deserialize, Serialize};
+
+use crate::read_only::ReadOnly;
+
+/// Where a database lies.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Place {
+    /// Its folder.
+    pub path: PathBuf,
+    /// Folder of the write-ahead logs, if it is not the directory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub log_folder: Option<PathBuf>,
+}
+
+impl Place {
+    /// The place of a part, for the process that has it.
+    pub(crate) fn of(remote: &Remote) -> Self {
+        Self {
+            path: remote.path.clone(),
+            log_folder: remote.log_folder.clone(),
+        }
+    }
+
+    pub(crate) fn directory(&self, engine: &ScanEngine) -> rockmill_core::Result<Directory> {
+        let directory = Directory::open_for(engine, &self.path)?;
+        let directory = directory.with_iterators(Arc::new(ReadOnly::default()));
+        Ok(match &self.log_folder {
+            Some(folder) => directory.with_log_folder(folder),
+            None => directory,
+        })
+    }
+}
+
+/// A request to hold versions open.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub enum Hold {
+    /// These versions of column families, which the asker has planned with.
+    Versions {
+        /// The database.
+        place: Place,
+        /// The versions.
+        versions: Vec<Version>,
+    },
+    /// The newest version of a column family, which the process describes.
+    Newest {
+        /// The database.
+        place: Place,
+        /// The column family.
+        family: String,
+        /// Its merge operator, if one is stated.
+        merge_operator: Option<MergeOperator>,
+    },
+}
+
+/// Keeps what other processes hold open for a view. Dropping it lets them close the files.
+pub type Lease = Arc<dyn Any + Send + Sync>;
+
+/// Asks other processes to hold views open.
+#[async_trait]
+pub trait Holds: Debug + Send + Sync {
+    /// Returns when all of them hold these versions, or `None` if one of them does not find all files any more.
+    ///
+    /// # Errors
+    /// If a process cannot be asked, or refuses.
+    async fn hold(&self, versions: Hold) -> Result<Option<Lease>>;
+}
+
+/// Views that are held open.
+#[derive(Debug, Default)]
+pub(crate) struct HeldViews(Mutex<Vec<HeldView>>);
+
+#[derive(Debug)]
+struct HeldView {
+    place: Place,
+    version: Version,
+    view: Weak<View>,
+}
+
+impl HeldViews {
+    fn lock(&self) -> MutexGuard<'_, Vec<HeldView>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The view that has a version, if it is open.
+    pub(crate) fn get(&self, place: &Place, version: &Version) -> Option<Arc<View>> {
+        let held = self.lock();
+        let mut held = held.iter();
+        held.find_map(|held| {
+            let is_same = held.place == *place && held.version == *version;
+            held.view.upgrade().filter(|_| is_same)
+        })
+    }
+
+    #[cfg(feature = "codec")]
+    fn add(&self, place: &Place, version: Version, view: &Arc<View>) {
+        let mut held = self.lock();
+        held.retain(|held| held.view.strong_count() > 0);
+        held.push(HeldView {
+            place: place.clone(),
+            version,
+            view: Arc::downgrade(view),
+        });
+    }
+}
+
+#[cfg(feature = "codec")]
+pub(crate) use exec::HoldExec;
+#[cfg(feature = "codec")]
+pub use exec::{Answer, hold_plan};
+
+#[cfg(feature = "codec")]
+mod exec {
+    use std::fmt;
+
+    use datafusion::arrow::array::{Array, BinaryArray, RecordBatch};
+    use datafusion::arrow::datatypes::{DataType, Field, Schema};
+    use datafusion::common::internal_err;
+    use datafusion::common::tree_node::TreeNodeRecursion;
+    use datafusion::error::DataFusionError;
+    use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+    use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
+    use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
+    use datafusion::physical_plan::memory::MemoryStream;
+    use datafusion::physical_plan::{
+        DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties,
+    };
+    use rockmill_core::{DeclineReason, Error, ErrorKind, MergeOperators, StatedOperator};
+    use rockmill_scan::{Database, Described, LogSource};
+    use rockmill_storage::Rooted;
+
+    use super::*;
+    use crate::scan::external;
+    use crate::scan::sent::beneath;
+
+    /// Answer of a process that is asked to hold views.
+    #[derive(Debug, Clone, Serialize, Deserialize)]
+    pub enum Answer {
+        /// All versions are open.
+        Held,
+        /// The column family is open.
+        Described(Box<Described>),
+        /// Files or unflushed entries of a version are gone.
+        Gone,
+    }
+
+    /// The plan with which a process is asked. It returns one row with an [`Answer`], and holds the files until it is dropped.
+    pub fn hold_plan(hold: Hold) -> Arc<dyn ExecutionPlan> {
+        Arc::new(HoldExec::new(hold, None))
+    }
+
+    impl Answer {
+        /// The answer in the rows of [`hold_plan`].
+        ///
+        /// # Errors
+        /// Internal if they have none.
+        pub fn of(batches: &[RecordBatch]) -> Result<Self> {
+            let column = batches.first().map(|batch| batch.column(0));
+            let column = column.and_then(|c| c.as_any().downcast_ref::<BinaryArray>());
+            let bytes = column
+                .filter(|column| !column.is_empty())
+                .map(|column| column.value(0));
+            match bytes.and_then(|bytes| serde_json::from_slice(bytes).ok()) {
+                Some(answer) => Ok(answer),
+                None => internal_err!("a worker gives no answer"),
+            }
+        }
+    }
+
+    /// See [`hold_plan`].
+    #[derive(Debug)]
+    pub(crate) struct HoldExec {
+        pub hold: Hold,
+        /// What is open, with the answer.
+        opened: Option<(Vec<Arc<View>>, Answer)>,
+        properties: Arc<PlanProperties>,
+    }
+
+    impl HoldExec {
+        pub fn new(hold: Hold, opened: Option<(Vec<Arc<View>>, Answer)>) -> Self {
+            let schema = Schema::new(vec![Field::new("answer", DataType::Binary, false)]);
+            let properties = PlanProperties::new(
+                EquivalenceProperties::new(Arc::new(schema)),
+                Partitioning::UnknownPartitioning(1),
+                EmissionType::Incremental,
+                Boundedness::Bounded,
+            );
+            Self {
+                hold,
+                opened,
+                properties: Arc::new(properties),
+            }
+        }
+
+        /// The same with the files open.
+        ///
+        /// # Errors
+        /// Plan if a database does not lie beneath the root; External if its files cannot be read.
+        pub fn open(
+            &self,
+            engine: &Arc<ScanEngine>,
+            root: &Rooted,
+            held: &HeldViews,
+        ) -> Result<Self> {
+            let opened = match &self.hold {
+                Hold::Versions { place, versions } => {
+                    open_versions(&beneath_root(root, place)?, versions, engine, held)
+                }
+                Hold::Newest {
+                    place,
+                    family,
+                    merge_operator,
+                } => {
+                    let place = beneath_root(root, place)?;
+                    open_newest(&place, family, merge_operator.as_ref(), engine, held)
+                }
+            };
+            let opened = match opened {
+                Err(error) if error.kind == ErrorKind::Declined(DeclineReason::InputMissing) => {
+                    (Vec::new(), Answer::Gone)
+                }
+                opened => opened.map_err(external)?,
+            };
+            Ok(Self::new(self.hold.clone(), Some(opened)))
+        }
+    }
+
+    fn beneath_root(root: &Rooted, place: &Place) -> Result<Place> {
+        let log_folder = place.log_folder.as_deref();
+        Ok(Place {
+            path: beneath(root, &place.path)?,
+            log_folder: log_folder.map(|folder| beneath(root, folder)).transpose()?,
+        })
+    }
+
+    type Opened = (Vec<Arc<View>>, Answer);
+
+    /// Maximum number of column families of a statement. Each is opened.
+    const MAX_VERSIONS: usize = 1000;
+
+    fn open_versions(
+        place: &Place,
+        versions: &[Version],
+        engine: &Arc<ScanEngine>,
+        held: &HeldViews,
+    ) -> rockmill_core::Result<Opened> {
+        if versions.len() > MAX_VERSIONS {
+            let what =
+                format!("a statement reads at most {MAX_VERSIONS} column families over workers");
+            return Err(Error::new(ErrorKind::Invalid, what));
+        }
+        let mut views = Vec::new();
+        for version in versions {
+            let view = match held.get(place, version) {
+                Some(view) => view,
+                None => {
+                    let view = place.directory(engine)?.at(engine, version)?;
+                    // Reads the indexes, which the scans need anyway.
+                    view.family(&version.family)?;
+                    held.add(place, version.clone(), &view);
+                    view
+                }
+            };
+            views.push(view);
+        }
+        Ok((views, Answer::Held))
+    }
+
+    fn open_newest(
+        place: &Place,
+        family: &str,
+        merge_operator: Option<&MergeOperator>,
+        engine: &Arc<ScanEngine>,
+        held: &HeldViews,
+    ) -> rockmill_core::Result<Opened> {
+        let mut operators = MergeOperators::default();
+        if let Some(operator) = merge_operator {
+            operators.add(&StatedOperator {
+                family: Some(family.to_owned()),
+                operator: operator.clone(),
+            })?;
+        }
+        let directory = place.directory(engine)?.with_merge_operators(operators);
+        let logs = directory.log_folder()?;
+        // One process would print the sentence and go on. Here no user reads it.
+        if matches!(
+            logs.source,
+            LogSource::Missing { .. } | LogSource::Stated { has_log: false }
+        ) {
+            let sentence = logs.sentence().unwrap_or_default();
+            let what = format!("{sentence}; name the folder with wal_dir in the list of shards");
+            return Err(Error::new(ErrorKind::Invalid, what));
+        }
+        let view = directory.view_of(engine, &[family])?;
+        let described = view.family(family)?.describe()?;
+        held.add(place, described.version.clone(), &view);
+        Ok((vec![view], Answer::Described(Box::new(described))))
+    }
+
+    impl DisplayAs for HoldExec {
+        fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("RockmillHold")
+        }
+    }
+
+    impl ExecutionPlan for HoldExec {
+        fn name(&self) -> &'static str {
+            "RockmillHold"
+        }
+
+        fn properties(&self) -> &Arc<PlanProperties> {
+            &self.properties
+        }
+
+        fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+            Vec::new()
+        }
+
+        fn with_new_children(
+            self: Arc<Self>,
+            _: Vec<Arc<dyn ExecutionPlan>>,
+        ) -> Result<Arc<dyn ExecutionPlan>> {
+            Ok(self)
+        }
+
+        fn apply_expressions(
+            &self,
+            _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+        ) -> Result<TreeNodeRecursion> {
+            Ok(TreeNodeRecursion::Continue)
+        }
+
+        fn execute(&self, _: usize, _: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+            let Some((_, answer)) = &self.opened else {
+                return internal_err!("nothing is held");
+            };
+            let bytes = serde_json::to_vec(answer);
+            let bytes = bytes.map_err(|e| DataFusionError::Internal(e.to_string()))?;
+            let column = BinaryArray::from_vec(vec![bytes.as_slice()]);
+            let batch = RecordBatch::try_new(self.schema(), vec![Arc::new(column)])?;
+            Ok(Box::pin(MemoryStream::try_new(
+                vec![batch],
+                self.schema(),
+                None,
+            )?))
+        }
+    }
+}
