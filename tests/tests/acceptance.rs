@@ -44,7 +44,19 @@ fn shaped(options: Options, table: &TableShape) -> Options {
 
 /// Creates a database at `path` that Rockmill compacted, closes it, and returns its content.
 fn compacted(path: &Path, table: &TableShape, seed: u64) -> Content {
-    compacted_by(&service(), path, table, seed)
+    compacted_by(&service_for(table), path, table, seed)
+}
+
+/// A service that is told the bits per key of partitioned filters: small partitions do not imply them.
+fn service_for(table: &TableShape) -> Service {
+    match table.filter {
+        Filter::Bloom(bits) | Filter::Ribbon(bits) if table.partition_filters => Service::builder()
+            .min_job_bytes(0)
+            .filter_bits_per_key(bits)
+            .build()
+            .expect("valid settings"),
+        _ => service(),
+    }
 }
 
 fn compacted_by(service: &Service, path: &Path, table: &TableShape, seed: u64) -> Content {

@@ -395,7 +395,7 @@ fn a_piece_that_has_no_room_in_memory_runs_in_parts() {
     };
     let enough = run(64 << 20).expect("it runs");
     assert_eq!(enough.batches.len(), 1);
-    let short = run(1 << 20).expect("it runs");
+    let short = run(5 << 19).expect("it runs");
     assert!(short.batches.len() > 1);
     let rows = |batches: &[Batch]| batches.iter().flat_map(rows_of).collect::<Vec<_>>();
     assert_eq!(rows(&short.batches), rows(&enough.batches));

@@ -82,7 +82,10 @@ macro_rules! slt {
 }
 
 /// A session with the tables of the database in `folder`. In statements, `$DB` is that folder.
-async fn run(folder: &Path, file: (&str, &str)) {
+///
+/// Returns the bytes of columns that repeated statements have found in the cache.
+async fn run(folder: &Path, file: (&str, &str)) -> u64 {
+    let mut hit_bytes = 0;
     let named = std::env::var("ROCKMILL_TEST_DEVICE");
     let named = named
         .as_ref()
@@ -93,9 +96,16 @@ async fn run(folder: &Path, file: (&str, &str)) {
         if device == "cpu" {
             // The same statements find columns that were parsed.
             run_on(device, &engine, folder, file).await;
-            assert!(engine.columns().accounts().hit_bytes > 0);
+            hit_bytes += engine.columns().accounts().hit_bytes;
         }
     }
+    hit_bytes
+}
+
+/// Asserts that statements found columns, unless a GPU ran them.
+fn assert_hits(hit_bytes: u64) {
+    let on_gpu = std::env::var("ROCKMILL_TEST_DEVICE").is_ok_and(|name| name != "cpu");
+    assert!(hit_bytes > 0 || on_gpu);
 }
 
 async fn run_on(device: &str, engine: &Arc<ScanEngine>, folder: &Path, (name, text): (&str, &str)) {
@@ -268,22 +278,28 @@ fn write_presets(folder: &Path) {
     for (key, value) in damaged() {
         put("damaged", &key, &value);
     }
+    // Columns of files are cached, and not those of rows that are only in the log.
+    for family in ["packed", "docs", "damaged"] {
+        db.flush_cf(db.cf_handle(family).unwrap()).unwrap();
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn presets() {
     let folder = tempfile::tempdir().unwrap();
     write_presets(folder.path());
-    run(folder.path(), slt!("presets")).await;
+    assert_hits(run(folder.path(), slt!("presets")).await);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn rows_of_every_kind() {
     let folder = tempfile::tempdir().unwrap();
     write(folder.path());
+    let mut hit_bytes = 0;
     for file in [slt!("raw"), slt!("layout"), slt!("errors")] {
-        run(folder.path(), file).await;
+        hit_bytes += run(folder.path(), file).await;
     }
+    assert_hits(hit_bytes);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -291,5 +307,5 @@ async fn tpch() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("db");
     dataset::load(&path, Dataset::Tpch, 0.01, Compression::Lz4).unwrap();
-    run(&path, slt!("tpch")).await;
+    assert_hits(run(&path, slt!("tpch")).await);
 }
