@@ -107,16 +107,16 @@ impl Codec {
         )?)
     }
 
-    /// Opens the scans of a plan. Nothing is opened if the plan reads anything besides databases, memory and other processes,
-    /// or writes.
+    /// Opens the scans of a worker's plan; those of others are open. Nothing is opened if a worker's plan reads anything
+    /// besides databases, memory and other processes, or writes.
     ///
     /// # Errors
     /// Plan, with the name of the node that is refused; those of [`decode_scan`].
     pub fn open(&self, plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
-        check(&plan)?;
         let Some(worker) = &self.worker else {
             return Ok(plan);
         };
+        check(&plan)?;
         let opened = plan.transform_up(|node| {
             let (engine, root, held) = (&self.engine, &worker.root, &worker.held);
             if let Some(scan) = node.downcast_ref::<SentExec>() {
