@@ -11,6 +11,7 @@ use datafusion::common::{not_impl_err, plan_err};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::TaskContext;
 use datafusion::logical_expr::{AggregateUDF, ScalarUDF};
+use datafusion::physical_plan::execution_plan::reset_plan_states;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use datafusion_proto::bytes::{
     physical_plan_from_bytes_with_extension_codec, physical_plan_to_bytes_with_extension_codec,
@@ -87,6 +88,8 @@ impl Codec {
     /// # Errors
     /// NotImplemented if a part of it has no form as bytes; those of [`encode_scan`].
     pub fn encode(&self, plan: Arc<dyn ExecutionPlan>) -> Result<Vec<u8>> {
+        // A sort with a limit has learned in a run which rows are too late. The next run would lack the last one.
+        let plan = reset_plan_states(plan)?;
         let bytes = physical_plan_to_bytes_with_extension_codec(plan, self)?;
         Ok(bytes.to_vec())
     }

@@ -10,7 +10,7 @@ use super::{Column, Expression, GROUP_BYTES, Group, TableIdentity};
 ///
 /// A scan that reads more than fits uses every group once before it comes back to the first one. If the group that was
 /// not used for the longest time made room, the one that is needed next would always go. So a group stays while scans
-/// have read less than [`ROUNDS`] times the limit since its last use, and a new one is not kept if no other may go.
+/// have read less than twice the limit since its last use, and a new one is not kept if no other may go.
 #[derive(Debug)]
 pub struct ColumnCache {
     pub(super) group_bytes: u64,
