@@ -115,81 +115,55 @@ impl ScanOutput {
     }
 }
 
-impl Instruction {
-    /// The operands.
-    pub fn operands(&self) -> [Option<Register>; 3] {
-        match *self {
-            Self::Key | Self::Value | Self::Constant(_) => [None; 3],
-            Self::Length(of)
-            | Self::Not(of)
-            | Self::IsNull(of)
-            | Self::TrimEnd(of)
-            | Self::Text(of)
-            | Self::Latin1(of)
-            | Self::Json { from: of, .. }
-            | Self::Date { of, .. }
-            | Self::Like { of, .. }
-            | Self::OneOf { of, .. } => [Some(of), None, None],
-            Self::Load { from, at, .. }
-            | Self::Prefixed { from, at, .. }
-            | Self::AfterPrefixed { from, at, .. }
-            | Self::Bit { from, at }
-            | Self::Decimal { from, at, .. }
-            | Self::StringSize { from, at, .. } => [Some(from), Some(at), None],
-            Self::String {
+/// The operands of an instruction by reference; `as_ref` or `as_mut` makes an option of a reference.
+macro_rules! operands {
+    ($instruction:expr, $as_option:ident) => {
+        match $instruction {
+            Instruction::Key | Instruction::Value | Instruction::Constant(_) => [None, None, None],
+            Instruction::Length(of)
+            | Instruction::Not(of)
+            | Instruction::IsNull(of)
+            | Instruction::TrimEnd(of)
+            | Instruction::Text(of)
+            | Instruction::Latin1(of)
+            | Instruction::Json { from: of, .. }
+            | Instruction::Date { of, .. }
+            | Instruction::Like { of, .. }
+            | Instruction::OneOf { of, .. } => [Some(of), None, None],
+            Instruction::Load { from, at, .. }
+            | Instruction::Prefixed { from, at, .. }
+            | Instruction::AfterPrefixed { from, at, .. }
+            | Instruction::Bit { from, at }
+            | Instruction::Decimal { from, at, .. }
+            | Instruction::StringSize { from, at, .. } => [Some(from), Some(at), None],
+            Instruction::String {
                 from, at, spaces, ..
-            } => [Some(from), Some(at), spaces],
-            Self::Select {
+            } => [Some(from), Some(at), spaces.$as_option()],
+            Instruction::Select {
                 when,
                 then,
                 otherwise,
             } => [Some(when), Some(then), Some(otherwise)],
-            Self::Slice { from, at, length } => [Some(from), Some(at), Some(length)],
-            Self::Compare { left, right, .. }
-            | Self::And(left, right)
-            | Self::Or(left, right)
-            | Self::Arithmetic { left, right, .. } => [Some(left), Some(right), None],
+            Instruction::Slice { from, at, length } => [Some(from), Some(at), Some(length)],
+            Instruction::Compare { left, right, .. }
+            | Instruction::And(left, right)
+            | Instruction::Or(left, right)
+            | Instruction::Arithmetic { left, right, .. } => [Some(left), Some(right), None],
         }
-    }
+    };
 }
 
 impl Instruction {
+    /// The operands.
+    pub fn operands(&self) -> [Option<Register>; 3] {
+        operands!(self, as_ref).map(Option::<&Register>::copied)
+    }
+
     /// The same instruction with other operands.
     #[must_use]
     pub fn with_operands(&self, rename: impl Fn(Register) -> Register) -> Self {
         let mut renamed = self.clone();
-        let operands: [Option<&mut Register>; 3] = match &mut renamed {
-            Self::Key | Self::Value | Self::Constant(_) => [None, None, None],
-            Self::Length(of)
-            | Self::Not(of)
-            | Self::IsNull(of)
-            | Self::TrimEnd(of)
-            | Self::Text(of)
-            | Self::Latin1(of)
-            | Self::Json { from: of, .. }
-            | Self::Date { of, .. }
-            | Self::Like { of, .. }
-            | Self::OneOf { of, .. } => [Some(of), None, None],
-            Self::Load { from, at, .. }
-            | Self::Prefixed { from, at, .. }
-            | Self::AfterPrefixed { from, at, .. }
-            | Self::Bit { from, at }
-            | Self::Decimal { from, at, .. }
-            | Self::StringSize { from, at, .. } => [Some(from), Some(at), None],
-            Self::String {
-                from, at, spaces, ..
-            } => [Some(from), Some(at), spaces.as_mut()],
-            Self::Select {
-                when,
-                then,
-                otherwise,
-            } => [Some(when), Some(then), Some(otherwise)],
-            Self::Slice { from, at, length } => [Some(from), Some(at), Some(length)],
-            Self::Compare { left, right, .. }
-            | Self::And(left, right)
-            | Self::Or(left, right)
-            | Self::Arithmetic { left, right, .. } => [Some(left), Some(right), None],
-        };
+        let operands: [Option<&mut Register>; 3] = operands!(&mut renamed, as_mut);
         for operand in operands.into_iter().flatten() {
             *operand = rename(*operand);
         }
