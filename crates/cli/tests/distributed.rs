@@ -11,10 +11,13 @@ use std::time::{Duration, Instant};
 
 use common::{DONE, ENVIRONMENT, WRONG_USAGE, expect, text};
 use rand::prelude::*;
-use rockmill_testing::{cases, skipped};
+use rockmill_side_by_side::dataset::tpch_statements;
+use rockmill_testing::{cases, seed, skipped};
 use rust_rocksdb::{DB, Options};
 use tempfile::TempDir;
-use tpchgen::q_and_a::queries;
+
+/// The scale factor of TPC-H.
+const SCALE: f64 = 0.03;
 
 const ROCKMILL: &str = env!("CARGO_BIN_EXE_rockmill");
 
@@ -97,7 +100,14 @@ fn tpch() -> (TempDir, PathBuf) {
     let db = root.path().join("tpch");
     let _ = expect(
         DONE,
-        &["load", "tpch", "--scale", "0.03", "--db", text(&db)],
+        &[
+            "load",
+            "tpch",
+            "--scale",
+            &SCALE.to_string(),
+            "--db",
+            text(&db),
+        ],
     );
     (root, db)
 }
@@ -125,57 +135,13 @@ fn rounded(line: &str) -> String {
     values.collect::<Vec<_>>().join(",")
 }
 
-/// The values of the specification, in place of `:1`, `:2` and so on.
-fn tpch_query(query: i32) -> String {
-    let values: &[&str] = match query {
-        1 => &["90"],
-        2 => &["15", "BRASS", "EUROPE"],
-        3 => &["BUILDING", "1995-03-15"],
-        4 => &["1993-07-01"],
-        5 => &["ASIA", "1994-01-01"],
-        6 => &["1994-01-01", "0.06", "24"],
-        7 => &["FRANCE", "GERMANY"],
-        8 => &["BRAZIL", "AMERICA", "ECONOMY ANODIZED STEEL"],
-        9 => &["green"],
-        10 => &["1993-10-01"],
-        11 => &["GERMANY", "0.0033333333"],
-        12 => &["MAIL", "SHIP", "1994-01-01"],
-        13 => &["special", "requests"],
-        14 => &["1995-09-01"],
-        15 => &["1996-01-01"],
-        16 => &[
-            "Brand#45",
-            "MEDIUM POLISHED",
-            "49",
-            "14",
-            "23",
-            "45",
-            "19",
-            "3",
-            "36",
-            "9",
-        ],
-        17 => &["Brand#23", "MED BOX"],
-        18 => &["300"],
-        19 => &["Brand#12", "Brand#23", "Brand#34", "1", "10", "20"],
-        20 => &["forest", "1994-01-01", "CANADA"],
-        21 => &["SAUDI ARABIA"],
-        _ => &["13", "31", "23", "29", "30", "18", "17"],
-    };
-    let mut text = queries::query(query).expect("a query").to_owned();
-    for (number, value) in values.iter().enumerate().rev() {
-        text = text.replace(&format!(":{}", number + 1), value);
-    }
-    text.replace(" day (3)", " day").replace(":s", "0")
-}
-
 #[test]
 fn workers_answer_tpch_as_one_process_does() {
     const QUERIES: i32 = 22;
     let (root, db) = tpch();
     let (_workers, addresses) = workers(root.path(), 3);
     for query in 1..=QUERIES {
-        let statement = tpch_query(query);
+        let statement = tpch_statements(query, SCALE).join(";");
         let alone = rows(&sql(&[text(&db), &statement]));
         let over = rows(&sql(&[text(&db), "--workers", &addresses, &statement]));
         assert_eq!(over, alone, "query {query}");
@@ -307,12 +273,7 @@ fn random_statement(random: &mut StdRng) -> String {
 
 #[test]
 fn workers_answer_random_statements_as_one_process_does() {
-    let seed = std::env::var("ROCKMILL_SEED")
-        .ok()
-        .and_then(|seed| seed.parse().ok());
-    let seed = seed.unwrap_or_else(|| rand::rng().random::<u32>().into());
-    println!("ROCKMILL_SEED={seed}");
-    let mut random = StdRng::seed_from_u64(seed);
+    let mut random = StdRng::seed_from_u64(seed());
     let (root, db) = tpch();
     let (_workers, addresses) = workers(root.path(), 3);
     // One process runs many statements, each of which prints its rows below those of the one before.
@@ -642,12 +603,7 @@ fn soon(what: &str, mut is_so: impl FnMut() -> bool) {
 
 #[test]
 fn a_killed_process_ends_a_statement_with_an_error_or_the_right_answer() {
-    let seed = std::env::var("ROCKMILL_SEED")
-        .ok()
-        .and_then(|seed| seed.parse().ok());
-    let seed = seed.unwrap_or_else(|| rand::rng().random::<u32>().into());
-    println!("ROCKMILL_SEED={seed}");
-    let mut random = StdRng::seed_from_u64(seed);
+    let mut random = StdRng::seed_from_u64(seed());
     let (root, db) = tpch();
     let statement = "select l_orderkey, count(*), sum(l_extendedprice) from lineitem join orders on l_orderkey = o_orderkey \
         group by 1 order by 3 desc, 1 limit 100";

@@ -3,6 +3,7 @@
 
 mod row;
 mod tpch;
+mod tpch_queries;
 mod ycsb;
 
 use std::fs;
@@ -23,6 +24,7 @@ use crate::machine::usual_threads;
 use crate::progress;
 use crate::workload::Compression;
 use row::Row;
+pub use tpch_queries::tpch_statements;
 
 /// Name of the file that defines the tables.
 pub const TABLES: &str = "tables.sql";

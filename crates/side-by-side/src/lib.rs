@@ -1,7 +1,7 @@
 //! Lets RocksDB and Rockmill compact the same files, each in its own process, and compares the results. `rockmill demo`
 //! and `rockmill-bench` share this code.
 //!
-//! A program that starts a [`worker::Worker`] has a hidden subcommand `worker`, which calls [`worker::serve`].
+//! A program that starts a [`worker::Worker`] has a hidden subcommand `compaction-process`, which calls [`worker::serve`].
 
 #![forbid(unsafe_code)]
 

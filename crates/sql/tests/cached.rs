@@ -12,6 +12,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use rockmill_scan::{Directory, ScanEngine, ScanSettings};
 use rockmill_sql::{ReadOnly, Scans};
+use rockmill_testing::{cases, seed};
 use rust_rocksdb::{DB, Options};
 use tokio::runtime::Runtime;
 
@@ -79,14 +80,7 @@ fn value(draw: &mut StdRng) -> Vec<u8> {
 
 #[test]
 fn statements_over_cached_columns_return_the_rows_of_the_files() {
-    let number = |name| {
-        std::env::var(name)
-            .ok()
-            .and_then(|text: String| text.parse().ok())
-    };
-    let seed = number("ROCKMILL_SEED").unwrap_or_else(|| rand::rng().random());
-    println!("ROCKMILL_SEED={seed}");
-    let steps: u64 = number("ROCKMILL_CASES").unwrap_or(60);
+    let (seed, steps) = (seed(), cases(60));
     let draw = &mut StdRng::seed_from_u64(seed);
     let folder = tempfile::tempdir().unwrap();
     let mut options = Options::default();

@@ -14,7 +14,7 @@ use rand::prelude::*;
 use rockmill_scan::{Directory, ScanEngine, ScanSettings};
 use rockmill_sql::{Codec, ReadOnly, Scans};
 use rockmill_storage::Rooted;
-use rockmill_testing::cases;
+use rockmill_testing::{cases, seed};
 use rust_rocksdb::{DB, Options};
 use tempfile::TempDir;
 
@@ -156,12 +156,7 @@ async fn plans_that_read_or_write_other_things_are_refused_before_anything_is_op
 
 #[tokio::test(flavor = "multi_thread")]
 async fn altered_plans_are_errors_or_plans_beneath_the_root() {
-    let seed = std::env::var("ROCKMILL_SEED")
-        .ok()
-        .and_then(|seed| seed.parse().ok());
-    let seed = seed.unwrap_or_else(|| rand::rng().random::<u32>().into());
-    println!("ROCKMILL_SEED={seed}");
-    let mut random = StdRng::seed_from_u64(seed);
+    let mut random = StdRng::seed_from_u64(seed());
     let (all, _db) = made();
     let root = all.path().join("root");
     let (session, engine) = session(&root.join("db"));
@@ -183,10 +178,10 @@ async fn altered_plans_are_errors_or_plans_beneath_the_root() {
         let mut bytes = plans.choose(&mut random).expect("a plan").clone();
         // Paths of the same length, one of which has a database that lies outside of the root.
         if random.random_ratio(1, 4) {
-            let (from, to) = (b"/root/db", random.random_bool(0.5));
-            let to: &[u8; 8] = if to { b"/othr/db" } else { b"/root/.." };
-            while let Some(at) = bytes.windows(from.len()).position(|part| part == from) {
-                bytes[at..at + from.len()].copy_from_slice(to);
+            let inside = b"/root/db";
+            let outside = [b"/othr/db", b"/root/.."].choose(&mut random).expect("two");
+            while let Some(at) = bytes.windows(inside.len()).position(|part| part == inside) {
+                bytes[at..at + inside.len()].copy_from_slice(*outside);
             }
         }
         for _ in 0..random.random_range(0..6) {

@@ -22,6 +22,7 @@ use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use rockmill_core::scan::StringGroups;
+use rockmill_testing::{cases, seed};
 use rust_rocksdb::{DB, Options};
 use serde_json::json;
 use tempfile::TempDir;
@@ -811,18 +812,6 @@ fn shown(batch: &RecordBatch) -> String {
         .to_string()
 }
 
-fn number(name: &str, otherwise: u64) -> u64 {
-    let text = std::env::var(name).ok();
-    text.and_then(|text| text.parse().ok()).unwrap_or(otherwise)
-}
-
-/// The seed, which is printed, and the number of cases.
-fn drawn_from(cases: u64) -> (u64, u64) {
-    let seed = number("ROCKMILL_SEED", rand::random());
-    println!("ROCKMILL_SEED={seed}");
-    (seed, rockmill_testing::cases(cases))
-}
-
 /// An empty database.
 fn database() -> (TempDir, DB) {
     let folder = tempfile::tempdir().unwrap();
@@ -834,7 +823,7 @@ fn database() -> (TempDir, DB) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn layouts_decode_what_fits_and_give_nulls_for_the_rest() {
-    let (seed, cases) = drawn_from(60);
+    let (seed, cases) = (seed(), cases(60));
     let draw = &mut StdRng::seed_from_u64(seed);
     let (folder, db) = database();
     let mut tables = Vec::new();
@@ -960,7 +949,7 @@ async fn layouts_decode_what_fits_and_give_nulls_for_the_rest() {
 /// Texts that are nearly layouts are parsed or refused, and a parsed layout reads any row.
 #[tokio::test(flavor = "multi_thread")]
 async fn any_text_is_a_layout_or_refused() {
-    let (seed, cases) = drawn_from(300);
+    let (seed, cases) = (seed(), cases(300));
     let draw = &mut StdRng::seed_from_u64(seed);
     let (folder, db) = database();
     for _ in 0..200 {

@@ -9,6 +9,7 @@ pub mod command;
 
 use std::env;
 use std::fs::{self, OpenOptions};
+use std::hash::{BuildHasher, RandomState};
 use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -59,6 +60,26 @@ pub fn promtool() -> Option<Command> {
     }
     skipped("there is no promtool; scripts/setup.sh tests fetches it");
     None
+}
+
+/// The seed of a random test, which is printed: the value of `ROCKMILL_SEED`, or another one each time if that is
+/// `random` or not set.
+///
+/// # Panics
+///
+/// If the variable is no number.
+#[must_use]
+pub fn seed() -> u64 {
+    let said = env::var("ROCKMILL_SEED").ok();
+    let said = said.filter(|said| said != "random");
+    // Each of the standard library's hash states has other keys.
+    let drawn = || RandomState::new().hash_one(0);
+    let seed = said.map_or_else(drawn, |said| {
+        said.parse()
+            .unwrap_or_else(|_| panic!("ROCKMILL_SEED is no number: {said}"))
+    });
+    println!("ROCKMILL_SEED={seed}");
+    seed
 }
 
 /// The number of cases of a random test: `default`, or the value of `ROCKMILL_CASES`. It is a number, or a share of the
