@@ -3,9 +3,10 @@
 //! ```text
 //!   coordinator                                   worker, one of each node
 //!     plans a statement over a view
-//!     Holds: asks the workers to hold the view --> opens its files, and says so
-//!     splits scans into parts                  --> decodes a part, and runs it on its own devices
-//!     merges rows or states of aggregates      <--
+//!     sends the view                           --> opens its files
+//!     goes on once all are open                <--
+//!     splits scans, and sends the parts        --> runs a part on its own devices
+//!     merges rows, or states of aggregates     <--
 //! ```
 //!
 //! datafusion-distributed has the exchanges between processes and the protocol. This crate tells it how scans are split
