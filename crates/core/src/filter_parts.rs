@@ -1,5 +1,7 @@
 //! A table's filter as it is in the file: one block, or partitions.
 
+use std::ops::Range;
+
 use rockmill_format::handle::BlockHandle;
 use rockmill_format::table::{decode_filter_partitions, names};
 
@@ -56,17 +58,17 @@ pub fn filter_parts(table: &InputTable) -> Result<Vec<FilterPart>> {
         .collect()
 }
 
-/// The parts that RocksDB may ask for a key. This is the first one whose separator is at or after the key, or the last of all
+/// Positions of the parts that RocksDB may ask for a key. This is the first one whose separator is at or after the key, or the last of all
 /// (`partitioned_filter_block.cc:GetFilterPartitionHandle`). If versions of one key fill several partitions, their separators
 /// differ only in the sequence number, and all of these partitions must contain the key.
-pub fn parts_of<'a>(parts: &'a [FilterPart], user_key: &[u8]) -> &'a [FilterPart] {
+pub fn parts_of(parts: &[FilterPart], user_key: &[u8]) -> Range<usize> {
     let first = parts.partition_point(|part| part.separator.as_slice() < user_key);
     let end = parts.partition_point(|part| part.separator.as_slice() <= user_key);
     if first == end {
         let at = first.min(parts.len().saturating_sub(1));
-        parts.get(at..=at).unwrap_or_default()
+        at..parts.len().min(at + 1)
     } else {
-        &parts[first..end]
+        first..end
     }
 }
 
@@ -83,7 +85,7 @@ mod tests {
         };
         let parts = [part(b"b", 1), part(b"d", 2), part(b"d", 3), part(b"f", 4)];
         let found = |key: &[u8]| -> Vec<u64> {
-            let found = parts_of(&parts, key).iter();
+            let found = parts[parts_of(&parts, key)].iter();
             found.map(|part| part.offset).collect()
         };
         assert_eq!(found(b"a"), [1]);

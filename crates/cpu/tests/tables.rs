@@ -215,7 +215,7 @@ fn check_filter(plan: &Plan, table: &InputTable, bytes: &[u8], entries: &[Entry]
     };
     for entry in entries {
         // Versions of a key may fill several partitions.
-        let of_key = parts_of(&parts, &entry.key);
+        let of_key = &parts[parts_of(&parts, &entry.key)];
         assert!(!of_key.is_empty());
         for part in of_key {
             check_part(&options, kind, part, entry);

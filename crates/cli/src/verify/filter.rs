@@ -100,7 +100,7 @@ impl FilterCheck {
         }
         let extractor = self.expected.prefixes;
         let prefix = extractor.and_then(|extractor| extractor.transform(user_key));
-        for part in parts_of(&self.parts, user_key) {
+        for part in &self.parts[parts_of(&self.parts, user_key)] {
             let filter = FilterReader::parse(&part.payload)
                 .map_err(|e| Error::format(name, e.at(part.offset)))?;
             let missing = |what: &str, bytes: &[u8]| {

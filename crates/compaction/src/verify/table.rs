@@ -2,7 +2,7 @@
 
 use rockmill_core::{
     BlockPlace, BlockStream, CancelToken, Contents, ContentsReader, Error, ErrorKind, InputTable,
-    OutputFile, Result, TablePlan, bounds, filter_parts, index_hash, range_tombstones,
+    OutputFile, Result, TablePlan, bounds, filter_parts, index_hash, parts_of, range_tombstones,
 };
 use rockmill_format::filter::FilterReader;
 use rockmill_format::properties::TableProperties;
@@ -105,14 +105,11 @@ pub fn verify_output(
             .map_err(|e| Error::format(table.file.name(), e.at(part.offset)).as_verification())
     });
     let readers = readers.collect::<Result<Vec<_>>>()?;
-    let mut at = 0;
     let mut all_in_filter = true;
     let contents = scan(table, cancel, |user_key, _, _| {
-        while at + 1 < parts.len() && parts[at].separator.as_slice() < user_key {
-            at += 1;
-        }
-        if let (Some(filter), Some(plan)) = (readers.get(at), table_plan) {
-            all_in_filter &= is_in_filter(filter, plan, user_key);
+        if let Some(plan) = table_plan {
+            let mut of_key = readers[parts_of(&parts, user_key)].iter();
+            all_in_filter &= of_key.all(|filter| is_in_filter(filter, plan, user_key));
         }
         Ok(())
     })
