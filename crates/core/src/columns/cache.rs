@@ -41,7 +41,11 @@ struct State {
     accounts: Accounts,
     /// Bytes that scans have found or added so far.
     clock: u64,
+    /// The clock when columns without use were last looked for.
+    searched: u64,
     names: HashMap<Expression, ColumnName>,
+    /// Instructions of these names.
+    name_instructions: usize,
     /// Number of names so far. A name is not used again.
     named: u64,
 }
@@ -50,15 +54,22 @@ struct State {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ColumnName(u64);
 
-/// Expressions that have names at most. Statements may have any number of them.
-const MAX_NAMES: usize = 1 << 16;
+/// Maximum instructions of all names. Statements may have any number of them.
+const MAX_NAME_INSTRUCTIONS: usize = 1 << 18;
 
 /// A group with the columns that scans have used.
 #[derive(Debug)]
 struct Kept {
     group: Arc<Group>,
-    columns: HashMap<ColumnName, Arc<Column>>,
+    columns: HashMap<ColumnName, KeptColumn>,
     bytes: u64,
+    /// The clock at its last use.
+    used: u64,
+}
+
+#[derive(Debug)]
+struct KeptColumn {
+    column: Arc<Column>,
     /// The clock at its last use.
     used: u64,
 }
@@ -104,6 +115,9 @@ impl ColumnCache {
         {
             state.evict(&key);
         }
+        if limit == 0 {
+            state.forget_names();
+        }
     }
 
     /// Whether it keeps anything.
@@ -120,13 +134,14 @@ impl ColumnCache {
     pub fn names(&self, expressions: &[Expression]) -> Vec<ColumnName> {
         let mut state = self.state();
         let state = &mut *state;
-        if state.names.len() > MAX_NAMES {
-            // Columns with forgotten names are evicted when their time comes.
-            state.names.clear();
+        if state.name_instructions > MAX_NAME_INSTRUCTIONS {
+            // Nothing uses the columns with these names any more, so they make room for others.
+            state.forget_names();
         }
         let name = |expression: &Expression| {
             let known = state.names.entry(Arc::clone(expression));
             *known.or_insert_with(|| {
+                state.name_instructions += expression.len();
                 state.named += 1;
                 ColumnName(state.named)
             })
@@ -145,17 +160,17 @@ impl ColumnCache {
         let kept = state.groups.get(&(table, group))?;
         let columns: Vec<_> = columns
             .iter()
-            .map(|column| kept.columns.get(column).cloned())
+            .map(|name| Some(Arc::clone(&kept.columns.get(name)?.column)))
             .collect();
         Some((Arc::clone(&kept.group), columns))
     }
 
-    /// Notes that a scan uses `bytes` of a group: it has found all that it wants, and it is sound.
-    pub fn used(&self, table: TableIdentity, group: u64, bytes: u64) {
+    /// Notes that a scan uses `bytes` of a group and some columns: it has found all that it wants, and it is sound.
+    pub fn used(&self, table: TableIdentity, group: u64, columns: &[ColumnName], bytes: u64) {
         let mut state = self.state();
         state.accounts.hit_bytes += bytes;
         state.clock += bytes;
-        state.mark_used(&(table, group));
+        state.mark_used(&(table, group), columns);
     }
 
     /// Keeps a group and columns that were parsed, if there is room.
@@ -172,6 +187,9 @@ impl ColumnCache {
         state.accounts.miss_bytes += parsed;
         state.clock += parsed;
         let key = (table, number);
+        let names: Vec<_> = columns.iter().map(|(name, _)| *name).collect();
+        // Those that are kept stay, since no room is made for them.
+        state.mark_used(&key, &names);
         let kept = state.groups.get(&key);
         let is_new = |(name, _): &&(ColumnName, Arc<Column>)| {
             kept.is_none_or(|kept| !kept.columns.contains_key(name))
@@ -199,12 +217,13 @@ impl ColumnCache {
         };
         for parsed @ (name, column) in columns {
             if let Entry::Vacant(free) = kept.columns.entry(*name) {
-                free.insert(Arc::clone(column));
+                let column = Arc::clone(column);
+                free.insert(KeptColumn { column, used: 0 });
                 kept.bytes += bytes_of(parsed);
                 state.accounts.bytes += bytes_of(parsed);
             }
         }
-        state.mark_used(&key);
+        state.mark_used(&key, &names);
     }
 
     /// Forgets a group whose bytes are not those that were kept.
@@ -219,10 +238,10 @@ impl ColumnCache {
     pub fn flip(&self, bit: usize) -> usize {
         let mut flipped = 0;
         for kept in self.state().groups.values_mut() {
-            for column in kept.columns.values_mut() {
-                let mut other = Column::clone(column);
+            for kept in kept.columns.values_mut() {
+                let mut other = Column::clone(&kept.column);
                 other.flip(bit);
-                *column = Arc::new(other);
+                kept.column = Arc::new(other);
                 flipped += 1;
             }
         }
@@ -248,8 +267,18 @@ impl ColumnCache {
 }
 
 impl State {
-    fn mark_used(&mut self, key: &Key) {
+    fn forget_names(&mut self) {
+        self.names.clear();
+        self.name_instructions = 0;
+    }
+
+    fn mark_used(&mut self, key: &Key, columns: &[ColumnName]) {
         if let Some(kept) = self.groups.get_mut(key) {
+            for name in columns {
+                if let Some(column) = kept.columns.get_mut(name) {
+                    column.used = self.clock;
+                }
+            }
             self.by_use.remove(&(kept.used, *key));
             kept.used = self.clock;
             self.by_use.insert((kept.used, *key));
@@ -271,14 +300,34 @@ impl State {
         }
         while self.accounts.bytes + bytes > self.limit {
             let mut others = self.by_use.iter().filter(|(_, key)| key != of);
-            let Some((used, key)) = others.next().copied() else {
-                return false;
-            };
-            if self.clock - used < self.limit.saturating_mul(ROUNDS) {
-                return false;
+            match others.next().copied() {
+                Some((used, key)) if self.is_old(used) => self.evict(&key),
+                _ if self.clock - self.searched >= self.limit => self.evict_columns(),
+                _ => return false,
             }
-            self.evict(&key);
         }
         true
+    }
+
+    fn is_old(&self, used: u64) -> bool {
+        self.clock - used >= self.limit.saturating_mul(ROUNDS)
+    }
+
+    /// Evicts the old columns of groups that are used.
+    fn evict_columns(&mut self) {
+        self.searched = self.clock;
+        let mut groups = std::mem::take(&mut self.groups);
+        for kept in groups.values_mut() {
+            let mut freed = 0;
+            kept.columns.retain(|_, kept| {
+                let is_old = self.is_old(kept.used);
+                freed += u64::from(is_old) * (kept.column.bytes() + ENTRY_BYTES);
+                !is_old
+            });
+            kept.bytes -= freed;
+            self.accounts.bytes -= freed;
+            self.accounts.evicted_bytes += freed;
+        }
+        self.groups = groups;
     }
 }

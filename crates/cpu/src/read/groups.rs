@@ -226,7 +226,13 @@ impl Run<'_> {
             let number = group_of(self.table, self.next);
             let blocks = blocks_of(self.table, number);
             let wanted = self.next..self.blocks.end.min(blocks.end);
-            let (group, columns) = match self.kept(number, report) {
+            // Others may have kept a group whose first blocks were passed already.
+            let is_begun = self.single.contains(&self.next);
+            let kept = match is_begun {
+                true => None,
+                false => self.kept(number, report),
+            };
+            let (group, columns) = match kept {
                 Some(kept) => {
                     self.next = blocks.end;
                     kept
@@ -251,15 +257,14 @@ impl Run<'_> {
         let kept = self.table.columns()?;
         let identity = kept.identity?;
         let (group, columns) = (kept.cache).get(identity, number, &self.names)?;
-        let mut found = columns.iter().flatten();
-        if !group.is_sound() || !found.all(|column| column.is_sound()) {
+        let columns = columns.into_iter().collect::<Option<Vec<_>>>()?;
+        if !group.is_sound() || !columns.iter().all(|column| column.is_sound()) {
             kept.cache.mismatch(identity, number);
             return None;
         }
-        let columns = columns.into_iter().collect::<Option<Vec<_>>>()?;
         let bytes = columns.iter().map(|column| column.bytes());
         let bytes = group.bytes() + bytes.sum::<u64>();
-        kept.cache.used(identity, number, bytes);
+        kept.cache.used(identity, number, &self.names, bytes);
         report.kept_columns += columns.len() as u64;
         report.kept_bytes += bytes;
         Some((group, columns))
@@ -289,49 +294,41 @@ impl Run<'_> {
         };
         let kept = self.table.columns();
         let kept = kept.and_then(|kept| Some((&kept.cache, kept.identity?)));
+        let mut is_large = self.single.contains(&wanted.start);
         // A scan of few keys does not read many others.
-        let is_most = 2 * wanted.len() >= blocks.len() && !self.single.contains(&wanted.start);
-        let whole = match kept {
-            // Another block may be damaged, which does not concern this scan.
-            Some(kept) if is_most => {
-                let parsed = parse(blocks.clone(), MAX_PARSED_BYTES).ok().flatten();
-                parsed.map(|parsed| (kept, parsed))
+        let is_most = 2 * wanted.len() >= blocks.len() && !is_large;
+        let mut parsed = None;
+        if let Some((cache, identity)) = kept.filter(|_| is_most) {
+            match parse(blocks.clone(), MAX_PARSED_BYTES) {
+                Ok(Some(whole)) => {
+                    let named = self.names.iter().copied();
+                    let named: Vec<_> = named.zip(whole.columns.iter().cloned()).collect();
+                    cache.put(identity, number, &whole.group, &named);
+                    parsed = Some(whole);
+                }
+                Ok(None) => is_large = wanted == blocks,
+                // Another block may be damaged, which does not concern this scan.
+                Err(_) => {}
             }
-            _ => None,
-        };
-        let first = wanted.start..wanted.start + 1;
-        let is_single = self.single.contains(&wanted.start);
-        let all = match &whole {
-            None if !is_single => parse(wanted.clone(), MAX_PARSED_BYTES)?,
-            _ => None,
-        };
-        let Parsed {
-            group,
-            columns,
-            bytes_read,
-        } = match whole {
-            Some(((cache, identity), parsed)) => {
-                let named = self.names.iter().copied();
-                let named: Vec<_> = named.zip(parsed.columns.iter().cloned()).collect();
-                cache.put(identity, number, &parsed.group, &named);
+        }
+        if parsed.is_none() && !is_large {
+            parsed = parse(wanted.clone(), MAX_PARSED_BYTES)?;
+        }
+        let parsed = match parsed {
+            Some(parsed) => {
                 self.next = blocks.end;
                 parsed
             }
-            None => match all {
-                Some(parsed) => {
-                    self.next = blocks.end;
-                    parsed
-                }
-                None => {
-                    let single = parse(first.clone(), usize::MAX)?;
-                    self.single = wanted;
-                    self.next = first.end;
-                    single.ok_or_else(|| Error::internal("a block was not parsed"))?
-                }
-            },
+            None => {
+                let first = wanted.start..wanted.start + 1;
+                let parsed = parse(first.clone(), usize::MAX)?;
+                self.single = wanted;
+                self.next = first.end;
+                parsed.ok_or_else(|| Error::internal("a block was not parsed"))?
+            }
         };
-        report.bytes += bytes_read;
-        Ok((group, columns))
+        report.bytes += parsed.bytes_read;
+        Ok((parsed.group, parsed.columns))
     }
 }
 

@@ -5,9 +5,13 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use rockmill_core::columns::{ColumnCache, TableColumns, TableIdentity};
 use rockmill_core::scan::{
-    ColumnType, Instruction, Literal, Number, NumberFormat, OutputColumn, ScanOutput, ScanPlan,
+    Batch, BatchSink, ColumnType, Instruction, Literal, Number, NumberFormat, OutputColumn,
+    Register, ScanOutput, ScanPlan,
 };
-use rockmill_core::{InputTable, KeyRange, Plan, ReadReport};
+use rockmill_core::{
+    Backend, CancelToken, InputTable, KeyRange, Operator, Plan, ReadReport, ReadTask, Result,
+};
+use rockmill_cpu::CpuBackend;
 use rockmill_format::checksum::ChecksumType;
 use rockmill_format::compression::CompressionType;
 
@@ -235,6 +239,32 @@ fn other_tables_make_room_once_a_table_is_not_used() {
 }
 
 #[test]
+fn columns_that_no_scan_uses_make_room_in_groups_that_are_used() {
+    let plain = common::tables(&small_blocks(), &[rows(0)]);
+    let full = |limit: u64| {
+        let cache = cache_of(limit);
+        let tables = kept(&plain, &cache);
+        for at in [0, 4] {
+            read(&tables, &number_at(at));
+        }
+        (cache, tables)
+    };
+    let limit = full(1 << 20).0.accounts().bytes;
+    let (cache, tables) = full(limit);
+    assert_eq!(read(&tables, &number_at(2)).1.kept_bytes, 0);
+    assert_eq!(cache.accounts().evicted_bytes, 0);
+    for _ in 0..20 {
+        for at in [0, 2] {
+            read(&tables, &number_at(at));
+            assert!(cache.accounts().bytes <= limit);
+        }
+    }
+    assert!(read(&tables, &number_at(0)).1.kept_bytes > 0);
+    assert!(read(&tables, &number_at(2)).1.kept_bytes > 0);
+    assert!(cache.accounts().evicted_bytes > 0);
+}
+
+#[test]
 fn another_file_in_the_place_of_one_shares_nothing() {
     let cache = cache_of(1 << 20);
     let of = |first| {
@@ -312,4 +342,92 @@ fn blocks_that_compress_far_better_than_others_are_parsed_one_by_one() {
         "{kept} of {bytes}"
     );
     assert!(scan(&tables).2.kept_bytes > bytes / 2);
+}
+
+/// Counts rows. With the first batch, other scans keep the columns that this one wants.
+struct Counts<'a> {
+    rows: usize,
+    others: Option<(&'a [InputTable], [&'a ScanPlan; 2])>,
+}
+
+impl BatchSink for Counts<'_> {
+    fn batch(&mut self, batch: Batch) -> Result<()> {
+        self.rows += batch.rows;
+        if let Some((tables, plans)) = self.others.take() {
+            let range = KeyRange::default();
+            for plan in plans {
+                scan_reported(request(tables, &range, plan, rules(9)))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn a_group_that_others_keep_meanwhile_is_not_read_again() {
+    const VALUE_BYTES: usize = 64 << 10;
+    const SLICE_BYTES: usize = 16 << 10;
+    // Each slice of all these values fits a parsed group, and both together do not.
+    const VALUES: u32 = 200;
+    const OTHERS: u32 = 60;
+    // So many that a batch ends within the group.
+    const COPIES: usize = 20;
+    let mut plan = common::plan();
+    plan.output.table.compression.kind = CompressionType::Lz4;
+    let row = |number: u32| {
+        let value = match number < VALUES {
+            true => vec![7; VALUE_BYTES],
+            false => common::noise(u64::from(number), VALUE_BYTES),
+        };
+        Entry::new(&number.to_be_bytes(), 5, PUT, &value)
+    };
+    let rows: Vec<_> = (0..VALUES + OTHERS).map(row).collect();
+    let cache = Arc::new(ColumnCache::default());
+    cache.set_limit(1 << 30);
+    let tables = kept(&common::tables(&plan, &[rows]), &cache);
+    let slices = |registers: &[Register]| {
+        let integer = |number: usize| Instruction::Constant(Literal::Integer(number as i128));
+        let slice = |at| Instruction::Slice {
+            from: 0,
+            at,
+            length: 2,
+        };
+        let column = |register: &Register| OutputColumn {
+            register: *register,
+            stored: ColumnType::Bytes,
+        };
+        ScanPlan {
+            instructions: vec![
+                Instruction::Value,
+                integer(0),
+                integer(SLICE_BYTES),
+                slice(1),
+                slice(2),
+            ],
+            output: ScanOutput::Rows(registers.iter().map(column).collect()),
+            ..ScanPlan::default()
+        }
+    };
+    let (first, second) = (slices(&[3]), slices(&[4]));
+    let both = slices(&[3, 4].repeat(COPIES));
+    let mut counts = Counts {
+        rows: 0,
+        others: Some((&tables, [&first, &second])),
+    };
+    let range = KeyRange::default();
+    let task = ReadTask {
+        reading: request(&tables, &range, &both, rules(9)).reading,
+        cancel: &CancelToken::new(),
+        progress: None,
+    };
+    let operator = Operator::Scan {
+        plan: &both,
+        batches: &mut counts,
+    };
+    CpuBackend.run(task, operator).expect("it is sound");
+    assert_eq!(counts.rows, (VALUES + OTHERS) as usize);
+    // The others have kept the group of the values that compress.
+    assert!(counts.others.is_none());
+    let found = scan_reported(request(&tables, &range, &first, rules(9))).expect("it is sound");
+    assert!(found.2.kept_bytes > u64::from(VALUES) * SLICE_BYTES as u64);
 }
