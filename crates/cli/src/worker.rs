@@ -16,7 +16,7 @@ use crate::sql::session::LimitArgs;
 /// Arguments of `rockmill worker`.
 #[derive(Debug, clap::Args)]
 pub struct WorkerArgs {
-    /// Address at which coordinators connect. Without --tls it must be one of this machine alone, as 127.0.0.1:7400.
+    /// Address at which coordinators connect. Without --tls it must be a loopback address, such as 127.0.0.1:7400.
     #[arg(long, value_name = "HOST:PORT")]
     listen: Address,
     /// Folder of the databases. Files outside of it are not read, and nothing is written.

@@ -37,9 +37,11 @@ pub(crate) const OPTIONS_HEADER: HeaderName = HeaderName::from_static("rockmill-
 /// Time in which a worker accepts a connection.
 const CONNECT: Duration = Duration::from_secs(5);
 
-/// Time between two signs of life of a worker, and the time in which one must come.
-const ALIVE: Duration = Duration::from_secs(2);
-const SILENT: Duration = Duration::from_secs(5);
+/// Time between two keepalive pings of a worker.
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(2);
+
+/// Time in which the answer to a ping must come.
+const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Connections to workers, which are kept.
 #[derive(Debug, Clone, Default)]
@@ -77,7 +79,9 @@ impl Channels {
         let address = address.ok_or_else(|| failed(format!("{url} is no worker")))?;
         // A plan names the URLs of exchanges. None of them may be reached in plain text.
         if self.tls.is_some() != (url.scheme() == "https") {
-            return Err(failed(format!("{url} is no worker of this connection")));
+            return Err(failed(format!(
+                "{url} does not fit this connection: use --tls on the coordinator and on all workers, or on none"
+            )));
         }
         if self.tls.is_none() && !address.is_loopback() {
             return Err(failed(format!(
@@ -85,15 +89,19 @@ impl Channels {
             )));
         }
         let refused = |e: tonic::transport::Error| {
-            failed(format!("worker {address} is not reached: {}", cause(&e)))
+            failed(format!(
+                "cannot connect to worker {address}: {}; check that rockmill worker runs there, and that both sides have \
+                 --tls or neither has",
+                cause(&e)
+            ))
         };
         let endpoint = Channel::from_shared(url.to_string());
         let endpoint = endpoint.map_err(|e| failed(format!("{url}: {e}")))?;
         let mut endpoint = endpoint
             .connect_timeout(CONNECT)
             .tcp_nodelay(true)
-            .http2_keep_alive_interval(ALIVE)
-            .keep_alive_timeout(SILENT)
+            .http2_keep_alive_interval(KEEPALIVE_INTERVAL)
+            .keep_alive_timeout(KEEPALIVE_TIMEOUT)
             .keep_alive_while_idle(true);
         if let Some(tls) = &self.tls {
             let config = tls.client(&address.host());
@@ -112,8 +120,8 @@ impl Channels {
         address: &Address,
     ) -> Result<()> {
         let info = client.get_worker_info(GetWorkerInfoRequest {});
-        let info = tokio::time::timeout(SILENT, info).await;
-        let info = info.map_err(|_| failed(format!("worker {address} does not answer")))?;
+        let info = tokio::time::timeout(KEEPALIVE_TIMEOUT, info).await;
+        let info = info.map_err(|_| failed(format!("worker {address} has not answered for 5 seconds: check that it runs, and run the statement again")))?;
         let version = info.map_err(|e| of_worker(address, e))?.version;
         if version != VERSION {
             return Err(failed(format!(
@@ -251,7 +259,7 @@ fn of_worker(address: &Address, error: DataFusionError) -> DataFusionError {
             )
         }
         _ => format!(
-            "worker {address} is lost, so the statement has no answer: {}",
+            "the connection to worker {address} failed: {}; rows printed before are incomplete: run the statement again",
             cause(status)
         ),
     };
@@ -264,7 +272,7 @@ fn failed(said: String) -> DataFusionError {
 }
 
 /// The innermost cause of an error, which says most.
-fn cause(error: &(dyn std::error::Error + 'static)) -> String {
+pub(crate) fn cause(error: &(dyn std::error::Error + 'static)) -> String {
     let mut cause = error;
     while let Some(inner) = cause.source() {
         cause = inner;

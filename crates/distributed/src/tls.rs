@@ -30,7 +30,7 @@ impl fmt::Display for TlsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{}: {}; the folder of --tls has {AUTHORITY}, {CERTIFICATE} and {KEY}",
+            "{}: {}; the folder of --tls must contain {AUTHORITY}, {CERTIFICATE} and {KEY}",
             self.path.display(),
             self.error
         )

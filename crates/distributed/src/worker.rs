@@ -28,7 +28,7 @@ use uuid::Uuid;
 
 use crate::VERSION;
 use crate::address::Address;
-use crate::channels::{Channels, OPTIONS, OPTIONS_HEADER};
+use crate::channels::{Channels, OPTIONS, OPTIONS_HEADER, cause};
 use crate::tls::Tls;
 
 /// Maximum bytes of a message with a plan. Rows come in messages of their own.
@@ -40,9 +40,11 @@ const MAX_TASKS: usize = 1024;
 /// Header of a request without a plan.
 const ACCESS_HEADER: HeaderName = HeaderName::from_static("rockmill-access");
 
-/// Time between two signs of life of a coordinator, and the time in which one must come. Its statements end then.
-const ALIVE: Duration = Duration::from_secs(2);
-const SILENT: Duration = Duration::from_secs(5);
+/// Time between two keepalive pings of a coordinator.
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(2);
+
+/// Time in which the answer to a ping must come. Else the coordinator's statements end.
+const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Settings of a worker.
 #[derive(Debug)]
@@ -108,7 +110,7 @@ impl Worker {
         let found = tokio::net::lookup_host((address.host(), address.port())).await?;
         let found: Vec<SocketAddr> = found.collect();
         if self.tls.is_none() && !found.iter().all(|found| found.ip().is_loopback()) {
-            let what = "other machines would reach it, and it has no certificate: name the folder of one with --tls";
+            let what = "other machines can reach this address, which needs certificates: name their folder with --tls, or listen at 127.0.0.1";
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, what));
         }
         TcpListener::bind(&found[..]).await
@@ -122,7 +124,8 @@ impl Worker {
         self,
         listener: TcpListener,
         stop: impl Future<Output = ()>,
-    ) -> std::result::Result<(), tonic::transport::Error> {
+    ) -> io::Result<()> {
+        let failed = |error: tonic::transport::Error| io::Error::other(cause(&error));
         let session = self.session;
         let tasks = Arc::clone(&session.tasks);
         let served = Served::from_session_builder(move |context: WorkerQueryContext| {
@@ -134,15 +137,15 @@ impl Worker {
         let service = served.into_worker_server();
         let service = service.max_decoding_message_size(MAX_MESSAGE_BYTES);
         let mut server = Server::builder()
-            .http2_keepalive_interval(Some(ALIVE))
-            .http2_keepalive_timeout(Some(SILENT));
+            .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
+            .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT));
         if let Some(tls) = &self.tls {
-            server = server.tls_config(tls.server())?;
+            server = server.tls_config(tls.server()).map_err(failed)?;
         }
         let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
         let serving = server.add_service(service).serve_with_incoming(incoming);
         tokio::select! {
-            served = serving => served,
+            served = serving => served.map_err(failed),
             () = release(&kept, &tasks) => Ok(()),
             () = stop => Ok(()),
         }

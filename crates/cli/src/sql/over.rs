@@ -26,7 +26,7 @@ pub struct OverArgs {
         conflicts_with = "shards"
     )]
     workers: Vec<Address>,
-    /// Reads the databases that this file lists as one, in place of DB. Workers beside them scan each where it lies.
+    /// Reads the databases in this list as one database, in place of DB. The worker on each node scans its own.
     #[arg(long, value_name = "FILE")]
     shards: Option<PathBuf>,
     /// Folder with ca.pem, cert.pem and key.pem: the authority that has signed the certificates of all workers, and the
@@ -57,8 +57,12 @@ pub fn with_shards(args: &SqlArgs) -> Result<SqlArgs, Failure> {
             )),
         };
     }
+    if args.open.wal.stated().is_some() {
+        let what = "--wal-dir has no effect with --shards: name the folder with wal_dir in the list of shards";
+        return Err(Failure::Usage(what.to_owned()));
+    }
     if args.statements.is_some() {
-        let what = "--shards is in place of a database, and two arguments are given besides it";
+        let what = "--shards replaces the folder of the database: give only the statement";
         return Err(Failure::Usage(what.to_owned()));
     }
     let statements = std::mem::take(&mut args.open.db).into_os_string();

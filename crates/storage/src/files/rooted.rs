@@ -72,7 +72,10 @@ impl Rooted {
         openat2(&self.folder, relative, flags, Mode::empty(), beneath).map_err(
             |error| match error {
                 Errno::XDEV | Errno::LOOP => outside(),
-                Errno::NOSYS => io::ErrorKind::Unsupported.into(),
+                Errno::NOSYS => {
+                    let what = "a worker needs Linux 5.6 or newer (openat2)";
+                    io::Error::new(io::ErrorKind::Unsupported, what)
+                }
                 error => error.into(),
             },
         )
