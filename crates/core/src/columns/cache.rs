@@ -35,7 +35,7 @@ type Key = (TableIdentity, u64);
 #[derive(Debug, Default)]
 struct State {
     limit: u64,
-    groups: HashMap<Key, Kept>,
+    groups: HashMap<Key, CachedGroup>,
     /// All groups, by the clock at their last use.
     by_use: BTreeSet<(u64, Key)>,
     accounts: Accounts,
@@ -59,23 +59,23 @@ const MAX_NAME_INSTRUCTIONS: usize = 1 << 18;
 
 /// A group with the columns that scans have used.
 #[derive(Debug)]
-struct Kept {
+struct CachedGroup {
     group: Arc<Group>,
-    columns: HashMap<ColumnName, KeptColumn>,
+    columns: HashMap<ColumnName, CachedColumn>,
     bytes: u64,
     /// The clock at its last use.
     used: u64,
 }
 
 #[derive(Debug)]
-struct KeptColumn {
+struct CachedColumn {
     column: Arc<Column>,
     /// The clock at its last use.
     used: u64,
 }
 
 /// A group, and those of some columns that are kept.
-pub type KeptColumns = (Arc<Group>, Vec<Option<Arc<Column>>>);
+pub type CachedColumns = (Arc<Group>, Vec<Option<Arc<Column>>>);
 
 /// Counts of a cache.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -155,7 +155,7 @@ impl ColumnCache {
         table: TableIdentity,
         group: u64,
         columns: &[ColumnName],
-    ) -> Option<KeptColumns> {
+    ) -> Option<CachedColumns> {
         let state = self.state();
         let kept = state.groups.get(&(table, group))?;
         let columns: Vec<_> = columns
@@ -207,7 +207,7 @@ impl ColumnCache {
             Entry::Vacant(free) => {
                 let bytes = group.bytes() + ENTRY_BYTES;
                 state.accounts.bytes += bytes;
-                free.insert(Kept {
+                free.insert(CachedGroup {
                     group: Arc::clone(group),
                     columns: HashMap::new(),
                     bytes,
@@ -218,7 +218,7 @@ impl ColumnCache {
         for parsed @ (name, column) in columns {
             if let Entry::Vacant(free) = kept.columns.entry(*name) {
                 let column = Arc::clone(column);
-                free.insert(KeptColumn { column, used: 0 });
+                free.insert(CachedColumn { column, used: 0 });
                 kept.bytes += bytes_of(parsed);
                 state.accounts.bytes += bytes_of(parsed);
             }

@@ -28,7 +28,7 @@ use rockmill_format::key;
 
 use super::retain::RetainTotals;
 use super::snapshot::decide;
-use crate::scan::{GROUPS_BYTES, Leaves, Parsed, Scanner, parse};
+use crate::scan::{GROUPS_BYTES, Leaves, Scanner, parse};
 
 /// Maximum number of tables. With more, an order by single entries needs less memory and fewer comparisons.
 const MAX_TABLES: usize = 16;

@@ -31,7 +31,7 @@ use rockmill_core::{BatchOutput, InputTable, Result};
 
 use crate::read::retain::Sink;
 pub(crate) use leaves::Leaves;
-pub(crate) use parse::{Parsed, parse};
+pub(crate) use parse::parse;
 
 use evaluate::Rows;
 use program::Program;
