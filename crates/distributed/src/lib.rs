@@ -17,7 +17,7 @@
 
 mod address;
 mod channels;
-mod hold;
+mod pin;
 mod plan;
 mod shards;
 mod tls;
@@ -25,7 +25,7 @@ mod worker;
 
 pub use address::{Address, AddressError};
 pub use channels::Channels;
-pub use hold::Workers;
+pub use pin::Workers;
 pub use plan::{over_shards, over_workers, show};
 pub use shards::{ShardList, Shards};
 pub use tls::{Tls, TlsError};

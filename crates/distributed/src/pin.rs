@@ -1,4 +1,4 @@
-//! Workers that hold the views of statements open.
+//! Workers that pin the views of statements.
 
 use std::any::Any;
 use std::fmt;
@@ -17,8 +17,8 @@ use futures::future::try_join_all;
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
 use http::HeaderMap;
-use rockmill_scan::{Held, ScanEngine};
-use rockmill_sql::{Answer, Codec, Hold, Holds, Lease, hold_plan};
+use rockmill_scan::{Pinned, ScanEngine};
+use rockmill_sql::{Answer, Codec, PinGuard, PinRequest, PinViews, pin_plan};
 use tokio::sync::oneshot;
 use url::Url;
 use uuid::Uuid;
@@ -30,7 +30,7 @@ use crate::channels::Channels;
 #[derive(Debug, Clone)]
 pub struct Workers {
     pub(crate) urls: Arc<[Url]>,
-    pub(crate) asker: Asker,
+    pub(crate) client: PinClient,
 }
 
 impl Workers {
@@ -42,27 +42,27 @@ impl Workers {
                 .iter()
                 .map(|address| address.url(is_secure))
                 .collect(),
-            asker: Asker::new(channels, engine),
+            client: PinClient::new(channels, engine),
         }
     }
 }
 
 #[async_trait]
-impl Holds for Workers {
-    async fn hold(&self, hold: Hold) -> Result<Option<Lease>> {
-        let asked = self.urls.iter().map(|url| self.asker.ask(url, &hold));
-        let (mut leases, mut all) = (Vec::new(), true);
-        for (answer, lease) in try_join_all(asked).await? {
-            all &= matches!(answer, Answer::Held);
-            leases.push(lease);
+impl PinViews for Workers {
+    async fn pin(&self, pin: PinRequest) -> Result<Option<PinGuard>> {
+        let asked = self.urls.iter().map(|url| self.client.ask(url, &pin));
+        let (mut pins, mut all) = (Vec::new(), true);
+        for (answer, pin) in try_join_all(asked).await? {
+            all &= matches!(answer, Answer::Pinned);
+            pins.push(pin);
         }
-        Ok(all.then(|| Arc::new(leases) as Arc<dyn Any + Send + Sync>))
+        Ok(all.then(|| Arc::new(pins) as Arc<dyn Any + Send + Sync>))
     }
 }
 
-/// Asks workers to hold files.
+/// Asks workers to pin files.
 #[derive(Debug, Clone)]
-pub(crate) struct Asker {
+pub(crate) struct PinClient {
     pub channels: Channels,
     context: Arc<TaskContext>,
 }
@@ -79,9 +79,9 @@ impl fmt::Debug for Connection {
     }
 }
 
-impl Held for Connection {}
+impl Pinned for Connection {}
 
-impl Asker {
+impl PinClient {
     pub fn new(channels: Channels, engine: &Arc<ScanEngine>) -> Self {
         let config = SessionConfig::new()
             .with_distributed_user_codec(Codec::new(engine))
@@ -93,8 +93,8 @@ impl Asker {
         }
     }
 
-    /// Asks a worker to hold files. It does so while the connection lives.
-    pub async fn ask(&self, url: &Url, hold: &Hold) -> Result<(Answer, Connection)> {
+    /// Asks a worker to pin files. It does so while the connection lives.
+    pub async fn ask(&self, url: &Url, pin: &PinRequest) -> Result<(Answer, Connection)> {
         let mut client = self.channels.get_worker_client_for_url(url).await?;
         if let Some(address) = Address::of(url) {
             self.channels.check(client.as_mut(), &address).await?;
@@ -107,7 +107,7 @@ impl Asker {
         let request = SetPlanRequest {
             task_key,
             task_count: 1,
-            plan: MaybeEncoded::Decoded(hold_plan(hold.clone())),
+            plan: MaybeEncoded::Decoded(pin_plan(pin.clone())),
             work_unit_feed_declarations: Vec::new(),
             target_worker_url: url.clone(),
             query_start_time_ns: 0,

@@ -27,7 +27,7 @@ use rockmill_sql::{Codec, Tasks, scan_tasks, shard_of, split_scan};
 use url::Url;
 
 use crate::channels::Channels;
-use crate::hold::Workers;
+use crate::pin::Workers;
 
 /// Minimum number of processes on one side of an exchange. One with a single process on either side is left out.
 const MIN_TASKS: usize = 2;
@@ -42,7 +42,7 @@ pub fn over_workers(
 ) -> SessionStateBuilder {
     let urls = Arc::clone(&workers.urls);
     let most = urls.len();
-    let builder = distributed(builder, engine, &workers.asker.channels, urls);
+    let builder = distributed(builder, engine, &workers.client.channels, urls);
     builder.with_distributed_desired_task_count_handler(move |event: DesiredTaskCountEvent<'_>| {
         match scan_tasks(event.plan.as_ref())? {
             // The nodes above it are in the same stage, which no other scan may run in several processes.
@@ -134,32 +134,9 @@ impl PhysicalOptimizerRule for AtShards {
     fn optimize(
         &self,
         plan: Arc<dyn ExecutionPlan>,
-        options: &ConfigOptions,
+        _: &ConfigOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        if plan.is::<AnalyzeExec>() {
-            let children = plan.children().into_iter();
-            let children = children.map(|child| self.optimize(Arc::clone(child), options));
-            let children = children.collect::<Result<Vec<_>>>()?;
-            let recompute = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
-            return plan.replace_children(children, recompute);
-        }
-        let placed = plan.transform_down(|node| {
-            let Some(shards) = shards_below(&node) else {
-                return Ok(Transformed::no(node));
-            };
-            let tasks = shards.max(MIN_TASKS);
-            let exchange = NetworkCoalesceExec::try_new(node, tasks, 1)?;
-            Ok(Transformed::new(
-                Arc::new(exchange) as _,
-                true,
-                TreeNodeRecursion::Jump,
-            ))
-        })?;
-        let is_split = placed.data.output_partitioning().partition_count() > 1;
-        Ok(match placed.transformed && is_split {
-            true => Arc::new(CoalescePartitionsExec::new(placed.data)),
-            false => placed.data,
-        })
+        at_shards(plan)
     }
 
     fn name(&self) -> &'static str {
@@ -169,6 +146,33 @@ impl PhysicalOptimizerRule for AtShards {
     fn schema_check(&self) -> bool {
         true
     }
+}
+
+fn at_shards(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+    if plan.is::<AnalyzeExec>() {
+        let children = plan.children().into_iter();
+        let children = children.map(|child| at_shards(Arc::clone(child)));
+        let children = children.collect::<Result<Vec<_>>>()?;
+        let recompute = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
+        return plan.replace_children(children, recompute);
+    }
+    let placed = plan.transform_down(|node| {
+        let Some(shards) = shards_below(&node) else {
+            return Ok(Transformed::no(node));
+        };
+        let tasks = shards.max(MIN_TASKS);
+        let exchange = NetworkCoalesceExec::try_new(node, tasks, 1)?;
+        Ok(Transformed::new(
+            Arc::new(exchange) as _,
+            true,
+            TreeNodeRecursion::Jump,
+        ))
+    })?;
+    let is_split = placed.data.output_partitioning().partition_count() > 1;
+    Ok(match placed.transformed && is_split {
+        true => Arc::new(CoalescePartitionsExec::new(placed.data)),
+        false => placed.data,
+    })
 }
 
 /// Number of shards that a plan reads, if it is a scan of shards with nodes above it that need the rows of one partition

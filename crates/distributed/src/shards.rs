@@ -9,14 +9,14 @@ use futures::future::try_join_all;
 use rockmill_core::{Error, ErrorKind, KeyRange, MergeOperators, Result};
 use rockmill_format::names;
 use rockmill_scan::{Database, FamilyView, Remote, ScanEngine, View};
-use rockmill_sql::{Answer, Hold, Place};
+use rockmill_sql::{Answer, DatabaseLocation, PinRequest};
 use serde::Deserialize;
 use tokio::runtime::Handle;
 use url::Url;
 
 use crate::address::Address;
 use crate::channels::Channels;
-use crate::hold::Asker;
+use crate::pin::PinClient;
 
 /// Maximum number of shards of a list.
 const MAX_SHARDS: usize = 4096;
@@ -155,7 +155,7 @@ impl Shard {
 pub struct Shards {
     list: ShardList,
     folder: PathBuf,
-    asker: Asker,
+    client: PinClient,
     merge_operators: MergeOperators,
     runtime: Handle,
 }
@@ -172,7 +172,7 @@ impl Shards {
         let folder = list.file.parent().unwrap_or(Path::new("."));
         Self {
             folder: folder.to_owned(),
-            asker: Asker::new(channels, engine),
+            client: PinClient::new(channels, engine),
             list,
             merge_operators,
             runtime,
@@ -180,9 +180,9 @@ impl Shards {
     }
 
     async fn remote(&self, shard: &Shard) -> Result<Remote> {
-        let url = shard.address.url(self.asker.channels.are_secure());
-        let hold = Hold::Newest {
-            place: Place {
+        let url = shard.address.url(self.client.channels.are_secure());
+        let pin = PinRequest::Newest {
+            location: DatabaseLocation {
                 path: shard.path.clone(),
                 log_folder: shard.log_folder.clone(),
             },
@@ -191,7 +191,7 @@ impl Shards {
         };
         let of_kind = |kind, what: String| Error::new(kind, what).in_file(&shard.name());
         let failed = |what| of_kind(ErrorKind::Invalid, what);
-        let asked = self.asker.ask(&url, &hold).await;
+        let asked = self.client.ask(&url, &pin).await;
         let (answer, connection) = asked.map_err(|e| {
             let kind = match e.find_root() {
                 DataFusionError::IoError(_) => ErrorKind::Storage,
@@ -217,7 +217,7 @@ impl Shards {
             log_folder: shard.log_folder.clone(),
             range: shard.range.clone(),
             described: *described,
-            held: Arc::new(connection),
+            pinned: Arc::new(connection),
         })
     }
 }

@@ -45,7 +45,7 @@ pub use history::{Since, WrittenSince};
 pub use iterators::{IteratorRead, Iterators, RowFn};
 pub use load::{Load, LoadShare};
 pub use piece::{Piece, PieceOutput, PieceReport, Through};
-pub use remote::{Described, Held, Remote};
+pub use remote::{Described, Pinned, Remote};
 pub use rockmill_core::{MergeOperator, MergeOperators, StatedOperator};
 pub use store::{Store, ValueFn, Write, Written};
 pub use version::Version;

@@ -1,6 +1,6 @@
 //! Column families that other processes read.
 //!
-//! A process plans over them without their files. The process that has the files describes one version, holds it open, and
+//! A process plans over them without their files. The process that has the files describes one version, pins it open, and
 //! runs the scans.
 
 use std::any::Any;
@@ -47,11 +47,11 @@ pub struct Remote {
     /// The version.
     pub described: Described,
     /// Lives as long as the process must keep the files.
-    pub held: Arc<dyn Held>,
+    pub pinned: Arc<dyn Pinned>,
 }
 
 /// What lives as long as another process must keep files.
-pub trait Held: Any + Send + Sync + std::fmt::Debug {}
+pub trait Pinned: Any + Send + Sync + std::fmt::Debug {}
 
 impl FamilyView {
     /// The description of this version for another process.

@@ -20,11 +20,11 @@ use datafusion_proto::physical_plan::{PhysicalExtensionCodec, PhysicalProtoConve
 use rockmill_scan::ScanEngine;
 use rockmill_storage::Rooted;
 
-use crate::scan::{HeldViews, HoldExec, SentExec, decode_scan, encode_scan};
+use crate::scan::{PinExec, PinnedViews, SentExec, decode_scan, encode_scan};
 use crate::{extremes, functions};
 
-/// First byte of what a process is asked to hold. A scan begins with a brace.
-const HOLD: u8 = b'h';
+/// First byte of what a process is asked to pin. A scan begins with a brace.
+const PIN: u8 = b'p';
 
 /// Payload of Rockmill's own functions, which have names of DataFusion's.
 const OWN: &[u8] = b"rockmill";
@@ -59,7 +59,7 @@ pub struct Codec {
 #[derive(Debug)]
 struct Worker {
     root: Arc<Rooted>,
-    held: HeldViews,
+    pinned: PinnedViews,
 }
 
 impl Codec {
@@ -76,10 +76,10 @@ impl Codec {
     /// [`Codec::open`]. The engine must read files through the same root.
     #[must_use]
     pub fn of_worker(engine: &Arc<ScanEngine>, root: Arc<Rooted>) -> Self {
-        let held = HeldViews::default();
+        let pinned = PinnedViews::default();
         Self {
             engine: Arc::clone(engine),
-            worker: Some(Arc::new(Worker { root, held })),
+            worker: Some(Arc::new(Worker { root, pinned })),
         }
     }
 
@@ -121,13 +121,13 @@ impl Codec {
         };
         check(&plan)?;
         let opened = plan.transform_up(|node| {
-            let (engine, root, held) = (&self.engine, &worker.root, &worker.held);
+            let (engine, root, pinned) = (&self.engine, &worker.root, &worker.pinned);
             if let Some(scan) = node.downcast_ref::<SentExec>() {
-                return Ok(Transformed::yes(scan.open(engine, root, held)?));
+                return Ok(Transformed::yes(scan.open(engine, root, pinned)?));
             }
-            if let Some(hold) = node.downcast_ref::<HoldExec>() {
-                let hold = hold.open(engine, root, held)?;
-                return Ok(Transformed::yes(Arc::new(hold) as _));
+            if let Some(pin) = node.downcast_ref::<PinExec>() {
+                let pin = pin.open(engine, root, pinned)?;
+                return Ok(Transformed::yes(Arc::new(pin) as _));
             }
             Ok(Transformed::no(node))
         })?;
@@ -157,7 +157,7 @@ fn check(plan: &Arc<dyn ExecutionPlan>) -> Result<()> {
                         .is_some()
                 };
                 let is_memory = node.downcast_ref::<DataSourceExec>().is_some_and(is_memory);
-                let is_scan = node.is::<SentExec>() || node.is::<HoldExec>();
+                let is_scan = node.is::<SentExec>() || node.is::<PinExec>();
                 !is_memory && !is_scan && !LEAVES.contains(&name)
             }
             false => name == "DataSinkExec",
@@ -197,10 +197,10 @@ impl PhysicalExtensionCodec for Codec {
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let is_worker = self.worker.is_some();
         match bytes.split_first() {
-            Some((&HOLD, hold)) if is_worker => {
-                let hold = serde_json::from_slice(hold);
-                let hold = hold.map_err(|e| DataFusionError::Plan(e.to_string()))?;
-                Ok(Arc::new(HoldExec::new(hold, None)))
+            Some((&PIN, pin)) if is_worker => {
+                let pin = serde_json::from_slice(pin);
+                let pin = pin.map_err(|e| DataFusionError::Plan(e.to_string()))?;
+                Ok(Arc::new(PinExec::new(pin, None)))
             }
             _ if is_worker => Ok(Arc::new(SentExec::parse(bytes)?)),
             _ => decode_scan(bytes, &self.engine),
@@ -213,9 +213,9 @@ impl PhysicalExtensionCodec for Codec {
         bytes: &mut Vec<u8>,
         _: &dyn PhysicalProtoConverterExtension,
     ) -> Result<()> {
-        if let Some(hold) = node.downcast_ref::<HoldExec>() {
-            bytes.push(HOLD);
-            let written = serde_json::to_writer(bytes, &hold.hold);
+        if let Some(pin) = node.downcast_ref::<PinExec>() {
+            bytes.push(PIN);
+            let written = serde_json::to_writer(bytes, &pin.pin);
             return written.map_err(|e| DataFusionError::Plan(e.to_string()));
         }
         match encode_scan(node.as_ref())? {

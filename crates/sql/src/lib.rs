@@ -54,10 +54,10 @@ pub use joins::plan_query;
 pub use memory::{Shares, SpillError, configured, runtime};
 pub use read_only::ReadOnly;
 #[cfg(feature = "codec")]
-pub use scan::{Answer, hold_plan};
+pub use scan::{Answer, pin_plan};
 pub use scan::{
-    Hold, Holds, Lease, Place, ScanExec, Tasks, decode_scan, encode_scan, left_out, progress,
-    scan_tasks, shard_of, split_scan,
+    DatabaseLocation, PinGuard, PinRequest, PinViews, ScanExec, Tasks, decode_scan, encode_scan,
+    left_out, progress, scan_tasks, shard_of, split_scan,
 };
 pub use session::{refuse_writes, session, session_by, session_in, state, with_rockmill};
 pub use table::{Reads, RocksTable, Scans, pinned};

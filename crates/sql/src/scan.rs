@@ -1,6 +1,6 @@
 //! The physical plan of a scan.
 
-mod held;
+mod pinned;
 mod run;
 mod sent;
 mod shown;
@@ -41,15 +41,15 @@ use crate::table::{Reads, StatementView};
 use run::{CancelOnDrop, Counters, Run};
 
 #[cfg(feature = "codec")]
-pub(crate) use held::HeldViews;
+pub(crate) use pinned::PinExec;
 #[cfg(feature = "codec")]
-pub(crate) use held::HoldExec;
+pub(crate) use pinned::PinnedViews;
 #[cfg(feature = "codec")]
-pub use held::{Answer, hold_plan};
-pub use held::{Hold, Holds, Lease, Place};
+pub use pinned::{Answer, pin_plan};
+pub use pinned::{DatabaseLocation, PinGuard, PinRequest, PinViews};
 #[cfg(feature = "codec")]
 pub(crate) use sent::SentExec;
-pub(crate) use sent::place_of;
+pub(crate) use sent::location_of;
 pub use sent::{decode_scan, encode_scan};
 pub use shown::{left_out, progress};
 pub use split::{Tasks, scan_tasks, shard_of, split_scan};

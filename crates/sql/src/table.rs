@@ -25,7 +25,9 @@ use rockmill_scan::{Database, ScanEngine, View};
 use crate::external::stored_schema;
 use crate::planner;
 use crate::program::Program;
-use crate::scan::{Hold, Holds, Lease, Planned, ScanExec, Source, all_columns, external, place_of};
+use crate::scan::{
+    PinGuard, PinRequest, PinViews, Planned, ScanExec, Source, all_columns, external, location_of,
+};
 
 /// The column families of a database as tables. A clone is the same database.
 #[derive(Debug, Clone)]
@@ -35,8 +37,8 @@ pub struct Scans {
     reads: Reads,
     /// Views of statements that are planned or running.
     views: Arc<Mutex<Views>>,
-    /// Asks the processes that run parts of statements to hold views.
-    holds: Option<Arc<dyn Holds>>,
+    /// Asks the processes that run parts of statements to pin views.
+    pins: Option<Arc<dyn PinViews>>,
 }
 
 /// The path on which rows are read.
@@ -65,8 +67,8 @@ pub(crate) struct StatementView {
     families: Option<BTreeSet<String>>,
     /// Whether one of its scans has begun. All of them are planned by then.
     runs: AtomicBool,
-    /// Lets other processes hold it.
-    lease: OnceLock<Lease>,
+    /// Lets other processes pin it.
+    pin: OnceLock<PinGuard>,
 }
 
 impl StatementView {
@@ -77,7 +79,7 @@ impl StatementView {
             view,
             families,
             runs,
-            lease: OnceLock::new(),
+            pin: OnceLock::new(),
         }
     }
 
@@ -90,8 +92,8 @@ impl StatementView {
         }
     }
 
-    /// The versions that other processes have to hold; `None` if they need no files.
-    async fn hold(self: &Arc<Self>) -> Result<Option<Hold>> {
+    /// The versions that other processes have to pin; `None` if they need no files.
+    async fn pin(self: &Arc<Self>) -> Result<Option<PinRequest>> {
         let this = Arc::clone(self);
         blocking(move || {
             let names: Vec<_> = match &this.families {
@@ -99,18 +101,18 @@ impl StatementView {
                 None => this.view.families().map(str::to_owned).collect(),
             };
             let mut versions = Vec::new();
-            let mut place = None;
+            let mut location = None;
             for name in names {
                 // A scan of a column family that cannot be read elsewhere says so itself.
                 let Ok(family) = this.view.family(&name) else {
                     continue;
                 };
-                if let (Some(known), Ok(version)) = (place_of(&family), family.version()) {
-                    place = Some(known);
+                if let (Some(known), Ok(version)) = (location_of(&family), family.version()) {
+                    location = Some(known);
                     versions.push(version);
                 }
             }
-            Ok(place.map(|place| Hold::Versions { place, versions }))
+            Ok(location.map(|location| PinRequest::Versions { location, versions }))
         })
         .await
     }
@@ -129,15 +131,15 @@ impl Scans {
             database,
             reads: Reads::Files,
             views: Arc::default(),
-            holds: None,
+            pins: None,
         }
     }
 
-    /// The same tables, whose views other processes hold while statements read them.
+    /// The same tables, whose views other processes pin while statements read them.
     #[must_use]
-    pub fn held_by(self, holds: Arc<dyn Holds>) -> Self {
+    pub fn pinned_by(self, pins: Arc<dyn PinViews>) -> Self {
         Self {
-            holds: Some(holds),
+            pins: Some(pins),
             ..self
         }
     }
@@ -199,19 +201,19 @@ impl Scans {
     pub(crate) async fn view(&self, session: &dyn Session) -> Result<Arc<StatementView>> {
         /// Attempts to let other processes open a version before its files are deleted.
         const ATTEMPTS: usize = 20;
-        let Some(holds) = &self.holds else {
+        let Some(pins) = &self.pins else {
             return self.view_here(session).await;
         };
         for _ in 0..ATTEMPTS {
             let view = self.view_here(session).await?;
-            if view.lease.get().is_some() {
+            if view.pin.get().is_some() {
                 return Ok(view);
             }
-            let Some(hold) = view.hold().await? else {
+            let Some(pin) = view.pin().await? else {
                 return Ok(view);
             };
-            if let Some(lease) = holds.hold(hold).await? {
-                let _ = view.lease.set(lease);
+            if let Some(pin) = pins.pin(pin).await? {
+                let _ = view.pin.set(pin);
                 return Ok(view);
             }
             // The next attempt takes a newer one.

@@ -130,11 +130,11 @@ impl Over {
         }
     }
 
-    /// The tables, whose files workers hold open while statements read them.
-    pub fn held(&self, scans: Scans, engine: &Arc<ScanEngine>) -> Scans {
+    /// The tables, whose files workers pin while statements read them.
+    pub fn pinned(&self, scans: Scans, engine: &Arc<ScanEngine>) -> Scans {
         match self.workers.is_empty() {
             true => scans,
-            false => scans.held_by(Arc::new(self.workers(engine))),
+            false => scans.pinned_by(Arc::new(self.workers(engine))),
         }
     }
 

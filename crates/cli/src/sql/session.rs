@@ -245,7 +245,7 @@ impl Session {
         let context = context.map_err(failure)?;
         let scans = Scans::new(Arc::clone(&engine), database);
         #[cfg(feature = "distributed")]
-        let scans = over.held(scans, &engine);
+        let scans = over.pinned(scans, &engine);
         scans.register(&context).map_err(failure)?;
         if let Some((text, file)) = mysql {
             let registered = scans.register_mysql(&context, &text, &file);

@@ -1,4 +1,4 @@
-//! Views that a process holds open for the scans of others.
+//! Views that a process pins for the scans of others.
 //!
 //! A file that is open lives, although the owner of the database deletes it. So the process that plans a statement first
 //! asks each process that will run a part of it to open the files.
@@ -19,7 +19,7 @@ use crate::read_only::ReadOnly;
 /// Where a database lies.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Place {
+pub struct DatabaseLocation {
     /// Its folder.
     pub path: PathBuf,
     /// Folder of the write-ahead logs, if it is not the directory.
@@ -27,7 +27,7 @@ pub struct Place {
     pub log_folder: Option<PathBuf>,
 }
 
-impl Place {
+impl DatabaseLocation {
     /// The place of a part, for the process that has it.
     pub(crate) fn of(remote: &Remote) -> Self {
         Self {
@@ -46,21 +46,21 @@ impl Place {
     }
 }
 
-/// A request to hold versions open.
+/// A request to pin versions.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub enum Hold {
-    /// These versions of column families, which the asker has planned with.
+pub enum PinRequest {
+    /// These versions of column families, which the client has planned with.
     Versions {
         /// The database.
-        place: Place,
+        location: DatabaseLocation,
         /// The versions.
         versions: Vec<Version>,
     },
     /// The newest version of a column family, which the process describes.
     Newest {
         /// The database.
-        place: Place,
+        location: DatabaseLocation,
         /// The column family.
         family: String,
         /// Its merge operator, if one is stated.
@@ -68,51 +68,51 @@ pub enum Hold {
     },
 }
 
-/// Keeps what other processes hold open for a view. Dropping it lets them close the files.
-pub type Lease = Arc<dyn Any + Send + Sync>;
+/// Keeps what other processes pin for a view. Dropping it lets them close the files.
+pub type PinGuard = Arc<dyn Any + Send + Sync>;
 
-/// Asks other processes to hold views open.
+/// Asks other processes to pin views.
 #[async_trait]
-pub trait Holds: Debug + Send + Sync {
-    /// Returns when all of them hold these versions, or `None` if one of them does not find all files any more.
+pub trait PinViews: Debug + Send + Sync {
+    /// Returns when all of them pin these versions, or `None` if one of them does not find all files any more.
     ///
     /// # Errors
     /// If a process cannot be asked, or refuses.
-    async fn hold(&self, versions: Hold) -> Result<Option<Lease>>;
+    async fn pin(&self, versions: PinRequest) -> Result<Option<PinGuard>>;
 }
 
-/// Views that are held open.
+/// Views that are pinned.
 #[derive(Debug, Default)]
-pub(crate) struct HeldViews(Mutex<Vec<HeldView>>);
+pub(crate) struct PinnedViews(Mutex<Vec<PinnedView>>);
 
 #[derive(Debug)]
-struct HeldView {
-    place: Place,
+struct PinnedView {
+    location: DatabaseLocation,
     version: Version,
     view: Weak<View>,
 }
 
-impl HeldViews {
-    fn lock(&self) -> MutexGuard<'_, Vec<HeldView>> {
+impl PinnedViews {
+    fn lock(&self) -> MutexGuard<'_, Vec<PinnedView>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The view that has a version, if it is open.
-    pub(crate) fn get(&self, place: &Place, version: &Version) -> Option<Arc<View>> {
-        let held = self.lock();
-        let mut held = held.iter();
-        held.find_map(|held| {
-            let is_same = held.place == *place && held.version == *version;
-            held.view.upgrade().filter(|_| is_same)
+    pub(crate) fn get(&self, location: &DatabaseLocation, version: &Version) -> Option<Arc<View>> {
+        let pinned = self.lock();
+        let mut pinned = pinned.iter();
+        pinned.find_map(|pinned| {
+            let is_same = pinned.location == *location && pinned.version == *version;
+            pinned.view.upgrade().filter(|_| is_same)
         })
     }
 
     #[cfg(feature = "codec")]
-    fn add(&self, place: &Place, version: Version, view: &Arc<View>) {
-        let mut held = self.lock();
-        held.retain(|held| held.view.strong_count() > 0);
-        held.push(HeldView {
-            place: place.clone(),
+    fn add(&self, location: &DatabaseLocation, version: Version, view: &Arc<View>) {
+        let mut pinned = self.lock();
+        pinned.retain(|pinned| pinned.view.strong_count() > 0);
+        pinned.push(PinnedView {
+            location: location.clone(),
             version,
             view: Arc::downgrade(view),
         });
@@ -120,9 +120,9 @@ impl HeldViews {
 }
 
 #[cfg(feature = "codec")]
-pub(crate) use exec::HoldExec;
+pub(crate) use exec::PinExec;
 #[cfg(feature = "codec")]
-pub use exec::{Answer, hold_plan};
+pub use exec::{Answer, pin_plan};
 
 #[cfg(feature = "codec")]
 mod exec {
@@ -148,24 +148,24 @@ mod exec {
     use crate::scan::external;
     use crate::scan::sent::beneath;
 
-    /// Answer of a process that is asked to hold views.
+    /// Answer of a process that is asked to pin views.
     #[derive(Debug, Clone, Serialize, Deserialize)]
     pub enum Answer {
         /// All versions are open.
-        Held,
+        Pinned,
         /// The column family is open.
         Described(Box<Described>),
         /// Files or unflushed entries of a version are gone.
         Gone,
     }
 
-    /// The plan with which a process is asked. It returns one row with an [`Answer`], and holds the files until it is dropped.
-    pub fn hold_plan(hold: Hold) -> Arc<dyn ExecutionPlan> {
-        Arc::new(HoldExec::new(hold, None))
+    /// The plan with which a process is asked. It returns one row with an [`Answer`], and pins the files until it is dropped.
+    pub fn pin_plan(pin: PinRequest) -> Arc<dyn ExecutionPlan> {
+        Arc::new(PinExec::new(pin, None))
     }
 
     impl Answer {
-        /// The answer in the rows of [`hold_plan`].
+        /// The answer in the rows of [`pin_plan`].
         ///
         /// # Errors
         /// Internal if they have none.
@@ -182,17 +182,17 @@ mod exec {
         }
     }
 
-    /// See [`hold_plan`].
+    /// See [`pin_plan`].
     #[derive(Debug)]
-    pub(crate) struct HoldExec {
-        pub hold: Hold,
+    pub(crate) struct PinExec {
+        pub pin: PinRequest,
         /// What is open, with the answer.
         opened: Option<(Vec<Arc<View>>, Answer)>,
         properties: Arc<PlanProperties>,
     }
 
-    impl HoldExec {
-        pub fn new(hold: Hold, opened: Option<(Vec<Arc<View>>, Answer)>) -> Self {
+    impl PinExec {
+        pub fn new(pin: PinRequest, opened: Option<(Vec<Arc<View>>, Answer)>) -> Self {
             let schema = Schema::new(vec![Field::new("answer", DataType::Binary, false)]);
             let properties = PlanProperties::new(
                 EquivalenceProperties::new(Arc::new(schema)),
@@ -201,7 +201,7 @@ mod exec {
                 Boundedness::Bounded,
             );
             Self {
-                hold,
+                pin,
                 opened,
                 properties: Arc::new(properties),
             }
@@ -215,19 +215,19 @@ mod exec {
             &self,
             engine: &Arc<ScanEngine>,
             root: &Rooted,
-            held: &HeldViews,
+            pinned: &PinnedViews,
         ) -> Result<Self> {
-            let opened = match &self.hold {
-                Hold::Versions { place, versions } => {
-                    open_versions(&beneath_root(root, place)?, versions, engine, held)
+            let opened = match &self.pin {
+                PinRequest::Versions { location, versions } => {
+                    open_versions(&beneath_root(root, location)?, versions, engine, pinned)
                 }
-                Hold::Newest {
-                    place,
+                PinRequest::Newest {
+                    location,
                     family,
                     merge_operator,
                 } => {
-                    let place = beneath_root(root, place)?;
-                    open_newest(&place, family, merge_operator.as_ref(), engine, held)
+                    let location = beneath_root(root, location)?;
+                    open_newest(&location, family, merge_operator.as_ref(), engine, pinned)
                 }
             };
             let opened = match opened {
@@ -236,14 +236,14 @@ mod exec {
                 }
                 opened => opened.map_err(external)?,
             };
-            Ok(Self::new(self.hold.clone(), Some(opened)))
+            Ok(Self::new(self.pin.clone(), Some(opened)))
         }
     }
 
-    fn beneath_root(root: &Rooted, place: &Place) -> Result<Place> {
-        let log_folder = place.log_folder.as_deref();
-        Ok(Place {
-            path: beneath(root, &place.path)?,
+    fn beneath_root(root: &Rooted, location: &DatabaseLocation) -> Result<DatabaseLocation> {
+        let log_folder = location.log_folder.as_deref();
+        Ok(DatabaseLocation {
+            path: beneath(root, &location.path)?,
             log_folder: log_folder.map(|folder| beneath(root, folder)).transpose()?,
         })
     }
@@ -254,10 +254,10 @@ mod exec {
     const MAX_VERSIONS: usize = 1000;
 
     fn open_versions(
-        place: &Place,
+        location: &DatabaseLocation,
         versions: &[Version],
         engine: &Arc<ScanEngine>,
-        held: &HeldViews,
+        pinned: &PinnedViews,
     ) -> rockmill_core::Result<Opened> {
         if versions.len() > MAX_VERSIONS {
             let what =
@@ -266,27 +266,27 @@ mod exec {
         }
         let mut views = Vec::new();
         for version in versions {
-            let view = match held.get(place, version) {
+            let view = match pinned.get(location, version) {
                 Some(view) => view,
                 None => {
-                    let view = place.directory(engine)?.at(engine, version)?;
+                    let view = location.directory(engine)?.at(engine, version)?;
                     // Reads the indexes, which the scans need anyway.
                     view.family(&version.family)?;
-                    held.add(place, version.clone(), &view);
+                    pinned.add(location, version.clone(), &view);
                     view
                 }
             };
             views.push(view);
         }
-        Ok((views, Answer::Held))
+        Ok((views, Answer::Pinned))
     }
 
     fn open_newest(
-        place: &Place,
+        location: &DatabaseLocation,
         family: &str,
         merge_operator: Option<&MergeOperator>,
         engine: &Arc<ScanEngine>,
-        held: &HeldViews,
+        pinned: &PinnedViews,
     ) -> rockmill_core::Result<Opened> {
         let mut operators = MergeOperators::default();
         if let Some(operator) = merge_operator {
@@ -295,7 +295,7 @@ mod exec {
                 operator: operator.clone(),
             })?;
         }
-        let directory = place.directory(engine)?.with_merge_operators(operators);
+        let directory = location.directory(engine)?.with_merge_operators(operators);
         let logs = directory.log_folder()?;
         // One process would print the sentence and go on. Here no user reads it.
         if matches!(
@@ -308,19 +308,19 @@ mod exec {
         }
         let view = directory.view_of(engine, &[family])?;
         let described = view.family(family)?.describe()?;
-        held.add(place, described.version.clone(), &view);
+        pinned.add(location, described.version.clone(), &view);
         Ok((vec![view], Answer::Described(Box::new(described))))
     }
 
-    impl DisplayAs for HoldExec {
+    impl DisplayAs for PinExec {
         fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("RockmillHold")
+            f.write_str("RockmillPin")
         }
     }
 
-    impl ExecutionPlan for HoldExec {
+    impl ExecutionPlan for PinExec {
         fn name(&self) -> &'static str {
-            "RockmillHold"
+            "RockmillPin"
         }
 
         fn properties(&self) -> &Arc<PlanProperties> {
@@ -347,7 +347,7 @@ mod exec {
 
         fn execute(&self, _: usize, _: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
             let Some((_, answer)) = &self.opened else {
-                return internal_err!("nothing is held");
+                return internal_err!("nothing is pinned");
             };
             let bytes = serde_json::to_vec(answer);
             let bytes = bytes.map_err(|e| DataFusionError::Internal(e.to_string()))?;

@@ -28,7 +28,7 @@ use rockmill_scan::{FamilyView, Piece, ScanEngine, Version};
 use rockmill_storage::Rooted;
 use serde::{Deserialize, Serialize};
 
-use super::held::{HeldViews, Place};
+use super::pinned::{DatabaseLocation, PinnedViews};
 use super::{ScanExec, Source, external, piece_bytes, properties, spread};
 use crate::table::StatementView;
 
@@ -90,9 +90,12 @@ pub fn encode_scan(node: &dyn ExecutionPlan) -> Result<Option<Vec<u8>>> {
     let schema = scan.schema();
     let family = &scan.source.family;
     let remote = scan.remote.map(|at| &family.remotes()[at]);
-    let (Place { path, log_folder }, version) = match (remote, place_of(family)) {
-        (Some(remote), _) => (Place::of(remote), remote.described.version.clone()),
-        (None, Some(place)) => (place, family.version().map_err(external)?),
+    let (DatabaseLocation { path, log_folder }, version) = match (remote, location_of(family)) {
+        (Some(remote), _) => (
+            DatabaseLocation::of(remote),
+            remote.described.version.clone(),
+        ),
+        (None, Some(location)) => (location, family.version().map_err(external)?),
         (None, None) => return internal_err!("a scan of shards is not split"),
     };
     let column = |field: &Arc<Field>| SentColumn {
@@ -127,7 +130,7 @@ pub fn encode_scan(node: &dyn ExecutionPlan) -> Result<Option<Vec<u8>>> {
 /// the unflushed entries any more. Files are there until they are compacted, unflushed entries until they are flushed.
 pub fn decode_scan(bytes: &[u8], engine: &Arc<ScanEngine>) -> Result<Arc<dyn ExecutionPlan>> {
     let sent = Sent::parse(bytes)?;
-    sent.open(engine, &HeldViews::default())
+    sent.open(engine, &PinnedViews::default())
 }
 
 /// A scan of [`encode_scan`] whose files are not opened yet.
@@ -159,7 +162,7 @@ impl SentExec {
         &self,
         engine: &Arc<ScanEngine>,
         root: &Rooted,
-        held: &HeldViews,
+        pinned: &PinnedViews,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let sent = Sent {
             path: beneath(root, &self.sent.path)?,
@@ -168,7 +171,7 @@ impl SentExec {
                 .transpose()?,
             ..self.sent.clone()
         };
-        sent.open(engine, held)
+        sent.open(engine, pinned)
     }
 }
 
@@ -224,8 +227,8 @@ impl ExecutionPlan for SentExec {
 }
 
 /// Where a column family's database lies, if this process has it.
-pub(crate) fn place_of(family: &FamilyView) -> Option<Place> {
-    family.remotes().is_empty().then(|| Place {
+pub(crate) fn location_of(family: &FamilyView) -> Option<DatabaseLocation> {
+    family.remotes().is_empty().then(|| DatabaseLocation {
         path: real(family.path()),
         log_folder: log_folder(family),
     })
@@ -265,16 +268,20 @@ impl Sent {
         Ok(sent)
     }
 
-    fn open(self, engine: &Arc<ScanEngine>, held: &HeldViews) -> Result<Arc<dyn ExecutionPlan>> {
+    fn open(
+        self,
+        engine: &Arc<ScanEngine>,
+        pinned: &PinnedViews,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
         let schema = Arc::new(self.check()?);
-        let place = Place {
+        let location = DatabaseLocation {
             path: self.path,
             log_folder: self.log_folder,
         };
-        let view = match held.get(&place, &self.version) {
+        let view = match pinned.get(&location, &self.version) {
             Some(view) => view,
             None => {
-                let directory = place.directory(engine).map_err(external)?;
+                let directory = location.directory(engine).map_err(external)?;
                 directory.at(engine, &self.version).map_err(external)?
             }
         };
