@@ -1,16 +1,16 @@
-//! The computation of each instruction.
+//! The computation of each instruction for many rows.
 
-use std::cmp::Ordering;
 use std::ops::Range;
 use std::sync::Arc;
 
 use rockmill_core::columns::{Column, Group};
 use rockmill_core::scan::{
     Cell, Cells, Comparison, Instruction, IntegerRange, Literal, Number, NumberFormat, Operation,
-    Prefix, Register, ScanPlan, ValueKind, exceeds, utf8_of_latin1,
+    Register, ScanPlan, ValueKind,
 };
 use rockmill_core::{Error, Result};
 
+use super::operands::{Operands, holds, prefixed};
 use super::pattern::matches;
 use super::program::Op;
 use super::value::{Memory, Source, Span, Value, cell_of};
@@ -538,175 +538,4 @@ fn constant(literal: &Literal, kind: ValueKind, rows: usize, memory: &mut Memory
         constant.set(row, value.clone(), memory);
     }
     constant
-}
-
-/// Results of earlier instructions for a row.
-struct Operands<'a> {
-    values: &'a [Vector],
-    memory: &'a Memory,
-    row: usize,
-}
-
-impl<'a> Operands<'a> {
-    /// Computes the result of an instruction, whose operands are computed.
-    fn compute(&self, instruction: &Instruction) -> Result<Value> {
-        Ok(match instruction {
-            // They are there already, or computed otherwise.
-            Instruction::Key
-            | Instruction::Value
-            | Instruction::Constant(_)
-            | Instruction::Json { .. }
-            | Instruction::And(..)
-            | Instruction::Or(..)
-            | Instruction::Not(_)
-            | Instruction::IsNull(_)
-            | Instruction::Compare { .. }
-            | Instruction::Like { .. }
-            | Instruction::OneOf { .. }
-            | Instruction::Bit { .. }
-            | Instruction::Length(_)
-            | Instruction::AfterPrefixed { .. }
-            | Instruction::StringSize { .. }
-            | Instruction::Date { .. }
-            | Instruction::Slice { .. }
-            | Instruction::Prefixed { .. }
-            | Instruction::TrimEnd(_)
-            | Instruction::Text(_) => Value::Null,
-            Instruction::Load { from, at, number } => (self.rest(*from, *at))
-                .and_then(|rest| number.read(rest))
-                .into(),
-            Instruction::Decimal { from, at, decimal } => (self.rest(*from, *at))
-                .and_then(|rest| decimal.read(rest))
-                .into(),
-            Instruction::String {
-                from,
-                at,
-                groups,
-                spaces,
-            } => (self.rest(*from, *at))
-                .and_then(|rest| match spaces {
-                    None => groups.decode(rest),
-                    Some(spaces) => groups.decode_padded(rest, self.integer(*spaces)?),
-                })
-                .into(),
-            Instruction::Latin1(of) => match self.bytes(*of) {
-                Some(bytes) if bytes.is_ascii() => self.span(*of).into(),
-                Some(bytes) => Value::String(utf8_of_latin1(bytes).into_bytes()),
-                None => Value::Null,
-            },
-            Instruction::Select {
-                when,
-                then,
-                otherwise,
-            } => match self.boolean(*when) {
-                Some(true) => self.value(*then),
-                _ => self.value(*otherwise),
-            },
-            Instruction::Arithmetic {
-                operation,
-                left,
-                right,
-                range,
-            } => match (self.integer(*left), self.integer(*right)) {
-                (Some(left), Some(right)) => {
-                    Value::Integer(arithmetic(*operation, left, right, *range)?)
-                }
-                _ => Value::Null,
-            },
-        })
-    }
-
-    #[inline]
-    fn vector(&self, register: Register) -> &'a Vector {
-        &self.values[usize::from(register)]
-    }
-
-    #[inline]
-    fn value(&self, register: Register) -> Value {
-        self.vector(register).value(self.row)
-    }
-
-    #[inline]
-    fn cell(&self, register: Register) -> Cell<'a> {
-        self.vector(register).cell(self.row, self.memory)
-    }
-
-    #[inline]
-    fn boolean(&self, register: Register) -> Option<bool> {
-        self.vector(register).boolean(self.row)
-    }
-
-    #[inline]
-    fn integer(&self, register: Register) -> Option<i128> {
-        self.vector(register).integer(self.row)
-    }
-
-    #[inline]
-    fn span(&self, register: Register) -> Option<Span> {
-        self.vector(register).span(self.row)
-    }
-
-    #[inline]
-    fn bytes(&self, register: Register) -> Option<&'a [u8]> {
-        self.span(register).and_then(|span| self.memory.bytes(span))
-    }
-
-    /// The bytes from an offset on.
-    #[inline]
-    fn rest(&self, from: Register, at: Register) -> Option<&'a [u8]> {
-        let at = usize::try_from(self.integer(at)?).ok()?;
-        self.bytes(from)?.get(at..)
-    }
-
-    /// The order of two values of one kind.
-    #[inline]
-    fn order(&self, left: Register, right: Register) -> Option<Ordering> {
-        match (self.cell(left), self.cell(right)) {
-            (Cell::Null, _) | (_, Cell::Null) => None,
-            (left, right) => Some(left.cmp(&right)),
-        }
-    }
-}
-
-/// Start and end of the bytes behind the length that is stored at an offset.
-#[inline]
-fn prefixed(bytes: &[u8], at: usize, prefix: Prefix) -> Option<(usize, usize)> {
-    let (length, size) = prefix.read(bytes.get(at..)?)?;
-    let begin = at + size;
-    let end = begin.checked_add(usize::try_from(length).ok()?)?;
-    (end <= bytes.len()).then_some((begin, end))
-}
-
-#[inline]
-fn holds(comparison: Comparison, order: Ordering) -> bool {
-    match comparison {
-        Comparison::Equal => order.is_eq(),
-        Comparison::NotEqual => order.is_ne(),
-        Comparison::Less => order.is_lt(),
-        Comparison::LessOrEqual => order.is_le(),
-        Comparison::Greater => order.is_gt(),
-        Comparison::GreaterOrEqual => order.is_ge(),
-    }
-}
-
-#[inline]
-fn arithmetic(operation: Operation, left: i128, right: i128, range: IntegerRange) -> Result<i128> {
-    // No result of two integers of 64 bits exceeds 128 bits.
-    if let (Ok(left), Ok(right)) = (i64::try_from(left), i64::try_from(right)) {
-        let (left, right) = (i128::from(left), i128::from(right));
-        return Ok(range.wrap(match operation {
-            Operation::Add => left + right,
-            Operation::Subtract => left - right,
-            Operation::Multiply => left * right,
-        }));
-    }
-    let (result, is_over) = match operation {
-        Operation::Add => left.overflowing_add(right),
-        Operation::Subtract => left.overflowing_sub(right),
-        Operation::Multiply => left.overflowing_mul(right),
-    };
-    match range {
-        IntegerRange::Exact if is_over => Err(exceeds("a number")),
-        range => Ok(range.wrap(result)),
-    }
 }

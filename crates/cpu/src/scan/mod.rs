@@ -14,6 +14,7 @@
 mod evaluate;
 mod json;
 mod leaves;
+mod operands;
 mod parse;
 mod pattern;
 mod program;
