@@ -9,7 +9,7 @@ use futures::future::try_join_all;
 use rockmill_core::{Error, ErrorKind, KeyRange, MergeOperators, Result};
 use rockmill_format::names;
 use rockmill_scan::{Database, FamilyView, Remote, ScanEngine, View};
-use rockmill_sql::{Answer, DatabaseLocation, PinRequest};
+use rockmill_sql::{DatabaseLocation, PinReply, PinRequest};
 use serde::Deserialize;
 use tokio::runtime::Handle;
 use url::Url;
@@ -199,7 +199,7 @@ impl Shards {
             };
             of_kind(kind, e.find_root().message().into_owned())
         })?;
-        let Answer::Described(described) = answer else {
+        let PinReply::Described(described) = answer else {
             return Err(failed(
                 "its files change while they are opened: run the statement again".to_owned(),
             ));

@@ -168,14 +168,14 @@ impl<D: Handle> LiveDatabase<D> {
         let (mut pinned, sequence) = self.stable_snapshot(engine, &mut state.follower)?;
         let options = ReadOptions::read(engine.storage(), &self.path)?;
         let mut families = self.pin(engine, &options, &mut state, &mut pinned)?;
-        let wanted = families.iter();
-        let wanted = wanted.filter(|(_, at)| at.family.unread.is_none());
-        let wanted = wanted.map(|(name, at)| {
+        let selected = families.iter();
+        let selected = selected.filter(|(_, at)| at.family.unread.is_none());
+        let selected = selected.map(|(name, at)| {
             let (name, log_number) = (name.clone(), at.log_number);
-            (at.id, log::Wanted { name, log_number })
+            (at.id, log::SelectedFamily { name, log_number })
         });
         let read = log::Read {
-            families: wanted.collect(),
+            families: selected.collect(),
             counted,
             sequence,
         };

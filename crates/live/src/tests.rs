@@ -64,7 +64,7 @@ impl Stepped {
 
     fn reach(&self, step: Step) {
         let mut acts = lock(&self.acts);
-        let is_next = acts.front().is_some_and(|(wanted, _)| *wanted == step);
+        let is_next = acts.front().is_some_and(|(selected, _)| *selected == step);
         let act = if is_next { acts.pop_front() } else { None };
         drop(acts);
         if let Some((_, act)) = act {

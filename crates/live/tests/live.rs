@@ -19,7 +19,7 @@ use rockmill_core::{
 };
 use rockmill_cpu::CpuBackend;
 use rockmill_cuda::CudaSettings;
-use rockmill_exec::Patience;
+use rockmill_exec::TaskDeadline;
 use rockmill_exec::budget::Budget;
 use rockmill_exec::device::{Device, OpenBackend, Registered};
 use rockmill_exec::device_registry::DeviceRegistry;
@@ -186,7 +186,7 @@ struct Faulty {
 }
 
 /// Time after which a call that hangs is abandoned.
-const PATIENCE: Duration = Duration::from_millis(20);
+const TIMEOUT: Duration = Duration::from_millis(20);
 
 impl Backend for Faulty {
     fn name(&self) -> &str {
@@ -208,7 +208,7 @@ impl Backend for Faulty {
         fault.map(begin);
         // It hangs until the call was abandoned.
         while fault == Some(2) && !task.cancel.is_cancelled() {
-            std::thread::sleep(PATIENCE / 4);
+            std::thread::sleep(TIMEOUT / 4);
         }
         let mut report = CpuBackend.run(task, operator)?;
         match fault {
@@ -245,7 +245,7 @@ fn every_view_has_the_same_total_whatever_a_device_does() {
         let devices = Device::Registered(Registered::new("faulty", open)).into();
         let registry = DeviceRegistry::open(devices, CudaSettings::default(), &clock);
         let budget = Arc::new(Budget::new(4, 1 << 30, Arc::clone(&clock)));
-        let patience = Patience::at_least(PATIENCE);
+        let patience = TaskDeadline::at_least(TIMEOUT);
         let executor = Executor::new(registry, budget, patience, clock);
         let engine = ScanEngine::sharing(Arc::new(executor));
         engine.wait_for_device().expect("it opens");

@@ -137,17 +137,17 @@ impl Directory {
     /// Declined if the column family, these files or these logs do not exist any more, or if there is no memory for
     /// unflushed entries; as those of [`Database::view`].
     pub fn at(&self, engine: &Arc<ScanEngine>, version: &Version) -> Result<Arc<View>> {
-        self.attempt(engine, &Wanted::Version(version))
+        self.attempt(engine, &Selection::Version(version))
     }
 
-    fn attempt(&self, engine: &Arc<ScanEngine>, wanted: &Wanted<'_>) -> Result<Arc<View>> {
+    fn attempt(&self, engine: &Arc<ScanEngine>, selected: &Selection<'_>) -> Result<Arc<View>> {
         /// Time in which an edit of the MANIFEST is installed, and a compaction's files are deleted.
         const PAUSE: Duration = Duration::from_millis(5);
         let mut troubles = 0;
         for attempt in 0..CHANGES {
             let pause = PAUSE * attempt.min(ATTEMPTS) as u32;
             engine.storage.clock().pause(pause);
-            match self.try_view(engine, wanted) {
+            match self.try_view(engine, selected) {
                 // A file may have vanished.
                 Ok(Some(view)) if view.lacks_files() && troubles + 1 < ATTEMPTS => troubles += 1,
                 Ok(Some(view)) => return Ok(Arc::new(view)),
@@ -166,7 +166,7 @@ impl Directory {
     }
 
     /// Opens the files; nothing if the database has changed meanwhile.
-    fn try_view(&self, engine: &Arc<ScanEngine>, wanted: &Wanted<'_>) -> Result<Option<View>> {
+    fn try_view(&self, engine: &Arc<ScanEngine>, selected: &Selection<'_>) -> Result<Option<View>> {
         let cancel = CancelToken::new();
         let storage = &*engine.storage;
         let mut follower = TreeFollower::default();
@@ -175,18 +175,18 @@ impl Directory {
             tree: Arc::new(follower.tree().clone()),
             position: follower.position(),
         };
-        let view = self.view_at(engine, wanted, &at, &cancel);
+        let view = self.view_at(engine, selected, &at, &cancel);
         follower.refresh(storage, &self.path, (0, 0), &cancel)?;
         let now = &follower.tree().column_families;
         let then = &at.tree.column_families;
-        let is_same = match wanted {
-            Wanted::Version(version) => {
+        let is_same = match selected {
+            Selection::Version(version) => {
                 let mut families = then.iter();
                 families
                     .find(|(_, family)| version.is_of(&family.name))
                     .is_none_or(|(id, family)| now.get(id) == Some(family))
             }
-            Wanted::All | Wanted::Families(_) => now == then,
+            Selection::All | Selection::Families(_) => now == then,
         };
         // Another process may have deleted or reused the file, which explains any error.
         if is_same { view.map(Some) } else { Ok(None) }
@@ -196,15 +196,15 @@ impl Directory {
     fn view_at(
         &self,
         engine: &Arc<ScanEngine>,
-        wanted: &Wanted<'_>,
+        selected: &Selection<'_>,
         at: &At,
         cancel: &CancelToken,
     ) -> Result<View> {
-        let version = wanted.version();
+        let version = selected.version();
         let mut options = ReadOptions::read(&*engine.storage, &self.path)?;
         options.log_folder = self.find_logs(&*engine.storage, &options, &at.tree)?.path;
         let folder = engine.folder(&self.path, options.io);
-        let mut opened = self.open_files(engine, wanted, at, &options, &folder)?;
+        let mut opened = self.open_files(engine, selected, at, &options, &folder)?;
         let logged = read_logs(engine, version, &at.tree, &options, &mut opened, cancel)?;
         let has_unflushed = version.is_none_or(Version::has_unflushed);
         let files = at.tree.column_families.values();
@@ -264,18 +264,19 @@ impl Directory {
     fn open_files(
         &self,
         engine: &ScanEngine,
-        wanted: &Wanted<'_>,
+        selected: &Selection<'_>,
         at: &At,
         options: &ReadOptions,
         folder: &TableFolder,
     ) -> Result<Opened> {
         const ELSEWHERE: &str = "it is only in a directory of db_paths, which OPTIONS do not name";
-        let version = wanted.version();
+        let version = selected.version();
         let position = || at.position.clone();
         let has_other_paths = at.tree.has_other_paths();
         let mut checkpoint = match self.iterators {
             Some(_) => {
-                let is_opened = |id, family: &ColumnFamily| id == DEFAULT_ID || wanted.has(family);
+                let is_opened =
+                    |id, family: &ColumnFamily| id == DEFAULT_ID || selected.has(family);
                 let storage = &*engine.storage;
                 let opened = Checkpoint::open(storage, folder, &at.tree, position(), is_opened);
                 Some(opened?)
@@ -286,7 +287,7 @@ impl Directory {
         let mut families = BTreeMap::new();
         for (id, tree) in &at.tree.column_families {
             let mut family = Family::new(*id, tree, position(), options);
-            let is_read = wanted.has(tree);
+            let is_read = selected.has(tree);
             if is_read && let Some(version) = version {
                 has_other_files = !version.choose(&mut family)?;
             }
@@ -329,26 +330,26 @@ impl Directory {
 }
 
 /// What is opened.
-enum Wanted<'a> {
+enum Selection<'a> {
     All,
     /// Column families of these names.
     Families(BTreeSet<Vec<u8>>),
     Version(&'a Version),
 }
 
-impl<'a> Wanted<'a> {
+impl<'a> Selection<'a> {
     fn version(&self) -> Option<&'a Version> {
         match self {
-            Wanted::Version(version) => Some(version),
-            Wanted::All | Wanted::Families(_) => None,
+            Selection::Version(version) => Some(version),
+            Selection::All | Selection::Families(_) => None,
         }
     }
 
     fn has(&self, family: &ColumnFamily) -> bool {
         match self {
-            Wanted::All => true,
-            Wanted::Families(names) => names.contains(&family.name),
-            Wanted::Version(version) => version.is_of(&family.name),
+            Selection::All => true,
+            Selection::Families(names) => names.contains(&family.name),
+            Selection::Version(version) => version.is_of(&family.name),
         }
     }
 }
@@ -465,12 +466,12 @@ impl Database for Directory {
     }
 
     fn view(&self, engine: &Arc<ScanEngine>) -> Result<Arc<View>> {
-        self.attempt(engine, &Wanted::All)
+        self.attempt(engine, &Selection::All)
     }
 
     fn view_of(&self, engine: &Arc<ScanEngine>, families: &[&str]) -> Result<Arc<View>> {
         let names = families.iter().map(|name| names::unescape(name));
-        self.attempt(engine, &Wanted::Families(names.collect()))
+        self.attempt(engine, &Selection::Families(names.collect()))
     }
 
     fn state_merge_operator(&self, stated: &StatedOperator) -> Result<()> {

@@ -10,7 +10,7 @@ use rockmill_core::{
     Backend, CancelToken, DeclineReason, Error, ErrorKind, Output, Request, Result, Support,
 };
 use rockmill_cuda::CudaSettings;
-use rockmill_exec::Patience;
+use rockmill_exec::TaskDeadline;
 use rockmill_exec::admit::{Admitted, Footprint, Need};
 use rockmill_exec::budget::{Budget, Entry, JobShare, Priority};
 use rockmill_exec::device::DeviceList;
@@ -101,7 +101,7 @@ impl ScanEngine {
             memory_bytes - rows_bytes,
             Arc::clone(&clock),
         ));
-        let executor = Executor::new(registry, budget, Patience::default(), clock);
+        let executor = Executor::new(registry, budget, TaskDeadline::default(), clock);
         let engine = Self::over(Arc::new(executor), storage, rows_bytes);
         engine.columns().set_limit(settings.cache_bytes);
         Ok(engine)
@@ -351,7 +351,7 @@ impl ScanEngine {
 
     /// Maximum memory of a piece: the budget without the largest amount that may be cached.
     pub(crate) fn max_task_bytes(&self) -> u64 {
-        self.executor.budget().max_kept_bytes()
+        self.executor.budget().max_reserved_bytes()
     }
 
     /// Runs the task as a job of its own.
@@ -399,7 +399,7 @@ impl ScanEngine {
                 blocks: 0,
                 rows: counts.rows,
                 hidden: read.entries.iter().sum::<u64>().saturating_sub(counts.rows),
-                wanted: counts.wanted,
+                selected: counts.selected,
                 malformed: counts.malformed,
             },
         })

@@ -10,7 +10,7 @@ use rockmill_exec::admit::{Admitted, Footprint, Need};
 use rockmill_exec::budget::JobShare;
 use rockmill_exec::device_runtime::DeviceRuntime;
 use rockmill_exec::executor::{Call, Event, OwnedTasks, Start, TaskHandle, TaskRun, Tasks};
-use rockmill_exec::pace::JobSize;
+use rockmill_exec::throughput::JobSize;
 use rockmill_storage::clock::Worker;
 
 use crate::engine::{MIN_READ_AHEAD_BYTES, ScanEngine};

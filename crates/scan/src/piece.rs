@@ -18,7 +18,7 @@ pub struct Piece {
 /// The path on which a piece is read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Through {
-    /// From the tables. If an entry does not decide alone, RocksDB's iterators read the piece after all.
+    /// From the tables. If an entry does not contain the value alone, RocksDB's iterators read the piece after all.
     Tables,
     /// Through RocksDB's iterators, for this reason.
     Iterators(String),
@@ -54,7 +54,7 @@ impl PieceOutput {
         report.blocks += next.blocks;
         report.rows += next.rows;
         report.hidden += next.hidden;
-        report.wanted += next.wanted;
+        report.selected += next.selected;
         report.malformed += next.malformed;
     }
 }
@@ -81,7 +81,7 @@ pub struct PieceReport {
     /// Entries that a reader does not find: older ones, deleted ones, and those after the view; 0 through iterators.
     pub hidden: u64,
     /// Rows that the plan wants.
-    pub wanted: u64,
+    pub selected: u64,
     /// Rows in which a counted check of the plan fails.
     pub malformed: u64,
 }

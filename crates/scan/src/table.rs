@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, Weak};
 
 use rockmill_core::columns::{ColumnCache, TableColumns, TableIdentity};
 use rockmill_core::{CancelToken, Error, InputTable, ReadAt, Result, open_table, range_tombstones};
-use rockmill_exec::budget::{Budget, Kept};
+use rockmill_exec::budget::{Budget, Reservation};
 use rockmill_format::manifest::FileMeta;
 use rockmill_format::unique_id::internal_unique_id;
 use rockmill_snapshot::tree::user_key;
@@ -29,7 +29,7 @@ pub struct Table {
     closed: Arc<ClosedInput>,
     open: Mutex<Weak<JobInput>>,
     last_used: AtomicU64,
-    _kept: Kept,
+    _reservation: Reservation,
 }
 
 impl Table {
@@ -246,7 +246,7 @@ impl Tables {
         let deleted: usize = deletions.iter().map(|d| d.begin.len() + d.end.len()).sum();
         let bytes = table.index_memory_bytes() + deleted as u64;
         Ok(Arc::new(Table {
-            _kept: self.keep(bytes, cancel)?,
+            _reservation: self.keep(bytes, cancel)?,
             input: table
                 .with_range_tombstones(deletions)
                 .read_through(Arc::clone(&closed) as Arc<dyn ReadAt>),
@@ -261,8 +261,8 @@ impl Tables {
     ///
     /// # Errors
     /// Declined if there is no room; Cancelled.
-    pub fn keep(&self, bytes: u64, cancel: &CancelToken) -> Result<Kept> {
-        while self.budget.room_for_kept() < bytes {
+    pub fn keep(&self, bytes: u64, cancel: &CancelToken) -> Result<Reservation> {
+        while self.budget.room_for_reservations() < bytes {
             let mut kept = lock(&self.kept);
             let unused = kept
                 .iter()
@@ -275,14 +275,14 @@ impl Tables {
             drop(kept);
             drop(table);
         }
-        self.budget.keep(bytes, cancel)
+        self.budget.reserve(bytes, cancel)
     }
 
     /// Bytes that unflushed entries may take.
     pub fn max_unflushed_bytes(&self) -> usize {
         /// The entries, and the table of them.
         const TIMES: u64 = 2;
-        usize::try_from(self.budget.max_kept_bytes() / TIMES).unwrap_or(usize::MAX)
+        usize::try_from(self.budget.max_reserved_bytes() / TIMES).unwrap_or(usize::MAX)
     }
 }
 

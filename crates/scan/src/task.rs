@@ -4,12 +4,12 @@ use std::sync::{Arc, Mutex};
 
 use rockmill_core::scan::{Batch, BatchSink, ScanPlan};
 use rockmill_core::{
-    DeclineReason, Error, ErrorKind, InputTable, KeyRange, Operator, Output, Purpose, ReadTask,
-    Request, Result, SnapshotRules, TaskReport, Tombstones, Undecided, Visibility, borders,
+    DeclineReason, Error, ErrorKind, InputTable, KeyRange, NeedsMerge, Operator, Output, Purpose,
+    ReadTask, Request, Result, SnapshotRules, TaskReport, Tombstones, Visibility, borders,
 };
 use rockmill_cpu::scan::Scanner;
 use rockmill_exec::executor::{Call, Event, Start, TaskHandle, TaskRun, Tasks};
-use rockmill_exec::pace::{JobSize, TaskSize};
+use rockmill_exec::throughput::{JobSize, TaskSize};
 use rockmill_storage::io::JobIo;
 
 use crate::engine::{DIRECT_READ_AHEAD_BYTES, MIN_READ_AHEAD_BYTES, READ_AHEAD_BYTES};
@@ -89,9 +89,9 @@ impl FromTables {
 
     /// The request to a device, over the opened `inputs`.
     pub fn request<'a>(&'a self, inputs: &'a [InputTable]) -> Request<'a> {
-        let (tombstones, undecided, purpose) = match &self.goal {
-            Goal::Scan(plan) => (Tombstones::Drop, Undecided::Error, Purpose::Scan(plan)),
-            Goal::Resident(tombstones) => (*tombstones, Undecided::Mark, Purpose::Resident),
+        let (tombstones, needs_merge, purpose) = match &self.goal {
+            Goal::Scan(plan) => (Tombstones::Drop, NeedsMerge::Error, Purpose::Scan(plan)),
+            Goal::Resident(tombstones) => (*tombstones, NeedsMerge::Mark, Purpose::Resident),
         };
         let reading = rockmill_core::Reading {
             tables: inputs,
@@ -99,7 +99,7 @@ impl FromTables {
             visibility: Visibility::Snapshot(SnapshotRules {
                 sequence: self.sequence,
                 tombstones,
-                undecided,
+                needs_merge,
             }),
             read_ahead_bytes: self.read_ahead_bytes,
         };

@@ -360,7 +360,7 @@ fn pieces_wait_for_memory_and_tables_that_nobody_uses_give_theirs_back() {
                         .iter()
                         .map(|piece| engine.run(view, piece, plan, cancel));
                     outputs
-                        .map(|output| output.expect("it runs").report.wanted)
+                        .map(|output| output.expect("it runs").report.selected)
                         .sum::<u64>()
                 })
             });
@@ -399,7 +399,7 @@ fn a_piece_that_has_no_room_in_memory_runs_in_parts() {
     assert!(short.batches.len() > 1);
     let rows = |batches: &[Batch]| batches.iter().flat_map(rows_of).collect::<Vec<_>>();
     assert_eq!(rows(&short.batches), rows(&enough.batches));
-    assert_eq!(short.report.wanted, 5000);
+    assert_eq!(short.report.selected, 5000);
     let refused = run(64 << 10).expect_err("no part has room");
     assert!(refused.to_string().contains("memory budget"), "{refused}");
 }

@@ -103,7 +103,7 @@ impl Scans {
             }
         }
         refused::register(session, refused)?;
-        Ok(undecided(view.prepared()))
+        Ok(needs_merge(view.prepared()))
     }
 
     /// The entries of tables and indexes.
@@ -135,7 +135,7 @@ impl Scans {
 }
 
 /// The warning about transactions that are prepared and not committed in the log; `None` if there are none.
-fn undecided(transactions: usize) -> Option<String> {
+fn needs_merge(transactions: usize) -> Option<String> {
     (transactions > 0).then(|| {
         format!(
             "some transactions are prepared in the log and not committed there ({transactions}): a server with a binary \

@@ -44,9 +44,9 @@ use run::{CancelOnDrop, Counters, Run};
 pub(crate) use pinned::PinExec;
 #[cfg(feature = "codec")]
 pub(crate) use pinned::PinnedViews;
-#[cfg(feature = "codec")]
-pub use pinned::{Answer, pin_plan};
 pub use pinned::{DatabaseLocation, PinGuard, PinRequest, PinViews};
+#[cfg(feature = "codec")]
+pub use pinned::{PinReply, pin_plan};
 #[cfg(feature = "codec")]
 pub(crate) use sent::SentExec;
 pub(crate) use sent::location_of;

@@ -12,7 +12,7 @@ use rockmill_exec::device_runtime::DeviceRuntime;
 use rockmill_format::names;
 use rockmill_scan::{Database, FamilyView, Load, LoadShare, Piece, ScanEngine, Through};
 
-use crate::foreseen::{Asked, Foreseen, max_record_bytes};
+use crate::estimate::{Asked, Estimate, max_record_bytes};
 
 /// Stored bytes of a task. Smaller ones take a GPU about as long.
 const PIECE_BYTES: u64 = 64 << 20;
@@ -30,7 +30,7 @@ pub struct Source {
 
 /// A version before loading.
 #[derive(Debug)]
-pub struct Taken {
+pub struct Snapshot {
     pub family: Arc<FamilyView>,
     /// The parts to load into a table.
     pub pieces: Vec<Piece>,
@@ -54,7 +54,7 @@ impl Source {
     }
 }
 
-impl Taken {
+impl Snapshot {
     /// Splits a version into parts.
     pub fn new(family: Arc<FamilyView>) -> Result<Self> {
         Self::within(family, &[KeyRange::default()])
@@ -127,13 +127,13 @@ pub fn outside(asked: &[Asked]) -> Vec<KeyRange> {
 pub fn load(
     source: &Source,
     device: &Arc<DeviceRuntime>,
-    taken: &Taken,
+    taken: &Snapshot,
     memory_bytes: u64,
 ) -> Result<Arc<DeviceTable>> {
     let outside = outside(&taken.asked);
     let load = taken.load(Tombstones::Drop);
     let share = source.engine.admit_loads([&load], device)?;
-    let mut keys = Foreseen::new(&taken.family, Vec::new()).keys;
+    let mut keys = Estimate::new(&taken.family, Vec::new()).keys;
     for _ in 0..MAX_REHASHES {
         let slot_bytes = DeviceTable::slot_bytes(keys);
         let bytes = slot_bytes.saturating_add(taken.max_record_bytes());
@@ -160,7 +160,7 @@ pub fn load(
 /// ranges and rounding.
 pub fn reserve<'a>(
     device: &DeviceRuntime,
-    of: impl IntoIterator<Item = &'a Taken>,
+    of: impl IntoIterator<Item = &'a Snapshot>,
     bytes: u64,
     most: u64,
 ) -> Result<Arc<Reservation>> {

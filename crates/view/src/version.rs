@@ -5,12 +5,12 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use rockmill_core::{CancelToken, KeyRange, Result};
 use rockmill_cuda::{
-    Answer, CallerStream, ChangedSet, DeviceTable, Hold as RingHold, InUse, Keys, KvRecord,
-    Mailboxes, Rows,
+    CallerStream, ChangedSet, DeviceTable, InUse, Keys, KvRecord, LookupResult, RequestQueue,
+    RingPin, Rows,
 };
 use rockmill_scan::FamilyView;
 
-use crate::foreseen::Asked;
+use crate::estimate::Asked;
 
 /// A version. Only the set of changed keys changes.
 #[derive(Debug)]
@@ -27,10 +27,10 @@ impl Version {
     /// Looks up keys in host memory, and waits for their values.
     pub fn get(&self, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>> {
         let answers = self.table.get(keys)?.into_iter().zip(keys);
-        let value = |(answer, key): (Answer, &&[u8])| match answer {
-            Answer::Found(value) => Ok(Some(value)),
-            Answer::NotFound => Ok(None),
-            Answer::Ask => ask(&self.family, key),
+        let value = |(answer, key): (LookupResult, &&[u8])| match answer {
+            LookupResult::Found(value) => Ok(Some(value)),
+            LookupResult::NotFound => Ok(None),
+            LookupResult::NeedsHost => ask(&self.family, key),
         };
         answers.map(value).collect()
     }
@@ -79,7 +79,7 @@ impl Families {
 pub struct Hold {
     pub(crate) version: Arc<Version>,
     pub(crate) in_use: Arc<InUse<Version>>,
-    pub(crate) ring: Option<(Arc<Mailboxes>, RingHold)>,
+    pub(crate) ring: Option<(Arc<RequestQueue>, RingPin)>,
     pub(crate) stream: CallerStream,
 }
 
@@ -88,7 +88,7 @@ impl Hold {
     pub fn kv(&self) -> KvRecord {
         let version = &*self.version;
         let ring = self.ring.as_ref().zip(version.changed.as_ref());
-        let ring = ring.map(|((mailboxes, _), changed)| (&**mailboxes, &**changed));
+        let ring = ring.map(|((queue, _), changed)| (&**queue, &**changed));
         KvRecord::new(version.number, &version.table, ring)
     }
 
@@ -133,9 +133,9 @@ impl Drop for Hold {
             self.in_use.keep_for_good(&self.version);
             return;
         }
-        if let Some((mailboxes, hold)) = self.ring.take() {
-            // A failure only makes threads poll mailboxes for longer if the device is lost.
-            let _ = mailboxes.end_hold(hold, self.stream);
+        if let Some((queue, hold)) = self.ring.take() {
+            // A failure only makes threads poll the queue for longer if the device is lost.
+            let _ = queue.end_hold(hold, self.stream);
         }
     }
 }

@@ -296,7 +296,7 @@ pub fn scan(
         for batch in &output.batches {
             rows.extend(rows_of(batch));
         }
-        assert_eq!((rows.len() - before) as u64, output.report.wanted);
+        assert_eq!((rows.len() - before) as u64, output.report.selected);
         assert!(
             rows[before..]
                 .iter()

@@ -122,7 +122,7 @@ impl PinnedViews {
 #[cfg(feature = "codec")]
 pub(crate) use exec::PinExec;
 #[cfg(feature = "codec")]
-pub use exec::{Answer, pin_plan};
+pub use exec::{PinReply, pin_plan};
 
 #[cfg(feature = "codec")]
 mod exec {
@@ -148,9 +148,9 @@ mod exec {
     use crate::scan::external;
     use crate::scan::sent::beneath;
 
-    /// Answer of a process that is asked to pin views.
+    /// PinReply of a process that is asked to pin views.
     #[derive(Debug, Clone, Serialize, Deserialize)]
-    pub enum Answer {
+    pub enum PinReply {
         /// All versions are open.
         Pinned,
         /// The column family is open.
@@ -159,12 +159,12 @@ mod exec {
         Gone,
     }
 
-    /// The plan with which a process is asked. It returns one row with an [`Answer`], and pins the files until it is dropped.
+    /// The plan with which a process is asked. It returns one row with an [`PinReply`], and pins the files until it is dropped.
     pub fn pin_plan(pin: PinRequest) -> Arc<dyn ExecutionPlan> {
         Arc::new(PinExec::new(pin, None))
     }
 
-    impl Answer {
+    impl PinReply {
         /// The answer in the rows of [`pin_plan`].
         ///
         /// # Errors
@@ -187,12 +187,12 @@ mod exec {
     pub(crate) struct PinExec {
         pub pin: PinRequest,
         /// What is open, with the answer.
-        opened: Option<(Vec<Arc<View>>, Answer)>,
+        opened: Option<(Vec<Arc<View>>, PinReply)>,
         properties: Arc<PlanProperties>,
     }
 
     impl PinExec {
-        pub fn new(pin: PinRequest, opened: Option<(Vec<Arc<View>>, Answer)>) -> Self {
+        pub fn new(pin: PinRequest, opened: Option<(Vec<Arc<View>>, PinReply)>) -> Self {
             let schema = Schema::new(vec![Field::new("answer", DataType::Binary, false)]);
             let properties = PlanProperties::new(
                 EquivalenceProperties::new(Arc::new(schema)),
@@ -232,7 +232,7 @@ mod exec {
             };
             let opened = match opened {
                 Err(error) if error.kind == ErrorKind::Declined(DeclineReason::InputMissing) => {
-                    (Vec::new(), Answer::Gone)
+                    (Vec::new(), PinReply::Gone)
                 }
                 opened => opened.map_err(external)?,
             };
@@ -248,7 +248,7 @@ mod exec {
         })
     }
 
-    type Opened = (Vec<Arc<View>>, Answer);
+    type Opened = (Vec<Arc<View>>, PinReply);
 
     /// Maximum number of column families of a statement. Each is opened.
     const MAX_VERSIONS: usize = 1000;
@@ -278,7 +278,7 @@ mod exec {
             };
             views.push(view);
         }
-        Ok((views, Answer::Pinned))
+        Ok((views, PinReply::Pinned))
     }
 
     fn open_newest(
@@ -309,7 +309,7 @@ mod exec {
         let view = directory.view_of(engine, &[family])?;
         let described = view.family(family)?.describe()?;
         pinned.add(location, described.version.clone(), &view);
-        Ok((vec![view], Answer::Described(Box::new(described))))
+        Ok((vec![view], PinReply::Described(Box::new(described))))
     }
 
     impl DisplayAs for PinExec {

@@ -7,7 +7,7 @@ use rockmill_scan::{FamilyView, Piece};
 
 /// Estimated size of a view, and the ranges that it would leave to RocksDB.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Foreseen {
+pub struct Estimate {
     /// The sequence number of the view's snapshot.
     pub sequence: u64,
     /// Maximum number of keys: entries that are not tombstones, older versions included.
@@ -44,7 +44,7 @@ impl Asked {
     }
 }
 
-impl Foreseen {
+impl Estimate {
     pub(crate) fn new(family: &FamilyView, asked: Vec<Asked>) -> Self {
         let sum = |of: fn(&InputTable) -> u64| {
             let inputs = family.inputs().iter().map(of);
