@@ -49,7 +49,7 @@ struct MeasureKeys {
   ROCKMILL_HD void operator()(u64 i) const { sizes[i] = selected_rows[i].len + TAG_BYTES; }
 };
 
-// 1 for each tombstone -> exclusive_sum -> tombstones in front of each survivor.
+// 1 for each tombstone -> exclusive_sum -> tombstones in front of each selected row.
 struct MarkDeletions {
   const Key* selected_rows;
   u64 n;

@@ -46,11 +46,11 @@ struct Items {
   ROCKMILL_HD u64 len() const { return n + num_fragments; }
 
   // First fragment with at least this number of surviving entries before it.
-  ROCKMILL_HD u64 fragment_behind(u64 survivor) const {
+  ROCKMILL_HD u64 fragment_behind(u64 row) const {
     u64 from = 0, to = num_fragments;
     while (from < to) {
       const u64 middle = from + (to - from) / 2;
-      if (places[middle] < survivor) from = middle + 1;
+      if (places[middle] < row) from = middle + 1;
       else to = middle;
     }
     return from;

@@ -57,7 +57,7 @@ pub use fragments::{Fragment, Fragments};
 pub use hash::{ContentHash, entry_hash, index_hash, kv_hash, placed_hash};
 pub use io::{Borrower, Chunk, LeasedBytes, Memory, ReadAt, ReadStream, SstFile, SstSink};
 pub use job::{
-    FileSummary, Hints, Identity, InputFile, JOB_VERSION, Job, JobInfo, LevelSummary, TreeView,
+    FileSummary, Hints, Identity, InputFile, JOB_VERSION, Job, JobInfo, LevelSummary, TreeState,
 };
 pub use keys::{KeyFault, KeyRestorer, RestoredKey, key_prefix};
 pub use merge_operators::{MergeOperator, MergeOperators, StatedOperator};

@@ -1,4 +1,4 @@
-//! Workers that pin the views of statements.
+//! Workers that pin the snapshots of statements.
 
 use std::any::Any;
 use std::fmt;
@@ -18,7 +18,7 @@ use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
 use http::HeaderMap;
 use rockmill_scan::{Pinned, ScanEngine};
-use rockmill_sql::{Codec, PinGuard, PinReply, PinRequest, PinViews, pin_plan};
+use rockmill_sql::{Codec, PinGuard, PinReply, PinRequest, PinSnapshots, pin_plan};
 use tokio::sync::oneshot;
 use url::Url;
 use uuid::Uuid;
@@ -48,7 +48,7 @@ impl Workers {
 }
 
 #[async_trait]
-impl PinViews for Workers {
+impl PinSnapshots for Workers {
     async fn pin(&self, pin: PinRequest) -> Result<Option<PinGuard>> {
         let asked = self.urls.iter().map(|url| self.client.ask(url, &pin));
         let (mut pins, mut all) = (Vec::new(), true);

@@ -15,7 +15,7 @@ use crate::{Handle, NOT_IN_LOG, failed};
 /// Maximum tables of a column family. More are replaced by one.
 const MAX_TABLES: usize = 8;
 
-/// The unflushed entries of all column families up to the last view. The next view adds to them.
+/// The unflushed entries of all column families up to the last snapshot. The next snapshot adds to them.
 #[derive(Debug, Default)]
 pub struct LogEntries(BTreeMap<u32, FamilyEntries>);
 
@@ -57,7 +57,7 @@ pub struct Read {
     pub families: BTreeMap<u32, SelectedFamily>,
     /// Several counts, since writes may come between them.
     pub counted: Vec<Counted>,
-    /// Sequence number of the view.
+    /// Sequence number of the snapshot.
     pub sequence: u64,
 }
 
@@ -71,7 +71,7 @@ struct Found {
 /// Result of reading the log.
 struct Run {
     unflushed: Unflushed,
-    /// Each sequence number from this one up to the view's is in the log.
+    /// Each sequence number from this one up to the snapshot's is in the log.
     since: u64,
     /// The reason if it was not read to the end.
     trouble: Option<String>,
@@ -85,7 +85,7 @@ impl LogEntries {
             .map_or_else(Vec::new, |family| family.tables.clone())
     }
 
-    /// Adds the entries up to the view's sequence number. Returns the column families whose entries may be incomplete, and
+    /// Adds the entries up to the snapshot's sequence number. Returns the column families whose entries may be incomplete, and
     /// why.
     ///
     /// They are complete if the log has every sequence number since they were complete, or if the memtables have no

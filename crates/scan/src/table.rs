@@ -56,15 +56,15 @@ impl Table {
     }
 }
 
-/// A table of a view.
+/// A table of a snapshot.
 #[derive(Debug, Clone)]
-pub struct ViewTable {
+pub struct SnapshotTable {
     table: Arc<Table>,
-    /// The view's own open file, if another process may delete it.
+    /// The snapshot's own open file, if another process may delete it.
     held: Option<Arc<JobInput>>,
 }
 
-impl Deref for ViewTable {
+impl Deref for SnapshotTable {
     type Target = Table;
 
     fn deref(&self) -> &Table {
@@ -72,7 +72,7 @@ impl Deref for ViewTable {
     }
 }
 
-impl ViewTable {
+impl SnapshotTable {
     /// The table with an open file, which other tasks have as well.
     ///
     /// # Errors
@@ -176,7 +176,7 @@ impl Tables {
         meta: &FileMeta,
         file: Option<&Arc<JobInput>>,
         cancel: &CancelToken,
-    ) -> Result<ViewTable> {
+    ) -> Result<SnapshotTable> {
         cancel.check()?;
         let mut opened = None;
         let identity = match (meta.unique_id, file) {
@@ -209,7 +209,7 @@ impl Tables {
         let now = self.uses.fetch_add(1, Ordering::Relaxed);
         table.last_used.store(now, Ordering::Relaxed);
         let held = file.cloned();
-        Ok(ViewTable { table, held })
+        Ok(SnapshotTable { table, held })
     }
 
     fn open(

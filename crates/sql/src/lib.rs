@@ -54,8 +54,8 @@ pub use joins::plan_query;
 pub use memory::{Shares, SpillError, configured, runtime};
 pub use read_only::ReadOnly;
 pub use scan::{
-    DatabaseLocation, PinGuard, PinRequest, PinViews, ScanExec, Tasks, decode_scan, encode_scan,
-    left_out, progress, scan_tasks, shard_of, split_scan,
+    DatabaseLocation, PinGuard, PinRequest, PinSnapshots, ScanExec, Tasks, decode_scan,
+    encode_scan, left_out, progress, scan_tasks, shard_of, split_scan,
 };
 #[cfg(feature = "codec")]
 pub use scan::{PinReply, pin_plan};

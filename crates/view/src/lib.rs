@@ -1,7 +1,7 @@
 //! Views of RocksDB databases in device memory.
 //!
 //! ```text
-//!   Database --view--> FamilyView: one exact version          scan
+//!   Database --view--> FamilySnapshot: one exact version          scan
 //!   pieces of its keys --Operator::Resident--> DeviceTable    cuda
 //!   View::lookup(Keys, Rows, stream)    keys and values in device memory
 //!   View::lookup_slices(SliceKeys, SliceRows)    the same in memory of cudarc, with the feature "cudarc"

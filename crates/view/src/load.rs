@@ -10,7 +10,7 @@ use rockmill_core::{
 use rockmill_cuda::{DeviceTable, Reservation, TableSettings};
 use rockmill_exec::device_runtime::DeviceRuntime;
 use rockmill_format::names;
-use rockmill_scan::{Database, FamilyView, Load, LoadShare, Piece, ScanEngine, Through};
+use rockmill_scan::{Database, FamilySnapshot, Load, LoadShare, Piece, ReadPath, ScanEngine};
 
 use crate::estimate::{Asked, Estimate, max_record_bytes};
 
@@ -31,7 +31,7 @@ pub struct Source {
 /// A version before loading.
 #[derive(Debug)]
 pub struct Snapshot {
-    pub family: Arc<FamilyView>,
+    pub family: Arc<FamilySnapshot>,
     /// The parts to load into a table.
     pub pieces: Vec<Piece>,
     /// What does not.
@@ -40,8 +40,8 @@ pub struct Snapshot {
 
 impl Source {
     /// The current version of the column family.
-    pub fn take(&self) -> Result<Arc<FamilyView>> {
-        let view = self.database.view_of(&self.engine, &[&self.family])?;
+    pub fn take(&self) -> Result<Arc<FamilySnapshot>> {
+        let view = self.database.snapshot_of(&self.engine, &[&self.family])?;
         let family = view.family(&self.family)?;
         if !family.orders_by_bytes() {
             let what = format!(
@@ -56,12 +56,12 @@ impl Source {
 
 impl Snapshot {
     /// Splits a version into parts.
-    pub fn new(family: Arc<FamilyView>) -> Result<Self> {
+    pub fn new(family: Arc<FamilySnapshot>) -> Result<Self> {
         Self::within(family, &[KeyRange::default()])
     }
 
     /// Splits the keys of some ranges into parts.
-    pub fn within(family: Arc<FamilyView>, ranges: &[KeyRange]) -> Result<Self> {
+    pub fn within(family: Arc<FamilySnapshot>, ranges: &[KeyRange]) -> Result<Self> {
         let (mut pieces, mut asked) = (Vec::new(), Vec::new());
         for piece in family.pieces(ranges, PIECE_BYTES)? {
             match unread(&family, &piece) {
@@ -91,14 +91,14 @@ impl Snapshot {
     }
 
     /// The part of a version that is not in a table. Its indexes are read only if a table cannot be read.
-    pub fn asked_of(family: &Arc<FamilyView>) -> Result<Vec<Asked>> {
+    pub fn asked_of(family: &Arc<FamilySnapshot>) -> Result<Vec<Asked>> {
         let mut asked = Vec::new();
         for piece in family.pieces(&[KeyRange::default()], u64::MAX)? {
-            match (&piece.through, unread(family, &piece)) {
+            match (&piece.path, unread(family, &piece)) {
                 (_, None) => {}
-                (Through::Iterators(_), Some(reason)) => asked.push(Asked::new(piece, reason)),
+                (ReadPath::RocksDb(_), Some(reason)) => asked.push(Asked::new(piece, reason)),
                 // Only a part of the version may have keys of that table.
-                (Through::Tables, Some(_)) => return Ok(Self::new(Arc::clone(family))?.asked),
+                (ReadPath::Files, Some(_)) => return Ok(Self::new(Arc::clone(family))?.asked),
             }
         }
         Ok(asked)
@@ -106,8 +106,8 @@ impl Snapshot {
 }
 
 /// The reason why the keys of a part are not loaded into a table, if they are not.
-fn unread(family: &FamilyView, piece: &Piece) -> Option<String> {
-    if let Through::Iterators(reason) = &piece.through {
+fn unread(family: &FamilySnapshot, piece: &Piece) -> Option<String> {
+    if let ReadPath::RocksDb(reason) = &piece.path {
         return Some(reason.clone());
     }
     // Only the CPU backend reads such tables, and it does not support resident tables.

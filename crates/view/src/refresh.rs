@@ -5,7 +5,7 @@ use std::sync::{Arc, PoisonError};
 use rockmill_core::{KeyRange, Result, RowOutput, Tombstones};
 use rockmill_cuda::{Delta, DeviceTable};
 use rockmill_exec::device_runtime::DeviceRuntime;
-use rockmill_scan::{FamilyView, Since, WrittenSince};
+use rockmill_scan::{FamilySnapshot, Since, WrittenSince};
 
 use crate::estimate::Asked;
 use crate::load::{
@@ -85,7 +85,7 @@ type Output = (Arc<DeviceTable>, Loaded);
 /// A version, and the current state of the database.
 struct Change<'a> {
     base: &'a Version,
-    family: &'a Arc<FamilyView>,
+    family: &'a Arc<FamilySnapshot>,
     asked: &'a [Asked],
     source: &'a Source,
     device: &'a Arc<DeviceRuntime>,

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use rockmill_core::{Error, ErrorKind, Result};
 use rockmill_cuda::{Operation, Request, RequestQueue, Server, Status};
-use rockmill_scan::{FamilyView, Store, Write, Written};
+use rockmill_scan::{FamilySnapshot, Store, Write, Written};
 
 /// Time for which a thread polls without a pause after a request.
 const SPIN: Duration = Duration::from_micros(50);
@@ -44,7 +44,7 @@ pub struct RingCounts {
 }
 
 /// Finds a version that a kernel holds, by its number.
-pub type VersionOf = dyn Fn(u64) -> Option<Arc<FamilyView>> + Send + Sync;
+pub type VersionOf = dyn Fn(u64) -> Option<Arc<FamilySnapshot>> + Send + Sync;
 
 /// The threads. Dropping it ends them, and answers all requests with "aborted".
 pub struct Ring {
@@ -325,7 +325,7 @@ impl Shared {
         }
     }
 
-    fn ask(&self, family: &FamilyView, request: &Request<'_>) -> Result<Option<Vec<u8>>> {
+    fn ask(&self, family: &FamilySnapshot, request: &Request<'_>) -> Result<Option<Vec<u8>>> {
         self.batches.fetch_add(1, Ordering::Relaxed);
         crate::version::ask(family, request.key)
     }

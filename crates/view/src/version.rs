@@ -8,7 +8,7 @@ use rockmill_cuda::{
     CallerStream, ChangedSet, DeviceTable, InUse, Keys, KvRecord, LookupResult, RequestQueue,
     RingPin, Rows,
 };
-use rockmill_scan::FamilyView;
+use rockmill_scan::FamilySnapshot;
 
 use crate::estimate::Asked;
 
@@ -17,7 +17,7 @@ use crate::estimate::Asked;
 pub struct Version {
     pub number: u64,
     pub table: Arc<DeviceTable>,
-    pub family: Arc<FamilyView>,
+    pub family: Arc<FamilySnapshot>,
     pub asked: Vec<Asked>,
     /// Keys that kernels have put or deleted. The table may have older values of them.
     pub changed: Option<Arc<ChangedSet>>,
@@ -37,7 +37,7 @@ impl Version {
 }
 
 /// The value that RocksDB's iterators find.
-pub fn ask(family: &FamilyView, key: &[u8]) -> Result<Option<Vec<u8>>> {
+pub fn ask(family: &FamilySnapshot, key: &[u8]) -> Result<Option<Vec<u8>>> {
     let after = [key, &[0]].concat();
     let range = KeyRange {
         begin: Some(key.to_vec()),
@@ -53,18 +53,18 @@ pub fn ask(family: &FamilyView, key: &[u8]) -> Result<Option<Vec<u8>>> {
 
 /// The column family of each version in use, by the version's number.
 #[derive(Debug, Default)]
-pub struct Families(Mutex<BTreeMap<u64, Weak<FamilyView>>>);
+pub struct Families(Mutex<BTreeMap<u64, Weak<FamilySnapshot>>>);
 
 impl Families {
     /// Adds the column family of a version.
-    pub fn add(&self, number: u64, family: &Arc<FamilyView>) {
+    pub fn add(&self, number: u64, family: &Arc<FamilySnapshot>) {
         let mut families = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         families.retain(|_, family| family.strong_count() > 0);
         families.insert(number, Arc::downgrade(family));
     }
 
     /// The column family of a version, if it is in use.
-    pub fn find(&self, number: u64) -> Option<Arc<FamilyView>> {
+    pub fn find(&self, number: u64) -> Option<Arc<FamilySnapshot>> {
         let families = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         families.get(&number)?.upgrade()
     }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use rockmill_core::Result;
 use rockmill_cuda::{CallerStream, ChangedSet, DeviceTable, InUse, Keys, Rows, TableContents};
 use rockmill_exec::device_runtime::DeviceRuntime;
-use rockmill_scan::{Database, FamilyView};
+use rockmill_scan::{Database, FamilySnapshot};
 
 use crate::builder::Builder;
 use crate::estimate::Asked;
@@ -101,7 +101,7 @@ impl View {
     pub(crate) fn publish(
         &self,
         table: Arc<DeviceTable>,
-        family: Arc<FamilyView>,
+        family: Arc<FamilySnapshot>,
         asked: Vec<Asked>,
         quiet: Option<Quiet>,
     ) -> Result<()> {
