@@ -437,11 +437,18 @@ impl ExecutionPlan for ScanExec {
             ),
         };
         let guard = CancelOnDrop(run.cancel.clone());
-        // A finished piece waits here while the next one is computed.
-        let mut builder = RecordBatchReceiverStream::builder(self.schema(), 1);
-        let sender = builder.tx();
-        builder.spawn_blocking(move || run.all(|batch| sender.blocking_send(Ok(batch)).is_ok()));
-        let batches = builder.build().inspect(move |_| {
+        let schema = self.schema();
+        // A scan takes its thread when its first row is wanted. A join executes its probe side before it reads its build
+        // side. If probe sides took all threads, no build side would ever end.
+        let batches = futures::stream::once(async move {
+            // A finished piece waits here while the next one is computed.
+            let mut builder = RecordBatchReceiverStream::builder(schema, 1);
+            let sender = builder.tx();
+            builder
+                .spawn_blocking(move || run.all(|batch| sender.blocking_send(Ok(batch)).is_ok()));
+            builder.build()
+        });
+        let batches = batches.flatten().inspect(move |_| {
             // Lives as long as the stream.
             let _ = &guard;
         });

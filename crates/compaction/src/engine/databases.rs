@@ -13,8 +13,9 @@ use super::described::DescribedFiles;
 use super::failed_filters::FailedFilters;
 use super::{Engine, lock};
 use crate::staging::{self, StagingDir, place};
+use rockmill_snapshot::identity;
 use rockmill_snapshot::tree::TreeFollower;
-use rockmill_storage::{Storage, base_name, read_from};
+use rockmill_storage::{Storage, base_name};
 
 /// State of a database between its jobs.
 #[derive(Debug)]
@@ -223,22 +224,6 @@ fn require_id(storage: &dyn Storage, dir: &Path, db_id: &[u8], tree: &Tree) -> R
             String::from_utf8_lossy(&found),
         ),
     ))
-}
-
-/// Returns the contents of the IDENTITY file without the trailing newline; empty if there is no such file
-/// (`db_impl.cc:GetDbIdentityFromIdentityFile`).
-fn identity(storage: &dyn Storage, dir: &Path) -> Result<Vec<u8>> {
-    const LONGEST: u64 = 4096;
-    let path = dir.join("IDENTITY");
-    match storage.open(&path) {
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        opened => drop(opened),
-    }
-    let mut id = read_from(storage, &path, 0, LONGEST)?;
-    if id.last() == Some(&b'\n') {
-        id.pop();
-    }
-    Ok(id)
 }
 
 #[cfg(test)]
