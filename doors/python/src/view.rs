@@ -203,7 +203,7 @@ impl RawView {
         Ok((
             view.sequence(),
             contents.keys,
-            contents.ask,
+            contents.needs_host,
             view.asked().len(),
             bytes,
         ))
@@ -235,7 +235,7 @@ unsafe fn ask(view: &View, memory: &Memory) -> Result<(), Failure> {
             let key: &[u8] = std::slice::from_raw_parts(key, memory.key_bytes as usize);
             (&mut *at(memory.statuses).add(number), key)
         };
-        if *status != Rows::ASK {
+        if *status != Rows::NEEDS_HOST {
             continue;
         }
         let value = view.get(&[key]).map_err(failed)?.pop().flatten();
