@@ -69,6 +69,7 @@ for version; do
     mkdir -p "$data/𝄞"
     LC_ALL=C.UTF-8 checked Mapped "$data/𝄞"
     run ":$folder/rockmill.jar" Closing "$data/closing"
+    run ":$folder/rockmill.jar" Changes "$data/changes" ${ROCKMILL_SEED:+"$ROCKMILL_SEED"}
     run ":$folder/rockmill.jar" Many "$data/many" 20
     run ":$folder/rockmill.jar" Killed "$data/killed" "${ROCKMILL_KILLS:-3}"
     run ":$folder/rockmill.jar$meters" Meters "$data/meters"

@@ -238,21 +238,21 @@ JNIEXPORT void JNICALL Java_org_rockmill_Native_attach(JNIEnv* env, jclass type,
     if (attached != RM_SUCCESS) fail_with(env, error);
     return;
   }
-  void* part = opened_shim(env, shim);
-  /* The shim holds it. */
   const void* place = dlsym(mapped, "Java_org_rocksdb_RocksDB_version");
-  dlclose(mapped);
+  void* part = opened_shim(env, shim);
   const char* (*attach)(void*, rm_service*, const void*) = NULL;
   if (part != NULL) *(void**)&attach = dlsym(part, "rockmill_shim_attach");
   if (attach == NULL) {
-    if ((*env)->ExceptionCheck(env)) return;
     char what[1024];
     const char* why = dlerror();
     snprintf(what, sizeof(what), "RocksDB's library is built otherwise than those on Maven Central (%s)",
              why != NULL ? why : "it lacks a function");
-    fail(env, what);
+    if (!(*env)->ExceptionCheck(env)) fail(env, what);
+    dlclose(mapped);
     return;
   }
+  /* The shim holds it. */
+  dlclose(mapped);
   rm_service* clone = rm_service_clone(handle(service), &error);
   if (clone == NULL) {
     fail_with(env, error);
