@@ -50,8 +50,8 @@ pub use driver::{
     Reservation, Stream, Target, answer_kernels,
 };
 pub use resident::{
-    Answer, CallerStream, Delta, DeviceTable, InUse, Keys, Rows, TableContents, TableSettings,
-    Unseen,
+    Answer, CallerStream, Delta, DeviceTable, IdForm, InUse, Integer, Keys, Rows, TableContents,
+    TableSettings, Unanswered, Unseen,
 };
 pub use ring::{
     ChangedSet, Hold, KvRecord, Mailboxes, Operation, Request, RingSettings, Server, Status,

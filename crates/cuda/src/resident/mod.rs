@@ -12,6 +12,6 @@ mod table;
 pub(crate) use budget::Part;
 pub use delta::{Delta, Unseen};
 pub use in_use::InUse;
-pub use lookup::{Answer, CallerStream, Keys, Rows};
+pub use lookup::{Answer, CallerStream, IdForm, Integer, Keys, Rows, Unanswered};
 pub use place::{PlaceBuffers, place};
 pub use table::{DeviceTable, TableContents, TableSettings};
