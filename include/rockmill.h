@@ -322,8 +322,8 @@ typedef struct rm_view_options {
   uint64_t memory_bytes; /* device memory at most; four fifths of what is free */
   const rm_store* store; /* copied; `state` lives as long as the view. Without it, kernels can only read. */
   uint32_t threads;      /* that answer kernels; 1 */
-  uint32_t mailboxes;    /* requests of kernels that may be on their way; 4096 */
-  uint32_t mailbox_bytes; /* of a request or an answer that go at once; 4096. Longer ones take several turns. */
+  uint32_t request_slots;    /* requests of kernels that may be on their way; 4096 */
+  uint32_t request_slot_bytes; /* of a request or an answer that go at once; 4096. Longer ones take several turns. */
   uint32_t timeout_ms;    /* after which a kernel waits no longer; 10000 */
   const char* wal_dir;    /* folder of the write-ahead logs; that of the database, or the wal_dir of its OPTIONS */
 } rm_view_options;

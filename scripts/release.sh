@@ -64,24 +64,7 @@ for document in README.md CHANGELOG.md LICENSE docs monitoring; do
     ln -s "share/doc/rockmill/$document" "$prefix/$document"
 done
 
-# NVIDIA's runtime and templates are inside where the build has a GPU backend.
-nvidia=()
-sections=$(readelf -SW "$prefix/lib/librockmill.so") || {
-    echo "release: readelf cannot tell whether NVIDIA's code is inside; install binutils" >&2
-    exit 3
-}
-if [[ $sections == *nv_fatbin* ]]; then
-    cache="${XDG_CACHE_HOME:-$HOME/.cache}/rockmill"
-    for text in "$cache"/nvcc-*/nvidia_cuda_{runtime,cccl}-*.dist-info/licenses/License.txt \
-        "${CUDA_HOME:-/usr/local/cuda}/EULA.txt"; do
-        [ ! -f "$text" ] || nvidia+=("$text")
-    done
-    [ ${#nvidia[@]} -gt 0 ] || { echo "release: NVIDIA's licence is nowhere" >&2; exit 1; }
-fi
-cargo metadata --locked --format-version 1 --filter-platform "$triple" >"$work/metadata"
-licences() {
-    python3 scripts/licences.py "$@" "${nvidia[@]}" <"$work/metadata" >"$prefix/THIRD-PARTY-$1.txt"
-}
+licences() { scripts/licences.sh "$@" "$prefix/lib/librockmill.so" >"$prefix/THIRD-PARTY-$1.txt"; }
 licences librockmill rockmill-capi
 [ ! -f "$prefix/bin/rockmill" ] || licences rockmill rockmill-cli
 

@@ -76,6 +76,13 @@ done < <(grep -v '^#' doors/java/versions.txt)
     exit 2
 }
 
+cp LICENSE "$classes/META-INF/LICENSE"
+inside=$folder/work/byte-buddy
+mkdir -p "$inside"
+(cd "$inside" && jar --extract --file "$buddy" META-INF/LICENSE META-INF/NOTICE META-INF/licenses/ASM && mv META-INF/licenses/ASM META-INF/)
+scripts/licences.sh "the jar" rockmill-capi "$built/librockmill_capi.so" \
+    "$inside"/META-INF/{LICENSE,NOTICE,ASM} >"$classes/META-INF/THIRD-PARTY"
+
 cat >"$folder/work/manifest" <<'MANIFEST'
 Automatic-Module-Name: org.rockmill
 Premain-Class: org.rockmill.agent.Agent

@@ -180,7 +180,7 @@ Table make() {
     *view = KvRecord{};
     view->abi = KV_ABI;
     view->table = {slots, buckets, PRIME64_5, ~u64{0}, nullptr, nullptr, 0};
-    return for_each_tile<LANES>(*exec, n, PlaceNumbers{view->table, records, words, wrong});
+    return for_each_tile<LANES>(*exec, n, InsertNumbers{view->table, records, words, wrong});
   };
   return t;
 }

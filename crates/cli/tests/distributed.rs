@@ -593,10 +593,10 @@ fn both_sides_have_certificates_of_one_authority() {
 
 /// Waits for something that ends soon.
 fn soon(what: &str, mut is_so: impl FnMut() -> bool) {
-    const PATIENCE: Duration = Duration::from_secs(20);
+    const TIMEOUT: Duration = Duration::from_secs(20);
     let began = Instant::now();
     while !is_so() {
-        assert!(began.elapsed() < PATIENCE, "{what}");
+        assert!(began.elapsed() < TIMEOUT, "{what}");
         std::thread::sleep(Duration::from_millis(10));
     }
 }

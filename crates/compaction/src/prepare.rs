@@ -24,7 +24,7 @@ use crate::run_context::RunContext;
 use crate::subcompactions;
 use rockmill_exec::admit::Admitted;
 use rockmill_exec::budget::{Entry, JobShare};
-use rockmill_exec::pace::JobSize;
+use rockmill_exec::throughput::JobSize;
 use rockmill_storage::io::{ClosedInput, JobIo};
 
 pub use open::open_input;

@@ -8,8 +8,8 @@ use datafusion::error::DataFusionError;
 use futures::future::try_join_all;
 use rockmill_core::{Error, ErrorKind, KeyRange, MergeOperators, Result};
 use rockmill_format::names;
-use rockmill_scan::{Database, FamilyView, Remote, ScanEngine, View};
-use rockmill_sql::{Answer, DatabaseLocation, PinRequest};
+use rockmill_scan::{Database, FamilySnapshot, Remote, ScanEngine, Snapshot};
+use rockmill_sql::{DatabaseLocation, PinReply, PinRequest};
 use serde::Deserialize;
 use tokio::runtime::Handle;
 use url::Url;
@@ -161,7 +161,7 @@ pub struct Shards {
 }
 
 impl Shards {
-    /// The tables of a list. Views are taken on threads that may wait for `runtime`.
+    /// The tables of a list. Snapshots are taken on threads that may wait for `runtime`.
     pub fn new(
         list: ShardList,
         channels: Channels,
@@ -199,7 +199,7 @@ impl Shards {
             };
             of_kind(kind, e.find_root().message().into_owned())
         })?;
-        let Answer::Described(described) = answer else {
+        let PinReply::Described(described) = answer else {
             return Err(failed(
                 "its files change while they are opened: run the statement again".to_owned(),
             ));
@@ -282,13 +282,13 @@ impl Database for Shards {
         Ok(self.list.families())
     }
 
-    fn view(&self, engine: &Arc<ScanEngine>) -> Result<Arc<View>> {
+    fn snapshot(&self, engine: &Arc<ScanEngine>) -> Result<Arc<Snapshot>> {
         let families = self.list.families();
         let families: Vec<_> = families.iter().map(String::as_str).collect();
-        self.view_of(engine, &families)
+        self.snapshot_of(engine, &families)
     }
 
-    fn view_of(&self, engine: &Arc<ScanEngine>, families: &[&str]) -> Result<Arc<View>> {
+    fn snapshot_of(&self, engine: &Arc<ScanEngine>, families: &[&str]) -> Result<Arc<Snapshot>> {
         let shards = &self.list.shards;
         let read = shards
             .iter()
@@ -311,8 +311,8 @@ impl Database for Shards {
         }
         let of_families = of_families.into_iter();
         let of_families = of_families
-            .map(|(family, remotes)| FamilyView::of_remotes(&self.folder, family, remotes));
-        Ok(Arc::new(View::of_remotes(
+            .map(|(family, remotes)| FamilySnapshot::of_remotes(&self.folder, family, remotes));
+        Ok(Arc::new(Snapshot::of_remotes(
             engine,
             &self.folder,
             of_families,

@@ -20,8 +20,8 @@ use rockmill_storage::{InputFileReader, Storage};
 use crate::engine::ScanEngine;
 use crate::memory_table::MemoryTable;
 use crate::ranges;
+use crate::snapshot::FamilySnapshot;
 use crate::version::VersionFile;
-use crate::view::FamilyView;
 
 /// Differences between a version and an older one, as readers see them.
 #[derive(Debug)]
@@ -30,7 +30,7 @@ pub enum Since {
     Nothing,
     /// What was written.
     Written(WrittenSince),
-    /// Any key in the ranges that [`FamilyView::changed_since`] names may differ, for this reason.
+    /// Any key in the ranges that [`FamilySnapshot::changed_since`] names may differ, for this reason.
     Anything(String),
 }
 
@@ -39,11 +39,11 @@ pub enum Since {
 pub struct WrittenSince {
     /// The newer version with only the tables that were written since. The newest entry of a key in them decides over
     /// the key, also a tombstone. A key without an entry is unchanged, but see `unflushed`.
-    pub tables: Arc<FamilyView>,
+    pub tables: Arc<FamilySnapshot>,
     /// The older version with its unflushed entries alone, if they may be in other tables now. RocksDB does not write
     /// all of them to files: a SingleDelete and its Put cancel each other. Keys that have a value here have an entry in
     /// `tables`, or everything must be read again.
-    pub unflushed: Option<Arc<FamilyView>>,
+    pub unflushed: Option<Arc<FamilySnapshot>>,
 }
 
 /// Facts about a column family's files that determine its history.
@@ -57,7 +57,7 @@ pub(crate) struct Origin {
     pub files: BTreeSet<VersionFile>,
     /// Unflushed entries are in logs from this number on.
     pub log_number: u64,
-    /// Numbers of files with entries that were written after the view was taken.
+    /// Numbers of files with entries that were written after the snapshot was taken.
     pub ahead: BTreeSet<u64>,
     /// One of these files that also has entries older than those of other files, if there is one: a compaction has
     /// merged them.
@@ -68,7 +68,7 @@ pub(crate) struct Origin {
     pub has_filter: bool,
 }
 
-impl FamilyView {
+impl FamilySnapshot {
     /// Differences between this version and an older one, `base`, as readers see them. The ranges that iterators read
     /// are not compared.
     ///
@@ -134,8 +134,8 @@ impl FamilyView {
 /// Numbers of the files that were flushed between two versions, or the reason why there were other changes.
 fn flushed(
     storage: &dyn Storage,
-    now: &FamilyView,
-    base: &FamilyView,
+    now: &FamilySnapshot,
+    base: &FamilySnapshot,
 ) -> std::result::Result<BTreeSet<u64>, String> {
     let (from, to) = (&base.origin.position, &now.origin.position);
     if base.origin.id != now.origin.id {
@@ -177,7 +177,7 @@ fn flushed(
 /// The edits between two positions in a MANIFEST.
 fn edits(
     storage: &dyn Storage,
-    view: &FamilyView,
+    snapshot: &FamilySnapshot,
     from: &Position,
     to: &Position,
 ) -> Result<Vec<VersionEdit>> {
@@ -188,7 +188,7 @@ fn edits(
     if from.bytes == to.bytes {
         return Ok(edits);
     }
-    let file = InputFileReader::open(storage, &view.path.join(&from.manifest))?;
+    let file = InputFileReader::open(storage, &snapshot.path.join(&from.manifest))?;
     let mut log = LogReader::behind(from.bytes);
     while log.bytes_fed() < to.bytes {
         let len = CHUNK_BYTES.min(to.bytes - log.bytes_fed());

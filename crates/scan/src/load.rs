@@ -10,20 +10,20 @@ use rockmill_exec::admit::{Admitted, Footprint, Need};
 use rockmill_exec::budget::JobShare;
 use rockmill_exec::device_runtime::DeviceRuntime;
 use rockmill_exec::executor::{Call, Event, OwnedTasks, Start, TaskHandle, TaskRun, Tasks};
-use rockmill_exec::pace::JobSize;
+use rockmill_exec::throughput::JobSize;
 use rockmill_storage::clock::Worker;
 
 use crate::engine::{MIN_READ_AHEAD_BYTES, ScanEngine};
 use crate::lock;
 use crate::piece::Piece;
+use crate::snapshot::FamilySnapshot;
 use crate::task::{FromTables, Goal};
-use crate::view::FamilyView;
 
-/// A load: each piece is a task. The pieces are read from tables ([`crate::Through::Tables`]).
+/// A load: each piece is a task. The pieces are read from tables ([`crate::ReadPath::Files`]).
 #[derive(Debug, Clone)]
 pub struct Load {
     /// The version.
-    pub family: Arc<FamilyView>,
+    pub family: Arc<FamilySnapshot>,
     /// Its pieces.
     pub pieces: Vec<Piece>,
     /// Whether a tombstone is a row, which removes its key from the table.
@@ -222,7 +222,7 @@ impl Tasks for LoadTasks {
         false
     }
 
-    /// A load may fail because a view exceeds its memory limit, which is not the device's fault.
+    /// A load may fail because a snapshot exceeds its memory limit, which is not the device's fault.
     fn blames_device(&self, error: &Error) -> bool {
         error.kind == ErrorKind::Device && !self.device.works()
     }

@@ -14,10 +14,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::engine::ScanEngine;
 use crate::history::Origin;
-use crate::piece::{Piece, Through};
+use crate::piece::{Piece, ReadPath};
 use crate::ranges;
+use crate::snapshot::{Family, FamilySnapshot, Snapshot};
 use crate::version::Version;
-use crate::view::{Family, FamilyView, View};
 
 /// A version of a column family, as the process that has its files describes it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -53,11 +53,11 @@ pub struct Remote {
 /// What lives as long as another process must keep files.
 pub trait Pinned: Any + Send + Sync + std::fmt::Debug {}
 
-impl FamilyView {
+impl FamilySnapshot {
     /// The description of this version for another process.
     ///
     /// # Errors
-    /// Those of [`FamilyView::version`].
+    /// Those of [`FamilySnapshot::version`].
     pub fn describe(&self) -> Result<Described> {
         let of_files = self.file_keys.clone().into_iter();
         let unflushed = self.unflushed.iter().flat_map(|table| table.ranges());
@@ -122,19 +122,19 @@ impl FamilyView {
             Piece {
                 bytes: parts.map(|remote| remote.described.bytes).sum(),
                 range,
-                through: Through::Tables,
+                path: ReadPath::Files,
             }
         });
         pieces.collect()
     }
 }
 
-impl View {
-    /// A view of column families that other processes read.
+impl Snapshot {
+    /// A snapshot of column families that other processes read.
     pub fn of_remotes(
         engine: &Arc<ScanEngine>,
         path: &Path,
-        families: impl IntoIterator<Item = FamilyView>,
+        families: impl IntoIterator<Item = FamilySnapshot>,
     ) -> Self {
         let families = families.into_iter();
         let families: BTreeMap<_, _> = families

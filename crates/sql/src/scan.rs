@@ -33,20 +33,20 @@ use futures::StreamExt;
 use rockmill_core::scan::{Aggregation, ScanOutput, ScanPlan};
 use rockmill_core::{CancelToken, KeyRange};
 use rockmill_layout::Layout;
-use rockmill_scan::{FamilyView, Piece, ScanEngine, Through};
+use rockmill_scan::{FamilySnapshot, Piece, ReadPath, ScanEngine};
 
 use crate::program::{Program, Reason};
 use crate::ranges::key_ranges;
-use crate::table::{Reads, StatementView};
+use crate::table::{Reads, StatementSnapshot};
 use run::{CancelOnDrop, Counters, Run};
 
 #[cfg(feature = "codec")]
 pub(crate) use pinned::PinExec;
 #[cfg(feature = "codec")]
-pub(crate) use pinned::PinnedViews;
+pub(crate) use pinned::PinnedSnapshots;
+pub use pinned::{DatabaseLocation, PinGuard, PinRequest, PinSnapshots};
 #[cfg(feature = "codec")]
-pub use pinned::{Answer, pin_plan};
-pub use pinned::{DatabaseLocation, PinGuard, PinRequest, PinViews};
+pub use pinned::{PinReply, pin_plan};
 #[cfg(feature = "codec")]
 pub(crate) use sent::SentExec;
 pub(crate) use sent::location_of;
@@ -62,8 +62,8 @@ pub(crate) const USUAL_BATCH_ROWS: usize = 8192;
 pub(crate) struct Source {
     pub engine: Arc<ScanEngine>,
     /// Keeps the snapshot and the files of a statement.
-    pub statement: Arc<StatementView>,
-    pub family: Arc<FamilyView>,
+    pub statement: Arc<StatementSnapshot>,
+    pub family: Arc<FamilySnapshot>,
 }
 
 /// The inputs from which a scan was planned.
@@ -287,7 +287,7 @@ fn add_filters(program: &mut Program<'_>, filters: &[Arc<dyn PhysicalExpr>]) -> 
 }
 
 /// Bytes of a piece of a column family that is read in so many partitions.
-fn piece_bytes(family: &FamilyView, engine: &ScanEngine, partitions: u64) -> u64 {
+fn piece_bytes(family: &FamilySnapshot, engine: &ScanEngine, partitions: u64) -> u64 {
     /// Small enough that a batch in flight on each thread stays small.
     const MAX_PIECE_BYTES: u64 = 64 << 20;
     /// Enough that partitions end at about the same time.
@@ -319,7 +319,7 @@ fn pieces(
     }
     if reads != Reads::Files {
         for piece in &mut pieces {
-            piece.through = Through::Iterators("a comparison asks for them".to_owned());
+            piece.path = ReadPath::RocksDb("a comparison asks for them".to_owned());
         }
     }
     let mut of_partitions = spread(pieces, partitions as usize);

@@ -15,7 +15,7 @@ use helpers::*;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngSeed, TestRunner};
 use rockmill_core::{ErrorKind, KeyRange};
-use rockmill_cuda::Answer;
+use rockmill_cuda::LookupResult;
 use rockmill_live::LiveDatabase;
 use rockmill_scan::Database;
 use rockmill_view::{CallerStream, Hold, Loaded, View};
@@ -42,8 +42,14 @@ fn compare_table(hold: &Hold, rows: &Rows) -> Result<(), TestCaseError> {
     let answers = hold.table().get(&refs).expect("answers");
     for (key, answer) in keys.iter().zip(answers) {
         let row = rows.iter().find(|(other, _)| other == key);
-        let meant = row.map_or(Answer::NotFound, |(_, value)| Answer::Found(value.clone()));
-        prop_assert!(answer == Answer::Ask || answer == meant, "{:?}", key);
+        let meant = row.map_or(LookupResult::NotFound, |(_, value)| {
+            LookupResult::Found(value.clone())
+        });
+        prop_assert!(
+            answer == LookupResult::NeedsHost || answer == meant,
+            "{:?}",
+            key
+        );
     }
     Ok(())
 }
@@ -387,7 +393,7 @@ fn merge_operands_of_a_flush_are_asked_for() {
         Loaded::Added { keys: 2, bytes: 32 }
     ));
     assert_eq!(
-        (case.view.contents().keys, case.view.contents().ask),
+        (case.view.contents().keys, case.view.contents().needs_host),
         (4999, 2)
     );
     case.compare();
@@ -404,7 +410,7 @@ fn merge_operands_of_a_flush_are_asked_for() {
         case.compare();
         let contents = case.view.contents();
         let keys = if how == "put" { 5000 } else { 4999 };
-        assert_eq!((contents.keys, contents.ask), (keys, 1), "{how}");
+        assert_eq!((contents.keys, contents.needs_host), (keys, 1), "{how}");
     }
 }
 
@@ -497,7 +503,7 @@ fn all_keys_may_go_and_others_come_at_once() {
     assert!(matches!(case.refresh(), Loaded::Added { keys: 7500, .. }));
     case.compare();
     let contents = case.view.contents();
-    assert_eq!((contents.keys, contents.ask), (2500, 0));
+    assert_eq!((contents.keys, contents.needs_host), (2500, 0));
     // All dead records are gone.
     assert_eq!((contents.record_bytes, contents.dead_bytes), (2500 * 32, 0));
 }

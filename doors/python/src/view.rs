@@ -278,7 +278,7 @@ impl RawView {
         Ok((
             view.sequence(),
             contents.keys,
-            contents.ask,
+            contents.needs_host,
             view.asked().len(),
             bytes,
         ))
@@ -311,7 +311,7 @@ unsafe fn ask(view: &View, memory: &Memory, form: Option<&IdForm>) -> Result<u8,
             let id: &[u8] = std::slice::from_raw_parts(id, memory.id_bytes as usize);
             (&mut *at(memory.statuses).add(number), id)
         };
-        if *status == Rows::ASK {
+        if *status == Rows::NEEDS_HOST {
             let key = form.map_or_else(|| id.to_vec(), |form| form.key(id));
             let value = view.get(&[&key]).map_err(failed)?.pop().flatten();
             // SAFETY: as above.

@@ -26,7 +26,7 @@ use super::script::{Command, HELP, Item, Script};
 use super::session::{self, Stop};
 
 /// Time after Control-C in which a statement must end. Planning does not check for signals.
-const PATIENCE: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A session that prints the results of statements.
 pub struct Shell {
@@ -186,7 +186,7 @@ impl Shell {
                 _ = ended => {}
                 // Again.
                 _ = interrupts.recv() => {}
-                () = tokio::time::sleep(PATIENCE) => {}
+                () = tokio::time::sleep(TIMEOUT) => {}
             }
             Err(interruption().into())
         })?;

@@ -7,7 +7,7 @@ use rockmill_exec::admit::{Admitted, Footprint, Need};
 use rockmill_exec::budget::{Budget, JobShare};
 use rockmill_exec::device_health::Circuit;
 use rockmill_exec::device_registry::DeviceEntry;
-use rockmill_exec::pace::{JobSize, TaskSize};
+use rockmill_exec::throughput::{JobSize, TaskSize};
 use rockmill_format::compression::{CompressionSettings, Implementation};
 use rockmill_storage::io::JobIo;
 

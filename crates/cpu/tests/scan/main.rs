@@ -23,9 +23,9 @@ use rockmill_cpu::scan::Scanner;
 
 /// Stores the batches that it receives.
 #[derive(Debug, Default)]
-struct Kept(Vec<Batch>);
+struct CollectedBatches(Vec<Batch>);
 
-impl BatchSink for Kept {
+impl BatchSink for CollectedBatches {
     fn batch(&mut self, batch: Batch) -> Result<()> {
         self.0.push(batch);
         Ok(())
@@ -34,7 +34,7 @@ impl BatchSink for Kept {
 
 /// The scanner's output for rows.
 fn scan(plan: &ScanPlan, rows: &[(Vec<u8>, Vec<u8>)]) -> Result<(Vec<Batch>, BatchOutput)> {
-    let mut kept = Kept::default();
+    let mut kept = CollectedBatches::default();
     let mut scanner = Scanner::new(plan, &mut kept)?;
     for (key, value) in rows {
         scanner.row(key, value)?;

@@ -104,7 +104,7 @@ impl Unanswered {
         PinnedBuffer::new(device, size_of::<u32>()).map(Self)
     }
 
-    /// The status that lookups have left since the last call: [`Rows::ASK`] or [`Rows::TOO_SMALL`], or another one that
+    /// The status that lookups have left since the last call: [`Rows::NEEDS_HOST`] or [`Rows::TOO_SMALL`], or another one that
     /// only a ring has; 0 if all keys had an answer.
     pub fn take(&self) -> u8 {
         // SAFETY: the memory has room for the word, is aligned to a page, and is freed with `self`.
@@ -219,7 +219,7 @@ impl Rows {
     /// Status of a key whose value is in its row.
     pub const FOUND: u8 = ffi::KEY_FOUND;
     /// Status of a key for which RocksDB must be asked.
-    pub const ASK: u8 = ffi::KEY_ASK;
+    pub const NEEDS_HOST: u8 = ffi::KEY_NEEDS_HOST;
     /// Status of a key whose value has more bytes than a row.
     pub const TOO_SMALL: u8 = ffi::KEY_TOO_SMALL;
 
@@ -372,13 +372,13 @@ impl CallerStream {
 
 /// Result for a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Answer {
+pub enum LookupResult {
     /// Its value.
     Found(Vec<u8>),
     /// It is not in the database.
     NotFound,
     /// RocksDB must be asked.
-    Ask,
+    NeedsHost,
 }
 
 impl DeviceTable {
@@ -435,7 +435,7 @@ impl DeviceTable {
     ///
     /// # Errors
     /// Device; Verification if an answer is impossible.
-    pub fn get(&self, keys: &[&[u8]]) -> Result<Vec<Answer>> {
+    pub fn get(&self, keys: &[&[u8]]) -> Result<Vec<LookupResult>> {
         /// Rows of keys that are looked up together.
         const ROWS_BYTES: usize = 64 << 20;
         let (mut bytes, mut offsets) = (Vec::new(), vec![0u64]);
@@ -487,9 +487,11 @@ impl DeviceTable {
             for i in first..end {
                 let (at, len) = ((i - first) * stride, lens[i] as usize);
                 answers.push(match states[i] {
-                    Rows::FOUND | Rows::TOO_SMALL => Answer::Found(values[at..at + len].to_vec()),
-                    Rows::NOT_FOUND => Answer::NotFound,
-                    Rows::ASK => Answer::Ask,
+                    Rows::FOUND | Rows::TOO_SMALL => {
+                        LookupResult::Found(values[at..at + len].to_vec())
+                    }
+                    Rows::NOT_FOUND => LookupResult::NotFound,
+                    Rows::NEEDS_HOST => LookupResult::NeedsHost,
                     _ => return Err(altered("the status of a key is invalid")),
                 });
             }

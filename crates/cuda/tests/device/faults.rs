@@ -8,12 +8,15 @@ use rockmill_core::scan::{
     Literal, Number, NumberFormat, OutputColumn, ScanOutput, ScanPlan,
 };
 use rockmill_core::{
-    Backend, CancelToken, DeclineReason, Error, ErrorKind, InputTable, KeyRange, Merging, Operator,
-    Plan, ReadTask, Reading, Row, RowSink, SnapshotRules, Tombstones, Undecided, Visibility,
+    Backend, CancelToken, DeclineReason, Error, ErrorKind, InputTable, KeyRange, Merging,
+    NeedsMerge, Operator, Plan, ReadTask, Reading, Row, RowSink, SnapshotRules, Tombstones,
+    Visibility,
 };
 use rockmill_cpu::CpuBackend;
-use rockmill_cuda::faults::{Call, Faults, Held, Moment, Place, Region};
-use rockmill_cuda::{Answer, CudaBackend, CudaSettings, Delta, DeviceTable, TableSettings, Target};
+use rockmill_cuda::faults::{BitAddress, Call, DeviceUsage, Faults, Moment, Region};
+use rockmill_cuda::{
+    CudaBackend, CudaSettings, Delta, DeviceTable, LookupResult, TableSettings, Target,
+};
 use rockmill_format::compression::{CompressionType, Implementation};
 use rockmill_format::filter::FilterOptions;
 use rockmill_format::handle::BLOCK_TRAILER_SIZE;
@@ -149,14 +152,14 @@ impl Job {
                     visibility: Visibility::Snapshot(SnapshotRules {
                         sequence: u64::from(u32::MAX),
                         tombstones: Tombstones::Drop,
-                        undecided: Undecided::Error,
+                        needs_merge: NeedsMerge::Error,
                     }),
                     read_ahead_bytes: 0,
                 },
                 cancel: &cancel,
                 progress: None,
             };
-            let mut kept = Kept(Vec::new());
+            let mut kept = CollectedBatches(Vec::new());
             let batches = &mut kept;
             let done = backend.run(task, Operator::Scan { plan, batches });
             done.map(|_| kept.0)
@@ -199,7 +202,7 @@ impl Job {
                     visibility: Visibility::Snapshot(SnapshotRules {
                         sequence: u64::from(u32::MAX),
                         tombstones: Tombstones::Drop,
-                        undecided: Undecided::Mark,
+                        needs_merge: NeedsMerge::Mark,
                     }),
                     read_ahead_bytes: 0,
                 },
@@ -220,7 +223,10 @@ impl Job {
             let few = delta.finish()?;
             let first = [&[b'k'; 8][..], &0u32.to_be_bytes()].concat();
             let left = few.get(&[&last, &first])?;
-            assert!(matches!(&left[..], [Answer::NotFound, Answer::Found(_)]));
+            assert!(matches!(
+                &left[..],
+                [LookupResult::NotFound, LookupResult::Found(_)]
+            ));
             Ok((report.read.kept, contents, answers))
         };
         match fill() {
@@ -228,7 +234,7 @@ impl Job {
                 assert_eq!((contents.keys, contents.left_over), (kept, 0));
                 assert!(matches!(
                     &answers[..],
-                    [Answer::Found(value), Answer::NotFound, Answer::Ask] if value.len() == 60
+                    [LookupResult::Found(value), LookupResult::NotFound, LookupResult::NeedsHost] if value.len() == 60
                 ));
                 None
             }
@@ -304,9 +310,9 @@ fn group_plan() -> ScanPlan {
 }
 
 /// Keeps batches.
-struct Kept(Vec<Batch>);
+struct CollectedBatches(Vec<Batch>);
 
-impl BatchSink for Kept {
+impl BatchSink for CollectedBatches {
     fn batch(&mut self, batch: Batch) -> Result<(), Error> {
         self.0.push(batch);
         Ok(())
@@ -372,7 +378,7 @@ fn fail_each_so(call: Call, job: &Job, plan: &impl Fn(&Faults, u64), trouble: Tr
             assert!(trouble.is_none(), "after {call:?} {nth}: {trouble:?}");
         }
         drop(backend);
-        assert_eq!(faults.held(), Held::default(), "{call:?} {nth}");
+        assert_eq!(faults.usage(), DeviceUsage::default(), "{call:?} {nth}");
         if struck == 0 {
             assert!(found.is_none());
             return errors;
@@ -430,11 +436,11 @@ fn a_task_larger_than_the_devices_memory_is_refused_and_a_smaller_one_done() {
                 refused += 1;
             }
         }
-        assert!(faults.held().bytes <= 1 << bits);
+        assert!(faults.usage().bytes <= 1 << bits);
     }
     assert!(refused > 3 && done > 3, "{refused} {done}");
     drop(backend);
-    assert_eq!(faults.held(), Held::default());
+    assert_eq!(faults.usage(), DeviceUsage::default());
 }
 
 #[test]
@@ -470,7 +476,7 @@ fn cancel_each(job: &Job) {
     }
     assert!(cancelled > 10, "{cancelled} of {calls}");
     drop(backend);
-    assert_eq!(faults.held(), Held::default());
+    assert_eq!(faults.usage(), DeviceUsage::default());
 }
 
 /// Bytes of a region to alter, one at a time.
@@ -514,7 +520,7 @@ fn a_byte_altered_in_device_memory_or_on_the_way_back_does_not_pass() {
         for region in REGIONS {
             for byte in bytes_of(moment, region) {
                 let bit = (byte % 8) as u32;
-                let place = Place { region, byte, bit };
+                let place = BitAddress { region, byte, bit };
                 faults.flip(moment, place);
                 let trouble = job.trouble(&backend);
                 assert_eq!(faults.struck(), 1, "{moment:?} {place:?}");
@@ -530,7 +536,7 @@ fn a_byte_altered_in_device_memory_or_on_the_way_back_does_not_pass() {
         }
     }
     drop(backend);
-    assert_eq!(faults.held(), Held::default());
+    assert_eq!(faults.usage(), DeviceUsage::default());
 }
 
 /// The size in front of the compressed bytes: a decompressor that knows it need not read it.
@@ -547,7 +553,7 @@ fn the_size_of_a_compressed_block_that_was_written_wrong_does_not_pass() {
         let backend = device().expect("it opens");
         for (byte, bit) in (0..2).flat_map(|byte| (0..8).map(move |bit| (byte, bit))) {
             let region = Region::Second;
-            faults.flip(Moment::Unsealed, Place { region, byte, bit });
+            faults.flip(Moment::Unsealed, BitAddress { region, byte, bit });
             let trouble = job.trouble(&backend);
             assert_eq!(faults.struck(), 1, "{byte} {bit}");
             let error = trouble.unwrap_or_else(|| panic!("{by:?} {kind:?} {byte} {bit} passed"));
@@ -564,7 +570,7 @@ fn a_row_altered_in_device_memory_or_on_the_way_back_does_not_pass() {
     for moment in [Moment::Unsealed, Moment::CopiedBack] {
         for byte in bytes_of(moment, Region::Rows) {
             let (region, bit) = (Region::Rows, (byte % 8) as u32);
-            faults.flip(moment, Place { region, byte, bit });
+            faults.flip(moment, BitAddress { region, byte, bit });
             let trouble = job.trouble_with_rows(&backend);
             assert_eq!(faults.struck(), 1, "{moment:?} {byte}");
             let error = trouble.unwrap_or_else(|| panic!("{moment:?} {byte} passed"));
@@ -604,7 +610,7 @@ fn a_value_that_is_merged_wrong_does_not_pass() {
         assert!(job.trouble(&backend).is_none(), "{merging:?}");
         for byte in bytes_of(Moment::Unsealed, Region::Merged) {
             let (region, bit) = (Region::Merged, (byte % 8) as u32);
-            faults.flip(Moment::Unsealed, Place { region, byte, bit });
+            faults.flip(Moment::Unsealed, BitAddress { region, byte, bit });
             let trouble = job.trouble(&backend);
             assert_eq!(faults.struck(), 1, "{merging:?} {byte}");
             let error = trouble.unwrap_or_else(|| panic!("{merging:?} {byte} passed"));
@@ -622,7 +628,7 @@ fn a_batch_altered_on_the_way_back_does_not_pass() {
     for (way, trouble_with) in ways.into_iter().enumerate() {
         for byte in bytes_of(Moment::CopiedBack, Region::Rows) {
             let (region, bit) = (Region::Rows, (byte % 8) as u32);
-            faults.flip(Moment::CopiedBack, Place { region, byte, bit });
+            faults.flip(Moment::CopiedBack, BitAddress { region, byte, bit });
             let trouble = trouble_with(&job, &backend);
             assert_eq!(faults.struck(), 1, "{way} {byte}");
             let error = trouble.unwrap_or_else(|| panic!("{way} {byte} passed"));
@@ -641,7 +647,7 @@ fn a_data_block_that_was_written_wrong_does_not_pass_for_its_checksum_is_right()
     let every_bit = bytes_of(Moment::Unsealed, Region::Restarts).into_iter();
     let restarts = every_bit.flat_map(|byte| (0..8).map(move |bit| (Region::Restarts, byte, bit)));
     for (region, byte, bit) in entries.chain(restarts) {
-        let place = Place { region, byte, bit };
+        let place = BitAddress { region, byte, bit };
         faults.flip(Moment::Unsealed, place);
         let trouble = job.trouble(&backend);
         assert_eq!(faults.struck(), 1, "{place:?}");
@@ -668,7 +674,7 @@ fn an_index_that_was_written_wrong_does_not_pass_for_its_checksum_is_right() {
         for byte in 0..payload {
             let region = Region::Index;
             let bit = (byte % 8) as u32;
-            faults.flip(Moment::Unsealed, Place { region, byte, bit });
+            faults.flip(Moment::Unsealed, BitAddress { region, byte, bit });
             let what = format!("format_version {format_version}, byte {byte} of {payload}");
             let done = job.compact(&backend, &CancelToken::new());
             assert_eq!(faults.struck(), 1, "{what}");
@@ -682,7 +688,7 @@ fn an_index_that_was_written_wrong_does_not_pass_for_its_checksum_is_right() {
 #[test]
 fn an_index_of_user_keys_does_not_pass_where_one_goes_on_in_the_next_block() {
     // The length, in `types.hpp:Key`.
-    const NEXT_LEN: Place = Place {
+    const NEXT_LEN: BitAddress = BitAddress {
         region: Region::NextKey,
         byte: 28,
         bit: 0,

@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
 use rockmill_core::{
-    Borrower, CancelToken, Error, ErrorKind, InputTable, KeyRange, Lent, Memory, Plan, Result,
-    SstFile, SstSink,
+    Borrower, CancelToken, Error, ErrorKind, InputTable, KeyRange, LeasedBytes, Memory, Plan,
+    Result, SstFile, SstSink,
 };
 use rockmill_cpu::CpuBackend;
 use rockmill_cuda::{CudaBackend, CudaSettings};
@@ -35,7 +35,7 @@ struct Borrowing {
 #[derive(Debug, Default)]
 struct State {
     files: Vec<MemOutput>,
-    lent: u64,
+    leased: u64,
 }
 
 struct File {
@@ -88,20 +88,20 @@ impl Borrower for File {
         self.alignment
     }
 
-    fn append(&mut self, mut lent: Lent) -> Result<()> {
+    fn append(&mut self, mut leased: LeasedBytes) -> Result<()> {
         let mut state = self.state.lock().expect("no panic");
-        let range = lent.bytes.clone();
+        let range = leased.bytes.clone();
         let file = &mut state.files[self.at].bytes;
         let past = |address: usize| address % self.alignment;
-        let memory = lent.as_mut().as_ptr().addr();
+        let memory = leased.as_mut().as_ptr().addr();
         assert_eq!(past(memory + range.start), past(file.len()));
         assert!(range.start >= past(file.len()), "there is room before");
-        file.extend_from_slice(&lent.as_mut()[range.clone()]);
+        file.extend_from_slice(&leased.as_mut()[range.clone()]);
         // A later reader sees what a write would have found.
-        lent.as_mut()[range].fill(0xee);
-        self.kept.push_back(lent.memory);
-        state.lent += 1;
-        match self.fails_at == Some(state.lent) {
+        leased.as_mut()[range].fill(0xee);
+        self.kept.push_back(leased.memory);
+        state.leased += 1;
+        match self.fails_at == Some(state.leased) {
             true => Err(Error::new(ErrorKind::Storage, "no room")),
             false => Ok(()),
         }
@@ -166,7 +166,7 @@ fn files_are_the_same_whatever_their_alignment() {
         compact(&device, &job, &mut sink).expect("sound inputs");
         let state = state.lock().expect("no panic");
         assert!(state.files == expected, "alignment {alignment}");
-        assert_eq!(state.lent > 0, lends, "alignment {alignment}");
+        assert_eq!(state.leased > 0, lends, "alignment {alignment}");
     }
 }
 

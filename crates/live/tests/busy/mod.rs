@@ -2,7 +2,7 @@
 //!
 //! Each writer has keys of its own. It writes one numbered batch after another, and the number as the value of a key in
 //! each column family that the batch changes. So the rows show a reader the number of batches of each writer, which
-//! determine all other rows. It must see all batches that were written before its view was taken.
+//! determine all other rows. It must see all batches that were written before its snapshot was taken.
 
 // Each test program uses a part of it.
 #![allow(dead_code)]
@@ -240,7 +240,7 @@ pub struct Busy {
 
 impl Busy {
     pub fn new(mode: Mode, besides: Besides, seed: u64) -> Self {
-        // Memtables of larger buffers live while some views are taken.
+        // Memtables of larger buffers live while some snapshots are taken.
         let buffer = [16 << 10, 64 << 10][Random(seed).below(2) as usize];
         let text = format!(
             "write_buffer_size={buffer};level0_file_num_compaction_trigger=2;target_file_size_base=16384;\
@@ -408,7 +408,7 @@ pub struct Reader<'a> {
     writers: [Seen; WRITERS],
 }
 
-/// The numbers of the batches that were written when a view was about to be taken.
+/// The numbers of the batches that were written when a snapshot was about to be taken.
 #[derive(Debug, Clone, Copy)]
 pub struct Written([u64; WRITERS]);
 
@@ -426,7 +426,7 @@ impl<'a> Reader<'a> {
         run()
     }
 
-    /// Compares rows of some column families, all from one view, with the batches. Views of one reader must come in
+    /// Compares rows of some column families, all from one snapshot, with the batches. Snapshots of one reader must come in
     /// their order.
     ///
     /// # Panics
@@ -441,7 +441,7 @@ impl<'a> Reader<'a> {
                 .find(|batch| found.iter().any(|(family, _)| batch.changes(*family)));
             assert!(
                 missed.is_none(),
-                "batch {:?} of writer {writer} was written before the view, which lacks it; it has {:?}",
+                "batch {:?} of writer {writer} was written before the snapshot, which lacks it; it has {:?}",
                 missed.map(|batch| batch.number),
                 found
                     .iter()

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use rockmill_core::scan::{Batch, ColumnType, Instruction, OutputColumn, ScanOutput, ScanPlan};
 use rockmill_core::{CancelToken, Error, ErrorKind, KeyRange, Result};
-use rockmill_scan::{FamilyView, IteratorRead, Iterators, PieceReport, RowFn, ScanEngine};
+use rockmill_scan::{FamilySnapshot, IteratorRead, Iterators, PieceReport, RowFn, ScanEngine};
 use rust_rocksdb::{
     ColumnFamilyDescriptor, DB, IngestExternalFileOptions, MergeOperands, Options, ReadOptions,
     SstFileWriter, WriteOptions,
@@ -281,22 +281,24 @@ pub fn rows_of(batch: &Batch) -> Rows {
         .collect()
 }
 
-/// The rows of a scan of a view, and the reports.
+/// The rows of a scan of a snapshot, and the reports.
 pub fn scan(
     engine: &ScanEngine,
-    view: &Arc<FamilyView>,
+    snapshot: &Arc<FamilySnapshot>,
     ranges: &[KeyRange],
     piece_bytes: u64,
 ) -> (Rows, Vec<PieceReport>) {
     let (plan, cancel) = (keys_and_values(), CancelToken::new());
     let (mut rows, mut reports) = (Vec::new(), Vec::new());
-    for piece in view.pieces(ranges, piece_bytes).expect("pieces") {
-        let output = engine.run(view, &piece, &plan, &cancel).expect("it runs");
+    for piece in snapshot.pieces(ranges, piece_bytes).expect("pieces") {
+        let output = engine
+            .run(snapshot, &piece, &plan, &cancel)
+            .expect("it runs");
         let before = rows.len();
         for batch in &output.batches {
             rows.extend(rows_of(batch));
         }
-        assert_eq!((rows.len() - before) as u64, output.report.wanted);
+        assert_eq!((rows.len() - before) as u64, output.report.selected);
         assert!(
             rows[before..]
                 .iter()

@@ -122,8 +122,8 @@ static void layout(void) {
   FIELD(rm_view_options, memory_bytes);
   FIELD(rm_view_options, store);
   FIELD(rm_view_options, threads);
-  FIELD(rm_view_options, mailboxes);
-  FIELD(rm_view_options, mailbox_bytes);
+  FIELD(rm_view_options, request_slots);
+  FIELD(rm_view_options, request_slot_bytes);
   FIELD(rm_view_options, timeout_ms);
   FIELD(rm_view_options, wal_dir);
   STRUCT(rm_lookup);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use rockmill_core::{InputTable, KeyRange, SnapshotRules, Tombstones};
-use rockmill_cuda::{Answer, Delta, DeviceTable, TableContents, TableSettings};
+use rockmill_cuda::{Delta, DeviceTable, LookupResult, TableContents, TableSettings};
 use rockmill_format::key::ValueType;
 
 use super::drawn::{self, Run};
@@ -35,7 +35,7 @@ fn compare(table: &DeviceTable, known: &Known, keys: &[Vec<u8>]) -> Result<(), T
     prop_assert_eq!(contents.left_over, 0);
     let values = known.values().flatten().count();
     prop_assert_eq!(contents.keys, values as u64);
-    prop_assert_eq!(contents.ask, (known.len() - values) as u64);
+    prop_assert_eq!(contents.needs_host, (known.len() - values) as u64);
     prop_assert_eq!(
         contents.record_bytes - contents.dead_bytes,
         record_bytes(known)
@@ -43,9 +43,9 @@ fn compare(table: &DeviceTable, known: &Known, keys: &[Vec<u8>]) -> Result<(), T
     let refs: Vec<_> = keys.iter().map(Vec::as_slice).collect();
     for (key, answer) in keys.iter().zip(get(table, &refs)) {
         let meant = match known.get(key) {
-            Some(Some(value)) => Answer::Found(value.clone()),
-            Some(None) => Answer::Ask,
-            None => Answer::NotFound,
+            Some(Some(value)) => LookupResult::Found(value.clone()),
+            Some(None) => LookupResult::NeedsHost,
+            None => LookupResult::NotFound,
         };
         prop_assert_eq!(answer, meant);
     }
@@ -219,7 +219,7 @@ fn slots_that_are_used_up_are_told_and_others_take_their_place() {
     );
     assert!(!larger.is_crowded());
     let key = numbered(7..8).remove(0);
-    assert_eq!(get(&larger, &[&key.key]), [Answer::Found(key.value)]);
+    assert_eq!(get(&larger, &[&key.key]), [LookupResult::Found(key.value)]);
 }
 
 #[test]
@@ -269,8 +269,8 @@ fn memory_of_dead_records_is_given_back() {
         ];
         for (answer, is_there) in answers.into_iter().zip(is_there) {
             let meant = match is_there {
-                true => Answer::Found(entry.value.clone()),
-                false => Answer::NotFound,
+                true => LookupResult::Found(entry.value.clone()),
+                false => LookupResult::NotFound,
             };
             assert_eq!(answer, [meant], "{number}");
         }
@@ -315,5 +315,5 @@ fn chunks_stay_where_there_is_no_memory_for_what_lives_in_them() {
     assert_eq!((contents.keys, contents.dead_bytes), (700, 300 * 48));
     assert_eq!(contents.record_bytes, RECORDS);
     let first = numbered(0..1).remove(0);
-    assert_eq!(get(&few, &[&first.key]), [Answer::Found(first.value)]);
+    assert_eq!(get(&few, &[&first.key]), [LookupResult::Found(first.value)]);
 }

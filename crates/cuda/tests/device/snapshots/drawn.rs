@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
-use rockmill_core::{InputTable, KeyRange, SnapshotRules, TablePlan, Tombstones, Undecided};
+use rockmill_core::{InputTable, KeyRange, NeedsMerge, SnapshotRules, TablePlan, Tombstones};
 use rockmill_format::key::{MAX_SEQUENCE, ValueType, pack_tag};
 
 use super::cases;
@@ -112,11 +112,13 @@ pub fn runs() -> impl Strategy<Value = Vec<Run>> {
 pub fn rules() -> impl Strategy<Value = SnapshotRules> {
     let sequence = prop_oneof![8 => 0..=MAX_DRAWN_SEQUENCE + 1, 1 => Just(MAX_SEQUENCE)];
     let tombstones = prop::sample::select(vec![Tombstones::Drop, Tombstones::Keep]);
-    let undecided = prop_oneof![1 => Just(Undecided::Error), 3 => Just(Undecided::Mark)];
-    (sequence, tombstones, undecided).prop_map(|(sequence, tombstones, undecided)| SnapshotRules {
-        sequence,
-        tombstones,
-        undecided,
+    let needs_merge = prop_oneof![1 => Just(NeedsMerge::Error), 3 => Just(NeedsMerge::Mark)];
+    (sequence, tombstones, needs_merge).prop_map(|(sequence, tombstones, needs_merge)| {
+        SnapshotRules {
+            sequence,
+            tombstones,
+            needs_merge,
+        }
     })
 }
 

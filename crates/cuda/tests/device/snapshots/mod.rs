@@ -11,9 +11,9 @@ mod sizes;
 
 use proptest::prelude::*;
 use rockmill_core::{
-    Backend, CancelToken, InputTable, KeyRange, Operator, Output, OutputPlan, Plan, Purpose,
-    ReadReport, ReadTask, Reading, Request, Result, Row, RowOutput, RowSink, SnapshotRules,
-    TaskReport, Tombstones, Undecided, Visibility,
+    Backend, CancelToken, InputTable, KeyRange, NeedsMerge, Operator, Output, OutputPlan, Plan,
+    Purpose, ReadReport, ReadTask, Reading, Request, Result, Row, RowOutput, RowSink,
+    SnapshotRules, TaskReport, Tombstones, Visibility,
 };
 use rockmill_cpu::CpuBackend;
 use rockmill_format::key::{MAX_SEQUENCE, pack_tag};
@@ -26,7 +26,7 @@ use crate::common::{self, Entry, MemSink, config};
 const EVERYTHING: SnapshotRules = SnapshotRules {
     sequence: MAX_SEQUENCE,
     tombstones: Tombstones::Keep,
-    undecided: Undecided::Mark,
+    needs_merge: NeedsMerge::Mark,
 };
 
 fn request<'a>(
@@ -48,11 +48,11 @@ fn request<'a>(
 
 /// Stores the rows that it receives.
 #[derive(Debug, Default)]
-struct Kept(Vec<Entry>);
+struct CollectedBatches(Vec<Entry>);
 
-impl RowSink for Kept {
+impl RowSink for CollectedBatches {
     fn row(&mut self, row: Row<'_>) -> Result<()> {
-        assert_eq!(row.is_undecided(), !row.value_type.decides_alone());
+        assert_eq!(row.needs_merge(), row.value_type.needs_merge());
         self.0.push(Entry {
             key: row.user_key.to_vec(),
             tag: pack_tag(row.sequence, row.value_type as u8),
@@ -76,7 +76,7 @@ fn inspect(
         cancel: &CancelToken::new(),
         progress: None,
     };
-    let mut rows = Kept::default();
+    let mut rows = CollectedBatches::default();
     let report = backend.run(task, Operator::Inspect { rows: &mut rows })?;
     let bytes = rows.0.iter().map(|row| row.key.len() + row.value.len());
     let meant = RowOutput {
@@ -139,7 +139,7 @@ proptest! {
         plan in cases::plans(),
         rules in drawn::rules(),
     ) {
-        let rules = SnapshotRules { undecided: Undecided::Error, ..rules };
+        let rules = SnapshotRules { needs_merge: NeedsMerge::Error, ..rules };
         let tables = drawn::tables(&runs, &common::plan().output.table);
         let (range, visibility) = (KeyRange::default(), Visibility::Snapshot(rules));
         let plan = &plan.output;

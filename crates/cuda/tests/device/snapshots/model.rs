@@ -1,6 +1,6 @@
 //! The entries that a snapshot sees, computed in another way: all entries in one list, sorted, one user key at a time.
 
-use rockmill_core::{Error, KeyRange, ReadReport, Result, SnapshotRules, Tombstones, Undecided};
+use rockmill_core::{Error, KeyRange, NeedsMerge, ReadReport, Result, SnapshotRules, Tombstones};
 use rockmill_format::key::{self, ValueType};
 
 use super::drawn::Run;
@@ -48,14 +48,14 @@ pub fn read(
 }
 
 fn is_row(kind: u8, rules: &SnapshotRules, report: &mut ReadReport) -> Result<bool> {
-    match (kind, rules.tombstones, rules.undecided) {
+    match (kind, rules.tombstones, rules.needs_merge) {
         (0x01, ..) | (0x00 | 0x07, Tombstones::Keep, _) => Ok(true),
         (0x00 | 0x07, Tombstones::Drop, _) => {
             report.tombstones_dropped += 1;
             Ok(false)
         }
-        (_, _, Undecided::Mark) => Ok(true),
-        (_, _, Undecided::Error) => {
+        (_, _, NeedsMerge::Mark) => Ok(true),
+        (_, _, NeedsMerge::Error) => {
             let kind = ValueType::from_code(key::tag_type(u64::from(kind)));
             Err(Error::declined_type(kind.expect("it was drawn")))
         }

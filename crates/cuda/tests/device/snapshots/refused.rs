@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use rockmill_core::{
-    Backend, CancelToken, Error, ErrorKind, InputTable, KeyRange, Operator, Purpose, ReadTask,
-    Result, Row, RowSink, Support, Undecided, Unsupported, Visibility,
+    Backend, CancelToken, Error, ErrorKind, InputTable, KeyRange, NeedsMerge, Operator, Purpose,
+    ReadTask, Result, Row, RowSink, Support, Unsupported, Visibility,
 };
 use rockmill_cpu::CpuBackend;
 use rockmill_format::properties::TableProperties;
@@ -75,14 +75,17 @@ fn tables_that_do_not_say_all_alone_are_refused() {
 }
 
 #[test]
-fn files_take_no_undecided_rows() {
+fn files_take_no_rows_that_need_a_merge() {
     let (tables, range, plan) = ([table()], KeyRange::default(), common::plan());
-    for (undecided, support) in [
-        (Undecided::Mark, Support::No(Unsupported::UndecidedInFiles)),
-        (Undecided::Error, Support::Yes),
+    for (needs_merge, support) in [
+        (
+            NeedsMerge::Mark,
+            Support::No(Unsupported::NeedsMergeInFiles),
+        ),
+        (NeedsMerge::Error, Support::Yes),
     ] {
         let rules = SnapshotRules {
-            undecided,
+            needs_merge,
             ..EVERYTHING
         };
         let purpose = Purpose::WriteSst(&plan.output);

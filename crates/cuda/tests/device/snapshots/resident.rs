@@ -5,15 +5,15 @@ use std::ptr;
 
 use proptest::prelude::*;
 use rockmill_core::{
-    Backend, CancelToken, Error, ErrorKind, InputTable, KeyRange, Operator, Output, Purpose,
-    ReadTask, ResidentTable, Result, RowOutput, SnapshotRules, Support, Tombstones, Undecided,
+    Backend, CancelToken, Error, ErrorKind, InputTable, KeyRange, NeedsMerge, Operator, Output,
+    Purpose, ReadTask, ResidentTable, Result, RowOutput, SnapshotRules, Support, Tombstones,
     Unsupported, Visibility,
 };
 use rockmill_cpu::CpuBackend;
 use rockmill_cuda::faults::Faults;
 use rockmill_cuda::{
-    Answer, CallerStream, CudaBackend, CudaSettings, DeviceTable, IdForm, Integer, Keys, Rows,
-    TableContents, TableSettings, Target, Unanswered,
+    CallerStream, CudaBackend, CudaSettings, DeviceTable, IdForm, Integer, Keys, LookupResult,
+    Rows, TableContents, TableSettings, Target, Unanswered,
 };
 use rockmill_format::key::MAX_SEQUENCE;
 
@@ -23,7 +23,7 @@ use crate::common::{self, Entry, PUT, config, open};
 const ALL: SnapshotRules = SnapshotRules {
     sequence: MAX_SEQUENCE,
     tombstones: Tombstones::Drop,
-    undecided: Undecided::Mark,
+    needs_merge: NeedsMerge::Mark,
 };
 
 pub fn settings(keys: u64) -> TableSettings<'static> {
@@ -74,7 +74,7 @@ pub fn numbered(numbers: std::ops::Range<u32>) -> Vec<Entry> {
     numbers.map(entry).collect()
 }
 
-pub fn get(table: &DeviceTable, keys: &[&[u8]]) -> Vec<Answer> {
+pub fn get(table: &DeviceTable, keys: &[&[u8]]) -> Vec<LookupResult> {
     table.get(keys).expect("answers")
 }
 
@@ -142,16 +142,16 @@ proptest! {
         let placed: Vec<_> = rows.iter().filter(|row| !is_outside(&row.key)).collect();
         let contents = table.contents();
         let asks = placed.iter().filter(|row| row.kind() != PUT).count() as u64;
-        prop_assert_eq!((contents.keys, contents.ask), (placed.len() as u64 - asks, asks));
+        prop_assert_eq!((contents.keys, contents.needs_host), (placed.len() as u64 - asks, asks));
         prop_assert_eq!(contents.left_over, 0);
         let meant: BTreeMap<_, _> = placed.iter().map(|row| (&row.key, *row)).collect();
         let refs: Vec<_> = keys.iter().map(Vec::as_slice).collect();
         for (key, answer) in keys.iter().zip(get(&table, &refs)) {
             match meant.get(key) {
-                _ if is_outside(key) => prop_assert_eq!(answer, Answer::Ask),
-                Some(row) if row.kind() == PUT => prop_assert_eq!(answer, Answer::Found(row.value.clone())),
-                Some(_) => prop_assert_eq!(answer, Answer::Ask),
-                None => prop_assert_eq!(answer, Answer::NotFound),
+                _ if is_outside(key) => prop_assert_eq!(answer, LookupResult::NeedsHost),
+                Some(row) if row.kind() == PUT => prop_assert_eq!(answer, LookupResult::Found(row.value.clone())),
+                Some(_) => prop_assert_eq!(answer, LookupResult::NeedsHost),
+                None => prop_assert_eq!(answer, LookupResult::NotFound),
             }
         }
     }
@@ -167,8 +167,12 @@ fn absent_keys_are_not_asked_for_because_of_others_without_a_value() {
     let absent: Vec<_> = (1_000_000..1_200_000).map(u32::to_be_bytes).collect();
     let absent: Vec<_> = absent.iter().map(|key| &key[..]).collect();
     let answers = get(&table, &absent);
-    assert!(answers.iter().all(|answer| *answer == Answer::NotFound));
-    assert!(get(&table, &[&entries[7].key]) == [Answer::Ask]);
+    assert!(
+        answers
+            .iter()
+            .all(|answer| *answer == LookupResult::NotFound)
+    );
+    assert!(get(&table, &[&entries[7].key]) == [LookupResult::NeedsHost]);
 }
 
 #[test]
@@ -184,9 +188,9 @@ fn buckets_that_are_full_go_on_in_the_next_ones_and_runs_have_an_end() {
         let table = table_of(device(), &keys, &given);
         assert_eq!(table.contents().left_over, 0);
         for (entry, answer) in keys.iter().zip(get(&table, &refs)) {
-            assert_eq!(answer, Answer::Found(entry.value.clone()));
+            assert_eq!(answer, LookupResult::Found(entry.value.clone()));
         }
-        assert!(get(&table, &[b"absent"]) == [Answer::NotFound]);
+        assert!(get(&table, &[b"absent"]) == [LookupResult::NotFound]);
     }
     let equal = TableSettings {
         hash_mask: 0,
@@ -220,7 +224,7 @@ fn keys_and_values_of_any_length_are_found() {
     let refs: Vec<_> = entries.iter().map(|entry| entry.key.as_slice()).collect();
     for (entry, answer) in entries.iter().zip(get(&table, &refs)) {
         assert!(
-            answer == Answer::Found(entry.value.clone()),
+            answer == LookupResult::Found(entry.value.clone()),
             "{}",
             entry.key.len()
         );
@@ -496,7 +500,10 @@ fn tasks_of_several_threads_share_a_table() {
         };
         assert_eq!(table.contents(), contents);
         for (entry, answer) in all.iter().zip(get(&table, &refs)) {
-            assert!(answer == Answer::Found(entry.value.clone()), "seed {seed}");
+            assert!(
+                answer == LookupResult::Found(entry.value.clone()),
+                "seed {seed}"
+            );
         }
     }
 }

@@ -12,8 +12,8 @@ use rockmill_core::scan::{
     Operation, OutputColumn, Pattern, PatternPart, ScanOutput, ScanPlan,
 };
 use rockmill_core::{
-    Backend, BatchOutput, CancelToken, ErrorKind, InputTable, KeyRange, Operator, Output, Purpose,
-    ReadTask, Result, SnapshotRules, Support, Tombstones, Undecided, Unsupported, Visibility,
+    Backend, BatchOutput, CancelToken, ErrorKind, InputTable, KeyRange, NeedsMerge, Operator,
+    Output, Purpose, ReadTask, Result, SnapshotRules, Support, Tombstones, Unsupported, Visibility,
 };
 use rockmill_cpu::CpuBackend;
 use rockmill_cuda::{CudaBackend, CudaSettings};
@@ -26,9 +26,9 @@ use drawn_scans::Draw;
 
 /// Stores the batches that it receives.
 #[derive(Debug, Default)]
-struct Kept(Vec<Batch>);
+struct CollectedBatches(Vec<Batch>);
 
-impl BatchSink for Kept {
+impl BatchSink for CollectedBatches {
     fn batch(&mut self, batch: Batch) -> Result<()> {
         self.0.push(batch);
         Ok(())
@@ -38,7 +38,7 @@ impl BatchSink for Kept {
 const ALL: SnapshotRules = SnapshotRules {
     sequence: MAX_SEQUENCE,
     tombstones: Tombstones::Drop,
-    undecided: Undecided::Error,
+    needs_merge: NeedsMerge::Error,
 };
 
 /// The batches of a scan, or the kind of its error.
@@ -74,7 +74,7 @@ fn scan_in_stages(
         cancel: &CancelToken::new(),
         progress: None,
     };
-    let mut kept = Kept::default();
+    let mut kept = CollectedBatches::default();
     let batches = &mut kept;
     let report = match backend.run(task, Operator::Scan { plan, batches }) {
         Ok(report) => report,

@@ -14,7 +14,7 @@ use crate::common::{Entry, PUT, config};
 
 /// Where groups were formed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum BitAddress {
     Device,
     /// On the host, after the device has tried.
     GivenUp,
@@ -23,15 +23,15 @@ enum Place {
 }
 
 /// The CPU's groups of entries, which must equal the device's, and where that forms them.
-fn groups(entries: &[Entry], plan: &ScanPlan) -> (Scanned, Place) {
+fn groups(entries: &[Entry], plan: &ScanPlan) -> (Scanned, BitAddress) {
     let (tables, range) = (table(entries), KeyRange::default());
     let meant = scan(&CpuBackend, &tables, &range, ALL, plan);
     let (found, stages) = scan_in_stages(device(), &tables, &range, ALL, plan);
     let has = |name| stages.contains(&name);
     let place = match (has("put groups together"), has("give groups up")) {
-        (true, false) => Place::Device,
-        (false, true) => Place::GivenUp,
-        (false, false) => Place::Host,
+        (true, false) => BitAddress::Device,
+        (false, true) => BitAddress::GivenUp,
+        (false, false) => BitAddress::Host,
         (true, true) => panic!("groups were put together twice"),
     };
     assert!(found == meant, "{plan:#?}\n{found:?}\n{meant:?}");
@@ -240,9 +240,15 @@ fn any_groups_are_the_same_wherever_they_are_put_together() {
     result.unwrap_or_else(|error| panic!("{error}"));
     let cases = config(3000).cases as usize / 100;
     println!("on the device, given up, on the host: {counts:?}; {errors} errors");
-    assert!(counts[Place::Device as usize] > 20 * cases, "{counts:?}");
-    assert!(counts[Place::GivenUp as usize] > 5 * cases, "{counts:?}");
-    assert!(counts[Place::Host as usize] > 5 * cases, "{counts:?}");
+    assert!(
+        counts[BitAddress::Device as usize] > 20 * cases,
+        "{counts:?}"
+    );
+    assert!(
+        counts[BitAddress::GivenUp as usize] > 5 * cases,
+        "{counts:?}"
+    );
+    assert!(counts[BitAddress::Host as usize] > 5 * cases, "{counts:?}");
     assert!(errors > 0);
 }
 
@@ -256,7 +262,7 @@ fn as_many_groups_as_there_may_be_are_put_together_on_the_device_and_one_more_on
     ];
     // More groups than the device has room for count as too many as well.
     for (groups_of_plan, most) in [(1, 1), (7, 7), (4096, 4096), (5000, 4096)] {
-        for (more, place) in [(0, Place::Device), (1, Place::GivenUp)] {
+        for (more, place) in [(0, BitAddress::Device), (1, BitAddress::GivenUp)] {
             let number = most + more;
             let of = |n: i64| value(n % number, i128::from(n) << 70, b"");
             let entries = entries((0..2 * number + 3).map(of));
@@ -270,7 +276,7 @@ fn as_many_groups_as_there_may_be_are_put_together_on_the_device_and_one_more_on
                 let rows: usize = meant.expect("it is sound").0.iter().map(|b| b.rows).sum();
                 assert!(rows as i64 >= number);
                 // With both keys, each row is a group.
-                let place = if is_wide { Place::GivenUp } else { place };
+                let place = if is_wide { BitAddress::GivenUp } else { place };
                 assert_eq!(
                     found, place,
                     "{number} of {groups_of_plan}, wide: {is_wide}"
@@ -283,9 +289,9 @@ fn as_many_groups_as_there_may_be_are_put_together_on_the_device_and_one_more_on
 #[test]
 fn keys_of_42_bytes_are_put_together_on_the_device_and_longer_ones_on_the_host() {
     for (len, place) in [
-        (40, Place::Device),
-        (41, Place::GivenUp),
-        (255, Place::GivenUp),
+        (40, BitAddress::Device),
+        (41, BitAddress::GivenUp),
+        (255, BitAddress::GivenUp),
     ] {
         let of = |n: usize| value(0, 0, &vec![b'a' + (n % 3) as u8; len]);
         let plan = plan(
@@ -303,7 +309,10 @@ fn keys_of_42_bytes_are_put_together_on_the_device_and_longer_ones_on_the_host()
     // Keys that never fit are not tried.
     let wide = [integer(WIDE, 16); 3];
     let plan = plan(&wide, &[], 10);
-    assert_eq!(groups(&entries([value(0, 0, b"")]), &plan).1, Place::Host);
+    assert_eq!(
+        groups(&entries([value(0, 0, b"")]), &plan).1,
+        BitAddress::Host
+    );
 }
 
 #[test]
@@ -327,7 +336,7 @@ fn sums_that_exceed_128_bits_on_the_way_are_exact_and_those_that_end_there_are_e
             let plan = plan(&[integer(LOW, 8)], &[sum(WIDE, range)], 1);
             let (meant, found) = groups(&entries, &plan);
             assert_eq!(meant.is_err(), is_error, "{values:?}");
-            assert_eq!(found == Place::Device, !is_error, "{values:?}");
+            assert_eq!(found == BitAddress::Device, !is_error, "{values:?}");
         }
     }
 }
@@ -350,9 +359,9 @@ fn groups_of_more_rows_than_a_batch_has_are_the_same() {
     ];
     let keys = [integer(LOW, 8), column(STRING, ColumnType::Bytes)];
     for (keys, max_groups, place) in [
-        (&keys[..], 12, Place::Device),
-        (&keys[..], 11, Place::GivenUp),
-        (&[], 1, Place::Device),
+        (&keys[..], 12, BitAddress::Device),
+        (&keys[..], 11, BitAddress::GivenUp),
+        (&[], 1, BitAddress::Device),
     ] {
         let (meant, found) = groups(&entries, &plan(keys, &all, max_groups));
         assert!(meant.is_ok());

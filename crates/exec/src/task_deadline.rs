@@ -5,14 +5,14 @@ use std::time::Duration;
 /// Minimum time limits of a task on a device. The limit is twenty times the expected time if that is more. After it,
 /// the CPU runs the task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Patience {
+pub struct TaskDeadline {
     /// If a task of this compression has run on the device.
     pub known: Duration,
     /// If none has run there.
     pub unknown: Duration,
 }
 
-impl Patience {
+impl TaskDeadline {
     /// Creates the same minimum for both cases.
     pub const fn at_least(least: Duration) -> Self {
         Self {
@@ -45,7 +45,7 @@ fn seconds(seconds: f64) -> Duration {
     Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
 }
 
-impl Default for Patience {
+impl Default for TaskDeadline {
     /// A minute as long as the storage's speed is unknown. After that ten seconds, for delays that are unrelated to the
     /// task: a driver that loads kernels in a new process or resets a device, a file system that flushes its journal, a
     /// busy host. Each may take some seconds, and two may coincide.
@@ -64,17 +64,17 @@ mod tests {
     #[test]
     fn patience_follows_what_is_expected_above_a_least() {
         const SECOND: Duration = Duration::from_secs(1);
-        let patience = Patience::default();
-        assert_eq!(patience.limit(1.0, 0, true), 20 * SECOND);
-        assert_eq!(patience.limit(1.0, 0, false), patience.unknown);
-        assert_eq!(patience.limit(0.1, 0, true), patience.known);
-        assert!(patience.known < patience.unknown);
-        assert_eq!(patience.limit(100.0, 0, false), 2000 * SECOND);
-        let on_a_slow_drive = patience.limit(0.1, 500_000_000, true);
-        assert_eq!(on_a_slow_drive, patience.known + 5 * SECOND);
+        let task_deadline = TaskDeadline::default();
+        assert_eq!(task_deadline.limit(1.0, 0, true), 20 * SECOND);
+        assert_eq!(task_deadline.limit(1.0, 0, false), task_deadline.unknown);
+        assert_eq!(task_deadline.limit(0.1, 0, true), task_deadline.known);
+        assert!(task_deadline.known < task_deadline.unknown);
+        assert_eq!(task_deadline.limit(100.0, 0, false), 2000 * SECOND);
+        let on_a_slow_drive = task_deadline.limit(0.1, 500_000_000, true);
+        assert_eq!(on_a_slow_drive, task_deadline.known + 5 * SECOND);
         let day = 24 * 60 * 60 * SECOND;
-        assert_eq!(patience.limit(f64::INFINITY, u64::MAX, true), day);
-        let most = Patience::at_least(Duration::MAX);
+        assert_eq!(task_deadline.limit(f64::INFINITY, u64::MAX, true), day);
+        let most = TaskDeadline::at_least(Duration::MAX);
         assert_eq!(most.limit(0.0, 1, true), day);
     }
 }

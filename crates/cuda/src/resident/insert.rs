@@ -7,16 +7,16 @@ use rockmill_core::{Error, ResidentTable, Result, RowOutput};
 
 use super::delta::{Delta, Unseen};
 use super::table::DeviceTable;
-use crate::driver::ffi::{self, PlaceArgs, PlaceTotals};
+use crate::driver::ffi::{self, InsertArgs, InsertTotals};
 use crate::memory::buffers;
-use crate::read::{ReadSize, ReadState, Survivors};
+use crate::read::{ReadSize, ReadState, SelectedRows};
 
 buffers! {
     /// Buffers for storing rows in a table.
     PlaceBuffers of ReadSize, |x|
     sizes: u64 = x.entries + 1;
     offsets: u64 = x.entries + 1;
-    totals: PlaceTotals = 1;
+    totals: InsertTotals = 1;
 }
 
 /// Use of the rows.
@@ -63,16 +63,16 @@ impl<'a> RowTarget<'a> {
 /// Device, also if the table may not take that much memory; Internal if the table is another device's.
 pub fn place(
     read: &mut ReadState,
-    survivors: &Survivors,
+    selected_rows: &SelectedRows,
     table: &dyn ResidentTable,
 ) -> Result<RowOutput> {
     let target = RowTarget::of(table).filter(|target| target.table.device.is(&read.device));
     let target = target.ok_or_else(|| Error::internal("the table lies on another device"))?;
-    let n = survivors.len;
+    let n = selected_rows.len;
     if n == 0 {
         return Ok(RowOutput::default());
     }
-    let placed = place_rows(read, survivors, &target);
+    let placed = place_rows(read, selected_rows, &target);
     if placed.is_err() {
         // Kernels may still write to memory that is freed with the table.
         let _ = read.ws.stream.synchronize();
@@ -82,19 +82,19 @@ pub fn place(
 
 fn place_rows(
     read: &mut ReadState,
-    survivors: &Survivors,
+    selected_rows: &SelectedRows,
     target: &RowTarget<'_>,
 ) -> Result<RowOutput> {
-    let n = survivors.len;
+    let n = selected_rows.len;
     read.ws.make_scratch(&read.device, n + 1)?;
     let stream = &read.ws.stream;
     let buffers = &mut PlaceBuffers::new(&read.ws.arena);
     let base = target.base.map(DeviceTable::as_kernels_see_it);
-    let mut args = PlaceArgs {
+    let mut args = InsertArgs {
         arena: read.buffers.arena.as_ptr(),
-        rows: read.buffers.keys_on(survivors.side).as_ptr(),
+        rows: read.buffers.keys_on(selected_rows.side).as_ptr(),
         n: n as u64,
-        key_bytes: read.key_bytes(survivors.wide),
+        key_bytes: read.key_bytes(selected_rows.wide),
         values: read.buffers.values.as_ptr(),
         sizes: buffers.sizes.room(n + 1)?,
         offsets: buffers.offsets.room(n + 1)?,
@@ -102,7 +102,7 @@ fn place_rows(
         base: base.unwrap_or_else(ffi::ResidentTable::none),
         seen: target.seen,
         table: target.table.as_kernels_see_it(),
-        totals: buffers.totals.upload(&[PlaceTotals::default()], stream)?,
+        totals: buffers.totals.upload(&[InsertTotals::default()], stream)?,
     };
     let mut bytes = 0;
     if target.counter.is_some() {
@@ -115,7 +115,7 @@ fn place_rows(
         bytes = buffers.offsets.download(n, 1, stream)?[0];
         args.records = target.table.chunk(bytes)?;
         // SAFETY: the chunk has room for all records, and the slots are those of the table.
-        unsafe { read.ws.stages().place_records(&args) }?;
+        unsafe { read.ws.stages().insert_records(&args) }?;
     }
     let totals = buffers.totals.download(0, 1, stream)?[0];
     match target.counter {

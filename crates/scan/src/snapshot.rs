@@ -22,17 +22,17 @@ use crate::history::Origin;
 use crate::iterators::{IteratorRead, Iterators, RowFn};
 use crate::memory_table::MemoryTable;
 use crate::options::{ReadOptions, comparator};
-use crate::piece::{Piece, Through};
+use crate::piece::{Piece, ReadPath};
 use crate::ranges;
 use crate::remote::Remote;
-use crate::table::{TableFolder, ViewTable};
+use crate::table::{SnapshotTable, TableFolder};
 use crate::task::{FromTables, Goal};
 use crate::version::VersionFile;
 use crate::{lock, quoted};
 
 /// All column families of a database at one sequence number.
 #[derive(Debug)]
-pub struct View {
+pub struct Snapshot {
     engine: Arc<ScanEngine>,
     folder: TableFolder,
     log_folder: PathBuf,
@@ -52,7 +52,7 @@ pub struct Family {
     log_number: u64,
     files: Vec<File>,
     orders_by_bytes: bool,
-    /// Its unflushed entries up to the view's sequence number.
+    /// Its unflushed entries up to the snapshot's sequence number.
     pub unflushed: Vec<Arc<MemoryTable>>,
     /// Reason why iterators read all of it, if they do.
     pub unread: Option<String>,
@@ -64,7 +64,7 @@ pub struct Family {
     has_filter: bool,
     /// Iterators for rows that tables alone do not determine.
     pub iterators: Option<Arc<dyn Iterators>>,
-    view: Mutex<Option<Arc<FamilyView>>>,
+    snapshot: Mutex<Option<Arc<FamilySnapshot>>>,
 }
 
 /// A file of a column family.
@@ -116,12 +116,12 @@ impl Family {
             failed: None,
             has_filter: options.filtered.contains(&tree.name),
             iterators: None,
-            view: Mutex::default(),
+            snapshot: Mutex::default(),
         }
     }
 
     /// A column family that other processes read.
-    pub(crate) fn of_remotes(view: FamilyView) -> Self {
+    pub(crate) fn of_remotes(snapshot: FamilySnapshot) -> Self {
         Self {
             id: 0,
             position: Position::default(),
@@ -134,11 +134,11 @@ impl Family {
             failed: None,
             has_filter: false,
             iterators: None,
-            view: Mutex::new(Some(Arc::new(view))),
+            snapshot: Mutex::new(Some(Arc::new(snapshot))),
         }
     }
 
-    /// Opens files that another process may delete, by their numbers. They stay open as long as the view lives. Returns
+    /// Opens files that another process may delete, by their numbers. They stay open as long as the snapshot lives. Returns
     /// false if one of them was deleted. After another error of opening, iterators read the column family.
     pub fn hold_files(
         &mut self,
@@ -204,7 +204,7 @@ impl Family {
 
 impl File {
     /// Description of the file, whose table may be open.
-    fn info(&self, table: Option<&ViewTable>) -> FileInfo {
+    fn info(&self, table: Option<&SnapshotTable>) -> FileInfo {
         let properties = table.map(|table| &table.input.meta.properties);
         FileInfo {
             number: self.meta.number,
@@ -248,8 +248,8 @@ fn version_file(meta: &FileMeta) -> VersionFile {
     (meta.number, meta.size, meta.unique_id)
 }
 
-impl View {
-    /// A view of the database in a directory. The caller must keep the files as long as the view lives.
+impl Snapshot {
+    /// A snapshot of the database in a directory. The caller must keep the files as long as the snapshot lives.
     pub fn new(
         engine: &Arc<ScanEngine>,
         path: &Path,
@@ -278,15 +278,15 @@ impl View {
         self.prepared
     }
 
-    /// A view of these column families, without options.
+    /// A snapshot of these column families, without options.
     pub(crate) fn with_families(
         engine: &Arc<ScanEngine>,
         path: &Path,
         families: BTreeMap<String, Family>,
     ) -> Self {
         let sequences = families.values().filter_map(|family| {
-            let view = lock(&family.view);
-            view.as_ref().map(|view| view.sequence)
+            let snapshot = lock(&family.snapshot);
+            snapshot.as_ref().map(|snapshot| snapshot.sequence)
         });
         Self {
             engine: Arc::clone(engine),
@@ -298,7 +298,7 @@ impl View {
         }
     }
 
-    /// The sequence number: the view has all writes up to it.
+    /// The sequence number: the snapshot has all writes up to it.
     pub fn sequence(&self) -> u64 {
         self.sequence
     }
@@ -331,14 +331,14 @@ impl View {
     /// # Errors
     /// Declined if there is no such column family; Storage or Corruption if a table cannot be read; Declined if there is no
     /// memory for its index.
-    pub fn family(&self, name: &str) -> Result<Arc<FamilyView>> {
+    pub fn family(&self, name: &str) -> Result<Arc<FamilySnapshot>> {
         let (name, family) = self.known(name)?;
-        let mut view = lock(&family.view);
-        if let Some(view) = &*view {
-            return Ok(Arc::clone(view));
+        let mut snapshot = lock(&family.snapshot);
+        if let Some(snapshot) = &*snapshot {
+            return Ok(Arc::clone(snapshot));
         }
         let opened = Arc::new(self.open(name, family)?);
-        *view = Some(Arc::clone(&opened));
+        *snapshot = Some(Arc::clone(&opened));
         Ok(opened)
     }
 
@@ -374,9 +374,12 @@ impl View {
         Ok((name, family))
     }
 
-    fn open(&self, name: &str, family: &Family) -> Result<FamilyView> {
+    fn open(&self, name: &str, family: &Family) -> Result<FamilySnapshot> {
         if family.is_closed {
-            let what = format!("the view was taken without column family {}", quoted(name));
+            let what = format!(
+                "the snapshot was taken without column family {}",
+                quoted(name)
+            );
             return Err(Error::internal(what));
         }
         if let Some(error) = &family.failed {
@@ -406,7 +409,7 @@ impl View {
                 Err(reason) => unread = unread.or(Some(reason)),
             }
         }
-        Ok(FamilyView::new(self, name, family, tables, unread))
+        Ok(FamilySnapshot::new(self, name, family, tables, unread))
     }
 }
 
@@ -422,12 +425,12 @@ fn is_of_table(error: &Error) -> bool {
 
 /// A column family at one sequence number, with its tables opened.
 #[derive(Debug)]
-pub struct FamilyView {
+pub struct FamilySnapshot {
     pub(crate) path: PathBuf,
     pub(crate) log_folder: PathBuf,
     pub(crate) name: String,
     pub(crate) sequence: u64,
-    pub(crate) tables: Vec<ViewTable>,
+    pub(crate) tables: Vec<SnapshotTable>,
     /// The tables of `tables`, followed by those of unflushed entries.
     pub(crate) inputs: Vec<InputTable>,
     pub(crate) orders_by_bytes: bool,
@@ -463,12 +466,12 @@ pub struct FileInfo {
     pub compression: String,
 }
 
-impl FamilyView {
+impl FamilySnapshot {
     fn new(
-        view: &View,
+        snapshot: &Snapshot,
         name: &str,
         family: &Family,
-        tables: Vec<ViewTable>,
+        tables: Vec<SnapshotTable>,
         unread: Option<String>,
     ) -> Self {
         let files = family.files.iter().enumerate();
@@ -480,14 +483,14 @@ impl FamilyView {
         let inputs: Vec<_> = inputs.chain(in_memory).collect();
         let of_tables = inputs
             .iter()
-            .filter_map(|input| input.range_tombstones(view.sequence));
+            .filter_map(|input| input.range_tombstones(snapshot.sequence));
         let of_unflushed = unflushed.flat_map(|part| &part.tombstones);
         let deleted = ranges::deleted(of_tables.flatten().chain(of_unflushed));
         Self {
-            path: view.folder.path.clone(),
-            log_folder: view.log_folder.clone(),
+            path: snapshot.folder.path.clone(),
+            log_folder: snapshot.log_folder.clone(),
             name: name.to_owned(),
-            sequence: view.sequence,
+            sequence: snapshot.sequence,
             tables,
             inputs,
             orders_by_bytes: family.orders_by_bytes,
@@ -495,7 +498,7 @@ impl FamilyView {
             files,
             deleted,
             unread,
-            origin: family.origin(view.sequence),
+            origin: family.origin(snapshot.sequence),
             unflushed: family.unflushed.clone(),
             file_keys: file_keys(&family.files),
             remotes: Vec::new(),
@@ -550,7 +553,7 @@ impl FamilyView {
         &self.name
     }
 
-    /// The sequence number: the view has all writes up to it.
+    /// The sequence number: the snapshot has all writes up to it.
     pub fn sequence(&self) -> u64 {
         self.sequence
     }
@@ -659,7 +662,7 @@ impl FamilyView {
             let piece = |range| Piece {
                 range,
                 bytes: self.bytes(),
-                through: Through::Iterators(reason.clone()),
+                path: ReadPath::RocksDb(reason.clone()),
             };
             return Ok(ranges.into_iter().map(piece).collect());
         }
@@ -667,9 +670,9 @@ impl FamilyView {
         for range in &ranges {
             for (part, is_deleted) in ranges::cut(range, &self.deleted) {
                 let through = match &self.unread {
-                    Some(reason) => Through::Iterators(reason.clone()),
-                    None if is_deleted => Through::Iterators("a range tombstone".to_owned()),
-                    None => Through::Tables,
+                    Some(reason) => ReadPath::RocksDb(reason.clone()),
+                    None if is_deleted => ReadPath::RocksDb("a range tombstone".to_owned()),
+                    None => ReadPath::Files,
                 };
                 pieces.extend(self.split(&part, piece_bytes, &through));
             }
@@ -695,14 +698,14 @@ impl FamilyView {
         if !self.orders_by_bytes {
             return vec![piece.clone()];
         }
-        self.split(&piece.range, piece.bytes.div_ceil(2), &piece.through)
+        self.split(&piece.range, piece.bytes.div_ceil(2), &piece.path)
     }
 
-    fn split(&self, range: &KeyRange, piece_bytes: u64, through: &Through) -> Vec<Piece> {
+    fn split(&self, range: &KeyRange, piece_bytes: u64, path: &ReadPath) -> Vec<Piece> {
         let piece = |range: KeyRange| Piece {
             bytes: borders::stored_bytes(&range, &self.inputs),
             range,
-            through: through.clone(),
+            path: path.clone(),
         };
         let ranges = self.split_range(range, piece_bytes);
         ranges.into_iter().map(piece).collect()

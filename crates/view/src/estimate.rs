@@ -3,11 +3,11 @@
 use rockmill_core::{InputTable, KeyRange};
 use rockmill_cuda::DeviceTable;
 use rockmill_format::key::TAG_SIZE;
-use rockmill_scan::{FamilyView, Piece};
+use rockmill_scan::{FamilySnapshot, Piece};
 
 /// Estimated size of a view, and the ranges that it would leave to RocksDB.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Foreseen {
+pub struct Estimate {
     /// The sequence number of the view's snapshot.
     pub sequence: u64,
     /// Maximum number of keys: entries that are not tombstones, older versions included.
@@ -44,8 +44,8 @@ impl Asked {
     }
 }
 
-impl Foreseen {
-    pub(crate) fn new(family: &FamilyView, asked: Vec<Asked>) -> Self {
+impl Estimate {
+    pub(crate) fn new(family: &FamilySnapshot, asked: Vec<Asked>) -> Self {
         let sum = |of: fn(&InputTable) -> u64| {
             let inputs = family.inputs().iter().map(of);
             inputs.fold(0, u64::saturating_add)
@@ -63,7 +63,7 @@ impl Foreseen {
 }
 
 /// Maximum device memory of the records of some pieces. Each of their files may have all of its rows in them.
-pub(crate) fn max_record_bytes(family: &FamilyView, pieces: &[Piece]) -> u64 {
+pub(crate) fn max_record_bytes(family: &FamilySnapshot, pieces: &[Piece]) -> u64 {
     /// The device rounds up the memory for the records of a task to its pages.
     const PAGE_BYTES: u64 = 2 << 20;
     let is_read = |input: &&InputTable| {

@@ -22,7 +22,7 @@ const USUAL_SHARE: (u64, u64) = (4, 5);
 
 /// Device memory that tasks share.
 #[derive(Debug)]
-pub struct Reserve {
+pub struct DeviceArena {
     device: Device,
     state: Mutex<State>,
     changed: Condvar,
@@ -52,16 +52,16 @@ struct OwnedRegion {
 
 /// Memory of a task; freed when dropped, with no copy to or from it in progress.
 #[derive(Debug)]
-pub struct Piece {
-    reserve: Arc<Reserve>,
+pub struct Allocation {
+    reserve: Arc<DeviceArena>,
     memory: *mut u8,
     len: u64,
 }
 
-// SAFETY: only the piece owns the memory, and the device may be used from any thread.
-unsafe impl Send for Piece {}
+// SAFETY: only the allocation owns the memory, and the device may be used from any thread.
+unsafe impl Send for Allocation {}
 
-impl Piece {
+impl Allocation {
     /// Where it begins.
     pub fn as_ptr(&self) -> *mut u8 {
         self.memory
@@ -73,7 +73,7 @@ impl Piece {
     }
 }
 
-impl Drop for Piece {
+impl Drop for Allocation {
     fn drop(&mut self) {
         self.reserve.device.allow(self.memory, self.len);
         let mut state = self.reserve.state();
@@ -97,14 +97,14 @@ impl Drop for Piece {
     }
 }
 
-impl IdleMemory for Reserve {
+impl IdleMemory for DeviceArena {
     fn give_back(&self, bytes: u64) {
         let given_back = self.state().give_back(bytes);
         self.release(given_back);
     }
 }
 
-impl Reserve {
+impl DeviceArena {
     /// A reserve of `max_bytes`, or of four fifths of the device's current free memory.
     ///
     /// # Errors
@@ -170,21 +170,21 @@ impl Reserve {
     ///
     /// # Errors
     /// Device if there can never be that much, or other processes have it; Cancelled.
-    pub fn take(self: &Arc<Self>, bytes: u64, cancel: &CancelToken) -> Result<Piece> {
+    pub fn take(self: &Arc<Self>, bytes: u64, cancel: &CancelToken) -> Result<Allocation> {
         self.take_for(MemoryUser::Tasks, bytes, cancel)
     }
 
-    /// Waits for `bytes` in one piece. The budget that was stated is one of scans and compactions; a task that loads a view
+    /// Waits for `bytes` in one allocation. The budget that was stated is one of scans and compactions; a task that loads a view
     /// may have more.
     ///
     /// # Errors
-    /// The errors of [`Reserve::take`].
+    /// The errors of [`DeviceArena::take`].
     pub fn take_for(
         self: &Arc<Self>,
         user: MemoryUser,
         bytes: u64,
         cancel: &CancelToken,
-    ) -> Result<Piece> {
+    ) -> Result<Allocation> {
         let mut state = self.state();
         let ticket = state.next_ticket;
         state.next_ticket += 1;
@@ -210,11 +210,11 @@ impl Reserve {
         taken
     }
 
-    /// Allocates `bytes` more for a task that holds memory and must not wait. `user` is that of [`Reserve::take_for`].
+    /// Allocates `bytes` more for a task that holds memory and must not wait. `user` is that of [`DeviceArena::take_for`].
     ///
     /// # Errors
     /// Device if there is too little at present.
-    pub fn take_now(self: &Arc<Self>, user: MemoryUser, bytes: u64) -> Result<Piece> {
+    pub fn take_now(self: &Arc<Self>, user: MemoryUser, bytes: u64) -> Result<Allocation> {
         // While a load waits for memory, tasks that run still get what they need.
         let state = &mut self.state();
         let placed = self.place_beside(state, user, bytes, 0)?;
@@ -225,13 +225,13 @@ impl Reserve {
         })
     }
 
-    /// A piece, if there is room for it now.
+    /// A allocation, if there is room for it now.
     fn place(
         self: &Arc<Self>,
         state: &mut State,
         user: MemoryUser,
         bytes: u64,
-    ) -> Result<Option<Piece>> {
+    ) -> Result<Option<Allocation>> {
         let excess = self.device.shares().excess_bytes(&self.device)?;
         self.place_beside(state, user, bytes, excess)
     }
@@ -242,7 +242,7 @@ impl Reserve {
         user: MemoryUser,
         bytes: u64,
         excess: u64,
-    ) -> Result<Option<Piece>> {
+    ) -> Result<Option<Allocation>> {
         let bytes = bytes.max(1).saturating_add(ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
         let found = match state.find(bytes, excess) {
             None if state.grow(&self.device, user, bytes)? => state.find(bytes, excess),
@@ -250,7 +250,7 @@ impl Reserve {
         };
         Ok(found.map(|memory| {
             self.device.forbid(memory, bytes);
-            Piece {
+            Allocation {
                 reserve: Arc::clone(self),
                 memory,
                 len: bytes,
@@ -379,17 +379,17 @@ mod tests {
     use crate::driver::faults::Faults;
     use crate::driver::{Target, test_target};
 
-    fn reserve(max_bytes: u64) -> Arc<Reserve> {
+    fn reserve(max_bytes: u64) -> Arc<DeviceArena> {
         let device = Device::open(test_target()).expect("the device opens");
-        Reserve::new(&device, Some(max_bytes)).expect("a budget")
+        DeviceArena::new(&device, Some(max_bytes)).expect("a budget")
     }
 
-    fn take(reserve: &Arc<Reserve>, bytes: u64) -> Piece {
+    fn take(reserve: &Arc<DeviceArena>, bytes: u64) -> Allocation {
         let taken = reserve.take(bytes, &CancelToken::new());
         taken.expect("there is room")
     }
 
-    fn waits(reserve: &Arc<Reserve>, bytes: u64) -> bool {
+    fn waits(reserve: &Arc<DeviceArena>, bytes: u64) -> bool {
         let state = &mut reserve.state();
         matches!(reserve.place(state, MemoryUser::Tasks, bytes), Ok(None))
     }
@@ -398,8 +398,11 @@ mod tests {
     fn the_device_is_asked_once_for_several_tasks() {
         let reserve = reserve(1 << 20);
         for round in 0..5 {
-            let pieces: Vec<_> = (0..4).map(|_| take(&reserve, 10_000)).collect();
-            let mut starts: Vec<_> = pieces.iter().map(|piece| piece.as_ptr().addr()).collect();
+            let allocations: Vec<_> = (0..4).map(|_| take(&reserve, 10_000)).collect();
+            let mut starts: Vec<_> = allocations
+                .iter()
+                .map(|allocation| allocation.as_ptr().addr())
+                .collect();
             starts.sort_unstable();
             assert!(starts.windows(2).all(|pair| pair[1] - pair[0] >= 10_000));
             assert_eq!(reserve.device.allocations(), 1, "round {round}");
@@ -428,7 +431,7 @@ mod tests {
     fn what_others_have_is_named_and_asked_for_again_once_they_may_have_left() {
         let faults = Faults::none();
         let device = Device::open(Target::Faulty).expect("the host");
-        let reserve = Reserve::new(&device, Some(256 << 10)).expect("a budget");
+        let reserve = DeviceArena::new(&device, Some(256 << 10)).expect("a budget");
         let small = take(&reserve, 8 << 10);
         faults.limit_memory(40 << 10);
         let large = || reserve.take(64 << 10, &CancelToken::new());
@@ -476,9 +479,9 @@ mod tests {
             }
         };
         let wish = |bytes| {
-            let piece = take(&reserve, bytes);
+            let allocation = take(&reserve, bytes);
             order.lock().expect("no panic").push(bytes);
-            drop(piece);
+            drop(allocation);
         };
         std::thread::scope(|scope| {
             scope.spawn(|| wish(64 << 10));
@@ -491,10 +494,10 @@ mod tests {
     }
 
     /// A device with 1 MiB, which it reports like a GPU.
-    fn small_device(faults: &Faults) -> (Device, Arc<Reserve>) {
+    fn small_device(faults: &Faults) -> (Device, Arc<DeviceArena>) {
         faults.simulate_memory(1 << 20);
         let device = Device::open(Target::Faulty).expect("the host");
-        let reserve = Reserve::new(&device, None).expect("a budget");
+        let reserve = DeviceArena::new(&device, None).expect("a budget");
         (device, reserve)
     }
 

@@ -61,15 +61,15 @@ impl JobSize {
     }
 }
 
-/// Seconds per byte and per entry.
+/// Throughput of a device: seconds for a byte and for an entry.
 #[derive(Debug, Clone, Copy, PartialEq)]
-struct Pace {
+struct Throughput {
     byte: f64,
     entry: f64,
 }
 
 /// Measured on the CPU: 0.34 ns per byte and 245 ns per entry.
-const CPU_PACE: Pace = Pace {
+const CPU_THROUGHPUT: Throughput = Throughput {
     byte: 0.34e-9,
     entry: 245e-9,
 };
@@ -80,7 +80,7 @@ const FIRST_SPEEDUP: f64 = 3.0;
 /// Weight of the latest task against all earlier ones.
 const WEIGHT: f64 = 0.25;
 
-impl Pace {
+impl Throughput {
     fn seconds(self, size: &TaskSize) -> f64 {
         let seconds = self.byte * size.bytes as f64 + self.entry * size.entries as f64;
         seconds.max(f64::MIN_POSITIVE)
@@ -96,7 +96,7 @@ impl Pace {
     /// Adjusts both rates towards a measured time, by the smallest change. An entry counts as the number of bytes that
     /// take the CPU the same time.
     fn learn(&mut self, size: &TaskSize, seconds: f64) {
-        const BYTES_PER_ENTRY: f64 = CPU_PACE.entry / CPU_PACE.byte;
+        const BYTES_PER_ENTRY: f64 = CPU_THROUGHPUT.entry / CPU_THROUGHPUT.byte;
         let (bytes, entries) = (size.bytes as f64, size.entries as f64 * BYTES_PER_ENTRY);
         let step = WEIGHT * (seconds - self.seconds(size)) / (bytes * bytes + entries * entries);
         self.byte = (self.byte + step * bytes).max(0.0);
@@ -107,20 +107,20 @@ impl Pace {
 /// A device and [`TaskSize::compression`].
 type Key = (String, Option<(CompressionType, Implementation)>);
 
-/// Paces of all devices, by compression, and of scans.
+/// Throughputs of all devices, by compression, and of scans.
 #[derive(Debug, Default)]
-pub struct Paces(Mutex<BTreeMap<Key, Pace>>);
+pub struct Throughputs(Mutex<BTreeMap<Key, Throughput>>);
 
-impl Paces {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<Key, Pace>> {
+impl Throughputs {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Key, Throughput>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the expected seconds of a task on a device; `None` if none of its compression has run there.
     pub fn known(&self, device: &str, size: &TaskSize) -> Option<f64> {
-        let paces = self.lock();
-        let pace = paces.get(&(device.to_owned(), size.compression));
-        pace.map(|pace| pace.seconds(size))
+        let throughputs = self.lock();
+        let throughput = throughputs.get(&(device.to_owned(), size.compression));
+        throughput.map(|throughput| throughput.seconds(size))
     }
 
     /// Returns the expected seconds of a task on a device, or a guess if none has run there; more than 0.
@@ -137,26 +137,26 @@ impl Paces {
         if size.bytes == 0 && size.entries == 0 {
             return;
         }
-        let mut paces = self.lock();
-        let first = || CPU_PACE.times(seconds / CPU_PACE.seconds(size));
-        let pace = paces.entry((device.to_owned(), size.compression));
-        pace.or_insert_with(first).learn(size, seconds);
+        let mut throughputs = self.lock();
+        let first = || CPU_THROUGHPUT.times(seconds / CPU_THROUGHPUT.seconds(size));
+        let throughput = throughputs.entry((device.to_owned(), size.compression));
+        throughput.or_insert_with(first).learn(size, seconds);
     }
 
-    /// Assumes a slightly higher speed of a device that lost a job because of its pace. The cause of its slowness may
+    /// Assumes a slightly higher speed of a device that lost a job because of its throughput. The cause of its slowness may
     /// be gone, so it gets work again after some more lost jobs.
     pub fn lost(&self, device: &str, size: &TaskSize) {
         const TIMES: f64 = 0.98;
         let key = (device.to_owned(), size.compression);
-        if let Some(pace) = self.lock().get_mut(&key) {
-            *pace = pace.times(TIMES);
+        if let Some(throughput) = self.lock().get_mut(&key) {
+            *throughput = throughput.times(TIMES);
         }
     }
 }
 
 /// Returns the seconds of a task on the CPU at the built-in rates.
 pub fn on_cpu(size: &TaskSize) -> f64 {
-    CPU_PACE.seconds(size)
+    CPU_THROUGHPUT.seconds(size)
 }
 
 #[cfg(test)]
@@ -177,43 +177,46 @@ mod tests {
 
     #[test]
     fn what_was_seen_is_expected_again_on_that_device_with_that_compression() {
-        let (paces, task) = (Paces::default(), size(100_000_000, 1_000_000));
-        assert_eq!(paces.known("cuda:0", &task), None);
-        assert!(paces.expected("cuda:0", &task) < paces.expected(CPU, &task));
-        paces.observed("cuda:0", &task, 2.0);
-        assert!(is_near(paces.known("cuda:0", &task), 2.0));
-        assert_eq!(paces.known("cuda:1", &task), None);
+        let (throughputs, task) = (Throughputs::default(), size(100_000_000, 1_000_000));
+        assert_eq!(throughputs.known("cuda:0", &task), None);
+        assert!(throughputs.expected("cuda:0", &task) < throughputs.expected(CPU, &task));
+        throughputs.observed("cuda:0", &task, 2.0);
+        assert!(is_near(throughputs.known("cuda:0", &task), 2.0));
+        assert_eq!(throughputs.known("cuda:1", &task), None);
         let compressed = |by| TaskSize {
             compression: Some((CompressionType::Zstd, by)),
             ..task
         };
         let by_library = compressed(Implementation::Library);
-        assert_eq!(paces.known("cuda:0", &by_library), None);
-        paces.observed("cuda:0", &by_library, 3.0);
+        assert_eq!(throughputs.known("cuda:0", &by_library), None);
+        throughputs.observed("cuda:0", &by_library, 3.0);
         let by_rockmill = compressed(Implementation::Rockmill1);
-        assert_eq!(paces.known("cuda:0", &by_rockmill), None);
+        assert_eq!(throughputs.known("cuda:0", &by_rockmill), None);
         let of_scan = TaskSize {
             compression: None,
             ..task
         };
-        assert_eq!(paces.known("cuda:0", &of_scan), None);
-        paces.observed("cuda:0", &of_scan, 0.5);
-        assert!(is_near(paces.known("cuda:0", &task), 2.0));
-        paces.observed("cuda:0", &task, 4.0);
-        assert!(is_near(paces.known("cuda:0", &task), 2.5), "by a quarter");
+        assert_eq!(throughputs.known("cuda:0", &of_scan), None);
+        throughputs.observed("cuda:0", &of_scan, 0.5);
+        assert!(is_near(throughputs.known("cuda:0", &task), 2.0));
+        throughputs.observed("cuda:0", &task, 4.0);
+        assert!(
+            is_near(throughputs.known("cuda:0", &task), 2.5),
+            "by a quarter"
+        );
         for _ in 0..100 {
-            paces.observed("cuda:0", &task, 4.0);
+            throughputs.observed("cuda:0", &task, 4.0);
         }
-        assert!(is_near(paces.known("cuda:0", &task), 4.0));
+        assert!(is_near(throughputs.known("cuda:0", &task), 4.0));
         assert!(is_near(
-            paces.known("cuda:0", &size(50_000_000, 500_000)),
+            throughputs.known("cuda:0", &size(50_000_000, 500_000)),
             2.0
         ));
     }
 
     #[test]
     fn bytes_and_entries_have_rates_of_their_own() {
-        let paces = Paces::default();
+        let throughputs = Throughputs::default();
         let (byte, entry) = (2e-9, 30e-9);
         let tasks = [
             size(1_000_000, 100),
@@ -222,11 +225,11 @@ mod tests {
         ];
         let took = |size: &TaskSize| byte * size.bytes as f64 + entry * size.entries as f64;
         for task in tasks.iter().cycle().take(3000) {
-            paces.observed("cuda:0", task, took(task));
+            throughputs.observed("cuda:0", task, took(task));
         }
         for task in [size(1_000_000, 1), size(1000, 10_000)] {
             assert!(
-                is_near(paces.known("cuda:0", &task), took(&task)),
+                is_near(throughputs.known("cuda:0", &task), took(&task)),
                 "{task:?}"
             );
         }
@@ -234,12 +237,12 @@ mod tests {
 
     #[test]
     fn nothing_takes_no_time_and_teaches_nothing() {
-        let (paces, nothing) = (Paces::default(), size(0, 0));
-        assert!(paces.expected(CPU, &nothing) > 0.0);
-        paces.observed(CPU, &nothing, 1.0);
-        assert_eq!(paces.known(CPU, &size(10, 1)), None);
-        paces.observed("cuda:0", &size(10, 1), 0.0);
-        let seconds = paces.expected("cuda:0", &size(10, 1));
+        let (throughputs, nothing) = (Throughputs::default(), size(0, 0));
+        assert!(throughputs.expected(CPU, &nothing) > 0.0);
+        throughputs.observed(CPU, &nothing, 1.0);
+        assert_eq!(throughputs.known(CPU, &size(10, 1)), None);
+        throughputs.observed("cuda:0", &size(10, 1), 0.0);
+        let seconds = throughputs.expected("cuda:0", &size(10, 1));
         assert!(seconds > 0.0 && seconds < 1e-100, "{seconds}");
     }
 

@@ -1,4 +1,4 @@
-//! The memory of mailboxes.
+//! Pinned memory in which kernels post requests: a slot for each request.
 
 use std::ops::Range;
 use std::ptr;
@@ -19,14 +19,14 @@ const HOLDS: usize = 1024;
 /// Words of a cache line. Each part begins on one.
 const LINE_WORDS: usize = 16;
 
-/// Properties of new mailboxes.
+/// Properties of a new queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RingSettings {
     /// Maximum number of requests in progress.
-    pub mailboxes: u32,
+    pub request_slots: u32,
     /// Bytes of a request that are sent at once, and of an answer: a key with its value. Longer ones take several
     /// turns.
-    pub mailbox_bytes: u32,
+    pub request_slot_bytes: u32,
     /// Maximum time for which kernels wait for an answer.
     pub timeout: Duration,
     /// Number of host threads that answer.
@@ -36,8 +36,8 @@ pub struct RingSettings {
 impl Default for RingSettings {
     fn default() -> Self {
         Self {
-            mailboxes: 4096,
-            mailbox_bytes: 4096,
+            request_slots: 4096,
+            request_slot_bytes: 4096,
             timeout: Duration::from_secs(10),
             threads: 1,
         }
@@ -52,48 +52,48 @@ impl RingSettings {
     fn rounded(self) -> Result<Self> {
         const MAX: u32 = 1 << 20;
         let is_possible = |number: u32| (1..=MAX).contains(&number);
-        if !is_possible(self.mailboxes) || !is_possible(self.mailbox_bytes) {
+        if !is_possible(self.request_slots) || !is_possible(self.request_slot_bytes) {
             let what = format!(
-                "a view cannot have {} mailboxes of {} bytes: both are from 1 to {MAX}",
-                self.mailboxes, self.mailbox_bytes
+                "a view cannot have {} request slots of {} bytes: both are from 1 to {MAX}",
+                self.request_slots, self.request_slot_bytes
             );
             return Err(Error::new(ErrorKind::Device, what));
         }
         Ok(Self {
-            mailboxes: self.mailboxes.next_multiple_of(LINE_WORDS as u32),
-            mailbox_bytes: self.mailbox_bytes.next_multiple_of(LINE_WORDS as u32),
-            threads: self.threads.clamp(1, self.mailboxes as usize),
+            request_slots: self.request_slots.next_multiple_of(LINE_WORDS as u32),
+            request_slot_bytes: self.request_slot_bytes.next_multiple_of(LINE_WORDS as u32),
+            threads: self.threads.clamp(1, self.request_slots as usize),
             ..self
         })
     }
 }
 
-/// Mailboxes, and the words that record which kernels may use them.
+/// Slots for requests, and the words that record which kernels may use them.
 #[derive(Debug)]
-pub struct Mailboxes {
+pub struct RequestQueue {
     device: Device,
     settings: RingSettings,
-    /// States and numbers of mailboxes, and behind them the word that ends a hold. Dropped before the pinned memory,
+    /// States and numbers of slots, and behind them the word that ends a hold. Dropped before the pinned memory,
     /// because that waits for kernels and for copies that end holds, which write there.
     own: DeviceMemory,
     shared: Mutex<PinnedBuffer>,
     parts: Parts,
-    /// For each mailbox, the number of the last request that was read.
+    /// For each slot, the number of the last request that was read.
     seen: Vec<AtomicU32>,
-    free_holds: Mutex<Vec<usize>>,
+    free_pins: Mutex<Vec<usize>>,
 }
 
-/// All mailboxes of the process.
-static ALL: Mutex<Vec<Weak<Mailboxes>>> = Mutex::new(Vec::new());
+/// All queues of the process.
+static ALL: Mutex<Vec<Weak<RequestQueue>>> = Mutex::new(Vec::new());
 
-/// Whether a kernel on the device may use mailboxes of the process.
+/// Whether a kernel on the device may use a queue of the process.
 pub fn is_held(device: &Device) -> bool {
     // Dropping the last reference takes long, and must not happen under the lock.
     let all: Vec<_> = {
         let all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
         all.iter().filter_map(Weak::upgrade).collect()
     };
-    (all.iter()).any(|mailboxes| mailboxes.device.is(device) && mailboxes.is_held())
+    (all.iter()).any(|queue| queue.device.is(device) && queue.is_held())
 }
 
 /// Places of the parts of the shared memory.
@@ -113,22 +113,22 @@ unsafe impl Send for Parts {}
 // SAFETY: as above.
 unsafe impl Sync for Parts {}
 
-/// A kernel's right to use mailboxes, until its stream has reached the end of the hold.
+/// A kernel's right to use a queue, until its stream has reached the end of the hold.
 #[derive(Debug)]
-pub struct Hold {
+pub struct RingPin {
     word: usize,
 }
 
-impl Mailboxes {
-    /// Empty mailboxes.
+impl RequestQueue {
+    /// Creates a queue without requests.
     ///
     /// # Errors
     /// Device, also if settings are invalid.
     pub fn new(device: &Device, settings: RingSettings) -> Result<Arc<Self>> {
         let settings = settings.rounded()?;
         let _current = device.make_current()?;
-        let n = settings.mailboxes as usize;
-        let room = n * settings.mailbox_bytes as usize;
+        let n = settings.request_slots as usize;
+        let room = n * settings.request_slot_bytes as usize;
         let lens = [
             n * size_of::<u32>(),
             n * size_of::<u32>(),
@@ -176,19 +176,19 @@ impl Mailboxes {
             stream.upload(own.as_ptr().wrapping_add(own_len), one.as_ptr(), one.len())?;
         }
         stream.synchronize()?;
-        let mailboxes = Arc::new(Self {
+        let queue = Arc::new(Self {
             device: device.clone(),
             settings,
             shared: Mutex::new(shared),
             parts,
             seen: (0..n).map(|_| AtomicU32::default()).collect(),
             own,
-            free_holds: Mutex::new((0..HOLDS).rev().collect()),
+            free_pins: Mutex::new((0..HOLDS).rev().collect()),
         });
         let mut all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
         all.retain(|other| other.strong_count() > 0);
-        all.push(Arc::downgrade(&mailboxes));
-        Ok(mailboxes)
+        all.push(Arc::downgrade(&queue));
+        Ok(queue)
     }
 
     /// The settings, rounded up to the memory layout.
@@ -202,7 +202,7 @@ impl Mailboxes {
         shared.len() as u64
     }
 
-    /// The mailboxes in the kernels' form.
+    /// The queue in the kernels' form.
     pub(crate) fn as_kernels_see_them(&self, changed: &ChangedSet) -> ffi::Ring {
         let states: *mut u32 = self.own.as_ptr().cast();
         ffi::Ring {
@@ -213,11 +213,11 @@ impl Mailboxes {
             answers: self.parts.answers,
             incoming: self.parts.incoming,
             states,
-            numbers: states.wrapping_add(self.settings.mailboxes as usize),
+            numbers: states.wrapping_add(self.settings.request_slots as usize),
             changed: changed.as_kernels_see_it(),
             timeout_ns: u64::try_from(self.settings.timeout.as_nanos()).unwrap_or(u64::MAX),
-            mailboxes: self.settings.mailboxes,
-            mailbox_bytes: self.settings.mailbox_bytes,
+            slots: self.settings.request_slots,
+            slot_bytes: self.settings.request_slot_bytes,
         }
     }
 
@@ -232,8 +232,8 @@ impl Mailboxes {
     ///
     /// # Errors
     /// Device if there are too many.
-    pub fn hold(&self) -> Result<Hold> {
-        let mut free = self.free_holds();
+    pub fn hold(&self) -> Result<RingPin> {
+        let mut free = self.free_pins();
         if free.is_empty() {
             free.extend(self.ended_holds());
         }
@@ -243,17 +243,17 @@ impl Mailboxes {
             return Err(Error::new(ErrorKind::Device, what));
         };
         self.ended()[word].store(HELD, Ordering::Release);
-        Ok(Hold { word })
+        Ok(RingPin { word })
     }
 
     /// Ends a hold once a stream has reached its current end. Does not wait.
     ///
     /// # Errors
     /// Device. The hold does not end then.
-    pub fn end_hold(&self, hold: Hold, stream: CallerStream) -> Result<()> {
+    pub fn end_hold(&self, hold: RingPin, stream: CallerStream) -> Result<()> {
         let word = self.parts.ended.wrapping_add(hold.word);
         let one = self.own.as_ptr();
-        let one = one.wrapping_add(2 * self.settings.mailboxes as usize * size_of::<u32>());
+        let one = one.wrapping_add(2 * self.settings.request_slots as usize * size_of::<u32>());
         let to = word.cast_mut().cast();
         let _current = self.device.make_current()?;
         // SAFETY: the word is pinned memory that lives until the device has been waited for, and the caller's stream is
@@ -269,14 +269,14 @@ impl Mailboxes {
         self.device.check(code, "end a hold")
     }
 
-    /// Whether a kernel may use the mailboxes.
+    /// Whether a kernel may use the queue.
     pub fn is_held(&self) -> bool {
         let mut words = self.ended().iter();
         words.any(|word| word.load(Ordering::Acquire) == HELD)
     }
 
-    fn free_holds(&self) -> std::sync::MutexGuard<'_, Vec<usize>> {
-        self.free_holds
+    fn free_pins(&self) -> std::sync::MutexGuard<'_, Vec<usize>> {
+        self.free_pins
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }
@@ -294,8 +294,8 @@ impl Mailboxes {
     }
 
     fn words(&self, part: *const AtomicU32) -> &[AtomicU32] {
-        // SAFETY: the part has a word for each mailbox, which lives as long as this.
-        unsafe { std::slice::from_raw_parts(part, self.settings.mailboxes as usize) }
+        // SAFETY: the part has a word for each slot, which lives as long as this.
+        unsafe { std::slice::from_raw_parts(part, self.settings.request_slots as usize) }
     }
 
     /// Numbers of the requests that were posted last.
@@ -317,11 +317,11 @@ impl Mailboxes {
     }
 
     /// The number of a request that was not read. The caller must read it.
-    pub(super) fn next_number(&self, mailbox: usize) -> Option<u32> {
-        let number = self.posted()[mailbox].load(Ordering::Acquire);
-        let is_new = self.seen[mailbox].load(Ordering::Relaxed) != number;
+    pub(super) fn next_number(&self, slot: usize) -> Option<u32> {
+        let number = self.posted()[slot].load(Ordering::Acquire);
+        let is_new = self.seen[slot].load(Ordering::Relaxed) != number;
         is_new.then(|| {
-            self.seen[mailbox].store(number, Ordering::Relaxed);
+            self.seen[slot].store(number, Ordering::Relaxed);
             number
         })
     }
@@ -339,20 +339,20 @@ impl Mailboxes {
     }
 
     /// A posted request. The device may write any bytes there, so the numbers must be checked.
-    pub(super) fn request(&self, mailbox: usize) -> RingRequest {
-        assert!(mailbox < self.settings.mailboxes as usize);
-        // SAFETY: the place is one of the mailbox's, and every bit pattern is a request.
-        unsafe { ptr::read_volatile(self.parts.requests.wrapping_add(mailbox)) }
+    pub(super) fn request(&self, slot: usize) -> RingRequest {
+        assert!(slot < self.settings.request_slots as usize);
+        // SAFETY: the place is one of the slot's, and every bit pattern is a request.
+        unsafe { ptr::read_volatile(self.parts.requests.wrapping_add(slot)) }
     }
 
-    /// Appends the first bytes of a mailbox.
-    pub(super) fn append_to(&self, message: &mut Vec<u8>, mailbox: usize, len: usize) {
-        let room = self.settings.mailbox_bytes as usize;
-        assert!(mailbox < self.settings.mailboxes as usize && len <= room);
+    /// Appends the first bytes of a slot.
+    pub(super) fn append_to(&self, message: &mut Vec<u8>, slot: usize, len: usize) {
+        let room = self.settings.request_slot_bytes as usize;
+        assert!(slot < self.settings.request_slots as usize && len <= room);
         message.reserve(len);
-        // SAFETY: the mailbox has at least as many bytes, and the vector has room for them.
+        // SAFETY: the slot has at least as many bytes, and the vector has room for them.
         unsafe {
-            let from = self.parts.outgoing.wrapping_add(mailbox * room);
+            let from = self.parts.outgoing.wrapping_add(slot * room);
             let end = message.as_mut_ptr().wrapping_add(message.len());
             ptr::copy_nonoverlapping(from.cast_const(), end, len);
             message.set_len(message.len() + len);
@@ -362,27 +362,27 @@ impl Mailboxes {
     /// Answers a request with as much of a value as fits. Returns that length.
     pub(super) fn answer(
         &self,
-        mailbox: usize,
+        slot: usize,
         number: u32,
         status: u32,
         rest: &[u8],
         len: u64,
     ) -> usize {
-        let room = self.settings.mailbox_bytes as usize;
-        assert!(mailbox < self.settings.mailboxes as usize);
+        let room = self.settings.request_slot_bytes as usize;
+        assert!(slot < self.settings.request_slots as usize);
         let part = rest.len().min(room);
         let answer = RingAnswer {
             status,
             part_len: part as u32,
             len,
         };
-        // SAFETY: the places are those of the mailbox, in which the device writes nothing at present.
+        // SAFETY: the places are those of the slot, in which the device writes nothing at present.
         unsafe {
-            let to = self.parts.incoming.wrapping_add(mailbox * room);
+            let to = self.parts.incoming.wrapping_add(slot * room);
             ptr::copy_nonoverlapping(rest.as_ptr(), to, part);
-            ptr::write_volatile(self.parts.answers.wrapping_add(mailbox), answer);
+            ptr::write_volatile(self.parts.answers.wrapping_add(slot), answer);
         }
-        self.words(self.parts.answered)[mailbox].store(number, Ordering::Release);
+        self.words(self.parts.answered)[slot].store(number, Ordering::Release);
         part
     }
 }

@@ -9,13 +9,13 @@ use rockmill_format::xxph3::hash64_seeded;
 
 /// The hash of the blocks so far.
 #[derive(Debug)]
-pub struct Chain {
+pub struct ValidationHash {
     restart_interval: u32,
     key: Vec<u8>,
     hash: u64,
 }
 
-impl Chain {
+impl ValidationHash {
     /// The hash of no entries. Blocks have restart points `restart_interval` entries apart.
     pub fn new(restart_interval: usize) -> Self {
         Self {

@@ -7,43 +7,43 @@ use rockmill_core::{CancelToken, Error, Result};
 
 use crate::driver::{CANCEL_POLL, Stream};
 
-/// A resource that can be lent again after the device is done with it.
-pub trait Lend {
+/// A resource that can be in_use again after the device is done with it.
+pub trait Poolable {
     /// Waits until no work of the device uses it.
     fn settle(&self) -> Result<()>;
 }
 
-impl Lend for Stream {
+impl Poolable for Stream {
     fn settle(&self) -> Result<()> {
         self.synchronize()
     }
 }
 
-/// A pool of resources that are created on first use and lent; their number is limited.
+/// A pool of resources that are created on first use and in_use; their number is limited.
 #[derive(Debug)]
-pub struct Shelf<T> {
+pub struct ResourcePool<T> {
     most: usize,
-    things: Mutex<Things<T>>,
+    resources: Mutex<Resources<T>>,
     changed: Condvar,
 }
 
 #[derive(Debug)]
-struct Things<T> {
+struct Resources<T> {
     idle: Vec<T>,
-    /// Idle or lent.
+    /// Idle or in_use.
     made: usize,
 }
 
-impl<T: Lend> Shelf<T> {
+impl<T: Poolable> ResourcePool<T> {
     /// An empty pool for at most `most` resources, and at least one.
     pub fn new(most: usize) -> Arc<Self> {
-        let things = Things {
+        let resources = Resources {
             idle: Vec::new(),
             made: 0,
         };
         Arc::new(Self {
             most: most.max(1),
-            things: Mutex::new(things),
+            resources: Mutex::new(resources),
             changed: Condvar::new(),
         })
     }
@@ -53,8 +53,10 @@ impl<T: Lend> Shelf<T> {
         self.most
     }
 
-    fn things(&self) -> MutexGuard<'_, Things<T>> {
-        self.things.lock().unwrap_or_else(PoisonError::into_inner)
+    fn resources(&self) -> MutexGuard<'_, Resources<T>> {
+        self.resources
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes a free resource, or creates one with `make`, or waits if the maximum exists.
@@ -62,67 +64,67 @@ impl<T: Lend> Shelf<T> {
         self: &Arc<Self>,
         cancel: &CancelToken,
         make: impl FnOnce() -> Result<T>,
-    ) -> Result<Lent<T>> {
-        let lend = |thing| Lent {
-            shelf: Arc::clone(self),
-            thing: Some(thing),
+    ) -> Result<Pooled<T>> {
+        let pooled = |resource| Pooled {
+            pool: Arc::clone(self),
+            resource: Some(resource),
         };
-        let mut things = self.things();
+        let mut resources = self.resources();
         loop {
-            if let Some(thing) = things.idle.pop() {
-                return Ok(lend(thing));
+            if let Some(resource) = resources.idle.pop() {
+                return Ok(pooled(resource));
             }
-            if things.made < self.most {
-                things.made += 1;
-                drop(things);
-                return make().map(lend).inspect_err(|_| self.discard());
+            if resources.made < self.most {
+                resources.made += 1;
+                drop(resources);
+                return make().map(pooled).inspect_err(|_| self.discard());
             }
             if cancel.is_cancelled() {
                 return Err(Error::cancelled());
             }
-            let waited = self.changed.wait_timeout(things, CANCEL_POLL);
-            things = waited.unwrap_or_else(PoisonError::into_inner).0;
+            let waited = self.changed.wait_timeout(resources, CANCEL_POLL);
+            resources = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 
-    fn put(&self, thing: T) {
-        self.things().idle.push(thing);
+    fn put(&self, resource: T) {
+        self.resources().idle.push(resource);
         self.changed.notify_one();
     }
 
     fn discard(&self) {
-        self.things().made -= 1;
+        self.resources().made -= 1;
         self.changed.notify_one();
     }
 }
 
-/// A lent resource. It returns to the pool when dropped, or is destroyed if the device has failed meanwhile.
+/// A in_use resource. It returns to the pool when dropped, or is destroyed if the device has failed meanwhile.
 #[derive(Debug)]
-pub struct Lent<T: Lend> {
-    shelf: Arc<Shelf<T>>,
+pub struct Pooled<T: Poolable> {
+    pool: Arc<ResourcePool<T>>,
     /// There until dropped.
-    thing: Option<T>,
+    resource: Option<T>,
 }
 
-impl<T: Lend> Deref for Lent<T> {
+impl<T: Poolable> Deref for Pooled<T> {
     type Target = T;
 
     fn deref(&self) -> &T {
-        self.thing.as_ref().expect("it is there until dropped")
+        self.resource.as_ref().expect("it is there until dropped")
     }
 }
 
-impl<T: Lend> DerefMut for Lent<T> {
+impl<T: Poolable> DerefMut for Pooled<T> {
     fn deref_mut(&mut self) -> &mut T {
-        self.thing.as_mut().expect("it is there until dropped")
+        self.resource.as_mut().expect("it is there until dropped")
     }
 }
 
-impl<T: Lend> Drop for Lent<T> {
+impl<T: Poolable> Drop for Pooled<T> {
     fn drop(&mut self) {
-        match self.thing.take() {
-            Some(thing) if thing.settle().is_ok() => self.shelf.put(thing),
-            _ => self.shelf.discard(),
+        match self.resource.take() {
+            Some(resource) if resource.settle().is_ok() => self.pool.put(resource),
+            _ => self.pool.discard(),
         }
     }
 }
@@ -136,9 +138,9 @@ mod tests {
     use super::*;
 
     #[derive(Debug)]
-    struct Thing(Arc<AtomicBool>);
+    struct Resource(Arc<AtomicBool>);
 
-    impl Lend for Thing {
+    impl Poolable for Resource {
         fn settle(&self) -> Result<()> {
             match self.0.load(Ordering::Relaxed) {
                 true => Err(Error::new(ErrorKind::Device, "broken")),
@@ -149,24 +151,27 @@ mod tests {
 
     #[test]
     fn no_more_are_made_than_are_in_use_at_once_and_what_broke_is_not_lent_again() {
-        let (shelf, cancel) = (Shelf::new(2), CancelToken::new());
+        let (pool, cancel) = (ResourcePool::new(2), CancelToken::new());
         let broken = Arc::new(AtomicBool::new(false));
         let made = AtomicBool::new(false);
         let take = |cancel: &CancelToken| {
             made.store(false, Ordering::Relaxed);
-            shelf.take(cancel, || {
+            pool.take(cancel, || {
                 made.store(true, Ordering::Relaxed);
-                Ok(Thing(Arc::clone(&broken)))
+                Ok(Resource(Arc::clone(&broken)))
             })
         };
         let (first, second) = (take(&cancel), take(&cancel));
         let cancelled = CancelToken::new();
         cancelled.cancel();
-        let error = take(&cancelled).expect_err("both are lent");
+        let error = take(&cancelled).expect_err("both are in_use");
         assert_eq!(error.kind, ErrorKind::Cancelled);
         drop(first);
         let third = take(&cancel);
-        assert!(!made.load(Ordering::Relaxed), "the first one is lent again");
+        assert!(
+            !made.load(Ordering::Relaxed),
+            "the first one is in_use again"
+        );
         broken.store(true, Ordering::Relaxed);
         drop((second, third));
         take(&cancel).expect("another is made");
@@ -175,9 +180,9 @@ mod tests {
 
     #[test]
     fn what_cannot_be_made_leaves_its_place_to_others() {
-        let (shelf, cancel) = (Shelf::<Thing>::new(1), CancelToken::new());
+        let (pool, cancel) = (ResourcePool::<Resource>::new(1), CancelToken::new());
         for _ in 0..2 {
-            let failed = shelf.take(&cancel, || Err(Error::new(ErrorKind::Device, "no memory")));
+            let failed = pool.take(&cancel, || Err(Error::new(ErrorKind::Device, "no memory")));
             assert_eq!(failed.expect_err("it fails").kind, ErrorKind::Device);
         }
     }

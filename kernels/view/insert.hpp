@@ -8,9 +8,9 @@
 namespace rockmill::ROCKMILL_TARGET {
 
 // Counts a record that no slot names any more.
-ROCKMILL_HD void count_out(PlaceTotals* totals, const u8* record) {
+ROCKMILL_HD void count_out(InsertTotals* totals, const u8* record) {
   const RecordHead& head = *reinterpret_cast<const RecordHead*>(record);
-  atomic_add(head.value_len == ASK_VALUE ? &totals->asks_out : &totals->values_out, 1);
+  atomic_add(head.value_len == NEEDS_HOST_VALUE ? &totals->needs_host_out : &totals->values_out, 1);
   atomic_add(&totals->dead_bytes, record_bytes(head));
 }
 
@@ -33,7 +33,7 @@ ROCKMILL_HD Inserted insert_slot(const ResidentTable& table, u64 hash, u64 addre
 }
 
 // The same, counted.
-ROCKMILL_HD void count_in(const ResidentTable& table, u64 hash, u64 address, PlaceTotals* totals) {
+ROCKMILL_HD void count_in(const ResidentTable& table, u64 hash, u64 address, InsertTotals* totals) {
   const Inserted inserted = insert_slot(table, hash, address);
   if (inserted == NO_ROOM) atomic_add(&totals->left_over, 1);
   if (inserted == IN_GONE) atomic_add(&totals->retaken, 1);
@@ -45,7 +45,7 @@ ROCKMILL_HD bool is_deleted(const Key& row) {
 
 // The length of a row's value in its record.
 ROCKMILL_HD u32 told_len(const Key& row, const ValueRef& value) {
-  return (row.tag & 0xff) == TYPE_VALUE ? u32(value.len) : ASK_VALUE;
+  return (row.tag & 0xff) == TYPE_VALUE ? u32(value.len) : NEEDS_HOST_VALUE;
 }
 
 // The key of a row. Short ones have only their words.
@@ -70,7 +70,7 @@ struct MeasureRecords {
   // A bit for each slot of the base, set if a row has its key.
   u64* seen;
   u64* sizes;
-  PlaceTotals* totals;
+  InsertTotals* totals;
 
   template <class G>
   ROCKMILL_HD void operator()(const G& g, u64 i) const {
@@ -93,11 +93,11 @@ struct MeasureRecords {
     if (g.rank() == 0) or_relaxed(seen + found.slot / 64, u64{1} << found.slot % 64);
     const u32 len = told_len(row, value);
     if (is_deleted(row) || reinterpret_cast<const RecordHead*>(found.record)->value_len != len) return false;
-    return len == ASK_VALUE || are_equal(g, found.record + record_value_at(key.len), arena + value.at, len);
+    return len == NEEDS_HOST_VALUE || are_equal(g, found.record + record_value_at(key.len), arena + value.at, len);
   }
 };
 
-struct PlaceRecords {
+struct InsertRecords {
   const u8* arena;
   const Key* rows;
   KeyBytes bytes;
@@ -108,7 +108,7 @@ struct PlaceRecords {
   // slots.
   ResidentTable base;
   ResidentTable table;
-  PlaceTotals* totals;
+  InsertTotals* totals;
 
   template <class G>
   ROCKMILL_HD void operator()(const G& g, u64 i) const {
@@ -133,8 +133,8 @@ struct PlaceRecords {
     copy_bytes(g, record + sizeof(RecordHead), key.data(), row.len);
     // Bytes behind a key may be read with its end, and records move as a whole.
     clear(g, record, sizeof(RecordHead) + row.len, record_value_at(row.len));
-    if (len == ASK_VALUE) {
-      if (g.rank() == 0) atomic_add(&totals->asks_in, 1);
+    if (len == NEEDS_HOST_VALUE) {
+      if (g.rank() == 0) atomic_add(&totals->needs_host_in, 1);
       return;
     }
     copy_bytes(g, record + record_value_at(row.len), arena + value.at, len);
@@ -166,7 +166,7 @@ struct CountUnseen {
   KeyBytes bytes;
   ResidentTable base;
   const u64* seen;
-  PlaceTotals* totals;
+  InsertTotals* totals;
 
   template <class G>
   ROCKMILL_HD void operator()(const G& g, u64 i) const {
