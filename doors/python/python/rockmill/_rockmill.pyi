@@ -103,8 +103,6 @@ class Table:
         self, columns: Sequence[str] | None = None, where: str | None = None, *, limit: int | None = None
     ) -> Result:
         """Rows of the table."""
-    def __datafusion_table_provider__(self, session: Any = None) -> object:
-        """DataFusion's table. Builds without the feature ``table-provider`` have none."""
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
     def __arrow_c_schema__(self) -> object: ...
 
