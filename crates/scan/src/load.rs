@@ -227,7 +227,7 @@ impl Tasks for LoadTasks {
         false
     }
 
-    /// A load may fail because a snapshot exceeds its memory limit, which is not the device's fault.
+    /// A load may fail because a view exceeds its memory limit, which is not the device's fault.
     fn blames_device(&self, error: &Error) -> bool {
         error.kind == ErrorKind::Device && !self.device.works()
     }

@@ -27,7 +27,7 @@ fn usual_rings() -> u64 {
 #[derive(Debug)]
 pub struct Pool {
     device: Device,
-    reserve: Arc<DeviceArena>,
+    device_arena: Arc<DeviceArena>,
     streams: Arc<ResourcePool<Stream>>,
     rings: Arc<ResourcePool<CopyRing>>,
     chunk_bytes: usize,
@@ -43,7 +43,7 @@ impl Pool {
         let pinned = settings.pinned_bytes.map(|bytes| bytes / ring_bytes);
         let rings = pinned.unwrap_or_else(usual_rings);
         Ok(Self {
-            reserve: DeviceArena::new(&device, settings.memory_bytes)?,
+            device_arena: DeviceArena::new(&device, settings.memory_bytes)?,
             streams: ResourcePool::new(usize::MAX),
             rings: ResourcePool::new(usize::try_from(rings).unwrap_or(usize::MAX)),
             chunk_bytes: settings.chunk_bytes,
@@ -63,12 +63,12 @@ impl Pool {
 
     /// Bytes allocated on the device, and the maximum.
     pub fn memory_bytes(&self) -> (u64, u64) {
-        (self.reserve.bytes(), self.reserve.max_bytes())
+        (self.device_arena.bytes(), self.device_arena.max_bytes())
     }
 
     /// Limits the device memory of tasks to `bytes`; `None`: to the usual share of the device's memory.
     pub fn limit_memory(&self, bytes: Option<u64>) {
-        self.reserve.limit(bytes);
+        self.device_arena.limit(bytes);
     }
 
     /// Waits for a workspace whose buffers have `bytes` bytes of device memory together.
@@ -81,10 +81,10 @@ impl Pool {
         bytes: u64,
         cancel: &CancelToken,
     ) -> Result<Workspace> {
-        let allocation = self.reserve.take_for(user, bytes, cancel)?;
+        let allocation = self.device_arena.take_for(user, bytes, cancel)?;
         let make = || Stream::with_staging(&self.device);
         let stream = self.streams.take(cancel, make)?;
-        Workspace::new(stream, TaskArena::new(&self.reserve, user, allocation))
+        Workspace::new(stream, TaskArena::new(&self.device_arena, user, allocation))
     }
 
     /// Creates the resources of one task with `rings` rings.
@@ -93,8 +93,8 @@ impl Pool {
     /// Device.
     pub fn warm_up(&self, rings: usize) -> Result<()> {
         let cancel = CancelToken::new();
-        let bytes = FIRST_TASK_BYTES.min(self.reserve.max_bytes());
-        let _memory = self.reserve.take(bytes, &cancel)?;
+        let bytes = FIRST_TASK_BYTES.min(self.device_arena.max_bytes());
+        let _memory = self.device_arena.take(bytes, &cancel)?;
         let make = || Stream::with_staging(&self.device);
         let _stream = self.streams.take(&cancel, make)?;
         let rings = (0..rings.min(self.rings.most())).map(|_| self.ring(&cancel));

@@ -46,8 +46,8 @@ pub enum Grant {
     Task(Placement),
     /// The job has no more tasks.
     Ended,
-    Reservation,
-    /// More must not be kept.
+    Reserved,
+    /// More must not be reserved.
     OutOfBudget,
 }
 
@@ -183,7 +183,7 @@ impl State {
         self.abandoned.give_back_abandoned(job, task_bytes);
     }
 
-    /// Memory that jobs reserve until they end.
+    /// Memory that jobs hold until they end.
     fn own_bytes(&self) -> u64 {
         self.jobs.values().map(Job::own_bytes).sum()
     }
@@ -355,7 +355,7 @@ impl State {
             }
             Request::Reserve(bytes) => self.may_have(bytes, waiting.ticket, unserved).then(|| {
                 self.reserved_bytes += bytes;
-                Grant::Reservation
+                Grant::Reserved
             }),
             Request::Task(id) if self.jobs.get(&id)?.is_done() => Some(Grant::Ended),
             Request::Task(id) => {

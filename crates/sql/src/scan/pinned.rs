@@ -152,7 +152,7 @@ mod exec {
     use crate::scan::external;
     use crate::scan::sent::beneath;
 
-    /// PinReply of a process that is asked to pin snapshots.
+    /// Reply of a process that is asked to pin snapshots.
     #[derive(Debug, Clone, Serialize, Deserialize)]
     pub enum PinReply {
         /// All versions are open.
