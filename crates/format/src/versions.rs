@@ -69,7 +69,7 @@ const UNCHANGED: Release = Release {
 };
 
 /// The supported versions, ascending. For the first one, only messages are listed.
-pub const RELEASES: [Release; 21] = [
+pub const RELEASES: [Release; 22] = [
     Release {
         version: [7, 8, 3],
         job_info: &["db_name", "db_id", "db_session_id", "job_id", "priority"],
@@ -101,8 +101,14 @@ pub const RELEASES: [Release; 21] = [
         ..UNCHANGED
     },
     Release {
-        version: [8, 1, 1],
+        version: [7, 10, 0],
         output_file: &["epoch_number"],
+        default_format_version: 5,
+        newest_format_version: 5,
+        ..UNCHANGED
+    },
+    Release {
+        version: [8, 1, 1],
         default_format_version: 5,
         newest_format_version: 5,
         ..UNCHANGED
@@ -652,6 +658,8 @@ mod tests {
         ] {
             assert_eq!(unsupported(version).is_none(), is_known, "{version:?}");
         }
+        let epochs = |version| writes(|release| release.output_file, "epoch_number", version);
+        assert!(!epochs([7, 9, 2]) && epochs([7, 10, 0]) && epochs([8, 0, 0]));
         assert!(may_hold("compression_manager", [10, 4, 0]));
         assert!(!may_hold("compression_manager", [10, 3, 1]));
         assert!(may_hold("compaction_filter", [6, 8, 1]));
