@@ -3,8 +3,8 @@
 # headers (RocksDB's bindings are generated), make. `scripts/setup.sh tests` also fetches promtool, which checks
 # the rules and the dashboard of monitoring/; `scripts/setup.sh java` also installs a JDK, `scripts/setup.sh go` Go as well; `scripts/setup.sh systems` also
 # Maven, which fetches Kafka, Flink and Spark; `scripts/setup.sh python` prints a Python that has the packages for the tests of
-# Python's package, or nothing if pip cannot install them. As root,
-# missing system packages are installed with apt-get; otherwise one sentence says what to do. Exit code 3 if something stays missing.
+# Python's package, or nothing if pip cannot install them, and `scripts/setup.sh pyright` prints the type checker in the same
+# way. As root, missing system packages are installed with apt-get; otherwise one sentence says what to do. Exit code 3 if something stays missing.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 PATH="$PATH:${CARGO_HOME:-$HOME/.cargo}/bin"
@@ -129,8 +129,30 @@ python_environment() {
     echo "$into/bin/python"
 }
 
+# Pyright, in the cache folder; prints nothing where npm cannot install it.
+pyright() {
+    local version=1.1.414 into
+    into="${XDG_CACHE_HOME:-$HOME/.cache}/rockmill/pyright-$version"
+    if [ ! -e "$into/complete" ]; then
+        rm -rf "$into"
+        mkdir -p "$into"
+        if command -v npm >/dev/null && npm install --silent --no-audit --no-fund --prefix "$into" "pyright@$version" >&2; then
+            touch "$into/complete"
+        else
+            rm -rf "$into"
+            echo "setup: npm could not install pyright $version; its test will be skipped." >&2
+            return
+        fi
+    fi
+    echo "$into/node_modules/.bin/pyright"
+}
+
 if [ "${1-}" = python ]; then
     python_environment
+    exit
+fi
+if [ "${1-}" = pyright ]; then
+    pyright
     exit
 fi
 system_packages

@@ -311,7 +311,7 @@ mod exec {
             return Err(Error::new(ErrorKind::Invalid, what));
         }
         let snapshot = directory.snapshot_of(engine, &[family])?;
-        let described = snapshot.family(family)?.describe()?;
+        let described = snapshot.family(family)?.describe(engine.storage())?;
         pinned.add(location, described.version.clone(), &snapshot);
         Ok((vec![snapshot], PinReply::Described(Box::new(described))))
     }
