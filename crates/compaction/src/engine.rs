@@ -14,6 +14,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rockmill_core::CancelToken;
+use rockmill_cuda::CudaSettings;
 
 use crate::eligibility::Policy;
 use crate::settings::{MutableSettings, Settings};
@@ -61,7 +62,11 @@ impl Engine {
     pub fn new(settings: Settings, storage: Arc<dyn Storage>) -> std::result::Result<Self, String> {
         settings.check()?;
         let devices = settings.device.to_string();
-        let registry = DeviceRegistry::open(settings.device, settings.cuda, &storage.clock());
+        let cuda = CudaSettings {
+            cache_bytes: settings.mutable.device_cache_bytes,
+            ..settings.cuda
+        };
+        let registry = DeviceRegistry::open(settings.device, cuda, &storage.clock());
         let budget = Arc::new(Budget::new(
             settings.mutable.threads,
             settings.mutable.memory_budget_bytes,
@@ -126,6 +131,7 @@ impl Engine {
         let changed = change(*mutable)?;
         *mutable = changed;
         self.limiter.set(changed.io_bytes_per_second);
+        (self.executor.registry()).limit_caches(changed.device_cache_bytes);
         self.executor
             .budget()
             .resize(changed.threads, changed.memory_budget_bytes);
@@ -159,6 +165,7 @@ impl Engine {
 
     /// Returns the current counters.
     pub fn stats(&self) -> Stats {
+        self.look_at_caches();
         Stats {
             device_trouble: self.executor.registry().trouble().map(str::to_owned),
             simulated_faults: self.executor.registry().faults(),
@@ -168,7 +175,17 @@ impl Engine {
 
     /// Returns the metrics of this engine in Prometheus' text format.
     pub fn metrics_prometheus(&self) -> String {
+        self.look_at_caches();
         self.stats.prometheus()
+    }
+
+    /// Counts what the caches of devices and of the host have done.
+    fn look_at_caches(&self) {
+        for (device, cache) in self.executor.registry().named_file_caches() {
+            (self.stats).look_at_cache(&format!("{device},files"), cache.tell());
+        }
+        let columns = self.executor.columns();
+        self.stats.look_at_cache("cpu,columns", columns.tell());
     }
 
     /// The executor, with the threads, memory and devices of all jobs.

@@ -10,6 +10,7 @@ use rockmill_format::table::TableMeta;
 
 use crate::columns::TableColumns;
 use crate::error::{Error, Result};
+use crate::file_identity::Cacheable;
 use crate::io::ReadAt;
 use crate::plan::KeyRange;
 
@@ -32,6 +33,8 @@ pub struct InputTable {
     range_tombstones: Option<Arc<[RangeTombstone]>>,
     /// Columns that scans have parsed, if some are kept.
     columns: Option<TableColumns>,
+    /// Names the file to devices that cache files.
+    cacheable: Option<Cacheable>,
 }
 
 /// First version of ingested files whose entries have one sequence number that is not stored with them.
@@ -53,6 +56,7 @@ impl InputTable {
             smallest: Arc::default(),
             range_tombstones: None,
             columns: None,
+            cacheable: None,
         }
     }
 
@@ -130,6 +134,15 @@ impl InputTable {
         Some(all.filter(move |&tombstone| sequence(tombstone) <= snapshot))
     }
 
+    /// The same table without its file.
+    #[must_use]
+    pub fn without_file(&self) -> Self {
+        self.read_through(Arc::new(NoFile {
+            name: self.file.name().to_owned(),
+            len: self.file.len(),
+        }))
+    }
+
     /// The same table with another reader of its file.
     #[must_use]
     pub fn read_through(&self, file: Arc<dyn ReadAt>) -> Self {
@@ -146,6 +159,17 @@ impl InputTable {
             columns: Some(columns),
             ..self
         }
+    }
+
+    /// The same table, of whose file devices may keep data blocks.
+    #[must_use]
+    pub fn with_cacheable(self, cacheable: Option<Cacheable>) -> Self {
+        Self { cacheable, ..self }
+    }
+
+    /// Names the file to devices, if they may keep data blocks of it.
+    pub fn cacheable(&self) -> Option<&Cacheable> {
+        self.cacheable.as_ref()
     }
 
     /// The kept columns, if scans keep some.
@@ -220,6 +244,27 @@ impl InputTable {
     pub fn index_memory_bytes(&self) -> u64 {
         let entry = size_of::<IndexEntry>() as u64;
         self.separator_bytes + self.meta.index.len() as u64 * entry
+    }
+}
+
+/// The file of a table that is kept without it.
+#[derive(Debug)]
+struct NoFile {
+    name: String,
+    len: u64,
+}
+
+impl ReadAt for NoFile {
+    fn read_exact_at(&self, _: &mut [u8], _: u64) -> Result<()> {
+        Err(Error::internal("a table that is kept has no file"))
+    }
+
+    fn len(&self) -> u64 {
+        self.len
+    }
+
+    fn name(&self) -> &str {
+        &self.name
     }
 }
 

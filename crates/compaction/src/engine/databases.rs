@@ -6,13 +6,16 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
-use rockmill_core::{CancelToken, DeclineReason, Error, Result};
+use rockmill_core::{CancelToken, DeclineReason, Error, FileIdentity, Result};
 use rockmill_format::manifest::Tree;
 
 use super::described::DescribedFiles;
 use super::failed_filters::FailedFilters;
 use super::{Engine, lock};
+use crate::known_tables::KnownTables;
+use crate::service::Cached;
 use crate::staging::{self, StagingDir, place};
+use rockmill_exec::file_caches::database_number;
 use rockmill_snapshot::tree::TreeFollower;
 use rockmill_storage::{Storage, base_name, read_from};
 
@@ -27,6 +30,7 @@ pub(super) struct Database {
     pub(super) filter_millibits: Mutex<HashMap<(u32, u64), u32>>,
     pub(super) described: Mutex<DescribedFiles>,
     pub(super) failed_filters: Mutex<FailedFilters>,
+    pub(super) known_tables: Arc<KnownTables>,
 }
 
 /// Time after which RocksDB has renamed a job's files or failed to do so: it begins directly after it has received the
@@ -52,6 +56,34 @@ impl Engine {
             "RocksDB could not rename a finished job's files; are there db_paths on another file system?"
         );
         lock(&self.refused).insert(dir.to_owned());
+    }
+
+    /// Lets tasks find the cached files of a job that RocksDB has installed, and drops its inputs.
+    pub(crate) fn cached_files_taken(&self, dir: &Path, cached: &Cached) {
+        let database = database_number(dir);
+        for output in &cached.outputs {
+            output.installed(database);
+        }
+        for cache in self.executor.registry().file_caches() {
+            for input in &cached.inputs {
+                cache.forget(input);
+            }
+        }
+        let Some(known) = self.known_tables(dir) else {
+            return;
+        };
+        cached.inputs.iter().for_each(|input| known.forget(input));
+        for table in &cached.tables {
+            if let Some(identity) = FileIdentity::own(table) {
+                known.keep(self.executor.budget(), table, identity);
+            }
+        }
+    }
+
+    /// The tables that are kept of the database in `dir`, while it is open.
+    pub(crate) fn known_tables(&self, dir: &Path) -> Option<Arc<KnownTables>> {
+        let databases = lock(&self.databases);
+        Some(Arc::clone(&databases.get(dir)?.known_tables))
     }
 
     /// Time by the clock of the storage.
@@ -180,6 +212,7 @@ impl Engine {
             filter_millibits: Mutex::default(),
             described: Mutex::default(),
             failed_filters: Mutex::default(),
+            known_tables: Arc::default(),
         });
         databases.insert(dir.to_owned(), Arc::clone(&database));
         Ok(database)

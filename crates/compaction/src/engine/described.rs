@@ -51,8 +51,12 @@ impl Engine {
         let merges = eligible.merges();
         let describe = |input: &&InputFile| {
             cancel.check()?;
-            let reader = open_input(&files, input, &dir.join(&input.name))?;
             let mut found = Findings::default();
+            if let Some(table) = database.known_tables.get(input) {
+                eligibility::check_input(&input.name, &table.meta, &merges, &mut found);
+                return Ok(found.into_vec());
+            }
+            let reader = open_input(&files, input, &dir.join(&input.name))?;
             let meta = describe_table(&reader)?;
             eligibility::check_input(&input.name, &meta, &merges, &mut found);
             Ok(found.into_vec())

@@ -56,6 +56,7 @@ impl Engine {
             // RocksDB only renames the files if it gets the result before the database closes.
             cancel.check()?;
             self.stats.done(&finished.outcome);
+            self.look_at_caches();
             Ok(finished)
         };
         let done = self.accounted(&info.db_name, info.job_id, || {
@@ -87,7 +88,8 @@ impl Engine {
         let folder = self.staging_folder(output_dir)?;
         let name = &job.identity.session_id;
         let staging = StagingDir::create(Arc::clone(&self.storage), &folder, name)?;
-        let context = self.context(settings, cancel);
+        let mut context = self.context(settings, cancel);
+        context.known_tables = self.known_tables(input_dir);
         let mut outcome = job::run(&context, eligible, input_dir, &staging)?;
         let trouble = self.executor.registry().trouble().map(str::to_owned);
         outcome.device_refused = outcome.device_refused.or(trouble);
@@ -131,6 +133,7 @@ impl Engine {
                 .unwrap_or_else(|| slots.div_ceil(THREADS_PER_SYNC_THREAD)),
             read_ahead_bytes: settings.read_ahead_bytes,
             device_compression: settings.device_compression,
+            known_tables: None,
             cancel,
             counters: &self.stats,
         }
