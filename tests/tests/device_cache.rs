@@ -144,5 +144,8 @@ fn files_leave_the_cache_when_they_leave_the_database() {
     service
         .change_settings(|settings| settings.device_cache_bytes = Some(0))
         .expect("valid settings");
-    assert_eq!(of_files(&service.stats(), |cache| cache.bytes), 0);
+    // Another thread frees it, since the device waits for kernels meanwhile.
+    while of_files(&service.stats(), |cache| cache.bytes) > 0 {
+        std::thread::yield_now();
+    }
 }

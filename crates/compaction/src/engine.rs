@@ -17,6 +17,7 @@ use rockmill_core::CancelToken;
 use rockmill_cuda::CudaSettings;
 
 use crate::eligibility::Policy;
+use crate::known_tables::KnownTables;
 use crate::settings::{MutableSettings, Settings};
 use crate::stats::{Stats, StatsCell};
 pub use accounting::guarded;
@@ -48,6 +49,7 @@ pub struct Engine {
     /// Jobs of RocksDB before 9.6, which does not report whether it took their files; see [`Engine::refuse_if_left`].
     handed_over: Mutex<Vec<HandedOver>>,
     host: String,
+    known_tables: Arc<KnownTables>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -93,6 +95,7 @@ impl Engine {
                 .nodename()
                 .to_string_lossy()
                 .into_owned(),
+            known_tables: Arc::default(),
         })
     }
 
@@ -182,10 +185,10 @@ impl Engine {
     /// Counts what the caches of devices and of the host have done.
     fn look_at_caches(&self) {
         for (device, cache) in self.executor.registry().named_file_caches() {
-            (self.stats).look_at_cache(&format!("{device},files"), cache.tell());
+            (self.stats).look_at_cache(&format!("{device},files"), || cache.tell());
         }
         let columns = self.executor.columns();
-        self.stats.look_at_cache("cpu,columns", columns.tell());
+        self.stats.look_at_cache("cpu,columns", || columns.tell());
     }
 
     /// The executor, with the threads, memory and devices of all jobs.

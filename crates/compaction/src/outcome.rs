@@ -3,8 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use rockmill_core::{CachedOutput, FileIdentity, InputTable, OutputFile, SizeSample, TaskReport};
+use rockmill_core::{CachedOutput, FileIdentity, OutputFile, SizeSample, TaskReport};
 use rockmill_format::compression::Implementation;
+
+use crate::known_tables::WrittenTable;
 
 /// Result of a job.
 #[derive(Debug, Default)]
@@ -16,7 +18,7 @@ pub struct Outcome {
     /// The files that devices have cached, in any order.
     pub cached: Vec<Arc<dyn CachedOutput>>,
     /// Files of subcompactions whose files devices have cached, as they were read back.
-    pub tables: Vec<InputTable>,
+    pub tables: Vec<WrittenTable>,
     /// The inputs that devices may have cached.
     pub inputs: Vec<FileIdentity>,
     /// Number of entries read.

@@ -41,8 +41,8 @@ pub struct RunContext<'a> {
     pub read_ahead_bytes: usize,
     /// Whether Rockmill's own code may compress in place of a library ([`crate::MutableSettings::device_compression`]).
     pub device_compression: bool,
-    /// Tables of the database that need not be read again.
-    pub known_tables: Option<Arc<KnownTables>>,
+    /// Tables of all databases that need not be read again.
+    pub known_tables: &'a KnownTables,
     /// Set when the database closes.
     pub cancel: &'a CancelToken,
     /// Counters of all jobs.

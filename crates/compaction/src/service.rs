@@ -8,13 +8,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use rockmill_core::{
-    CachedOutput, CancelToken, DeclineReason, Error, ErrorKind, FileIdentity, InputTable, JobInfo,
-    Result,
+    CachedOutput, CancelToken, DeclineReason, Error, ErrorKind, FileIdentity, JobInfo, Result,
 };
 use rockmill_format::versions::tells_installation;
 
 use crate::eligibility::EligibleJob;
 use crate::engine::{Engine, guarded};
+use crate::known_tables::WrittenTable;
 use crate::staging::StagingDir;
 use sessions::Sessions;
 
@@ -75,9 +75,13 @@ pub(crate) struct Cached {
     /// Its files. Caches drop those that are not installed.
     pub outputs: Vec<Arc<dyn CachedOutput>>,
     /// Files, as they were read back.
-    pub tables: Vec<InputTable>,
+    pub tables: Vec<WrittenTable>,
     /// Its inputs.
     pub inputs: Vec<FileIdentity>,
+    /// The unique ids of all inputs.
+    pub input_ids: Vec<[u64; 2]>,
+    /// The session of its database.
+    pub session: String,
 }
 
 /// Whether RocksDB took a job's files (`options.h:CompactionServiceJobStatus`).
@@ -186,6 +190,10 @@ impl ServiceJobs {
                     outputs: finished.outcome.cached,
                     tables: finished.outcome.tables,
                     inputs: finished.outcome.inputs,
+                    input_ids: (job.job.tree.inputs.iter())
+                        .filter_map(|input| input.unique_id)
+                        .collect(),
+                    session: job.job.info.db_session_id.clone(),
                 },
                 is_told,
             };

@@ -182,8 +182,10 @@ impl StatsCell {
 
     /// Counts what a cache has done since the last look, and passes to the process's recorder what that does not know yet:
     /// other engines may use the same cache.
-    pub fn look_at_cache(&self, label: &str, untold: [Accounts; 2]) {
+    pub fn look_at_cache(&self, label: &str, tell: impl FnOnce() -> [Accounts; 2]) {
         let counts = &mut *self.lock();
+        // Under the lock, so that a later look has later counts.
+        let untold = tell();
         let now = untold[1];
         let before = counts.caches.insert(label.to_owned(), now);
         let changes = [before.unwrap_or_default(), now];

@@ -16,9 +16,10 @@ use std::num::NonZeroU32;
 use std::str::FromStr;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rockmill_core::{Error, InputTable, OutputPlan, ReadTask, Result, TaskReport, open_table};
+use rockmill_core::{Error, OutputPlan, ReadTask, Result, TaskReport, open_table};
 use twox_hash::XxHash3_64;
 
+use crate::known_tables::WrittenTable;
 use crate::staging::{StagingFiles, file_name};
 use crate::verify::table::{verify_output, verify_tail};
 use rockmill_storage::io::{JobInput, JobIo};
@@ -108,7 +109,7 @@ pub struct Verifier {
     /// Whether a subcompaction can be made again ([`rockmill_core::Plan::is_repeatable`]).
     pub is_repeatable: bool,
     /// The files that devices have cached, as they were read back.
-    pub cached: Mutex<Vec<InputTable>>,
+    pub cached: Mutex<Vec<WrittenTable>>,
 }
 
 impl Verifier {
@@ -151,7 +152,7 @@ impl Verifier {
                 verify_output(&table, file, version, layout, task.cancel)?;
             }
             if is_cached {
-                cached.push(table.without_file());
+                cached.push(WrittenTable::new(&table)?);
             }
         }
         if self.is_made_again(subcompaction) {

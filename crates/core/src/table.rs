@@ -3,10 +3,11 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use rockmill_format::handle::BLOCK_TRAILER_SIZE;
 use rockmill_format::index::IndexEntry;
 use rockmill_format::key::MAX_SEQUENCE;
 use rockmill_format::range_tombstone::RangeTombstone;
-use rockmill_format::table::TableMeta;
+use rockmill_format::table::{TableMeta, names};
 
 use crate::columns::TableColumns;
 use crate::error::{Error, Result};
@@ -132,6 +133,24 @@ impl InputTable {
         let sequence =
             |tombstone: &RangeTombstone| self.global_sequence.unwrap_or(tombstone.sequence);
         Some(all.filter(move |&tombstone| sequence(tombstone) <= snapshot))
+    }
+
+    /// Bytes that tell its file from others of the same size, read from `file`: the footer, and the checksums of index and
+    /// properties.
+    ///
+    /// # Errors
+    /// Storage.
+    pub fn marks(&self, file: &dyn ReadAt) -> Result<Vec<u8>> {
+        let footer = self.meta.footer.encoded_len().min(self.meta.file_size);
+        let mut marks = vec![0; footer as usize];
+        file.read_exact_at(&mut marks, self.meta.file_size - footer)?;
+        let properties = self.meta.metaindex.get(names::PROPERTIES);
+        for block in properties.into_iter().chain([&self.meta.index_handle]) {
+            let mut trailer = [0; BLOCK_TRAILER_SIZE];
+            file.read_exact_at(&mut trailer, block.offset.saturating_add(block.size))?;
+            marks.extend(trailer);
+        }
+        Ok(marks)
     }
 
     /// The same table without its file.

@@ -220,6 +220,7 @@ impl CudaBackend {
     /// device can load a view, so it reads the files itself.
     fn read_or_again<'a>(&self, request: Request<'a>, task: &ReadTask<'a>) -> Result<CudaRows<'a>> {
         let cache = self.pool.cache();
+        cache.trim();
         let cache = cache.is_on().then_some(&**cache);
         match self.read(request, task, cache) {
             Err((_, true)) if matches!(request.purpose, Purpose::Resident) => {
@@ -241,9 +242,17 @@ impl CudaBackend {
         let (threads, stages) = (self.settings.io_threads, Stages::default());
         let on_host = host_blocks(request.tables, request.range, threads, task.cancel, &stages);
         let on_host = on_host.map_err(not_cached)?;
+        let bytes = self.device_bytes(&request);
+        let user = match request.purpose {
+            Purpose::Resident => MemoryUser::Views,
+            Purpose::WriteSst(_) | Purpose::Inspect | Purpose::Scan(_) => MemoryUser::Tasks,
+        };
+        // Chunks are looked up afterwards: a task that held some while it waits would keep them from making room for it.
+        let ws = self.pool.workspace(user, bytes, task.cancel);
+        let ws = ws.map_err(not_cached)?;
         let input = Input::find(request.tables, request.range, &on_host, cache);
         let input = input.map_err(not_cached)?;
-        self.read_input(request, task, cache, &input, stages)
+        self.read_input(request, task, cache, &input, ws, stages)
             .map_err(|error| {
                 // It names the block whose bytes are not those of the file, or cannot be read.
                 let is_of_block = error.offset.is_some();
@@ -269,23 +278,24 @@ impl CudaBackend {
         task: &ReadTask<'a>,
         cache: Option<&FileCache>,
         input: &Input<'_>,
+        ws: Workspace,
         stages: Stages,
     ) -> Result<CudaRows<'a>> {
         let started = Instant::now();
         let device = self.pool.device();
-        let bytes = self.device_bytes(&request);
-        let user = match request.purpose {
-            Purpose::Resident => MemoryUser::Views,
-            Purpose::WriteSst(_) | Purpose::Inspect | Purpose::Scan(_) => MemoryUser::Tasks,
-        };
-        let ws = self.pool.workspace(user, bytes, task.cancel)?;
         // That of a task that has failed.
         ws.stream.take_traffic();
         let mut buffers = ReadBuffers::new(&ws.arena);
         let size = ReadSize::foreseen(&request);
         let made = size.made_in_arena_bytes();
         let arena = (buffers.arena).room(input.arena_bytes.saturating_add(made) as usize)?;
-        input.copy_cached(&mut buffers.arena, &ws.stream)?;
+        if let Err(error) = input.copy_cached(&mut buffers.arena, &ws.stream) {
+            // A later task would fail at the same chunks.
+            if let Some(cache) = cache {
+                (input.cacheable.iter()).for_each(|range| cache.forget(&range.of.identity));
+            }
+            return Err(error);
+        }
         let loading = Instant::now();
         input.load(
             &self.pool,
@@ -315,7 +325,8 @@ impl CudaBackend {
         if let Some(cache) = cache
             && !matches!(request.purpose, Purpose::WriteSst(_))
         {
-            keep_read_again(cache, input, arena, &read.ws.stream)?;
+            // The task needs no cache, and a device that has failed fails again.
+            let _ = keep_read_again(cache, input, arena, &read.ws.stream);
         }
         let mut entries_read = vec![0; request.tables.len()];
         for (&(ordinal, _), &entries) in input.runs.iter().zip(&selected_rows.entries_by_run) {

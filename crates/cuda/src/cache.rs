@@ -27,6 +27,9 @@ pub const CHUNK_BYTES: u64 = 2 << 20;
 /// rewrites its last level in fewer.
 const ROUNDS: u64 = 16;
 
+/// Levels that are told apart when a region is chosen to be freed.
+const LEVELS: usize = 8;
+
 /// Maximum number of files that are noted before they are cached.
 const MAX_NOTED: usize = 1 << 16;
 
@@ -120,14 +123,27 @@ impl FileCache {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes the number of bytes to keep; `None`: what tasks leave. 0 keeps none.
+    /// Changes the number of bytes to keep; `None`: what tasks leave. 0 keeps none. [`FileCache::trim`], or the next task, frees
+    /// the rest.
     pub fn set_limit(&self, limit: Option<u64>) {
         let limit = limit.unwrap_or(self.usual_limit);
         self.state().limit = limit;
-        while self.state().accounts.bytes > limit && self.evict(None) {}
-        if limit < self.usual_limit {
-            self.arena.release_cache_regions();
+        self.arena.limit_cache(limit);
+    }
+
+    /// Whether it keeps more than its limit.
+    pub fn exceeds(&self) -> bool {
+        let state = self.state();
+        state.accounts.bytes > state.limit
+    }
+
+    /// Frees what exceeds the limit. The device may wait for all kernels that run.
+    pub fn trim(&self) {
+        if !self.exceeds() {
+            return;
         }
+        while self.exceeds() && self.evict(None) {}
+        self.arena.release_cache_regions();
     }
 
     /// Whether it keeps anything.
@@ -404,8 +420,7 @@ impl FileCache {
     /// needed next. So a file makes room for shallower ones only, until it is old.
     fn evict(&self, level: Option<u32>) -> bool {
         let mut state = self.state();
-        let old = state.accounts.bytes.saturating_mul(ROUNDS);
-        let is_old = |file: &CachedFile| state.clock - file.used >= old.max(1);
+        let is_old = |file: &CachedFile| state.is_old(file);
         let may_go =
             |file: &CachedFile| level.is_none_or(|level| file.level > level || is_old(file));
         let files = state.files.iter().filter(|(_, file)| may_go(file));
@@ -422,10 +437,73 @@ impl FileCache {
     /// Gives at least `bytes` back to the device, or all that no task uses now. Returns how many.
     pub fn give_back(&self, bytes: u64) -> u64 {
         let mut freed = self.arena.release_cache_regions();
-        while freed < bytes && self.evict(None) {
+        let mut tried = Vec::new();
+        while freed < bytes {
+            let Some(region) = self.cheapest_region(&tried) else {
+                break;
+            };
+            tried.push(region.start);
+            self.evict_region(&region);
             freed += self.arena.release_cache_regions();
         }
         freed
+    }
+
+    /// The region whose chunks are worth the least, of those that no task copies from: with the fewest chunks of the
+    /// shallowest level, then of the next one, and so on.
+    fn cheapest_region(&self, tried: &[usize]) -> Option<Range<usize>> {
+        let regions = self.arena.cache_regions();
+        let mut chunks = vec![Some([0u64; LEVELS]); regions.len()];
+        let state = self.state();
+        for file in state.files.values() {
+            let level = match state.is_old(file) {
+                true => LEVELS - 1,
+                false => (file.level as usize).min(LEVELS - 1),
+            };
+            for chunk in file.chunks.iter().flatten() {
+                let place = chunk.as_ptr().addr();
+                let at = regions.partition_point(|region| region.end <= place);
+                let Some(counts) = chunks.get_mut(at) else {
+                    continue;
+                };
+                if Arc::strong_count(chunk) > 1 {
+                    *counts = None;
+                } else if let Some(counts) = counts {
+                    counts[level] += 1;
+                }
+            }
+        }
+        let known = regions.into_iter().zip(chunks);
+        let free = known.filter_map(|(region, counts)| Some((counts?, region)));
+        let untried = free.filter(|(_, region)| !tried.contains(&region.start));
+        let cheapest = untried.min_by_key(|(counts, _)| *counts);
+        cheapest.map(|(_, region)| region)
+    }
+
+    /// Drops the chunks in a region.
+    fn evict_region(&self, region: &Range<usize>) {
+        let mut dropped = Vec::new();
+        let mut state = self.state();
+        for file in state.files.values_mut() {
+            for chunk in &mut file.chunks {
+                dropped.extend(chunk.take_if(|chunk| region.contains(&chunk.as_ptr().addr())));
+            }
+        }
+        (state.files).retain(|_, file| file.chunks.iter().any(Option::is_some));
+        let bytes = dropped.len() as u64 * self.chunk_bytes;
+        state.accounts.bytes -= bytes;
+        state.accounts.evicted_bytes += bytes;
+        drop(state);
+        drop(dropped);
+    }
+
+    /// Lets all files make room for the files of a database that has been closed. They are found if it is opened again.
+    pub fn closed(&self, database: u64) {
+        for file in self.state().files.values_mut() {
+            if file.database == database {
+                (file.level, file.used) = (u32::MAX, 0);
+            }
+        }
     }
 
     /// Drops a file that no database has any more.
@@ -520,6 +598,12 @@ impl CachedFile {
 }
 
 impl State {
+    /// Whether a file was not used for so long that it makes room for all others.
+    fn is_old(&self, file: &CachedFile) -> bool {
+        let old = self.accounts.bytes.saturating_mul(ROUNDS);
+        self.clock - file.used >= old.max(1)
+    }
+
     /// Takes a file out. Its chunks are freed when the result is dropped and no task uses them.
     fn drop_file(
         &mut self,

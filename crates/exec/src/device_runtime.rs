@@ -144,6 +144,8 @@ impl DeviceRuntime {
 
     fn open(target: Target, settings: CudaSettings, warms_up: bool) -> Result<Arc<Self>> {
         let backend = Arc::new(CudaBackend::new(target, settings)?);
+        // Until an engine uses it.
+        backend.cache().set_limit(Some(0));
         // Only here, where no other thread takes pinned buffers: this takes several at once.
         if let Some(Err(error)) = warms_up.then(|| backend.warm_up()) {
             // The first task reports this error if it needs as much memory.
@@ -188,12 +190,19 @@ impl DeviceRuntime {
             .cache_limits
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        let smallest = |limits: &[Option<u64>]| limits.iter().copied().flatten().min();
-        let before = smallest(&limits);
         change(&mut limits);
-        let now = smallest(&limits);
-        if let Some(cache) = self.file_cache().filter(|_| now != before) {
-            cache.set_limit(now);
+        let smallest = match limits.as_slice() {
+            // No setting would limit what a view caches alone.
+            [] => Some(0),
+            limits => limits.iter().copied().flatten().min(),
+        };
+        if let Some(cache) = self.file_cache() {
+            cache.set_limit(smallest);
+        }
+        drop(limits);
+        if let Some(cache) = self.file_cache().filter(|cache| cache.exceeds()) {
+            let cache = Arc::clone(cache);
+            self.free(move || cache.trim());
         }
     }
 
@@ -279,6 +288,18 @@ impl DeviceRuntime {
         let Some(cuda) = self.cuda.clone() else {
             return;
         };
+        let engines = (self.cache_limits.lock()).unwrap_or_else(PoisonError::into_inner);
+        // Other engines go on finding files in the cache.
+        let is_last = engines.len() <= 1;
+        drop(engines);
+        self.free(move || match is_last {
+            true => cuda.device().shares().take_idle(u64::MAX),
+            false => cuda.give_back_idle(),
+        });
+    }
+
+    /// Frees memory on another thread, unless that works already: then tasks free it later.
+    fn free(&self, work: impl FnOnce() + Send + 'static) {
         let mut freeing = self.freeing.lock().unwrap_or_else(PoisonError::into_inner);
         if freeing
             .as_ref()
@@ -286,17 +307,6 @@ impl DeviceRuntime {
         {
             return;
         }
-        let engines = self
-            .cache_limits
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        // Other engines go on finding files in the cache.
-        let is_last = engines.len() <= 1;
-        drop(engines);
-        let work = move || match is_last {
-            true => cuda.device().shares().take_idle(u64::MAX),
-            false => cuda.give_back_idle(),
-        };
         let builder = std::thread::Builder::new().name("rockmill-free".to_owned());
         // Without a thread, later tasks find the memory.
         let spawned = builder.spawn(carried(work)).ok();

@@ -6,13 +6,12 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
-use rockmill_core::{CancelToken, DeclineReason, Error, FileIdentity, Result};
+use rockmill_core::{CancelToken, DeclineReason, Error, Result};
 use rockmill_format::manifest::Tree;
 
 use super::described::DescribedFiles;
 use super::failed_filters::FailedFilters;
 use super::{Engine, lock};
-use crate::known_tables::KnownTables;
 use crate::service::Cached;
 use crate::staging::{self, StagingDir, place};
 use rockmill_exec::file_caches::database_number;
@@ -30,7 +29,6 @@ pub(super) struct Database {
     pub(super) filter_millibits: Mutex<HashMap<(u32, u64), u32>>,
     pub(super) described: Mutex<DescribedFiles>,
     pub(super) failed_filters: Mutex<FailedFilters>,
-    pub(super) known_tables: Arc<KnownTables>,
 }
 
 /// Time after which RocksDB has renamed a job's files or failed to do so: it begins directly after it has received the
@@ -69,21 +67,10 @@ impl Engine {
                 cache.forget(input);
             }
         }
-        let Some(known) = self.known_tables(dir) else {
-            return;
-        };
-        cached.inputs.iter().for_each(|input| known.forget(input));
+        (self.known_tables).forget(&cached.session, &cached.input_ids);
         for table in &cached.tables {
-            if let Some(identity) = FileIdentity::own(table) {
-                known.keep(self.executor.budget(), table, identity);
-            }
+            (self.known_tables).keep(self.executor.budget(), &cached.session, table);
         }
-    }
-
-    /// The tables that are kept of the database in `dir`, while it is open.
-    pub(crate) fn known_tables(&self, dir: &Path) -> Option<Arc<KnownTables>> {
-        let databases = lock(&self.databases);
-        Some(Arc::clone(&databases.get(dir)?.known_tables))
     }
 
     /// Time by the clock of the storage.
@@ -124,6 +111,12 @@ impl Engine {
         let is_one =
             |_: &PathBuf, database: &mut Arc<Database>| sessions.contains(&database.session_id);
         let ended: Vec<_> = lock(&self.databases).extract_if(is_one).collect();
+        self.known_tables.ended(sessions);
+        for cache in self.executor.registry().file_caches() {
+            for (dir, _) in &ended {
+                cache.closed(database_number(dir));
+            }
+        }
         // Dropping large trees takes time, so it happens without the lock.
         drop(ended);
     }
@@ -212,7 +205,6 @@ impl Engine {
             filter_millibits: Mutex::default(),
             described: Mutex::default(),
             failed_filters: Mutex::default(),
-            known_tables: Arc::default(),
         });
         databases.insert(dir.to_owned(), Arc::clone(&database));
         Ok(database)

@@ -52,8 +52,9 @@ impl Engine {
         let describe = |input: &&InputFile| {
             cancel.check()?;
             let mut found = Findings::default();
-            if let Some(table) = database.known_tables.get(input) {
-                eligibility::check_input(&input.name, &table.meta, &merges, &mut found);
+            let session = &eligible.job.info.db_session_id;
+            if let Some(known) = self.known_tables.get(session, input) {
+                eligibility::check_input(&input.name, &known.table().meta, &merges, &mut found);
                 return Ok(found.into_vec());
             }
             let reader = open_input(&files, input, &dir.join(&input.name))?;

@@ -88,8 +88,7 @@ impl Engine {
         let folder = self.staging_folder(output_dir)?;
         let name = &job.identity.session_id;
         let staging = StagingDir::create(Arc::clone(&self.storage), &folder, name)?;
-        let mut context = self.context(settings, cancel);
-        context.known_tables = self.known_tables(input_dir);
+        let context = self.context(settings, cancel);
         let mut outcome = job::run(&context, eligible, input_dir, &staging)?;
         let trouble = self.executor.registry().trouble().map(str::to_owned);
         outcome.device_refused = outcome.device_refused.or(trouble);
@@ -133,7 +132,7 @@ impl Engine {
                 .unwrap_or_else(|| slots.div_ceil(THREADS_PER_SYNC_THREAD)),
             read_ahead_bytes: settings.read_ahead_bytes,
             device_compression: settings.device_compression,
-            known_tables: None,
+            known_tables: &self.known_tables,
             cancel,
             counters: &self.stats,
         }

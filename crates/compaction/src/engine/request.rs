@@ -46,6 +46,10 @@ impl Engine {
             let mut follower = lock(&database.tree);
             follower.refresh(&*self.storage, dir, floor, cancel)?;
             (self.executor.registry()).database_has(dir, unique_ids(follower.tree()));
+            match self.executor.registry().file_caches().is_empty() {
+                true => self.known_tables.clear(),
+                false => (self.known_tables).look(&info.db_session_id, unique_ids(follower.tree())),
+            }
             self.begin_session(&database, dir, &input.db_id, follower.tree())?;
             let options = self.options(dir, &mut input)?;
             complete(&mut info, &input, follower.tree());

@@ -40,8 +40,9 @@ pub fn inputs(
         let narrowed = files.narrow_outputs(&path);
         narrowed.map_err(|e| cannot_open(input, &e))?;
         let closed = Arc::new(reader.closed(path));
-        let known = context.known_tables.as_ref();
-        let table = match known.and_then(|known| known.get(input)) {
+        let known = (context.known_tables).get(&job.info.db_session_id, input);
+        let known = known.map(|known| known.of(&reader)).transpose()?;
+        let table = match known.flatten() {
             Some(table) => table,
             None => with_tombstones(open_table(Box::new(reader))?, share)?,
         };

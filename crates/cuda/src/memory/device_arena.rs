@@ -10,6 +10,7 @@
 //! no room takes memory from the cache before it waits.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use rockmill_core::{CancelToken, DeclineReason, Error, Result};
@@ -48,8 +49,9 @@ struct State {
     /// Value of `MemoryShares::times_returned` when the limit was found.
     limit_of: u64,
     regions: Vec<OwnedRegion>,
-    /// Those of the cache.
+    /// Those of the cache, and their maximum bytes.
     cache_regions: Vec<OwnedRegion>,
+    max_cache_bytes: u64,
     /// Tickets of the waiting tasks.
     waiting: VecDeque<u64>,
     next_ticket: u64,
@@ -108,7 +110,8 @@ impl Drop for Allocation {
             .device
             .shares()
             .excess_bytes(&self.reserve.device);
-        let given_back = state.give_back(excess.unwrap_or(0));
+        let mut given_back = state.give_back(excess.unwrap_or(0));
+        given_back.append(&mut state.excess_of_cache());
         drop(state);
         self.reserve.release(given_back);
         self.reserve.changed.notify_all();
@@ -142,6 +145,7 @@ impl DeviceArena {
                 limit_of: 0,
                 regions: Vec::new(),
                 cache_regions: Vec::new(),
+                max_cache_bytes: u64::MAX,
                 waiting: VecDeque::new(),
                 next_ticket: 0,
             }),
@@ -300,6 +304,23 @@ impl DeviceArena {
         })
     }
 
+    /// Limits the regions of the cache. Those that exceed it are freed once they are idle.
+    pub fn limit_cache(&self, bytes: u64) {
+        self.state().max_cache_bytes = bytes;
+    }
+
+    /// Addresses of the regions of the cache, ascending.
+    pub fn cache_regions(&self) -> Vec<Range<usize>> {
+        let state = self.state();
+        let ranges = state.cache_regions.iter().map(|lent| {
+            let start = lent.memory.as_ptr().addr();
+            start..start + lent.region.len() as usize
+        });
+        let mut ranges: Vec<_> = ranges.collect();
+        ranges.sort_unstable_by_key(|range| range.start);
+        ranges
+    }
+
     /// Gives regions in which the cache has nothing back to the device. Returns their bytes.
     pub fn release_cache_regions(&self) -> u64 {
         let idle: Vec<_> = {
@@ -368,6 +389,25 @@ impl State {
         regions.map(|lent| lent.region.len()).sum()
     }
 
+    /// Bytes of the regions of the cache.
+    fn cache_bytes(&self) -> u64 {
+        self.cache_regions
+            .iter()
+            .map(|lent| lent.region.len())
+            .sum()
+    }
+
+    /// Takes out idle regions of the cache, until the others are within its limit.
+    fn excess_of_cache(&mut self) -> Vec<OwnedRegion> {
+        let mut regions = Vec::new();
+        while self.cache_bytes() > self.max_cache_bytes {
+            let idle = (self.cache_regions.iter()).position(|lent| lent.region.is_idle());
+            let Some(idle) = idle else { break };
+            regions.push(self.cache_regions.remove(idle));
+        }
+        regions
+    }
+
     /// Gets a region for chunks of `bytes` of the cache. `None` if the budget or the device has no room for one chunk.
     fn grow_cache(&mut self, device: &Device, bytes: u64) -> Option<()> {
         let returned = device.shares().times_returned();
@@ -379,7 +419,8 @@ impl State {
         let limit = room.map_or(u64::MAX, |room| self.bytes().saturating_add(room));
         let limit = limit.min(self.limit_bytes).min(self.max_bytes);
         let free = limit.saturating_sub(self.bytes());
-        let chunks = (free / bytes).min(CHUNKS_PER_REGION);
+        let of_cache = self.max_cache_bytes.saturating_sub(self.cache_bytes());
+        let chunks = (free.min(of_cache) / bytes).min(CHUNKS_PER_REGION);
         if chunks == 0 {
             return None;
         }

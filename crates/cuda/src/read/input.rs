@@ -275,21 +275,13 @@ impl<'a> Input<'a> {
     /// Device.
     pub fn copy_cached(&self, arena: &mut DeviceBuffer<u8>, stream: &Stream) -> Result<()> {
         let to = arena.room(self.arena_bytes as usize)?;
-        let mut cached = self.cached.iter().peekable();
-        while let Some(first) = cached.next() {
-            let start = first.chunk.as_ptr().wrapping_add(first.from as usize);
-            let mut len = first.len;
-            // Chunks of a file often lie behind one another.
-            while let Some(next) = cached.next_if(|next| {
-                let place = next.chunk.as_ptr().wrapping_add(next.from as usize);
-                place == start.wrapping_add(len as usize) && next.at == first.at + len
-            }) {
-                len += next.len;
-            }
-            let to = to.wrapping_add(first.at as usize);
-            // SAFETY: the chunks have these bytes, which no code changes, and the arena has room for them. The caller keeps
-            // both until the stream has been waited for.
-            unsafe { stream.copy(CopyKind::Inside, to, start, len as usize)? };
+        for segment in &self.cached {
+            // One copy must not span two allocations of the device, even if their addresses touch.
+            let from = segment.chunk.as_ptr().wrapping_add(segment.from as usize);
+            let to = to.wrapping_add(segment.at as usize);
+            // SAFETY: the chunk has these bytes, which no code changes, and the arena has room for them. The caller keeps both
+            // until the stream has been waited for.
+            unsafe { stream.copy(CopyKind::Inside, to, from, segment.len as usize)? };
         }
         Ok(())
     }

@@ -173,9 +173,9 @@ fn write_images(
     let cache = with.pool.cache();
     if cache.is_on() {
         for (image, stored) in images.iter().zip(&files) {
-            output
-                .cached
-                .extend(keep(read, sst, with, image, &stored.file)?);
+            // The files need no cache, and a device that has failed fails again.
+            let kept = keep(read, sst, with, image, &stored.file);
+            output.cached.extend(kept.ok().flatten());
         }
     }
     for stored in files {
