@@ -208,14 +208,18 @@ inline int move_records(const Exec* exec, const SlotsArgs* a) {
 }
 
 inline int look_up(const Exec* exec, const LookupArgs* a) {
-  const auto run = [&](auto asks) {
-    const LookUp<decltype(asks)::value> look_up{Kv{a->kv},      a->keys,     a->key_offsets, a->key_bytes, a->rows, a->stride,
-                                                a->default_row, a->statuses, a->sizes};
+  const auto run = [&](auto asks, auto of_ids) {
+    const LookUp<decltype(asks)::value, decltype(of_ids)::value> look_up{
+        Kv{a->kv},   a->keys,  a->key_offsets, a->key_bytes,  a->rows, a->stride, a->default_row,
+        a->statuses, a->sizes, a->found,       a->unanswered, a->form, a->options};
     // Long values keep more lanes busy than a bucket does.
     if (!decltype(asks)::value && a->stride >= LONG_ROW) return for_each_tile<2 * VIEW_LANES>(*exec, a->n, look_up);
     return for_each_tile<VIEW_LANES>(*exec, a->n, look_up);
   };
-  return a->kv.ring.slots == 0 ? run(std::false_type{}) : run(std::true_type{});
+  const auto run_of = [&](auto asks) {
+    return a->form.id_bytes == 0 ? run(asks, std::false_type{}) : run(asks, std::true_type{});
+  };
+  return a->kv.ring.slots == 0 ? run_of(std::false_type{}) : run_of(std::true_type{});
 }
 
 inline ScanProgram scan_program(const ScanArgs* a) {

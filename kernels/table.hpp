@@ -161,6 +161,12 @@ struct LookupArgs {
   const u8* default_row;
   u8* statuses;
   u32* sizes;
+  u8* found;
+  u32* unanswered;
+  IdForm form;
+  // Of LookupOption.
+  u32 options;
+  u32 unused;
 };
 
 // Arguments of a scan.

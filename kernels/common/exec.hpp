@@ -47,10 +47,10 @@ struct LaunchPolicy {
   // Number of such blocks for which a processor has registers: half the warps that it can run.
   static constexpr u32 blocks_with_shared = 16;
 
-  // Blocks of a grid for `selected` threads.
-  static u32 blocks(const Exec& exec, u64 selected, u32 block_threads = threads) {
+  // Blocks of a grid for `count` threads.
+  static u32 blocks(const Exec& exec, u64 count, u32 block_threads = threads) {
     const u64 most = u64(std::max<u32>(exec.processors, 1)) * blocks_per_processor * (threads / block_threads);
-    return u32(std::min<u64>(std::max<u64>((selected + block_threads - 1) / block_threads, 1), most));
+    return u32(std::min<u64>(std::max<u64>((count + block_threads - 1) / block_threads, 1), most));
   }
 };
 

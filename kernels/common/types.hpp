@@ -459,6 +459,30 @@ struct ResidentTable {
   KeyRanges outside;
 };
 
+// Most bytes of a prefix of keys of integers.
+constexpr u32 MAX_ID_PREFIX = 50;
+
+// How integers become keys (view/ids.hpp): a prefix, and the bytes of the integer.
+struct IdForm {
+  // Bytes of an integer in memory, little-endian: 1, 2, 4 or 8; 0 if keys are no integers.
+  u8 id_bytes;
+  u8 is_id_signed;
+  // Bytes of an integer in a key: 1, 2, 4 or 8.
+  u8 key_bytes;
+  u8 is_key_signed;
+  u8 is_big_endian;
+  u8 prefix_bytes;
+  u8 prefix[MAX_ID_PREFIX];
+};
+
+// Options of a lookup.
+enum LookupOption : u32 {
+  // Bytes of rows that no value fills are zeroed.
+  LOOKUP_CLEARS = 1,
+  // Values of another size than a row have no room.
+  LOOKUP_EXACT = 2,
+};
+
 // A part of a request: a key and, on the next 16 bytes, a value. Those that do not fit into a slot are sent in
 // several.
 struct RingRequest {

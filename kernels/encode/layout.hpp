@@ -198,9 +198,9 @@ constexpr u32 SLICE_HASH_SEED = 397;
 // because a product would round differently.
 ROCKMILL_HD u32 num_buckets(const Layout& layout, u32 entries, u32 restarts, u64 size) {
   if (restarts > MAX_HASHED_RESTARTS || size > MAX_HASHED_BLOCK) return 0;
-  double selected = 0;
-  for (u32 i = 0; i < entries; ++i) selected += layout.buckets_per_entry;
-  const u32 buckets = (selected < 1 ? 1 : selected < 0xffff ? u32(selected) : 0xffff) | 1;
+  double exact = 0;
+  for (u32 i = 0; i < entries; ++i) exact += layout.buckets_per_entry;
+  const u32 buckets = (exact < 1 ? 1 : exact < 0xffff ? u32(exact) : 0xffff) | 1;
   return size + buckets + HASH_COUNT_BYTES <= MAX_HASHED_BLOCK ? buckets : 0;
 }
 

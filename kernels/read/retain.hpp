@@ -5,8 +5,8 @@
 //                the last fragment of range tombstones     -> inclusive_max -> that in front of every entry
 //   MarkHeads    the stripe's head, by position           -> inclusive_max -> head of every entry
 //   MarkOlder    heads below which the key has an older stripe
-//   Decide       keep or drop, sums                       -> exclusive_sum -> places of selected_rows
-//   Gather       selected_rows with their final tags
+//   Decide       keep or drop, sums                       -> exclusive_sum -> places of selected rows
+//   Gather       selected rows with their final tags
 //
 // A task with SingleDeletes processes user keys one by one instead (groups.hpp). In a task with merge operands,
 // DecideMerged replaces Decide (operands.hpp).

@@ -13,7 +13,7 @@ pub struct Row<'a> {
     pub sequence: u64,
     /// Type of the entry.
     pub value_type: ValueType,
-    /// The stored value. The meaning of an needs_merge row's value is not known here.
+    /// The stored value. The meaning of the value of a row that needs a merge is not known here.
     pub value: &'a [u8],
 }
 

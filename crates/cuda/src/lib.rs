@@ -53,8 +53,8 @@ pub use driver::{
     Reservation, Stream, Target, answer_kernels,
 };
 pub use resident::{
-    CallerStream, Delta, DeviceTable, InUse, Keys, LookupResult, Rows, TableContents,
-    TableSettings, Unseen,
+    CallerStream, Delta, DeviceTable, IdForm, InUse, Integer, Keys, LookupResult, Rows,
+    TableContents, TableSettings, Unanswered, Unseen,
 };
 pub use ring::{
     ChangedSet, KvRecord, Operation, Request, RequestQueue, RingPin, RingSettings, Server, Status,

@@ -6,6 +6,7 @@
 //! |---|---|
 //! | new files in level 0 and a log number: a flush | the files are read |
 //! | new files in place of others, with the epoch number of a known file: a compaction | nothing |
+//! | the same, if a compaction filter may have run | as the last line |
 //! | all others: ingestion, files that are taken away | the ranges of files that only one version has are read again |
 
 use std::collections::BTreeSet;
@@ -66,6 +67,8 @@ pub(crate) struct Origin {
     pub epochs: BTreeSet<u64>,
     /// Whether a compaction may change what a reader finds.
     pub has_filter: bool,
+    /// Number of the OPTIONS file, if a MANIFEST does not tell that options have changed.
+    pub reuses_manifest: Option<u64>,
 }
 
 impl FamilySnapshot {
@@ -144,6 +147,11 @@ fn flushed(
     if from.manifest != to.manifest || to.bytes < from.bytes {
         return Err("a new MANIFEST was begun".to_owned());
     }
+    // A program with other options may have opened the database between the versions.
+    let has_filter = base.origin.has_filter
+        || now.origin.has_filter
+        || base.origin.reuses_manifest != now.origin.reuses_manifest;
+    let filtered = || Err("a compaction filter may have changed values".to_owned());
     let mut epochs = base.origin.epochs.clone();
     let mut files = BTreeSet::new();
     let edits = edits(storage, now, from, to);
@@ -160,12 +168,16 @@ fn flushed(
                 if edit.log_number.is_none() || levels.any(|level| level != 0) {
                     return Err("files were ingested".to_owned());
                 }
+                // A filter that skips keys in a flush skips their tombstones as well (`db/builder.cc`).
+                if has_filter && !base.unflushed.is_empty() {
+                    return filtered();
+                }
                 epochs.extend(edit.new_files.iter().map(|(_, file)| file.epoch_number));
                 files.extend(edit.new_files.iter().map(|(_, file)| file.number));
             }
             (false, false) if edit.new_files.iter().all(|(_, f)| is_known(f.epoch_number)) => {
-                if now.origin.has_filter {
-                    return Err("a compaction filter may have changed values".to_owned());
+                if has_filter {
+                    return filtered();
                 }
             }
             (false, false) => return Err("files were replaced".to_owned()),

@@ -60,8 +60,10 @@ pub struct Family {
     pub(crate) is_closed: bool,
     /// The error of opening its files, if they cannot be opened. Other column families are read all the same.
     pub(crate) failed: Option<Error>,
-    /// Whether it has a compaction filter.
+    /// Whether it may have a compaction filter.
     has_filter: bool,
+    /// See [`ReadOptions::reuses_manifest`].
+    reuses_manifest: Option<u64>,
     /// Iterators for rows that tables alone do not determine.
     pub iterators: Option<Arc<dyn Iterators>>,
     snapshot: Mutex<Option<Arc<FamilySnapshot>>>,
@@ -114,7 +116,8 @@ impl Family {
             unread,
             is_closed: false,
             failed: None,
-            has_filter: options.filtered.contains(&tree.name),
+            has_filter: !options.unfiltered.contains(&tree.name),
+            reuses_manifest: options.reuses_manifest,
             iterators: None,
             snapshot: Mutex::default(),
         }
@@ -133,6 +136,7 @@ impl Family {
             is_closed: false,
             failed: None,
             has_filter: false,
+            reuses_manifest: None,
             iterators: None,
             snapshot: Mutex::new(Some(Arc::new(snapshot))),
         }
@@ -183,6 +187,7 @@ impl Family {
             ahead: ahead.map(|meta| meta.number).collect(),
             epochs: metas().map(|meta| meta.epoch_number).collect(),
             has_filter: self.has_filter,
+            reuses_manifest: self.reuses_manifest,
         }
     }
 

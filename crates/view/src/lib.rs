@@ -29,7 +29,10 @@ pub use builder::Builder;
 pub use estimate::{Asked, Estimate};
 pub use refresh::{Loaded, Refreshed};
 pub use ring::RingCounts;
-pub use rockmill_cuda::{CallerStream, Keys, KvRecord, RingSettings, Rows, TableContents, Target};
+pub use rockmill_cuda::{
+    CallerStream, IdForm, Integer, Keys, KvRecord, RingSettings, Rows, TableContents, Target,
+    Unanswered,
+};
 #[cfg(feature = "cudarc")]
 pub use rockmill_cudarc::{Number, SliceKeys, SliceRows};
 pub use version::Hold;

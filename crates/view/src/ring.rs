@@ -1,6 +1,6 @@
 //! Threads that answer requests of kernels.
 //!
-//! While a kernel may use the queue, one thread polls them. It answers the requests that it finds, and wakes
+//! While a kernel may use the queue, one thread polls it. It answers the requests that it finds, and wakes
 //! another thread if there is work for more. A thread that has answered polls on for a while, so under load all of them
 //! do. One of the waiting threads polls now and then, since the others may wait for RocksDB. While no kernel may use
 //! the queue, all threads wait. They call no function of CUDA, which might wait for a kernel that waits for them.

@@ -3,7 +3,9 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rockmill_core::Result;
-use rockmill_cuda::{CallerStream, ChangedSet, DeviceTable, InUse, Keys, Rows, TableContents};
+use rockmill_cuda::{
+    CallerStream, ChangedSet, DeviceTable, InUse, Keys, Rows, TableContents, Unanswered,
+};
 use rockmill_exec::device_runtime::DeviceRuntime;
 use rockmill_scan::{Database, FamilySnapshot};
 
@@ -208,6 +210,23 @@ impl View {
             self.in_use.keep_for_good(&version);
         }
         Ok(())
+    }
+
+    /// Waits for all lookups and holds so far: until their streams have reached the points where these end. Captured
+    /// graphs are not waited for.
+    ///
+    /// # Errors
+    /// Device.
+    pub fn wait(&self) -> Result<()> {
+        self.in_use.wait()
+    }
+
+    /// A word for [`Rows::with_unanswered`]. It must outlive the view.
+    ///
+    /// # Errors
+    /// Device.
+    pub fn unanswered(&self) -> Result<Unanswered> {
+        Unanswered::new(self.device.gpu_device()?)
     }
 
     /// Looks up keys in host memory in the newest version, and waits for their values. RocksDB's iterators answer for

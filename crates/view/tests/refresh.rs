@@ -1,16 +1,14 @@
 //! A refreshed view equals RocksDB's current state, and held versions equal its state at their time.
 
-#[path = "../../scan/tests/common/mod.rs"]
-mod common;
 mod helpers;
 
+use rockmill_testing::scans as common;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use common::*;
 use helpers::*;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngSeed, TestRunner};
@@ -18,9 +16,11 @@ use rockmill_core::{ErrorKind, KeyRange};
 use rockmill_cuda::LookupResult;
 use rockmill_live::LiveDatabase;
 use rockmill_scan::Database;
+use rockmill_testing::scans::*;
 use rockmill_view::{CallerStream, Hold, Loaded, View};
 use rust_rocksdb::{
-    DB, IngestExternalFileOptions, SstFileWriter, WaitForCompactOptions, WriteBatch,
+    BottommostLevelCompaction, CompactOptions, CompactionDecision, DB, IngestExternalFileOptions,
+    Options, SstFileWriter, WaitForCompactOptions, WriteBatch,
 };
 
 /// A hold of a kernel that was never launched.
@@ -378,6 +378,56 @@ fn a_put_that_goes_with_its_single_delete_does_not_stay() {
     let (reason, keys) = case.reason();
     assert!(reason.contains("1 keys that were in the log"), "{reason}");
     assert_eq!(keys, 1);
+}
+
+/// A MANIFEST that RocksDB appends to after an opening does not tell that another program had the database open.
+#[test]
+fn a_filter_of_a_program_that_came_between_is_noticed() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = dir.path().join("db");
+    let open = |has_filter| {
+        let options = Options::default().get_options_from_string("reuse_manifest_on_open=true");
+        let mut options = options.expect("options");
+        options.create_if_missing(true);
+        if has_filter {
+            options.set_compaction_filter("removes", |_, key, _| match key {
+                b"gone" => CompactionDecision::Remove,
+                _ => CompactionDecision::Keep,
+            });
+        }
+        DB::open(&options, &path).expect("the database opens")
+    };
+    let compact = |db: &DB| {
+        let mut options = CompactOptions::default();
+        options.set_bottommost_level_compaction(BottommostLevelCompaction::Force);
+        db.compact_range_opt(None::<&[u8]>, None::<&[u8]>, &options);
+    };
+    let manifests = || {
+        let files = std::fs::read_dir(&path).expect("a folder");
+        let names = files.map(|file| file.expect("a file").file_name());
+        let mut names: Vec<_> = names.filter_map(|name| name.into_string().ok()).collect();
+        names.retain(|name| name.starts_with("MANIFEST"));
+        names
+    };
+    let db = open(false);
+    for key in ["gone", "kept"] {
+        db.put(key, b"1").expect("written");
+    }
+    db.flush().expect("flushed");
+    compact(&db);
+    drop(db);
+    let view = builder(&directory(&path), "default").open();
+    let view = view.expect("a view");
+    let get = || view.get(&[b"gone", b"kept"]).expect("values");
+    let one = Some(b"1".to_vec());
+    assert_eq!(get(), [one.clone(), one.clone()]);
+    let before = manifests();
+    compact(&open(true));
+    drop(open(false));
+    assert_eq!(manifests(), before, "RocksDB began another MANIFEST");
+    let how = view.refresh().expect("refreshed").how;
+    assert!(matches!(how, Loaded::Ranges { .. }), "{how:?}");
+    assert_eq!(get(), [None, one]);
 }
 
 #[test]

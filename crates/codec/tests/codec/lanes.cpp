@@ -216,8 +216,8 @@ u32 run_table(bool is_reversed, u64 seed, u32 n, u64 hash_mask) {
   at.push_back(bytes.size() - 64);
   Kv kv{};
   kv.table = table;
-  const LookUp<false> look_up{kv,     bytes.data(),       at.data(),       bytes.size(), out.data(),
-                              STRIDE, default_row.data(), statuses.data(), lens.data()};
+  const LookUp<false, false> look_up{kv,     bytes.data(),       at.data(),       bytes.size(), out.data(), STRIDE,
+                                     default_row.data(), statuses.data(), lens.data(), nullptr, nullptr, {}, 0};
   for (u32 i = 0; i < 2 * n; ++i) {
     on_lanes(look_up, i);
     const u8* row = &out[i * STRIDE];

@@ -15,7 +15,7 @@ use crate::driver::{CopyKind, Download, MemoryUser, Stream};
 /// Device memory of one task. Its buffers take one place after another; all of it is released at once.
 #[derive(Debug)]
 pub struct TaskArena {
-    reserve: Arc<DeviceArena>,
+    device_arena: Arc<DeviceArena>,
     user: MemoryUser,
     taken: Mutex<Taken>,
 }
@@ -29,11 +29,15 @@ struct Taken {
 }
 
 impl TaskArena {
-    /// An arena of a task of `user` in the memory of `allocation`, and in further memory of the reserve if that does not
+    /// An arena of a task of `user` in the memory of `allocation`, and in further memory of the device's arena if that does not
     /// suffice.
-    pub fn new(reserve: &Arc<DeviceArena>, user: MemoryUser, allocation: Allocation) -> Arc<Self> {
+    pub fn new(
+        device_arena: &Arc<DeviceArena>,
+        user: MemoryUser,
+        allocation: Allocation,
+    ) -> Arc<Self> {
         Arc::new(Self {
-            reserve: Arc::clone(reserve),
+            device_arena: Arc::clone(device_arena),
             user,
             taken: Mutex::new(Taken {
                 allocations: vec![allocation],
@@ -47,7 +51,7 @@ impl TaskArena {
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         let left = taken.allocations.last().map_or(0, Allocation::len) - taken.used;
         if bytes > left {
-            let more = self.reserve.take_now(self.user, bytes)?;
+            let more = self.device_arena.take_now(self.user, bytes)?;
             taken.allocations.push(more);
             taken.used = 0;
         }
@@ -107,7 +111,7 @@ impl<T: Copy> DeviceBuffer<T> {
             self.capacity = bytes as usize / size_of::<T>();
         }
         let bytes = len * size_of::<T>();
-        let device = self.arena.reserve.device();
+        let device = self.arena.device_arena.device();
         device.allow(self.memory.cast(), bytes as u64);
         Ok(self.memory)
     }
@@ -261,12 +265,12 @@ mod tests {
 
     fn arena(bytes: u64, max_bytes: u64) -> (Stream, Arc<TaskArena>) {
         let device = Device::open(test_target()).expect("the device opens");
-        let reserve = DeviceArena::new(&device, Some(max_bytes)).expect("a budget");
-        let allocation = reserve.take(bytes, &CancelToken::new());
+        let device_arena = DeviceArena::new(&device, Some(max_bytes)).expect("a budget");
+        let allocation = device_arena.take(bytes, &CancelToken::new());
         let stream = Stream::with_staging(&device).expect("a stream");
         (
             stream,
-            TaskArena::new(&reserve, MemoryUser::Tasks, allocation.expect("room")),
+            TaskArena::new(&device_arena, MemoryUser::Tasks, allocation.expect("room")),
         )
     }
 

@@ -66,7 +66,7 @@ struct OwnedRegion {
 /// Memory of a task; freed when dropped, with no copy to or from it in progress.
 #[derive(Debug)]
 pub struct Allocation {
-    reserve: Arc<DeviceArena>,
+    device_arena: Arc<DeviceArena>,
     memory: *mut u8,
     len: u64,
 }
@@ -90,8 +90,8 @@ impl Allocation {
 
 impl Drop for Allocation {
     fn drop(&mut self) {
-        self.reserve.device.allow(self.memory, self.len);
-        let mut state = self.reserve.state();
+        self.device_arena.device.allow(self.memory, self.len);
+        let mut state = self.device_arena.state();
         let start = self.memory.addr();
         let State {
             regions,
@@ -106,15 +106,15 @@ impl Drop for Allocation {
         }
         // After an error, the next allocation reports it.
         let excess = self
-            .reserve
+            .device_arena
             .device
             .shares()
-            .excess_bytes(&self.reserve.device);
+            .excess_bytes(&self.device_arena.device);
         let mut given_back = state.give_back(excess.unwrap_or(0));
         given_back.append(&mut state.excess_of_cache());
         drop(state);
-        self.reserve.release(given_back);
-        self.reserve.changed.notify_all();
+        self.device_arena.release(given_back);
+        self.device_arena.changed.notify_all();
     }
 }
 
@@ -128,7 +128,7 @@ impl IdleMemory for DeviceArena {
 }
 
 impl DeviceArena {
-    /// A reserve of `max_bytes`, or of four fifths of the device's current free memory.
+    /// An arena of `max_bytes`, or of four fifths of the device's current free memory.
     ///
     /// # Errors
     /// Device.
@@ -136,7 +136,7 @@ impl DeviceArena {
         let usual = |free: u64| free / USUAL_SHARE.1 * USUAL_SHARE.0;
         let usual_bytes = device.known_free_bytes()?.map_or(u64::MAX, usual);
         let max_bytes = max_bytes.unwrap_or(usual_bytes);
-        let reserve = Arc::new(Self {
+        let device_arena = Arc::new(Self {
             device: device.clone(),
             state: Mutex::new(State {
                 max_bytes,
@@ -152,9 +152,9 @@ impl DeviceArena {
             changed: Condvar::new(),
             cache: OnceLock::new(),
         });
-        let weak = Arc::downgrade(&reserve);
+        let weak = Arc::downgrade(&device_arena);
         device.shares().keeps_idle(weak);
-        Ok(reserve)
+        Ok(device_arena)
     }
 
     /// The device.
@@ -298,7 +298,7 @@ impl DeviceArena {
             }
         };
         Some(Allocation {
-            reserve: Arc::clone(self),
+            device_arena: Arc::clone(self),
             memory,
             len: bytes,
         })
@@ -361,7 +361,7 @@ impl DeviceArena {
         Ok(found.map(|memory| {
             self.device.forbid(memory, bytes);
             Allocation {
-                reserve: Arc::clone(self),
+                device_arena: Arc::clone(self),
                 memory,
                 len: bytes,
             }
@@ -552,62 +552,65 @@ mod tests {
     use crate::driver::faults::Faults;
     use crate::driver::{Target, test_target};
 
-    fn reserve(max_bytes: u64) -> Arc<DeviceArena> {
+    fn device_arena(max_bytes: u64) -> Arc<DeviceArena> {
         let device = Device::open(test_target()).expect("the device opens");
         DeviceArena::new(&device, Some(max_bytes)).expect("a budget")
     }
 
-    fn take(reserve: &Arc<DeviceArena>, bytes: u64) -> Allocation {
-        let taken = reserve.take(bytes, &CancelToken::new());
+    fn take(device_arena: &Arc<DeviceArena>, bytes: u64) -> Allocation {
+        let taken = device_arena.take(bytes, &CancelToken::new());
         taken.expect("there is room")
     }
 
-    fn waits(reserve: &Arc<DeviceArena>, bytes: u64) -> bool {
-        let state = &mut reserve.state();
-        matches!(reserve.place(state, MemoryUser::Tasks, bytes), Ok(None))
+    fn waits(device_arena: &Arc<DeviceArena>, bytes: u64) -> bool {
+        let state = &mut device_arena.state();
+        matches!(
+            device_arena.place(state, MemoryUser::Tasks, bytes),
+            Ok(None)
+        )
     }
 
     #[test]
     fn the_device_is_asked_once_for_several_tasks() {
-        let reserve = reserve(1 << 20);
+        let device_arena = device_arena(1 << 20);
         for round in 0..5 {
-            let allocations: Vec<_> = (0..4).map(|_| take(&reserve, 10_000)).collect();
+            let allocations: Vec<_> = (0..4).map(|_| take(&device_arena, 10_000)).collect();
             let mut starts: Vec<_> = allocations
                 .iter()
                 .map(|allocation| allocation.as_ptr().addr())
                 .collect();
             starts.sort_unstable();
             assert!(starts.windows(2).all(|pair| pair[1] - pair[0] >= 10_000));
-            assert_eq!(reserve.device.allocations(), 1, "round {round}");
+            assert_eq!(device_arena.device.allocations(), 1, "round {round}");
         }
     }
 
     #[test]
     fn no_more_is_taken_than_the_budget_and_what_never_fits_is_refused() {
-        let reserve = reserve(64 << 10);
-        let first = take(&reserve, 40 << 10);
-        assert!(waits(&reserve, 32 << 10));
-        assert!(reserve.bytes() <= 64 << 10);
-        let error = reserve
+        let device_arena = device_arena(64 << 10);
+        let first = take(&device_arena, 40 << 10);
+        assert!(waits(&device_arena, 32 << 10));
+        assert!(device_arena.bytes() <= 64 << 10);
+        let error = device_arena
             .take_now(MemoryUser::Tasks, 32 << 10)
             .expect_err("others hold it");
         assert_eq!(error.kind, ErrorKind::Declined(DeclineReason::MemoryBudget));
-        let refused = reserve.take(65 << 10, &CancelToken::new());
+        let refused = device_arena.take(65 << 10, &CancelToken::new());
         let error = refused.expect_err("it never fits");
         assert_eq!(error.kind, ErrorKind::Declined(DeclineReason::MemoryBudget));
         assert!(error.what.contains("may have 65536"), "{error}");
         drop(first);
-        take(&reserve, 64 << 10);
+        take(&device_arena, 64 << 10);
     }
 
     #[test]
     fn what_others_have_is_named_and_asked_for_again_once_they_may_have_left() {
         let faults = Faults::none();
         let device = Device::open(Target::Faulty).expect("the host");
-        let reserve = DeviceArena::new(&device, Some(256 << 10)).expect("a budget");
-        let small = take(&reserve, 8 << 10);
+        let device_arena = DeviceArena::new(&device, Some(256 << 10)).expect("a budget");
+        let small = take(&device_arena, 8 << 10);
         faults.limit_memory(40 << 10);
-        let large = || reserve.take(64 << 10, &CancelToken::new());
+        let large = || device_arena.take(64 << 10, &CancelToken::new());
         for is_asked in [true, false] {
             let error = large().expect_err("others have it");
             let kind = match is_asked {
@@ -627,32 +630,32 @@ mod tests {
 
     #[test]
     fn a_region_that_is_too_small_makes_room_for_a_larger_one_once_it_is_idle() {
-        let reserve = reserve(64 << 10);
-        let small = take(&reserve, 8 << 10);
-        assert!(waits(&reserve, 48 << 10));
+        let device_arena = device_arena(64 << 10);
+        let small = take(&device_arena, 8 << 10);
+        assert!(waits(&device_arena, 48 << 10));
         drop(small);
-        let large = take(&reserve, 48 << 10);
+        let large = take(&device_arena, 48 << 10);
         drop(large);
-        let asked = reserve.device.allocations();
+        let asked = device_arena.device.allocations();
         for _ in 0..10 {
-            take(&reserve, 8 << 10);
-            take(&reserve, 48 << 10);
+            take(&device_arena, 8 << 10);
+            take(&device_arena, 48 << 10);
         }
-        assert_eq!(reserve.device.allocations(), asked);
+        assert_eq!(device_arena.device.allocations(), asked);
     }
 
     #[test]
     fn who_waits_is_served_in_order_and_small_wishes_do_not_pass_by_large_ones() {
-        let reserve = reserve(64 << 10);
-        let held = take(&reserve, 32 << 10);
+        let device_arena = device_arena(64 << 10);
+        let held = take(&device_arena, 32 << 10);
         let order = Mutex::new(Vec::new());
         let queue_of = |len| {
-            while reserve.state().waiting.len() != len {
+            while device_arena.state().waiting.len() != len {
                 std::thread::yield_now();
             }
         };
         let wish = |bytes| {
-            let allocation = take(&reserve, bytes);
+            let allocation = take(&device_arena, bytes);
             order.lock().expect("no panic").push(bytes);
             drop(allocation);
         };
@@ -670,17 +673,17 @@ mod tests {
     fn small_device(faults: &Faults) -> (Device, Arc<DeviceArena>) {
         faults.simulate_memory(1 << 20);
         let device = Device::open(Target::Faulty).expect("the host");
-        let reserve = DeviceArena::new(&device, None).expect("a budget");
-        (device, reserve)
+        let device_arena = DeviceArena::new(&device, None).expect("a budget");
+        (device, device_arena)
     }
 
     #[test]
     fn a_view_gets_what_tasks_hold_once_they_have_ended_and_tasks_keep_an_eighth() {
         let faults = Faults::none();
-        let (device, reserve) = small_device(&faults);
-        assert_eq!(reserve.max_bytes(), (1 << 20) / 5 * 4);
-        let held = take(&reserve, 150 << 10);
-        assert_eq!(reserve.bytes(), 600 << 10, "for the next ones");
+        let (device, device_arena) = small_device(&faults);
+        assert_eq!(device_arena.max_bytes(), (1 << 20) / 5 * 4);
+        let held = take(&device_arena, 150 << 10);
+        assert_eq!(device_arena.bytes(), 600 << 10, "for the next ones");
         let cancel = CancelToken::new();
         let reserve_all = || device.shares().reserve(&device, 1 << 20, 1, &cancel);
         let reservation = std::thread::scope(|scope| {
@@ -688,39 +691,42 @@ mod tests {
             while device.shares().excess_bytes(&device) == Ok(0) {
                 std::thread::yield_now();
             }
-            assert!(waits(&reserve, 150 << 10), "the region is to become idle");
+            assert!(
+                waits(&device_arena, 150 << 10),
+                "the region is to become idle"
+            );
             drop(held);
             waiting
                 .join()
                 .expect("no panic")
                 .expect("the task has ended")
         });
-        assert_eq!(reserve.bytes(), 0);
+        assert_eq!(device_arena.bytes(), 0);
         let get = |bytes| DeviceMemory::of(&device, MemoryUser::Views, Some(&reservation), bytes);
         let table = get((1 << 20) / 8 * 7).expect("it is reserved");
-        drop(take(&reserve, 100 << 10));
-        reserve
+        drop(take(&device_arena, 100 << 10));
+        device_arena
             .take(200 << 10, &cancel)
             .expect_err("the view has it");
         drop((table, reservation));
-        drop(take(&reserve, 200 << 10));
+        drop(take(&device_arena, 200 << 10));
         assert!(faults.peak_bytes() <= 1 << 20);
     }
 
     #[test]
     fn a_limit_of_tasks_does_not_hold_for_loads_of_views_also_if_these_take_more() {
         let faults = Faults::none();
-        let (_, reserve) = small_device(&faults);
-        reserve.limit(Some(64 << 10));
+        let (_, device_arena) = small_device(&faults);
+        device_arena.limit(Some(64 << 10));
         let cancel = CancelToken::new();
-        let take = |user| reserve.take_for(user, 100 << 10, &cancel);
+        let take = |user| device_arena.take_for(user, 100 << 10, &cancel);
         take(MemoryUser::Tasks).expect_err("it is above the limit");
         let first = take(MemoryUser::Views).expect("there is memory");
-        let more = |user| reserve.take_now(user, 350 << 10);
+        let more = |user| device_arena.take_now(user, 350 << 10);
         more(MemoryUser::Tasks).expect_err("it is above the limit");
         drop(more(MemoryUser::Views).expect("there is memory"));
         drop(first);
-        reserve.limit(None);
+        device_arena.limit(None);
         drop(take(MemoryUser::Tasks).expect("the limit has ended"));
     }
 
@@ -729,14 +735,14 @@ mod tests {
         let faults = Faults::none();
         let (device, _reserve) = small_device(&faults);
         let cancel = CancelToken::new();
-        let reserve = |bytes| device.shares().reserve(&device, bytes, 1, &cancel);
-        let first = reserve(500 << 10).expect("it is free");
-        let second = reserve(300 << 10).expect("it is free");
+        let device_arena = |bytes| device.shares().reserve(&device, bytes, 1, &cancel);
+        let first = device_arena(500 << 10).expect("it is free");
+        let second = device_arena(300 << 10).expect("it is free");
         let get = |of, bytes| DeviceMemory::of(&device, MemoryUser::Views, Some(of), bytes);
         get(&second, 600 << 10).expect_err("500 KiB are reserved for another");
         let of_first = get(&first, 500 << 10).expect("it is reserved");
         std::thread::scope(|scope| {
-            let third = scope.spawn(|| reserve(300 << 10));
+            let third = scope.spawn(|| device_arena(300 << 10));
             // It takes more than the rest, until the second one ends.
             drop(second);
             third
@@ -754,18 +760,18 @@ mod tests {
 
     #[test]
     fn waiting_ends_when_cancelled() {
-        let reserve = reserve(64 << 10);
-        let _held = take(&reserve, 64 << 10);
+        let device_arena = device_arena(64 << 10);
+        let _held = take(&device_arena, 64 << 10);
         let cancel = CancelToken::new();
         std::thread::scope(|scope| {
-            let waiting = scope.spawn(|| reserve.take(1, &cancel).map(drop));
-            while reserve.state().waiting.is_empty() {
+            let waiting = scope.spawn(|| device_arena.take(1, &cancel).map(drop));
+            while device_arena.state().waiting.is_empty() {
                 std::thread::yield_now();
             }
             cancel.cancel();
             let error = waiting.join().expect("no panic").expect_err("cancelled");
             assert_eq!(error.kind, ErrorKind::Cancelled);
         });
-        assert!(reserve.state().waiting.is_empty());
+        assert!(device_arena.state().waiting.is_empty());
     }
 }

@@ -28,7 +28,7 @@ fn usual_rings() -> u64 {
 #[derive(Debug)]
 pub struct Pool {
     device: Device,
-    reserve: Arc<DeviceArena>,
+    device_arena: Arc<DeviceArena>,
     cache: Arc<FileCache>,
     streams: Arc<ResourcePool<Stream>>,
     rings: Arc<ResourcePool<CopyRing>>,
@@ -41,10 +41,10 @@ impl Pool {
     /// # Errors
     /// Device.
     pub fn new(device: Device, settings: &CudaSettings) -> Result<Self> {
-        let reserve = DeviceArena::new(&device, settings.memory_bytes)?;
+        let device_arena = DeviceArena::new(&device, settings.memory_bytes)?;
         // The host has no memory of a device to leave to a cache.
         let cache = FileCache::new(
-            &reserve,
+            &device_arena,
             settings.cache_chunk_bytes,
             device.memory_bytes() > 0,
         );
@@ -55,7 +55,7 @@ impl Pool {
         let pinned = settings.pinned_bytes.map(|bytes| bytes / ring_bytes);
         let rings = pinned.unwrap_or_else(usual_rings);
         Ok(Self {
-            reserve,
+            device_arena,
             cache,
             streams: ResourcePool::new(usize::MAX),
             rings: ResourcePool::new(usize::try_from(rings).unwrap_or(usize::MAX)),
@@ -71,7 +71,7 @@ impl Pool {
 
     /// Frees memory that no task uses, without that of cached files.
     pub fn give_back_idle(&self) {
-        self.reserve.give_back_regions(u64::MAX);
+        self.device_arena.give_back_regions(u64::MAX);
     }
 
     /// Files that stay on the device.
@@ -86,12 +86,12 @@ impl Pool {
 
     /// Bytes allocated on the device, and the maximum.
     pub fn memory_bytes(&self) -> (u64, u64) {
-        (self.reserve.bytes(), self.reserve.max_bytes())
+        (self.device_arena.bytes(), self.device_arena.max_bytes())
     }
 
     /// Limits the device memory of tasks to `bytes`; `None`: to the usual share of the device's memory.
     pub fn limit_memory(&self, bytes: Option<u64>) {
-        self.reserve.limit(bytes);
+        self.device_arena.limit(bytes);
     }
 
     /// Waits for a workspace whose buffers have `bytes` bytes of device memory together.
@@ -104,10 +104,10 @@ impl Pool {
         bytes: u64,
         cancel: &CancelToken,
     ) -> Result<Workspace> {
-        let allocation = self.reserve.take_for(user, bytes, cancel)?;
+        let allocation = self.device_arena.take_for(user, bytes, cancel)?;
         let make = || Stream::with_staging(&self.device);
         let stream = self.streams.take(cancel, make)?;
-        Workspace::new(stream, TaskArena::new(&self.reserve, user, allocation))
+        Workspace::new(stream, TaskArena::new(&self.device_arena, user, allocation))
     }
 
     /// Creates the resources of one task with `rings` rings.
@@ -116,8 +116,8 @@ impl Pool {
     /// Device.
     pub fn warm_up(&self, rings: usize) -> Result<()> {
         let cancel = CancelToken::new();
-        let bytes = FIRST_TASK_BYTES.min(self.reserve.max_bytes());
-        let _memory = self.reserve.take(bytes, &cancel)?;
+        let bytes = FIRST_TASK_BYTES.min(self.device_arena.max_bytes());
+        let _memory = self.device_arena.take(bytes, &cancel)?;
         let make = || Stream::with_staging(&self.device);
         let _stream = self.streams.take(&cancel, make)?;
         let rings = (0..rings.min(self.rings.most())).map(|_| self.ring(&cancel));

@@ -7,7 +7,7 @@ use rockmill_core::{CancelToken, Error, Result};
 
 use crate::driver::{CANCEL_POLL, Stream};
 
-/// A resource that can be in_use again after the device is done with it.
+/// A resource that can be used again after the device is done with it.
 pub trait Poolable {
     /// Waits until no work of the device uses it.
     fn settle(&self) -> Result<()>;
@@ -19,7 +19,7 @@ impl Poolable for Stream {
     }
 }
 
-/// A pool of resources that are created on first use and in_use; their number is limited.
+/// A pool of resources that are created on first use; their number is limited.
 #[derive(Debug)]
 pub struct ResourcePool<T> {
     most: usize,
@@ -30,7 +30,7 @@ pub struct ResourcePool<T> {
 #[derive(Debug)]
 struct Resources<T> {
     idle: Vec<T>,
-    /// Idle or in_use.
+    /// Idle or in use.
     made: usize,
 }
 
@@ -98,7 +98,7 @@ impl<T: Poolable> ResourcePool<T> {
     }
 }
 
-/// A in_use resource. It returns to the pool when dropped, or is destroyed if the device has failed meanwhile.
+/// A resource in use. It returns to the pool when dropped, or is destroyed if the device has failed meanwhile.
 #[derive(Debug)]
 pub struct Pooled<T: Poolable> {
     pool: Arc<ResourcePool<T>>,
@@ -164,14 +164,11 @@ mod tests {
         let (first, second) = (take(&cancel), take(&cancel));
         let cancelled = CancelToken::new();
         cancelled.cancel();
-        let error = take(&cancelled).expect_err("both are in_use");
+        let error = take(&cancelled).expect_err("both are in use");
         assert_eq!(error.kind, ErrorKind::Cancelled);
         drop(first);
         let third = take(&cancel);
-        assert!(
-            !made.load(Ordering::Relaxed),
-            "the first one is in_use again"
-        );
+        assert!(!made.load(Ordering::Relaxed), "the first one is used again");
         broken.store(true, Ordering::Relaxed);
         drop((second, third));
         take(&cancel).expect("another is made");

@@ -83,7 +83,7 @@ impl CopyRing {
         let chunk = &mut self.chunks[turn % CHUNKS];
         assert!(!chunk.on_its_way, "a copy was not waited for");
         LeasedBytes {
-            memory: chunk.memory.take().expect(LENT),
+            memory: chunk.memory.take().expect(LEASED),
             bytes,
         }
     }
@@ -143,12 +143,12 @@ impl CopyRing {
     }
 }
 
-const LENT: &str = "a chunk that was leased is taken back before its turn";
+const LEASED: &str = "a chunk that was leased is taken back before its turn";
 
 impl Chunk {
     /// The whole memory.
     fn bytes(&mut self) -> &mut [u8] {
-        let memory = self.memory.as_mut().expect(LENT);
+        let memory = self.memory.as_mut().expect(LEASED);
         (**memory).as_mut()
     }
 }

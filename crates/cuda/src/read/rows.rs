@@ -17,7 +17,7 @@ use crate::driver::ffi::{DecodeArgs, InputTotals, Key, RetainTotals};
 pub struct SelectedRows {
     /// The side with the entries; the other one is free.
     pub side: Side,
-    /// Number of selected_rows.
+    /// Number of selected rows.
     pub len: usize,
     /// Sums over all entries as they were decoded.
     pub input: InputTotals,

@@ -1,4 +1,4 @@
-//! Memory that outlives jobs, such as the indexes of tables that scans reserve open.
+//! Memory that outlives jobs, such as the indexes of tables that scans keep open.
 //!
 //! It is subtracted from the budget, as the memory of abandoned calls is. A job for which the rest is too small runs alone.
 //! If it were counted as a job that never ends, such a job would wait forever.
@@ -69,7 +69,7 @@ impl Budget {
     /// Declined if there is no room for them; Cancelled.
     pub fn reserve(self: &Arc<Self>, bytes: u64, cancel: &CancelToken) -> Result<Reservation> {
         match self.wait(Request::Reserve(bytes), Priority::Normal, cancel)? {
-            Grant::Reservation => Ok(Reservation {
+            Grant::Reserved => Ok(Reservation {
                 budget: Arc::clone(self),
                 bytes,
             }),

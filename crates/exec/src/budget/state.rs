@@ -46,8 +46,8 @@ pub enum Grant {
     Task(Placement),
     /// The job has no more tasks.
     Ended,
-    Reservation,
-    /// More must not be kept.
+    Reserved,
+    /// More must not be reserved.
     OutOfBudget,
 }
 
@@ -183,7 +183,7 @@ impl State {
         self.abandoned.give_back_abandoned(job, task_bytes);
     }
 
-    /// Memory that jobs reserve until they end.
+    /// Memory that jobs hold until they end.
     fn own_bytes(&self) -> u64 {
         self.jobs.values().map(Job::own_bytes).sum()
     }
@@ -269,13 +269,13 @@ impl State {
     }
 
     /// Releases the slot and memory of a task that has run, or that did not begin.
-    pub fn give_back(&mut self, job: JobId, place: &Placement, begun: bool) {
-        self.in_flight.end(place.device, place.number);
-        self.more_bytes -= place.more_bytes;
+    pub fn give_back(&mut self, job: JobId, placement: &Placement, begun: bool) {
+        self.in_flight.end(placement.device, placement.number);
+        self.more_bytes -= placement.more_bytes;
         let Some(job) = self.jobs.get_mut(&job) else {
             return;
         };
-        if place.more_bytes == 0 {
+        if placement.more_bytes == 0 {
             job.own_in_use = false;
         }
         if let Some(work) = job.work.as_mut().filter(|_| !begun) {
@@ -355,7 +355,7 @@ impl State {
             }
             Request::Reserve(bytes) => self.may_have(bytes, waiting.ticket, unserved).then(|| {
                 self.reserved_bytes += bytes;
-                Grant::Reservation
+                Grant::Reserved
             }),
             Request::Task(id) if self.jobs.get(&id)?.is_done() => Some(Grant::Ended),
             Request::Task(id) => {
@@ -418,7 +418,7 @@ impl State {
             true => return None,
         };
         let (device, number) = (chosen.device, self.number());
-        let place = Placement {
+        let placement = Placement {
             number,
             more_bytes,
             device,
@@ -431,6 +431,6 @@ impl State {
         if let Some(work) = &mut job.work {
             work.tasks -= 1;
         }
-        Some(Grant::Task(place))
+        Some(Grant::Task(placement))
     }
 }

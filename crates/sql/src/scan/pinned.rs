@@ -152,7 +152,7 @@ mod exec {
     use crate::scan::external;
     use crate::scan::sent::beneath;
 
-    /// PinReply of a process that is asked to pin snapshots.
+    /// Reply of a process that is asked to pin snapshots.
     #[derive(Debug, Clone, Serialize, Deserialize)]
     pub enum PinReply {
         /// All versions are open.
@@ -311,7 +311,7 @@ mod exec {
             return Err(Error::new(ErrorKind::Invalid, what));
         }
         let snapshot = directory.snapshot_of(engine, &[family])?;
-        let described = snapshot.family(family)?.describe()?;
+        let described = snapshot.family(family)?.describe(engine.storage())?;
         pinned.add(location, described.version.clone(), &snapshot);
         Ok((vec![snapshot], PinReply::Described(Box::new(described))))
     }

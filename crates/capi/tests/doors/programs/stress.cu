@@ -467,7 +467,7 @@ void run_round(const char* device, const std::string& path, std::mt19937_64& ran
   // With faults, some answers are late.
   options.timeout_ms = plan.has_faults && draw(2) == 0 ? 1 : 120'000;
   if (options.timeout_ms == 1 && !is_on_host) options.timeout_ms = 20;
-  std::printf("round %d: %u tiles of %u, %u request_slots of %u bytes, %u threads%s%s ", round, plan.tiles, width,
+  std::printf("round %d: %u tiles of %u, %u request slots of %u bytes, %u threads%s%s ", round, plan.tiles, width,
               options.request_slots, options.request_slot_bytes, options.threads, plan.has_faults ? ", faults" : "",
               plan.is_closed ? ", closed" : "");
   std::fflush(stdout);

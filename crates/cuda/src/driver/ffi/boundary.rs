@@ -545,6 +545,32 @@ pub struct ResidentTable {
     pub outside: KeyRanges,
 }
 
+/// Most bytes of a prefix of keys of integers.
+pub const MAX_ID_PREFIX: u32 = 50;
+
+/// How integers become keys (view/ids.hpp): a prefix, and the bytes of the integer.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub struct IdForm {
+    /// Bytes of an integer in memory, little-endian: 1, 2, 4 or 8; 0 if keys are no integers.
+    pub id_bytes: u8,
+    pub is_id_signed: u8,
+    /// Bytes of an integer in a key: 1, 2, 4 or 8.
+    pub key_bytes: u8,
+    pub is_key_signed: u8,
+    pub is_big_endian: u8,
+    pub prefix_bytes: u8,
+    pub prefix: [u8; 50],
+}
+
+/// Options of a lookup.
+/// `LookupOption`.
+/// Bytes of rows that no value fills are zeroed.
+pub const LOOKUP_CLEARS: u32 = 1;
+
+/// Values of another size than a row have no room.
+pub const LOOKUP_EXACT: u32 = 2;
+
 /// A part of a request: a key and, on the next 16 bytes, a value. Those that do not fit into a slot are sent in
 /// several.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -993,6 +1019,12 @@ pub struct LookupArgs {
     pub default_row: *const u8,
     pub statuses: *mut u8,
     pub sizes: *mut u32,
+    pub found: *mut u8,
+    pub unanswered: *mut u32,
+    pub form: IdForm,
+    /// Of LookupOption.
+    pub options: u32,
+    pub unused: u32,
 }
 
 /// Arguments of a scan.

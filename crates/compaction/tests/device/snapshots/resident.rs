@@ -12,8 +12,8 @@ use rockmill_core::{
 use rockmill_cpu::CpuBackend;
 use rockmill_cuda::faults::Faults;
 use rockmill_cuda::{
-    CallerStream, CudaBackend, CudaSettings, DeviceTable, Keys, LookupResult, Rows, TableContents,
-    TableSettings, Target,
+    CallerStream, CudaBackend, CudaSettings, DeviceTable, IdForm, Integer, Keys, LookupResult,
+    Rows, TableContents, TableSettings, Target, Unanswered,
 };
 use rockmill_format::key::MAX_SEQUENCE;
 
@@ -298,6 +298,146 @@ fn rows_have_values_the_default_or_what_they_had() {
             ];
             assert_eq!(memory, meant.concat());
         }
+    }
+}
+
+#[test]
+fn rows_are_cleared_and_may_need_values_of_their_size() {
+    const LENS: [usize; 7] = [0, 1, 15, 16, 17, 39, 40];
+    let entries: Vec<_> = (0u8..)
+        .zip(LENS)
+        .map(|(key, len)| Entry::new(&[key], 1, PUT, &vec![b'v'; len]))
+        .collect();
+    let backend = on_host();
+    let table = table_of(&backend, &entries, &settings(LENS.len() as u64));
+    let keys: Vec<u8> = (0..=LENS.len() as u8).collect();
+    for stride in [39, 40, 48] {
+        for is_exact in [false, true] {
+            let unanswered = Unanswered::new(backend.device()).expect("a word");
+            let mut memory = vec![0xee_u8; stride * keys.len()];
+            let mut found = vec![7u8; keys.len()];
+            // SAFETY: the host's kernels use this memory before the call returns.
+            unsafe {
+                let rows = Rows::new(memory.as_mut_ptr(), stride as u64, ptr::null_mut());
+                let rows = rows.with_found(found.as_mut_ptr()).cleared();
+                let rows = rows.with_unanswered(&unanswered);
+                let rows = if is_exact { rows.exact() } else { rows };
+                let keys = Keys::fixed(keys.as_ptr(), 1, keys.len() as u64);
+                let stream = CallerStream::new(ptr::null_mut());
+                table.look_up(&keys, &rows, stream).expect("looked up");
+            }
+            let fits = |len: usize| len <= stride && (!is_exact || len == stride);
+            for (i, row) in memory.chunks(stride).enumerate() {
+                let len = LENS.get(i).copied().filter(|&len| fits(len));
+                assert_eq!(found[i], u8::from(len.is_some()), "{i} {stride}");
+                if let Some(len) = len {
+                    assert!(row[..len].iter().all(|&byte| byte == b'v'), "{i} {stride}");
+                }
+                // A value of another size may have been copied.
+                if len.is_some() || !is_exact {
+                    assert!(
+                        row[len.unwrap_or(0)..].iter().all(|&byte| byte == 0),
+                        "{i} {stride}"
+                    );
+                }
+            }
+            let worst = if LENS.into_iter().all(fits) {
+                0
+            } else {
+                Rows::TOO_SMALL
+            };
+            assert_eq!(unanswered.take(), worst);
+            assert_eq!(unanswered.take(), 0);
+        }
+    }
+}
+
+/// A type of integers, and its numbers.
+fn integer() -> impl Strategy<Value = (Integer, std::ops::RangeInclusive<i128>)> {
+    (
+        prop_oneof![Just(1u8), Just(2), Just(4), Just(8)],
+        any::<bool>(),
+    )
+        .prop_map(|(bytes, is_signed)| {
+            let bits = 8 * u32::from(bytes);
+            let numbers = match is_signed {
+                true => -(1i128 << (bits - 1))..=(1i128 << (bits - 1)) - 1,
+                false => 0..=(1i128 << bits) - 1,
+            };
+            (Integer { bytes, is_signed }, numbers)
+        })
+}
+
+proptest! {
+    #![proptest_config(config(200))]
+
+    #[test]
+    fn integers_find_the_keys_of_their_form_and_no_others(
+        (id, ids) in integer(),
+        (key, keys) in integer(),
+        is_big_endian: bool,
+        prefix in prop::collection::vec(any::<u8>(), 0..=IdForm::MAX_PREFIX),
+        seed: u64,
+    ) {
+        // Those at the edges of all types, and some around zero.
+        let mut numbers: Vec<i128> = (-40..40).collect();
+        for bits in [7, 8, 15, 16, 31, 32, 63, 64] {
+            let edge = 1i128 << bits;
+            numbers.extend([edge - 1, edge, -edge, -edge - 1]);
+        }
+        let key_of = |number: i128| {
+            let bytes = usize::from(key.bytes);
+            let mut made = prefix.clone();
+            match is_big_endian {
+                true => made.extend_from_slice(&number.to_be_bytes()[16 - bytes..]),
+                false => made.extend_from_slice(&number.to_le_bytes()[..bytes]),
+            }
+            made
+        };
+        let is_stored = |number: &i128| keys.contains(number) && (number ^ i128::from(seed)) % 3 != 0;
+        let stored: BTreeMap<_, _> = (numbers.iter().filter(|number| is_stored(number)))
+            .map(|&number| (key_of(number), number))
+            .collect();
+        let entries: Vec<_> = (stored.iter())
+            .map(|(key, number)| Entry::new(key, 1, PUT, &number.to_le_bytes()))
+            .collect();
+        let table = table_of(&on_host(), &entries, &settings(entries.len() as u64));
+        numbers.retain(|number| ids.contains(number));
+        let memory: Vec<u8> = (numbers.iter())
+            .flat_map(|number| number.to_le_bytes()[..id.bytes.into()].to_vec())
+            .collect();
+        let form = IdForm::new(id, key, is_big_endian, &prefix).expect("a form");
+        let mut rows = vec![[0u8; 16]; numbers.len()];
+        let mut statuses = vec![7u8; numbers.len()];
+        // SAFETY: the host's kernels use this memory before the call returns.
+        unsafe {
+            let keys = Keys::ids(memory.as_ptr(), form, numbers.len() as u64);
+            let rows = Rows::new(rows.as_mut_ptr().cast(), 16, statuses.as_mut_ptr());
+            table.look_up(&keys, &rows, CallerStream::new(ptr::null_mut())).expect("looked up");
+        }
+        for (i, number) in numbers.iter().enumerate() {
+            let is_found = is_stored(number);
+            prop_assert_eq!(statuses[i] == Rows::FOUND, is_found, "{}", number);
+            let value = if is_found { *number } else { 0 };
+            prop_assert_eq!(i128::from_le_bytes(rows[i]), value);
+            if keys.contains(number) {
+                let bytes = &memory[i * usize::from(id.bytes)..];
+                prop_assert_eq!(form.key(bytes), key_of(*number));
+            }
+        }
+    }
+}
+
+#[test]
+fn forms_without_keys_are_refused() {
+    let integer = |bytes| Integer {
+        bytes,
+        is_signed: false,
+    };
+    for (id, key, prefix) in [(3, 8, 0), (8, 0, 0), (8, 8, IdForm::MAX_PREFIX + 1)] {
+        let prefix = vec![0; prefix];
+        let refused = IdForm::new(integer(id), integer(key), true, &prefix).expect_err("refused");
+        assert_eq!(refused.kind, ErrorKind::Invalid);
     }
 }
 
