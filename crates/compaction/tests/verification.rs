@@ -83,6 +83,7 @@ impl Staged {
 
     fn verify_with(&self, files: JobIo, level: Verification, session_id: &str) -> Result<()> {
         let verifier = Verifier {
+            cached: std::sync::Mutex::default(),
             level,
             files: Arc::new(files),
             staging: self.staging.files().clone(),

@@ -22,6 +22,7 @@
 //!   sst, inspect, scan, resident    operators
 //!   ring       requests of kernels to the host
 //!   read       tables to rows
+//!   cache      data blocks of files that stay on the device
 //!   memory     what tasks share and reserve: device memory, rings of pinned chunks, streams
 //!   driver     calls whose error codes are looked at, over `ffi`, which `make boundary` writes from the headers of
 //!              `kernels/`
@@ -31,6 +32,7 @@
 //! compression, and `target_file_size_is_upper_bound`, which depends for each entry on all before it.
 
 mod backend;
+mod cache;
 mod driver;
 mod inspect;
 mod memory;
@@ -43,6 +45,7 @@ mod sst;
 mod support;
 
 pub use backend::CudaBackend;
+pub use cache::FileCache;
 #[doc(hidden)]
 pub use driver::faults;
 pub use driver::{

@@ -19,6 +19,7 @@ mod tests;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rockmill_core::columns::ColumnCache;
 use rockmill_core::{Backend, CancelToken, Error, ErrorKind, Result, TaskReport};
 use rockmill_cpu::CpuBackend;
 use rockmill_storage::clock::Clock;
@@ -40,6 +41,7 @@ pub struct Executor {
     task_deadline: TaskDeadline,
     pool: Arc<Pool>,
     clock: Arc<dyn Clock>,
+    columns: Arc<ColumnCache>,
 }
 
 /// The tasks of one job. The executor calls the methods from several threads.
@@ -182,7 +184,13 @@ impl Executor {
             task_deadline,
             pool: Arc::default(),
             clock,
+            columns: Arc::default(),
         }
+    }
+
+    /// Columns that scans have parsed.
+    pub fn columns(&self) -> &Arc<ColumnCache> {
+        &self.columns
     }
 
     /// The devices.

@@ -26,6 +26,7 @@ pub mod device_runtime;
 pub mod device_trouble;
 pub mod dispatch;
 pub mod executor;
+pub mod file_caches;
 pub mod host_memory;
 pub mod niceness;
 mod opening;

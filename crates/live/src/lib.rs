@@ -180,6 +180,7 @@ impl<D: Handle> LiveDatabase<D> {
             sequence,
         };
         let State { follower, log, .. } = &mut *state;
+        engine.database_has(&self.path, follower.tree());
         let incomplete = log.go_on(&*self.db, follower, &read, engine, &cancel)?;
         let iterators: Arc<dyn Iterators> = Arc::new(pinned);
         for FamilyAt { id, family, .. } in families.values_mut() {

@@ -181,6 +181,7 @@ impl Directory {
             tree: Arc::new(follower.tree().clone()),
             position: follower.position(),
         };
+        engine.database_has(&self.path, &at.tree);
         let snapshot = self.snapshot_at(engine, selected, &at, &cancel);
         follower.refresh(storage, &self.path, (0, 0), &cancel)?;
         let now = &follower.tree().column_families;

@@ -18,6 +18,8 @@ use rockmill_exec::device_registry::{DeviceEntry, DeviceRegistry};
 use rockmill_exec::executor::{Executor, OwnedTasks};
 use rockmill_exec::host_memory::default_budget_bytes;
 use rockmill_format::compression::Implementation;
+use rockmill_format::manifest::Tree;
+use rockmill_snapshot::tree::unique_ids;
 use rockmill_storage::clock::Worker;
 use rockmill_storage::io::{IoOptions, JobIo};
 use rockmill_storage::{LocalStorage, Storage};
@@ -117,12 +119,18 @@ impl ScanEngine {
 
     fn over(executor: Arc<Executor>, storage: Arc<dyn Storage>, rows_bytes: u64) -> Arc<Self> {
         Arc::new(Self {
-            tables: Tables::new(executor.budget()),
+            tables: Tables::new(executor.budget(), executor.columns()),
             waiting: WaitingRows::new(rows_bytes),
             executor,
             storage,
             folders: Mutex::default(),
         })
+    }
+
+    /// Lets the caches of devices drop files that a database no longer has.
+    #[doc(hidden)]
+    pub fn database_has(&self, path: &Path, tree: &Tree) {
+        (self.executor.registry()).database_has(path, unique_ids(tree));
     }
 
     /// Waits until the configured devices are open. Before that, or if no device can be used, the CPU does all pieces.
@@ -393,8 +401,8 @@ impl ScanEngine {
                 device: backend.name().to_owned(),
                 through_iterators: None,
                 device_refused: handle.device_refused(),
-                bytes: read.bytes,
-                cached_bytes: read.kept_bytes,
+                bytes: read.bytes - read.cached_bytes,
+                cached_bytes: read.kept_bytes + read.cached_bytes,
                 cached_columns: read.kept_columns,
                 blocks: 0,
                 rows: counts.rows,

@@ -394,7 +394,8 @@ impl Snapshot {
         let engine = &self.engine;
         let mut unread = family.unread.clone();
         let open = |file: &File| {
-            let table = (engine.tables).get(&self.folder, &file.meta, file.held.as_ref(), &cancel);
+            let meta = (&file.meta, file.level);
+            let table = (engine.tables).get(&self.folder, meta, file.held.as_ref(), &cancel);
             match table {
                 Ok(table) => Ok(Ok(table)),
                 Err(error) if is_of_table(&error) => Ok(Err(error.to_string())),

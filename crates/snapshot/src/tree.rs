@@ -37,6 +37,13 @@ const CHUNK_BYTES: usize = 1 << 20;
 /// Number of attempts; CURRENT may be replaced during one.
 const ATTEMPTS: usize = 4;
 
+/// The unique ids of all files of a version.
+pub fn unique_ids(tree: &Tree) -> impl Iterator<Item = [u64; 2]> {
+    let families = tree.column_families.values();
+    let files = families.flat_map(|family| family.levels.values().flat_map(|level| level.values()));
+    files.filter_map(|file| file.unique_id)
+}
+
 impl TreeFollower {
     /// Reads the edits appended to the MANIFEST in `dir` since the last call.
     ///

@@ -18,6 +18,8 @@ pub enum Experiment {
     SecondaryIndex,
     /// Filling, then reading and updating in several ratios, after Co-KV.
     UpdateRatio,
+    /// Updates of a full database, with GPUs that cache some of its files.
+    Steady,
 }
 
 impl Experiment {
@@ -28,6 +30,7 @@ impl Experiment {
             Self::Scaling => "scaling",
             Self::SecondaryIndex => "secondary-index",
             Self::UpdateRatio => "update-ratio",
+            Self::Steady => "steady",
         }
     }
 }
@@ -101,6 +104,9 @@ pub struct SystemArgs {
     /// update-ratio: percent of operations that write [default: 10,30,50,70,90].
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(..=100))]
     pub updates: Vec<u32>,
+    /// steady: percent of the data that a GPU caches [default: 10,40,100].
+    #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(..=1000))]
+    pub cache_percent: Vec<u32>,
     #[command(flatten)]
     pub tuning: Tuning,
     /// Folder for the databases, which are removed at the end [default: the system's folder for temporary files].

@@ -30,7 +30,7 @@ impl Limits {
     /// Usage if statements and the cache together exceed that memory.
     pub fn of(args: &LimitArgs) -> Result<Self, Failure> {
         let host = HostMemory::now();
-        let cache_bytes = args.cache.unwrap_or(0);
+        let cache_bytes = args.host_cache_bytes()?;
         let left = HostMemory {
             bytes: host.bytes.saturating_sub(cache_bytes),
             ..host.clone()

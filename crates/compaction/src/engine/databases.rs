@@ -12,7 +12,9 @@ use rockmill_format::manifest::Tree;
 use super::described::DescribedFiles;
 use super::failed_filters::FailedFilters;
 use super::{Engine, lock};
+use crate::service::Cached;
 use crate::staging::{self, StagingDir, location};
+use rockmill_exec::file_caches::database_number;
 use rockmill_snapshot::identity;
 use rockmill_snapshot::tree::TreeFollower;
 use rockmill_storage::{Storage, base_name};
@@ -55,6 +57,23 @@ impl Engine {
         lock(&self.refused).insert(dir.to_owned());
     }
 
+    /// Lets tasks find the cached files of a job that RocksDB has installed, and drops its inputs.
+    pub(crate) fn cached_files_taken(&self, dir: &Path, cached: &Cached) {
+        let database = database_number(dir);
+        for output in &cached.outputs {
+            output.installed(database);
+        }
+        for cache in self.executor.registry().file_caches() {
+            for input in &cached.inputs {
+                cache.forget(input);
+            }
+        }
+        (self.known_tables).forget(&cached.session, &cached.input_ids);
+        for table in &cached.tables {
+            (self.known_tables).keep(self.executor.budget(), &cached.session, table);
+        }
+    }
+
     /// Time by the clock of the storage.
     pub(crate) fn now(&self) -> Duration {
         self.storage.clock().now()
@@ -93,6 +112,12 @@ impl Engine {
         let is_one =
             |_: &PathBuf, database: &mut Arc<Database>| sessions.contains(&database.session_id);
         let ended: Vec<_> = lock(&self.databases).extract_if(is_one).collect();
+        self.known_tables.ended(sessions);
+        for cache in self.executor.registry().file_caches() {
+            for (dir, _) in &ended {
+                cache.closed(database_number(dir));
+            }
+        }
         // Dropping large trees takes time, so it happens without the lock.
         drop(ended);
     }

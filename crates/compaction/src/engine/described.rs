@@ -51,8 +51,13 @@ impl Engine {
         let merges = eligible.merges();
         let describe = |input: &&InputFile| {
             cancel.check()?;
-            let reader = open_input(&files, input, &dir.join(&input.name))?;
             let mut found = Findings::default();
+            let session = &eligible.job.info.db_session_id;
+            if let Some(known) = self.known_tables.get(session, input) {
+                eligibility::check_input(&input.name, &known.table().meta, &merges, &mut found);
+                return Ok(found.into_vec());
+            }
+            let reader = open_input(&files, input, &dir.join(&input.name))?;
             let meta = describe_table(&reader)?;
             eligibility::check_input(&input.name, &meta, &merges, &mut found);
             Ok(found.into_vec())

@@ -18,7 +18,7 @@ use crate::eligibility::{self, EligibleJob};
 use rockmill_snapshot::closed_database::{
     ClosedDatabase, LatestOptions, options_name, read_options,
 };
-use rockmill_snapshot::tree::total_bytes;
+use rockmill_snapshot::tree::{total_bytes, unique_ids};
 
 /// The upper half of a session id has 62 bits.
 const SESSION_UPPER_SPARE_BITS: u32 = 2;
@@ -45,6 +45,11 @@ impl Engine {
         let (options, tree) = {
             let mut follower = lock(&database.tree);
             follower.refresh(&*self.storage, dir, floor, cancel)?;
+            (self.executor.registry()).database_has(dir, unique_ids(follower.tree()));
+            match self.executor.registry().file_caches().is_empty() {
+                true => self.known_tables.clear(),
+                false => (self.known_tables).look(&info.db_session_id, unique_ids(follower.tree())),
+            }
             self.begin_session(&database, dir, &input.db_id, follower.tree())?;
             let options = self.options(dir, &mut input)?;
             complete(&mut info, &input, follower.tree());

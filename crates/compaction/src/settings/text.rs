@@ -30,6 +30,11 @@ const SETTINGS: &[(&str, &str, Setting)] = &[
         Fixed(|s, text| put(&mut s.device, text.parse().ok())),
     ),
     (
+        "device_cache_bytes",
+        "a whole number of bytes, where 0 caches nothing",
+        Mutable(|s, text| put(&mut s.device_cache_bytes, number(text).map(Some))),
+    ),
+    (
         "device_compression",
         "true or false",
         Mutable(|s, text| put(&mut s.device_compression, text.parse().ok())),
@@ -274,11 +279,12 @@ mod tests {
 
     #[test]
     fn every_setting_can_be_given() {
-        let text = "device=cuda:1; device_compression=false; device_memory_bytes=1 ;filter_bits_per_key=9.9;io_bytes_per_second=2;\
+        let text = "device=cuda:1;device_cache_bytes=5; device_compression=false; device_memory_bytes=1 ;filter_bits_per_key=9.9;io_bytes_per_second=2;\
                     memory_budget_bytes=33554432;merge_operator=a=max+stringappend:delimiter=|;min_job_bytes=3;nice=4;output_cache=bypass;paused=true;record_jobs=/a/b;\
                     staging_dir=/c=d;threads=6;verification=sampled:7;write_committed=true;";
         let settings = Settings::parse(text).expect("all are possible");
         assert_eq!(settings.device, DeviceList::from(Device::Cuda(1)));
+        assert_eq!(settings.mutable.device_cache_bytes, Some(5));
         assert_eq!(settings.cuda.memory_bytes, Some(1));
         assert_eq!(settings.hints.filter_millibits_per_key, Some(9_900));
         assert_eq!(settings.record_dir, Some("/a/b".into()));
@@ -356,6 +362,7 @@ mod tests {
         for (wrong, possible) in [
             ("device=gpu", "cuda:N"),
             ("device=cpu+cpu", "several different"),
+            ("device_cache_bytes=-1", "0 caches nothing"),
             ("device_compression=1", "true or false"),
             ("device_memory_bytes=1k", BYTES),
             ("filter_bits_per_key=0.5", "from 1 to 100"),

@@ -15,7 +15,12 @@ use rockmill_format::range_tombstone::RangeTombstone;
 use super::target;
 use crate::common::{self, Entry, MemOutput, open};
 
+/// A device without a cache, which takes what tasks leave.
 fn device(settings: CudaSettings) -> CudaBackend {
+    let settings = CudaSettings {
+        cache_bytes: Some(0),
+        ..settings
+    };
     CudaBackend::new(target(), settings).expect("the device opens")
 }
 

@@ -3,6 +3,7 @@
 //!
 //! `PROPTEST_CASES` and `PROPTEST_RNG_SEED` choose the cases.
 
+mod cache;
 mod faults;
 mod lending;
 mod memory;
@@ -12,7 +13,8 @@ mod snapshots;
 
 use std::sync::OnceLock;
 
-use rockmill_cuda::{CudaBackend, CudaSettings, Target};
+use cache::Warmed;
+use rockmill_cuda::Target;
 
 /// The target that `ROCKMILL_TEST_DEVICE` names (`cuda:N`), or the host.
 fn target() -> Target {
@@ -23,10 +25,9 @@ fn target() -> Target {
     }
 }
 
-/// That target with default settings, opened once for all tests that do not change it.
-fn device() -> &'static CudaBackend {
-    static BACKEND: OnceLock<CudaBackend> = OnceLock::new();
-    BACKEND.get_or_init(|| {
-        CudaBackend::new(target(), CudaSettings::default()).expect("the device opens")
-    })
+/// That target with default settings, opened once for all tests that do not change it. Many of its tasks find their input in
+/// the cache.
+fn device() -> &'static Warmed {
+    static BACKEND: OnceLock<Warmed> = OnceLock::new();
+    BACKEND.get_or_init(Warmed::open)
 }

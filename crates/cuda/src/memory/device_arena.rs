@@ -5,17 +5,25 @@
 //! of some tasks each, which are kept: once there are enough for the tasks that run at a time, nothing is allocated any
 //! more. Regions are freed for a task that fits into none of them, and for a view that is loaded: until the view has
 //! its memory, tasks begin only in the remaining regions.
+//!
+//! The cache of files has regions of its own within the budget. It grows only while no task waits. A task for which there is
+//! no room takes memory from the cache before it waits.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::ops::Range;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use rockmill_core::{CancelToken, DeclineReason, Error, Result};
 
 use super::regions::{ALIGNMENT, Region};
+use crate::cache::FileCache;
 use crate::driver::{CANCEL_POLL, Device, DeviceMemory, IdleMemory, MemoryUser};
 
 /// Number of tasks for which a region has room, each as large as the one that it was allocated for.
 const TASKS_PER_REGION: u64 = 4;
+
+/// Number of chunks of the cache for which a region has room.
+const CHUNKS_PER_REGION: u64 = 32;
 
 /// Maximum share of the device's free memory, unless the user sets a limit.
 const USUAL_SHARE: (u64, u64) = (4, 5);
@@ -26,6 +34,8 @@ pub struct DeviceArena {
     device: Device,
     state: Mutex<State>,
     changed: Condvar,
+    /// The cache that gives memory back to tasks.
+    cache: OnceLock<Weak<FileCache>>,
 }
 
 #[derive(Debug)]
@@ -39,6 +49,9 @@ struct State {
     /// Value of `MemoryShares::times_returned` when the limit was found.
     limit_of: u64,
     regions: Vec<OwnedRegion>,
+    /// Those of the cache, and their maximum bytes.
+    cache_regions: Vec<OwnedRegion>,
+    max_cache_bytes: u64,
     /// Tickets of the waiting tasks.
     waiting: VecDeque<u64>,
     next_ticket: u64,
@@ -60,6 +73,8 @@ pub struct Allocation {
 
 // SAFETY: only the allocation owns the memory, and the device may be used from any thread.
 unsafe impl Send for Allocation {}
+// SAFETY: shared references give only its address.
+unsafe impl Sync for Allocation {}
 
 impl Allocation {
     /// Where it begins.
@@ -78,7 +93,12 @@ impl Drop for Allocation {
         self.device_arena.device.allow(self.memory, self.len);
         let mut state = self.device_arena.state();
         let start = self.memory.addr();
-        for lent in &mut state.regions {
+        let State {
+            regions,
+            cache_regions,
+            ..
+        } = &mut *state;
+        for lent in regions.iter_mut().chain(cache_regions) {
             let from = start.wrapping_sub(lent.memory.as_ptr().addr()) as u64;
             if from < lent.region.len() {
                 lent.region.give_back(from..from + self.len);
@@ -90,7 +110,8 @@ impl Drop for Allocation {
             .device
             .shares()
             .excess_bytes(&self.device_arena.device);
-        let given_back = state.give_back(excess.unwrap_or(0));
+        let mut given_back = state.give_back(excess.unwrap_or(0));
+        given_back.append(&mut state.excess_of_cache());
         drop(state);
         self.device_arena.release(given_back);
         self.device_arena.changed.notify_all();
@@ -99,8 +120,10 @@ impl Drop for Allocation {
 
 impl IdleMemory for DeviceArena {
     fn give_back(&self, bytes: u64) {
-        let given_back = self.state().give_back(bytes);
-        self.release(given_back);
+        let given = self.give_back_regions(bytes);
+        if given < bytes {
+            self.take_from_cache(bytes - given);
+        }
     }
 }
 
@@ -121,10 +144,13 @@ impl DeviceArena {
                 limit_bytes: u64::MAX,
                 limit_of: 0,
                 regions: Vec::new(),
+                cache_regions: Vec::new(),
+                max_cache_bytes: u64::MAX,
                 waiting: VecDeque::new(),
                 next_ticket: 0,
             }),
             changed: Condvar::new(),
+            cache: OnceLock::new(),
         });
         let weak = Arc::downgrade(&device_arena);
         device.shares().keeps_idle(weak);
@@ -134,6 +160,14 @@ impl DeviceArena {
     /// The device.
     pub fn device(&self) -> &Device {
         &self.device
+    }
+
+    /// Frees at least `bytes` bytes of regions without tasks, or all of these. Returns how many.
+    pub fn give_back_regions(&self, bytes: u64) -> u64 {
+        let given_back = self.state().give_back(bytes);
+        let given = given_back.iter().map(|lent| lent.region.len()).sum();
+        self.release(given_back);
+        given
     }
 
     /// Gives regions back to the device, which waits for all kernels that run. So nothing is locked meanwhile.
@@ -193,10 +227,18 @@ impl DeviceArena {
             if cancel.is_cancelled() {
                 break Err(Error::cancelled());
             }
-            if state.waiting.front() == Some(&ticket)
-                && let Some(answer) = self.place(&mut state, user, bytes).transpose()
-            {
-                break answer;
+            if state.waiting.front() == Some(&ticket) {
+                if let Some(answer) = self.place(&mut state, user, bytes).transpose() {
+                    break answer;
+                }
+                if !state.cache_regions.is_empty() {
+                    drop(state);
+                    let given = self.take_from_cache(bytes);
+                    state = self.state();
+                    if given > 0 {
+                        continue;
+                    }
+                }
             }
             state = self
                 .changed
@@ -216,13 +258,81 @@ impl DeviceArena {
     /// Device if there is too little at present.
     pub fn take_now(self: &Arc<Self>, user: MemoryUser, bytes: u64) -> Result<Allocation> {
         // While a load waits for memory, tasks that run still get what they need.
-        let state = &mut self.state();
-        let placed = self.place_beside(state, user, bytes, 0)?;
-        placed.ok_or_else(|| {
-            no_memory(format!(
-                "a task needs {bytes} more bytes of device memory than estimated, and other tasks hold them"
-            ))
+        loop {
+            let placed = self.place_beside(&mut self.state(), user, bytes, 0)?;
+            if let Some(allocation) = placed {
+                return Ok(allocation);
+            }
+            if self.take_from_cache(bytes) == 0 {
+                return Err(no_memory(format!(
+                    "a task needs {bytes} more bytes of device memory than estimated, and other tasks hold them"
+                )));
+            }
+        }
+    }
+
+    /// Lets `cache` give memory back to tasks.
+    pub fn set_cache(&self, cache: &Arc<FileCache>) {
+        // An arena has one cache.
+        let _ = self.cache.set(Arc::downgrade(cache));
+    }
+
+    /// Frees at least `bytes` of the cache on the device, or all that it can free now. Returns how many.
+    fn take_from_cache(&self, bytes: u64) -> u64 {
+        let cache = self.cache.get().and_then(Weak::upgrade);
+        cache.map_or(0, |cache| cache.give_back(bytes))
+    }
+
+    /// Memory for a chunk of the cache, if no task waits for memory and the budget has it.
+    pub fn take_for_cache(self: &Arc<Self>, bytes: u64) -> Option<Allocation> {
+        let bytes = bytes.next_multiple_of(ALIGNMENT);
+        let mut state = self.state();
+        if !state.waiting.is_empty() {
+            return None;
+        }
+        let memory = match find_in(&mut state.cache_regions, bytes) {
+            Some(memory) => memory,
+            None => {
+                state.grow_cache(&self.device, bytes)?;
+                find_in(&mut state.cache_regions, bytes)?
+            }
+        };
+        Some(Allocation {
+            device_arena: Arc::clone(self),
+            memory,
+            len: bytes,
         })
+    }
+
+    /// Limits the regions of the cache. Those that exceed it are freed once they are idle.
+    pub fn limit_cache(&self, bytes: u64) {
+        self.state().max_cache_bytes = bytes;
+    }
+
+    /// Addresses of the regions of the cache, ascending.
+    pub fn cache_regions(&self) -> Vec<Range<usize>> {
+        let state = self.state();
+        let ranges = state.cache_regions.iter().map(|lent| {
+            let start = lent.memory.as_ptr().addr();
+            start..start + lent.region.len() as usize
+        });
+        let mut ranges: Vec<_> = ranges.collect();
+        ranges.sort_unstable_by_key(|range| range.start);
+        ranges
+    }
+
+    /// Gives regions in which the cache has nothing back to the device. Returns their bytes.
+    pub fn release_cache_regions(&self) -> u64 {
+        let idle: Vec<_> = {
+            let mut state = self.state();
+            let regions = state
+                .cache_regions
+                .extract_if(.., |lent| lent.region.is_idle());
+            regions.collect()
+        };
+        let bytes = idle.iter().map(|lent| lent.region.len()).sum();
+        self.release(idle);
+        bytes
     }
 
     /// An allocation, if there is room for it now.
@@ -259,20 +369,81 @@ impl DeviceArena {
     }
 }
 
+/// An allocation in the first region with room for it.
+fn find_in(regions: &mut [OwnedRegion], bytes: u64) -> Option<*mut u8> {
+    regions.iter_mut().find_map(|lent| {
+        let start = lent.region.take(bytes)?;
+        Some(lent.memory.as_ptr().wrapping_add(start as usize))
+    })
+}
+
 /// The CPU does the task then, and the device is not to blame.
 fn no_memory(what: String) -> Error {
     Error::declined(DeclineReason::MemoryBudget, what)
 }
 
 impl State {
+    /// Bytes of all regions.
     fn bytes(&self) -> u64 {
-        self.regions.iter().map(|lent| lent.region.len()).sum()
+        let regions = self.regions.iter().chain(&self.cache_regions);
+        regions.map(|lent| lent.region.len()).sum()
+    }
+
+    /// Bytes of the regions of the cache.
+    fn cache_bytes(&self) -> u64 {
+        self.cache_regions
+            .iter()
+            .map(|lent| lent.region.len())
+            .sum()
+    }
+
+    /// Takes out idle regions of the cache, until the others are within its limit.
+    fn excess_of_cache(&mut self) -> Vec<OwnedRegion> {
+        let mut regions = Vec::new();
+        while self.cache_bytes() > self.max_cache_bytes {
+            let idle = (self.cache_regions.iter()).position(|lent| lent.region.is_idle());
+            let Some(idle) = idle else { break };
+            regions.push(self.cache_regions.remove(idle));
+        }
+        regions
+    }
+
+    /// Gets a region for chunks of `bytes` of the cache. `None` if the budget or the device has no room for one chunk.
+    fn grow_cache(&mut self, device: &Device, bytes: u64) -> Option<()> {
+        let returned = device.shares().times_returned();
+        if self.limit_of != returned {
+            // Others may have left the device by now.
+            (self.limit_bytes, self.limit_of) = (u64::MAX, returned);
+        }
+        let room = device.shares().room_for_tasks(device).ok()?;
+        let limit = room.map_or(u64::MAX, |room| self.bytes().saturating_add(room));
+        let limit = limit.min(self.limit_bytes).min(self.max_bytes);
+        let free = limit.saturating_sub(self.bytes());
+        let of_cache = self.max_cache_bytes.saturating_sub(self.cache_bytes());
+        let chunks = (free.min(of_cache) / bytes).min(CHUNKS_PER_REGION);
+        if chunks == 0 {
+            return None;
+        }
+        let _current = device.make_current().ok()?;
+        match DeviceMemory::new(device, MemoryUser::Tasks, chunks * bytes) {
+            Ok(memory) => {
+                let region = Region::new(memory.len());
+                self.cache_regions.push(OwnedRegion { memory, region });
+                Some(())
+            }
+            Err(_) => {
+                // Another process has the memory.
+                (self.limit_bytes, self.limit_of) = (self.bytes(), returned);
+                None
+            }
+        }
     }
 
     /// An allocation in a region. While `excess` bytes have to be freed, nothing is allocated in the last regions, so
     /// that they become idle.
     fn find(&mut self, bytes: u64, excess: u64) -> Option<*mut u8> {
-        let keeps = self.bytes().saturating_sub(excess);
+        let bytes_of_tasks: u64 = self.regions.iter().map(|lent| lent.region.len()).sum();
+        let keeps = bytes_of_tasks.saturating_sub(excess);
         let mut before = 0u64;
         self.regions.iter_mut().find_map(|lent| {
             before += lent.region.len();
@@ -339,6 +510,8 @@ impl State {
                 self.regions.push(OwnedRegion { memory, region });
                 Ok(true)
             }
+            // The cache gives back what it has.
+            Err(_) if !self.cache_regions.is_empty() => Ok(false),
             Err(error) if self.regions.is_empty() => Err(error),
             Err(error) => {
                 // Another process has the memory. (A broken device would report the same, and must not be mistaken for

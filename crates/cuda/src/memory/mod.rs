@@ -12,6 +12,7 @@ mod workspace;
 
 pub use buffer::{DeviceBuffer, TaskArena, space};
 pub(crate) use declare::buffers;
+pub use device_arena::{Allocation, DeviceArena};
 pub use pool::Pool;
 pub use ring::{CHUNKS, CopyRing, ring_bytes};
 pub use view::{DeviceSlice, DeviceSliceMut};

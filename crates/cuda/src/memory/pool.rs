@@ -9,6 +9,7 @@ use super::device_arena::DeviceArena;
 use super::resource_pool::{Pooled, ResourcePool};
 use super::ring::{CopyRing, ring_bytes};
 use super::workspace::Workspace;
+use crate::cache::FileCache;
 use crate::driver::{Device, MemoryUser, Stream};
 use crate::settings::CudaSettings;
 
@@ -28,6 +29,7 @@ fn usual_rings() -> u64 {
 pub struct Pool {
     device: Device,
     device_arena: Arc<DeviceArena>,
+    cache: Arc<FileCache>,
     streams: Arc<ResourcePool<Stream>>,
     rings: Arc<ResourcePool<CopyRing>>,
     chunk_bytes: usize,
@@ -39,11 +41,22 @@ impl Pool {
     /// # Errors
     /// Device.
     pub fn new(device: Device, settings: &CudaSettings) -> Result<Self> {
+        let device_arena = DeviceArena::new(&device, settings.memory_bytes)?;
+        // The host has no memory of a device to leave to a cache.
+        let cache = FileCache::new(
+            &device_arena,
+            settings.cache_chunk_bytes,
+            device.memory_bytes() > 0,
+        );
+        if settings.cache_bytes.is_some() {
+            cache.set_limit(settings.cache_bytes);
+        }
         let ring_bytes = ring_bytes(settings.chunk_bytes);
         let pinned = settings.pinned_bytes.map(|bytes| bytes / ring_bytes);
         let rings = pinned.unwrap_or_else(usual_rings);
         Ok(Self {
-            device_arena: DeviceArena::new(&device, settings.memory_bytes)?,
+            device_arena,
+            cache,
             streams: ResourcePool::new(usize::MAX),
             rings: ResourcePool::new(usize::try_from(rings).unwrap_or(usize::MAX)),
             chunk_bytes: settings.chunk_bytes,
@@ -54,6 +67,16 @@ impl Pool {
     /// The device.
     pub fn device(&self) -> &Device {
         &self.device
+    }
+
+    /// Frees memory that no task uses, without that of cached files.
+    pub fn give_back_idle(&self) {
+        self.device_arena.give_back_regions(u64::MAX);
+    }
+
+    /// Files that stay on the device.
+    pub fn cache(&self) -> &Arc<FileCache> {
+        &self.cache
     }
 
     /// Bytes of a ring's chunk.

@@ -1,8 +1,11 @@
 //! From surviving entries to images of files: the device lays out, writes and seals them, then decodes them again and
 //! compares while the host copies them back.
 
+use std::sync::Arc;
+
 use rockmill_core::{
-    CancelToken, OutputPlan, Request, Result, SstOutput, SstSink, Visibility, block_guard,
+    CachedOutput, CancelToken, FileIdentity, OutputFile, OutputPlan, Request, Result, SstOutput,
+    SstSink, Visibility, block_guard,
 };
 use rockmill_format::filter::{METADATA_LEN, bloom};
 use rockmill_format::handle::{BLOCK_TRAILER_SIZE, BlockGuard};
@@ -167,11 +170,38 @@ fn write_images(
     let files = store(with, images, memory, &edges, &sums, files)?;
     // The files are synced; the device has finished comparing long before.
     verify.finish(&read.ws, sst, images, &files)?;
+    let cache = with.pool.cache();
+    if cache.is_on() {
+        for (image, stored) in images.iter().zip(&files) {
+            // The files need no cache, and a device that has failed fails again.
+            let kept = keep(read, sst, with, image, &stored.file);
+            output.cached.extend(kept.ok().flatten());
+        }
+    }
     for stored in files {
         output.files.push(stored.file);
         output.size_sample.add(stored.size_sample);
     }
     Ok(())
+}
+
+/// Caches a file's data blocks, which are verified. None if there is no room.
+fn keep(
+    read: &ReadState,
+    sst: &SstBuffers,
+    with: Writing<'_>,
+    image: &Image,
+    file: &OutputFile,
+) -> Result<Option<Arc<dyn CachedOutput>>> {
+    let table = &with.plan.table;
+    let Some(identity) = FileIdentity::of_output(file, table) else {
+        return Ok(None);
+    };
+    let level = with.plan.properties.output_level;
+    let from = sst.images.as_ptr().wrapping_add(image.at as usize);
+    let (cache, stream) = (with.pool.cache(), &read.ws.stream);
+    // SAFETY: the image begins with the file's data blocks, and nothing changes images any more.
+    unsafe { cache.keep_output(identity, level, image.data_bytes, from, stream) }
 }
 
 /// Writes the images and returns the internal keys at the files' ends.

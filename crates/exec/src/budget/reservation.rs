@@ -45,6 +45,23 @@ impl Budget {
         self.state().room_for_reservations()
     }
 
+    /// Reserves `bytes` if they are free now. Jobs may call this.
+    pub fn try_reserve(self: &Arc<Self>, bytes: u64) -> Option<Reservation> {
+        let has_room = self.change(|state| {
+            let taken = state.used_bytes() + state.reserved_bytes + state.abandoned_bytes();
+            let is_free = taken.saturating_add(bytes) <= state.bytes;
+            let has_room = is_free && bytes <= state.room_for_reservations();
+            if has_room {
+                state.reserved_bytes += bytes;
+            }
+            has_room
+        });
+        has_room.then(|| Reservation {
+            budget: Arc::clone(self),
+            bytes,
+        })
+    }
+
     /// Waits until jobs have released enough memory, and keeps `bytes` of it. A job must not wait for this, since it
     /// might wait for its own memory.
     ///

@@ -42,6 +42,7 @@ fn compact(
 fn essence(report: &TaskReport) -> String {
     let read = ReadReport {
         bytes: 0,
+        cached_bytes: 0,
         ..report.read.clone()
     };
     format!("{read:#?} {:#?}", report.files())

@@ -91,6 +91,7 @@ fn inspect(
 fn without_bytes(report: &TaskReport) -> ReadReport {
     ReadReport {
         bytes: 0,
+        cached_bytes: 0,
         ..report.read.clone()
     }
 }

@@ -2,7 +2,10 @@
 
 use std::sync::{Arc, Mutex};
 
-use rockmill_core::{Error, InputTable, ReadAt, Result, SstFile, SstSink, open_table};
+use rockmill_core::{
+    Cacheable, Error, FileIdentity, InputTable, ReadAt, Result, SstFile, SstSink, kv_hash,
+    open_table,
+};
 
 /// Name of every file in memory.
 pub const FILE_NAME: &str = "000007.sst";
@@ -93,6 +96,15 @@ impl SstSink for MemSink {
     }
 }
 
+/// Opens a table. Devices may cache it: its unique id is a hash of all of its bytes, since tests write different files under
+/// one name.
 pub fn open(bytes: Vec<u8>) -> Result<InputTable> {
-    open_table(Box::new(MemFile(bytes)))
+    let unique_id = [kv_hash(&bytes, b""), 1];
+    let table = open_table(Box::new(MemFile(bytes)))?;
+    let cacheable = FileIdentity::of(&table, unique_id).map(|identity| Cacheable {
+        identity,
+        level: 3,
+        database: 1,
+    });
+    Ok(table.with_cacheable(cacheable))
 }
