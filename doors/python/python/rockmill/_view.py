@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 import re
 import sys
@@ -75,9 +76,15 @@ class _Library:
         raise UsageError(f"ids are a {type(array).__name__}; give an array of numpy, torch or CuPy, or one with DLPack")
 
 
+@functools.lru_cache(maxsize=64)
+def _name(dtype: Any) -> str:
+    """Libraries take microseconds to write it."""
+    return str(dtype).removeprefix("torch.")
+
+
 def _dtype(array: Any) -> str:
     """A type such as ``int64``."""
-    return str(array.dtype).removeprefix("torch.")
+    return _name(array.dtype)
 
 
 def _address(array: Any) -> int:
