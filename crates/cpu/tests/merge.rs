@@ -1,6 +1,6 @@
 //! `Merge` is a sort, and tasks are parts of the whole.
 
-mod common;
+use rockmill_testkit::cases as common;
 
 use common::{Entry, config, entry_of, hash_sum, kinds, open, plan};
 use proptest::prelude::*;

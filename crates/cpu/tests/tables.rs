@@ -1,6 +1,6 @@
 //! `open_table` and `RunReader` read back what `SstWriter` writes, and all its counts are right.
 
-mod common;
+use rockmill_testkit::cases as common;
 
 use common::plans::table_plans;
 use common::{DELETE, Entry, PUT, config, open, plan, read};

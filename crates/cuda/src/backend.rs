@@ -15,7 +15,7 @@ use crate::memory::{Pool, Workspace, ring_bytes};
 use crate::read::{
     Input, ReadBuffers, ReadSize, ReadState, SelectedRows, host_blocks, select_rows,
 };
-use crate::resident::{PlaceBuffers, place};
+use crate::resident::{InsertBuffers, insert};
 use crate::ring;
 use crate::scan::{self, Encoded, Encodings, ScanBuffers, ScanSize, scan};
 use crate::settings::CudaSettings;
@@ -97,7 +97,7 @@ impl CudaBackend {
                 SstBuffers::bytes(&SstSize::foreseen(&read, plan, processors))
             }
             Purpose::Inspect => InspectBuffers::bytes(&read),
-            Purpose::Resident => PlaceBuffers::bytes(&read),
+            Purpose::Resident => InsertBuffers::bytes(&read),
             Purpose::Scan(plan) => self.encodings.of(plan).map_or(0, |encoded| {
                 ScanBuffers::bytes(&ScanSize::foreseen(&read, request, plan, &encoded))
             }),
@@ -197,7 +197,7 @@ impl Backend for CudaBackend {
                 })?;
                 rows.scan(plan, &encoded, batches)
             }
-            Operator::Resident { table } => rows.place(table),
+            Operator::Resident { table } => rows.insert(table),
         }
     }
 }
@@ -304,8 +304,8 @@ impl CudaRows<'_> {
         self.finish(Output::Batches(output), bytes)
     }
 
-    fn place(&mut self, table: &dyn ResidentTable) -> Result<TaskReport> {
-        let rows = place(&mut self.read, &self.selected_rows, table)?;
+    fn insert(&mut self, table: &dyn ResidentTable) -> Result<TaskReport> {
+        let rows = insert(&mut self.read, &self.selected_rows, table)?;
         self.finish(Output::Rows(rows), rows.bytes)
     }
 

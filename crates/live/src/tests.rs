@@ -1,10 +1,6 @@
 //! Flushes and compactions come between the steps of a snapshot.
 
-#[path = "../../scan/tests/common/mod.rs"]
-mod common;
-#[path = "../tests/busy/mode.rs"]
-mod mode;
-
+use rockmill_testing::scans as common;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -16,7 +12,7 @@ use rust_rocksdb::{
 };
 
 use super::*;
-use mode::{MODES, Mode};
+use rockmill_testing::busy::mode::{MODES, Mode};
 
 const NUMBER: &str = "rocksdb.current-super-version-number";
 const VERSIONS: &str = "rocksdb.num-live-versions";

@@ -1,8 +1,5 @@
 //! Databases that are open and written to.
 
-#[path = "../../scan/tests/common/mod.rs"]
-mod common;
-
 use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
@@ -11,7 +8,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use common::*;
 use proptest::prelude::*;
 use rockmill_core::{
     Backend, Error, ErrorKind, Footprint, KeyRange, Operator, ReadTask, Request, Result, Support,
@@ -27,6 +23,7 @@ use rockmill_exec::executor::Executor;
 use rockmill_live::LiveDatabase;
 use rockmill_scan::{Database, Directory, ScanEngine, ScanSettings};
 use rockmill_storage::clock::SystemClock;
+use rockmill_testing::scans::*;
 use rust_rocksdb::{
     DB, OptimisticTransactionDB, SingleThreaded, WaitForCompactOptions, WriteBatch,
 };

@@ -2,20 +2,18 @@
 //!
 //! `ROCKMILL_SECONDS=N` runs for N seconds, `ROCKMILL_SEED=N` draws the same writes.
 
-mod busy;
-#[path = "../../scan/tests/common/mod.rs"]
-mod common;
-
+use rockmill_testing::busy;
+use rockmill_testing::scans as common;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use busy::mode::Mode;
-use busy::{Busy, FAMILIES, Found, Reader};
 use rockmill_core::KeyRange;
 use rockmill_live::LiveDatabase;
 use rockmill_scan::{Database, ScanEngine, ScanSettings, Snapshot};
+use rockmill_testing::busy::mode::Mode;
+use rockmill_testing::busy::{Busy, FAMILIES, Found, Reader};
 
 const READERS: usize = 2;
 

@@ -1,11 +1,8 @@
 //! Directories that no process has open.
 
-mod common;
-
 use std::path::Path;
 use std::sync::Arc;
 
-use common::*;
 use proptest::prelude::*;
 use rockmill_core::scan::Batch;
 use rockmill_core::{
@@ -18,6 +15,7 @@ use rockmill_scan::{
     Database, Directory, FamilySnapshot, IteratorRead, Iterators, PieceReport, RowFn, ScanEngine,
     ScanSettings,
 };
+use rockmill_testing::scans::*;
 use rust_rocksdb::{DB, Options, SingleThreaded, TransactionDB, TransactionDBOptions};
 
 proptest! {

@@ -342,7 +342,7 @@ impl RocksTable {
         }
     }
 
-    /// A filter for a scan; `None` if it is left to DataFusion.
+    /// A filter over all columns of the table; `None` if it is left to DataFusion.
     fn filter(&self, filter: &Expr) -> Result<Option<Arc<dyn PhysicalExpr>>> {
         if self.scans.reads == Reads::Iterators {
             return Ok(None);
@@ -357,30 +357,29 @@ impl RocksTable {
             &ExecutionProps::new(),
             &PhysicalPlanningContext::default(),
         );
-        let Ok(filter) = filter else {
-            return Ok(None);
-        };
-        let all = all_columns(schema);
-        let mut program = Program::new(&self.layout, schema, &all);
-        Ok(program.filter(&filter).is_ok().then_some(filter))
+        Ok(filter.ok())
+    }
+
+    /// Whether scans compute a filter.
+    fn computes(&self, filter: &Expr) -> Result<bool> {
+        let mut program = Program::new(Arc::clone(&self.layout));
+        let filter = self.filter(filter)?;
+        Ok(filter.is_some_and(|filter| program.filter(&filter).is_ok()))
     }
 }
 
 /// A scan with these filters. Each fits into its program alone. Filters that do not fit together come behind the scan.
 fn scan_and_filter(
     source: Source,
-    planned: Planned,
+    mut planned: Planned,
     filters: Vec<Arc<dyn PhysicalExpr>>,
     limit: Option<usize>,
     partitions: usize,
 ) -> Result<Arc<dyn ExecutionPlan>> {
-    let reasons = planned.reasons(&filters)?;
-    let both = filters.into_iter().zip(reasons);
-    let (taken, others): (Vec<_>, Vec<_>) = both.partition(|(_, reason)| reason.is_none());
-    let taken = taken.into_iter().map(|(filter, _)| filter).collect();
-    let others: Vec<_> = others.into_iter().map(|(filter, _)| filter).collect();
+    let mut others = filters;
+    others.retain(|filter| planned.add_filter(filter).is_err());
     if others.is_empty() {
-        let scan = ScanExec::new(source, planned.with_filters(taken), limit, partitions)?;
+        let scan = ScanExec::new(source, planned, limit, partitions)?;
         return Ok(Arc::new(scan));
     }
     let filter = conjunction(others);
@@ -389,7 +388,7 @@ fn scan_and_filter(
         .filter(|position| !planned.projection.contains(position))
         .collect();
     used.sort_unstable();
-    let planned = planned.with_filters(taken).with_more_columns(&used);
+    let planned = planned.with_more_columns(&used);
     let scan = Arc::new(ScanExec::new(source, planned, None, partitions)?);
     let filter = reassign_expr_columns(filter, &scan.schema())?;
     let filter = FilterExecBuilder::new(filter, scan)
@@ -414,9 +413,9 @@ impl TableProvider for RocksTable {
         filters: &[&Expr],
     ) -> Result<Vec<TableProviderFilterPushDown>> {
         let filters = filters.iter().map(|filter| {
-            Ok(match self.filter(filter)? {
-                Some(_) => TableProviderFilterPushDown::Exact,
-                None => TableProviderFilterPushDown::Unsupported,
+            Ok(match self.computes(filter)? {
+                true => TableProviderFilterPushDown::Exact,
+                false => TableProviderFilterPushDown::Unsupported,
             })
         });
         filters.collect()

@@ -132,7 +132,7 @@ pub fn load(
 ) -> Result<Arc<DeviceTable>> {
     let outside = outside(&taken.asked);
     let load = taken.load(Tombstones::Drop);
-    let share = source.engine.admit_loads([&load], device)?;
+    let share = source.engine.admit_loads([load], device)?;
     let mut keys = Estimate::new(&taken.family, Vec::new()).keys;
     for _ in 0..MAX_REHASHES {
         let slot_bytes = DeviceTable::slot_bytes(keys);
@@ -147,7 +147,7 @@ pub fn load(
             outside: &outside,
         };
         let table = Arc::new(DeviceTable::new(device.gpu_device()?, &settings)?);
-        place(source, &share, &load, &table)?;
+        insert(source, &share, 0, &table)?;
         if table.contents().left_over == 0 {
             return Ok(table);
         }
@@ -190,13 +190,13 @@ pub fn seed() -> u64 {
     RandomState::new().build_hasher().finish()
 }
 
-/// Stores the keys of a version in a table. Returns their number, and the bytes of their records.
-pub fn place<T: ResidentTable>(
+/// Stores the keys of the load at a position in a table. Returns their number, and the bytes of their records.
+pub fn insert<T: ResidentTable>(
     source: &Source,
     share: &LoadShare,
-    load: &Load,
+    at: usize,
     table: &Arc<T>,
 ) -> Result<RowOutput> {
     let table = Arc::clone(table) as Arc<dyn ResidentTable>;
-    source.engine.load(share, load, table)
+    source.engine.load(share, at, table)
 }

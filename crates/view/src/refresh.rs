@@ -9,7 +9,7 @@ use rockmill_scan::{FamilySnapshot, Since, WrittenSince};
 
 use crate::estimate::Asked;
 use crate::load::{
-    MAX_REHASHES, Snapshot, Source, more_slots, no_room, outside, place, reserve, seed,
+    MAX_REHASHES, Snapshot, Source, insert, more_slots, no_room, outside, reserve, seed,
 };
 use crate::version::Version;
 use crate::view::View;
@@ -119,13 +119,14 @@ impl Change<'_> {
         let all = std::iter::once(&tables).chain(&unflushed);
         let of_tables = tables.load(Tombstones::Keep);
         let of_unflushed = (unflushed.as_ref()).map(|unflushed| unflushed.load(Tombstones::Drop));
-        let loads = std::iter::once(&of_tables).chain(&of_unflushed);
+        let has_unflushed = of_unflushed.is_some();
+        let loads = std::iter::once(of_tables).chain(of_unflushed);
         let share = self.source.engine.admit_loads(loads, self.device)?;
         let made = self.with_room(all, |delta| {
-            let placed = place(self.source, &share, &of_tables, delta)?;
-            if let Some(of_unflushed) = &of_unflushed {
+            let placed = insert(self.source, &share, 0, delta)?;
+            if has_unflushed {
                 let unseen = Arc::new(delta.unseen());
-                place(self.source, &share, of_unflushed, &unseen)?;
+                insert(self.source, &share, 1, &unseen)?;
                 missing = unseen.keys();
             }
             Ok((missing == 0).then_some(placed))
@@ -145,9 +146,9 @@ impl Change<'_> {
         let ranges = self.family.changed_since(&self.base.family, more);
         let there = Snapshot::within(Arc::clone(self.family), &ranges)?;
         let load = there.load(Tombstones::Drop);
-        let share = self.source.engine.admit_loads([&load], self.device)?;
+        let share = self.source.engine.admit_loads([load], self.device)?;
         let made = self.with_room([&there], |delta| {
-            let placed = place(self.source, &share, &load, delta)?;
+            let placed = insert(self.source, &share, 0, delta)?;
             delta.erase_missing(&ranges)?;
             Ok(Some(placed))
         })?;

@@ -1,21 +1,20 @@
 //! A device is lost while kernels hold a view: nothing waits for it, and the database continues.
 
-#[path = "../../scan/tests/common/mod.rs"]
-mod common;
 mod helpers;
 
+use rockmill_testing::scans as common;
 use std::ptr;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
 
-use common::options;
 use helpers::*;
 use rockmill_core::ErrorKind;
 use rockmill_cuda::faults::{Call, DeviceUsage, Faults};
 use rockmill_live::LiveDatabase;
 use rockmill_scan::Database;
+use rockmill_testing::scans::options;
 use rockmill_view::{CallerStream, Keys, RingSettings, Rows, Target};
 use rust_rocksdb::DB;
 

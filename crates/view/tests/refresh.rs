@@ -1,16 +1,14 @@
 //! A refreshed view equals RocksDB's current state, and held versions equal its state at their time.
 
-#[path = "../../scan/tests/common/mod.rs"]
-mod common;
 mod helpers;
 
+use rockmill_testing::scans as common;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use common::*;
 use helpers::*;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngSeed, TestRunner};
@@ -18,6 +16,7 @@ use rockmill_core::{ErrorKind, KeyRange};
 use rockmill_cuda::LookupResult;
 use rockmill_live::LiveDatabase;
 use rockmill_scan::Database;
+use rockmill_testing::scans::*;
 use rockmill_view::{CallerStream, Hold, Loaded, View};
 use rust_rocksdb::{
     DB, IngestExternalFileOptions, SstFileWriter, WaitForCompactOptions, WriteBatch,

@@ -1,20 +1,19 @@
 //! Each key of a view has RocksDB's value at the time of the view, and absent keys are absent.
 
-#[path = "../../scan/tests/common/mod.rs"]
-mod common;
 mod helpers;
 
+use rockmill_testing::scans as common;
 use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use common::*;
 use helpers::*;
 use proptest::prelude::*;
 use rockmill_core::{ErrorKind, KeyRange};
 use rockmill_live::LiveDatabase;
 use rockmill_scan::{Database, Directory};
+use rockmill_testing::scans::*;
 use rockmill_view::{CallerStream, Keys, RingSettings, Rows as ValueRows, Target};
 use rust_rocksdb::{DB, WriteBatch};
 

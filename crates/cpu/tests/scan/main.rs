@@ -1,9 +1,6 @@
 //! Scans: each instruction at its edges, random plans against a model, and scans of tables at snapshots.
 
-#[path = "../common/mod.rs"]
-mod common;
-#[path = "../common/drawn_scans.rs"]
-mod drawn_scans;
+use rockmill_testkit::cases as common;
 mod edges;
 mod groups;
 mod limits;
@@ -11,7 +8,6 @@ mod model;
 mod tables;
 
 use common::config;
-use drawn_scans::Draw;
 use model::OutOfRange;
 use proptest::prelude::*;
 use rockmill_core::scan::{
@@ -20,6 +16,7 @@ use rockmill_core::scan::{
 };
 use rockmill_core::{BatchOutput, ErrorKind, Result};
 use rockmill_cpu::scan::Scanner;
+use rockmill_testkit::drawn_scans::Draw;
 
 /// Stores the batches that it receives.
 #[derive(Debug, Default)]

@@ -13,7 +13,7 @@ use crate::read::{ReadSize, ReadState, SelectedRows};
 
 buffers! {
     /// Buffers for storing rows in a table.
-    PlaceBuffers of ReadSize, |x|
+    InsertBuffers of ReadSize, |x|
     sizes: u64 = x.entries + 1;
     offsets: u64 = x.entries + 1;
     totals: InsertTotals = 1;
@@ -61,7 +61,7 @@ impl<'a> RowTarget<'a> {
 ///
 /// # Errors
 /// Device, also if the table may not take that much memory; Internal if the table is another device's.
-pub fn place(
+pub fn insert(
     read: &mut ReadState,
     selected_rows: &SelectedRows,
     table: &dyn ResidentTable,
@@ -72,7 +72,7 @@ pub fn place(
     if n == 0 {
         return Ok(RowOutput::default());
     }
-    let placed = place_rows(read, selected_rows, &target);
+    let placed = insert_rows(read, selected_rows, &target);
     if placed.is_err() {
         // Kernels may still write to memory that is freed with the table.
         let _ = read.ws.stream.synchronize();
@@ -80,7 +80,7 @@ pub fn place(
     placed
 }
 
-fn place_rows(
+fn insert_rows(
     read: &mut ReadState,
     selected_rows: &SelectedRows,
     target: &RowTarget<'_>,
@@ -88,7 +88,7 @@ fn place_rows(
     let n = selected_rows.len;
     read.ws.make_scratch(&read.device, n + 1)?;
     let stream = &read.ws.stream;
-    let buffers = &mut PlaceBuffers::new(&read.ws.arena);
+    let buffers = &mut InsertBuffers::new(&read.ws.arena);
     let base = target.base.map(DeviceTable::as_kernels_see_it);
     let mut args = InsertArgs {
         arena: read.buffers.arena.as_ptr(),

@@ -12,6 +12,6 @@ mod table;
 pub(crate) use budget::Part;
 pub use delta::{Delta, Unseen};
 pub use in_use::InUse;
-pub use insert::{PlaceBuffers, place};
+pub use insert::{InsertBuffers, insert};
 pub use lookup::{CallerStream, IdForm, Integer, Keys, LookupResult, Rows, Unanswered};
 pub use table::{DeviceTable, TableContents, TableSettings};

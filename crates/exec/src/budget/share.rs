@@ -130,9 +130,9 @@ impl JobRef {
         self.budget
             .change(|state| state.set_candidates(self.job, candidates));
         match self.wait(Request::Task(self.job), cancel)? {
-            Grant::Task(place) => Ok(Some(TaskGrant {
+            Grant::Task(placement) => Ok(Some(TaskGrant {
                 job: self.clone(),
-                place,
+                placement,
                 begun: true,
                 is_abandoned: AtomicBool::new(false),
             })),
@@ -150,15 +150,15 @@ impl JobRef {
 #[derive(Debug)]
 pub(crate) struct TaskGrant {
     job: JobRef,
-    place: Placement,
+    placement: Placement,
     begun: bool,
     is_abandoned: AtomicBool,
 }
 
 impl TaskGrant {
     /// Device and memory of the task.
-    pub fn place(&self) -> &Placement {
-        &self.place
+    pub fn placement(&self) -> &Placement {
+        &self.placement
     }
 
     /// Releases the slot and memory of a task that has not begun. It still has to be run.
@@ -172,7 +172,7 @@ impl TaskGrant {
         self.is_abandoned.store(true, Ordering::Release);
         let job = self.job.job;
         self.job.budget.change(|state| {
-            state.give_back(job, &self.place, self.begun);
+            state.give_back(job, &self.placement, self.begun);
             state.abandon(job, task_bytes);
         });
         Abandoned {
@@ -188,7 +188,7 @@ impl Drop for TaskGrant {
         if !self.is_abandoned.load(Ordering::Acquire) {
             self.job
                 .budget
-                .change(|state| state.give_back(self.job.job, &self.place, self.begun));
+                .change(|state| state.give_back(self.job.job, &self.placement, self.begun));
         }
     }
 }

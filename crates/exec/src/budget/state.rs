@@ -269,13 +269,13 @@ impl State {
     }
 
     /// Releases the slot and memory of a task that has run, or that did not begin.
-    pub fn give_back(&mut self, job: JobId, place: &Placement, begun: bool) {
-        self.in_flight.end(place.device, place.number);
-        self.more_bytes -= place.more_bytes;
+    pub fn give_back(&mut self, job: JobId, placement: &Placement, begun: bool) {
+        self.in_flight.end(placement.device, placement.number);
+        self.more_bytes -= placement.more_bytes;
         let Some(job) = self.jobs.get_mut(&job) else {
             return;
         };
-        if place.more_bytes == 0 {
+        if placement.more_bytes == 0 {
             job.own_in_use = false;
         }
         if let Some(work) = job.work.as_mut().filter(|_| !begun) {
@@ -418,7 +418,7 @@ impl State {
             true => return None,
         };
         let (device, number) = (chosen.device, self.number());
-        let place = Placement {
+        let placement = Placement {
             number,
             more_bytes,
             device,
@@ -431,6 +431,6 @@ impl State {
         if let Some(work) = &mut job.work {
             work.tasks -= 1;
         }
-        Some(Grant::Task(place))
+        Some(Grant::Task(placement))
     }
 }

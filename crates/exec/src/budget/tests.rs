@@ -331,11 +331,14 @@ fn each_device_has_room_for_as_many_tasks() {
     let take = || job.grant(&[CPU, gpu], &CancelToken::new());
     let take = || take().expect("not cancelled").expect("the job goes on");
     let both = [take(), take()];
-    assert_eq!(both.each_ref().map(|grant| grant.place().device), [0, 1]);
+    assert_eq!(
+        both.each_ref().map(|grant| grant.placement().device),
+        [0, 1]
+    );
     assert!(waits(|cancel| job.grant(&[CPU, gpu], cancel)));
     let [first, second] = both;
     second.put_back();
-    assert_eq!(take().place().device, 1);
+    assert_eq!(take().placement().device, 1);
     drop(first);
 }
 
@@ -387,8 +390,11 @@ fn a_task_that_waits_for_a_late_device_goes_to_another() {
     let take = || job.grant(&[cpu, gpu], &cancel).expect("not cancelled");
     let first = take().expect("there are two");
     let second = take().expect("there is one");
-    assert_eq!((first.place().device, second.place().device), (1, HOST));
-    assert!(second.place().moved && !first.place().moved);
+    assert_eq!(
+        (first.placement().device, second.placement().device),
+        (1, HOST)
+    );
+    assert!(second.placement().moved && !first.placement().moved);
 }
 
 #[test]

@@ -107,7 +107,7 @@ impl Set {
             return Ok(Next::End);
         };
         let now = self.shared.clock.now();
-        let entry = self.entry(grant.place().device);
+        let entry = self.entry(grant.placement().device);
         let attempt = entry.and_then(|entry| entry.health.begin(now));
         let is_refused = entry.is_some() && attempt.is_none() && self.may_run_on_cpu();
         let task = match is_refused {
@@ -199,9 +199,9 @@ impl Set {
     /// Runs a task that was chosen.
     fn run_task(self: &Arc<Self>, task: usize, grant: TaskGrant, waited: Duration) -> Result<Next> {
         let tasks = &self.shared.owned.tasks;
-        let device = grant.place().device;
+        let device = grant.placement().device;
         let entry = self.entry(device);
-        if grant.place().moved {
+        if grant.placement().moved {
             let device = self.name(device);
             self.emit(Event::Moved { device });
         }

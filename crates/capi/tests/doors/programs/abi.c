@@ -298,6 +298,9 @@ static void jobs(const char* folder) {
   assert(rm_service_on_installation(service, NULL, RM_SUCCESS, &error) == RM_INVALID);
   said(error, "job_id is null");
   assert(rm_service_cancel_awaiting_jobs(service, &error) == RM_SUCCESS && error == NULL);
+  assert(rm_database_closes("no session", &error) == RM_SUCCESS && error == NULL);
+  assert(rm_database_closes(NULL, &error) == RM_INVALID);
+  said(error, "db_session_id is null");
   closed(service);
 }
 

@@ -1,8 +1,5 @@
 //! Scans produce the same batches on the CPU and by the kernels, to the byte.
 
-#[path = "../../../../cpu/tests/common/drawn_scans.rs"]
-mod drawn_scans;
-
 mod groups;
 mod strings;
 
@@ -22,7 +19,7 @@ use rockmill_format::key::MAX_SEQUENCE;
 use super::super::target;
 use super::{cases, device, drawn, request};
 use crate::common::{self, Entry, PUT, config, open};
-use drawn_scans::Draw;
+use rockmill_testkit::drawn_scans::Draw;
 
 /// Stores the batches that it receives.
 #[derive(Debug, Default)]

@@ -15,7 +15,7 @@ use crate::run_context::RunContext;
 use crate::settings::MIN_READ_AHEAD_BYTES;
 
 /// A planned job.
-pub struct Placing<'a> {
+pub struct PlannedJob<'a> {
     pub context: &'a RunContext<'a>,
     pub files: &'a JobIo,
     pub share: &'a JobShare,
@@ -24,7 +24,7 @@ pub struct Placing<'a> {
     pub subcompaction_bytes: &'a [u64],
 }
 
-impl Placing<'_> {
+impl PlannedJob<'_> {
     /// Known sizes of the subcompactions.
     pub fn size(&self, plan: &Plan) -> JobSize {
         JobSize::new(input_size(plan, self.tables), self.subcompaction_bytes)
@@ -34,7 +34,7 @@ impl Placing<'_> {
     ///
     /// # Errors
     /// Declined if a subcompaction does not fit into the budget.
-    pub fn place(&self, plan: &mut Plan) -> Result<Admitted> {
+    pub fn admit(&self, plan: &mut Plan) -> Result<Admitted> {
         let (context, tables) = (self.context, self.tables);
         let budget = context.executor.budget();
         let size = self.size(plan);

@@ -1,9 +1,8 @@
 //! `CpuBackend` as the engine uses it: the files and reports do not depend on how the inputs are read, and agree with
 //! the single stages.
 
-#[path = "common/ahead.rs"]
 mod ahead;
-mod common;
+use rockmill_testkit::cases as common;
 
 use ahead::AheadFile;
 use common::{

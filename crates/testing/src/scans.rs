@@ -1,7 +1,6 @@
 //! Random histories of a database, and its rows as RocksDB's iterators and as scans find them.
 
-// Each test program uses a part of it.
-#![allow(dead_code)]
+#![allow(missing_docs, reason = "names of plain records and constants")]
 
 use std::collections::BTreeMap;
 use std::path::Path;

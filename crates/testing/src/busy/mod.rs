@@ -4,8 +4,7 @@
 //! each column family that the batch changes. So the rows show a reader the number of batches of each writer, which
 //! determine all other rows. It must see all batches that were written before its snapshot was taken.
 
-// Each test program uses a part of it.
-#![allow(dead_code)]
+#![allow(missing_docs, reason = "names of plain records and constants")]
 
 pub mod mode;
 

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use rockmill_core::{Chunk, ReadAt, ReadStream, Result};
 
-use crate::common::MemFile;
+use rockmill_testkit::cases::MemFile;
 
 /// Chunks that are expected or in use at once.
 const DEPTH: usize = 3;

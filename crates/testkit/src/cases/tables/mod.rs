@@ -1,7 +1,4 @@
-//! Tables in memory, and tasks over them. Depends on nothing of this crate's tests, so that other crates' tests can
-//! include it by its path.
-
-#![allow(dead_code, unused_imports, reason = "each test uses a part of this")]
+//! Tables in memory, and tasks over them.
 
 mod entry;
 mod memory;

@@ -1,4 +1,7 @@
-//! Plans and rows of scans, drawn from bytes. Depends only on core, so that fuzzing can include it by its path.
+//! Plans and rows of scans, drawn from bytes. Depends only on core, so that fuzzing, a workspace of its own, can include
+//! it by its path.
+
+#![allow(missing_docs, reason = "names of plain records and constants")]
 
 use rockmill_core::scan::{
     Aggregate, Aggregation, Calendar, Check, ColumnType, Comparison, Instruction, IntegerRange,
