@@ -51,12 +51,13 @@ for suite; do
     git ls-files -z doors/python examples/python | xargs -0 cp --parents -t "$root/rockmill"
     cp -r doors/python/python/rockmill "$root/rockmill/site/"
     strip -o "$root/rockmill/site/rockmill/_rockmill.abi3.so" "$library"
-    # This machine's pip gets them: the system may have no way to an index. Versions are pinned for another Python.
+    # This machine's pip gets them: the system may have no way to an index. It takes no heed of what older Pythons need besides.
+    # Versions are pinned for another Python.
     if [ ! -e "$root/libraries/complete" ]; then
         rm -rf "$root/libraries"
         sed 's/==.*//' doors/python/requirements-test.txt >"$root/requirements.txt"
         python3 -m pip install -q --disable-pip-version-check --only-binary :all: --python-version "$version" \
-            --target "$root/libraries" -r "$root/requirements.txt" && touch "$root/libraries/complete" ||
+            --target "$root/libraries" -r "$root/requirements.txt" exceptiongroup tomli typing_extensions && touch "$root/libraries/complete" ||
             { skip "in $suite: pip could not install what they need"; continue; }
     fi
     # The system's own view of processes goes with its last one.

@@ -62,9 +62,11 @@ struct LookUp {
       // No longer keys exist, nor keys outside the range.
       if (is_inside && len <= u32(-1)) got = get(g, keys + start, u32(len), row);
     }
-    if (got.status == KEY_FOUND && (options & LOOKUP_EXACT) != 0 && got.len != stride) got.status = KEY_TOO_SMALL;
     if (got.status == KEY_NOT_FOUND && default_row != nullptr) copy_value(g, row, default_row, stride);
+    // Bytes that other lanes have copied are left alone.
     else if ((options & LOOKUP_CLEARS) != 0) zero_rest(g, row, got.status == KEY_FOUND ? got.len : 0, stride);
+    // A value of another size that came through the ring is in its row already.
+    if (got.status == KEY_FOUND && !fits(got.len)) got.status = KEY_TOO_SMALL;
     if (g.rank() != 0) return;
     if (statuses != nullptr) statuses[i] = got.status;
     if (sizes != nullptr) sizes[i] = got.len;
@@ -76,9 +78,17 @@ struct LookUp {
   template <class G>
   ROCKMILL_HD RingResult get(const G& g, const u8* key, u32 len, u8* row) const {
     const u32 room = stride < u32(-1) ? u32(stride) : u32(-1);
-    if constexpr (ASKS) return kv.get_in(g, key, len, row, room);
-    else return copy_found(g, find_key(g, kv.table, key, len), row, room);
+    if constexpr (ASKS) {
+      return kv.get_in(g, key, len, row, room);
+    } else {
+      const FoundValue found = find_key(g, kv.table, key, len);
+      if (found.status == KEY_FOUND && !fits(found.len)) return {KEY_TOO_SMALL, found.len};
+      return copy_found(g, found, row, room);
+    }
   }
+
+  // Whether a value may have this size; that a longer one has no room is found out elsewhere.
+  ROCKMILL_HD bool fits(u32 len) const { return (options & LOOKUP_EXACT) == 0 || len == stride; }
 };
 
 }  // namespace rockmill::ROCKMILL_TARGET

@@ -122,6 +122,7 @@ fn failed(error: rockmill_core::Error) -> Failure {
 #[pymethods]
 impl RawView {
     #[new]
+    #[allow(clippy::too_many_arguments, reason = "rockmill.view has them by name")]
     fn new(
         py: Python<'_>,
         path: PathBuf,

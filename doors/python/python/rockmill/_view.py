@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 import re
 import sys
@@ -75,9 +76,15 @@ class _Library:
         raise UsageError(f"ids are a {type(array).__name__}; give an array of numpy, torch or CuPy, or one with DLPack")
 
 
+@functools.lru_cache(maxsize=64)
+def _name(dtype: Any) -> str:
+    """Libraries take microseconds to write it."""
+    return str(dtype).removeprefix("torch.")
+
+
 def _dtype(array: Any) -> str:
     """A type such as ``int64``."""
-    return str(array.dtype).removeprefix("torch.")
+    return _name(array.dtype)
 
 
 def _address(array: Any) -> int:
@@ -362,7 +369,8 @@ class View:
         )
 
     def check(self, *, wait: bool = False) -> None:
-        """Raises if a lookup on a GPU has met a key without an answer, and had no ``status=``.
+        """Raises if a lookup on a GPU has met a key without an answer, and had no ``status=``. The view remembers one such key
+        for all streams, and not of which lookup it was.
 
         :param wait: waits for the lookups that are queued; without it, those that are not done may raise later.
         """
@@ -376,6 +384,8 @@ class View:
         """Brings the view to what the database is now. Lookups meanwhile find the version before.
 
         :raises RefusedError: if there is too little memory; the view stays as it was.
+        :raises NotReadError: on a GPU, if only RocksDB can answer for some keys now. The view has the new version, in which
+            these have status 2.
         """
         raw = self._opened()
         refreshed = Refreshed(*raw.refresh())
@@ -392,8 +402,13 @@ class View:
     def __enter__(self) -> View:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(self, kind: object, *_: object) -> None:
+        """Closes the view. Without another exception, a key that had no answer raises."""
+        try:
+            if kind is None and not self._is_closed:
+                self.check(wait=True)
+        finally:
+            self.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self._number is not None:
