@@ -15,7 +15,7 @@ public final class Closing {
 
   public static void main(String[] arguments) throws Exception {
     RocksDB.loadLibrary();
-    for (String kind : new String[] {"plain", "transactions", "optimistic"}) {
+    for (String kind : new String[] {"plain", "transactions"}) {
       Path path = Path.of(arguments[0], kind);
       Files.createDirectories(path);
       try (Rockmill rockmill =
@@ -47,14 +47,9 @@ public final class Closing {
 
   private static RocksDB open(String kind, Options options, TransactionDBOptions transactions, String path)
       throws RocksDBException {
-    switch (kind) {
-      case "transactions":
-        return TransactionDB.open(options, transactions, path);
-      case "optimistic":
-        return OptimisticTransactionDB.open(options, path);
-      default:
-        return RocksDB.open(options, path);
-    }
+    return kind.equals("transactions")
+        ? TransactionDB.open(options, transactions, path)
+        : RocksDB.open(options, path);
   }
 
   private static void fill(RocksDB db) throws RocksDBException {
