@@ -9,6 +9,11 @@ use datafusion::arrow::datatypes::{DataType, Schema};
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::error::Result;
+use datafusion::functions_aggregate::average::avg_udaf;
+use datafusion::functions_aggregate::count::count_udaf;
+use datafusion::functions_aggregate::min_max::{max_udaf, min_udaf};
+use datafusion::functions_aggregate::sum::sum_udaf;
+use datafusion::logical_expr::AggregateUDF;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
 use datafusion::physical_expr::expressions::Literal as Constant;
@@ -24,6 +29,7 @@ use rockmill_core::scan::{
 };
 use rockmill_layout::column_type;
 
+use crate::extremes;
 use crate::guard::inline;
 use crate::program::{Program, Reason};
 use crate::scan::{Aggregates, ScanExec};
@@ -201,7 +207,7 @@ fn compile(
     let keys = keys.collect::<std::result::Result<Vec<_>, _>>()?;
     let mut aggregates = Vec::new();
     for (call, arguments) in calls {
-        if call.is_distinct() || !call.order_bys().is_empty() {
+        if call.is_distinct() || !call.order_bys().is_empty() || !is_known(call.fun()) {
             return Err(format!("scans do not compute {}", call.name()));
         }
         let next = keys.len() + aggregates.len();
@@ -229,6 +235,12 @@ fn compile(
         aggregates,
         max_groups: MAX_GROUPS,
     })
+}
+
+/// Whether a function is DataFusion's or Rockmill's. Programs have functions of any name.
+pub(crate) fn is_known(function: &AggregateUDF) -> bool {
+    let own = [count_udaf(), sum_udaf(), avg_udaf(), min_udaf(), max_udaf()];
+    extremes::is_own(function) || own.iter().any(|known| **known == *function)
 }
 
 fn count(

@@ -19,7 +19,7 @@ use rockmill_core::scan::{
 };
 use rockmill_layout::{Layout, column_type, is_binary, is_bytes, is_text, value_kind};
 
-use crate::functions::number_of;
+use crate::functions::{is_known, number_of};
 use crate::guard::{is_condition, may_fail};
 use crate::stored::literal;
 
@@ -487,6 +487,9 @@ impl Program {
 
     fn function(&mut self, function: &ScalarFunctionExpr) -> Result<Register, Reason> {
         let refused = || format!("scans do not compute {}", function.name());
+        if !is_known(function.fun()) {
+            return Err(refused());
+        }
         let bytes = |program: &Self, argument: &Arc<dyn PhysicalExpr>| {
             let data_type = program.type_of(argument)?;
             match is_bytes(&data_type) {

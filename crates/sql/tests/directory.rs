@@ -6,9 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use datafusion::arrow::array::AsArray;
-use datafusion::arrow::datatypes::UInt64Type;
+use datafusion::arrow::datatypes::{DataType, UInt64Type};
 use datafusion::common::ScalarValue;
 use datafusion::error::{DataFusionError, Result};
+use datafusion::logical_expr::{ColumnarValue, Volatility, create_udf};
 use datafusion::physical_plan::collect;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use rockmill_core::{DeclineReason, Error, ErrorKind};
@@ -89,6 +90,34 @@ fn descriptors(options: &Options, names: &[&str]) -> Vec<ColumnFamilyDescriptor>
     names
         .map(|name| ColumnFamilyDescriptor::new(*name, options.clone()))
         .collect()
+}
+
+/// A program's own functions may have names of others.
+#[test]
+fn a_function_of_the_program_is_computed_whatever_its_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let db = DB::open(&created(), folder.path()).unwrap();
+    for key in ["a1", "b1", "b2"] {
+        db.put(key, "value").unwrap();
+    }
+    db.flush().unwrap();
+    let session = session(folder.path());
+    let runtime = Runtime::new().unwrap();
+    let query = "select count(*) from \"default\" where starts_with(key, 'b')";
+    let counted = |expected: i64| {
+        let row = row(&runtime, &session, query).unwrap();
+        assert_eq!(row, [ScalarValue::Int64(Some(expected))]);
+    };
+    counted(2);
+    let never = create_udf(
+        "starts_with",
+        vec![DataType::Binary, DataType::Utf8],
+        DataType::Boolean,
+        Volatility::Immutable,
+        Arc::new(|_| Ok(ColumnarValue::Scalar(ScalarValue::Boolean(Some(false))))),
+    );
+    session.register_udf(never);
+    counted(0);
 }
 
 /// A join executes its probe side before it reads its build side.

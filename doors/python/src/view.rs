@@ -12,7 +12,9 @@ use rockmill_core::ErrorKind;
 use rockmill_scan::{Database, LogSource};
 use rockmill_sql::ReadOnly;
 use rockmill_terminal::outcome::Failure;
-use rockmill_view::{CallerStream, IdForm, Integer, Keys, Loaded, Rows, Target, Unanswered, View};
+use rockmill_view::{
+    CallerStream, Hold, IdForm, Integer, Keys, Loaded, Rows, Target, Unanswered, View,
+};
 
 use crate::errors::{exception, renamed, usage};
 use crate::runtime::run_blocking;
@@ -190,12 +192,9 @@ impl RawView {
     /// view does not tell. Returns the highest status there, and 0 in device memory.
     fn lookup(&self, py: Python<'_>, memory: Memory, stream: usize) -> PyResult<u8> {
         let open = self.open()?;
-        let looked_up = py.detach(move || {
-            let form = self
-                .form
-                .as_ref()
-                .map(|form| memory.form(form))
-                .transpose()?;
+        py.detach(move || {
+            let form = self.form.as_ref().map(|form| memory.form(form));
+            let form = form.transpose().map_err(|failure| exception(&failure))?;
             let at = |address: usize| std::ptr::with_exposed_provenance_mut::<u8>(address);
             let (ids, len) = (at(memory.ids), memory.len as u64);
             // SAFETY: `rockmill._view` passes arrays of the view's device that have room, and that the stream uses in order.
@@ -222,14 +221,17 @@ impl RawView {
             if memory.is_exact {
                 rows = rows.exact();
             }
-            open.view.lookup(&keys, &rows, stream).map_err(failed)?;
-            match self.is_on_host {
-                // SAFETY: as above; the lookup is done.
-                true => unsafe { ask(&open.view, &memory, form.as_ref()) },
-                false => Ok(0),
+            let raised = |error| exception(&failed(error));
+            if !self.is_on_host {
+                open.view.lookup(&keys, &rows, stream).map_err(raised)?;
+                return Ok(0);
             }
-        });
-        looked_up.map_err(|failure| exception(&failure))
+            // A refresh meanwhile changes nothing for these keys.
+            let hold = open.view.hold(stream).map_err(raised)?;
+            hold.lookup(&keys, &rows, stream).map_err(raised)?;
+            // SAFETY: as above; the lookup is done.
+            unsafe { ask(&hold, &memory, form.as_ref()) }
+        })
     }
 
     /// The status that lookups in device memory have left for a key without an answer; 0 if there is none.
@@ -300,27 +302,42 @@ impl RawView {
 
 /// Asks RocksDB for the values that the view does not tell. Returns the highest status.
 ///
+/// # Errors
+/// RocksDB's; that of the handler of a signal.
+///
 /// # Safety
 /// The arrays are in host memory, and have a status for each id. No other thread uses them.
-unsafe fn ask(view: &View, memory: &Memory, form: Option<&IdForm>) -> Result<u8, Failure> {
-    let at = |address: usize| std::ptr::with_exposed_provenance_mut::<u8>(address);
-    let mut worst = Rows::NOT_FOUND;
-    for number in 0..memory.len {
-        // SAFETY: the caller says so; there is a status and an id for each number.
-        let (status, id) = unsafe {
-            let id = at(memory.ids).add(number * memory.id_bytes as usize);
-            let id: &[u8] = std::slice::from_raw_parts(id, memory.id_bytes as usize);
-            (&mut *at(memory.statuses).add(number), id)
-        };
-        if *status == Rows::NEEDS_HOST {
-            let key = form.map_or_else(|| id.to_vec(), |form| form.key(id));
-            let value = view.get(&[&key]).map_err(failed)?.pop().flatten();
-            // SAFETY: as above.
-            *status = unsafe { answer(value, memory, number) };
-        }
-        worst = worst.max(*status);
+unsafe fn ask(hold: &Hold, memory: &Memory, form: Option<&IdForm>) -> PyResult<u8> {
+    /// Keys between two looks for signals.
+    const KEYS: usize = 256;
+    if memory.len == 0 {
+        return Ok(Rows::NOT_FOUND);
     }
-    Ok(worst)
+    let at = |address: usize| std::ptr::with_exposed_provenance_mut::<u8>(address);
+    // SAFETY: the caller says so.
+    let statuses = unsafe { std::slice::from_raw_parts_mut(at(memory.statuses), memory.len) };
+    let key = |number: usize| {
+        let len = memory.id_bytes as usize;
+        let id: &[u8] = match len {
+            0 => &[],
+            // SAFETY: the caller says so.
+            _ => unsafe { std::slice::from_raw_parts(at(memory.ids).add(number * len), len) },
+        };
+        form.map_or_else(|| id.to_vec(), |form| form.key(id))
+    };
+    let asked = |&number: &usize| statuses[number] == Rows::NEEDS_HOST;
+    let asked: Vec<_> = (0..memory.len).filter(asked).collect();
+    for numbers in asked.chunks(KEYS) {
+        let keys: Vec<_> = numbers.iter().map(|&number| key(number)).collect();
+        let keys: Vec<_> = keys.iter().map(Vec::as_slice).collect();
+        let values = hold.get(&keys).map_err(|error| exception(&failed(error)))?;
+        for (&number, value) in numbers.iter().zip(values) {
+            // SAFETY: as above.
+            statuses[number] = unsafe { answer(value, memory, number) };
+        }
+        Python::attach(|py| py.check_signals())?;
+    }
+    Ok(statuses.iter().copied().max().unwrap_or(Rows::NOT_FOUND))
 }
 
 /// Writes what RocksDB has found for a key, and returns its status.

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pickle
+import signal
 import struct
+import threading
 from pathlib import Path
 
 import numpy
@@ -239,4 +241,35 @@ def test_a_closed_view_says_so(vectors: Path) -> None:
     for use in (lambda: view.lookup(IDS), view.refresh, lambda: len(view), lambda: view.get([b"a"])):
         with pytest.raises(rm.UsageError, match="the view is closed"):
             use()
+    assert "closed" in repr(view)
+
+
+def test_control_c_ends_a_lookup_that_asks_rocksdb(tmp_path: Path) -> None:
+    options = Options(raw_mode=True)
+    options.create_if_missing(True)
+    options.set_enable_blob_files(True)
+    options.set_min_blob_size(1)
+    database = Rdict(str(tmp_path / "db"), options)
+    for number in range(1000):
+        database[struct.pack(">Q", number)] = b"blob"
+    database.flush()
+    database.close()
+    view = rm.view(tmp_path / "db", device="cpu", value_bytes=4)
+    rows, found = view.lookup(numpy.arange(1000))
+    assert found.all() and rows.tobytes() == b"blob" * 1000
+    # Python looks at the signal when some of the keys were asked for.
+    ids = numpy.arange(1_000_000) % 1000
+    begins = threading.Timer(0.5, signal.raise_signal, (signal.SIGINT,))
+    begins.start()
+    with pytest.raises(KeyboardInterrupt):
+        view.lookup(ids)
+    begins.join()
+
+
+def test_a_view_that_is_closed_by_its_block_is_checked_before(vectors: Path) -> None:
+    with rm.view(vectors, device="cpu", value_bytes=ROW) as view:
+        view.lookup(IDS)
+    assert "closed" in repr(view)
+    with pytest.raises(ZeroDivisionError), rm.view(vectors, device="cpu") as view:
+        _ = 1 // 0
     assert "closed" in repr(view)

@@ -341,3 +341,60 @@ fn tasks_and_the_cache_stay_within_the_memory_of_tasks() {
         "{hits} {accounts:?}"
     );
 }
+
+/// Tasks that wait for memory must not hold the chunks that are to make room for them.
+#[test]
+fn tasks_fit_that_need_the_memory_of_their_own_cached_input() {
+    const ENTRIES: u64 = 4000;
+    const PARTS: u64 = 16;
+    let plan = common::plan();
+    let input = |seed: u64| {
+        let entries: Vec<_> = (0..ENTRIES)
+            .map(|n| {
+                let value = common::noise(n ^ (seed << 32), 200);
+                Entry::new(&n.to_be_bytes(), n + 1, common::PUT, &value)
+            })
+            .collect();
+        [open(common::one_file(&plan, &entries)).expect("sound")]
+    };
+    let inputs = [input(1), input(2)];
+    let range = KeyRange::default();
+    let needs = inputs.each_ref().map(|inputs| {
+        let request = plan.request(inputs, &range, 0);
+        backend(0).footprint(&request).device_bytes
+    });
+    let settings = CudaSettings {
+        memory_bytes: Some(needs[0].max(needs[1]) + (64 << 10)),
+        cache_bytes: Some(u64::MAX),
+        cache_chunk_bytes: 4096,
+        ..CudaSettings::default()
+    };
+    let device = CudaBackend::new(target(), settings).expect("the device opens");
+    for _ in 0..3 {
+        for inputs in &inputs {
+            // Small tasks leave memory to the cache.
+            for part in 0..PARTS {
+                let border = |part: u64| Some((part * ENTRIES / PARTS).to_be_bytes().to_vec());
+                let range = KeyRange {
+                    begin: border(part),
+                    end: border(part + 1),
+                };
+                let cancel = CancelToken::new();
+                warm(&device, &common::task(inputs, &plan, &range, &cancel));
+            }
+        }
+        assert!(device.cache().accounts().bytes > 64 << 10);
+        std::thread::scope(|scope| {
+            for inputs in &inputs {
+                let device = &device;
+                let plan = &plan;
+                scope.spawn(move || {
+                    let meant = compact(&CpuBackend, inputs, plan).expect("files").1;
+                    let found = compact(device, inputs, plan).expect("it fits").1;
+                    assert_eq!(meant, found);
+                });
+            }
+        });
+    }
+    assert!(device.cache().accounts().evicted_bytes > 0);
+}
