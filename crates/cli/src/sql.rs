@@ -11,6 +11,7 @@ mod script;
 pub mod session;
 mod shell;
 mod text;
+mod threads;
 mod words;
 
 use std::io::{IsTerminal, Read};
@@ -21,13 +22,13 @@ use datafusion::physical_plan::{ExecutionPlan, displayable};
 use rockmill_sql::ReadOnly;
 use rockmill_terminal::outcome::Failure;
 use rockmill_terminal::signals;
-use tokio::runtime::Builder;
 
 use crate::say;
 use error::Source;
 use format::Format;
 use session::{OpenArgs, Session};
 use shell::{Flow, Shell};
+use threads::Threads;
 
 /// Arguments of `rockmill sql`.
 #[derive(Debug, Clone, clap::Args)]
@@ -90,24 +91,22 @@ pub fn run(args: &SqlArgs) -> Result<(), Failure> {
 }
 
 fn run_here(args: &SqlArgs, iterators: &Arc<ReadOnly>) -> Result<(), Failure> {
-    let runtime = Builder::new_multi_thread()
-        .enable_all()
-        .thread_stack_size(RUNNING_STACK_BYTES)
-        .build();
-    let runtime = runtime.map_err(|e| Failure::Environment(format!("no threads: {e}")))?;
+    let threads = Threads::new()?;
     // A file that is missing is told before anything else is done.
     let first = args.file.as_deref();
     let first = first
         .map(|path| Ok::<_, Failure>((read_text(path)?, path.display().to_string())))
         .transpose()?;
     let (session, told) = Session::open(&args.open, iterators, runtime.handle())?;
+    let runtime = threads.statements();
     say(told);
     if first.is_none() {
         session.define_tables(runtime.handle())?;
     }
     let shell = Arc::new(Shell {
+    drop(runtime);
         context: session.context,
-        runtime,
+        threads,
         format: args.format,
         explain: args.explain,
         force: args.force,

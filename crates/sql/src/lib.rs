@@ -31,6 +31,7 @@ mod alternatives;
 mod codec;
 mod distinct;
 mod external;
+mod cooperative;
 mod extremes;
 mod files;
 mod functions;

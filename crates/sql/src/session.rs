@@ -19,6 +19,7 @@ use rockmill_scan::ScanEngine;
 
 use crate::aggregate::AggregateInScan;
 use crate::alternatives::ShallowAlternatives;
+use crate::cooperative::CooperativeJoins;
 use crate::distinct::CountsAsSums;
 use crate::external::{FORMAT, RocksTables};
 use crate::extremes;
@@ -29,7 +30,8 @@ use crate::planner::StatementPlanner;
 use crate::table::{RocksTable, Scans};
 
 /// Adds Rockmill's functions, its `min` and `max`, and its rules: many alternatives are planned quickly, `count` beside
-/// `count(distinct ..)` spills, filters run before the expressions that they protect, and scans compute aggregates.
+/// `count(distinct ..)` spills, filters run before the expressions that they protect, scans compute aggregates, and joins
+/// can be stopped.
 ///
 /// The query planner of `builder` stays, and statements open the column families that they read. Call it last: the rules for
 /// physical plans must come after all others.
@@ -48,6 +50,7 @@ pub fn with_rockmill(mut builder: SessionStateBuilder) -> SessionStateBuilder {
         .with_physical_optimizer_rule(Arc::new(GuardedByFilters))
         .with_physical_optimizer_rule(Arc::new(AggregateInScan))
 }
+        .with_physical_optimizer_rule(Arc::new(CooperativeJoins))
 
 /// A session with DataFusion's own functions, those for JSON, and Rockmill's, in which `STORED AS ROCKSDB` makes tables that
 /// `engine` scans. Its queries do not spill, and may take any amount of memory besides that of the engine:
