@@ -344,6 +344,18 @@ fn tables_of_the_database_are_not_written() {
         let (_, error) = expect(WRONG_USAGE, &["sql", db, &statement]);
         assert!(error.contains("are only read here"), "{statement}: {error}");
     }
+    let of_file = format!(
+        "create external table named (key bytea not null, value bytea not null) stored as rocksdb location '{db}' \
+         options ('key' 'rest key', 'value' 'rest value');\ncreate view few as select 1 as n;"
+    );
+    fs::write(dir.join("tables.sql"), of_file).unwrap();
+    for statement in ["drop table named", "drop view few"] {
+        let (_, error) = expect(WRONG_USAGE, &["sql", db, statement]);
+        assert!(error.contains("are only read here"), "{statement}: {error}");
+    }
+    let replaced =
+        "create or replace view few as select 2 as n; drop view few; drop view if exists few";
+    expect(DONE, &["sql", db, replaced]);
     // Tables that replace them may be dropped.
     let made = "create or replace table \"default\" as select 7 as n; drop table \"default\"; \
                 select count(*) > 7 as all_rows from \"default\"";

@@ -17,6 +17,7 @@ use rockmill_scan::{Directory, LogSource, ScanEngine, StatedOperator};
 
 use crate::read_only::ReadOnly;
 use crate::scan::external;
+use crate::session::keep;
 use crate::statements::statements;
 use crate::table::{Scans, blocking};
 
@@ -100,7 +101,7 @@ impl Scans {
         Ok(())
     }
 
-    /// Runs one of these statements.
+    /// Runs one of these statements. [`refuse_writes`](crate::refuse_writes) keeps what it defines.
     ///
     /// # Errors
     /// The errors of the statement.
@@ -116,6 +117,13 @@ impl Scans {
             }
         }
         let plan = session.state().statement_to_plan(statement).await?;
+        let defined = match &plan {
+            LogicalPlan::Ddl(DdlStatement::CreateExternalTable(create)) => Some(&create.name),
+            LogicalPlan::Ddl(DdlStatement::CreateMemoryTable(create)) => Some(&create.name),
+            LogicalPlan::Ddl(DdlStatement::CreateView(create)) => Some(&create.name),
+            _ => None,
+        };
+        let defined = defined.cloned();
         match &plan {
             LogicalPlan::Ddl(DdlStatement::CreateExternalTable(create)) if self.is_at(create) => {
                 session.register_table(create.name.clone(), table(self, create)?)?;
@@ -124,7 +132,10 @@ impl Scans {
                 session.execute_logical_plan(plan).await?.collect().await?;
             }
         }
-        Ok(())
+        match defined {
+            Some(defined) => keep(session, defined).await,
+            None => Ok(()),
+        }
     }
 
     /// Whether a statement makes a table of this database.

@@ -301,7 +301,7 @@ pub async fn logical_plan(
         false => statement,
     };
     let plan = context.state().statement_to_plan(statement).await?;
-    refuse_writes(context, &plan)?;
+    refuse_writes(context, &plan).await?;
     Ok(plan)
 }
 
