@@ -21,6 +21,7 @@ use tokio::sync::Notify;
 use super::PLANNING_STACK_BYTES;
 use super::error::{self, Misplaced, Source, failure};
 use super::format::{self, Format};
+use super::memory;
 use super::script::{Command, HELP, Item, Script};
 use super::session::{self, Stop};
 use super::threads::{PATIENCE, Threads, has_tasks};
@@ -220,16 +221,20 @@ impl Shell {
         let plan = session::physical_plan(&self.context, plan, self.force).await?;
         // Planning may have taken long, and Control-C may have come.
         tokio::task::yield_now().await;
-        let shown = if plan.schema().fields().is_empty() {
-            // The plan of a statement that defines a name.
-            drain(plan, &state).await?;
-            None
-        } else if are_plans && self.format == Format::Table {
-            format::print_plans(plan, state.task_ctx()).await?;
-            None
-        } else {
-            format::print(self.format, plan, state.task_ctx()).await?
+        let run = async {
+            if plan.schema().fields().is_empty() {
+                // The plan of a statement that defines a name.
+                drain(Arc::clone(&plan), &state).await?;
+                return Ok(None);
+            }
+            let (plan, context) = (Arc::clone(&plan), state.task_ctx());
+            if are_plans && self.format == Format::Table {
+                format::print_plans(plan, context).await?;
+                return Ok(None);
+            }
+            format::print(self.format, plan, context).await
         };
+        let shown = memory::within_size(&plan, run).await?;
         if self.format == Format::Table && std::io::stdout().is_terminal() {
             format::footer(shown, began.elapsed())?;
         }
