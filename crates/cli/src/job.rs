@@ -380,21 +380,21 @@ fn keep_first(
 
 fn print(report: &Report, args: &RunArgs) -> Result<(), Failure> {
     output::document_or_text(args.json, report, |out| {
-        writeln!(
-            out,
+        let line = format!(
             "{}, {} out, {}, {:.3} s, {:.3} CPU-s",
             output::count(report.entries_in as usize, "entry in", "entries in"),
             report.entries_out,
             output::count(report.subcompactions, "subcompaction", "subcompactions"),
             report.wall_s,
             report.cpu_s
-        )?;
+        );
+        writeln!(out, "{}", output::wrapped(&line))?;
         if args.profile {
             writeln!(out, "{}", stages::table(&report.stages, report.wall_s))?;
             let (cpu_s, per_gb) = (report.process_cpu_s, report.process_cpu_s_per_gb);
             let energy = report.energy.as_ref();
             let summary = stages::summary(&report.stages, cpu_s, per_gb, energy);
-            writeln!(out, "{summary}")?;
+            writeln!(out, "{}", output::wrapped(&summary))?;
         }
         for (name, FileSums(size, crc, _)) in &report.files {
             writeln!(out, "{name} {size} bytes crc32c {crc:08x}")?;
