@@ -48,7 +48,7 @@ pub struct SqlArgs {
     /// with the reasons.
     #[arg(long)]
     explain: bool,
-    /// Lets COPY replace files.
+    /// Lets COPY replace files and make folders.
     #[arg(long)]
     force: bool,
 }

@@ -32,7 +32,7 @@ pub struct Shell {
     pub threads: Threads,
     pub format: Format,
     pub explain: bool,
-    /// Whether COPY may write to files that exist.
+    /// Whether COPY may write to files that exist, and make folders.
     pub force: bool,
 }
 
@@ -152,10 +152,10 @@ impl Shell {
         tokens: &Tokens,
         interrupts: &mut Signal,
     ) -> Result<Flow, Misplaced> {
-        let interrupted = Arc::new(Notify::new());
         let runtime = self.threads.statements();
         // Connections to workers have tasks as well.
         let tasks = runtime.metrics().num_alive_tasks();
+        let interrupted = Arc::new(Notify::new());
         let (ends, ended) = tokio::sync::oneshot::channel();
         let (shell, notified) = (Arc::clone(self), Arc::clone(&interrupted));
         let (tokens, runs) = (tokens.clone(), Arc::clone(&runtime));
@@ -172,9 +172,9 @@ impl Shell {
                 Stop::Failed(failure) => failure.into(),
                 Stop::Statement(error) => error::of_statement(error, &tokens, &shell.context),
             });
-            // If the statement did not end in time, the receiver is gone.
             // The receiver may have both when it gets the result.
             drop((shell, runs));
+            // If the statement did not end in time, the receiver is gone.
             let _ = ends.send(done);
         });
         thread.map_err(|e| Failure::Environment(format!("no thread: {e}")))?;
