@@ -55,7 +55,7 @@ pub struct SqlArgs {
 
 /// Help below the arguments.
 pub const EXAMPLES: &str = "Examples:
-  rockmill sql ./db \"select count(*), sum(octet_length(value)) from \\\"default\\\" where starts_with(key, 'user:')\"
+  rockmill sql ./db \"select count(*) from \\\"default\\\" where starts_with(key, 'user:')\"
   rockmill sql ./db \"select * from rocksdb_files order by bytes desc\"
   rockmill sql ./db \"copy (select key, u32be(value, 0) as n from \\\"default\\\") to 'out.parquet'\"";
 
@@ -98,14 +98,14 @@ fn run_here(args: &SqlArgs, iterators: &Arc<ReadOnly>) -> Result<(), Failure> {
     let first = first
         .map(|path| Ok::<_, Failure>((read_text(path)?, path.display().to_string())))
         .transpose()?;
-    let (session, told) = Session::open(&args.open, iterators, runtime.handle())?;
     let runtime = threads.statements();
+    let (session, told) = Session::open(&args.open, iterators, runtime.handle())?;
     say(told);
     if first.is_none() {
         session.define_tables(runtime.handle())?;
     }
-    let shell = Arc::new(Shell {
     drop(runtime);
+    let shell = Arc::new(Shell {
         context: session.context,
         threads,
         format: args.format,
@@ -136,7 +136,7 @@ fn run_here(args: &SqlArgs, iterators: &Arc<ReadOnly>) -> Result<(), Failure> {
 
 fn read_text(path: &Path) -> Result<String, Failure> {
     let text = std::fs::read_to_string(path);
-    text.map_err(|e| Failure::Environment(format!("{}: {e}", path.display())))
+    text.map_err(|e| Failure::of_path(path, &e))
 }
 
 /// The plan as text.
