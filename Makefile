@@ -50,7 +50,7 @@ env:
 
 SMOKES := $(addprefix fuzz-smoke-,$(FUZZ_TARGETS))
 
-.PHONY: env boundary check demo install jar java test-java test-jars test-header test-kafka test-flink test-spark wheel test-python release test test-long test-matrix test-many test-profiles test-reproducible test-stress test-distributed clean-cache forget-skips show-skips build setup lint test-debug test-release test-sanitized fuzz fuzz-lint fuzz-smoke $(SMOKES)
+.PHONY: env boundary check demo install jar java test-java test-jars test-header test-go test-kafka test-flink test-spark wheel test-python test-python-long release test test-long test-matrix test-many test-profiles test-reproducible test-stress test-distributed clean-cache forget-skips show-skips build setup lint test-debug test-release test-sanitized fuzz fuzz-lint fuzz-smoke $(SMOKES)
 .NOTPARALLEL:
 
 # Seconds, once it is compiled: no RocksDB, no CUDA compiler, and a tenth of each test's random cases. Tests of capi link
@@ -101,9 +101,14 @@ test-jars: jar
 	    ROCKMILL_CASES=$(or $(ROCKMILL_CASES),1000) doors/java/test.sh $(JAVA) $$version || failed="$$failed $$version"; \
 	done; [ -z "$$failed" ] || { echo "test-jars: these have failed:$$failed" >&2; exit 1; }
 
-# C++ programs with the RocksDB of each RocksJava before 9.8, through the header.
+# C++ programs with the RocksDB of each RocksJava before 10, through the header.
 test-header: jar
 	doors/java/cpp.sh $(JAVA) $(VERSIONS)
+
+# The module for Go, with the RocksDB of a stock RocksJava.
+test-go: jar
+	scripts/setup.sh go
+	doors/go/test.sh $(CARGO_TARGET_DIR)/go $(CARGO_TARGET_DIR)/release
 
 # Real systems, killed and restored, with and without Rockmill; VERSIONS="4.1.1" are others than the usual ones.
 test-kafka test-flink test-spark: test-%: jar
@@ -123,9 +128,14 @@ test-python: setup
 	cargo test --locked --release --workspace --no-run --test exports
 	doors/python/test.sh $(CARGO_TARGET_DIR)/python $(CARGO_TARGET_DIR)/release/deps/librockmill_python.so
 
+# The same with the Pythons of other systems.
+test-python-long: setup
+	cargo test --locked --release --workspace --no-run --test exports
+	doors/python/systems.sh $(CARGO_TARGET_DIR)/release/deps/librockmill_python.so
+
 # The wheel, for CPython from 3.10 on.
 wheel: setup
-	doors/python/wheel.sh $(CARGO_TARGET_DIR)/wheel $(CURDIR)/dist
+	doors/python/wheel.sh $(CARGO_TARGET_DIR) $(CURDIR)/dist
 
 # A tarball and a Debian package of what make install installs, in FOLDER.
 release: setup
@@ -191,7 +201,7 @@ clean-cache:
 
 # Does not fit into continuous integration; docs/internals/testing.md says how long each part takes.
 test-long: forget-skips
-	@scripts/test.sh test-reproducible test-many test-stress test-profiles test-distributed test-matrix test-header test-jars test-kafka test-flink test-spark show-skips
+	@scripts/test.sh test-reproducible test-many test-stress test-profiles test-distributed test-python-long test-matrix test-header test-go test-jars test-kafka test-flink test-spark show-skips
 
 # Two releases, from two checkouts and by users with two homes, are equal files.
 test-reproducible: setup

@@ -351,7 +351,7 @@ impl Collector for OwnCollector {
         const COLLECTED: c_int = 0;
         const NEEDS_COMPACTION: c_int = 1;
         let functions = &self.functions.0;
-        let mut taken = Taken::default();
+        let mut taken = TakenProperties::default();
         let context = ptr::from_mut(&mut taken).cast();
         // SAFETY: the program says so; it gives what `take_property` takes.
         let answer = functions.finish_collector.map(|finish| unsafe {
@@ -370,13 +370,13 @@ impl Collector for OwnCollector {
 
 /// What a collector gives.
 #[derive(Default)]
-struct Taken {
+struct TakenProperties {
     collected: Collected,
     bytes: usize,
 }
 
 /// # Safety
-/// `context` is a [`Taken`] that nothing else uses; `name` and `value` have the bytes that they say.
+/// `context` is a [`TakenProperties`] that nothing else uses; `name` and `value` have the bytes that they say.
 unsafe extern "C" fn take_property(
     context: *mut c_void,
     is_readable: c_int,
@@ -384,7 +384,7 @@ unsafe extern "C" fn take_property(
     value: CBytes,
 ) {
     // SAFETY: the caller says so.
-    let taken = unsafe { &mut *context.cast::<Taken>() };
+    let taken = unsafe { &mut *context.cast::<TakenProperties>() };
     taken.bytes = taken
         .bytes
         .saturating_add(name.size)
@@ -441,7 +441,7 @@ impl CompactionFilter for Filters {
             FilteredKind::Value => VALUE,
             FilteredKind::MergeOperand => MERGE_OPERAND,
         };
-        let mut made = Made::default();
+        let mut made = FunctionOutput::default();
         let context = ptr::from_mut(&mut made).cast();
         // SAFETY: the program says so; all that it is given lives during the call.
         let decision = unsafe {
@@ -476,14 +476,16 @@ impl Merge {
         what: &str,
         call: impl FnOnce(TakeBytes, *mut c_void) -> c_int,
     ) -> CoreResult<Option<Vec<u8>>> {
-        let mut made = Made::default();
+        let mut made = FunctionOutput::default();
         let status = call(take, ptr::from_mut(&mut made).cast());
         match (status, made) {
             (KEEP, _) => Ok(None),
-            (_, Made { is_too_large, .. }) if is_too_large => Err(too_large("the merge operator")),
+            (_, FunctionOutput { is_too_large, .. }) if is_too_large => {
+                Err(too_large("the merge operator"))
+            }
             (
                 MERGED,
-                Made {
+                FunctionOutput {
                     bytes: Some(bytes), ..
                 },
             ) => Ok(Some(bytes)),
@@ -504,16 +506,16 @@ fn too_large(what: &str) -> Error {
 
 /// The value that a function has made.
 #[derive(Default)]
-struct Made {
+struct FunctionOutput {
     bytes: Option<Vec<u8>>,
     is_too_large: bool,
 }
 
 /// # Safety
-/// `context` is a [`Made`] that nothing else uses; `data` has `size` bytes.
+/// `context` is a [`FunctionOutput`] that nothing else uses; `data` has `size` bytes.
 unsafe extern "C" fn take(context: *mut c_void, data: *const c_char, size: usize) {
     // SAFETY: the caller says so.
-    let made = unsafe { &mut *context.cast::<Made>() };
+    let made = unsafe { &mut *context.cast::<FunctionOutput>() };
     if size > MAX_MADE_BYTES {
         made.is_too_large = true;
         return;

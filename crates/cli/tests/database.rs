@@ -397,7 +397,7 @@ fn the_doctor_lists_every_reason_of_every_column_family() {
         ]
     );
     assert_eq!(report["support"], "known");
-    assert_eq!(report["doors"].as_array().map(Vec::len), Some(4));
+    assert_eq!(report["doors"].as_array().map(Vec::len), Some(5));
     assert_eq!(
         report["settings"][0]["line"],
         ".write_committed() // only if all transactions are WriteCommitted"

@@ -71,7 +71,7 @@ impl Engine {
             executor: Arc::new(Executor::new(
                 registry,
                 budget,
-                settings.patience,
+                settings.task_deadline,
                 storage.clock(),
             )),
             limiter: Arc::new(RateLimiter::new(settings.mutable.io_bytes_per_second)),

@@ -23,7 +23,7 @@ use accounts::{check_accounts, entries_by_input, gather, unbalanced};
 pub use inputs::Inputs;
 use rockmill_exec::budget::{HOST, Priority};
 use rockmill_exec::device_registry::DeviceEntry;
-use rockmill_exec::executor::{MadeTask, OwnedTasks};
+use rockmill_exec::executor::{FinishedTask, OwnedTasks};
 use rockmill_storage::clock::Worker;
 use running::RunningJob;
 
@@ -140,7 +140,7 @@ fn priority(info: &JobInfo) -> Priority {
 
 /// Returns the work of each device on a job, the CPU first.
 fn devices_work(
-    made: &[MadeTask],
+    made: &[FinishedTask],
     devices: &[DeviceEntry],
     cpu: &dyn Backend,
     input_bytes: &[u64],

@@ -45,7 +45,7 @@ pub use objects::{Filter, FilterContext, FullMerge, MakeFilter, NamedObjects, Pa
 pub use outcome::{DeviceWork, Outcome};
 pub use rockmill_cuda::CudaSettings;
 #[doc(hidden)]
-pub use rockmill_exec::Patience;
+pub use rockmill_exec::TaskDeadline;
 pub use rockmill_exec::device::{Device, DeviceList};
 #[doc(hidden)]
 pub use rockmill_exec::device::{Registered, know_own_names};

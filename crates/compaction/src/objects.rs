@@ -103,7 +103,7 @@ impl NamedObjects {
         let filter = |name: &String| {
             let make = Arc::clone(self.filters.get(name)?);
             let context = FilterContext::of(&job.info);
-            Some(JobFilter::new(Arc::new(Made { make, context })))
+            Some(JobFilter::new(Arc::new(FilterMaker { make, context })))
         };
         let extractor = |name: &String| {
             let prefix_len = Arc::clone(self.prefix_extractors.get(name)?);
@@ -221,18 +221,18 @@ impl MergeFunctions for Closures {
 }
 
 /// What makes the filter of a job.
-struct Made {
+struct FilterMaker {
     make: Arc<MakeFilter>,
     context: FilterContext,
 }
 
-impl fmt::Debug for Made {
+impl fmt::Debug for FilterMaker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "a filter for {:?}", self.context)
     }
 }
 
-impl CreateFilter for Made {
+impl CreateFilter for FilterMaker {
     fn create(&self) -> Result<Option<Box<dyn CompactionFilter>>> {
         let made = called("the compaction filter", || (self.make)(&self.context))?;
         Ok(made.map(|filter| Box::new(Called(filter)) as _))

@@ -326,7 +326,7 @@ pub fn sum_outputs(
 mod tests {
     use std::fs;
 
-    use rockmill_core::{Hints, Identity, InputFile, JobInfo, TreeView};
+    use rockmill_core::{Hints, Identity, InputFile, JobInfo, TreeState};
 
     use super::*;
     use rockmill_storage::LocalStorage;
@@ -354,7 +354,7 @@ mod tests {
                 picked_compression: None,
             },
             options: String::new(),
-            tree: TreeView {
+            tree: TreeState {
                 inputs: vec![InputFile {
                     name: input.to_owned(),
                     size: 0,

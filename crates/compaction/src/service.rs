@@ -173,6 +173,11 @@ impl ServiceJobs {
         })
     }
 
+    /// Whether a session has had a job, unless it has certainly ended since.
+    pub fn has_had_jobs_of(&self, session_id: &str) -> bool {
+        self.jobs().sessions.contain(session_id)
+    }
+
     /// Cancels all jobs of this clone, since RocksDB announces that a database closes.
     pub fn cancel_awaiting_jobs(&self) {
         let mut jobs = self.jobs();

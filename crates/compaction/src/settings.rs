@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use rockmill_core::{Hints, MergeOperators};
 use rockmill_cuda::CudaSettings;
-use rockmill_exec::Patience;
+use rockmill_exec::TaskDeadline;
 use rockmill_exec::host_memory::{MIN_BUDGET_BYTES, default_budget_bytes};
 use rockmill_storage::io::OutputCache;
 
@@ -39,7 +39,7 @@ pub struct Settings {
     pub cuda: CudaSettings,
     /// Minimum time limit of a subcompaction on a device other than the CPU; changed only by tests.
     #[doc(hidden)]
-    pub patience: Patience,
+    pub task_deadline: TaskDeadline,
 }
 
 /// Settings that may change while the engine works, through [`crate::Engine::change_settings`]. A job uses the values

@@ -71,7 +71,7 @@ pub struct Stats {
     pub job_seconds: Durations,
     /// CPU times of jobs done, over all their threads.
     pub job_cpu_seconds: Durations,
-    /// Receives the files of a subcompaction. No two subcompactions use the same file numbers.
+    /// Wall times of subcompactions, each from its start until its last file is written or it fails.
     pub subcompaction_seconds: Durations,
     /// Waits of subcompactions for slots and memory.
     pub subcompaction_wait_seconds: Durations,

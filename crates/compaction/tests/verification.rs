@@ -1,7 +1,6 @@
 //! Faults that each level of verification detects.
 
-#[path = "../../cpu/tests/common/mod.rs"]
-mod common;
+use rockmill_testkit::cases as common;
 
 use std::fs;
 use std::num::NonZeroU32;

@@ -29,7 +29,7 @@ pub struct Job {
     /// Text of the OPTIONS file that the message names.
     pub options: String,
     /// What the MANIFEST says of the input files and of the rest of the tree.
-    pub tree: TreeView,
+    pub tree: TreeState,
     /// Settings that the OPTIONS file lacks.
     pub hints: Hints,
     /// Names in the output files.
@@ -138,7 +138,7 @@ impl JobInfo {
 
 /// The column family's tree as far as the job needs it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TreeView {
+pub struct TreeState {
     /// The input files in the order of the message.
     pub inputs: Vec<InputFile>,
     /// Size and number of files of each level that has any, ascending.
@@ -282,7 +282,7 @@ mod tests {
                 picked_compression: None,
             },
             options: "[Version]\n".to_owned(),
-            tree: TreeView {
+            tree: TreeState {
                 inputs: vec![InputFile {
                     name: "000009.sst".to_owned(),
                     size: 10,

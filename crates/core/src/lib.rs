@@ -47,7 +47,7 @@ pub use block_stream::BlockStream;
 pub use blocks::read_block;
 pub use cancel::CancelToken;
 pub use collector::{CompactOnDeletion, DeletionCounts, DeletionWindow};
-pub use contents::{BlockPlace, Contents, ContentsReader};
+pub use contents::{BlockContext, Contents, ContentsReader};
 pub use cpu_time::thread_cpu;
 pub use decline::DeclineReason;
 pub use error::{Error, ErrorKind, Result};
@@ -55,9 +55,9 @@ pub use estimate::FileEstimate;
 pub use filter_parts::{FilterPart, filter_parts, parts_of};
 pub use fragments::{Fragment, Fragments};
 pub use hash::{ContentHash, entry_hash, index_hash, kv_hash, placed_hash};
-pub use io::{Borrower, Chunk, Lent, Memory, ReadAt, ReadStream, SstFile, SstSink};
+pub use io::{Borrower, Chunk, LeasedBytes, Memory, ReadAt, ReadStream, SstFile, SstSink};
 pub use job::{
-    FileSummary, Hints, Identity, InputFile, JOB_VERSION, Job, JobInfo, LevelSummary, TreeView,
+    FileSummary, Hints, Identity, InputFile, JOB_VERSION, Job, JobInfo, LevelSummary, TreeState,
 };
 pub use keys::{KeyFault, KeyRestorer, RestoredKey, key_prefix};
 pub use merge_operators::{MergeOperator, MergeOperators, StatedOperator};
@@ -81,7 +81,7 @@ pub use report::{
     StageTime, TaskReport,
 };
 pub use request::{
-    Footprint, Purpose, ReadTask, Reading, Request, SnapshotRules, Support, Tombstones, Undecided,
+    Footprint, NeedsMerge, Purpose, ReadTask, Reading, Request, SnapshotRules, Support, Tombstones,
     Unsupported, Visibility,
 };
 pub use row::{EntryKind, Row, RowSink};

@@ -162,7 +162,7 @@ pub struct BatchOutput {
     /// Rows that the filter was applied to: those that a reader finds.
     pub rows: u64,
     /// Rows among these that the filter has selected.
-    pub wanted: u64,
+    pub selected: u64,
     /// Rows, of all that were read, in which a counted check fails.
     pub malformed: u64,
 }

@@ -12,8 +12,10 @@ use rockmill_core::{
 use crate::driver::{Device, Marks, MemoryUser, STAGING_BYTES, Stages, Target};
 use crate::inspect::{self, InspectBuffers, inspect};
 use crate::memory::{Pool, Workspace, ring_bytes};
-use crate::read::{Input, ReadBuffers, ReadSize, ReadState, Survivors, host_blocks, survivors};
-use crate::resident::{PlaceBuffers, place};
+use crate::read::{
+    Input, ReadBuffers, ReadSize, ReadState, SelectedRows, host_blocks, select_rows,
+};
+use crate::resident::{InsertBuffers, insert};
 use crate::ring;
 use crate::scan::{self, Encoded, Encodings, ScanBuffers, ScanSize, scan};
 use crate::settings::CudaSettings;
@@ -35,7 +37,7 @@ struct CudaRows<'a> {
     request: Request<'a>,
     cancel: &'a CancelToken,
     read: Box<ReadState>,
-    survivors: Survivors,
+    selected_rows: SelectedRows,
     stages: Stages,
     /// Bytes read, and entries of each input.
     bytes_read: u64,
@@ -95,7 +97,7 @@ impl CudaBackend {
                 SstBuffers::bytes(&SstSize::foreseen(&read, plan, processors))
             }
             Purpose::Inspect => InspectBuffers::bytes(&read),
-            Purpose::Resident => PlaceBuffers::bytes(&read),
+            Purpose::Resident => InsertBuffers::bytes(&read),
             Purpose::Scan(plan) => self.encodings.of(plan).map_or(0, |encoded| {
                 ScanBuffers::bytes(&ScanSize::foreseen(&read, request, plan, &encoded))
             }),
@@ -195,7 +197,7 @@ impl Backend for CudaBackend {
                 })?;
                 rows.scan(plan, &encoded, batches)
             }
-            Operator::Resident { table } => rows.place(table),
+            Operator::Resident { table } => rows.insert(table),
         }
     }
 }
@@ -244,16 +246,16 @@ impl CudaBackend {
             num_fragments: 0,
             made_bytes: size.made_bytes as usize,
         });
-        let survivors = survivors(&mut read, &request, &input)?;
+        let selected_rows = select_rows(&mut read, &request, &input)?;
         let mut entries_read = vec![0; request.tables.len()];
-        for (&(ordinal, _), &entries) in input.runs.iter().zip(&survivors.entries_by_run) {
+        for (&(ordinal, _), &entries) in input.runs.iter().zip(&selected_rows.entries_by_run) {
             entries_read[ordinal] = entries;
         }
         Ok(CudaRows {
             request,
             cancel: task.cancel,
             read,
-            survivors,
+            selected_rows,
             stages,
             bytes_read: input.bytes,
             entries_read,
@@ -277,7 +279,7 @@ impl CudaRows<'_> {
         };
         let output = sst::write(
             &mut self.read,
-            &self.survivors,
+            &self.selected_rows,
             &self.request,
             writing,
             sink,
@@ -287,7 +289,7 @@ impl CudaRows<'_> {
     }
 
     fn inspect(&mut self, sink: &mut dyn RowSink) -> Result<TaskReport> {
-        let rows = inspect(&self.read, &self.survivors, self.cancel, sink)?;
+        let rows = inspect(&self.read, &self.selected_rows, self.cancel, sink)?;
         self.finish(Output::Rows(rows), rows.bytes)
     }
 
@@ -297,13 +299,13 @@ impl CudaRows<'_> {
         encoded: &Encoded,
         batches: &mut dyn BatchSink,
     ) -> Result<TaskReport> {
-        let (read, survivors) = (&mut self.read, &self.survivors);
-        let (output, bytes) = scan(read, survivors, plan, encoded, self.cancel, batches)?;
+        let (read, selected_rows) = (&mut self.read, &self.selected_rows);
+        let (output, bytes) = scan(read, selected_rows, plan, encoded, self.cancel, batches)?;
         self.finish(Output::Batches(output), bytes)
     }
 
-    fn place(&mut self, table: &dyn ResidentTable) -> Result<TaskReport> {
-        let rows = place(&mut self.read, &self.survivors, table)?;
+    fn insert(&mut self, table: &dyn ResidentTable) -> Result<TaskReport> {
+        let rows = insert(&mut self.read, &self.selected_rows, table)?;
         self.finish(Output::Rows(rows), rows.bytes)
     }
 
@@ -330,7 +332,7 @@ impl CudaRows<'_> {
     }
 
     fn report(&self) -> ReadReport {
-        let (input, totals) = (self.survivors.input, self.survivors.totals);
+        let (input, totals) = (self.selected_rows.input, self.selected_rows.totals);
         ReadReport {
             entries: self.entries_read.clone(),
             tombstones: input.tombstones,

@@ -50,11 +50,11 @@ pub use driver::{
     Reservation, Stream, Target, answer_kernels,
 };
 pub use resident::{
-    Answer, CallerStream, Delta, DeviceTable, InUse, Keys, Rows, TableContents, TableSettings,
-    Unseen,
+    CallerStream, Delta, DeviceTable, IdForm, InUse, Integer, Keys, LookupResult, Rows,
+    TableContents, TableSettings, Unanswered, Unseen,
 };
 pub use ring::{
-    ChangedSet, Hold, KvRecord, Mailboxes, Operation, Request, RingSettings, Server, Status,
+    ChangedSet, KvRecord, Operation, Request, RequestQueue, RingPin, RingSettings, Server, Status,
 };
 pub use settings::CudaSettings;
 

@@ -292,7 +292,10 @@ mod tests {
         assert!(of_view.health.begin(Duration::ZERO).is_none());
         assert!(other.health.begin(Duration::ZERO).is_some());
         drop((slow, other, again, of_view, engines));
-        assert_eq!(faults.held(), rockmill_cuda::faults::Held::default());
+        assert_eq!(
+            faults.usage(),
+            rockmill_cuda::faults::DeviceUsage::default()
+        );
     }
 
     #[test]

@@ -258,7 +258,7 @@ impl Drop for DeviceRuntime {
 
 #[cfg(test)]
 mod tests {
-    use rockmill_cuda::faults::{Call, Faults, Held};
+    use rockmill_cuda::faults::{Call, DeviceUsage, Faults};
 
     use super::*;
 
@@ -292,7 +292,7 @@ mod tests {
         drop((first, middle));
         assert_eq!(limit(&unlimited), usual);
         drop(unlimited);
-        assert_eq!(faults.held(), Held::default());
+        assert_eq!(faults.usage(), DeviceUsage::default());
         assert_eq!(limit(&open(None)), usual);
     }
 
@@ -310,10 +310,10 @@ mod tests {
     fn idle_memory_is_freed_while_the_device_stays_open() {
         let faults = Faults::none();
         let first = open(None);
-        let held = faults.held().bytes;
+        let held = faults.usage().bytes;
         assert!(held > 0, "the memory of a first task");
         first.device.give_back_idle();
-        while faults.held().bytes == held {
+        while faults.usage().bytes == held {
             std::thread::yield_now();
         }
     }

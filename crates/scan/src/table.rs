@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, Weak};
 
 use rockmill_core::columns::{ColumnCache, TableColumns, TableIdentity};
 use rockmill_core::{CancelToken, Error, InputTable, ReadAt, Result, open_table, range_tombstones};
-use rockmill_exec::budget::{Budget, Kept};
+use rockmill_exec::budget::{Budget, Reservation};
 use rockmill_format::manifest::FileMeta;
 use rockmill_format::unique_id::internal_unique_id;
 use rockmill_snapshot::tree::user_key;
@@ -29,7 +29,7 @@ pub struct Table {
     closed: Arc<ClosedInput>,
     open: Mutex<Weak<JobInput>>,
     last_used: AtomicU64,
-    _kept: Kept,
+    _reservation: Reservation,
 }
 
 impl Table {
@@ -56,15 +56,15 @@ impl Table {
     }
 }
 
-/// A table of a view.
+/// A table of a snapshot.
 #[derive(Debug, Clone)]
-pub struct ViewTable {
+pub struct SnapshotTable {
     table: Arc<Table>,
-    /// The view's own open file, if another process may delete it.
+    /// The snapshot's own open file, if another process may delete it.
     held: Option<Arc<JobInput>>,
 }
 
-impl Deref for ViewTable {
+impl Deref for SnapshotTable {
     type Target = Table;
 
     fn deref(&self) -> &Table {
@@ -72,7 +72,7 @@ impl Deref for ViewTable {
     }
 }
 
-impl ViewTable {
+impl SnapshotTable {
     /// The table with an open file, which other tasks have as well.
     ///
     /// # Errors
@@ -176,7 +176,7 @@ impl Tables {
         meta: &FileMeta,
         file: Option<&Arc<JobInput>>,
         cancel: &CancelToken,
-    ) -> Result<ViewTable> {
+    ) -> Result<SnapshotTable> {
         cancel.check()?;
         let mut opened = None;
         let identity = match (meta.unique_id, file) {
@@ -209,7 +209,7 @@ impl Tables {
         let now = self.uses.fetch_add(1, Ordering::Relaxed);
         table.last_used.store(now, Ordering::Relaxed);
         let held = file.cloned();
-        Ok(ViewTable { table, held })
+        Ok(SnapshotTable { table, held })
     }
 
     fn open(
@@ -246,7 +246,7 @@ impl Tables {
         let deleted: usize = deletions.iter().map(|d| d.begin.len() + d.end.len()).sum();
         let bytes = table.index_memory_bytes() + deleted as u64;
         Ok(Arc::new(Table {
-            _kept: self.keep(bytes, cancel)?,
+            _reservation: self.keep(bytes, cancel)?,
             input: table
                 .with_range_tombstones(deletions)
                 .read_through(Arc::clone(&closed) as Arc<dyn ReadAt>),
@@ -261,8 +261,8 @@ impl Tables {
     ///
     /// # Errors
     /// Declined if there is no room; Cancelled.
-    pub fn keep(&self, bytes: u64, cancel: &CancelToken) -> Result<Kept> {
-        while self.budget.room_for_kept() < bytes {
+    pub fn keep(&self, bytes: u64, cancel: &CancelToken) -> Result<Reservation> {
+        while self.budget.room_for_reservations() < bytes {
             let mut kept = lock(&self.kept);
             let unused = kept
                 .iter()
@@ -275,14 +275,14 @@ impl Tables {
             drop(kept);
             drop(table);
         }
-        self.budget.keep(bytes, cancel)
+        self.budget.reserve(bytes, cancel)
     }
 
     /// Bytes that unflushed entries may take.
     pub fn max_unflushed_bytes(&self) -> usize {
         /// The entries, and the table of them.
         const TIMES: u64 = 2;
-        usize::try_from(self.budget.max_kept_bytes() / TIMES).unwrap_or(usize::MAX)
+        usize::try_from(self.budget.max_reserved_bytes() / TIMES).unwrap_or(usize::MAX)
     }
 }
 

@@ -192,7 +192,7 @@ fn without_repartition(plan: &Arc<dyn ExecutionPlan>) -> &Arc<dyn ExecutionPlan>
 type Call = (Arc<AggregateFunctionExpr>, Vec<Arc<dyn PhysicalExpr>>);
 
 fn compile(
-    program: &mut Program<'_>,
+    program: &mut Program,
     groups: &[Arc<dyn PhysicalExpr>],
     calls: &[Call],
     states: &Schema,
@@ -232,7 +232,7 @@ fn compile(
 }
 
 fn count(
-    program: &mut Program<'_>,
+    program: &mut Program,
     of: &Arc<dyn PhysicalExpr>,
 ) -> std::result::Result<Aggregate, Reason> {
     let constant = of.downcast_ref::<Constant>();
@@ -244,7 +244,7 @@ fn count(
 
 /// The count that DataFusion keeps for a mean: null where there is no value.
 fn count_or_null(
-    program: &mut Program<'_>,
+    program: &mut Program,
     of: &Arc<dyn PhysicalExpr>,
 ) -> std::result::Result<Aggregate, Reason> {
     let value = program.add(of)?;
@@ -264,7 +264,7 @@ fn count_or_null(
 }
 
 fn sum(
-    program: &mut Program<'_>,
+    program: &mut Program,
     of: &Arc<dyn PhysicalExpr>,
     state: Option<DataType>,
 ) -> std::result::Result<Aggregate, Reason> {
@@ -280,7 +280,7 @@ fn sum(
 }
 
 fn extreme(
-    program: &mut Program<'_>,
+    program: &mut Program,
     of: &Arc<dyn PhysicalExpr>,
     state: Option<DataType>,
 ) -> std::result::Result<OutputColumn, Reason> {

@@ -57,12 +57,12 @@ pub use codec::Codec;
 pub use joins::plan_query;
 pub use memory::{Shares, SpillError, configured, runtime};
 pub use read_only::ReadOnly;
-#[cfg(feature = "codec")]
-pub use scan::{Answer, pin_plan};
 pub use scan::{
-    DatabaseLocation, PinGuard, PinRequest, PinViews, ScanExec, Tasks, decode_scan, encode_scan,
-    left_out, progress, scan_tasks, shard_of, split_scan,
+    DatabaseLocation, PinGuard, PinRequest, PinSnapshots, ScanExec, Tasks, decode_scan,
+    encode_scan, left_out, progress, scan_tasks, shard_of, split_scan,
 };
+#[cfg(feature = "codec")]
+pub use scan::{PinReply, pin_plan};
 pub use session::{refuse_writes, session, session_by, session_in, state, with_rockmill};
 pub use size::{is_panic_of_size, is_too_long, too_long};
 pub use table::{Reads, RocksTable, Scans, pinned};

@@ -91,6 +91,42 @@ fn descriptors(options: &Options, names: &[&str]) -> Vec<ColumnFamilyDescriptor>
         .collect()
 }
 
+/// A join executes its probe side before it reads its build side.
+#[test]
+fn a_scan_whose_rows_are_not_read_yet_takes_no_thread() {
+    let folder = tempfile::tempdir().unwrap();
+    let db = DB::open(&created(), folder.path()).unwrap();
+    for number in 0..100u32 {
+        db.put(number.to_be_bytes(), b"value").unwrap();
+    }
+    db.flush().unwrap();
+    let mut threads = tokio::runtime::Builder::new_multi_thread();
+    let runtime = threads.enable_all().max_blocking_threads(1);
+    let runtime = runtime.build().unwrap();
+    let session = session(folder.path());
+    let rows = runtime.block_on(async {
+        let frame = session.sql("select key from \"default\"").await.unwrap();
+        let plan = frame.create_physical_plan().await.unwrap();
+        let execute = || plan.execute(0, session.task_ctx()).unwrap();
+        let waiting: Vec<_> = (0..3).map(|_| execute()).collect();
+        let first = datafusion::physical_plan::common::collect(execute());
+        let first = tokio::time::timeout(std::time::Duration::from_secs(60), first).await;
+        let mut rows = vec![first.expect("a thread is free").unwrap()];
+        for stream in waiting {
+            rows.push(
+                datafusion::physical_plan::common::collect(stream)
+                    .await
+                    .unwrap(),
+            );
+        }
+        rows
+    });
+    let counts = rows
+        .iter()
+        .map(|batches| batches.iter().map(|batch| batch.num_rows()).sum::<usize>());
+    assert_eq!(counts.collect::<Vec<_>>(), [100; 4]);
+}
+
 type Db = DBWithThreadMode<MultiThreaded>;
 
 /// Number of rows of each of two column families, and the initial amount of each row.

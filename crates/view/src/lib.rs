@@ -1,7 +1,7 @@
 //! Views of RocksDB databases in device memory.
 //!
 //! ```text
-//!   Database --view--> FamilyView: one exact version          scan
+//!   Database --view--> FamilySnapshot: one exact version          scan
 //!   pieces of its keys --Operator::Resident--> DeviceTable    cuda
 //!   View::lookup(Keys, Rows, stream)    keys and values in device memory
 //!   View::lookup_slices(SliceKeys, SliceRows)    the same in memory of cudarc, with the feature "cudarc"
@@ -16,7 +16,7 @@
 #![forbid(unsafe_code)]
 
 mod builder;
-mod foreseen;
+mod estimate;
 mod load;
 mod refresh;
 mod ring;
@@ -26,10 +26,13 @@ mod version;
 mod view;
 
 pub use builder::Builder;
-pub use foreseen::{Asked, Foreseen};
+pub use estimate::{Asked, Estimate};
 pub use refresh::{Loaded, Refreshed};
 pub use ring::RingCounts;
-pub use rockmill_cuda::{CallerStream, Keys, KvRecord, RingSettings, Rows, TableContents, Target};
+pub use rockmill_cuda::{
+    CallerStream, IdForm, Integer, Keys, KvRecord, RingSettings, Rows, TableContents, Target,
+    Unanswered,
+};
 #[cfg(feature = "cudarc")]
 pub use rockmill_cudarc::{Number, SliceKeys, SliceRows};
 pub use version::Hold;

@@ -20,8 +20,10 @@ const AT_ONCE: &str = "at once";
 const FILL: &str = "fill";
 const UPDATES: &str = "updates %";
 
-/// Numbers at full scale. These are LUDA's own load and run.
+/// Numbers at full scale. These are LUDA's own load and run, write buffer and number of cores.
 const CONTENTION_RECORDS: f64 = 10e6;
+const CONTENTION_BUFFER_BYTES: u64 = 4 << 20;
+const CONTENTION_CORES: u32 = 4;
 /// A hundredth of X-Engine's records, in the same number of tables.
 const INDEX_FAMILIES: u32 = 32;
 const INDEX_RECORDS: f64 = 2e6;
@@ -66,7 +68,7 @@ impl Experiment {
             let cell = |system, work| Cell {
                 point: point.clone(),
                 system,
-                threads: args.threads.unwrap_or_else(usual_threads),
+                threads: args.threads.unwrap_or_else(|| self.usual_threads()),
                 tuning: args.tuning.clone(),
                 profiles: profiles(system.device()),
                 work,
@@ -82,6 +84,14 @@ impl Experiment {
         }
         check_names(&cells)?;
         Ok(cells)
+    }
+
+    /// Returns the number of threads if no argument states it.
+    fn usual_threads(self) -> u32 {
+        match self {
+            Self::Contention => usual_threads().min(CONTENTION_CORES),
+            _ => usual_threads(),
+        }
     }
 
     fn check_axes(self, args: &SystemArgs) -> Result<(), Failure> {
@@ -145,11 +155,18 @@ fn contention(args: &SystemArgs) -> Vec<Point> {
                     compression,
                     ..records(args, 16, value_bytes as usize, CONTENTION_RECORDS)
                 };
+                let usual = clients(args, records, 1);
                 let work = Clients {
                     operations: records.entries,
                     update_percent: 50,
+                    clients: (args.clients)
+                        .unwrap_or_else(|| Experiment::Contention.usual_threads()),
                     cpu_load_percent,
-                    ..clients(args, records, 1)
+                    write_buffer_bytes: match args.write_buffer_kib {
+                        Some(_) => usual.write_buffer_bytes,
+                        None => usual.write_buffer_bytes.min(CONTENTION_BUFFER_BYTES),
+                    },
+                    ..usual
                 };
                 let mut point = vec![axis(VALUE_BYTES, value_bytes)];
                 if !args.compression.is_empty() {
@@ -340,7 +357,7 @@ mod tests {
             }
         };
         for (scale, records, buffer_bytes) in [
-            ("100", 10_000_000, 64 << 20),
+            ("100", 10_000_000, 4 << 20),
             ("1", 100_000, 100_000 * 1040 / 64),
             ("0.0001", 1000, 64 << 10),
         ] {

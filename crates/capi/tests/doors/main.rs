@@ -125,7 +125,7 @@ fn layout() -> String {
         fields!("rm_store", CStore, struct_size state get write),
         fields!(
             "rm_view_options", CViewOptions,
-            struct_size path family device memory_bytes store threads mailboxes mailbox_bytes timeout_ms
+            struct_size path family device memory_bytes store threads request_slots request_slot_bytes timeout_ms
             wal_dir
         ),
         fields!(

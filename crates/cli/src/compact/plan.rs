@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use super::decision::Decision;
 use super::refusal::Refusal;
-use super::task::{Task, Wanted};
+use super::task::{SelectedFamily, Task};
 use crate::advice::Decline;
 
 /// Columns of the table of work that a narrow terminal does not show, by position.
@@ -125,7 +125,7 @@ pub fn print(task: &Task, decision: Decision, json: bool) -> Result<(), Failure>
 
 impl Plan {
     fn new(task: &Task, decision: Decision) -> Self {
-        let family = |wanted: &Wanted| Family::new(task, &decision, wanted);
+        let family = |selected: &SelectedFamily| Family::new(task, &decision, selected);
         let families: Vec<_> = task.families.iter().map(family).collect();
         Self {
             device: task.device.to_string(),
@@ -187,11 +187,11 @@ impl Plan {
 }
 
 impl Family {
-    fn new(task: &Task, decision: &Decision, wanted: &Wanted) -> Self {
-        let forecast = &wanted.forecast;
+    fn new(task: &Task, decision: &Decision, selected: &SelectedFamily) -> Self {
+        let forecast = &selected.forecast;
         let steps: Vec<_> = forecast.steps.iter().map(Step::new).collect();
         let inputs = || steps.iter().flat_map(|step| &step.inputs);
-        let name = names::escape(wanted.name.as_bytes());
+        let name = names::escape(selected.name.as_bytes());
         let is_refused = |refusal: &Refusal| {
             !refusal.is_of_one_family || refusal.column_family.as_ref() == Some(&name)
         };

@@ -16,7 +16,7 @@ use serde::Serialize;
 
 use super::plan::nothing;
 use super::run::{Became, Done};
-use super::task::{Task, Wanted};
+use super::task::{SelectedFamily, Task};
 use crate::advice::{self, Decline};
 
 /// Measures a compaction.
@@ -124,11 +124,16 @@ pub struct Report {
 type Levels = BTreeMap<u32, (u64, u64)>;
 
 impl Family {
-    fn new(task: &Task, wanted: &Wanted, done: &Done, [before, after]: [&Tree; 2]) -> Self {
-        let levels = levels(&filled(wanted, before), &filled(wanted, after));
+    fn new(
+        task: &Task,
+        selected: &SelectedFamily,
+        done: &Done,
+        [before, after]: [&Tree; 2],
+    ) -> Self {
+        let levels = levels(&filled(selected, before), &filled(selected, after));
         let [first, last] = &done.stats;
         Self {
-            name: names::escape(wanted.name.as_bytes()),
+            name: names::escape(selected.name.as_bytes()),
             result: match done.became {
                 Became::Compacted => "compacted",
                 Became::CompactedAlready => "compacted-already",
@@ -148,7 +153,7 @@ impl Family {
             levels,
             jobs_done: last.jobs_done - first.jobs_done,
             returned: returned(first, last),
-            declines: Decline::all(&wanted.forecast.found()),
+            declines: Decline::all(&selected.forecast.found()),
         }
     }
 
@@ -180,7 +185,7 @@ impl Report {
     pub fn new(task: &Task, stats: Stats, done: &[Done], trees: [&Tree; 2]) -> Self {
         let families = task.families.iter().zip(done);
         let families: Vec<_> = families
-            .map(|(wanted, done)| Family::new(task, wanted, done, trees))
+            .map(|(selected, done)| Family::new(task, selected, done, trees))
             .collect();
         let times = || done.iter().map(|done| done.times);
         Self {
@@ -384,8 +389,8 @@ fn done_by(done: u64, returned: &[Returned]) -> String {
 }
 
 /// Returns the levels of the column family that have files.
-fn filled(wanted: &Wanted, tree: &Tree) -> Levels {
-    let family = tree.by_name(wanted.name.as_bytes());
+fn filled(selected: &SelectedFamily, tree: &Tree) -> Levels {
+    let family = tree.by_name(selected.name.as_bytes());
     let levels = family.into_iter().flat_map(|(_, family)| &family.levels);
     let filled = levels.filter(|(_, files)| !files.is_empty());
     let sums = filled.map(|(&level, files)| {
@@ -403,7 +408,7 @@ fn other_families(task: &Task, [before, after]: [&Tree; 2]) -> Vec<OtherFamily> 
     let others = after.column_families.iter();
     let is_asked_for = |name: &[u8]| {
         let mut families = task.families.iter();
-        families.any(|wanted| wanted.name.as_bytes() == name)
+        families.any(|selected| selected.name.as_bytes() == name)
     };
     let others = others.filter(|(_, family)| !is_asked_for(&family.name));
     let changes = others.map(|(id, family)| {

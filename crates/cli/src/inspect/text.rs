@@ -6,7 +6,7 @@ use comfy_table::CellAlignment;
 use rockmill_core::InputTable;
 use rockmill_terminal::output::{self, Stop};
 
-use super::blocks::Holds;
+use super::blocks::BlockContents;
 use super::layout::layout;
 use super::properties::properties;
 use super::{Extent, NotShown, blocks, end, range_deletions, summary};
@@ -105,7 +105,7 @@ fn print_blocks(out: &mut dyn Write, table: &InputTable, limit: usize) -> Result
     let or_dash = |number: Option<u64>| number.map_or_else(|| "-".to_owned(), |n| n.to_string());
     blocks::for_each_block(table, limit, &mut |row| {
         let holds = row.holds.as_ref();
-        let key = |key: fn(&Holds) -> &Vec<u8>| {
+        let key = |key: fn(&BlockContents) -> &Vec<u8>| {
             holds.map_or_else(|| "-".to_owned(), |h| output::escape_short(key(h), KEY))
         };
         writeln!(

@@ -24,7 +24,7 @@ use super::format::{self, Format};
 use super::memory;
 use super::script::{Command, HELP, Item, Script};
 use super::session::{self, Stop};
-use super::threads::{PATIENCE, Threads, has_tasks};
+use super::threads::{TIMEOUT, Threads, wait_for_tasks};
 
 /// A session that prints the results of statements.
 pub struct Shell {
@@ -187,13 +187,13 @@ impl Shell {
             // The statement may have returned by now, and those behind it do not run.
             let all_ended = async {
                 let _ = ended.await;
-                has_tasks(&runtime, tasks).await;
+                wait_for_tasks(&runtime, tasks).await;
             };
             Ok(Some(tokio::select! {
                 () = all_ended => true,
                 // Again.
                 _ = interrupts.recv() => false,
-                () = tokio::time::sleep(PATIENCE) => false,
+                () = tokio::time::sleep(TIMEOUT) => false,
             }))
         })?;
         match ended_in_time {

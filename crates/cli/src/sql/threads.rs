@@ -9,7 +9,7 @@ use tokio::runtime::{Builder, Runtime};
 use super::RUNNING_STACK_BYTES;
 
 /// Time in which a statement must end after Control-C, and at the end of the command.
-pub const PATIENCE: Duration = Duration::from_secs(2);
+pub const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Interval at which the tasks of a stopped statement are counted.
 const INTERVAL: Duration = Duration::from_millis(5);
@@ -66,7 +66,7 @@ impl Drop for Threads {
         let mut runtimes = std::mem::take(&mut *self.lock()).into_iter().rev();
         let shared = |runtime: Arc<Runtime>| Arc::into_inner(runtime);
         if let Some(current) = runtimes.next().and_then(shared) {
-            current.shutdown_timeout(PATIENCE);
+            current.shutdown_timeout(TIMEOUT);
         }
         for busy in runtimes.filter_map(shared) {
             busy.shutdown_background();
@@ -74,9 +74,9 @@ impl Drop for Threads {
     }
 }
 
-/// Waits until a runtime has no more than `tasks` tasks.
-pub async fn has_tasks(runtime: &Runtime, tasks: usize) {
-    while runtime.metrics().num_alive_tasks() > tasks {
+/// Waits until a runtime has at most `most` tasks.
+pub async fn wait_for_tasks(runtime: &Runtime, most: usize) {
+    while runtime.metrics().num_alive_tasks() > most {
         tokio::time::sleep(INTERVAL).await;
     }
 }

@@ -12,9 +12,10 @@ use rockmill_format::manifest::Tree;
 use super::described::DescribedFiles;
 use super::failed_filters::FailedFilters;
 use super::{Engine, lock};
-use crate::staging::{self, StagingDir, place};
+use crate::staging::{self, StagingDir, location};
+use rockmill_snapshot::identity;
 use rockmill_snapshot::tree::TreeFollower;
-use rockmill_storage::{Storage, base_name, read_from};
+use rockmill_storage::{Storage, base_name};
 
 /// State of a database between its jobs.
 #[derive(Debug)]
@@ -151,12 +152,12 @@ impl Engine {
         staging::clean(&*self.storage, &folder)?;
         if self.settings.staging_dir.is_some() {
             // Left by a process without this setting.
-            let unused = place::folder(&*self.storage, dir, None)?;
+            let unused = location::folder(&*self.storage, dir, None)?;
             if let Err(error) = staging::clean(&*self.storage, &unused) {
                 tracing::warn!(%error, "cannot remove leftovers");
             }
         }
-        place::check(&self.storage, &folder, dir)
+        location::check(&self.storage, &folder, dir)
     }
 
     fn known_database(
@@ -193,13 +194,13 @@ impl Engine {
         let folder = self.staging_folder(dir)?;
         match self.storage.is_own_folder(&folder) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
-            found => place::require_own(&folder, found),
+            found => location::require_own(&folder, found),
         }
     }
 
     /// Returns the staging folder of the database in `dir`.
     pub(super) fn staging_folder(&self, dir: &Path) -> Result<PathBuf> {
-        place::folder(&*self.storage, dir, self.settings.staging_dir.as_deref())
+        location::folder(&*self.storage, dir, self.settings.staging_dir.as_deref())
     }
 }
 
@@ -223,22 +224,6 @@ fn require_id(storage: &dyn Storage, dir: &Path, db_id: &[u8], tree: &Tree) -> R
             String::from_utf8_lossy(&found),
         ),
     ))
-}
-
-/// Returns the contents of the IDENTITY file without the trailing newline; empty if there is no such file
-/// (`db_impl.cc:GetDbIdentityFromIdentityFile`).
-fn identity(storage: &dyn Storage, dir: &Path) -> Result<Vec<u8>> {
-    const LONGEST: u64 = 4096;
-    let path = dir.join("IDENTITY");
-    match storage.open(&path) {
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        opened => drop(opened),
-    }
-    let mut id = read_from(storage, &path, 0, LONGEST)?;
-    if id.last() == Some(&b'\n') {
-        id.pop();
-    }
-    Ok(id)
 }
 
 #[cfg(test)]

@@ -154,7 +154,7 @@ pub(super) struct Group {
 }
 
 /// A tombstone that was taken from the source.
-struct Taken {
+struct ReadTombstone {
     tag: u64,
     value: Vec<u8>,
     kv_hash: u64,
@@ -366,7 +366,7 @@ impl<S: Source, T: Sink> Retain<'_, S, T> {
     }
 
     /// Emits a tombstone that was taken from the source already.
-    fn emit_taken(&mut self, taken: &Taken) -> Result<()> {
+    fn emit_taken(&mut self, taken: &ReadTombstone) -> Result<()> {
         let first = !self.group.emitted;
         let (tag, value, hash) = (taken.tag, &taken.value, taken.kv_hash);
         self.sink.emit(&self.user_key, tag, value, hash, first)?;
@@ -388,7 +388,7 @@ impl<S: Source, T: Sink> Retain<'_, S, T> {
     }
 
     /// Counts and drops a tombstone that was already taken from the source.
-    fn count_dropped(&mut self, taken: &Taken) {
+    fn count_dropped(&mut self, taken: &ReadTombstone) {
         self.totals.tombstones_dropped += 1;
         self.sum_dropped_as_read(taken.read);
     }
@@ -413,7 +413,7 @@ impl<S: Source, T: Sink> Retain<'_, S, T> {
 
     /// Takes the head from the source: a tombstone with this tag, or a value of which a filter has made one. The value of a
     /// tombstone is empty as RocksDB writes it, but bytes of others are kept as they are.
-    fn take_tombstone(&mut self, tag: u64) -> Result<Taken> {
+    fn take_tombstone(&mut self, tag: u64) -> Result<ReadTombstone> {
         let Some(head) = self.source.head() else {
             return Err(Error::internal("no entry to take"));
         };
@@ -422,7 +422,7 @@ impl<S: Source, T: Sink> Retain<'_, S, T> {
             true => (Vec::new(), kv_hash(&self.user_key, &[])),
             false => (head.value.to_vec(), head.kv_hash),
         };
-        let taken = Taken {
+        let taken = ReadTombstone {
             tag,
             value,
             kv_hash: hash,

@@ -310,15 +310,15 @@ impl MemoryShares {
                     Ok(None) => break Ok(0),
                     Err(error) => break Err(error),
                 };
-                let wanted = state.reachable_bytes(free, task_bytes).min(bytes);
+                let selected = state.reachable_bytes(free, task_bytes).min(bytes);
                 let room = free.saturating_sub(state.reserved_bytes());
-                let waits_for_loads = wanted < bytes && !state.granted.is_empty();
-                if !waits_for_loads && wanted <= room || waited > MAX_WAIT {
-                    break Ok(wanted.min(room));
+                let waits_for_loads = selected < bytes && !state.granted.is_empty();
+                if !waits_for_loads && selected <= room || waited > MAX_WAIT {
+                    break Ok(selected.min(room));
                 }
-                let wanted = if waits_for_loads { 0 } else { wanted };
+                let selected = if waits_for_loads { 0 } else { selected };
                 if let Some(first) = state.waiting.front_mut() {
-                    first.bytes = wanted;
+                    first.bytes = selected;
                 }
                 let missing = state.promised_bytes().saturating_sub(free);
                 drop(state);

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use rockmill_core::{CancelToken, Result};
 
-use super::buffer::Arena;
-use super::reserve::Reserve;
+use super::buffer::TaskArena;
+use super::device_arena::DeviceArena;
+use super::resource_pool::{Pooled, ResourcePool};
 use super::ring::{CopyRing, ring_bytes};
-use super::shelf::{Lent, Shelf};
 use super::workspace::Workspace;
 use crate::driver::{Device, MemoryUser, Stream};
 use crate::settings::CudaSettings;
@@ -27,9 +27,9 @@ fn usual_rings() -> u64 {
 #[derive(Debug)]
 pub struct Pool {
     device: Device,
-    reserve: Arc<Reserve>,
-    streams: Arc<Shelf<Stream>>,
-    rings: Arc<Shelf<CopyRing>>,
+    reserve: Arc<DeviceArena>,
+    streams: Arc<ResourcePool<Stream>>,
+    rings: Arc<ResourcePool<CopyRing>>,
     chunk_bytes: usize,
 }
 
@@ -43,9 +43,9 @@ impl Pool {
         let pinned = settings.pinned_bytes.map(|bytes| bytes / ring_bytes);
         let rings = pinned.unwrap_or_else(usual_rings);
         Ok(Self {
-            reserve: Reserve::new(&device, settings.memory_bytes)?,
-            streams: Shelf::new(usize::MAX),
-            rings: Shelf::new(usize::try_from(rings).unwrap_or(usize::MAX)),
+            reserve: DeviceArena::new(&device, settings.memory_bytes)?,
+            streams: ResourcePool::new(usize::MAX),
+            rings: ResourcePool::new(usize::try_from(rings).unwrap_or(usize::MAX)),
             chunk_bytes: settings.chunk_bytes,
             device,
         })
@@ -81,10 +81,10 @@ impl Pool {
         bytes: u64,
         cancel: &CancelToken,
     ) -> Result<Workspace> {
-        let piece = self.reserve.take_for(user, bytes, cancel)?;
+        let allocation = self.reserve.take_for(user, bytes, cancel)?;
         let make = || Stream::with_staging(&self.device);
         let stream = self.streams.take(cancel, make)?;
-        Workspace::new(stream, Arena::new(&self.reserve, user, piece))
+        Workspace::new(stream, TaskArena::new(&self.reserve, user, allocation))
     }
 
     /// Creates the resources of one task with `rings` rings.
@@ -105,7 +105,7 @@ impl Pool {
     ///
     /// # Errors
     /// Device, Cancelled.
-    pub fn ring(&self, cancel: &CancelToken) -> Result<Lent<CopyRing>> {
+    pub fn ring(&self, cancel: &CancelToken) -> Result<Pooled<CopyRing>> {
         self.rings
             .take(cancel, || CopyRing::new(&self.device, self.chunk_bytes))
     }

@@ -18,7 +18,7 @@ use super::verify::Verification;
 use crate::driver::ffi::{FilterArgs, Key, LayoutArgs, OutBlock};
 use crate::driver::{CopyKind, Stages, altered, refused};
 use crate::memory::Pool;
-use crate::read::{ReadState, Survivors};
+use crate::read::{ReadState, SelectedRows};
 
 /// How rows are written.
 #[derive(Debug, Clone, Copy)]
@@ -35,7 +35,7 @@ pub struct Writing<'a> {
 /// Any of [`rockmill_core::ErrorKind`]. Files in `sink` are invalid then.
 pub fn write(
     read: &mut ReadState,
-    survivors: &Survivors,
+    selected_rows: &SelectedRows,
     request: &Request<'_>,
     with: Writing<'_>,
     sink: &mut dyn SstSink,
@@ -44,7 +44,7 @@ pub fn write(
         verified: true,
         ..SstOutput::default()
     };
-    if survivors.len == 0 && read.num_fragments == 0 {
+    if selected_rows.len == 0 && read.num_fragments == 0 {
         return Ok(output);
     }
     let sst = &mut SstBuffers::new(&read.ws.arena);
@@ -57,18 +57,18 @@ pub fn write(
         Some(rules) if !rules.bottommost => read.num_fragments,
         _ => 0,
     };
-    let mut args = lay_out(read, sst, with.plan, survivors, num_fragments)?;
-    let entry_bytes = (survivors.len * size_of::<Key>()) as u64;
+    let mut args = lay_out(read, sst, with.plan, selected_rows, num_fragments)?;
+    let entry_bytes = (selected_rows.len * size_of::<Key>()) as u64;
     read.mark("lay out", 4 * entry_bytes)?;
     let planned = match rules {
         Some(rules) if read.num_fragments > 0 => {
-            Some(plan_files(read, sst, survivors, rules, request.range)?)
+            Some(plan_files(read, sst, selected_rows, rules, request.range)?)
         }
         _ => None,
     };
-    let mut images = match survivors.len {
+    let mut images = match selected_rows.len {
         0 => Vec::new(),
-        _ => plan_images(read, sst, with, &mut args, survivors)?,
+        _ => plan_images(read, sst, with, &mut args, selected_rows)?,
     };
     read.mark("measure", 2 * entry_bytes)?;
     let planned =
@@ -78,7 +78,7 @@ pub fn write(
         write_images(
             read,
             sst,
-            survivors,
+            selected_rows,
             &args,
             &images,
             with,
@@ -133,7 +133,7 @@ fn create(
 fn write_images(
     read: &mut ReadState,
     sst: &mut SstBuffers,
-    survivors: &Survivors,
+    selected_rows: &SelectedRows,
     args: &LayoutArgs,
     images: &[Image],
     with: Writing<'_>,
@@ -160,7 +160,7 @@ fn write_images(
             .raw_sums
             .download(0, args.num_blocks as usize, &read.ws.stream)?,
     };
-    let verify = Verification::start(read, sst, survivors, args, images)?;
+    let verify = Verification::start(read, sst, selected_rows, args, images)?;
     let end = images.last().map_or(0, |image| image.at + image.len());
     let memory = sst.images.view(0..end as usize);
     let files = files.into_iter().map(|(file, _)| file).collect();

@@ -92,9 +92,9 @@ impl<T> FairQueue<T> {
         self.0.insert(place, (position, waiter));
     }
 
-    /// Removes the waiters for which `keep` returns false. Calls it in order.
-    pub fn retain(&mut self, mut keep: impl FnMut(&mut T) -> bool) {
-        self.0.retain_mut(|(_, waiter)| keep(waiter));
+    /// Removes the waiters for which `reserve` returns false. Calls it in order.
+    pub fn retain(&mut self, mut reserve: impl FnMut(&mut T) -> bool) {
+        self.0.retain_mut(|(_, waiter)| reserve(waiter));
     }
 
     /// Number of waiters.
