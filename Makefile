@@ -26,6 +26,9 @@ export ROCKSDB_INCLUDE_DIR := $(ROCKSDB)/include
 export ROCKSDB_STATIC := 1
 endif
 
+# The package for Python needs no interpreter. Without this, its build would be repeated whenever PATH changes.
+export PYO3_NO_PYTHON := 1
+
 # Not cargo's own: where cargo has compiled RocksDB itself, the linker finds that before the one here.
 export CARGO_TARGET_DIR ?= $(CURDIR)/target/make
 
@@ -43,7 +46,7 @@ LIGHT_CRATES := $(addprefix -p rockmill-,xxh3 codec sysio format core cpu cuda s
 # For cargo by hand where .cargo/config.toml does not reach: eval "$(make -s env)"
 env:
 	@echo export ROCKSDB_LIB_DIR=$(ROCKSDB_LIB_DIR) ROCKSDB_INCLUDE_DIR=$(ROCKSDB_INCLUDE_DIR) ROCKSDB_STATIC=1 \
-	    CARGO_TARGET_DIR=$(CARGO_TARGET_DIR)
+	    PYO3_NO_PYTHON=1 CARGO_TARGET_DIR=$(CARGO_TARGET_DIR)
 
 SMOKES := $(addprefix fuzz-smoke-,$(FUZZ_TARGETS))
 
@@ -68,12 +71,12 @@ endef
 HAS_CUDA := $(or $(wildcard /dev/nvidiactl),$(NVCC),$(CUDA_HOME),$(CUDA_PATH),$(wildcard /usr/local/cuda/bin/nvcc))
 demo: setup
 	$(if $(HAS_CUDA),@$(TELL_KERNELS),@echo "no GPU and no CUDA toolkit are here: the demo is built without the GPU backend; 'make build' has it" >&2)
-	cargo build --locked --release -p rockmill-cli --no-default-features $(if $(HAS_CUDA),--features cuda)
+	$(if $(HAS_CUDA),scripts/tell_kernels.sh) cargo build --locked --release -p rockmill-cli --no-default-features $(if $(HAS_CUDA),--features cuda)
 	$(CARGO_TARGET_DIR)/release/rockmill demo
 
 build: setup
 	@$(TELL_KERNELS)
-	cargo build --locked --release --workspace
+	scripts/tell_kernels.sh cargo build --locked --release --workspace
 
 # It builds nothing, so that it can run as root. A relative PREFIX begins where the user is, also with make -C.
 install:

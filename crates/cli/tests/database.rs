@@ -571,6 +571,30 @@ fn all_column_families_are_compacted_and_none_again() {
 }
 
 #[test]
+fn a_column_family_without_files_is_empty() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let db = dir.path().join("db");
+    with_families(&db, &["default", "a"]);
+    let db = text(&db);
+    drop(
+        DB::open_cf(&Options::default(), db, ["default", "a"]).map(|mut db| {
+            db.create_cf("b", &Options::default()).expect("a family");
+        }),
+    );
+    let (out, _) = expect(DONE, &["compact", db]);
+    assert!(out.contains(" empty "), "{out}");
+    assert!(
+        out.contains("3 column families: 2 compacted, 1 empty; "),
+        "{out}"
+    );
+    // With a range it has no such keys, as others.
+    let (out, _) = expect(DONE, &["compact", db, "--from", "x", "--force"]);
+    assert_eq!(out, "nothing to compact: no SST file holds such keys\n");
+    let (out, _) = expect(DONE, &["compact", db, "--family", "b"]);
+    assert_eq!(out, "nothing to compact: there is no SST file\n");
+}
+
+#[test]
 fn a_damaged_column_family_costs_itself_alone() {
     let dir = tempfile::tempdir().expect("a temporary directory");
     with_families(dir.path(), &["default", "a", "b"]);

@@ -276,7 +276,11 @@ fn read_json<T: serde::de::DeserializeOwned>(storage: &dyn Storage, path: &Path)
     let bytes = read_from(storage, path, 0, MAX_JOB_BYTES)?;
     serde_json::from_slice(&bytes).map_err(|e| Error {
         offset: offset_of(&bytes, e.line(), e.column()),
-        ..Error::new(ErrorKind::Corruption, e.to_string()).in_file(&base_name(path))
+        ..Error::new(
+            ErrorKind::Corruption,
+            format!("not understood as part of a recorded job: {e}"),
+        )
+        .in_file(&base_name(path))
     })
 }
 

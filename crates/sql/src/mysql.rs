@@ -18,7 +18,10 @@ use datafusion::scalar::ScalarValue;
 use rockmill_layout::{Layout, MysqlTable};
 use rockmill_scan::Snapshot;
 
+pub use refused::RefusedTables;
+
 use crate::scan::external;
+use crate::session::keep;
 use crate::table::{Scans, blocking};
 
 const DICTIONARY: &str = "__system__";
@@ -95,7 +98,9 @@ impl Scans {
             match layout {
                 Ok((family, layout)) => {
                     let provider = Arc::new(self.table_of(&family, layout.named(place)));
-                    session.register_table(TableReference::bare(name), provider)?;
+                    let name = TableReference::bare(name);
+                    session.register_table(name.clone(), provider)?;
+                    keep(session, name).await?;
                 }
                 Err(why) => {
                     refused.insert(name, format!("{place}: {why}"));

@@ -198,12 +198,31 @@ fn plain_cargo_is_told_of_the_built_rocksdb_unless_it_has_a_configuration() {
         "build.target-dir = \"/a target\"",
         "env.ROCKSDB_LIB_DIR = \"/a cache/0.49.0/lib\"",
         "env.ROCKSDB_STATIC = \"1\"",
+        "env.PYO3_NO_PYTHON = \"1\"",
     ] {
         assert!(found.contains(line), "{found}");
     }
     fs::write(&file, "[net]\n").expect("room");
     write();
     assert_eq!(fs::read_to_string(&file).expect("a file"), "[net]\n");
+}
+
+/// With a program that has the name of a part of CUDA's compiler.
+#[test]
+fn the_time_of_kernels_is_told_and_the_exit_code_stays() {
+    const LONGER_THAN_A_PAUSE: &str = "6";
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut build = Command::new(script("tell_kernels.sh"));
+    replace_program(&mut build, "cicc", "sleep $1", folder.path());
+    let told = build.args(["cicc", LONGER_THAN_A_PAUSE]).output();
+    let told = told.expect("the script starts");
+    assert!(told.status.success(), "{told:?}");
+    let said = String::from_utf8_lossy(&told.stderr);
+    assert!(said.starts_with("kernels for GPUs: "), "{said}");
+    let failed = Command::new(script("tell_kernels.sh"))
+        .args(["sh", "-c", "exit 7"])
+        .status();
+    assert_eq!(failed.expect("the script starts").code(), Some(7));
 }
 
 /// With a cargo that makes RocksDB be built at once.

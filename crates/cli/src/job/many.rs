@@ -87,7 +87,7 @@ pub fn run(engine: &Engine, paths: &[&Path]) -> Result<(), Failure> {
 
 /// Returns the jobs that `path` names, in order.
 pub fn kept(path: &Path) -> Result<Vec<RecordedJob>, Failure> {
-    let failed = |e: io::Error| Failure::Environment(format!("{}: {e}", path.display()));
+    let failed = |e: io::Error| Failure::of_path(path, &e);
     if !fs::metadata(path).map_err(failed)?.is_dir() {
         let beside = path.parent().filter(|p| !p.as_os_str().is_empty());
         let dir = beside.unwrap_or(Path::new(".")).to_owned();

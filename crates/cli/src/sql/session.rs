@@ -320,7 +320,7 @@ pub async fn logical_plan(
         false => statement,
     };
     let plan = context.state().statement_to_plan(statement).await?;
-    refuse_writes(context, &plan)?;
+    refuse_writes(context, &plan).await?;
     Ok(plan)
 }
 
@@ -332,7 +332,8 @@ pub fn lists_tables(statement: &Statement) -> bool {
 /// The plan that runs a statement. A statement that only defines something is done when this returns.
 ///
 /// # Errors
-/// Those of DataFusion; Usage if the statement would write to files that exist, and `force` does not allow it.
+/// Those of DataFusion; Usage if the statement would write to files that exist, or to a folder that does not, and `force`
+/// does not allow it.
 pub async fn physical_plan(
     context: &SessionContext,
     plan: LogicalPlan,
@@ -347,9 +348,22 @@ pub async fn physical_plan(
     Ok(rockmill_sql::plan_query(frame).await?)
 }
 
-/// Refuses to write over a file.
+/// Refuses to write over a file, or to make the folder for it.
 fn refuse_existing(target: &str) -> Result<(), Failure> {
     let path = Path::new(target.strip_prefix("file://").unwrap_or(target));
+    let folder = path
+        .parent()
+        .filter(|folder| !folder.as_os_str().is_empty());
+    if let Some(folder) = folder
+        && !folder.is_dir()
+        && !path.to_string_lossy().contains("://")
+    {
+        let what = format!(
+            "{target}: there is no folder {}, and --force makes it; or name another one",
+            folder.display()
+        );
+        return Err(Failure::Usage(what));
+    }
     let what = if path.is_dir() {
         let mut entries = std::fs::read_dir(path).into_iter().flatten();
         match entries.next() {
