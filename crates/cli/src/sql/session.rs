@@ -192,7 +192,6 @@ impl LimitArgs {
                 cache_bytes: self.cache,
                 ..CudaSettings::default()
             },
-            ..ScanSettings::default()
         })
     }
 }
