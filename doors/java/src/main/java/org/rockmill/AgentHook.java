@@ -45,24 +45,23 @@ public final class AgentHook {
       Object options = arguments[0];
       if (options == null) return;
       List<?> families = List.of();
+      String folder = null;
       for (Object argument : arguments) {
-        if (argument instanceof List) families = (List<?>) argument;
-        if (hasFamilies(families)) break;
+        if (folder == null && argument instanceof String) folder = (String) argument;
+        if (argument instanceof List && !hasFamilies(families)) families = (List<?>) argument;
       }
-      String refusal = refusal(arguments, families);
-      // Databases that are opened with the same options share a clone.
-      if (!SEEN.add(options)) {
-        if (refusal != null) stop(refusal);
+      String refusal = refusal(options, arguments, families, folder);
+      if (refusal != null) {
+        // The options may be copies of others, and have the service of these.
+        if (!stop(refusal)) say(new RockmillException(refusal));
         return;
       }
-      if (refusal != null) {
-        SEEN.remove(options);
-        throw new RockmillException(refusal);
-      }
+      // Databases that are opened with the same options share a clone.
+      if (!SEEN.add(options)) return;
       // RocksJava itself reports closed options.
       if (!(Boolean) options.getClass().getMethod("isOwningHandle").invoke(options)) return;
       long opened = service();
-      if (opened != 0) Loader.attach(opened, options, families);
+      if (opened != 0) Loader.attach(opened, options, families, folder);
     } catch (Throwable error) {
       // The program has attached Rockmill itself, maybe another copy of it.
       if (!Loader.ALREADY.equals(error.getMessage())) say(error);
@@ -72,13 +71,15 @@ public final class AgentHook {
   /**
    * Stops the service if a new column family has {@code cf_paths}, since RocksDB could not move a job's files there.
    *
+   * @param database the {@code RocksDB} that it is called on
    * @param arguments of a method of some RocksJava that makes column families
    */
-  public static void beforeCreate(@Nullable Object[] arguments) {
+  public static void beforeCreate(Object database, @Nullable Object[] arguments) {
     try {
+      String folder = (String) database.getClass().getMethod("getName").invoke(database);
       for (Object argument : arguments) {
         Collection<?> given = argument instanceof Collection ? (Collection<?>) argument : Arrays.asList(argument);
-        if (Loader.hasPaths(given)) stop(Loader.PATHS);
+        if (Loader.hasPaths(given, folder)) stop(Loader.PATHS);
       }
     } catch (Throwable error) {
       say(error);
@@ -90,9 +91,10 @@ public final class AgentHook {
   }
 
   /** Returns why a database that is opened with these arguments cannot be served; null if it can, as far as they say. */
-  private static @Nullable String refusal(@Nullable Object[] arguments, List<?> families)
+  private static @Nullable String refusal(
+      Object options, @Nullable Object[] arguments, List<?> families, @Nullable String folder)
       throws ReflectiveOperationException {
-    if (Loader.hasPaths(families)) return Loader.PATHS;
+    if (Loader.hasPaths(options, families, folder)) return Loader.PATHS;
     for (Object argument : arguments) {
       if (argument == null || !Loader.isA(argument, "TransactionDBOptions")) continue;
       String policy = argument.getClass().getMethod("getWritePolicy").invoke(argument).toString();
@@ -101,11 +103,12 @@ public final class AgentHook {
     return null;
   }
 
-  /** Leaves all further jobs to RocksDB: the options of the database have the service already. */
-  private static synchronized void stop(String why) {
-    if (service == 0) return;
+  /** Leaves all further jobs to RocksDB. Returns false if no options have the service. */
+  private static synchronized boolean stop(String why) {
+    if (service == 0) return false;
     Native.changeSettings(service, "paused=true;");
     say(new RockmillException(why + "; it stops until the process ends"));
+    return true;
   }
 
   private static synchronized long service() {

@@ -2,6 +2,7 @@ package org.rockmill;
 
 import java.io.IOException;
 import java.io.InputStream;
+import java.lang.reflect.Field;
 import java.lang.reflect.InvocationTargetException;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
@@ -109,8 +110,9 @@ final class Loader {
    *
    * @param options {@code Options} or {@code DBOptions} of some RocksJava
    * @param families {@code ColumnFamilyDescriptor} of the database's column families, as far as they are known
+   * @param folder the database's folder, null if it is not known
    */
-  static synchronized void attach(long service, Object options, Collection<?> families) {
+  static synchronized void attach(long service, Object options, Collection<?> families, @Nullable String folder) {
     synchronized (ATTACHED) {
       if (ATTACHED.contains(options)) throw new RockmillException(ALREADY);
       try {
@@ -119,7 +121,7 @@ final class Loader {
         if (!(Boolean) get(options, "isOwningHandle")) {
           throw new RockmillException("the options are closed, or RocksJava only lends them");
         }
-        check(options, families, type.getClassLoader());
+        check(options, families, folder, type.getClassLoader());
         Class<?> rocksdb = Class.forName("org.rocksdb.RocksDB", true, type.getClassLoader());
         String version = rocksdb.getMethod("rocksdbVersion").invoke(null).toString();
         clone(service, (Long) get(options, "getNativeHandle"), version, type.getClassLoader());
@@ -136,11 +138,10 @@ final class Loader {
   }
 
   /** Refuses options with which RocksDB could not move a job's files, or jobs would not read the database's own. */
-  private static void check(Object options, Collection<?> families, @Nullable ClassLoader loader)
+  private static void check(
+      Object options, Collection<?> families, @Nullable String folder, @Nullable ClassLoader loader)
       throws ReflectiveOperationException {
-    boolean hasPaths = !((Collection<?>) get(options, "dbPaths")).isEmpty() || hasPaths(List.of(options));
-    // RocksDB stops writes if it cannot rename a file of a job, which it cannot from one file system to another.
-    if (hasPaths || hasPaths(families)) throw new RockmillException(PATHS);
+    if (hasPaths(options, families, folder)) throw new RockmillException(PATHS);
     Object env = get(options, "getEnv");
     Object usual = Class.forName("org.rocksdb.Env", true, loader).getMethod("getDefault").invoke(null);
     if (env != null && env != usual) {
@@ -148,15 +149,43 @@ final class Loader {
     }
   }
 
-  /** Returns whether an object is, or describes, options of column families with {@code cf_paths}. */
-  static boolean hasPaths(Collection<?> objects) throws ReflectiveOperationException {
+  /**
+   * Returns whether a database has paths elsewhere than in its folder. RocksDB stops writes if it cannot rename a file of a
+   * job, which it cannot from one file system to another.
+   */
+  static boolean hasPaths(Object options, Collection<?> families, @Nullable String folder)
+      throws ReflectiveOperationException {
+    return areOthers((Collection<?>) get(options, "dbPaths"), folder)
+        || hasPaths(List.of(options), folder)
+        || hasPaths(families, folder);
+  }
+
+  /**
+   * Returns whether an object is, or describes, options of column families with {@code cf_paths} elsewhere than in the
+   * database's folder.
+   */
+  static boolean hasPaths(Collection<?> objects, @Nullable String folder) throws ReflectiveOperationException {
     for (Object object : objects) {
       if (object == null) continue;
       Object options = isA(object, "ColumnFamilyDescriptor") ? get(object, "getOptions") : object;
       if (!isA(options, "Options") && !isA(options, "ColumnFamilyOptions")) continue;
-      if (!((Collection<?>) get(options, "cfPaths")).isEmpty()) return true;
+      if (areOthers((Collection<?>) get(options, "cfPaths"), folder)) return true;
     }
     return false;
+  }
+
+  /** The options of an open database name its own folder: RocksDB fills it in. */
+  private static boolean areOthers(Collection<?> paths, @Nullable String folder) throws ReflectiveOperationException {
+    for (Object path : paths) {
+      Field field = path.getClass().getDeclaredField("path");
+      field.setAccessible(true);
+      if (folder == null || !absolute((Path) field.get(path)).equals(absolute(Path.of(folder)))) return true;
+    }
+    return false;
+  }
+
+  private static Path absolute(Path path) {
+    return path.toAbsolutePath().normalize();
   }
 
   /** Returns whether an object has a class of some RocksJava. */

@@ -226,7 +226,7 @@ public final class Rockmill implements AutoCloseable {
 
   private synchronized void attachTo(RocksObject options, Collection<?> families) {
     if (isClosed) throw new RockmillException("this Rockmill is closed");
-    if (handle != 0) Loader.attach(handle, options, families);
+    if (handle != 0) Loader.attach(handle, options, families, null);
   }
 
   /** Returns the work done so far, over all databases. */

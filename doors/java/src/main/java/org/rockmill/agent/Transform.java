@@ -73,10 +73,11 @@ public final class Transform {
     private BeforeCreate() {}
 
     @Advice.OnMethodEnter(suppress = Throwable.class)
-    static void enter(@Advice.AllArguments Object[] arguments) throws ReflectiveOperationException {
+    static void enter(@Advice.This Object database, @Advice.AllArguments Object[] arguments)
+        throws ReflectiveOperationException {
       Class.forName("org.rockmill.AgentHook", true, ClassLoader.getSystemClassLoader())
-          .getMethod("beforeCreate", Object[].class)
-          .invoke(null, (Object) arguments);
+          .getMethod("beforeCreate", Object.class, Object[].class)
+          .invoke(null, database, (Object) arguments);
     }
   }
 
