@@ -75,8 +75,8 @@ pub struct MutableSettings {
     /// Whether output files go through the page cache.
     pub output_cache: OutputCache,
     /// Maximum memory of each GPU in bytes for files that it has written, or that scans read again. It is a part of
-    /// [`CudaSettings::memory_bytes`]. By default it is what subcompactions leave; 0 caches nothing. If several engines use a
-    /// GPU, the smallest number applies.
+    /// [`CudaSettings::memory_bytes`]. By default it is 0: nothing is cached. If several engines state it for one GPU,
+    /// the smallest number applies.
     pub device_cache_bytes: Option<u64>,
     /// Whether a GPU may compress LZ4, Snappy and ZSTD blocks with Rockmill's own code. Readers get the same entries, and
     /// files differ a little in size from those of the libraries. Without it, libraries on the host compress for the GPU.

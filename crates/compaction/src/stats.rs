@@ -183,13 +183,16 @@ impl StatsCell {
     /// Counts what a cache has done since the last look, and passes to the process's recorder what that does not know yet:
     /// other engines may use the same cache.
     pub fn look_at_cache(&self, label: &str, tell: impl FnOnce() -> [Accounts; 2]) {
-        let counts = &mut *self.lock();
+        let mut guard = self.lock();
+        let counts = &mut *guard;
         // Under the lock, so that a later look has later counts.
         let untold = tell();
         let now = untold[1];
         let before = counts.caches.insert(label.to_owned(), now);
         let changes = [before.unwrap_or_default(), now];
         metrics::cache_changed(label, changes, &mut counts.values);
+        // The recorder is the program's, and may ask for these statistics.
+        drop(guard);
         metrics::tell_recorder(|to| metrics::cache_changed(label, untold, to));
     }
 

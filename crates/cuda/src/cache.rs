@@ -42,8 +42,6 @@ const LOOKS: u32 = 2;
 pub struct FileCache {
     arena: Arc<DeviceArena>,
     chunk_bytes: u64,
-    /// The limit where none is stated.
-    usual_limit: u64,
     state: Mutex<State>,
 }
 
@@ -102,18 +100,12 @@ pub enum Part {
 }
 
 impl FileCache {
-    /// An empty cache in the memory of `arena`, without a limit if `is_usual`, or of 0 bytes.
-    pub fn new(arena: &Arc<DeviceArena>, chunk_bytes: u64, is_usual: bool) -> Arc<Self> {
-        let usual_limit = if is_usual { u64::MAX } else { 0 };
-        let state = State {
-            limit: usual_limit,
-            ..State::default()
-        };
+    /// An empty cache in the memory of `arena`, of 0 bytes.
+    pub fn new(arena: &Arc<DeviceArena>, chunk_bytes: u64) -> Arc<Self> {
         let cache = Arc::new(Self {
             arena: Arc::clone(arena),
             chunk_bytes,
-            usual_limit,
-            state: Mutex::new(state),
+            state: Mutex::default(),
         });
         arena.set_cache(&cache);
         cache
@@ -123,10 +115,8 @@ impl FileCache {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes the number of bytes to keep; `None`: what tasks leave. 0 keeps none. [`FileCache::trim`], or the next task, frees
-    /// the rest.
-    pub fn set_limit(&self, limit: Option<u64>) {
-        let limit = limit.unwrap_or(self.usual_limit);
+    /// Changes the number of bytes to keep. 0 keeps none. [`FileCache::trim`], or the next task, frees the rest.
+    pub fn set_limit(&self, limit: u64) {
         self.state().limit = limit;
         self.arena.limit_cache(limit);
     }

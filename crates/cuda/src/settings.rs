@@ -8,7 +8,7 @@ pub struct CudaSettings {
     /// Maximum device memory of tasks in bytes. Default: four fifths of the memory that is free at the start. A task
     /// waits for all that it needs; a task that needs more is left to another backend.
     pub memory_bytes: Option<u64>,
-    /// Maximum device memory of cached files in bytes, a part of `memory_bytes`; 0: none. Default: what tasks leave.
+    /// Maximum device memory of cached files in bytes, a part of `memory_bytes`. Default: none. Tasks may have it.
     pub cache_bytes: Option<u64>,
     /// Bytes in which files are cached; changed only by tests.
     #[doc(hidden)]

@@ -194,7 +194,7 @@ impl DeviceRegistry {
         opened.cloned().chain(guests).collect()
     }
 
-    /// Sets how many bytes of files the devices may cache; `None`: what tasks leave. It applies to devices that open later,
+    /// Sets how many bytes of files the devices may cache; `None`: as other engines say, or none. It applies to devices that open later,
     /// too. The least of all engines that use a device applies.
     pub fn limit_caches(&self, bytes: Option<u64>) {
         *self

@@ -145,7 +145,7 @@ impl DeviceRuntime {
     fn open(target: Target, settings: CudaSettings, warms_up: bool) -> Result<Arc<Self>> {
         let backend = Arc::new(CudaBackend::new(target, settings)?);
         // Until an engine uses it.
-        backend.cache().set_limit(Some(0));
+        backend.cache().set_limit(0);
         // Only here, where no other thread takes pinned buffers: this takes several at once.
         if let Some(Err(error)) = warms_up.then(|| backend.warm_up()) {
             // The first task reports this error if it needs as much memory.
@@ -191,13 +191,9 @@ impl DeviceRuntime {
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         change(&mut limits);
-        let smallest = match limits.as_slice() {
-            // No setting would limit what a view caches alone.
-            [] => Some(0),
-            limits => limits.iter().copied().flatten().min(),
-        };
+        let smallest = limits.iter().copied().flatten().min();
         if let Some(cache) = self.file_cache() {
-            cache.set_limit(smallest);
+            cache.set_limit(smallest.unwrap_or(0));
         }
         drop(limits);
         if let Some(cache) = self.file_cache().filter(|cache| cache.exceeds()) {

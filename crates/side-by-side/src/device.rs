@@ -30,7 +30,7 @@ pub struct Tuning {
     #[arg(long, value_name = "yes|no", default_value = "yes", action = ArgAction::Set,
           value_parser = BoolishValueParser::new(), hide_possible_values = true)]
     pub device_compression: bool,
-    /// MiB of GPU memory for files that stay there; 0 caches nothing [default: what tasks leave].
+    /// MiB of GPU memory for files that stay there; 0 caches nothing [default: 0].
     #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u64).range(..=1_048_576))]
     device_cache_mib: Option<u64>,
     /// Niceness of Rockmill's threads relative to RocksDB's.

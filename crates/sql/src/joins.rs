@@ -7,6 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::arrow::error::ArrowError;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::common::{internal_err, resources_datafusion_err};
 use datafusion::dataframe::DataFrame;
@@ -197,10 +198,11 @@ fn has_no_room(error: &DataFusionError) -> bool {
 
 /// The same error, or one that names the columns that are too long for one batch.
 fn named(error: DataFusionError, plan: &Arc<dyn ExecutionPlan>) -> DataFusionError {
-    if !is_too_long(&error) {
+    let columns = columns(&kept_sides(plan));
+    let is_offset = matches!(error.find_root(), DataFusionError::ArrowError(error, _) if matches!(**error, ArrowError::OffsetOverflowError(_)));
+    if !is_offset || columns.is_empty() {
         return error;
     }
-    let columns = columns(&kept_sides(plan));
     resources_datafusion_err!(
         "one side of a join has more than 2 GiB of column {columns}, which is the most for one column: join fewer \
          columns or rows"
@@ -210,7 +212,6 @@ fn named(error: DataFusionError, plan: &Arc<dyn ExecutionPlan>) -> DataFusionErr
 #[cfg(test)]
 mod tests {
     use datafusion::arrow::datatypes::{DataType, Field, Schema};
-    use datafusion::arrow::error::ArrowError;
     use datafusion::common::{JoinType, NullEquality};
     use datafusion::physical_expr::expressions::col;
     use datafusion::physical_plan::empty::EmptyExec;

@@ -83,8 +83,7 @@ pub struct LimitArgs {
     #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u64).range(64..=1 << 24))]
     pub memory_mib: Option<u64>,
     /// Memory for the next statement, such as 4GiB. With --device cuda, it is GPU memory, for files that statements have read
-    /// twice [default: what tasks leave]. Else it is host memory for columns that the CPU has parsed, in addition to that of
-    /// statements [default: none].
+    /// twice. Else it is host memory for columns that the CPU has parsed, in addition to that of statements [default: none].
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub cache: Option<u64>,
     /// Folder for data that does not fit into memory. The files have no names, so nothing is left there [default: the

@@ -42,15 +42,8 @@ impl Pool {
     /// Device.
     pub fn new(device: Device, settings: &CudaSettings) -> Result<Self> {
         let device_arena = DeviceArena::new(&device, settings.memory_bytes)?;
-        // The host has no memory of a device to leave to a cache.
-        let cache = FileCache::new(
-            &device_arena,
-            settings.cache_chunk_bytes,
-            device.memory_bytes() > 0,
-        );
-        if settings.cache_bytes.is_some() {
-            cache.set_limit(settings.cache_bytes);
-        }
+        let cache = FileCache::new(&device_arena, settings.cache_chunk_bytes);
+        cache.set_limit(settings.cache_bytes.unwrap_or(0));
         let ring_bytes = ring_bytes(settings.chunk_bytes);
         let pinned = settings.pinned_bytes.map(|bytes| bytes / ring_bytes);
         let rings = pinned.unwrap_or_else(usual_rings);
