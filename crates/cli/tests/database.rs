@@ -589,9 +589,15 @@ fn a_column_family_without_files_is_empty() {
     );
     // With a range it has no such keys, as others.
     let (out, _) = expect(DONE, &["compact", db, "--from", "x", "--force"]);
-    assert_eq!(out, "nothing to compact: no SST file holds such keys\n");
+    assert!(
+        out.ends_with("nothing to compact: no SST file holds such keys\n"),
+        "{out}"
+    );
     let (out, _) = expect(DONE, &["compact", db, "--family", "b"]);
-    assert_eq!(out, "nothing to compact: there is no SST file\n");
+    assert!(
+        out.ends_with("nothing to compact: there is no SST file\n"),
+        "{out}"
+    );
 }
 
 #[test]

@@ -283,7 +283,7 @@ fn a_narrow_terminal_gets_whole_words() {
             &["job", "run", job.trim(), "--profile"],
             &["subcompaction", "CPU-s"],
         ),
-        (&["verify", text(&db)], &["column family", "result"]),
+        (&["verify", text(&db)], &["family", "result"]),
         (&["compact", text(&db), "--dry-run"], &["subcompactions"]),
     ] {
         let out = at_terminal(NARROW, args);

@@ -410,7 +410,7 @@ mod tests {
         let fixed = before.with("device=cpu").expect_err("it is fixed");
         assert!(
             fixed
-                .starts_with("device cannot change while the service is open; device_compression,")
+                .starts_with("device cannot change while the service is open; device_cache_bytes,")
         );
     }
 }
