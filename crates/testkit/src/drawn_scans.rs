@@ -236,7 +236,7 @@ impl Draw<'_> {
         self.plan_with(is_for_cpu, &[])
     }
 
-    /// The same with instructions that follow those of [`FIRST`].
+    /// The same with instructions that follow those of `FIRST`.
     pub fn plan_with(&mut self, is_for_cpu: bool, with: &[(Instruction, ValueKind)]) -> ScanPlan {
         let first = FIRST.into_iter().chain(with.iter().cloned());
         let (instructions, kinds) = first.unzip();
