@@ -69,7 +69,7 @@ impl Reported {
     }
 }
 
-/// What devices have cached of a job.
+/// Output files of a job that devices have cached.
 #[derive(Debug, Default)]
 pub(crate) struct Cached {
     /// Its files. Caches drop those that are not installed.
