@@ -50,7 +50,7 @@ env:
 
 SMOKES := $(addprefix fuzz-smoke-,$(FUZZ_TARGETS))
 
-.PHONY: env boundary check demo install jar java test-java test-jars test-header test-go test-kafka test-flink test-spark wheel test-python test-python-long release test test-long test-matrix test-many test-profiles test-reproducible test-stress test-distributed clean-cache forget-skips show-skips build setup lint test-debug test-release test-sanitized fuzz fuzz-lint fuzz-smoke $(SMOKES)
+.PHONY: env boundary check demo install jar java test-java test-jars test-header test-go test-kafka test-flink test-spark wheel test-python test-python-long release test test-long test-matrix test-many test-profiles test-reproducible test-stress test-distributed test-distributed-long clean-cache forget-skips show-skips build setup lint test-debug test-release test-sanitized fuzz fuzz-lint fuzz-smoke $(SMOKES)
 .NOTPARALLEL:
 
 # Seconds, once it is compiled: no RocksDB, no CUDA compiler, and a tenth of each test's random cases. Tests of capi link
@@ -148,7 +148,7 @@ setup:
 
 # Each part on its own, so that its time can be told.
 test: forget-skips
-	@scripts/test.sh lint test-debug test-release test-java test-python test-sanitized fuzz-lint $(SMOKES) show-skips
+	@scripts/test.sh lint test-debug test-release test-distributed test-java test-python test-sanitized fuzz-lint $(SMOKES) show-skips
 
 forget-skips:
 	@mkdir -p $(dir $(ROCKMILL_SKIPS)) && : > $(ROCKMILL_SKIPS)
@@ -169,7 +169,7 @@ lint: setup
 	cargo fmt --all --check
 	cargo fmt --manifest-path fuzz/Cargo.toml --check
 	cargo fmt --manifest-path crates/rockmill-rocksdb/Cargo.toml --check
-	cargo clippy --locked --release --workspace --all-targets -- -D warnings
+	cargo clippy --locked --release --workspace --features rockmill-cli/distributed --all-targets -- -D warnings
 	RUSTDOCFLAGS=-Dwarnings cargo doc --locked --release --no-deps --workspace
 
 test-debug: setup
@@ -201,7 +201,7 @@ clean-cache:
 
 # Does not fit into continuous integration; docs/internals/testing.md says how long each part takes.
 test-long: forget-skips
-	@scripts/test.sh test-reproducible test-many test-stress test-profiles test-distributed test-python-long test-matrix test-header test-go test-jars test-kafka test-flink test-spark show-skips
+	@scripts/test.sh test-reproducible test-many test-stress test-profiles test-distributed-long test-python-long test-matrix test-header test-go test-jars test-kafka test-flink test-spark show-skips
 
 # Two releases, from two checkouts and by users with two homes, are equal files.
 test-reproducible: setup
@@ -222,12 +222,14 @@ test-stress: setup
 	cargo test --locked --release -p rockmill-live -p rockmill-view -p rockmill-sql --test stress --test live -- --nocapture; \
 	cargo test --locked --release -p rockmill-capi --test doors -- threads_of_a_cpp_program_get
 
-# Statements over several processes. The feature changes features of DataFusion, which is compiled again for it.
+# Statements over several processes. Crates of the feature, the command and its tests are compiled for it, and nothing else.
 test-distributed: setup
-	cargo clippy --locked --release --workspace --features rockmill-cli/distributed --all-targets -- -D warnings
 	cargo test --locked --release --workspace --features rockmill-cli/distributed --lib -- channels:: shards:: address::
-	export ROCKMILL_CASES=$(or $(ROCKMILL_CASES),200); \
-	cargo test --locked --release --workspace --features rockmill-cli/distributed --test distributed --test codec -- --nocapture
+	cargo test --locked --release --workspace --features rockmill-cli/distributed --test distributed
+
+# The same with 200 random cases of each test.
+test-distributed-long:
+	ROCKMILL_CASES=$(or $(ROCKMILL_CASES),200) $(MAKE) test-distributed
 
 fuzz: setup
 	@[ -n "$(TARGET)" ] || { echo "usage: make fuzz TARGET=name SECONDS=n; names: $(FUZZ_TARGETS)" >&2; exit 2; }

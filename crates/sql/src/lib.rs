@@ -29,7 +29,6 @@
 
 mod aggregate;
 mod alternatives;
-#[cfg(feature = "codec")]
 mod codec;
 mod cooperative;
 mod distinct;
@@ -52,7 +51,6 @@ pub mod statements;
 mod stored;
 mod table;
 
-#[cfg(feature = "codec")]
 pub use codec::Codec;
 pub use joins::plan_query;
 pub use memory::{Shares, SpillError, configured, runtime};
@@ -61,7 +59,6 @@ pub use scan::{
     DatabaseLocation, PinGuard, PinRequest, PinSnapshots, ScanExec, Tasks, decode_scan,
     encode_scan, left_out, progress, scan_tasks, shard_of, split_scan,
 };
-#[cfg(feature = "codec")]
 pub use scan::{PinReply, pin_plan};
 pub use session::{refuse_writes, session, session_by, session_in, state, with_rockmill};
 pub use size::{is_panic_of_size, is_too_long, too_long};

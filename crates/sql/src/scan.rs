@@ -40,14 +40,10 @@ use crate::ranges::key_ranges;
 use crate::table::{Reads, StatementSnapshot};
 use run::{CancelOnDrop, Counters, Run};
 
-#[cfg(feature = "codec")]
 pub(crate) use pinned::PinExec;
-#[cfg(feature = "codec")]
 pub(crate) use pinned::PinnedSnapshots;
 pub use pinned::{DatabaseLocation, PinGuard, PinRequest, PinSnapshots};
-#[cfg(feature = "codec")]
 pub use pinned::{PinReply, pin_plan};
-#[cfg(feature = "codec")]
 pub(crate) use sent::SentExec;
 pub(crate) use sent::location_of;
 pub use sent::{decode_scan, encode_scan};

@@ -1,7 +1,5 @@
 //! Whole plans as bytes: what a worker runs, and what it refuses before it opens anything.
 
-#![cfg(feature = "codec")]
-
 mod common;
 
 use std::path::Path;

@@ -6,6 +6,7 @@
 //! | `result` | Rows that a statement returns |
 //! | `table` | A column family as a table, and its items |
 //! | `view` | Views in device memory or host memory |
+//! | `foreign` | Tables for DataFusion of other libraries |
 //! | `arrow_c` | Arrow's C data interface |
 //! | `runtime` | Threads for statements, and waiting for them |
 //! | `errors` | Exceptions |
@@ -13,6 +14,7 @@
 mod arrow_c;
 mod database;
 mod errors;
+mod foreign;
 mod result;
 mod runtime;
 mod table;

@@ -3,8 +3,9 @@
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use datafusion::arrow::array::RecordBatch;
+use datafusion::arrow::array::{Array, RecordBatch, StructArray};
 use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::arrow::ffi::FFI_ArrowArray;
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use futures::StreamExt;
@@ -18,7 +19,7 @@ use rockmill_sql::statements::Tokens;
 use rockmill_terminal::outcome::Failure;
 use tokio::sync::{Notify, Semaphore};
 
-use crate::arrow_c::{ArrowArray, ArrowArrayStream, ArrowSchema, Batches};
+use crate::arrow_c::{self, Batches};
 use crate::database::failure_of;
 use crate::errors::{exception, renamed, usage};
 use crate::runtime::{called_back, panicked, receive, run, runtime};
@@ -271,7 +272,7 @@ impl QueryResult {
     ) -> PyResult<Bound<'py, PyCapsule>> {
         let reader = self.reader(py)?;
         let batches = Box::new(Exported { reader, raised });
-        let stream = ArrowArrayStream::new(Arc::clone(self.schema()), batches);
+        let stream = arrow_c::stream(Arc::clone(self.schema()), batches).map_err(usage)?;
         PyCapsule::new_with_value(py, stream, c"arrow_array_stream")
     }
 
@@ -306,7 +307,7 @@ pub fn import<'py>(py: Python<'py>, library: &str, method: &str) -> PyResult<Bou
 
 /// The columns as a capsule.
 pub fn schema_capsule<'py>(py: Python<'py>, schema: &SchemaRef) -> PyResult<Bound<'py, PyCapsule>> {
-    let schema = ArrowSchema::of(schema).map_err(usage)?;
+    let schema = arrow_c::columns(schema).map_err(usage)?;
     PyCapsule::new_with_value(py, schema, c"arrow_schema")
 }
 
@@ -449,7 +450,7 @@ impl Batch {
         requested_schema: Option<Bound<'py, PyAny>>,
     ) -> PyResult<(Bound<'py, PyCapsule>, Bound<'py, PyCapsule>)> {
         let _ = requested_schema;
-        let array = ArrowArray::of(self.0.clone());
+        let array = FFI_ArrowArray::new(&StructArray::from(self.0.clone()).to_data());
         Ok((
             schema_capsule(py, self.0.schema_ref())?,
             PyCapsule::new_with_value(py, array, c"arrow_array")?,

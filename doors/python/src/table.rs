@@ -15,7 +15,7 @@ use rockmill_cli::sql::session::{Session, Stop};
 use rockmill_sql::statements::Tokens;
 use rockmill_terminal::outcome::Failure;
 
-use crate::arrow_c::ArrowSchema;
+use crate::arrow_c;
 use crate::database::{Database, failure_of};
 use crate::errors::{exception, usage};
 use crate::result::{Query, QueryResult, Reader, schema_capsule};
@@ -240,7 +240,7 @@ fn read_schema(schema: &Bound<'_, PyAny>) -> PyResult<SchemaRef> {
         .map_err(|_| usage("__arrow_c_schema__ has returned no capsule"))?;
     let schema = capsule.pointer_checked(Some(c"arrow_schema"))?;
     // SAFETY: a capsule of this name has a schema, which lives as long as it.
-    unsafe { ArrowSchema::read(schema.as_ptr().cast::<ArrowSchema>()) }.map_err(usage)
+    unsafe { arrow_c::read(schema.as_ptr().cast()) }.map_err(usage)
 }
 
 #[pymethods]
@@ -276,6 +276,23 @@ impl Table {
     /// Arrow's schema of the columns.
     fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {
         schema_capsule(py, &self.schema)
+    }
+
+    /// DataFusion's table, which ``context.register_table("name", table)`` of datafusion asks for.
+    ///
+    /// Columns, conditions and limits reach the scans; aggregates do not, which :meth:`Database.sql` computes in them.
+    ///
+    /// :raises UsageError: if datafusion has another major version.
+    #[pyo3(signature = (session = None))]
+    fn __datafusion_table_provider__<'py>(
+        &self,
+        py: Python<'py>,
+        session: Option<Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyCapsule>> {
+        let own = self.database.get().session(py)?;
+        let table = provider(&own, &self.family, self.layout.as_ref());
+        let table = table.map_err(|error| exception(&failed(error, &own)))?;
+        crate::foreign::capsule(py, table, own, session.as_ref())
     }
 
     /// Names of the columns.

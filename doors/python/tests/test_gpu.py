@@ -215,6 +215,29 @@ def test_arrays_of_cupy_and_others_serve(view: rm.View) -> None:
     assert numpy.array_equal(rows.view(cupy.float32).get(), right.numpy())
 
 
+def test_a_lookup_waits_for_the_stream_that_an_array_names(view: rm.View, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Only torch is there, which itself does not wait.
+    monkeypatch.delitem(sys.modules, "cupy", raising=False)
+    stream = torch.cuda.Stream()
+    late = torch.zeros(1000, dtype=torch.int64, device="cuda")
+    made = torch.arange(1000, device="cuda")
+
+    class Other:
+        """An array that a stream of its library still fills."""
+
+        def __init__(self, stream: int) -> None:
+            self.__cuda_array_interface__ = {**late.__cuda_array_interface__, "version": 3, "stream": stream}
+
+    torch.cuda.synchronize()
+    with torch.cuda.stream(stream):
+        torch.cuda._sleep(50_000_000)
+        late.copy_(made)
+    rows, _ = view.lookup(Other(stream.cuda_stream))
+    assert torch.equal(rows.view(torch.float32), expected(made))
+    rows, _ = view.lookup(Other(1))
+    assert torch.equal(rows.view(torch.float32), expected(made))
+
+
 def test_a_store_of_features_serves_pyg(view: rm.View) -> None:
     pytest.importorskip("torch_geometric")
     store = rm.pyg.FeatureStore({"paper": rm.torch.Embedding(view, DIM)}, sizes={"paper": 2000})

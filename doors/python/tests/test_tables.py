@@ -8,6 +8,7 @@ from pathlib import Path
 import duckdb
 import polars
 import pyarrow
+import pyarrow.compute
 import pytest
 
 import rockmill as rm
@@ -56,6 +57,52 @@ def test_datafusion_for_python_reads_tables_and_results(db: Path) -> None:
     context.from_arrow(orders(db).scan(where="id < 10"), name="few")
     rows = context.sql("select sum(amount) as total, count(*) as n from few").to_pylist()
     assert rows == [{"total": 450, "n": 10}]
+
+
+def test_datafusion_for_python_scans_tables(db: Path) -> None:
+    datafusion = pytest.importorskip("datafusion")
+    table = orders(db)
+    context = datafusion.SessionContext()
+    context.register_table("orders", table)
+    context.register_table("users", rm.open(db).table("default"))
+    rows = context.sql("select sum(amount) as total, count(*) as n from orders where id < 10").to_pylist()
+    assert rows == [{"total": 450, "n": 10}]
+    # The condition and the columns are in the scan.
+    plan = context.sql("explain select name from orders where id < 10").to_pylist()
+    physical = next(row["plan"] for row in plan if row["plan_type"] == "physical_plan")
+    assert "id" in physical and "amount" not in physical, physical
+    # A function of the context has the name of one that scans compute, and is another one.
+    context.register_udf(datafusion.udf(lambda text, _: pyarrow.compute.equal(text, "nobody"), [pyarrow.string()] * 2, pyarrow.bool_(), "immutable", "starts_with"))
+    assert context.sql("select count(*) as n from orders where starts_with(name, name)").to_pylist() == [{"n": 0}]
+    names = context.sql("select distinct name from orders order by name").to_pylist()
+    assert len(names) == 7
+    assert context.sql("select count(*) as n from users, orders").to_pylist() == [{"n": 302 * ORDERS}]
+    assert len(context.sql("select key from users limit 3").to_pylist()) == 3
+
+
+def test_each_scan_of_datafusion_sees_what_was_written_before(tmp_path: Path) -> None:
+    datafusion = pytest.importorskip("datafusion")
+    write(tmp_path / "db", [(b"a", b"1")])
+    table = rm.open(tmp_path / "db").table()
+    context = datafusion.SessionContext()
+    context.register_table("pairs", table)
+    count = "select count(*) as n from pairs"
+    assert context.sql(count).to_pylist() == [{"n": 1}]
+    write(tmp_path / "db", [(b"b", b"2")])
+    assert context.sql(count).to_pylist() == [{"n": 2}]
+
+
+def test_another_datafusion_is_refused(db: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    datafusion = pytest.importorskip("datafusion")
+    table = orders(db)
+    context = datafusion.SessionContext()
+    for version in ("54.0.0", "56.1.0", "unknown"):
+        monkeypatch.setattr(datafusion, "__version__", version)
+        with pytest.raises(rm.UsageError, match=f"tables are for datafusion 55, and datafusion is {version}"):
+            table.__datafusion_table_provider__(context)
+    monkeypatch.undo()
+    with pytest.raises(rm.UsageError, match="no session of datafusion"):
+        table.__datafusion_table_provider__(7)
 
 
 def test_a_scan_takes_columns_a_condition_and_a_limit(db: Path) -> None:

@@ -111,7 +111,6 @@ impl PinnedSnapshots {
         })
     }
 
-    #[cfg(feature = "codec")]
     fn add(&self, location: &DatabaseLocation, version: Version, snapshot: &Arc<Snapshot>) {
         let mut pinned = self.lock();
         pinned.retain(|pinned| pinned.snapshot.strong_count() > 0);
@@ -123,12 +122,9 @@ impl PinnedSnapshots {
     }
 }
 
-#[cfg(feature = "codec")]
 pub(crate) use exec::PinExec;
-#[cfg(feature = "codec")]
 pub use exec::{PinReply, pin_plan};
 
-#[cfg(feature = "codec")]
 mod exec {
     use std::fmt;
 

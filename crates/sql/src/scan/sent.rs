@@ -3,28 +3,22 @@
 //! They name files, keys and a sequence number, and have the compiled program. The process that decodes them opens the
 //! files.
 
-#[cfg(feature = "codec")]
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use datafusion::arrow::datatypes::{DataType, Field, Schema};
-#[cfg(feature = "codec")]
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{internal_err, plan_err};
 use datafusion::error::{DataFusionError, Result};
-#[cfg(feature = "codec")]
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-#[cfg(feature = "codec")]
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
-#[cfg(feature = "codec")]
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, PlanProperties};
 use rockmill_core::scan::ScanPlan;
 use rockmill_layout::column_type;
 use rockmill_scan::{FamilySnapshot, Piece, ScanEngine, Version};
-#[cfg(feature = "codec")]
 use rockmill_storage::Rooted;
 use serde::{Deserialize, Serialize};
 
@@ -134,14 +128,12 @@ pub fn decode_scan(bytes: &[u8], engine: &Arc<ScanEngine>) -> Result<Arc<dyn Exe
 }
 
 /// A scan of [`encode_scan`] whose files are not opened yet.
-#[cfg(feature = "codec")]
 #[derive(Debug)]
 pub(crate) struct SentExec {
     sent: Sent,
     properties: Arc<PlanProperties>,
 }
 
-#[cfg(feature = "codec")]
 impl SentExec {
     /// # Errors
     /// Those of [`decode_scan`] for bytes that are not a scan.
@@ -176,7 +168,6 @@ impl SentExec {
 }
 
 /// The path of a database beneath the root.
-#[cfg(feature = "codec")]
 pub(crate) fn beneath(root: &Rooted, path: &Path) -> Result<PathBuf> {
     root.absolute(path).map_err(|_| {
         let (path, root) = (path.display(), root.path().display());
@@ -186,14 +177,12 @@ pub(crate) fn beneath(root: &Rooted, path: &Path) -> Result<PathBuf> {
     })
 }
 
-#[cfg(feature = "codec")]
 impl DisplayAs for SentExec {
     fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("RockmillSentScan")
     }
 }
 
-#[cfg(feature = "codec")]
 impl ExecutionPlan for SentExec {
     fn name(&self) -> &'static str {
         "RockmillSentScan"

@@ -128,6 +128,10 @@ def _stream(stream: Any) -> int:
     raise UsageError(f"stream= is a {type(stream).__name__}; give a stream of torch or CuPy, or its address")
 
 
+# CUDA's number for the legacy default stream, which torch has as an object alone.
+_LEGACY_STREAM = 1
+
+
 def _any_on_device(ids: Any, number: int | None, stream: Any) -> _Arrays:
     """Arrays of JAX, Numba and others, as those of CuPy or torch that share their memory. The stream of the lookup waits for
     the stream that makes them."""
@@ -144,5 +148,14 @@ def _any_on_device(ids: Any, number: int | None, stream: Any) -> _Arrays:
     torch = sys.modules["torch"]
     library = _Torch(torch, None)
     with torch.cuda.device(number), library.on(number, stream):
-        library.ids = torch.from_dlpack(ids) if hasattr(ids, "__dlpack__") else torch.as_tensor(ids, device="cuda")
+        if hasattr(ids, "__dlpack__"):
+            library.ids = torch.from_dlpack(ids)
+        else:
+            # torch does not wait for the stream that the interface names, as version 3 of it asks for.
+            maker = ids.__cuda_array_interface__.get("stream")
+            if maker is not None:
+                legacy = torch.cuda.default_stream()
+                made_on = legacy if maker == _LEGACY_STREAM else torch.cuda.ExternalStream(maker)
+                torch.cuda.current_stream().wait_stream(made_on)
+            library.ids = torch.as_tensor(ids, device="cuda")
     return library

@@ -103,6 +103,8 @@ class Table:
         self, columns: Sequence[str] | None = None, where: str | None = None, *, limit: int | None = None
     ) -> Result:
         """Rows of the table."""
+    def __datafusion_table_provider__(self, session: Any = None) -> object:
+        """DataFusion's table, for ``context.register_table``. It is for the same major version of DataFusion."""
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
     def __arrow_c_schema__(self) -> object: ...
 
