@@ -169,6 +169,7 @@ lint: setup
 	cargo fmt --all --check
 	cargo fmt --manifest-path fuzz/Cargo.toml --check
 	cargo fmt --manifest-path crates/rockmill-rocksdb/Cargo.toml --check
+	cargo clippy --locked --release --workspace --all-targets -- -D warnings
 	cargo clippy --locked --release --workspace --features rockmill-cli/distributed --all-targets -- -D warnings
 	RUSTDOCFLAGS=-Dwarnings cargo doc --locked --release --no-deps --workspace
 

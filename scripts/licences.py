@@ -15,7 +15,7 @@ ALLOWED = {"0BSD", "Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "BSL-1.0", "CC0
 # Sources that a crate contains and Rockmill's build does not compile.
 NOT_COMPILED = {"libz-sys": "src"}
 # Crates without a text of their own, and a file that has it: of the crate from the same repository, or Rockmill's.
-TEXT_ELSEWHERE = {"alloc-stdlib": "alloc-no-stdlib", "flatbuffers": None}
+TEXT_ELSEWHERE = {"alloc-stdlib": "alloc-no-stdlib", "flatbuffers": None, "stabby": None, "stabby-abi": None}
 # What a file contains of its compiler's libraries beside that of Rust.
 CXX = " and of C++ (GPL-3.0-or-later WITH GCC-exception-3.1)"
 COMPILERS = {"rockmill": CXX, "the wheel": CXX}

@@ -2,6 +2,7 @@
 //! their callers. <https://arrow.apache.org/docs/format/CDataInterface.html>
 
 use std::ffi::{CStr, c_char};
+use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -33,7 +34,10 @@ impl Iterator for Reader {
         let next = catch_unwind(AssertUnwindSafe(|| self.batches.next()));
         let next = next.unwrap_or_else(|_| Err("internal error, please report it".to_owned()));
         // A string of C has no zero byte.
-        let error = |error: String| ArrowError::ExternalError(error.replace('\0', " ").into());
+        let error = |error: String| {
+            let sentence = error.replace('\0', " ");
+            ArrowError::IoError(sentence.clone(), io::Error::other(sentence))
+        };
         next.map_err(error).transpose()
     }
 }
@@ -98,9 +102,11 @@ pub unsafe fn read(schema: *const FFI_ArrowSchema) -> Result<SchemaRef, String> 
         let child = unsafe { (*schema.children.add(at)).as_ref() };
         let child = child.filter(|child| child.release.is_some());
         let child = child.ok_or("a column of the schema was released already")?;
-        // SAFETY: the interface says so. Arrow's crate panics at a format that is not UTF-8, or not there.
+        // SAFETY: the interface says so.
         let (name, format) = unsafe { (text(child.name)?, text(child.format)?) };
-        let is_plain = child.dictionary.is_null() && child.n_children == 0 && !format.is_empty();
+        // Arrow's crate panics at a format that is not there, and at a list without its column.
+        let has_parts = child.n_children != 0 || format.starts_with('+');
+        let is_plain = child.dictionary.is_null() && !has_parts && !format.is_empty();
         let data_type = is_plain.then(|| DataType::try_from(child).ok()).flatten();
         let data_type = data_type
             .ok_or_else(|| format!("column {name} has a type that layouts do not have"))?;
@@ -121,4 +127,24 @@ unsafe fn text(text: *const c_char) -> Result<String, String> {
         .to_str()
         .map_err(|_| "the schema has a name that is not UTF-8".to_owned());
     text.map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_column_of_another_type_is_refused_by_its_name() {
+        for format in ["+l", "+w:3", "+m", "", "no", "w:-1"] {
+            let column = FFI_ArrowSchema::try_new(format, vec![], None);
+            let column = column.and_then(|column| column.with_name("x")).unwrap();
+            let table = FFI_ArrowSchema::try_new("+s", vec![column], None).unwrap();
+            // SAFETY: it is a schema.
+            let error = unsafe { read(&raw const table) }.unwrap_err();
+            assert_eq!(
+                error, "column x has a type that layouts do not have",
+                "{format}"
+            );
+        }
+    }
 }

@@ -280,7 +280,8 @@ impl Table {
 
     /// DataFusion's table, which ``context.register_table("name", table)`` of datafusion asks for.
     ///
-    /// Columns, conditions and limits reach the scans; aggregates do not, which :meth:`Database.sql` computes in them.
+    /// Columns, conditions and limits reach the scans; aggregates do not, which :meth:`Database.sql` computes in them. Each scan
+    /// sees the newest version: a statement that names two tables, or one twice, may see two versions.
     ///
     /// :raises UsageError: if datafusion has another major version.
     #[pyo3(signature = (session = None))]

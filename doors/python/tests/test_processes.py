@@ -60,6 +60,23 @@ def test_what_the_process_before_has_opened_ends_in_a_forked_child(db: Path) -> 
     in_child(work)
 
 
+def test_a_table_of_datafusion_says_that_it_belongs_to_the_process_before(db: Path) -> None:
+    datafusion = pytest.importorskip("datafusion")
+    context = datafusion.SessionContext()
+    context.register_table("orders", orders(db))
+    held = [context]
+    count = "select count(*) as n from orders"
+    assert context.sql(count).to_pylist() == [{"n": ORDERS}]
+
+    def work() -> None:
+        with pytest.raises(Exception, match="belongs to the process that was forked"):
+            context.sql(count).to_pylist()
+        held.clear()
+
+    in_child(work)
+    assert context.sql(count).to_pylist() == [{"n": ORDERS}]
+
+
 def test_a_view_in_host_memory_opens_again_in_a_forked_child(vectors: Path) -> None:
     view = rm.view(vectors, device="cpu", value_bytes=16)
 

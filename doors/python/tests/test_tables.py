@@ -69,8 +69,15 @@ def test_datafusion_for_python_scans_tables(db: Path) -> None:
     assert rows == [{"total": 450, "n": 10}]
     # The condition and the columns are in the scan.
     plan = context.sql("explain select name from orders where id < 10").to_pylist()
-    physical = next(row["plan"] for row in plan if row["plan_type"] == "physical_plan")
-    assert "id" in physical and "amount" not in physical, physical
+    plans = {row["plan_type"]: row["plan"] for row in plan}
+    assert "RockmillScan" in plans["physical_plan"] and "FilterExec" not in plans["physical_plan"], plans
+    assert "projection=[name], full_filters=[orders.id < UInt32(10)]" in plans["logical_plan"], plans
+    # A limit counts the rows that a condition leaves, also if DataFusion computes it.
+    few = context.sql("select id from orders where id < 100 and length(name) + id > 60 limit 30").to_pylist()
+    assert len(few) == 30 and all(50 <= row["id"] < 100 for row in few), few
+    # A long condition does not overflow the stack on which it is compiled.
+    pairs = " or ".join(f"(id = {number} and amount = {number * 10})" for number in range(0, 2000, 2))
+    assert context.sql(f"select count(*) as n from orders where {pairs}").to_pylist() == [{"n": ORDERS // 2}]
     # A function of the context has the name of one that scans compute, and is another one.
     context.register_udf(datafusion.udf(lambda text, _: pyarrow.compute.equal(text, "nobody"), [pyarrow.string()] * 2, pyarrow.bool_(), "immutable", "starts_with"))
     assert context.sql("select count(*) as n from orders where starts_with(name, name)").to_pylist() == [{"n": 0}]
@@ -101,8 +108,9 @@ def test_another_datafusion_is_refused(db: Path, monkeypatch: pytest.MonkeyPatch
         with pytest.raises(rm.UsageError, match=f"tables are for datafusion 55, and datafusion is {version}"):
             table.__datafusion_table_provider__(context)
     monkeypatch.undo()
-    with pytest.raises(rm.UsageError, match="no session of datafusion"):
-        table.__datafusion_table_provider__(7)
+    for wrong in (7, None):
+        with pytest.raises(rm.UsageError, match="no session of datafusion"):
+            table.__datafusion_table_provider__(wrong)
 
 
 def test_a_scan_takes_columns_a_condition_and_a_limit(db: Path) -> None:
