@@ -36,7 +36,7 @@ for mode in "without", "with":
         if life == 2:
             restore = measured["restore_s"], measured["restored"]
     share = share / total["input"] if total["input"] else 0
-    if mode == "with" and share < LEAST_SHARE:
+    if mode == "with" and not LEAST_SHARE <= share <= logs.MOST_SHARE:
         failed.append(f"Rockmill has done {share:.1%} of the bytes, and declined {dict(declined)}")
     print(
         logs.row(
