@@ -19,7 +19,7 @@
 //!
 //! For 7.8, only the headers and the output of its library were read, not its sources: it exchanges the messages of
 //! 7.9. For 7.10 and 8.0, the output of their libraries and the names in them were read: they exchange the messages of 8.1,
-//! with `epoch_number` from 7.10 on.
+//! with `epoch_number` from 7.10 on. Of 7.10, this is 7.10.2.
 
 /// Major and minor number.
 pub type Version = [u32; 2];
