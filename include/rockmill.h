@@ -245,8 +245,9 @@ rm_status rm_service_wait(rm_service* service, const char* job_id, rm_result* re
  * return RM_USE_LOCAL soon. Jobs of the same databases are accepted again after 250 ms. */
 rm_status rm_service_cancel_awaiting_jobs(rm_service* service, char** error);
 
-/* The same for the handles, of all services, that have had jobs of the database with this session id. RocksDB before 9.11
- * does not announce that a database closes, and waits for its jobs: call this before it is closed. */
+/* Cancels all jobs of the database with this session id, through all handles of all services, and leaves its later jobs to
+ * RocksDB. RocksDB before 9.11 does not announce that a database closes, and waits for its jobs: call this before it is
+ * closed. */
 rm_status rm_database_closes(const char* db_session_id, char** error);
 
 /* Cancels all running and waiting jobs of all clones. RocksDB does them itself, and they count as declined with the

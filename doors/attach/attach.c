@@ -53,12 +53,15 @@ static void say(char** error, const char* what) {
   if (error != NULL) *error = strdup(what);
 }
 
+/* Comes before the first other call of the library: a function of another version may have other parameters. */
+static rm_status check_abi(char** error) {
+  if (rm_abi_version() == RM_ABI_VERSION) return RM_SUCCESS;
+  say(error, "librockmill_attach and librockmill are of different versions; install both from one version");
+  return RM_FAILURE;
+}
+
 /* Looks up the functions. The callbacks have one set of them, so only one RocksDB of the process can be used. */
 static rm_status find(void* library, char** error) {
-  if (rm_abi_version() != RM_ABI_VERSION) {
-    say(error, "librockmill_attach and librockmill are of different versions; install both from one version");
-    return RM_FAILURE;
-  }
   void* from = library != NULL ? library : RTLD_DEFAULT;
   Dl_info place;
   void* last = dlsym(from, "rocksdb_options_set_compaction_service");
@@ -90,6 +93,7 @@ rm_status rm_attach_service(void* options, rm_service* service, void* library, c
     say(error, "options is null");
     return RM_INVALID;
   }
+  if (check_abi(error) != RM_SUCCESS) return RM_FAILURE;
   pthread_mutex_lock(&mutex);
   const rm_status found = find(library, error);
   pthread_mutex_unlock(&mutex);
@@ -136,6 +140,7 @@ static rm_service* service_of(const char* settings, int opens, char** error) {
 
 rm_status rm_attach(void* options, const char* settings, char** error) {
   if (error != NULL) *error = NULL;
+  if (check_abi(error) != RM_SUCCESS) return RM_FAILURE;
   rm_service* service = service_of(settings, 1, error);
   return service != NULL ? rm_attach_service(options, service, NULL, error) : RM_INVALID;
 }

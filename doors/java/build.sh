@@ -27,7 +27,7 @@ java_home=${JAVA_HOME:-$(dirname "$(dirname "$(realpath "$(command -v javac)")")
 
 classes=$folder/classes native=$folder/classes/META-INF/native/linux-x86_64
 rm -rf "$classes"
-mkdir -p "$native" "$folder/work"
+mkdir -p "$native" "$folder/made"
 buddy=$(maven net/bytebuddy/byte-buddy/1.17.7/byte-buddy-1.17.7.jar)
 # What the parts for programs compile against. None of it is in the jar.
 needed=$(rocksjava 10.4.2):$buddy
@@ -61,7 +61,7 @@ done
 
 # A library of that name, for which Loader.java writes the path of RocksDB's.
 place=ROCKMILL-PATH-OF-ROCKSDB-$(printf '%0999d' 0)
-echo | cc -shared -x c - -o "$folder/work/place.so" "-Wl,-soname,$place"
+echo | cc -shared -x c - -o "$folder/made/place.so" "-Wl,-soname,$place"
 while read -r version package; do
     [[ " ${ROCKMILL_JAVA_SHIMS:-$version} " = *" $version "* ]] || continue
     headers=$(headers "$package" "$version")
@@ -70,7 +70,7 @@ while read -r version package; do
     c++ -std=c++17 -O2 -fPIC -shared -fno-rtti -D_GLIBCXX_USE_CXX11_ABI=0 -DROCKSDB_PLATFORM_POSIX -DOS_LINUX \
         -fvisibility=hidden -fvisibility-inlines-hidden -w -I include -I "$java_home/include" \
         -I "$java_home/include/linux" -isystem "$headers" -o "$shim" \
-        doors/java/native/shim.cpp -Wl,--no-as-needed "$folder/work/place.so" "$native/librockmill.so.2" -ldl
+        doors/java/native/shim.cpp -Wl,--no-as-needed "$folder/made/place.so" "$native/librockmill.so.2" -ldl
     strip "$shim"
     echo "$version" >>"$native/versions"
 done < <(grep -v '^#' doors/java/versions.txt)
@@ -80,14 +80,14 @@ done < <(grep -v '^#' doors/java/versions.txt)
 }
 
 cp LICENSE "$classes/META-INF/LICENSE"
-inside=$folder/work/byte-buddy
+inside=$folder/made/byte-buddy
 mkdir -p "$inside"
 (cd "$inside" && jar --extract --file "$buddy" META-INF/LICENSE META-INF/NOTICE META-INF/licenses/ASM && mv META-INF/licenses/ASM META-INF/)
 scripts/licences.sh "the jar" rockmill-capi "$built/librockmill_capi.so" \
     "$inside"/META-INF/{LICENSE,NOTICE,ASM} >"$classes/META-INF/THIRD-PARTY"
 
 version=$(sed -n 's/^version = "\(.*\)"$/\1/p' Cargo.toml | head -n 1)
-cat >"$folder/work/manifest" <<MANIFEST
+cat >"$folder/made/manifest" <<MANIFEST
 Automatic-Module-Name: org.rockmill
 Implementation-Title: rockmill
 Implementation-Version: $version
@@ -95,16 +95,16 @@ Premain-Class: org.rockmill.agent.Agent
 Agent-Class: org.rockmill.agent.Agent
 Can-Retransform-Classes: true
 MANIFEST
-jar --create --file "$folder/rockmill.jar" --manifest "$folder/work/manifest" -C "$classes" .
+jar --create --file "$folder/rockmill.jar" --manifest "$folder/made/manifest" -C "$classes" .
 
-rm -rf "$folder/maven" "$folder/work/javadoc"
+rm -rf "$folder/maven" "$folder/made/javadoc"
 made=$folder/maven/org/rockmill/rockmill/$version
 mkdir -p "$made"
 ln "$folder/rockmill.jar" "$made/rockmill-$version.jar"
 jar --create --file "$made/rockmill-$version-sources.jar" -C doors/java/src/main/java .
-javadoc -quiet -Xdoclint:all,-missing -Werror --release 11 -cp "$needed" -d "$folder/work/javadoc" \
+javadoc -quiet -Xdoclint:all,-missing -Werror --release 11 -cp "$needed" -d "$folder/made/javadoc" \
     -sourcepath doors/java/src/main/java org.rockmill org.rockmill.kafka org.rockmill.flink org.rockmill.micrometer
-jar --create --file "$made/rockmill-$version-javadoc.jar" -C "$folder/work/javadoc" .
+jar --create --file "$made/rockmill-$version-javadoc.jar" -C "$folder/made/javadoc" .
 cat >"$made/rockmill-$version.pom" <<POM
 <project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion>

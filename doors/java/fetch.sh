@@ -41,18 +41,18 @@ maven() {
 # headers PACKAGE VERSION: where VERSION is not the one that the package ends with, its headers are the same but for the
 # number.
 headers() {
-    local name=${1%-*} made=$cache/headers/$2 work
+    local name=${1%-*} made=$cache/headers/$2 part
     [ -d "$made" ] || {
         fetch "${ROCKMILL_CRATES:-https://static.crates.io/crates}/$name/$1.crate" "$cache/$1.crate"
         mkdir -p "$cache/headers"
-        work=$(mktemp -d "$cache/headers/work.XXXXXX")
-        tar -xzf "$cache/$1.crate" -C "$work" --strip-components=3 --wildcards '*/rocksdb/include/*'
+        part=$(mktemp -d "$cache/headers/part.XXXXXX")
+        tar -xzf "$cache/$1.crate" -C "$part" --strip-components=3 --wildcards '*/rocksdb/include/*'
         local parts
         IFS=. read -ra parts <<<"$2"
         sed -i -e "s/^\(#define ROCKSDB_MAJOR\) .*/\1 ${parts[0]}/" -e "s/^\(#define ROCKSDB_MINOR\) .*/\1 ${parts[1]}/" \
-            -e "s/^\(#define ROCKSDB_PATCH\) .*/\1 ${parts[2]}/" "$work/rocksdb/version.h"
-        chmod 755 "$work"
-        mv "$work" "$made"
+            -e "s/^\(#define ROCKSDB_PATCH\) .*/\1 ${parts[2]}/" "$part/rocksdb/version.h"
+        chmod 755 "$part"
+        mv "$part" "$made"
         rm "$cache/$1.crate"
     }
     echo "$made"

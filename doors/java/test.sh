@@ -51,6 +51,7 @@ for version; do
             [ "$(stat -c %s "$jar")" -gt 5000000 ] || jar=$jar:$(rocksjava "$version" linux64)
             ;;
     esac
+    natives=${jar#"${jar%%:*}"}
     # Another version.
     stray=9.7.3
     [ "$version" != 9.7.3 ] || stray=7.9.2
@@ -114,13 +115,30 @@ PYTHON
     if [ "$(stat -c %d "$data")" != "$(stat -c %d "$elsewhere")" ]; then
         run ":$folder/rockmill.jar" OtherFileSystem "$data/paths" "$elsewhere/paths"
         rm -rf "$data/paths" "$elsewhere/paths"
-        agent -cp "$jar:$tests:$folder/rockmill.jar" OtherFileSystem "$data/paths" "$elsewhere/paths" agent
+        agent -cp "$jar:$tests:$folder/rockmill.jar" OtherFileSystem "$data/paths" "$elsewhere/paths" db cf family created
+        rm -rf "$data/paths" "$elsewhere/paths"
+        agent -cp "$jar:$tests:$folder/rockmill.jar" OtherFileSystem "$data/paths" "$elsewhere/paths" copied
     else
         echo "another file system: not tested, since $data and $elsewhere are on one" >&2
     fi
     # Two copies, in class loaders of their own.
     one=$jar:$folder/rockmill.jar:$tests/
     java -Djava.io.tmpdir="$data" -cp "$tests" Loaders "$data/loaders" Refusals "$one" "$one"
+    java -Djava.io.tmpdir="$data" -cp "$tests" Loaders "$data/closings" Closing "$one" "$one"
+    # Two copies of Rockmill for one RocksJava.
+    mkdir -p "$data/only"
+    cp "$tests/Loaders.class" "$data/only/"
+    own=$folder/rockmill.jar:$tests/
+    java -Djava.io.tmpdir="$data" -cp "$jar:$data/only" Loaders "$data/copies" Closing "$own" "$own"
+    # A jar without the classes that a program does not use.
+    python3 - "${jar%%:*}" "$data/reduced.jar" <<'PYTHON'
+import sys, zipfile
+with zipfile.ZipFile(sys.argv[1]) as jar, zipfile.ZipFile(sys.argv[2], "w") as reduced:
+    for name in jar.namelist():
+        if name not in ("org/rocksdb/TtlDB.class", "org/rocksdb/OptimisticTransactionDB.class"):
+            reduced.writestr(name, jar.read(name))
+PYTHON
+    java -Djava.io.tmpdir="$data" -cp "$data/reduced.jar$natives:$tests:$folder/rockmill.jar" Many "$data/reduced" 2
     # Two versions.
     java -Djava.io.tmpdir="$data" -cp "$tests" Loaders "$data/mixed" Mixed "$other:$folder/rockmill.jar:$tests/" "$one"
     is_before_10_10 "$version" || {
@@ -140,7 +158,13 @@ PYTHON
         Unaware "$data/unaware")
     # Also in class loaders that do not see it, or have a copy of their own.
     agent -cp "$tests" Loaders "$data/unseen" Unaware "$jar:$tests/" "$one"
-    agent -cp "$jar:$tests" Transactions "$data/transactions"
+    for options in same copy copies; do
+        agent -cp "$jar:$tests" Transactions "$data/transactions-$options" "$options"
+    done
+    mkdir -p "$data/library"
+    ROCKSDB_SHAREDLIB_DIR=$data/library java -Djava.io.tmpdir="$data" \
+        "-javaagent:$folder/rockmill.jar=min_job_bytes=0,io_bytes_per_second=1048576" -cp "$tests" \
+        Redeployed "$data/redeployed" "$jar:$tests/"
     said=$(agent -cp "$jar:$tests" Broken 2>&1) && [[ $said = *"cannot change org.rocksdb.TtlDB"* ]] || { echo "$said" >&2; exit 1; }
     # It leaves options alone that the program has attached Rockmill to.
     said=$(java -Xmx512m -Djava.io.tmpdir="$data" "-javaagent:$folder/rockmill.jar" -cp "$jar:$tests:$folder/rockmill.jar" \

@@ -171,17 +171,12 @@ pub fn with<T>(
     Log::during(slot.log.as_ref(), || work(open))
 }
 
-/// Returns the jobs of the open handles that have had jobs of a session, because its database closes.
+/// Returns the jobs of a session, whose database closes, and takes no further ones through the open handles.
 pub fn database_closes(session_id: &str) -> Result<(), Refusal> {
     for slot in SLOTS.all()? {
         let service = slot.read();
-        let serves = |service: &&ServiceJobs| service.has_had_jobs_of(session_id);
-        if let Some(service) = service
-            .as_ref()
-            .filter(serves)
-            .filter(|_| !slot.is_closed())
-        {
-            Log::during(slot.log.as_ref(), || service.cancel_awaiting_jobs());
+        if let Some(service) = service.as_ref().filter(|_| !slot.is_closed()) {
+            Log::during(slot.log.as_ref(), || service.database_closes(session_id));
         }
     }
     Ok(())

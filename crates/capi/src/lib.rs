@@ -346,7 +346,7 @@ pub unsafe extern "C" fn rm_service_cancel_awaiting_jobs(
     status(unsafe { guard(error, cancel) })
 }
 
-/// Cancels all jobs of the handles that have had jobs of a database.
+/// Cancels all jobs of a database, and takes no further ones.
 ///
 /// # Safety
 /// `db_session_id` is null or a string, and `error` is null or may be written to.

@@ -224,7 +224,7 @@ pub fn change(reason: DeclineReason) -> &'static str {
         R::CompactionStyle => "use level or universal style",
         R::CompactionReason => "nothing: such compactions do not merge data",
         R::RocksdbVersion => {
-            "open and close the database once with RocksDB 8.1 to 11.12, which writes OPTIONS anew"
+            "open and close the database once with RocksDB 7.8 to 11.12, which writes OPTIONS anew"
         }
         R::OptionsFile => {
             "open and close the database once with its application, which writes OPTIONS anew"

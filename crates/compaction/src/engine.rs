@@ -18,6 +18,7 @@ use rockmill_cuda::CudaSettings;
 
 use crate::eligibility::Policy;
 use crate::known_tables::KnownTables;
+use crate::service::EndedSessions;
 use crate::settings::{MutableSettings, Settings};
 use crate::stats::{Stats, StatsCell};
 pub use accounting::guarded;
@@ -43,6 +44,7 @@ pub struct Engine {
     stats: Arc<StatsCell>,
     /// Parent of the tokens of all jobs that RocksDB offers; set and replaced by [`Engine::cancel_jobs`].
     cancel: Mutex<CancelToken>,
+    ended: Mutex<EndedSessions>,
     databases: Mutex<HashMap<PathBuf, Arc<Database>>>,
     /// Databases into which RocksDB could not rename a finished job's files; see [`Engine::refuse_database`].
     refused: Mutex<BTreeSet<PathBuf>>,
@@ -88,6 +90,7 @@ impl Engine {
             storage,
             stats: Arc::new(StatsCell::new(&devices)),
             cancel: Mutex::default(),
+            ended: Mutex::default(),
             databases: Mutex::default(),
             refused: Mutex::default(),
             handed_over: Mutex::default(),
@@ -150,6 +153,16 @@ impl Engine {
     /// Returns a token for jobs that [`Engine::cancel_jobs`] cancels.
     pub fn job_token(&self) -> CancelToken {
         lock(&self.cancel).child()
+    }
+
+    /// Records that the database of a session closes. Later jobs of it are left to RocksDB.
+    pub(crate) fn session_ends(&self, session_id: &str) {
+        lock(&self.ended).add(session_id);
+    }
+
+    /// Whether [`Engine::session_ends`] was called with this session.
+    pub(crate) fn has_ended(&self, session_id: &str) -> bool {
+        lock(&self.ended).contain(session_id)
     }
 
     /// Waits until the configured devices are open. Before that, or if no device can be used, the CPU does all jobs.

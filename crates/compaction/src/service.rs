@@ -16,6 +16,7 @@ use crate::eligibility::EligibleJob;
 use crate::engine::{Engine, guarded};
 use crate::known_tables::WrittenTable;
 use crate::staging::StagingDir;
+pub(crate) use sessions::EndedSessions;
 use sessions::Sessions;
 
 /// The jobs that come through one clone of a service, and the engine that all clones share.
@@ -34,9 +35,9 @@ struct Jobs {
     accepted: HashMap<Vec<u8>, Accepted>,
     /// Reported to RocksDB, which has not taken the files yet.
     reported: HashMap<Vec<u8>, Reported>,
-    /// Token of all jobs since RocksDB last announced that a database closes; set at the next announcement, and with all
-    /// others of the engine by [`Engine::cancel_jobs`].
-    cancel: CancelToken,
+    /// Tokens of all jobs since RocksDB last announced that a database closes, by session; set at the next announcement,
+    /// and with all others of the engine by [`Engine::cancel_jobs`].
+    cancel: HashMap<String, CancelToken>,
     sessions: Sessions,
 }
 
@@ -105,13 +106,9 @@ impl Clone for ServiceJobs {
 impl ServiceJobs {
     /// Returns a service without jobs.
     pub fn new(engine: Arc<Engine>) -> Self {
-        let jobs = Jobs {
-            cancel: engine.job_token(),
-            ..Jobs::default()
-        };
         Self {
             engine,
-            jobs: Mutex::new(jobs),
+            jobs: Mutex::default(),
         }
     }
 
@@ -140,7 +137,10 @@ impl ServiceJobs {
         let dir = std::path::absolute(dir).unwrap_or_else(|_| dir.to_owned());
         let cancel = {
             let mut jobs = self.jobs();
-            if !jobs.sessions.job_comes(&info.db_session_id, Instant::now()) {
+            // An end that is reported later finds the token.
+            if self.engine.has_ended(&info.db_session_id)
+                || !jobs.sessions.job_comes(&info.db_session_id, Instant::now())
+            {
                 return Err(Error::cancelled());
             }
             // RocksDB renames a job's files directly after it has the result, so this finds those of all jobs but the
@@ -150,11 +150,11 @@ impl ServiceJobs {
                 let what = "the service takes no jobs: its setting paused is on";
                 return Err(Error::declined(DeclineReason::Paused, what));
             }
-            // The engine has cancelled the earlier jobs.
-            if jobs.cancel.is_cancelled() {
-                jobs.cancel = self.engine.job_token();
-            }
-            jobs.cancel.clone()
+            // The engine may have cancelled the earlier jobs.
+            jobs.cancel.retain(|_, earlier| !earlier.is_cancelled());
+            let session = info.db_session_id.clone();
+            let cancel = jobs.cancel.entry(session);
+            cancel.or_insert_with(|| self.engine.job_token()).clone()
         };
         let now = self.engine.now();
         self.engine.refuse_if_left(&dir, &info.db_session_id, now);
@@ -202,17 +202,28 @@ impl ServiceJobs {
         })
     }
 
-    /// Whether a session has had a job, unless it has certainly ended since.
-    pub fn has_had_jobs_of(&self, session_id: &str) -> bool {
-        self.jobs().sessions.contain(session_id)
+    /// Cancels the jobs of a database that closes, since the program says so, and takes no further ones. Clones of the
+    /// same engine take none either.
+    pub fn database_closes(&self, session_id: &str) {
+        self.engine.session_ends(session_id);
+        let mut jobs = self.jobs();
+        let may_have_state = jobs.sessions.ends(session_id);
+        if let Some(cancel) = jobs.cancel.remove(session_id) {
+            cancel.cancel();
+        }
+        drop(jobs);
+        if may_have_state {
+            self.sessions_ended(&BTreeSet::from([session_id.to_owned()]));
+        }
     }
 
     /// Cancels all jobs of this clone, since RocksDB announces that a database closes.
     pub fn cancel_awaiting_jobs(&self) {
         let mut jobs = self.jobs();
         let ended = jobs.sessions.one_closes(Instant::now());
-        let next = self.engine.job_token();
-        std::mem::replace(&mut jobs.cancel, next).cancel();
+        for cancel in std::mem::take(&mut jobs.cancel).into_values() {
+            cancel.cancel();
+        }
         drop(jobs);
         self.sessions_ended(&ended);
     }

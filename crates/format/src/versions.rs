@@ -18,7 +18,8 @@
 //! RocksDB then compacts locally.
 //!
 //! For 7.8, only the headers and the output of its library were read, not its sources: it exchanges the messages of
-//! 7.9.
+//! 7.9. For 7.10 and 8.0, the output of their libraries and the names in them were read: they exchange the messages of 8.1,
+//! with `epoch_number` from 7.10 on. Of 7.10, this is 7.10.2.
 
 /// Major and minor number.
 pub type Version = [u32; 2];
@@ -68,7 +69,7 @@ const UNCHANGED: Release = Release {
 };
 
 /// The supported versions, ascending. For the first one, only messages are listed.
-pub const RELEASES: [Release; 21] = [
+pub const RELEASES: [Release; 22] = [
     Release {
         version: [7, 8, 3],
         job_info: &["db_name", "db_id", "db_session_id", "job_id", "priority"],
@@ -100,8 +101,14 @@ pub const RELEASES: [Release; 21] = [
         ..UNCHANGED
     },
     Release {
-        version: [8, 1, 1],
+        version: [7, 10, 0],
         output_file: &["epoch_number"],
+        default_format_version: 5,
+        newest_format_version: 5,
+        ..UNCHANGED
+    },
+    Release {
+        version: [8, 1, 1],
         default_format_version: 5,
         newest_format_version: 5,
         ..UNCHANGED
@@ -358,10 +365,6 @@ const GONE: [&str; 4] = [
     "total_bytes",
 ];
 
-/// Versions that were not read, between versions whose messages differ. A result with a field too many or too few stops
-/// these versions.
-const NOT_READ: [Version; 2] = [[7, 10], [8, 0]];
-
 /// First version that ignores unknown fields of a result.
 const IGNORES_UNKNOWN_FIELDS: [u32; 3] = [9, 9, 3];
 
@@ -405,7 +408,6 @@ pub fn unsupported(version: [u32; 3]) -> Option<String> {
         [0, 0] => return None,
         minor if minor < OLDEST => format!("is older than {}.{}", OLDEST[0], OLDEST[1]),
         minor if minor > NEWEST => format!("is newer than {}.{}", NEWEST[0], NEWEST[1]),
-        minor if NOT_READ.contains(&minor) => "is not known here".to_owned(),
         _ => return None,
     };
     Some(format!("RocksDB {major}.{minor}.{patch} {what}"))
@@ -502,9 +504,11 @@ mod tests {
     use crate::options_file::{Options, OptionsFile};
 
     /// OPTIONS files with default options, as these versions wrote them: scripts/matrix.sh --messages.
-    const CAPTURED: [&str; 13] = [
+    const CAPTURED: [&str; 15] = [
         include_str!("../tests/data/versions/7.8.3/options.ini"),
         include_str!("../tests/data/versions/7.9.2/options.ini"),
+        include_str!("../tests/data/versions/7.10.2/options.ini"),
+        include_str!("../tests/data/versions/8.0.0/options.ini"),
         include_str!("../tests/data/versions/8.10.0/options.ini"),
         include_str!("../tests/data/versions/9.1.1/options.ini"),
         include_str!("../tests/data/versions/9.7.3/options.ini"),
@@ -646,8 +650,8 @@ mod tests {
             ([7, 7, 3], false),
             ([7, 8, 3], true),
             ([7, 9, 2], true),
-            ([7, 10, 2], false),
-            ([8, 0, 0], false),
+            ([7, 10, 2], true),
+            ([8, 0, 0], true),
             ([8, 1, 1], true),
             ([9, 11, 2], true),
             ([11, 12, 9], true),
@@ -656,6 +660,8 @@ mod tests {
         ] {
             assert_eq!(unsupported(version).is_none(), is_known, "{version:?}");
         }
+        let epochs = |version| writes(|release| release.output_file, "epoch_number", version);
+        assert!(!epochs([7, 9, 2]) && epochs([7, 10, 0]) && epochs([8, 0, 0]));
         assert!(may_hold("compression_manager", [10, 4, 0]));
         assert!(!may_hold("compression_manager", [10, 3, 1]));
         assert!(may_hold("compaction_filter", [6, 8, 1]));

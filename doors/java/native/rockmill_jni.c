@@ -269,6 +269,8 @@ JNIEXPORT void JNICALL Java_org_rockmill_Native_watchClose(JNIEnv* env, jclass t
                                                           jobjectArray databases) {
   (void)type;
   void* part = opened_shim(env, shim);
+  /* Without it, a close waits for the database's jobs, which is no error. */
+  (*env)->ExceptionClear(env);
   void* const* (*watch)(const void*, const void*) = NULL;
   if (part != NULL) *(void**)&watch = dlsym(part, "rockmill_shim_close");
   if (watch == NULL) return;
@@ -280,7 +282,8 @@ JNIEXPORT void JNICALL Java_org_rockmill_Native_watchClose(JNIEnv* env, jclass t
   for (jsize at = 0; at < (*env)->GetArrayLength(env, databases); ++at) {
     const JNINativeMethod method = {(char*)"closeDatabase", (char*)"(J)V", close[at]};
     jclass database = (jclass)(*env)->GetObjectArrayElement(env, databases, at);
-    if ((*env)->RegisterNatives(env, database, &method, 1) != 0) return;
+    if (database == NULL) continue;
+    if ((*env)->RegisterNatives(env, database, &method, 1) != 0) (*env)->ExceptionClear(env);
     (*env)->DeleteLocalRef(env, database);
   }
 }

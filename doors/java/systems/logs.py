@@ -1,9 +1,12 @@
 """What RocksDB has logged in a folder: compactions, their input, their CPU time, and how long writes have waited. And the
-table that all systems share."""
+table that all systems share. A compaction without output was abandoned, since its database was closing: it does not
+count."""
 import json
 import pathlib
 import re
 
+# A process may be killed before RocksDB has logged that a compaction of Rockmill's has finished.
+MOST_SHARE = 1.05
 EVENT = re.compile(r"EVENT_LOG_v1 (\{.*\})")
 STALL = re.compile(r"Cumulative stall: (\d+):(\d+):([\d.]+) H:M:S")
 
@@ -12,6 +15,7 @@ def read(folder):
     found = {"jobs": 0, "input": 0, "cpu_s": 0.0, "stall_s": 0.0}
     for path in pathlib.Path(folder).rglob("*LOG*"):
         stall = 0.0
+        started = {}
         for line in path.open(errors="replace"):
             event = EVENT.search(line)
             if event:
@@ -20,9 +24,10 @@ def read(folder):
                 except ValueError:
                     continue  # The process was killed.
                 if event["event"] == "compaction_started":
-                    found["input"] += event["input_data_size"]
-                elif event["event"] == "compaction_finished":
+                    started[event["job"]] = event["input_data_size"]
+                elif event["event"] == "compaction_finished" and event["total_output_size"]:
                     found["jobs"] += 1
+                    found["input"] += started.pop(event["job"], 0)
                     found["cpu_s"] += event["compaction_time_cpu_micros"] / 1e6
             waited = STALL.search(line)
             if waited:

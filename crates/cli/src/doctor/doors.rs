@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
-use rockmill_format::versions::{NEWEST, OLDEST, unsupported};
+use rockmill_format::versions::{NEWEST, OLDEST};
 use rockmill_terminal::output;
 use serde::Serialize;
 
@@ -30,8 +30,6 @@ pub enum Support {
     Known,
     TooOld,
     TooNew,
-    /// The version is between known ones, and its messages differ from theirs.
-    NotRead,
     /// The OPTIONS file does not name the version that wrote it.
     Unknown,
 }
@@ -42,7 +40,6 @@ impl Support {
             [0, 0] => Self::Unknown,
             minor if minor < OLDEST => Self::TooOld,
             minor if minor > NEWEST => Self::TooNew,
-            _ if unsupported(version).is_some() => Self::NotRead,
             _ => Self::Known,
         }
     }
@@ -54,9 +51,6 @@ impl Support {
             Self::Known => format!("written by RocksDB {version}: known {range}"),
             Self::TooOld => format!("written by RocksDB {version}: older than those known {range}"),
             Self::TooNew => format!("written by RocksDB {version}: newer than those known {range}"),
-            Self::NotRead => {
-                format!("written by RocksDB {version}: not known, though others are {range}")
-            }
             Self::Unknown => format!("written by an unnamed RocksDB; known are {range}"),
         }
     }
@@ -259,7 +253,7 @@ mod tests {
     fn a_version_is_known_too_old_or_too_new() {
         for (version, support) in [
             ([7, 7, 3], Support::TooOld),
-            ([7, 10, 2], Support::NotRead),
+            ([7, 10, 2], Support::Known),
             ([9, 11, 2], Support::Known),
             ([10, 0, 0], Support::Known),
             ([11, 12, 9], Support::Known),

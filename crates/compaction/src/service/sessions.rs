@@ -1,8 +1,9 @@
 //! Tracks the sessions whose jobs come through a clone, and which of their databases may have closed.
 //!
-//! RocksDB announces that a database closes just before it stops scheduling, but it does not say which database.
+//! RocksDB announces that a database closes just before it stops scheduling, but it does not say which database. A program
+//! can say that before; see [`EndedSessions`].
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
 /// Period for which jobs of possibly closing databases are returned at once. RocksDB holds its mutex from the call
@@ -55,15 +56,45 @@ impl Sessions {
         ended
     }
 
-    /// Whether a session has had a job, unless it has certainly ended since.
-    pub fn contain(&self, session_id: &str) -> bool {
-        self.at_work.contains(session_id) || self.in_doubt.contains(session_id)
+    /// Records that a session has ended. Returns whether it may still have state.
+    pub fn ends(&mut self, session_id: &str) -> bool {
+        let was_at_work = self.at_work.remove(session_id);
+        self.in_doubt.remove(session_id) || was_at_work
     }
 
     /// Returns the sessions that may still have state.
     pub fn into_kept(mut self) -> BTreeSet<String> {
         self.at_work.append(&mut self.in_doubt);
         self.at_work
+    }
+}
+
+/// Largest number of sessions that [`EndedSessions`] keeps. A session has jobs only until its database has closed, so this
+/// is the number of databases that may begin to close while another one still does.
+const MAX_ENDED: usize = 1024;
+
+/// The latest sessions that programs have reported as ended. An open database never has an id of an earlier one.
+///
+/// The report comes before RocksDB flushes a database that closes. The flush may take long, and compactions that it
+/// causes are offered.
+#[derive(Debug, Default)]
+pub(crate) struct EndedSessions(VecDeque<String>);
+
+impl EndedSessions {
+    /// Adds a session.
+    pub fn add(&mut self, session_id: &str) {
+        if self.contain(session_id) {
+            return;
+        }
+        if self.0.len() == MAX_ENDED {
+            self.0.pop_front();
+        }
+        self.0.push_back(session_id.to_owned());
+    }
+
+    /// Whether a session has been added.
+    pub fn contain(&self, session_id: &str) -> bool {
+        self.0.iter().any(|ended| ended == session_id)
     }
 }
 
@@ -89,17 +120,28 @@ mod tests {
     }
 
     #[test]
-    fn a_session_is_known_until_it_has_certainly_ended() {
+    fn a_session_that_ends_is_forgotten_and_the_others_go_on() {
         let (mut sessions, now) = (Sessions::default(), Instant::now());
-        assert!(!sessions.contain("one"));
-        for id in ["one", "other"] {
-            sessions.job_comes(id, now);
+        for id in ["one", "other", "third"] {
+            assert!(sessions.job_comes(id, now));
         }
+        assert!(sessions.ends("one") && !sessions.ends("one"));
+        assert!(sessions.job_comes("other", now));
         sessions.one_closes(now);
-        assert!(sessions.contain("one") && sessions.contain("other"));
-        assert!(sessions.job_comes("other", now + CLOSING));
-        sessions.one_closes(now + CLOSING);
-        assert!(!sessions.contain("one") && !sessions.contain("other"));
+        assert!(sessions.ends("other"));
+        assert_eq!(sessions.into_kept(), ids(["third"]));
+    }
+
+    #[test]
+    fn the_latest_sessions_that_have_ended_are_kept() {
+        let mut ended = EndedSessions::default();
+        for number in 0..=MAX_ENDED {
+            assert!(!ended.contain(&number.to_string()));
+            ended.add(&number.to_string());
+            ended.add(&number.to_string());
+        }
+        assert!(!ended.contain("0") && ended.contain("1"));
+        assert!(ended.contain(&MAX_ENDED.to_string()));
     }
 
     #[test]

@@ -166,9 +166,11 @@ macro_rules! captured {
     ),+]};
 }
 
-const CAPTURED: [Captured; 13] = captured!(
+const CAPTURED: [Captured; 15] = captured!(
     [7, 8, 3],
     [7, 9, 2],
+    [7, 10, 2],
+    [8, 0, 0],
     [8, 10, 0],
     [9, 1, 1],
     [9, 7, 3],
@@ -237,7 +239,7 @@ fn options_in_a_message_are_compared_with_those_of_a_file() {
     let all = CAPTURED
         .iter()
         .filter(|captured| captured.version < [9, 7, 3]);
-    assert_eq!(all.clone().count(), 4);
+    assert_eq!(all.clone().count(), 6);
     for Captured {
         input,
         options,

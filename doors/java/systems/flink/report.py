@@ -37,7 +37,7 @@ for mode in "without", "with":
             failed.append(f"{mode}: the state has {measured.get('digest')}, and the model {model}")
     files[mode] /= checkpoints
     share = share / total["input"] if total["input"] else 0
-    if mode == "with" and (share < LEAST_SHARE or set(declined) - {"small-job", "shutting-down"}):
+    if mode == "with" and (not LEAST_SHARE <= share <= logs.MOST_SHARE or set(declined) - {"small-job", "shutting-down"}):
         failed.append(f"Rockmill has done {share:.1%} of the bytes, and declined {declined}")
     print(
         logs.row(

@@ -1,4 +1,5 @@
 """Compares the runs of kafka.sh, and prints a line of a table for each: report.py VERSION FOLDER"""
+import collections
 import json
 import pathlib
 import sys
@@ -13,7 +14,8 @@ model = (folder / "model").read_text().strip()
 failed = []
 for mode in "without", "with":
     total = {"jobs": 0, "input": 0, "cpu_s": 0.0, "stall_s": 0.0}
-    cpu = share = done = declined = 0
+    cpu = share = done = 0
+    declined = collections.Counter()
     for life in range(3):
         measured = json.loads((folder / f"{mode}.{life}.json").read_text())
         logged = logs.read(folder / f"logs-{mode}-{life}")
@@ -23,7 +25,7 @@ for mode in "without", "with":
             done += stats["jobs_done"]
             if life and stats["jobs_done"] and measured.get("metrics") in (None, "", "0"):
                 failed.append("Kafka's metrics show no job done")
-            declined += stats["jobs_declined"]
+            declined.update(stats["jobs_declined_by_reason"])
             share += stats["read_bytes"]
             if stats["jobs_failed"]:
                 failed.append(f"{mode}: jobs failed: {stats['jobs_failed_by_error']}")
@@ -34,8 +36,8 @@ for mode in "without", "with":
         if life == 2:
             restore = measured["restore_s"], measured["restored"]
     share = share / total["input"] if total["input"] else 0
-    if mode == "with" and share < LEAST_SHARE:
-        failed.append(f"Rockmill has done {share:.1%} of the bytes")
+    if mode == "with" and not LEAST_SHARE <= share <= logs.MOST_SHARE:
+        failed.append(f"Rockmill has done {share:.1%} of the bytes, and declined {dict(declined)}")
     print(
         logs.row(
             f"Kafka Streams {version}",

@@ -301,6 +301,15 @@ static void jobs(const char* folder) {
   assert(rm_database_closes("no session", &error) == RM_SUCCESS && error == NULL);
   assert(rm_database_closes(NULL, &error) == RM_INVALID);
   said(error, "db_session_id is null");
+  /* No job of a database that closes is taken, also if it is the first one. Others go on. */
+  const char* sessions[] = {"OPEN", "ENDED"};
+  for (int at = 0; at < 2; ++at) {
+    assert(rm_database_closes("ENDED", &error) == RM_SUCCESS && error == NULL);
+    info.db_session_id = sessions[at];
+    assert(rm_service_schedule(service, &info, noise, sizeof noise, &id, &error) == RM_USE_LOCAL && id == NULL);
+    assert((strstr(error, "cancelled") != NULL) == (at == 1));
+    rm_free(error);
+  }
   closed(service);
 }
 

@@ -1,9 +1,7 @@
-import java.io.IOException;
 import java.io.File;
 import java.lang.ref.WeakReference;
 import java.net.URL;
 import java.net.URLClassLoader;
-import java.nio.file.DirectoryStream;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.Map;
@@ -21,7 +19,7 @@ public final class Goes {
     Path path = Path.of(arguments[0]);
     Files.createDirectories(path);
     RocksDB.loadLibrary();
-    int before = threads();
+    long before = Threads.count();
     for (int round = 0; round < ROUNDS; ++round) {
       try (Options options = new Options().setCreateIfMissing(true)) {
         WeakReference<ClassLoader> loader = attach(options, arguments[1]);
@@ -33,14 +31,14 @@ public final class Goes {
             Thread.sleep(20);
           }
           compact(db);
-          if (threads() == before) throw new AssertionError("the database has lost its service");
+          if (Threads.count() == before) throw new AssertionError("the database has lost its service");
           if (!new String(db.get("key7".getBytes())).equals("value3")) throw new AssertionError("key7");
         }
       }
     }
     // The JVM unloads a class loader's libraries some time after it.
-    for (int at = 0; threads() > before; ++at) {
-      if (at == TRIES) throw new AssertionError("the service outlives its class loader: " + threads() + " threads");
+    for (int at = 0; Threads.count() > before; ++at) {
+      if (at == TRIES) throw new AssertionError("the service outlives its class loader: " + Threads.count() + " threads");
       System.gc();
       Thread.sleep(50);
     }
@@ -64,20 +62,5 @@ public final class Goes {
       }
       db.compactRange();
     }
-  }
-
-  /** Returns the number of threads of Rockmill. */
-  private static int threads() throws Exception {
-    int count = 0;
-    try (DirectoryStream<Path> threads = Files.newDirectoryStream(Path.of("/proc/self/task"))) {
-      for (Path thread : threads) {
-        try {
-          if (Files.readString(thread.resolve("comm")).startsWith("rockmill")) ++count;
-        } catch (IOException error) {
-          // It has ended meanwhile.
-        }
-      }
-    }
-    return count;
   }
 }

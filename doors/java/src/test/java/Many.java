@@ -1,5 +1,4 @@
 import java.io.IOException;
-import java.nio.file.DirectoryStream;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
@@ -38,33 +37,18 @@ public final class Many {
           db.flush(wait);
         }
         db.compactRange();
-        if (at == 0) ofOne = threads();
+        if (at == 0) ofOne = Threads.count();
       }
       long done = rockmill.stats().jobsDone();
       if (attaches && done < count) throw new AssertionError(done + " jobs of " + count + " databases");
-      if (threads() > ofOne) throw new AssertionError(threads() + " threads, and " + ofOne + " with one database");
+      if (Threads.count() > ofOne) throw new AssertionError(Threads.count() + " threads, and " + ofOne + " with one database");
       // The first one also loads the part for the version.
       Arrays.sort(nanos, 1, count);
       System.out.printf(
           "{\"databases\":%d,\"jobs\":%d,\"attach_us\":{\"first\":%d,\"median\":%d,\"most\":%d},\"threads\":%d,\"rss_kib\":%s}%n",
-          count, done, nanos[0] / 1000, nanos[count / 2] / 1000, nanos[count - 1] / 1000, threads(), rss());
+          count, done, nanos[0] / 1000, nanos[count / 2] / 1000, nanos[count - 1] / 1000, Threads.count(), rss());
       for (int at = open.size() - 1; at >= 0; --at) open.get(at).close();
     }
-  }
-
-  /** Returns the number of threads of Rockmill. */
-  private static long threads() throws IOException {
-    long count = 0;
-    try (DirectoryStream<Path> threads = Files.newDirectoryStream(Path.of("/proc/self/task"))) {
-      for (Path thread : threads) {
-        try {
-          if (Files.readString(thread.resolve("comm")).startsWith("rockmill")) ++count;
-        } catch (IOException error) {
-          // It has ended meanwhile.
-        }
-      }
-    }
-    return count;
   }
 
   private static String rss() throws IOException {

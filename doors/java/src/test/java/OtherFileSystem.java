@@ -8,30 +8,32 @@ import org.rocksdb.*;
 
 /**
  * RocksDB cannot move files to another file system, and would stop writes. So databases with paths are not served.
- * Arguments are two folders, of two file systems, and {@code agent} if the agent attaches.
+ * Arguments are two folders, of two file systems, and the kinds of options if the agent attaches.
  */
 public final class OtherFileSystem {
   public static void main(String[] arguments) throws Exception {
     Path path = Path.of(arguments[0]);
     Path elsewhere = Path.of(arguments[1]);
     RocksDB.loadLibrary();
-    for (String kind : List.of("db", "cf", "family", "created")) {
+    List<String> all = List.of(arguments).subList(2, arguments.length);
+    boolean hasAgent = !all.isEmpty();
+    for (String kind : hasAgent ? all : List.of("db", "cf", "family", "created")) {
       Path folder = path.resolve(kind);
       Path other = elsewhere.resolve(kind);
       Files.createDirectories(folder);
       Files.createDirectories(other);
-      open(kind, folder, List.of(new DbPath(folder, 1), new DbPath(other, 1L << 40)), arguments.length > 2);
+      open(kind, folder, List.of(new DbPath(folder, 1), new DbPath(other, 1L << 40)), hasAgent);
     }
     System.out.println("another file system: done");
   }
 
   private static void open(String kind, Path folder, List<DbPath> paths, boolean hasAgent) throws Exception {
     List<ColumnFamilyHandle> handles = new ArrayList<>();
-    try (Options options = new Options().setCreateIfMissing(true).setDisableAutoCompactions(true);
+    try (Options options = options(kind, folder.resolve("original"));
         ColumnFamilyOptions usual = new ColumnFamilyOptions().setDisableAutoCompactions(true);
         ColumnFamilyOptions there = new ColumnFamilyOptions().setDisableAutoCompactions(true).setCfPaths(paths)) {
       if (kind.equals("db")) options.setDbPaths(paths);
-      if (kind.equals("cf")) options.setCfPaths(paths);
+      if (kind.equals("cf") || kind.equals("copied")) options.setCfPaths(paths);
       try (DBOptions database = new DBOptions(options)) {
         ColumnFamilyDescriptor family =
             new ColumnFamilyDescriptor(RocksDB.DEFAULT_COLUMN_FAMILY, kind.equals("family") ? there : usual);
@@ -46,7 +48,7 @@ public final class OtherFileSystem {
             }
           });
         }
-        boolean isOfOne = kind.equals("db") || kind.equals("cf");
+        boolean isOfOne = kind.equals("db") || kind.equals("cf") || kind.equals("copied");
         try (RocksDB db =
             isOfOne
                 ? RocksDB.open(options, folder.toString())
@@ -60,6 +62,16 @@ public final class OtherFileSystem {
           handles.forEach(ColumnFamilyHandle::close);
         }
       }
+    }
+  }
+
+  /** Returns new options, or a copy of those of a served database. */
+  private static Options options(String kind, Path original) throws RocksDBException {
+    Options made = new Options().setCreateIfMissing(true).setDisableAutoCompactions(true);
+    if (!kind.equals("copied")) return made;
+    try (made;
+        RocksDB db = RocksDB.open(made, original.toString())) {
+      return new Options(made);
     }
   }
 

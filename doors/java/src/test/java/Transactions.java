@@ -1,29 +1,66 @@
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.util.List;
 import org.rocksdb.*;
 
-/** The agent compacts transaction databases whose files have committed data alone, and no others. */
+/**
+ * The agent compacts transaction databases whose files have committed data alone, and no others. It stops only if one of
+ * these may have its service. Arguments are a folder and the options that have the service: {@code same}, or the kind of
+ * the copy.
+ */
 public final class Transactions {
   public static void main(String[] arguments) throws Exception {
     Path path = Path.of(arguments[0]);
     RocksDB.loadLibrary();
     try (Options options = new Options().setCreateIfMissing(true);
+        Options other = new Options().setCreateIfMissing(true);
         Options last = new Options().setCreateIfMissing(true)) {
-      fill(path.resolve("committed"), options, TxnDBWritePolicy.WRITE_COMMITTED);
-      long done = count("jobs_done");
-      if (done == 0) throw new AssertionError("WRITE_COMMITTED is not compacted: " + stats());
-      // Copies of options have the service of these.
-      try (Options copy = new Options(options)) {
-        fill(path.resolve("copied"), copy, TxnDBWritePolicy.WRITE_PREPARED);
+      long done = compacts(path.resolve("committed"), options);
+      // Other options, and copies of them, do not have the service.
+      fill(path.resolve("prepared"), other, TxnDBWritePolicy.WRITE_PREPARED);
+      try (Options copy = new Options(other)) {
+        fill(path.resolve("copied"), copy, TxnDBWritePolicy.WRITE_UNPREPARED);
       }
-      if (count("jobs_done") != done) throw new AssertionError("a copy with WRITE_PREPARED is compacted: " + stats());
-      // Options that have the service already.
-      fill(path.resolve("again"), options, TxnDBWritePolicy.WRITE_PREPARED);
+      unserved(path.resolve("paths"), path.resolve("elsewhere"));
+      if (count("jobs_done") != done) throw new AssertionError("a database is compacted: " + stats());
+      // RocksDB fills in the database's own folder as a path of each family.
+      compacts(path.resolve("families"), last);
+
+      done = count("jobs_done");
+      served(arguments[1], options, path.resolve("served"));
       if (count("jobs_done") != done) throw new AssertionError("WRITE_PREPARED is compacted: " + stats());
       fill(path.resolve("last"), last, TxnDBWritePolicy.WRITE_COMMITTED);
       if (count("jobs_done") != done) throw new AssertionError("it has not stopped: " + stats());
     }
     System.out.println("transactions: done");
+  }
+
+  /** Returns the number of jobs that are done afterwards. */
+  private static long compacts(Path path, Options options) throws Exception {
+    long done = count("jobs_done");
+    fill(path, options, TxnDBWritePolicy.WRITE_COMMITTED);
+    if (count("jobs_done") == done) throw new AssertionError(path + " is not compacted: " + stats());
+    return count("jobs_done");
+  }
+
+  /** A database that is not served gets a family in another folder. */
+  private static void unserved(Path path, Path elsewhere) throws Exception {
+    List<DbPath> paths = List.of(new DbPath(Files.createDirectories(elsewhere), 1 << 30));
+    try (Options options = new Options().setCreateIfMissing(true).setCfPaths(paths);
+        ColumnFamilyOptions there = new ColumnFamilyOptions().setCfPaths(paths);
+        RocksDB db = RocksDB.open(options, Files.createDirectories(path).toString())) {
+      db.createColumnFamily(new ColumnFamilyDescriptor("there".getBytes(), there)).close();
+    }
+  }
+
+  /** A database with uncommitted data in its files has options with the service. */
+  private static void served(String kind, Options options, Path path) throws Exception {
+    try (DBOptions database = new DBOptions(options);
+        DBOptions again = new DBOptions(database);
+        ColumnFamilyOptions family = new ColumnFamilyOptions();
+        Options copy = kind.equals("copy") ? new Options(options) : new Options(again, family)) {
+      fill(path, kind.equals("same") ? options : copy, TxnDBWritePolicy.WRITE_PREPARED);
+    }
   }
 
   private static void fill(Path path, Options options, TxnDBWritePolicy policy) throws Exception {
@@ -32,6 +69,11 @@ public final class Transactions {
         TransactionDB db = TransactionDB.open(options, transactions, path.toString());
         WriteOptions write = new WriteOptions();
         FlushOptions wait = new FlushOptions().setWaitForFlush(true)) {
+      // A family like another one.
+      ColumnFamilyOptions like = db.getDefaultColumnFamily().getDescriptor().getOptions();
+      try (ColumnFamilyHandle family = db.createColumnFamily(new ColumnFamilyDescriptor("like".getBytes(), like))) {
+        if (like.cfPaths().isEmpty()) throw new AssertionError("RocksDB has filled in no path");
+      }
       for (int file = 0; file < 4; ++file) {
         try (Transaction transaction = db.beginTransaction(write)) {
           for (int key = 0; key < 100; ++key) transaction.put(("key" + key).getBytes(), ("value" + file).getBytes());
@@ -49,7 +91,8 @@ public final class Transactions {
     return (String) Class.forName("org.rockmill.AgentHook", true, system).getMethod("stats").invoke(null);
   }
 
-  private static long count(String name) throws Exception {
+  /** Returns a count of the agent's service; 0 before there is one. */
+  static long count(String name) throws Exception {
     String[] parts = String.valueOf(stats()).split("\"" + name + "\":");
     return parts.length < 2 ? 0 : Long.parseLong(parts[1].split("[,}]")[0]);
   }

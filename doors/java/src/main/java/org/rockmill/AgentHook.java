@@ -1,6 +1,7 @@
 package org.rockmill;
 
 import java.lang.System.Logger.Level;
+import java.lang.reflect.Field;
 import java.util.Arrays;
 import java.util.Collection;
 import java.util.Collections;
@@ -15,13 +16,16 @@ import org.jspecify.annotations.Nullable;
  * org.rocksdb}, and is not an interface for programs.
  */
 public final class AgentHook {
-  /** Options that were seen. */
-  private static final Set<Object> SEEN = Collections.synchronizedSet(Collections.newSetFromMap(new WeakHashMap<>()));
+  /** Options with the service, and copies that were made of them. */
+  private static final Set<Object> SERVED = Collections.synchronizedSet(Collections.newSetFromMap(new WeakHashMap<>()));
   private static final Set<String> SAID = ConcurrentHashMap.newKeySet();
 
   private static String settings = "";
   private static long service;
   private static boolean isRefused;
+
+  /** Whether {@link #SERVED} has all copies. */
+  private static volatile boolean knowsCopies = true;
 
   private AgentHook() {}
 
@@ -52,38 +56,77 @@ public final class AgentHook {
       }
       String refusal = refusal(options, arguments, families, folder);
       if (refusal != null) {
-        // The options may be copies of others, and have the service of these.
-        if (!stop(refusal)) say(new RockmillException(refusal));
+        if (!mayBeServed(options) || !stop(refusal)) say(new RockmillException(refusal));
         return;
       }
-      // Databases that are opened with the same options share a clone.
-      if (!SEEN.add(options)) return;
       // RocksJava itself reports closed options.
       if (!(Boolean) options.getClass().getMethod("isOwningHandle").invoke(options)) return;
       long opened = service();
-      if (opened != 0) Loader.attach(opened, options, families, folder);
+      if (opened == 0) return;
+      // A copy that is made meanwhile waits in afterCopy.
+      synchronized (SERVED) {
+        Loader.attach(opened, options, families, folder);
+        SERVED.add(options);
+      }
     } catch (Throwable error) {
-      // The program has attached Rockmill itself, maybe another copy of it.
+      // Databases that are opened with the same options share a clone. Or the program has attached Rockmill itself, maybe
+      // another copy of it.
       if (!Loader.ALREADY.equals(error.getMessage())) say(error);
     }
   }
 
   /**
-   * Stops the service if a new column family has {@code cf_paths}, since RocksDB could not move a job's files there.
+   * Notes that options are a copy, which has the service of the original.
+   *
+   * @param made the new {@code Options} or {@code DBOptions} of some RocksJava
+   * @param originals the arguments of their constructor
+   */
+  public static void afterCopy(Object made, @Nullable Object[] originals) {
+    synchronized (SERVED) {
+      for (Object original : originals) {
+        if (original != null && SERVED.contains(original)) SERVED.add(made);
+      }
+    }
+  }
+
+  /** Says that {@link #afterCopy} is not called for all copies. */
+  public static void missCopies() {
+    knowsCopies = false;
+  }
+
+  /**
+   * Stops the service if a served database gets a column family with {@code cf_paths}, since RocksDB could not move a job's
+   * files there.
    *
    * @param database the {@code RocksDB} that it is called on
    * @param arguments of a method of some RocksJava that makes column families
    */
   public static void beforeCreate(Object database, @Nullable Object[] arguments) {
     try {
+      if (!mayBeServed(optionsOf(database))) return;
       String folder = (String) database.getClass().getMethod("getName").invoke(database);
       for (Object argument : arguments) {
         Collection<?> given = argument instanceof Collection ? (Collection<?>) argument : Arrays.asList(argument);
         if (Loader.hasPaths(given, folder)) stop(Loader.PATHS);
       }
     } catch (Throwable error) {
-      say(error);
+      // The paths are not known.
+      if (!stop(error.toString())) say(error);
     }
+  }
+
+  /** Returns the options that a database was opened with, or null if they are not known. */
+  private static @Nullable Object optionsOf(Object database) throws ReflectiveOperationException {
+    Class<?> type = database.getClass();
+    while (!type.getName().equals("org.rocksdb.RocksDB")) type = type.getSuperclass();
+    Field options = type.getDeclaredField("options_");
+    options.setAccessible(true);
+    return options.get(database);
+  }
+
+  /** Returns whether a database with these options may have the service. */
+  private static boolean mayBeServed(@Nullable Object options) {
+    return !knowsCopies || options == null || SERVED.contains(options);
   }
 
   private static boolean hasFamilies(List<?> list) {
@@ -103,7 +146,7 @@ public final class AgentHook {
     return null;
   }
 
-  /** Leaves all further jobs to RocksDB. Returns false if no options have the service. */
+  /** Leaves all further jobs to RocksDB. Returns false if there is no service. */
   private static synchronized boolean stop(String why) {
     if (service == 0) return false;
     Native.changeSettings(service, "paused=true;");

@@ -12,7 +12,6 @@ import java.util.Arrays;
 import java.util.Collection;
 import java.util.Collections;
 import java.util.HashMap;
-import java.util.HashSet;
 import java.util.List;
 import java.util.Locale;
 import java.util.Map;
@@ -59,8 +58,11 @@ final class Loader {
   /** Shims that are mapped, by the path of the library that they are for. */
   private static final Map<String, String> SHIMS = new HashMap<>();
 
-  /** Libraries whose closing of databases a shim extends. */
-  private static final Set<String> WATCHED = new HashSet<>();
+  /**
+   * The class {@code RocksDB} of each class loader whose closing of databases a shim extends. Classes of several loaders,
+   * one after the other, may have a library of the same path.
+   */
+  private static final Set<Class<?>> WATCHED = Collections.newSetFromMap(new WeakHashMap<>());
 
   private Loader() {}
 
@@ -124,12 +126,13 @@ final class Loader {
         check(options, families, folder, type.getClassLoader());
         Class<?> rocksdb = Class.forName("org.rocksdb.RocksDB", true, type.getClassLoader());
         String version = rocksdb.getMethod("rocksdbVersion").invoke(null).toString();
-        clone(service, (Long) get(options, "getNativeHandle"), version, type.getClassLoader());
+        String shim = clone(service, (Long) get(options, "getNativeHandle"), version);
+        ATTACHED.add(options);
+        if (shim != null) watchClose(shim, rocksdb);
       } catch (ReflectiveOperationException error) {
         Throwable cause = error instanceof InvocationTargetException ? error.getCause() : error;
         throw new RockmillException("this RocksJava is older than 7.8, or unknown (" + cause + ")", cause);
       }
-      ATTACHED.add(options);
     }
   }
 
@@ -185,7 +188,8 @@ final class Loader {
   }
 
   private static Path absolute(Path path) {
-    return path.toAbsolutePath().normalize();
+    // A ".." stays: it may follow a link.
+    return path.toAbsolutePath();
   }
 
   /** Returns whether an object has a class of some RocksJava. */
@@ -196,8 +200,8 @@ final class Loader {
     return false;
   }
 
-  private static void clone(long service, long options, String version, @Nullable ClassLoader loader)
-      throws ReflectiveOperationException {
+  /** Attaches a clone of the service. Returns the shim that it was attached with, or null for RocksDB's C API. */
+  private static @Nullable String clone(long service, long options, String version) {
     int number = number(version);
     List<String> libraries = new ArrayList<>();
     for (String library : Native.libraries().split("\n")) {
@@ -221,18 +225,28 @@ final class Loader {
       try {
         String shim = number >= FIRST_WITH_C_API ? null : shim(library, version);
         Native.attach(service, options, library, shim);
-        if (shim != null && WATCHED.add(library)) {
-          List<Class<?>> databases = new ArrayList<>();
-          for (String name : DATABASES) databases.add(Class.forName("org.rocksdb." + name, true, loader));
-          Native.watchClose(shim, databases.toArray(new Class<?>[0]));
-        }
-        return;
+        return shim;
       } catch (RockmillException error) {
         // With several class loaders, the options may be of another library of the same version.
         refused = error;
       }
     }
     throw refused;
+  }
+
+  /** Lets closes of databases return their jobs, once for each class loader. Without that, they wait for the jobs. */
+  private static void watchClose(String shim, Class<?> rocksdb) {
+    if (WATCHED.contains(rocksdb)) return;
+    Class<?>[] databases = new Class<?>[DATABASES.size()];
+    for (int at = 0; at < databases.length; ++at) {
+      try {
+        databases[at] = Class.forName("org.rocksdb." + DATABASES.get(at), true, rocksdb.getClassLoader());
+      } catch (ClassNotFoundException | LinkageError error) {
+        // A reduced jar of RocksJava lacks classes that its program does not use.
+      }
+    }
+    Native.watchClose(shim, databases);
+    WATCHED.add(rocksdb);
   }
 
   private static int number(String version) {

@@ -36,7 +36,7 @@ final class Native {
 
   /**
    * Lets a close of a database return its jobs to RocksDB first, if its version does not report that it closes. The
-   * classes are those of {@link Loader}'s list, in its order.
+   * classes are those of {@link Loader}'s list, in its order; those that do not exist are null. It throws nothing.
    */
-  static native void watchClose(String shim, Class<?>[] databases);
+  static native void watchClose(String shim, @Nullable Class<?>[] databases);
 }

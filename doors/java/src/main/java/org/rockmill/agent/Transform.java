@@ -1,5 +1,6 @@
 package org.rockmill.agent;
 
+import static net.bytebuddy.matcher.ElementMatchers.isConstructor;
 import static net.bytebuddy.matcher.ElementMatchers.isPublic;
 import static net.bytebuddy.matcher.ElementMatchers.isStatic;
 import static net.bytebuddy.matcher.ElementMatchers.named;
@@ -10,18 +11,22 @@ import static net.bytebuddy.matcher.ElementMatchers.takesArgument;
 
 import java.lang.System.Logger.Level;
 import java.lang.instrument.Instrumentation;
+import java.util.List;
 import net.bytebuddy.agent.builder.AgentBuilder;
 import net.bytebuddy.asm.Advice;
 import net.bytebuddy.utility.JavaModule;
 import org.jspecify.annotations.Nullable;
 
 /**
- * Makes every {@code open} of RocksJava that can compact call {@link org.rockmill.AgentHook} first.
+ * Makes every {@code open} of RocksJava that can compact call {@link org.rockmill.AgentHook} first, and every constructor
+ * that copies options call it last.
  *
  * <p>RocksJava's class loader may not see that class, or may have another copy of it. So its code calls the one of the
  * agent by reflection.
  */
 public final class Transform {
+  private static final String[] OPTIONS = {"org.rocksdb.Options", "org.rocksdb.DBOptions"};
+
   private Transform() {}
 
   /**
@@ -49,12 +54,15 @@ public final class Transform {
                             isStatic()
                                 .and(isPublic())
                                 .and(named("open"))
-                                .and(
-                                    takesArgument(
-                                        0, namedOneOf("org.rocksdb.Options", "org.rocksdb.DBOptions")))))
+                                .and(takesArgument(0, namedOneOf(OPTIONS)))))
                     .visit(
                         Advice.to(BeforeCreate.class)
                             .on(isPublic().and(nameStartsWith("createColumnFamil")))))
+        .type(namedOneOf(OPTIONS))
+        .transform(
+            (builder, type, loader, module, domain) ->
+                builder.visit(
+                    Advice.to(AfterCopy.class).on(isConstructor().and(takesArgument(0, namedOneOf(OPTIONS))))))
         .installOn(instrumentation);
   }
 
@@ -65,6 +73,25 @@ public final class Transform {
         String name, @Nullable ClassLoader loader, @Nullable JavaModule module, boolean isLoaded, Throwable error) {
       String what = "RocksDB goes on without Rockmill: the agent cannot change " + name + " (" + error + ")";
       System.getLogger("org.rockmill").log(Level.WARNING, what);
+      if (!List.of(OPTIONS).contains(name)) return;
+      try {
+        Class.forName("org.rockmill.AgentHook", true, ClassLoader.getSystemClassLoader()).getMethod("missCopies").invoke(null);
+      } catch (ReflectiveOperationException missing) {
+        throw new IllegalStateException(missing);
+      }
+    }
+  }
+
+  /** Copied into the constructors that copy options. */
+  private static final class AfterCopy {
+    private AfterCopy() {}
+
+    @Advice.OnMethodExit(suppress = Throwable.class)
+    static void exit(@Advice.This Object made, @Advice.AllArguments Object[] originals)
+        throws ReflectiveOperationException {
+      Class.forName("org.rockmill.AgentHook", true, ClassLoader.getSystemClassLoader())
+          .getMethod("afterCopy", Object.class, Object[].class)
+          .invoke(null, made, (Object) originals);
     }
   }
 
