@@ -7,13 +7,14 @@ mod late_hash;
 mod running;
 
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rockmill_core::{Backend, JobInfo, Result, StageTime, thread_cpu};
 use tracing::Span;
 
 use crate::eligibility::{EligibleJob, LearnedFilter};
+use crate::known_tables::Keeper;
 use crate::outcome::{DeviceWork, Outcome};
 use crate::prepare::{Prepared, entry, host_stage, prepare};
 use crate::run_context::RunContext;
@@ -58,7 +59,11 @@ pub fn run(
         session_id: job.identity.session_id.clone(),
         subcompactions: prepared.subcompactions.len(),
         is_repeatable: prepared.plan.is_repeatable(),
-        cached: Mutex::default(),
+        keeper: Some(Keeper {
+            tables: Arc::clone(context.known_tables),
+            budget: Arc::clone(budget),
+            session: job.info.db_session_id.clone(),
+        }),
     };
     let running = Arc::new(RunningJob::new(
         prepared,
@@ -97,8 +102,6 @@ pub fn run(
     outcome.device_refused = handle.device_refused();
     let cacheable = tables.iter().filter_map(|table| table.cacheable());
     outcome.inputs = cacheable.map(|cacheable| cacheable.identity).collect();
-    let cached = running.verifier.cached.lock();
-    outcome.tables = std::mem::take(&mut *cached.unwrap_or_else(PoisonError::into_inner));
     check_accounts(&outcome, &entries_by_input, plan, job, tables)?;
     let syncing = Instant::now();
     staging.sync(&files.syncs)?;

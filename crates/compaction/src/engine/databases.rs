@@ -69,9 +69,6 @@ impl Engine {
             }
         }
         (self.known_tables).forget(&cached.session, &cached.input_ids);
-        for table in &cached.tables {
-            (self.known_tables).keep(self.executor.budget(), &cached.session, table);
-        }
     }
 
     /// Time by the clock of the storage.
