@@ -184,11 +184,15 @@ impl Engine {
 
     /// Counts what the caches of devices and of the host have done.
     fn look_at_caches(&self) {
+        self.tell_of_caches(true);
+    }
+
+    fn tell_of_caches(&self, stays: bool) {
         for (device, cache) in self.executor.registry().named_file_caches() {
-            (self.stats).look_at_cache(&format!("{device},files"), || cache.tell());
+            (self.stats).look_at_cache(&format!("{device},files"), || cache.tell(stays));
         }
         let columns = self.executor.columns();
-        self.stats.look_at_cache("cpu,columns", || columns.tell());
+        (self.stats).look_at_cache("cpu,columns", || columns.tell(stays));
     }
 
     /// The executor, with the threads, memory and devices of all jobs.
@@ -206,5 +210,13 @@ impl Engine {
         Policy {
             write_committed: self.settings.write_committed,
         }
+    }
+}
+
+impl Drop for Engine {
+    /// The process's recorder goes on, so it must not count the bytes of caches that go. Another engine with the same cache
+    /// tells them again.
+    fn drop(&mut self) {
+        self.tell_of_caches(false);
     }
 }
