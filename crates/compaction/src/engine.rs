@@ -65,7 +65,7 @@ impl Engine {
         settings.check()?;
         let devices = settings.device.to_string();
         let cuda = CudaSettings {
-            cache_bytes: settings.mutable.device_cache_bytes,
+            cache_bytes: settings.mutable.cache_bytes_of(&settings.device),
             ..settings.cuda
         };
         let registry = DeviceRegistry::open(settings.device, cuda, &storage.clock());
@@ -134,7 +134,8 @@ impl Engine {
         let changed = change(*mutable)?;
         *mutable = changed;
         self.limiter.set(changed.io_bytes_per_second);
-        (self.executor.registry()).limit_caches(changed.device_cache_bytes);
+        let cache_bytes = changed.cache_bytes_of(&self.settings.device);
+        (self.executor.registry()).limit_caches(cache_bytes);
         self.executor
             .budget()
             .resize(changed.threads, changed.memory_budget_bytes);
