@@ -177,6 +177,8 @@ fn files_stay_when_memory_of_ended_tasks_goes_and_leave_for_another_service_with
     while faults.usage().bytes == used {
         std::thread::yield_now();
     }
+    // The thread that frees memory would go on with cached files.
+    (0..10_000).for_each(|_| std::thread::yield_now());
     assert_eq!(cached(), before);
     let other = service_on(Target::Faulty, |builder| builder.device_memory_bytes(1));
     while cached() > 0 {
