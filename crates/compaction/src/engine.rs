@@ -221,3 +221,27 @@ impl Drop for Engine {
         self.tell_of_caches(false);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use rockmill_exec::device::Device;
+    use rockmill_storage::LocalStorage;
+
+    use super::*;
+
+    #[test]
+    fn files_stay_on_gpus_that_are_named_whatever_other_settings_change() {
+        let settings = Settings {
+            device: Device::Cuda(4711).into(),
+            ..Settings::default()
+        };
+        let engine = Engine::new(settings, Arc::new(LocalStorage)).expect("sound settings");
+        let limit = || engine.executor.registry().limit_of_caches();
+        assert_eq!(limit(), Some(u64::MAX));
+        let change = |text| engine.change_settings_to(text).expect("sound settings");
+        change("threads=1");
+        assert_eq!(limit(), Some(u64::MAX));
+        change("device_cache_bytes=0");
+        assert_eq!(limit(), Some(0));
+    }
+}

@@ -8,6 +8,7 @@ mod running;
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use rockmill_core::{Backend, JobInfo, Result, StageTime, thread_cpu};
@@ -59,11 +60,13 @@ pub fn run(
         session_id: job.identity.session_id.clone(),
         subcompactions: prepared.subcompactions.len(),
         is_repeatable: prepared.plan.is_repeatable(),
-        keeper: Some(Keeper {
+        keeper: Some(Arc::new(Keeper {
             tables: Arc::clone(context.known_tables),
             budget: Arc::clone(budget),
             session: job.info.db_session_id.clone(),
-        }),
+            attempt: job.identity.session_id.clone(),
+            are_taken: AtomicBool::new(false),
+        })),
     };
     let running = Arc::new(RunningJob::new(
         prepared,
@@ -102,6 +105,7 @@ pub fn run(
     outcome.device_refused = handle.device_refused();
     let cacheable = tables.iter().filter_map(|table| table.cacheable());
     outcome.inputs = cacheable.map(|cacheable| cacheable.identity).collect();
+    outcome.keeper = running.verifier.keeper.clone();
     check_accounts(&outcome, &entries_by_input, plan, job, tables)?;
     let syncing = Instant::now();
     staging.sync(&files.syncs)?;

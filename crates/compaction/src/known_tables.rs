@@ -5,6 +5,7 @@
 //! notices a file that was replaced.
 
 use std::collections::{BTreeSet, HashSet, VecDeque};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rockmill_core::{FileIdentity, InputFile, InputTable, ReadAt, Result};
@@ -30,7 +31,7 @@ struct Known {
     _reserved: Reservation,
 }
 
-/// Keeps the tables that a job writes.
+/// Keeps the tables that a job writes. They are dropped with this, unless RocksDB has taken the files.
 #[derive(Debug)]
 pub struct Keeper {
     /// The kept tables.
@@ -39,12 +40,27 @@ pub struct Keeper {
     pub budget: Arc<Budget>,
     /// The session of the database.
     pub session: String,
+    /// The session id of the attempt, which its files have.
+    pub attempt: String,
+    /// Whether RocksDB has taken the files.
+    pub are_taken: AtomicBool,
 }
 
 impl Keeper {
-    /// Keeps a table that was read back, if there is memory for it. RocksDB may never take its file.
-    pub fn keep(&self, table: &InputTable) {
-        self.tables.keep(&self.budget, &self.session, table);
+    /// Keeps a table that was read back if a device has cached its file and there is memory for it.
+    pub fn keep(&self, table: &InputTable, is_cached: bool) {
+        self.tables
+            .keep(&self.budget, &self.session, table, is_cached);
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        if !*self.are_taken.get_mut() {
+            let attempt = self.attempt.as_bytes();
+            let is_its = |known: &Known| known.table.table.meta.properties.db_session_id == attempt;
+            self.tables.tables().retain(|known| !is_its(known));
+        }
     }
 }
 
@@ -75,24 +91,24 @@ impl KnownTables {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn keep(&self, budget: &Arc<Budget>, session: &str, table: &InputTable) {
+    fn keep(&self, budget: &Arc<Budget>, session: &str, table: &InputTable, is_cached: bool) {
         let Some(identity) = FileIdentity::own(table) else {
             return;
         };
-        // Their range tombstones are read from the file.
-        if (table.meta.metaindex).contains_key(names::RANGE_DELETIONS) {
+        let unique_id = identity.unique_id();
+        // A subcompaction that was run again has written other files with the same ids.
+        self.forget(session, &[unique_id]);
+        // Range tombstones are read from the file.
+        if !is_cached || (table.meta.metaindex).contains_key(names::RANGE_DELETIONS) {
             return;
         }
         // Without these, the next job opens the file anew.
         let Ok(marks) = table.marks(&*table.file) else {
             return;
         };
-        let unique_id = identity.unique_id();
         let bytes = table.index_memory_bytes();
         let most = budget.all_bytes() / SHARE;
         let mut tables = self.tables();
-        // A subcompaction that was run again has written other files with the same ids.
-        tables.retain(|known| known.session != session || known.unique_id != unique_id);
         // The oldest ones make room.
         let held = |tables: &VecDeque<Known>| tables.iter().map(|known| known.bytes).sum::<u64>();
         while held(&tables) + bytes > most {
@@ -178,6 +194,8 @@ mod tests {
             tables: Arc::default(),
             budget: Arc::new(Budget::new(1, budget_bytes, SystemClock::shared())),
             session: "session".to_owned(),
+            attempt: String::new(),
+            are_taken: AtomicBool::new(false),
         }
     }
 
@@ -191,7 +209,7 @@ mod tests {
         let table = table(500);
         let bytes = table.index_memory_bytes();
         let keeps = keeper(SHARE * bytes);
-        keeps.keep(&table);
+        keeps.keep(&table, true);
         assert_eq!(
             (kept(&keeps), keeps.budget.taken_bytes()),
             (vec![bytes], bytes)
@@ -199,11 +217,11 @@ mod tests {
         keeps.tables.clear();
         assert_eq!(keeps.budget.taken_bytes(), 0);
         let small = keeper(SHARE * bytes - 1);
-        small.keep(&table);
+        small.keep(&table, true);
         assert_eq!((kept(&small), small.budget.taken_bytes()), (vec![], 0));
         let used = keeper(SHARE * bytes);
         let _by_others = used.budget.try_reserve(SHARE / 2 * bytes);
-        used.keep(&table);
+        used.keep(&table, true);
         assert_eq!(kept(&used), [0; 0], "others have reserved what may be");
     }
 
@@ -212,10 +230,29 @@ mod tests {
      {
         let keeps = keeper(1 << 30);
         let (first, again) = (table(10), table(500));
-        keeps.keep(&first);
-        keeps.keep(&again);
+        keeps.keep(&first, true);
+        keeps.keep(&again, true);
         assert_eq!(kept(&keeps), [again.index_memory_bytes()]);
-        keeps.keep(&first.without_file());
-        assert_eq!(kept(&keeps), [again.index_memory_bytes()]);
+        keeps.keep(&first.without_file(), true);
+        assert_eq!(kept(&keeps), [0; 0]);
+        keeps.keep(&again, true);
+        keeps.keep(&first, false);
+        assert_eq!(kept(&keeps), [0; 0], "the CPU has written it again");
+    }
+
+    #[test]
+    fn tables_stay_only_if_rocksdb_takes_the_files() {
+        let table = table(10);
+        let attempt = table.meta.properties.db_session_id.clone();
+        let attempt = String::from_utf8(attempt).expect("letters and digits");
+        for are_taken in [false, true] {
+            let mut keeps = keeper(1 << 30);
+            keeps.attempt.clone_from(&attempt);
+            keeps.are_taken = AtomicBool::new(are_taken);
+            let tables = Arc::clone(&keeps.tables);
+            keeps.keep(&table, true);
+            drop(keeps);
+            assert_eq!(tables.tables().len(), usize::from(are_taken));
+        }
     }
 }

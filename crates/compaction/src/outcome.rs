@@ -6,6 +6,8 @@ use std::time::Duration;
 use rockmill_core::{CachedOutput, FileIdentity, OutputFile, SizeSample, TaskReport};
 use rockmill_format::compression::Implementation;
 
+use crate::known_tables::Keeper;
+
 /// Result of a job.
 #[derive(Debug, Default)]
 pub struct Outcome {
@@ -15,6 +17,8 @@ pub struct Outcome {
     pub totals: TaskReport,
     /// The files that devices have cached, in any order.
     pub cached: Vec<Arc<dyn CachedOutput>>,
+    /// Keeps the tables of these files.
+    pub keeper: Option<Arc<Keeper>>,
     /// The inputs that devices may have cached.
     pub inputs: Vec<FileIdentity>,
     /// Number of entries read.

@@ -14,6 +14,7 @@ use rockmill_format::versions::tells_installation;
 
 use crate::eligibility::EligibleJob;
 use crate::engine::{Engine, guarded};
+use crate::known_tables::Keeper;
 use crate::staging::StagingDir;
 use sessions::Sessions;
 
@@ -73,6 +74,8 @@ impl Reported {
 pub(crate) struct Cached {
     /// Its files. Caches drop those that are not installed.
     pub outputs: Vec<Arc<dyn CachedOutput>>,
+    /// Keeps their tables.
+    pub keeper: Option<Arc<Keeper>>,
     /// Its inputs.
     pub inputs: Vec<FileIdentity>,
     /// The unique ids of all inputs.
@@ -189,6 +192,7 @@ impl ServiceJobs {
                 dir,
                 cached: Cached {
                     outputs: finished.outcome.cached,
+                    keeper: finished.outcome.keeper,
                     inputs: finished.outcome.inputs,
                     input_ids: (job.job.tree.inputs.iter())
                         .filter_map(|input| input.unique_id)

@@ -109,7 +109,7 @@ pub struct Verifier {
     /// Whether a subcompaction can be made again ([`rockmill_core::Plan::is_repeatable`]).
     pub is_repeatable: bool,
     /// Keeps the tables of files that devices have cached.
-    pub keeper: Option<Keeper>,
+    pub keeper: Option<Arc<Keeper>>,
 }
 
 impl Verifier {
@@ -140,7 +140,6 @@ impl Verifier {
         let version = plan.properties.rocksdb_version;
         let ssts = report.output.ssts();
         let is_cached = ssts.is_some_and(|ssts| !ssts.cached.is_empty());
-        let keeper = self.keeper.as_ref().filter(|_| is_cached);
         for file in report.files() {
             let reader = self.open(file.number)?;
             let table = open_table(Box::new(reader)).map_err(Error::as_verification)?;
@@ -149,8 +148,8 @@ impl Verifier {
             } else {
                 verify_output(&table, file, version, layout, task.cancel)?;
             }
-            if let Some(keeper) = keeper {
-                keeper.keep(&table);
+            if let Some(keeper) = &self.keeper {
+                keeper.keep(&table, is_cached);
             }
         }
         if self.is_made_again(subcompaction) {

@@ -202,6 +202,11 @@ impl DeviceRegistry {
         self.apply_cache_limit(&cache_bytes);
     }
 
+    /// The limit that this engine has set.
+    pub fn limit_of_caches(&self) -> Option<u64> {
+        *self.cache_bytes()
+    }
+
     fn cache_bytes(&self) -> MutexGuard<'_, Option<u64>> {
         (self.cache_bytes.lock()).unwrap_or_else(PoisonError::into_inner)
     }

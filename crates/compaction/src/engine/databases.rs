@@ -3,6 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
@@ -67,6 +68,9 @@ impl Engine {
             for input in &cached.inputs {
                 cache.forget(input);
             }
+        }
+        if let Some(keeper) = &cached.keeper {
+            keeper.are_taken.store(true, Ordering::Relaxed);
         }
         (self.known_tables).forget(&cached.session, &cached.input_ids);
     }

@@ -70,10 +70,10 @@ impl FileCache {
         freed
     }
 
-    /// The region whose chunks are worth the least, of those that no task copies from: with the fewest chunks of the
-    /// shallowest level, then of the next one, and so on.
+    /// The region whose chunks are worth the least, of those in which no task fills or reads chunks: with the fewest chunks of
+    /// the shallowest level, then of the next one, and so on.
     fn cheapest_region(&self, tried: &[usize]) -> Option<Range<usize>> {
-        let regions = self.arena.cache_regions();
+        let mut regions = self.arena.cache_regions();
         let mut chunks = vec![Some([0u64; LEVELS]); regions.len()];
         let state = self.state();
         for file in state.files.values() {
@@ -83,14 +83,14 @@ impl FileCache {
             };
             for chunk in file.chunks.iter().flatten() {
                 let place = chunk.as_ptr().addr();
-                let at = regions.partition_point(|region| region.end <= place);
-                if regions
-                    .get(at)
-                    .is_none_or(|region| !region.contains(&place))
-                {
+                let at = regions.partition_point(|(region, _)| region.end <= place);
+                let region = regions.get_mut(at);
+                let Some((_, others)) = region.filter(|(region, _)| region.contains(&place)) else {
                     // The device has failed, and has kept the region.
                     continue;
-                }
+                };
+                // Chunks that are in no file are those of tasks.
+                *others = others.saturating_sub(chunk.len());
                 let counts = &mut chunks[at];
                 if Arc::strong_count(chunk) > 1 {
                     *counts = None;
@@ -100,7 +100,10 @@ impl FileCache {
             }
         }
         let known = regions.into_iter().zip(chunks);
-        let free = known.filter_map(|(region, counts)| Some((counts?, region)));
+        let free = known.filter_map(|((region, others), counts)| {
+            let counts = counts.filter(|_| others == 0)?;
+            Some((counts, region))
+        });
         let untried = free.filter(|(_, region)| !tried.contains(&region.start));
         let cheapest = untried.min_by_key(|(counts, _)| *counts);
         cheapest.map(|(_, region)| region)

@@ -127,6 +127,19 @@ fn a_smaller_limit_frees_memory_in_which_little_or_nothing_is_cached() {
 }
 
 #[test]
+fn memory_that_a_task_still_reads_costs_no_files_beside_it() {
+    let cache = small_cache(1024 * KIB, 64 * CHUNK);
+    let [read, beside, other] = [1, 2, 3].map(|number| file(number, 1));
+    for (file, chunks) in [(&read, 1), (&beside, 31), (&other, 32)] {
+        keep(&cache, file, chunks).expect("the device works");
+    }
+    let _read_by_a_task = cache.find(&read, 0..CHUNK);
+    cache.forget(&read.identity);
+    assert_eq!(cache.give_back(1), 32 * CHUNK);
+    assert!(kept(&cache, &beside) && !kept(&cache, &other));
+}
+
+#[test]
 fn a_smaller_budget_of_tasks_holds_for_what_is_cached() {
     let cache = small_cache(1024 * KIB, u64::MAX);
     for number in 0..8 {

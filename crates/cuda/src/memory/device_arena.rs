@@ -340,13 +340,14 @@ impl DeviceArena {
             self.give_back_regions(of_budget);
             excess = self.state().excess_of_cache(self.max_cache_bytes());
         }
-        if excess > 0 {
-            self.take_from_cache(excess);
+        // Several threads may do this at a time, and each frees what is too much then.
+        while excess > 0 && self.take_from_cache(1) > 0 {
+            excess = self.state().excess_of_cache(self.max_cache_bytes());
         }
     }
 
-    /// Addresses of the regions of the cache, ascending.
-    pub fn cache_regions(&self) -> Vec<Range<usize>> {
+    /// Addresses of the regions of the cache, ascending, each with the bytes that are allocated there.
+    pub fn cache_regions(&self) -> Vec<(Range<usize>, u64)> {
         self.state().cache_regions.addresses()
     }
 
@@ -478,10 +479,9 @@ impl State {
         // The cache gives nothing back unless that makes room, beside what tasks use.
         let has_cache = self.cache_regions.bytes() > 0;
         let cache_helps = has_cache && limit.saturating_sub(self.regions.busy_bytes()) >= bytes;
-        if limit.saturating_sub(self.bytes()) < bytes
-            && (cache_helps || !self.regions.have_one_of(bytes))
-        {
-            drop(self.regions.take_idle(u64::MAX));
+        let missing = bytes.saturating_sub(limit.saturating_sub(self.bytes()));
+        if cache_helps || !self.regions.have_one_of(bytes) {
+            drop(self.regions.take_idle(missing));
         }
         let free = limit.saturating_sub(self.bytes());
         if free < bytes {

@@ -93,10 +93,12 @@ impl OwnedRegions {
         Some(self.0.remove(at).memory)
     }
 
-    /// Addresses of the regions, ascending.
-    pub fn addresses(&self) -> Vec<Range<usize>> {
-        let mut addresses: Vec<_> = self.0.iter().map(OwnedRegion::addresses).collect();
-        addresses.sort_unstable_by_key(|region| region.start);
+    /// Addresses of the regions, ascending, each with the bytes that are allocated there.
+    pub fn addresses(&self) -> Vec<(Range<usize>, u64)> {
+        let owned = self.0.iter();
+        let owned = owned.map(|owned| (owned.addresses(), owned.region.allocated()));
+        let mut addresses: Vec<_> = owned.collect();
+        addresses.sort_unstable_by_key(|(region, _)| region.start);
         addresses
     }
 }
