@@ -3,8 +3,9 @@
 
 use rand::rngs::StdRng;
 use rand::{Rng, RngCore, SeedableRng};
-use rockmill::{Device, Service, Stats};
+use rockmill::{Builder, Device, Service, Stats};
 use rockmill_cuda::Target;
+use rockmill_cuda::faults::Faults;
 use rockmill_tests::content::{Content, assert_content};
 use rockmill_tests::harness::{compact_everything, open, options, put};
 use rockmill_tests::seed;
@@ -18,13 +19,17 @@ const WRITES: usize = 1500;
 const LIMITS: [u64; 3] = [0, 100 << 10, 64 << 20];
 
 fn caching_service() -> Service {
-    let built = Service::builder()
+    service_on(Target::Host, |builder| {
+        builder.device_cache_bytes(LIMITS[2])
+    })
+}
+
+fn service_on(target: Target, change: impl FnOnce(Builder) -> Builder) -> Service {
+    let builder = Service::builder()
         .min_job_bytes(0)
-        .device(Device::Kernels(Target::Host))
-        .device_cache_bytes(LIMITS[2])
-        .change(|settings| settings.cuda.cache_chunk_bytes = 16 << 10)
-        .build();
-    let service = built.expect("valid settings");
+        .device(Device::Kernels(target))
+        .change(|settings| settings.cuda.cache_chunk_bytes = 16 << 10);
+    let service = change(builder).build().expect("valid settings");
     service.wait_for_device().expect("kernels on the host");
     service
 }
@@ -148,4 +153,38 @@ fn files_leave_the_cache_when_they_leave_the_database() {
     while of_files(&service.stats(), |cache| cache.bytes) > 0 {
         std::thread::yield_now();
     }
+}
+
+#[test]
+fn files_stay_when_memory_of_ended_tasks_goes_and_leave_for_another_service_with_less_memory() {
+    let faults = Faults::none();
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let service = service_on(Target::Faulty, |builder| {
+        builder.device_cache_bytes(LIMITS[2])
+    });
+    let db = database(&service, &directory.path().join("db"));
+    let mut content = Content::new();
+    write(&db, &mut content, &mut StdRng::seed_from_u64(7));
+    compact_everything(&db);
+    let cached = || of_files(&service.stats(), |cache| cache.bytes);
+    let (before, used) = (cached(), faults.usage().bytes);
+    assert!(before > 0);
+    // A view does this when it is loaded.
+    let executor = service.executor();
+    for device in executor.registry().opened() {
+        device.device.give_back_idle();
+    }
+    while faults.usage().bytes == used {
+        std::thread::yield_now();
+    }
+    // The thread that frees memory would go on with cached files.
+    (0..10_000).for_each(|_| std::thread::yield_now());
+    assert_eq!(cached(), before);
+    let other = service_on(Target::Faulty, |builder| builder.device_memory_bytes(1));
+    while cached() > 0 {
+        std::thread::yield_now();
+    }
+    drop(other);
+    assert_eq!(of_files(&service.stats(), |cache| cache.mismatches), 0);
+    assert_content(&db, &content);
 }

@@ -4,7 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
-use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshot};
+use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshot, Snapshotter};
+use rockmill::{Device, Service};
+use rockmill_cuda::Target;
 use rockmill_tests::damage::{replace, sst_files, with_flipped_bit};
 use rockmill_tests::harness::{
     assert_jobs_add_up, compact_everything, fill, options, service, try_open,
@@ -50,10 +52,10 @@ impl Heard {
         }
     }
 
-    fn gauge(&self, name: &str) -> f64 {
-        match self.0.get(&(name.to_owned(), String::new())) {
+    fn gauge(&self, name: &str, label: &str) -> f64 {
+        match self.0.get(&(name.to_owned(), label.to_owned())) {
             Some(DebugValue::Gauge(value)) => value.into_inner(),
-            other => panic!("{name} is {other:?}"),
+            other => panic!("{name} of {label:?} is {other:?}"),
         }
     }
 
@@ -185,9 +187,50 @@ fn a_recorder_hears_what_the_documentation_lists() {
         "backlog_bytes",
     ] {
         assert_eq!(
-            heard.gauge(&format!("rockmill_{nothing_runs}")),
+            heard.gauge(&format!("rockmill_{nothing_runs}"), ""),
             0.0,
             "{nothing_runs}"
         );
     }
+    drop(service);
+    hears_of_caches(&snapshotter);
+}
+
+/// The values of files on devices, and of columns on the host.
+fn hears_of_caches(snapshotter: &Snapshotter) {
+    let service = Service::builder()
+        .min_job_bytes(0)
+        .device(Device::Kernels(Target::Host))
+        .device_cache_bytes(1 << 20)
+        .change(|settings| settings.cuda.cache_chunk_bytes = 16 << 10)
+        .build();
+    let service = service.expect("valid settings");
+    service.wait_for_device().expect("kernels on the host");
+    compact(&service, |_| {}, |_| {});
+    let stats = service.stats();
+    let kinds: Vec<_> = stats.caches.iter().map(|cache| &*cache.kind).collect();
+    assert_eq!(kinds, ["columns", "files"]);
+    let heard = Heard::new(snapshotter.snapshot());
+    for cache in &stats.caches {
+        let label = format!("{}{}", cache.device, cache.kind);
+        let bytes = heard.gauge("rockmill_cache_bytes", &label);
+        assert_eq!(bytes, cache.bytes as f64, "{label}");
+        for (name, count) in [
+            ("hit_bytes", cache.hit_bytes),
+            ("miss_bytes", cache.miss_bytes),
+            ("evicted_bytes", cache.evicted_bytes),
+            ("mismatches", cache.mismatches),
+        ] {
+            let name = format!("rockmill_cache_{name}_total");
+            assert_eq!(heard.counter(&name, &label), count, "{label}");
+        }
+    }
+    let files = &stats.caches[1];
+    assert!(files.bytes > 0 && files.miss_bytes > 0, "{files:?}");
+    let label = format!("{}{}", files.device, files.kind);
+    drop(service);
+    // The snapshot before has set all values to 0.
+    let heard = Heard::new(snapshotter.snapshot());
+    let change = heard.gauge("rockmill_cache_bytes", &label);
+    assert_eq!(change, -(files.bytes as f64));
 }

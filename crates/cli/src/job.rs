@@ -344,6 +344,8 @@ fn settings(args: &RunArgs) -> Result<Settings, Failure> {
     settings.mutable.io_bytes_per_second = args.io_mib_per_s.unwrap_or(0) << 20;
     settings.mutable.verification = args.verification;
     settings.mutable.output_cache = args.output_cache;
+    // No database takes the files of a repeated job, so no later job would find them.
+    settings.mutable.device_cache_bytes = Some(0);
     if let Some(threads) = args.threads {
         settings.mutable.threads = threads as usize;
     }

@@ -67,7 +67,7 @@ impl Engine {
         settings.check()?;
         let devices = settings.device.to_string();
         let cuda = CudaSettings {
-            cache_bytes: settings.mutable.device_cache_bytes,
+            cache_bytes: settings.mutable.cache_bytes_of(&settings.device),
             ..settings.cuda
         };
         let registry = DeviceRegistry::open(settings.device, cuda, &storage.clock());
@@ -137,7 +137,8 @@ impl Engine {
         let changed = change(*mutable)?;
         *mutable = changed;
         self.limiter.set(changed.io_bytes_per_second);
-        (self.executor.registry()).limit_caches(changed.device_cache_bytes);
+        let cache_bytes = changed.cache_bytes_of(&self.settings.device);
+        (self.executor.registry()).limit_caches(cache_bytes);
         self.executor
             .budget()
             .resize(changed.threads, changed.memory_budget_bytes);
@@ -197,11 +198,15 @@ impl Engine {
 
     /// Counts what the caches of devices and of the host have done.
     fn look_at_caches(&self) {
+        self.tell_of_caches(true);
+    }
+
+    fn tell_of_caches(&self, stays: bool) {
         for (device, cache) in self.executor.registry().named_file_caches() {
-            (self.stats).look_at_cache(&format!("{device},files"), || cache.tell());
+            (self.stats).look_at_cache(&format!("{device},files"), || cache.tell(stays));
         }
         let columns = self.executor.columns();
-        self.stats.look_at_cache("cpu,columns", || columns.tell());
+        (self.stats).look_at_cache("cpu,columns", || columns.tell(stays));
     }
 
     /// The executor, with the threads, memory and devices of all jobs.
@@ -219,5 +224,37 @@ impl Engine {
         Policy {
             write_committed: self.settings.write_committed,
         }
+    }
+}
+
+impl Drop for Engine {
+    /// The process's recorder goes on, so it must not count the bytes of caches that go. Another engine with the same cache
+    /// tells them again.
+    fn drop(&mut self) {
+        self.tell_of_caches(false);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rockmill_exec::device::Device;
+    use rockmill_storage::LocalStorage;
+
+    use super::*;
+
+    #[test]
+    fn files_stay_on_gpus_that_are_named_whatever_other_settings_change() {
+        let settings = Settings {
+            device: Device::Cuda(4711).into(),
+            ..Settings::default()
+        };
+        let engine = Engine::new(settings, Arc::new(LocalStorage)).expect("sound settings");
+        let limit = || engine.executor.registry().limit_of_caches();
+        assert_eq!(limit(), Some(u64::MAX));
+        let change = |text| engine.change_settings_to(text).expect("sound settings");
+        change("threads=1");
+        assert_eq!(limit(), Some(u64::MAX));
+        change("device_cache_bytes=0");
+        assert_eq!(limit(), Some(0));
     }
 }

@@ -7,13 +7,15 @@ mod late_hash;
 mod running;
 
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use rockmill_core::{Backend, JobInfo, Result, StageTime, thread_cpu};
 use tracing::Span;
 
 use crate::eligibility::{EligibleJob, LearnedFilter};
+use crate::known_tables::Keeper;
 use crate::outcome::{DeviceWork, Outcome};
 use crate::prepare::{Prepared, entry, host_stage, prepare};
 use crate::run_context::RunContext;
@@ -58,7 +60,13 @@ pub fn run(
         session_id: job.identity.session_id.clone(),
         subcompactions: prepared.subcompactions.len(),
         is_repeatable: prepared.plan.is_repeatable(),
-        cached: Mutex::default(),
+        keeper: Some(Arc::new(Keeper {
+            tables: Arc::clone(context.known_tables),
+            budget: Arc::clone(budget),
+            session: job.info.db_session_id.clone(),
+            attempt: job.identity.session_id.clone(),
+            are_taken: AtomicBool::new(false),
+        })),
     };
     let running = Arc::new(RunningJob::new(
         prepared,
@@ -97,8 +105,7 @@ pub fn run(
     outcome.device_refused = handle.device_refused();
     let cacheable = tables.iter().filter_map(|table| table.cacheable());
     outcome.inputs = cacheable.map(|cacheable| cacheable.identity).collect();
-    let cached = running.verifier.cached.lock();
-    outcome.tables = std::mem::take(&mut *cached.unwrap_or_else(PoisonError::into_inner));
+    outcome.keeper = running.verifier.keeper.clone();
     check_accounts(&outcome, &entries_by_input, plan, job, tables)?;
     let syncing = Instant::now();
     staging.sync(&files.syncs)?;

@@ -5,6 +5,7 @@
 //! notices a file that was replaced.
 
 use std::collections::{BTreeSet, HashSet, VecDeque};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rockmill_core::{FileIdentity, InputFile, InputTable, ReadAt, Result};
@@ -30,6 +31,39 @@ struct Known {
     _reserved: Reservation,
 }
 
+/// Keeps the tables that a job writes. They are dropped with this, unless RocksDB has taken the files.
+#[derive(Debug)]
+pub struct Keeper {
+    /// The kept tables.
+    pub tables: Arc<KnownTables>,
+    /// The memory budget.
+    pub budget: Arc<Budget>,
+    /// The session of the database.
+    pub session: String,
+    /// The session id of the attempt, which its files have.
+    pub attempt: String,
+    /// Whether RocksDB has taken the files.
+    pub are_taken: AtomicBool,
+}
+
+impl Keeper {
+    /// Keeps a table that was read back if a device has cached its file and there is memory for it.
+    pub fn keep(&self, table: &InputTable, is_cached: bool) {
+        self.tables
+            .keep(&self.budget, &self.session, table, is_cached);
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        if !*self.are_taken.get_mut() {
+            let attempt = self.attempt.as_bytes();
+            let is_its = |known: &Known| known.table.table.meta.properties.db_session_id == attempt;
+            self.tables.tables().retain(|known| !is_its(known));
+        }
+    }
+}
+
 /// A table that a job has written, without its file.
 #[derive(Debug, Clone)]
 pub struct WrittenTable {
@@ -38,17 +72,6 @@ pub struct WrittenTable {
 }
 
 impl WrittenTable {
-    /// A table that was read back.
-    ///
-    /// # Errors
-    /// Storage.
-    pub fn new(table: &InputTable) -> Result<Self> {
-        Ok(Self {
-            table: table.without_file(),
-            marks: table.marks(&*table.file)?,
-        })
-    }
-
     /// What it says of its contents.
     pub fn table(&self) -> &InputTable {
         &self.table
@@ -68,19 +91,25 @@ impl KnownTables {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps a table of a session if there is memory for it. The oldest ones make room.
-    pub fn keep(&self, budget: &Arc<Budget>, session: &str, table: &WrittenTable) {
-        // Their range tombstones are read from the file.
-        let metaindex = &table.table.meta.metaindex;
-        let Some(identity) = FileIdentity::own(&table.table) else {
+    fn keep(&self, budget: &Arc<Budget>, session: &str, table: &InputTable, is_cached: bool) {
+        let Some(identity) = FileIdentity::own(table) else {
             return;
         };
-        if metaindex.contains_key(names::RANGE_DELETIONS) {
+        let unique_id = identity.unique_id();
+        // A subcompaction that was run again has written other files with the same ids.
+        self.forget(session, &[unique_id]);
+        // Range tombstones are read from the file.
+        if !is_cached || (table.meta.metaindex).contains_key(names::RANGE_DELETIONS) {
             return;
         }
-        let bytes = table.table.index_memory_bytes();
+        // Without these, the next job opens the file anew.
+        let Ok(marks) = table.marks(&*table.file) else {
+            return;
+        };
+        let bytes = table.index_memory_bytes();
         let most = budget.all_bytes() / SHARE;
         let mut tables = self.tables();
+        // The oldest ones make room.
         let held = |tables: &VecDeque<Known>| tables.iter().map(|known| known.bytes).sum::<u64>();
         while held(&tables) + bytes > most {
             if tables.pop_front().is_none() {
@@ -90,8 +119,11 @@ impl KnownTables {
         if let Some(reserved) = budget.try_reserve(bytes) {
             tables.push_back(Known {
                 session: session.to_owned(),
-                unique_id: identity.unique_id(),
-                table: table.clone(),
+                unique_id,
+                table: WrittenTable {
+                    table: table.without_file(),
+                    marks,
+                },
                 is_listed: false,
                 bytes,
                 _reserved: reserved,
@@ -140,5 +172,87 @@ impl KnownTables {
     /// Drops all tables.
     pub fn clear(&self) {
         self.tables().clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rockmill_storage::clock::SystemClock;
+    use rockmill_testkit::cases::{Entry, PUT, one_file, open, plan};
+
+    use super::*;
+
+    fn table(entries: u64) -> InputTable {
+        let entries: Vec<_> = (0..entries)
+            .map(|n| Entry::new(&n.to_be_bytes(), n + 1, PUT, &[7; 100]))
+            .collect();
+        open(one_file(&plan(), &entries)).expect("sound")
+    }
+
+    fn keeper(budget_bytes: u64) -> Keeper {
+        Keeper {
+            tables: Arc::default(),
+            budget: Arc::new(Budget::new(1, budget_bytes, SystemClock::shared())),
+            session: "session".to_owned(),
+            attempt: String::new(),
+            are_taken: AtomicBool::new(false),
+        }
+    }
+
+    fn kept(keeper: &Keeper) -> Vec<u64> {
+        let tables = keeper.tables.tables();
+        tables.iter().map(|known| known.bytes).collect()
+    }
+
+    #[test]
+    fn what_jobs_keep_of_files_that_rocksdb_has_not_taken_is_memory_of_the_budget() {
+        let table = table(500);
+        let bytes = table.index_memory_bytes();
+        let keeps = keeper(SHARE * bytes);
+        keeps.keep(&table, true);
+        assert_eq!(
+            (kept(&keeps), keeps.budget.taken_bytes()),
+            (vec![bytes], bytes)
+        );
+        keeps.tables.clear();
+        assert_eq!(keeps.budget.taken_bytes(), 0);
+        let small = keeper(SHARE * bytes - 1);
+        small.keep(&table, true);
+        assert_eq!((kept(&small), small.budget.taken_bytes()), (vec![], 0));
+        let used = keeper(SHARE * bytes);
+        let _by_others = used.budget.try_reserve(SHARE / 2 * bytes);
+        used.keep(&table, true);
+        assert_eq!(kept(&used), [0; 0], "others have reserved what may be");
+    }
+
+    #[test]
+    fn a_file_that_was_written_again_takes_the_place_of_the_first_and_one_that_cannot_be_read_has_none()
+     {
+        let keeps = keeper(1 << 30);
+        let (first, again) = (table(10), table(500));
+        keeps.keep(&first, true);
+        keeps.keep(&again, true);
+        assert_eq!(kept(&keeps), [again.index_memory_bytes()]);
+        keeps.keep(&first.without_file(), true);
+        assert_eq!(kept(&keeps), [0; 0]);
+        keeps.keep(&again, true);
+        keeps.keep(&first, false);
+        assert_eq!(kept(&keeps), [0; 0], "the CPU has written it again");
+    }
+
+    #[test]
+    fn tables_stay_only_if_rocksdb_takes_the_files() {
+        let table = table(10);
+        let attempt = table.meta.properties.db_session_id.clone();
+        let attempt = String::from_utf8(attempt).expect("letters and digits");
+        for are_taken in [false, true] {
+            let mut keeps = keeper(1 << 30);
+            keeps.attempt.clone_from(&attempt);
+            keeps.are_taken = AtomicBool::new(are_taken);
+            let tables = Arc::clone(&keeps.tables);
+            keeps.keep(&table, true);
+            drop(keeps);
+            assert_eq!(tables.tables().len(), usize::from(are_taken));
+        }
     }
 }

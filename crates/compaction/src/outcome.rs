@@ -6,7 +6,7 @@ use std::time::Duration;
 use rockmill_core::{CachedOutput, FileIdentity, OutputFile, SizeSample, TaskReport};
 use rockmill_format::compression::Implementation;
 
-use crate::known_tables::WrittenTable;
+use crate::known_tables::Keeper;
 
 /// Result of a job.
 #[derive(Debug, Default)]
@@ -17,8 +17,8 @@ pub struct Outcome {
     pub totals: TaskReport,
     /// The files that devices have cached, in any order.
     pub cached: Vec<Arc<dyn CachedOutput>>,
-    /// Files of subcompactions whose files devices have cached, as they were read back.
-    pub tables: Vec<WrittenTable>,
+    /// Keeps the tables of these files.
+    pub keeper: Option<Arc<Keeper>>,
     /// The inputs that devices may have cached.
     pub inputs: Vec<FileIdentity>,
     /// Number of entries read.

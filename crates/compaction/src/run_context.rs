@@ -42,7 +42,7 @@ pub struct RunContext<'a> {
     /// Whether Rockmill's own code may compress in place of a library ([`crate::MutableSettings::device_compression`]).
     pub device_compression: bool,
     /// Tables of all databases that need not be read again.
-    pub known_tables: &'a KnownTables,
+    pub known_tables: &'a Arc<KnownTables>,
     /// Set when the database closes.
     pub cancel: &'a CancelToken,
     /// Counters of all jobs.

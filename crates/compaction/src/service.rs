@@ -14,7 +14,7 @@ use rockmill_format::versions::tells_installation;
 
 use crate::eligibility::EligibleJob;
 use crate::engine::{Engine, guarded};
-use crate::known_tables::WrittenTable;
+use crate::known_tables::Keeper;
 use crate::staging::StagingDir;
 pub(crate) use sessions::EndedSessions;
 use sessions::Sessions;
@@ -75,8 +75,8 @@ impl Reported {
 pub(crate) struct Cached {
     /// Its files. Caches drop those that are not installed.
     pub outputs: Vec<Arc<dyn CachedOutput>>,
-    /// Files, as they were read back.
-    pub tables: Vec<WrittenTable>,
+    /// Keeps their tables.
+    pub keeper: Option<Arc<Keeper>>,
     /// Its inputs.
     pub inputs: Vec<FileIdentity>,
     /// The unique ids of all inputs.
@@ -135,7 +135,7 @@ impl ServiceJobs {
     fn accept(&self, dir: &Path, info: JobInfo, input: &[u8]) -> Result<String> {
         // The directory is a key in maps, and RocksDB receives the staging folder's path.
         let dir = std::path::absolute(dir).unwrap_or_else(|_| dir.to_owned());
-        let cancel = {
+        let (taken, cancel) = {
             let mut jobs = self.jobs();
             // An end that is reported later finds the token.
             if self.engine.has_ended(&info.db_session_id)
@@ -145,17 +145,23 @@ impl ServiceJobs {
             }
             // RocksDB renames a job's files directly after it has the result, so this finds those of all jobs but the
             // last.
-            jobs.reported.retain(|_, job| !job.was_taken());
-            if self.engine.settings().paused {
-                let what = "the service takes no jobs: its setting paused is on";
-                return Err(Error::declined(DeclineReason::Paused, what));
-            }
+            let taken = (jobs.reported).extract_if(|_, job| job.was_taken());
+            let taken: Vec<_> = taken.collect();
             // The engine may have cancelled the earlier jobs.
             jobs.cancel.retain(|_, earlier| !earlier.is_cancelled());
-            let session = info.db_session_id.clone();
-            let cancel = jobs.cancel.entry(session);
-            cancel.or_insert_with(|| self.engine.job_token()).clone()
+            let cancel = (!self.engine.settings().paused).then(|| {
+                let cancel = jobs.cancel.entry(info.db_session_id.clone());
+                cancel.or_insert_with(|| self.engine.job_token()).clone()
+            });
+            (taken, cancel)
         };
+        for (_, job) in taken {
+            self.engine.cached_files_taken(&job.dir, &job.cached);
+        }
+        let cancel = cancel.ok_or_else(|| {
+            let what = "the service takes no jobs: its setting paused is on";
+            Error::declined(DeclineReason::Paused, what)
+        })?;
         let now = self.engine.now();
         self.engine.refuse_if_left(&dir, &info.db_session_id, now);
         let job = self.engine.prepare(&dir, info, input, &cancel);
@@ -188,7 +194,7 @@ impl ServiceJobs {
                 dir,
                 cached: Cached {
                     outputs: finished.outcome.cached,
-                    tables: finished.outcome.tables,
+                    keeper: finished.outcome.keeper,
                     inputs: finished.outcome.inputs,
                     input_ids: (job.job.tree.inputs.iter())
                         .filter_map(|input| input.unique_id)
@@ -293,5 +299,77 @@ impl Drop for ServiceJobs {
         }
         drop(jobs.reported);
         self.sessions_ended(&jobs.sessions.into_kept());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use rockmill_storage::LocalStorage;
+
+    use super::*;
+    use crate::settings::Settings;
+
+    #[derive(Debug, Default)]
+    struct Output(AtomicBool);
+
+    impl CachedOutput for Output {
+        fn installed(&self, _: u64) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn files_that_an_older_rocksdb_has_taken_are_found_in_caches_from_the_next_job_on() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let engine = Engine::new(Settings::default(), Arc::new(LocalStorage));
+        let service = ServiceJobs::new(Arc::new(engine.expect("sound settings")));
+        // Whether RocksDB has renamed the file, and whether it will report that.
+        let report = |id: &str, is_taken: bool, is_told: bool| {
+            let output = Arc::new(Output::default());
+            let staging = StagingDir::create(Arc::new(LocalStorage), dir.path(), id);
+            let staging = staging.expect("made");
+            if !is_taken {
+                std::fs::write(staging.files().file(1), "a table").expect("written");
+            }
+            let reported = Reported {
+                staging: Arc::new(staging),
+                dir: dir.path().to_owned(),
+                cached: Cached {
+                    outputs: vec![Arc::clone(&output) as _],
+                    ..Cached::default()
+                },
+                is_told,
+            };
+            (service.jobs().reported).insert(id.as_bytes().to_vec(), reported);
+            output
+        };
+        let outputs = [
+            report("taken", true, false),
+            report("left", false, false),
+            report("told", true, true),
+        ];
+        let info = JobInfo {
+            db_name: String::new(),
+            db_session_id: "session".to_owned(),
+            cf_id: 0,
+            job_id: 1,
+            reason: JobInfo::UNKNOWN_REASON,
+            is_full_compaction: false,
+            is_manual_compaction: false,
+            is_bottommost_level: false,
+            base_input_level: 0,
+            output_level: 1,
+            is_in_bottom_pool: false,
+            rocksdb_version: None,
+            plugins: None,
+            picked_compression: None,
+        };
+        let next = service.schedule(dir.path(), info, b"no message");
+        next.expect_err("it is none");
+        let found = outputs.map(|output| output.0.load(Ordering::Relaxed));
+        assert_eq!(found, [true, false, false]);
+        assert_eq!(service.jobs().reported.len(), 2);
     }
 }

@@ -13,7 +13,7 @@ use rockmill_storage::io::OutputCache;
 
 use crate::objects::NamedObjects;
 use crate::verify::Verification;
-use rockmill_exec::device::DeviceList;
+use rockmill_exec::device::{Device, DeviceList};
 
 /// Settings of an engine. The defaults suit most uses.
 #[derive(Debug, Clone, Default)]
@@ -75,8 +75,8 @@ pub struct MutableSettings {
     /// Whether output files go through the page cache.
     pub output_cache: OutputCache,
     /// Maximum memory of each GPU in bytes for files that it has written, or that scans read again. It is a part of
-    /// [`CudaSettings::memory_bytes`]. By default it is 0: nothing is cached. If several engines state it for one GPU,
-    /// the smallest number applies.
+    /// [`CudaSettings::memory_bytes`]. 0 caches nothing. By default it is all that subcompactions leave, and 0 with
+    /// `Device::Auto`. If several engines have it for one GPU, the smallest number applies.
     pub device_cache_bytes: Option<u64>,
     /// Whether a GPU may compress LZ4, Snappy and ZSTD blocks with Rockmill's own code. Readers get the same entries, and
     /// files differ a little in size from those of the libraries. Without it, libraries on the host compress for the GPU.
@@ -189,6 +189,14 @@ impl Settings {
 }
 
 impl MutableSettings {
+    /// Bytes of files that each of these devices may cache. `None`: as other engines say, or none. A GPU that the settings do not
+    /// name may be meant for other programs, so it caches nothing unless it is stated.
+    pub(crate) fn cache_bytes_of(&self, devices: &DeviceList) -> Option<u64> {
+        let is_gpu = |device| matches!(device, Device::Cuda(_));
+        let usual = || devices.iter().any(is_gpu).then_some(u64::MAX);
+        self.device_cache_bytes.or_else(usual)
+    }
+
     /// Checks that the settings make sense.
     ///
     /// # Errors
@@ -233,6 +241,23 @@ mod tests {
             MutableSettings::default().threads
         });
         assert_eq!(threads.join().expect("no panic"), 1);
+    }
+
+    #[test]
+    fn files_stay_on_gpus_unless_the_settings_say_otherwise() {
+        let bytes = |devices: &str, stated| {
+            let devices = devices.parse().expect("devices");
+            let settings = MutableSettings {
+                device_cache_bytes: stated,
+                ..MutableSettings::default()
+            };
+            settings.cache_bytes_of(&devices)
+        };
+        assert_eq!(bytes("cuda:1", None), Some(u64::MAX));
+        assert_eq!(bytes("cpu+cuda:0", None), Some(u64::MAX));
+        assert_eq!(bytes("auto", None), None);
+        assert_eq!(bytes("cpu", None), None);
+        assert_eq!(bytes("cuda:0", Some(0)), Some(0));
     }
 
     #[test]

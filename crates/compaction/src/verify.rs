@@ -14,12 +14,12 @@ pub mod table;
 use std::fmt;
 use std::num::NonZeroU32;
 use std::str::FromStr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use rockmill_core::{Error, OutputPlan, ReadTask, Result, TaskReport, open_table};
 use twox_hash::XxHash3_64;
 
-use crate::known_tables::WrittenTable;
+use crate::known_tables::Keeper;
 use crate::staging::{StagingFiles, file_name};
 use crate::verify::table::{verify_output, verify_tail};
 use rockmill_storage::io::{JobInput, JobIo};
@@ -108,8 +108,8 @@ pub struct Verifier {
     pub subcompactions: usize,
     /// Whether a subcompaction can be made again ([`rockmill_core::Plan::is_repeatable`]).
     pub is_repeatable: bool,
-    /// The files that devices have cached, as they were read back.
-    pub cached: Mutex<Vec<WrittenTable>>,
+    /// Keeps the tables of files that devices have cached.
+    pub keeper: Option<Arc<Keeper>>,
 }
 
 impl Verifier {
@@ -138,11 +138,8 @@ impl Verifier {
         let chosen = self.is_chosen(subcompaction);
         let layout = Some(&plan.table);
         let version = plan.properties.rocksdb_version;
-        let is_cached = report
-            .output
-            .ssts()
-            .is_some_and(|ssts| !ssts.cached.is_empty());
-        let mut cached = Vec::new();
+        let ssts = report.output.ssts();
+        let is_cached = ssts.is_some_and(|ssts| !ssts.cached.is_empty());
         for file in report.files() {
             let reader = self.open(file.number)?;
             let table = open_table(Box::new(reader)).map_err(Error::as_verification)?;
@@ -151,18 +148,13 @@ impl Verifier {
             } else {
                 verify_output(&table, file, version, layout, task.cancel)?;
             }
-            if is_cached {
-                cached.push(WrittenTable::new(&table)?);
+            if let Some(keeper) = &self.keeper {
+                keeper.keep(&table, is_cached);
             }
         }
         if self.is_made_again(subcompaction) {
             self.compare_with_another_run(subcompaction, task, plan, report)?;
         }
-        // A subcompaction that fails is run again, and may write other files of the same names.
-        self.cached
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .append(&mut cached);
         Ok(())
     }
 

@@ -83,7 +83,7 @@ impl Staged {
 
     fn verify_with(&self, files: JobIo, level: Verification, session_id: &str) -> Result<()> {
         let verifier = Verifier {
-            cached: std::sync::Mutex::default(),
+            keeper: None,
             level,
             files: Arc::new(files),
             staging: self.staging.files().clone(),

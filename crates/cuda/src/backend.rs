@@ -96,6 +96,12 @@ impl CudaBackend {
         self.pool.give_back_idle();
     }
 
+    /// Frees what the cache has beyond its limit, and beyond the memory limit beside what tasks hold. The device may wait for
+    /// all kernels that run.
+    pub fn trim(&self) {
+        self.pool.trim();
+    }
+
     /// The device.
     pub fn device(&self) -> &Device {
         self.pool.device()
@@ -194,11 +200,20 @@ impl Backend for CudaBackend {
 
     fn run(&self, task: ReadTask<'_>, operator: Operator<'_>) -> Result<TaskReport> {
         let _current = self.pool.device().make_current()?;
+        let done = self.run_task(&task, operator);
+        // A limit may have changed while the task used chunks.
+        self.trim();
+        done
+    }
+}
+
+impl CudaBackend {
+    fn run_task(&self, task: &ReadTask<'_>, operator: Operator<'_>) -> Result<TaskReport> {
         let request = Request {
             reading: task.reading,
             purpose: operator.purpose(),
         };
-        let mut rows = self.read_or_again(request, &task)?;
+        let mut rows = self.read_or_again(request, task)?;
         rows.cancel.check()?;
         match operator {
             Operator::WriteSst { plan, sink } => rows.write_ssts(&self.pool, plan, sink),
@@ -213,14 +228,11 @@ impl Backend for CudaBackend {
             Operator::Resident { table } => rows.insert(table),
         }
     }
-}
 
-impl CudaBackend {
     /// Reads a task. If cached bytes are not those of a file, the caller lets the CPU do the task from the files; only the
     /// device can load a view, so it reads the files itself.
     fn read_or_again<'a>(&self, request: Request<'a>, task: &ReadTask<'a>) -> Result<CudaRows<'a>> {
         let cache = self.pool.cache();
-        cache.trim();
         let cache = cache.is_on().then_some(&**cache);
         match self.read(request, task, cache) {
             Err((_, true)) if matches!(request.purpose, Purpose::Resident) => {

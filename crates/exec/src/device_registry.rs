@@ -1,7 +1,7 @@
 //! The devices of an engine, which are opened in the background, each with its health.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use rockmill_cpu::CpuBackend;
 use rockmill_cuda::{CudaSettings, Target};
@@ -129,7 +129,7 @@ impl DeviceRegistry {
     /// The open devices other than the CPU.
     pub fn opened(&self) -> Vec<DeviceEntry> {
         // A limit may have changed while a device was being opened.
-        self.apply_cache_limit();
+        self.apply_cache_limit(&self.cache_bytes());
         let open = (self.configured.iter().zip(1..)).filter_map(|(configured, number)| {
             let device = configured.opened()?;
             Some(DeviceEntry {
@@ -194,24 +194,28 @@ impl DeviceRegistry {
         opened.cloned().chain(guests).collect()
     }
 
-    /// Sets how many bytes of files the devices may cache; `None`: as other engines say, or none. It applies to devices that open later,
-    /// too. The least of all engines that use a device applies.
+    /// Sets how many bytes of files the devices may cache; `None`: as other engines say, or none. It applies to devices that
+    /// open later, too. The least of all engines that use a device applies.
     pub fn limit_caches(&self, bytes: Option<u64>) {
-        *self
-            .cache_bytes
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner) = bytes;
-        self.apply_cache_limit();
+        let mut cache_bytes = self.cache_bytes();
+        *cache_bytes = bytes;
+        self.apply_cache_limit(&cache_bytes);
     }
 
-    fn apply_cache_limit(&self) {
-        let bytes = *self
-            .cache_bytes
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+    /// The limit that this engine has set.
+    pub fn limit_of_caches(&self) -> Option<u64> {
+        *self.cache_bytes()
+    }
+
+    fn cache_bytes(&self) -> MutexGuard<'_, Option<u64>> {
+        (self.cache_bytes.lock()).unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Applies the limit while it is locked, so that a thread with an earlier one does not apply that afterwards.
+    fn apply_cache_limit(&self, bytes: &MutexGuard<'_, Option<u64>>) {
         for configured in &self.configured {
             if let Some(Ok(opened)) = configured.opening.get() {
-                opened.limit_cache(bytes);
+                opened.limit_cache(**bytes);
             }
         }
     }

@@ -1,7 +1,7 @@
 //! Open devices. A process opens each GPU once: all engines and views that use it share its context, its memory, its pinned
 //! buffers and its health.
 
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::JoinHandle;
 
 use rockmill_core::{Backend, CancelToken, Error, ErrorKind, Result};
@@ -27,8 +27,21 @@ pub struct DeviceRuntime {
     limits: Mutex<Vec<u64>>,
     /// Limits of its cache, one of each engine that uses the device.
     cache_limits: Mutex<Vec<Option<u64>>>,
-    /// The thread that frees memory which no task uses, and its process.
-    freeing: Mutex<Option<(u32, JoinHandle<()>)>>,
+    freeing: Arc<Mutex<Freeing>>,
+}
+
+/// The thread that frees device memory, and what it is to free. It is another one than its caller's: the device waits for all
+/// kernels that run, and a kernel of the application may wait for the calling thread.
+#[derive(Debug, Default)]
+struct Freeing {
+    /// Memory that no task uses.
+    idle: bool,
+    /// Memory of the cache beyond its limits.
+    excess: bool,
+    /// The last thread, and its process. A child process does not have its parent's threads.
+    thread: Option<(u32, JoinHandle<()>)>,
+    /// Whether the thread looks once more for what it is to free.
+    is_working: bool,
 }
 
 /// A device that is open, or is being opened, and the process that opened it. A child process inherits no context.
@@ -103,8 +116,9 @@ impl Drop for Opened {
             .get_mut()
             .unwrap_or_else(PoisonError::into_inner);
         self.device.change_cache_limits(|limits| {
-            let at = limits.iter().position(|limit| limit == own);
-            at.map(|at| limits.swap_remove(at));
+            if let Some(at) = limits.iter().position(|limit| limit == own) {
+                limits.swap_remove(at);
+            }
         });
     }
 }
@@ -158,7 +172,7 @@ impl DeviceRuntime {
             cuda: Some(backend),
             limits: Mutex::default(),
             cache_limits: Mutex::default(),
-            freeing: Mutex::default(),
+            freeing: Arc::default(),
         }))
     }
 
@@ -181,24 +195,23 @@ impl DeviceRuntime {
         let smallest = limits.iter().min().copied();
         if let Some(cuda) = self.cuda.as_ref().filter(|_| smallest != before) {
             cuda.limit_memory(smallest);
+            self.free(|freeing| freeing.excess = true);
         }
     }
 
     /// Changes the limits of the cache, and applies the smallest one.
-    fn change_cache_limits<T>(&self, change: impl FnOnce(&mut Vec<Option<u64>>) -> T) {
+    fn change_cache_limits(&self, change: impl FnOnce(&mut Vec<Option<u64>>)) {
         let mut limits = self
             .cache_limits
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
+        let smallest = |limits: &[Option<u64>]| limits.iter().copied().flatten().min();
+        let before = smallest(&limits);
         change(&mut limits);
-        let smallest = limits.iter().copied().flatten().min();
-        if let Some(cache) = self.file_cache() {
+        let smallest = smallest(&limits);
+        if let Some(cache) = self.file_cache().filter(|_| smallest != before) {
             cache.set_limit(smallest.unwrap_or(0));
-        }
-        drop(limits);
-        if let Some(cache) = self.file_cache().filter(|cache| cache.exceeds()) {
-            let cache = Arc::clone(cache);
-            self.free(move || cache.trim());
+            self.free(|freeing| freeing.excess = true);
         }
     }
 
@@ -220,7 +233,7 @@ impl DeviceRuntime {
             cuda: None,
             limits: Mutex::default(),
             cache_limits: Mutex::default(),
-            freeing: Mutex::default(),
+            freeing: Arc::default(),
         })
     }
 
@@ -278,52 +291,71 @@ impl DeviceRuntime {
         (self.cuda.as_ref()).is_none_or(|cuda| cuda.device().probe().is_ok())
     }
 
-    /// Frees memory of the device that no task uses, on another thread: the device waits for all kernels that run, and a
-    /// kernel of the application may wait for the calling thread.
+    /// Frees memory of the device that no task uses, on another thread. Cached files stay, unless no engine uses the device.
     pub fn give_back_idle(&self) {
+        self.free(|freeing| freeing.idle = true);
+    }
+
+    /// Lets the thread free memory, also what is asked for while it works.
+    fn free(&self, ask: impl FnOnce(&mut Freeing)) {
         let Some(cuda) = self.cuda.clone() else {
             return;
         };
-        let engines = (self.cache_limits.lock()).unwrap_or_else(PoisonError::into_inner);
-        // Other engines go on finding files in the cache.
-        let is_last = engines.len() <= 1;
-        drop(engines);
-        self.free(move || match is_last {
-            true => cuda.device().shares().take_idle(u64::MAX),
-            false => cuda.give_back_idle(),
-        });
-    }
-
-    /// Frees memory on another thread, unless that works already: then tasks free it later.
-    fn free(&self, work: impl FnOnce() + Send + 'static) {
-        let mut freeing = self.freeing.lock().unwrap_or_else(PoisonError::into_inner);
-        if freeing
-            .as_ref()
-            .is_some_and(|(_, thread)| !thread.is_finished())
-        {
-            return;
+        let mut freeing = lock(&self.freeing);
+        ask(&mut freeing);
+        if let Some(thread) = freeing.own_thread() {
+            if freeing.is_working && !thread.is_finished() {
+                freeing.thread = Some((std::process::id(), thread));
+                return;
+            }
+            // It has nothing more to do, and must not be left behind inside the driver. Freeing memory does not panic.
+            let _ = thread.join();
         }
+        let shared = Arc::clone(&self.freeing);
+        let work = move || {
+            loop {
+                let mut freeing = lock(&shared);
+                let idle = std::mem::take(&mut freeing.idle);
+                let excess = std::mem::take(&mut freeing.excess);
+                freeing.is_working = idle || excess;
+                if !freeing.is_working {
+                    return;
+                }
+                drop(freeing);
+                if idle {
+                    cuda.give_back_idle();
+                }
+                if excess {
+                    cuda.trim();
+                }
+            }
+        };
         let builder = std::thread::Builder::new().name("rockmill-free".to_owned());
         // Without a thread, later tasks find the memory.
         let spawned = builder.spawn(carried(work)).ok();
-        *freeing = spawned.map(|thread| (std::process::id(), thread));
+        freeing.is_working = spawned.is_some();
+        freeing.thread = spawned.map(|thread| (std::process::id(), thread));
     }
+}
+
+impl Freeing {
+    /// Takes the thread out, if it is one of this process.
+    fn own_thread(&mut self) -> Option<JoinHandle<()>> {
+        let (process, thread) = self.thread.take()?;
+        (process == std::process::id()).then_some(thread)
+    }
+}
+
+fn lock(freeing: &Mutex<Freeing>) -> MutexGuard<'_, Freeing> {
+    freeing.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Drop for DeviceRuntime {
     /// Waits for the thread, so that none is inside the driver when the program ends.
     fn drop(&mut self) {
-        let freeing = self
-            .freeing
-            .get_mut()
-            .unwrap_or_else(PoisonError::into_inner);
-        // A child process does not have its parent's threads.
-        if let Some((process, thread)) = freeing.take()
-            && process == std::process::id()
-        {
-            // Freeing memory does not panic.
-            let _ = thread.join();
-        }
+        let thread = lock(&self.freeing).own_thread();
+        // Freeing memory does not panic.
+        thread.map(JoinHandle::join);
     }
 }
 

@@ -247,7 +247,8 @@ impl Builder {
 
     /// Most GPU memory in bytes for files that stay there, as a part of [`Builder::device_memory_bytes`]: those that
     /// subcompactions have written, and those that scans read again. Later subcompactions and scans do not copy them to the
-    /// GPU again. Default: 0. It may change while databases are open.
+    /// GPU again. Default: all that these leave, and 0 with [`Device::Auto`](crate::Device::Auto). 0 keeps none. It may change
+    /// while databases are open.
     pub fn device_cache_bytes(mut self, bytes: u64) -> Self {
         self.settings.mutable.device_cache_bytes = Some(bytes);
         self

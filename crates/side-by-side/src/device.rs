@@ -143,9 +143,7 @@ pub fn service(
     if jobs == Jobs::All {
         builder = builder.min_job_bytes(0);
     }
-    if let Some(mib) = tuning.device_cache_mib {
-        builder = builder.device_cache_bytes(mib << 20);
-    }
+    builder = builder.device_cache_bytes(tuning.device_cache_bytes().unwrap_or(0));
     let built = give(builder, device)
         .threads(threads as usize)
         .io_bytes_per_second(tuning.io_mib_per_s << 20)

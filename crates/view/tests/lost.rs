@@ -1,4 +1,5 @@
-//! A device is lost while kernels hold a view: nothing waits for it, and the database continues.
+//! Devices that fail. One is lost while kernels hold a view: nothing waits for it, and the database continues. Others change
+//! files that they have cached.
 
 mod helpers;
 
@@ -11,9 +12,12 @@ use std::time::Duration;
 
 use helpers::*;
 use rockmill_core::ErrorKind;
+use rockmill_cuda::CudaSettings;
 use rockmill_cuda::faults::{Call, DeviceUsage, Faults};
+use rockmill_exec::device::Device;
+use rockmill_exec::device_runtime::DeviceRuntime;
 use rockmill_live::LiveDatabase;
-use rockmill_scan::Database;
+use rockmill_scan::{Database, ScanEngine, ScanSettings};
 use rockmill_testing::scans::options;
 use rockmill_view::{CallerStream, Keys, RingSettings, Rows, Target};
 use rust_rocksdb::DB;
@@ -76,4 +80,49 @@ fn lose(call: Call) {
     assert_eq!(faults.usage(), DeviceUsage::default());
     db.put(b"newer", b"2").expect("written");
     assert_eq!(db.get(b"newer").expect("read").as_deref(), Some(&b"2"[..]));
+}
+
+#[test]
+fn a_view_has_the_rows_of_files_whose_cached_bytes_have_changed() {
+    let _faults = Faults::none();
+    let dir = tempfile::tempdir().expect("a folder");
+    with_rows(dir.path(), &options(), |_| {});
+    let engine = ScanEngine::new(ScanSettings {
+        devices: Device::Kernels(Target::Faulty).into(),
+        cuda: CudaSettings {
+            cache_bytes: Some(1 << 30),
+            ..CudaSettings::default()
+        },
+        ..ScanSettings::default()
+    });
+    let engine = engine.expect("an engine");
+    let database = directory(dir.path());
+    let has_all_rows = || {
+        let view = builder(&database, "default").device(Target::Faulty);
+        let view = view.engine(Arc::clone(&engine)).open().expect("a view");
+        let keys: Vec<_> = (0..5000).map(numbered).collect();
+        let refs: Vec<_> = keys.iter().map(|key| &key[..]).collect();
+        let values = view.get(&refs).expect("values");
+        assert_eq!(values.len(), 5000);
+        for (number, value) in values.into_iter().enumerate() {
+            assert_eq!(value, Some(vec![number as u8; 40]), "{number}");
+        }
+    };
+    let device = DeviceRuntime::gpu(Target::Faulty).expect("the host");
+    let cache = device.file_cache().expect("it has kernels");
+    // The engine opens its devices in the background.
+    while !cache.is_on() {
+        thread::yield_now();
+    }
+    // The second load keeps the file, and the third one finds it.
+    (0..3).for_each(|_| has_all_rows());
+    assert!(cache.accounts().hit_bytes > 0);
+    for bit in (0..1 << 20).step_by(39_119) {
+        let noticed = cache.accounts().mismatches;
+        assert!(cache.flip(bit).expect("the device works") > 0, "{bit}");
+        has_all_rows();
+        assert!(cache.accounts().mismatches > noticed, "{bit}");
+        // The next load keeps the file again.
+        has_all_rows();
+    }
 }

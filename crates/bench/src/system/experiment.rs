@@ -35,8 +35,9 @@ const INDEX_UPDATE_PERCENT: u32 = 25;
 const RATIO_RECORDS: f64 = 5e6;
 /// 20 GB of keys and values.
 const STEADY_RECORDS: f64 = 20e9 / 272.0;
-/// Size of the first level, as a part of the data: there are three levels below level 0 then.
-const STEADY_BASE: u64 = 100;
+/// Maximum size of the first level, as a part of the data. RocksDB gives it a hundredth, so there are three levels below level 0.
+/// With a smaller maximum it would add a level, since files have a little more bytes than their records.
+const STEADY_BASE: u64 = 50;
 /// A smaller database has no file to compact.
 const MIN_RECORDS: u64 = 1000;
 

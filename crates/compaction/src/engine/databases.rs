@@ -3,6 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
@@ -68,10 +69,10 @@ impl Engine {
                 cache.forget(input);
             }
         }
-        (self.known_tables).forget(&cached.session, &cached.input_ids);
-        for table in &cached.tables {
-            (self.known_tables).keep(self.executor.budget(), &cached.session, table);
+        if let Some(keeper) = &cached.keeper {
+            keeper.are_taken.store(true, Ordering::Relaxed);
         }
+        (self.known_tables).forget(&cached.session, &cached.input_ids);
     }
 
     /// Time by the clock of the storage.

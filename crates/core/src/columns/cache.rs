@@ -94,6 +94,16 @@ pub struct Accounts {
     pub mismatches: u64,
 }
 
+impl Accounts {
+    /// What the process's metrics recorder knows, and what it is to know: these counts, without the bytes of a cache that does
+    /// not stay. It was `told` the former, and then the latter.
+    pub fn tell(self, told: &mut Self, stays: bool) -> [Self; 2] {
+        let bytes = if stays { self.bytes } else { 0 };
+        let now = Self { bytes, ..self };
+        [std::mem::replace(told, now), now]
+    }
+}
+
 impl ColumnCache {
     /// A cache whose groups have other sizes, for tests.
     #[doc(hidden)]
@@ -132,13 +142,10 @@ impl ColumnCache {
         self.state().accounts
     }
 
-    /// Its counts as the process's metrics recorder knows them, and now. It is to know the latter.
-    pub fn tell(&self) -> [Accounts; 2] {
+    /// The counts that the process's metrics recorder knows, and those that it is to know; see [`Accounts::tell`].
+    pub fn tell(&self, stays: bool) -> [Accounts; 2] {
         let state = &mut *self.state();
-        [
-            std::mem::replace(&mut state.told, state.accounts),
-            state.accounts,
-        ]
+        state.accounts.tell(&mut state.told, stays)
     }
 
     /// The names of expressions.

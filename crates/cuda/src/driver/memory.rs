@@ -75,6 +75,23 @@ impl DeviceMemory {
         (device.shares()).allocate(device, user, reservation, len, allocate)
     }
 
+    /// Allocates `len` bytes for a view, from a reservation if there is one. If the device has too little memory, tasks give
+    /// back what they do not use, and so does the cache of files.
+    ///
+    /// # Errors
+    /// Device if there is still too little memory.
+    pub(crate) fn for_view(
+        device: &Device,
+        reservation: Option<&Reservation>,
+        len: u64,
+    ) -> Result<Self> {
+        let get = || Self::of(device, MemoryUser::Views, reservation, len);
+        get().or_else(|_| {
+            device.shares().take_idle(len);
+            get()
+        })
+    }
+
     /// Address of the bytes.
     pub fn as_ptr(&self) -> *mut u8 {
         self.memory

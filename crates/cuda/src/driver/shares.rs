@@ -269,6 +269,17 @@ impl MemoryShares {
         Ok(free.map(|free| state.room(MemoryUser::Tasks, None, free)))
     }
 
+    /// Bytes that the cache of files may take in addition, so that `left_free` bytes stay free.
+    ///
+    /// # Errors
+    /// Device.
+    pub(crate) fn room_for_cache(&self, device: &Device, left_free: u64) -> Result<u64> {
+        let state = self.state();
+        let free = state.free_bytes(device)?;
+        let room = |free| state.room(MemoryUser::Tasks, None, free);
+        Ok(free.map_or(u64::MAX, |free| room(free).saturating_sub(left_free)))
+    }
+
     /// Bytes that a view may take if it is the only one that is loaded: free memory, and memory that tasks can free.
     /// `None` if the device does not report its free memory.
     ///

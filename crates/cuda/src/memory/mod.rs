@@ -3,6 +3,7 @@
 mod buffer;
 mod declare;
 mod device_arena;
+mod owned_regions;
 mod pool;
 mod regions;
 mod resource_pool;
@@ -12,7 +13,7 @@ mod workspace;
 
 pub use buffer::{DeviceBuffer, TaskArena, space};
 pub(crate) use declare::buffers;
-pub use device_arena::{Allocation, DeviceArena};
+pub use device_arena::{Allocation, DeviceArena, Placed};
 pub use pool::Pool;
 pub use ring::{CHUNKS, CopyRing, ring_bytes};
 pub use view::{DeviceSlice, DeviceSliceMut};

@@ -67,6 +67,11 @@ impl Pool {
         self.device_arena.give_back_regions(u64::MAX);
     }
 
+    /// Frees what the cache has beyond its limit, and beyond the budget beside what tasks hold.
+    pub fn trim(&self) {
+        self.device_arena.trim();
+    }
+
     /// Files that stay on the device.
     pub fn cache(&self) -> &Arc<FileCache> {
         &self.cache

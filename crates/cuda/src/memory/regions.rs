@@ -28,6 +28,12 @@ impl Region {
         self.len
     }
 
+    /// Bytes that are allocated.
+    pub fn allocated(&self) -> u64 {
+        let free = self.free.iter().map(|free| free.end - free.start);
+        self.len - free.sum::<u64>()
+    }
+
     /// Whether nothing is allocated.
     pub fn is_idle(&self) -> bool {
         self.free.first().is_some_and(|free| *free == (0..self.len))

@@ -77,17 +77,15 @@ impl Budget {
         };
         let _current = device.make_current()?;
         let reservation = state.reservation.upgrade();
-        let get = || DeviceMemory::of(device, MemoryUser::Views, reservation.as_deref(), len);
+        let reservation = reservation.as_deref();
         let memory = match state.take_spare(len, self.most - needed) {
             Some(memory) => memory,
             None => {
                 state.shrink((self.most - needed).min(needed / 2));
-                get().or_else(|_| {
+                let got = DeviceMemory::of(device, MemoryUser::Views, reservation, len);
+                got.or_else(|_| {
                     state.shrink(0);
-                    get().or_else(|_| {
-                        device.shares().take_idle(len);
-                        get()
-                    })
+                    DeviceMemory::for_view(device, reservation, len)
                 })?
             }
         };

@@ -9,7 +9,7 @@ use rockmill_core::{Error, ErrorKind, Result};
 
 use super::table::DeviceTable;
 use crate::driver::ffi::{self, LookupArgs, Stages};
-use crate::driver::{Device, DeviceMemory, Download, MemoryUser, PinnedBuffer, Stream, altered};
+use crate::driver::{Device, DeviceMemory, Download, PinnedBuffer, Stream, altered};
 use crate::ring::KvRecord;
 
 /// A type of integers.
@@ -503,7 +503,7 @@ impl DeviceTable {
     /// Zeroed memory for `bytes` bytes. Its last word may be read whole, and rows are copied back as a whole.
     fn room(&self, bytes: usize, stream: &Stream) -> Result<DeviceMemory> {
         let bytes = bytes.max(1).next_multiple_of(size_of::<u64>());
-        let memory = DeviceMemory::new(&self.device, MemoryUser::Views, bytes as u64)?;
+        let memory = DeviceMemory::for_view(&self.device, None, bytes as u64)?;
         // SAFETY: the memory is as long, and its owner waits for the stream.
         unsafe { stream.fill(memory.as_ptr().cast(), 0, bytes)? };
         Ok(memory)

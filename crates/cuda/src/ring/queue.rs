@@ -10,7 +10,7 @@ use rockmill_core::{Error, ErrorKind, Result};
 
 use super::changed::ChangedSet;
 use crate::driver::ffi::{self, RING_ABORTED, RingAnswer, RingRequest};
-use crate::driver::{Device, DeviceMemory, MemoryUser, PinnedBuffer, Stream};
+use crate::driver::{Device, DeviceMemory, PinnedBuffer, Stream};
 use crate::resident::CallerStream;
 
 /// Maximum number of holds at a time.
@@ -163,11 +163,7 @@ impl RequestQueue {
             incoming,
         };
         let own_len = 2 * n * size_of::<u32>();
-        let own = DeviceMemory::new(
-            device,
-            MemoryUser::Views,
-            (own_len + size_of::<u32>()) as u64,
-        )?;
+        let own = DeviceMemory::for_view(device, None, (own_len + size_of::<u32>()) as u64)?;
         let stream = Stream::with_staging(device)?;
         let one = 1u32.to_ne_bytes();
         // SAFETY: the memory is as long as the data written there, and the stream is waited for.

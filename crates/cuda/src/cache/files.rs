@@ -1,0 +1,134 @@
+//! Which files are cached: from when a task writes one until no database has it.
+
+use std::sync::Weak;
+
+use rockmill_core::{CachedOutput, FileIdentity};
+
+use super::{CachedFile, FileCache, State};
+
+/// A file that is not listed leaves at this look. Its database may list it only after the first one, since RocksDB reports
+/// an installation before it writes the MANIFEST.
+const LOOKS: u32 = 2;
+
+/// How much is known about a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// A task has written it, and RocksDB has not taken it.
+    Output(u64),
+    /// A database has it.
+    Live {
+        /// Whether a version has listed it.
+        is_listed: bool,
+        /// Versions that did not, since.
+        unlisted: u32,
+    },
+}
+
+impl CachedFile {
+    pub(super) fn is_live(&self) -> bool {
+        matches!(self.stage, Stage::Live { .. })
+    }
+}
+
+impl FileCache {
+    /// Lets all files make room for the files of a database that has been closed. They are found if it is opened again.
+    pub fn closed(&self, database: u64) {
+        for file in self.state().files.values_mut() {
+            if file.database == database {
+                (file.level, file.used) = (u32::MAX, 0);
+            }
+        }
+    }
+
+    /// Drops a file that no database has any more.
+    pub fn forget(&self, identity: &FileIdentity) {
+        self.state().drop_file(identity, self.chunk_bytes);
+    }
+
+    /// Drops a file whose cached bytes are not those of the file.
+    pub fn mismatch(&self, identity: &FileIdentity) {
+        let mut state = self.state();
+        state.accounts.mismatches += 1;
+        state.drop_file(identity, self.chunk_bytes);
+    }
+
+    /// Looks at a version of a database, which has the files with these unique ids. Files that it no longer has are dropped.
+    pub fn look(&self, database: u64, has: &dyn Fn([u64; 2]) -> bool) {
+        let mut state = self.state();
+        let mut gone = Vec::new();
+        for (identity, file) in &mut state.files {
+            let Stage::Live {
+                is_listed,
+                unlisted,
+            } = &mut file.stage
+            else {
+                continue;
+            };
+            if file.database != database {
+                continue;
+            }
+            if has(identity.unique_id()) {
+                (*is_listed, *unlisted) = (true, 0);
+                continue;
+            }
+            *unlisted += 1;
+            if *is_listed || *unlisted >= LOOKS {
+                gone.push(*identity);
+            }
+        }
+        for identity in gone {
+            state.drop_file(&identity, self.chunk_bytes);
+        }
+    }
+}
+
+impl State {
+    /// Takes a file out. Tasks free its chunks. Returns their bytes.
+    pub(super) fn drop_file(&mut self, identity: &FileIdentity, chunk_bytes: u64) -> u64 {
+        let before = self.dropped.len();
+        let file = self.files.remove(identity);
+        let chunks = file.into_iter().flat_map(|file| file.chunks);
+        self.dropped.extend(chunks.flatten());
+        let bytes = (self.dropped.len() - before) as u64 * chunk_bytes;
+        self.accounts.bytes -= bytes;
+        bytes
+    }
+}
+
+/// A cached file that a task has written.
+#[derive(Debug)]
+pub(super) struct Output {
+    pub cache: Weak<FileCache>,
+    pub identity: FileIdentity,
+    pub number: u64,
+}
+
+impl CachedOutput for Output {
+    fn installed(&self, database: u64) {
+        let Some(cache) = self.cache.upgrade() else {
+            return;
+        };
+        let mut state = cache.state();
+        let file = state.files.get_mut(&self.identity);
+        if let Some(file) = file.filter(|file| file.stage == Stage::Output(self.number)) {
+            file.database = database;
+            file.stage = Stage::Live {
+                is_listed: false,
+                unlisted: 0,
+            };
+        }
+    }
+}
+
+impl Drop for Output {
+    fn drop(&mut self) {
+        let Some(cache) = self.cache.upgrade() else {
+            return;
+        };
+        let mut state = cache.state();
+        let file = state.files.get(&self.identity);
+        if file.is_some_and(|file| file.stage == Stage::Output(self.number)) {
+            state.drop_file(&self.identity, cache.chunk_bytes);
+        }
+    }
+}

@@ -1,0 +1,202 @@
+use std::collections::BTreeMap;
+
+use rockmill_core::{CancelToken, ContentHash, ErrorKind, OutputFile, TablePlan};
+use rockmill_format::properties::TableProperties;
+
+use super::*;
+use crate::driver::faults::{Call, Faults};
+use crate::driver::{Device, DeviceMemory, MemoryUser, Target, test_target};
+use crate::memory::Placed;
+
+const CHUNK: u64 = 4096;
+const KIB: u64 = 1 << 10;
+const DEEPEST: u32 = 6;
+
+/// A cache of `limit` bytes in memory of `max_bytes` bytes.
+fn cache(device: &Device, max_bytes: Option<u64>, limit: u64) -> Arc<FileCache> {
+    let arena = DeviceArena::new(device, max_bytes).expect("a budget");
+    let cache = FileCache::new(&arena, CHUNK);
+    cache.set_limit(limit);
+    cache
+}
+
+fn small_cache(max_bytes: u64, limit: u64) -> Arc<FileCache> {
+    let device = Device::open(test_target()).expect("the device opens");
+    cache(&device, Some(max_bytes), limit)
+}
+
+fn file(number: u64, level: u32) -> Cacheable {
+    let output = OutputFile {
+        number,
+        size: number,
+        smallest: Vec::new(),
+        largest: Vec::new(),
+        properties: TableProperties::default(),
+        oldest_ancester_time: 0,
+        paranoid_hash: 0,
+        file_checksum: None,
+        content: ContentHash::default(),
+        index_hash: 0,
+        marked_for_compaction: false,
+        range_tombstones: Vec::new(),
+        readable_properties: BTreeMap::new(),
+    };
+    let identity = FileIdentity::of_output(&output, &TablePlan::default());
+    Cacheable {
+        identity: identity.expect("its blocks have checksums"),
+        level,
+        database: 1,
+    }
+}
+
+/// Caches a file of some chunks, as far as there is room.
+fn keep(cache: &FileCache, file: &Cacheable, chunks: u64) -> Result<()> {
+    let device = cache.arena.device();
+    let _current = device.make_current()?;
+    let bytes = chunks * CHUNK;
+    let from = DeviceMemory::new(device, MemoryUser::Views, bytes)?;
+    let stream = Stream::new(device)?;
+    // SAFETY: the memory has these bytes, and no other code knows it.
+    unsafe { cache.keep_read(file, bytes, 0..bytes, from.as_ptr(), &stream) }
+}
+
+fn kept(cache: &FileCache, file: &Cacheable) -> bool {
+    cache.has(&file.identity, 0)
+}
+
+#[test]
+fn while_a_task_waits_for_other_tasks_no_file_leaves_for_it_or_for_a_new_file() {
+    let cache = small_cache(64 * KIB, 16 * KIB);
+    let (old, new) = (file(1, DEEPEST), file(2, 0));
+    keep(&cache, &old, 4).expect("the device works");
+    let cancel = CancelToken::new();
+    let arena = &cache.arena;
+    let held = arena.take(40 * KIB, &cancel).expect("there is room");
+    std::thread::scope(|scope| {
+        // The cache has too little for it.
+        let waits = scope.spawn(|| arena.take(40 * KIB, &cancel).map(drop));
+        while !matches!(arena.take_for_cache(CHUNK), Placed::Later) {
+            std::thread::yield_now();
+        }
+        keep(&cache, &new, 4).expect("the device works");
+        drop(held);
+        waits
+            .join()
+            .expect("no panic")
+            .expect("the first has ended");
+    });
+    assert!(kept(&cache, &old) && !kept(&cache, &new));
+    assert_eq!(cache.accounts().evicted_bytes, 0);
+    keep(&cache, &new, 4).expect("the device works");
+    assert!(!kept(&cache, &old) && kept(&cache, &new), "nothing waits");
+}
+
+#[test]
+fn a_task_has_what_the_cache_holds_if_that_suffices() {
+    let cache = small_cache(64 * KIB, 32 * KIB);
+    let file = file(1, 0);
+    keep(&cache, &file, 8).expect("the device works");
+    let taken = cache.arena.take(48 * KIB, &CancelToken::new());
+    drop(taken.expect("the file makes room"));
+    assert!(!kept(&cache, &file));
+}
+
+#[test]
+fn a_smaller_limit_frees_memory_in_which_little_or_nothing_is_cached() {
+    const FILES: u64 = 256;
+    let cache = small_cache(u64::MAX, FILES * CHUNK);
+    let files: Vec<_> = (0..FILES).map(|number| file(number, 1)).collect();
+    for file in &files {
+        keep(&cache, file, 1).expect("the device works");
+    }
+    assert_eq!(cache.arena.bytes(), FILES * CHUNK);
+    let limit = 2 * 32 * CHUNK;
+    cache.set_limit(limit);
+    // One chunk of each region stays. Threads of RocksDB free no memory of a device.
+    let gone = files.iter().enumerate().filter(|(at, _)| at % 32 > 0);
+    gone.for_each(|(_, file)| cache.forget(&file.identity));
+    assert_eq!(cache.arena.bytes(), FILES * CHUNK);
+    cache.arena.trim();
+    assert_eq!(cache.arena.bytes(), limit);
+    assert_eq!(cache.accounts().bytes, 2 * CHUNK);
+    cache.set_limit(0);
+    files.iter().for_each(|file| cache.forget(&file.identity));
+    assert_eq!(cache.arena.bytes(), limit);
+    cache.arena.trim();
+    assert_eq!(cache.arena.bytes(), 0);
+}
+
+#[test]
+fn memory_that_a_task_still_reads_costs_no_files_beside_it() {
+    let cache = small_cache(1024 * KIB, 64 * CHUNK);
+    let [read, beside, other] = [1, 2, 3].map(|number| file(number, 1));
+    for (file, chunks) in [(&read, 1), (&beside, 31), (&other, 32)] {
+        keep(&cache, file, chunks).expect("the device works");
+    }
+    let _read_by_a_task = cache.find(&read, 0..CHUNK);
+    cache.forget(&read.identity);
+    assert_eq!(cache.give_back(1), 32 * CHUNK);
+    assert!(kept(&cache, &beside) && !kept(&cache, &other));
+}
+
+#[test]
+fn a_smaller_budget_of_tasks_holds_for_what_is_cached() {
+    let cache = small_cache(1024 * KIB, u64::MAX);
+    for number in 0..8 {
+        keep(&cache, &file(number, 1), 32).expect("the device works");
+    }
+    assert_eq!(cache.arena.bytes(), 1024 * KIB);
+    cache.arena.limit(Some(200 * KIB));
+    cache.arena.trim();
+    assert!(cache.arena.bytes() <= 200 * KIB);
+    assert!(cache.accounts().bytes > 0, "only the excess goes");
+}
+
+#[test]
+fn the_cache_leaves_memory_free_and_a_view_that_needs_more_gets_it() {
+    let faults = Faults::none();
+    faults.simulate_memory(1024 * KIB);
+    let device = Device::open(Target::Faulty).expect("the host");
+    let cache = cache(&device, None, u64::MAX);
+    let view = |bytes| DeviceMemory::of(&device, MemoryUser::Views, None, bytes);
+    let table = view(300 * KIB).expect("it is free");
+    let files: Vec<_> = (0..64).map(|number| file(number, 1)).collect();
+    for file in &files {
+        keep(&cache, file, 8).expect("the device works");
+    }
+    let free = device.free_bytes().expect("it reports them");
+    assert!(cache.accounts().evicted_bytes == 0 && cache.accounts().bytes > 0);
+    assert!(free >= 128 * KIB, "{free}");
+    view(free + KIB).expect_err("the device has less");
+    let rows = DeviceMemory::for_view(&device, None, free + KIB);
+    rows.expect("the cache gives it");
+    assert!(cache.accounts().evicted_bytes > 0);
+    drop(table);
+}
+
+#[test]
+fn after_a_device_has_failed_tasks_have_its_error_also_while_files_are_cached() {
+    let faults = Faults::none();
+    let device = Device::open(Target::Faulty).expect("the host");
+    let cache = cache(&device, Some(1024 * KIB), u64::MAX);
+    let file = file(1, 1);
+    keep(&cache, &file, 1).expect("the device works");
+    let _used_by_a_task = cache.find(&file, 0..CHUNK);
+    faults.break_down(Call::Allocate, 0);
+    let taken = cache.arena.take_now(MemoryUser::Tasks, KIB);
+    let error = taken.expect_err("the device has failed");
+    assert_eq!(error.kind, ErrorKind::Device);
+}
+
+#[test]
+fn memory_to_which_a_failed_device_may_still_copy_is_not_used_again() {
+    let faults = Faults::none();
+    let device = Device::open(Target::Faulty).expect("the host");
+    let cache = cache(&device, Some(1024 * KIB), u64::MAX);
+    faults.break_down(Call::Wait, 0);
+    keep(&cache, &file(1, 1), 1).expect_err("the copy is not known to have ended");
+    faults.end();
+    assert_eq!(cache.arena.bytes(), 0);
+    assert_eq!(cache.arena.give_back_regions(u64::MAX), 0);
+    assert!(faults.usage().bytes > 0, "the device has it for ever");
+}
