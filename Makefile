@@ -225,7 +225,7 @@ test-stress: setup
 # Statements over several processes. The feature changes features of DataFusion, which is compiled again for it.
 test-distributed: setup
 	cargo clippy --locked --release --workspace --features rockmill-cli/distributed --all-targets -- -D warnings
-	cargo test --locked --release --workspace --features rockmill-cli/distributed --lib -- channels:: shards:: address::
+	cargo test --locked --release --workspace --features rockmill-cli/distributed --lib -- caught:: channels:: shards:: address::
 	export ROCKMILL_CASES=$(or $(ROCKMILL_CASES),200); \
 	cargo test --locked --release --workspace --features rockmill-cli/distributed --test distributed --test codec -- --nocapture
 

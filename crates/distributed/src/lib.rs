@@ -16,7 +16,9 @@
 #![cfg(feature = "distributed")]
 
 mod address;
+mod caught;
 mod channels;
+mod parts;
 mod pin;
 mod plan;
 mod shards;
@@ -24,6 +26,7 @@ mod tls;
 mod worker;
 
 pub use address::{Address, AddressError};
+pub use caught::is_panic_caught;
 pub use channels::Channels;
 pub use pin::Workers;
 pub use plan::{over_shards, over_workers, show};
