@@ -57,7 +57,9 @@ for file in "$prefix/bin/rockmill" "$prefix/lib/librockmill.so"; do
 done
 
 # What a build or an editor left there is no part of the examples.
-examples=$(git ls-files examples/c examples/cpp examples/gpukv)
+folders=(examples/c examples/cpp examples/gpukv)
+[[ ${FEATURES:-} != *distributed* ]] || folders+=(examples/many-machines)
+examples=$(git ls-files "${folders[@]}")
 [ -n "$examples" ] || { echo "release: git tracks no examples here; pack from a checkout" >&2; exit 3; }
 xargs -d '\n' cp --parents -t "$prefix" <<<"$examples"
 for document in README.md CHANGELOG.md LICENSE docs monitoring; do

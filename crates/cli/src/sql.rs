@@ -98,7 +98,7 @@ fn run_here(args: &SqlArgs, iterators: &Arc<ReadOnly>) -> Result<(), Failure> {
     let first = first
         .map(|path| Ok::<_, Failure>((read_text(path)?, path.display().to_string())))
         .transpose()?;
-    let runtime = threads.statements();
+    let runtime = threads.statements()?;
     let (session, told) = Session::open(&args.open, iterators, runtime.handle())?;
     say(told);
     if first.is_none() {

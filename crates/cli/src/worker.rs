@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 
 use rockmill_distributed::{Address, Tls, Worker, WorkerSettings};
+use rockmill_side_by_side::scratch_dir::Scratch;
+use rockmill_sql::{is_panic_caught, observe_panic};
 use rockmill_terminal::outcome::Failure;
 use tokio::runtime::Builder;
 use tokio::signal::unix::{SignalKind, signal};
@@ -38,13 +40,16 @@ pub const EXAMPLES: &str = "Examples:
 /// Name of the threads on which statements run.
 const STATEMENT_THREAD: &str = "statement";
 
-/// Ends the process if a statement panics. The distributed engine never joins the task of a partition, so the rows that it
-/// had sent would look complete. The executor's own threads catch panics, and make errors of them.
+/// Ends the process at a panic that does not become the error of a statement. The distributed engine never joins the task
+/// of a partition, so the rows that it had sent would look complete. Nodes of plans and the executor's own threads catch
+/// panics. Messages between processes and threads for blocking work remain.
 fn end_at_panics() {
     let print = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         print(panic);
-        if std::thread::current().name() == Some(STATEMENT_THREAD) {
+        observe_panic(panic);
+        let is_of_statement = std::thread::current().name() == Some(STATEMENT_THREAD);
+        if is_of_statement && !is_panic_caught() {
             std::process::abort();
         }
     }));
@@ -68,11 +73,9 @@ pub fn run(args: &WorkerArgs) -> Result<(), Failure> {
         runtime: queries.map_err(failure)?,
         query_bytes,
     };
-    // The process's end does not wait for statements, so their temporary folders lie in one that is removed.
-    let temporary = tempfile::Builder::new()
-        .prefix("rockmill-worker-")
-        .tempdir();
-    let temporary = temporary.map_err(|e| environment(format!("no temporary folder: {e}")))?;
+    // The process's end does not wait for statements, so their temporary folders lie in one that is removed. The next
+    // worker removes that of a worker that was killed.
+    let temporary = Scratch::new(&std::env::temp_dir()).map_err(|e| environment(e.to_string()))?;
     let _ = tempfile::env::override_temp_dir(temporary.path());
     end_at_panics();
     let worker = Worker::new(settings);

@@ -4,7 +4,9 @@
 
 mod common;
 
-use std::io::{BufRead, BufReader};
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -14,6 +16,7 @@ use rand::prelude::*;
 use rockmill_side_by_side::dataset::tpch_statements;
 use rockmill_testing::{cases, seed, skipped};
 use rust_rocksdb::{DB, Options};
+use rustix::process::Signal;
 use tempfile::TempDir;
 
 /// The scale factor of TPC-H.
@@ -33,7 +36,10 @@ impl Worker {
     }
 
     fn start_with(root: &Path, args: &[&str]) -> Self {
-        let mut command = Command::new(ROCKMILL);
+        Self::start_by(&mut Command::new(ROCKMILL), root, args)
+    }
+
+    fn start_by(command: &mut Command, root: &Path, args: &[&str]) -> Self {
         command.args([
             "worker",
             "--listen",
@@ -68,9 +74,13 @@ impl Worker {
 
     /// Ends it as `systemctl stop` does.
     fn terminate(&mut self) {
-        let process = rustix::process::Pid::from_child(&self.process);
-        rustix::process::kill_process(process, rustix::process::Signal::TERM).expect("sent");
+        self.signal(Signal::TERM);
         self.process.wait().expect("ended");
+    }
+
+    fn signal(&self, signal: Signal) {
+        let process = rustix::process::Pid::from_child(&self.process);
+        rustix::process::kill_process(process, signal).expect("sent");
     }
 
     /// Number of files beneath a folder that it has open.
@@ -445,20 +455,114 @@ fn a_database_without_files_that_is_listed_twice_is_refused() {
     assert!(!output.status.success() && said.contains("twice"), "{said}");
 }
 
-/// DataFusion panics if the strings of a batch, here of some 768 rows, have more than 2 GiB. The engine of the workers would send the rows of the
-/// other partitions as if they were all.
+/// The values of a worker's metrics.
+fn metrics(address: &str) -> BTreeMap<String, f64> {
+    let mut connection = TcpStream::connect(address).expect("it listens");
+    let request = format!("GET /metrics HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+    connection.write_all(request.as_bytes()).expect("sent");
+    let mut answer = String::new();
+    connection.read_to_string(&mut answer).expect("an answer");
+    let (head, body) = answer.split_once("\r\n\r\n").expect("a body");
+    assert!(head.starts_with("HTTP/1.1 200"), "{head}");
+    assert!(head.contains("text/plain; version=0.0.4"), "{head}");
+    let values = body.lines().filter(|line| !line.starts_with('#'));
+    let values = values.map(|line| {
+        let (name, value) = line.split_once(' ').expect("a value");
+        (name.to_owned(), value.parse().expect("a number"))
+    });
+    values.collect()
+}
+
 #[test]
-fn a_panic_on_a_worker_is_an_error_and_no_shorter_answer() {
+fn a_worker_serves_metrics_where_it_listens() {
     let (root, db) = tpch();
-    let (_workers, addresses) = workers(root.path(), 2);
-    let statement = "select count(*), max(octet_length(regexp_replace(l_comment, '^', repeat('x', 3000000)))) from lineitem";
-    let output = sql(&[text(&db), "--workers", &addresses, statement]);
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(!output.status.success(), "{said}");
+    let (workers, addresses) = workers(root.path(), 2);
+    let before = metrics(&workers[0].address);
+    assert_eq!(before["rockmill_worker_scan_rows_total"], 0.0);
+    let statement = "select l_linenumber, count(*) from lineitem group by 1";
+    rows(&sql(&[text(&db), "--workers", &addresses, statement]));
+    let after: Vec<_> = workers
+        .iter()
+        .map(|worker| metrics(&worker.address))
+        .collect();
+    for values in &after {
+        for name in ["parts", "scan_pieces", "scan_read_bytes", "scan_seconds"] {
+            let name = format!("rockmill_worker_{name}_total");
+            assert!(values[&name] > 0.0, "{name}: {values:?}");
+        }
+        assert_eq!(values["rockmill_worker_parts_refused_total"], 0.0);
+    }
+    let read = after
+        .iter()
+        .map(|values| values["rockmill_worker_scan_rows_total"]);
+    let count = rows(&sql(&[text(&db), "select count(*) as n from lineitem"]));
     assert!(
-        output.stdout.is_empty() && said.contains("worker"),
-        "{said}"
+        count.contains(&format!("{}", read.sum::<f64>())),
+        "{count:?}"
     );
+    soon("a part does not end", || {
+        let running = |worker: &Worker| metrics(&worker.address)["rockmill_worker_parts"];
+        workers.iter().all(|worker| running(worker) == 0.0)
+    });
+}
+
+/// An empty database stands for clones of a volume, which have the same folder and keys in ranges of their own.
+#[test]
+fn shards_with_ranges_may_be_clones_of_one_database() {
+    let root = tempfile::tempdir().expect("a folder");
+    drop(DB::open_default(root.path().join("db")).expect("a database"));
+    let worker = Worker::start(root.path());
+    let other = worker.address.replace("127.0.0.1", "localhost");
+    let file = root.path().join("shards.toml");
+    let count = |ranges: [&str; 2]| {
+        let shards = [&worker.address, &other].into_iter().zip(ranges);
+        let list = shards.map(|(address, range)| {
+            format!("[[shard]]\nfamily = 'default'\nurl = '{address}/db'\n{range}\n")
+        });
+        std::fs::write(&file, list.collect::<String>()).expect("written");
+        sql(&[
+            "--shards",
+            text(&file),
+            "select count(*) as n from \"default\"",
+        ])
+    };
+    assert_eq!(rows(&count(["to = 'm'", "from = 'm'"])), ["0", "n"]);
+    for ranges in [["", ""], ["to = 'm'", ""], ["", "from = 'm'"]] {
+        let output = count(ranges);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && said.contains("twice"), "{said}");
+    }
+}
+
+/// DataFusion panics if the strings of a batch have more than 2 GiB. Here they are those of the first 768 rows, so one
+/// thread alone takes memory for them.
+#[test]
+fn a_panic_on_a_worker_is_an_error_and_the_worker_goes_on() {
+    let (root, db) = tpch();
+    let (mut workers, addresses) = workers(root.path(), 2);
+    let over = |statement: &str| sql(&[text(&db), "--workers", &addresses, statement]);
+    let longest = "max(case when l_orderkey < 800 then octet_length(regexp_replace(l_comment, '^', repeat('x', 3000000))) end)";
+    for statement in [
+        format!("select count(*), {longest} from lineitem"),
+        format!("select l_linenumber, {longest} from lineitem group by l_linenumber"),
+    ] {
+        let output = over(&statement);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(ENVIRONMENT), "{said}");
+        assert!(
+            output.stdout.is_empty() && said.contains("more than 2 GiB"),
+            "{said}"
+        );
+        for worker in &mut workers {
+            assert_eq!(
+                worker.process.try_wait().expect("a process"),
+                None,
+                "{said}"
+            );
+        }
+        let rows = rows(&over("select count(*) > 100000 from lineitem"));
+        assert!(rows.contains(&"true".to_owned()), "{rows:?}");
+    }
 }
 
 #[test]
@@ -515,6 +619,35 @@ fn a_lost_shard_is_one_sentence_and_no_answer() {
         said.contains(&lost) && said.trim().lines().count() == 1,
         "{said}"
     );
+}
+
+#[test]
+fn a_worker_removes_the_temporary_files_of_one_that_was_killed() {
+    let root = tempfile::tempdir().expect("a folder");
+    let temporary = tempfile::tempdir().expect("a folder");
+    let start = || {
+        let mut command = Command::new(ROCKMILL);
+        let command = command.env("TMPDIR", temporary.path());
+        Worker::start_by(command, root.path(), &[])
+    };
+    let folders = || -> Vec<_> {
+        let entries = std::fs::read_dir(temporary.path()).expect("a folder");
+        entries
+            .map(|entry| entry.expect("an entry").path())
+            .collect()
+    };
+    let mut first = start();
+    let left = folders();
+    assert_eq!(left.len(), 1);
+    // One that is used stays.
+    let mut second = start();
+    assert!(folders().contains(&left[0]) && folders().len() == 2);
+    first.kill();
+    assert!(left[0].exists());
+    let _third = start();
+    assert!(!left[0].exists() && folders().len() == 2);
+    second.terminate();
+    assert_eq!(folders().len(), 1);
 }
 
 #[test]
@@ -629,6 +762,60 @@ fn both_sides_have_certificates_of_one_authority() {
     );
     let other = Worker::start_with(root.path(), &["--tls", text(&elsewhere)]);
     refused(run(&other.address, &["--tls", text(&node)]), "another name");
+    // The kernel accepts the connection, and nothing answers in the handshake.
+    worker.signal(Signal::STOP);
+    refused(run(&worker.address, &["--tls", text(&node)]), "no answer");
+}
+
+#[test]
+fn a_worker_that_does_not_answer_is_an_error() {
+    let (root, db) = tpch();
+    let (workers, addresses) = workers(root.path(), 2);
+    let lost = |output: &Output| {
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(ENVIRONMENT), "{said}");
+        assert!(said.contains(&workers[1].address), "{said}");
+    };
+    let statement = "select count(*) from lineitem a join lineitem b on a.l_partkey = b.l_partkey \
+        where a.l_comment < b.l_comment";
+    let over = [text(&db), "--workers", &addresses, statement];
+    let mut begun = Command::new(ROCKMILL);
+    let begun = begun.args(["sql", "--format", "csv"]).args(over);
+    let begun = begun.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let begun = begun.expect("it runs");
+    // One part pins the files, and others read them.
+    soon("it does not begin", || {
+        metrics(&workers[1].address)["rockmill_worker_parts"] > 1.0
+    });
+    workers[1].signal(Signal::STOP);
+    lost(&begun.wait_with_output().expect("it ends"));
+    lost(&sql(&over));
+    workers[1].signal(Signal::CONT);
+    let count = ["select count(*) as n from lineitem"];
+    let expected = rows(&sql(&[&[text(&db)], &count[..]].concat()));
+    let again = sql(&[&over[..3], &count[..]].concat());
+    assert_eq!(rows(&again), expected);
+}
+
+#[test]
+fn statements_at_once_are_all_answered() {
+    let (root, db) = tpch();
+    let (_workers, addresses) = workers(root.path(), 2);
+    let statement = "select count(*) as n, sum(l_quantity) from lineitem join orders on l_orderkey = o_orderkey \
+        where o_orderkey < 4000";
+    let expected = rows(&sql(&[text(&db), statement]));
+    std::thread::scope(|scope| {
+        let run = || {
+            scope.spawn(|| {
+                let output = sql(&[text(&db), "--workers", &addresses, statement]);
+                assert_eq!(rows(&output), expected);
+            })
+        };
+        let all: Vec<_> = (0..cases(30).min(60)).map(|_| run()).collect();
+        for one in all {
+            one.join().expect("answered");
+        }
+    });
 }
 
 /// Waits for something that ends soon.

@@ -288,6 +288,34 @@ fn control_c_ends_the_statement_and_not_the_program() {
 }
 
 #[test]
+fn control_c_leaves_nothing_of_a_progress_bar() {
+    let (_folder, mut terminal) = started();
+    // The scan of the table ends, and the series does not.
+    let endless = "select count(*) from (select 1 from \"default\" union all \
+        select value from generate_series(1, 100000000000) where value % 7 = 8);";
+    terminal.types(&format!("{endless}\r"));
+    terminal.wait(" B/");
+    terminal.types(CONTROL_C);
+    terminal.wait("interrupted");
+    let printed = String::from_utf8_lossy(&terminal.printed).into_owned();
+    let (before, _) = printed.split_once("^C").expect("the terminal prints it");
+    let before = plain(before.as_bytes());
+    let bar = before.lines().last().unwrap_or_default();
+    // Else the terminal would print it in the next line.
+    assert!(
+        bar.contains(" B/") && bar.chars().count() + "^C".len() <= usize::from(COLUMNS),
+        "{bar:?}"
+    );
+    let printed = terminal.until(PROMPT);
+    assert!(
+        printed.ends_with("\ninterrupted") && !printed.contains(" B/"),
+        "{printed}"
+    );
+    terminal.types("exit\r");
+    assert!(terminal.end().success());
+}
+
+#[test]
 fn control_c_gives_the_prompt_back_from_a_statement_that_does_not_check_for_it() {
     // A batch of the second series meets all rows of the first before the join returns anything.
     const NEVER_CHECKS: &str = "select 1; select count(*) from generate_series(1, 3000000) a, \

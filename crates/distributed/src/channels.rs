@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -18,6 +18,7 @@ use datafusion_distributed::{
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use http::{HeaderMap, HeaderName, HeaderValue};
+use tokio::runtime::{Builder, Handle, Runtime};
 use tonic::transport::Channel;
 use url::Url;
 
@@ -42,6 +43,24 @@ const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Time in which the answer to a ping must come.
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Number of threads of all connections of a process.
+const THREADS: usize = 2;
+
+/// Threads of connections. No statement runs there: its operators may keep their threads for long, and the connections of
+/// all other statements would stand still.
+static RUNTIME: LazyLock<io::Result<Runtime>> = LazyLock::new(|| {
+    let mut runtime = Builder::new_multi_thread();
+    let runtime = runtime.worker_threads(THREADS).thread_name("connection");
+    runtime.enable_all().build()
+});
+
+/// The threads of connections.
+pub(crate) fn threads() -> Result<&'static Handle> {
+    let runtime = RUNTIME.as_ref();
+    let runtime = runtime.map_err(|e| failed(format!("no threads for connections: {e}")))?;
+    Ok(runtime.handle())
+}
 
 /// Connections to workers, which are kept.
 #[derive(Debug, Clone, Default)]
@@ -69,7 +88,9 @@ impl Channels {
         if let Some(open) = lock().get(url) {
             return Ok(open.clone());
         }
-        let channel = self.connect(url).await?;
+        let (channels, to) = (self.clone(), url.clone());
+        let connected = threads()?.spawn(async move { channels.connect(&to).await });
+        let channel = connected.await.map_err(|e| failed(e.to_string()))??;
         let mut open = lock();
         Ok(open.entry(url.clone()).or_insert(channel).clone())
     }
@@ -293,6 +314,8 @@ pub(crate) fn cause(error: &(dyn std::error::Error + 'static)) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc::channel;
+
     use datafusion_distributed::Worker;
     use tokio::net::TcpListener;
     use tonic::transport::Server;
@@ -300,15 +323,51 @@ mod tests {
 
     use super::*;
 
+    /// A worker of this version, on the threads of the caller.
+    async fn served(version: &'static str) -> Url {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("bound");
+        let service = Worker::default().with_version(version).into_worker_server();
+        let served = Server::builder().add_service(service);
+        tokio::spawn(served.serve_with_incoming(TcpIncoming::from(listener)));
+        Url::parse(&format!("http://{address}")).expect("a URL")
+    }
+
+    #[test]
+    fn connections_of_a_statement_that_keeps_its_threads_serve_later_statements() {
+        let threads = || {
+            let mut threads = Builder::new_multi_thread();
+            threads
+                .worker_threads(1)
+                .enable_all()
+                .build()
+                .expect("a thread")
+        };
+        let (serving, statement, later) = (threads(), threads(), threads());
+        let url = serving.block_on(served(VERSION));
+        let channels = Channels::default();
+        let opened = statement.block_on(channels.channel(&url));
+        opened.map(|_| ()).expect("a connection");
+        let (begins, begun) = channel();
+        let (ends, ended) = channel::<()>();
+        statement.spawn(async move {
+            begins.send(()).expect("the test waits");
+            ended.recv()
+        });
+        begun.recv().expect("it runs");
+        let answered = later.block_on(async {
+            let mut client = channels.get_worker_client_for_url(&url).await?;
+            let address = Address::of(&url).expect("an address");
+            channels.check(client.as_mut(), &address).await
+        });
+        drop(ends);
+        answered.expect("an answer");
+    }
+
     #[tokio::test]
     async fn a_worker_of_another_version_is_refused() {
         for (version, is_ours) in [("rockmill/0.0.1/1", false), ("", false), (VERSION, true)] {
-            let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-            let address = listener.local_addr().expect("bound");
-            let service = Worker::default().with_version(version).into_worker_server();
-            let served = Server::builder().add_service(service);
-            tokio::spawn(served.serve_with_incoming(TcpIncoming::from(listener)));
-            let url = Url::parse(&format!("http://{address}")).expect("a URL");
+            let url = served(version).await;
             let connected = Channels::default().channel(&url).await;
             let said = connected.map(|_| ()).map_err(|e| e.to_string());
             match is_ours {
@@ -316,8 +375,7 @@ mod tests {
                 false => {
                     let said = said.expect_err(version);
                     assert!(
-                        said.contains("use the same version")
-                            && said.contains(&address.to_string()),
+                        said.contains("use the same version") && said.contains(url.authority()),
                         "{said}"
                     );
                 }

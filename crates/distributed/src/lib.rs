@@ -17,6 +17,7 @@
 
 mod address;
 mod channels;
+mod parts;
 mod pin;
 mod plan;
 mod shards;

@@ -11,11 +11,10 @@ use rockmill_format::names;
 use rockmill_scan::{Database, FamilySnapshot, Remote, ScanEngine, Snapshot};
 use rockmill_sql::{DatabaseLocation, PinReply, PinRequest};
 use serde::Deserialize;
-use tokio::runtime::Handle;
 use url::Url;
 
 use crate::address::Address;
-use crate::channels::Channels;
+use crate::channels::{Channels, threads};
 use crate::pin::PinClient;
 
 /// Maximum number of shards of a list.
@@ -157,17 +156,15 @@ pub struct Shards {
     folder: PathBuf,
     client: PinClient,
     merge_operators: MergeOperators,
-    runtime: Handle,
 }
 
 impl Shards {
-    /// The tables of a list. Snapshots are taken on threads that may wait for `runtime`.
+    /// The tables of a list. Their snapshots are taken on threads that may wait.
     pub fn new(
         list: ShardList,
         channels: Channels,
         merge_operators: MergeOperators,
         engine: &Arc<ScanEngine>,
-        runtime: Handle,
     ) -> Self {
         let folder = list.file.parent().unwrap_or(Path::new("."));
         Self {
@@ -175,7 +172,6 @@ impl Shards {
             client: PinClient::new(channels, engine),
             list,
             merge_operators,
-            runtime,
         }
     }
 
@@ -223,7 +219,8 @@ impl Shards {
 }
 
 /// Refuses a database that is listed under two names: its rows would come twice. A copy has files of the original, and the
-/// same database has the same folder, although it may have no file yet, or others by now.
+/// same database has the same folder, although it may have no file yet, or others by now. A clone of a volume has that
+/// folder as well. It may be another shard by now if both have ranges, which do not overlap.
 ///
 /// # Errors
 /// Invalid, with the names of both.
@@ -236,7 +233,11 @@ fn answers_once(family: &str, remotes: &[Remote]) -> Result<()> {
         let known = ids.filter_map(|id| files.insert(id, name.clone()));
         let known: Vec<_> = known.collect();
         let database = described.database.clone();
-        let same = database.and_then(|database| databases.insert(database, name.clone()));
+        let has_range = remote.range != KeyRange::default();
+        let entry = (name.clone(), has_range);
+        let same = database.and_then(|database| databases.insert(database, entry));
+        let same = same.filter(|(_, other_has_range)| !(has_range && *other_has_range));
+        let same = same.map(|(other, _)| other);
         let other = known.into_iter().chain(same).find(|other| *other != name);
         if let Some(other) = other {
             let what = format!(
@@ -298,7 +299,9 @@ impl Database for Shards {
             .filter(|shard| families.contains(&shard.family.as_str()));
         let read: Vec<_> = read.collect();
         let asked = read.iter().map(|shard| self.remote(shard));
-        let mut remotes = self.runtime.block_on(try_join_all(asked))?.into_iter();
+        let threads =
+            threads().map_err(|e| Error::new(ErrorKind::Storage, e.message().into_owned()))?;
+        let mut remotes = threads.block_on(try_join_all(asked))?.into_iter();
         let mut of_families: BTreeMap<_, Vec<_>> = families
             .iter()
             .map(|&family| (family, Vec::new()))

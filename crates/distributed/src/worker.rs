@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::routing::get;
 use datafusion::common::{exec_datafusion_err, plan_err};
 use datafusion::error::Result;
 use datafusion::execution::SessionState;
@@ -15,12 +16,13 @@ use datafusion_distributed::{
     WorkerPlanRewriteEvent, WorkerPlanRewriteEventResponse, WorkerQueryContext,
 };
 use futures::StreamExt;
+use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use rockmill_scan::{ScanEngine, ScanSettings};
-use rockmill_sql::Codec;
+use rockmill_sql::{Codec, with_caught_panics};
 use rockmill_storage::Rooted;
 use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
+use tonic::service::Routes;
 use tonic::transport::Server;
 use tonic::transport::server::TcpIncoming;
 use url::Url;
@@ -29,13 +31,14 @@ use uuid::Uuid;
 use crate::VERSION;
 use crate::address::Address;
 use crate::channels::{Channels, OPTIONS, OPTIONS_HEADER, cause};
+use crate::parts::Parts;
 use crate::tls::Tls;
 
 /// Maximum bytes of a message with a plan. Rows come in messages of their own.
 const MAX_MESSAGE_BYTES: usize = 64 << 20;
 
-/// Maximum number of parts of statements that run or wait at a time. More are refused.
-const MAX_TASKS: usize = 1024;
+/// Path of the metrics.
+const METRICS: &str = "/metrics";
 
 /// Header of a request without a plan.
 const ACCESS_HEADER: HeaderName = HeaderName::from_static("rockmill-access");
@@ -76,7 +79,7 @@ struct Session {
     channels: Channels,
     query_bytes: u64,
     threads: usize,
-    tasks: Arc<Semaphore>,
+    parts: Arc<Parts>,
 }
 
 impl Worker {
@@ -95,7 +98,7 @@ impl Worker {
                 channels: Channels::new(settings.tls.clone()),
                 query_bytes: settings.query_bytes,
                 threads,
-                tasks: Arc::new(Semaphore::new(MAX_TASKS)),
+                parts: Arc::new(Parts::new(engine, Arc::clone(&settings.runtime))),
             },
             tls: settings.tls,
             runtime: settings.runtime,
@@ -127,7 +130,7 @@ impl Worker {
     ) -> io::Result<()> {
         let failed = |error: tonic::transport::Error| io::Error::other(cause(&error));
         let session = self.session;
-        let tasks = Arc::clone(&session.tasks);
+        let parts = Arc::clone(&session.parts);
         let served = Served::from_session_builder(move |context: WorkerQueryContext| {
             let session = session.clone();
             async move { session.build(context) }
@@ -136,17 +139,26 @@ impl Worker {
         let kept = served.clone();
         let service = served.into_worker_server();
         let service = service.max_decoding_message_size(MAX_MESSAGE_BYTES);
+        let mut routes = Routes::new(service);
+        let told = Arc::clone(&parts);
+        let metrics = get(move || async move {
+            let kind = [(CONTENT_TYPE, "text/plain; version=0.0.4")];
+            (kind, told.text())
+        });
+        *routes.axum_router_mut() = routes.axum_router_mut().clone().route(METRICS, metrics);
         let mut server = Server::builder()
+            // Metrics alone are asked for so.
+            .accept_http1(true)
             .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
             .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT));
         if let Some(tls) = &self.tls {
             server = server.tls_config(tls.server()).map_err(failed)?;
         }
         let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
-        let serving = server.add_service(service).serve_with_incoming(incoming);
+        let serving = server.add_routes(routes).serve_with_incoming(incoming);
         tokio::select! {
             served = serving => served.map_err(failed),
-            () = release(&kept, &tasks) => Ok(()),
+            () = release(&kept, &parts) => Ok(()),
             () = stop => Ok(()),
         }
     }
@@ -154,11 +166,11 @@ impl Worker {
 
 /// Lets files go that no statement needs. The cache of plans drops a plan that has ended at the next access that comes some
 /// 0.3 s later, and an idle worker has none.
-async fn release(served: &Served, tasks: &Semaphore) {
+async fn release(served: &Served, parts: &Parts) {
     const INTERVAL: Duration = Duration::from_millis(400);
     loop {
         tokio::time::sleep(INTERVAL).await;
-        if tasks.available_permits() == MAX_TASKS {
+        if parts.running() == 0 {
             continue;
         }
         let request = SetPlanRequest {
@@ -185,16 +197,18 @@ impl Session {
         if context.headers.contains_key(ACCESS_HEADER) {
             return plan_err!("there is no plan");
         }
-        let task = Arc::clone(&self.tasks).try_acquire_owned();
-        let task = task.map_err(|_| {
-            exec_datafusion_err!("a worker runs {MAX_TASKS} parts of statements already: run the statement again later")
+        let part = self.parts.begin().ok_or_else(|| {
+            exec_datafusion_err!(
+                "a worker runs {} parts of statements already: run the statement again later",
+                self.parts.running()
+            )
         })?;
         let mut builder = context.builder;
         let config = builder.config().take().unwrap_or_default();
+        let config = config.with_target_partitions(self.threads);
         let mut config = rockmill_sql::configured(config, self.query_bytes);
-        config = config.with_target_partitions(self.threads);
         // Lives as long as the part of the statement.
-        config.set_extension(Arc::new(task));
+        config.set_extension(Arc::new(part));
         for (name, value) in options(&context.headers) {
             config.options_mut().set(&name, &value)?;
         }
@@ -202,7 +216,8 @@ impl Session {
         let codec = self.codec.clone();
         let open = move |event: WorkerPlanRewriteEvent<'_>| -> Result<_> {
             let opened = tokio::task::block_in_place(|| codec.open(event.plan))?;
-            Ok(WorkerPlanRewriteEventResponse::new(opened))
+            let caught = with_caught_panics(opened)?;
+            Ok(WorkerPlanRewriteEventResponse::new(caught))
         };
         let builder = builder
             .with_distributed_user_codec(self.codec)

@@ -24,7 +24,7 @@ use rockmill_storage::clock::Worker;
 use rockmill_storage::io::{IoOptions, JobIo};
 use rockmill_storage::{LocalStorage, Storage};
 
-use crate::piece::{Piece, PieceOutput, PieceReport, ReadPath};
+use crate::piece::{Piece, PieceOutput, PieceReport, ReadPath, ScanTotals};
 use crate::snapshot::FamilySnapshot;
 use crate::table::{TableFolder, Tables, absolute};
 use crate::task::{FromIterators, FromTables, Goal, PieceTask, Reading};
@@ -74,6 +74,7 @@ pub struct ScanEngine {
     waiting: WaitingRows,
     /// How the files of each directory are read.
     folders: Mutex<HashMap<std::path::PathBuf, (IoOptions, TableFolder)>>,
+    totals: Mutex<ScanTotals>,
 }
 
 impl ScanEngine {
@@ -124,6 +125,7 @@ impl ScanEngine {
             executor,
             storage,
             folders: Mutex::default(),
+            totals: Mutex::default(),
         })
     }
 
@@ -156,6 +158,11 @@ impl ScanEngine {
     /// The parsed columns that it keeps, and their limit, which may change at any time.
     pub fn columns(&self) -> &ColumnCache {
         self.tables.columns()
+    }
+
+    /// Sums over all pieces so far.
+    pub fn totals(&self) -> ScanTotals {
+        *lock(&self.totals)
     }
 
     /// The file system, whose clock is the engine's.
@@ -370,6 +377,8 @@ impl ScanEngine {
         task_bytes: u64,
         cancel: &CancelToken,
     ) -> Result<PieceOutput> {
+        let clock = self.storage.clock();
+        let began = clock.now();
         let share = self.enter(cancel)?;
         share.admit(task_bytes, cancel)?;
         let owned = OwnedTasks {
@@ -378,7 +387,7 @@ impl ScanEngine {
             task_memory_bytes: task_bytes,
             stop: cancel.child(),
         };
-        let handle = Worker::new(&self.storage.clock()).run(|| {
+        let handle = Worker::new(&clock).run(|| {
             let handle = self.executor.submit(&share, owned);
             handle.wait()?;
             handle.verdict(0, Ok(()))?;
@@ -395,21 +404,23 @@ impl ScanEngine {
             Some(entry) => &*entry.device.backend,
             None => self.executor.cpu(),
         };
+        let report = PieceReport {
+            device: backend.name().to_owned(),
+            through_iterators: None,
+            device_refused: handle.device_refused(),
+            bytes: read.bytes - read.cached_bytes,
+            cached_bytes: read.kept_bytes + read.cached_bytes,
+            cached_columns: read.kept_columns,
+            blocks: 0,
+            rows: counts.rows,
+            hidden: read.entries.iter().sum::<u64>().saturating_sub(counts.rows),
+            selected: counts.selected,
+            malformed: counts.malformed,
+        };
+        lock(&self.totals).add(&report, clock.now().saturating_sub(began));
         Ok(PieceOutput {
             batches: task.take(),
-            report: PieceReport {
-                device: backend.name().to_owned(),
-                through_iterators: None,
-                device_refused: handle.device_refused(),
-                bytes: read.bytes - read.cached_bytes,
-                cached_bytes: read.kept_bytes + read.cached_bytes,
-                cached_columns: read.kept_columns,
-                blocks: 0,
-                rows: counts.rows,
-                hidden: read.entries.iter().sum::<u64>().saturating_sub(counts.rows),
-                selected: counts.selected,
-                malformed: counts.malformed,
-            },
+            report,
         })
     }
 

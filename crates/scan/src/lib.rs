@@ -44,7 +44,7 @@ pub use engine::{Ran, ScanEngine, ScanSettings};
 pub use history::{Since, WrittenSince};
 pub use iterators::{IteratorRead, Iterators, RowFn};
 pub use load::{Load, LoadShare};
-pub use piece::{Piece, PieceOutput, PieceReport, ReadPath};
+pub use piece::{Piece, PieceOutput, PieceReport, ReadPath, ScanTotals};
 pub use remote::{Described, Pinned, Remote};
 pub use rockmill_core::{MergeOperator, MergeOperators, StatedOperator};
 pub use snapshot::{FamilySnapshot, FileInfo, Snapshot};

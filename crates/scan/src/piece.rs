@@ -1,5 +1,7 @@
 //! A part of a scan, and its result.
 
+use std::time::Duration;
+
 use rockmill_core::KeyRange;
 use rockmill_core::scan::Batch;
 use serde::{Deserialize, Serialize};
@@ -56,6 +58,32 @@ impl PieceOutput {
         report.hidden += next.hidden;
         report.selected += next.selected;
         report.malformed += next.malformed;
+    }
+}
+
+/// Sums over all pieces that an engine has run.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ScanTotals {
+    /// Pieces that were read.
+    pub pieces: u64,
+    /// Bytes read from tables.
+    pub bytes: u64,
+    /// Bytes of keys and columns that were parsed before, which were used in place of tables.
+    pub cached_bytes: u64,
+    /// Rows that a reader finds.
+    pub rows: u64,
+    /// Time of the pieces. It includes their wait for memory and for a thread.
+    pub time: Duration,
+}
+
+impl ScanTotals {
+    /// Adds a piece.
+    pub(crate) fn add(&mut self, report: &PieceReport, time: Duration) {
+        self.pieces += 1;
+        self.bytes += report.bytes;
+        self.cached_bytes += report.cached_bytes;
+        self.rows += report.rows;
+        self.time += time;
     }
 }
 

@@ -20,7 +20,7 @@ pub mod row;
 pub mod run_config;
 pub mod running_system;
 pub mod scratch;
-mod scratch_dir;
+pub mod scratch_dir;
 pub mod spec;
 pub mod stages;
 pub mod system;

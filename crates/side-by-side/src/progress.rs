@@ -1,9 +1,11 @@
 //! Progress indicators on standard error, which are hidden if that is not a terminal.
 
-use std::io;
+use std::fmt;
+use std::io::{self, Write};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle, TermLike};
+use rustix::termios::tcgetwinsize;
 
 /// Variable with which another program asks for lines `progress DONE ALL` in place of a bar over bytes.
 const LINES: &str = "ROCKMILL_PROGRESS";
@@ -12,7 +14,7 @@ const LINES: &str = "ROCKMILL_PROGRESS";
 pub fn bar(entries: u64) -> ProgressBar {
     let style = ProgressStyle::with_template("writing {wide_bar} {human_pos}/{human_len} {eta}")
         .unwrap_or_else(|_| ProgressStyle::default_bar());
-    ProgressBar::new(entries).with_style(style)
+    ProgressBar::with_draw_target(Some(entries), target()).with_style(style)
 }
 
 /// Returns a bar over bytes with a message behind it, which is cut at the width of the terminal.
@@ -26,9 +28,86 @@ pub fn bytes(total: u64) -> ProgressBar {
             Some(total),
             ProgressDrawTarget::term_like(Box::new(Lines)),
         ),
-        false => ProgressBar::new(total),
+        false => ProgressBar::with_draw_target(Some(total), target()),
     };
     bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+}
+
+/// Standard error, on which a bar leaves room for what a terminal prints at Control-C. Behind a full line, that would begin
+/// the next line, and the bar would stay above it.
+pub fn target() -> ProgressDrawTarget {
+    const DRAWINGS_PER_SECOND: u8 = 20;
+    let usual = ProgressDrawTarget::stderr();
+    match usual.is_hidden() {
+        true => usual,
+        false => ProgressDrawTarget::term_like_with_hz(Box::new(Terminal), DRAWINGS_PER_SECOND),
+    }
+}
+
+/// Standard error as a terminal with fewer columns.
+#[derive(Debug)]
+struct Terminal;
+
+impl Terminal {
+    fn print(text: impl fmt::Display) -> io::Result<()> {
+        write!(io::stderr(), "{text}")
+    }
+
+    fn go(count: usize, to: char) -> io::Result<()> {
+        match count {
+            0 => Ok(()),
+            count => Self::print(format_args!("\x1b[{count}{to}")),
+        }
+    }
+}
+
+impl TermLike for Terminal {
+    fn width(&self) -> u16 {
+        const USUAL: u16 = 80;
+        const ROOM: u16 = "^C".len() as u16;
+        let columns = tcgetwinsize(io::stderr()).map_or(0, |size| size.ws_col);
+        let columns = if columns == 0 { USUAL } else { columns };
+        columns.saturating_sub(ROOM)
+    }
+
+    fn move_cursor_up(&self, count: usize) -> io::Result<()> {
+        Self::go(count, 'A')
+    }
+
+    fn move_cursor_down(&self, count: usize) -> io::Result<()> {
+        Self::go(count, 'B')
+    }
+
+    fn move_cursor_right(&self, count: usize) -> io::Result<()> {
+        Self::go(count, 'C')
+    }
+
+    fn move_cursor_left(&self, count: usize) -> io::Result<()> {
+        Self::go(count, 'D')
+    }
+
+    fn write_line(&self, text: &str) -> io::Result<()> {
+        Self::print(format_args!("{text}\n"))
+    }
+
+    fn write_str(&self, text: &str) -> io::Result<()> {
+        Self::print(text)
+    }
+
+    fn clear_line(&self) -> io::Result<()> {
+        Self::print("\r\x1b[2K")
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        io::stderr().flush()
+    }
+}
+
+/// Removes a bar that a thread has left on the terminal.
+pub fn clear_line() {
+    if !target().is_hidden() {
+        let _ = Terminal.clear_line();
+    }
 }
 
 /// Standard error as a terminal on which each drawing is a line of its own.

@@ -1,4 +1,4 @@
-//! Temporary folders for measured files, which are removed with their owner.
+//! Temporary folders, which are removed with their owner.
 
 use std::fs::{self, DirEntry, File, Permissions, TryLockError};
 use std::io;

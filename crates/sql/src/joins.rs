@@ -28,7 +28,7 @@ use datafusion::physical_plan::{
 };
 use futures::{StreamExt, TryStreamExt, stream};
 
-use crate::size::{columns, is_too_long};
+use crate::size::columns;
 
 /// The plan of a query. If its hash joins do not fit into memory, joins that spill replace them. They do not if the
 /// session may not spill, or if the query writes something.
@@ -193,14 +193,21 @@ impl ExecutionPlan for QueryExec {
 }
 
 fn has_no_room(error: &DataFusionError) -> bool {
-    matches!(error.find_root(), DataFusionError::ResourcesExhausted(_)) || is_too_long(error)
+    matches!(error.find_root(), DataFusionError::ResourcesExhausted(_)) || is_side_too_long(error)
+}
+
+/// Whether a side is too long for one batch. Expressions beside the join have other errors, which another join has too.
+fn is_side_too_long(error: &DataFusionError) -> bool {
+    let DataFusionError::ArrowError(error, _) = error.find_root() else {
+        return false;
+    };
+    matches!(**error, ArrowError::OffsetOverflowError(_))
 }
 
 /// The same error, or one that names the columns that are too long for one batch.
 fn named(error: DataFusionError, plan: &Arc<dyn ExecutionPlan>) -> DataFusionError {
     let columns = columns(&kept_sides(plan));
-    let is_offset = matches!(error.find_root(), DataFusionError::ArrowError(error, _) if matches!(**error, ArrowError::OffsetOverflowError(_)));
-    if !is_offset || columns.is_empty() {
+    if !is_side_too_long(&error) || columns.is_empty() {
         return error;
     }
     resources_datafusion_err!(
@@ -212,7 +219,7 @@ fn named(error: DataFusionError, plan: &Arc<dyn ExecutionPlan>) -> DataFusionErr
 #[cfg(test)]
 mod tests {
     use datafusion::arrow::datatypes::{DataType, Field, Schema};
-    use datafusion::common::{JoinType, NullEquality};
+    use datafusion::common::{JoinType, NullEquality, exec_datafusion_err};
     use datafusion::physical_expr::expressions::col;
     use datafusion::physical_plan::empty::EmptyExec;
     use datafusion::physical_plan::joins::PartitionMode;
@@ -246,7 +253,9 @@ mod tests {
         assert!(has_no_room(&too_long()));
         let error = named(too_long().context("from a task"), &join).to_string();
         assert!(error.contains("2 GiB of column body or name"), "{error}");
-        let other = named(DataFusionError::Plan("other".to_owned()), &join);
-        assert!(matches!(other, DataFusionError::Plan(_)), "{other}");
+        let beside = || exec_datafusion_err!("byte array offset overflow");
+        assert!(!has_no_room(&beside()));
+        let other = named(beside(), &join);
+        assert!(matches!(other, DataFusionError::Execution(_)), "{other}");
     }
 }

@@ -22,6 +22,7 @@
 //! | `size` | Columns that are too long for one batch |
 //! | `memory` | How much memory queries may take, and where they spill |
 //! | `codec` | Physical plans as bytes |
+//! | `caught` | Panics of a plan as its errors |
 //! | `session` | Sessions with all of it |
 //! | `statements` | Texts of several statements |
 
@@ -29,6 +30,7 @@
 
 mod aggregate;
 mod alternatives;
+mod caught;
 mod codec;
 mod cooperative;
 mod distinct;
@@ -51,6 +53,7 @@ pub mod statements;
 mod stored;
 mod table;
 
+pub use caught::{is_panic_caught, with_caught_panics};
 pub use codec::Codec;
 pub use joins::plan_query;
 pub use memory::{Shares, SpillError, configured, runtime};
@@ -61,5 +64,5 @@ pub use scan::{
 };
 pub use scan::{PinReply, pin_plan};
 pub use session::{refuse_writes, session, session_by, session_in, state, with_rockmill};
-pub use size::{is_panic_of_size, is_too_long, too_long};
+pub use size::{is_panic_of_size, is_too_long, observe_panic, panic_message, too_long};
 pub use table::{Reads, RocksTable, Scans, pinned};

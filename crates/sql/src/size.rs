@@ -2,7 +2,9 @@
 
 use std::any::Any;
 use std::collections::BTreeSet;
+use std::panic::PanicHookInfo;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use datafusion::arrow::datatypes::{DataType, SchemaRef};
 use datafusion::arrow::error::ArrowError;
@@ -10,9 +12,17 @@ use datafusion::common::resources_datafusion_err;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::error::DataFusionError;
 use datafusion::physical_plan::ExecutionPlan;
+use tokio::task::JoinError;
 
 /// Arrow's word in messages of errors and panics.
 const OVERFLOW: &str = "offset overflow";
+
+/// Files in which a panic without a word of its own is one of size, and what it says: `||` and `regexp_replace`.
+const FILES: [&str; 2] = ["concat_elements.rs", "regexpreplace.rs"];
+const NO_VALUE: &str = "called `Option::unwrap()` on a `None` value";
+
+/// Whether the last panic of the process was in one of these files.
+static IS_IN_FILES: AtomicBool = AtomicBool::new(false);
 
 /// Whether a batch would have more than 2 GiB of a column.
 #[must_use]
@@ -24,9 +34,16 @@ pub fn is_too_long(error: &DataFusionError) -> bool {
     };
     match error.find_root() {
         DataFusionError::Execution(said) => begins(said),
+        // A task of a repartition has panicked.
+        DataFusionError::ExecutionJoin(error) => error.is_panic() && says_size(&error.to_string()),
+        DataFusionError::External(error) => {
+            let task = error.downcast_ref::<Arc<JoinError>>();
+            task.is_some_and(|error| error.is_panic() && says_size(&error.to_string()))
+        }
         DataFusionError::ArrowError(error, _) => match &**error {
             ArrowError::OffsetOverflowError(_) => true,
             ArrowError::ComputeError(said)
+            | ArrowError::ArithmeticOverflow(said)
             | ArrowError::InvalidArgumentError(said)
             | ArrowError::CastError(said) => begins(said),
             _ => false,
@@ -38,21 +55,39 @@ pub fn is_too_long(error: &DataFusionError) -> bool {
 /// Whether a panic says so. Arrow has no error for it in some places.
 #[must_use]
 pub fn is_panic_of_size(panic: &(dyn Any + Send)) -> bool {
-    let said = panic
-        .downcast_ref::<&str>()
-        .copied()
-        .or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    said.is_some_and(|said| said.contains(OVERFLOW))
+    panic_message(panic).is_some_and(says_size)
 }
 
-/// The error of a plan with a column that is too long for one batch.
+/// Whether a panic is one of size. The panic hook of the process calls this for every panic: some are told by the place
+/// alone, which only the hook knows.
+pub fn observe_panic(panic: &PanicHookInfo<'_>) -> bool {
+    let file = panic.location().map_or("", |place| place.file());
+    let is_in_files = FILES.iter().any(|name| file.ends_with(name));
+    IS_IN_FILES.store(is_in_files, Ordering::Relaxed);
+    is_panic_of_size(panic.payload())
+}
+
+/// What a panic says, if it is a text.
 #[must_use]
-pub fn too_long(plan: &Arc<dyn ExecutionPlan>) -> DataFusionError {
+pub fn panic_message(panic: &(dyn Any + Send)) -> Option<&str> {
+    let formatted = || panic.downcast_ref::<String>().map(String::as_str);
+    panic.downcast_ref::<&str>().copied().or_else(formatted)
+}
+
+fn says_size(said: &str) -> bool {
+    said.contains(OVERFLOW) || (said.contains(NO_VALUE) && IS_IN_FILES.load(Ordering::Relaxed))
+}
+
+/// The error of a plan with a column that is too long for one batch. `None` is a plan that is not known.
+#[must_use]
+pub fn too_long(plan: Option<&Arc<dyn ExecutionPlan>>) -> DataFusionError {
     let mut schemas = Vec::new();
-    let _ = plan.apply(|node| {
-        schemas.push(node.schema());
-        Ok(TreeNodeRecursion::Continue)
-    });
+    if let Some(plan) = plan {
+        let _ = plan.apply(|node| {
+            schemas.push(node.schema());
+            Ok(TreeNodeRecursion::Continue)
+        });
+    }
     let columns = match columns(&schemas) {
         columns if columns.is_empty() => "a column".to_owned(),
         columns => format!("column {columns}"),
@@ -95,6 +130,9 @@ mod tests {
             arrow(ArrowError::CastError(
                 "Offset overflow when casting from List to Utf8".to_owned(),
             )),
+            arrow(ArrowError::ArithmeticOverflow(
+                "byte array offset overflow".to_owned(),
+            )),
             exec_datafusion_err!("byte array offset overflow").context("from a task"),
         ] {
             assert!(is_too_long(&error), "{error}");
@@ -114,6 +152,18 @@ mod tests {
         assert!(!is_panic_of_size(&*other));
     }
 
+    #[tokio::test]
+    async fn a_panic_of_size_in_a_task_of_a_repartition_is_recognized() {
+        let panics = |said: &'static str| async move {
+            let panicked = tokio::spawn(async move { panic!("{said}") }).await;
+            let error: Result<(), _> = panicked;
+            let error = Arc::new(error.expect_err("it panics"));
+            DataFusionError::External(Box::new(error)).context("Join Error")
+        };
+        assert!(is_too_long(&panics("byte array offset overflow").await));
+        assert!(!is_too_long(&panics("index out of bounds").await));
+    }
+
     #[test]
     fn the_error_names_the_columns_of_strings_and_bytes() {
         let plan = |fields: Vec<Field>| -> Arc<dyn ExecutionPlan> {
@@ -125,15 +175,17 @@ mod tests {
             field("body", DataType::Binary),
             field("name", DataType::Utf8),
         ];
-        let said = too_long(&plan(fields)).to_string();
+        let said = too_long(Some(&plan(fields))).to_string();
         assert!(
             said.contains("column body or name has more than 2 GiB"),
             "{said}"
         );
-        let said = too_long(&plan(vec![field("id", DataType::Int64)])).to_string();
-        assert!(said.contains(": a column has more"), "{said}");
+        for plan in [None, Some(&plan(vec![field("id", DataType::Int64)]))] {
+            let said = too_long(plan).to_string();
+            assert!(said.contains(": a column has more"), "{said}");
+        }
         let many = ["a", "b", "c", "d", "e", "f", "g"].map(|name| field(name, DataType::Utf8));
-        let said = too_long(&plan(many.to_vec())).to_string();
+        let said = too_long(Some(&plan(many.to_vec()))).to_string();
         assert!(
             said.contains("column a or b or c or d or e or f or another one has"),
             "{said}"

@@ -3,7 +3,7 @@
 mod common;
 
 use std::cell::Cell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use datafusion::arrow::array::{
@@ -11,12 +11,14 @@ use datafusion::arrow::array::{
     Int64Array, RecordBatch, StringArray, UInt32Array,
 };
 use datafusion::arrow::compute::concat_batches;
-use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::arrow::datatypes::{SchemaRef, UInt32Type};
 use datafusion::arrow::util::pretty::pretty_format_batches;
+use datafusion::common::ToDFSchema;
 use datafusion::datasource::MemTable;
 use datafusion::execution::SessionStateBuilder;
+use datafusion::logical_expr::TableProviderFilterPushDown;
 use datafusion::physical_plan::{collect, displayable};
-use datafusion::prelude::{SessionConfig, SessionContext};
+use datafusion::prelude::{SessionConfig, SessionContext, col, lit};
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use rockmill_core::scan::StringGroups;
@@ -538,6 +540,63 @@ fn scans_compute_what_they_can() {
         assert!(left[0].1.contains("scans do not compute upper"), "{left:?}");
         let (text, _) = plan("select key from \"default\" where key > 'a' and key < 'b' order by key").await;
         assert!(text.contains("key ranges=1") && !text.contains("SortExec"), "{text}");
+    });
+}
+
+/// DataFusion itself asks which filters a table takes. Other programs may call `scan` without this question.
+#[test]
+fn a_table_applies_filters_that_its_scans_do_not_compute() {
+    let runtime = Runtime::new().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    runtime.block_on(async {
+        let context = session(&folder).await;
+        let ours = context.table_provider("ours").await.unwrap();
+        let columns = ours.schema().to_dfschema().unwrap();
+        let not_computed = context.parse_sql_expr("upper(name) = 'A'", &columns);
+        let filters = [col("id").lt(lit(2000_u32)), not_computed.unwrap()];
+        let is_taken = ours.supports_filters_pushdown(&[&filters[1]]).unwrap();
+        assert_eq!(is_taken, [TableProviderFilterPushDown::Unsupported]);
+        let ids = async |limit: Option<usize>| {
+            let id_and_wide = vec![0, 2];
+            let plan = ours
+                .scan(&context.state(), Some(&id_and_wide), &filters, limit)
+                .await
+                .unwrap();
+            let text = displayable(plan.as_ref()).indent(false).to_string();
+            assert!(
+                text.contains("FilterExec") && text.contains("id@0 < 2000"),
+                "{text}"
+            );
+            let schema = plan.schema();
+            let names: Vec<_> = schema
+                .fields()
+                .iter()
+                .map(|field| field.name().as_str())
+                .collect();
+            assert_eq!(names, ["id", "wide"]);
+            let rows = collect(plan, context.task_ctx()).await.unwrap();
+            let ids = rows.iter().flat_map(|rows| {
+                rows.column(0)
+                    .as_primitive::<UInt32Type>()
+                    .values()
+                    .to_vec()
+            });
+            ids.collect::<BTreeSet<_>>()
+        };
+        let matches = |row: &Row| row.id < 2000 && row.name.as_deref() == Some("a");
+        let expected: BTreeSet<_> = (0..ROWS)
+            .map(row)
+            .filter(matches)
+            .map(|row| row.id)
+            .collect();
+        assert!(expected.len() > 10, "{expected:?}");
+        assert_eq!(ids(None).await, expected);
+        let first = ids(Some(2)).await;
+        assert!(
+            first.len() >= 2 && first.len() < expected.len(),
+            "{first:?}"
+        );
+        assert!(first.is_subset(&expected), "{first:?}");
     });
 }
 

@@ -224,7 +224,7 @@ impl QueryResult {
         runtime.spawn(async move {
             let failed = |e| {
                 let e = match rockmill_sql::is_too_long(&e) {
-                    true => rockmill_sql::too_long(&plan),
+                    true => rockmill_sql::too_long(Some(&plan)),
                     false => e,
                 };
                 failure_of("", Stop::Statement(e), &Tokens::default(), &session)

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::IsTerminal;
+use std::sync::Arc;
 
 use datafusion::arrow::error::ArrowError;
 use datafusion::common::utils::datafusion_strsim::levenshtein;
@@ -13,6 +14,7 @@ use datafusion::sql::sqlparser::tokenizer::{Location, Token, TokenizerError};
 use rockmill_sql::statements::{self, Tokens};
 use rockmill_terminal::outcome::Failure;
 use rockmill_terminal::output;
+use tokio::task::JoinError;
 use unicode_width::UnicodeWidthChar;
 
 use super::memory;
@@ -118,6 +120,10 @@ pub fn failure(error: DataFusionError) -> Failure {
     }
     let said = sentence(root);
     match root {
+        // A task of a repartition has panicked.
+        DataFusionError::External(external) if external.is::<Arc<JoinError>>() => {
+            Failure::Environment(format!("internal error, please report it: {said}"))
+        }
         DataFusionError::IoError(_)
         | DataFusionError::ResourcesExhausted(_)
         | DataFusionError::ObjectStore(_) => Failure::Environment(said),

@@ -13,6 +13,7 @@ use datafusion::execution::TaskContext;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use futures::StreamExt;
 use indicatif::{ProgressBar, ProgressStyle};
+use rockmill_side_by_side::progress;
 use rockmill_terminal::outcome::Failure;
 use rockmill_terminal::output;
 
@@ -237,7 +238,8 @@ impl Progress {
 
     fn of(plan: &Arc<dyn ExecutionPlan>) -> Self {
         const TEMPLATE: &str = "{wide_bar} {bytes}/{total_bytes} {bytes_per_sec} {eta}";
-        let bar = ProgressBar::new(rockmill_sql::progress(plan).1);
+        let all = rockmill_sql::progress(plan).1;
+        let bar = ProgressBar::with_draw_target(Some(all), progress::target());
         if let Ok(style) = ProgressStyle::with_template(TEMPLATE) {
             bar.set_style(style);
         }

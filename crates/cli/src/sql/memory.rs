@@ -2,7 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, resume_unwind, set_hook, take_hook};
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use datafusion::arrow::error::ArrowError;
 use datafusion::error::DataFusionError;
@@ -11,7 +11,7 @@ use futures::FutureExt;
 use rockmill_core::{DeclineReason, ErrorKind};
 use rockmill_exec::host_memory::HostMemory;
 use rockmill_side_by_side::machine::usual_threads;
-use rockmill_sql::{Shares, SpillError, is_panic_of_size, is_too_long, too_long};
+use rockmill_sql::{Shares, SpillError, is_panic_of_size, is_too_long, observe_panic, too_long};
 use rockmill_terminal::outcome::Failure;
 
 use super::session::{LimitArgs, Stop};
@@ -95,18 +95,19 @@ pub fn failure(error: &DataFusionError) -> Option<Failure> {
     }
 }
 
-/// Runs a plan. If a column is too long for one batch, the error names it.
+/// Plans and runs a statement. If a column is too long for one batch, the error names those of the plan, which `run` sets
+/// once it is known.
 ///
 /// # Errors
 /// Those of `run`.
 pub async fn within_size<T>(
-    plan: &Arc<dyn ExecutionPlan>,
+    plan: &OnceLock<Arc<dyn ExecutionPlan>>,
     run: impl Future<Output = Result<T, Stop>>,
 ) -> Result<T, Stop> {
     match AssertUnwindSafe(run).catch_unwind().await {
-        Ok(Err(Stop::Statement(error))) if is_too_long(&error) => Err(too_long(plan).into()),
+        Ok(Err(Stop::Statement(error))) if is_too_long(&error) => Err(too_long(plan.get()).into()),
         Ok(done) => done,
-        Err(panic) if is_panic_of_size(&*panic) => Err(too_long(plan).into()),
+        Err(panic) if is_panic_of_size(&*panic) => Err(too_long(plan.get()).into()),
         Err(panic) => resume_unwind(panic),
     }
 }
@@ -115,7 +116,7 @@ pub async fn within_size<T>(
 pub fn print_no_panics_of_size() {
     let print = take_hook();
     set_hook(Box::new(move |panic| {
-        if !is_panic_of_size(panic.payload()) {
+        if !observe_panic(panic) {
             print(panic);
         }
     }));
@@ -142,6 +143,7 @@ mod tests {
         print_no_panics_of_size();
         let schema = Schema::new(vec![Field::new("body", DataType::Utf8, false)]);
         let plan: Arc<dyn ExecutionPlan> = Arc::new(EmptyExec::new(Arc::new(schema)));
+        let plan = OnceLock::from(plan);
         let runtime = tokio::runtime::Builder::new_current_thread().build();
         runtime.unwrap().block_on(async {
             let fails = async { Err(exec_datafusion_err!("byte array offset overflow").into()) };

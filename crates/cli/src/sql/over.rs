@@ -10,7 +10,6 @@ use rockmill_distributed::{
 use rockmill_scan::{Database, ScanEngine};
 use rockmill_sql::Scans;
 use rockmill_terminal::outcome::Failure;
-use tokio::runtime::Handle;
 
 use super::session::OpenArgs;
 use super::{SqlArgs, read_text};
@@ -104,14 +103,12 @@ impl Over {
         &self,
         args: &OpenArgs,
         engine: &Arc<ScanEngine>,
-        runtime: &Handle,
     ) -> Result<Option<Arc<dyn Database>>, Failure> {
         let Some(list) = &self.shards else {
             return Ok(None);
         };
         let operators = args.merge.operators(&args.db, &list.families())?;
-        let (channels, runtime) = (self.channels.clone(), runtime.clone());
-        let shards = Shards::new(list.clone(), channels, operators, engine, runtime);
+        let shards = Shards::new(list.clone(), self.channels.clone(), operators, engine);
         Ok(Some(Arc::new(shards)))
     }
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 #[cfg(feature = "distributed")]
 use clap::builder::{OsStringValueParser, TypedValueParser};
@@ -12,6 +12,7 @@ use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use datafusion::sql::parser::Statement;
+use futures::TryFutureExt;
 use rockmill_cuda::CudaSettings;
 use rockmill_exec::device::Device;
 use rockmill_scan::{Database, ScanEngine, ScanSettings};
@@ -21,7 +22,7 @@ use rockmill_terminal::outcome::Failure;
 use tokio::runtime::Handle;
 
 use super::error::{self, Source, failure};
-use super::memory::Limits;
+use super::memory::{self, Limits};
 #[cfg(feature = "distributed")]
 use super::over::OverArgs;
 use super::read_text;
@@ -239,7 +240,7 @@ impl Session {
             told.push(format!("{trouble}; the CPU does its work"));
         }
         #[cfg(feature = "distributed")]
-        let shards = over.database(args, &engine, runtime)?;
+        let shards = over.database(args, &engine)?;
         #[cfg(not(feature = "distributed"))]
         let shards = None;
         let database = match shards {
@@ -298,7 +299,12 @@ impl Session {
             let failed = |e| source.failure(error::of_statement(e, tokens, &self.context));
             if let Some(statement) = tokens.parse().map_err(failed)? {
                 let defined = self.scans.define_one(&self.context, statement);
-                runtime.block_on(defined).map_err(failed)?;
+                let no_plan = OnceLock::new();
+                let defined = memory::within_size(&no_plan, defined.map_err(Stop::from));
+                runtime.block_on(defined).map_err(|stop| match stop {
+                    Stop::Failed(failure) => failure,
+                    Stop::Statement(error) => failed(error),
+                })?;
             }
         }
         Ok(())

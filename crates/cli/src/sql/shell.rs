@@ -1,7 +1,7 @@
 //! Runs statements and prints their results.
 
 use std::io::IsTerminal;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use datafusion::common::TableReference;
@@ -12,6 +12,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::prelude::SessionContext;
 use datafusion::sql::parser::Statement;
 use futures::FutureExt;
+use rockmill_side_by_side::progress;
 use rockmill_sql::statements::{Tokens, statements};
 use rockmill_terminal::outcome::Failure;
 use rockmill_terminal::output;
@@ -137,7 +138,7 @@ impl Shell {
         let parts = TableReference::parse_str(name);
         for table in [as_it_is, parts] {
             let found = self.context.table_provider(table.clone());
-            if self.threads.statements().block_on(found).is_ok() {
+            if self.threads.statements()?.block_on(found).is_ok() {
                 return Ok(table.to_quoted_string());
             }
         }
@@ -152,9 +153,7 @@ impl Shell {
         tokens: &Tokens,
         interrupts: &mut Signal,
     ) -> Result<Flow, Misplaced> {
-        let runtime = self.threads.statements();
-        // Connections to workers have tasks as well.
-        let tasks = runtime.metrics().num_alive_tasks();
+        let runtime = self.threads.statements()?;
         let interrupted = Arc::new(Notify::new());
         let (ends, ended) = tokio::sync::oneshot::channel();
         let (shell, notified) = (Arc::clone(self), Arc::clone(&interrupted));
@@ -162,10 +161,12 @@ impl Shell {
         let thread = std::thread::Builder::new().stack_size(PLANNING_STACK_BYTES);
         let thread = thread.spawn(move || {
             let done = runs.block_on(async {
+                let planned = OnceLock::new();
+                let run = shell.planned_and_run(statement, &planned);
                 tokio::select! {
                     biased;
                     () = notified.notified() => Err(interruption().into()),
-                    done = shell.planned_and_run(statement) => done,
+                    done = memory::within_size(&planned, run) => done,
                 }
             });
             let done = done.map_err(|stop| match stop {
@@ -187,7 +188,7 @@ impl Shell {
             // The statement may have returned by now, and those behind it do not run.
             let all_ended = async {
                 let _ = ended.await;
-                wait_for_tasks(&runtime, tasks).await;
+                wait_for_tasks(&runtime).await;
             };
             Ok(Some(tokio::select! {
                 () = all_ended => true,
@@ -199,12 +200,20 @@ impl Shell {
         match ended_in_time {
             None => return Ok(Flow::Next),
             Some(true) => {}
-            Some(false) => self.threads.replace()?,
+            Some(false) => {
+                self.threads.leave();
+                progress::clear_line();
+            }
         }
         Err(interruption().into())
     }
 
-    async fn planned_and_run(&self, statement: Statement) -> Result<(), Stop> {
+    /// Sets `planned` before the plan runs.
+    async fn planned_and_run(
+        &self,
+        statement: Statement,
+        planned: &OnceLock<Arc<dyn ExecutionPlan>>,
+    ) -> Result<(), Stop> {
         let began = Instant::now();
         let state = self.context.state();
         let lists = session::lists_tables(&statement);
@@ -219,22 +228,23 @@ impl Shell {
         }
         let are_plans = matches!(plan, LogicalPlan::Explain(_) | LogicalPlan::Analyze(_));
         let plan = session::physical_plan(&self.context, plan, self.force).await?;
+        let plan = planned.get_or_init(|| plan);
         // Planning may have taken long, and Control-C may have come.
         tokio::task::yield_now().await;
         let run = async {
             if plan.schema().fields().is_empty() {
                 // The plan of a statement that defines a name.
-                drain(Arc::clone(&plan), &state).await?;
+                drain(Arc::clone(plan), &state).await?;
                 return Ok(None);
             }
-            let (plan, context) = (Arc::clone(&plan), state.task_ctx());
+            let (plan, context) = (Arc::clone(plan), state.task_ctx());
             if are_plans && self.format == Format::Table {
                 format::print_plans(plan, context).await?;
                 return Ok(None);
             }
             format::print(self.format, plan, context).await
         };
-        let shown = memory::within_size(&plan, run).await?;
+        let shown = run.await?;
         if self.format == Format::Table && std::io::stdout().is_terminal() {
             format::footer(shown, began.elapsed())?;
         }

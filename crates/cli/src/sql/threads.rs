@@ -17,10 +17,18 @@ const INTERVAL: Duration = Duration::from_millis(5);
 /// Runtimes for statements, and one for signals and times, which no statement can keep busy.
 #[derive(Debug)]
 pub struct Threads {
-    /// The last one runs statements. Each of the others is still used by a statement that did not end.
-    statements: Mutex<Vec<Arc<Runtime>>>,
+    statements: Mutex<Statements>,
     /// Waits for signals and times.
     pub waiting: Runtime,
+}
+
+/// Runtimes of statements.
+#[derive(Debug, Default)]
+struct Statements {
+    /// Runs the next one. It starts with the first statement, and again behind one that was left behind.
+    current: Option<Arc<Runtime>>,
+    /// Run statements that did not end when they should have.
+    left: Vec<Arc<Runtime>>,
 }
 
 impl Threads {
@@ -31,31 +39,50 @@ impl Threads {
     pub fn new() -> Result<Self, Failure> {
         let waiting = Builder::new_current_thread().enable_all().build();
         Ok(Self {
-            statements: Mutex::new(vec![for_statements()?]),
+            statements: Mutex::default(),
             waiting: waiting.map_err(refused)?,
         })
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Arc<Runtime>>> {
+    fn lock(&self) -> MutexGuard<'_, Statements> {
         self.statements
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The runtime of the next statement.
-    pub fn statements(&self) -> Arc<Runtime> {
-        let runtimes = self.lock();
-        Arc::clone(runtimes.last().expect("there is always one"))
-    }
-
-    /// Gives other threads to later statements, because a statement does not end.
     ///
     /// # Errors
     /// Environment if the system refuses.
-    pub fn replace(&self) -> Result<(), Failure> {
-        let others = for_statements()?;
-        self.lock().push(others);
-        Ok(())
+    pub fn statements(&self) -> Result<Arc<Runtime>, Failure> {
+        let mut statements = self.lock();
+        statements.end_idle();
+        let runtime = match statements.current.take() {
+            Some(runtime) => runtime,
+            None => for_statements()?,
+        };
+        statements.current = Some(Arc::clone(&runtime));
+        Ok(runtime)
+    }
+
+    /// Gives other threads to later statements, because a statement does not end.
+    pub fn leave(&self) {
+        let mut statements = self.lock();
+        let current = statements.current.take();
+        statements.left.extend(current);
+    }
+}
+
+impl Statements {
+    /// Ends the threads of statements that have ended late.
+    fn end_idle(&mut self) {
+        for runtime in std::mem::take(&mut self.left) {
+            match Arc::try_unwrap(runtime) {
+                Ok(idle) if idle.metrics().num_alive_tasks() == 0 => idle.shutdown_background(),
+                Ok(busy) => self.left.push(Arc::new(busy)),
+                Err(busy) => self.left.push(busy),
+            }
+        }
     }
 }
 
@@ -63,20 +90,19 @@ impl Drop for Threads {
     /// Waits for tasks that end soon. Operators of DataFusion may compute for long before they check whether they are
     /// stopped.
     fn drop(&mut self) {
-        let mut runtimes = std::mem::take(&mut *self.lock()).into_iter().rev();
-        let shared = |runtime: Arc<Runtime>| Arc::into_inner(runtime);
-        if let Some(current) = runtimes.next().and_then(shared) {
+        let Statements { current, left } = std::mem::take(&mut *self.lock());
+        if let Some(current) = current.and_then(Arc::into_inner) {
             current.shutdown_timeout(TIMEOUT);
         }
-        for busy in runtimes.filter_map(shared) {
+        for busy in left.into_iter().filter_map(Arc::into_inner) {
             busy.shutdown_background();
         }
     }
 }
 
-/// Waits until a runtime has at most `most` tasks.
-pub async fn wait_for_tasks(runtime: &Runtime, most: usize) {
-    while runtime.metrics().num_alive_tasks() > most {
+/// Waits until a runtime has no tasks.
+pub async fn wait_for_tasks(runtime: &Runtime) {
+    while runtime.metrics().num_alive_tasks() > 0 {
         tokio::time::sleep(INTERVAL).await;
     }
 }
@@ -91,4 +117,30 @@ fn for_statements() -> Result<Arc<Runtime>, Failure> {
 
 fn refused(error: std::io::Error) -> Failure {
     Failure::Environment(format!("no threads: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use super::*;
+
+    #[test]
+    fn threads_of_a_statement_that_ends_late_end_with_the_next_statement() {
+        let threads = Threads::new().unwrap();
+        let left = threads.statements().unwrap();
+        let (ends, ended) = channel::<()>();
+        let late = left.spawn(async move { ended.recv() });
+        threads.leave();
+        let next = threads.statements().unwrap();
+        assert!(!Arc::ptr_eq(&left, &next));
+        assert_eq!(threads.lock().left.len(), 1);
+        ends.send(()).unwrap();
+        left.block_on(late).unwrap().unwrap();
+        threads.waiting.block_on(wait_for_tasks(&left));
+        drop(left);
+        let again = threads.statements().unwrap();
+        assert!(Arc::ptr_eq(&again, &next));
+        assert!(threads.lock().left.is_empty());
+    }
 }

@@ -29,10 +29,13 @@ impl Words {
         let state = shell.context.state();
         let tables: Vec<_> = tables(&shell.context).into_values().collect();
         let mut columns = Vec::new();
+        let runtime = shell.threads.statements();
         for table in &tables {
             // A table that is not supported has no columns.
             let provider = shell.context.table_provider(table.as_str());
-            if let Ok(provider) = shell.threads.statements().block_on(provider) {
+            if let Ok(runtime) = &runtime
+                && let Ok(provider) = runtime.block_on(provider)
+            {
                 let schema = provider.schema();
                 columns.extend(schema.fields().iter().map(|field| quoted(field.name())));
             }

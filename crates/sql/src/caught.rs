@@ -1,0 +1,208 @@
+//! Panics of a statement as its errors.
+//!
+//! The engine of workers never joins the task of a partition. If such a task panicked, its stream would end as if it had
+//! sent all rows. A plan that another library runs is called through C, where a panic ends the process. So no panic leaves
+//! a node of these plans.
+
+use std::any::Any;
+use std::cell::Cell;
+use std::fmt;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::task::Poll;
+
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::error::{DataFusionError, Result};
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_plan::execution_plan::{ChildrenPropertiesMode, ReplaceChildrenOptions};
+use datafusion::physical_plan::metrics::MetricsSet;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
+use futures::StreamExt;
+
+use crate::size::{is_panic_of_size, panic_message, too_long};
+
+thread_local! {
+    static IS_CAUGHT: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether a panic of this thread would become the error of a statement.
+#[must_use]
+pub fn is_panic_caught() -> bool {
+    IS_CAUGHT.get()
+}
+
+/// The same plan, whose nodes have errors in place of panics.
+///
+/// # Errors
+/// Those of DataFusion if a node does not accept its inputs.
+pub fn with_caught_panics(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+    let caught = plan.transform_up(|node| Ok(Transformed::yes(Arc::new(CaughtExec(node)) as _)))?;
+    Ok(caught.data)
+}
+
+/// Does a part of a node's work.
+///
+/// # Errors
+/// If it panics.
+fn caught<T>(node: &Arc<dyn ExecutionPlan>, work: impl FnOnce() -> T) -> Result<T> {
+    let was_caught = IS_CAUGHT.replace(true);
+    let done = catch_unwind(AssertUnwindSafe(work));
+    IS_CAUGHT.set(was_caught);
+    done.map_err(|panic| error_of(&*panic, node))
+}
+
+fn error_of(panic: &(dyn Any + Send), node: &Arc<dyn ExecutionPlan>) -> DataFusionError {
+    if is_panic_of_size(panic) {
+        return too_long(Some(node));
+    }
+    let said = panic_message(panic).unwrap_or("it does not say why");
+    let what = format!(
+        "internal error, please report it: {} panicked: {said}",
+        node.name()
+    );
+    DataFusionError::IoError(io::Error::other(what))
+}
+
+/// A node whose panics are errors. It stands in the node's place, so the plan keeps its form.
+#[derive(Debug)]
+struct CaughtExec(Arc<dyn ExecutionPlan>);
+
+impl DisplayAs for CaughtExec {
+    fn fmt_as(&self, kind: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt_as(kind, f)
+    }
+}
+
+impl ExecutionPlan for CaughtExec {
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    fn downcast_delegate(&self) -> Option<&dyn ExecutionPlan> {
+        Some(self.0.as_ref())
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        self.0.properties()
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        self.0.children()
+    }
+
+    fn replace_children(
+        self: Arc<Self>,
+        children: Vec<Arc<dyn ExecutionPlan>>,
+        options: ReplaceChildrenOptions,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let node = Arc::clone(&self.0).replace_children(children, options)?;
+        Ok(Arc::new(Self(node)))
+    }
+
+    fn with_new_children(
+        self: Arc<Self>,
+        children: Vec<Arc<dyn ExecutionPlan>>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let options = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
+        self.replace_children(children, options)
+    }
+
+    fn apply_expressions(
+        &self,
+        f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        self.0.apply_expressions(f)
+    }
+
+    fn execute(
+        &self,
+        partition: usize,
+        context: Arc<TaskContext>,
+    ) -> Result<SendableRecordBatchStream> {
+        let node = Arc::clone(&self.0);
+        let rows = caught(&node, || node.execute(partition, context))??;
+        let schema = rows.schema();
+        let mut running = Some(rows);
+        let rows = futures::stream::poll_fn(move |context| {
+            let Some(rows) = &mut running else {
+                return Poll::Ready(None);
+            };
+            let next = caught(&node, || rows.poll_next_unpin(context));
+            next.unwrap_or_else(|error| {
+                let broken = running.take();
+                // Its state may be anything.
+                let _ = caught(&node, move || drop(broken));
+                Poll::Ready(Some(Err(error)))
+            })
+        });
+        Ok(Box::pin(RecordBatchStreamAdapter::new(schema, rows)))
+    }
+
+    fn metrics(&self) -> Option<MetricsSet> {
+        self.0.metrics()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use datafusion::arrow::datatypes::DataType;
+    use datafusion::logical_expr::{ColumnarValue, Volatility, create_udf};
+    use datafusion::physical_plan::{collect, displayable};
+    use datafusion::prelude::{SessionConfig, SessionContext};
+
+    use super::*;
+
+    /// A session with a function that panics with a text.
+    fn session(says: &'static str) -> SessionContext {
+        let config = SessionConfig::new().with_target_partitions(4);
+        let session = SessionContext::new_with_config(config);
+        let panics = move |values: &[ColumnarValue]| {
+            assert!(is_panic_caught(), "the process would end");
+            if values.len() == 1 {
+                panic!("{says}");
+            }
+            Ok(values[0].clone())
+        };
+        let int = || DataType::Int64;
+        session.register_udf(create_udf(
+            "panics",
+            vec![int()],
+            int(),
+            Volatility::Volatile,
+            Arc::new(panics),
+        ));
+        session
+    }
+
+    #[tokio::test]
+    async fn a_panic_in_any_task_of_a_plan_is_its_error_and_the_plan_keeps_its_form() {
+        for (says, means) in [
+            ("by intention", "panicked: by intention"),
+            ("byte array offset overflow", "more than 2 GiB"),
+        ] {
+            let session = session(says);
+            for statement in [
+                "select panics(value) from generate_series(1, 9)",
+                "select value % 3, sum(panics(value)) from generate_series(1, 99999) group by 1",
+                "select a.value from generate_series(1, 99) a join (select panics(value) as v from \
+                 generate_series(1, 99)) b on a.value = b.v order by 1",
+            ] {
+                let plan = session.sql(statement).await.unwrap();
+                let plan = plan.create_physical_plan().await.unwrap();
+                let shown = |plan: &Arc<dyn ExecutionPlan>| {
+                    displayable(plan.as_ref()).indent(false).to_string()
+                };
+                let before = shown(&plan);
+                let plan = with_caught_panics(plan).unwrap();
+                assert_eq!(shown(&plan), before);
+                let error = collect(plan, session.task_ctx()).await;
+                let said = error.expect_err(statement).to_string();
+                assert!(said.contains(means), "{statement}: {said}");
+            }
+        }
+        assert!(!is_panic_caught());
+    }
+}
