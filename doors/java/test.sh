@@ -124,12 +124,12 @@ PYTHON
     # Two copies, in class loaders of their own.
     one=$jar:$folder/rockmill.jar:$tests/
     java -Djava.io.tmpdir="$data" -cp "$tests" Loaders "$data/loaders" Refusals "$one" "$one"
-    java -Djava.io.tmpdir="$data" -cp "$tests" Loaders "$data/closings" Closing "$one" "$one"
+    java -Djava.io.tmpdir="$data" -cp "$tests" -Dshort=true Loaders "$data/closings" Closing "$one" "$one"
     # Two copies of Rockmill for one RocksJava.
     mkdir -p "$data/only"
     cp "$tests/Loaders.class" "$data/only/"
     own=$folder/rockmill.jar:$tests/
-    java -Djava.io.tmpdir="$data" -cp "$jar:$data/only" Loaders "$data/copies" Closing "$own" "$own"
+    java -Djava.io.tmpdir="$data" -cp "$jar:$data/only" -Dshort=true Loaders "$data/copies" Closing "$own" "$own"
     # A jar without the classes that a program does not use.
     python3 - "${jar%%:*}" "$data/reduced.jar" <<'PYTHON'
 import sys, zipfile
@@ -158,7 +158,7 @@ PYTHON
         Unaware "$data/unaware")
     # Also in class loaders that do not see it, or have a copy of their own.
     agent -cp "$tests" Loaders "$data/unseen" Unaware "$jar:$tests/" "$one"
-    for options in same copy copies; do
+    for options in same copy copies environment; do
         agent -cp "$jar:$tests" Transactions "$data/transactions-$options" "$options"
     done
     mkdir -p "$data/library"

@@ -6,7 +6,7 @@ import org.rocksdb.*;
 /**
  * The agent compacts transaction databases whose files have committed data alone, and no others. It stops only if one of
  * these may have its service. Arguments are a folder and the options that have the service: {@code same}, or the kind of
- * the copy.
+ * the copy. {@code environment} is a copy with an {@code Env} of the program.
  */
 public final class Transactions {
   public static void main(String[] arguments) throws Exception {
@@ -43,9 +43,14 @@ public final class Transactions {
     return count("jobs_done");
   }
 
-  /** A database that is not served gets a family in another folder. */
+  /** Databases that are not served get a family in another folder. */
   private static void unserved(Path path, Path elsewhere) throws Exception {
     List<DbPath> paths = List.of(new DbPath(Files.createDirectories(elsewhere), 1 << 30));
+    try (Options options = new Options().setCreateIfMissing(true);
+        ColumnFamilyOptions there = new ColumnFamilyOptions().setCfPaths(paths);
+        TtlDB db = TtlDB.open(options, Files.createDirectories(path.resolve("ttl")).toString(), 1000, false)) {
+      db.createColumnFamilyWithTtl(new ColumnFamilyDescriptor("there".getBytes(), there), 1000).close();
+    }
     try (Options options = new Options().setCreateIfMissing(true).setCfPaths(paths);
         ColumnFamilyOptions there = new ColumnFamilyOptions().setCfPaths(paths);
         RocksDB db = RocksDB.open(options, Files.createDirectories(path).toString())) {
@@ -55,6 +60,13 @@ public final class Transactions {
 
   /** A database with uncommitted data in its files has options with the service. */
   private static void served(String kind, Options options, Path path) throws Exception {
+    if (kind.equals("environment")) {
+      try (Env memory = new RocksMemEnv(Env.getDefault());
+          Options copy = new Options(options).setEnv(memory);
+          RocksDB db = RocksDB.open(copy, path.toString())) {
+        return;
+      }
+    }
     try (DBOptions database = new DBOptions(options);
         DBOptions again = new DBOptions(database);
         ColumnFamilyOptions family = new ColumnFamilyOptions();

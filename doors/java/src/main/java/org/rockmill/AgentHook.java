@@ -54,13 +54,13 @@ public final class AgentHook {
         if (folder == null && argument instanceof String) folder = (String) argument;
         if (argument instanceof List && !hasFamilies(families)) families = (List<?>) argument;
       }
+      // RocksJava itself reports closed options.
+      if (!(Boolean) options.getClass().getMethod("isOwningHandle").invoke(options)) return;
       String refusal = refusal(options, arguments, families, folder);
       if (refusal != null) {
         if (!mayBeServed(options) || !stop(refusal)) say(new RockmillException(refusal));
         return;
       }
-      // RocksJava itself reports closed options.
-      if (!(Boolean) options.getClass().getMethod("isOwningHandle").invoke(options)) return;
       long opened = service();
       if (opened == 0) return;
       // A copy that is made meanwhile waits in afterCopy.
@@ -103,7 +103,8 @@ public final class AgentHook {
    */
   public static void beforeCreate(Object database, @Nullable Object[] arguments) {
     try {
-      if (!mayBeServed(optionsOf(database))) return;
+      // RocksJava before 9 does not note the options of a TtlDB, whose jobs are all declined for its compaction filter.
+      if (Loader.isA(database, "TtlDB") || !mayBeServed(optionsOf(database))) return;
       String folder = (String) database.getClass().getMethod("getName").invoke(database);
       for (Object argument : arguments) {
         Collection<?> given = argument instanceof Collection ? (Collection<?>) argument : Arrays.asList(argument);
@@ -137,7 +138,8 @@ public final class AgentHook {
   private static @Nullable String refusal(
       Object options, @Nullable Object[] arguments, List<?> families, @Nullable String folder)
       throws ReflectiveOperationException {
-    if (Loader.hasPaths(options, families, folder)) return Loader.PATHS;
+    String refusal = Loader.refusal(options, families, folder);
+    if (refusal != null) return refusal;
     for (Object argument : arguments) {
       if (argument == null || !Loader.isA(argument, "TransactionDBOptions")) continue;
       String policy = argument.getClass().getMethod("getWritePolicy").invoke(argument).toString();

@@ -118,13 +118,12 @@ final class Loader {
     synchronized (ATTACHED) {
       if (ATTACHED.contains(options)) throw new RockmillException(ALREADY);
       try {
-        Class<?> type = options.getClass();
-        while (!type.getName().startsWith("org.rocksdb.")) type = type.getSuperclass();
         if (!(Boolean) get(options, "isOwningHandle")) {
           throw new RockmillException("the options are closed, or RocksJava only lends them");
         }
-        check(options, families, folder, type.getClassLoader());
-        Class<?> rocksdb = Class.forName("org.rocksdb.RocksDB", true, type.getClassLoader());
+        String refusal = refusal(options, families, folder);
+        if (refusal != null) throw new RockmillException(refusal);
+        Class<?> rocksdb = Class.forName("org.rocksdb.RocksDB", true, rocksjava(options).getClassLoader());
         String version = rocksdb.getMethod("rocksdbVersion").invoke(null).toString();
         String shim = clone(service, (Long) get(options, "getNativeHandle"), version);
         ATTACHED.add(options);
@@ -140,23 +139,35 @@ final class Loader {
     return from.getClass().getMethod(name).invoke(from);
   }
 
-  /** Refuses options with which RocksDB could not move a job's files, or jobs would not read the database's own. */
-  private static void check(
-      Object options, Collection<?> families, @Nullable String folder, @Nullable ClassLoader loader)
+  /**
+   * Returns why a database with these options cannot be served; null if it can. RocksDB could not move a job's files, or jobs
+   * would not read the database's own.
+   *
+   * @param options {@code Options} or {@code DBOptions} of some RocksJava, which are not closed
+   * @param families {@code ColumnFamilyDescriptor} of the database's column families, as far as they are known
+   * @param folder the database's folder, null if it is not known
+   */
+  static @Nullable String refusal(Object options, Collection<?> families, @Nullable String folder)
       throws ReflectiveOperationException {
-    if (hasPaths(options, families, folder)) throw new RockmillException(PATHS);
+    if (hasPaths(options, families, folder)) return PATHS;
     Object env = get(options, "getEnv");
-    Object usual = Class.forName("org.rocksdb.Env", true, loader).getMethod("getDefault").invoke(null);
-    if (env != null && env != usual) {
-      throw new RockmillException("the options have an Env of the program; Rockmill serves only RocksDB's default one");
-    }
+    Class<?> type = Class.forName("org.rocksdb.Env", true, rocksjava(options).getClassLoader());
+    if (env == null || env == type.getMethod("getDefault").invoke(null)) return null;
+    return "the options have an Env of the program; Rockmill serves only RocksDB's default one";
+  }
+
+  /** Returns the class of RocksJava that an object's class is, or extends. */
+  private static Class<?> rocksjava(Object object) {
+    Class<?> type = object.getClass();
+    while (!type.getName().startsWith("org.rocksdb.")) type = type.getSuperclass();
+    return type;
   }
 
   /**
    * Returns whether a database has paths elsewhere than in its folder. RocksDB stops writes if it cannot rename a file of a
    * job, which it cannot from one file system to another.
    */
-  static boolean hasPaths(Object options, Collection<?> families, @Nullable String folder)
+  private static boolean hasPaths(Object options, Collection<?> families, @Nullable String folder)
       throws ReflectiveOperationException {
     return areOthers((Collection<?>) get(options, "dbPaths"), folder)
         || hasPaths(List.of(options), folder)
