@@ -334,11 +334,21 @@ impl CudaBackend {
             made_bytes: size.made_bytes as usize,
         });
         let selected_rows = select_rows(&mut read, &request, input)?;
-        if let Some(cache) = cache
-            && !matches!(request.purpose, Purpose::WriteSst(_))
-        {
-            // The task needs no cache, and a device that has failed fails again.
-            let _ = keep_read_again(cache, input, arena, &read.ws.stream);
+        match cache {
+            Some(cache) if matches!(request.purpose, Purpose::WriteSst(_)) => {
+                for range in input
+                    .cacheable
+                    .iter()
+                    .filter(|range| range.cached_bytes > 0)
+                {
+                    cache.was_compacted(&range.of.identity, range.range.clone());
+                }
+            }
+            Some(cache) => {
+                // The task needs no cache, and a device that has failed fails again.
+                let _ = keep_read_again(cache, input, arena, &read.ws.stream);
+            }
+            None => {}
         }
         let mut entries_read = vec![0; request.tables.len()];
         for (&(ordinal, _), &entries) in input.runs.iter().zip(&selected_rows.entries_by_run) {

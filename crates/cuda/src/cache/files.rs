@@ -1,10 +1,12 @@
 //! Which files are cached: from when a task writes one until no database has it.
 
-use std::sync::Weak;
+use std::ops::Range;
+use std::sync::{Arc, Weak};
 
 use rockmill_core::{CachedOutput, FileIdentity};
 
 use super::{CachedFile, FileCache, State};
+use crate::memory::Allocation;
 
 /// A file that is not listed leaves at this look. Its database may list it only after the first one, since RocksDB reports
 /// an installation before it writes the MANIFEST.
@@ -28,6 +30,19 @@ impl CachedFile {
     pub(super) fn is_live(&self) -> bool {
         matches!(self.stage, Stage::Live { .. })
     }
+
+    /// Takes out a chunk that a compaction has read and no task reads now.
+    pub(super) fn take_compacted(&mut self) -> Option<Arc<Allocation>> {
+        while let Some(number) = self.compacted.pop() {
+            let chunk = self.chunks.get_mut(number);
+            let chunk =
+                chunk.and_then(|chunk| chunk.take_if(|chunk| Arc::strong_count(chunk) == 1));
+            if chunk.is_some() {
+                return chunk;
+            }
+        }
+        None
+    }
 }
 
 impl FileCache {
@@ -37,6 +52,21 @@ impl FileCache {
             if file.database == database {
                 (file.level, file.used) = (u32::MAX, 0);
             }
+        }
+    }
+
+    /// Notes that a compaction has read a range of a file. Its chunks make room for the new files: the file leaves once the
+    /// compaction is installed, and before that only another attempt of it would read them.
+    pub fn was_compacted(&self, identity: &FileIdentity, range: Range<u64>) {
+        let mut state = self.state();
+        if let Some(file) = state.files.get_mut(identity) {
+            let first = range.start.div_ceil(self.chunk_bytes);
+            let end = match range.end >= file.data_bytes {
+                true => range.end.div_ceil(self.chunk_bytes),
+                false => range.end / self.chunk_bytes,
+            };
+            file.compacted
+                .extend((first..end).map(|number| number as usize));
         }
     }
 

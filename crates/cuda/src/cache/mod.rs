@@ -67,6 +67,8 @@ struct CachedFile {
     /// The clock at its last use.
     used: u64,
     stage: Stage,
+    /// Chunks that compactions have read. They leave the cache once the compaction is installed.
+    compacted: Vec<usize>,
 }
 
 /// A part of a range of a file.
@@ -312,6 +314,7 @@ impl FileCache {
                 database: of.database,
                 used: clock,
                 stage,
+                compacted: Vec::new(),
             });
         let is_same = file.data_bytes == data_bytes && (file.stage == stage || file.is_live());
         let is_output = matches!(stage, Stage::Output(_));

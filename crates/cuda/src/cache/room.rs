@@ -32,12 +32,23 @@ impl FileCache {
         drop(dropped);
     }
 
-    /// Evicts a file for one of that level. False if none may go.
+    /// Evicts a chunk that a compaction has read, or a file for one of that level. False if none may go.
     ///
     /// A compaction reads the files of a level in turn, so the one that was not used for the longest time is the one that is
     /// needed next. So a file makes room for shallower ones only, until it is old.
     fn evict(&self, level: u32) -> bool {
-        let mut state = self.state();
+        let mut guard = self.state();
+        let state = &mut *guard;
+        let chunk = state
+            .files
+            .values_mut()
+            .find_map(CachedFile::take_compacted);
+        if let Some(chunk) = chunk {
+            state.dropped.push(chunk);
+            state.accounts.bytes -= self.chunk_bytes;
+            state.accounts.evicted_bytes += self.chunk_bytes;
+            return true;
+        }
         let is_old = |file: &CachedFile| state.is_old(file);
         // Otherwise it makes room only once tasks have copied all of it.
         let is_free = |file: &CachedFile| {

@@ -140,6 +140,34 @@ fn memory_that_a_task_still_reads_costs_no_files_beside_it() {
 }
 
 #[test]
+fn files_that_a_compaction_has_read_make_room_for_those_that_it_writes() {
+    let cache = small_cache(1024 * KIB, 64 * CHUNK);
+    let [read, new, later] = [1, 2, 3].map(|number| file(number, DEEPEST));
+    keep(&cache, &read, 64).expect("the device works");
+    keep(&cache, &new, 1).expect("the device works");
+    assert!(
+        !kept(&cache, &new),
+        "files of a level do not displace one another"
+    );
+    // One whole chunk, and parts of two others.
+    cache.was_compacted(&read.identity, CHUNK / 2..5 * CHUNK / 2);
+    let in_use = cache.find(&read, CHUNK..2 * CHUNK);
+    keep(&cache, &new, 1).expect("the device works");
+    assert!(!kept(&cache, &new), "a task reads it");
+    drop(in_use);
+    cache.was_compacted(&read.identity, 62 * CHUNK + 1..64 * CHUNK);
+    keep(&cache, &new, 1).expect("the device works");
+    keep(&cache, &later, 1).expect("the device works");
+    assert!(kept(&cache, &new) && !kept(&cache, &later));
+    assert!(cache.has(&read.identity, 62) && !cache.has(&read.identity, 63));
+    let accounts = cache.accounts();
+    assert_eq!(
+        (accounts.bytes, accounts.evicted_bytes),
+        (64 * CHUNK, CHUNK)
+    );
+}
+
+#[test]
 fn a_smaller_budget_of_tasks_holds_for_what_is_cached() {
     let cache = small_cache(1024 * KIB, u64::MAX);
     for number in 0..8 {
