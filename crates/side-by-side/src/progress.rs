@@ -1,7 +1,8 @@
 //! Progress indicators on standard error, which are hidden if that is not a terminal.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::io::{self, Write};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle, TermLike};
@@ -9,6 +10,9 @@ use rustix::termios::tcgetwinsize;
 
 /// Variable with which another program asks for lines `progress DONE ALL` in place of a bar over bytes.
 const LINES: &str = "ROCKMILL_PROGRESS";
+
+/// Goes to the first column, and removes the line.
+const CLEAR_LINE: &str = "\r\x1b[2K";
 
 /// Returns a bar over the entries to write.
 pub fn bar(entries: u64) -> ProgressBar {
@@ -40,23 +44,27 @@ pub fn target() -> ProgressDrawTarget {
     let usual = ProgressDrawTarget::stderr();
     match usual.is_hidden() {
         true => usual,
-        false => ProgressDrawTarget::term_like_with_hz(Box::new(Terminal), DRAWINGS_PER_SECOND),
+        false => ProgressDrawTarget::term_like_with_hz(
+            Box::new(Terminal::default()),
+            DRAWINGS_PER_SECOND,
+        ),
     }
 }
 
-/// Standard error as a terminal with fewer columns.
-#[derive(Debug)]
-struct Terminal;
+/// Standard error as a terminal with fewer columns. It writes each drawing at once, so that no line is empty meanwhile.
+#[derive(Debug, Default)]
+struct Terminal(Mutex<String>);
 
 impl Terminal {
-    fn print(text: impl fmt::Display) -> io::Result<()> {
-        write!(io::stderr(), "{text}")
+    fn add(&self, text: impl fmt::Display) -> io::Result<()> {
+        let mut drawing = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        write!(drawing, "{text}").map_err(io::Error::other)
     }
 
-    fn go(count: usize, to: char) -> io::Result<()> {
+    fn go(&self, count: usize, to: char) -> io::Result<()> {
         match count {
             0 => Ok(()),
-            count => Self::print(format_args!("\x1b[{count}{to}")),
+            count => self.add(format_args!("\x1b[{count}{to}")),
         }
     }
 }
@@ -67,46 +75,47 @@ impl TermLike for Terminal {
         const ROOM: u16 = "^C".len() as u16;
         let columns = tcgetwinsize(io::stderr()).map_or(0, |size| size.ws_col);
         let columns = if columns == 0 { USUAL } else { columns };
-        columns.saturating_sub(ROOM)
+        columns.saturating_sub(ROOM).max(1)
     }
 
     fn move_cursor_up(&self, count: usize) -> io::Result<()> {
-        Self::go(count, 'A')
+        self.go(count, 'A')
     }
 
     fn move_cursor_down(&self, count: usize) -> io::Result<()> {
-        Self::go(count, 'B')
+        self.go(count, 'B')
     }
 
     fn move_cursor_right(&self, count: usize) -> io::Result<()> {
-        Self::go(count, 'C')
+        self.go(count, 'C')
     }
 
     fn move_cursor_left(&self, count: usize) -> io::Result<()> {
-        Self::go(count, 'D')
+        self.go(count, 'D')
     }
 
     fn write_line(&self, text: &str) -> io::Result<()> {
-        Self::print(format_args!("{text}\n"))
+        self.add(format_args!("{text}\n"))
     }
 
     fn write_str(&self, text: &str) -> io::Result<()> {
-        Self::print(text)
+        self.add(text)
     }
 
     fn clear_line(&self) -> io::Result<()> {
-        Self::print("\r\x1b[2K")
+        self.add(CLEAR_LINE)
     }
 
     fn flush(&self) -> io::Result<()> {
-        io::stderr().flush()
+        let drawing = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        io::stderr().write_all(drawing.as_bytes())
     }
 }
 
 /// Removes a bar that a thread has left on the terminal.
 pub fn clear_line() {
     if !target().is_hidden() {
-        let _ = Terminal.clear_line();
+        let _ = io::stderr().write_all(CLEAR_LINE.as_bytes());
     }
 }
 

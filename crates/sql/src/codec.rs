@@ -3,6 +3,7 @@
 //! A [`Codec`] is for datafusion-distributed, Ballista and any other engine that takes a `PhysicalExtensionCodec`. The codec
 //! of a worker opens nothing while it decodes: [`Codec::open`] looks at the whole plan first.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use datafusion::catalog::memory::{DataSourceExec, MemorySourceConfig};
@@ -105,9 +106,10 @@ impl Codec {
                 bytes.len()
             );
         }
-        self.open(physical_plan_from_bytes_with_extension_codec(
-            bytes, context, self,
-        )?)
+        let decode = || physical_plan_from_bytes_with_extension_codec(bytes, context, self);
+        // Arrow's reader of constants panics on some bytes.
+        let decoded = catch_unwind(AssertUnwindSafe(decode));
+        self.open(decoded.unwrap_or_else(|_| plan_err!("the bytes are not a plan"))?)
     }
 
     /// Opens the scans of a worker's plan; those of others are open. Nothing is opened if a worker's plan reads anything
