@@ -41,8 +41,8 @@ pub const EXAMPLES: &str = "Examples:
 const STATEMENT_THREAD: &str = "statement";
 
 /// Ends the process at a panic that does not become the error of a statement. The distributed engine never joins the task
-/// of a partition, so the rows that it had sent would look complete. Nodes of plans and the executor's own threads catch
-/// panics. Messages between processes and threads for blocking work remain.
+/// of a partition, so the rows that it had sent would look complete. Requests, nodes of plans and the executor's own
+/// threads catch panics. Messages with rows and threads for blocking work remain.
 fn end_at_panics() {
     let print = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {

@@ -455,14 +455,20 @@ fn a_database_without_files_that_is_listed_twice_is_refused() {
     assert!(!output.status.success() && said.contains("twice"), "{said}");
 }
 
-/// The values of a worker's metrics.
-fn metrics(address: &str) -> BTreeMap<String, f64> {
+/// The answer to a request of HTTP/1.1: head and body.
+fn http(address: &str, request: &str) -> (String, String) {
     let mut connection = TcpStream::connect(address).expect("it listens");
-    let request = format!("GET /metrics HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+    let request = format!("{request} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
     connection.write_all(request.as_bytes()).expect("sent");
     let mut answer = String::new();
     connection.read_to_string(&mut answer).expect("an answer");
-    let (head, body) = answer.split_once("\r\n\r\n").expect("a body");
+    let (head, body) = answer.split_once("\r\n\r\n").expect("a head");
+    (head.to_owned(), body.to_owned())
+}
+
+/// The values of a worker's metrics.
+fn metrics(address: &str) -> BTreeMap<String, f64> {
+    let (head, body) = http(address, "GET /metrics");
     assert!(head.starts_with("HTTP/1.1 200"), "{head}");
     assert!(head.contains("text/plain; version=0.0.4"), "{head}");
     let values = body.lines().filter(|line| !line.starts_with('#'));
@@ -477,6 +483,12 @@ fn metrics(address: &str) -> BTreeMap<String, f64> {
 fn a_worker_serves_metrics_where_it_listens() {
     let (root, db) = tpch();
     let (workers, addresses) = workers(root.path(), 2);
+    // A page in a browser cannot send plans.
+    let (head, _) = http(
+        &workers[0].address,
+        "POST /worker.WorkerService/CoordinatorChannel",
+    );
+    assert!(head.starts_with("HTTP/1.1 505"), "{head}");
     let before = metrics(&workers[0].address);
     assert_eq!(before["rockmill_worker_scan_rows_total"], 0.0);
     let statement = "select l_linenumber, count(*) from lineitem group by 1";
@@ -776,7 +788,8 @@ fn a_worker_that_does_not_answer_is_an_error() {
         assert_eq!(output.status.code(), Some(ENVIRONMENT), "{said}");
         assert!(said.contains(&workers[1].address), "{said}");
     };
-    let statement = "select count(*) from lineitem a join lineitem b on a.l_partkey = b.l_partkey \
+    // It has billions of pairs, so it does not end before the worker stops.
+    let statement = "select count(*) from lineitem a join lineitem b on a.l_linenumber = b.l_linenumber \
         where a.l_comment < b.l_comment";
     let over = [text(&db), "--workers", &addresses, statement];
     let mut begun = Command::new(ROCKMILL);
@@ -811,7 +824,7 @@ fn statements_at_once_are_all_answered() {
                 assert_eq!(rows(&output), expected);
             })
         };
-        let all: Vec<_> = (0..cases(30).min(60)).map(|_| run()).collect();
+        let all: Vec<_> = (0..12).map(|_| run()).collect();
         for one in all {
             one.join().expect("answered");
         }

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::io;
+use std::num::NonZero;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -44,14 +45,17 @@ const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(2);
 /// Time in which the answer to a ping must come.
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Number of threads of all connections of a process.
-const THREADS: usize = 2;
+/// Minimum and maximum number of threads of all connections of a process.
+const THREADS: [usize; 2] = [2, 8];
 
 /// Threads of connections. No statement runs there: its operators may keep their threads for long, and the connections of
 /// all other statements would stand still.
 static RUNTIME: LazyLock<io::Result<Runtime>> = LazyLock::new(|| {
+    let [least, most] = THREADS;
+    let threads = std::thread::available_parallelism().map_or(least, NonZero::get);
     let mut runtime = Builder::new_multi_thread();
-    let runtime = runtime.worker_threads(THREADS).thread_name("connection");
+    let runtime = runtime.worker_threads(threads.clamp(least, most));
+    let runtime = runtime.thread_name("connection");
     runtime.enable_all().build()
 });
 

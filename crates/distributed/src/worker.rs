@@ -6,6 +6,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::extract::Request;
+use axum::middleware::{Next, from_fn};
+use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use datafusion::common::{exec_datafusion_err, plan_err};
 use datafusion::error::Result;
@@ -17,9 +20,9 @@ use datafusion_distributed::{
 };
 use futures::StreamExt;
 use http::header::CONTENT_TYPE;
-use http::{HeaderMap, HeaderName, HeaderValue};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Version};
 use rockmill_scan::{ScanEngine, ScanSettings};
-use rockmill_sql::{Codec, with_caught_panics};
+use rockmill_sql::{Codec, answered, with_caught_panics};
 use rockmill_storage::Rooted;
 use tokio::net::TcpListener;
 use tonic::service::Routes;
@@ -145,9 +148,12 @@ impl Worker {
             let kind = [(CONTENT_TYPE, "text/plain; version=0.0.4")];
             (kind, told.text())
         });
-        *routes.axum_router_mut() = routes.axum_router_mut().clone().route(METRICS, metrics);
+        *routes.axum_router_mut() = routes
+            .axum_router_mut()
+            .clone()
+            .route(METRICS, metrics)
+            .layer(from_fn(checked));
         let mut server = Server::builder()
-            // Metrics alone are asked for so.
             .accept_http1(true)
             .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
             .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT));
@@ -162,6 +168,16 @@ impl Worker {
             () = stop => Ok(()),
         }
     }
+}
+
+/// Answers a request. HTTP/1 is for metrics alone: pages of a browser can send it to other ports of this machine. A panic
+/// comes before the rows, and costs no other statement.
+async fn checked(request: Request, next: Next) -> Response {
+    if request.version() < Version::HTTP_2 && request.uri().path() != METRICS {
+        return StatusCode::HTTP_VERSION_NOT_SUPPORTED.into_response();
+    }
+    let answer = answered(next.run(request)).await;
+    answer.unwrap_or_else(|| StatusCode::INTERNAL_SERVER_ERROR.into_response())
 }
 
 /// Lets files go that no statement needs. The cache of plans drops a plan that has ended at the next access that comes some

@@ -7,8 +7,10 @@
 use std::any::Any;
 use std::cell::Cell;
 use std::fmt;
+use std::future::poll_fn;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 
@@ -28,7 +30,7 @@ thread_local! {
     static IS_CAUGHT: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether a panic of this thread would become the error of a statement.
+/// Whether a panic of this thread would become the error of a statement, or of a request.
 #[must_use]
 pub fn is_panic_caught() -> bool {
     IS_CAUGHT.get()
@@ -43,15 +45,29 @@ pub fn with_caught_panics(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn Execut
     Ok(caught.data)
 }
 
+/// The result of a request, or `None` if it panics before there is one.
+pub async fn answered<T>(request: impl Future<Output = T>) -> Option<T> {
+    let mut request = pin!(request);
+    let polled = poll_fn(|context| match catch(|| request.as_mut().poll(context)) {
+        Ok(polled) => polled.map(Some),
+        Err(_) => Poll::Ready(None),
+    });
+    polled.await
+}
+
 /// Does a part of a node's work.
 ///
 /// # Errors
 /// If it panics.
 fn caught<T>(node: &Arc<dyn ExecutionPlan>, work: impl FnOnce() -> T) -> Result<T> {
+    catch(work).map_err(|panic| error_of(&*panic, node))
+}
+
+fn catch<T>(work: impl FnOnce() -> T) -> std::thread::Result<T> {
     let was_caught = IS_CAUGHT.replace(true);
     let done = catch_unwind(AssertUnwindSafe(work));
     IS_CAUGHT.set(was_caught);
-    done.map_err(|panic| error_of(&*panic, node))
+    done
 }
 
 fn error_of(panic: &(dyn Any + Send), node: &Arc<dyn ExecutionPlan>) -> DataFusionError {
@@ -203,6 +219,19 @@ mod tests {
                 assert!(said.contains(means), "{statement}: {said}");
             }
         }
+        assert!(!is_panic_caught());
+    }
+
+    #[tokio::test]
+    async fn a_request_that_panics_has_no_answer() {
+        let panics = async {
+            tokio::task::yield_now().await;
+            assert!(is_panic_caught(), "the process would end");
+            panic!("by intention")
+        };
+        let panicked: Option<()> = answered(panics).await;
+        assert_eq!(panicked, None);
+        assert_eq!(answered(async { 1 }).await, Some(1));
         assert!(!is_panic_caught());
     }
 }

@@ -53,7 +53,7 @@ pub mod statements;
 mod stored;
 mod table;
 
-pub use caught::{is_panic_caught, with_caught_panics};
+pub use caught::{answered, is_panic_caught, with_caught_panics};
 pub use codec::Codec;
 pub use joins::plan_query;
 pub use memory::{Shares, SpillError, configured, runtime};

@@ -21,7 +21,8 @@ const OVERFLOW: &str = "offset overflow";
 const FILES: [&str; 2] = ["concat_elements.rs", "regexpreplace.rs"];
 const NO_VALUE: &str = "called `Option::unwrap()` on a `None` value";
 
-/// Whether the last panic of the process was in one of these files.
+/// Whether the last panic of the process was in one of these files. The panic of a task is looked at on another thread, so
+/// this is not of one thread. A panic of another statement in between costs the better sentence.
 static IS_IN_FILES: AtomicBool = AtomicBool::new(false);
 
 /// Whether a batch would have more than 2 GiB of a column.
