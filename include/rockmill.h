@@ -160,6 +160,10 @@ typedef struct rm_plugins {
   /* InDomain and Transform: several threads call it at once. Returns the bytes of the prefix with which the key begins, -1 if
    * the key is outside of the domain, or another negative number, and the job is declined. */
   int64_t (*prefix_len)(void* state, rm_bytes key);
+  const char* comparator; /* its GetId(), if it is not one of RocksDB's own comparators */
+  /* Compare: several threads call it at once, about each pair of neighbouring keys. Sets *order to a negative number, 0 or a
+   * positive number. Returns 0, or the job is declined. */
+  int (*compare)(void* state, rm_bytes a, rm_bytes b, int* order);
 } rm_plugins;
 
 /* RocksDB's CompactionServiceJobInfo. */

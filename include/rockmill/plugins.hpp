@@ -199,7 +199,8 @@ struct Compaction {
 // The objects of a column family that jobs call. Its names are those that RocksDB writes into OPTIONS.
 struct Objects {
   Objects(const ROCKSDB_NAMESPACE::ColumnFamilyOptions& options, std::shared_ptr<ROCKSDB_NAMESPACE::Logger> log)
-      : merge_operator(options.merge_operator),
+      : comparator(OwnComparator(options.comparator)),
+        merge_operator(options.merge_operator),
         prefix_extractor(options.prefix_extractor),
         filter(options.compaction_filter),
         filter_factory(options.compaction_filter_factory),
@@ -224,6 +225,8 @@ struct Objects {
 
   bool HasFilter() const { return filter != nullptr || filter_factory != nullptr; }
 
+  // That of the program, which keeps it as long as a database uses it. Null if it is one of RocksDB's.
+  const ROCKSDB_NAMESPACE::Comparator* comparator;
   std::shared_ptr<ROCKSDB_NAMESPACE::MergeOperator> merge_operator;
   std::string merge_operator_name;
   // Empty if it is not of a class of RocksDB.
@@ -251,6 +254,14 @@ struct Objects {
   template <class Object>
   static bool HaveOneClass(const Object& a, const Object& b) {
     return *reinterpret_cast<const void* const*>(&a) == *reinterpret_cast<const void* const*>(&b);
+  }
+
+  // Comparators with timestamps are left out: jobs are declined for them.
+  static const ROCKSDB_NAMESPACE::Comparator* OwnComparator(const ROCKSDB_NAMESPACE::Comparator* comparator) {
+    const bool is_rocksdbs = comparator == ROCKSDB_NAMESPACE::BytewiseComparator() ||
+                             comparator == ROCKSDB_NAMESPACE::ReverseBytewiseComparator();
+    if (comparator == nullptr || is_rocksdbs || comparator->timestamp_size() > 0) return nullptr;
+    return comparator;
   }
 
   // A class of the program may have any name, and be derived from RocksDB's.
@@ -335,6 +346,7 @@ class JobObjects {
       plugins_.missing = missing_.c_str();
       return;
     }
+    if (objects_->comparator != nullptr) SetComparator();
     if (objects_->merge_operator != nullptr) SetMergeOperator();
     if (objects_->prefix_extractor != nullptr) SetPrefixExtractor();
     SetFilter();
@@ -388,6 +400,17 @@ class JobObjects {
         return RM_MERGED;
       };
       return WithoutExceptions(call, static_cast<int>(RM_MERGE_FAILED));
+    };
+  }
+
+  void SetComparator() {
+    plugins_.comparator = objects_->comparator->Name();
+    plugins_.compare = [](void* state, rm_bytes a, rm_bytes b, int* order) {
+      const auto call = [&] {
+        *order = static_cast<JobObjects*>(state)->objects_->comparator->Compare(ToSlice(a), ToSlice(b));
+        return 0;
+      };
+      return WithoutExceptions(call, 1);
     };
   }
 

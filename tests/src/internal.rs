@@ -8,7 +8,7 @@ use rockmill_core::{CancelToken, Fragments};
 use rockmill_format::block::{Block, ValueForm};
 use rockmill_format::compression::Decompressor;
 use rockmill_format::handle::BlockHandle;
-use rockmill_format::key::{self, ValueType};
+use rockmill_format::key::{self, KeyOrder, ValueType};
 use rockmill_format::properties::TableProperties;
 use rockmill_format::range_tombstone::{END_TAG, RangeTombstone, decode_range_tombstones};
 use rockmill_format::table::{TableMeta, decode_filter_partitions, names};
@@ -395,7 +395,8 @@ pub fn compare_tombstones<'k>(
     keys: impl IntoIterator<Item = &'k Vec<u8>>,
     absent: impl Fn(&[u8]) -> bool,
 ) -> Result<(), String> {
-    let [theirs, ours] = [rocksdb, rockmill].map(|all| Fragments::new(all, snapshots));
+    let [theirs, ours] =
+        [rocksdb, rockmill].map(|all| Fragments::new(KeyOrder::Bytewise, all, snapshots));
     let earliest = snapshots.first().copied().unwrap_or(u64::MAX);
     for key in keys {
         for key in [key.clone(), [key.as_slice(), &[0]].concat()] {

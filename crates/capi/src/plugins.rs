@@ -1,18 +1,19 @@
 //! Objects of the program that a job calls: `rm_plugins`.
 
+use std::cmp::Ordering;
 use std::ffi::{c_char, c_int, c_void};
 use std::fmt;
 use std::mem::offset_of;
 use std::path::PathBuf;
 use std::ptr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{self, AtomicBool};
 
 use rockmill_core::{
-    Attached, Collected, Collector, CollectorFactory, CompactionFilter, CreateFilter,
-    CustomCollectors, CustomMerge, CustomPrefixes, Decision, DeclineReason, Error, FilteredKind,
-    JobFilter, MAX_MADE_BYTES, MAX_PROPERTY_BYTES, MergeFunctions, MergeOperator, Merging, Plugins,
-    Prefixes, Result as CoreResult, Row,
+    Attached, Collected, Collector, CollectorFactory, CompactionFilter, Comparator, CreateFilter,
+    CustomCollectors, CustomComparator, CustomMerge, CustomPrefixes, Decision, DeclineReason,
+    Error, FilteredKind, JobFilter, MAX_MADE_BYTES, MAX_PROPERTY_BYTES, MergeFunctions,
+    MergeOperator, Merging, Plugins, Prefixes, Result as CoreResult, Row,
 };
 
 use crate::memory;
@@ -54,6 +55,9 @@ type TakeProperty = unsafe extern "C" fn(*mut c_void, c_int, CBytes, CBytes);
 type CollectEntry =
     unsafe extern "C" fn(*mut c_void, *mut c_void, CBytes, CBytes, c_int, u64, u64) -> c_int;
 
+/// Type of `compare`.
+type Compare = unsafe extern "C" fn(*mut c_void, CBytes, CBytes, *mut c_int) -> c_int;
+
 /// `rm_plugins`.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
@@ -86,6 +90,8 @@ pub struct CPlugins {
     pub path: *const c_char,
     pub prefix_extractor: *const c_char,
     pub prefix_len: Option<unsafe extern "C" fn(*mut c_void, CBytes) -> i64>,
+    pub comparator: *const c_char,
+    pub compare: Option<Compare>,
 }
 
 /// Bytes of `rm_plugins` in the first version of the header.
@@ -162,6 +168,10 @@ pub unsafe fn read(given: *const CPlugins) -> Result<Option<Arc<Plugins>>, Refus
             ..Plugins::default()
         })));
     }
+    let comparator = text(given.comparator, "comparator")?.map(|name| {
+        let own = CustomComparator(Arc::new(Compares(Arc::clone(&functions))));
+        (name, own)
+    });
     let merge_operator = match text(given.merge_operator, "merge_operator")? {
         Some(name) => {
             let own = text(given.builtin_merge_operator, "builtin_merge_operator")?;
@@ -216,12 +226,32 @@ pub unsafe fn read(given: *const CPlugins) -> Result<Option<Arc<Plugins>>, Refus
     Ok(Some(Arc::new(Plugins {
         missing,
         path,
+        comparator,
         merge_operator,
         compaction_filter,
         compaction_filter_factory: filter(factory),
         prefix_extractor,
         collectors: Some(collectors),
     })))
+}
+
+/// The comparator of a program.
+#[derive(Debug)]
+struct Compares(Arc<Functions>);
+
+impl Comparator for Compares {
+    fn compare(&self, a: &[u8], b: &[u8]) -> CoreResult<Ordering> {
+        let functions = &self.0.0;
+        let mut order = 0;
+        // SAFETY: the program says so; the keys live during the call.
+        let answer = functions.compare.map(|compare| unsafe {
+            compare(functions.state, borrowed(a), borrowed(b), &raw mut order)
+        });
+        match answer {
+            Some(0) => Ok(order.cmp(&0)),
+            _ => Err(failed("the comparator", "failed")),
+        }
+    }
 }
 
 /// The prefix extractor of a program.
@@ -242,13 +272,13 @@ impl Prefixes for Extractor {
         let len = answer.and_then(|len| usize::try_from(len).ok());
         let len = len.filter(|&len| len <= user_key.len());
         if len.is_none() && answer != Some(OUTSIDE) {
-            self.failed.store(true, Ordering::Relaxed);
+            self.failed.store(true, atomic::Ordering::Relaxed);
         }
         len
     }
 
     fn has_failed(&self) -> bool {
-        self.failed.load(Ordering::Relaxed)
+        self.failed.load(atomic::Ordering::Relaxed)
     }
 }
 
@@ -597,7 +627,7 @@ mod tests {
     unsafe extern "C" fn release(state: *mut c_void) {
         // SAFETY: the test has it.
         let state = unsafe { &*state.cast::<State>() };
-        state.releases.fetch_add(1, Ordering::Relaxed);
+        state.releases.fetch_add(1, atomic::Ordering::Relaxed);
     }
 
     /// # Safety
@@ -681,6 +711,8 @@ mod tests {
             path: ptr::null(),
             prefix_extractor: ptr::null(),
             prefix_len: None,
+            comparator: ptr::null(),
+            compare: None,
         }
     }
 
@@ -717,9 +749,9 @@ mod tests {
             assert_eq!(full.map_err(|error| error.kind), expected, "{status}");
             let partial = merging.partial(b"key", &[b"one", b"two"]);
             assert_eq!(partial.map_err(|error| error.kind), expected, "{status}");
-            assert_eq!(state.releases.load(Ordering::Relaxed), 0);
+            assert_eq!(state.releases.load(atomic::Ordering::Relaxed), 0);
             drop(plugins);
-            assert_eq!(state.releases.load(Ordering::Relaxed), 1);
+            assert_eq!(state.releases.load(atomic::Ordering::Relaxed), 1);
         }
     }
 
@@ -776,6 +808,6 @@ mod tests {
         let plugins = taken_over(&given);
         assert_eq!(plugins.missing.as_deref(), Some("why"));
         assert_eq!(plugins.merge_operator, Attached::Unknown);
-        assert_eq!(state.releases.load(Ordering::Relaxed), 1);
+        assert_eq!(state.releases.load(atomic::Ordering::Relaxed), 1);
     }
 }

@@ -11,7 +11,8 @@ use common::{
 };
 use rust_rocksdb::compaction_filter::Decision;
 use rust_rocksdb::{
-    CompactionOptions, DB, DBCompactionStyle, MergeOperands, Options, UniversalCompactOptions,
+    CompactionOptions, DB, DBCompactionStyle, DBCompressionType, MergeOperands, Options,
+    UniversalCompactOptions,
 };
 use serde_json::Value;
 
@@ -352,6 +353,16 @@ fn the_doctor_lists_every_reason_of_every_column_family() {
     assert_eq!(reasons(&families[1]["declines"]), ["merge-operands"]);
     let files = families[1]["declines"][0]["files"].as_array();
     assert_eq!(files.map(Vec::len), Some(2));
+    assert_eq!(families[1]["declines"][0]["attach"], true);
+    assert_eq!(families[1]["accepted_with_attach"], true);
+    let (out, _) = expect(BAD_DATA, &["doctor", text(dir.path())]);
+    let words: Vec<_> = out.split_whitespace().collect();
+    for said in [
+        "merge-operands in 2 of 2 files: ",
+        "what rockmill::Attach in C++ adds column family counters: without merge-operands, all compactions are accepted",
+    ] {
+        assert!(words.join(" ").contains(said), "{out}");
+    }
     let hints = report["hints"].as_array().expect("hints");
     let jobs = hints
         .iter()
@@ -364,7 +375,9 @@ fn the_doctor_lists_every_reason_of_every_column_family() {
     options.create_if_missing(true);
     options.set_allow_2pc(true);
     options.set_compaction_filter("mine", |_, _, _| Decision::Keep);
+    options.set_compression_type(DBCompressionType::Zstd);
     options.set_compression_options(-14, 3, 0, 1 << 14);
+    options.set_zstd_max_train_bytes(1 << 18);
     options.set_target_file_size_base(1 << 20);
     let path = dir.path().join("other");
     drop(DB::open(&options, &path).expect("open"));
@@ -380,12 +393,15 @@ fn the_doctor_lists_every_reason_of_every_column_family() {
         "#include <rockmill/rocksdb.hpp>\n",
         "options.set_compaction_service(rockmill::Service::builder().build()?);\n",
         "and say --write-committed",
-        "max_dict_bytes is 16384",
+        "zstd_max_train_bytes is 262144",
         "target_file_size_base",
     ] {
         assert!(out.contains(said), "{out}");
     }
     assert!(out.lines().all(|line| line.len() <= 80), "{out}");
+    let words: Vec<_> = out.split_whitespace().collect();
+    let adds = "column family default: without allow-2pc and compaction-filter, 1 reason is left";
+    assert!(words.join(" ").contains(adds), "{out}");
     let (_, settings) = out.split_once("\nsettings ").expect("it ends with them");
     assert_eq!(
         settings.lines().skip(1).collect::<Vec<_>>(),
@@ -393,7 +409,7 @@ fn the_doctor_lists_every_reason_of_every_column_family() {
             "  Rockmill, the database",
             "    .write_committed() // only if all transactions are WriteCommitted",
             "  RocksDB, column family default",
-            "    compression_opts.max_dict_bytes=0",
+            "    compression_opts.zstd_max_train_bytes=0",
         ]
     );
     assert_eq!(report["support"], "known");

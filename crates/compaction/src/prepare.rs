@@ -87,13 +87,15 @@ pub fn prepare(
     let budget = context.executor.budget();
     let opening = Instant::now();
     context.descriptors.job_begins(&**context.storage);
-    let (inputs, cpu_of_opening) = open::inputs(context, files, share, &eligible.job, dir)?;
+    let (inputs, cpu_of_opening) = open::inputs(context, files, share, eligible, dir)?;
     let (tables, closed): (Vec<_>, Vec<_>) = inputs.into_iter().unzip();
     let opened = host_stage("open inputs", opening);
     let planning = Instant::now();
     let room = budget.all_bytes().saturating_sub(share.held_bytes());
     let mut planned = eligibility::with_inputs(eligible, &tables, room, context.cancel)?;
     share.hold(planned.plan.rules.tombstones.memory_bytes())?;
+    let agreement = planned.plan.rules.agreement.as_ref();
+    share.hold(agreement.map_or(0, |agreement| agreement.memory_bytes()))?;
     let threads = budget.slots();
     let (subcompactions, cpu_of_splitting) =
         subcompactions::split(&planned.plan, &tables, threads, context.cancel)?;

@@ -59,7 +59,7 @@ pub use io::{Borrower, Chunk, Lent, Memory, ReadAt, ReadStream, SstFile, SstSink
 pub use job::{
     FileSummary, Hints, Identity, InputFile, JOB_VERSION, Job, JobInfo, LevelSummary, TreeView,
 };
-pub use keys::{KeyFault, KeyRestorer, RestoredKey, key_prefix};
+pub use keys::{KeyFault, KeyRestorer, RestoredKey, key_prefix, prefix_mask};
 pub use merge_operators::{MergeOperator, MergeOperators, StatedOperator};
 pub use merging::{MAX_MADE_BYTES, Merging};
 pub use plan::{
@@ -70,9 +70,9 @@ pub use plan::{
 pub use rockmill_format::prefix::{CustomPrefixes, Prefixes};
 
 pub use plugins::{
-    Attached, Collected, Collector, CollectorFactory, CompactionFilter, CreateFilter,
-    CustomCollectors, CustomMerge, Decision, FilteredKind, JobFilter, MAX_PROPERTY_BYTES,
-    MergeFunctions, Plugins,
+    Attached, Collected, Collector, CollectorFactory, CompactionFilter, Comparator, CreateFilter,
+    CustomCollectors, CustomComparator, CustomMerge, Decision, EntryAgreement, FilteredKind,
+    JobFilter, KeyAgreement, MAX_PROPERTY_BYTES, MergeFunctions, Plugins,
 };
 pub use progress::Progress;
 pub use range_tombstones::range_tombstones;
@@ -88,4 +88,4 @@ pub use row::{EntryKind, Row, RowSink};
 pub use sst_file::{
     BlockWriter, BuiltIndex, FileBody, FileCounts, FilterBlock, IndexBlock, block_guard, bounds,
 };
-pub use table::{InputTable, describe_table, open_known_table, open_table};
+pub use table::{InputTable, describe_table, open_known_table, open_table, open_table_in};

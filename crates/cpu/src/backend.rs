@@ -12,9 +12,10 @@ use crate::read::decode::{Accepted, RunReader};
 use crate::read::groups::{self, GroupReader};
 use crate::read::merge::Merge;
 use crate::read::operands::MERGING_BYTES;
-use crate::read::retain::{RetainTotals, Sink, retain};
+use crate::read::retain::{Agreed, RetainTotals, Sink, retain};
 use crate::read::snapshot::see;
 use crate::scan::{self, Scanner};
+use crate::sst::dictionary::max_waiting_bytes;
 use crate::sst::writer::SstWriter;
 
 /// Reads on the calling thread.
@@ -180,7 +181,15 @@ impl CpuRows<'_> {
     /// Takes all rows.
     fn pass_to(&mut self, sink: &mut impl Sink) -> Result<RetainTotals> {
         match self.request.visibility {
-            Visibility::Compaction(rules) => retain(rules, &mut self.merge, sink),
+            Visibility::Compaction(rules) => match &rules.agreement {
+                None => retain(rules, &mut self.merge, sink),
+                Some(agreement) => {
+                    let mut agreed = Agreed::new(&mut self.merge, agreement.of_entries())?;
+                    let totals = retain(rules, &mut agreed, sink)?;
+                    agreed.finish()?;
+                    Ok(totals)
+                }
+            },
             Visibility::Snapshot(rules) => see(&rules, &mut self.merge, sink),
         }
     }
@@ -249,7 +258,17 @@ fn sst_memory_bytes(plan: &OutputPlan, inputs: &[InputTable]) -> u64 {
     let largest = blocks.max().unwrap_or(0).max(plan.table.block_size);
     (largest.saturating_mul(OUTPUT_BLOCKS))
         .saturating_add(OUTPUT_BYTES)
+        .saturating_add(dictionary_memory_bytes(plan))
         .saturating_add(file_memory_bytes(plan, inputs))
+}
+
+/// Host memory of the blocks that wait for a dictionary, and of the dictionary in the file, a compressor and a decompressor.
+fn dictionary_memory_bytes(plan: &OutputPlan) -> u64 {
+    /// The compressor may have tables beside it.
+    const COPIES: u64 = 6;
+    let dictionary = plan.table.compression.dictionary;
+    let dictionary = dictionary.map_or(0, |dictionary| dictionary.max_bytes as u64);
+    max_waiting_bytes(plan).saturating_add(dictionary.saturating_mul(COPIES))
 }
 
 /// Bytes to copy at a time from the page cache for each of `inputs` inputs: few enough that all windows together stay

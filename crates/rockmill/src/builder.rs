@@ -211,6 +211,21 @@ impl Builder {
         self
     }
 
+    /// Lets compactions call the application's own comparator, which OPTIONS name `name`. Jobs are done if it orders all of their
+    /// keys by the bytes, or all in reverse: it is asked about each pair of neighbours. Several threads call it at once.
+    ///
+    /// ```
+    /// let rockmill = rockmill::Service::builder().comparator("newest-first", |a, b| b.cmp(a));
+    /// ```
+    pub fn comparator(
+        mut self,
+        name: &str,
+        compare: impl Fn(&[u8], &[u8]) -> std::cmp::Ordering + Send + Sync + 'static,
+    ) -> Self {
+        self.settings.objects.comparator(name, Arc::new(compare));
+        self
+    }
+
     /// Keeps every job that is done here with its inputs in `dir`, to be repeated with `rockmill job run`. Inputs are
     /// hard links if the folder is on the database's file system, else copies. For small jobs see
     /// [`Builder::min_job_bytes`].

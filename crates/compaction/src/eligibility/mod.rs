@@ -7,6 +7,7 @@
 mod compression;
 mod filter;
 mod inputs;
+mod keys;
 mod options;
 mod output_splitting;
 mod plugins;
@@ -16,14 +17,17 @@ mod tombstones;
 use std::sync::Arc;
 
 use rockmill_core::{
-    CancelToken, CompactionRules, DeclineReason, DeeperLevels, Error, InputFile, InputTable, Job,
-    KeyRange, OutputPlan, Plan, PropertiesPlan, Result,
+    CancelToken, CompactionRules, DeclineReason, DeeperLevels, Error, FileSummary, InputFile,
+    InputTable, Job, KeyRange, OutputPlan, Plan, PropertiesPlan, Result,
 };
+use rockmill_format::key::KeyOrder;
 use rockmill_format::options_file::{ColumnFamilyOptions, Options, OptionsFile};
 use rockmill_format::versions;
 use rockmill_format::wire::CompactionServiceInput;
 
 pub use filter::{FilterSamples, LearnedFilter, filter_policy_without_bits, learn};
+use keys::Keys;
+
 pub use inputs::{Merges, check as check_input};
 pub use options::wants_paranoid_hash;
 pub use plugins::named;
@@ -88,6 +92,8 @@ pub fn check_family(eligible: &EligibleJob, found: &mut Findings) {
         Err(error) => return found.note(Err(error)),
     };
     let written_by = eligible.file.rocksdb_version;
+    let keys = Keys::of(eligible, family);
+    found.note(keys.and_then(|keys| keys.check_tree(&eligible.job.tree)));
     options::check_family(family, written_by, found);
     options::check_job(eligible, found);
     plugins::check(&eligible.job.info, &family.options, written_by, found);
@@ -111,33 +117,44 @@ pub fn with_inputs(
     let mut found = Findings::default();
     let merges = eligible.merges();
     for table in tables {
-        check_input(table.file.name(), &table.meta, &merges, &mut found);
+        let (name, comparator) = (table.file.name(), eligible.comparator());
+        check_input(name, &table.meta, comparator, &merges, &mut found);
     }
     found.first()?;
     let family = eligible.family()?;
+    let keys = Keys::of(eligible, family)?;
     let job = &eligible.job;
     let mut table = table::plan(eligible, family)?;
     let (filter, learned_filter) = filter::plan(eligible, family, tables, &table, cancel)?;
     table.filter = filter.options;
     table.prefixes = filter.prefixes;
     let written_by = eligible.file.rocksdb_version;
-    let splitting = output_splitting::plan(job, family, tables, written_by)?;
+    let splitting = output_splitting::plan(job, family, keys.order, tables, written_by)?;
     let collectors = options::collectors(&family.options, plugins::collectors(&job.info))?;
     let snapshots = eligible.input.snapshots.clone();
-    let tombstones =
-        tombstones::fragments(job, tables, &snapshots, splitting.level_style, most_bytes)?;
+    let tombstones = tombstones::fragments(
+        job,
+        keys.order,
+        tables,
+        &snapshots,
+        splitting.level_style,
+        most_bytes,
+    )?;
+    let agreement = keys.agreement(eligible, tables, &tombstones)?;
     let plan = Plan {
         range: KeyRange {
             begin: eligible.input.begin.clone(),
             end: eligible.input.end.clone(),
         },
         rules: CompactionRules {
+            order: keys.order,
+            agreement: agreement.map(Arc::new),
             snapshots,
             tombstones: Arc::new(tombstones),
             merging: merges.ok().filter(|_| may_have_operands(tables)),
             filter: plugins::filter(&job.info),
             bottommost: job.info.is_bottommost_level,
-            deeper: deeper(job, splitting.level_style),
+            deeper: deeper(job, keys.order, splitting.level_style),
             enforce_single_del_contracts: eligible
                 .file
                 .db
@@ -147,6 +164,7 @@ pub fn with_inputs(
         output: OutputPlan {
             properties: PropertiesPlan {
                 collector_names: collectors.names,
+                comparator_name: keys.comparator.map(|(name, _)| name),
                 ..properties(eligible, family, tables, filter.policy_name)?
             },
             compact_on_deletion: collectors.compact_on_deletion,
@@ -193,6 +211,21 @@ impl EligibleJob {
         let family = self.family().map_err(|error| error.what)?;
         plugins::merges(&self.job.info)
             .unwrap_or_else(|why| inputs::merges(&self.job.hints, &family.options, why))
+    }
+
+    /// The order of user keys.
+    ///
+    /// # Errors
+    /// Declined if it is not known.
+    pub fn order(&self) -> Result<KeyOrder> {
+        Ok(Keys::of(self, self.family()?)?.order)
+    }
+
+    /// The name of the column family's comparator.
+    pub fn comparator(&self) -> &[u8] {
+        let family = self.family().ok();
+        let named = family.and_then(|family| family.options.str("comparator"));
+        named.map_or(KeyOrder::Bytewise.comparator(), str::as_bytes)
     }
 
     fn family(&self) -> Result<&ColumnFamilyOptions> {
@@ -248,8 +281,20 @@ fn may_have_operands(tables: &[InputTable]) -> bool {
     all.any(|properties| properties.num_merge_operands > 0 || properties.comparator_name.is_empty())
 }
 
+/// Returns the files of a level, which are ordered by bytes, in the order of their keys.
+fn in_order(files: &[FileSummary], order: KeyOrder) -> Vec<&FileSummary> {
+    let mut files: Vec<_> = files.iter().collect();
+    if order != KeyOrder::Bytewise {
+        files.sort_by(|a, b| {
+            let by_first = order.compare(&a.smallest, &b.smallest);
+            by_first.then_with(|| order.compare(&a.largest, &b.largest))
+        });
+    }
+    files
+}
+
 /// Returns the files in deeper levels than the output's, which tombstones need.
-fn deeper(job: &Job, level_style: bool) -> DeeperLevels {
+fn deeper(job: &Job, order: KeyOrder, level_style: bool) -> DeeperLevels {
     if job.info.is_bottommost_level {
         return DeeperLevels::Nothing;
     }
@@ -257,10 +302,10 @@ fn deeper(job: &Job, level_style: bool) -> DeeperLevels {
         return DeeperLevels::Unknown;
     }
     let levels = job.tree.deeper.iter().map(|(_, files)| {
-        let ranges = files
-            .iter()
-            .map(|f| (f.smallest.clone(), f.largest.clone()));
-        ranges.collect()
+        let ranges = in_order(files, order).into_iter();
+        ranges
+            .map(|file| (file.smallest.clone(), file.largest.clone()))
+            .collect()
     });
     DeeperLevels::Files(levels.collect())
 }
@@ -323,6 +368,7 @@ fn properties(
             )
             .map_err(malformed)?,
         merge_operator_name: name("merge_operator")?,
+        comparator_name: None,
         collector_names: Vec::new(),
         compression_options,
         now: job.unix_time,

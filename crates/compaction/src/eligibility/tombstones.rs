@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use rockmill_core::{DeclineReason, Error, Fragments, InputFile, InputTable, Job, Result};
-use rockmill_format::key::{self, MAX_SEQUENCE};
+use rockmill_format::key::{self, KeyOrder, MAX_SEQUENCE};
 use rockmill_format::range_tombstone::{END_TAG, RangeTombstone};
 use rockmill_format::table::names;
 use rockmill_snapshot::tree::user_key;
@@ -15,6 +15,7 @@ use rockmill_snapshot::tree::user_key;
 /// if the fragments take more than `most_bytes`.
 pub fn fragments(
     job: &Job,
+    order: KeyOrder,
     tables: &[InputTable],
     snapshots: &[u64],
     level_style: bool,
@@ -22,7 +23,7 @@ pub fn fragments(
 ) -> Result<Fragments> {
     let inputs = &job.tree.inputs;
     let mut all = Vec::new();
-    let shared = sharing_keys(inputs);
+    let shared = sharing_keys(inputs, order);
     for (at, (input, table)) in inputs.iter().zip(tables).enumerate() {
         let Some(own) = table.range_tombstones(MAX_SEQUENCE) else {
             if table.meta.metaindex.contains_key(names::RANGE_DELETIONS) {
@@ -32,7 +33,7 @@ pub fn fragments(
         };
         let before = all.len();
         for tombstone in own {
-            let clipped = clip(input, tombstone)?;
+            let clipped = clip(input, order, tombstone)?;
             let sequence = table.global_sequence().unwrap_or(tombstone.sequence);
             all.push(RangeTombstone {
                 sequence,
@@ -47,11 +48,11 @@ pub fn fragments(
                 ));
             }
             if !level_style && !job.info.is_manual_compaction {
-                check_alone(input, table, inputs, snapshots)?;
+                check_alone(input, order, table, inputs, snapshots)?;
             }
         }
     }
-    Fragments::at_most(&all, snapshots, most_bytes).ok_or_else(|| {
+    Fragments::at_most(order, &all, snapshots, most_bytes).ok_or_else(|| {
         let what = format!("fragments of range tombstones take more than {most_bytes} bytes");
         Error::declined(DeclineReason::MemoryBudget, what)
     })
@@ -63,11 +64,11 @@ fn declined(input: &InputFile, what: &str) -> Error {
 
 /// Clips a tombstone to the keys between the file's bounds. A file may have tombstones that extend beyond; other files
 /// then have the rest (`range_del_aggregator.cc:TruncatedRangeDelIterator`).
-fn clip(input: &InputFile, tombstone: &RangeTombstone) -> Result<RangeTombstone> {
-    let begin = tombstone.begin.as_slice().max(user_key(&input.smallest));
+fn clip(input: &InputFile, order: KeyOrder, tombstone: &RangeTombstone) -> Result<RangeTombstone> {
+    let begin = order.last(&tombstone.begin, user_key(&input.smallest));
     let mut end = tombstone.end.as_slice();
     if let Some((largest, tag)) = key::split(&input.largest)
-        && largest < end
+        && order.is_before(largest, end)
     {
         if tag != END_TAG {
             return Err(declined(
@@ -86,17 +87,17 @@ fn clip(input: &InputFile, tombstone: &RangeTombstone) -> Result<RangeTombstone>
 
 /// Positions of the files of a level that share a user key with a neighbour, which also has versions of it. A tombstone
 /// then covers only the versions in its own file.
-fn sharing_keys(inputs: &[InputFile]) -> BTreeSet<usize> {
-    let mut order: Vec<_> = (0..inputs.len())
+fn sharing_keys(inputs: &[InputFile], order: KeyOrder) -> BTreeSet<usize> {
+    let mut files: Vec<_> = (0..inputs.len())
         .filter(|&at| inputs[at].level > 0)
         .collect();
-    order.sort_by_key(|&at| {
-        let file = &inputs[at];
-        (
-            file.level,
-            user_key(&file.smallest),
-            user_key(&file.largest),
-        )
+    let compare = |a: &[u8], b: &[u8]| order.compare(user_key(a), user_key(b));
+    files.sort_by(|&a, &b| {
+        let (a, b) = (&inputs[a], &inputs[b]);
+        let by_level = a.level.cmp(&b.level);
+        by_level
+            .then_with(|| compare(&a.smallest, &b.smallest))
+            .then_with(|| compare(&a.largest, &b.largest))
     });
     let shares = |[before, behind]: [usize; 2]| {
         let (before, behind) = (&inputs[before], &inputs[behind]);
@@ -104,7 +105,7 @@ fn sharing_keys(inputs: &[InputFile]) -> BTreeSet<usize> {
         before.level == behind.level
             && largest.is_some_and(|(own, tag)| tag != END_TAG && own == user_key(&behind.smallest))
     };
-    let pairs = order.windows(2).filter(|pair| shares([pair[0], pair[1]]));
+    let pairs = files.windows(2).filter(|pair| shares([pair[0], pair[1]]));
     pairs.flatten().copied().collect()
 }
 
@@ -112,6 +113,7 @@ fn sharing_keys(inputs: &[InputFile]) -> BTreeSet<usize> {
 /// inputs. RocksDB does not count the entries of these (`compaction.cc:FilterInputsForCompactionIterator`).
 fn check_alone(
     input: &InputFile,
+    order: KeyOrder,
     table: &InputTable,
     inputs: &[InputFile],
     snapshots: &[u64],
@@ -125,8 +127,8 @@ fn check_alone(
     let covers = |file: &InputFile| {
         file.level > input.level
             && file.largest_seqno.is_none_or(|largest| largest < sequence)
-            && user_key(&input.smallest) <= user_key(&file.smallest)
-            && user_key(&file.largest) < user_key(&input.largest)
+            && !order.is_before(user_key(&file.smallest), user_key(&input.smallest))
+            && order.is_before(user_key(&file.largest), user_key(&input.largest))
     };
     match is_alone && is_seen && inputs.iter().any(covers) {
         true => Err(declined(

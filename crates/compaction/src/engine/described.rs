@@ -54,7 +54,8 @@ impl Engine {
             let reader = open_input(&files, input, &dir.join(&input.name))?;
             let mut found = Findings::default();
             let meta = describe_table(&reader)?;
-            eligibility::check_input(&input.name, &meta, &merges, &mut found);
+            let comparator = eligible.comparator();
+            eligibility::check_input(&input.name, &meta, comparator, &merges, &mut found);
             Ok(found.into_vec())
         };
         let (threads, clock) = (self.executor.budget().slots(), self.storage.clock());

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use rockmill_core::{CancelToken, DeclineReason, Error, ErrorKind, InputFile, Result, open_table};
+use rockmill_format::key::KeyOrder;
 use rockmill_format::manifest::ColumnFamily;
 use rockmill_format::options_file::OptionsFile;
 
@@ -16,8 +17,9 @@ use rockmill_snapshot::tree::{TreeFollower, total_bytes, user_key};
 use rockmill_storage::{InputFileReader, shared_path};
 
 /// Comparators of files that can be opened.
-const READ_COMPARATORS: [&[u8]; 2] = [
-    b"leveldb.BytewiseComparator",
+const READ_COMPARATORS: [&[u8]; 3] = [
+    KeyOrder::Bytewise.comparator(),
+    KeyOrder::ReverseBytewise.comparator(),
     b"leveldb.BytewiseComparator.u64ts",
 ];
 
@@ -147,8 +149,11 @@ impl Engine {
         merges: &Merges,
     ) -> Result<FilesFound> {
         // If the MANIFEST names no comparator, RocksDB uses that of OPTIONS, which is checked too.
-        let comparator = family.comparator.as_slice();
-        if !comparator.is_empty() && !READ_COMPARATORS.contains(&comparator) {
+        let comparator = match family.comparator.is_empty() {
+            true => KeyOrder::Bytewise.comparator(),
+            false => &family.comparator,
+        };
+        if !READ_COMPARATORS.contains(&comparator) {
             let what = format!("comparator is {}", names::escape(comparator));
             let mut unknown = FilesFound {
                 may_hold_operands: !inputs.is_empty(),
@@ -159,7 +164,12 @@ impl Engine {
             return Ok(unknown);
         }
         let path = |input: &InputFile| shared_path(dir.join(&input.name));
-        let inspect = |input: &InputFile| match self.inspect_file(&path(input), filters, merges) {
+        let inspect = |input: &InputFile| match self.inspect_file(
+            &path(input),
+            comparator,
+            filters,
+            merges,
+        ) {
             Err(error) if error.kind != ErrorKind::Storage => {
                 let mut unknown = FilesFound {
                     may_hold_operands: true,
@@ -184,14 +194,21 @@ impl Engine {
         Ok(all)
     }
 
-    fn inspect_file(&self, path: &Path, filters: bool, merges: &Merges) -> Result<FilesFound> {
+    fn inspect_file(
+        &self,
+        path: &Path,
+        comparator: &[u8],
+        filters: bool,
+        merges: &Merges,
+    ) -> Result<FilesFound> {
         let mut inspected = FilesFound::default();
         let table = open_table(Box::new(InputFileReader::open(&*self.storage, path)?))?;
         let properties = &table.meta.properties;
         // Files that do not name their comparator may be so old that they do not count operands.
         let counts_operands = !properties.comparator_name.is_empty();
         inspected.may_hold_operands = properties.num_merge_operands > 0 || !counts_operands;
-        eligibility::check_input(table.file.name(), &table.meta, merges, &mut inspected.found);
+        let (name, found) = (table.file.name(), &mut inspected.found);
+        eligibility::check_input(name, &table.meta, comparator, merges, found);
         if filters {
             inspected.samples.take(&table)?;
         }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rockmill_core::{
-    DeclineReason, Error, InputFile, InputTable, Job, ReadAt, Result, open_table, range_tombstones,
+    DeclineReason, Error, InputFile, InputTable, ReadAt, Result, open_table_in, range_tombstones,
 };
 use rockmill_exec::budget::JobShare;
 use rockmill_exec::parallel;
@@ -16,6 +16,7 @@ use rockmill_format::unique_id::internal_unique_id;
 use rockmill_snapshot::tree::user_key;
 use rockmill_storage::io::{ClosedInput, JobInput, JobIo};
 
+use crate::eligibility::EligibleJob;
 use crate::run_context::RunContext;
 
 /// A closed input, with everything that was read while it was open.
@@ -26,9 +27,10 @@ pub fn inputs(
     context: &RunContext<'_>,
     files: &Arc<JobIo>,
     share: &JobShare,
-    job: &Job,
+    eligible: &EligibleJob,
     dir: &Path,
 ) -> Result<(Vec<Input>, Duration)> {
+    let order = eligible.order()?;
     let open = |input: &InputFile| {
         context.cancel.check()?;
         let path = dir.join(&input.name);
@@ -36,7 +38,7 @@ pub fn inputs(
         let narrowed = files.narrow_outputs(&path);
         narrowed.map_err(|e| cannot_open(input, &e))?;
         let closed = Arc::new(reader.closed(path));
-        let table = with_tombstones(open_table(Box::new(reader))?, share)?
+        let table = with_tombstones(open_table_in(Box::new(reader), order)?, share)?
             .read_through(Arc::clone(&closed) as _)
             .beginning_at(user_key(&input.smallest));
         check_identity(input, &table)?;
@@ -44,7 +46,7 @@ pub fn inputs(
         share.hold(table.index_memory_bytes())?;
         Ok((table, closed))
     };
-    let (inputs, threads) = (&job.tree.inputs, context.executor.budget().slots());
+    let (inputs, threads) = (&eligible.job.tree.inputs, context.executor.budget().slots());
     parallel::map_in(&context.clock, inputs, threads, open)
 }
 
@@ -96,9 +98,9 @@ fn check_identity(input: &InputFile, table: &InputTable) -> Result<()> {
 }
 
 /// Reads the table's range tombstones, if it has any. They count towards the job's `share`, before they are read and
-/// afterwards: once as they are, once clipped to the file, and once while they are cut into fragments.
+/// afterwards: once as they are, once clipped to the file, and twice while they are cut into fragments.
 fn with_tombstones(table: InputTable, share: &JobShare) -> Result<InputTable> {
-    const TIMES: u64 = 3;
+    const TIMES: u64 = 4;
     let Some(block) = table.meta.metaindex.get(names::RANGE_DELETIONS) else {
         return Ok(table);
     };

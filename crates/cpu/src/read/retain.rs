@@ -6,8 +6,8 @@
 //! bottom, an entry that every snapshot sees gets sequence number 0.
 
 use rockmill_core::{
-    CompactionFilter, CompactionRules, DeclineReason, Error, ErrorKind, JobFilter, Result,
-    entry_hash, kv_hash,
+    CompactionFilter, CompactionRules, DeclineReason, EntryAgreement, Error, ErrorKind, JobFilter,
+    Result, entry_hash, kv_hash,
 };
 use rockmill_format::coding::put_bytes;
 use rockmill_format::key::{self, MAX_SEQUENCE, ValueType};
@@ -36,6 +36,50 @@ impl Source for super::merge::Merge<'_> {
     #[inline]
     fn advance(&mut self) -> Result<()> {
         self.advance()
+    }
+}
+
+/// Entries whose user keys the application's comparator orders as they come.
+pub struct Agreed<'a, S> {
+    source: &'a mut S,
+    agreement: EntryAgreement<'a>,
+}
+
+impl<'a, S: Source> Agreed<'a, S> {
+    /// Compares the first entry.
+    ///
+    /// # Errors
+    /// Declined if the comparator disagrees or fails.
+    pub fn new(source: &'a mut S, agreement: EntryAgreement<'a>) -> Result<Self> {
+        let mut agreed = Self { source, agreement };
+        agreed.pass()?;
+        Ok(agreed)
+    }
+
+    fn pass(&mut self) -> Result<()> {
+        match self.source.head() {
+            Some(head) => self.agreement.pass(head.user_key),
+            None => Ok(()),
+        }
+    }
+
+    /// Compares the last entry with what follows it in the job.
+    ///
+    /// # Errors
+    /// The errors of [`Agreed::new`].
+    pub fn finish(self) -> Result<()> {
+        self.agreement.finish()
+    }
+}
+
+impl<S: Source> Source for Agreed<'_, S> {
+    fn head(&self) -> Option<Head<'_>> {
+        self.source.head()
+    }
+
+    fn advance(&mut self) -> Result<()> {
+        self.source.advance()?;
+        self.pass()
     }
 }
 
@@ -168,7 +212,7 @@ impl Group {
     fn absent_in_deeper_levels(&mut self, rules: &CompactionRules, user_key: &[u8]) -> bool {
         *self
             .absent_in_deeper_levels
-            .get_or_insert_with(|| rules.deeper.absent(user_key))
+            .get_or_insert_with(|| rules.deeper.absent(rules.order, user_key))
     }
 }
 
@@ -517,7 +561,7 @@ pub(super) fn is_covered(
     }
     *fragment = tombstones.ending_behind(user_key, *fragment);
     let found = tombstones.all().get(*fragment);
-    let found = found.filter(|found| found.begin.as_slice() <= user_key);
+    let found = found.filter(|found| !rules.order.is_before(user_key, &found.begin));
     found.is_some_and(|found| found.deletes(sequence, rules))
 }
 

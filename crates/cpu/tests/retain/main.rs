@@ -104,6 +104,7 @@ fn bottom(snapshots: &[u64]) -> CompactionRules {
         tombstones: Default::default(),
         merging: None,
         filter: None,
+        ..CompactionRules::default()
     }
 }
 

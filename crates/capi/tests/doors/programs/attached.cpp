@@ -248,6 +248,33 @@ class HashesFactory : public rocksdb::TablePropertiesCollectorFactory {
   const std::shared_ptr<Calls> calls_;
 };
 
+// Orders keys as one of RocksDB's comparators does, under a name of its own.
+class Ordered : public rocksdb::Comparator {
+ public:
+  explicit Ordered(bool is_reverse) : is_reverse_(is_reverse) {}
+  const char* Name() const override { return is_reverse_ ? "rev:Ordered" : "Ordered"; }
+  int Compare(const rocksdb::Slice& a, const rocksdb::Slice& b) const override {
+    return is_reverse_ ? b.compare(a) : a.compare(b);
+  }
+  void FindShortestSeparator(std::string*, const rocksdb::Slice&) const override {}
+  void FindShortSuccessor(std::string*) const override {}
+
+ private:
+  const bool is_reverse_;
+};
+
+// Orders keys by the numbers that they are.
+class Numeric : public rocksdb::Comparator {
+ public:
+  const char* Name() const override { return "Numeric"; }
+  int Compare(const rocksdb::Slice& a, const rocksdb::Slice& b) const override {
+    const auto first = std::stoull(a.ToString()), second = std::stoull(b.ToString());
+    return first < second ? -1 : first > second;
+  }
+  void FindShortestSeparator(std::string*, const rocksdb::Slice&) const override {}
+  void FindShortSuccessor(std::string*) const override {}
+};
+
 class NoBackgroundError : public rocksdb::EventListener {
   void OnBackgroundError(rocksdb::BackgroundErrorReason, rocksdb::Status* status) override {
     Check(false, "background error: " + status->ToString());
@@ -311,6 +338,7 @@ class History {
     for (const bool is_with : {false, true}) {
       auto options = Quiet();
       prepare(&options, sides_[is_with].calls);
+      comparator_ = options.comparator;
       rocksdb::Status status;
       if (is_with) service_ = rockmill::Attach(&options, {{"threads", "2"}, {"min_job_bytes", "0"}}, &status);
       Check(status);
@@ -373,7 +401,7 @@ class History {
       case 3:
         return Both([&](Side& side) { Check(side.db->Delete({}, key)); });
       case 4:
-        if (Below(4) > 0 || key >= end) return;
+        if (Below(4) > 0 || comparator_->Compare(key, end) >= 0) return;
         return Both([&](Side& side) { Check(side.db->DeleteRange({}, side.db->DefaultColumnFamily(), key, end)); });
       case 5:
         return Both([&](Side& side) {
@@ -450,6 +478,7 @@ class History {
   const std::string place_;
   std::mt19937_64 random_;
   const bool compacts_files_;
+  const rocksdb::Comparator* comparator_ = nullptr;
   Side sides_[2];
   std::shared_ptr<rockmill::Service> service_;
   uint64_t calls_ = 0;
@@ -553,6 +582,10 @@ void RandomHistories(const std::string& folder) {
         default:
           Check(rocksdb::MergeOperator::CreateFromString({}, "stringappend", &options->merge_operator));
       }
+      static const Ordered forward(false), reverse(true);
+      const rocksdb::Comparator* comparators[] = {options->comparator, rocksdb::ReverseBytewiseComparator(), &forward,
+                                                  &reverse};
+      options->comparator = comparators[seed / 2 % 4];
       if (filter == 1) options->compaction_filter = filters.emplace_back(std::make_unique<Sieve>(calls)).get();
       if (filter == 2) options->compaction_filter_factory = std::make_shared<Sieves>(calls);
       if (seed % 5 < 2) SetPrefixes(options, std::make_shared<Halves>(), seed % 5 == 1);
@@ -899,6 +932,56 @@ void FilesElsewhere(const std::string& folder) {
   }
 }
 
+// Jobs are done if the program's comparator has the order of bytes for all keys of the job.
+void ComparatorsOfTheProgram(const std::string& folder) {
+  static const Numeric numeric;
+  auto options = Quiet();
+  options.comparator = &numeric;
+  rocksdb::BlockBasedTableOptions table;
+  table.block_size = 64;
+  table.data_block_index_type = rocksdb::BlockBasedTableOptions::kDataBlockBinaryAndHash;
+  options.table_factory.reset(rocksdb::NewBlockBasedTableFactory(table));
+  rocksdb::Status status;
+  const auto service = rockmill::Attach(&options, {{"min_job_bytes", "0"}, {"threads", "11"}}, &status);
+  Check(status);
+  auto db = Open(options, folder + "/comparators");
+  const auto compact = [&](const std::vector<std::vector<std::string>>& files) {
+    for (const auto& keys : files) {
+      for (const auto& key : keys) Check(db->Put({}, key, "value of " + key));
+      Check(db->Flush({}));
+    }
+    Compact(db.get());
+    std::string last;
+    for (const auto& row : Content(db.get(), {})) {
+      Check(last.empty() || std::stoull(last) < std::stoull(row.first), row.first + " follows " + last);
+      Check(row.second == "value of " + row.first, row.first);
+      last = row.first;
+    }
+    for (const auto& keys : files) {
+      std::string value;
+      for (const auto& key : keys) Check(db->Get({}, key, &value));
+    }
+  };
+  const auto done = [&] { return Count(service->Stats(), "jobs_done"); };
+  const auto declined = [&] { return Declined(*service, "comparator"); };
+  std::vector<std::string> many, others;
+  for (int key = 1000; key < 2000; ++key) (key % 3 == 0 ? many : others).push_back(std::to_string(key));
+  compact({many, others});
+  Check(done() > 0 && declined() == 0, service->Stats() + service->LastError());
+  rocksdb::TablePropertiesCollection tables;
+  Check(db->GetPropertiesOfAllTables(&tables));
+  for (const auto& one : tables) Check(one.second->comparator_name == "Numeric", one.second->comparator_name);
+  const auto before = done();
+  // The bounds of the files are in another order than their bytes; then only entries inside are.
+  compact({{"3000", "29000"}, {"3001"}});
+  Check(declined() == 1 && done() == before, service->Stats());
+  auto apart = Open(options, folder + "/comparators-inside");
+  db.swap(apart);
+  compact({{"1", "5", "95"}, {"10", "96"}});
+  Check(declined() == 2 && done() == before, service->Stats());
+  apart = nullptr;
+}
+
 // Attached objects have to be those of the database.
 void OthersAreDeclined(const std::string& folder) {
   auto options = Quiet();
@@ -1063,6 +1146,7 @@ int main(int count, char** arguments) {
 #if ROCKMILL_ROCKSDB_SINCE(8, 5)
   PickedCompressions(folder);
 #endif
+  ComparatorsOfTheProgram(folder);
   OthersAreDeclined(folder);
   FamiliesThatAreMadeAnew(folder);
   SharedOptions(folder);

@@ -22,6 +22,7 @@ use rockmill_format::block::{BlockBuilder, BlockLayout};
 use rockmill_format::coding::put_varint;
 use rockmill_format::compression::CompressionType;
 use rockmill_format::index::IndexPartitions;
+use rockmill_format::key::KeyOrder;
 use rockmill_format::prefix::{CustomPrefixes, Prefixes};
 use rockmill_format::range_tombstone::RangeTombstone;
 use rockmill_format::table::TableMeta;
@@ -194,7 +195,8 @@ fn operands_and_range_tombstones_at_their_edges_are_the_same() {
                 .flat_map(|b| ranges.clone().map(|range| (*b, range)))
             {
                 let mut plan = common::plan();
-                plan.rules.tombstones = Fragments::new(tombstones, &snapshots).into();
+                plan.rules.tombstones =
+                    Fragments::new(KeyOrder::Bytewise, tombstones, &snapshots).into();
                 plan.rules.snapshots = snapshots.clone();
                 plan.rules.merging = Some(merging.clone());
                 plan.rules.bottommost = bottommost;
@@ -564,7 +566,7 @@ fn any_number_of_range_tombstones_that_are_dropped_makes_no_files() {
             sequence: 5,
         })
         .collect();
-    plan.rules.tombstones = Arc::new(Fragments::new(&tombstones, &[]));
+    plan.rules.tombstones = Arc::new(Fragments::new(KeyOrder::Bytewise, &tombstones, &[]));
     plan.rules.deeper = DeeperLevels::Files(Vec::new());
     plan.output.splitting = OutputSplitting {
         max_compaction_bytes: 10_000,
