@@ -26,6 +26,9 @@ export ROCKSDB_INCLUDE_DIR := $(ROCKSDB)/include
 export ROCKSDB_STATIC := 1
 endif
 
+# The package for Python needs no interpreter. Without this, its build would be repeated whenever PATH changes.
+export PYO3_NO_PYTHON := 1
+
 # Not cargo's own: where cargo has compiled RocksDB itself, the linker finds that before the one here.
 export CARGO_TARGET_DIR ?= $(CURDIR)/target/make
 
@@ -43,11 +46,11 @@ LIGHT_CRATES := $(addprefix -p rockmill-,xxh3 codec sysio format core cpu cuda s
 # For cargo by hand where .cargo/config.toml does not reach: eval "$(make -s env)"
 env:
 	@echo export ROCKSDB_LIB_DIR=$(ROCKSDB_LIB_DIR) ROCKSDB_INCLUDE_DIR=$(ROCKSDB_INCLUDE_DIR) ROCKSDB_STATIC=1 \
-	    CARGO_TARGET_DIR=$(CARGO_TARGET_DIR)
+	    PYO3_NO_PYTHON=1 CARGO_TARGET_DIR=$(CARGO_TARGET_DIR)
 
 SMOKES := $(addprefix fuzz-smoke-,$(FUZZ_TARGETS))
 
-.PHONY: env boundary check demo install jar java test-java test-jars test-header test-kafka test-flink test-spark wheel test-python release test test-long test-matrix test-many test-profiles test-reproducible test-stress test-distributed clean-cache forget-skips show-skips build setup lint test-debug test-release test-sanitized fuzz fuzz-lint fuzz-smoke $(SMOKES)
+.PHONY: env boundary check demo install jar java test-java test-jars test-header test-go test-kafka test-flink test-spark wheel test-python test-python-long release test test-long test-matrix test-many test-profiles test-reproducible test-stress test-distributed clean-cache forget-skips show-skips build setup lint test-debug test-release test-sanitized fuzz fuzz-lint fuzz-smoke $(SMOKES)
 .NOTPARALLEL:
 
 # Seconds, once it is compiled: no RocksDB, no CUDA compiler, and a tenth of each test's random cases. Tests of capi link
@@ -68,12 +71,12 @@ endef
 HAS_CUDA := $(or $(wildcard /dev/nvidiactl),$(NVCC),$(CUDA_HOME),$(CUDA_PATH),$(wildcard /usr/local/cuda/bin/nvcc))
 demo: setup
 	$(if $(HAS_CUDA),@$(TELL_KERNELS),@echo "no GPU and no CUDA toolkit are here: the demo is built without the GPU backend; 'make build' has it" >&2)
-	cargo build --locked --release -p rockmill-cli --no-default-features $(if $(HAS_CUDA),--features cuda)
+	$(if $(HAS_CUDA),scripts/tell_kernels.sh) cargo build --locked --release -p rockmill-cli --no-default-features $(if $(HAS_CUDA),--features cuda)
 	$(CARGO_TARGET_DIR)/release/rockmill demo
 
 build: setup
 	@$(TELL_KERNELS)
-	cargo build --locked --release --workspace
+	scripts/tell_kernels.sh cargo build --locked --release --workspace
 
 # It builds nothing, so that it can run as root. A relative PREFIX begins where the user is, also with make -C.
 install:
@@ -98,9 +101,14 @@ test-jars: jar
 	    ROCKMILL_CASES=$(or $(ROCKMILL_CASES),1000) doors/java/test.sh $(JAVA) $$version || failed="$$failed $$version"; \
 	done; [ -z "$$failed" ] || { echo "test-jars: these have failed:$$failed" >&2; exit 1; }
 
-# C++ programs with the RocksDB of each RocksJava before 9.8, through the header.
+# C++ programs with the RocksDB of each RocksJava before 10, through the header.
 test-header: jar
 	doors/java/cpp.sh $(JAVA) $(VERSIONS)
+
+# The module for Go, with the RocksDB of a stock RocksJava.
+test-go: jar
+	scripts/setup.sh go
+	doors/go/test.sh $(CARGO_TARGET_DIR)/go $(CARGO_TARGET_DIR)/release
 
 # Real systems, killed and restored, with and without Rockmill; VERSIONS="4.1.1" are others than the usual ones.
 test-kafka test-flink test-spark: test-%: jar
@@ -120,9 +128,14 @@ test-python: setup
 	cargo test --locked --release --workspace --no-run --test exports
 	doors/python/test.sh $(CARGO_TARGET_DIR)/python $(CARGO_TARGET_DIR)/release/deps/librockmill_python.so
 
+# The same with the Pythons of other systems.
+test-python-long: setup
+	cargo test --locked --release --workspace --no-run --test exports
+	doors/python/systems.sh $(CARGO_TARGET_DIR)/release/deps/librockmill_python.so
+
 # The wheel, for CPython from 3.10 on.
 wheel: setup
-	doors/python/wheel.sh $(CARGO_TARGET_DIR)/wheel $(CURDIR)/dist
+	doors/python/wheel.sh $(CARGO_TARGET_DIR) $(CURDIR)/dist
 
 # A tarball and a Debian package of what make install installs, in FOLDER.
 release: setup
@@ -188,7 +201,7 @@ clean-cache:
 
 # Does not fit into continuous integration; docs/internals/testing.md says how long each part takes.
 test-long: forget-skips
-	@scripts/test.sh test-reproducible test-many test-stress test-profiles test-distributed test-matrix test-header test-jars test-kafka test-flink test-spark show-skips
+	@scripts/test.sh test-reproducible test-many test-stress test-profiles test-distributed test-python-long test-matrix test-header test-go test-jars test-kafka test-flink test-spark show-skips
 
 # Two releases, from two checkouts and by users with two homes, are equal files.
 test-reproducible: setup

@@ -160,10 +160,6 @@ typedef struct rm_plugins {
   /* InDomain and Transform: several threads call it at once. Returns the bytes of the prefix with which the key begins, -1 if
    * the key is outside of the domain, or another negative number, and the job is declined. */
   int64_t (*prefix_len)(void* state, rm_bytes key);
-  const char* comparator; /* its GetId(), if it is not one of RocksDB's own comparators */
-  /* Compare: several threads call it at once, about each pair of neighbouring keys. Sets *order to a negative number, 0 or a
-   * positive number. Returns 0, or the job is declined. */
-  int (*compare)(void* state, rm_bytes a, rm_bytes b, int* order);
 } rm_plugins;
 
 /* RocksDB's CompactionServiceJobInfo. */
@@ -249,6 +245,10 @@ rm_status rm_service_wait(rm_service* service, const char* job_id, rm_result* re
  * return RM_USE_LOCAL soon. Jobs of the same databases are accepted again after 250 ms. */
 rm_status rm_service_cancel_awaiting_jobs(rm_service* service, char** error);
 
+/* The same for the handles, of all services, that have had jobs of the database with this session id. RocksDB before 9.11
+ * does not announce that a database closes, and waits for its jobs: call this before it is closed. */
+rm_status rm_database_closes(const char* db_session_id, char** error);
+
 /* Cancels all running and waiting jobs of all clones. RocksDB does them itself, and they count as declined with the
  * reason "cancelled". Later jobs are accepted, unless the setting `paused` is true. DisableManualCompaction waits for a
  * running job: call this before it. */
@@ -326,8 +326,8 @@ typedef struct rm_view_options {
   uint64_t memory_bytes; /* device memory at most; four fifths of what is free */
   const rm_store* store; /* copied; `state` lives as long as the view. Without it, kernels can only read. */
   uint32_t threads;      /* that answer kernels; 1 */
-  uint32_t mailboxes;    /* requests of kernels that may be on their way; 4096 */
-  uint32_t mailbox_bytes; /* of a request or an answer that go at once; 4096. Longer ones take several turns. */
+  uint32_t request_slots;    /* requests of kernels that may be on their way; 4096 */
+  uint32_t request_slot_bytes; /* of a request or an answer that go at once; 4096. Longer ones take several turns. */
   uint32_t timeout_ms;    /* after which a kernel waits no longer; 10000 */
   const char* wal_dir;    /* folder of the write-ahead logs; that of the database, or the wal_dir of its OPTIONS */
 } rm_view_options;

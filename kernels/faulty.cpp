@@ -83,7 +83,7 @@ int measure_index(const Exec* exec, const LayoutArgs* args) {
   const auto measure = Wrapped<CALL_STAGE, &KernelTable::measure_index>::call;
   if (args->num_blocks < 2) return measure(exec, args);
   // Altered for this stage only, as if it had misread it.
-  Key& next = const_cast<Key&>(args->survivors[args->block_starts[1]]);
+  Key& next = const_cast<Key&>(args->selected_rows[args->block_starts[1]]);
   const Key sound = next;
   hooks->made(REGION_NEXT_KEY, &next, sizeof next);
   const int error = measure(exec, args);

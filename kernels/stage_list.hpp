@@ -19,7 +19,7 @@
   each(measure_rows) \
   each(copy_rows) \
   each(measure_records) \
-  each(place_records) \
+  each(insert_records) \
   each(count_unseen) \
   each(erase_missing) \
   each(rehash) \

@@ -102,7 +102,7 @@ inline int merge_runs(const Exec* exec, const KeyBytes* key_bytes, Key* a, Key* 
 inline int decide(const Exec* exec, const RetainArgs* a) {
   if (a->cover != nullptr) {
     const u64 fragments = a->rules.num_fragments;
-    const PlaceFragments place{a->keys, a->key_bytes, a->n, a->rules.fragments, a->fragment_places};
+    const FindFragments place{a->keys, a->key_bytes, a->n, a->rules.fragments, a->fragment_places};
     ROCKMILL_STEP(for_each(*exec, fragments, place));
     ROCKMILL_STEP(for_each(*exec, fragments, MarkFragments{a->fragment_places, fragments, a->n, a->cover}));
     ROCKMILL_STEP(inclusive_max(*exec, a->cover, a->cover, a->n));
@@ -132,10 +132,10 @@ inline int make_values(const Exec* exec, const RetainArgs* a) {
 }
 
 inline int finish_made(const Exec* exec, const RetainArgs* a) {
-  const CheckMade check{{a->arena, a->keys, a->values}, a->key_bytes, a->merging, a->made, a->made_offsets,
+  const CheckMerged check{{a->arena, a->keys, a->values}, a->key_bytes, a->merging, a->made, a->made_offsets,
                         a->arena + a->made_at,          a->hashes,    a->errors};
   ROCKMILL_STEP(for_each(*exec, a->n, check));
-  const FinishMade finish{a->arena, a->keys,    a->key_bytes, a->values,       a->hashes,
+  const FinishMerged finish{a->arena, a->keys,    a->key_bytes, a->values,       a->hashes,
                           a->rules, a->merging, a->made,      a->made_offsets, a->made_at};
   return accumulate<RetainSums>(*exec, a->n, finish, a->totals);
 }
@@ -147,7 +147,7 @@ inline int retain(const Exec* exec, const RetainArgs* a) {
   RetainRules rules = a->rules;
   // Their tags are final.
   if (a->one_by_one) rules.bottommost = 0;
-  return for_each(*exec, a->n, Gather{a->keys, a->keep, a->places, rules, a->survivors});
+  return for_each(*exec, a->n, Gather{a->keys, a->keep, a->places, rules, a->selected_rows});
 }
 
 inline int select_visible(const Exec* exec, const SnapshotArgs* a) {
@@ -155,7 +155,7 @@ inline int select_visible(const Exec* exec, const SnapshotArgs* a) {
   ROCKMILL_STEP(accumulate<RetainSums>(*exec, a->n, select, a->totals));
   ROCKMILL_STEP(exclusive_sum(*exec, a->keep, a->places, a->n));
   // Rows keep their tags.
-  return for_each(*exec, a->n, Gather{a->keys, a->keep, a->places, RetainRules{}, a->survivors});
+  return for_each(*exec, a->n, Gather{a->keys, a->keep, a->places, RetainRules{}, a->selected_rows});
 }
 
 inline int measure_rows(const Exec* exec, const RowArgs* a) {
@@ -172,19 +172,19 @@ inline int copy_rows(const Exec* exec, const RowArgs* a, u64 first, u64 end, u8*
 constexpr u32 VIEW_LANES = 4;
 constexpr u64 LONG_ROW = 1024;
 
-inline int measure_records(const Exec* exec, const PlaceArgs* a) {
+inline int measure_records(const Exec* exec, const InsertArgs* a) {
   const MeasureRecords measure{a->arena, a->rows, a->key_bytes, a->values, a->base, a->seen, a->sizes, a->totals};
   ROCKMILL_STEP(for_each_tile<VIEW_LANES>(*exec, a->n, measure));
   return exclusive_sum(*exec, a->sizes, a->offsets, a->n + 1);
 }
 
-inline int place_records(const Exec* exec, const PlaceArgs* a) {
-  const PlaceRecords place{a->arena,   a->rows, a->key_bytes, a->values, a->offsets,
+inline int insert_records(const Exec* exec, const InsertArgs* a) {
+  const InsertRecords place{a->arena,   a->rows, a->key_bytes, a->values, a->offsets,
                            a->records, a->base, a->table,     a->totals};
   return for_each_tile<VIEW_LANES>(*exec, a->n, place);
 }
 
-inline int count_unseen(const Exec* exec, const PlaceArgs* a) {
+inline int count_unseen(const Exec* exec, const InsertArgs* a) {
   return for_each_tile<VIEW_LANES>(*exec, a->n, CountUnseen{a->rows, a->key_bytes, a->base, a->seen, a->totals});
 }
 
@@ -208,14 +208,18 @@ inline int move_records(const Exec* exec, const SlotsArgs* a) {
 }
 
 inline int look_up(const Exec* exec, const LookupArgs* a) {
-  const auto run = [&](auto asks) {
-    const LookUp<decltype(asks)::value> look_up{Kv{a->kv},      a->keys,     a->key_offsets, a->key_bytes, a->rows, a->stride,
-                                                a->default_row, a->statuses, a->sizes};
+  const auto run = [&](auto asks, auto of_ids) {
+    const LookUp<decltype(asks)::value, decltype(of_ids)::value> look_up{
+        Kv{a->kv},   a->keys,  a->key_offsets, a->key_bytes,  a->rows, a->stride, a->default_row,
+        a->statuses, a->sizes, a->found,       a->unanswered, a->form, a->options};
     // Long values keep more lanes busy than a bucket does.
     if (!decltype(asks)::value && a->stride >= LONG_ROW) return for_each_tile<2 * VIEW_LANES>(*exec, a->n, look_up);
     return for_each_tile<VIEW_LANES>(*exec, a->n, look_up);
   };
-  return a->kv.ring.mailboxes == 0 ? run(std::false_type{}) : run(std::true_type{});
+  const auto run_of = [&](auto asks) {
+    return a->form.id_bytes == 0 ? run(asks, std::false_type{}) : run(asks, std::true_type{});
+  };
+  return a->kv.ring.slots == 0 ? run_of(std::false_type{}) : run_of(std::true_type{});
 }
 
 inline ScanProgram scan_program(const ScanArgs* a) {
@@ -225,19 +229,19 @@ inline ScanProgram scan_program(const ScanArgs* a) {
 inline int scan_filter(const Exec* exec, const ScanArgs* a) {
   ROCKMILL_STEP(for_each(*exec, a->n, FilterRows{scan_program(a), a->num_filter, a->keep, a->sizes, a->errors}));
   ROCKMILL_STEP(exclusive_sum(*exec, a->keep, a->places, a->n + 1));
-  return for_each(*exec, a->n, GatherWanted{a->keep, a->places, a->wanted});
+  return for_each(*exec, a->n, GatherSelected{a->keep, a->places, a->selected});
 }
 
 inline int scan_measure(const Exec* exec, const ScanArgs* a) {
-  const MeasureWanted measure{scan_program(a), a->num_filter, a->num_ops,   a->wanted, a->columns,
+  const MeasureSelected measure{scan_program(a), a->num_filter, a->num_ops,   a->selected, a->columns,
                               a->num_columns,  a->row_bytes,  a->has_bytes, a->sizes,  a->errors};
-  ROCKMILL_STEP(for_each(*exec, a->num_wanted, measure));
-  ROCKMILL_STEP(exclusive_sum(*exec, a->sizes, a->offsets, a->num_wanted + 1));
-  return for_each(*exec, 1, CutBatches{a->offsets, a->num_wanted, a->batch_rows, a->batch_bytes, a->sizes});
+  ROCKMILL_STEP(for_each(*exec, a->num_selected, measure));
+  ROCKMILL_STEP(exclusive_sum(*exec, a->sizes, a->offsets, a->num_selected + 1));
+  return for_each(*exec, 1, CutBatches{a->offsets, a->num_selected, a->batch_rows, a->batch_bytes, a->sizes});
 }
 
 inline int scan_fill(const Exec* exec, const ScanArgs* a, const ScanColumn* columns, u64 first, u64 rows) {
-  const FillColumns fill{scan_program(a), a->num_filter,  a->num_ops, a->wanted + first, rows,
+  const FillColumns fill{scan_program(a), a->num_filter,  a->num_ops, a->selected + first, rows,
                          a->columns,      a->num_columns, a->out,     a->errors};
   ROCKMILL_STEP(for_each(*exec, rows, fill));
   for (u32 i = 0; i < a->num_columns; ++i) {
@@ -250,12 +254,12 @@ inline int scan_fill(const Exec* exec, const ScanArgs* a, const ScanColumn* colu
 
 inline int scan_copy(const Exec* exec, const ScanArgs* a, u64 first, u64 rows) {
   return for_each_group(*exec, a->num_columns * rows,
-                        CopyCells{scan_program(a), a->wanted + first, rows, a->columns, a->out});
+                        CopyCells{scan_program(a), a->selected + first, rows, a->columns, a->out});
 }
 
 inline int scan_group(const Exec* exec, const ScanArgs* a, const ScanGroups* groups) {
-  const u64 items = (a->num_wanted + GROUP_ROWS - 1) / GROUP_ROWS;
-  GroupRows group{scan_program(a), a->num_filter, a->num_ops, a->wanted, a->num_wanted, *groups, false, a->errors};
+  const u64 items = (a->num_selected + GROUP_ROWS - 1) / GROUP_ROWS;
+  GroupRows group{scan_program(a), a->num_filter, a->num_ops, a->selected, a->num_selected, *groups, false, a->errors};
   ROCKMILL_STEP(for_each_group(*exec, items, group));
   if (!groups->has_wide) return 0;
   group.is_second = true;
@@ -271,32 +275,32 @@ inline int scan_hash(const Exec* exec, const u8* bytes, u64 len, u64 position, S
 }
 
 inline FilterKeys filter_keys(const LayoutArgs* a) {
-  return {a->survivors, a->key_bytes, a->filter, a->last_with_prefix, a->errors};
+  return {a->selected_rows, a->key_bytes, a->filter, a->last_with_prefix, a->errors};
 }
 
 inline int split(const Exec* exec, const LayoutArgs* a) {
-  const FileSum sum{a->survivors, a->values, a->prefix};
+  const FileSum sum{a->selected_rows, a->values, a->prefix};
   if (a->key_sums != nullptr) {
-    ROCKMILL_STEP(for_each(*exec, a->n, MeasureKeys{a->survivors, a->sizes}));
+    ROCKMILL_STEP(for_each(*exec, a->n, MeasureKeys{a->selected_rows, a->sizes}));
     ROCKMILL_STEP(exclusive_sum(*exec, a->sizes, a->key_sums, a->n + 1));
   }
   if (a->last_with_prefix != nullptr) {
     ROCKMILL_STEP(for_each(*exec, a->n, MarkPrefixed{filter_keys(a), a->last_with_prefix}));
     ROCKMILL_STEP(inclusive_max(*exec, a->last_with_prefix, a->last_with_prefix, a->n));
   }
-  ROCKMILL_STEP(for_each(*exec, a->n, MeasureEntries{a->survivors, a->key_bytes, a->values, a->layout,
+  ROCKMILL_STEP(for_each(*exec, a->n, MeasureEntries{a->selected_rows, a->key_bytes, a->values, a->layout,
                                                      a->shared, a->sizes}));
   ROCKMILL_STEP(exclusive_sum(*exec, a->sizes, a->prefix, a->n + 1));
-  const PlaceFragments fragments{a->survivors, a->key_bytes, a->n, a->fragments, a->fragment_places};
+  const FindFragments fragments{a->selected_rows, a->key_bytes, a->n, a->fragments, a->fragment_places};
   ROCKMILL_STEP(for_each(*exec, a->num_fragments, fragments));
-  const Items items{a->survivors, a->key_bytes, a->n, a->fragments, a->fragment_places, a->num_fragments};
+  const Items items{a->selected_rows, a->key_bytes, a->n, a->fragments, a->fragment_places, a->num_fragments};
   ROCKMILL_STEP(for_each(*exec, a->splitting.num_grandparents,
                          FindGrandparents{items, a->splitting, a->grandparent_places}));
   ROCKMILL_STEP(for_each(*exec, 1,
                          SplitFiles{sum, items, a->splitting, a->grandparent_places, a->max_files, a->max_cuts,
                                     a->file_starts, a->num_files, a->cuts, a->errors}));
   if (a->deletion_sums != nullptr) {
-    ROCKMILL_STEP(for_each(*exec, a->n + 1, MarkDeletions{a->survivors, a->n, a->deletion_sums}));
+    ROCKMILL_STEP(for_each(*exec, a->n + 1, MarkDeletions{a->selected_rows, a->n, a->deletion_sums}));
     ROCKMILL_STEP(exclusive_sum(*exec, a->deletion_sums, a->deletion_sums, a->n + 1));
   }
   ROCKMILL_STEP(
@@ -309,10 +313,10 @@ inline int split(const Exec* exec, const LayoutArgs* a) {
 
 inline int measure_blocks(const Exec* exec, const LayoutArgs* a) {
   ROCKMILL_STEP(for_each(*exec, a->num_blocks,
-                         FindPrefixes{a->survivors, a->key_bytes, a->layout, a->block_starts,
+                         FindPrefixes{a->selected_rows, a->key_bytes, a->layout, a->block_starts,
                                       a->prefix_lens}));
   ROCKMILL_STEP(for_each(*exec, a->n,
-                         MeasureStored{a->survivors, a->values, a->layout, a->begins, a->before,
+                         MeasureStored{a->selected_rows, a->values, a->layout, a->begins, a->before,
                                        a->block_starts, a->prefix_lens, a->shared, a->sizes}));
   ROCKMILL_STEP(exclusive_sum(*exec, a->sizes, a->prefix, a->n + 1));
   return for_each(*exec, a->num_blocks,
@@ -323,11 +327,11 @@ inline int measure_blocks(const Exec* exec, const LayoutArgs* a) {
 inline int place_raw(const Exec* exec, const LayoutArgs* a) {
   ROCKMILL_STEP(for_each(*exec, a->num_blocks, SumBlocks{a->raw_sizes, a->block_sizes}));
   ROCKMILL_STEP(exclusive_sum(*exec, a->block_sizes, a->raw_offsets, a->num_blocks + 1));
-  return for_each(*exec, a->num_blocks, PlaceRaw{a->block_starts, a->raw_offsets, a->raw_sizes, a->blocks});
+  return for_each(*exec, a->num_blocks, FindRawOffsets{a->block_starts, a->raw_offsets, a->raw_sizes, a->blocks});
 }
 
 inline WriteBlocks block_writer(const LayoutArgs* a, u8* to) {
-  return {a->arena,  a->survivors,   a->key_bytes,    a->values, a->layout, a->shared,
+  return {a->arena,  a->selected_rows,   a->key_bytes,    a->values, a->layout, a->shared,
           a->prefix, a->prefix_lens, a->hash_buckets, a->blocks, to};
 }
 
@@ -351,7 +355,7 @@ inline int sum_blocks(const Exec* exec, const LayoutArgs* a) {
 }
 
 inline Separators separators(const LayoutArgs* a) {
-  return {a->survivors, a->key_bytes, a->block_starts, a->index};
+  return {a->selected_rows, a->key_bytes, a->block_starts, a->index};
 }
 
 inline IndexEntries index_entries(const LayoutArgs* a) {
@@ -371,7 +375,7 @@ inline int measure_index(const Exec* exec, const LayoutArgs* a) {
 }
 
 inline int sum_file(const Exec* exec, const LayoutArgs* a, u64 start, u64 n, FileTotals* totals) {
-  const SumFile sum{a->survivors, a->values, a->hashes, filter_keys(a), start};
+  const SumFile sum{a->selected_rows, a->values, a->hashes, filter_keys(a), start};
   return accumulate<FileSums>(*exec, n, sum, totals);
 }
 
@@ -383,10 +387,10 @@ inline int most_deletions(const Exec* exec, const LayoutArgs* a, u64 start, u64 
 
 inline int place_blocks(const Exec* exec, const LayoutArgs* a, u32 num_files) {
   ROCKMILL_STEP(for_each(*exec, a->num_blocks,
-                         PlaceBlocks{a->block_starts, a->block_offsets, a->file_starts, a->file_offsets,
+                         FindBlockOffsets{a->block_starts, a->block_offsets, a->file_starts, a->file_offsets,
                                      num_files, a->places, a->key_sums, a->raw_sizes, a->codecs, a->blocks}));
   return for_each_group(*exec, num_files,
-                        CopyEdges{a->survivors, a->key_bytes, a->file_starts, a->places, a->edges});
+                        CopyEdges{a->selected_rows, a->key_bytes, a->file_starts, a->places, a->edges});
 }
 
 inline int write_blocks(const Exec* exec, const LayoutArgs* a, u8* images) {

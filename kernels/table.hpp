@@ -75,7 +75,7 @@ struct RetainArgs {
   u8* has_older;
   u32* keep;
   u32* places;
-  Key* survivors;
+  Key* selected_rows;
   RetainTotals* totals;
   u64* errors;
   // If operands are merged: places of values; for n entries the merged rows, and for n + 1 the bytes of merged values
@@ -99,7 +99,7 @@ struct SnapshotArgs {
   // n each.
   u32* keep;
   u32* places;
-  Key* survivors;
+  Key* selected_rows;
   RetainTotals* totals;
   u64* errors;
 };
@@ -116,7 +116,7 @@ struct RowArgs {
 };
 
 // Arguments of storing rows in a table.
-struct PlaceArgs {
+struct InsertArgs {
   const u8* arena;
   const Key* rows;
   u64 n;
@@ -132,7 +132,7 @@ struct PlaceArgs {
   // A bit for each slot of the base, set if a row has its key; null without a base.
   u64* seen;
   ResidentTable table;
-  PlaceTotals* totals;
+  InsertTotals* totals;
 };
 
 // Arguments of work on all slots of a table; see view/revise.hpp.
@@ -146,7 +146,7 @@ struct SlotsArgs {
   // Target of moved records, and the bytes in use there.
   u8* records;
   u64* cursor;
-  PlaceTotals* totals;
+  InsertTotals* totals;
 };
 
 // Keys to look up in a table; see view/lookup.hpp.
@@ -161,6 +161,12 @@ struct LookupArgs {
   const u8* default_row;
   u8* statuses;
   u32* sizes;
+  u8* found;
+  u32* unanswered;
+  IdForm form;
+  // Of LookupOption.
+  u32 options;
+  u32 unused;
 };
 
 // Arguments of a scan.
@@ -185,9 +191,9 @@ struct ScanArgs {
   // n + 1 each; the last of `places` is the number of selected rows.
   u32* keep;
   u32* places;
-  u32* wanted;
-  u64 num_wanted;
-  // num_wanted + 1 each; sizes become the ends of batches, behind their number. While rows are filtered, the first of
+  u32* selected;
+  u64 num_selected;
+  // num_selected + 1 each; sizes become the ends of batches, behind their number. While rows are filtered, the first of
   // them counts rows in which a counted check fails.
   u64* sizes;
   u64* offsets;
@@ -198,7 +204,7 @@ struct ScanArgs {
 
 struct LayoutArgs {
   const u8* arena;
-  const Key* survivors;
+  const Key* selected_rows;
   u64 n;
   KeyBytes key_bytes;
   const ValueRef* values;
@@ -262,7 +268,7 @@ struct LayoutArgs {
   u64* file_offsets;
   // One for each file.
   FileIndex* indexes;
-  const FilePlace* places;
+  const FileOffsets* places;
   // Internal keys at the files' ends.
   u8* edges;
   u32 max_files;
@@ -382,11 +388,11 @@ struct KernelTable {
   // Copies the rows from `first` to `end` contiguously.
   int (*copy_rows)(const Exec*, const RowArgs*, u64 first, u64 end, u8* out);
   // Fills sizes and offsets, and sets bits of `seen`.
-  int (*measure_records)(const Exec*, const PlaceArgs*);
+  int (*measure_records)(const Exec*, const InsertArgs*);
   // Writes the records and stores their slots in the table.
-  int (*place_records)(const Exec*, const PlaceArgs*);
+  int (*insert_records)(const Exec*, const InsertArgs*);
   // Counts the rows whose keys the base has and whose bits are not set.
-  int (*count_unseen)(const Exec*, const PlaceArgs*);
+  int (*count_unseen)(const Exec*, const InsertArgs*);
   // Removes keys of the ranges whose bits are not set from the table.
   int (*erase_missing)(const Exec*, const SlotsArgs*);
   // Stores the records of the base in the table, which has other slots.
@@ -396,7 +402,7 @@ struct KernelTable {
   // Moves the records of the chunks that are marked.
   int (*move_records)(const Exec*, const SlotsArgs*);
   int (*look_up)(const Exec*, const LookupArgs*);
-  // Fills keep, places and wanted.
+  // Fills keep, places and selected.
   int (*scan_filter)(const Exec*, const ScanArgs*);
   // Fills sizes and offsets.
   int (*scan_measure)(const Exec*, const ScanArgs*);

@@ -2,8 +2,8 @@
 # Builds and packs the command and the C and C++ doors, with the licences of what is inside each:
 #   scripts/release.sh FOLDER [BUILT]     makes FOLDER/rockmill-VERSION-TRIPLE.tar.gz, a Debian package where dpkg-deb is
 #                                         installed, and FOLDER/SHA256SUMS. BUILT is as for scripts/install.sh; without
-#                                         it, cargo builds in the profile for files that are shipped, with FEATURES,
-#                                         such as rockmill-cli/distributed, if that is set.
+#                                         it, cargo builds in the profile for files that are shipped: the command with
+#                                         FEATURES, such as rockmill-cli/distributed, if that is set.
 # The time of all files is that of the last commit, or SOURCE_DATE_EPOCH, so that equal builds make equal files.
 # The unpacked tarball is a prefix: pkg-config and CMake find it wherever it lies.
 set -euo pipefail
@@ -24,7 +24,10 @@ if [ -z "$built" ]; then
     printf -v CARGO_ENCODED_RUSTFLAGS '%s\x1f%s' "--remap-path-prefix=$PWD=/rockmill" "--remap-path-prefix=$home=/cargo"
     maps=$(printf -- '-ffile-prefix-map=%q ' "$PWD=/rockmill" "$home=/cargo")
     export CARGO_ENCODED_RUSTFLAGS CC_SHELL_ESCAPED_FLAGS=1 CFLAGS="$maps${CFLAGS-}" CXXFLAGS="$maps${CXXFLAGS-}"
-    cargo build --locked --profile shipped -p rockmill-cli -p rockmill-capi ${FEATURES:+--features "$FEATURES"}
+    # Apart: beside a static library, cargo would compile all crates twice over, as bitcode and as machine code. So DataFusion
+    # takes less time, and the wheel has the same crates (doors/python/wheel.sh).
+    cargo build --locked --profile shipped -p rockmill-cli ${FEATURES:+--features "$FEATURES"}
+    cargo build --locked --profile shipped -p rockmill-capi
     built=${CARGO_TARGET_DIR:-target}/shipped
     size=$(($(stat -c %s "$built/rockmill") / 1000000))
     [ "$size" -le $MAX_COMMAND ] || {
@@ -61,24 +64,7 @@ for document in README.md CHANGELOG.md LICENSE docs monitoring; do
     ln -s "share/doc/rockmill/$document" "$prefix/$document"
 done
 
-# NVIDIA's runtime and templates are inside where the build has a GPU backend.
-nvidia=()
-sections=$(readelf -SW "$prefix/lib/librockmill.so") || {
-    echo "release: readelf cannot tell whether NVIDIA's code is inside; install binutils" >&2
-    exit 3
-}
-if [[ $sections == *nv_fatbin* ]]; then
-    cache="${XDG_CACHE_HOME:-$HOME/.cache}/rockmill"
-    for text in "$cache"/nvcc-*/nvidia_cuda_{runtime,cccl}-*.dist-info/licenses/License.txt \
-        "${CUDA_HOME:-/usr/local/cuda}/EULA.txt"; do
-        [ ! -f "$text" ] || nvidia+=("$text")
-    done
-    [ ${#nvidia[@]} -gt 0 ] || { echo "release: NVIDIA's licence is nowhere" >&2; exit 1; }
-fi
-cargo metadata --locked --format-version 1 --filter-platform "$triple" >"$work/metadata"
-licences() {
-    python3 scripts/licences.py "$@" "${nvidia[@]}" <"$work/metadata" >"$prefix/THIRD-PARTY-$1.txt"
-}
+licences() { scripts/licences.sh "$@" "$prefix/lib/librockmill.so" >"$prefix/THIRD-PARTY-$1.txt"; }
 licences librockmill rockmill-capi
 [ ! -f "$prefix/bin/rockmill" ] || licences rockmill rockmill-cli
 

@@ -1,21 +1,22 @@
 #!/usr/bin/env bash
 # Makes sure that what the build needs is there: a Rust toolchain, a C++20 compiler, libclang with its
 # headers (RocksDB's bindings are generated), make. `scripts/setup.sh tests` also fetches promtool, which checks
-# the rules and the dashboard of monitoring/; `scripts/setup.sh java` also installs a JDK; `scripts/setup.sh systems` also
+# the rules and the dashboard of monitoring/; `scripts/setup.sh java` also installs a JDK, `scripts/setup.sh go` Go as well; `scripts/setup.sh systems` also
 # Maven, which fetches Kafka, Flink and Spark; `scripts/setup.sh python` prints a Python that has the packages for the tests of
-# Python's package, or nothing if pip cannot install them. As root,
-# missing system packages are installed with apt-get; otherwise one sentence says what to do. Exit code 3 if something stays missing.
+# Python's package, or nothing if pip cannot install them, and `scripts/setup.sh pyright` prints the type checker in the same
+# way. As root, missing system packages are installed with apt-get; otherwise one sentence says what to do. Exit code 3 if something stays missing.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 PATH="$PATH:${CARGO_HOME:-$HOME/.cargo}/bin"
 
 readonly MIN_RUST=1.94
-with_java= with_maven=
+with_java= with_maven= with_go=
 case "${1:-}" in
     java) with_java=yes ;;
+    go) with_java=yes with_go=yes ;;
     systems) with_java=yes with_maven=yes ;;
 esac
-readonly with_java with_maven
+readonly with_java with_maven with_go
 readonly EXIT_ENVIRONMENT=3
 
 stop() {
@@ -55,6 +56,7 @@ system_packages() {
     command -v make >/dev/null || missing+=(make)
     [ -z "$with_java" ] || command -v javac >/dev/null || missing+=(default-jdk-headless)
     [ -z "$with_maven" ] || command -v mvn >/dev/null || missing+=(maven)
+    [ -z "$with_go" ] || command -v go >/dev/null || missing+=(golang-go)
     [ ${#missing[@]} -gt 0 ] || return 0
     local install="apt-get install -y --no-install-recommends ${missing[*]}"
     if [ "$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null; then
@@ -127,8 +129,30 @@ python_environment() {
     echo "$into/bin/python"
 }
 
+# Pyright, in the cache folder; prints nothing where npm cannot install it.
+pyright() {
+    local version=1.1.414 into
+    into="${XDG_CACHE_HOME:-$HOME/.cache}/rockmill/pyright-$version"
+    if [ ! -e "$into/complete" ]; then
+        rm -rf "$into"
+        mkdir -p "$into"
+        if command -v npm >/dev/null && npm install --silent --no-audit --no-fund --prefix "$into" "pyright@$version" >&2; then
+            touch "$into/complete"
+        else
+            rm -rf "$into"
+            echo "setup: npm could not install pyright $version; its test will be skipped." >&2
+            return
+        fi
+    fi
+    echo "$into/node_modules/.bin/pyright"
+}
+
 if [ "${1-}" = python ]; then
     python_environment
+    exit
+fi
+if [ "${1-}" = pyright ]; then
+    pyright
     exit
 fi
 system_packages

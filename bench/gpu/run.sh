@@ -31,7 +31,7 @@
 #   --memory-dir DIR   on tmpfs, some 25 GB at full scale [/dev/shm]; --disk-dir DIR on a disk [/tmp]
 #   --scale P          percent of the entries of the workloads in memory [100], --disk-scale P on the disk [20]
 #   --repeat N         compactions of each kind [3]; --threads N [all cores]
-#   --experiments LIST of the section system [contention,scaling,secondary-index,update-ratio], with
+#   --experiments LIST of the section system [contention,scaling,secondary-index,update-ratio,steady], with
 #                      --system-scale P percent [10] on the devices --system-devices LIST [cpu and --device];
 #                      each cell --system-repeat N times [1];
 #                      --stop-after SECONDS begins with no further measurement of an experiment after that [86400]
@@ -49,7 +49,7 @@ done
 out=results device=cuda:0 cases=1000 sanitize_cases=12 memory_dir=/dev/shm disk_dir=/tmp
 kills=200 kill_processes=4 kill_seed=1
 scale=100 disk_scale=20 repeat=3 threads=$(nproc)
-experiments=contention,scaling,secondary-index,update-ratio system_scale=10 system_devices='' system_repeat=1 stop_after=86400
+experiments=contention,scaling,secondary-index,update-ratio,steady system_scale=10 system_devices='' system_repeat=1 stop_after=86400
 gpukv=lookup,latency,dependent,load,ring,embedding
 sections=()
 while [ $# -gt 0 ]; do

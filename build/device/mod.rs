@@ -76,19 +76,37 @@ fn compile_with(nvcc: &Path, kernels: &Kernels<'_>) {
         .map(str::to_owned)
         .collect::<Vec<_>>();
     flags.extend(code_for(&architectures()));
+    flags.extend(toolkit_map(nvcc));
     let key = compiled::Key::new(nvcc, &flags, kernels.sources);
     if !compiled::find(&key, &object) {
+        // Kept files have names without a process's number, which the host compiler writes into the object.
+        let kept = out.join("kept");
+        std::fs::create_dir_all(&kept).unwrap_or_else(|e| panic!("{}: {e}", kept.display()));
         let status = Command::new(nvcc)
             .current_dir(kernels.sources[0])
             .args(flags)
+            .arg("--keep")
+            .arg("--keep-dir")
+            .arg(&kept)
             .args(["-c", "cuda.cu", "-o"])
             .arg(&object)
             .status()
             .unwrap_or_else(|e| panic!("cannot run {}: {e}", nvcc.display()));
         assert!(status.success(), "{} failed: {status}", nvcc.display());
         compiled::keep(&key, &object);
+        let _ = std::fs::remove_dir_all(&kept);
     }
     cc::Build::new().object(&object).compile(kernels.library);
+}
+
+/// Names the toolkit's headers `/cuda` in messages of assertions: the toolkit may lie in a user's home, and two users
+/// make equal files.
+fn toolkit_map(nvcc: &Path) -> Vec<String> {
+    let Some(toolkit) = nvcc.parent().and_then(Path::parent) else {
+        return Vec::new();
+    };
+    let map = format!("-ffile-prefix-map={}=/cuda", toolkit.display());
+    vec!["-Xcompiler".to_owned(), map]
 }
 
 /// Rockmill's part of the user's cache folder.

@@ -55,6 +55,10 @@ static void say(char** error, const char* what) {
 
 /* Looks up the functions. The callbacks have one set of them, so only one RocksDB of the process can be used. */
 static rm_status find(void* library, char** error) {
+  if (rm_abi_version() != RM_ABI_VERSION) {
+    say(error, "librockmill_attach and librockmill are of different versions; install both from one version");
+    return RM_FAILURE;
+  }
   void* from = library != NULL ? library : RTLD_DEFAULT;
   Dl_info place;
   void* last = dlsym(from, "rocksdb_options_set_compaction_service");
@@ -132,10 +136,6 @@ static rm_service* service_of(const char* settings, int opens, char** error) {
 
 rm_status rm_attach(void* options, const char* settings, char** error) {
   if (error != NULL) *error = NULL;
-  if (rm_abi_version() != RM_ABI_VERSION) {
-    say(error, "librockmill_attach and librockmill are of different versions; install both from one version");
-    return RM_FAILURE;
-  }
   rm_service* service = service_of(settings, 1, error);
   return service != NULL ? rm_attach_service(options, service, NULL, error) : RM_INVALID;
 }

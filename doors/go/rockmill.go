@@ -18,6 +18,8 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"runtime/debug"
+	"strings"
 	"sync"
 	"unsafe"
 
@@ -39,7 +41,8 @@ var (
 
 // Attach lets the service of these settings do the compactions of databases that are opened with opts. An example of
 // settings is "device=auto;threads=8". Call it before a database is opened, once for each database's own options. Calls
-// with the same settings share one service.
+// with the same settings share one service. Do not attach options with SetDBPaths on other file systems: RocksDB could not
+// move files there, and would stop writes.
 //
 // release may be called at any time, also while databases are open, because they keep the service. After an error the
 // options are unchanged.
@@ -86,10 +89,32 @@ func Stats(settings string) (string, error) {
 	return C.GoString(json), nil
 }
 
+// checkVersion refuses versions of grocksdb whose Options may be laid out otherwise. Programs that were built without modules
+// have no version, and then the type of the field has to suffice.
+func checkVersion(info *debug.BuildInfo) error {
+	for _, module := range info.Deps {
+		if module.Path != "github.com/linxGnu/grocksdb" {
+			continue
+		}
+		if module.Replace != nil {
+			module = module.Replace
+		}
+		if module.Version != "" && !strings.HasPrefix(module.Version, "v1.11.") {
+			return fmt.Errorf("rockmill: grocksdb is %s; version 1.11 is known", module.Version)
+		}
+	}
+	return nil
+}
+
 // nativeOptions returns the rocksdb_options_t of opts, which grocksdb does not export.
 func nativeOptions(opts *grocksdb.Options) (unsafe.Pointer, error) {
 	if opts == nil {
 		return nil, errors.New("rockmill: the options are nil")
+	}
+	if info, ok := debug.ReadBuildInfo(); ok {
+		if err := checkVersion(info); err != nil {
+			return nil, err
+		}
 	}
 	field := reflect.TypeOf(*opts).Field(0)
 	if field.Type.Kind() != reflect.Ptr || field.Type.Elem().Name() != optionsType {

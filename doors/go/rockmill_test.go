@@ -2,6 +2,7 @@ package rockmill
 
 import (
 	"fmt"
+	"runtime/debug"
 	"strings"
 	"testing"
 
@@ -56,6 +57,17 @@ func TestADatabaseIsCompactedAndReadsTheSame(t *testing.T) {
 	}
 	db.Close()
 	release()
+}
+
+func TestOtherVersionsOfGrocksdbAreRefused(t *testing.T) {
+	dep := func(version string) *debug.BuildInfo {
+		return &debug.BuildInfo{Deps: []*debug.Module{{Path: "github.com/linxGnu/grocksdb", Version: version}}}
+	}
+	check(t, checkVersion(dep("v1.11.1")))
+	check(t, checkVersion(&debug.BuildInfo{}))
+	if err := checkVersion(dep("v1.12.0")); err == nil || !strings.Contains(err.Error(), "v1.12.0") {
+		t.Fatal(err)
+	}
 }
 
 func TestSettingsThatAreNotPossibleAreRefused(t *testing.T) {

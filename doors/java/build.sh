@@ -2,6 +2,8 @@
 # Builds the jar of Rockmill for Java:
 #   doors/java/build.sh FOLDER [BUILT]     makes FOLDER/rockmill.jar; BUILT holds librockmill_capi.so
 #
+# FOLDER/maven is a repository of Maven with this jar, its sources and its javadoc.
+#
 # The jar has Rockmill's library, the native methods, and for each version of versions.txt a shim that was compiled with
 # that version's headers. Headers and RocksJava, which is compiled against, are fetched once into the user's cache folder.
 # ROCKMILL_CRATES and ROCKMILL_MAVEN name mirrors of static.crates.io and repo1.maven.org. ROCKMILL_JAVA_SHIMS has the
@@ -66,7 +68,8 @@ while read -r version package; do
     shim=$native/rocksdb-$version.so
     # As RocksJava is compiled for Maven Central. Its functions are not there yet.
     c++ -std=c++17 -O2 -fPIC -shared -fno-rtti -D_GLIBCXX_USE_CXX11_ABI=0 -DROCKSDB_PLATFORM_POSIX -DOS_LINUX \
-        -fvisibility=hidden -fvisibility-inlines-hidden -w -I include -isystem "$headers" -o "$shim" \
+        -fvisibility=hidden -fvisibility-inlines-hidden -w -I include -I "$java_home/include" \
+        -I "$java_home/include/linux" -isystem "$headers" -o "$shim" \
         doors/java/native/shim.cpp -Wl,--no-as-needed "$folder/work/place.so" "$native/librockmill.so.2" -ldl
     strip "$shim"
     echo "$version" >>"$native/versions"
@@ -76,11 +79,42 @@ done < <(grep -v '^#' doors/java/versions.txt)
     exit 2
 }
 
-cat >"$folder/work/manifest" <<'MANIFEST'
+cp LICENSE "$classes/META-INF/LICENSE"
+inside=$folder/work/byte-buddy
+mkdir -p "$inside"
+(cd "$inside" && jar --extract --file "$buddy" META-INF/LICENSE META-INF/NOTICE META-INF/licenses/ASM && mv META-INF/licenses/ASM META-INF/)
+scripts/licences.sh "the jar" rockmill-capi "$built/librockmill_capi.so" \
+    "$inside"/META-INF/{LICENSE,NOTICE,ASM} >"$classes/META-INF/THIRD-PARTY"
+
+version=$(sed -n 's/^version = "\(.*\)"$/\1/p' Cargo.toml | head -n 1)
+cat >"$folder/work/manifest" <<MANIFEST
 Automatic-Module-Name: org.rockmill
+Implementation-Title: rockmill
+Implementation-Version: $version
 Premain-Class: org.rockmill.agent.Agent
 Agent-Class: org.rockmill.agent.Agent
 Can-Retransform-Classes: true
 MANIFEST
 jar --create --file "$folder/rockmill.jar" --manifest "$folder/work/manifest" -C "$classes" .
+
+rm -rf "$folder/maven" "$folder/work/javadoc"
+made=$folder/maven/org/rockmill/rockmill/$version
+mkdir -p "$made"
+ln "$folder/rockmill.jar" "$made/rockmill-$version.jar"
+jar --create --file "$made/rockmill-$version-sources.jar" -C doors/java/src/main/java .
+javadoc -quiet -Xdoclint:all,-missing -Werror --release 11 -cp "$needed" -d "$folder/work/javadoc" \
+    -sourcepath doors/java/src/main/java org.rockmill org.rockmill.kafka org.rockmill.flink org.rockmill.micrometer
+jar --create --file "$made/rockmill-$version-javadoc.jar" -C "$folder/work/javadoc" .
+cat >"$made/rockmill-$version.pom" <<POM
+<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>org.rockmill</groupId>
+  <artifactId>rockmill</artifactId>
+  <version>$version</version>
+  <name>Rockmill</name>
+  <description>Does the compactions of databases of RocksJava</description>
+  <licenses><license><name>Apache License, Version 2.0</name></license></licenses>
+  <!-- RocksJava is the program's own, of any version that Rockmill serves. -->
+</project>
+POM
 echo "$folder/rockmill.jar"

@@ -9,7 +9,8 @@ folder=$(realpath "${1:?usage: doors/java/cpp.sh FOLDER [VERSION..]}")
 shift
 cd "$(dirname "$0")/../.."
 . doors/java/fetch.sh
-[ $# -gt 0 ] || set -- 7.8.3 7.9.2 8.1.1 8.5.3 8.6.7 8.8.1 8.9.1 8.10.0 8.11.3 9.0.0 9.1.1 9.2.1 9.3.1 9.4.0 9.5.2 9.6.1 9.7.3
+[ $# -gt 0 ] || set -- 7.8.3 7.9.2 8.1.1 8.5.3 8.6.7 8.8.1 8.9.1 8.10.0 8.11.3 9.0.0 9.1.1 9.2.1 9.3.1 9.4.0 9.5.2 9.6.1 9.7.3 \
+    9.7.4 9.8.4 9.9.3 9.10.0 9.11.2
 export ROCKMILL_CASES=${ROCKMILL_CASES:-40}
 native=$folder/classes/META-INF/native/linux-x86_64
 programs=crates/capi/tests/doors/programs

@@ -12,6 +12,18 @@ cd "$(dirname "$0")/../.."
 tests=$folder/tests
 rm -rf "$tests"
 mkdir -p "$tests"
+# The repository of Maven has what its paths say.
+python3 - "$folder" <<'PYTHON'
+import pathlib, sys, xml.etree.ElementTree as tree, zipfile
+folder = pathlib.Path(sys.argv[1])
+[pom] = (folder / "maven").rglob("*.pom")
+named = {one.tag.split("}")[1]: one.text for one in tree.parse(pom).getroot()}
+version = named["version"]
+assert pom.relative_to(folder / "maven").as_posix() == f"org/rockmill/rockmill/{version}/rockmill-{version}.pom"
+assert (pom.parent / f"rockmill-{version}.jar").read_bytes() == (folder / "rockmill.jar").read_bytes()
+for kind, name in ("sources", "org/rockmill/Rockmill.java"), ("javadoc", "org/rockmill/Rockmill.html"):
+    assert name in zipfile.ZipFile(pom.parent / f"rockmill-{version}-{kind}.jar").namelist(), kind
+PYTHON
 streams=
 for path in org/apache/kafka/kafka-streams/4.1.0/kafka-streams-4.1.0.jar org/slf4j/slf4j-api/1.7.36/slf4j-api-1.7.36.jar \
     org/apache/kafka/kafka-clients/4.1.0/kafka-clients-4.1.0.jar \
@@ -30,7 +42,6 @@ data=$(mktemp -d -p "$([ -w /dev/shm ] && echo /dev/shm || echo "${TMPDIR:-/tmp}
 elsewhere=$(mktemp -d)
 trap 'rm -rf "$data" "$elsewhere"' EXIT
 is_before_10_10() { [[ $1 = frocksdb-* ]] || [ "$(printf '%s\n' "$1" 10.10 | sort -V | head -n 1)" = "$1" ]; }
-others=
 for version; do
     case $version in
         frocksdb-*) jar=$(maven "com/ververica/frocksdbjni/${version#*-}/frocksdbjni-${version#*-}.jar") ;;
@@ -40,6 +51,10 @@ for version; do
             [ "$(stat -c %s "$jar")" -gt 5000000 ] || jar=$jar:$(rocksjava "$version" linux64)
             ;;
     esac
+    # Another version.
+    stray=9.7.3
+    [ "$version" != 9.7.3 ] || stray=7.9.2
+    other=$(rocksjava "$stray")
     # Prints what the JVM's check of native code says of Rockmill, and fails then.
     checked() {
         local said
@@ -50,6 +65,12 @@ for version; do
     run() { java -Xcheck:jni -Xmx512m -Djava.io.tmpdir="$data" -cp "$jar:$tests$1" "${@:2}"; }
     checked Histories "$data" "${ROCKMILL_CASES:-20}" ${ROCKMILL_SEED:+"$ROCKMILL_SEED"}
     checked Refusals "$data/refusals"
+    # A path that JNI's own encoding of strings writes otherwise than the file system.
+    mkdir -p "$data/𝄞"
+    LC_ALL=C.UTF-8 checked Mapped "$data/𝄞"
+    run ":$folder/rockmill.jar" Closing "$data/closing"
+    run ":$folder/rockmill.jar" Changes "$data/changes" ${ROCKMILL_SEED:+"$ROCKMILL_SEED"}
+    run ":$folder/rockmill.jar" Many "$data/many" 20
     run ":$folder/rockmill.jar" Killed "$data/killed" "${ROCKMILL_KILLS:-3}"
     run ":$folder/rockmill.jar$meters" Meters "$data/meters"
     run "" Goes "$data/goes" "$folder/rockmill.jar"
@@ -62,10 +83,38 @@ with zipfile.ZipFile(sys.argv[1]) as jar, zipfile.ZipFile(sys.argv[2], "w") as l
         if "/rocksdb-" not in name: less.writestr(name, jar.read(name))
 PYTHON
         run ":$data/less.jar" Unknown "has no part for RocksJava"
+        # A library of another version in the class path: the version of the one that is mapped counts.
+        mkdir -p "$data/stray"
+        unzip -q -o -p "$other" librocksdbjni-linux64.so >"$data/stray/librocksdbjni-linux64.so"
+        java -Djava.io.tmpdir="$data" -cp "$data/stray:$jar:$tests:$data/less.jar" Unknown "has no part for RocksJava $stray"
     fi
+    # The JVM loads the file that the link names.
+    mkdir -p "$data/links"
+    unzip -q -o -p "${jar##*:}" librocksdbjni-linux64.so >"$data/librenamed.so"
+    ln -s "$data/librenamed.so" "$data/links/librocksdbjni.so"
+    java -Djava.io.tmpdir="$data" "-Djava.library.path=$data/links" -cp "$jar:$tests:$folder/rockmill.jar" Unknown "under its own name"
+    # A library for a newer glibc: one warning, and nothing is attached.
+    python3 - "$folder/rockmill.jar" "$data/newer.jar" <<'PYTHON'
+import re, sys, zipfile
+with zipfile.ZipFile(sys.argv[1]) as jar, zipfile.ZipFile(sys.argv[2], "w") as newer:
+    for name in jar.namelist():
+        library = jar.read(name)
+        if name.endswith("librockmill.so.2"):
+            library, count = re.subn(rb"\0GLIBC_2\.\d", b"\0GLIBC_9.9", library)
+            assert count
+        newer.writestr(name, library)
+PYTHON
+    said=$(run ":$data/newer.jar" Unsupported "$data/newer" 2>&1) && [ "$(grep -c "a glibc that is new enough" <<<"$said")" = 1 ] ||
+        { echo "$said" >&2; exit 1; }
+    said=$(java -Djava.io.tmpdir="$data" "-javaagent:$data/newer.jar" -cp "$jar:$tests:$data/newer.jar" Unsupported \
+        "$data/newer" 2>&1) && [ "$(grep -c "RocksDB goes on without Rockmill: .* new enough" <<<"$said")" = 1 ] ||
+        { echo "$said" >&2; exit 1; }
+    agent() { java -Xmx512m -Djava.io.tmpdir="$data" "-javaagent:$folder/rockmill.jar=min_job_bytes=0" "$@"; }
     # With /dev/shm for $data, the other folder is on another file system.
     if [ "$(stat -c %d "$data")" != "$(stat -c %d "$elsewhere")" ]; then
         run ":$folder/rockmill.jar" OtherFileSystem "$data/paths" "$elsewhere/paths"
+        rm -rf "$data/paths" "$elsewhere/paths"
+        agent -cp "$jar:$tests:$folder/rockmill.jar" OtherFileSystem "$data/paths" "$elsewhere/paths" agent
     else
         echo "another file system: not tested, since $data and $elsewhere are on one" >&2
     fi
@@ -73,8 +122,7 @@ PYTHON
     one=$jar:$folder/rockmill.jar:$tests/
     java -Djava.io.tmpdir="$data" -cp "$tests" Loaders "$data/loaders" Refusals "$one" "$one"
     # Two versions.
-    [ -z "$others" ] || java -Djava.io.tmpdir="$data" -cp "$tests" Loaders "$data/mixed" Mixed "$others" "$one"
-    others=$one
+    java -Djava.io.tmpdir="$data" -cp "$tests" Loaders "$data/mixed" Mixed "$other:$folder/rockmill.jar:$tests/" "$one"
     is_before_10_10 "$version" || {
         # The example in Python, through the C API of this library.
         mkdir -p "$data/c"
@@ -90,6 +138,10 @@ PYTHON
     # A relative temporary folder does no harm.
     (cd "$data" && java -Xmx512m -Djava.io.tmpdir=. "-javaagent:$folder/rockmill.jar=min_job_bytes=0" -cp "$jar:$tests" \
         Unaware "$data/unaware")
+    # Also in class loaders that do not see it, or have a copy of their own.
+    agent -cp "$tests" Loaders "$data/unseen" Unaware "$jar:$tests/" "$one"
+    agent -cp "$jar:$tests" Transactions "$data/transactions"
+    said=$(agent -cp "$jar:$tests" Broken 2>&1) && [[ $said = *"cannot change org.rocksdb.TtlDB"* ]] || { echo "$said" >&2; exit 1; }
     # It leaves options alone that the program has attached Rockmill to.
     said=$(java -Xmx512m -Djava.io.tmpdir="$data" "-javaagent:$folder/rockmill.jar" -cp "$jar:$tests:$folder/rockmill.jar" \
         Refusals "$data/attached" agent 2>&1) && [[ $said != *"without Rockmill"* ]] || { echo "$said" >&2; exit 1; }

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Tests Python's package: doors/python/test.sh FOLDER LIBRARY [ARGUMENTS OF PYTEST]. The package is put together in FOLDER
-# from the sources and LIBRARY, which cargo has built. The Python is the one of scripts/setup.sh python.
+# from the sources and LIBRARY, which cargo has built. The Python is the one of scripts/setup.sh python. PROGRAM="bench.py"
+# runs that file in place of pytest.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 [ $# -ge 2 ] || { echo "usage: doors/python/test.sh FOLDER LIBRARY [ARGUMENTS OF PYTEST]" >&2; exit 2; }
@@ -16,5 +17,7 @@ rm -rf "$folder/rockmill"
 mkdir -p "$folder"
 cp -r doors/python/python/rockmill "$folder/"
 ln -s "$(realpath "$library")" "$folder/rockmill/_rockmill.abi3.so"
+ROCKMILL_PYRIGHT=$(scripts/setup.sh pyright)
+export ROCKMILL_PYRIGHT
 cd doors/python
-PYTHONPATH=$(realpath "$folder") PYTHONDONTWRITEBYTECODE=1 "$python" -m pytest "$@"
+PYTHONPATH=$(realpath "$folder") PYTHONDONTWRITEBYTECODE=1 "$python" ${PROGRAM:--m pytest} "$@"

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Builds the wheel: doors/python/wheel.sh TARGET FOLDER. Cargo builds in TARGET with the features of the package alone, so
-# its dependencies are compiled apart from those of tests. FOLDER gets the wheel, with a list of what is inside, and licences.
+# Builds the wheel: doors/python/wheel.sh TARGET FOLDER. FOLDER gets it, with a list of what is inside, and licences. Cargo
+# builds in TARGET. If scripts/release.sh has built there before, only PyO3 and a
+# few crates of this workspace are compiled.
 set -euo pipefail
 target=$(realpath -m "${1:?usage: doors/python/wheel.sh TARGET FOLDER}")
 folder=$(realpath -m "${2:?usage: doors/python/wheel.sh TARGET FOLDER}")

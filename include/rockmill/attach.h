@@ -3,7 +3,10 @@
  *
  *   rm_attach(options, "device=auto", &error);      before the database is opened
  *
- * A RocksDB that is linked statically exports its functions only if the program is linked with -rdynamic. */
+ * A RocksDB that is linked statically exports its functions only if the program is linked with -rdynamic.
+ *
+ * Do not attach options with db_paths or cf_paths on other file systems, or with an Env of the program: RocksDB could not
+ * move a job's files there, and would stop writes. Its C API does not return these options, so they are not refused. */
 #ifndef ROCKMILL_ATTACH_H
 #define ROCKMILL_ATTACH_H
 

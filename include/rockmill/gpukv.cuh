@@ -35,7 +35,7 @@ struct status {
   static constexpr code not_found = ROCKMILL_TARGET::KEY_NOT_FOUND;
   static constexpr code found = ROCKMILL_TARGET::KEY_FOUND;
   /* find: RocksDB must be asked, as get does. get: there is no host to ask for the value. */
-  static constexpr code ask = ROCKMILL_TARGET::KEY_ASK;
+  static constexpr code ask = ROCKMILL_TARGET::KEY_NEEDS_HOST;
   static constexpr code too_small = ROCKMILL_TARGET::KEY_TOO_SMALL;
   static constexpr code written = ROCKMILL_TARGET::KEY_WRITTEN;
   /* Nothing was done: wait for a ticket first, or RocksDB stalls writes. */
@@ -55,11 +55,11 @@ using result = ROCKMILL_TARGET::RingResult;
 /* A pending request. */
 using ticket = ROCKMILL_TARGET::KvTicket;
 /* A tile of one thread, also of the host. */
-using thread = ROCKMILL_TARGET::Alone;
+using thread = ROCKMILL_TARGET::SingleThread;
 
 namespace ROCKMILL_TARGET {
 
-ROCKMILL_HD Alone group_of(const Alone& alone) { return alone; }
+ROCKMILL_HD SingleThread group_of(const SingleThread& alone) { return alone; }
 
 #if defined(__CUDACC__)
 /* Number of lanes of a tile of cooperative groups. For a constant, clang calls no function of the device. */

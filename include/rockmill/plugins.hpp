@@ -199,8 +199,7 @@ struct Compaction {
 // The objects of a column family that jobs call. Its names are those that RocksDB writes into OPTIONS.
 struct Objects {
   Objects(const ROCKSDB_NAMESPACE::ColumnFamilyOptions& options, std::shared_ptr<ROCKSDB_NAMESPACE::Logger> log)
-      : comparator(OwnComparator(options.comparator)),
-        merge_operator(options.merge_operator),
+      : merge_operator(options.merge_operator),
         prefix_extractor(options.prefix_extractor),
         filter(options.compaction_filter),
         filter_factory(options.compaction_filter_factory),
@@ -225,8 +224,6 @@ struct Objects {
 
   bool HasFilter() const { return filter != nullptr || filter_factory != nullptr; }
 
-  // That of the program, which keeps it as long as a database uses it. Null if it is one of RocksDB's.
-  const ROCKSDB_NAMESPACE::Comparator* comparator;
   std::shared_ptr<ROCKSDB_NAMESPACE::MergeOperator> merge_operator;
   std::string merge_operator_name;
   // Empty if it is not of a class of RocksDB.
@@ -256,14 +253,6 @@ struct Objects {
     return *reinterpret_cast<const void* const*>(&a) == *reinterpret_cast<const void* const*>(&b);
   }
 
-  // Comparators with timestamps are left out: jobs are declined for them.
-  static const ROCKSDB_NAMESPACE::Comparator* OwnComparator(const ROCKSDB_NAMESPACE::Comparator* comparator) {
-    const bool is_rocksdbs = comparator == ROCKSDB_NAMESPACE::BytewiseComparator() ||
-                             comparator == ROCKSDB_NAMESPACE::ReverseBytewiseComparator();
-    if (comparator == nullptr || is_rocksdbs || comparator->timestamp_size() > 0) return nullptr;
-    return comparator;
-  }
-
   // A class of the program may have any name, and be derived from RocksDB's.
   static bool IsCompactOnDeletion(const ROCKSDB_NAMESPACE::TablePropertiesCollectorFactory& factory) {
     const std::shared_ptr<ROCKSDB_NAMESPACE::TablePropertiesCollectorFactory> own =
@@ -275,8 +264,9 @@ struct Objects {
     const auto is_named = [](const ROCKSDB_NAMESPACE::Customizable* object, const char* name) {
       return object != nullptr && std::strcmp(object->Name(), name) == 0;
     };
-    const auto* bytewise = ROCKSDB_NAMESPACE::BytewiseComparator();
-    if (options.comparator != bytewise && is_named(options.comparator, bytewise->Name())) return true;
+    for (const auto* own : {ROCKSDB_NAMESPACE::BytewiseComparator(), ROCKSDB_NAMESPACE::ReverseBytewiseComparator()}) {
+      if (options.comparator != own && is_named(options.comparator, own->Name())) return true;
+    }
     const auto prefixes = ROCKSDB_NAMESPACE::NewSstPartitionerFixedPrefixFactory(1);
     const auto* partitioner = options.sst_partitioner_factory.get();
     if (is_named(partitioner, prefixes->Name()) && !HaveOneClass(*partitioner, *prefixes)) return true;
@@ -346,7 +336,6 @@ class JobObjects {
       plugins_.missing = missing_.c_str();
       return;
     }
-    if (objects_->comparator != nullptr) SetComparator();
     if (objects_->merge_operator != nullptr) SetMergeOperator();
     if (objects_->prefix_extractor != nullptr) SetPrefixExtractor();
     SetFilter();
@@ -400,17 +389,6 @@ class JobObjects {
         return RM_MERGED;
       };
       return WithoutExceptions(call, static_cast<int>(RM_MERGE_FAILED));
-    };
-  }
-
-  void SetComparator() {
-    plugins_.comparator = objects_->comparator->Name();
-    plugins_.compare = [](void* state, rm_bytes a, rm_bytes b, int* order) {
-      const auto call = [&] {
-        *order = static_cast<JobObjects*>(state)->objects_->comparator->Compare(ToSlice(a), ToSlice(b));
-        return 0;
-      };
-      return WithoutExceptions(call, 1);
     };
   }
 

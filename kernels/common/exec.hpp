@@ -47,10 +47,10 @@ struct LaunchPolicy {
   // Number of such blocks for which a processor has registers: half the warps that it can run.
   static constexpr u32 blocks_with_shared = 16;
 
-  // Blocks of a grid for `wanted` threads.
-  static u32 blocks(const Exec& exec, u64 wanted, u32 block_threads = threads) {
+  // Blocks of a grid for `count` threads.
+  static u32 blocks(const Exec& exec, u64 count, u32 block_threads = threads) {
     const u64 most = u64(std::max<u32>(exec.processors, 1)) * blocks_per_processor * (threads / block_threads);
-    return u32(std::min<u64>(std::max<u64>((wanted + block_threads - 1) / block_threads, 1), most));
+    return u32(std::min<u64>(std::max<u64>((count + block_threads - 1) / block_threads, 1), most));
   }
 };
 
@@ -256,27 +256,27 @@ int for_each(const Exec&, u64 n, F f) {
 
 template <class F>
 int for_each_group(const Exec&, u64 n, F f) {
-  for (u64 i = 0; i < n; ++i) f(Alone{}, i);
+  for (u64 i = 0; i < n; ++i) f(SingleThread{}, i);
   return 0;
 }
 
 template <u32 W, class F>
 int for_each_tile(const Exec&, u64 n, F f) {
-  for (u64 i = 0; i < n; ++i) f(Alone{}, i);
+  for (u64 i = 0; i < n; ++i) f(SingleThread{}, i);
   return 0;
 }
 
 template <class T, class F>
 int for_each_group_with_shared(const Exec&, u64 n, F f) {
   T shared;
-  for (u64 i = 0; i < n; ++i) f(Alone{}, i, shared);
+  for (u64 i = 0; i < n; ++i) f(SingleThread{}, i, shared);
   return 0;
 }
 
 template <class T, class F>
 int for_each_of_groups_with_shared(const Exec&, u64 n, F f, u64 groups, u64*) {
   T shared;
-  for (u64 i = 0; i < n; ++i) f(Alone{}, i, shared, i % groups);
+  for (u64 i = 0; i < n; ++i) f(SingleThread{}, i, shared, i % groups);
   return 0;
 }
 

@@ -7,7 +7,7 @@
 namespace rockmill::ROCKMILL_TARGET {
 
 // The one thread of the host, or a single thread of the device.
-struct Alone {
+struct SingleThread {
   static constexpr u32 width = 1;
   ROCKMILL_HD u32 rank() const { return 0; }
   ROCKMILL_HD void sync() const {}

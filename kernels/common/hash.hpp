@@ -117,7 +117,7 @@ constexpr u32 LAST_STRIPE_SECRET = 192 - 64 - 7, SCRAMBLE_SECRET_WORD = 16, MERG
 
 // The eight accumulators of the long form, kept by one thread. Within a block of 16 stripes they only
 // grow by sums, so the order of stripes does not matter: the warp's form takes four at once.
-struct LongHashAlone {
+struct LongHashSingle {
   u64 acc[HASH_LANES] = {ROCKMILL_XXH3_START};
 
   ROCKMILL_HD void add(u32 lane, u64 value, u64 secret) {
@@ -125,7 +125,7 @@ struct LongHashAlone {
     acc[lane ^ 1] += value;
     acc[lane] += u64(u32(key)) * (key >> 32);
   }
-  ROCKMILL_HD void stripes(const Alone&, const u8* data, u32 count) {
+  ROCKMILL_HD void stripes(const SingleThread&, const u8* data, u32 count) {
     for (u32 s = 0; s < count; ++s) {
 ROCKMILL_UNROLL
       for (u32 i = 0; i < HASH_LANES; ++i)
@@ -144,7 +144,7 @@ ROCKMILL_UNROLL
     for (u32 i = 0; i < HASH_LANES; ++i)
       add(i, load64(data + 8 * i), secret_at(LAST_STRIPE_SECRET + 8 * i));
   }
-  ROCKMILL_HD u64 merge(const Alone&, u64 len) const {
+  ROCKMILL_HD u64 merge(const SingleThread&, u64 len) const {
     u64 result = len * PRIME64_1;
 ROCKMILL_UNROLL
     for (u32 i = 0; i < HASH_LANES; i += 2)
@@ -203,7 +203,7 @@ struct LongHashWarp {
 };
 __device__ __forceinline__ LongHashWarp long_hash(const Warp&) { return {}; }
 #endif
-ROCKMILL_HD LongHashAlone long_hash(const Alone&) { return {}; }
+ROCKMILL_HD LongHashSingle long_hash(const SingleThread&) { return {}; }
 
 // XXH3-64 of `len` bytes; all of the group receive it.
 template <class G>

@@ -125,7 +125,7 @@ ROCKMILL_HD u64 lower_bound(const KeyBytes& bytes, const Key* keys, u64 from, u6
 }
 
 // Keys before the begin of each fragment of range tombstones.
-struct PlaceFragments {
+struct FindFragments {
   const Key* keys;
   KeyBytes bytes;
   u64 n;

@@ -130,7 +130,7 @@ struct FileIndex {
 };
 
 // The places of the parts of a file.
-struct FilePlace {
+struct FileOffsets {
   // Its image and its index block, both in the image buffer.
   u64 image;
   u64 index;
@@ -188,8 +188,8 @@ struct MergeRules {
 struct SnapshotRules {
   u64 sequence;
   u32 keep_tombstones;
-  // Whether entries that do not decide alone are rows; else they are errors.
-  u32 mark_undecided;
+  // Whether entries that do not contain the value alone are rows; else they are errors.
+  u32 mark_needs_merge;
 };
 
 // Sums over the decoded entries of a task.
@@ -283,7 +283,7 @@ constexpr u64 NO_PARTITIONS = ~u64{0};
 // The border between two files. The next one may have no entries.
 struct FileCut {
   // Entries before it.
-  u32 survivors;
+  u32 selected_rows;
   // The fragment with whose begin the next file begins; NO_FRAGMENT if it begins with an entry's key.
   u32 fragment;
 };
@@ -459,7 +459,31 @@ struct ResidentTable {
   KeyRanges outside;
 };
 
-// A part of a request: a key and, on the next 16 bytes, a value. Those that do not fit into a mailbox are sent in
+// Most bytes of a prefix of keys of integers.
+constexpr u32 MAX_ID_PREFIX = 50;
+
+// How integers become keys (view/ids.hpp): a prefix, and the bytes of the integer.
+struct IdForm {
+  // Bytes of an integer in memory, little-endian: 1, 2, 4 or 8; 0 if keys are no integers.
+  u8 id_bytes;
+  u8 is_id_signed;
+  // Bytes of an integer in a key: 1, 2, 4 or 8.
+  u8 key_bytes;
+  u8 is_key_signed;
+  u8 is_big_endian;
+  u8 prefix_bytes;
+  u8 prefix[MAX_ID_PREFIX];
+};
+
+// Options of a lookup.
+enum LookupOption : u32 {
+  // Bytes of rows that no value fills are zeroed.
+  LOOKUP_CLEARS = 1,
+  // Values of another size than a row have no room.
+  LOOKUP_EXACT = 2,
+};
+
+// A part of a request: a key and, on the next 16 bytes, a value. Those that do not fit into a slot are sent in
 // several.
 struct RingRequest {
   // RingOperation.
@@ -479,7 +503,7 @@ struct RingRequest {
 struct RingAnswer {
   // KeyStatus.
   u32 status;
-  // Bytes of the value in the mailbox.
+  // Bytes of the value in the slot.
   u32 part_len;
   // Length of the whole value.
   u64 len;
@@ -495,9 +519,9 @@ struct ChangedKeys {
   u64 seed;
 };
 
-// Mailboxes in which device threads send requests to the host (ring/ring.hpp).
+// Slots in which device threads send requests to the host (ring/ring.hpp).
 struct Ring {
-  // Memory of the host, written by the device: for each mailbox the number of its request; the request; its bytes.
+  // Memory of the host, written by the device: for each slot the number of its request; the request; its bytes.
   u32* posted;
   RingRequest* requests;
   u8* outgoing;
@@ -505,16 +529,16 @@ struct Ring {
   const u32* answered;
   const RingAnswer* answers;
   const u8* incoming;
-  // Memory of the device: for each mailbox its owner, and the number of its last request.
+  // Memory of the device: for each slot its owner, and the number of its last request.
   u32* states;
   u32* numbers;
   ChangedKeys changed;
   // Time after which a wait ends.
   u64 timeout_ns;
-  // Number of mailboxes; 0 if the host does not answer.
-  u32 mailboxes;
-  // Capacity of a mailbox for the bytes of a request, and for those of an answer; a multiple of 16.
-  u32 mailbox_bytes;
+  // Number of slots; 0 if the host does not answer.
+  u32 slots;
+  // Capacity of a slot for the bytes of a request, and for those of an answer; a multiple of 16.
+  u32 slot_bytes;
 };
 
 // The argument with which a kernel gets and puts keys. Each thread has a copy.
@@ -528,16 +552,16 @@ struct KvRecord {
   ResidentTable table;
   Ring ring;
   // The last put or delete of the group, unless it was waited for; number 0 is none.
-  u32 last_mailbox, last_number;
+  u32 last_slot, last_number;
 };
 
 // Changes of the slots and records of a table.
-struct PlaceTotals {
+struct InsertTotals {
   // Rows without a record; new records that say that RocksDB must be asked.
-  u64 without, asks_in;
+  u64 without, needs_host_in;
   // Records that no slot names any more: those that say that RocksDB must be asked, those with a value, and the bytes
   // of both.
-  u64 asks_out, values_out, dead_bytes;
+  u64 needs_host_out, values_out, dead_bytes;
   // Slots of deleted keys, and those of them that a key has taken again.
   u64 gone, retaken;
   // Keys without room for their slot.

@@ -25,7 +25,7 @@ struct PackedHeader {
 
 struct WriteBlocks {
   const u8* arena;
-  const Key* survivors;
+  const Key* selected_rows;
   KeyBytes bytes;
   const ValueRef* values;
   Layout layout;
@@ -43,14 +43,14 @@ struct WriteBlocks {
     const OutBlock block = blocks[b];
     u8* payload = images + block.at;
     const u32 prefix_len = prefix_lens[b];
-    const Key first = survivors[block.first];
+    const Key first = selected_rows[block.first];
     for (u32 k = g.rank(); k < prefix_len; k += g.width) payload[k] = bytes.byte(first, k);
     // Base of the entries' prefix sums.
     const u64 base = prefix[block.first] - prefix_len;
     const u32 restarts = num_restarts(block.count, layout.restart_interval);
     for (u32 j = 0; j < block.count; ++j) {
       const u64 i = block.first + j;
-      const Key key = survivors[i];
+      const Key key = selected_rows[i];
       const ValueRef value = values[key.entry];
       const bool at_restart = j % layout.restart_interval == 0;
       const u32 kept = at_restart ? 0 : shared[i];
@@ -86,7 +86,7 @@ struct WriteBlocks {
     for (u32 k = g.rank(); k < buckets; k += g.width) to[k] = NO_RESTART;
     for (u32 first = 0; first < block.count; first += g.width) {
       const u32 own = first + g.rank();
-      const u32 own_bucket = own < block.count ? bucket_of(bytes, survivors[block.first + own], buckets) : 0;
+      const u32 own_bucket = own < block.count ? bucket_of(bytes, selected_rows[block.first + own], buckets) : 0;
       const u32 lanes = min_of(g.width, block.count - first);
       for (u32 lane = 0; lane < lanes; ++lane) {
         const u32 bucket = g.shuffle(own_bucket, lane);

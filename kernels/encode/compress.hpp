@@ -11,7 +11,7 @@
 namespace rockmill::ROCKMILL_TARGET {
 
 // Finds the positions of raw images.
-struct PlaceRaw {
+struct FindRawOffsets {
   const u32* block_starts;
   const u64* raw_offsets;
   const u32* raw_sizes;

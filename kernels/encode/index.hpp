@@ -152,7 +152,7 @@ struct SizeIndexes {
 struct WriteIndex {
   IndexEntries entries;
   const u64* sums;
-  const FilePlace* places;
+  const FileOffsets* places;
   u8* images;
 
   template <class G>
@@ -179,15 +179,15 @@ struct WriteIndex {
 
 // Copies the internal keys at each file's ends.
 struct CopyEdges {
-  const Key* survivors;
+  const Key* selected_rows;
   KeyBytes bytes;
   const u32* file_starts;
-  const FilePlace* places;
+  const FileOffsets* places;
   u8* edges;
 
   template <class G>
   ROCKMILL_HD void operator()(const G& g, u64 f) const {
-    const Key &smallest = survivors[file_starts[f]], &largest = survivors[file_starts[f + 1] - 1];
+    const Key &smallest = selected_rows[file_starts[f]], &largest = selected_rows[file_starts[f + 1] - 1];
     u8* to = edges + places[f].edges;
     for (u32 k = g.rank(); k < smallest.len + TAG_BYTES; k += g.width) to[k] = bytes.byte(smallest, k);
     to += smallest.len + TAG_BYTES;

@@ -10,7 +10,7 @@
 //   MeasureStored   size of each entry as it is stored              -> exclusive_sum
 //   MeasureBlocks   raw size of each block
 //   SumBlocks       size of each block as it is stored              -> exclusive_sum
-//   PlaceBlocks     place of each block in the images
+//   FindBlockOffsets     place of each block in the images
 //
 // If blocks are compressed, compression comes before SumBlocks (compress.hpp), with raw images of its own, and yields
 // stored sizes and codecs. Uncompressed blocks are written directly to their place.
@@ -25,7 +25,7 @@
 namespace rockmill::ROCKMILL_TARGET {
 
 struct MeasureEntries {
-  const Key* survivors;
+  const Key* selected_rows;
   KeyBytes bytes;
   const ValueRef* values;
   Layout layout;
@@ -33,9 +33,9 @@ struct MeasureEntries {
   u32* sizes;
 
   ROCKMILL_HD void operator()(u64 i) const {
-    const Key& key = survivors[i];
+    const Key& key = selected_rows[i];
     const bool delta = i > 0 && layout.delta_keys;
-    const u32 common = delta ? common_bytes(bytes, survivors[i - 1], key) : 0;
+    const u32 common = delta ? common_bytes(bytes, selected_rows[i - 1], key) : 0;
     shared[i] = common;
     sizes[i] = u32(entry_bytes(common, key.len + TAG_BYTES - common, values[key.entry].len));
   }
@@ -43,20 +43,20 @@ struct MeasureEntries {
 
 // Bytes of each surviving internal key.
 struct MeasureKeys {
-  const Key* survivors;
+  const Key* selected_rows;
   u32* sizes;
 
-  ROCKMILL_HD void operator()(u64 i) const { sizes[i] = survivors[i].len + TAG_BYTES; }
+  ROCKMILL_HD void operator()(u64 i) const { sizes[i] = selected_rows[i].len + TAG_BYTES; }
 };
 
-// 1 for each tombstone -> exclusive_sum -> tombstones in front of each survivor.
+// 1 for each tombstone -> exclusive_sum -> tombstones in front of each selected row.
 struct MarkDeletions {
-  const Key* survivors;
+  const Key* selected_rows;
   u64 n;
   u32* sums;
 
   ROCKMILL_HD void operator()(u64 i) const {
-    const u64 type = i < n ? survivors[i].tag & 0xff : TYPE_VALUE;
+    const u64 type = i < n ? selected_rows[i].tag & 0xff : TYPE_VALUE;
     sums[i] = type == TYPE_DELETION || type == TYPE_SINGLE_DELETION;
   }
 };
@@ -152,20 +152,20 @@ struct FindFileOffsets {
 
 // Keys ascend, so all share the common prefix of the first and the last.
 struct FindPrefixes {
-  const Key* survivors;
+  const Key* selected_rows;
   KeyBytes bytes;
   Layout layout;
   const u32* block_starts;
   u32* prefix_lens;
 
   ROCKMILL_HD void operator()(u64 b) const {
-    const Key &first = survivors[block_starts[b]], &last = survivors[block_starts[b + 1] - 1];
+    const Key &first = selected_rows[block_starts[b]], &last = selected_rows[block_starts[b + 1] - 1];
     prefix_lens[b] = layout.common_prefix ? common_user_bytes(bytes, first, last) : 0;
   }
 };
 
 struct MeasureStored {
-  const Key* survivors;
+  const Key* selected_rows;
   const ValueRef* values;
   Layout layout;
   const u32* begins;
@@ -181,7 +181,7 @@ struct MeasureStored {
     const bool restarts = in_block % layout.restart_interval == 0;
     const u32 stored_shared = restarts ? 0 : shared[i];
     const u32 elsewhere = restarts ? prefix_lens[block] : stored_shared;
-    const Key& key = survivors[i];
+    const Key& key = selected_rows[i];
     sizes[i] = u32(entry_bytes(stored_shared, key.len + TAG_BYTES - elsewhere, values[key.entry].len));
   }
 };
@@ -198,9 +198,9 @@ constexpr u32 SLICE_HASH_SEED = 397;
 // because a product would round differently.
 ROCKMILL_HD u32 num_buckets(const Layout& layout, u32 entries, u32 restarts, u64 size) {
   if (restarts > MAX_HASHED_RESTARTS || size > MAX_HASHED_BLOCK) return 0;
-  double wanted = 0;
-  for (u32 i = 0; i < entries; ++i) wanted += layout.buckets_per_entry;
-  const u32 buckets = (wanted < 1 ? 1 : wanted < 0xffff ? u32(wanted) : 0xffff) | 1;
+  double exact = 0;
+  for (u32 i = 0; i < entries; ++i) exact += layout.buckets_per_entry;
+  const u32 buckets = (exact < 1 ? 1 : exact < 0xffff ? u32(exact) : 0xffff) | 1;
   return size + buckets + HASH_COUNT_BYTES <= MAX_HASHED_BLOCK ? buckets : 0;
 }
 
@@ -239,13 +239,13 @@ struct SumBlocks {
   ROCKMILL_HD void operator()(u64 b) const { block_sizes[b] = stored_sizes[b] + TRAILER_BYTES; }
 };
 
-struct PlaceBlocks {
+struct FindBlockOffsets {
   const u32* block_starts;
   const u64* offsets;
   const u32* file_starts;
   const u64* file_offsets;
   u32 num_files;
-  const FilePlace* places;
+  const FileOffsets* places;
   // In a wide task; else null.
   const u64* key_sums;
   const u32* raw_sizes;
@@ -272,14 +272,14 @@ struct PlaceBlocks {
 
 // Sums over the entries of the file that begins at `start`.
 struct SumFile {
-  const Key* survivors;
+  const Key* selected_rows;
   const ValueRef* values;
   const u64* hashes;
   FilterKeys filter;
   u64 start;
 
   ROCKMILL_HD void operator()(u64 i, FileSums& sums) const {
-    const Key& key = survivors[start + i];
+    const Key& key = selected_rows[start + i];
     sums.add(key, entry_hash(hashes[key.entry], key.tag), values[key.entry].len, i);
     filter.for_each_hash(start, i, [&sums](u64) { sums.filter_entries += 1; });
   }

@@ -21,13 +21,13 @@ ROCKMILL_HD u64 entry_bytes(u32 shared, u32 non_shared, u64 value_len) {
 
 // Q of an entry of the file that begins at `start`; the first key has no predecessor.
 struct FileSum {
-  const Key* survivors;
+  const Key* selected_rows;
   const ValueRef* values;
   const u64* prefix;
 
   ROCKMILL_HD u64 at(u64 start, u64 i) const {
     if (i == start) return 0;
-    const Key& key = survivors[start];
+    const Key& key = selected_rows[start];
     return entry_bytes(0, key.len + TAG_BYTES, values[key.entry].len) + prefix[i] - prefix[start + 1];
   }
 };
@@ -35,7 +35,7 @@ struct FileSum {
 // The keys before which files may end, in order: surviving entries, and the begins of fragments, which have no bytes. A
 // fragment that begins with a surviving entry's key comes before it.
 struct Items {
-  const Key* survivors;
+  const Key* selected_rows;
   KeyBytes bytes;
   u64 n;
   const Fragment* fragments;
@@ -46,11 +46,11 @@ struct Items {
   ROCKMILL_HD u64 len() const { return n + num_fragments; }
 
   // First fragment with at least this number of surviving entries before it.
-  ROCKMILL_HD u64 fragment_behind(u64 survivor) const {
+  ROCKMILL_HD u64 fragment_behind(u64 row) const {
     u64 from = 0, to = num_fragments;
     while (from < to) {
       const u64 middle = from + (to - from) / 2;
-      if (places[middle] < survivor) from = middle + 1;
+      if (places[middle] < row) from = middle + 1;
       else to = middle;
     }
     return from;
@@ -66,7 +66,7 @@ struct Items {
     }
     return from;
   }
-  ROCKMILL_HD u64 survivors_before(u64 i) const { return i - fragments_before(i); }
+  ROCKMILL_HD u64 selected_before(u64 i) const { return i - fragments_before(i); }
 
   // The fragment whose begin is item `i`, or NO_FRAGMENT.
   ROCKMILL_HD u32 fragment_at(u64 i) const {
@@ -76,13 +76,13 @@ struct Items {
 
   ROCKMILL_HD UserKey key(u64 i) const {
     const u32 f = fragment_at(i);
-    return f != NO_FRAGMENT ? fragments[f].begin : user_key_of(bytes, survivors[survivors_before(i)]);
+    return f != NO_FRAGMENT ? fragments[f].begin : user_key_of(bytes, selected_rows[selected_before(i)]);
   }
 
   // Whether item `i` is an older version of the previous key.
   ROCKMILL_HD bool goes_on(u64 i) const {
-    const u64 s = survivors_before(i);
-    return fragment_at(i) == NO_FRAGMENT && s > 0 && same_user_key(bytes, survivors[s - 1], survivors[s]);
+    const u64 s = selected_before(i);
+    return fragment_at(i) == NO_FRAGMENT && s > 0 && same_user_key(bytes, selected_rows[s - 1], selected_rows[s]);
   }
 
   // First item that is not below the bound; with `above`, the first that is above it.
@@ -94,7 +94,7 @@ struct Items {
       if (order < 0 || (above && order == 0)) from = middle + 1;
       else to = middle;
     }
-    return from + lower_bound(bytes, survivors, 0, n, bound, above);
+    return from + lower_bound(bytes, selected_rows, 0, n, bound, above);
   }
 
   // First item behind `i` with other leading bytes, or with another key if one of the two is shorter.
@@ -103,7 +103,7 @@ struct Items {
     u64 f = fragments_before(i), s = i - f;
     for (u64 to = n; s < to;) {
       const u64 middle = s + (to - s) / 2;
-      if (is_same_partition(own, user_key_of(bytes, survivors[middle]), prefix_len)) s = middle + 1;
+      if (is_same_partition(own, user_key_of(bytes, selected_rows[middle]), prefix_len)) s = middle + 1;
       else to = middle;
     }
     for (u64 to = num_fragments; f < to;) {
@@ -171,7 +171,7 @@ struct SplitFiles {
       }
       cuts[num_cuts++] = {u32(first), items.fragment_at(start)};
       start = end_of(walk, start, first);
-      const u64 end = items.survivors_before(start);
+      const u64 end = items.selected_before(start);
       // A file may have only range tombstones.
       if (end > first) file_starts[files++] = u32(first);
       first = end;
@@ -197,7 +197,7 @@ struct SplitFiles {
       if (i >= n) return n;
       const u64 before = walk.overlapped;
       const u64 crossed = boundary == i ? cross(walk, i) : 0;
-      const u64 size = sum.at(first, items.survivors_before(i));
+      const u64 size = sum.at(first, items.selected_before(i));
       if (i == full || ends_at_boundary(walk, stored_size(size), crossed, before)) {
         walk.crossed_in_file = 0;
         walk.overlapped = overlapped_at(walk, i);

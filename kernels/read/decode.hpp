@@ -212,8 +212,8 @@ struct DecodeEntries {
       if (len == 0 || key_to + len > key_starts[block + 1]) break;
       u8* key = key_bytes + key_to;
       const u32 front = len - entry.non_shared;
-      copy_bytes(Alone{}, key, entry.shared == 0 ? frame.payload : before, front);
-      copy_bytes(Alone{}, key + front, entry.suffix, entry.non_shared);
+      copy_bytes(SingleThread{}, key, entry.shared == 0 ? frame.payload : before, front);
+      copy_bytes(SingleThread{}, key + front, entry.suffix, entry.non_shared);
       put(block, to, key_of(key, len, to), entry);
       key_at[to] = key_to;
       before = key;

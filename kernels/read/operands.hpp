@@ -3,8 +3,8 @@
 //
 //   DecideMerged   what is kept, dropped and consumed, and how many bytes are made   -> exclusive_sum -> places of made values
 //   MakeValues     the bytes of each made value, by a group
-//   CheckMade      the same once more by one thread, from operands with the hashes with which they were decoded
-//   FinishMade     tags, values and hashes of made rows, each of which takes the place of its newest operand
+//   CheckMerged      the same once more by one thread, from operands with the hashes with which they were decoded
+//   FinishMerged     tags, values and hashes of made rows, each of which takes the place of its newest operand
 #pragma once
 
 #include "retain.hpp"
@@ -18,10 +18,10 @@ constexpr u64 ADD_BYTES = 8;
 constexpr u64 MAX_STRIPE = u64{1} << 18;
 
 // The sources of a row: a number of operands from its newest on, and the value beneath them, if there is one.
-struct Made {
+struct MergeSources {
   u32 word;
 
-  ROCKMILL_HD static Made of(u32 operands, bool is_operand, bool has_base) {
+  ROCKMILL_HD static MergeSources of(u32 operands, bool is_operand, bool has_base) {
     return {operands << 2 | u32(is_operand) << 1 | u32(has_base)};
   }
   ROCKMILL_HD bool any() const { return word != 0; }
@@ -110,7 +110,7 @@ struct DecideMerged {
     for (u64 k = 0; k < operands; ++k) entries.consume(head + k, sums);
     entries.keep[head] = 1;
     sums.made += 1;
-    const Made row = Made::of(u32(operands), !is_whole, has_base);
+    const MergeSources row = MergeSources::of(u32(operands), !is_whole, has_base);
     made[head] = row.word;
     sizes[head] = made_bytes(head, row);
   }
@@ -123,7 +123,7 @@ struct DecideMerged {
   }
 
   // Bytes of the value; 0 if it is an entry's own value.
-  ROCKMILL_HD u64 made_bytes(u64 head, const Made& row) const {
+  ROCKMILL_HD u64 made_bytes(u64 head, const MergeSources& row) const {
     if (merging.function == MERGE_ADD) return ADD_BYTES;
     u64 sum = (row.parts() - 1) * merging.delimiter_len, longest = 0;
     for (u32 k = 0; k < row.parts(); ++k) {
@@ -144,7 +144,7 @@ struct MergedValues {
   ROCKMILL_HD ValueRef of(u64 i) const { return values[keys[i].entry]; }
 
   // Sum of all values with 8 bytes, as numbers.
-  ROCKMILL_HD u64 sum(u64 head, const Made& row) const {
+  ROCKMILL_HD u64 sum(u64 head, const MergeSources& row) const {
     u64 sum = 0;
     for (u32 k = 0; k < row.parts(); ++k) {
       const ValueRef value = of(head + k);
@@ -154,7 +154,7 @@ struct MergedValues {
   }
 
   // Position of the largest in the order of bytes.
-  ROCKMILL_HD u64 largest(u64 head, const Made& row) const {
+  ROCKMILL_HD u64 largest(u64 head, const MergeSources& row) const {
     u64 largest = head;
     for (u32 k = 1; k < row.parts(); ++k)
       if (is_less(of(largest), of(head + k))) largest = head + k;
@@ -182,7 +182,7 @@ struct MakeValues {
 
   template <class G>
   ROCKMILL_HD void operator()(const G& g, u64 i) const {
-    const Made row{made[i]};
+    const MergeSources row{made[i]};
     const u64 bytes = offsets[i + 1] - offsets[i];
     if (!row.any() || bytes == 0) return;
     u8* out = to + offsets[i];
@@ -211,7 +211,7 @@ struct MakeValues {
 };
 
 // The check of values behind the hashes of entries: a merged value gets its hash from its own bytes.
-struct CheckMade {
+struct CheckMerged {
   MergedValues merged;
   KeyBytes bytes;
   MergeRules merging;
@@ -222,7 +222,7 @@ struct CheckMade {
   u64* errors;
 
   ROCKMILL_HD void operator()(u64 i) const {
-    const Made row{made[i]};
+    const MergeSources row{made[i]};
     if (!row.any()) return;
     const u64 key_hash = rapidhash_key(bytes, merged.keys[i]);
     bool is_right = true;
@@ -241,7 +241,7 @@ struct CheckMade {
 
  private:
   // The work is the sum of all lengths: words are folded into one.
-  ROCKMILL_HD bool is_xor(u64 i, const Made& row, const u8* value, u64 len) const {
+  ROCKMILL_HD bool is_xor(u64 i, const MergeSources& row, const u8* value, u64 len) const {
     u64 sum = fold(value, len);
     for (u32 k = 0; k < row.parts(); ++k) {
       const ValueRef part = merged.of(i + k);
@@ -257,7 +257,7 @@ struct CheckMade {
     return sum;
   }
 
-  ROCKMILL_HD bool is_appended(u64 i, const Made& row, const u8* value, u64 len) const {
+  ROCKMILL_HD bool is_appended(u64 i, const MergeSources& row, const u8* value, u64 len) const {
     u64 at = 0;
     for (u32 k = row.parts(); k-- > 0;) {
       const ValueRef part = merged.of(i + k);
@@ -277,7 +277,7 @@ struct CheckMade {
   }
 };
 
-struct FinishMade {
+struct FinishMerged {
   const u8* arena;
   Key* keys;
   KeyBytes bytes;
@@ -291,7 +291,7 @@ struct FinishMade {
   u64 made_at;
 
   ROCKMILL_HD void operator()(u64 i, RetainSums& sums) const {
-    const Made row{made[i]};
+    const MergeSources row{made[i]};
     if (!row.any()) return;
     Key& key = keys[i];
     if (!row.is_operand()) key.tag = (key.tag & ~u64{0xff}) | TYPE_VALUE;

@@ -1,12 +1,12 @@
 // The surviving entries (`db/compaction/compaction_iterator.cc`; crates/cpu/src/read/retain.rs is the sequential form).
 // Snapshots divide the versions of a key into stripes; the newest entry of a stripe, its head, hides the others.
 //
-//   PlaceFragments, MarkFragments
+//   FindFragments, MarkFragments
 //                the last fragment of range tombstones     -> inclusive_max -> that in front of every entry
 //   MarkHeads    the stripe's head, by position           -> inclusive_max -> head of every entry
 //   MarkOlder    heads below which the key has an older stripe
-//   Decide       keep or drop, sums                       -> exclusive_sum -> places of survivors
-//   Gather       survivors with their final tags
+//   Decide       keep or drop, sums                       -> exclusive_sum -> places of selected rows
+//   Gather       selected rows with their final tags
 //
 // A task with SingleDeletes processes user keys one by one instead (groups.hpp). In a task with merge operands,
 // DecideMerged replaces Decide (operands.hpp).
@@ -204,13 +204,13 @@ struct Gather {
   const u32* keep;
   const u32* places;
   RetainRules rules;
-  Key* survivors;
+  Key* selected_rows;
 
   ROCKMILL_HD void operator()(u64 i) const {
     if (!keep[i]) return;
     Key key = keys[i];
     key.tag = final_tag(rules, key.tag);
-    survivors[places[i]] = key;
+    selected_rows[places[i]] = key;
   }
 };
 

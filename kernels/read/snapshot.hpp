@@ -1,5 +1,5 @@
 // Finds the entries that a snapshot sees (crates/cpu/src/read/snapshot.rs is the sequential form). The newest entry of
-// a user key at or below the snapshot's sequence number decides alone: newer ones are skipped, older ones are hidden.
+// a user key at or below the snapshot's sequence number counts: newer ones are skipped, older ones are hidden.
 #pragma once
 
 #include "retain.hpp"
@@ -32,8 +32,8 @@ struct SelectVisible {
       sums.tombstones_dropped += !rules.keep_tombstones;
       return rules.keep_tombstones;
     }
-    if (!rules.mark_undecided) report(errors, i, ERROR_UNDECIDED);
-    return rules.mark_undecided;
+    if (!rules.mark_needs_merge) report(errors, i, ERROR_UNDECIDED);
+    return rules.mark_needs_merge;
   }
 
   ROCKMILL_HD void operator()(u64 i, RetainSums& sums) const {

@@ -27,20 +27,20 @@ ROCKMILL_HD RingResult copy_found(const G& g, const FoundValue& found, u8* buffe
 // The functions that a kernel calls. All lanes of a group call together, with the same arguments; groups of a warp are
 // independent.
 struct Kv : KvRecord {
-  // The value in place, which stays there as long as the view is held. KEY_ASK: only `get` finds it.
+  // The value in place, which stays there as long as the view is held. KEY_NEEDS_HOST: only `get` finds it.
   template <class G>
   ROCKMILL_HD FoundValue find_in(const G& g, const u8* key, u32 len) const {
-    if (ring.mailboxes != 0 && is_changed_for(g, key, len)) return {KEY_ASK, 0, nullptr};
+    if (ring.slots != 0 && is_changed_for(g, key, len)) return {KEY_NEEDS_HOST, 0, nullptr};
     return find_key(g, table, key, len);
   }
 
   // Copies the value to `buffer`. If there is too little room, only the length is returned.
   template <class G>
   ROCKMILL_HD RingResult get_in(const G& g, const u8* key, u32 len, u8* buffer, u32 capacity) const {
-    const bool can_ask = ring.mailboxes != 0, has_changed = can_ask && is_changed_for(g, key, len);
+    const bool can_ask = ring.slots != 0, has_changed = can_ask && is_changed_for(g, key, len);
     if (!has_changed) {
       const RingResult found = copy_found(g, find_key(g, table, key, len), buffer, capacity);
-      if (found.status != KEY_ASK || !can_ask) return found;
+      if (found.status != KEY_NEEDS_HOST || !can_ask) return found;
     }
     const RingOperation operation = has_changed ? RING_GET_LATEST : RING_GET;
     const RingCall call{operation, len, key, nullptr, 0, version, capacity};
@@ -69,7 +69,7 @@ struct Kv : KvRecord {
   ROCKMILL_HD RingResult wait_in(const G& g, const KvTicket& ticket) {
     if (ticket.status != KEY_FOUND) return {ticket.status, 0};
     --num_tickets;
-    if (last_mailbox == ticket.posted.mailbox) last_number = 0;
+    if (last_slot == ticket.posted.slot) last_number = 0;
     return take_answer(g, ring, ticket.posted, ticket.buffer);
   }
 
@@ -83,7 +83,7 @@ struct Kv : KvRecord {
   template <class G>
   ROCKMILL_HD KvTicket request(const G& g, const RingCall& call, u8* buffer) {
     KvTicket ticket{KEY_READ_ONLY, {0, 0}, buffer};
-    if (ring.mailboxes == 0) return ticket;
+    if (ring.slots == 0) return ticket;
     ticket.status = post_request(g, ring, call, num_tickets == 0, &ticket.posted);
     if (ticket.status == KEY_FOUND) ++num_tickets;
     return ticket;
@@ -94,15 +94,15 @@ struct Kv : KvRecord {
     // Other host threads may answer later requests first, so a group posts writes one by one.
     if (last_number != 0) {
       u32 status = 0;
-      if (g.rank() == 0) status = await_answer(ring, {last_mailbox, last_number});
+      if (g.rank() == 0) status = await_answer(ring, {last_slot, last_number});
       status = g.shuffle(status, 0);
       if (status != KEY_FOUND) return {KeyStatus(status), {0, 0}, nullptr};
     }
     // Before it is posted, so that a thread that knows of the write does not find the older value.
-    if (ring.mailboxes != 0 && g.rank() == 0) add_changed(ring.changed, call.key, call.key_len);
+    if (ring.slots != 0 && g.rank() == 0) add_changed(ring.changed, call.key, call.key_len);
     const KvTicket ticket = request(g, call, nullptr);
     if (ticket.status == KEY_FOUND) {
-      last_mailbox = ticket.posted.mailbox;
+      last_slot = ticket.posted.slot;
       last_number = ticket.posted.number;
     }
     return ticket;

@@ -1,16 +1,16 @@
-// Requests of device threads, which host threads answer. A request lies in a mailbox of pinned memory.
+// Requests of device threads, which host threads answer. A request lies in a slot of pinned memory.
 //
 //   requester                                   host
-//   claims a mailbox (device memory)
+//   claims a slot (device memory)
 //   writes the request and its bytes
 //   posted[m] = number             ------->     sees a number that it has not answered
 //                                               writes the answer and its bytes
 //   sees its number                <-------     answered[m] = number
-//   copies the bytes, frees the mailbox
+//   copies the bytes, frees the slot
 //
 // Each word that both sides read has one writer, so no atomic operation crosses the bus. A requester whose wait has
-// ended leaves its mailbox behind; once it is answered, the next requester takes it. So a late answer does not write to
-// memory of a later user. Keys and values that do not fit into a mailbox are sent in parts.
+// ended leaves its slot behind; once it is answered, the next requester takes it. So a late answer does not write to
+// memory of a later user. Keys and values that do not fit into a slot are sent in parts.
 #pragma once
 
 #include "../common/atomic.hpp"
@@ -29,16 +29,16 @@ enum RingOperation : u32 {
   RING_REST = 5,
 };
 
-// Owner of a mailbox.
-enum MailboxState : u32 { MAILBOX_FREE = 0, MAILBOX_CLAIMED = 1, MAILBOX_LEFT = 2 };
+// Owner of a slot.
+enum SlotState : u32 { SLOT_FREE = 0, SLOT_CLAIMED = 1, SLOT_LEFT = 2 };
 
 // Written in place of all numbers after the host has stopped answering.
 constexpr u32 RING_ABORTED = ~u32{0};
 
-// Mailboxes that a thread checks before it pauses.
-constexpr u32 MAILBOXES_AT_ONCE = 64;
+// Slots that a thread checks before it pauses.
+constexpr u32 SLOTS_AT_ONCE = 64;
 
-// Pauses of a thread without a mailbox between two reads of the host's memory. Frequent reads by many threads would
+// Pauses of a thread without a slot between two reads of the host's memory. Frequent reads by many threads would
 // saturate the bus.
 constexpr u32 RESTS_BETWEEN_LOOKS = 16;
 
@@ -48,7 +48,7 @@ constexpr u32 MIN_REST_NS = 100, MAX_REST_NS = 100'000, REST_SHARE = 8;
 
 // A request that was posted.
 struct Posted {
-  u32 mailbox;
+  u32 slot;
   u32 number;
 };
 
@@ -57,30 +57,30 @@ ROCKMILL_HD void rest_after(u64 waited_ns) {
   sleep_ns(part < MIN_REST_NS ? MIN_REST_NS : part > MAX_REST_NS ? MAX_REST_NS : u32(part));
 }
 
-ROCKMILL_HD bool try_claim(const Ring& ring, u32 mailbox) {
-  u32* state = ring.states + mailbox;
+ROCKMILL_HD bool try_claim(const Ring& ring, u32 slot) {
+  u32* state = ring.states + slot;
   const u32 before = load_relaxed(state);
-  if (before == MAILBOX_FREE) return acquire_word(state, MAILBOX_FREE, MAILBOX_CLAIMED);
-  if (before != MAILBOX_LEFT || !acquire_word(state, MAILBOX_LEFT, MAILBOX_CLAIMED)) return false;
-  if (acquire_of_system(ring.answered + mailbox) == ring.numbers[mailbox]) return true;
-  release_word(state, MAILBOX_LEFT);
+  if (before == SLOT_FREE) return acquire_word(state, SLOT_FREE, SLOT_CLAIMED);
+  if (before != SLOT_LEFT || !acquire_word(state, SLOT_LEFT, SLOT_CLAIMED)) return false;
+  if (acquire_of_system(ring.answered + slot) == ring.numbers[slot]) return true;
+  release_word(state, SLOT_LEFT);
   return false;
 }
 
-// Claims a mailbox for a thread. If all are taken, it waits for one only with `may_wait`.
-ROCKMILL_HD KeyStatus claim_mailbox(const Ring& ring, bool may_wait, u32* mailbox) {
+// Claims a slot for a thread. If all are taken, it waits for one only with `may_wait`.
+ROCKMILL_HD KeyStatus claim_slot(const Ring& ring, bool may_wait, u32* slot) {
   const u64 start = clock_ns();
-  u32 next = u32(fold(start ^ PRIME64_2, thread_mark() ^ PRIME64_1) % ring.mailboxes);
+  u32 next = u32(fold(start ^ PRIME64_2, thread_mark() ^ PRIME64_1) % ring.slots);
   for (u32 looked = 0, rests = 0;; ++rests) {
-    for (u32 i = 0; i < MAILBOXES_AT_ONCE; ++i, ++looked) {
+    for (u32 i = 0; i < SLOTS_AT_ONCE; ++i, ++looked) {
       if (try_claim(ring, next)) {
-        *mailbox = next;
+        *slot = next;
         return KEY_FOUND;
       }
-      next = next + 1 < ring.mailboxes ? next + 1 : 0;
+      next = next + 1 < ring.slots ? next + 1 : 0;
     }
     if (rests % RESTS_BETWEEN_LOOKS == 0 && acquire_of_system(ring.answered) == RING_ABORTED) return KEY_ABORTED;
-    if (!may_wait && looked >= ring.mailboxes) return KEY_BUSY;
+    if (!may_wait && looked >= ring.slots) return KEY_BUSY;
     const u64 waited = clock_ns() - start;
     if (waited > ring.timeout_ns) return KEY_TIMED_OUT;
     if (may_wait) rest_after(waited);
@@ -88,21 +88,21 @@ ROCKMILL_HD KeyStatus claim_mailbox(const Ring& ring, bool may_wait, u32* mailbo
 }
 
 // Posts a part of a request; called by rank 0 after all ranks have written its bytes.
-ROCKMILL_HD Posted post_part(const Ring& ring, u32 mailbox, const RingRequest& request) {
-  u32 number = ring.numbers[mailbox] + 1;
+ROCKMILL_HD Posted post_part(const Ring& ring, u32 slot, const RingRequest& request) {
+  u32 number = ring.numbers[slot] + 1;
   // No request is posted under 0.
   if (number == 0 || number == RING_ABORTED) number = 1;
-  ring.numbers[mailbox] = number;
-  ring.requests[mailbox] = request;
-  release_to_system(ring.posted + mailbox, number);
-  return {mailbox, number};
+  ring.numbers[slot] = number;
+  ring.requests[slot] = request;
+  release_to_system(ring.posted + slot, number);
+  return {slot, number};
 }
 
 // Waits until a request is answered: KEY_FOUND, or the reason why it will not be.
 ROCKMILL_HD KeyStatus await_answer(const Ring& ring, Posted posted) {
   const u64 start = clock_ns();
   for (;;) {
-    const u32 answered = acquire_of_system(ring.answered + posted.mailbox);
+    const u32 answered = acquire_of_system(ring.answered + posted.slot);
     if (answered == posted.number) return KEY_FOUND;
     if (answered == RING_ABORTED) return KEY_ABORTED;
     const u64 waited = clock_ns() - start;
@@ -111,13 +111,13 @@ ROCKMILL_HD KeyStatus await_answer(const Ring& ring, Posted posted) {
   }
 }
 
-// The same for a whole group, which leaves the mailbox behind if there is no answer.
+// The same for a whole group, which leaves the slot behind if there is no answer.
 template <class G>
 ROCKMILL_HD KeyStatus await_with_group(const G& g, const Ring& ring, Posted posted) {
   u32 status = 0;
   if (g.rank() == 0) {
     status = await_answer(ring, posted);
-    if (status != KEY_FOUND) release_word(ring.states + posted.mailbox, MAILBOX_LEFT);
+    if (status != KEY_FOUND) release_word(ring.states + posted.slot, SLOT_LEFT);
   }
   status = g.shuffle(status, 0);
   g.sync();
@@ -150,32 +150,32 @@ ROCKMILL_HD void copy_request(const G& g, u8* to, const RingCall& call, u64 at, 
 // Posts a request without waiting for its last part: KEY_FOUND, or the reason why it was not posted.
 template <class G>
 ROCKMILL_HD KeyStatus post_request(const G& g, const Ring& ring, const RingCall& call, bool may_wait, Posted* posted) {
-  u32 mailbox = 0, status = 0;
-  if (g.rank() == 0) status = claim_mailbox(ring, may_wait, &mailbox);
+  u32 slot = 0, status = 0;
+  if (g.rank() == 0) status = claim_slot(ring, may_wait, &slot);
   status = g.shuffle(status, 0);
   if (status != KEY_FOUND) return KeyStatus(status);
-  mailbox = g.shuffle(mailbox, 0);
+  slot = g.shuffle(slot, 0);
   const u64 len = call.value_len == 0 ? call.key_len : request_value_at(call.key_len) + call.value_len;
   for (u64 at = 0;;) {
-    const u64 part_len = len - at < ring.mailbox_bytes ? len - at : ring.mailbox_bytes;
-    copy_request(g, ring.outgoing + u64(mailbox) * ring.mailbox_bytes, call, at, part_len);
+    const u64 part_len = len - at < ring.slot_bytes ? len - at : ring.slot_bytes;
+    copy_request(g, ring.outgoing + u64(slot) * ring.slot_bytes, call, at, part_len);
     g.sync();
     u32 number = 0;
     if (g.rank() == 0) {
       const RingRequest request{call.operation, call.key_len,  call.value_len, call.version,
                                 call.capacity,  at,            part_len};
-      number = post_part(ring, mailbox, request).number;
+      number = post_part(ring, slot, request).number;
     }
-    *posted = {mailbox, g.shuffle(number, 0)};
+    *posted = {slot, g.shuffle(number, 0)};
     at += part_len;
     if (at == len) return KEY_FOUND;
     const KeyStatus answered = await_with_group(g, ring, *posted);
     if (answered != KEY_FOUND) return answered;
     // The host accepts the next part, or has refused the request.
-    const u32 said = ring.answers[mailbox].status;
+    const u32 said = ring.answers[slot].status;
     g.sync();
     if (said == KEY_FOUND) continue;
-    if (g.rank() == 0) release_word(ring.states + mailbox, MAILBOX_FREE);
+    if (g.rank() == 0) release_word(ring.states + slot, SLOT_FREE);
     return KeyStatus(said);
   }
 }
@@ -190,8 +190,8 @@ template <class G>
 ROCKMILL_HD RingResult take_answer(const G& g, const Ring& ring, Posted posted, u8* buffer) {
   KeyStatus status = await_with_group(g, ring, posted);
   if (status != KEY_FOUND) return {status, 0};
-  const u32 mailbox = posted.mailbox;
-  const RingAnswer* answer = ring.answers + mailbox;
+  const u32 slot = posted.slot;
+  const RingAnswer* answer = ring.answers + slot;
   status = KeyStatus(answer->status);
   const u64 len = answer->len;
   for (u64 at = 0; status == KEY_FOUND && at < len;) {
@@ -200,19 +200,19 @@ ROCKMILL_HD RingResult take_answer(const G& g, const Ring& ring, Posted posted, 
       status = KEY_IO_ERROR;
       break;
     }
-    copy_value(g, buffer + at, ring.incoming + u64(mailbox) * ring.mailbox_bytes, answer->part_len);
+    copy_value(g, buffer + at, ring.incoming + u64(slot) * ring.slot_bytes, answer->part_len);
     at += answer->part_len;
     if (at == len) break;
     g.sync();
     u32 number = 0;
-    if (g.rank() == 0) number = post_part(ring, mailbox, {RING_REST, 0, 0, 0, 0, at, 0}).number;
+    if (g.rank() == 0) number = post_part(ring, slot, {RING_REST, 0, 0, 0, 0, at, 0}).number;
     posted.number = g.shuffle(number, 0);
     const KeyStatus answered = await_with_group(g, ring, posted);
     if (answered != KEY_FOUND) return {answered, 0};
     status = KeyStatus(answer->status);
   }
   g.sync();
-  if (g.rank() == 0) release_word(ring.states + mailbox, MAILBOX_FREE);
+  if (g.rank() == 0) release_word(ring.states + slot, SLOT_FREE);
   return {status, u32(len)};
 }
 

@@ -18,28 +18,28 @@ struct FilterRows {
   ROCKMILL_HD void operator()(u64 i) const {
     ScanRow row(program, i);
     const ScanOutcome outcome = row.run(0, num_ops);
-    keep[i] = outcome == ROW_IS_WANTED;
+    keep[i] = outcome == ROW_IS_SELECTED;
     if (row.is_malformed) atomic_add(malformed, 1);
     if (outcome == ROW_IS_OUT_OF_RANGE) report(errors, i, ERROR_OUT_OF_RANGE);
     if (outcome == ROW_IS_MALFORMED) report(errors, i, ERROR_CHECK);
   }
 };
 
-struct GatherWanted {
+struct GatherSelected {
   const u32* keep;
   const u32* places;
-  u32* wanted;
+  u32* selected;
 
   ROCKMILL_HD void operator()(u64 i) const {
-    if (keep[i]) wanted[places[i]] = u32(i);
+    if (keep[i]) selected[places[i]] = u32(i);
   }
 };
 
 // Bytes of a selected row in all columns.
-struct MeasureWanted {
+struct MeasureSelected {
   ScanProgram program;
   u32 first_op, end_op;
-  const u32* wanted;
+  const u32* selected;
   const ScanColumn* columns;
   u32 num_columns;
   // Bytes of each row without those of byte columns; and whether there are byte columns.
@@ -50,9 +50,9 @@ struct MeasureWanted {
   ROCKMILL_HD void operator()(u64 i) const {
     sizes[i] = row_bytes;
     if (!has_bytes) return;
-    ScanRow row(program, wanted[i]);
-    if (row.run(first_op, end_op) != ROW_IS_WANTED) {
-      report(errors, wanted[i], ERROR_OUT_OF_RANGE);
+    ScanRow row(program, selected[i]);
+    if (row.run(first_op, end_op) != ROW_IS_SELECTED) {
+      report(errors, selected[i], ERROR_OUT_OF_RANGE);
       return;
     }
     for (u32 c = 0; c < num_columns; ++c) {
@@ -89,7 +89,7 @@ struct CutBatches {
 struct FillColumns {
   ScanProgram program;
   u32 first_op, end_op;
-  const u32* wanted;
+  const u32* selected;
   u64 rows;
   const ScanColumn* columns;
   u32 num_columns;
@@ -97,8 +97,8 @@ struct FillColumns {
   u64* errors;
 
   ROCKMILL_HD void operator()(u64 i) const {
-    ScanRow row(program, wanted[i]);
-    if (row.run(first_op, end_op) != ROW_IS_WANTED) report(errors, wanted[i], ERROR_OUT_OF_RANGE);
+    ScanRow row(program, selected[i]);
+    if (row.run(first_op, end_op) != ROW_IS_SELECTED) report(errors, selected[i], ERROR_OUT_OF_RANGE);
     for (u32 c = 0; c < num_columns; ++c) {
       const ScanColumn column = columns[c];
       const ScanValue value = row.operand(column.operand);
@@ -156,7 +156,7 @@ struct PackBits {
 // The bytes of a row's cell in a byte column.
 struct CopyCells {
   ScanProgram program;
-  const u32* wanted;
+  const u32* selected;
   u64 rows;
   const ScanColumn* columns;
   u8* out;
@@ -170,10 +170,10 @@ struct CopyCells {
     if (!value.is_set) return;
     u8* to = out + column.data + reinterpret_cast<const u32*>(out + column.packed)[i];
     if (value.high == SOURCE_VALUE) {
-      const Key key = program.rows[wanted[i]];
+      const Key key = program.rows[selected[i]];
       copy_bytes(g, to, program.arena + program.values[key.entry].at + u32(value.low), value.len());
     } else {
-      const ScanRow row(program, wanted[i]);
+      const ScanRow row(program, selected[i]);
       const ByteSpan from = row.bytes(value);
       for (u64 k = g.rank(); k < from.len; k += g.width) to[k] = from[k];
     }

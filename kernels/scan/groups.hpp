@@ -70,7 +70,7 @@ struct GroupRows {
 
   ScanProgram program;
   u32 first_op, end_op;
-  const u32* wanted;
+  const u32* selected;
   u64 n;
   ScanGroups groups;
   // Finds the lower words of wide values after the first run has found their higher words.
@@ -84,11 +84,11 @@ struct GroupRows {
       // Volatile, or a thread might see the old number forever.
       if (g.any(*const_cast<const volatile u64*>(groups.found) > groups.most)) return;
       const bool has_row = from + g.rank() < end;
-      const u32 at = wanted[has_row ? from + g.rank() : first];
+      const u32 at = selected[has_row ? from + g.rank() : first];
       ScanRow row(program, at);
       u32 slot = NO_SLOT;
       if (has_row) {
-        if (row.run(first_op, end_op) == ROW_IS_WANTED) slot = find(row, at);
+        if (row.run(first_op, end_op) == ROW_IS_SELECTED) slot = find(row, at);
         else report(errors, at, ERROR_OUT_OF_RANGE);
       }
       if (is_second) {

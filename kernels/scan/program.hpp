@@ -33,7 +33,7 @@ ROCKMILL_HD ScanValue of_boolean(bool value) { return {value, 0, 1, 0}; }
 ROCKMILL_HD ScanValue of_integer(i128 value) { return {u64(value), u64(u128(value) >> 64), 1, 0}; }
 ROCKMILL_HD ScanValue of_bytes(u64 start, u64 len, u64 source) { return {len << 32 | start, source, 1, 0}; }
 
-enum ScanOutcome : u32 { ROW_IS_WANTED, ROW_IS_NOT_WANTED, ROW_IS_OUT_OF_RANGE, ROW_IS_MALFORMED };
+enum ScanOutcome : u32 { ROW_IS_SELECTED, ROW_IS_NOT_WANTED, ROW_IS_OUT_OF_RANGE, ROW_IS_MALFORMED };
 
 struct ScanProgram {
   const u8* arena;
@@ -313,7 +313,7 @@ struct ScanRow {
       slots[op.to] = result(op, is_over);
       if (is_over) return ROW_IS_OUT_OF_RANGE;
     }
-    return ROW_IS_WANTED;
+    return ROW_IS_SELECTED;
   }
 };
 

@@ -12,12 +12,12 @@ enum KeyStatus : u8 {
   KEY_NOT_FOUND = 0,
   KEY_FOUND = 1,
   // The table cannot answer: RocksDB must be asked.
-  KEY_ASK = 2,
+  KEY_NEEDS_HOST = 2,
   // There is no room for the value.
   KEY_TOO_SMALL = 3,
   // The others come only from a ring. The database accepted a write.
   KEY_WRITTEN = 4,
-  // Nothing was done: all mailboxes are taken, or RocksDB stalls writes.
+  // Nothing was done: all slots are taken, or RocksDB stalls writes.
   KEY_BUSY = 5,
   // Nothing was done: the view does not write to the database.
   KEY_READ_ONLY = 6,
@@ -115,10 +115,10 @@ ROCKMILL_HD FoundValue find_key(const G& g, const ResidentTable& table, const u8
   const FoundSlot found = find_slot(g, table, key_hash(table, key, len), key, len);
   if (found.record != nullptr) {
     const u32 value_len = reinterpret_cast<const RecordHead*>(found.record)->value_len;
-    if (value_len == ASK_VALUE) return {KEY_ASK, 0, nullptr};
+    if (value_len == NEEDS_HOST_VALUE) return {KEY_NEEDS_HOST, 0, nullptr};
     return {KEY_FOUND, value_len, found.record + record_value_at(len)};
   }
-  return {is_in(table.outside, key, len) ? KEY_ASK : KEY_NOT_FOUND, 0, nullptr};
+  return {is_in(table.outside, key, len) ? KEY_NEEDS_HOST : KEY_NOT_FOUND, 0, nullptr};
 }
 
 }  // namespace rockmill::ROCKMILL_TARGET

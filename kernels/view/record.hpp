@@ -9,7 +9,7 @@ namespace rockmill::ROCKMILL_TARGET {
 constexpr u64 RECORD_UNIT = 16;
 
 // Replaces a value's length if the value is not in the table, and RocksDB must be asked for it.
-constexpr u32 ASK_VALUE = ~u32{0};
+constexpr u32 NEEDS_HOST_VALUE = ~u32{0};
 
 struct RecordHead {
   u32 key_len, value_len;
@@ -21,7 +21,7 @@ ROCKMILL_HD u64 record_units_bytes(u64 bytes) { return (bytes + RECORD_UNIT - 1)
 ROCKMILL_HD u64 record_value_at(u32 key_len) { return record_units_bytes(sizeof(RecordHead) + u64(key_len)); }
 
 ROCKMILL_HD u64 record_bytes(u32 key_len, u32 value_len) {
-  return record_value_at(key_len) + (value_len == ASK_VALUE ? 0 : record_units_bytes(value_len));
+  return record_value_at(key_len) + (value_len == NEEDS_HOST_VALUE ? 0 : record_units_bytes(value_len));
 }
 
 ROCKMILL_HD u64 record_bytes(const RecordHead& head) { return record_bytes(head.key_len, head.value_len); }

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "../common/exec.hpp"
-#include "place.hpp"
+#include "insert.hpp"
 
 namespace rockmill::ROCKMILL_TARGET {
 
@@ -16,7 +16,7 @@ struct EraseMissing {
   const u64* seen;
   KeyRanges ranges;
   ResidentTable table;
-  PlaceTotals* totals;
+  InsertTotals* totals;
 
   ROCKMILL_HD void operator()(u64 i) const {
     const u64 slot = base.slots[i];
@@ -33,7 +33,7 @@ struct EraseMissing {
 struct Rehash {
   ResidentTable base;
   ResidentTable table;
-  PlaceTotals* totals;
+  InsertTotals* totals;
 
   ROCKMILL_HD void operator()(u64 i) const {
     const u64 slot = base.slots[i];

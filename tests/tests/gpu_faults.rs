@@ -2,7 +2,7 @@
 
 use rockmill::{Device, Service};
 use rockmill_cuda::Target;
-use rockmill_cuda::faults::{Call, Faults, Held, Moment, Place, Region};
+use rockmill_cuda::faults::{BitAddress, Call, DeviceUsage, Faults, Moment, Region};
 use rockmill_tests::content::{Content, assert_content};
 use rockmill_tests::harness::{
     assert_done, assert_jobs_add_up, assert_nothing_staged, compact_everything, fill,
@@ -93,7 +93,7 @@ fn whatever_fails_the_database_is_right_and_the_error_is_told() {
             assert!(error.contains("planned to fail"), "{call:?} {nth}: {error}");
             faults.end();
             drop(service);
-            assert_eq!(faults.held(), Held::default());
+            assert_eq!(faults.usage(), DeviceUsage::default());
         }
     }
 }
@@ -106,7 +106,7 @@ fn altered_files_are_made_again() {
             let (fixture, service) = (Fixture::new(9), service());
             faults.flip(
                 moment,
-                Place {
+                BitAddress {
                     region,
                     byte: 3,
                     bit: 4,

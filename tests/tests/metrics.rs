@@ -27,9 +27,10 @@ impl Heard {
         for (key, unit, description, value) in snapshot.into_vec() {
             let name = key.key().name().to_owned();
             let labels: Vec<_> = key.key().labels().collect();
+            let names: Vec<_> = labels.iter().map(|label| label.key()).collect();
             let line = Line {
                 unit: unit.expect("described").as_str().to_owned(),
-                label: labels.iter().map(|label| label.key().to_owned()).collect(),
+                label: names.join(", "),
                 what: description.expect("described").to_string(),
             };
             assert_eq!(documented.get(&name), Some(&line), "{name}");

@@ -249,7 +249,7 @@ fn keys_are_compacted_in_the_order_of_a_comparator() {
             options.set_comparator(name, Box::new(|a: &[u8], b: &[u8]| b.cmp(a)));
             let rockmill = Service::builder()
                 .min_job_bytes(0)
-                .comparator(OWN, |a, b| b.cmp(a))
+                .comparator(&format!("{OWN}=reverse"))
                 .build()
                 .expect("sound settings");
             if is_with {

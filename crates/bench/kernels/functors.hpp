@@ -13,7 +13,7 @@
 
 #include "common/exec.hpp"
 #include "view/lookup.hpp"
-#include "view/place.hpp"
+#include "view/insert.hpp"
 
 namespace rockmill::ROCKMILL_TARGET::bench {
 
@@ -325,7 +325,7 @@ struct Request {
 };
 
 // Records and slots of a table that was not loaded from files.
-struct PlaceNumbers {
+struct InsertNumbers {
   ResidentTable table;
   u8* records;
   u32 words;

@@ -134,8 +134,8 @@ Table make() {
   };
   t.look_up = [](const Exec* exec, u32 lanes, u64 n, const KvRecord* view, const NumberedKey* keys, u8* rows, u64 stride,
                  u8* statuses) {
-    const LookUp<false> look_up{Kv{*view}, reinterpret_cast<const u8*>(keys), nullptr, KEY_BYTES, rows,
-                                stride,    nullptr,                           statuses, nullptr};
+    const LookUp<false, false> look_up{Kv{*view}, reinterpret_cast<const u8*>(keys), nullptr, KEY_BYTES, rows,
+                                       stride,    nullptr, statuses, nullptr, nullptr, nullptr, {}, 0};
     switch (lanes) {
       case 2: return for_each_tile<2>(*exec, n, look_up);
       case 4: return for_each_tile<4>(*exec, n, look_up);
@@ -180,7 +180,7 @@ Table make() {
     *view = KvRecord{};
     view->abi = KV_ABI;
     view->table = {slots, buckets, PRIME64_5, ~u64{0}, nullptr, nullptr, 0};
-    return for_each_tile<LANES>(*exec, n, PlaceNumbers{view->table, records, words, wrong});
+    return for_each_tile<LANES>(*exec, n, InsertNumbers{view->table, records, words, wrong});
   };
   return t;
 }

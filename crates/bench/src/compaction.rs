@@ -55,6 +55,10 @@ pub struct CompactionArgs {
     /// Compact level 0 with older entries in the last level, so that Deletes and sequence numbers stay.
     #[arg(long)]
     not_bottommost: bool,
+    /// Compact everything once more, and measure that: its input is what the first compaction has written. A GPU may have
+    /// that in its memory.
+    #[arg(long, conflicts_with = "not_bottommost")]
+    again: bool,
     /// Use direct I/O (use_direct_reads, use_direct_io_for_flush_and_compaction).
     #[arg(long)]
     direct: bool,
@@ -231,6 +235,7 @@ fn cells(
                     },
                     threads,
                     tuning: way.map_or_else(|| args.tuning.clone(), |way| args.tuning.with(way)),
+                    again: args.again,
                 };
                 cells.push(Cell {
                     worker: Worker::start(&config)?,

@@ -2,13 +2,13 @@
 
 mod common;
 
-use common::{DONE, Place, WRONG_USAGE, expect, text};
+use common::{DONE, Folder, WRONG_USAGE, expect, text};
 use serde_json::Value;
 
 /// Measures experiments, and returns the rows of the JSON.
 fn measure(experiments: &str, more: &[&str]) -> Vec<Value> {
-    let place = Place::new();
-    let (out, databases) = (place.out(), place.databases());
+    let folder = Folder::new();
+    let (out, databases) = (folder.out(), folder.databases());
     let places = ["gpukv", "--out", text(&out), "--dir", text(&databases)];
     let args = ["--experiment", experiments, "--scale", "0.00001"];
     let threads = ["--threads", "2", "--repeat", "1"];

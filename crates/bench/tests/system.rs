@@ -2,12 +2,12 @@
 
 mod common;
 
-use common::{DONE, Place, number, phases, text};
+use common::{DONE, Folder, number, phases, text};
 use serde_json::Value;
 
 #[test]
 fn contention_goes_on_where_it_stopped() {
-    let place = Place::new();
+    let folder = Folder::new();
     let args = [
         "--scale",
         "0.2",
@@ -17,18 +17,18 @@ fn contention_goes_on_where_it_stopped() {
         "0,50",
     ];
     let one_cell = [&args[..], &["--stop-after", "0"]].concat();
-    let (said, _) = place.run(DONE, "contention", &one_cell);
+    let (said, _) = folder.run(DONE, "contention", &one_cell);
     assert!(said.contains("1 of 8 measurements"), "{said}");
-    let first = place.results("contention").swap_remove(0);
-    assert!(!place.out().join("contention.md").exists());
+    let first = folder.results("contention").swap_remove(0);
+    assert!(!folder.out().join("contention.md").exists());
 
-    let (said, _) = place.run(DONE, "contention", &args);
+    let (said, _) = folder.run(DONE, "contention", &args);
     assert!(said.contains("contention.md"), "{said}");
     assert!(said.contains("Warning: "), "all jobs are small\n{said}");
     let in_full = |line: &&str| !line.starts_with("all results are in");
     let widest = said.lines().filter(in_full).map(str::len).max();
     assert!(widest <= Some(80), "{said}");
-    let results = place.results("contention");
+    let results = folder.results("contention");
     assert_eq!(results.len(), 8);
     // Existing results are unchanged, to the last digit.
     assert!(results.contains(&first));
@@ -58,7 +58,7 @@ fn contention_goes_on_where_it_stopped() {
             .sum();
         assert_eq!(in_intervals, writes);
     }
-    let (lines, plot) = place.report("contention");
+    let (lines, plot) = folder.report("contention");
     assert_eq!(lines.len(), 16);
     assert!(
         lines
@@ -74,23 +74,23 @@ fn contention_goes_on_where_it_stopped() {
         assert!(plot.contains(expected), "{expected}");
     }
     // With nothing left to measure, the report comes from the results alone.
-    let (again, _) = place.run(DONE, "contention", &args);
+    let (again, _) = folder.run(DONE, "contention", &args);
     assert_eq!(again, said);
-    assert_eq!(place.results("contention"), results);
+    assert_eq!(folder.results("contention"), results);
 }
 
 #[test]
 fn cells_are_measured_again_and_again() {
-    let place = Place::new();
+    let folder = Folder::new();
     let run = |times: &str, more: &[&str]| {
         let tiny = ["--scale", "0.2", "--value-bytes", "128", "--cpu-load", "0"];
         let repeat = ["--repeat", times];
-        place
+        folder
             .run(DONE, "contention", &[&tiny[..], &repeat, more].concat())
             .0
     };
     let kept = || {
-        let mut results = place.results("contention");
+        let mut results = folder.results("contention");
         results.retain(|(path, _)| path.extension().is_some_and(|e| e == "json"));
         results
     };
@@ -110,7 +110,7 @@ fn cells_are_measured_again_and_again() {
     assert!(first.iter().all(|measured| all.contains(measured)));
 
     // A line for each phase of both systems, then lines with the lowest and highest values.
-    let (lines, plot) = place.report("contention");
+    let (lines, plot) = folder.report("contention");
     let rates = |result: &Value| {
         let run = phases(result)[1];
         let operations = number(run, "/reads/count") + number(run, "/writes/count");
@@ -146,10 +146,10 @@ fn cells_are_measured_again_and_again() {
 
 #[test]
 fn jobs_of_each_size_are_done_at_once() {
-    let place = Place::new();
+    let folder = Folder::new();
     let args = ["--scale", "10", "--job-mb", "10,20", "--at-once", "1,3"];
-    place.run(DONE, "scaling", &args);
-    let results = place.results("scaling");
+    folder.run(DONE, "scaling", &args);
+    let results = folder.results("scaling");
     assert_eq!(results.len(), 8);
     for (path, result) in &results {
         let name = path
@@ -176,16 +176,16 @@ fn jobs_of_each_size_are_done_at_once() {
             assert!(number(phase, "/taken/cpu_s") > 0.0);
         }
     }
-    let (lines, plot) = place.report("scaling");
+    let (lines, plot) = folder.report("scaling");
     assert_eq!(lines.len(), 16);
     assert!(plot.contains("GB/s, job MB 20"), "{plot}");
 }
 
 #[test]
 fn transactions_read_three_times_as_often_as_they_write() {
-    let place = Place::new();
-    place.run(DONE, "secondary-index", &["--scale", "0.1"]);
-    let results = place.results("secondary-index");
+    let folder = Folder::new();
+    folder.run(DONE, "secondary-index", &["--scale", "0.1"]);
+    let results = folder.results("secondary-index");
     assert_eq!(results.len(), 2);
     for (_, result) in &results {
         let [load, warm_up, run] = phases(result)[..] else {
@@ -202,7 +202,7 @@ fn transactions_read_three_times_as_often_as_they_write() {
         }
         assert!(number(load, "/traffic/flushed_bytes") > 1e6);
     }
-    let (lines, plot) = place.report("secondary-index");
+    let (lines, plot) = folder.report("secondary-index");
     assert_eq!(lines.len(), 6);
     for expected in ["read p99 us", "write p99 us", "rocksdb"] {
         assert!(plot.contains(expected), "{expected}");
@@ -211,13 +211,13 @@ fn transactions_read_three_times_as_often_as_they_write() {
 
 #[test]
 fn filling_in_order_leaves_nothing_to_compact() {
-    let place = Place::new();
-    place.run(
+    let folder = Folder::new();
+    folder.run(
         DONE,
         "update-ratio",
         &["--scale", "0.1", "--updates", "10,90"],
     );
-    let results = place.results("update-ratio");
+    let results = folder.results("update-ratio");
     assert_eq!(results.len(), 8);
     for (path, result) in &results {
         let [load, run] = phases(result)[..] else {
@@ -241,23 +241,23 @@ fn filling_in_order_leaves_nothing_to_compact() {
         };
         assert!((share - expected).abs() < 0.05, "{share} {name}");
     }
-    let (lines, plot) = place.report("update-ratio");
+    let (lines, plot) = folder.report("update-ratio");
     assert_eq!(lines.len(), 16);
     assert!(plot.contains("host write amp, fill random"), "{plot}");
 }
 
 #[test]
 fn the_host_does_not_write_what_a_device_at_the_data_wrote() {
-    let place = Place::new();
+    let folder = Folder::new();
     let device = "sim:near-data-ssd";
     let jobs_of_its_own = ["--write-buffer-kib", "1024", "--scale", "0.3"];
     let one_way = ["--rocksdb", "no", "--device", device, "--updates", "50"];
-    place.run(
+    folder.run(
         DONE,
         "update-ratio",
         &[&one_way[..], &jobs_of_its_own].concat(),
     );
-    let results = place.results("update-ratio");
+    let results = folder.results("update-ratio");
     let at_random = results
         .iter()
         .find(|(path, _)| text(path).contains("random"));
@@ -275,7 +275,7 @@ fn the_host_does_not_write_what_a_device_at_the_data_wrote() {
     let compacted = number(load, "/traffic/written_bytes") - by_device;
     let by_host =
         (number(load, "/traffic/flushed_bytes") + compacted) / number(load, "/traffic/user_bytes");
-    let (lines, _) = place.report("update-ratio");
+    let (lines, _) = folder.report("update-ratio");
     let is_load = |line: &&String| line.contains("random") && line.contains("load");
     let line = lines.iter().find(is_load).expect("a line");
     assert!(

@@ -8,12 +8,12 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread;
 
-use common::{BAD_DATA, DONE, ENVIRONMENT, Place, WRONG_USAGE, expect, text};
+use common::{BAD_DATA, DONE, ENVIRONMENT, Folder, WRONG_USAGE, expect, text};
 use rockmill_testing::{Mount, again_where_mounting_is_allowed};
 
 #[test]
 fn results_of_other_settings_and_builds_are_refused() {
-    let place = Place::new();
+    let folder = Folder::new();
     let scaling = |code, scale| {
         let args = [
             "--job-mb",
@@ -25,10 +25,10 @@ fn results_of_other_settings_and_builds_are_refused() {
             "--scale",
             scale,
         ];
-        place.run(code, "scaling", &args).1
+        folder.run(code, "scaling", &args).1
     };
     scaling(DONE, "100");
-    let (path, result) = place.results("scaling").swap_remove(0);
+    let (path, result) = folder.results("scaling").swap_remove(0);
     let err = scaling(WRONG_USAGE, "50");
     assert!(
         err.contains("with other settings") && err.contains(text(&path)),
@@ -56,40 +56,40 @@ fn results_of_other_settings_and_builds_are_refused() {
 
 #[test]
 fn what_cannot_be_measured_is_said_before_anything_is() {
-    let place = Place::new();
-    let err = place.run(WRONG_USAGE, "speed", &[]).1;
+    let folder = Folder::new();
+    let err = folder.run(WRONG_USAGE, "speed", &[]).1;
     assert!(
         err.contains("contention") && err.contains("update-ratio"),
         "{err}"
     );
-    assert!(!place.out().exists());
-    let err = place.run(WRONG_USAGE, "scaling", &["--cpu-load", "80"]).1;
+    assert!(!folder.out().exists());
+    let err = folder.run(WRONG_USAGE, "scaling", &["--cpu-load", "80"]).1;
     assert!(
         err.contains("--cpu-load is for the experiment contention"),
         "{err}"
     );
-    let err = place.run(WRONG_USAGE, "scaling", &["--clients", "2"]).1;
+    let err = folder.run(WRONG_USAGE, "scaling", &["--clients", "2"]).1;
     assert!(
         err.contains("--clients is for experiments with clients"),
         "{err}"
     );
-    place.run(WRONG_USAGE, "scaling", &["--scale", "0"]);
-    place.run(WRONG_USAGE, "scaling", &["--repeat", "0"]);
-    place.run(WRONG_USAGE, "scaling", &["--device", "abacus"]);
-    let err = place
+    folder.run(WRONG_USAGE, "scaling", &["--scale", "0"]);
+    folder.run(WRONG_USAGE, "scaling", &["--repeat", "0"]);
+    folder.run(WRONG_USAGE, "scaling", &["--device", "abacus"]);
+    let err = folder
         .run(ENVIRONMENT, "scaling", &["--device", "cpu,cuda:99"])
         .1;
     assert!(err.contains("device cuda:99: "), "{err}");
-    assert!(!place.out().exists(), "nothing is abandoned");
-    fs::create_dir(place.out()).expect("make a folder");
-    place.run(ENVIRONMENT, "scaling", &["--device", "cuda:99"]);
-    fs::remove_dir(place.out()).expect("it is there, and nothing is in it");
+    assert!(!folder.out().exists(), "nothing is abandoned");
+    fs::create_dir(folder.out()).expect("make a folder");
+    folder.run(ENVIRONMENT, "scaling", &["--device", "cuda:99"]);
+    fs::remove_dir(folder.out()).expect("it is there, and nothing is in it");
 
     let tiny = ["--job-mb", "1", "--at-once", "1", "--out", "/dev/null/out"];
     let bench = ["system", "--experiment", "scaling"];
     let (_, err) = expect(ENVIRONMENT, &[&bench[..], &tiny].concat());
     assert!(err.contains("/dev/null/out: "), "{err}");
-    let out = place.out();
+    let out = folder.out();
     let nowhere = ["--out", text(&out), "--dir", "/nowhere"];
     let (_, err) = expect(ENVIRONMENT, &[&bench[..], &nowhere].concat());
     assert!(err.contains("name another with --dir"), "{err}");
@@ -98,20 +98,20 @@ fn what_cannot_be_measured_is_said_before_anything_is() {
 
 #[test]
 fn one_process_at_a_time_measures_into_a_folder() {
-    let place = Place::new();
-    fs::create_dir(place.out()).expect("make a folder");
-    let held = fs::File::open(place.out()).expect("open");
+    let folder = Folder::new();
+    fs::create_dir(folder.out()).expect("make a folder");
+    let held = fs::File::open(folder.out()).expect("open");
     held.lock().expect("lock");
-    let err = place.run(ENVIRONMENT, "scaling", &[]).1;
+    let err = folder.run(ENVIRONMENT, "scaling", &[]).1;
     assert!(err.contains("another process measures into it"), "{err}");
 }
 
 #[test]
 fn a_call_that_was_killed_leaves_nothing_for_long() {
-    let place = Place::new();
-    let databases = place.databases();
+    let folder = Folder::new();
+    let databases = folder.databases();
     let mut killed = Command::new(env!("CARGO_BIN_EXE_rockmill-bench"))
-        .args(place.arguments("secondary-index", &[]))
+        .args(folder.arguments("secondary-index", &[]))
         .spawn()
         .expect("the command starts");
     while !has_database(&databases) {
@@ -121,11 +121,11 @@ fn a_call_that_was_killed_leaves_nothing_for_long() {
     killed.kill().expect("kill");
     killed.wait().expect("it ends");
     // A process that was killed while it wrote its result also leaves a partial file.
-    let part = place.out().join("secondary-index/rocksdb.json.part");
+    let part = folder.out().join("secondary-index/rocksdb.json.part");
     fs::write(part, "{").expect("write");
     // The child process of the killed one ends by itself.
-    place.run(DONE, "secondary-index", &["--scale", "0.05"]);
-    assert_eq!(place.results("secondary-index").len(), 2);
+    folder.run(DONE, "secondary-index", &["--scale", "0.05"]);
+    assert_eq!(folder.results("secondary-index").len(), 2);
 }
 
 /// Whether a cell's database has been created.
@@ -140,16 +140,16 @@ const SMALL: [&str; 6] = ["--scale", "1", "--value-bytes", "512", "--cpu-load", 
 
 #[test]
 fn a_disk_that_fills_up_ends_a_cell_and_no_other() {
-    let place = Place::new();
-    let Some(disk) = Mount::memory("128m", place.databases()) else {
+    let folder = Folder::new();
+    let Some(disk) = Mount::memory("128m", folder.databases()) else {
         return again_where_mounting_is_allowed("a_disk_that_fills_up_ends_a_cell_and_no_other");
     };
     let one_cell = [&SMALL[..], &["--stop-after", "0"]].concat();
-    place.run(DONE, "contention", &one_cell);
-    let before = place.results("contention");
+    folder.run(DONE, "contention", &one_cell);
+    let before = folder.results("contention");
     assert_eq!(before.len(), 1);
     let mut filled = Command::new(env!("CARGO_BIN_EXE_rockmill-bench"))
-        .args(place.arguments("contention", &SMALL))
+        .args(folder.arguments("contention", &SMALL))
         .stderr(Stdio::piped())
         .spawn()
         .expect("the command starts");
@@ -174,23 +174,23 @@ fn a_disk_that_fills_up_ends_a_cell_and_no_other() {
         "{err}"
     );
     assert_eq!(err.lines().count(), 1, "{err}");
-    assert_eq!(place.results("contention"), before);
+    assert_eq!(folder.results("contention"), before);
     // With free space, it resumes and finds only its own cell's database.
     drop(rest);
     fs::remove_file(&filler).expect("remove");
-    place.run(DONE, "contention", &SMALL);
-    assert_eq!(place.results("contention").len(), 2);
+    folder.run(DONE, "contention", &SMALL);
+    assert_eq!(folder.results("contention").len(), 2);
 }
 
 #[test]
 fn cells_without_room_are_left_out_before_they_begin() {
-    let place = Place::new();
-    let Some(_disk) = Mount::memory("16m", place.databases()) else {
+    let folder = Folder::new();
+    let Some(_disk) = Mount::memory("16m", folder.databases()) else {
         return again_where_mounting_is_allowed(
             "cells_without_room_are_left_out_before_they_begin",
         );
     };
-    let err = place.run(ENVIRONMENT, "contention", &SMALL).1;
+    let err = folder.run(ENVIRONMENT, "contention", &SMALL).1;
     assert!(
         err.contains("-rocksdb: needs ") && err.contains(" MB are free"),
         "{err}"
@@ -199,7 +199,7 @@ fn cells_without_room_are_left_out_before_they_begin() {
         err.contains("and 1 more need more space as well; make room"),
         "{err}"
     );
-    assert!(!place.out().exists(), "nothing is abandoned");
+    assert!(!folder.out().exists(), "nothing is abandoned");
     let both = [
         "--scale",
         "0.1",
@@ -208,22 +208,22 @@ fn cells_without_room_are_left_out_before_they_begin() {
         "--cpu-load",
         "0",
     ];
-    let (said, _) = place.run(DONE, "contention", &both);
+    let (said, _) = folder.run(DONE, "contention", &both);
     assert!(
         said.contains("Not measured: value-B-1024-CPU-load-0-rocksdb: needs "),
         "{said}"
     );
-    assert_eq!(place.results("contention").len(), 2);
+    assert_eq!(folder.results("contention").len(), 2);
 }
 
 #[test]
 fn a_file_that_must_not_grow_ends_a_cell() {
-    let place = Place::new();
+    let folder = Folder::new();
     // Ignores the system's signal, so that writes fail instead.
     let limited = r#"trap "" XFSZ; ulimit -f 128; exec "$0" "$@""#;
     let ended = Command::new("sh")
         .args(["-c", limited, env!("CARGO_BIN_EXE_rockmill-bench")])
-        .args(place.arguments("contention", &SMALL))
+        .args(folder.arguments("contention", &SMALL))
         .output()
         .expect("the command starts");
     let err = String::from_utf8_lossy(&ended.stderr);
@@ -232,8 +232,8 @@ fn a_file_that_must_not_grow_ends_a_cell() {
         err.contains("File too large") && err.lines().count() == 1,
         "{err}"
     );
-    assert!(!place.out().exists());
-    assert!(no_files(&place.databases()));
+    assert!(!folder.out().exists());
+    assert!(no_files(&folder.databases()));
 }
 
 fn no_files(dir: &Path) -> bool {

@@ -83,6 +83,13 @@ impl<T> Handles<T> {
         found.ok_or_else(|| self.unknown(number))
     }
 
+    /// Returns all objects.
+    pub fn all(&self) -> Result<Vec<Arc<T>>, Refusal> {
+        require_own_process()?;
+        let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
+        Ok(open.values().map(Arc::clone).collect())
+    }
+
     /// Removes the object with a number.
     pub fn remove(&self, number: usize) -> Result<Arc<T>, Refusal> {
         require_own_process()?;
@@ -162,6 +169,22 @@ pub fn with<T>(
     let open = service.as_ref().filter(|_| !slot.is_closed());
     let open = open.ok_or_else(|| SLOTS.unknown(handle.addr()))?;
     Log::during(slot.log.as_ref(), || work(open))
+}
+
+/// Returns the jobs of the open handles that have had jobs of a session, because its database closes.
+pub fn database_closes(session_id: &str) -> Result<(), Refusal> {
+    for slot in SLOTS.all()? {
+        let service = slot.read();
+        let serves = |service: &&ServiceJobs| service.has_had_jobs_of(session_id);
+        if let Some(service) = service
+            .as_ref()
+            .filter(serves)
+            .filter(|_| !slot.is_closed())
+        {
+            Log::during(slot.log.as_ref(), || service.cancel_awaiting_jobs());
+        }
+    }
+    Ok(())
 }
 
 /// Reports whether RocksDB took a job's files. The handle may be closed, since RocksDB may have received the files

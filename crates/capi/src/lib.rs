@@ -346,6 +346,23 @@ pub unsafe extern "C" fn rm_service_cancel_awaiting_jobs(
     status(unsafe { guard(error, cancel) })
 }
 
+/// Cancels all jobs of the handles that have had jobs of a database.
+///
+/// # Safety
+/// `db_session_id` is null or a string, and `error` is null or may be written to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rm_database_closes(
+    db_session_id: *const c_char,
+    error: *mut *mut c_char,
+) -> Status {
+    let cancel = || {
+        // SAFETY: the caller says so.
+        handles::database_closes(unsafe { memory::text(db_session_id, "db_session_id") }?)
+    };
+    // SAFETY: the caller says so.
+    status(unsafe { guard(error, cancel) })
+}
+
 /// Cancels all jobs of all handles of a service.
 ///
 /// # Safety

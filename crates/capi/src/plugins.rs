@@ -1,19 +1,18 @@
 //! Objects of the program that a job calls: `rm_plugins`.
 
-use std::cmp::Ordering;
 use std::ffi::{c_char, c_int, c_void};
 use std::fmt;
 use std::mem::offset_of;
 use std::path::PathBuf;
 use std::ptr;
 use std::sync::Arc;
-use std::sync::atomic::{self, AtomicBool};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rockmill_core::{
-    Attached, Collected, Collector, CollectorFactory, CompactionFilter, Comparator, CreateFilter,
-    CustomCollectors, CustomComparator, CustomMerge, CustomPrefixes, Decision, DeclineReason,
-    Error, FilteredKind, JobFilter, MAX_MADE_BYTES, MAX_PROPERTY_BYTES, MergeFunctions,
-    MergeOperator, Merging, Plugins, Prefixes, Result as CoreResult, Row,
+    Attached, Collected, Collector, CollectorFactory, CompactionFilter, CreateFilter,
+    CustomCollectors, CustomMerge, CustomPrefixes, Decision, DeclineReason, Error, FilteredKind,
+    JobFilter, MAX_MADE_BYTES, MAX_PROPERTY_BYTES, MergeFunctions, MergeOperator, Merging, Plugins,
+    Prefixes, Result as CoreResult, Row,
 };
 
 use crate::memory;
@@ -55,9 +54,6 @@ type TakeProperty = unsafe extern "C" fn(*mut c_void, c_int, CBytes, CBytes);
 type CollectEntry =
     unsafe extern "C" fn(*mut c_void, *mut c_void, CBytes, CBytes, c_int, u64, u64) -> c_int;
 
-/// Type of `compare`.
-type Compare = unsafe extern "C" fn(*mut c_void, CBytes, CBytes, *mut c_int) -> c_int;
-
 /// `rm_plugins`.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
@@ -90,8 +86,6 @@ pub struct CPlugins {
     pub path: *const c_char,
     pub prefix_extractor: *const c_char,
     pub prefix_len: Option<unsafe extern "C" fn(*mut c_void, CBytes) -> i64>,
-    pub comparator: *const c_char,
-    pub compare: Option<Compare>,
 }
 
 /// Bytes of `rm_plugins` in the first version of the header.
@@ -168,10 +162,6 @@ pub unsafe fn read(given: *const CPlugins) -> Result<Option<Arc<Plugins>>, Refus
             ..Plugins::default()
         })));
     }
-    let comparator = text(given.comparator, "comparator")?.map(|name| {
-        let own = CustomComparator(Arc::new(Compares(Arc::clone(&functions))));
-        (name, own)
-    });
     let merge_operator = match text(given.merge_operator, "merge_operator")? {
         Some(name) => {
             let own = text(given.builtin_merge_operator, "builtin_merge_operator")?;
@@ -226,32 +216,12 @@ pub unsafe fn read(given: *const CPlugins) -> Result<Option<Arc<Plugins>>, Refus
     Ok(Some(Arc::new(Plugins {
         missing,
         path,
-        comparator,
         merge_operator,
         compaction_filter,
         compaction_filter_factory: filter(factory),
         prefix_extractor,
         collectors: Some(collectors),
     })))
-}
-
-/// The comparator of a program.
-#[derive(Debug)]
-struct Compares(Arc<Functions>);
-
-impl Comparator for Compares {
-    fn compare(&self, a: &[u8], b: &[u8]) -> CoreResult<Ordering> {
-        let functions = &self.0.0;
-        let mut order = 0;
-        // SAFETY: the program says so; the keys live during the call.
-        let answer = functions.compare.map(|compare| unsafe {
-            compare(functions.state, borrowed(a), borrowed(b), &raw mut order)
-        });
-        match answer {
-            Some(0) => Ok(order.cmp(&0)),
-            _ => Err(failed("the comparator", "failed")),
-        }
-    }
 }
 
 /// The prefix extractor of a program.
@@ -272,13 +242,13 @@ impl Prefixes for Extractor {
         let len = answer.and_then(|len| usize::try_from(len).ok());
         let len = len.filter(|&len| len <= user_key.len());
         if len.is_none() && answer != Some(OUTSIDE) {
-            self.failed.store(true, atomic::Ordering::Relaxed);
+            self.failed.store(true, Ordering::Relaxed);
         }
         len
     }
 
     fn has_failed(&self) -> bool {
-        self.failed.load(atomic::Ordering::Relaxed)
+        self.failed.load(Ordering::Relaxed)
     }
 }
 
@@ -381,7 +351,7 @@ impl Collector for OwnCollector {
         const COLLECTED: c_int = 0;
         const NEEDS_COMPACTION: c_int = 1;
         let functions = &self.functions.0;
-        let mut taken = Taken::default();
+        let mut taken = TakenProperties::default();
         let context = ptr::from_mut(&mut taken).cast();
         // SAFETY: the program says so; it gives what `take_property` takes.
         let answer = functions.finish_collector.map(|finish| unsafe {
@@ -400,13 +370,13 @@ impl Collector for OwnCollector {
 
 /// What a collector gives.
 #[derive(Default)]
-struct Taken {
+struct TakenProperties {
     collected: Collected,
     bytes: usize,
 }
 
 /// # Safety
-/// `context` is a [`Taken`] that nothing else uses; `name` and `value` have the bytes that they say.
+/// `context` is a [`TakenProperties`] that nothing else uses; `name` and `value` have the bytes that they say.
 unsafe extern "C" fn take_property(
     context: *mut c_void,
     is_readable: c_int,
@@ -414,7 +384,7 @@ unsafe extern "C" fn take_property(
     value: CBytes,
 ) {
     // SAFETY: the caller says so.
-    let taken = unsafe { &mut *context.cast::<Taken>() };
+    let taken = unsafe { &mut *context.cast::<TakenProperties>() };
     taken.bytes = taken
         .bytes
         .saturating_add(name.size)
@@ -471,7 +441,7 @@ impl CompactionFilter for Filters {
             FilteredKind::Value => VALUE,
             FilteredKind::MergeOperand => MERGE_OPERAND,
         };
-        let mut made = Made::default();
+        let mut made = FunctionOutput::default();
         let context = ptr::from_mut(&mut made).cast();
         // SAFETY: the program says so; all that it is given lives during the call.
         let decision = unsafe {
@@ -506,14 +476,16 @@ impl Merge {
         what: &str,
         call: impl FnOnce(TakeBytes, *mut c_void) -> c_int,
     ) -> CoreResult<Option<Vec<u8>>> {
-        let mut made = Made::default();
+        let mut made = FunctionOutput::default();
         let status = call(take, ptr::from_mut(&mut made).cast());
         match (status, made) {
             (KEEP, _) => Ok(None),
-            (_, Made { is_too_large, .. }) if is_too_large => Err(too_large("the merge operator")),
+            (_, FunctionOutput { is_too_large, .. }) if is_too_large => {
+                Err(too_large("the merge operator"))
+            }
             (
                 MERGED,
-                Made {
+                FunctionOutput {
                     bytes: Some(bytes), ..
                 },
             ) => Ok(Some(bytes)),
@@ -534,16 +506,16 @@ fn too_large(what: &str) -> Error {
 
 /// The value that a function has made.
 #[derive(Default)]
-struct Made {
+struct FunctionOutput {
     bytes: Option<Vec<u8>>,
     is_too_large: bool,
 }
 
 /// # Safety
-/// `context` is a [`Made`] that nothing else uses; `data` has `size` bytes.
+/// `context` is a [`FunctionOutput`] that nothing else uses; `data` has `size` bytes.
 unsafe extern "C" fn take(context: *mut c_void, data: *const c_char, size: usize) {
     // SAFETY: the caller says so.
-    let made = unsafe { &mut *context.cast::<Made>() };
+    let made = unsafe { &mut *context.cast::<FunctionOutput>() };
     if size > MAX_MADE_BYTES {
         made.is_too_large = true;
         return;
@@ -627,7 +599,7 @@ mod tests {
     unsafe extern "C" fn release(state: *mut c_void) {
         // SAFETY: the test has it.
         let state = unsafe { &*state.cast::<State>() };
-        state.releases.fetch_add(1, atomic::Ordering::Relaxed);
+        state.releases.fetch_add(1, Ordering::Relaxed);
     }
 
     /// # Safety
@@ -711,8 +683,6 @@ mod tests {
             path: ptr::null(),
             prefix_extractor: ptr::null(),
             prefix_len: None,
-            comparator: ptr::null(),
-            compare: None,
         }
     }
 
@@ -749,9 +719,9 @@ mod tests {
             assert_eq!(full.map_err(|error| error.kind), expected, "{status}");
             let partial = merging.partial(b"key", &[b"one", b"two"]);
             assert_eq!(partial.map_err(|error| error.kind), expected, "{status}");
-            assert_eq!(state.releases.load(atomic::Ordering::Relaxed), 0);
+            assert_eq!(state.releases.load(Ordering::Relaxed), 0);
             drop(plugins);
-            assert_eq!(state.releases.load(atomic::Ordering::Relaxed), 1);
+            assert_eq!(state.releases.load(Ordering::Relaxed), 1);
         }
     }
 
@@ -808,6 +778,6 @@ mod tests {
         let plugins = taken_over(&given);
         assert_eq!(plugins.missing.as_deref(), Some("why"));
         assert_eq!(plugins.merge_operator, Attached::Unknown);
-        assert_eq!(state.releases.load(atomic::Ordering::Relaxed), 1);
+        assert_eq!(state.releases.load(Ordering::Relaxed), 1);
     }
 }

@@ -71,8 +71,8 @@ pub struct CViewOptions {
     pub memory_bytes: u64,
     pub store: *const CStore,
     pub threads: u32,
-    pub mailboxes: u32,
-    pub mailbox_bytes: u32,
+    pub request_slots: u32,
+    pub request_slot_bytes: u32,
     pub timeout_ms: u32,
     pub wal_dir: *const c_char,
 }
@@ -211,7 +211,7 @@ impl Store for Functions {
 
 /// The holds of callers.
 #[derive(Debug, Default)]
-struct Holds {
+struct OpenHolds {
     all: BTreeMap<u64, Hold>,
     /// No more holds are accepted.
     is_closing: bool,
@@ -221,7 +221,7 @@ struct Holds {
 #[derive(Debug)]
 struct Open {
     // The first field, so that the holds end before the view.
-    holds: Mutex<Holds>,
+    holds: Mutex<OpenHolds>,
     released: Condvar,
     next: AtomicU64,
     view: View,
@@ -311,8 +311,8 @@ pub unsafe extern "C" fn rm_view_open(
             let default = RingSettings::default();
             let timeout = Duration::from_millis(options.timeout_ms.into());
             let settings = RingSettings {
-                mailboxes: given(options.mailboxes, default.mailboxes),
-                mailbox_bytes: given(options.mailbox_bytes, default.mailbox_bytes),
+                request_slots: given(options.request_slots, default.request_slots),
+                request_slot_bytes: given(options.request_slot_bytes, default.request_slot_bytes),
                 timeout: if timeout.is_zero() {
                     default.timeout
                 } else {
@@ -519,7 +519,7 @@ pub unsafe extern "C" fn rm_view_stats_json(
         let json = json!({
             "sequence": open.view.sequence(),
             "keys": contents.keys,
-            "ask": contents.ask,
+            "ask": contents.needs_host,
             "slot_bytes": contents.slot_bytes,
             "record_bytes": contents.record_bytes,
             "asked_ranges": open.view.asked().len(),
@@ -564,8 +564,8 @@ mod tests {
                 memory_bytes: 0,
                 store: ptr::null(),
                 threads: 0,
-                mailboxes: 0,
-                mailbox_bytes: 0,
+                request_slots: 0,
+                request_slot_bytes: 0,
                 timeout_ms: 0,
                 wal_dir,
             };

@@ -20,8 +20,13 @@ const CURRENT: &str = "CURRENT";
 /// # Errors
 /// Usage if there is none; Incomplete if it is one of Pebble; Environment if `dir` is missing or cannot be read.
 pub fn require(dir: &Path) -> Result<(), Failure> {
-    let refused = |e: io::Error| Failure::Environment(format!("{}: {e}", dir.display()));
-    let none = |why: &str| Failure::Usage(format!("{}: not a database, {why}", dir.display()));
+    let refused = |e: io::Error| Failure::of_path(dir, &e);
+    let none = |why: &str| {
+        Failure::Usage(format!(
+            "{}: not a database, {why}; name the folder that the program opens",
+            dir.display()
+        ))
+    };
     if !fs::metadata(dir).map_err(refused)?.is_dir() {
         return Err(none("it is not a folder"));
     }
@@ -31,7 +36,7 @@ pub fn require(dir: &Path) -> Result<(), Failure> {
     }
     match dir.join(CURRENT).try_exists().map_err(refused)? {
         true => Ok(()),
-        false => Err(none("it has no CURRENT")),
+        false => Err(none("it has no file CURRENT")),
     }
 }
 
@@ -64,7 +69,7 @@ fn is_of_pebble(dir: &Path) -> io::Result<bool> {
 /// See [`require`]; Data if there is no such file.
 pub fn require_with_options(dir: &Path) -> Result<(), Failure> {
     require(dir)?;
-    let refused = |e: io::Error| Failure::Environment(format!("{}: {e}", dir.display()));
+    let refused = |e: io::Error| Failure::of_path(dir, &e);
     for entry in fs::read_dir(dir).map_err(refused)? {
         let name = entry.map_err(refused)?.file_name();
         if name.to_str().and_then(options_number).is_some() {

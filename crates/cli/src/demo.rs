@@ -84,6 +84,7 @@ fn run_in(scratch: &Path, args: &DemoArgs, device: DeviceList) -> Result<(), Fai
         spec: spec.clone(),
         threads,
         tuning: Tuning::default(),
+        again: false,
     });
     let mut measured = Vec::new();
     for config in &configs {

@@ -102,6 +102,9 @@ fn count(list: &str) -> Option<u32> {
     ranges.sum()
 }
 
+/// Columns of the table that a narrow terminal does not show, by position.
+const SPARED: [usize; 5] = [4, 6, 7, 5, 3];
+
 /// A device.
 #[derive(Debug, Serialize)]
 struct Row {
@@ -229,6 +232,7 @@ fn table(rows: &[Row]) -> Table {
     for column in table.column_iter_mut().skip(2) {
         column.set_cell_alignment(CellAlignment::Right);
     }
+    output::spare(&mut table, &SPARED, output::columns());
     table
 }
 

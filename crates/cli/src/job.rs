@@ -12,6 +12,7 @@ use rockmill_compaction::record::{self, Comparison, FileSums, OutputSums};
 use rockmill_compaction::{Engine, Settings};
 use rockmill_core::{Error, Job};
 use rockmill_format::compression::Implementation;
+use rockmill_format::manifest::{ColumnFamily, Tree};
 use rockmill_format::names;
 use rockmill_side_by_side::device::tell;
 use rockmill_side_by_side::energy::{self, Energy, EnergyMeter};
@@ -147,6 +148,7 @@ fn record_job(args: &RecordArgs) -> Result<(), Failure> {
     let tree = database_dir::read_tree(&args.db)?;
     let family = names::unescape(&args.column_family);
     database_dir::require_family(&args.db, &tree, &family)?;
+    require_files(&args.db, &tree, &family)?;
     require_closed(&args.db)?;
     let engine = engine(args.service.settings())?;
     let job = engine.full_compaction(&args.db, &family);
@@ -184,6 +186,28 @@ fn require_closed(dir: &Path) -> Result<(), Failure> {
 fn at(path: &Path, error: Error) -> Failure {
     let file = Some(path.display().to_string());
     Error { file, ..error }.into()
+}
+
+/// Checks that a column family has files to compact.
+fn require_files(dir: &Path, tree: &Tree, family: &[u8]) -> Result<(), Failure> {
+    let has_files = |family: &&ColumnFamily| family.levels.values().any(|files| !files.is_empty());
+    let families = tree.column_families.values();
+    let with_files: Vec<_> = families.filter(has_files).collect();
+    if with_files.iter().any(|found| found.name == family) {
+        return Ok(());
+    }
+    let (dir, family) = (dir.display(), names::escape(family));
+    let names: Vec<_> = with_files
+        .iter()
+        .map(|found| names::escape(&found.name))
+        .collect();
+    let others = match names.is_empty() {
+        true => "and no other has; use the database first, and flush it".to_owned(),
+        false => format!("name another with --column-family: {}", names.join(", ")),
+    };
+    Err(Failure::Usage(format!(
+        "{dir}: column family {family} has no SST files; {others}"
+    )))
 }
 
 /// Returns the input that an error names.
@@ -380,21 +404,21 @@ fn keep_first(
 
 fn print(report: &Report, args: &RunArgs) -> Result<(), Failure> {
     output::document_or_text(args.json, report, |out| {
-        writeln!(
-            out,
+        let line = format!(
             "{}, {} out, {}, {:.3} s, {:.3} CPU-s",
             output::count(report.entries_in as usize, "entry in", "entries in"),
             report.entries_out,
             output::count(report.subcompactions, "subcompaction", "subcompactions"),
             report.wall_s,
             report.cpu_s
-        )?;
+        );
+        writeln!(out, "{}", output::wrapped(&line))?;
         if args.profile {
             writeln!(out, "{}", stages::table(&report.stages, report.wall_s))?;
             let (cpu_s, per_gb) = (report.process_cpu_s, report.process_cpu_s_per_gb);
             let energy = report.energy.as_ref();
             let summary = stages::summary(&report.stages, cpu_s, per_gb, energy);
-            writeln!(out, "{summary}")?;
+            writeln!(out, "{}", output::wrapped(&summary))?;
         }
         for (name, FileSums(size, crc, _)) in &report.files {
             writeln!(out, "{name} {size} bytes crc32c {crc:08x}")?;

@@ -27,7 +27,7 @@ pub struct LoadArgs {
 /// Help below the arguments.
 pub const EXAMPLES: &str = "Example:
   rockmill load tpch --scale 0.1 --db ./tpch
-  rockmill sql ./tpch \"select l_returnflag, count(*), sum(l_quantity) from lineitem group by l_returnflag\"";
+  rockmill sql ./tpch \"select l_returnflag, count(*) from lineitem group by 1\"";
 
 /// Runs `rockmill load`.
 ///

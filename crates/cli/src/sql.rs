@@ -11,6 +11,7 @@ mod script;
 pub mod session;
 mod shell;
 mod text;
+mod threads;
 mod words;
 
 use std::io::{IsTerminal, Read};
@@ -21,13 +22,13 @@ use datafusion::physical_plan::{ExecutionPlan, displayable};
 use rockmill_sql::ReadOnly;
 use rockmill_terminal::outcome::Failure;
 use rockmill_terminal::signals;
-use tokio::runtime::Builder;
 
 use crate::say;
 use error::Source;
 use format::Format;
 use session::{OpenArgs, Session};
 use shell::{Flow, Shell};
+use threads::Threads;
 
 /// Arguments of `rockmill sql`.
 #[derive(Debug, Clone, clap::Args)]
@@ -47,14 +48,14 @@ pub struct SqlArgs {
     /// with the reasons.
     #[arg(long)]
     explain: bool,
-    /// Lets COPY replace files.
+    /// Lets COPY replace files and make folders.
     #[arg(long)]
     force: bool,
 }
 
 /// Help below the arguments.
 pub const EXAMPLES: &str = "Examples:
-  rockmill sql ./db \"select count(*), sum(octet_length(value)) from \\\"default\\\" where starts_with(key, 'user:')\"
+  rockmill sql ./db \"select count(*) from \\\"default\\\" where starts_with(key, 'user:')\"
   rockmill sql ./db \"select * from rocksdb_files order by bytes desc\"
   rockmill sql ./db \"copy (select key, u32be(value, 0) as n from \\\"default\\\") to 'out.parquet'\"";
 
@@ -72,6 +73,7 @@ pub const RUNNING_STACK_BYTES: usize = 256 << 20;
 pub fn run(args: &SqlArgs) -> Result<(), Failure> {
     #[cfg(feature = "distributed")]
     let args = &over::with_shards(args)?;
+    memory::print_no_panics_of_size();
     let no_thread = |e| Failure::Environment(format!("no thread: {e}"));
     let iterators = Arc::new(ReadOnly::default());
     let ending = Arc::clone(&iterators);
@@ -90,24 +92,22 @@ pub fn run(args: &SqlArgs) -> Result<(), Failure> {
 }
 
 fn run_here(args: &SqlArgs, iterators: &Arc<ReadOnly>) -> Result<(), Failure> {
-    let runtime = Builder::new_multi_thread()
-        .enable_all()
-        .thread_stack_size(RUNNING_STACK_BYTES)
-        .build();
-    let runtime = runtime.map_err(|e| Failure::Environment(format!("no threads: {e}")))?;
+    let threads = Threads::new()?;
     // A file that is missing is told before anything else is done.
     let first = args.file.as_deref();
     let first = first
         .map(|path| Ok::<_, Failure>((read_text(path)?, path.display().to_string())))
         .transpose()?;
+    let runtime = threads.statements();
     let (session, told) = Session::open(&args.open, iterators, runtime.handle())?;
     say(told);
     if first.is_none() {
         session.define_tables(runtime.handle())?;
     }
+    drop(runtime);
     let shell = Arc::new(Shell {
         context: session.context,
-        runtime,
+        threads,
         format: args.format,
         explain: args.explain,
         force: args.force,
@@ -136,7 +136,7 @@ fn run_here(args: &SqlArgs, iterators: &Arc<ReadOnly>) -> Result<(), Failure> {
 
 fn read_text(path: &Path) -> Result<String, Failure> {
     let text = std::fs::read_to_string(path);
-    text.map_err(|e| Failure::Environment(format!("{}: {e}", path.display())))
+    text.map_err(|e| Failure::of_path(path, &e))
 }
 
 /// The plan as text.

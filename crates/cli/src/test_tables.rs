@@ -1,17 +1,14 @@
 //! Tables in memory, for tests.
 
-#[path = "../../cpu/tests/common/tables/mod.rs"]
-mod tables;
-
 use rockmill_core::{FilterPlan, Result, open_known_table};
 use rockmill_format::checksum::ChecksumType;
 use rockmill_format::prefix::PrefixExtractor;
 
-use tables::{DELETE, Entry, MemFile, PUT};
+use rockmill_testkit::cases::tables::{self, DELETE, Entry, MemFile, PUT};
 
 use crate::sst::Sst;
 
-pub use tables::FILE_NAME;
+pub use rockmill_testkit::cases::FILE_NAME;
 
 /// Opens a table as the commands do.
 pub fn open(bytes: Vec<u8>) -> Result<Sst> {

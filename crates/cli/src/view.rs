@@ -67,16 +67,16 @@ pub fn run(args: &ViewArgs) -> Result<(), Failure> {
     let tree = database_dir::read_tree(&args.db)?;
     database_dir::require_family(&args.db, &tree, &names::unescape(&args.family))?;
     let builder = View::builder(Arc::new(database), &family);
-    let foreseen = builder.foresee().map_err(of_database)?;
+    let estimate = builder.estimate().map_err(of_database)?;
     let report = Report {
         family,
-        sequence: foreseen.sequence,
-        max_keys: foreseen.keys,
-        slot_bytes: foreseen.slot_bytes,
-        record_bytes: foreseen.record_bytes,
-        device_bytes: foreseen.slot_bytes.saturating_add(foreseen.record_bytes),
-        merge_operands: foreseen.operands,
-        asked: foreseen.asked.iter().map(Range::new).collect(),
+        sequence: estimate.sequence,
+        max_keys: estimate.keys,
+        slot_bytes: estimate.slot_bytes,
+        record_bytes: estimate.record_bytes,
+        device_bytes: estimate.slot_bytes.saturating_add(estimate.record_bytes),
+        merge_operands: estimate.operands,
+        asked: estimate.asked.iter().map(Range::new).collect(),
     };
     output::document_or_text(args.json, &report, |out| {
         let (family, sequence) = (&report.family, report.sequence);
@@ -107,7 +107,7 @@ pub fn run(args: &ViewArgs) -> Result<(), Failure> {
         }
         writeln!(out, "RocksDB answers for these keys:")?;
         let mut table = output::table(["from", "to", "ranges", "stored", "why"]);
-        for row in Row::all(&foreseen.asked) {
+        for row in Row::all(&estimate.asked) {
             let (ranges, stored) = (row.ranges.to_string(), output::bytes(row.stored_bytes));
             table.add_row([row.from, row.to, ranges, stored, row.reason]);
         }

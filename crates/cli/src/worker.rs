@@ -35,6 +35,21 @@ pub const EXAMPLES: &str = "Examples:
   rockmill worker --listen 127.0.0.1:7400 --root /data
   rockmill worker --listen 0.0.0.0:7400 --root /data --tls /etc/rockmill/pki";
 
+/// Name of the threads on which statements run.
+const STATEMENT_THREAD: &str = "statement";
+
+/// Ends the process if a statement panics. The distributed engine never joins the task of a partition, so the rows that it
+/// had sent would look complete. The executor's own threads catch panics, and make errors of them.
+fn end_at_panics() {
+    let print = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        print(panic);
+        if std::thread::current().name() == Some(STATEMENT_THREAD) {
+            std::process::abort();
+        }
+    }));
+}
+
 /// Runs `rockmill worker` until Control-C or SIGTERM comes.
 ///
 /// # Errors
@@ -53,10 +68,18 @@ pub fn run(args: &WorkerArgs) -> Result<(), Failure> {
         runtime: queries.map_err(failure)?,
         query_bytes,
     };
+    // The process's end does not wait for statements, so their temporary folders lie in one that is removed.
+    let temporary = tempfile::Builder::new()
+        .prefix("rockmill-worker-")
+        .tempdir();
+    let temporary = temporary.map_err(|e| environment(format!("no temporary folder: {e}")))?;
+    let _ = tempfile::env::override_temp_dir(temporary.path());
+    end_at_panics();
     let worker = Worker::new(settings);
     let worker = worker.map_err(|e| environment(format!("{}: {e}", args.root.display())))?;
     let runtime = Builder::new_multi_thread()
         .enable_all()
+        .thread_name(STATEMENT_THREAD)
         .thread_stack_size(RUNNING_STACK_BYTES)
         .build();
     let runtime = runtime.map_err(|e| environment(format!("no threads: {e}")))?;
@@ -77,7 +100,9 @@ pub fn run(args: &WorkerArgs) -> Result<(), Failure> {
         let served = worker.serve(listener, stop).await;
         served.map_err(|e| environment(format!("{}: {e}", args.listen)))
     });
-    // Statements that still run are abandoned.
-    runtime.shutdown_background();
+    // Statements that still run are abandoned, but no task is dropped: a stream whose task is gone ends as if it had sent
+    // all rows. The end of the process cuts the connections.
+    std::mem::forget(runtime);
+    drop(temporary);
     served
 }

@@ -276,8 +276,27 @@ fn only_a_database_can_be_recorded() {
     let err = record(WRONG_USAGE, &db, "nowhere");
     assert!(err.contains("nowhere"), "{err}");
     let err = record(WRONG_USAGE, dir.path(), "default");
-    assert!(err.contains("not a database, it has no CURRENT"), "{err}");
-    record(ENVIRONMENT, &dir.path().join("missing"), "default");
+    assert!(
+        err.contains("not a database, it has no file CURRENT"),
+        "{err}"
+    );
+    let err = record(ENVIRONMENT, &dir.path().join("missing"), "default");
+    assert!(
+        err.ends_with("missing: there is no such file or folder\n"),
+        "{err}"
+    );
+    let file = dir.path().join("file");
+    fs::write(&file, "").expect("write");
+    let err = record(WRONG_USAGE, &file, "default");
+    assert!(err.contains("it is not a folder; name the folder"), "{err}");
+    DB::open_cf(&Options::default(), &db, ["default"])
+        .and_then(|mut db| db.create_cf("empty", &Options::default()))
+        .expect("a family");
+    let err = record(WRONG_USAGE, &db, "empty");
+    assert!(
+        err.contains("empty has no SST files; name another with --column-family: default"),
+        "{err}"
+    );
     let manifest = fs::read_to_string(db.join("CURRENT")).expect("read");
     fs::write(db.join(manifest.trim()), "no log").expect("write");
     let err = record(BAD_DATA, &db, "default");

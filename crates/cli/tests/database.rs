@@ -413,7 +413,7 @@ fn the_doctor_lists_every_reason_of_every_column_family() {
         ]
     );
     assert_eq!(report["support"], "known");
-    assert_eq!(report["doors"].as_array().map(Vec::len), Some(4));
+    assert_eq!(report["doors"].as_array().map(Vec::len), Some(5));
     assert_eq!(
         report["settings"][0]["line"],
         ".write_committed() // only if all transactions are WriteCommitted"
@@ -584,6 +584,36 @@ fn all_column_families_are_compacted_and_none_again() {
         ("c", "compacted"),
     ];
     assert_eq!(results(&report), expected);
+}
+
+#[test]
+fn a_column_family_without_files_is_empty() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let db = dir.path().join("db");
+    with_families(&db, &["default", "a"]);
+    let db = text(&db);
+    drop(
+        DB::open_cf(&Options::default(), db, ["default", "a"]).map(|mut db| {
+            db.create_cf("b", &Options::default()).expect("a family");
+        }),
+    );
+    let (out, _) = expect(DONE, &["compact", db]);
+    assert!(out.contains(" empty "), "{out}");
+    assert!(
+        out.contains("3 column families: 2 compacted, 1 empty; "),
+        "{out}"
+    );
+    // With a range it has no such keys, as others.
+    let (out, _) = expect(DONE, &["compact", db, "--from", "x", "--force"]);
+    assert!(
+        out.ends_with("nothing to compact: no SST file holds such keys\n"),
+        "{out}"
+    );
+    let (out, _) = expect(DONE, &["compact", db, "--family", "b"]);
+    assert!(
+        out.ends_with("nothing to compact: there is no SST file\n"),
+        "{out}"
+    );
 }
 
 #[test]

@@ -66,6 +66,13 @@ impl Worker {
         self.process.wait().expect("ended");
     }
 
+    /// Ends it as `systemctl stop` does.
+    fn terminate(&mut self) {
+        let process = rustix::process::Pid::from_child(&self.process);
+        rustix::process::kill_process(process, rustix::process::Signal::TERM).expect("sent");
+        self.process.wait().expect("ended");
+    }
+
     /// Number of files beneath a folder that it has open.
     fn open_files(&self, beneath: &Path) -> usize {
         let open = std::fs::read_dir(format!("/proc/{}/fd", self.process.id()));
@@ -421,6 +428,39 @@ fn a_database_that_is_listed_under_two_names_is_refused() {
     assert!(!output.status.success() && said.contains("twice"), "{said}");
 }
 
+/// All its rows are in the log, so it has no file that would tell.
+#[test]
+fn a_database_without_files_that_is_listed_twice_is_refused() {
+    let root = tempfile::tempdir().expect("a folder");
+    let db = DB::open_default(root.path().join("db")).expect("a database");
+    db.put("key", "value").expect("written");
+    let worker = Worker::start(root.path());
+    let other = worker.address.replace("127.0.0.1", "localhost");
+    let list = [&worker.address, &other]
+        .map(|address| format!("[[shard]]\nfamily = 'default'\nurl = '{address}/db'\n"));
+    let file = root.path().join("shards.toml");
+    std::fs::write(&file, list.concat()).expect("written");
+    let output = sql(&["--shards", text(&file), "select count(*) from \"default\""]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && said.contains("twice"), "{said}");
+}
+
+/// DataFusion panics if the strings of a batch, here of some 768 rows, have more than 2 GiB. The engine of the workers would send the rows of the
+/// other partitions as if they were all.
+#[test]
+fn a_panic_on_a_worker_is_an_error_and_no_shorter_answer() {
+    let (root, db) = tpch();
+    let (_workers, addresses) = workers(root.path(), 2);
+    let statement = "select count(*), max(octet_length(regexp_replace(l_comment, '^', repeat('x', 3000000)))) from lineitem";
+    let output = sql(&[text(&db), "--workers", &addresses, statement]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success(), "{said}");
+    assert!(
+        output.stdout.is_empty() && said.contains("worker"),
+        "{said}"
+    );
+}
+
 #[test]
 fn statements_over_shards_may_come_from_standard_input() {
     let shards = three_shards();
@@ -593,10 +633,10 @@ fn both_sides_have_certificates_of_one_authority() {
 
 /// Waits for something that ends soon.
 fn soon(what: &str, mut is_so: impl FnMut() -> bool) {
-    const PATIENCE: Duration = Duration::from_secs(20);
+    const TIMEOUT: Duration = Duration::from_secs(20);
     let began = Instant::now();
     while !is_so() {
-        assert!(began.elapsed() < PATIENCE, "{what}");
+        assert!(began.elapsed() < TIMEOUT, "{what}");
         std::thread::sleep(Duration::from_millis(10));
     }
 }
@@ -642,7 +682,10 @@ fn a_killed_process_ends_a_statement_with_an_error_or_the_right_answer() {
             continue;
         }
         let victim = random.random_range(0..all.len());
-        all[victim].kill();
+        match random.random() {
+            true => all[victim].kill(),
+            false => all[victim].terminate(),
+        }
         let output = process.wait_with_output().expect("ended");
         match output.status.success() {
             true => {

@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use common::{BAD_DATA, DONE, ENVIRONMENT, INCOMPLETE, expect, made, sst_files, text};
+use common::{BAD_DATA, DONE, ENVIRONMENT, INCOMPLETE, at_terminal, expect, made, sst_files, text};
 use rust_rocksdb::{BlockBasedOptions, DB, DBCompressionType, Options};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -261,6 +261,39 @@ fn tables_fit_a_terminal() {
         let widest = lines.map(|line| line.chars().count()).max();
         assert!(
             widest > Some(20) && widest <= Some(COLUMNS),
+            "{args:?}\n{out}"
+        );
+    }
+}
+
+#[test]
+fn a_narrow_terminal_gets_whole_words() {
+    const NARROW: usize = 60;
+    let (dir, db) = made();
+    let file = sst_files(&db).swap_remove(0);
+    let jobs = dir.path().join("jobs");
+    let (job, _) = expect(DONE, &["job", "record", text(&jobs), "--db", text(&db)]);
+    for (args, words) in [
+        (&["devices"][..], &["device", "threads", "usable"][..]),
+        (
+            &["inspect", text(&file), "--entries"],
+            &["stored B", "user key"],
+        ),
+        (
+            &["job", "run", job.trim(), "--profile"],
+            &["subcompaction", "CPU-s"],
+        ),
+        (&["verify", text(&db)], &["family", "result"]),
+        (&["compact", text(&db), "--dry-run"], &["subcompactions"]),
+    ] {
+        let out = at_terminal(NARROW, args);
+        for word in words {
+            assert!(out.contains(word), "{args:?}: {word}\n{out}");
+        }
+        let lines = out.lines().filter(|line| !line.contains(text(dir.path())));
+        let widest = lines.map(|line| line.chars().count()).max();
+        assert!(
+            widest > Some(20) && widest <= Some(NARROW),
             "{args:?}\n{out}"
         );
     }

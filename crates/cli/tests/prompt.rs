@@ -288,6 +288,33 @@ fn control_c_ends_the_statement_and_not_the_program() {
 }
 
 #[test]
+fn control_c_gives_the_prompt_back_from_a_statement_that_does_not_check_for_it() {
+    // A batch of the second series meets all rows of the first before the join returns anything.
+    const NEVER_CHECKS: &str = "select 1; select count(*) from generate_series(1, 3000000) a, \
+        generate_series(1, 3000000) b where a.value + b.value = -1;";
+    /// This one needs the threads of statements.
+    const COUNTS: &str = "select count(*) from generate_series(1, 100000) a where a.value % 2 = 0;";
+    let (_folder, mut terminal) = started();
+    for signals in [1, 2] {
+        terminal.types(&format!("{NEVER_CHECKS}\r"));
+        terminal.wait("1 row in ");
+        // The join begins.
+        std::thread::sleep(Duration::from_secs(2));
+        for _ in 0..signals {
+            terminal.types(CONTROL_C);
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        terminal.wait("interrupted");
+        terminal.printed.clear();
+        terminal.types(&format!("{COUNTS}\r"));
+        terminal.wait("\n   50000\n1 row in ");
+        terminal.printed.clear();
+    }
+    terminal.types("exit\r");
+    assert!(terminal.end().success());
+}
+
+#[test]
 fn the_tab_key_completes_names() {
     let (_folder, mut terminal) = started();
     let printed = terminal.line("SEL\t octet_le\t(ke\t) as n from ev\t;");

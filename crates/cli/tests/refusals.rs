@@ -254,7 +254,7 @@ fn a_log_is_not_called_nothing_to_compact() {
     drop(db);
     let dry_run = ["compact", text(dir.path()), "--dry-run"];
     let (out, _) = expect(DONE, &dry_run);
-    let said = "no SST file holds such keys\nthe write-ahead log has entries";
+    let said = "there is no SST file\nthe write-ahead log has entries";
     assert!(out.starts_with(said), "{out}");
     assert_eq!(json(DONE, &dry_run)["log_has_entries"], true);
     let (out, _) = expect(DONE, &["compact", text(dir.path())]);

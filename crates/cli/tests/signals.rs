@@ -4,6 +4,7 @@ mod common;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::io::Read;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -392,5 +393,35 @@ fn sql_that_is_ended_leaves_no_temporary_folder() {
             ),
         }
         assert_eq!(folders(), 0, "{ending:?}");
+    }
+}
+
+#[cfg(feature = "sql")]
+#[test]
+fn signals_end_a_statement_that_does_not_check_for_them() {
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    let db = folder.path().join("db");
+    database(&db);
+    // The first statement shows that Control-C is caught.
+    let statements = "select 1; select count(*) from generate_series(1, 3000000) a, generate_series(1, 3000000) b \
+        where a.value + b.value = -1";
+    for signals in [1, 2] {
+        let mut child = start(&["sql", text(&db), statements], folder.path());
+        let mut out = child.stdout.take().expect("a pipe");
+        let mut printed = Vec::new();
+        while !printed.ends_with(b"1\n") {
+            let mut byte = [0];
+            out.read_exact(&mut byte).expect("the first row");
+            printed.extend(byte);
+        }
+        // The join begins.
+        thread::sleep(Duration::from_secs(2));
+        for _ in 0..signals {
+            signal(&child, Signal::INT);
+            thread::sleep(Duration::from_millis(100));
+        }
+        let ended = wait(child);
+        assert_eq!(ended.status.code(), Some(INTERRUPTED), "{}", ended.err);
+        assert_eq!(ended.err, "rockmill: interrupted\n");
     }
 }

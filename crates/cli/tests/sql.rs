@@ -344,6 +344,18 @@ fn tables_of_the_database_are_not_written() {
         let (_, error) = expect(WRONG_USAGE, &["sql", db, &statement]);
         assert!(error.contains("are only read here"), "{statement}: {error}");
     }
+    let of_file = format!(
+        "create external table named (key bytea not null, value bytea not null) stored as rocksdb location '{db}' \
+         options ('key' 'rest key', 'value' 'rest value');\ncreate view few as select 1 as n;"
+    );
+    fs::write(dir.join("tables.sql"), of_file).unwrap();
+    for statement in ["drop table named", "drop view few"] {
+        let (_, error) = expect(WRONG_USAGE, &["sql", db, statement]);
+        assert!(error.contains("are only read here"), "{statement}: {error}");
+    }
+    let replaced =
+        "create or replace view few as select 2 as n; drop view few; drop view if exists few";
+    expect(DONE, &["sql", db, replaced]);
     // Tables that replace them may be dropped.
     let made = "create or replace table \"default\" as select 7 as n; drop table \"default\"; \
                 select count(*) > 7 as all_rows from \"default\"";
@@ -361,6 +373,16 @@ fn a_column_of_an_external_table_may_be_called_key() {
     );
     let (out, _) = expect(DONE, &["sql", db, "--format", "csv", &statement]);
     assert!(out.starts_with("least\n6b6579"), "{out}");
+    // Key and value need no layout.
+    let statement = format!(
+        "create external table t (key bytea, value bytea) stored as rocksdb location '{db}'; \
+         select min(key) as least from t"
+    );
+    let (out, _) = expect(DONE, &["sql", db, "--format", "csv", &statement]);
+    assert!(out.starts_with("least\n6b6579"), "{out}");
+    let statement = format!("create external table t (id int) stored as rocksdb location '{db}'");
+    let (_, error) = expect(WRONG_USAGE, &["sql", db, &statement]);
+    assert!(error.contains("id int unsigned not null"), "{error}");
 }
 
 #[test]
@@ -381,6 +403,16 @@ fn copy_replaces_files_if_it_is_asked_to() {
     let (out, _) = expect(DONE, &["sql", db, "--explain", "--force", &copy(4)]);
     assert!(out.contains("DataSink"), "{out}");
     assert_eq!(fs::read_to_string(&target).unwrap(), "n\n3\n");
+    let below = folder.path().join("missing/out.csv");
+    let copy = format!("copy (select 5 as n) to '{}'", below.display());
+    let (_, error) = expect(WRONG_USAGE, &["sql", db, &copy]);
+    assert!(
+        error.contains("there is no folder") && error.contains("--force"),
+        "{error}"
+    );
+    assert!(!below.parent().unwrap().exists());
+    expect(DONE, &["sql", db, "--force", &copy]);
+    assert_eq!(fs::read_to_string(&below).unwrap(), "n\n5\n");
     let sst = common::sst_files(&dir).remove(0);
     let over = format!("copy (select 1) to '{}' stored as csv", sst.display());
     expect(WRONG_USAGE, &["sql", db, &over]);

@@ -14,7 +14,7 @@
 #[allow(dead_code, reason = "tests use the rest")]
 mod made;
 
-use made::{Made, Workload};
+use made::{Inputs, Workload};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -67,7 +67,7 @@ const PAIRS: [Pairs; 3] = [
 
 impl Pairs {
     /// Creates runs with that many entries in total.
-    fn make(&self, args: &Args, dir: &Path) -> Result<Made> {
+    fn make(&self, args: &Args, dir: &Path) -> Result<Inputs> {
         let workload = Workload {
             key_bytes: self.key_bytes,
             value_bytes: self.value_bytes,
@@ -77,7 +77,7 @@ impl Pairs {
             raw_bytes: args.entries * (self.key_bytes + self.value_bytes) as u64,
         };
         let set_key = |i, key: &mut [u8]| key.copy_from_slice(&(self.key)(i));
-        Made::with_keys(&workload, dir, "input", set_key, &CancelToken::new())
+        Inputs::with_keys(&workload, dir, "input", set_key, &CancelToken::new())
     }
 }
 

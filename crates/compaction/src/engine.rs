@@ -14,8 +14,10 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rockmill_core::CancelToken;
+use rockmill_cuda::CudaSettings;
 
 use crate::eligibility::Policy;
+use crate::known_tables::KnownTables;
 use crate::settings::{MutableSettings, Settings};
 use crate::stats::{Stats, StatsCell};
 pub use accounting::guarded;
@@ -47,6 +49,7 @@ pub struct Engine {
     /// Jobs of RocksDB before 9.6, which does not report whether it took their files; see [`Engine::refuse_if_left`].
     handed_over: Mutex<Vec<HandedOver>>,
     host: String,
+    known_tables: Arc<KnownTables>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -61,7 +64,11 @@ impl Engine {
     pub fn new(settings: Settings, storage: Arc<dyn Storage>) -> std::result::Result<Self, String> {
         settings.check()?;
         let devices = settings.device.to_string();
-        let registry = DeviceRegistry::open(settings.device, settings.cuda, &storage.clock());
+        let cuda = CudaSettings {
+            cache_bytes: settings.mutable.device_cache_bytes,
+            ..settings.cuda
+        };
+        let registry = DeviceRegistry::open(settings.device, cuda, &storage.clock());
         let budget = Arc::new(Budget::new(
             settings.mutable.threads,
             settings.mutable.memory_budget_bytes,
@@ -71,7 +78,7 @@ impl Engine {
             executor: Arc::new(Executor::new(
                 registry,
                 budget,
-                settings.patience,
+                settings.task_deadline,
                 storage.clock(),
             )),
             limiter: Arc::new(RateLimiter::new(settings.mutable.io_bytes_per_second)),
@@ -88,6 +95,7 @@ impl Engine {
                 .nodename()
                 .to_string_lossy()
                 .into_owned(),
+            known_tables: Arc::default(),
         })
     }
 
@@ -126,6 +134,7 @@ impl Engine {
         let changed = change(*mutable)?;
         *mutable = changed;
         self.limiter.set(changed.io_bytes_per_second);
+        (self.executor.registry()).limit_caches(changed.device_cache_bytes);
         self.executor
             .budget()
             .resize(changed.threads, changed.memory_budget_bytes);
@@ -159,6 +168,7 @@ impl Engine {
 
     /// Returns the current counters.
     pub fn stats(&self) -> Stats {
+        self.look_at_caches();
         Stats {
             device_trouble: self.executor.registry().trouble().map(str::to_owned),
             simulated_faults: self.executor.registry().faults(),
@@ -168,7 +178,17 @@ impl Engine {
 
     /// Returns the metrics of this engine in Prometheus' text format.
     pub fn metrics_prometheus(&self) -> String {
+        self.look_at_caches();
         self.stats.prometheus()
+    }
+
+    /// Counts what the caches of devices and of the host have done.
+    fn look_at_caches(&self) {
+        for (device, cache) in self.executor.registry().named_file_caches() {
+            (self.stats).look_at_cache(&format!("{device},files"), || cache.tell());
+        }
+        let columns = self.executor.columns();
+        self.stats.look_at_cache("cpu,columns", || columns.tell());
     }
 
     /// The executor, with the threads, memory and devices of all jobs.

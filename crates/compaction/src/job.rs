@@ -7,7 +7,7 @@ mod late_hash;
 mod running;
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rockmill_core::{Backend, JobInfo, Result, StageTime, thread_cpu};
@@ -23,7 +23,7 @@ use accounts::{check_accounts, entries_by_input, gather, unbalanced};
 pub use inputs::Inputs;
 use rockmill_exec::budget::{HOST, Priority};
 use rockmill_exec::device_registry::DeviceEntry;
-use rockmill_exec::executor::{MadeTask, OwnedTasks};
+use rockmill_exec::executor::{FinishedTask, OwnedTasks};
 use rockmill_storage::clock::Worker;
 use running::RunningJob;
 
@@ -58,6 +58,7 @@ pub fn run(
         session_id: job.identity.session_id.clone(),
         subcompactions: prepared.subcompactions.len(),
         is_repeatable: prepared.plan.is_repeatable(),
+        cached: Mutex::default(),
     };
     let running = Arc::new(RunningJob::new(
         prepared,
@@ -94,6 +95,10 @@ pub fn run(
     let entries_by_input = entries_by_input(&made, tables.len());
     let mut outcome = gather(made);
     outcome.device_refused = handle.device_refused();
+    let cacheable = tables.iter().filter_map(|table| table.cacheable());
+    outcome.inputs = cacheable.map(|cacheable| cacheable.identity).collect();
+    let cached = running.verifier.cached.lock();
+    outcome.tables = std::mem::take(&mut *cached.unwrap_or_else(PoisonError::into_inner));
     check_accounts(&outcome, &entries_by_input, plan, job, tables)?;
     let syncing = Instant::now();
     staging.sync(&files.syncs)?;
@@ -140,7 +145,7 @@ fn priority(info: &JobInfo) -> Priority {
 
 /// Returns the work of each device on a job, the CPU first.
 fn devices_work(
-    made: &[MadeTask],
+    made: &[FinishedTask],
     devices: &[DeviceEntry],
     cpu: &dyn Backend,
     input_bytes: &[u64],

@@ -18,6 +18,7 @@ extern crate self as rockmill_compaction;
 mod eligibility;
 mod engine;
 mod job;
+mod known_tables;
 #[cfg(test)]
 #[allow(dead_code, reason = "benchmarks use the rest")]
 #[path = "../benches/made/mod.rs"]
@@ -45,7 +46,7 @@ pub use objects::{Filter, FilterContext, FullMerge, MakeFilter, NamedObjects, Pa
 pub use outcome::{DeviceWork, Outcome};
 pub use rockmill_cuda::CudaSettings;
 #[doc(hidden)]
-pub use rockmill_exec::Patience;
+pub use rockmill_exec::TaskDeadline;
 pub use rockmill_exec::device::{Device, DeviceList};
 #[doc(hidden)]
 pub use rockmill_exec::device::{Registered, know_own_names};
@@ -54,5 +55,5 @@ pub use rockmill_exec::host_memory::MIN_BUDGET_BYTES as MIN_MEMORY_BUDGET_BYTES;
 pub use rockmill_storage::io::OutputCache;
 pub use service::{Installation, ServiceJobs};
 pub use settings::{MutableSettings, Settings};
-pub use stats::{DeviceStats, Durations, Stats, StatsCell, show_bytes};
+pub use stats::{CacheStats, DeviceStats, Durations, Stats, StatsCell, show_bytes};
 pub use verify::Verification;

@@ -11,7 +11,8 @@ mod values;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-use metrics::{Unit, counter, gauge, histogram};
+use metrics::{Label, Unit, counter, gauge, histogram};
+use rockmill_core::columns::Accounts;
 use rockmill_core::{DeclineReason, Error, ErrorKind};
 
 pub use values::Values;
@@ -35,7 +36,7 @@ pub struct Metric {
     name: &'static str,
     kind: Kind,
     unit: Unit,
-    /// Key of its label, if any.
+    /// Key of its label, if any, or two keys with a comma between them. Their values have one, too.
     label: Option<&'static str>,
     help: &'static str,
 }
@@ -118,6 +119,16 @@ metrics_table! {
         "memory of the budget that running subcompactions hold";
     BACKLOG_BYTES = Gauge Bytes "rockmill_backlog_bytes",
         "input bytes of running jobs, without subcompactions that have ended";
+    CACHE_BYTES = Gauge Bytes "rockmill_cache_bytes" by "device,kind",
+        "bytes that are cached in the device's memory";
+    CACHE_HIT_BYTES = Counter Bytes "rockmill_cache_hit_bytes_total" by "device,kind",
+        "bytes that jobs and scans found in the cache";
+    CACHE_MISS_BYTES = Counter Bytes "rockmill_cache_miss_bytes_total" by "device,kind",
+        "bytes that jobs and scans looked for in the cache and read from files";
+    CACHE_EVICTED_BYTES = Counter Bytes "rockmill_cache_evicted_bytes_total" by "device,kind",
+        "cached bytes that made room for others, for jobs or for a smaller limit";
+    CACHE_MISMATCHES = Counter Count "rockmill_cache_mismatches_total" by "device,kind",
+        "cached files, or groups of columns, whose bytes had changed and were read again from files";
 }
 
 /// Kinds of errors that a job may end with.
@@ -133,6 +144,19 @@ const FAILURES: &[ErrorKind] = &[
 const CPU: &str = "cpu";
 
 impl Metric {
+    /// Keys and values of its labels.
+    fn pairs<'a>(&self, label: &'a str) -> impl Iterator<Item = (&'static str, &'a str)> {
+        let keys = self.label.into_iter().flat_map(|keys| keys.split(','));
+        keys.zip(label.split(','))
+    }
+
+    fn labels(&self, label: &str) -> Vec<Label> {
+        let pairs = self.pairs(label);
+        pairs
+            .map(|(key, value)| Label::new(key, value.to_owned()))
+            .collect()
+    }
+
     fn describe(&self) {
         let (name, unit, help) = (self.name, self.unit, self.help);
         match self.kind {
@@ -149,7 +173,7 @@ pub trait Sink {
     fn count(&mut self, metric: &'static Metric, label: &str, by: u64);
 
     /// Changes a gauge.
-    fn change(&mut self, metric: &'static Metric, by: i64);
+    fn change(&mut self, metric: &'static Metric, label: &str, by: i64);
 
     /// Adds a value to a histogram, in the metric's unit.
     fn observe(&mut self, metric: &'static Metric, label: &str, value: f64);
@@ -160,23 +184,15 @@ struct Recorder;
 
 impl Sink for Recorder {
     fn count(&mut self, metric: &'static Metric, label: &str, by: u64) {
-        let counter = match metric.label {
-            Some(key) => counter!(metric.name, key => label.to_owned()),
-            None => counter!(metric.name),
-        };
-        counter.increment(by);
+        counter!(metric.name, metric.labels(label)).increment(by);
     }
 
-    fn change(&mut self, metric: &'static Metric, by: i64) {
-        gauge!(metric.name).increment(by as f64);
+    fn change(&mut self, metric: &'static Metric, label: &str, by: i64) {
+        gauge!(metric.name, metric.labels(label)).increment(by as f64);
     }
 
     fn observe(&mut self, metric: &'static Metric, label: &str, value: f64) {
-        let histogram = match metric.label {
-            Some(key) => histogram!(metric.name, key => label.to_owned()),
-            None => histogram!(metric.name),
-        };
-        histogram.record(value);
+        histogram!(metric.name, metric.labels(label)).record(value);
     }
 }
 
@@ -198,7 +214,8 @@ pub fn begins(devices: &str, to: &mut dyn Sink) {
         let mut zero = |label: &str| to.count(metric, label, 0);
         match (metric.kind, metric.label) {
             (Kind::Histogram, _) => {}
-            (Kind::Gauge, _) => to.change(metric, 0),
+            (_, Some("device,kind")) => {}
+            (Kind::Gauge, _) => to.change(metric, "", 0),
             (_, None) => zero(""),
             (_, Some("reason")) => {
                 let reasons = DeclineReason::ALL.iter();
@@ -210,6 +227,22 @@ pub fn begins(devices: &str, to: &mut dyn Sink) {
     }
 }
 
+/// Counts what a cache has done between two looks at its accounts. `label` names its device and kind.
+pub fn cache_changed(label: &str, [before, now]: [Accounts; 2], to: &mut dyn Sink) {
+    to.change(
+        &CACHE_BYTES,
+        label,
+        signed(now.bytes) - signed(before.bytes),
+    );
+    let mut count = |metric, of: fn(&Accounts) -> u64| {
+        to.count(metric, label, of(&now).saturating_sub(of(&before)));
+    };
+    count(&CACHE_HIT_BYTES, |of| of.hit_bytes);
+    count(&CACHE_MISS_BYTES, |of| of.miss_bytes);
+    count(&CACHE_EVICTED_BYTES, |of| of.evicted_bytes);
+    count(&CACHE_MISMATCHES, |of| of.mismatches);
+}
+
 /// Counts a job that RocksDB offered.
 pub fn job_offered(to: &mut dyn Sink) {
     to.count(&JOBS_OFFERED, "", 1);
@@ -217,14 +250,14 @@ pub fn job_offered(to: &mut dyn Sink) {
 
 /// Counts a job with `bytes` bytes of input whose subcompactions begin.
 pub fn job_begins(bytes: u64, to: &mut dyn Sink) {
-    to.change(&JOBS_RUNNING, 1);
-    to.change(&BACKLOG_BYTES, signed(bytes));
+    to.change(&JOBS_RUNNING, "", 1);
+    to.change(&BACKLOG_BYTES, "", signed(bytes));
 }
 
 /// Counts the end of a job's subcompactions. `bytes_left` is the input of those that have not begun.
 pub fn job_ends(bytes_left: u64, to: &mut dyn Sink) {
-    to.change(&JOBS_RUNNING, -1);
-    to.change(&BACKLOG_BYTES, -signed(bytes_left));
+    to.change(&JOBS_RUNNING, "", -1);
+    to.change(&BACKLOG_BYTES, "", -signed(bytes_left));
 }
 
 /// Counts a job that was done.
@@ -274,8 +307,8 @@ pub fn job_filtered_again(to: &mut dyn Sink) {
 
 /// Counts a subcompaction that begins with `held_bytes` of memory, after it `waited`.
 pub fn subcompaction_begins(device: &str, held_bytes: u64, waited: Duration, to: &mut dyn Sink) {
-    to.change(&SUBCOMPACTIONS_RUNNING, 1);
-    to.change(&SUBCOMPACTIONS_HELD_BYTES, signed(held_bytes));
+    to.change(&SUBCOMPACTIONS_RUNNING, "", 1);
+    to.change(&SUBCOMPACTIONS_HELD_BYTES, "", signed(held_bytes));
     to.observe(&SUBCOMPACTION_WAIT_SECONDS, device, waited.as_secs_f64());
 }
 
@@ -287,9 +320,9 @@ pub fn subcompaction_ends(
     took: Duration,
     to: &mut dyn Sink,
 ) {
-    to.change(&SUBCOMPACTIONS_RUNNING, -1);
-    to.change(&SUBCOMPACTIONS_HELD_BYTES, -signed(held_bytes));
-    to.change(&BACKLOG_BYTES, -signed(bytes));
+    to.change(&SUBCOMPACTIONS_RUNNING, "", -1);
+    to.change(&SUBCOMPACTIONS_HELD_BYTES, "", -signed(held_bytes));
+    to.change(&BACKLOG_BYTES, "", -signed(bytes));
     to.observe(&SUBCOMPACTION_SECONDS, device, took.as_secs_f64());
 }
 
@@ -307,7 +340,9 @@ mod tests {
     impl Metric {
         /// Returns the metric's line in the documentation's table.
         fn line(&self) -> String {
-            let label = self.label.map(|label| format!("`{label}`"));
+            let label = self
+                .label
+                .map(|label| format!("`{}`", label.replace(',', "`, `")));
             let unit = self.unit.as_str();
             let kind = match self.kind {
                 Kind::Counter => "counter",

@@ -1,15 +1,14 @@
 //! Objects of an application in Rust, by their names in OPTIONS.
 
-use std::cmp;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rockmill_core::{
-    Attached, CompactionFilter, Comparator, CreateFilter, CustomComparator, CustomMerge, Decision,
-    DeclineReason, Error, FilteredKind, Job, JobFilter, JobInfo, MAX_MADE_BYTES, MergeFunctions,
-    Merging, Plugins, Result,
+    Attached, CompactionFilter, CreateFilter, CustomMerge, Decision, DeclineReason, Error,
+    FilteredKind, Job, JobFilter, JobInfo, MAX_MADE_BYTES, MergeFunctions, Merging, Plugins,
+    Result,
 };
 use rockmill_format::options_file::OptionsFile;
 use rockmill_format::prefix::{CustomPrefixes, Prefixes};
@@ -33,9 +32,6 @@ pub type MakeFilter = dyn Fn(&FilterContext) -> Option<Box<Filter>> + Send + Syn
 /// Bytes of the prefix with which a key begins; `None` if the key has none.
 pub type PrefixLen = dyn Fn(&[u8]) -> Option<usize> + Send + Sync;
 
-/// Compares two keys. Several threads call it at once.
-pub type Compare = dyn Fn(&[u8], &[u8]) -> cmp::Ordering + Send + Sync;
-
 /// For what job a filter is made (`CompactionFilter::Context`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FilterContext {
@@ -55,14 +51,12 @@ pub struct NamedObjects {
     merge_operators: BTreeMap<String, Merging>,
     filters: BTreeMap<String, Arc<MakeFilter>>,
     prefix_extractors: BTreeMap<String, Arc<PrefixLen>>,
-    comparators: BTreeMap<String, CustomComparator>,
 }
 
 impl fmt::Debug for NamedObjects {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names = self.merge_operators.keys().chain(self.filters.keys());
         let names = names.chain(self.prefix_extractors.keys());
-        let names = names.chain(self.comparators.keys());
         f.debug_list().entries(names).finish()
     }
 }
@@ -84,12 +78,6 @@ impl NamedObjects {
         self.prefix_extractors.insert(name.to_owned(), prefix_len);
     }
 
-    /// Adds the comparator of this name.
-    pub fn comparator(&mut self, name: &str, compare: Arc<Compare>) {
-        let comparator = CustomComparator(Arc::new(Compares(compare)));
-        self.comparators.insert(name.to_owned(), comparator);
-    }
-
     /// The objects that a job's options name, if some are registered.
     ///
     /// # Errors
@@ -98,7 +86,6 @@ impl NamedObjects {
         if self.merge_operators.is_empty()
             && self.filters.is_empty()
             && self.prefix_extractors.is_empty()
-            && self.comparators.is_empty()
         {
             return Ok(None);
         }
@@ -116,7 +103,7 @@ impl NamedObjects {
         let filter = |name: &String| {
             let make = Arc::clone(self.filters.get(name)?);
             let context = FilterContext::of(&job.info);
-            Some(JobFilter::new(Arc::new(Made { make, context })))
+            Some(JobFilter::new(Arc::new(FilterMaker { make, context })))
         };
         let extractor = |name: &String| {
             let prefix_len = Arc::clone(self.prefix_extractors.get(name)?);
@@ -126,30 +113,12 @@ impl NamedObjects {
         Ok(Some(Arc::new(Plugins {
             missing: None,
             path: None,
-            comparator: name("comparator")?
-                .and_then(|name| self.comparators.get_key_value(&name))
-                .map(|(name, comparator)| (name.clone(), comparator.clone())),
             merge_operator: found(name("merge_operator")?, merging),
             compaction_filter: found(name("compaction_filter")?, filter),
             compaction_filter_factory: found(name("compaction_filter_factory")?, filter),
             prefix_extractor: found(name("prefix_extractor")?, extractor),
             collectors: None,
         })))
-    }
-}
-
-/// A registered comparator.
-struct Compares(Arc<Compare>);
-
-impl fmt::Debug for Compares {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a comparator")
-    }
-}
-
-impl Comparator for Compares {
-    fn compare(&self, a: &[u8], b: &[u8]) -> Result<cmp::Ordering> {
-        called("the comparator", || (self.0)(a, b))
     }
 }
 
@@ -252,18 +221,18 @@ impl MergeFunctions for Closures {
 }
 
 /// What makes the filter of a job.
-struct Made {
+struct FilterMaker {
     make: Arc<MakeFilter>,
     context: FilterContext,
 }
 
-impl fmt::Debug for Made {
+impl fmt::Debug for FilterMaker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "a filter for {:?}", self.context)
     }
 }
 
-impl CreateFilter for Made {
+impl CreateFilter for FilterMaker {
     fn create(&self) -> Result<Option<Box<dyn CompactionFilter>>> {
         let made = called("the compaction filter", || (self.make)(&self.context))?;
         Ok(made.map(|filter| Box::new(Called(filter)) as _))

@@ -1,9 +1,12 @@
 //! Result of a job.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use rockmill_core::{OutputFile, SizeSample, TaskReport};
+use rockmill_core::{CachedOutput, FileIdentity, OutputFile, SizeSample, TaskReport};
 use rockmill_format::compression::Implementation;
+
+use crate::known_tables::WrittenTable;
 
 /// Result of a job.
 #[derive(Debug, Default)]
@@ -12,6 +15,12 @@ pub struct Outcome {
     pub files: Vec<OutputFile>,
     /// Sums over the subcompactions, with stages by name; without files and without entries by input.
     pub totals: TaskReport,
+    /// The files that devices have cached, in any order.
+    pub cached: Vec<Arc<dyn CachedOutput>>,
+    /// Files of subcompactions whose files devices have cached, as they were read back.
+    pub tables: Vec<WrittenTable>,
+    /// The inputs that devices may have cached.
+    pub inputs: Vec<FileIdentity>,
     /// Number of entries read.
     pub entries_read: u64,
     /// Number of subcompactions.

@@ -6,8 +6,8 @@
 //!   place   plan => devices, compressor, read-ahead, memory of a subcompaction
 //! ```
 
+mod admission;
 mod open;
-mod place;
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -24,7 +24,7 @@ use crate::run_context::RunContext;
 use crate::subcompactions;
 use rockmill_exec::admit::Admitted;
 use rockmill_exec::budget::{Entry, JobShare};
-use rockmill_exec::pace::JobSize;
+use rockmill_exec::throughput::JobSize;
 use rockmill_storage::io::{ClosedInput, JobIo};
 
 pub use open::open_input;
@@ -94,8 +94,6 @@ pub fn prepare(
     let room = budget.all_bytes().saturating_sub(share.held_bytes());
     let mut planned = eligibility::with_inputs(eligible, &tables, room, context.cancel)?;
     share.hold(planned.plan.rules.tombstones.memory_bytes())?;
-    let agreement = planned.plan.rules.agreement.as_ref();
-    share.hold(agreement.map_or(0, |agreement| agreement.memory_bytes()))?;
     let threads = budget.slots();
     let (subcompactions, cpu_of_splitting) =
         subcompactions::split(&planned.plan, &tables, threads, context.cancel)?;
@@ -107,7 +105,7 @@ pub fn prepare(
     let bytes =
         |subcompaction: &Subcompaction| borders::stored_bytes(&subcompaction.range, &tables);
     let subcompaction_bytes: Vec<u64> = subcompactions.iter().map(bytes).collect();
-    let placing = place::Placing {
+    let planned_job = admission::PlannedJob {
         context,
         files,
         share,
@@ -120,8 +118,8 @@ pub fn prepare(
         refused,
         read_ahead_bytes,
         task_bytes: subcompaction_memory_bytes,
-    } = placing.place(&mut planned.plan)?;
-    let size = placing.size(&planned.plan);
+    } = planned_job.admit(&mut planned.plan)?;
+    let size = planned_job.size(&planned.plan);
     Ok(Prepared {
         devices: devices.iter().map(|entry| entry.number).collect(),
         device_refused: refused,

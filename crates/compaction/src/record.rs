@@ -276,7 +276,11 @@ fn read_json<T: serde::de::DeserializeOwned>(storage: &dyn Storage, path: &Path)
     let bytes = read_from(storage, path, 0, MAX_JOB_BYTES)?;
     serde_json::from_slice(&bytes).map_err(|e| Error {
         offset: offset_of(&bytes, e.line(), e.column()),
-        ..Error::new(ErrorKind::Corruption, e.to_string()).in_file(&base_name(path))
+        ..Error::new(
+            ErrorKind::Corruption,
+            format!("not understood as part of a recorded job: {e}"),
+        )
+        .in_file(&base_name(path))
     })
 }
 
@@ -322,7 +326,7 @@ pub fn sum_outputs(
 mod tests {
     use std::fs;
 
-    use rockmill_core::{Hints, Identity, InputFile, JobInfo, TreeView};
+    use rockmill_core::{Hints, Identity, InputFile, JobInfo, TreeState};
 
     use super::*;
     use rockmill_storage::LocalStorage;
@@ -350,7 +354,7 @@ mod tests {
                 picked_compression: None,
             },
             options: String::new(),
-            tree: TreeView {
+            tree: TreeState {
                 inputs: vec![InputFile {
                     name: input.to_owned(),
                     size: 0,

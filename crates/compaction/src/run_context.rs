@@ -5,6 +5,7 @@ use std::sync::Arc;
 use rockmill_core::{CancelToken, Result};
 
 use crate::eligibility::EligibleJob;
+use crate::known_tables::KnownTables;
 use crate::stats::StatsCell;
 use crate::verify::Verification;
 use rockmill_exec::device_registry::DeviceEntry;
@@ -40,6 +41,8 @@ pub struct RunContext<'a> {
     pub read_ahead_bytes: usize,
     /// Whether Rockmill's own code may compress in place of a library ([`crate::MutableSettings::device_compression`]).
     pub device_compression: bool,
+    /// Tables of all databases that need not be read again.
+    pub known_tables: &'a KnownTables,
     /// Set when the database closes.
     pub cancel: &'a CancelToken,
     /// Counters of all jobs.

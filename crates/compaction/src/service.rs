@@ -7,11 +7,14 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use rockmill_core::{CancelToken, DeclineReason, Error, ErrorKind, JobInfo, Result};
+use rockmill_core::{
+    CachedOutput, CancelToken, DeclineReason, Error, ErrorKind, FileIdentity, JobInfo, Result,
+};
 use rockmill_format::versions::tells_installation;
 
 use crate::eligibility::EligibleJob;
 use crate::engine::{Engine, guarded};
+use crate::known_tables::WrittenTable;
 use crate::staging::StagingDir;
 use sessions::Sessions;
 
@@ -48,6 +51,8 @@ struct Accepted {
 struct Reported {
     staging: Arc<StagingDir>,
     dir: PathBuf,
+    /// Its files that devices have cached, and its inputs.
+    cached: Cached,
     /// Whether RocksDB will report whether it took the files. Before 9.6 it does not.
     is_told: bool,
 }
@@ -62,6 +67,21 @@ impl Reported {
     fn was_left(&self) -> bool {
         !self.is_told && self.staging.has_files() == Some(true)
     }
+}
+
+/// Output files of a job that devices have cached.
+#[derive(Debug, Default)]
+pub(crate) struct Cached {
+    /// Its files. Caches drop those that are not installed.
+    pub outputs: Vec<Arc<dyn CachedOutput>>,
+    /// Files, as they were read back.
+    pub tables: Vec<WrittenTable>,
+    /// Its inputs.
+    pub inputs: Vec<FileIdentity>,
+    /// The unique ids of all inputs.
+    pub input_ids: Vec<[u64; 2]>,
+    /// The session of its database.
+    pub session: String,
 }
 
 /// Whether RocksDB took a job's files (`options.h:CompactionServiceJobStatus`).
@@ -166,11 +186,25 @@ impl ServiceJobs {
             let reported = Reported {
                 staging,
                 dir,
+                cached: Cached {
+                    outputs: finished.outcome.cached,
+                    tables: finished.outcome.tables,
+                    inputs: finished.outcome.inputs,
+                    input_ids: (job.job.tree.inputs.iter())
+                        .filter_map(|input| input.unique_id)
+                        .collect(),
+                    session: job.job.info.db_session_id.clone(),
+                },
                 is_told,
             };
             self.jobs().reported.insert(id.to_vec(), reported);
             Ok(finished.result)
         })
+    }
+
+    /// Whether a session has had a job, unless it has certainly ended since.
+    pub fn has_had_jobs_of(&self, session_id: &str) -> bool {
+        self.jobs().sessions.contain(session_id)
     }
 
     /// Cancels all jobs of this clone, since RocksDB announces that a database closes.
@@ -185,12 +219,20 @@ impl ServiceJobs {
 
     /// Forgets a reported job and removes its folder, which is no longer needed whether RocksDB took the files or not.
     pub fn on_installation(&self, id: &[u8], installation: Installation) {
-        let Some(Reported { staging, dir, .. }) = self.jobs().reported.remove(id) else {
+        let reported = self.jobs().reported.remove(id);
+        let Some(reported) = reported else {
             return;
         };
+        let Reported {
+            staging,
+            dir,
+            cached,
+            ..
+        } = reported;
         let _ = guarded(|| {
             match installation {
                 Installation::Success => {
+                    self.engine.cached_files_taken(&dir, &cached);
                     if let Err(error) = self.engine.files_taken(&dir) {
                         // If RocksDB's own sync is not a no-op, it will fail as well.
                         tracing::error!(%error, "a job's files may not survive a crash");

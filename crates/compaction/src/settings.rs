@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use rockmill_core::{Hints, MergeOperators};
 use rockmill_cuda::CudaSettings;
-use rockmill_exec::Patience;
+use rockmill_exec::TaskDeadline;
 use rockmill_exec::host_memory::{MIN_BUDGET_BYTES, default_budget_bytes};
 use rockmill_storage::io::OutputCache;
 
@@ -39,7 +39,7 @@ pub struct Settings {
     pub cuda: CudaSettings,
     /// Minimum time limit of a subcompaction on a device other than the CPU; changed only by tests.
     #[doc(hidden)]
-    pub patience: Patience,
+    pub task_deadline: TaskDeadline,
 }
 
 /// Settings that may change while the engine works, through [`crate::Engine::change_settings`]. A job uses the values
@@ -74,6 +74,10 @@ pub struct MutableSettings {
     pub min_job_bytes: u64,
     /// Whether output files go through the page cache.
     pub output_cache: OutputCache,
+    /// Maximum memory of each GPU in bytes for files that it has written, or that scans read again. It is a part of
+    /// [`CudaSettings::memory_bytes`]. By default it is 0: nothing is cached. If several engines state it for one GPU,
+    /// the smallest number applies.
+    pub device_cache_bytes: Option<u64>,
     /// Whether a GPU may compress LZ4, Snappy and ZSTD blocks with Rockmill's own code. Readers get the same entries, and
     /// files differ a little in size from those of the libraries. Without it, libraries on the host compress for the GPU.
     pub device_compression: bool,
@@ -106,6 +110,7 @@ impl Default for MutableSettings {
             verification: Verification::Default,
             min_job_bytes: 0,
             output_cache: OutputCache::Database,
+            device_cache_bytes: None,
             device_compression: true,
         }
     }
@@ -152,6 +157,14 @@ impl Settings {
     pub fn state_merge_operator(&mut self, stated: &str) -> Result<(), String> {
         let added = self.merge_operators.add(&stated.parse()?);
         added.map_err(|error| error.what)
+    }
+
+    /// States the order of an application's comparator, as `NAME=bytewise` or `NAME=reverse`.
+    ///
+    /// # Errors
+    /// One sentence if that is no order, or two are stated for a comparator.
+    pub fn state_comparator(&mut self, stated: &str) -> Result<(), String> {
+        self.hints.comparators.state(stated)
     }
 
     /// Sets the folder for records of jobs. A relative path counts from the present current directory.

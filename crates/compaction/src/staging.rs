@@ -2,9 +2,9 @@
 //! `<staging_dir>/rockmill.<database>/<job>/`.
 //!
 //! RocksDB renames the files into the database's directory, so the folder must be on the same file system, which
-//! [`place::check`] verifies. A crash leaves at most this folder; [`clean`] removes what an earlier process left.
+//! [`location::check`] verifies. A crash leaves at most this folder; [`clean`] removes what an earlier process left.
 
-pub mod place;
+pub mod location;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, ErrorKind};
@@ -83,7 +83,7 @@ impl StagingDir {
                 let _ = storage.remove_empty_dir(folder);
                 return Err(refused(e));
             }
-            place::require_own(folder, storage.is_own_folder(folder))?;
+            location::require_own(folder, storage.is_own_folder(folder))?;
             jobs.insert(path.clone());
             storage.create_dir_all(&path)
         };
@@ -173,13 +173,13 @@ impl Drop for StagingDir {
 
 /// Whether `name` is a name of a job's folder.
 fn is_job_name(name: &str) -> bool {
-    name == place::TRIAL_JOB || SessionId::is_encoded(name)
+    name == location::TRIAL_JOB || SessionId::is_encoded(name)
 }
 
 /// Whether `name` is a name of a file in a job's folder.
 fn is_job_file(name: &str) -> bool {
     let number = name.strip_suffix(".sst").and_then(|n| n.parse().ok());
-    name == place::TRIAL_FILE || number.is_some_and(|number| file_name(number) == name)
+    name == location::TRIAL_FILE || number.is_some_and(|number| file_name(number) == name)
 }
 
 /// Removes the leftovers of an earlier process from a database's staging folder: jobs' folders that contain only jobs'
@@ -190,7 +190,7 @@ fn is_job_file(name: &str) -> bool {
 pub fn clean(storage: &dyn Storage, folder: &Path) -> Result<()> {
     match storage.is_own_folder(folder) {
         Err(e) if e.kind() == ErrorKind::NotFound => return Ok(()),
-        found => place::require_own(folder, found)?,
+        found => location::require_own(folder, found)?,
     }
     let warn = |path: &Path, error: &io::Error| {
         tracing::warn!(path = %path.display(), %error, "cannot remove a leftover");
@@ -327,7 +327,7 @@ mod tests {
         symlink(elsewhere.path(), &staging).expect("a link");
         assert!(is_declined(clean(&LocalStorage, &staging)));
         let storage: Arc<dyn Storage> = Arc::new(LocalStorage);
-        assert!(is_declined(place::check(&storage, &staging, dir.path())));
+        assert!(is_declined(location::check(&storage, &staging, dir.path())));
         assert!(job.join(file_name(1)).exists() && trial.exists());
         fs::remove_file(&staging).expect("removed");
         fs::create_dir(&staging).expect("made");

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use rockmill_core::columns::Accounts;
 use rockmill_core::{Error, ErrorKind, Progress, SizeSample, StageTime};
 use serde::Serialize;
 
@@ -71,7 +72,7 @@ pub struct Stats {
     pub job_seconds: Durations,
     /// CPU times of jobs done, over all their threads.
     pub job_cpu_seconds: Durations,
-    /// Receives the files of a subcompaction. No two subcompactions use the same file numbers.
+    /// Wall times of subcompactions, each from its start until its last file is written or it fails.
     pub subcompaction_seconds: Durations,
     /// Waits of subcompactions for slots and memory.
     pub subcompaction_wait_seconds: Durations,
@@ -86,6 +87,8 @@ pub struct Stats {
     pub jobs_filtered_again: u64,
     /// Work of each device on jobs done, by its name.
     pub devices: BTreeMap<String, DeviceStats>,
+    /// What is cached on each device: files on GPUs, columns on the CPU.
+    pub caches: Vec<CacheStats>,
     /// Subcompactions that waited for a device and then ran on another one that was expected to finish them sooner.
     pub subcompactions_moved: u64,
     /// Subcompactions that the CPU did after a device had failed at them.
@@ -115,6 +118,25 @@ pub struct DeviceStats {
     pub subcompaction_near_data_bytes: u64,
 }
 
+/// The accounts of a cache.
+#[derive(Debug, Default, Clone, PartialEq, Eq, Serialize)]
+pub struct CacheStats {
+    /// The device in whose memory it is.
+    pub device: String,
+    /// `files` or `columns`.
+    pub kind: String,
+    /// Bytes that are cached now.
+    pub bytes: u64,
+    /// Bytes that jobs and scans have found.
+    pub hit_bytes: u64,
+    /// Bytes that they have read from files, or parsed.
+    pub miss_bytes: u64,
+    /// Bytes that have made room.
+    pub evicted_bytes: u64,
+    /// Cached files, or groups of columns, whose bytes had changed.
+    pub mismatches: u64,
+}
+
 /// Counters that several threads change.
 #[derive(Debug, Default)]
 pub struct StatsCell {
@@ -129,6 +151,8 @@ struct Counts {
     values: Values,
     /// The fields without a metric; the others are computed from `values`.
     others: Stats,
+    /// The accounts of caches at the last look, by their labels.
+    caches: BTreeMap<String, Accounts>,
 }
 
 impl StatsCell {
@@ -154,6 +178,22 @@ impl StatsCell {
         change(&mut counts.others);
         drop(counts);
         metrics::tell_recorder(event);
+    }
+
+    /// Counts what a cache has done since the last look, and passes to the process's recorder what that does not know yet:
+    /// other engines may use the same cache.
+    pub fn look_at_cache(&self, label: &str, tell: impl FnOnce() -> [Accounts; 2]) {
+        let mut guard = self.lock();
+        let counts = &mut *guard;
+        // Under the lock, so that a later look has later counts.
+        let untold = tell();
+        let now = untold[1];
+        let before = counts.caches.insert(label.to_owned(), now);
+        let changes = [before.unwrap_or_default(), now];
+        metrics::cache_changed(label, changes, &mut counts.values);
+        // The recorder is the program's, and may ask for these statistics.
+        drop(guard);
+        metrics::tell_recorder(|to| metrics::cache_changed(label, untold, to));
     }
 
     /// Returns the current counters.

@@ -14,11 +14,12 @@ pub mod table;
 use std::fmt;
 use std::num::NonZeroU32;
 use std::str::FromStr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use rockmill_core::{Error, OutputPlan, ReadTask, Result, TaskReport, open_table_in};
 use twox_hash::XxHash3_64;
 
+use crate::known_tables::WrittenTable;
 use crate::staging::{StagingFiles, file_name};
 use crate::verify::table::{verify_output, verify_tail};
 use rockmill_storage::io::{JobInput, JobIo};
@@ -107,6 +108,8 @@ pub struct Verifier {
     pub subcompactions: usize,
     /// Whether a subcompaction can be made again ([`rockmill_core::Plan::is_repeatable`]).
     pub is_repeatable: bool,
+    /// The files that devices have cached, as they were read back.
+    pub cached: Mutex<Vec<WrittenTable>>,
 }
 
 impl Verifier {
@@ -135,6 +138,11 @@ impl Verifier {
         let chosen = self.is_chosen(subcompaction);
         let layout = Some(&plan.table);
         let version = plan.properties.rocksdb_version;
+        let is_cached = report
+            .output
+            .ssts()
+            .is_some_and(|ssts| !ssts.cached.is_empty());
+        let mut cached = Vec::new();
         for file in report.files() {
             let reader = self.open(file.number)?;
             let table = open_table_in(Box::new(reader), plan.order());
@@ -144,11 +152,19 @@ impl Verifier {
             } else {
                 verify_output(&table, file, version, layout, task.cancel)?;
             }
+            if is_cached {
+                cached.push(WrittenTable::new(&table)?);
+            }
         }
-        match self.is_made_again(subcompaction) {
-            true => self.compare_with_another_run(subcompaction, task, plan, report),
-            false => Ok(()),
+        if self.is_made_again(subcompaction) {
+            self.compare_with_another_run(subcompaction, task, plan, report)?;
         }
+        // A subcompaction that fails is run again, and may write other files of the same names.
+        self.cached
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .append(&mut cached);
+        Ok(())
     }
 
     /// Opens an output file to read it back, in the same way as inputs.

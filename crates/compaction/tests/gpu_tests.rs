@@ -3,8 +3,6 @@
 //! The kernels run on the host, or on the GPU that `ROCKMILL_TEST_DEVICE` names (`cuda:N`). `scripts/gpu-bundle.sh`
 //! copies this program to machines with a GPU.
 
-#[path = "../../cpu/tests/common/mod.rs"]
-mod common;
-#[path = "../../cuda/tests/device/mod.rs"]
+use rockmill_testkit::cases as common;
 mod device;
 mod recorded_jobs;

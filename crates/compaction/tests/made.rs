@@ -4,7 +4,7 @@
 #[path = "../benches/made/mod.rs"]
 mod made;
 
-use made::{Made, Workload};
+use made::{Inputs, Workload};
 use rockmill_core::{CancelToken, InputTable};
 use rockmill_format::compression::CompressionType;
 
@@ -19,7 +19,7 @@ fn files_hold_what_was_asked_for_and_go_away() {
         compression: CompressionType::None,
         raw_bytes: 60_000,
     };
-    let made = Made::new(&workload, dir.path(), "input", &CancelToken::new());
+    let made = Inputs::new(&workload, dir.path(), "input", &CancelToken::new());
     let made = made.expect("there is room");
     let sum = |of: fn(&InputTable) -> u64| made.tables().iter().map(of).sum::<u64>();
     assert_eq!(made.tables().len(), 5);

@@ -8,8 +8,8 @@ use std::time::Duration;
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use rockmill_compaction::{
-    Device, DeviceList, EligibleJob, Engine, MutableSettings, Outcome, Patience, Registered,
-    Settings, Stats,
+    Device, DeviceList, EligibleJob, Engine, MutableSettings, Outcome, Registered, Settings, Stats,
+    TaskDeadline,
 };
 use rockmill_core::{CancelToken, DeclineReason, ErrorKind, JobInfo};
 use rockmill_format::wire::{CompactionServiceInput, GivenOptions};
@@ -98,7 +98,7 @@ impl Machine {
                 ..MutableSettings::default()
             },
             device: DeviceList::try_from(&*devices).expect("few enough"),
-            patience: Patience::at_least(Duration::from_secs(1000)),
+            task_deadline: TaskDeadline::at_least(Duration::from_secs(1000)),
             ..Settings::default()
         };
         let clock = VirtualClock::default();

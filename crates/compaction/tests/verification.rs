@@ -1,7 +1,6 @@
 //! Faults that each level of verification detects.
 
-#[path = "../../cpu/tests/common/mod.rs"]
-mod common;
+use rockmill_testkit::cases as common;
 
 use std::fs;
 use std::num::NonZeroU32;
@@ -84,6 +83,7 @@ impl Staged {
 
     fn verify_with(&self, files: JobIo, level: Verification, session_id: &str) -> Result<()> {
         let verifier = Verifier {
+            cached: std::sync::Mutex::default(),
             level,
             files: Arc::new(files),
             staging: self.staging.files().clone(),

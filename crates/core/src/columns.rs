@@ -18,9 +18,8 @@ mod column;
 use std::ops::Range;
 use std::sync::Arc;
 
-use rockmill_format::checksum::ChecksumType;
-
-use crate::hash::{index_hash, kv_hash};
+use crate::file_identity::FileIdentity;
+use crate::hash::kv_hash;
 use crate::scan::Instruction;
 use crate::table::InputTable;
 
@@ -33,34 +32,26 @@ pub type Expression = Arc<[Instruction]>;
 /// Stored bytes of a group, unless a single block has more. Its columns fit the cache of a core.
 const GROUP_BYTES: u64 = 256 << 10;
 
-/// Names the contents of a table, wherever its file is.
+/// Names the entries of a table, wherever its file is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TableIdentity {
-    unique_id: [u64; 2],
-    bytes: u64,
-    /// Hash of the index as the file has it.
-    index: u64,
+    file: FileIdentity,
     /// The same ingested file may be in several column families, with another sequence number in each.
     global_sequence: Option<u64>,
 }
 
 impl TableIdentity {
-    /// The identity of an opened table with RocksDB's unique id. `None` if nothing of it may be kept: its blocks have no
-    /// checksums, or do not lie in the order of the index.
+    /// The identity of an opened table with RocksDB's unique id. `None` if nothing of it may be kept ([`FileIdentity::of`]).
     pub fn of(table: &InputTable, unique_id: [u64; 2]) -> Option<Self> {
-        let meta = &table.meta;
-        let has_checksums = meta.footer.guard.checksum != ChecksumType::None;
-        if unique_id == [0; 2] || !has_checksums || !has_groups(table) {
-            return None;
-        }
-        let blocks = meta.index.iter();
-        let blocks = blocks.map(|entry| (entry.separator.as_slice(), entry.handle));
-        Some(Self {
-            unique_id,
-            bytes: meta.file_size,
-            index: index_hash(blocks),
+        FileIdentity::of(table, unique_id).map(|file| Self::of_file(table, file))
+    }
+
+    /// The identity of an opened table whose file is known.
+    pub fn of_file(table: &InputTable, file: FileIdentity) -> Self {
+        Self {
+            file,
             global_sequence: table.global_sequence(),
-        })
+        }
     }
 }
 

@@ -84,7 +84,7 @@ impl Contents {
 
 /// The place of a data block in its table.
 #[derive(Debug, Clone, Copy)]
-pub struct BlockPlace<'a> {
+pub struct BlockContext<'a> {
     /// Name of the file, for errors.
     pub file: &'a str,
     /// Offset in the file, for errors.
@@ -127,7 +127,7 @@ impl ContentsReader {
     pub fn block(
         &mut self,
         payload: &[u8],
-        place: &BlockPlace<'_>,
+        place: &BlockContext<'_>,
         mut each: impl FnMut(&[u8], u64, &[u8]) -> Result<()>,
     ) -> Result<()> {
         let fail = |e: rockmill_format::Error| Error::format(place.file, e.at(place.offset));
@@ -212,7 +212,7 @@ impl ContentsReader {
     pub fn block_in_any_order(
         &mut self,
         payload: &[u8],
-        place: &BlockPlace<'_>,
+        place: &BlockContext<'_>,
         mut each: impl FnMut(&[u8], u64, &[u8]) -> Result<()>,
     ) -> Result<()> {
         let fail = |e: rockmill_format::Error| Error::format(place.file, e.at(place.offset));
@@ -265,7 +265,7 @@ impl ContentsReader {
     }
 }
 
-impl BlockPlace<'_> {
+impl BlockContext<'_> {
     /// Whether a user key belongs to a block before.
     fn is_before(&self, order: KeyOrder, user_key: &[u8]) -> bool {
         self.before.is_some_and(|end| {
@@ -283,7 +283,7 @@ mod tests {
     #[test]
     fn a_restart_point_that_was_moved_is_an_error() {
         const RESTART_BYTES: usize = 4;
-        let place = BlockPlace {
+        let place = BlockContext {
             file: "000001.sst",
             offset: 0,
             before: None,

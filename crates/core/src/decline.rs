@@ -125,7 +125,7 @@ reasons! {
 }
 
 impl DeclineReason {
-    /// The reason to decline an entry of a type that does not decide alone; `None` for one that does.
+    /// The reason to decline an entry of a type that needs a merge; `None` for other types.
     pub fn of_type(kind: ValueType) -> Option<Self> {
         Some(match kind {
             ValueType::Value | ValueType::Deletion | ValueType::SingleDeletion => return None,

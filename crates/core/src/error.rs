@@ -79,7 +79,7 @@ impl Error {
         Self::new(ErrorKind::Declined(reason), what)
     }
 
-    /// Declined, because of an entry of a type that does not decide alone.
+    /// Declined, because of an entry of a type that does not contain the value alone.
     pub fn declined_type(kind: ValueType) -> Self {
         let what = format!("an entry of type {}", kind.name());
         match DeclineReason::of_type(kind) {

@@ -169,14 +169,14 @@ impl<T: AsMut<[u8]> + Debug + Send> Memory for T {}
 
 /// Some bytes in memory that is passed to another owner.
 #[derive(Debug)]
-pub struct Lent {
+pub struct LeasedBytes {
     /// The memory.
     pub memory: Box<dyn Memory>,
     /// Where the bytes lie in it.
     pub bytes: Range<usize>,
 }
 
-impl AsMut<[u8]> for Lent {
+impl AsMut<[u8]> for LeasedBytes {
     /// The whole memory.
     fn as_mut(&mut self) -> &mut [u8] {
         (*self.memory).as_mut()
@@ -193,9 +193,9 @@ pub trait Borrower {
     ///
     /// # Errors
     /// Storage if the system refuses.
-    fn append(&mut self, bytes: Lent) -> Result<()>;
+    fn append(&mut self, bytes: LeasedBytes) -> Result<()>;
 
-    /// Returns any memory that was lent, after waiting if necessary; `None` if none is left.
+    /// Returns any memory that was leased, after waiting if necessary; `None` if none is left.
     ///
     /// # Errors
     /// Storage for an error of the system, also of an earlier append. After an error, there may be more memory to take

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use rockmill_format::compression::Implementation;
 use serde::{Deserialize, Serialize};
 
+use crate::comparators::Comparators;
 use crate::merge_operators::MergeOperator;
 use crate::plugins::Plugins;
 
@@ -29,7 +30,7 @@ pub struct Job {
     /// Text of the OPTIONS file that the message names.
     pub options: String,
     /// What the MANIFEST says of the input files and of the rest of the tree.
-    pub tree: TreeView,
+    pub tree: TreeState,
     /// Settings that the OPTIONS file lacks.
     pub hints: Hints,
     /// Names in the output files.
@@ -138,7 +139,7 @@ impl JobInfo {
 
 /// The column family's tree as far as the job needs it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TreeView {
+pub struct TreeState {
     /// The input files in the order of the message.
     pub inputs: Vec<InputFile>,
     /// Size and number of files of each level that has any, ascending.
@@ -210,6 +211,9 @@ pub struct Hints {
     /// Whether it is stated for this column family by name.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub merge_operator_of_family: bool,
+    /// Comparators of applications whose order the user states.
+    #[serde(default, skip_serializing_if = "Comparators::is_empty")]
+    pub comparators: Comparators,
 }
 
 /// Names in output files.
@@ -282,7 +286,7 @@ mod tests {
                 picked_compression: None,
             },
             options: "[Version]\n".to_owned(),
-            tree: TreeView {
+            tree: TreeState {
                 inputs: vec![InputFile {
                     name: "000009.sst".to_owned(),
                     size: 10,

@@ -18,11 +18,13 @@ pub mod borders;
 mod cancel;
 mod collector;
 pub mod columns;
+mod comparators;
 mod contents;
 mod cpu_time;
 mod decline;
 mod error;
 mod estimate;
+mod file_identity;
 mod filter_parts;
 mod fragments;
 mod hash;
@@ -47,17 +49,19 @@ pub use block_stream::BlockStream;
 pub use blocks::read_block;
 pub use cancel::CancelToken;
 pub use collector::{CompactOnDeletion, DeletionCounts, DeletionWindow};
-pub use contents::{BlockPlace, Contents, ContentsReader};
+pub use comparators::{Comparators, TIMESTAMP_SUFFIX};
+pub use contents::{BlockContext, Contents, ContentsReader};
 pub use cpu_time::thread_cpu;
 pub use decline::DeclineReason;
 pub use error::{Error, ErrorKind, Result};
 pub use estimate::FileEstimate;
+pub use file_identity::{Cacheable, CachedOutput, FileIdentity};
 pub use filter_parts::{FilterPart, filter_parts, parts_of};
 pub use fragments::{Fragment, Fragments};
 pub use hash::{ContentHash, entry_hash, index_hash, kv_hash, placed_hash};
-pub use io::{Borrower, Chunk, Lent, Memory, ReadAt, ReadStream, SstFile, SstSink};
+pub use io::{Borrower, Chunk, LeasedBytes, Memory, ReadAt, ReadStream, SstFile, SstSink};
 pub use job::{
-    FileSummary, Hints, Identity, InputFile, JOB_VERSION, Job, JobInfo, LevelSummary, TreeView,
+    FileSummary, Hints, Identity, InputFile, JOB_VERSION, Job, JobInfo, LevelSummary, TreeState,
 };
 pub use keys::{KeyFault, KeyRestorer, RestoredKey, key_prefix, prefix_mask};
 pub use merge_operators::{MergeOperator, MergeOperators, StatedOperator};
@@ -70,9 +74,9 @@ pub use plan::{
 pub use rockmill_format::prefix::{CustomPrefixes, Prefixes};
 
 pub use plugins::{
-    Attached, Collected, Collector, CollectorFactory, CompactionFilter, Comparator, CreateFilter,
-    CustomCollectors, CustomComparator, CustomMerge, Decision, EntryAgreement, FilteredKind,
-    JobFilter, KeyAgreement, MAX_PROPERTY_BYTES, MergeFunctions, Plugins,
+    Attached, Collected, Collector, CollectorFactory, CompactionFilter, CreateFilter,
+    CustomCollectors, CustomMerge, Decision, FilteredKind, JobFilter, MAX_PROPERTY_BYTES,
+    MergeFunctions, Plugins,
 };
 pub use progress::Progress;
 pub use range_tombstones::range_tombstones;
@@ -81,7 +85,7 @@ pub use report::{
     StageTime, TaskReport,
 };
 pub use request::{
-    Footprint, Purpose, ReadTask, Reading, Request, SnapshotRules, Support, Tombstones, Undecided,
+    Footprint, NeedsMerge, Purpose, ReadTask, Reading, Request, SnapshotRules, Support, Tombstones,
     Unsupported, Visibility,
 };
 pub use row::{EntryKind, Row, RowSink};

@@ -16,7 +16,7 @@ use crate::collector::CompactOnDeletion;
 use crate::fragments::Fragments;
 use crate::keys::{key_prefix, prefix_mask};
 use crate::merging::Merging;
-use crate::plugins::{CustomCollectors, JobFilter, KeyAgreement};
+use crate::plugins::{CustomCollectors, JobFilter};
 
 /// A range of user keys: begin inclusive, end exclusive, either open. In the order of bytes, unless a method takes another.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -160,8 +160,6 @@ pub struct OutputPlan {
 pub struct CompactionRules {
     /// Order of user keys.
     pub order: KeyOrder,
-    /// The application's comparator, which must agree with the order.
-    pub agreement: Option<Arc<KeyAgreement>>,
     /// Sequence numbers of the snapshots, strictly ascending.
     pub snapshots: Vec<u64>,
     /// Whether no deeper level overlaps the inputs.
@@ -183,7 +181,6 @@ impl Default for CompactionRules {
     fn default() -> Self {
         Self {
             order: KeyOrder::Bytewise,
-            agreement: None,
             snapshots: Vec::new(),
             bottommost: false,
             deeper: DeeperLevels::Unknown,
@@ -196,11 +193,9 @@ impl Default for CompactionRules {
 }
 
 impl CompactionRules {
-    /// Whether a merge operator, a filter or a comparator of the application is called.
+    /// Whether a merge operator or a filter of the application is called.
     pub fn has_plugins(&self) -> bool {
-        self.filter.is_some()
-            || self.agreement.is_some()
-            || matches!(self.merging, Some(Merging::Custom(_)))
+        self.filter.is_some() || matches!(self.merging, Some(Merging::Custom(_)))
     }
 
     /// The oldest snapshot, or the largest sequence number if there is none.

@@ -1,13 +1,11 @@
 //! Objects of the application that a job calls.
 
-use std::cmp;
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use rockmill_format::key::KeyOrder;
 use rockmill_format::prefix::{CustomPrefixes, PrefixExtractor};
 
 use crate::decline::DeclineReason;
@@ -34,8 +32,6 @@ pub struct Plugins {
     pub missing: Option<String>,
     /// Where the options place files, if they say so.
     pub path: Option<PathBuf>,
-    /// The comparator with its name, if it is not one of RocksDB's.
-    pub comparator: Option<(String, CustomComparator)>,
     /// The merge operator.
     pub merge_operator: Attached<Merging>,
     /// The compaction filter. If there is one, the factory makes none.
@@ -55,7 +51,6 @@ impl Plugins {
         let all = self.collectors.iter().flatten();
         let has_collectors = all.clone().any(|(_, factory)| factory.is_some());
         matches!(self.merge_operator, Attached::Named(..))
-            || self.comparator.is_some()
             || self.has_own_prefixes()
             || self.filter().is_some()
             || has_collectors
@@ -86,154 +81,6 @@ impl PartialEq for Plugins {
 }
 
 impl Eq for Plugins {}
-
-/// A comparator of the application. Several threads call it at once.
-pub trait Comparator: Debug + Send + Sync {
-    /// Compares two user keys (`Comparator::Compare`).
-    ///
-    /// # Errors
-    /// Declined if it fails.
-    fn compare(&self, a: &[u8], b: &[u8]) -> Result<cmp::Ordering>;
-}
-
-/// A comparator of the application; equal if it is the same object.
-#[derive(Debug, Clone)]
-pub struct CustomComparator(pub Arc<dyn Comparator>);
-
-impl PartialEq for CustomComparator {
-    fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
-    }
-}
-
-impl Eq for CustomComparator {}
-
-/// A comparator of the application that orders the keys of a job as one of RocksDB's does. It is asked about each pair of
-/// neighbours among the keys and bounds of the job. So both orders are the same for all of them.
-#[derive(Debug)]
-pub struct KeyAgreement {
-    comparator: CustomComparator,
-    order: KeyOrder,
-    /// User keys other than those of entries, in order.
-    bounds: Vec<Vec<u8>>,
-}
-
-impl KeyAgreement {
-    /// Compares the bounds of a job: all user keys that are compared with those of entries.
-    ///
-    /// # Errors
-    /// Declined if the comparator orders them differently, or fails.
-    pub fn new(
-        comparator: CustomComparator,
-        order: KeyOrder,
-        mut bounds: Vec<Vec<u8>>,
-    ) -> Result<Self> {
-        bounds.sort_unstable_by(|a, b| order.compare(a, b));
-        bounds.dedup();
-        let agreement = Self {
-            comparator,
-            order,
-            bounds,
-        };
-        for pair in agreement.bounds.windows(2) {
-            agreement.check(&pair[0], &pair[1])?;
-        }
-        Ok(agreement)
-    }
-
-    /// Bytes of memory.
-    pub fn memory_bytes(&self) -> u64 {
-        let bounds = self.bounds.iter();
-        bounds.fold(0, |sum, key| sum + (size_of_val(key) + key.len()) as u64)
-    }
-
-    /// Requires that the comparator puts one key before another one.
-    ///
-    /// # Errors
-    /// Declined if it does not, or fails.
-    pub fn check(&self, before: &[u8], behind: &[u8]) -> Result<()> {
-        match self.comparator.0.compare(before, behind)? {
-            cmp::Ordering::Less => Ok(()),
-            cmp::Ordering::Equal | cmp::Ordering::Greater => {
-                let what = "the program's comparator does not order the keys by their bytes";
-                Err(Error::declined(DeclineReason::Comparator, what))
-            }
-        }
-    }
-
-    /// Compares the user keys of entries, which come in order.
-    pub fn of_entries(&self) -> EntryAgreement<'_> {
-        EntryAgreement {
-            agreement: self,
-            last: None,
-            next_bound: 0,
-        }
-    }
-}
-
-/// The comparison of a subcompaction's entries with each other and with the bounds.
-#[derive(Debug)]
-pub struct EntryAgreement<'a> {
-    agreement: &'a KeyAgreement,
-    /// User key of the last entry.
-    last: Option<Vec<u8>>,
-    /// The first bound that is not before it.
-    next_bound: usize,
-}
-
-impl EntryAgreement<'_> {
-    /// Compares the next entry's user key with its neighbours.
-    ///
-    /// # Errors
-    /// The errors of [`KeyAgreement::check`].
-    pub fn pass(&mut self, user_key: &[u8]) -> Result<()> {
-        let KeyAgreement { order, bounds, .. } = self.agreement;
-        if self.last.as_deref() == Some(user_key) {
-            return Ok(());
-        }
-        let mut last = self.last.take();
-        let rest = &bounds[self.next_bound..];
-        let is_before = |bound: &Vec<u8>| order.is_before(bound, user_key);
-        // The bounds of a subcompaction's keys follow one another closely, except before its first key.
-        let passed = match &last {
-            None => rest.partition_point(is_before),
-            Some(_) => rest.iter().take_while(|bound| is_before(bound)).count(),
-        };
-        self.next_bound += passed;
-        let mut between = &rest[..passed];
-        if let Some(last) = &last
-            && let Some((first, behind)) = between.split_first()
-        {
-            match first == last {
-                true => between = behind,
-                false => self.agreement.check(last, first)?,
-            }
-        }
-        // The bounds were compared with each other before.
-        let neighbour = between.last().or(last.as_ref());
-        if let Some(neighbour) = neighbour {
-            self.agreement.check(neighbour, user_key)?;
-        }
-        let key = last.get_or_insert_default();
-        key.clear();
-        key.extend_from_slice(user_key);
-        self.last = last;
-        Ok(())
-    }
-
-    /// Compares the last entry with the next bound.
-    ///
-    /// # Errors
-    /// The errors of [`KeyAgreement::check`].
-    pub fn finish(self) -> Result<()> {
-        let next = self.agreement.bounds.get(self.next_bound);
-        match (self.last, next) {
-            (Some(last), Some(next)) if last != *next => self.agreement.check(&last, next),
-            // An entry at a bound was compared with the one before, and the next ones with each other.
-            _ => Ok(()),
-        }
-    }
-}
 
 /// A merge operator of the application. Several threads call it at once.
 pub trait MergeFunctions: Debug + Send + Sync {

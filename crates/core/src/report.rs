@@ -1,12 +1,14 @@
 //! What became of a task.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use rockmill_format::properties::TableProperties;
 use rockmill_format::range_tombstone::RangeTombstone;
 use serde::{Deserialize, Serialize};
 
+use crate::file_identity::CachedOutput;
 use crate::hash::ContentHash;
 
 /// The result of a task: of reading, and of its operator.
@@ -35,6 +37,8 @@ pub struct ReadReport {
     pub value_bytes: u64,
     /// Bytes read from input files.
     pub bytes: u64,
+    /// Bytes of these that were in the device's memory already.
+    pub cached_bytes: u64,
     /// Bytes of kept groups and columns that were used in place of files.
     pub kept_bytes: u64,
     /// Number of these columns.
@@ -71,6 +75,7 @@ impl ReadReport {
         self.key_bytes += part.key_bytes;
         self.value_bytes += part.value_bytes;
         self.bytes += part.bytes;
+        self.cached_bytes += part.cached_bytes;
         self.kept_bytes += part.kept_bytes;
         self.kept_columns += part.kept_columns;
         self.replaced += part.replaced;
@@ -162,7 +167,7 @@ pub struct BatchOutput {
     /// Rows that the filter was applied to: those that a reader finds.
     pub rows: u64,
     /// Rows among these that the filter has selected.
-    pub wanted: u64,
+    pub selected: u64,
     /// Rows, of all that were read, in which a counted check fails.
     pub malformed: u64,
 }
@@ -178,6 +183,8 @@ pub struct SstOutput {
     pub verified: bool,
     /// Sizes of some data blocks, if Rockmill's own code compressed them.
     pub size_sample: SizeSample,
+    /// The files that the device has cached, in any order.
+    pub cached: Vec<Arc<dyn CachedOutput>>,
 }
 
 /// Sizes of some data blocks as Rockmill's own code has compressed them, and as a library would have. Both are stored

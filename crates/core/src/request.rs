@@ -54,12 +54,12 @@ impl Request<'_> {
             };
         };
         let scans = matches!(self.purpose, Purpose::Scan(_));
-        if scans && (rules.undecided, rules.tombstones) != (Undecided::Error, Tombstones::Drop) {
+        if scans && (rules.needs_merge, rules.tombstones) != (NeedsMerge::Error, Tombstones::Drop) {
             return Support::No(Unsupported::Purpose);
         }
         let writes = self.purpose.output_plan().is_some();
-        if writes && rules.undecided == Undecided::Mark {
-            return Support::No(Unsupported::UndecidedInFiles);
+        if writes && rules.needs_merge == NeedsMerge::Mark {
+            return Support::No(Unsupported::NeedsMergeInFiles);
         }
         let refused = |table| unsupported_snapshot(table, self.range, rules.sequence);
         let refused = self.tables.iter().find_map(refused);
@@ -133,7 +133,7 @@ pub enum Visibility<'a> {
     Snapshot(SnapshotRules),
 }
 
-/// What a reader at a snapshot finds. The newest entry of a user key at or below the sequence number decides alone;
+/// What a reader at a snapshot finds. The newest entry of a user key at or below the sequence number counts;
 /// newer ones are skipped, older ones are hidden.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SnapshotRules {
@@ -141,8 +141,8 @@ pub struct SnapshotRules {
     pub sequence: u64,
     /// Treatment of deleted keys.
     pub tombstones: Tombstones,
-    /// Treatment of keys whose entry does not decide alone.
-    pub undecided: Undecided,
+    /// Treatment of keys whose newest entry alone does not contain the value.
+    pub needs_merge: NeedsMerge,
 }
 
 /// Treatment of a Delete or SingleDelete that decides over its key.
@@ -154,13 +154,13 @@ pub enum Tombstones {
     Keep,
 }
 
-/// Treatment of an entry that decides over its key, but not alone: a merge operand, a wide-column entity, a reference
-/// to a blob file and the like.
+/// Treatment of a key whose newest entry alone does not contain the value: a merge operand, a wide-column entity, a
+/// reference to a blob file and the like.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Undecided {
+pub enum NeedsMerge {
     /// It is an error: Declined, with the reason.
     Error,
-    /// It is a row ([`crate::Row::is_undecided`]).
+    /// It is a row ([`crate::Row::needs_merge`]).
     Mark,
 }
 
@@ -173,7 +173,7 @@ pub enum Purpose<'a> {
     /// Passed on one by one.
     Inspect,
     /// Columns by this plan. Every row is one that a reader finds. So the request must drop
-    /// tombstones, and make an entry that does not decide alone an error.
+    /// tombstones, and make an entry that does not contain the value alone an error.
     Scan(&'a ScanPlan),
     /// Stored in a table that stays on the device. A kept tombstone removes its key
     /// from the table.
@@ -249,8 +249,8 @@ pub enum Unsupported {
     UnknownSequence,
     /// Reading a table of format_version 0 or 1, whose size may be unknown.
     OldTable,
-    /// Writing rows that do not decide alone as SST files.
-    UndecidedInFiles,
+    /// Writing rows that do not contain the value alone as SST files.
+    NeedsMergeInFiles,
     /// The purpose of the rows.
     Purpose,
     /// Compacting while a kernel that may put holds the table.
@@ -273,7 +273,7 @@ impl fmt::Display for Unsupported {
                 "the sequence number of a table that was ingested is not known"
             }
             Self::OldTable => "a table has format_version 0 or 1",
-            Self::UndecidedInFiles => "files cannot have entries that do not decide alone",
+            Self::NeedsMergeInFiles => "files cannot have entries that do not contain the value alone",
             Self::Purpose => "the device does not support the purpose of the rows",
             Self::MergeOperands => "the device does not merge operands under a snapshot with number 0",
             Self::Plugins => "the CPU does jobs that call objects of the program",

@@ -13,7 +13,7 @@ pub struct Row<'a> {
     pub sequence: u64,
     /// Type of the entry.
     pub value_type: ValueType,
-    /// The stored value. The meaning of an undecided row's value is not known here.
+    /// The stored value. The meaning of the value of a row that needs a merge is not known here.
     pub value: &'a [u8],
 }
 
@@ -54,8 +54,8 @@ impl Row<'_> {
     }
 
     /// Whether the entry alone does not say what a reader of the key finds.
-    pub fn is_undecided(&self) -> bool {
-        !self.value_type.decides_alone()
+    pub fn needs_merge(&self) -> bool {
+        self.value_type.needs_merge()
     }
 }
 

@@ -12,6 +12,7 @@ mod cell;
 mod check;
 mod decimal;
 mod groups;
+mod instructions;
 mod json;
 mod kernels;
 mod latin1;

@@ -22,7 +22,7 @@ use rockmill_format::versions::says_format_version;
 
 use crate::error::{Error, Result};
 use crate::hash::{ContentHash, entry_hash, index_hash};
-use crate::io::{Lent, Memory, SstFile};
+use crate::io::{LeasedBytes, Memory, SstFile};
 use crate::plan::OutputPlan;
 use crate::plugins::Collected;
 use crate::report::OutputFile;
@@ -76,17 +76,17 @@ impl BlockWriter {
         Ok(())
     }
 
-    /// The alignment at which the file is written from lent memory, if the file borrows memory
+    /// The alignment at which the file is written from leased memory, if the file borrows memory
     /// ([`crate::Borrower::alignment`]).
-    pub fn lends_at(&mut self) -> Option<usize> {
+    pub fn leases_at(&mut self) -> Option<usize> {
         self.file.borrower().map(|borrower| borrower.alignment())
     }
 
-    /// Like [`BlockWriter::append`], from memory that is lent to the file.
+    /// Like [`BlockWriter::append`], from memory that is leased to the file.
     ///
     /// # Errors
     /// Storage; Internal if the file borrows none.
-    pub fn append_lent(&mut self, mut blocks: Lent) -> Result<()> {
+    pub fn append_leased(&mut self, mut blocks: LeasedBytes) -> Result<()> {
         let len = blocks.bytes.len() as u64;
         if let Some(crc) = &mut self.crc {
             let range = blocks.bytes.clone();
@@ -99,7 +99,7 @@ impl BlockWriter {
         Ok(())
     }
 
-    /// Takes back memory that was lent ([`crate::Borrower::take_back`]).
+    /// Takes back memory that was leased ([`crate::Borrower::take_back`]).
     ///
     /// # Errors
     /// Storage.

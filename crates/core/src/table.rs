@@ -3,14 +3,16 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use rockmill_format::handle::BLOCK_TRAILER_SIZE;
 use rockmill_format::index::IndexEntry;
 use rockmill_format::key::{KeyOrder, MAX_SEQUENCE};
 use rockmill_format::range_tombstone::RangeTombstone;
-use rockmill_format::table::{TableMeta, key_order};
+use rockmill_format::table::{TableMeta, key_order, names};
 
 use crate::columns::TableColumns;
 use crate::decline::DeclineReason;
 use crate::error::{Error, Result};
+use crate::file_identity::Cacheable;
 use crate::io::ReadAt;
 use crate::plan::KeyRange;
 
@@ -35,6 +37,8 @@ pub struct InputTable {
     range_tombstones: Option<Arc<[RangeTombstone]>>,
     /// Columns that scans have parsed, if some are kept.
     columns: Option<TableColumns>,
+    /// Names the file to devices that cache files.
+    cacheable: Option<Cacheable>,
 }
 
 /// First version of ingested files whose entries have one sequence number that is not stored with them.
@@ -57,6 +61,7 @@ impl InputTable {
             stated_order: None,
             range_tombstones: None,
             columns: None,
+            cacheable: None,
         }
     }
 
@@ -159,6 +164,33 @@ impl InputTable {
         Some(all.filter(move |&tombstone| sequence(tombstone) <= snapshot))
     }
 
+    /// Bytes that tell its file from others of the same size, read from `file`: the footer, and the checksums of index and
+    /// properties.
+    ///
+    /// # Errors
+    /// Storage.
+    pub fn marks(&self, file: &dyn ReadAt) -> Result<Vec<u8>> {
+        let footer = self.meta.footer.encoded_len().min(self.meta.file_size);
+        let mut marks = vec![0; footer as usize];
+        file.read_exact_at(&mut marks, self.meta.file_size - footer)?;
+        let properties = self.meta.metaindex.get(names::PROPERTIES);
+        for block in properties.into_iter().chain([&self.meta.index_handle]) {
+            let mut trailer = [0; BLOCK_TRAILER_SIZE];
+            file.read_exact_at(&mut trailer, block.offset.saturating_add(block.size))?;
+            marks.extend(trailer);
+        }
+        Ok(marks)
+    }
+
+    /// The same table without its file.
+    #[must_use]
+    pub fn without_file(&self) -> Self {
+        self.read_through(Arc::new(NoFile {
+            name: self.file.name().to_owned(),
+            len: self.file.len(),
+        }))
+    }
+
     /// The same table with another reader of its file.
     #[must_use]
     pub fn read_through(&self, file: Arc<dyn ReadAt>) -> Self {
@@ -175,6 +207,17 @@ impl InputTable {
             columns: Some(columns),
             ..self
         }
+    }
+
+    /// The same table, of whose file devices may keep data blocks.
+    #[must_use]
+    pub fn with_cacheable(self, cacheable: Option<Cacheable>) -> Self {
+        Self { cacheable, ..self }
+    }
+
+    /// Names the file to devices, if they may keep data blocks of it.
+    pub fn cacheable(&self) -> Option<&Cacheable> {
+        self.cacheable.as_ref()
     }
 
     /// The kept columns, if scans keep some.
@@ -253,6 +296,27 @@ impl InputTable {
     pub fn index_memory_bytes(&self) -> u64 {
         let entry = size_of::<IndexEntry>() as u64;
         self.separator_bytes + self.meta.index.len() as u64 * entry
+    }
+}
+
+/// The file of a table that is kept without it.
+#[derive(Debug)]
+struct NoFile {
+    name: String,
+    len: u64,
+}
+
+impl ReadAt for NoFile {
+    fn read_exact_at(&self, _: &mut [u8], _: u64) -> Result<()> {
+        Err(Error::internal("a table that is kept has no file"))
+    }
+
+    fn len(&self) -> u64 {
+        self.len
+    }
+
+    fn name(&self) -> &str {
+        &self.name
     }
 }
 

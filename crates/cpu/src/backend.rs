@@ -12,7 +12,7 @@ use crate::read::decode::{Accepted, RunReader};
 use crate::read::groups::{self, GroupReader};
 use crate::read::merge::Merge;
 use crate::read::operands::MERGING_BYTES;
-use crate::read::retain::{Agreed, RetainTotals, Sink, retain};
+use crate::read::retain::{RetainTotals, Sink, retain};
 use crate::read::snapshot::see;
 use crate::scan::{self, Scanner};
 use crate::sst::dictionary::max_waiting_bytes;
@@ -181,15 +181,7 @@ impl CpuRows<'_> {
     /// Takes all rows.
     fn pass_to(&mut self, sink: &mut impl Sink) -> Result<RetainTotals> {
         match self.request.visibility {
-            Visibility::Compaction(rules) => match &rules.agreement {
-                None => retain(rules, &mut self.merge, sink),
-                Some(agreement) => {
-                    let mut agreed = Agreed::new(&mut self.merge, agreement.of_entries())?;
-                    let totals = retain(rules, &mut agreed, sink)?;
-                    agreed.finish()?;
-                    Ok(totals)
-                }
-            },
+            Visibility::Compaction(rules) => retain(rules, &mut self.merge, sink),
             Visibility::Snapshot(rules) => see(&rules, &mut self.merge, sink),
         }
     }

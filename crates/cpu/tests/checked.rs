@@ -1,6 +1,6 @@
 //! A file whose blocks do not have the intended contents is never finished.
 
-mod common;
+use rockmill_testkit::cases as common;
 
 use common::{Entry, MemSink, PUT, plan};
 use rockmill_core::{ErrorKind, OutputFile, Result, kv_hash};

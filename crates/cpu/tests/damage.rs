@@ -1,6 +1,6 @@
 //! Damage to files is found: an error names the file and the place, and entries never differ.
 
-mod common;
+use rockmill_testkit::cases as common;
 
 use common::plans::{ALL_CHECKSUMS, table_plans};
 use common::{Entry, config, open, plan, read};

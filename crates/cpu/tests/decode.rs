@@ -1,7 +1,7 @@
 //! `open_table` and `RunReader` on hostile files: for any bytes, they end with entries in order or with an error that
 //! names the file, and never panic.
 
-mod common;
+use rockmill_testkit::cases as common;
 
 use common::raw::{block_of, file_of_blocks};
 use common::{Entry, FILE_NAME, PUT, config, open, plan};

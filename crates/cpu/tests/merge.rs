@@ -1,6 +1,6 @@
 //! `Merge` is a sort, and tasks are parts of the whole.
 
-mod common;
+use rockmill_testkit::cases as common;
 
 use common::{Entry, config, entry_of, hash_sum, kinds, open, plan};
 use proptest::prelude::*;
@@ -122,7 +122,7 @@ proptest! {
         for (run, totals) in runs.iter().zip(&totals) {
             prop_assert_eq!(totals.entries, run.len() as u64);
             prop_assert_eq!(totals.hash, hash_sum(run));
-            let count = |wanted: fn(&Entry) -> u64| run.iter().map(wanted).sum::<u64>();
+            let count = |selected: fn(&Entry) -> u64| run.iter().map(selected).sum::<u64>();
             prop_assert_eq!(totals.tombstones, count(|e| u64::from(e.kind() != common::PUT)));
             prop_assert_eq!(totals.key_bytes, count(|e| e.key.len() as u64 + 8));
             prop_assert_eq!(totals.value_bytes, count(|e| e.value.len() as u64));

@@ -1,6 +1,6 @@
 //! `FileSplitter` against the steps of RocksDB's `ShouldStopBefore`, called once for each user key.
 
-mod common;
+use rockmill_testkit::cases as common;
 
 use common::config;
 use proptest::prelude::*;

@@ -1,6 +1,6 @@
 //! `open_table` and `RunReader` read back what `SstWriter` writes, and all its counts are right.
 
-mod common;
+use rockmill_testkit::cases as common;
 
 use common::plans::table_plans;
 use common::{DELETE, Entry, PUT, config, open, plan, read};
@@ -253,7 +253,7 @@ fn check_properties(
         .map(|entry| entry.handle.size + BLOCK_TRAILER_SIZE as u64)
         .sum();
     let seqs = || entries.iter().map(Entry::seq);
-    let count = |wanted: fn(&Entry) -> u64| entries.iter().map(wanted).sum::<u64>();
+    let count = |selected: fn(&Entry) -> u64| entries.iter().map(selected).sum::<u64>();
     prop_assert_eq!(properties.num_entries, entries.len() as u64);
     prop_assert_eq!(
         properties.num_deletions,

@@ -1,5 +1,6 @@
 //! The stages behind the [`Backend`] trait.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use rockmill_core::scan::{BatchSink, ScanPlan};
@@ -9,11 +10,14 @@ use rockmill_core::{
     TaskReport, Unsupported,
 };
 
-use crate::driver::{Device, Marks, MemoryUser, STAGING_BYTES, Stages, Target};
+use crate::cache::FileCache;
+use crate::driver::{Device, Marks, MemoryUser, STAGING_BYTES, Stages, Stream, Target};
 use crate::inspect::{self, InspectBuffers, inspect};
 use crate::memory::{Pool, Workspace, ring_bytes};
-use crate::read::{Input, ReadBuffers, ReadSize, ReadState, Survivors, host_blocks, survivors};
-use crate::resident::{PlaceBuffers, place};
+use crate::read::{
+    Input, ReadBuffers, ReadSize, ReadState, SelectedRows, host_blocks, select_rows,
+};
+use crate::resident::{InsertBuffers, insert};
 use crate::ring;
 use crate::scan::{self, Encoded, Encodings, ScanBuffers, ScanSize, scan};
 use crate::settings::CudaSettings;
@@ -35,10 +39,11 @@ struct CudaRows<'a> {
     request: Request<'a>,
     cancel: &'a CancelToken,
     read: Box<ReadState>,
-    survivors: Survivors,
+    selected_rows: SelectedRows,
     stages: Stages,
-    /// Bytes read, and entries of each input.
+    /// Bytes read, those of them that the device had already, and entries of each input.
     bytes_read: u64,
+    bytes_cached: u64,
     entries_read: Vec<u64>,
     started: Instant,
 }
@@ -81,6 +86,16 @@ impl CudaBackend {
         self.pool.limit_memory(bytes);
     }
 
+    /// Files that stay on the device.
+    pub fn cache(&self) -> &Arc<FileCache> {
+        self.pool.cache()
+    }
+
+    /// Frees memory that no task uses, without that of cached files.
+    pub fn give_back_idle(&self) {
+        self.pool.give_back_idle();
+    }
+
     /// The device.
     pub fn device(&self) -> &Device {
         self.pool.device()
@@ -95,7 +110,7 @@ impl CudaBackend {
                 SstBuffers::bytes(&SstSize::foreseen(&read, plan, processors))
             }
             Purpose::Inspect => InspectBuffers::bytes(&read),
-            Purpose::Resident => PlaceBuffers::bytes(&read),
+            Purpose::Resident => InsertBuffers::bytes(&read),
             Purpose::Scan(plan) => self.encodings.of(plan).map_or(0, |encoded| {
                 ScanBuffers::bytes(&ScanSize::foreseen(&read, request, plan, &encoded))
             }),
@@ -183,7 +198,7 @@ impl Backend for CudaBackend {
             reading: task.reading,
             purpose: operator.purpose(),
         };
-        let mut rows = self.read(request, &task)?;
+        let mut rows = self.read_or_again(request, &task)?;
         rows.cancel.check()?;
         match operator {
             Operator::WriteSst { plan, sink } => rows.write_ssts(&self.pool, plan, sink),
@@ -195,31 +210,92 @@ impl Backend for CudaBackend {
                 })?;
                 rows.scan(plan, &encoded, batches)
             }
-            Operator::Resident { table } => rows.place(table),
+            Operator::Resident { table } => rows.insert(table),
         }
     }
 }
 
 impl CudaBackend {
-    fn read<'a>(&self, request: Request<'a>, task: &ReadTask<'a>) -> Result<CudaRows<'a>> {
-        let started = Instant::now();
-        let device = self.pool.device();
-        let stages = Stages::default();
-        let threads = self.settings.io_threads;
-        let on_host = host_blocks(request.tables, request.range, threads, task.cancel, &stages)?;
-        let input = Input::find(request.tables, request.range, &on_host)?;
+    /// Reads a task. If cached bytes are not those of a file, the caller lets the CPU do the task from the files; only the
+    /// device can load a view, so it reads the files itself.
+    fn read_or_again<'a>(&self, request: Request<'a>, task: &ReadTask<'a>) -> Result<CudaRows<'a>> {
+        let cache = self.pool.cache();
+        cache.trim();
+        let cache = cache.is_on().then_some(&**cache);
+        match self.read(request, task, cache) {
+            Err((_, true)) if matches!(request.purpose, Purpose::Resident) => {
+                self.read(request, task, None)
+            }
+            read => read,
+        }
+        .map_err(|(error, _)| error)
+    }
+
+    /// The rows of a task. An error comes with whether it may be one of cached bytes, which are not cached any more then.
+    fn read<'a>(
+        &self,
+        request: Request<'a>,
+        task: &ReadTask<'a>,
+        cache: Option<&FileCache>,
+    ) -> std::result::Result<CudaRows<'a>, (Error, bool)> {
+        let not_cached = |error| (error, false);
+        let (threads, stages) = (self.settings.io_threads, Stages::default());
+        let on_host = host_blocks(request.tables, request.range, threads, task.cancel, &stages);
+        let on_host = on_host.map_err(not_cached)?;
         let bytes = self.device_bytes(&request);
         let user = match request.purpose {
             Purpose::Resident => MemoryUser::Views,
             Purpose::WriteSst(_) | Purpose::Inspect | Purpose::Scan(_) => MemoryUser::Tasks,
         };
-        let ws = self.pool.workspace(user, bytes, task.cancel)?;
+        // Chunks are looked up afterwards: a task that held some while it waits would keep them from making room for it.
+        let ws = self.pool.workspace(user, bytes, task.cancel);
+        let ws = ws.map_err(not_cached)?;
+        let input = Input::find(request.tables, request.range, &on_host, cache);
+        let input = input.map_err(not_cached)?;
+        self.read_input(request, task, cache, &input, ws, stages)
+            .map_err(|error| {
+                // It names the block whose bytes are not those of the file, or cannot be read.
+                let is_of_block = error.offset.is_some();
+                let mut is_from_cache = false;
+                for range in &input.cacheable {
+                    let is_its_file = error.file.as_deref() == Some(range.name);
+                    if let Some(cache) = cache
+                        && is_of_block
+                        && is_its_file
+                        && range.cached_bytes > 0
+                    {
+                        is_from_cache = true;
+                        cache.mismatch(&range.of.identity);
+                    }
+                }
+                (error, is_from_cache)
+            })
+    }
+
+    fn read_input<'a>(
+        &self,
+        request: Request<'a>,
+        task: &ReadTask<'a>,
+        cache: Option<&FileCache>,
+        input: &Input<'_>,
+        ws: Workspace,
+        stages: Stages,
+    ) -> Result<CudaRows<'a>> {
+        let started = Instant::now();
+        let device = self.pool.device();
         // That of a task that has failed.
         ws.stream.take_traffic();
         let mut buffers = ReadBuffers::new(&ws.arena);
         let size = ReadSize::foreseen(&request);
         let made = size.made_in_arena_bytes();
-        (buffers.arena).room(input.arena_bytes.saturating_add(made) as usize)?;
+        let arena = (buffers.arena).room(input.arena_bytes.saturating_add(made) as usize)?;
+        if let Err(error) = input.copy_cached(&mut buffers.arena, &ws.stream) {
+            // A later task would fail at the same chunks.
+            if let Some(cache) = cache {
+                (input.cacheable.iter()).for_each(|range| cache.forget(&range.of.identity));
+            }
+            return Err(error);
+        }
         let loading = Instant::now();
         input.load(
             &self.pool,
@@ -229,7 +305,8 @@ impl CudaBackend {
             &stages,
         )?;
         let seconds = loading.elapsed().as_secs_f64();
-        stages.add("load, in all", Resource::Host, seconds, input.bytes);
+        let loaded = input.bytes - input.cached_bytes();
+        stages.add("load, in all", Resource::Host, seconds, loaded);
         if let Some(progress) = task.progress {
             // The output has about as many bytes still to be written.
             progress.advance(input.bytes / 2);
@@ -244,22 +321,57 @@ impl CudaBackend {
             num_fragments: 0,
             made_bytes: size.made_bytes as usize,
         });
-        let survivors = survivors(&mut read, &request, &input)?;
+        let selected_rows = select_rows(&mut read, &request, input)?;
+        if let Some(cache) = cache
+            && !matches!(request.purpose, Purpose::WriteSst(_))
+        {
+            // The task needs no cache, and a device that has failed fails again.
+            let _ = keep_read_again(cache, input, arena, &read.ws.stream);
+        }
         let mut entries_read = vec![0; request.tables.len()];
-        for (&(ordinal, _), &entries) in input.runs.iter().zip(&survivors.entries_by_run) {
+        for (&(ordinal, _), &entries) in input.runs.iter().zip(&selected_rows.entries_by_run) {
             entries_read[ordinal] = entries;
         }
         Ok(CudaRows {
             request,
             cancel: task.cancel,
             read,
-            survivors,
+            selected_rows,
             stages,
             bytes_read: input.bytes,
+            bytes_cached: input.cached_bytes(),
             entries_read,
             started,
         })
     }
+}
+
+/// Caches the files that scans read again. Their blocks lie in `arena` as they are stored, and have been verified.
+fn keep_read_again(
+    cache: &FileCache,
+    input: &Input<'_>,
+    arena: *const u8,
+    stream: &Stream,
+) -> Result<()> {
+    for range in &input.cacheable {
+        let len = range.range.end - range.range.start;
+        let is_again = cache.is_read_again(&range.of.identity, len, range.data_bytes);
+        if !is_again || range.cached_bytes == len {
+            continue;
+        }
+        let from = arena.wrapping_add(range.at as usize);
+        // SAFETY: the arena has the range there. No stage changes stored blocks, and the copies are waited for.
+        unsafe {
+            cache.keep_read(
+                &range.of,
+                range.data_bytes,
+                range.range.clone(),
+                from,
+                stream,
+            )?;
+        }
+    }
+    Ok(())
 }
 
 impl CudaRows<'_> {
@@ -277,7 +389,7 @@ impl CudaRows<'_> {
         };
         let output = sst::write(
             &mut self.read,
-            &self.survivors,
+            &self.selected_rows,
             &self.request,
             writing,
             sink,
@@ -287,7 +399,7 @@ impl CudaRows<'_> {
     }
 
     fn inspect(&mut self, sink: &mut dyn RowSink) -> Result<TaskReport> {
-        let rows = inspect(&self.read, &self.survivors, self.cancel, sink)?;
+        let rows = inspect(&self.read, &self.selected_rows, self.cancel, sink)?;
         self.finish(Output::Rows(rows), rows.bytes)
     }
 
@@ -297,13 +409,13 @@ impl CudaRows<'_> {
         encoded: &Encoded,
         batches: &mut dyn BatchSink,
     ) -> Result<TaskReport> {
-        let (read, survivors) = (&mut self.read, &self.survivors);
-        let (output, bytes) = scan(read, survivors, plan, encoded, self.cancel, batches)?;
+        let (read, selected_rows) = (&mut self.read, &self.selected_rows);
+        let (output, bytes) = scan(read, selected_rows, plan, encoded, self.cancel, batches)?;
         self.finish(Output::Batches(output), bytes)
     }
 
-    fn place(&mut self, table: &dyn ResidentTable) -> Result<TaskReport> {
-        let rows = place(&mut self.read, &self.survivors, table)?;
+    fn insert(&mut self, table: &dyn ResidentTable) -> Result<TaskReport> {
+        let rows = insert(&mut self.read, &self.selected_rows, table)?;
         self.finish(Output::Rows(rows), rows.bytes)
     }
 
@@ -330,13 +442,14 @@ impl CudaRows<'_> {
     }
 
     fn report(&self) -> ReadReport {
-        let (input, totals) = (self.survivors.input, self.survivors.totals);
+        let (input, totals) = (self.selected_rows.input, self.selected_rows.totals);
         ReadReport {
             entries: self.entries_read.clone(),
             tombstones: input.tombstones,
             key_bytes: input.key_bytes,
             value_bytes: input.value_bytes,
             bytes: self.bytes_read,
+            cached_bytes: self.bytes_cached,
             replaced: totals.replaced,
             tombstones_dropped: totals.tombstones_dropped,
             above_snapshot: totals.above,

@@ -7,7 +7,7 @@ use rockmill_format::key::{ValueType, tag_sequence, tag_type};
 use crate::driver::altered;
 use crate::driver::ffi::{Key, RowArgs};
 use crate::memory::buffers;
-use crate::read::{KEY_PADDING, ReadSize, ReadState, Survivors, WORD_KEY_BYTES};
+use crate::read::{KEY_PADDING, ReadSize, ReadState, SelectedRows, WORD_KEY_BYTES};
 
 /// Bytes that are copied back at a time. A larger row is copied back by itself.
 pub const PIECE_BYTES: u64 = 4 << 20;
@@ -25,13 +25,13 @@ pub const HOST_BYTES: u64 =
 /// The errors of `sink`; Verification if other rows came back than were kept; Device, Cancelled.
 pub fn inspect(
     read: &ReadState,
-    survivors: &Survivors,
+    selected_rows: &SelectedRows,
     cancel: &CancelToken,
     sink: &mut dyn RowSink,
 ) -> Result<RowOutput> {
     let mut inspector = Inspector {
         read,
-        survivors,
+        selected_rows,
         sink,
         output: RowOutput::default(),
         hash: 0,
@@ -40,11 +40,11 @@ pub fn inspect(
     let buffers = &mut InspectBuffers::new(&read.ws.arena);
     let args = inspector.measure(buffers)?;
     let mut first = 0;
-    while first < survivors.len {
+    while first < selected_rows.len {
         cancel.check()?;
         first += inspector.batch(buffers, &args, first)?;
     }
-    match inspector.hash == survivors.totals.rows_hash {
+    match inspector.hash == selected_rows.totals.rows_hash {
         true => Ok(inspector.output),
         false => Err(altered("other rows came back than were kept")),
     }
@@ -60,7 +60,7 @@ buffers! {
 
 struct Inspector<'a> {
     read: &'a ReadState,
-    survivors: &'a Survivors,
+    selected_rows: &'a SelectedRows,
     sink: &'a mut dyn RowSink,
     output: RowOutput,
     /// Sum over the rows passed on.
@@ -71,12 +71,12 @@ struct Inspector<'a> {
 impl Inspector<'_> {
     /// Finds the position of each row once the rows are contiguous.
     fn measure(&self, buffers: &mut InspectBuffers) -> Result<RowArgs> {
-        let (read, n) = (self.read, self.survivors.len);
+        let (read, n) = (self.read, self.selected_rows.len);
         let args = RowArgs {
             arena: read.buffers.arena.as_ptr(),
-            rows: read.buffers.keys_on(self.survivors.side).as_ptr(),
+            rows: read.buffers.keys_on(self.selected_rows.side).as_ptr(),
             n: n as u64,
-            key_bytes: read.key_bytes(self.survivors.wide),
+            key_bytes: read.key_bytes(self.selected_rows.wide),
             values: read.buffers.values.as_ptr(),
             sizes: buffers.sizes.room(n + 1)?,
             offsets: buffers.offsets.room(n + 1)?,
@@ -95,8 +95,8 @@ impl Inspector<'_> {
         first: usize,
     ) -> Result<usize> {
         let stream = &self.read.ws.stream;
-        let len = BATCH_ROWS.min(self.survivors.len - first);
-        let keys = self.read.buffers.keys_on(self.survivors.side);
+        let len = BATCH_ROWS.min(self.selected_rows.len - first);
+        let keys = self.read.buffers.keys_on(self.selected_rows.side);
         let keys = keys.download(first, len, stream)?;
         let offsets = buffers.offsets.download(first, len + 1, stream)?;
         if offsets.windows(2).zip(&keys).any(|(ends, key)| {

@@ -22,6 +22,7 @@
 //!   sst, inspect, scan, resident    operators
 //!   ring       requests of kernels to the host
 //!   read       tables to rows
+//!   cache      data blocks of files that stay on the device
 //!   memory     what tasks share and reserve: device memory, rings of pinned chunks, streams
 //!   driver     calls whose error codes are looked at, over `ffi`, which `make boundary` writes from the headers of
 //!              `kernels/`
@@ -31,6 +32,7 @@
 //! compression, and `target_file_size_is_upper_bound`, which depends for each entry on all before it.
 
 mod backend;
+mod cache;
 mod driver;
 mod inspect;
 mod memory;
@@ -43,6 +45,7 @@ mod sst;
 mod support;
 
 pub use backend::CudaBackend;
+pub use cache::FileCache;
 #[doc(hidden)]
 pub use driver::faults;
 pub use driver::{
@@ -50,11 +53,11 @@ pub use driver::{
     Reservation, Stream, Target, answer_kernels,
 };
 pub use resident::{
-    Answer, CallerStream, Delta, DeviceTable, InUse, Keys, Rows, TableContents, TableSettings,
-    Unseen,
+    CallerStream, Delta, DeviceTable, IdForm, InUse, Integer, Keys, LookupResult, Rows,
+    TableContents, TableSettings, Unanswered, Unseen,
 };
 pub use ring::{
-    ChangedSet, Hold, KvRecord, Mailboxes, Operation, Request, RingSettings, Server, Status,
+    ChangedSet, KvRecord, Operation, Request, RequestQueue, RingPin, RingSettings, Server, Status,
 };
 pub use settings::CudaSettings;
 

@@ -21,11 +21,13 @@ pub fn support(request: &Request<'_>, encodings: &Encodings) -> Support {
     {
         return Support::No(Unsupported::OldTable);
     }
-    if request
-        .tables
-        .iter()
-        .any(|table| table.order() != KeyOrder::Bytewise)
-    {
+    // A range without tables may have tombstones.
+    let is_reverse = match request.visibility {
+        Visibility::Compaction(rules) => rules.order != KeyOrder::Bytewise,
+        Visibility::Snapshot(_) => false,
+    };
+    let mut tables = request.tables.iter();
+    if is_reverse || tables.any(|table| table.order() != KeyOrder::Bytewise) {
         return Support::No(Unsupported::Comparator);
     }
     // Then user keys are processed one by one, without merging.

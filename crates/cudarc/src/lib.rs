@@ -27,14 +27,14 @@ macro_rules! number {
 number!(u8 u16 u32 u64 u128 i8 i16 i32 i64 i128 f32 f64);
 
 /// A stream stops using lent memory before cudarc gives the memory to another user.
-type Lent<'a> = SyncOnDrop<'a>;
+type StreamGuard<'a> = SyncOnDrop<'a>;
 
 /// Keys in slices of a device.
 pub struct SliceKeys<'a> {
     keys: Keys,
     len: usize,
     stream: &'a CudaStream,
-    _lent: [Option<Lent<'a>>; 2],
+    _lent: [Option<StreamGuard<'a>>; 2],
 }
 
 /// Slices of a device for values and statuses of keys.
@@ -44,7 +44,7 @@ pub struct SliceRows<'a> {
     /// How many keys there is room for.
     room: usize,
     stream: &'a CudaStream,
-    lent: Vec<Lent<'a>>,
+    lent: Vec<StreamGuard<'a>>,
 }
 
 impl fmt::Debug for SliceKeys<'_> {

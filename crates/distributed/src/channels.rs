@@ -107,7 +107,15 @@ impl Channels {
             let config = tls.client(&address.host());
             endpoint = endpoint.tls_config(config).map_err(refused)?;
         }
-        let channel = BoxCloneSyncChannel::new(endpoint.connect().await.map_err(refused)?);
+        // The endpoint's own limit does not include the handshake of TLS.
+        let connected = tokio::time::timeout(CONNECT, endpoint.connect()).await;
+        let connected = connected.map_err(|_| {
+            failed(format!(
+                "worker {address} has not answered for {} seconds: check that it runs, and run the statement again",
+                CONNECT.as_secs()
+            ))
+        })?;
+        let channel = BoxCloneSyncChannel::new(connected.map_err(refused)?);
         self.check(create_worker_client(channel.clone()).as_mut(), &address)
             .await?;
         Ok(channel)

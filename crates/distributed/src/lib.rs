@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!   coordinator                                   worker, one of each node
-//!     plans a statement over a view
-//!     sends the view                           --> opens its files
+//!     plans a statement over a snapshot
+//!     sends the snapshot                           --> opens its files
 //!     goes on once all are open                <--
 //!     splits scans, and sends the parts        --> runs a part on its own devices
 //!     merges rows, or states of aggregates     <--

@@ -1,4 +1,4 @@
-//! Workers that pin the views of statements.
+//! Workers that pin the snapshots of statements.
 
 use std::any::Any;
 use std::fmt;
@@ -18,7 +18,7 @@ use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
 use http::HeaderMap;
 use rockmill_scan::{Pinned, ScanEngine};
-use rockmill_sql::{Answer, Codec, PinGuard, PinRequest, PinViews, pin_plan};
+use rockmill_sql::{Codec, PinGuard, PinReply, PinRequest, PinSnapshots, pin_plan};
 use tokio::sync::oneshot;
 use url::Url;
 use uuid::Uuid;
@@ -48,12 +48,12 @@ impl Workers {
 }
 
 #[async_trait]
-impl PinViews for Workers {
+impl PinSnapshots for Workers {
     async fn pin(&self, pin: PinRequest) -> Result<Option<PinGuard>> {
         let asked = self.urls.iter().map(|url| self.client.ask(url, &pin));
         let (mut pins, mut all) = (Vec::new(), true);
         for (answer, pin) in try_join_all(asked).await? {
-            all &= matches!(answer, Answer::Pinned);
+            all &= matches!(answer, PinReply::Pinned);
             pins.push(pin);
         }
         Ok(all.then(|| Arc::new(pins) as Arc<dyn Any + Send + Sync>))
@@ -94,7 +94,7 @@ impl PinClient {
     }
 
     /// Asks a worker to pin files. It does so while the connection lives.
-    pub async fn ask(&self, url: &Url, pin: &PinRequest) -> Result<(Answer, Connection)> {
+    pub async fn ask(&self, url: &Url, pin: &PinRequest) -> Result<(PinReply, Connection)> {
         let mut client = self.channels.get_worker_client_for_url(url).await?;
         if let Some(address) = Address::of(url) {
             self.channels.check(client.as_mut(), &address).await?;
@@ -139,6 +139,6 @@ impl PinClient {
             _ends: ends,
             _answers: std::sync::Mutex::new(answers),
         };
-        Ok((Answer::of(&batches)?, connection))
+        Ok((PinReply::of(&batches)?, connection))
     }
 }

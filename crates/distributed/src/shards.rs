@@ -1,6 +1,6 @@
 //! Databases of several nodes as one table.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -8,8 +8,8 @@ use datafusion::error::DataFusionError;
 use futures::future::try_join_all;
 use rockmill_core::{Error, ErrorKind, KeyRange, MergeOperators, Result};
 use rockmill_format::names;
-use rockmill_scan::{Database, FamilyView, Remote, ScanEngine, View};
-use rockmill_sql::{Answer, DatabaseLocation, PinRequest};
+use rockmill_scan::{Database, FamilySnapshot, Remote, ScanEngine, Snapshot};
+use rockmill_sql::{DatabaseLocation, PinReply, PinRequest};
 use serde::Deserialize;
 use tokio::runtime::Handle;
 use url::Url;
@@ -161,7 +161,7 @@ pub struct Shards {
 }
 
 impl Shards {
-    /// The tables of a list. Views are taken on threads that may wait for `runtime`.
+    /// The tables of a list. Snapshots are taken on threads that may wait for `runtime`.
     pub fn new(
         list: ShardList,
         channels: Channels,
@@ -199,7 +199,7 @@ impl Shards {
             };
             of_kind(kind, e.find_root().message().into_owned())
         })?;
-        let Answer::Described(described) = answer else {
+        let PinReply::Described(described) = answer else {
             return Err(failed(
                 "its files change while they are opened: run the statement again".to_owned(),
             ));
@@ -222,25 +222,28 @@ impl Shards {
     }
 }
 
-/// Refuses a database that is listed under two names: its rows would come twice.
+/// Refuses a database that is listed under two names: its rows would come twice. A copy has files of the original, and the
+/// same database has the same folder, although it may have no file yet, or others by now.
 ///
 /// # Errors
 /// Invalid, with the names of both.
 fn answers_once(family: &str, remotes: &[Remote]) -> Result<()> {
-    let mut known = std::collections::BTreeMap::new();
+    let (mut files, mut databases) = (BTreeMap::new(), BTreeMap::new());
     for remote in remotes {
         let name = format!("{}{}", remote.url, remote.path.display());
-        let tables = remote.described.version.files.iter();
-        for id in tables.filter_map(|(_, _, id)| *id) {
-            if let Some(other) = known.insert(id, name.clone())
-                && other != name
-            {
-                let what = format!(
-                    "shards {other} and {name} of column family {family:?} have the same file, so rows would come twice: \
-                     list the database once"
-                );
-                return Err(Error::new(ErrorKind::Invalid, what));
-            }
+        let described = &remote.described;
+        let ids = described.version.files.iter().filter_map(|(_, _, id)| *id);
+        let known = ids.filter_map(|id| files.insert(id, name.clone()));
+        let known: Vec<_> = known.collect();
+        let database = described.database.clone();
+        let same = database.and_then(|database| databases.insert(database, name.clone()));
+        let other = known.into_iter().chain(same).find(|other| *other != name);
+        if let Some(other) = other {
+            let what = format!(
+                "shards {other} and {name} of column family {family:?} have the same files, so rows would come twice: list \
+                 the database once"
+            );
+            return Err(Error::new(ErrorKind::Invalid, what));
         }
     }
     Ok(())
@@ -282,13 +285,13 @@ impl Database for Shards {
         Ok(self.list.families())
     }
 
-    fn view(&self, engine: &Arc<ScanEngine>) -> Result<Arc<View>> {
+    fn snapshot(&self, engine: &Arc<ScanEngine>) -> Result<Arc<Snapshot>> {
         let families = self.list.families();
         let families: Vec<_> = families.iter().map(String::as_str).collect();
-        self.view_of(engine, &families)
+        self.snapshot_of(engine, &families)
     }
 
-    fn view_of(&self, engine: &Arc<ScanEngine>, families: &[&str]) -> Result<Arc<View>> {
+    fn snapshot_of(&self, engine: &Arc<ScanEngine>, families: &[&str]) -> Result<Arc<Snapshot>> {
         let shards = &self.list.shards;
         let read = shards
             .iter()
@@ -296,7 +299,7 @@ impl Database for Shards {
         let read: Vec<_> = read.collect();
         let asked = read.iter().map(|shard| self.remote(shard));
         let mut remotes = self.runtime.block_on(try_join_all(asked))?.into_iter();
-        let mut of_families: std::collections::BTreeMap<_, Vec<_>> = families
+        let mut of_families: BTreeMap<_, Vec<_>> = families
             .iter()
             .map(|&family| (family, Vec::new()))
             .collect();
@@ -311,8 +314,8 @@ impl Database for Shards {
         }
         let of_families = of_families.into_iter();
         let of_families = of_families
-            .map(|(family, remotes)| FamilyView::of_remotes(&self.folder, family, remotes));
-        Ok(Arc::new(View::of_remotes(
+            .map(|(family, remotes)| FamilySnapshot::of_remotes(&self.folder, family, remotes));
+        Ok(Arc::new(Snapshot::of_remotes(
             engine,
             &self.folder,
             of_families,

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use tonic::transport::{Certificate, ClientTlsConfig, Identity, ServerTlsConfig};
 
@@ -10,6 +11,9 @@ use tonic::transport::{Certificate, ClientTlsConfig, Identity, ServerTlsConfig};
 const AUTHORITY: &str = "ca.pem";
 const CERTIFICATE: &str = "cert.pem";
 const KEY: &str = "key.pem";
+
+/// Maximum time of a handshake. A peer that does not finish it holds a descriptor.
+const HANDSHAKE: Duration = Duration::from_secs(5);
 
 /// The certificate of this process, and the authority that has signed those of all others. Each side checks the other.
 /// Every process with a certificate of this authority may connect.
@@ -63,12 +67,14 @@ impl Tls {
 
     pub(crate) fn server(&self) -> ServerTlsConfig {
         let config = ServerTlsConfig::new().identity(self.identity.clone());
-        config.client_ca_root(self.authority.clone())
+        let config = config.client_ca_root(self.authority.clone());
+        config.timeout(HANDSHAKE)
     }
 
     /// The peer's certificate must have this name.
     pub(crate) fn client(&self, name: &str) -> ClientTlsConfig {
         let config = ClientTlsConfig::new().ca_certificate(self.authority.clone());
-        config.identity(self.identity.clone()).domain_name(name)
+        let config = config.identity(self.identity.clone());
+        config.domain_name(name).timeout(HANDSHAKE)
     }
 }

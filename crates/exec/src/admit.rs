@@ -16,7 +16,7 @@ use crate::budget::HOST;
 use crate::device_registry::DeviceEntry;
 use crate::device_trouble::is_device_trouble;
 use crate::executor::Executor;
-use crate::pace::JobSize;
+use crate::throughput::JobSize;
 
 /// Needs of a job's tasks.
 pub trait Need {
@@ -85,7 +85,8 @@ impl Executor {
                 slots: budget.slots(),
             };
             let name = entry.device.backend.name();
-            !entry.only_if_sooner || auto::takes(self.paces(), name, size, compressed_by, queues)
+            !entry.only_if_sooner
+                || auto::takes(self.throughputs(), name, size, compressed_by, queues)
         });
         devices
     }

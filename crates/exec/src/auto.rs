@@ -2,7 +2,7 @@
 
 use rockmill_format::compression::{CompressionType, Implementation};
 
-use crate::pace::{self, CPU, JobSize, Paces, TaskSize};
+use crate::throughput::{self, CPU, JobSize, TaskSize, Throughputs};
 
 /// Minimum CPU time of a task for a GPU: a constant part and a part for each task in flight. Copies, launches and waits
 /// take a GPU the same time for small tasks, and tasks take turns there. An H200 wins if a single task takes a CPU
@@ -41,7 +41,7 @@ pub struct Queues {
 /// than on the CPU. The gain must be `MIN_GAIN_WITH_LIBRARY` if a library compresses. `compressed_by` would compress
 /// the output on the device; the size of the job names the compressor on the CPU.
 pub fn takes(
-    paces: &Paces,
+    throughputs: &Throughputs,
     device: &str,
     job: &JobSize,
     compressed_by: Implementation,
@@ -56,11 +56,11 @@ pub fn takes(
     let queued = |bytes: u64| (bytes as f64 + job.bytes() as f64) / mean.bytes.max(1) as f64;
     let in_flight = queued(queues.device_bytes).clamp(1.0, queues.slots.max(1) as f64);
     let kind = (mean.compression).map_or(CompressionType::None, |(kind, _)| kind);
-    let on_cpu = pace::on_cpu(&mean) * cpu_times(kind);
+    let on_cpu = throughput::on_cpu(&mean) * cpu_times(kind);
     if on_cpu < MIN_CPU_SECONDS + MIN_CPU_SECONDS_IN_FLIGHT * in_flight {
         return false;
     }
-    let Some(seconds) = paces.known(device, &mean_there) else {
+    let Some(seconds) = throughputs.known(device, &mean_there) else {
         return true;
     };
     let is_by_library = compressed_by == Implementation::Library && kind != CompressionType::None;
@@ -69,9 +69,9 @@ pub fn takes(
         false => 1.0,
     };
     let there = queued(queues.device_bytes) * seconds * least_gain;
-    let is_sooner = there < queued(queues.cpu_bytes) * paces.expected(CPU, &mean);
+    let is_sooner = there < queued(queues.cpu_bytes) * throughputs.expected(CPU, &mean);
     if !is_sooner {
-        paces.lost(device, &mean_there);
+        throughputs.lost(device, &mean_there);
     }
     is_sooner
 }
@@ -103,18 +103,18 @@ mod tests {
         JobSize::new(all, &vec![task_bytes; tasks])
     }
 
-    /// Paces under which a task takes that many seconds on the GPU and on the CPU.
-    fn paces(gpu: f64, cpu: f64) -> Paces {
-        let (paces, size) = (Paces::default(), job(1, TASK_BYTES).mean());
-        paces.observed(GPU, &size, gpu);
-        paces.observed(CPU, &size, cpu);
-        paces
+    /// Throughputs under which a task takes that many seconds on the GPU and on the CPU.
+    fn throughputs(gpu: f64, cpu: f64) -> Throughputs {
+        let (throughputs, size) = (Throughputs::default(), job(1, TASK_BYTES).mean());
+        throughputs.observed(GPU, &size, gpu);
+        throughputs.observed(CPU, &size, cpu);
+        throughputs
     }
 
     #[test]
     fn a_job_goes_where_what_is_queued_and_the_job_take_less_time() {
         let job = job(16, TASK_BYTES);
-        let takes = |gpu, cpu, queues| takes(&paces(gpu, cpu), GPU, &job, BY, queues);
+        let takes = |gpu, cpu, queues| takes(&throughputs(gpu, cpu), GPU, &job, BY, queues);
         assert!(takes(0.1, 0.2, IDLE) && !takes(0.2, 0.1, IDLE));
         assert!(!takes(0.1, 0.1, IDLE), "ties are the CPU's");
         let busy = |device_bytes, cpu_bytes| Queues {
@@ -134,30 +134,36 @@ mod tests {
 
     #[test]
     fn a_device_of_which_nothing_is_known_has_what_is_above_the_floor() {
-        let paces = Paces::default();
-        paces.observed(CPU, &job(1, TASK_BYTES).mean(), 1e-9);
-        assert!(takes(&paces, GPU, &job(16, TASK_BYTES), BY, IDLE));
-        assert!(!takes(&paces, GPU, &job(16, 1 << 20), BY, IDLE));
+        let throughputs = Throughputs::default();
+        throughputs.observed(CPU, &job(1, TASK_BYTES).mean(), 1e-9);
+        assert!(takes(&throughputs, GPU, &job(16, TASK_BYTES), BY, IDLE));
+        assert!(!takes(&throughputs, GPU, &job(16, 1 << 20), BY, IDLE));
     }
 
     #[test]
     fn a_quick_device_has_nothing_below_the_floor() {
         assert!(takes(
-            &paces(1e-9, 1.0),
+            &throughputs(1e-9, 1.0),
             GPU,
             &job(16, TASK_BYTES),
             BY,
             IDLE
         ));
-        assert!(!takes(&paces(1e-9, 1.0), GPU, &job(16, 1 << 20), BY, IDLE));
+        assert!(!takes(
+            &throughputs(1e-9, 1.0),
+            GPU,
+            &job(16, 1 << 20),
+            BY,
+            IDLE
+        ));
     }
 
     #[test]
     fn a_device_that_loses_is_tried_again_some_day() {
         const MANY: usize = 200;
-        let paces = paces(0.3, 0.2);
+        let throughputs = throughputs(0.3, 0.2);
         let job = job(16, TASK_BYTES);
-        let tried = (0..MANY).find(|_| takes(&paces, GPU, &job, BY, IDLE));
+        let tried = (0..MANY).find(|_| takes(&throughputs, GPU, &job, BY, IDLE));
         assert!(tried.is_some_and(|times| times > 10), "{tried:?}");
     }
 
@@ -173,16 +179,16 @@ mod tests {
             };
             JobSize::new(all, &[TASK_BYTES; 16])
         };
-        let (paces, job) = (Paces::default(), sized(BY));
-        paces.observed(CPU, &job.mean(), 0.1);
-        paces.observed(GPU, &sized(own).mean(), 0.2);
+        let (throughputs, job) = (Throughputs::default(), sized(BY));
+        throughputs.observed(CPU, &job.mean(), 0.1);
+        throughputs.observed(GPU, &sized(own).mean(), 0.2);
         // Subcompactions that the CPU does again, after a device.
         for _ in 0..100 {
-            paces.observed(CPU, &sized(own).mean(), 0.9);
+            throughputs.observed(CPU, &sized(own).mean(), 0.9);
         }
-        assert!(!takes(&paces, GPU, &job, own, IDLE));
-        paces.observed(CPU, &job.mean(), 0.9);
-        assert!(takes(&paces, GPU, &job, own, IDLE));
+        assert!(!takes(&throughputs, GPU, &job, own, IDLE));
+        throughputs.observed(CPU, &job.mean(), 0.9);
+        assert!(takes(&throughputs, GPU, &job, own, IDLE));
     }
 
     #[test]
@@ -194,10 +200,10 @@ mod tests {
                 entries: bytes / 100,
                 compression: Some((kind, by)),
             };
-            let (paces, job) = (Paces::default(), JobSize::new(all, &[TASK_BYTES; 16]));
-            paces.observed(GPU, &job.mean(), gpu);
-            paces.observed(CPU, &job.mean(), cpu);
-            takes(&paces, GPU, &job, by, IDLE)
+            let (throughputs, job) = (Throughputs::default(), JobSize::new(all, &[TASK_BYTES; 16]));
+            throughputs.observed(GPU, &job.mean(), gpu);
+            throughputs.observed(CPU, &job.mean(), cpu);
+            takes(&throughputs, GPU, &job, by, IDLE)
         };
         let (zstd, none) = (CompressionType::Zstd, CompressionType::None);
         assert!(!takes(zstd, BY, 0.1, 0.119) && takes(zstd, BY, 0.1, 0.121));
@@ -214,7 +220,7 @@ mod tests {
                 compression: Some((kind, BY)),
             };
             let job = JobSize::new(all, &[all.bytes]);
-            takes(&Paces::default(), GPU, &job, BY, IDLE)
+            takes(&Throughputs::default(), GPU, &job, BY, IDLE)
         };
         let least = |kind| (0..).step_by(500).find(|&n| takes_entries(n, kind));
         let [none, lz4, zstd] = [
@@ -243,7 +249,7 @@ mod tests {
 
     #[test]
     fn the_floor_is_about_where_a_gpu_was_measured_to_win() {
-        let paces = Paces::default();
+        let throughputs = Throughputs::default();
         for (key, value, alone, at_once) in WINS_FROM {
             let is_worth = |task_bytes: u64, tasks: usize| {
                 let bytes = tasks as u64 * task_bytes;
@@ -253,7 +259,7 @@ mod tests {
                     compression: Some((CompressionType::None, BY)),
                 };
                 let job = JobSize::new(all, &vec![task_bytes; tasks]);
-                takes(&paces, GPU, &job, BY, IDLE)
+                takes(&throughputs, GPU, &job, BY, IDLE)
             };
             assert!(!is_worth(alone, 1) && is_worth(5 * alone, 1), "{value}");
             assert!(

@@ -4,7 +4,7 @@
 //!   suffices.
 //! - [`JobRef::hold`]: The memory of the opened inputs is counted until the job ends.
 //! - [`JobRef::admit`]: The job waits for the memory of one task, which it keeps until it ends.
-//! - [`Budget::keep`]: Memory that no job holds is subtracted from the budget until it is dropped.
+//! - [`Budget::reserve`]: Memory that no job holds is subtracted from the budget until it is dropped.
 //! - `JobRef::grant`: Each task waits for a device with a free slot, and for the job's own memory or the same amount of
 //!   further memory.
 //!
@@ -15,7 +15,7 @@
 
 mod abandoned;
 mod fair_queue;
-mod kept;
+mod reservation;
 mod running;
 mod share;
 mod state;
@@ -31,14 +31,14 @@ use rockmill_core::{CancelToken, Error, Result};
 use rockmill_storage::clock::{CANCEL_POLL, Clock, Signal};
 
 pub use fair_queue::Priority;
-pub use kept::Kept;
+pub use reservation::Reservation;
 pub(crate) use running::Candidate;
 pub use running::HOST;
-pub(crate) use share::{Abandoned, Grant};
+pub(crate) use share::{Abandoned, TaskGrant};
 pub use share::{JobRef, JobShare};
 pub use state::Entry;
 pub(crate) use state::Work;
-use state::{Answer, State, Wish};
+use state::{Grant, Request, State};
 
 /// Slots for tasks, and memory, that jobs share.
 #[derive(Debug)]
@@ -72,7 +72,7 @@ impl Budget {
     /// Bytes in use or promised to jobs, including what is kept and the memory of abandoned calls.
     pub fn taken_bytes(&self) -> u64 {
         let state = self.state();
-        state.used_bytes() + state.kept_bytes + state.abandoned_bytes()
+        state.used_bytes() + state.reserved_bytes + state.abandoned_bytes()
     }
 
     /// Number of parallel tasks on each device.
@@ -104,8 +104,8 @@ impl Budget {
         priority: Priority,
         cancel: &CancelToken,
     ) -> Result<JobShare> {
-        match self.wait(Wish::Enter(entry), priority, cancel)? {
-            Answer::Entered { job } => Ok(JobShare::new(Arc::clone(self), job, priority)),
+        match self.wait(Request::Enter(entry), priority, cancel)? {
+            Grant::Entered { job } => Ok(JobShare::new(Arc::clone(self), job, priority)),
             _ => Err(Error::internal(
                 "unexpected answer to a job that waits for its turn",
             )),
@@ -131,12 +131,12 @@ impl Budget {
         result
     }
 
-    fn wait(&self, wish: Wish, priority: Priority, cancel: &CancelToken) -> Result<Answer> {
-        let ticket = self.change(|state| state.queue(wish, priority));
+    fn wait(&self, request: Request, priority: Priority, cancel: &CancelToken) -> Result<Grant> {
+        let ticket = self.change(|state| state.queue(request, priority));
         loop {
             let seen = self.changed.seen();
             let mut state = self.state();
-            if let Some(answer) = state.take_answer(ticket) {
+            if let Some(answer) = state.take_grant(ticket) {
                 return Ok(answer);
             }
             if cancel.is_cancelled() {

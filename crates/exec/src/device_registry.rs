@@ -22,6 +22,8 @@ pub struct DeviceRegistry {
     configured: Vec<ConfiguredDevice>,
     /// Devices of views, which the settings need not name. Scans and compactions do not use them.
     guests: Mutex<Vec<Guest>>,
+    /// Bytes of files that the devices may cache.
+    cache_bytes: Mutex<Option<u64>>,
 }
 
 /// A device of a view, and its calls for this engine.
@@ -120,11 +122,14 @@ impl DeviceRegistry {
             host_shares: devices.contains(Device::Cpu),
             configured: configured.collect(),
             guests: Mutex::default(),
+            cache_bytes: Mutex::new(cuda.cache_bytes),
         }
     }
 
     /// The open devices other than the CPU.
     pub fn opened(&self) -> Vec<DeviceEntry> {
+        // A limit may have changed while a device was being opened.
+        self.apply_cache_limit();
         let open = (self.configured.iter().zip(1..)).filter_map(|(configured, number)| {
             let device = configured.opened()?;
             Some(DeviceEntry {
@@ -179,6 +184,36 @@ impl DeviceRegistry {
             None => guests.push(guest),
         }
         (at, calls)
+    }
+
+    /// The open devices other than the CPU, and those of views.
+    pub(crate) fn runtimes(&self) -> Vec<Arc<DeviceRuntime>> {
+        let guests = self.guests.lock().unwrap_or_else(PoisonError::into_inner);
+        let guests = guests.iter().filter_map(|guest| guest.device.upgrade());
+        let opened = self.configured.iter().filter_map(ConfiguredDevice::opened);
+        opened.cloned().chain(guests).collect()
+    }
+
+    /// Sets how many bytes of files the devices may cache; `None`: as other engines say, or none. It applies to devices that open later,
+    /// too. The least of all engines that use a device applies.
+    pub fn limit_caches(&self, bytes: Option<u64>) {
+        *self
+            .cache_bytes
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = bytes;
+        self.apply_cache_limit();
+    }
+
+    fn apply_cache_limit(&self) {
+        let bytes = *self
+            .cache_bytes
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        for configured in &self.configured {
+            if let Some(Ok(opened)) = configured.opening.get() {
+                opened.limit_cache(bytes);
+            }
+        }
     }
 
     /// Waits until all devices are open or have failed to open.
@@ -292,7 +327,10 @@ mod tests {
         assert!(of_view.health.begin(Duration::ZERO).is_none());
         assert!(other.health.begin(Duration::ZERO).is_some());
         drop((slow, other, again, of_view, engines));
-        assert_eq!(faults.held(), rockmill_cuda::faults::Held::default());
+        assert_eq!(
+            faults.usage(),
+            rockmill_cuda::faults::DeviceUsage::default()
+        );
     }
 
     #[test]

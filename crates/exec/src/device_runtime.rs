@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread::JoinHandle;
 
 use rockmill_core::{Backend, CancelToken, Error, ErrorKind, Result};
-use rockmill_cuda::{CudaBackend, CudaSettings, Device as Gpu, Reservation, Target};
+use rockmill_cuda::{CudaBackend, CudaSettings, Device as Gpu, FileCache, Reservation, Target};
 use rockmill_storage::clock::Clock;
 
 use crate::device::Registered;
@@ -25,6 +25,8 @@ pub struct DeviceRuntime {
     cuda: Option<Arc<CudaBackend>>,
     /// Memory limits of the engines that use the device, in bytes.
     limits: Mutex<Vec<u64>>,
+    /// Limits of its cache, one of each engine that uses the device.
+    cache_limits: Mutex<Vec<Option<u64>>>,
     /// The thread that frees memory which no task uses, and its process.
     freeing: Mutex<Option<(u32, JoinHandle<()>)>>,
 }
@@ -50,23 +52,42 @@ fn slot(target: Target) -> Slot {
 pub(crate) struct Opened {
     pub device: Arc<DeviceRuntime>,
     limit_bytes: Option<u64>,
+    cache_bytes: Mutex<Option<u64>>,
 }
 
 impl Opened {
-    fn new(device: Arc<DeviceRuntime>, limit_bytes: Option<u64>) -> Self {
+    fn new(device: Arc<DeviceRuntime>, limit_bytes: Option<u64>, cache_bytes: Option<u64>) -> Self {
         if let Some(bytes) = limit_bytes {
             device.change_limits(|limits| limits.push(bytes));
         }
+        device.change_cache_limits(|limits| limits.push(cache_bytes));
         Self {
             device,
             limit_bytes,
+            cache_bytes: Mutex::new(cache_bytes),
+        }
+    }
+
+    /// Changes this engine's limit of the device's cache.
+    pub fn limit_cache(&self, bytes: Option<u64>) {
+        let mut own = self
+            .cache_bytes
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if *own != bytes {
+            self.device.change_cache_limits(|limits| {
+                if let Some(limit) = limits.iter_mut().find(|limit| **limit == *own) {
+                    *limit = bytes;
+                }
+            });
+            *own = bytes;
         }
     }
 }
 
 impl From<Arc<DeviceRuntime>> for Opened {
     fn from(device: Arc<DeviceRuntime>) -> Self {
-        Self::new(device, None)
+        Self::new(device, None, None)
     }
 }
 
@@ -76,6 +97,14 @@ impl Drop for Opened {
         self.device.change_limits(|limits| {
             let own = limits.iter().position(|limit| Some(*limit) == bytes);
             own.map(|own| limits.swap_remove(own));
+        });
+        let own = self
+            .cache_bytes
+            .get_mut()
+            .unwrap_or_else(PoisonError::into_inner);
+        self.device.change_cache_limits(|limits| {
+            let at = limits.iter().position(|limit| limit == own);
+            at.map(|at| limits.swap_remove(at));
         });
     }
 }
@@ -115,6 +144,8 @@ impl DeviceRuntime {
 
     fn open(target: Target, settings: CudaSettings, warms_up: bool) -> Result<Arc<Self>> {
         let backend = Arc::new(CudaBackend::new(target, settings)?);
+        // Until an engine uses it.
+        backend.cache().set_limit(0);
         // Only here, where no other thread takes pinned buffers: this takes several at once.
         if let Some(Err(error)) = warms_up.then(|| backend.warm_up()) {
             // The first task reports this error if it needs as much memory.
@@ -126,6 +157,7 @@ impl DeviceRuntime {
             health: DeviceHealth::default(),
             cuda: Some(backend),
             limits: Mutex::default(),
+            cache_limits: Mutex::default(),
             freeing: Mutex::default(),
         }))
     }
@@ -134,7 +166,11 @@ impl DeviceRuntime {
     /// wait for. The smallest memory limit of all engines that use the GPU applies.
     pub(crate) fn warm_gpu(target: Target, settings: CudaSettings) -> Result<Opened> {
         let device = Self::found_or_opened(target, settings, true)?;
-        Ok(Opened::new(device, settings.memory_bytes))
+        Ok(Opened::new(
+            device,
+            settings.memory_bytes,
+            settings.cache_bytes,
+        ))
     }
 
     /// Changes the memory limits of engines, and applies the smallest one.
@@ -146,6 +182,29 @@ impl DeviceRuntime {
         if let Some(cuda) = self.cuda.as_ref().filter(|_| smallest != before) {
             cuda.limit_memory(smallest);
         }
+    }
+
+    /// Changes the limits of the cache, and applies the smallest one.
+    fn change_cache_limits<T>(&self, change: impl FnOnce(&mut Vec<Option<u64>>) -> T) {
+        let mut limits = self
+            .cache_limits
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        change(&mut limits);
+        let smallest = limits.iter().copied().flatten().min();
+        if let Some(cache) = self.file_cache() {
+            cache.set_limit(smallest.unwrap_or(0));
+        }
+        drop(limits);
+        if let Some(cache) = self.file_cache().filter(|cache| cache.exceeds()) {
+            let cache = Arc::clone(cache);
+            self.free(move || cache.trim());
+        }
+    }
+
+    /// Files that stay on the device. `None` for devices without such a cache.
+    pub fn file_cache(&self) -> Option<&Arc<FileCache>> {
+        self.cuda.as_ref().map(|cuda| cuda.cache())
     }
 
     /// Opens a backend of the program itself.
@@ -160,6 +219,7 @@ impl DeviceRuntime {
             health: DeviceHealth::default(),
             cuda: None,
             limits: Mutex::default(),
+            cache_limits: Mutex::default(),
             freeing: Mutex::default(),
         })
     }
@@ -224,6 +284,18 @@ impl DeviceRuntime {
         let Some(cuda) = self.cuda.clone() else {
             return;
         };
+        let engines = (self.cache_limits.lock()).unwrap_or_else(PoisonError::into_inner);
+        // Other engines go on finding files in the cache.
+        let is_last = engines.len() <= 1;
+        drop(engines);
+        self.free(move || match is_last {
+            true => cuda.device().shares().take_idle(u64::MAX),
+            false => cuda.give_back_idle(),
+        });
+    }
+
+    /// Frees memory on another thread, unless that works already: then tasks free it later.
+    fn free(&self, work: impl FnOnce() + Send + 'static) {
         let mut freeing = self.freeing.lock().unwrap_or_else(PoisonError::into_inner);
         if freeing
             .as_ref()
@@ -231,7 +303,6 @@ impl DeviceRuntime {
         {
             return;
         }
-        let work = move || cuda.device().shares().take_idle(u64::MAX);
         let builder = std::thread::Builder::new().name("rockmill-free".to_owned());
         // Without a thread, later tasks find the memory.
         let spawned = builder.spawn(carried(work)).ok();
@@ -258,7 +329,7 @@ impl Drop for DeviceRuntime {
 
 #[cfg(test)]
 mod tests {
-    use rockmill_cuda::faults::{Call, Faults, Held};
+    use rockmill_cuda::faults::{Call, DeviceUsage, Faults};
 
     use super::*;
 
@@ -292,7 +363,7 @@ mod tests {
         drop((first, middle));
         assert_eq!(limit(&unlimited), usual);
         drop(unlimited);
-        assert_eq!(faults.held(), Held::default());
+        assert_eq!(faults.usage(), DeviceUsage::default());
         assert_eq!(limit(&open(None)), usual);
     }
 
@@ -310,10 +381,10 @@ mod tests {
     fn idle_memory_is_freed_while_the_device_stays_open() {
         let faults = Faults::none();
         let first = open(None);
-        let held = faults.held().bytes;
+        let held = faults.usage().bytes;
         assert!(held > 0, "the memory of a first task");
         first.device.give_back_idle();
-        while faults.held().bytes == held {
+        while faults.usage().bytes == held {
             std::thread::yield_now();
         }
     }

@@ -19,27 +19,29 @@ mod tests;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rockmill_core::columns::ColumnCache;
 use rockmill_core::{Backend, CancelToken, Error, ErrorKind, Result, TaskReport};
 use rockmill_cpu::CpuBackend;
 use rockmill_storage::clock::Clock;
 
-use crate::Patience;
+use crate::TaskDeadline;
 use crate::budget::{Budget, JobShare, Work};
 use crate::device_registry::{DeviceEntry, DeviceRegistry};
-use crate::pace::{JobSize, Paces};
+use crate::throughput::{JobSize, Throughputs};
 pub use call::Call;
 use pool::Pool;
-pub use task_handle::{MadeTask, TaskHandle};
+pub use task_handle::{FinishedTask, TaskHandle};
 
 /// Devices, memory and threads that jobs share.
 #[derive(Debug)]
 pub struct Executor {
     registry: DeviceRegistry,
     budget: Arc<Budget>,
-    paces: Arc<Paces>,
-    patience: Patience,
+    throughputs: Arc<Throughputs>,
+    task_deadline: TaskDeadline,
     pool: Arc<Pool>,
     clock: Arc<dyn Clock>,
+    columns: Arc<ColumnCache>,
 }
 
 /// The tasks of one job. The executor calls the methods from several threads.
@@ -172,17 +174,23 @@ impl Executor {
     pub fn new(
         registry: DeviceRegistry,
         budget: Arc<Budget>,
-        patience: Patience,
+        task_deadline: TaskDeadline,
         clock: Arc<dyn Clock>,
     ) -> Self {
         Self {
             registry,
             budget,
-            paces: Arc::default(),
-            patience,
+            throughputs: Arc::default(),
+            task_deadline,
             pool: Arc::default(),
             clock,
+            columns: Arc::default(),
         }
+    }
+
+    /// Columns that scans have parsed.
+    pub fn columns(&self) -> &Arc<ColumnCache> {
+        &self.columns
     }
 
     /// The devices.
@@ -196,8 +204,8 @@ impl Executor {
     }
 
     /// Learned times of tasks on each device.
-    pub fn paces(&self) -> &Paces {
-        &self.paces
+    pub fn throughputs(&self) -> &Throughputs {
+        &self.throughputs
     }
 
     /// The backend for tasks that no other device runs.
@@ -217,8 +225,8 @@ impl Executor {
             host_shares: owned.tasks.may_run_on_cpu()
                 && (self.registry.host_shares || owned.devices.is_empty()),
             job: (**job).clone(),
-            paces: Arc::clone(&self.paces),
-            patience: self.patience,
+            throughputs: Arc::clone(&self.throughputs),
+            task_deadline: self.task_deadline,
             pool: Arc::clone(&self.pool),
             clock: Arc::clone(&self.clock),
             owned,

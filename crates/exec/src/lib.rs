@@ -7,7 +7,7 @@
 //! - [`device_registry`] has the devices that the settings of an engine name.
 //! - [`admit`] chooses devices, read-ahead and memory for the tasks of a job.
 //! - [`budget`] grants slots and memory to the tasks of all jobs, by priority, and chooses a device for each task.
-//! - [`pace`] learns how long tasks take on each device. From this, [`auto`] decides whether a job goes to a GPU.
+//! - [`throughput`] learns how long tasks take on each device. From this, [`auto`] decides whether a job goes to a GPU.
 //! - [`dispatch`] takes the subscriber of events along to other threads.
 //! - [`host_memory`] returns how much memory this process may use, by the machine and its cgroups.
 //! - [`parallel`] applies one function to many items on several threads.
@@ -26,11 +26,12 @@ pub mod device_runtime;
 pub mod device_trouble;
 pub mod dispatch;
 pub mod executor;
+pub mod file_caches;
 pub mod host_memory;
 pub mod niceness;
 mod opening;
-pub mod pace;
 pub mod parallel;
-mod patience;
+mod task_deadline;
+pub mod throughput;
 
-pub use patience::Patience;
+pub use task_deadline::TaskDeadline;

@@ -55,10 +55,11 @@ impl ValueType {
         })
     }
 
-    /// Whether an entry of the type determines its user key, regardless of older entries.
+    /// Whether the value of a user key with such an entry depends on more than the entry: on older entries, a blob file,
+    /// a column or a timestamp.
     #[inline]
-    pub const fn decides_alone(self) -> bool {
-        matches!(self, Self::Value | Self::Deletion | Self::SingleDeletion)
+    pub const fn needs_merge(self) -> bool {
+        !matches!(self, Self::Value | Self::Deletion | Self::SingleDeletion)
     }
 
     /// Whether a compaction needs only the tag of an entry: no merge operator, blob file or timestamp is involved. An
@@ -66,7 +67,7 @@ impl ValueType {
     /// of `oldest_blob_file` in the MANIFEST; RocksDB would delete a blob file that no output names.
     #[inline]
     pub const fn compacts_alone(self) -> bool {
-        self.decides_alone() || matches!(self, Self::WideColumnEntity | Self::ValuePreferredSeqno)
+        !self.needs_merge() || matches!(self, Self::WideColumnEntity | Self::ValuePreferredSeqno)
     }
 
     /// Whether it is a tombstone of one key.

@@ -1,4 +1,4 @@
-//! The operations that views need from a database that rust-rocksdb has open.
+//! The operations that snapshots need from a database that rust-rocksdb has open.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -47,7 +47,7 @@ pub trait Handle: Send + Sync + 'static {
     #[doc(hidden)]
     fn flush(&self, family: &str) -> Result<()>;
 
-    /// Takes a snapshot.
+    /// Takes a snapshot of RocksDB.
     #[doc(hidden)]
     fn pin(&self) -> BoxedPin<'_>;
 
@@ -64,10 +64,10 @@ pub trait Handle: Send + Sync + 'static {
     fn write(&self, family: &str, writes: &[Write<'_>], options: &WriteOptions) -> Result<Written>;
 }
 
-/// A snapshot, and super versions that are held.
+/// A snapshot of RocksDB, and super versions that are held.
 pub type BoxedPin<'a> = Box<dyn Pin + 'a>;
 
-/// A snapshot, and super versions that are held.
+/// A snapshot of RocksDB, and super versions that are held.
 pub trait Pin: Send + Sync {
     /// Sequence number of the snapshot.
     fn sequence(&self) -> Option<u64>;
@@ -229,7 +229,7 @@ macro_rules! handle {
             fn hold(&mut self, family: &str) -> bool {
                 let mut options = ReadOptions::default();
                 options.set_read_tier(ReadTier::Memtable);
-                // Dropping the last view of a memtable or a file does not wait for its memory or for the file system.
+                // Dropping the last reference to a memtable or a file does not wait for its memory or for the file system.
                 options.set_background_purge_on_iterator_cleanup(true);
                 let iterator = match self.db.cf_handle(family) {
                     Some(family) => self.db.raw_iterator_cf_opt(&family, options),

@@ -1,8 +1,8 @@
 //! Databases that this process has open and writes to.
 //!
-//! A view is a snapshot and, for each column family, an iterator over the memtables that is never moved. The iterator
+//! A snapshot has a snapshot of RocksDB and, for each column family, an iterator over the memtables that is never moved. It
 //! keeps RocksDB's super version, that is these files and memtables, through flushes, compactions and ingestions.
-//! Nothing is written for a view, so nothing is left after a crash.
+//! Nothing is written for a snapshot, so nothing is left after a crash.
 
 #![forbid(unsafe_code)]
 
@@ -22,7 +22,7 @@ use rockmill_core::{CancelToken, Error, ErrorKind, Result};
 use rockmill_format::manifest::ColumnFamily;
 use rockmill_scan::source::{Family, ReadOptions};
 use rockmill_scan::{
-    Database, IteratorRead, Iterators, RowFn, ScanEngine, Store, ValueFn, View, Write, Written,
+    Database, IteratorRead, Iterators, RowFn, ScanEngine, Snapshot, Store, ValueFn, Write, Written,
 };
 use rockmill_snapshot::tree::TreeFollower;
 use rockmill_storage::clock::Clock;
@@ -37,7 +37,7 @@ pub use secondary::SecondaryStore;
 /// Maximum attempts to read a super version that changes meanwhile. After that, iterators do the scan.
 const PIN_ATTEMPTS: usize = 100;
 
-/// Maximum attempts to take a view while writes come between, first without and then after a flush.
+/// Maximum attempts to take a snapshot while writes come between, first without and then after a flush.
 const ATTEMPTS: usize = 3;
 
 /// Reason why all of a column family is read through iterators although its files are known.
@@ -61,7 +61,7 @@ struct Flushes {
     last: Option<Duration>,
 }
 
-/// State that is kept from view to view.
+/// State that is kept from snapshot to snapshot.
 #[derive(Debug, Default)]
 struct State {
     follower: TreeFollower,
@@ -122,11 +122,11 @@ impl<D: Handle> LiveDatabase<D> {
         }
     }
 
-    /// Minimum time between two flushes by views; `None` for no flushes. The default is one second.
+    /// Minimum time between two flushes by snapshots; `None` for no flushes. The default is one second.
     ///
-    /// A view needs a flush if some unflushed entries are not in the log: it was switched off for some writes, files
+    /// A snapshot needs a flush if some unflushed entries are not in the log: it was switched off for some writes, files
     /// were ingested since, or transactions were prepared. Between two flushes, RocksDB's iterators read these column
-    /// families. So each view is complete, and frequent views do not make many small files.
+    /// families. So each snapshot is complete, and frequent snapshots do not make many small files.
     #[must_use]
     pub fn flush_every(self, least: Option<Duration>) -> Self {
         Self {
@@ -144,14 +144,14 @@ impl<D: Handle> LiveDatabase<D> {
         }
     }
 
-    /// Takes a view. Also returns the column families whose unflushed entries may be incomplete in it.
+    /// Takes a snapshot. Also returns the column families whose unflushed entries may be incomplete in it.
     ///
-    /// Let S be the snapshot's sequence number, T a column family's files and L its log number. Its rows are those of T
+    /// Let S be the sequence number of RocksDB's snapshot, T a column family's files and L its log number. Its rows are those of T
     /// and of all its entries up to S in logs from L on. The steps, and why each is right:
     ///
     /// 1. The entries of all memtables are counted. A count may be too large, but is too small only with `unordered_write`,
     ///    so iterators read the column families then.
-    /// 2. The snapshot is taken when no file has later entries. Flushes and compactions that begin later keep what a
+    /// 2. RocksDB's snapshot is taken when no file has later entries. Flushes and compactions that begin later keep what a
     ///    reader at S finds. Earlier ones have merged no entry later than S: [`Self::stable_snapshot`].
     /// 3. T and L are read from the MANIFEST, where one edit changes both, and the files T are held: [`Self::pin`].
     /// 4. The logs are listed. The MANIFEST that is read behind the list must still name L. Otherwise a log may have
@@ -161,25 +161,26 @@ impl<D: Handle> LiveDatabase<D> {
     ///
     /// The entries are complete if those up to an earlier number were and there is no gap after it, or if their number
     /// equals the count. Any other column family is in the second part of the result, and iterators read it.
-    fn try_view(&self, engine: &Arc<ScanEngine>) -> Result<(View, BTreeSet<String>)> {
+    fn try_snapshot(&self, engine: &Arc<ScanEngine>) -> Result<(Snapshot, BTreeSet<String>)> {
         let cancel = CancelToken::new();
         let mut state = lock(&self.state);
         let counted = self.count_entries()?;
         let (mut pinned, sequence) = self.stable_snapshot(engine, &mut state.follower)?;
         let options = ReadOptions::read(engine.storage(), &self.path)?;
         let mut families = self.pin(engine, &options, &mut state, &mut pinned)?;
-        let wanted = families.iter();
-        let wanted = wanted.filter(|(_, at)| at.family.unread.is_none());
-        let wanted = wanted.map(|(name, at)| {
+        let selected = families.iter();
+        let selected = selected.filter(|(_, at)| at.family.unread.is_none());
+        let selected = selected.map(|(name, at)| {
             let (name, log_number) = (name.clone(), at.log_number);
-            (at.id, log::Wanted { name, log_number })
+            (at.id, log::SelectedFamily { name, log_number })
         });
         let read = log::Read {
-            families: wanted.collect(),
+            families: selected.collect(),
             counted,
             sequence,
         };
         let State { follower, log, .. } = &mut *state;
+        engine.database_has(&self.path, follower.tree());
         let incomplete = log.go_on(&*self.db, follower, &read, engine, &cancel)?;
         let iterators: Arc<dyn Iterators> = Arc::new(pinned);
         for FamilyAt { id, family, .. } in families.values_mut() {
@@ -190,12 +191,12 @@ impl<D: Handle> LiveDatabase<D> {
             }
         }
         let families = families.into_iter().map(|(name, at)| (name, at.family));
-        let view = View::new(engine, &self.path, &options, sequence, families.collect());
+        let snapshot = Snapshot::new(engine, &self.path, &options, sequence, families.collect());
         let names = incomplete.keys().map(|id| read.families[id].name.clone());
-        Ok((view, names.collect()))
+        Ok((snapshot, names.collect()))
     }
 
-    /// Takes a snapshot. Also returns its sequence number.
+    /// Takes a snapshot of RocksDB. Also returns its sequence number.
     ///
     /// RocksDB installs an ingested file before it publishes the file's sequence number
     /// (`db_impl.cc:IngestExternalFiles`). A compaction that begins between both may merge that file with older ones,
@@ -319,7 +320,7 @@ impl<D: Handle> LiveDatabase<D> {
         Ok(families)
     }
 
-    /// Flushes the column families, unless another view has done so since there were `before` flushes.
+    /// Flushes the column families, unless another snapshot has done so since there were `before` flushes.
     fn flush(&self, families: &BTreeSet<String>, before: u64, clock: &dyn Clock) -> Result<()> {
         let mut flushes = lock(&self.flushes);
         if flushes.number == before {
@@ -382,24 +383,24 @@ impl<D: Handle> Database for LiveDatabase<D> {
         Ok(self.db.names().into_iter().collect())
     }
 
-    fn view(&self, engine: &Arc<ScanEngine>) -> Result<Arc<View>> {
+    fn snapshot(&self, engine: &Arc<ScanEngine>) -> Result<Arc<Snapshot>> {
         let clock = engine.storage().clock();
         let mut has_flushed = false;
         let mut attempts = 0;
         loop {
             let (flushes, may_flush) = self.flushes(&*clock);
-            let (view, incomplete) = self.try_view(engine)?;
+            let (snapshot, incomplete) = self.try_snapshot(engine)?;
             attempts += 1;
             if incomplete.is_empty() {
-                return Ok(Arc::new(view));
+                return Ok(Arc::new(snapshot));
             }
             if attempts < ATTEMPTS {
                 continue;
             }
             if has_flushed || !may_flush {
-                return Ok(Arc::new(view));
+                return Ok(Arc::new(snapshot));
             }
-            drop(view);
+            drop(snapshot);
             self.flush(&incomplete, flushes, &*clock)?;
             has_flushed = true;
             attempts = 0;

@@ -15,7 +15,7 @@ use crate::{Handle, NOT_IN_LOG, failed};
 /// Maximum tables of a column family. More are replaced by one.
 const MAX_TABLES: usize = 8;
 
-/// The unflushed entries of all column families up to the last view. The next view adds to them.
+/// The unflushed entries of all column families up to the last snapshot. The next snapshot adds to them.
 #[derive(Debug, Default)]
 pub struct LogEntries(BTreeMap<u32, FamilyEntries>);
 
@@ -34,7 +34,7 @@ struct FamilyEntries {
 
 /// A column family whose entries are read.
 #[derive(Debug)]
-pub struct Wanted {
+pub struct SelectedFamily {
     /// Its unflushed entries are in logs from this number on.
     pub log_number: u64,
     /// Its name.
@@ -54,10 +54,10 @@ pub struct Counted {
 #[derive(Debug)]
 pub struct Read {
     /// The column families by their ids.
-    pub families: BTreeMap<u32, Wanted>,
+    pub families: BTreeMap<u32, SelectedFamily>,
     /// Several counts, since writes may come between them.
     pub counted: Vec<Counted>,
-    /// Sequence number of the view.
+    /// Sequence number of the snapshot.
     pub sequence: u64,
 }
 
@@ -71,7 +71,7 @@ struct Found {
 /// Result of reading the log.
 struct Run {
     unflushed: Unflushed,
-    /// Each sequence number from this one up to the view's is in the log.
+    /// Each sequence number from this one up to the snapshot's is in the log.
     since: u64,
     /// The reason if it was not read to the end.
     trouble: Option<String>,
@@ -85,7 +85,7 @@ impl LogEntries {
             .map_or_else(Vec::new, |family| family.tables.clone())
     }
 
-    /// Adds the entries up to the view's sequence number. Returns the column families whose entries may be incomplete, and
+    /// Adds the entries up to the snapshot's sequence number. Returns the column families whose entries may be incomplete, and
     /// why.
     ///
     /// They are complete if the log has every sequence number since they were complete, or if the memtables have no
@@ -143,12 +143,12 @@ impl LogEntries {
                 }
                 Err(error) => return Err(error),
             }
-            let (wanted, found) = (&read.families[id], &found[id]);
+            let (selected, found) = (&read.families[id], &found[id]);
             let were_all = family.is_complete && run.since <= family.until + 1;
             let mut counts = read.counted.iter().zip(&found.of_counts);
             let has_all = counts.any(|(counted, of_count)| {
                 let entries = family.entries + of_count.get();
-                counted.entries.get(&wanted.name) == Some(&entries) && run.since <= counted.at + 1
+                counted.entries.get(&selected.name) == Some(&entries) && run.since <= counted.at + 1
             });
             family.is_complete = trouble.is_none() && (were_all || has_all);
             family.entries += found.all.get();
@@ -180,10 +180,10 @@ impl LogEntries {
         cancel: &CancelToken,
     ) -> Result<()> {
         let mut logs = None;
-        for (&id, wanted) in &read.families {
+        for (&id, selected) in &read.families {
             let known = self.0.get(&id);
             let goes_on = known.is_some_and(|family| {
-                family.log_number == wanted.log_number && family.tables.len() < MAX_TABLES
+                family.log_number == selected.log_number && family.tables.len() < MAX_TABLES
             });
             if goes_on {
                 continue;
@@ -197,14 +197,14 @@ impl LogEntries {
                 }
             };
             // Without such a log, nothing was logged.
-            let first = logs.range(wanted.log_number..).next();
+            let first = logs.range(selected.log_number..).next();
             let first = first.map_or(read.sequence + 1, |(_, first)| *first);
             let until = first.saturating_sub(1).min(read.sequence);
             let now = follower.tree().column_families.get(&id);
-            let has_all_logs = now.is_some_and(|now| now.log_number == wanted.log_number);
+            let has_all_logs = now.is_some_and(|now| now.log_number == selected.log_number);
             let were_all = known.is_some_and(|family| family.is_complete && family.until >= until);
             let family = FamilyEntries {
-                log_number: wanted.log_number,
+                log_number: selected.log_number,
                 until,
                 is_complete: has_all_logs && were_all,
                 ..FamilyEntries::default()

@@ -1,27 +1,23 @@
-//! Flushes and compactions come between the steps of a view.
+//! Flushes and compactions come between the steps of a snapshot.
 
-#[path = "../../scan/tests/common/mod.rs"]
-mod common;
-#[path = "../tests/busy/mode.rs"]
-mod mode;
-
+use rockmill_testing::scans as common;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rockmill_core::KeyRange;
-use rockmill_scan::{FamilyView, ScanSettings, Since};
+use rockmill_scan::{FamilySnapshot, ScanSettings, Since};
 use rust_rocksdb::{
     BottommostLevelCompaction, CompactOptions, DB, DBWALIterator, FlushOptions, Options,
     SstFileWriter,
 };
 
 use super::*;
-use mode::{MODES, Mode};
+use rockmill_testing::busy::mode::{MODES, Mode};
 
 const NUMBER: &str = "rocksdb.current-super-version-number";
 const VERSIONS: &str = "rocksdb.num-live-versions";
 
-/// A step of a view.
+/// A step of a snapshot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Step {
     /// The snapshot was taken.
@@ -36,14 +32,14 @@ enum Step {
 
 type Act = Box<dyn FnOnce(&DB) + Send>;
 
-/// A database with hooks at the steps of views.
+/// A database with hooks at the steps of snapshots.
 struct Stepped {
     db: DB,
     /// Actions, in their order.
     acts: Mutex<VecDeque<(Step, Act)>>,
     /// How often listing the logs fails.
     failures: AtomicUsize,
-    /// Maps the number of a super version from RocksDB to the number that views see.
+    /// Maps the number of a super version from RocksDB to the number that snapshots see.
     number: Mutex<Box<dyn FnMut(u64) -> u64 + Send>>,
 }
 
@@ -64,7 +60,7 @@ impl Stepped {
 
     fn reach(&self, step: Step) {
         let mut acts = lock(&self.acts);
-        let is_next = acts.front().is_some_and(|(wanted, _)| *wanted == step);
+        let is_next = acts.front().is_some_and(|(selected, _)| *selected == step);
         let act = if is_next { acts.pop_front() } else { None };
         drop(acts);
         if let Some((_, act)) = act {
@@ -145,7 +141,7 @@ enum Besides {
     Unlogged,
 }
 
-/// A database, and views of it.
+/// A database, and snapshots of it.
 struct Case {
     dir: tempfile::TempDir,
     db: Arc<Stepped>,
@@ -202,14 +198,14 @@ impl Case {
         db.put_cf(handle, "newest", &value).expect("written");
     }
 
-    fn view(&self) -> View {
-        let view = self.live.view(&self.engine).expect("a view");
-        Arc::into_inner(view).expect("it is held once")
+    fn snapshot(&self) -> Snapshot {
+        let snapshot = self.live.snapshot(&self.engine).expect("a snapshot");
+        Arc::into_inner(snapshot).expect("it is held once")
     }
 
-    /// The rows of a column family in a view, and the reason if iterators read it.
-    fn rows(&self, view: &View, family: &str) -> (common::Rows, Option<String>) {
-        let family = view.family(family).expect("its files are there");
+    /// The rows of a column family in a snapshot, and the reason if iterators read it.
+    fn rows(&self, snapshot: &Snapshot, family: &str) -> (common::Rows, Option<String>) {
+        let family = snapshot.family(family).expect("its files are there");
         let all = [KeyRange::default()];
         let (rows, reports) = common::scan(&self.engine, &family, &all, u64::MAX);
         let mut reasons = reports.into_iter().map(|report| report.through_iterators);
@@ -220,12 +216,12 @@ impl Case {
         common::rows(&self.db.db, family, &KeyRange::default())
     }
 
-    /// Compares a view with the database.
+    /// Compares a snapshot with the database.
     fn compare(&self) {
-        let view = self.view();
+        let snapshot = self.snapshot();
         for family in FAMILIES {
             assert_eq!(
-                self.rows(&view, family).0,
+                self.rows(&snapshot, family).0,
                 self.expected(family),
                 "{family}"
             );
@@ -236,7 +232,7 @@ impl Case {
     fn compare_with_late_flush(&self) {
         self.db.at(Step::Logs, |db| flush(db, "a"));
         self.compare();
-        // A later view is right as well.
+        // A later snapshot is right as well.
         self.compare();
     }
 }
@@ -271,7 +267,7 @@ fn delete_newest_file(db: &DB) {
     panic!("a super version holds {}", path.display());
 }
 
-/// The tables of the column family's entries must be replaced by one, and nothing was written since the last view.
+/// The tables of the column family's entries must be replaced by one, and nothing was written since the last snapshot.
 fn too_many_tables(case: &Case) {
     for number in 0..8 {
         case.put("a", &format!("key{number}"));
@@ -287,7 +283,7 @@ fn too_many_tables_beside_a_later_log(case: &Case) {
     case.compare();
     flush(&case.db.db, "b");
     case.put("b", "second");
-    // The first view with the new log begins anew; seven more follow.
+    // The first snapshot with the new log begins anew; seven more follow.
     for number in 0..7 {
         case.put("a", &format!("key{number}"));
         case.compare();
@@ -296,8 +292,8 @@ fn too_many_tables_beside_a_later_log(case: &Case) {
     case.compare_with_late_flush();
 }
 
-/// The log number changes between two views, because a flush ends that had begun before the first view. The next
-/// memtable is flushed during the second view.
+/// The log number changes between two snapshots, because a flush ends that had begun before the first snapshot. The next
+/// memtable is flushed during the second snapshot.
 fn another_log_number(case: &Case) {
     let db = &case.db.db;
     let begin_flush = |family: &str| {
@@ -346,7 +342,7 @@ fn in_all_modes(run: fn(&Case)) {
             println!("{mode:?}, besides {besides:?}");
             let case = Case::new(mode, besides);
             run(&case);
-            // Views do not list logs if iterators read everything.
+            // Snapshots do not list logs if iterators read everything.
             let all_came = lock(&case.db.acts).is_empty();
             assert_eq!(all_came, mode != Mode::Unordered);
         }
@@ -375,13 +371,13 @@ fn a_file_that_the_super_version_lacks_stays_there_for_the_view() {
     flush(&case.db.db, "a");
     case.put("a", "two");
     let expected = case.expected("a");
-    // All entries are known, so the next view need not be taken twice.
+    // All entries are known, so the next snapshot need not be taken twice.
     case.compare();
     case.db.keep_number("a");
     case.db.at(Step::Files, |db| flush(db, "a"));
-    let view = case.view();
+    let snapshot = case.snapshot();
     delete_newest_file(&case.db.db);
-    assert_eq!(case.rows(&view, "a"), (expected, None));
+    assert_eq!(case.rows(&snapshot, "a"), (expected, None));
 }
 
 #[test]
@@ -390,14 +386,14 @@ fn a_file_that_goes_before_it_is_opened_is_read_in_another_version() {
     case.put("a", "one");
     flush(&case.db.db, "a");
     case.put("a", "two");
-    // All entries are known, so the next view need not be taken twice.
+    // All entries are known, so the next snapshot need not be taken twice.
     case.compare();
     case.db.keep_number("a");
     case.db.at(Step::Files, |db| flush(db, "a"));
     case.db.at(Step::Versions, delete_newest_file);
-    let view = case.view();
+    let snapshot = case.snapshot();
     assert!(lock(&case.db.acts).is_empty());
-    assert_eq!(case.rows(&view, "a"), (case.expected("a"), None));
+    assert_eq!(case.rows(&snapshot, "a"), (case.expected("a"), None));
 }
 
 #[test]
@@ -417,9 +413,9 @@ fn a_column_family_that_iterators_read_does_not_need_its_files() {
     }
     // Runs after the last super version is held.
     case.db.at(Step::Files, |db| flush(db, "a"));
-    let view = case.view();
+    let snapshot = case.snapshot();
     delete_newest_file(&case.db.db);
-    let (rows, reason) = case.rows(&view, "a");
+    let (rows, reason) = case.rows(&snapshot, "a");
     assert_eq!(rows, expected);
     assert_eq!(reason.as_deref(), Some("its files change constantly"));
 }
@@ -460,7 +456,7 @@ fn a_snapshot_that_is_older_than_a_file_is_taken_anew() {
         db.put_cf(family, "late", "1").expect("written");
         flush(db, "a");
     });
-    assert_eq!(case.view().sequence(), case.db.latest_sequence());
+    assert_eq!(case.snapshot().sequence(), case.db.latest_sequence());
     assert!(lock(&case.db.acts).is_empty());
 }
 
@@ -478,7 +474,7 @@ fn a_file_with_entries_behind_the_snapshot_is_new_to_the_next_view() {
         put(db, "late", "1");
         flush(db, "a");
     });
-    let take = || -> Arc<FamilyView> { case.view().family("a").expect("a family") };
+    let take = || -> Arc<FamilySnapshot> { case.snapshot().family("a").expect("a family") };
     let base = take();
     let [_, file] = base.files() else {
         panic!("{:?}", base.files());
@@ -528,7 +524,7 @@ fn entries_that_were_merged_with_later_ones_are_not_new_to_the_next_view() {
         // It also has the old value of k, and the file with the new one stays in level 0.
         compact(db, "m", "p");
     });
-    let take = || -> Arc<FamilyView> { case.view().family("a").expect("a family") };
+    let take = || -> Arc<FamilySnapshot> { case.snapshot().family("a").expect("a family") };
     let base = take();
     let levels: Vec<_> = base.files().iter().map(|file| file.level).collect();
     assert_eq!(levels, [0, 6, 6]);
@@ -549,6 +545,6 @@ fn a_view_waits_for_logs_that_can_be_listed() {
     flush(&case.db.db, "a");
     case.put("a", "two");
     case.db.failures.store(usize::MAX, Ordering::Relaxed);
-    let error = case.live.view(&case.engine).expect_err("no logs");
+    let error = case.live.snapshot(&case.engine).expect_err("no logs");
     assert_eq!(error.what, "a log has gone");
 }

@@ -1,8 +1,5 @@
 //! Databases that are open and written to.
 
-#[path = "../../scan/tests/common/mod.rs"]
-mod common;
-
 use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
@@ -11,7 +8,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use common::*;
 use proptest::prelude::*;
 use rockmill_core::{
     Backend, Error, ErrorKind, Footprint, KeyRange, Operator, ReadTask, Request, Result, Support,
@@ -19,7 +15,7 @@ use rockmill_core::{
 };
 use rockmill_cpu::CpuBackend;
 use rockmill_cuda::CudaSettings;
-use rockmill_exec::Patience;
+use rockmill_exec::TaskDeadline;
 use rockmill_exec::budget::Budget;
 use rockmill_exec::device::{Device, OpenBackend, Registered};
 use rockmill_exec::device_registry::DeviceRegistry;
@@ -27,6 +23,7 @@ use rockmill_exec::executor::Executor;
 use rockmill_live::LiveDatabase;
 use rockmill_scan::{Database, Directory, ScanEngine, ScanSettings};
 use rockmill_storage::clock::SystemClock;
+use rockmill_testing::scans::*;
 use rust_rocksdb::{
     DB, OptimisticTransactionDB, SingleThreaded, WaitForCompactOptions, WriteBatch,
 };
@@ -49,18 +46,18 @@ proptest! {
         let live = LiveDatabase::new(Arc::clone(&db)).flush_every(may_flush.then_some(Duration::ZERO));
         let engine = engine();
         let part = steps.len().div_ceil(parts);
-        // Each view is scanned at once, and again after more writes.
-        let mut views = Vec::new();
+        // Each snapshot is scanned at once, and again after more writes.
+        let mut snapshots = Vec::new();
         for steps in steps.chunks(part) {
             run(&db, dir.path(), steps);
-            let view = live.view(&engine).expect("a view");
+            let snapshot = live.snapshot(&engine).expect("a snapshot");
             let expected: Vec<_> = scans.iter().map(|(ranges, _)| rows_in(&db, ranges)).collect();
-            views.push((view, expected));
-            for (view, expected) in views.iter().rev().take(2) {
+            snapshots.push((snapshot, expected));
+            for (snapshot, expected) in snapshots.iter().rev().take(2) {
                 for ((ranges, piece_bytes), expected) in scans.iter().zip(expected) {
                     for (family, expected) in expected {
-                        let view = view.family(family).expect("a family");
-                        let (found, reports) = scan(&engine, &view, ranges, *piece_bytes);
+                        let snapshot = snapshot.family(family).expect("a family");
+                        let (found, reports) = scan(&engine, &snapshot, ranges, *piece_bytes);
                         prop_assert_eq!(&found, expected, "{}: {:?}", family, reports);
                     }
                 }
@@ -81,12 +78,12 @@ fn what_is_not_flushed_comes_from_the_log_and_nothing_is_flushed() {
             db.flush().expect("flushed");
         }
         let files = db.live_files().expect("files").len();
-        let view = live
-            .view(&engine)
-            .expect("a view")
+        let snapshot = live
+            .snapshot(&engine)
+            .expect("a snapshot")
             .family("default")
             .expect("a family");
-        let (found, reports) = scan(&engine, &view, &all, 1 << 30);
+        let (found, reports) = scan(&engine, &snapshot, &all, 1 << 30);
         assert_eq!(found.len() as u32, number + 1);
         assert!(
             reports
@@ -104,12 +101,12 @@ fn what_is_not_flushed_comes_from_the_log_and_nothing_is_flushed() {
     let never = LiveDatabase::new(Arc::clone(&db)).flush_every(None);
     let live = live.flush_every(Some(Duration::from_secs(3600)));
     for (database, flushes) in [(&never, false), (&live, true)] {
-        let view = database
-            .view(&engine)
-            .expect("a view")
+        let snapshot = database
+            .snapshot(&engine)
+            .expect("a snapshot")
             .family("default")
             .expect("a family");
-        let (found, reports) = scan(&engine, &view, &all, 1 << 30);
+        let (found, reports) = scan(&engine, &snapshot, &all, 1 << 30);
         assert_eq!(found.len(), 21);
         assert_eq!(
             reports
@@ -126,9 +123,9 @@ fn what_is_not_flushed_comes_from_the_log_and_nothing_is_flushed() {
     db.put_opt(b"unlogged too", b"value", &unlogged)
         .expect("written");
     let files = db.live_files().expect("files").len();
-    let view = live.view(&engine).expect("a view");
-    let view = view.family("default").expect("a family");
-    let (found, reports) = scan(&engine, &view, &all, 1 << 30);
+    let snapshot = live.snapshot(&engine).expect("a snapshot");
+    let snapshot = snapshot.family("default").expect("a family");
+    let (found, reports) = scan(&engine, &snapshot, &all, 1 << 30);
     assert_eq!(found.len(), 22);
     assert!(
         reports
@@ -186,7 +183,7 @@ struct Faulty {
 }
 
 /// Time after which a call that hangs is abandoned.
-const PATIENCE: Duration = Duration::from_millis(20);
+const TIMEOUT: Duration = Duration::from_millis(20);
 
 impl Backend for Faulty {
     fn name(&self) -> &str {
@@ -208,7 +205,7 @@ impl Backend for Faulty {
         fault.map(begin);
         // It hangs until the call was abandoned.
         while fault == Some(2) && !task.cancel.is_cancelled() {
-            std::thread::sleep(PATIENCE / 4);
+            std::thread::sleep(TIMEOUT / 4);
         }
         let mut report = CpuBackend.run(task, operator)?;
         match fault {
@@ -245,7 +242,7 @@ fn every_view_has_the_same_total_whatever_a_device_does() {
         let devices = Device::Registered(Registered::new("faulty", open)).into();
         let registry = DeviceRegistry::open(devices, CudaSettings::default(), &clock);
         let budget = Arc::new(Budget::new(4, 1 << 30, Arc::clone(&clock)));
-        let patience = Patience::at_least(PATIENCE);
+        let patience = TaskDeadline::at_least(TIMEOUT);
         let executor = Executor::new(registry, budget, patience, clock);
         let engine = ScanEngine::sharing(Arc::new(executor));
         engine.wait_for_device().expect("it opens");
@@ -254,7 +251,7 @@ fn every_view_has_the_same_total_whatever_a_device_does() {
     }
 }
 
-/// Moves amounts while views are taken, and compares their totals.
+/// Moves amounts while snapshots are taken, and compares their totals.
 fn compare_totals(engine: &Arc<ScanEngine>, time: Duration) {
     const WRITERS: u32 = 8;
     let dir = tempfile::tempdir().expect("a folder");
@@ -267,7 +264,7 @@ fn compare_totals(engine: &Arc<ScanEngine>, time: Duration) {
         }
     }
     let live = LiveDatabase::new(Arc::clone(&db));
-    let (ends, views) = (AtomicBool::new(false), AtomicU64::new(0));
+    let (ends, snapshots) = (AtomicBool::new(false), AtomicU64::new(0));
     let seed = std::time::SystemTime::UNIX_EPOCH
         .elapsed()
         .map_or(1, |t| t.as_nanos() as u64);
@@ -309,28 +306,28 @@ fn compare_totals(engine: &Arc<ScanEngine>, time: Duration) {
             end: Some(bounds.1.to_vec()),
         }];
         while began.elapsed() < time {
-            let number = views.fetch_add(1, Ordering::Relaxed);
+            let number = snapshots.fetch_add(1, Ordering::Relaxed);
             let before = db.latest_sequence_number();
-            let view = match number % 2 {
-                0 => live.view(engine),
-                _ => directory.view(engine),
+            let snapshot = match number % 2 {
+                0 => live.snapshot(engine),
+                _ => directory.snapshot(engine),
             };
-            let view = match view {
+            let snapshot = match snapshot {
                 // On a busy machine, files are compacted sooner than they are opened.
                 Err(error) if error.to_string().contains(" attempts") => {
                     refused += 1;
                     continue;
                 }
-                view => view.expect("a view"),
+                snapshot => snapshot.expect("a snapshot"),
             };
             assert!(
-                view.sequence() >= before,
+                snapshot.sequence() >= before,
                 "it sees what was committed before"
             );
             let mut total = 0;
             for family in FAMILIES {
-                let view = view.family(family).expect("a family");
-                let (rows, reports) = scan(engine, &view, &accounts, 2000);
+                let snapshot = snapshot.family(family).expect("a family");
+                let (rows, reports) = scan(engine, &snapshot, &accounts, 2000);
                 assert_eq!(rows.len() as u32, ACCOUNTS * WRITERS, "{reports:?}");
                 total += rows.iter().map(|(_, value)| amount(value)).sum::<u64>();
                 through_iterators += reports
@@ -339,12 +336,14 @@ fn compare_totals(engine: &Arc<ScanEngine>, time: Duration) {
                     .count();
             }
             let expected = u64::from(ACCOUNTS * WRITERS) * AMOUNT * FAMILIES.len() as u64;
-            assert_eq!(total, expected, "sequence number {}", view.sequence());
+            assert_eq!(total, expected, "sequence number {}", snapshot.sequence());
         }
     });
-    let views = views.into_inner();
-    println!("{views} views, {refused} refused, {through_iterators} pieces through iterators");
-    assert!(views > 1 && refused < views / 2);
+    let snapshots = snapshots.into_inner();
+    println!(
+        "{snapshots} snapshots, {refused} refused, {through_iterators} pieces through iterators"
+    );
+    assert!(snapshots > 1 && refused < snapshots / 2);
 }
 
 /// Ends other threads when the test does.
@@ -366,12 +365,12 @@ fn a_transaction_database_is_one_as_well() {
     transaction.put(b"first", b"1").expect("written");
     let all = [KeyRange::default()];
     let rows = || {
-        let view = live
-            .view(&engine)
-            .expect("a view")
+        let snapshot = live
+            .snapshot(&engine)
+            .expect("a snapshot")
             .family("default")
             .expect("a family");
-        scan(&engine, &view, &all, 1 << 30)
+        scan(&engine, &snapshot, &all, 1 << 30)
     };
     assert!(rows().0.is_empty());
     transaction.commit().expect("committed");
@@ -398,9 +397,9 @@ fn be_killed(path: &Path) {
         .expect("written");
         if number % 50 == 0 {
             run_one(&db, path, 0, &Step::Flush(number as usize / 50 % 2));
-            let view = live.view(&engine).expect("a view");
-            let view = view.family("default").expect("a family");
-            scan(&engine, &view, &[KeyRange::default()], 4 << 10);
+            let snapshot = live.snapshot(&engine).expect("a snapshot");
+            let snapshot = snapshot.family("default").expect("a family");
+            scan(&engine, &snapshot, &[KeyRange::default()], 4 << 10);
             println!("scanned");
         }
     }

@@ -30,6 +30,7 @@ pub struct Builder {
     settings: Settings,
     filter_bits_per_key: Option<f64>,
     merge_operators: Vec<String>,
+    comparators: Vec<String>,
     storage: Arc<dyn Storage>,
 }
 
@@ -39,6 +40,7 @@ impl Default for Builder {
             settings: Settings::for_service(),
             filter_bits_per_key: None,
             merge_operators: Vec::new(),
+            comparators: Vec::new(),
             storage: Arc::new(LocalStorage),
         }
     }
@@ -141,6 +143,18 @@ impl Builder {
         self
     }
 
+    /// States the order of an application's comparator, by its name in OPTIONS: `NAME=bytewise` if it orders all keys as
+    /// RocksDB's bytewise comparator does, or `NAME=reverse` if it orders them as the reverse one does. Jobs with an
+    /// application's comparator are declined without a statement. A wrong statement loses data.
+    ///
+    /// ```
+    /// let rockmill = rockmill::Service::builder().comparator("newest-first=reverse");
+    /// ```
+    pub fn comparator(mut self, stated: &str) -> Self {
+        self.comparators.push(stated.to_owned());
+        self
+    }
+
     /// Lets compactions call the application's own merge operator, which OPTIONS name `name`: as RocksDB does, on several
     /// threads at once. Register here what databases on this service have under this name; another operator of the same name
     /// makes wrong values.
@@ -211,21 +225,6 @@ impl Builder {
         self
     }
 
-    /// Lets compactions call the application's own comparator, which OPTIONS name `name`. Jobs are done if it orders all of their
-    /// keys by the bytes, or all in reverse: it is asked about each pair of neighbours. Several threads call it at once.
-    ///
-    /// ```
-    /// let rockmill = rockmill::Service::builder().comparator("newest-first", |a, b| b.cmp(a));
-    /// ```
-    pub fn comparator(
-        mut self,
-        name: &str,
-        compare: impl Fn(&[u8], &[u8]) -> std::cmp::Ordering + Send + Sync + 'static,
-    ) -> Self {
-        self.settings.objects.comparator(name, Arc::new(compare));
-        self
-    }
-
     /// Keeps every job that is done here with its inputs in `dir`, to be repeated with `rockmill job run`. Inputs are
     /// hard links if the folder is on the database's file system, else copies. For small jobs see
     /// [`Builder::min_job_bytes`].
@@ -260,6 +259,14 @@ impl Builder {
         self
     }
 
+    /// Most GPU memory in bytes for files that stay there, as a part of [`Builder::device_memory_bytes`]: those that
+    /// subcompactions have written, and those that scans read again. Later subcompactions and scans do not copy them to the
+    /// GPU again. Default: 0. It may change while databases are open.
+    pub fn device_cache_bytes(mut self, bytes: u64) -> Self {
+        self.settings.mutable.device_cache_bytes = Some(bytes);
+        self
+    }
+
     /// Changes settings that have no other method; for tests and measurements.
     #[doc(hidden)]
     pub fn change(mut self, change: impl FnOnce(&mut Settings)) -> Self {
@@ -285,6 +292,9 @@ impl Builder {
         for stated in &self.merge_operators {
             (self.settings.state_merge_operator(stated)).map_err(Error)?;
         }
+        for stated in &self.comparators {
+            (self.settings.state_comparator(stated)).map_err(Error)?;
+        }
         let engine = Engine::new(self.settings, self.storage).map_err(Error)?;
         Ok(Service::new(Arc::new(engine)))
     }
@@ -302,6 +312,7 @@ mod tests {
         assert!(refused(Builder::default().nice(20)).contains("nice"));
         assert!(refused(Builder::default().filter_bits_per_key(0.0)).contains("filter_bits"));
         assert!(refused(Builder::default().merge_operator("mine")).contains("uint64add"));
+        assert!(refused(Builder::default().comparator("mine")).contains("NAME=reverse"));
         let two = Builder::default()
             .merge_operator("max")
             .merge_operator("put");

@@ -30,8 +30,8 @@ pub use builder::{Builder, Error};
 #[doc(hidden)]
 pub use rockmill_compaction::CudaSettings;
 pub use rockmill_compaction::{
-    Device, DeviceList, DeviceStats, Durations, Executor, Filter, FilterContext, MutableSettings,
-    OutputCache, Stats, Verification,
+    CacheStats, Device, DeviceList, DeviceStats, Durations, Executor, Filter, FilterContext,
+    MutableSettings, OutputCache, Stats, Verification,
 };
 pub use rockmill_core::{Decision as FilterDecision, DeclineReason};
 pub use rockmill_core::{Resource, StageTime};

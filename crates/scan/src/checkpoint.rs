@@ -1,8 +1,8 @@
 //! A version of a database as a folder of its own, in which RocksDB can open it.
 //!
 //! RocksDB opens the newest version of a database. But another process may have written, flushed and compacted since
-//! the view was taken. So the folder has copies of the MANIFEST and the logs, as far as the view has read them. It has
-//! links to the files that the view holds open. RocksDB finds exactly the view's version there, even if files were
+//! the snapshot was taken. So the folder has copies of the MANIFEST and the logs, as far as the snapshot has read them. It has
+//! links to the files that the snapshot holds open. RocksDB finds exactly the snapshot's version there, even if files were
 //! deleted since.
 
 use std::collections::BTreeMap;
@@ -232,7 +232,7 @@ fn not_copied(name: &str, error: &io::Error) -> Error {
     Error::storage(name, "copy or link it to a temporary folder", error)
 }
 
-/// Iterators over a view's version.
+/// Iterators over a snapshot's version.
 #[derive(Debug)]
 pub(crate) struct AtCheckpoint {
     pub iterators: Arc<dyn Iterators>,

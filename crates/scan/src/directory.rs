@@ -18,9 +18,9 @@ use crate::engine::ScanEngine;
 use crate::iterators::Iterators;
 use crate::memory_table::MemoryTable;
 use crate::options::ReadOptions;
+use crate::snapshot::{Family, Snapshot};
 use crate::table::TableFolder;
 use crate::version::Version;
-use crate::view::{Family, View};
 use crate::{Database, lock};
 use rockmill_core::{MergeOperators, StatedOperator};
 
@@ -30,7 +30,7 @@ const DEFAULT_ID: u32 = 0;
 /// Maximum attempts to open files that the MANIFEST names.
 const ATTEMPTS: usize = 8;
 
-/// Maximum attempts to take a view while the MANIFEST changes. A busy writer flushes many times a second.
+/// Maximum attempts to take a snapshot while the MANIFEST changes. A busy writer flushes many times a second.
 const CHANGES: usize = 50;
 
 /// A directory with a database that this process does not write to.
@@ -96,7 +96,7 @@ impl Directory {
         }
     }
 
-    /// The folder from which views read the write-ahead logs, as the directory is now.
+    /// The folder from which snapshots read the write-ahead logs, as the directory is now.
     ///
     /// # Errors
     /// Storage or Declined if MANIFEST, OPTIONS or the folder cannot be read.
@@ -131,26 +131,28 @@ impl Directory {
         Ok(follower.tree().clone())
     }
 
-    /// A view of one column family as another view of this directory had it, perhaps in another process.
+    /// A snapshot of one column family as another snapshot of this directory had it, perhaps in another process.
     ///
     /// # Errors
     /// Declined if the column family, these files or these logs do not exist any more, or if there is no memory for
-    /// unflushed entries; as those of [`Database::view`].
-    pub fn at(&self, engine: &Arc<ScanEngine>, version: &Version) -> Result<Arc<View>> {
-        self.attempt(engine, &Wanted::Version(version))
+    /// unflushed entries; as those of [`Database::snapshot`].
+    pub fn at(&self, engine: &Arc<ScanEngine>, version: &Version) -> Result<Arc<Snapshot>> {
+        self.attempt(engine, &Selection::Version(version))
     }
 
-    fn attempt(&self, engine: &Arc<ScanEngine>, wanted: &Wanted<'_>) -> Result<Arc<View>> {
+    fn attempt(&self, engine: &Arc<ScanEngine>, selected: &Selection<'_>) -> Result<Arc<Snapshot>> {
         /// Time in which an edit of the MANIFEST is installed, and a compaction's files are deleted.
         const PAUSE: Duration = Duration::from_millis(5);
         let mut troubles = 0;
         for attempt in 0..CHANGES {
             let pause = PAUSE * attempt.min(ATTEMPTS) as u32;
             engine.storage.clock().pause(pause);
-            match self.try_view(engine, wanted) {
+            match self.try_snapshot(engine, selected) {
                 // A file may have vanished.
-                Ok(Some(view)) if view.lacks_files() && troubles + 1 < ATTEMPTS => troubles += 1,
-                Ok(Some(view)) => return Ok(Arc::new(view)),
+                Ok(Some(snapshot)) if snapshot.lacks_files() && troubles + 1 < ATTEMPTS => {
+                    troubles += 1
+                }
+                Ok(Some(snapshot)) => return Ok(Arc::new(snapshot)),
                 Ok(None) => {}
                 Err(error) if error.kind == ErrorKind::Storage && troubles + 1 < ATTEMPTS => {
                     troubles += 1;
@@ -166,7 +168,11 @@ impl Directory {
     }
 
     /// Opens the files; nothing if the database has changed meanwhile.
-    fn try_view(&self, engine: &Arc<ScanEngine>, wanted: &Wanted<'_>) -> Result<Option<View>> {
+    fn try_snapshot(
+        &self,
+        engine: &Arc<ScanEngine>,
+        selected: &Selection<'_>,
+    ) -> Result<Option<Snapshot>> {
         let cancel = CancelToken::new();
         let storage = &*engine.storage;
         let mut follower = TreeFollower::default();
@@ -175,36 +181,41 @@ impl Directory {
             tree: Arc::new(follower.tree().clone()),
             position: follower.position(),
         };
-        let view = self.view_at(engine, wanted, &at, &cancel);
+        engine.database_has(&self.path, &at.tree);
+        let snapshot = self.snapshot_at(engine, selected, &at, &cancel);
         follower.refresh(storage, &self.path, (0, 0), &cancel)?;
         let now = &follower.tree().column_families;
         let then = &at.tree.column_families;
-        let is_same = match wanted {
-            Wanted::Version(version) => {
+        let is_same = match selected {
+            Selection::Version(version) => {
                 let mut families = then.iter();
                 families
                     .find(|(_, family)| version.is_of(&family.name))
                     .is_none_or(|(id, family)| now.get(id) == Some(family))
             }
-            Wanted::All | Wanted::Families(_) => now == then,
+            Selection::All | Selection::Families(_) => now == then,
         };
         // Another process may have deleted or reused the file, which explains any error.
-        if is_same { view.map(Some) } else { Ok(None) }
+        if is_same {
+            snapshot.map(Some)
+        } else {
+            Ok(None)
+        }
     }
 
     /// Opens the files that the MANIFEST names up to a position.
-    fn view_at(
+    fn snapshot_at(
         &self,
         engine: &Arc<ScanEngine>,
-        wanted: &Wanted<'_>,
+        selected: &Selection<'_>,
         at: &At,
         cancel: &CancelToken,
-    ) -> Result<View> {
-        let version = wanted.version();
+    ) -> Result<Snapshot> {
+        let version = selected.version();
         let mut options = ReadOptions::read(&*engine.storage, &self.path)?;
         options.log_folder = self.find_logs(&*engine.storage, &options, &at.tree)?.path;
         let folder = engine.folder(&self.path, options.io);
-        let mut opened = self.open_files(engine, wanted, at, &options, &folder)?;
+        let mut opened = self.open_files(engine, selected, at, &options, &folder)?;
         let logged = read_logs(engine, version, &at.tree, &options, &mut opened, cancel)?;
         let has_unflushed = version.is_none_or(Version::has_unflushed);
         let files = at.tree.column_families.values();
@@ -257,25 +268,26 @@ impl Directory {
             (name, family)
         });
         let named = named.collect();
-        let view = View::new(engine, &self.path, &options, sequence, named);
-        Ok(view.with_prepared(logged.prepared))
+        let snapshot = Snapshot::new(engine, &self.path, &options, sequence, named);
+        Ok(snapshot.with_prepared(logged.prepared))
     }
 
     fn open_files(
         &self,
         engine: &ScanEngine,
-        wanted: &Wanted<'_>,
+        selected: &Selection<'_>,
         at: &At,
         options: &ReadOptions,
         folder: &TableFolder,
     ) -> Result<Opened> {
         const ELSEWHERE: &str = "it is only in a directory of db_paths, which OPTIONS do not name";
-        let version = wanted.version();
+        let version = selected.version();
         let position = || at.position.clone();
         let has_other_paths = at.tree.has_other_paths();
         let mut checkpoint = match self.iterators {
             Some(_) => {
-                let is_opened = |id, family: &ColumnFamily| id == DEFAULT_ID || wanted.has(family);
+                let is_opened =
+                    |id, family: &ColumnFamily| id == DEFAULT_ID || selected.has(family);
                 let storage = &*engine.storage;
                 let opened = Checkpoint::open(storage, folder, &at.tree, position(), is_opened);
                 Some(opened?)
@@ -286,7 +298,7 @@ impl Directory {
         let mut families = BTreeMap::new();
         for (id, tree) in &at.tree.column_families {
             let mut family = Family::new(*id, tree, position(), options);
-            let is_read = wanted.has(tree);
+            let is_read = selected.has(tree);
             if is_read && let Some(version) = version {
                 has_other_files = !version.choose(&mut family)?;
             }
@@ -329,26 +341,26 @@ impl Directory {
 }
 
 /// What is opened.
-enum Wanted<'a> {
+enum Selection<'a> {
     All,
     /// Column families of these names.
     Families(BTreeSet<Vec<u8>>),
     Version(&'a Version),
 }
 
-impl<'a> Wanted<'a> {
+impl<'a> Selection<'a> {
     fn version(&self) -> Option<&'a Version> {
         match self {
-            Wanted::Version(version) => Some(version),
-            Wanted::All | Wanted::Families(_) => None,
+            Selection::Version(version) => Some(version),
+            Selection::All | Selection::Families(_) => None,
         }
     }
 
     fn has(&self, family: &ColumnFamily) -> bool {
         match self {
-            Wanted::All => true,
-            Wanted::Families(names) => names.contains(&family.name),
-            Wanted::Version(version) => version.is_of(&family.name),
+            Selection::All => true,
+            Selection::Families(names) => names.contains(&family.name),
+            Selection::Version(version) => version.is_of(&family.name),
         }
     }
 }
@@ -359,7 +371,7 @@ struct At {
     position: Position,
 }
 
-/// The files of a view.
+/// The files of a snapshot.
 struct Opened {
     families: BTreeMap<u32, Family>,
     /// Whether the column family of a version has files that the version lacks.
@@ -464,13 +476,13 @@ impl Database for Directory {
         Ok(tree.column_families.values().map(name_of).collect())
     }
 
-    fn view(&self, engine: &Arc<ScanEngine>) -> Result<Arc<View>> {
-        self.attempt(engine, &Wanted::All)
+    fn snapshot(&self, engine: &Arc<ScanEngine>) -> Result<Arc<Snapshot>> {
+        self.attempt(engine, &Selection::All)
     }
 
-    fn view_of(&self, engine: &Arc<ScanEngine>, families: &[&str]) -> Result<Arc<View>> {
+    fn snapshot_of(&self, engine: &Arc<ScanEngine>, families: &[&str]) -> Result<Arc<Snapshot>> {
         let names = families.iter().map(|name| names::unescape(name));
-        self.attempt(engine, &Wanted::Families(names.collect()))
+        self.attempt(engine, &Selection::Families(names.collect()))
     }
 
     fn state_merge_operator(&self, stated: &StatedOperator) -> Result<()> {
@@ -486,7 +498,7 @@ fn name_of(family: &ColumnFamily) -> String {
     names::escape(&family.name)
 }
 
-/// Opens the files in the database's own directory. They stay open as long as the view lives.
+/// Opens the files in the database's own directory. They stay open as long as the snapshot lives.
 fn hold_files(family: &mut Family, folder: &TableFolder) -> Result<()> {
     let files = family.files_mut().iter_mut();
     for file in files.filter(|file| file.meta.path_id == 0) {

@@ -10,7 +10,7 @@ use rockmill_core::{
     Backend, CancelToken, DeclineReason, Error, ErrorKind, Output, Request, Result, Support,
 };
 use rockmill_cuda::CudaSettings;
-use rockmill_exec::Patience;
+use rockmill_exec::TaskDeadline;
 use rockmill_exec::admit::{Admitted, Footprint, Need};
 use rockmill_exec::budget::{Budget, Entry, JobShare, Priority};
 use rockmill_exec::device::DeviceList;
@@ -18,14 +18,16 @@ use rockmill_exec::device_registry::{DeviceEntry, DeviceRegistry};
 use rockmill_exec::executor::{Executor, OwnedTasks};
 use rockmill_exec::host_memory::default_budget_bytes;
 use rockmill_format::compression::Implementation;
+use rockmill_format::manifest::Tree;
+use rockmill_snapshot::tree::unique_ids;
 use rockmill_storage::clock::Worker;
 use rockmill_storage::io::{IoOptions, JobIo};
 use rockmill_storage::{LocalStorage, Storage};
 
-use crate::piece::{Piece, PieceOutput, PieceReport, Through};
+use crate::piece::{Piece, PieceOutput, PieceReport, ReadPath};
+use crate::snapshot::FamilySnapshot;
 use crate::table::{TableFolder, Tables, absolute};
-use crate::task::{FromTables, Goal, PieceTask, Reading, ThroughIterators};
-use crate::view::FamilyView;
+use crate::task::{FromIterators, FromTables, Goal, PieceTask, Reading};
 use crate::waiting_rows::{RowsRoom, WaitingRows};
 use crate::{lock, quoted};
 
@@ -101,7 +103,7 @@ impl ScanEngine {
             memory_bytes - rows_bytes,
             Arc::clone(&clock),
         ));
-        let executor = Executor::new(registry, budget, Patience::default(), clock);
+        let executor = Executor::new(registry, budget, TaskDeadline::default(), clock);
         let engine = Self::over(Arc::new(executor), storage, rows_bytes);
         engine.columns().set_limit(settings.cache_bytes);
         Ok(engine)
@@ -117,12 +119,18 @@ impl ScanEngine {
 
     fn over(executor: Arc<Executor>, storage: Arc<dyn Storage>, rows_bytes: u64) -> Arc<Self> {
         Arc::new(Self {
-            tables: Tables::new(executor.budget()),
+            tables: Tables::new(executor.budget(), executor.columns()),
             waiting: WaitingRows::new(rows_bytes),
             executor,
             storage,
             folders: Mutex::default(),
         })
+    }
+
+    /// Lets the caches of devices drop files that a database no longer has.
+    #[doc(hidden)]
+    pub fn database_has(&self, path: &Path, tree: &Tree) {
+        (self.executor.registry()).database_has(path, unique_ids(tree));
     }
 
     /// Waits until the configured devices are open. Before that, or if no device can be used, the CPU does all pieces.
@@ -155,7 +163,7 @@ impl ScanEngine {
         &*self.storage
     }
 
-    /// Maximum bytes of the unflushed entries of a view.
+    /// Maximum bytes of the unflushed entries of a snapshot.
     pub fn max_unflushed_bytes(&self) -> usize {
         self.tables.max_unflushed_bytes()
     }
@@ -178,36 +186,36 @@ impl ScanEngine {
         }
     }
 
-    /// Runs a piece of the view as [`ScanEngine::run`] does, or cuts it if there is too little memory for its rows. A
+    /// Runs a piece of the snapshot as [`ScanEngine::run`] does, or cuts it if there is too little memory for its rows. A
     /// piece that is small or cannot be cut is run in any case. So no piece waits for the rows of other scans.
     ///
     /// # Errors
     /// Any of [`rockmill_core::ErrorKind`]; then there are no rows of it.
     pub fn run_or_cut(
         &self,
-        view: &Arc<FamilyView>,
+        snapshot: &Arc<FamilySnapshot>,
         piece: &Piece,
         plan: &Arc<ScanPlan>,
         cancel: &CancelToken,
     ) -> Result<Ran> {
-        let (rows, bytes) = view.raw_size(&piece.range);
+        let (rows, bytes) = snapshot.raw_size(&piece.range);
         let bytes = plan.output_bytes(rows, bytes);
-        let most = match view.orders_by_bytes() {
+        let most = match snapshot.orders_by_bytes() {
             true => self.waiting.most_bytes(self.executor.budget().slots()),
             // Its only piece cannot be cut.
             false => u64::MAX,
         };
-        let parts = || Some(view.halves(piece)).filter(|parts| parts.len() > 1);
+        let parts = || Some(snapshot.halves(piece)).filter(|parts| parts.len() > 1);
         if bytes > most
             && let Some(parts) = parts()
         {
             return Ok(Ran::Parts(parts));
         }
         let mut room = self.waiting.take(bytes.min(most));
-        let output = match self.run_whole(view, piece, plan, most, cancel) {
+        let output = match self.run_whole(snapshot, piece, plan, most, cancel) {
             Err(error) if is_too_large(&error) => match parts() {
                 Some(parts) => return Ok(Ran::Parts(parts)),
-                None => self.run_whole(view, piece, plan, u64::MAX, cancel)?,
+                None => self.run_whole(snapshot, piece, plan, u64::MAX, cancel)?,
             },
             output => output?,
         };
@@ -215,20 +223,20 @@ impl ScanEngine {
         Ok(Ran::Whole(output, room))
     }
 
-    /// Runs a piece of the view, and waits for it. If a device fails, the CPU runs the piece again.
+    /// Runs a piece of the snapshot, and waits for it. If a device fails, the CPU runs the piece again.
     ///
     /// # Errors
     /// Any of [`rockmill_core::ErrorKind`]; then there are no rows of it.
     pub fn run(
         &self,
-        view: &Arc<FamilyView>,
+        snapshot: &Arc<FamilySnapshot>,
         piece: &Piece,
         plan: &Arc<ScanPlan>,
         cancel: &CancelToken,
     ) -> Result<PieceOutput> {
-        match self.run_whole(view, piece, plan, u64::MAX, cancel) {
-            Err(error) if is_too_large(&error) => match view.halves(piece) {
-                halves if halves.len() > 1 => self.run_parts(view, &halves, plan, cancel),
+        match self.run_whole(snapshot, piece, plan, u64::MAX, cancel) {
+            Err(error) if is_too_large(&error) => match snapshot.halves(piece) {
+                halves if halves.len() > 1 => self.run_parts(snapshot, &halves, plan, cancel),
                 _ => Err(error),
             },
             done => done,
@@ -238,7 +246,7 @@ impl ScanEngine {
     /// Runs a piece that is not cut. It is declined if the rows from RocksDB's iterators exceed `most_bytes`.
     fn run_whole(
         &self,
-        view: &Arc<FamilyView>,
+        snapshot: &Arc<FamilySnapshot>,
         piece: &Piece,
         plan: &Arc<ScanPlan>,
         most_bytes: u64,
@@ -246,12 +254,12 @@ impl ScanEngine {
     ) -> Result<PieceOutput> {
         cancel.check()?;
         let through_iterators = |reason: String| {
-            self.run_through_iterators(view, piece, plan, reason, most_bytes, cancel)
+            self.run_through_iterators(snapshot, piece, plan, reason, most_bytes, cancel)
         };
-        if let Through::Iterators(reason) = &piece.through {
+        if let ReadPath::RocksDb(reason) = &piece.path {
             return through_iterators(reason.clone());
         }
-        match self.run_from_tables(view, piece, plan, cancel) {
+        match self.run_from_tables(snapshot, piece, plan, cancel) {
             Err(error) if is_for_iterators(&error) => through_iterators(error.to_string()),
             done => done,
         }
@@ -260,27 +268,27 @@ impl ScanEngine {
     /// Runs the parts of a piece that does not fit into memory, one after another.
     fn run_parts(
         &self,
-        view: &Arc<FamilyView>,
+        snapshot: &Arc<FamilySnapshot>,
         parts: &[Piece],
         plan: &Arc<ScanPlan>,
         cancel: &CancelToken,
     ) -> Result<PieceOutput> {
         let mut all = PieceOutput::default();
         for part in parts {
-            all.add(self.run(view, part, plan, cancel)?);
+            all.add(self.run(snapshot, part, plan, cancel)?);
         }
         Ok(all)
     }
 
     fn run_from_tables(
         &self,
-        view: &FamilyView,
+        snapshot: &FamilySnapshot,
         piece: &Piece,
         plan: &Arc<ScanPlan>,
         cancel: &CancelToken,
     ) -> Result<PieceOutput> {
         let goal = Goal::Scan(Arc::clone(plan));
-        let mut reading = FromTables::new(view, piece.range.clone(), goal);
+        let mut reading = FromTables::new(snapshot, piece.range.clone(), goal);
         let blocks = (reading.inputs)
             .iter()
             .map(|input| input.blocks_in_range(&piece.range).len() as u64);
@@ -295,7 +303,7 @@ impl ScanEngine {
         let size = reading.size();
         let devices = self.executor.registry().opened();
         let devices = (self.executor).sooner(devices, &size, Implementation::Library);
-        let (rows, raw_bytes) = view.raw_size(&reading.range);
+        let (rows, raw_bytes) = snapshot.raw_size(&reading.range);
         let mut need = ReadPiece {
             engine: self,
             output_bytes: output_bytes(plan, rows, raw_bytes),
@@ -318,27 +326,27 @@ impl ScanEngine {
 
     fn run_through_iterators(
         &self,
-        view: &Arc<FamilyView>,
+        snapshot: &Arc<FamilySnapshot>,
         piece: &Piece,
         plan: &Arc<ScanPlan>,
         reason: String,
         most_bytes: u64,
         cancel: &CancelToken,
     ) -> Result<PieceOutput> {
-        if view.iterators.is_none() {
+        if snapshot.iterators.is_none() {
             let what = format!(
                 "column family {} has keys that only RocksDB's iterators read, and no iterators are available: {reason}",
-                quoted(&view.name)
+                quoted(&snapshot.name)
             );
             return Err(Error::declined(DeclineReason::UnsupportedFormat, what));
         }
-        let reading = ThroughIterators {
-            view: Arc::clone(view),
+        let reading = FromIterators {
+            snapshot: Arc::clone(snapshot),
             range: piece.range.clone(),
             plan: Arc::clone(plan),
             most_bytes,
         };
-        let (rows, bytes) = view.raw_size(&piece.range);
+        let (rows, bytes) = snapshot.raw_size(&piece.range);
         let task_bytes = output_bytes(plan, rows, bytes).min(self.max_task_bytes());
         let task = PieceTask::new(
             Reading::Iterators(reading),
@@ -351,7 +359,7 @@ impl ScanEngine {
 
     /// Maximum memory of a piece: the budget without the largest amount that may be cached.
     pub(crate) fn max_task_bytes(&self) -> u64 {
-        self.executor.budget().max_kept_bytes()
+        self.executor.budget().max_reserved_bytes()
     }
 
     /// Runs the task as a job of its own.
@@ -393,13 +401,13 @@ impl ScanEngine {
                 device: backend.name().to_owned(),
                 through_iterators: None,
                 device_refused: handle.device_refused(),
-                bytes: read.bytes,
-                cached_bytes: read.kept_bytes,
+                bytes: read.bytes - read.cached_bytes,
+                cached_bytes: read.kept_bytes + read.cached_bytes,
                 cached_columns: read.kept_columns,
                 blocks: 0,
                 rows: counts.rows,
                 hidden: read.entries.iter().sum::<u64>().saturating_sub(counts.rows),
-                wanted: counts.wanted,
+                selected: counts.selected,
                 malformed: counts.malformed,
             },
         })

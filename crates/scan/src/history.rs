@@ -6,6 +6,7 @@
 //! |---|---|
 //! | new files in level 0 and a log number: a flush | the files are read |
 //! | new files in place of others, with the epoch number of a known file: a compaction | nothing |
+//! | the same, if a compaction filter may have run | as the last line |
 //! | all others: ingestion, files that are taken away | the ranges of files that only one version has are read again |
 
 use std::collections::BTreeSet;
@@ -20,8 +21,8 @@ use rockmill_storage::{InputFileReader, Storage};
 use crate::engine::ScanEngine;
 use crate::memory_table::MemoryTable;
 use crate::ranges;
+use crate::snapshot::FamilySnapshot;
 use crate::version::VersionFile;
-use crate::view::FamilyView;
 
 /// Differences between a version and an older one, as readers see them.
 #[derive(Debug)]
@@ -30,7 +31,7 @@ pub enum Since {
     Nothing,
     /// What was written.
     Written(WrittenSince),
-    /// Any key in the ranges that [`FamilyView::changed_since`] names may differ, for this reason.
+    /// Any key in the ranges that [`FamilySnapshot::changed_since`] names may differ, for this reason.
     Anything(String),
 }
 
@@ -39,11 +40,11 @@ pub enum Since {
 pub struct WrittenSince {
     /// The newer version with only the tables that were written since. The newest entry of a key in them decides over
     /// the key, also a tombstone. A key without an entry is unchanged, but see `unflushed`.
-    pub tables: Arc<FamilyView>,
+    pub tables: Arc<FamilySnapshot>,
     /// The older version with its unflushed entries alone, if they may be in other tables now. RocksDB does not write
     /// all of them to files: a SingleDelete and its Put cancel each other. Keys that have a value here have an entry in
     /// `tables`, or everything must be read again.
-    pub unflushed: Option<Arc<FamilyView>>,
+    pub unflushed: Option<Arc<FamilySnapshot>>,
 }
 
 /// Facts about a column family's files that determine its history.
@@ -57,7 +58,7 @@ pub(crate) struct Origin {
     pub files: BTreeSet<VersionFile>,
     /// Unflushed entries are in logs from this number on.
     pub log_number: u64,
-    /// Numbers of files with entries that were written after the view was taken.
+    /// Numbers of files with entries that were written after the snapshot was taken.
     pub ahead: BTreeSet<u64>,
     /// One of these files that also has entries older than those of other files, if there is one: a compaction has
     /// merged them.
@@ -66,9 +67,11 @@ pub(crate) struct Origin {
     pub epochs: BTreeSet<u64>,
     /// Whether a compaction may change what a reader finds.
     pub has_filter: bool,
+    /// Number of the OPTIONS file, if a MANIFEST does not tell that options have changed.
+    pub reuses_manifest: Option<u64>,
 }
 
-impl FamilyView {
+impl FamilySnapshot {
     /// Differences between this version and an older one, `base`, as readers see them. The ranges that iterators read
     /// are not compared.
     ///
@@ -134,8 +137,8 @@ impl FamilyView {
 /// Numbers of the files that were flushed between two versions, or the reason why there were other changes.
 fn flushed(
     storage: &dyn Storage,
-    now: &FamilyView,
-    base: &FamilyView,
+    now: &FamilySnapshot,
+    base: &FamilySnapshot,
 ) -> std::result::Result<BTreeSet<u64>, String> {
     let (from, to) = (&base.origin.position, &now.origin.position);
     if base.origin.id != now.origin.id {
@@ -144,6 +147,11 @@ fn flushed(
     if from.manifest != to.manifest || to.bytes < from.bytes {
         return Err("a new MANIFEST was begun".to_owned());
     }
+    // A program with other options may have opened the database between the versions.
+    let has_filter = base.origin.has_filter
+        || now.origin.has_filter
+        || base.origin.reuses_manifest != now.origin.reuses_manifest;
+    let filtered = || Err("a compaction filter may have changed values".to_owned());
     let mut epochs = base.origin.epochs.clone();
     let mut files = BTreeSet::new();
     let edits = edits(storage, now, from, to);
@@ -160,12 +168,16 @@ fn flushed(
                 if edit.log_number.is_none() || levels.any(|level| level != 0) {
                     return Err("files were ingested".to_owned());
                 }
+                // A filter that skips keys in a flush skips their tombstones as well (`db/builder.cc`).
+                if has_filter && !base.unflushed.is_empty() {
+                    return filtered();
+                }
                 epochs.extend(edit.new_files.iter().map(|(_, file)| file.epoch_number));
                 files.extend(edit.new_files.iter().map(|(_, file)| file.number));
             }
             (false, false) if edit.new_files.iter().all(|(_, f)| is_known(f.epoch_number)) => {
-                if now.origin.has_filter {
-                    return Err("a compaction filter may have changed values".to_owned());
+                if has_filter {
+                    return filtered();
                 }
             }
             (false, false) => return Err("files were replaced".to_owned()),
@@ -177,7 +189,7 @@ fn flushed(
 /// The edits between two positions in a MANIFEST.
 fn edits(
     storage: &dyn Storage,
-    view: &FamilyView,
+    snapshot: &FamilySnapshot,
     from: &Position,
     to: &Position,
 ) -> Result<Vec<VersionEdit>> {
@@ -188,7 +200,7 @@ fn edits(
     if from.bytes == to.bytes {
         return Ok(edits);
     }
-    let file = InputFileReader::open(storage, &view.path.join(&from.manifest))?;
+    let file = InputFileReader::open(storage, &snapshot.path.join(&from.manifest))?;
     let mut log = LogReader::behind(from.bytes);
     while log.bytes_fed() < to.bytes {
         let len = CHUNK_BYTES.min(to.bytes - log.bytes_fed());

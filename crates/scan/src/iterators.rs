@@ -34,11 +34,11 @@ pub struct IteratorRead<'a> {
     pub path: &'a Path,
     /// Name of the column family.
     pub family: &'a str,
-    /// Sequence number of the view: the rows are those that a snapshot there sees.
+    /// Sequence number of the snapshot: the rows are those that a snapshot of RocksDB with this number sees.
     pub sequence: u64,
     /// Range of their keys.
     pub range: &'a KeyRange,
-    /// The version, if the view is one of a directory.
+    /// The version, if the snapshot is one of a directory.
     pub checkpoint: Option<&'a Arc<Checkpoint>>,
     /// Checked now and then.
     pub cancel: &'a CancelToken,

@@ -1,8 +1,8 @@
-//! Scans over consistent views of RocksDB databases.
+//! Scans over consistent snapshots of RocksDB databases.
 //!
 //! ```text
-//!   Database --view--> View: the files and unflushed entries of each column family at one sequence number
-//!   FamilyView --pieces--> Piece ..   disjoint ranges of keys, cut at the borders of index blocks
+//!   Database --snapshot--> Snapshot: the files and unflushed entries of each column family at one sequence number
+//!   FamilySnapshot --pieces--> Piece ..   disjoint ranges of keys, cut at the borders of index blocks
 //!   ScanEngine::run(Piece, ScanPlan) --> PieceOutput: batches in Arrow's layout
 //! ```
 //!
@@ -22,11 +22,11 @@ mod options;
 mod piece;
 mod ranges;
 mod remote;
+mod snapshot;
 mod store;
 mod table;
 mod task;
 mod version;
-mod view;
 mod waiting_rows;
 
 use std::fmt::Debug;
@@ -44,22 +44,22 @@ pub use engine::{Ran, ScanEngine, ScanSettings};
 pub use history::{Since, WrittenSince};
 pub use iterators::{IteratorRead, Iterators, RowFn};
 pub use load::{Load, LoadShare};
-pub use piece::{Piece, PieceOutput, PieceReport, Through};
+pub use piece::{Piece, PieceOutput, PieceReport, ReadPath};
 pub use remote::{Described, Pinned, Remote};
 pub use rockmill_core::{MergeOperator, MergeOperators, StatedOperator};
+pub use snapshot::{FamilySnapshot, FileInfo, Snapshot};
 pub use store::{Store, ValueFn, Write, Written};
 pub use version::Version;
-pub use view::{FamilyView, FileInfo, View};
 pub use waiting_rows::RowsRoom;
 
-/// Parts from which crates such as `rockmill-live` make views.
+/// Parts from which crates such as `rockmill-live` make snapshots.
 pub mod source {
     pub use crate::memory_table::MemoryTable;
     pub use crate::options::ReadOptions;
-    pub use crate::view::Family;
+    pub use crate::snapshot::Family;
 }
 
-/// A database that gives views.
+/// A database that gives snapshots.
 pub trait Database: Debug + Send + Sync {
     /// Its directory.
     fn path(&self) -> &Path;
@@ -75,22 +75,22 @@ pub trait Database: Debug + Send + Sync {
     /// Any of [`rockmill_core::ErrorKind`].
     fn families(&self) -> Result<Vec<String>>;
 
-    /// Takes a view of the current state of all column families.
+    /// Takes a snapshot of the current state of all column families.
     ///
     /// # Errors
     /// Any of [`rockmill_core::ErrorKind`].
-    fn view(&self, engine: &Arc<ScanEngine>) -> Result<Arc<View>>;
+    fn snapshot(&self, engine: &Arc<ScanEngine>) -> Result<Arc<Snapshot>>;
 
-    /// Takes a view of some column families. Other column families may stay closed: only the files of these are opened.
+    /// Takes a snapshot of some column families. Other column families may stay closed: only the files of these are opened.
     ///
     /// # Errors
-    /// The errors of [`Database::view`].
-    fn view_of(&self, engine: &Arc<ScanEngine>, families: &[&str]) -> Result<Arc<View>> {
+    /// The errors of [`Database::snapshot`].
+    fn snapshot_of(&self, engine: &Arc<ScanEngine>, families: &[&str]) -> Result<Arc<Snapshot>> {
         let _ = families;
-        self.view(engine)
+        self.snapshot(engine)
     }
 
-    /// States a merge operator for the views that are taken from now on.
+    /// States a merge operator for the snapshots that are taken from now on.
     ///
     /// # Errors
     /// Invalid if another operator was stated for the same column families, or if this process has the database open.

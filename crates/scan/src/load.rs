@@ -10,20 +10,20 @@ use rockmill_exec::admit::{Admitted, Footprint, Need};
 use rockmill_exec::budget::JobShare;
 use rockmill_exec::device_runtime::DeviceRuntime;
 use rockmill_exec::executor::{Call, Event, OwnedTasks, Start, TaskHandle, TaskRun, Tasks};
-use rockmill_exec::pace::JobSize;
+use rockmill_exec::throughput::JobSize;
 use rockmill_storage::clock::Worker;
 
 use crate::engine::{MIN_READ_AHEAD_BYTES, ScanEngine};
 use crate::lock;
 use crate::piece::Piece;
+use crate::snapshot::FamilySnapshot;
 use crate::task::{FromTables, Goal};
-use crate::view::FamilyView;
 
-/// A load: each piece is a task. The pieces are read from tables ([`crate::Through::Tables`]).
+/// A load: each piece is a task. The pieces are read from tables ([`crate::ReadPath::Files`]).
 #[derive(Debug, Clone)]
 pub struct Load {
     /// The version.
-    pub family: Arc<FamilyView>,
+    pub family: Arc<FamilySnapshot>,
     /// Its pieces.
     pub pieces: Vec<Piece>,
     /// Whether a tombstone is a row, which removes its key from the table.
@@ -47,9 +47,11 @@ impl Load {
     }
 }
 
-/// Host memory of loads that run one after another.
+/// Loads that run one after another, and their host memory.
 #[derive(Debug)]
 pub struct LoadShare {
+    /// `None` for a load without pieces.
+    loads: Vec<(Load, Option<Admitted>)>,
     /// `None` for loads without pieces.
     share: Option<JobShare>,
     device: Arc<DeviceRuntime>,
@@ -61,16 +63,19 @@ impl ScanEngine {
     ///
     /// # Errors
     /// The errors of [`ScanEngine::load`].
-    pub fn admit_loads<'l>(
+    pub fn admit_loads(
         &self,
-        loads: impl IntoIterator<Item = &'l Load>,
+        loads: impl IntoIterator<Item = Load>,
         device: &Arc<DeviceRuntime>,
     ) -> Result<LoadShare> {
-        let mut most_bytes = 0;
-        for load in loads {
-            let admitted = self.admit_load(load, device)?;
-            most_bytes = most_bytes.max(admitted.map_or(0, |admitted| admitted.task_bytes));
-        }
+        let admit = |load: Load| {
+            let admitted = self.admit_load(&load, device)?;
+            Ok((load, admitted))
+        };
+        let loads = loads.into_iter().map(admit).collect::<Result<Vec<_>>>()?;
+        let admitted = loads.iter().filter_map(|(_, admitted)| admitted.as_ref());
+        let most_bytes = admitted.map(|admitted| admitted.task_bytes).max();
+        let most_bytes = most_bytes.unwrap_or(0);
         let mut share = None;
         if most_bytes > 0 {
             let cancel = CancelToken::new();
@@ -78,6 +83,7 @@ impl ScanEngine {
             entered.admit(most_bytes, &cancel)?;
         }
         Ok(LoadShare {
+            loads,
             share,
             device: Arc::clone(device),
         })
@@ -100,7 +106,7 @@ impl ScanEngine {
         }
     }
 
-    /// Stores the rows of a load in a table of the share's device. Returns their number, and the bytes of their records.
+    /// Stores the rows of the load at a position in a table of the share's device. Returns their number, and the bytes of their records.
     /// If it fails, the table may contain some of the rows.
     ///
     /// # Errors
@@ -108,21 +114,20 @@ impl ScanEngine {
     pub fn load(
         &self,
         share: &LoadShare,
-        load: &Load,
+        at: usize,
         table: Arc<dyn ResidentTable>,
     ) -> Result<RowOutput> {
-        let LoadShare { share, device } = share;
-        let Some(admitted) = self.admit_load(load, device)? else {
+        let LoadShare {
+            loads,
+            share,
+            device,
+        } = share;
+        let none = || Error::internal("a load that was not admitted");
+        let (load, admitted) = loads.get(at).ok_or_else(none)?;
+        let Some(admitted) = admitted else {
             return Ok(RowOutput::default());
         };
-        let none = || Error::internal("a load that was not admitted");
         let share = share.as_ref().ok_or_else(none)?;
-        let Admitted {
-            devices,
-            read_ahead_bytes,
-            task_bytes,
-            ..
-        } = admitted;
         let bytes: Vec<_> = load.pieces.iter().map(|piece| piece.bytes).collect();
         let owned = OwnedTasks {
             tasks: Arc::new(LoadTasks {
@@ -131,10 +136,10 @@ impl ScanEngine {
                 load: load.clone(),
                 device: Arc::clone(device),
                 table,
-                read_ahead_bytes,
+                read_ahead_bytes: admitted.read_ahead_bytes,
             }),
-            devices,
-            task_memory_bytes: task_bytes,
+            devices: admitted.devices.clone(),
+            task_memory_bytes: admitted.task_bytes,
             stop: CancelToken::new(),
         };
         let handle = Worker::new(&self.storage.clock()).run(|| {

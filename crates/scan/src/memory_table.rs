@@ -8,7 +8,7 @@ use rockmill_core::{
 };
 use rockmill_cpu::retain::Sink;
 use rockmill_cpu::writer::SstWriter;
-use rockmill_exec::budget::Kept;
+use rockmill_exec::budget::Reservation;
 use rockmill_format::key;
 use rockmill_format::range_tombstone::RangeTombstone;
 use rockmill_snapshot::unflushed::MemTable;
@@ -26,7 +26,7 @@ pub struct MemoryTable {
     pub(crate) tombstones: Vec<RangeTombstone>,
     /// The keys from the first to the last one that has an entry.
     keys: Option<KeyRange>,
-    _kept: Kept,
+    _reservation: Reservation,
 }
 
 impl MemoryTable {
@@ -55,7 +55,7 @@ impl MemoryTable {
         let of_tombstones = tombstones.iter().map(|t| t.begin.len() + t.end.len());
         let bytes = of_table + of_tombstones.sum::<usize>() as u64;
         Ok(Self {
-            _kept: tables.keep(bytes, cancel)?,
+            _reservation: tables.keep(bytes, cancel)?,
             keys: keys_of(memtable),
             table,
             tombstones,

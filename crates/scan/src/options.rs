@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use rockmill_core::Result;
 use rockmill_format::manifest::ColumnFamily;
+use rockmill_format::versions;
 use rockmill_snapshot::closed_database::{self, LatestOptions, in_options, options_name};
 use rockmill_storage::Storage;
 use rockmill_storage::io::IoOptions;
@@ -22,8 +23,11 @@ pub struct ReadOptions {
     pub(crate) in_place: BTreeSet<Vec<u8>>,
     /// Names of comparators by those of column families.
     pub(crate) comparators: BTreeMap<Vec<u8>, Vec<u8>>,
-    /// Names of column families with a compaction filter.
-    pub(crate) filtered: BTreeSet<Vec<u8>>,
+    /// Names of column families without a compaction filter. A filter without a name leaves no line in OPTIONS.
+    pub(crate) unfiltered: BTreeSet<Vec<u8>>,
+    /// Number of the OPTIONS file, if a program that opens the database goes on with its MANIFEST
+    /// (`reuse_manifest_on_open`). Then the MANIFEST does not tell that options have changed.
+    pub(crate) reuses_manifest: Option<u64>,
     /// Whether readers may see a write's sequence number before memtables have its entries (`unordered_write`).
     pub is_unordered: bool,
     /// Names of merge operators by those of their column families. Applications have operators of any name.
@@ -42,7 +46,8 @@ impl ReadOptions {
             log_folder: dir.to_owned(),
             in_place: BTreeSet::new(),
             comparators: BTreeMap::new(),
-            filtered: BTreeSet::new(),
+            unfiltered: BTreeSet::new(),
+            reuses_manifest: None,
             is_unordered: false,
             merge_operators: BTreeMap::new(),
         };
@@ -59,9 +64,12 @@ impl ReadOptions {
                 let comparator = comparator.as_bytes().to_vec();
                 read.comparators.insert(family.name.clone(), comparator);
             }
-            let filters = ["compaction_filter", "compaction_filter_factory"];
-            if filters.iter().any(|name| !family.options.is_null(name)) {
-                read.filtered.insert(family.name.clone());
+            let has_none = |name| match family.options.str(name) {
+                None => !versions::may_hold(name, latest.options.rocksdb_version),
+                Some(_) => family.options.is_null(name),
+            };
+            if has_none("compaction_filter") && has_none("compaction_filter_factory") {
+                read.unfiltered.insert(family.name.clone());
             }
             let operator = family.options.object_name("merge_operator");
             if let Some(name) = operator.filter(|name| !name.is_empty()) {
@@ -71,6 +79,8 @@ impl ReadOptions {
         read.wal_dir = latest.options.db.str("wal_dir").map(str::to_owned);
         let is_unordered = latest.options.db.bool("unordered_write", false);
         read.is_unordered = is_unordered.map_err(malformed)?;
+        let reuses_manifest = latest.options.db.bool("reuse_manifest_on_open", false);
+        read.reuses_manifest = reuses_manifest.map_err(malformed)?.then_some(latest.number);
         let io = IoOptions::read(&latest.options.db);
         read.io = io.map_err(|error| error.in_file(&options_name(latest.number)))?;
         Ok(read)

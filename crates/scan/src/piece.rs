@@ -12,16 +12,16 @@ pub struct Piece {
     /// Stored bytes of the blocks that may have them.
     pub bytes: u64,
     /// The path on which they are read.
-    pub through: Through,
+    pub path: ReadPath,
 }
 
 /// The path on which a piece is read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Through {
-    /// From the tables. If an entry does not decide alone, RocksDB's iterators read the piece after all.
-    Tables,
+pub enum ReadPath {
+    /// From the SST files. If an entry does not contain the value alone, RocksDB's iterators read the piece after all.
+    Files,
     /// Through RocksDB's iterators, for this reason.
-    Iterators(String),
+    RocksDb(String),
 }
 
 /// Result of a piece.
@@ -54,7 +54,7 @@ impl PieceOutput {
         report.blocks += next.blocks;
         report.rows += next.rows;
         report.hidden += next.hidden;
-        report.wanted += next.wanted;
+        report.selected += next.selected;
         report.malformed += next.malformed;
     }
 }
@@ -78,10 +78,10 @@ pub struct PieceReport {
     pub blocks: u64,
     /// Rows that a reader finds.
     pub rows: u64,
-    /// Entries that a reader does not find: older ones, deleted ones, and those after the view; 0 through iterators.
+    /// Entries that a reader does not find: older ones, deleted ones, and those after the snapshot; 0 through iterators.
     pub hidden: u64,
     /// Rows that the plan wants.
-    pub wanted: u64,
+    pub selected: u64,
     /// Rows in which a counted check of the plan fails.
     pub malformed: u64,
 }

@@ -8,16 +8,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rockmill_core::{KeyRange, Result};
+use rockmill_core::{Error, KeyRange, Result};
 use rockmill_snapshot::tree::Position;
+use rockmill_storage::Storage;
 use serde::{Deserialize, Serialize};
 
 use crate::engine::ScanEngine;
 use crate::history::Origin;
-use crate::piece::{Piece, Through};
+use crate::piece::{Piece, ReadPath};
 use crate::ranges;
+use crate::snapshot::{Family, FamilySnapshot, Snapshot};
 use crate::version::Version;
-use crate::view::{Family, FamilyView, View};
 
 /// A version of a column family, as the process that has its files describes it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -29,6 +30,9 @@ pub struct Described {
     pub entries: u64,
     /// Bytes of all files.
     pub bytes: u64,
+    /// The contents of the IDENTITY file and the inode of the folder, if there is such a file. Copies of a database have
+    /// the same id in other folders. One folder has one inode under all its names.
+    pub database: Option<(Vec<u8>, u64)>,
     /// A range that has all its keys, and whose ends are keys of entries; `None` if it has no entry.
     pub keys: Option<KeyRange>,
 }
@@ -53,20 +57,25 @@ pub struct Remote {
 /// What lives as long as another process must keep files.
 pub trait Pinned: Any + Send + Sync + std::fmt::Debug {}
 
-impl FamilyView {
+impl FamilySnapshot {
     /// The description of this version for another process.
     ///
     /// # Errors
-    /// Those of [`FamilyView::version`].
-    pub fn describe(&self) -> Result<Described> {
+    /// Those of [`FamilySnapshot::version`]; Storage if the folder cannot be read.
+    pub fn describe(&self, storage: &dyn Storage) -> Result<Described> {
         let of_files = self.file_keys.clone().into_iter();
         let unflushed = self.unflushed.iter().flat_map(|table| table.ranges());
         let keys = of_files.chain(unflushed).reduce(|one, other| KeyRange {
             begin: one.begin.min(other.begin),
             end: one.end.max(other.end),
         });
+        let id = rockmill_snapshot::identity(storage, &self.path)?;
+        let folder = storage.folder_id(&self.path);
+        let folder = folder
+            .map_err(|e| Error::storage(&self.path.display().to_string(), "read the folder", &e))?;
         Ok(Described {
             version: self.version()?,
+            database: (!id.is_empty()).then_some((id, folder.inode)),
             entries: self.entries().unwrap_or(0),
             bytes: self.bytes(),
             keys,
@@ -99,6 +108,7 @@ impl FamilyView {
                 ahead: BTreeSet::new(),
                 epochs: BTreeSet::new(),
                 has_filter: false,
+                reuses_manifest: None,
             },
             unflushed: Vec::new(),
             file_keys: None,
@@ -122,19 +132,19 @@ impl FamilyView {
             Piece {
                 bytes: parts.map(|remote| remote.described.bytes).sum(),
                 range,
-                through: Through::Tables,
+                path: ReadPath::Files,
             }
         });
         pieces.collect()
     }
 }
 
-impl View {
-    /// A view of column families that other processes read.
+impl Snapshot {
+    /// A snapshot of column families that other processes read.
     pub fn of_remotes(
         engine: &Arc<ScanEngine>,
         path: &Path,
-        families: impl IntoIterator<Item = FamilyView>,
+        families: impl IntoIterator<Item = FamilySnapshot>,
     ) -> Self {
         let families = families.into_iter();
         let families: BTreeMap<_, _> = families

@@ -10,10 +10,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 use rockmill_core::columns::{ColumnCache, TableColumns, TableIdentity};
-use rockmill_core::{CancelToken, Error, InputTable, ReadAt, Result, open_table, range_tombstones};
-use rockmill_exec::budget::{Budget, Kept};
+use rockmill_core::{
+    Cacheable, CancelToken, Error, FileIdentity, InputTable, ReadAt, Result, open_table,
+    range_tombstones,
+};
+use rockmill_exec::budget::{Budget, Reservation};
+use rockmill_exec::file_caches::database_number;
 use rockmill_format::manifest::FileMeta;
-use rockmill_format::unique_id::internal_unique_id;
 use rockmill_snapshot::tree::user_key;
 use rockmill_storage::io::{ClosedInput, JobInput, JobIo};
 use rockmill_storage::{base_name, table_path};
@@ -29,7 +32,7 @@ pub struct Table {
     closed: Arc<ClosedInput>,
     open: Mutex<Weak<JobInput>>,
     last_used: AtomicU64,
-    _kept: Kept,
+    _reservation: Reservation,
 }
 
 impl Table {
@@ -56,15 +59,17 @@ impl Table {
     }
 }
 
-/// A table of a view.
+/// A table of a snapshot.
 #[derive(Debug, Clone)]
-pub struct ViewTable {
+pub struct SnapshotTable {
     table: Arc<Table>,
-    /// The view's own open file, if another process may delete it.
+    /// The snapshot's own open file, if another process may delete it.
     held: Option<Arc<JobInput>>,
+    /// Its level, which may be another one in a later snapshot.
+    level: u32,
 }
 
-impl Deref for ViewTable {
+impl Deref for SnapshotTable {
     type Target = Table;
 
     fn deref(&self) -> &Table {
@@ -72,19 +77,22 @@ impl Deref for ViewTable {
     }
 }
 
-impl ViewTable {
+impl SnapshotTable {
     /// The table with an open file, which other tasks have as well.
     ///
     /// # Errors
     /// Storage.
     pub fn open(&self) -> Result<InputTable> {
-        match &self.held {
+        let table = match &self.held {
             Some(file) => {
                 let file = Arc::clone(file) as Arc<dyn ReadAt>;
-                Ok(self.table.input.read_through(file))
+                self.table.input.read_through(file)
             }
-            None => self.table.open(),
-        }
+            None => self.table.open()?,
+        };
+        let level = self.level;
+        let cacheable = table.cacheable().map(|of| Cacheable { level, ..*of });
+        Ok(table.with_cacheable(cacheable))
     }
 }
 
@@ -152,12 +160,12 @@ pub struct Tables {
 
 impl Tables {
     /// An empty cache.
-    pub fn new(budget: &Arc<Budget>) -> Self {
+    pub fn new(budget: &Arc<Budget>, columns: &Arc<ColumnCache>) -> Self {
         Self {
             budget: Arc::clone(budget),
             kept: Mutex::default(),
             uses: AtomicU64::new(0),
-            columns: Arc::default(),
+            columns: Arc::clone(columns),
         }
     }
 
@@ -173,10 +181,10 @@ impl Tables {
     pub fn get(
         &self,
         folder: &TableFolder,
-        meta: &FileMeta,
+        (meta, level): (&FileMeta, u32),
         file: Option<&Arc<JobInput>>,
         cancel: &CancelToken,
-    ) -> Result<ViewTable> {
+    ) -> Result<SnapshotTable> {
         cancel.check()?;
         let mut opened = None;
         let identity = match (meta.unique_id, file) {
@@ -209,7 +217,7 @@ impl Tables {
         let now = self.uses.fetch_add(1, Ordering::Relaxed);
         table.last_used.store(now, Ordering::Relaxed);
         let held = file.cloned();
-        Ok(ViewTable { table, held })
+        Ok(SnapshotTable { table, held, level })
     }
 
     fn open(
@@ -237,16 +245,24 @@ impl Tables {
         let table = table
             .with_largest_sequence(meta.largest_seqno)?
             .beginning_at(user_key(&meta.smallest));
+        let identity = meta
+            .unique_id
+            .and_then(|id| FileIdentity::stated(&table, id));
         let columns = TableColumns {
             cache: Arc::clone(&self.columns),
-            identity: meta.unique_id.and_then(|id| identity(&table, id)),
+            identity: identity.map(|file| TableIdentity::of_file(&table, file)),
         };
-        let table = table.with_columns(columns);
+        let cacheable = identity.map(|identity| Cacheable {
+            identity,
+            level: u32::MAX,
+            database: database_number(&folder.path),
+        });
+        let table = table.with_columns(columns).with_cacheable(cacheable);
         let deletions = range_tombstones(&table)?;
         let deleted: usize = deletions.iter().map(|d| d.begin.len() + d.end.len()).sum();
         let bytes = table.index_memory_bytes() + deleted as u64;
         Ok(Arc::new(Table {
-            _kept: self.keep(bytes, cancel)?,
+            _reservation: self.keep(bytes, cancel)?,
             input: table
                 .with_range_tombstones(deletions)
                 .read_through(Arc::clone(&closed) as Arc<dyn ReadAt>),
@@ -261,8 +277,8 @@ impl Tables {
     ///
     /// # Errors
     /// Declined if there is no room; Cancelled.
-    pub fn keep(&self, bytes: u64, cancel: &CancelToken) -> Result<Kept> {
-        while self.budget.room_for_kept() < bytes {
+    pub fn keep(&self, bytes: u64, cancel: &CancelToken) -> Result<Reservation> {
+        while self.budget.room_for_reservations() < bytes {
             let mut kept = lock(&self.kept);
             let unused = kept
                 .iter()
@@ -275,26 +291,15 @@ impl Tables {
             drop(kept);
             drop(table);
         }
-        self.budget.keep(bytes, cancel)
+        self.budget.reserve(bytes, cancel)
     }
 
     /// Bytes that unflushed entries may take.
     pub fn max_unflushed_bytes(&self) -> usize {
         /// The entries, and the table of them.
         const TIMES: u64 = 2;
-        usize::try_from(self.budget.max_kept_bytes() / TIMES).unwrap_or(usize::MAX)
+        usize::try_from(self.budget.max_reserved_bytes() / TIMES).unwrap_or(usize::MAX)
     }
-}
-
-/// The identity of a table that has the unique id of the MANIFEST. `None` if nothing of it may be cached.
-fn identity(table: &InputTable, stated: [u64; 2]) -> Option<TableIdentity> {
-    let properties = &table.meta.properties;
-    let id = internal_unique_id(
-        &properties.db_id,
-        &properties.db_session_id,
-        properties.orig_file_number,
-    );
-    (id == stated).then(|| TableIdentity::of(table, id))?
 }
 
 /// A file that others share.
@@ -360,7 +365,9 @@ mod tests {
             ..FileMeta::default()
         };
         let get = || {
-            let table = engine.tables.get(&folder, &meta, None, &CancelToken::new());
+            let table = engine
+                .tables
+                .get(&folder, (&meta, 0), None, &CancelToken::new());
             table.expect("it is sound").table
         };
         std::fs::write(&path, &one).expect("written");

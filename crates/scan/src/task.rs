@@ -4,19 +4,19 @@ use std::sync::{Arc, Mutex};
 
 use rockmill_core::scan::{Batch, BatchSink, ScanPlan};
 use rockmill_core::{
-    DeclineReason, Error, ErrorKind, InputTable, KeyRange, Operator, Output, Purpose, ReadTask,
-    Request, Result, SnapshotRules, TaskReport, Tombstones, Undecided, Visibility, borders,
+    DeclineReason, Error, ErrorKind, InputTable, KeyRange, NeedsMerge, Operator, Output, Purpose,
+    ReadTask, Request, Result, SnapshotRules, TaskReport, Tombstones, Visibility, borders,
 };
 use rockmill_cpu::scan::Scanner;
 use rockmill_exec::executor::{Call, Event, Start, TaskHandle, TaskRun, Tasks};
-use rockmill_exec::pace::{JobSize, TaskSize};
+use rockmill_exec::throughput::{JobSize, TaskSize};
 use rockmill_storage::io::JobIo;
 
 use crate::engine::{DIRECT_READ_AHEAD_BYTES, MIN_READ_AHEAD_BYTES, READ_AHEAD_BYTES};
 use crate::iterators::RowFn;
 use crate::lock;
-use crate::table::ViewTable;
-use crate::view::FamilyView;
+use crate::snapshot::FamilySnapshot;
+use crate::table::SnapshotTable;
 
 /// One piece, which is all of its job.
 #[derive(Debug)]
@@ -32,15 +32,15 @@ pub struct PieceTask {
 #[derive(Debug)]
 pub enum Reading {
     Tables(FromTables),
-    Iterators(ThroughIterators),
+    Iterators(FromIterators),
 }
 
-/// A piece that is read from tables. It keeps no view, because an abandoned call may keep the piece long after the scan
+/// A piece that is read from tables. It keeps no snapshot, because an abandoned call may keep the piece long after the scan
 /// has ended.
 #[derive(Debug)]
 pub struct FromTables {
     /// Tables that are opened for the piece: the first ones of `inputs`.
-    pub tables: Vec<ViewTable>,
+    pub tables: Vec<SnapshotTable>,
     pub inputs: Vec<InputTable>,
     pub range: KeyRange,
     pub sequence: u64,
@@ -58,18 +58,18 @@ pub enum Goal {
 
 impl FromTables {
     /// The keys of a range of a version.
-    pub fn new(view: &FamilyView, range: KeyRange, goal: Goal) -> Self {
+    pub fn new(snapshot: &FamilySnapshot, range: KeyRange, goal: Goal) -> Self {
         let mut tables = Vec::new();
         let mut inputs = Vec::new();
-        for at in borders::overlapping(&range, &view.inputs) {
-            tables.extend(view.tables.get(at).cloned());
-            inputs.push(view.inputs[at].clone());
+        for at in borders::overlapping(&range, &snapshot.inputs) {
+            tables.extend(snapshot.tables.get(at).cloned());
+            inputs.push(snapshot.inputs[at].clone());
         }
         Self {
             tables,
             inputs,
             range,
-            sequence: view.sequence,
+            sequence: snapshot.sequence,
             read_ahead_bytes: 0,
             goal,
         }
@@ -89,9 +89,9 @@ impl FromTables {
 
     /// The request to a device, over the opened `inputs`.
     pub fn request<'a>(&'a self, inputs: &'a [InputTable]) -> Request<'a> {
-        let (tombstones, undecided, purpose) = match &self.goal {
-            Goal::Scan(plan) => (Tombstones::Drop, Undecided::Error, Purpose::Scan(plan)),
-            Goal::Resident(tombstones) => (*tombstones, Undecided::Mark, Purpose::Resident),
+        let (tombstones, needs_merge, purpose) = match &self.goal {
+            Goal::Scan(plan) => (Tombstones::Drop, NeedsMerge::Error, Purpose::Scan(plan)),
+            Goal::Resident(tombstones) => (*tombstones, NeedsMerge::Mark, Purpose::Resident),
         };
         let reading = rockmill_core::Reading {
             tables: inputs,
@@ -99,7 +99,7 @@ impl FromTables {
             visibility: Visibility::Snapshot(SnapshotRules {
                 sequence: self.sequence,
                 tombstones,
-                undecided,
+                needs_merge,
             }),
             read_ahead_bytes: self.read_ahead_bytes,
         };
@@ -171,8 +171,8 @@ impl FromTables {
 
 /// A piece that RocksDB's iterators read.
 #[derive(Debug)]
-pub struct ThroughIterators {
-    pub view: Arc<FamilyView>,
+pub struct FromIterators {
+    pub snapshot: Arc<FamilySnapshot>,
     pub range: KeyRange,
     pub plan: Arc<ScanPlan>,
     /// Maximum bytes of the rows. Files do not contain the size of the rows: values may be in blobs.
@@ -289,7 +289,7 @@ impl TaskRun for PieceRun {
     fn end(&self) {}
 }
 
-impl ThroughIterators {
+impl FromIterators {
     fn run(&self, call: &Call, batches: &mut Collected) -> Result<TaskReport> {
         let mut scanner = Scanner::new(&self.plan, batches)?;
         let has_bytes = self.plan.output_bytes(0, 1) > 0;
@@ -307,7 +307,7 @@ impl ThroughIterators {
             }
             scanner.row(key, value)
         };
-        (self.view).read_through_iterators(&self.range, call.stop(), row)?;
+        (self.snapshot).read_through_iterators(&self.range, call.stop(), row)?;
         Ok(TaskReport {
             output: Output::Batches(scanner.finish()?),
             ..TaskReport::default()

@@ -11,7 +11,7 @@ use rockmill_format::names;
 use serde::{Deserialize, Serialize};
 
 use crate::quoted;
-use crate::view::{Family, FamilyView};
+use crate::snapshot::{Family, FamilySnapshot};
 use rockmill_core::MergeOperator;
 
 /// A file of a version: its number, its bytes, and the unique id of its table.
@@ -32,7 +32,7 @@ pub struct Version {
     pub merge_operator: Option<MergeOperator>,
 }
 
-impl FamilyView {
+impl FamilySnapshot {
     /// The version that [`crate::Directory::at`] opens again.
     ///
     /// # Errors

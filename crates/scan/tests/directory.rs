@@ -1,11 +1,8 @@
 //! Directories that no process has open.
 
-mod common;
-
 use std::path::Path;
 use std::sync::Arc;
 
-use common::*;
 use proptest::prelude::*;
 use rockmill_core::scan::Batch;
 use rockmill_core::{
@@ -15,9 +12,10 @@ use rockmill_core::{
 use rockmill_cpu::CpuBackend;
 use rockmill_exec::device::{Device, OpenBackend, Registered};
 use rockmill_scan::{
-    Database, Directory, FamilyView, IteratorRead, Iterators, PieceReport, RowFn, ScanEngine,
+    Database, Directory, FamilySnapshot, IteratorRead, Iterators, PieceReport, RowFn, ScanEngine,
     ScanSettings,
 };
+use rockmill_testing::scans::*;
 use rust_rocksdb::{DB, Options, SingleThreaded, TransactionDB, TransactionDBOptions};
 
 proptest! {
@@ -40,13 +38,13 @@ proptest! {
         drop(db);
         let engine = ScanEngine::new(ScanSettings::default()).expect("an engine");
         let directory = Directory::open(&path).expect("a database").with_iterators(Arc::new(ReadOnly));
-        let view = directory.view(&engine).expect("a view");
+        let snapshot = directory.snapshot(&engine).expect("a snapshot");
         let db = open_read_only(&path);
-        prop_assert_eq!(view.sequence(), db.latest_sequence_number());
+        prop_assert_eq!(snapshot.sequence(), db.latest_sequence_number());
         for (ranges, piece_bytes) in &scans {
             for (family, expected) in rows_in(&db, ranges) {
-                let view = view.family(family).expect("a family");
-                let (found, reports) = scan(&engine, &view, ranges, *piece_bytes);
+                let snapshot = snapshot.family(family).expect("a family");
+                let (found, reports) = scan(&engine, &snapshot, ranges, *piece_bytes);
                 prop_assert_eq!(&found, &expected, "{}: {:?}", family, reports);
             }
         }
@@ -70,9 +68,9 @@ fn with_rows(dir: &Path, options: &Options, change: impl FnOnce(&DB)) {
     change(&db);
 }
 
-fn family(directory: &Directory, engine: &Arc<ScanEngine>, name: &str) -> Arc<FamilyView> {
-    let view = directory.view(engine).expect("a view");
-    view.family(name).expect("a family")
+fn family(directory: &Directory, engine: &Arc<ScanEngine>, name: &str) -> Arc<FamilySnapshot> {
+    let snapshot = directory.snapshot(engine).expect("a snapshot");
+    snapshot.family(name).expect("a family")
 }
 
 fn engine() -> Arc<ScanEngine> {
@@ -151,8 +149,8 @@ fn blobs_are_read_through_iterators() {
     let directory = Directory::open(dir.path()).expect("a database");
     let directory = directory.with_iterators(Arc::new(Only(options)));
     let engine = engine();
-    let view = family(&directory, &engine, "default");
-    let (found, reports) = scan(&engine, &view, &[KeyRange::default()], 1 << 30);
+    let snapshot = family(&directory, &engine, "default");
+    let (found, reports) = scan(&engine, &snapshot, &[KeyRange::default()], 1 << 30);
     assert_eq!((found.len(), found[7].1.len()), (5000, 40));
     assert!(
         through_iterators(&reports)[0].1.contains("blob"),
@@ -194,13 +192,13 @@ fn other_comparators_are_left_to_rocksdb_unless_they_are_known_to_be_bytewise() 
         });
         let directory = Directory::open(dir.path()).expect("a database");
         let directory = directory.with_iterators(Arc::new(Only(options)));
-        let view = family(&directory, &engine, "default");
-        assert_eq!(view.orders_by_bytes(), is_known);
+        let snapshot = family(&directory, &engine, "default");
+        assert_eq!(snapshot.orders_by_bytes(), is_known);
         let range = KeyRange {
             begin: Some(numbered(5)),
             end: Some(numbered(10)),
         };
-        let (mut found, reports) = scan(&engine, &view, &[range], PIECE);
+        let (mut found, reports) = scan(&engine, &snapshot, &[range], PIECE);
         assert_eq!(
             through_iterators(&reports).is_empty(),
             is_known,
@@ -232,16 +230,19 @@ fn what_cannot_be_opened_is_named() {
     let directory = Directory::open(dir.path()).expect("a database");
     assert_eq!(directory.families().expect("they are read"), ["default"]);
     let engine = engine();
-    let view = directory.view(&engine).expect("a view");
-    let unknown = view.family("accounts").expect_err("there is none");
+    let snapshot = directory.snapshot(&engine).expect("a snapshot");
+    let unknown = snapshot.family("accounts").expect_err("there is none");
     assert!(
         unknown
             .to_string()
             .contains("no column family \"accounts\""),
         "{unknown}"
     );
-    let view = view.family("default").expect("a family");
-    let (files, pieces) = (view.files(), view.pieces(&[KeyRange::default()], 1 << 30));
+    let snapshot = snapshot.family("default").expect("a family");
+    let (files, pieces) = (
+        snapshot.files(),
+        snapshot.pieces(&[KeyRange::default()], 1 << 30),
+    );
     assert_eq!(
         (files.len(), files[0].entries, files[0].level),
         (1, Some(5000), 0)
@@ -253,7 +254,7 @@ fn what_cannot_be_opened_is_named() {
     let cancelled = CancelToken::new();
     cancelled.cancel();
     let pieces = pieces.expect("pieces");
-    let error = engine.run(&view, &pieces[0], &keys_and_values(), &cancelled);
+    let error = engine.run(&snapshot, &pieces[0], &keys_and_values(), &cancelled);
     assert_eq!(
         error.expect_err("it is cancelled").kind,
         ErrorKind::Cancelled
@@ -268,8 +269,8 @@ fn what_cannot_be_opened_is_named() {
         }
     }
     let directory = Directory::open(directory_without_file.path()).expect("a database");
-    let view = directory.view(&engine).expect("others may be read");
-    let error = view.family("default").expect_err("a file is missing");
+    let snapshot = directory.snapshot(&engine).expect("others may be read");
+    let error = snapshot.family("default").expect_err("a file is missing");
     let error = error.to_string();
     assert!(error.contains(&name), "{error}");
 }
@@ -309,8 +310,8 @@ fn the_cpu_does_what_a_device_fails_at_and_no_row_comes_twice() {
     let engine = ScanEngine::new(settings).expect("an engine");
     engine.wait_for_device().expect("it opens");
     let directory = Directory::open(dir.path()).expect("a database");
-    let view = family(&directory, &engine, "default");
-    let (found, reports) = scan(&engine, &view, &[KeyRange::default()], PIECE);
+    let snapshot = family(&directory, &engine, "default");
+    let (found, reports) = scan(&engine, &snapshot, &[KeyRange::default()], PIECE);
     assert_eq!(
         found.iter().map(|(key, _)| key.clone()).collect::<Vec<_>>(),
         (0..5000).map(numbered).collect::<Vec<_>>()
@@ -347,20 +348,20 @@ fn pieces_wait_for_memory_and_tables_that_nobody_uses_give_theirs_back() {
     }
     for dir in dirs.iter().chain(&dirs) {
         let directory = Directory::open(dir.path()).expect("a database");
-        let view = family(&directory, &engine, "default");
-        let pieces = view
+        let snapshot = family(&directory, &engine, "default");
+        let pieces = snapshot
             .pieces(&[KeyRange::default()], 100 << 10)
             .expect("pieces");
         let (plan, cancel) = (keys_and_values(), CancelToken::new());
         let rows: u64 = std::thread::scope(|scope| {
             let pieces = pieces.chunks(pieces.len().div_ceil(8)).map(|pieces| {
-                let (engine, view, plan, cancel) = (&engine, &view, &plan, &cancel);
+                let (engine, snapshot, plan, cancel) = (&engine, &snapshot, &plan, &cancel);
                 scope.spawn(move || {
                     let outputs = pieces
                         .iter()
-                        .map(|piece| engine.run(view, piece, plan, cancel));
+                        .map(|piece| engine.run(snapshot, piece, plan, cancel));
                     outputs
-                        .map(|output| output.expect("it runs").report.wanted)
+                        .map(|output| output.expect("it runs").report.selected)
                         .sum::<u64>()
                 })
             });
@@ -386,12 +387,12 @@ fn a_piece_that_has_no_room_in_memory_runs_in_parts() {
             ..ScanSettings::default()
         };
         let engine = ScanEngine::new(settings).expect("an engine");
-        let view = family(&directory, &engine, "default");
-        let pieces = view.pieces(&[KeyRange::default()], u64::MAX);
+        let snapshot = family(&directory, &engine, "default");
+        let pieces = snapshot.pieces(&[KeyRange::default()], u64::MAX);
         let [piece] = &pieces.expect("pieces")[..] else {
             panic!("one piece");
         };
-        engine.run(&view, piece, &keys_and_values(), &CancelToken::new())
+        engine.run(&snapshot, piece, &keys_and_values(), &CancelToken::new())
     };
     let enough = run(64 << 20).expect("it runs");
     assert_eq!(enough.batches.len(), 1);
@@ -399,7 +400,7 @@ fn a_piece_that_has_no_room_in_memory_runs_in_parts() {
     assert!(short.batches.len() > 1);
     let rows = |batches: &[Batch]| batches.iter().flat_map(rows_of).collect::<Vec<_>>();
     assert_eq!(rows(&short.batches), rows(&enough.batches));
-    assert_eq!(short.report.wanted, 5000);
+    assert_eq!(short.report.selected, 5000);
     let refused = run(64 << 10).expect_err("no part has room");
     assert!(refused.to_string().contains("memory budget"), "{refused}");
 }
@@ -417,8 +418,8 @@ fn a_database_of_pessimistic_transactions_is_read_through_its_directory() {
     let directory = directory.with_iterators(Arc::new(ReadOnly));
     let engine = engine();
     let rows = || {
-        let view = family(&directory, &engine, "default");
-        let (rows, reports) = scan(&engine, &view, &[KeyRange::default()], PIECE);
+        let snapshot = family(&directory, &engine, "default");
+        let (rows, reports) = scan(&engine, &snapshot, &[KeyRange::default()], PIECE);
         (rows, !through_iterators(&reports).is_empty())
     };
     db.put(b"a", b"1").expect("written");
@@ -426,7 +427,7 @@ fn a_database_of_pessimistic_transactions_is_read_through_its_directory() {
     transaction.put(b"b", b"2").expect("written");
     assert_eq!(rows(), (vec![row(b"a", b"1")], false));
     transaction.set_name(b"one").expect("named");
-    let prepared = || directory.view(&engine).expect("a view").prepared();
+    let prepared = || directory.snapshot(&engine).expect("a snapshot").prepared();
     assert_eq!(prepared(), 0);
     transaction.prepare().expect("prepared");
     assert_eq!(rows(), (vec![row(b"a", b"1")], false));
@@ -472,8 +473,8 @@ fn a_manifest_that_is_cut_anywhere_is_refused_where_rocksdb_refuses_it() {
         let directory = Directory::open(dir.path()).expect("a database");
         match (files_of_rocksdb(), directory.families()) {
             (Ok(expected), Ok(_)) => {
-                let view = family(&directory, &engine, "default");
-                assert_eq!(view.files().len(), expected);
+                let snapshot = family(&directory, &engine, "default");
+                assert_eq!(snapshot.files().len(), expected);
                 read += 1;
             }
             (Err(_), Err(_)) => refused += 1,

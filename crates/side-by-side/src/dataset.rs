@@ -107,7 +107,7 @@ pub fn load(
         let what = format!("--scale: {scale} is not between {smallest} and {largest}");
         return Err(Failure::Usage(what));
     }
-    let refused = |e: std::io::Error| Failure::Environment(format!("{}: {e}", path.display()));
+    let refused = |e: std::io::Error| Failure::of_path(path, &e);
     match fs::read_dir(path).map(|mut entries| entries.next().is_none()) {
         Ok(true) => {}
         Err(error) if error.kind() == ErrorKind::NotFound => {}

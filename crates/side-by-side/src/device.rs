@@ -30,6 +30,9 @@ pub struct Tuning {
     #[arg(long, value_name = "yes|no", default_value = "yes", action = ArgAction::Set,
           value_parser = BoolishValueParser::new(), hide_possible_values = true)]
     pub device_compression: bool,
+    /// MiB of GPU memory for files that stay there; 0 caches nothing [default: 0].
+    #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u64).range(..=1_048_576))]
+    device_cache_mib: Option<u64>,
     /// Niceness of Rockmill's threads relative to RocksDB's.
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u8).range(..=19))]
     nice: u8,
@@ -43,6 +46,7 @@ impl Default for Tuning {
             verification: Verification::Default,
             output_cache: OutputCache::Database,
             device_compression: true,
+            device_cache_mib: None,
             nice: 0,
         }
     }
@@ -53,6 +57,19 @@ impl Tuning {
     pub fn with(&self, output_cache: OutputCache) -> Self {
         Self {
             output_cache,
+            ..self.clone()
+        }
+    }
+
+    /// Bytes of files that GPUs cache, if stated.
+    pub fn device_cache_bytes(&self) -> Option<u64> {
+        self.device_cache_mib.map(|mib| mib << 20)
+    }
+
+    /// Returns the same settings with another cache of files on GPUs.
+    pub fn with_device_cache(&self, bytes: u64) -> Self {
+        Self {
+            device_cache_mib: Some(bytes.div_ceil(1 << 20)),
             ..self.clone()
         }
     }
@@ -125,6 +142,9 @@ pub fn service(
     let mut builder = Service::builder();
     if jobs == Jobs::All {
         builder = builder.min_job_bytes(0);
+    }
+    if let Some(mib) = tuning.device_cache_mib {
+        builder = builder.device_cache_bytes(mib << 20);
     }
     let built = give(builder, device)
         .threads(threads as usize)

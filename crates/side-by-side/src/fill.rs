@@ -107,7 +107,7 @@ fn write_run(
 
 /// Starts to flush the memtable; waits for the end of the flush if it is the last.
 fn flush(db: &DB, is_last: bool) -> Result<(), Error> {
-    const PATIENCE: Duration = Duration::from_millis(1);
+    const POLL: Duration = Duration::from_millis(1);
     let number = |property| Ok::<_, Error>(db.property_int_value(property)?.unwrap_or(0));
     // Memtables that still wait for a thread when the next run comes would be flushed into the same file. After an
     // error nothing progresses, and the flush returns the error.
@@ -115,7 +115,7 @@ fn flush(db: &DB, is_last: bool) -> Result<(), Error> {
         && (number(properties::MEM_TABLE_FLUSH_PENDING)? > 0
             || number(properties::NUM_IMMUTABLE_MEM_TABLE)? >= FLUSHES)
     {
-        thread::sleep(PATIENCE);
+        thread::sleep(POLL);
     }
     let mut options = FlushOptions::default();
     options.set_wait(is_last);

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::device::{GiveDevices, Jobs, Tuning};
 use crate::measure::{self, Measured, PeakMemory};
+use crate::rocksdb;
 use crate::running_system::RunningSystem;
 use crate::spec::DatabaseSpec;
 use crate::system::System;
@@ -23,6 +24,8 @@ pub struct RunConfig {
     pub threads: u32,
     /// Rockmill's settings.
     pub tuning: Tuning,
+    /// Whether everything is compacted once before, so that the measured compaction reads what that has written.
+    pub again: bool,
 }
 
 impl RunConfig {
@@ -77,6 +80,10 @@ impl Ready {
         let mut options = spec.options(system.subcompactions(*threads));
         self.running.attach(&mut options);
         let (title, memory) = (system.title(), &mut self.memory);
+        if self.config.again {
+            let db = rocksdb::open(path, &options)?;
+            measure::compact_all(&db);
+        }
         let compact = || measure::compact(path, &options, spec.above_older, title, memory);
         let (measured, taken) = self.running.measured(compact);
         let measured = Measured {

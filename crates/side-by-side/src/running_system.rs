@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use rockmill::{DeclineReason, Resource, Service, Stats};
+use rockmill::{CacheStats, DeclineReason, Resource, Service, Stats};
 use rockmill_terminal::outcome::Failure;
 use rust_rocksdb::Options;
 use serde::{Deserialize, Serialize};
@@ -37,6 +37,12 @@ pub struct Consumption {
     /// Bytes of files that devices wrote themselves and not through the host.
     #[serde(default)]
     pub near_data_bytes: u64,
+    /// Bytes of files that jobs found in the memory of GPUs.
+    #[serde(default)]
+    pub cache_hit_bytes: u64,
+    /// Bytes that they looked for there and read from files.
+    #[serde(default)]
+    pub cache_miss_bytes: u64,
     /// Number of jobs that RocksDB offered to Rockmill.
     #[serde(default)]
     pub jobs_offered: u64,
@@ -113,6 +119,10 @@ impl RunningSystem {
             energy,
             subcompactions: subcompactions_since(&before, &after),
             near_data_bytes: near_data_bytes(&after) - near_data_bytes(&before),
+            cache_hit_bytes: cached(&after, |cache| cache.hit_bytes)
+                - cached(&before, |cache| cache.hit_bytes),
+            cache_miss_bytes: cached(&after, |cache| cache.miss_bytes)
+                - cached(&before, |cache| cache.miss_bytes),
             jobs_offered: after.jobs_offered - before.jobs_offered,
             jobs_too_small: jobs_too_small(&after) - jobs_too_small(&before),
             jobs_elsewhere: jobs_elsewhere(&after) - jobs_elsewhere(&before),
@@ -127,6 +137,12 @@ fn near_data_bytes(stats: &Stats) -> u64 {
     devices
         .map(|device| device.subcompaction_near_data_bytes)
         .sum()
+}
+
+/// Sum over the caches of files.
+fn cached(stats: &Stats, of: fn(&CacheStats) -> u64) -> u64 {
+    let caches = stats.caches.iter();
+    caches.filter(|cache| cache.kind == "files").map(of).sum()
 }
 
 fn jobs_too_small(stats: &Stats) -> u64 {

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use crate::scratch_dir::Scratch;
-use rockmill_terminal::outcome::Failure;
+use rockmill_terminal::outcome::{Failure, refusal};
 
 /// Runs `work` with a temporary folder for databases, in `parent` or in the system's folder for temporary files. First
 /// removes the folders that killed commands left there.
@@ -15,6 +15,12 @@ pub fn in_scratch<T>(
     work: impl FnOnce(&Path) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
     let parent = parent.map_or_else(std::env::temp_dir, Path::to_owned);
+    if let Err(e) = std::fs::metadata(parent.join(".")) {
+        let (parent, why) = (parent.display(), refusal(&e));
+        return Err(Failure::Environment(format!(
+            "{parent}: {why}; make it, or name another folder with --dir"
+        )));
+    }
     let scratch = Scratch::new(&parent).map_err(|error| {
         Failure::Environment(format!("{error}; name another folder with --dir"))
     })?;

@@ -4,6 +4,7 @@
 //! |--------------------|-------------------|----------------------------------------------------------------|
 //! | MANIFEST           | `tree`            | The files of each level                                        |
 //! | Database folder    | `closed_database` | The newest OPTIONS file and the MANIFEST                       |
+//! | IDENTITY           | `identity`        | The id of the database                                         |
 //! | `wal_dir`          | `log_folder`      | The folder of the write-ahead logs                             |
 //! | Write-ahead logs   | `unflushed`       | The entries that are not in SST files                          |
 //! | Filters            | `filter_bits`     | Bits per key, where the OPTIONS file does not give them        |
@@ -16,6 +17,7 @@
 pub mod closed_database;
 pub mod filter_bits;
 mod findings;
+mod identity;
 pub mod levels;
 pub mod log_folder;
 pub mod manual;
@@ -24,4 +26,5 @@ pub mod tree;
 pub mod unflushed;
 
 pub use findings::Findings;
+pub use identity::identity;
 pub use log_folder::{LogFolder, LogSource};

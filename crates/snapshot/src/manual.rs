@@ -11,9 +11,10 @@ use rockmill_format::manifest::{ColumnFamily, FileMeta};
 use rockmill_format::options_file::Options;
 
 use crate::levels::num_levels;
-use crate::tree::total_bytes;
+use crate::tree::{bounds_in_bytes, total_bytes};
 
-/// A range of user keys as for RocksDB's `CompactRange`, including both ends.
+/// A range of user keys in the order of their bytes, including both ends. In a column family with the reverse order,
+/// RocksDB's `CompactRange` begins with the last one.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct UserKeys {
     /// First key; `None` for no lower bound.
@@ -163,7 +164,7 @@ pub fn is_compacted(family: &ColumnFamily, steps: &[Step]) -> bool {
 
 /// A file of the database, or the result of a step.
 #[derive(Debug, Clone)]
-struct Piece<'a> {
+struct StepFile<'a> {
     smallest: &'a [u8],
     largest: &'a [u8],
     bytes: u64,
@@ -173,14 +174,15 @@ struct Piece<'a> {
     made: bool,
 }
 
-impl<'a> Piece<'a> {
-    /// Makes the piece of a file, with its boundary keys in bytewise order. A reverse comparator swaps them; the steps
-    /// stay the same, and each job is declined with its own reason.
+impl<'a> StepFile<'a> {
+    /// Makes the piece of a file, with its boundary keys in bytewise order. A reverse comparator swaps them, and the steps
+    /// stay the same.
     fn file(level: u32, file: &'a FileMeta) -> Self {
-        let (one, other) = (user_key(&file.smallest), user_key(&file.largest));
+        let (smallest, largest) =
+            bounds_in_bytes(user_key(&file.smallest), user_key(&file.largest));
         Self {
-            smallest: one.min(other),
-            largest: one.max(other),
+            smallest,
+            largest,
             bytes: file.size,
             sources: vec![(level, file.number)],
             made: false,
@@ -202,16 +204,16 @@ fn user_key(internal_key: &[u8]) -> &[u8] {
     key::split(internal_key).map_or(internal_key, |(user_key, _)| user_key)
 }
 
-fn total<'p>(pieces: impl IntoIterator<Item = &'p Piece<'p>>) -> u64 {
+fn total<'p>(pieces: impl IntoIterator<Item = &'p StepFile<'p>>) -> u64 {
     total_bytes(pieces.into_iter().map(|piece| piece.bytes))
 }
 
 /// Returns the result of merging the pieces; `None` if there are none.
-fn merged<'a>(pieces: &[Piece<'a>]) -> Option<Piece<'a>> {
+fn merged<'a>(pieces: &[StepFile<'a>]) -> Option<StepFile<'a>> {
     let sources = pieces
         .iter()
         .flat_map(|piece| piece.sources.iter().copied());
-    Some(Piece {
+    Some(StepFile {
         smallest: pieces.iter().map(|piece| piece.smallest).min()?,
         largest: pieces.iter().map(|piece| piece.largest).max()?,
         bytes: total(pieces),
@@ -221,8 +223,8 @@ fn merged<'a>(pieces: &[Piece<'a>]) -> Option<Piece<'a>> {
 }
 
 /// Makes the step that merges the pieces.
-fn step(from_level: u32, output_level: u32, pieces: &[Piece<'_>], jobs: u64) -> Step {
-    let sources = |pieces: &mut dyn Iterator<Item = &Piece<'_>>| {
+fn step(from_level: u32, output_level: u32, pieces: &[StepFile<'_>], jobs: u64) -> Step {
+    let sources = |pieces: &mut dyn Iterator<Item = &StepFile<'_>>| {
         let mut files: Vec<(u32, u64)> = pieces.flat_map(|p| p.sources.iter().copied()).collect();
         files.sort_by_key(|&(level, number)| match level {
             0 => (level, u64::MAX - number),
@@ -243,12 +245,12 @@ fn step(from_level: u32, output_level: u32, pieces: &[Piece<'_>], jobs: u64) -> 
 
 /// The tree, as the steps change it.
 #[derive(Debug)]
-struct Levels<'a>(BTreeMap<u32, Vec<Piece<'a>>>);
+struct Levels<'a>(BTreeMap<u32, Vec<StepFile<'a>>>);
 
 impl<'a> Levels<'a> {
     fn of(family: &'a ColumnFamily) -> Self {
         let pieces = |(&level, files): (&u32, &'a BTreeMap<u64, FileMeta>)| {
-            let pieces = files.values().map(|file| Piece::file(level, file));
+            let pieces = files.values().map(|file| StepFile::file(level, file));
             (level, pieces.collect())
         };
         Self(family.levels.iter().map(pieces).collect())
@@ -286,7 +288,7 @@ impl<'a> Levels<'a> {
     }
 
     /// Removes the marked pieces from a level and returns them.
-    fn take(&mut self, level: u32, chosen: &[bool]) -> Vec<Piece<'a>> {
+    fn take(&mut self, level: u32, chosen: &[bool]) -> Vec<StepFile<'a>> {
         let Some(pieces) = self.0.get_mut(&level) else {
             return Vec::new();
         };
@@ -347,13 +349,13 @@ impl<'a> Levels<'a> {
     }
 }
 
-fn selected<'a>(pieces: &[Piece<'a>], chosen: &[bool]) -> Vec<Piece<'a>> {
+fn selected<'a>(pieces: &[StepFile<'a>], chosen: &[bool]) -> Vec<StepFile<'a>> {
     let pairs = pieces.iter().zip(chosen).filter(|(_, chosen)| **chosen);
     pairs.map(|(piece, _)| piece.clone()).collect()
 }
 
 /// Whether no two pieces overlap.
-fn are_apart(pieces: &[Piece<'_>]) -> bool {
+fn are_apart(pieces: &[StepFile<'_>]) -> bool {
     let mut sorted: Vec<_> = pieces.iter().collect();
     sorted.sort_by_key(|piece| piece.smallest);
     sorted

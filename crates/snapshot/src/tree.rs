@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use rockmill_core::{
-    CancelToken, DeclineReason, Error, FileSummary, InputFile, LevelSummary, Result, TreeView,
+    CancelToken, DeclineReason, Error, FileSummary, InputFile, LevelSummary, Result, TreeState,
 };
 use rockmill_format::key;
 use rockmill_format::manifest::{ColumnFamily, FileMeta, Follower, Tree};
@@ -36,6 +36,13 @@ const CHUNK_BYTES: usize = 1 << 20;
 
 /// Number of attempts; CURRENT may be replaced during one.
 const ATTEMPTS: usize = 4;
+
+/// The unique ids of all files of a version.
+pub fn unique_ids(tree: &Tree) -> impl Iterator<Item = [u64; 2]> {
+    let families = tree.column_families.values();
+    let files = families.flat_map(|family| family.levels.values().flat_map(|level| level.values()));
+    files.filter_map(|file| file.unique_id)
+}
 
 impl TreeFollower {
     /// Reads the edits appended to the MANIFEST in `dir` since the last call.
@@ -126,11 +133,11 @@ impl TreeFollower {
     /// # Errors
     /// Declined if the column family or an input is not in the tree, or if a file has a property that rules the job
     /// out.
-    pub fn view(&self, input: &CompactionServiceInput, cf_id: u32) -> Result<TreeView> {
+    pub fn tree_state(&self, input: &CompactionServiceInput, cf_id: u32) -> Result<TreeState> {
         let mut found = Findings::default();
-        let view = self.examine(input, cf_id, &mut found)?;
+        let tree_state = self.examine(input, cf_id, &mut found)?;
         found.first()?;
-        Ok(view)
+        Ok(tree_state)
     }
 
     /// Returns whether a job's inputs are all files of its column family, and whether no file below them overlaps, as
@@ -180,7 +187,7 @@ impl TreeFollower {
         (is_full, is_bottommost && !inputs.is_empty())
     }
 
-    /// Like [`TreeFollower::view`], but adds reasons against the job to `found`.
+    /// Like [`TreeFollower::tree_state`], but adds reasons against the job to `found`.
     ///
     /// # Errors
     /// Declined if the column family or an input is not in the tree.
@@ -189,7 +196,7 @@ impl TreeFollower {
         input: &CompactionServiceInput,
         cf_id: u32,
         found: &mut Findings,
-    ) -> Result<TreeView> {
+    ) -> Result<TreeState> {
         let missing = |what: String| Error::declined(DeclineReason::Manifest, what);
         let tree = self.follower.tree();
         let family = tree
@@ -211,7 +218,7 @@ impl TreeFollower {
             check_file(name, file, found);
             inputs.push(input_file(name, level, file));
         }
-        Ok(TreeView {
+        Ok(TreeState {
             deeper: deeper_files(family, &inputs, input.output_level),
             levels: level_sizes(family),
             inputs,
@@ -279,7 +286,7 @@ pub fn user_key(internal_key: &[u8]) -> &[u8] {
 }
 
 /// Smallest and largest user key of a file in the order of bytes. In reverse order the largest is the first.
-fn bounds_in_bytes<'a>(smallest: &'a [u8], largest: &'a [u8]) -> (&'a [u8], &'a [u8]) {
+pub fn bounds_in_bytes<'a>(smallest: &'a [u8], largest: &'a [u8]) -> (&'a [u8], &'a [u8]) {
     (smallest.min(largest), smallest.max(largest))
 }
 

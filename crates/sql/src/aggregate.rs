@@ -9,6 +9,11 @@ use datafusion::arrow::datatypes::{DataType, Schema};
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::error::Result;
+use datafusion::functions_aggregate::average::avg_udaf;
+use datafusion::functions_aggregate::count::count_udaf;
+use datafusion::functions_aggregate::min_max::{max_udaf, min_udaf};
+use datafusion::functions_aggregate::sum::sum_udaf;
+use datafusion::logical_expr::AggregateUDF;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
 use datafusion::physical_expr::expressions::Literal as Constant;
@@ -24,6 +29,7 @@ use rockmill_core::scan::{
 };
 use rockmill_layout::column_type;
 
+use crate::extremes;
 use crate::guard::inline;
 use crate::program::{Program, Reason};
 use crate::scan::{Aggregates, ScanExec};
@@ -192,7 +198,7 @@ fn without_repartition(plan: &Arc<dyn ExecutionPlan>) -> &Arc<dyn ExecutionPlan>
 type Call = (Arc<AggregateFunctionExpr>, Vec<Arc<dyn PhysicalExpr>>);
 
 fn compile(
-    program: &mut Program<'_>,
+    program: &mut Program,
     groups: &[Arc<dyn PhysicalExpr>],
     calls: &[Call],
     states: &Schema,
@@ -201,7 +207,7 @@ fn compile(
     let keys = keys.collect::<std::result::Result<Vec<_>, _>>()?;
     let mut aggregates = Vec::new();
     for (call, arguments) in calls {
-        if call.is_distinct() || !call.order_bys().is_empty() {
+        if call.is_distinct() || !call.order_bys().is_empty() || !is_known(call.fun()) {
             return Err(format!("scans do not compute {}", call.name()));
         }
         let next = keys.len() + aggregates.len();
@@ -231,8 +237,14 @@ fn compile(
     })
 }
 
+/// Whether a function is DataFusion's or Rockmill's. Programs have functions of any name.
+pub(crate) fn is_known(function: &AggregateUDF) -> bool {
+    let own = [count_udaf(), sum_udaf(), avg_udaf(), min_udaf(), max_udaf()];
+    extremes::is_own(function) || own.iter().any(|known| **known == *function)
+}
+
 fn count(
-    program: &mut Program<'_>,
+    program: &mut Program,
     of: &Arc<dyn PhysicalExpr>,
 ) -> std::result::Result<Aggregate, Reason> {
     let constant = of.downcast_ref::<Constant>();
@@ -244,7 +256,7 @@ fn count(
 
 /// The count that DataFusion keeps for a mean: null where there is no value.
 fn count_or_null(
-    program: &mut Program<'_>,
+    program: &mut Program,
     of: &Arc<dyn PhysicalExpr>,
 ) -> std::result::Result<Aggregate, Reason> {
     let value = program.add(of)?;
@@ -264,7 +276,7 @@ fn count_or_null(
 }
 
 fn sum(
-    program: &mut Program<'_>,
+    program: &mut Program,
     of: &Arc<dyn PhysicalExpr>,
     state: Option<DataType>,
 ) -> std::result::Result<Aggregate, Reason> {
@@ -280,7 +292,7 @@ fn sum(
 }
 
 fn extreme(
-    program: &mut Program<'_>,
+    program: &mut Program,
     of: &Arc<dyn PhysicalExpr>,
     state: Option<DataType>,
 ) -> std::result::Result<OutputColumn, Reason> {

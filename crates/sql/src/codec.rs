@@ -20,7 +20,7 @@ use datafusion_proto::physical_plan::{PhysicalExtensionCodec, PhysicalProtoConve
 use rockmill_scan::ScanEngine;
 use rockmill_storage::Rooted;
 
-use crate::scan::{PinExec, PinnedViews, SentExec, decode_scan, encode_scan};
+use crate::scan::{PinExec, PinnedSnapshots, SentExec, decode_scan, encode_scan};
 use crate::{extremes, functions};
 
 /// First byte of what a process is asked to pin. A scan begins with a brace.
@@ -59,7 +59,7 @@ pub struct Codec {
 #[derive(Debug)]
 struct Worker {
     root: Arc<Rooted>,
-    pinned: PinnedViews,
+    pinned: PinnedSnapshots,
 }
 
 impl Codec {
@@ -76,7 +76,7 @@ impl Codec {
     /// [`Codec::open`]. The engine must read files through the same root.
     #[must_use]
     pub fn of_worker(engine: &Arc<ScanEngine>, root: Arc<Rooted>) -> Self {
-        let pinned = PinnedViews::default();
+        let pinned = PinnedSnapshots::default();
         Self {
             engine: Arc::clone(engine),
             worker: Some(Arc::new(Worker { root, pinned })),

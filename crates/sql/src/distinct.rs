@@ -18,6 +18,8 @@ use datafusion::logical_expr::{
 };
 use datafusion::optimizer::AnalyzerRule;
 
+use crate::aggregate::is_known;
+
 /// Replaces `count(b)` by `coalesce(sum(cast(b is not null as bigint)), 0)` where the other aggregates are such as
 /// DataFusion computes by groups of the only distinct argument.
 #[derive(Debug)]
@@ -54,6 +56,7 @@ fn is_wanted(aggregate: &Aggregate) -> bool {
         }
         match func.name() {
             _ if params.distinct => distinct.extend(&params.args),
+            _ if !is_known(func) => return false,
             "count" => has_counts = true,
             "sum" | "min" | "max" => {}
             _ => return false,
@@ -72,7 +75,7 @@ fn sum_of(call: &Expr, input: &DFSchema) -> Result<Option<Expr>> {
         return Ok(None);
     };
     let AggregateFunctionParams { args, distinct, .. } = params;
-    if *distinct || func.name() != "count" {
+    if *distinct || func.name() != "count" || !is_known(func) {
         return Ok(None);
     }
     let mut counted = None;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
-use datafusion::arrow::datatypes::{Schema, SchemaRef};
+use datafusion::arrow::datatypes::{DataType, Schema, SchemaRef};
 use datafusion::catalog::{Session, TableProvider, TableProviderFactory};
 use datafusion::common::plan_err;
 use datafusion::error::{DataFusionError, Result};
@@ -17,6 +17,7 @@ use rockmill_scan::{Directory, LogSource, ScanEngine, StatedOperator};
 
 use crate::read_only::ReadOnly;
 use crate::scan::external;
+use crate::session::keep;
 use crate::statements::statements;
 use crate::table::{Scans, blocking};
 
@@ -100,7 +101,7 @@ impl Scans {
         Ok(())
     }
 
-    /// Runs one of these statements.
+    /// Runs one of these statements. [`refuse_writes`](crate::refuse_writes) keeps what it defines.
     ///
     /// # Errors
     /// The errors of the statement.
@@ -116,6 +117,13 @@ impl Scans {
             }
         }
         let plan = session.state().statement_to_plan(statement).await?;
+        let defined = match &plan {
+            LogicalPlan::Ddl(DdlStatement::CreateExternalTable(create)) => Some(&create.name),
+            LogicalPlan::Ddl(DdlStatement::CreateMemoryTable(create)) => Some(&create.name),
+            LogicalPlan::Ddl(DdlStatement::CreateView(create)) => Some(&create.name),
+            _ => None,
+        };
+        let defined = defined.cloned();
         match &plan {
             LogicalPlan::Ddl(DdlStatement::CreateExternalTable(create)) if self.is_at(create) => {
                 session.register_table(create.name.clone(), table(self, create)?)?;
@@ -124,7 +132,10 @@ impl Scans {
                 session.execute_logical_plan(plan).await?.collect().await?;
             }
         }
-        Ok(())
+        match defined {
+            Some(defined) => keep(session, defined).await,
+            None => Ok(()),
+        }
     }
 
     /// Whether a statement makes a table of this database.
@@ -165,6 +176,9 @@ fn table(scans: &Scans, statement: &CreateExternalTable) -> Result<Arc<dyn Table
     let schema: SchemaRef = Arc::new(statement.schema.as_arrow().clone());
     match (schema.fields().is_empty(), key, value) {
         (true, None, None) => Ok(scans.table(&family)),
+        (false, None, None) if are_key_and_value(stored_schema(&schema)?.as_ref()) => {
+            Ok(scans.table(&family))
+        }
         (false, Some(key), Some(value)) => {
             let schema = stored_schema(&schema)?;
             let layout = Layout::parse(schema, &key, &value).map_err(DataFusionError::Plan)?;
@@ -179,10 +193,18 @@ fn table(scans: &Scans, statement: &CreateExternalTable) -> Result<Arc<dyn Table
             plan_err!("a layout needs columns: CREATE EXTERNAL TABLE name (column type, ..)")
         }
         (false, ..) => plan_err!(
-            "columns need a layout: OPTIONS ('key' 'u32be id', 'value' 'rest body'), or leave the columns out, \
-             for a table of key and value"
+            "columns need a layout: OPTIONS ('key' 'u32be id', 'value' 'rest body') behind (id int unsigned not null, \
+             body varchar not null); or leave the columns out, for a table of key and value"
         ),
     }
+}
+
+/// Whether these are the columns of a table without a layout.
+fn are_key_and_value(schema: &Schema) -> bool {
+    let columns = schema.fields().iter();
+    columns
+        .map(|column| (column.name().as_str(), column.data_type()))
+        .eq([("key", &DataType::Binary), ("value", &DataType::Binary)])
 }
 
 /// The options of a statement. DataFusion puts the format's name before some of them.
@@ -214,7 +236,7 @@ impl Options {
 
 /// The columns as scans store them: text without views.
 pub(crate) fn stored_schema(schema: &Schema) -> Result<SchemaRef> {
-    use datafusion::arrow::datatypes::{DataType, Field};
+    use datafusion::arrow::datatypes::Field;
     let mut fields = Vec::new();
     for field in schema.fields() {
         let data_type = match field.data_type() {

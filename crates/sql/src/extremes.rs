@@ -28,7 +28,6 @@ pub fn all() -> [AggregateUDF; 2] {
 }
 
 /// Whether it is one of them.
-#[cfg(feature = "codec")]
 pub fn is_own(function: &AggregateUDF) -> bool {
     function.inner().downcast_ref::<Extreme>().is_some()
 }

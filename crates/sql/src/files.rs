@@ -13,7 +13,7 @@ use datafusion::error::Result;
 use datafusion::logical_expr::{Expr, TableType};
 use datafusion::physical_plan::ExecutionPlan;
 use rockmill_core::{DeclineReason, Error, ErrorKind};
-use rockmill_scan::View;
+use rockmill_scan::Snapshot;
 
 use crate::scan::external;
 use crate::table::{Scans, blocking};
@@ -68,7 +68,7 @@ impl ContentsTable {
         }
     }
 
-    fn columns(contents: Contents, scans: &Scans, view: &View) -> Result<Vec<ArrayRef>> {
+    fn columns(contents: Contents, scans: &Scans, snapshot: &Snapshot) -> Result<Vec<ArrayRef>> {
         let mut names = StringBuilder::new();
         let (mut numbers, mut levels) = (UInt64Builder::new(), UInt32Builder::new());
         let (mut smallest, mut largest) = (BinaryBuilder::new(), BinaryBuilder::new());
@@ -76,10 +76,10 @@ impl ContentsTable {
         let mut compressions = StringBuilder::new();
         for name in scans.database().families().map_err(external)? {
             // A file that cannot be read is listed with what the MANIFEST says.
-            let (files, in_family) = match view.family(&name) {
+            let (files, in_family) = match snapshot.family(&name) {
                 Ok(family) => (family.files().to_vec(), family.entries()),
                 Err(error) if costs_itself_alone(&error) => {
-                    (view.listed_files(&name).map_err(external)?, None)
+                    (snapshot.listed_files(&name).map_err(external)?, None)
                 }
                 Err(error) => return Err(external(error)),
             };
@@ -145,11 +145,11 @@ impl TableProvider for ContentsTable {
         _: &[Expr],
         _: Option<usize>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let view = self.scans.view(session).await?;
+        let snapshot = self.scans.snapshot(session).await?;
         let (contents, scans) = (self.contents, self.scans.clone());
         let schema = self.schema();
         let batch = blocking(move || {
-            let columns = Self::columns(contents, &scans, &view.view)?;
+            let columns = Self::columns(contents, &scans, &snapshot.snapshot)?;
             Ok(RecordBatch::try_new(schema, columns)?)
         });
         let batch = batch.await?;

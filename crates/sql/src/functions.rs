@@ -63,17 +63,23 @@ pub fn all() -> Vec<ScalarUDF> {
     numbers.chain(of_bytes).collect()
 }
 
+/// Whether it is one of them, or DataFusion's own of the same name: programs have functions of any name. These return a
+/// value or null for all arguments.
+pub fn is_known(function: &ScalarUDF) -> bool {
+    use datafusion::functions::string;
+    let of_text = [
+        string::starts_with(),
+        string::ends_with(),
+        string::contains(),
+        string::octet_length(),
+    ];
+    is_own(function) || of_text.iter().any(|known| **known == *function)
+}
+
 /// Whether it is one of them.
-#[cfg(feature = "codec")]
 pub fn is_own(function: &ScalarUDF) -> bool {
     let function = function.inner();
     function.downcast_ref::<NumberAt>().is_some() || function.downcast_ref::<OfBytes>().is_some()
-}
-
-/// Whether the function of this name, one of the above, returns a value or null for all arguments.
-pub fn never_fails(name: &str) -> bool {
-    let of_bytes = ["starts_with", "ends_with", "contains", "octet_length"];
-    number_of(name).is_some() || of_bytes.contains(&name)
 }
 
 /// Storage of the number of a function, `u16be` and the like.

@@ -223,7 +223,7 @@ pub fn may_fail(expression: &Arc<dyn PhysicalExpr>, schema: &Schema) -> bool {
     } else if let Some(cast) = expression.downcast_ref::<CastExpr>() {
         type_of(cast.expr()).is_some_and(|from| is_lossless(&from, cast.cast_type()))
     } else if let Some(function) = expression.downcast_ref::<ScalarFunctionExpr>() {
-        functions::never_fails(function.fun().name())
+        functions::is_known(function.fun())
     } else {
         expression.is::<Column>()
             || expression.is::<Literal>()

@@ -3,11 +3,10 @@
 //! DataFusion's hash joins keep one side in memory, as one batch. They do not spill, and a batch has at most 2 GiB of each
 //! column of strings or bytes. Joins that sort both sides spill, so a query has a second plan with these.
 
-use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
-use datafusion::arrow::datatypes::{DataType, SchemaRef};
+use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::arrow::error::ArrowError;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::common::{internal_err, resources_datafusion_err};
@@ -28,6 +27,8 @@ use datafusion::physical_plan::{
     PlanProperties, execute_stream,
 };
 use futures::{StreamExt, TryStreamExt, stream};
+
+use crate::size::{columns, is_too_long};
 
 /// The plan of a query. If its hash joins do not fit into memory, joins that spill replace them. They do not if the
 /// session may not spill, or if the query writes something.
@@ -195,27 +196,13 @@ fn has_no_room(error: &DataFusionError) -> bool {
     matches!(error.find_root(), DataFusionError::ResourcesExhausted(_)) || is_too_long(error)
 }
 
-/// Whether a batch would have more than 2 GiB of a column.
-fn is_too_long(error: &DataFusionError) -> bool {
-    match error.find_root() {
-        DataFusionError::ArrowError(error, _) => {
-            matches!(**error, ArrowError::OffsetOverflowError(_))
-        }
-        _ => false,
-    }
-}
-
 /// The same error, or one that names the columns that are too long for one batch.
 fn named(error: DataFusionError, plan: &Arc<dyn ExecutionPlan>) -> DataFusionError {
-    if !is_too_long(&error) {
+    let columns = columns(&kept_sides(plan));
+    let is_offset = matches!(error.find_root(), DataFusionError::ArrowError(error, _) if matches!(**error, ArrowError::OffsetOverflowError(_)));
+    if !is_offset || columns.is_empty() {
         return error;
     }
-    let sides = kept_sides(plan);
-    let fields = sides.iter().flat_map(|side| side.fields());
-    let strings =
-        fields.filter(|field| matches!(field.data_type(), DataType::Utf8 | DataType::Binary));
-    let columns: BTreeSet<&str> = strings.map(|field| field.name().as_str()).collect();
-    let columns = Vec::from_iter(columns).join(" or ");
     resources_datafusion_err!(
         "one side of a join has more than 2 GiB of column {columns}, which is the most for one column: join fewer \
          columns or rows"
@@ -224,7 +211,7 @@ fn named(error: DataFusionError, plan: &Arc<dyn ExecutionPlan>) -> DataFusionErr
 
 #[cfg(test)]
 mod tests {
-    use datafusion::arrow::datatypes::{Field, Schema};
+    use datafusion::arrow::datatypes::{DataType, Field, Schema};
     use datafusion::common::{JoinType, NullEquality};
     use datafusion::physical_expr::expressions::col;
     use datafusion::physical_plan::empty::EmptyExec;

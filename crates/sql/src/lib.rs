@@ -18,6 +18,8 @@
 //! | `files` | The tables `rocksdb_files` and `rocksdb_families` |
 //! | `read_only` | RocksDB's iterators over a directory |
 //! | `joins` | Joins that have no room |
+//! | `cooperative` | Joins that can be stopped |
+//! | `size` | Columns that are too long for one batch |
 //! | `memory` | How much memory queries may take, and where they spill |
 //! | `codec` | Physical plans as bytes |
 //! | `session` | Sessions with all of it |
@@ -29,6 +31,7 @@ mod aggregate;
 mod alternatives;
 #[cfg(feature = "codec")]
 mod codec;
+mod cooperative;
 mod distinct;
 mod external;
 mod extremes;
@@ -44,6 +47,7 @@ mod ranges;
 mod read_only;
 mod scan;
 mod session;
+mod size;
 pub mod statements;
 mod stored;
 mod table;
@@ -53,11 +57,12 @@ pub use codec::Codec;
 pub use joins::plan_query;
 pub use memory::{Shares, SpillError, configured, runtime};
 pub use read_only::ReadOnly;
-#[cfg(feature = "codec")]
-pub use scan::{Answer, pin_plan};
 pub use scan::{
-    DatabaseLocation, PinGuard, PinRequest, PinViews, ScanExec, Tasks, decode_scan, encode_scan,
-    left_out, progress, scan_tasks, shard_of, split_scan,
+    DatabaseLocation, PinGuard, PinRequest, PinSnapshots, ScanExec, Tasks, decode_scan,
+    encode_scan, left_out, progress, scan_tasks, shard_of, split_scan,
 };
+#[cfg(feature = "codec")]
+pub use scan::{PinReply, pin_plan};
 pub use session::{refuse_writes, session, session_by, session_in, state, with_rockmill};
+pub use size::{is_panic_of_size, is_too_long, too_long};
 pub use table::{Reads, RocksTable, Scans, pinned};

@@ -105,11 +105,11 @@ const MAX_SPILLABLE_BYTES: usize = 3 << 29;
 #[derive(Debug)]
 struct Pool {
     bytes: usize,
-    taken: Mutex<Taken>,
+    taken: Mutex<Usage>,
 }
 
 #[derive(Debug, Default)]
-struct Taken {
+struct Usage {
     /// Consumers that can spill, and their bytes.
     spillers: usize,
     spillable: usize,
@@ -124,12 +124,12 @@ impl Pool {
         }
     }
 
-    fn taken(&self) -> MutexGuard<'_, Taken> {
+    fn taken(&self) -> MutexGuard<'_, Usage> {
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Taken {
+impl Usage {
     /// The bytes of all consumers of the same kind.
     fn of(&mut self, reservation: &MemoryReservation) -> &mut usize {
         match reservation.consumer().can_spill() {

@@ -16,9 +16,12 @@ use datafusion::error::{DataFusionError, Result};
 use datafusion::prelude::{SessionContext, col, lit};
 use datafusion::scalar::ScalarValue;
 use rockmill_layout::{Layout, MysqlTable};
-use rockmill_scan::View;
+use rockmill_scan::Snapshot;
+
+pub use refused::RefusedTables;
 
 use crate::scan::external;
+use crate::session::keep;
 use crate::table::{Scans, blocking};
 
 const DICTIONARY: &str = "__system__";
@@ -75,9 +78,9 @@ impl Scans {
             return plan_err!("{file} has no CREATE TABLE statement");
         }
         let (this, engine) = (self.clone(), Arc::clone(self.engine()));
-        let view = move || this.database().view_of(&engine, &[DICTIONARY]);
-        let view = blocking(move || view().map_err(external)).await?;
-        let entries = self.dictionary(session, &view).await?;
+        let snapshot = move || this.database().snapshot_of(&engine, &[DICTIONARY]);
+        let snapshot = blocking(move || snapshot().map_err(external)).await?;
+        let entries = self.dictionary(session, &snapshot).await?;
         let mut read: BTreeMap<String, std::result::Result<_, String>> = BTreeMap::new();
         for table in tables {
             let Some(name) = table.name.last().cloned() else {
@@ -85,7 +88,7 @@ impl Scans {
             };
             let layout = match read.contains_key(&name) {
                 true => Err("it is described twice".to_owned()),
-                false => mysql_layout(&table, &entries, &view),
+                false => mysql_layout(&table, &entries, &snapshot),
             };
             read.insert(name, layout);
         }
@@ -95,7 +98,9 @@ impl Scans {
             match layout {
                 Ok((family, layout)) => {
                     let provider = Arc::new(self.table_of(&family, layout.named(place)));
-                    session.register_table(TableReference::bare(name), provider)?;
+                    let name = TableReference::bare(name);
+                    session.register_table(name.clone(), provider)?;
+                    keep(session, name).await?;
                 }
                 Err(why) => {
                     refused.insert(name, format!("{place}: {why}"));
@@ -103,12 +108,12 @@ impl Scans {
             }
         }
         refused::register(session, refused)?;
-        Ok(undecided(view.prepared()))
+        Ok(needs_merge(snapshot.prepared()))
     }
 
     /// The entries of tables and indexes.
-    async fn dictionary(&self, session: &SessionContext, view: &View) -> Result<Entries> {
-        if !view.families().any(|family| family == DICTIONARY) {
+    async fn dictionary(&self, session: &SessionContext, snapshot: &Snapshot) -> Result<Entries> {
+        if !snapshot.families().any(|family| family == DICTIONARY) {
             return plan_err!(
                 "the directory is not a database of MyRocks: it has no column family {DICTIONARY}"
             );
@@ -135,7 +140,7 @@ impl Scans {
 }
 
 /// The warning about transactions that are prepared and not committed in the log; `None` if there are none.
-fn undecided(transactions: usize) -> Option<String> {
+fn needs_merge(transactions: usize) -> Option<String> {
     (transactions > 0).then(|| {
         format!(
             "some transactions are prepared in the log and not committed there ({transactions}): a server with a binary \
@@ -148,13 +153,13 @@ fn undecided(transactions: usize) -> Option<String> {
 fn mysql_layout(
     table: &MysqlTable,
     entries: &Entries,
-    view: &View,
+    snapshot: &Snapshot,
 ) -> std::result::Result<(String, Layout), String> {
     let index = row_index(&stored_table(table, entries)?, entries)?;
-    let family = view.family_of_id(index.family);
+    let family = snapshot.family_of_id(index.family);
     let family = family.ok_or("its column family does not exist")?;
     let layout = Layout::mysql(table, index.number, index.is_hidden)?;
-    let orders_by_bytes = view.orders_by_bytes(family);
+    let orders_by_bytes = snapshot.orders_by_bytes(family);
     if !orders_by_bytes.map_err(|e| e.to_string())? {
         return Err(format!(
             "it lies in the column family {family}, whose keys are not in the order of their bytes, which is not supported"

@@ -1,7 +1,7 @@
 //! Finds the column families that a statement reads.
 //!
-//! DataFusion plans the scans of a statement's tables one after another, and all of them use one view. So the first
-//! scan needs the column families of all others: the view opens only their files.
+//! DataFusion plans the scans of a statement's tables one after another, and all of them use one snapshot. So the first
+//! scan needs the column families of all others: the snapshot opens only their files.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -43,7 +43,7 @@ impl QueryPlanner for StatementPlanner {
                 }
             }
         };
-        // A table that plans a statement of its own shares the view of the outer one.
+        // A table that plans a statement of its own shares the snapshot of the outer one.
         let is_inner = PLANNED.try_with(|_| ()).is_ok();
         let tables = if is_inner { None } else { tables(plan)? };
         PLANNED.scope(tables, planned).await

@@ -6,7 +6,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use datafusion::arrow::datatypes::{DataType, Schema};
+use datafusion::arrow::datatypes::DataType;
 use datafusion::logical_expr::Operator;
 use datafusion::physical_expr::expressions::{
     BinaryExpr, CastExpr, Column, InListExpr, IsNotNullExpr, IsNullExpr, LikeExpr,
@@ -19,7 +19,7 @@ use rockmill_core::scan::{
 };
 use rockmill_layout::{Layout, column_type, is_binary, is_bytes, is_text, value_kind};
 
-use crate::functions::number_of;
+use crate::functions::{is_known, number_of};
 use crate::guard::{is_condition, may_fail};
 use crate::stored::literal;
 
@@ -31,12 +31,9 @@ const MAX_FILTER_INSTRUCTIONS: usize = MAX_INSTRUCTIONS / 2;
 
 /// A program under construction.
 #[derive(Debug, Clone)]
-pub struct Program<'a> {
-    layout: &'a Layout,
-    /// Columns of the table that expressions name by position.
-    schema: &'a Schema,
-    /// Their positions in the table.
-    columns: &'a [usize],
+pub struct Program {
+    /// Expressions name columns of the table by their positions.
+    layout: Arc<Layout>,
     instructions: Vec<Instruction>,
     /// The register of each instruction.
     places: HashMap<Instruction, Register>,
@@ -46,13 +43,11 @@ pub struct Program<'a> {
     used: BTreeSet<usize>,
 }
 
-impl<'a> Program<'a> {
-    /// A program without instructions. Expressions name the `columns` of the table by their position in `schema`.
-    pub fn new(layout: &'a Layout, schema: &'a Schema, columns: &'a [usize]) -> Self {
+impl Program {
+    /// A program without instructions.
+    pub fn new(layout: Arc<Layout>) -> Self {
         Self {
             layout,
-            schema,
-            columns,
             instructions: Vec::new(),
             places: HashMap::new(),
             filter: None,
@@ -99,7 +94,7 @@ impl<'a> Program<'a> {
     /// # Errors
     /// If the program is too long.
     pub fn plan(mut self, output: ScanOutput) -> Result<ScanPlan, Reason> {
-        let (layout, used) = (self.layout, std::mem::take(&mut self.used));
+        let (layout, used) = (Arc::clone(&self.layout), std::mem::take(&mut self.used));
         let checks = layout.checks(&used, &mut |instruction| self.push(instruction));
         self.has_room(MAX_INSTRUCTIONS)?;
         Ok(ScanPlan {
@@ -151,7 +146,7 @@ impl<'a> Program<'a> {
     /// # Errors
     /// The errors of [`Program::add`].
     pub fn filter(&mut self, condition: &Arc<dyn PhysicalExpr>) -> Result<(), Reason> {
-        let may_fail = may_fail(condition, self.schema);
+        let may_fail = may_fail(condition, self.layout.schema());
         let condition = self.add_if(condition, |program| match may_fail {
             true => Err("it may fail, and scans filter first".to_owned()),
             false => program.has_room(MAX_FILTER_INSTRUCTIONS),
@@ -190,7 +185,8 @@ impl<'a> Program<'a> {
     }
 
     fn type_of(&self, expression: &Arc<dyn PhysicalExpr>) -> Result<DataType, Reason> {
-        expression.data_type(self.schema).map_err(|e| e.to_string())
+        let data_type = expression.data_type(self.layout.schema());
+        data_type.map_err(|e| e.to_string())
     }
 
     fn constant(&mut self, literal: Literal) -> Register {
@@ -200,13 +196,15 @@ impl<'a> Program<'a> {
     fn expression(&mut self, expression: &Arc<dyn PhysicalExpr>) -> Result<Register, Reason> {
         let expr = expression;
         if let Some(column) = expr.downcast_ref::<Column>() {
-            let position = self.columns.get(column.index());
-            let position = *position.ok_or_else(|| format!("no column {}", column.name()))?;
+            let position = column.index();
+            if position >= self.layout.schema().fields().len() {
+                return Err(format!("no column {}", column.name()));
+            }
             if let Some(why) = self.layout.unsupported(position) {
                 return Err(why);
             }
             self.used.insert(position);
-            let layout = self.layout;
+            let layout = Arc::clone(&self.layout);
             return Ok(layout.column(position, &mut |instruction| self.push(instruction)));
         }
         if let Some(constant) = expr.downcast_ref::<Constant>() {
@@ -264,7 +262,7 @@ impl<'a> Program<'a> {
         let (left, right) = (binary.left(), binary.right());
         let comparison = match binary.op() {
             // DataFusion may skip the right side if the left one decides.
-            Operator::And | Operator::Or if may_fail(right, self.schema) => {
+            Operator::And | Operator::Or if may_fail(right, self.layout.schema()) => {
                 return Err("scans do not skip an expression that may fail".to_owned());
             }
             Operator::And => {
@@ -489,6 +487,9 @@ impl<'a> Program<'a> {
 
     fn function(&mut self, function: &ScalarFunctionExpr) -> Result<Register, Reason> {
         let refused = || format!("scans do not compute {}", function.name());
+        if !is_known(function.fun()) {
+            return Err(refused());
+        }
         let bytes = |program: &Self, argument: &Arc<dyn PhysicalExpr>| {
             let data_type = program.type_of(argument)?;
             match is_bytes(&data_type) {

@@ -9,6 +9,7 @@ use rockmill_core::KeyRange;
 use rockmill_core::scan::Literal;
 use rockmill_layout::{Layout, LeadingColumn};
 
+use crate::functions::is_known;
 use crate::stored::literal;
 
 /// Maximum number of separate ranges: each costs a search of every index.
@@ -171,6 +172,7 @@ fn of_filter(filter: &Arc<dyn PhysicalExpr>, leading: &Leading<'_>) -> Option<Ve
     }
     if let Some(function) = filter.downcast_ref::<ScalarFunctionExpr>()
         && let Leading::Key(_) = leading
+        && is_known(function.fun())
         && let ("starts_with", [of, prefix]) = (function.fun().name(), function.args())
         && leading.is(of)
     {

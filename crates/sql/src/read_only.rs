@@ -1,6 +1,6 @@
 //! RocksDB's iterators over a directory.
 //!
-//! RocksDB opens a temporary folder with exactly the view's version ([`Checkpoint`]), so another process may write,
+//! RocksDB opens a temporary folder with exactly the snapshot's version ([`Checkpoint`]), so another process may write,
 //! flush and compact meanwhile. It opens the column family that is read and the default one, which RocksDB requires.
 //! OPTIONS do not matter for reading, so an error there costs no rows.
 
@@ -25,7 +25,7 @@ const MIN_LEVELS: u32 = 7;
 
 const DEFAULT_FAMILY: &str = "default";
 
-/// Opens a view's version read-only when the first rows are read.
+/// Opens a snapshot's version read-only when the first rows are read.
 #[derive(Default)]
 pub struct ReadOnly(Mutex<Version>);
 
@@ -173,7 +173,7 @@ impl Opened {
     }
 }
 
-/// The name of a column family from its text in views.
+/// The name of a column family from its text in [`Checkpoint`]s.
 fn name_of(family: &str) -> Result<String> {
     String::from_utf8(names::unescape(family)).map_err(|_| {
         let what = format!(
@@ -220,7 +220,7 @@ impl Iterators for ReadOnly {
         let name = what.path.display().to_string();
         let checkpoint = what
             .checkpoint
-            .ok_or_else(|| Error::internal("a view of a directory without its version"))?;
+            .ok_or_else(|| Error::internal("a snapshot of a directory without its version"))?;
         let opened = self.at(checkpoint, what.cancel);
         let opened = opened.map_err(|e| e.in_file(&name))?;
         let db = opened.database(what.family);

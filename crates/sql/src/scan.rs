@@ -33,20 +33,20 @@ use futures::StreamExt;
 use rockmill_core::scan::{Aggregation, ScanOutput, ScanPlan};
 use rockmill_core::{CancelToken, KeyRange};
 use rockmill_layout::Layout;
-use rockmill_scan::{FamilyView, Piece, ScanEngine, Through};
+use rockmill_scan::{FamilySnapshot, Piece, ReadPath, ScanEngine};
 
 use crate::program::{Program, Reason};
 use crate::ranges::key_ranges;
-use crate::table::{Reads, StatementView};
+use crate::table::{Reads, StatementSnapshot};
 use run::{CancelOnDrop, Counters, Run};
 
 #[cfg(feature = "codec")]
 pub(crate) use pinned::PinExec;
 #[cfg(feature = "codec")]
-pub(crate) use pinned::PinnedViews;
+pub(crate) use pinned::PinnedSnapshots;
+pub use pinned::{DatabaseLocation, PinGuard, PinRequest, PinSnapshots};
 #[cfg(feature = "codec")]
-pub use pinned::{Answer, pin_plan};
-pub use pinned::{DatabaseLocation, PinGuard, PinRequest, PinViews};
+pub use pinned::{PinReply, pin_plan};
 #[cfg(feature = "codec")]
 pub(crate) use sent::SentExec;
 pub(crate) use sent::location_of;
@@ -62,14 +62,16 @@ pub(crate) const USUAL_BATCH_ROWS: usize = 8192;
 pub(crate) struct Source {
     pub engine: Arc<ScanEngine>,
     /// Keeps the snapshot and the files of a statement.
-    pub statement: Arc<StatementView>,
-    pub family: Arc<FamilyView>,
+    pub statement: Arc<StatementSnapshot>,
+    pub family: Arc<FamilySnapshot>,
 }
 
 /// The inputs from which a scan was planned.
 #[derive(Debug, Clone)]
 pub(crate) struct Planned {
     layout: Arc<Layout>,
+    /// With the filters.
+    program: Program,
     reads: Reads,
     /// Positions in the table of the output columns. Not used by aggregates.
     pub projection: Vec<usize>,
@@ -114,7 +116,7 @@ pub(crate) struct Aggregates {
 }
 
 /// See [`Aggregates::compile`].
-type CompileAggregates = dyn FnOnce(&mut Program<'_>) -> std::result::Result<Aggregation, Reason>;
+type CompileAggregates = dyn FnOnce(&mut Program) -> std::result::Result<Aggregation, Reason>;
 
 impl ScanExec {
     /// A scan of the columns of a projection that satisfies filters.
@@ -130,9 +132,7 @@ impl ScanExec {
         let (layout, projection) = (&planned.layout, &planned.projection);
         let table = layout.schema();
         let schema = project_schema(table, Some(projection))?;
-        let all = all_columns(table);
-        let mut program = Program::new(layout, table, &all);
-        add_filters(&mut program, &planned.filters)?;
+        let mut program = planned.program.clone();
         let columns = projection
             .iter()
             .map(|&position| column_at(table, position));
@@ -178,10 +178,7 @@ impl ScanExec {
         if self.limit.is_some() {
             return Err("the scan has a limit".to_owned());
         }
-        let table = planned.layout.schema();
-        let all = all_columns(table);
-        let mut program = Program::new(&planned.layout, table, &all);
-        add_filters(&mut program, &planned.filters).map_err(|e| e.to_string())?;
+        let mut program = planned.program.clone();
         let aggregation = (aggregates.compile)(&mut program)?;
         let plan = program.plan(ScanOutput::Groups(aggregation))?;
         Ok(Self {
@@ -237,6 +234,7 @@ impl Planned {
     /// All rows of these columns.
     pub fn new(layout: Arc<Layout>, reads: Reads, projection: Vec<usize>) -> Self {
         Self {
+            program: Program::new(Arc::clone(&layout)),
             layout,
             reads,
             projection,
@@ -247,28 +245,23 @@ impl Planned {
         }
     }
 
-    /// Rows that satisfy filters, which are over all columns of the table.
-    pub fn with_filters(self, filters: Vec<Arc<dyn PhysicalExpr>>) -> Self {
-        Self { filters, ..self }
-    }
-
     /// The same rows with more columns behind the others.
     pub fn with_more_columns(mut self, columns: &[usize]) -> Self {
         self.projection.extend(columns);
         self
     }
 
-    /// For each of some filters over all columns, the reason why it is left to DataFusion, besides the scan's own
-    /// filters; `None` if it need not be.
-    pub fn reasons(&self, filters: &[Arc<dyn PhysicalExpr>]) -> Result<Vec<Option<Reason>>> {
-        let table = self.layout.schema();
-        let all = all_columns(table);
-        let mut program = Program::new(&self.layout, table, &all);
-        add_filters(&mut program, &self.filters)?;
-        Ok(filters
-            .iter()
-            .map(|filter| program.filter(filter).err())
-            .collect())
+    /// Compiles a filter over all columns of the table, and adds it.
+    ///
+    /// # Errors
+    /// The reason why it is left to DataFusion.
+    pub fn add_filter(
+        &mut self,
+        filter: &Arc<dyn PhysicalExpr>,
+    ) -> std::result::Result<(), Reason> {
+        self.program.filter(filter)?;
+        self.filters.push(Arc::clone(filter));
+        Ok(())
     }
 }
 
@@ -281,13 +274,8 @@ fn column_at(schema: &Schema, position: usize) -> Arc<dyn PhysicalExpr> {
     Arc::new(Column::new(schema.field(position).name(), position))
 }
 
-fn add_filters(program: &mut Program<'_>, filters: &[Arc<dyn PhysicalExpr>]) -> Result<()> {
-    let mut filters = filters.iter();
-    filters.try_for_each(|filter| program.filter(filter).map_err(DataFusionError::Plan))
-}
-
 /// Bytes of a piece of a column family that is read in so many partitions.
-fn piece_bytes(family: &FamilyView, engine: &ScanEngine, partitions: u64) -> u64 {
+fn piece_bytes(family: &FamilySnapshot, engine: &ScanEngine, partitions: u64) -> u64 {
     /// Small enough that a batch in flight on each thread stays small.
     const MAX_PIECE_BYTES: u64 = 64 << 20;
     /// Enough that partitions end at about the same time.
@@ -319,7 +307,7 @@ fn pieces(
     }
     if reads != Reads::Files {
         for piece in &mut pieces {
-            piece.through = Through::Iterators("a comparison asks for them".to_owned());
+            piece.path = ReadPath::RocksDb("a comparison asks for them".to_owned());
         }
     }
     let mut of_partitions = spread(pieces, partitions as usize);
@@ -437,11 +425,18 @@ impl ExecutionPlan for ScanExec {
             ),
         };
         let guard = CancelOnDrop(run.cancel.clone());
-        // A finished piece waits here while the next one is computed.
-        let mut builder = RecordBatchReceiverStream::builder(self.schema(), 1);
-        let sender = builder.tx();
-        builder.spawn_blocking(move || run.all(|batch| sender.blocking_send(Ok(batch)).is_ok()));
-        let batches = builder.build().inspect(move |_| {
+        let schema = self.schema();
+        // A scan takes its thread when its first row is wanted. A join executes its probe side before it reads its build
+        // side. If probe sides took all threads, no build side would ever end.
+        let batches = futures::stream::once(async move {
+            // A finished piece waits here while the next one is computed.
+            let mut builder = RecordBatchReceiverStream::builder(schema, 1);
+            let sender = builder.tx();
+            builder
+                .spawn_blocking(move || run.all(|batch| sender.blocking_send(Ok(batch)).is_ok()));
+            builder.build()
+        });
+        let batches = batches.flatten().inspect(move |_| {
             // Lives as long as the stream.
             let _ = &guard;
         });
@@ -504,38 +499,29 @@ impl ExecutionPlan for ScanExec {
             let none = vec![PushedDown::No; filters.len()];
             return Ok(FilterPushdownPropagation::with_parent_pushdown_result(none));
         };
-        let (mut added, mut dynamic, mut left) = (Vec::new(), Vec::new(), Vec::new());
+        let mut planned = planned.clone();
+        let before = planned.filters.len();
         let mut answers = Vec::with_capacity(filters.len());
-        let over_table = filters
-            .iter()
-            .map(|filter| self.over_table(Arc::clone(filter)));
-        let over_table = over_table.collect::<Result<Vec<_>>>()?;
-        let reasons = planned.reasons(&over_table)?;
-        for ((filter, over_table), reason) in filters.iter().zip(over_table).zip(reasons) {
+        for filter in filters {
+            let over_table = self.over_table(Arc::clone(&filter))?;
             if is_dynamic(&over_table) {
-                dynamic.push(over_table);
+                planned.dynamic.push(over_table);
                 answers.push(PushedDown::No);
                 continue;
             }
-            match reason {
-                None => {
-                    added.push(over_table);
-                    answers.push(PushedDown::Yes);
+            answers.push(match planned.add_filter(&over_table) {
+                Ok(()) => PushedDown::Yes,
+                Err(why) => {
+                    let left = (filter.to_string(), why);
+                    // Both phases of the optimizer run this.
+                    if !planned.left.contains(&left) {
+                        planned.left.push(left);
+                    }
+                    PushedDown::No
                 }
-                Some(why) => {
-                    left.push((filter.to_string(), why));
-                    answers.push(PushedDown::No);
-                }
-            }
+            });
         }
-        // Both phases of the optimizer run this.
-        left.retain(|entry| !planned.left.contains(entry));
-        let has_more = !added.is_empty();
-        let mut planned = planned.clone();
-        planned.filters.extend(added);
-        planned.dynamic.extend(dynamic);
-        planned.left.extend(left);
-        let scan = match has_more {
+        let scan = match planned.filters.len() > before {
             true => {
                 let partitions = self.partitions.len();
                 Self::new(self.source.clone(), planned, self.limit, partitions)?

@@ -1,7 +1,7 @@
 //! Sessions with everything that scans need.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use datafusion::catalog::{SchemaProvider, TableProvider};
@@ -19,17 +19,20 @@ use rockmill_scan::ScanEngine;
 
 use crate::aggregate::AggregateInScan;
 use crate::alternatives::ShallowAlternatives;
+use crate::cooperative::CooperativeJoins;
 use crate::distinct::CountsAsSums;
 use crate::external::{FORMAT, RocksTables};
 use crate::extremes;
 use crate::files::{Contents, ContentsTable};
 use crate::functions;
 use crate::guard::GuardedByFilters;
+use crate::mysql::RefusedTables;
 use crate::planner::StatementPlanner;
 use crate::table::{RocksTable, Scans};
 
 /// Adds Rockmill's functions, its `min` and `max`, and its rules: many alternatives are planned quickly, `count` beside
-/// `count(distinct ..)` spills, filters run before the expressions that they protect, and scans compute aggregates.
+/// `count(distinct ..)` spills, filters run before the expressions that they protect, scans compute aggregates, and joins
+/// can be stopped.
 ///
 /// The query planner of `builder` stays, and statements open the column families that they read. Call it last: the rules for
 /// physical plans must come after all others.
@@ -47,6 +50,7 @@ pub fn with_rockmill(mut builder: SessionStateBuilder) -> SessionStateBuilder {
         .with_query_planner(Arc::new(planner))
         .with_physical_optimizer_rule(Arc::new(GuardedByFilters))
         .with_physical_optimizer_rule(Arc::new(AggregateInScan))
+        .with_physical_optimizer_rule(Arc::new(CooperativeJoins))
 }
 
 /// A session with DataFusion's own functions, those for JSON, and Rockmill's, in which `STORED AS ROCKSDB` makes tables that
@@ -142,7 +146,11 @@ impl Scans {
         {
             return plan_err!("the session has a table {name} already");
         }
-        let schema = Arc::new(FamilySchema { of_session, tables });
+        let schema = Arc::new(FamilySchema {
+            of_session,
+            tables,
+            kept: Mutex::default(),
+        });
         catalog.register_schema(&names.default_schema, schema)?;
         Ok(())
     }
@@ -153,7 +161,7 @@ impl Scans {
 ///
 /// # Errors
 /// Plan, with a sentence that names the table.
-pub fn refuse_writes(session: &SessionContext, plan: &LogicalPlan) -> Result<()> {
+pub async fn refuse_writes(session: &SessionContext, plan: &LogicalPlan) -> Result<()> {
     let (verb, name) = match plan {
         LogicalPlan::Ddl(DdlStatement::DropTable(drop)) => ("dropped", &drop.name),
         LogicalPlan::Ddl(DdlStatement::DropView(drop)) => ("dropped", &drop.name),
@@ -163,6 +171,41 @@ pub fn refuse_writes(session: &SessionContext, plan: &LogicalPlan) -> Result<()>
         LogicalPlan::Dml(write) => ("written", &write.table_name),
         _ => return Ok(()),
     };
+    let (schema, table) = place_of(session, name);
+    let refused = schema
+        .as_deref()
+        .and_then(|s| s.downcast_ref::<RefusedTables>());
+    let is_read_only = match schema.as_deref().and_then(families_of) {
+        _ if refused.is_some_and(|refused| refused.has(&table)) => true,
+        Some(schema) => schema.is_of_database(&table).await,
+        None => false,
+    };
+    match is_read_only {
+        true => read_only(verb, name),
+        false => Ok(()),
+    }
+}
+
+/// Records that a table that the session has belongs to the database, so that [`refuse_writes`] keeps it until the session
+/// replaces it.
+///
+/// # Errors
+/// If the session cannot return the table.
+pub(crate) async fn keep(session: &SessionContext, name: impl Into<TableReference>) -> Result<()> {
+    let (schema, table) = place_of(session, &name.into());
+    if let Some(schema) = schema.as_deref().and_then(families_of)
+        && let Some(provider) = schema.of_session.table(&table).await?
+    {
+        schema.kept().insert(table, provider);
+    }
+    Ok(())
+}
+
+/// The schema that has or would have a table, and the table's name in it.
+fn place_of(
+    session: &SessionContext,
+    name: &TableReference,
+) -> (Option<Arc<dyn SchemaProvider>>, String) {
     let state = session.state();
     let names = &state.config_options().catalog;
     let resolved = name
@@ -170,15 +213,14 @@ pub fn refuse_writes(session: &SessionContext, plan: &LogicalPlan) -> Result<()>
         .resolve(&names.default_catalog, &names.default_schema);
     let catalog = session.catalog(&resolved.catalog);
     let schema = catalog.and_then(|catalog| catalog.schema(&resolved.schema));
-    let Some(schema) = &schema else {
-        return Ok(());
-    };
-    let is_read_only = schema
-        .downcast_ref::<FamilySchema>()
-        .is_some_and(|schema| schema.is_of_database(&resolved.table));
-    match is_read_only {
-        true => read_only(verb, name),
-        false => Ok(()),
+    (schema, resolved.table.to_string())
+}
+
+/// The schema with the tables of a database, which tables that are not supported may hide.
+fn families_of(schema: &dyn SchemaProvider) -> Option<&FamilySchema> {
+    match schema.downcast_ref::<RefusedTables>() {
+        Some(schema) => families_of(schema.of_session()),
+        None => schema.downcast_ref::<FamilySchema>(),
     }
 }
 
@@ -195,6 +237,8 @@ fn is_rocks_table(table: &Arc<dyn TableSource>) -> bool {
 struct FamilySchema {
     of_session: Arc<dyn SchemaProvider>,
     tables: BTreeMap<String, Arc<dyn TableProvider>>,
+    /// Tables of the session that files of the database have defined.
+    kept: Mutex<BTreeMap<String, Arc<dyn TableProvider>>>,
 }
 
 impl FamilySchema {
@@ -204,9 +248,19 @@ impl FamilySchema {
         self.tables.get(name).or_else(as_escaped)
     }
 
-    /// Whether the name is a table of the database.
-    fn is_of_database(&self, name: &str) -> bool {
-        !self.of_session.table_exist(name) && self.of_database(name).is_some()
+    fn kept(&self) -> MutexGuard<'_, BTreeMap<String, Arc<dyn TableProvider>>> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether the name is a table of the database, which the session has not replaced.
+    async fn is_of_database(&self, name: &str) -> bool {
+        match self.of_session.table(name).await {
+            Ok(Some(table)) => self
+                .kept()
+                .get(name)
+                .is_some_and(|kept| Arc::ptr_eq(kept, &table)),
+            _ => self.of_database(name).is_some(),
+        }
     }
 }
 

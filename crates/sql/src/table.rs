@@ -20,13 +20,14 @@ use datafusion::physical_expr::{PhysicalExpr, create_physical_expr};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::filter::FilterExecBuilder;
 use rockmill_layout::Layout;
-use rockmill_scan::{Database, ScanEngine, View};
+use rockmill_scan::{Database, ScanEngine, Snapshot};
 
 use crate::external::stored_schema;
 use crate::planner;
 use crate::program::Program;
 use crate::scan::{
-    PinGuard, PinRequest, PinViews, Planned, ScanExec, Source, all_columns, external, location_of,
+    PinGuard, PinRequest, PinSnapshots, Planned, ScanExec, Source, all_columns, external,
+    location_of,
 };
 
 /// The column families of a database as tables. A clone is the same database.
@@ -35,10 +36,10 @@ pub struct Scans {
     engine: Arc<ScanEngine>,
     database: Arc<dyn Database>,
     reads: Reads,
-    /// Views of statements that are planned or running.
-    views: Arc<Mutex<Views>>,
-    /// Asks the processes that run parts of statements to pin views.
-    pins: Option<Arc<dyn PinViews>>,
+    /// Snapshots of statements that are planned or running.
+    snapshots: Arc<Mutex<Snapshots>>,
+    /// Asks the processes that run parts of statements to pin snapshots.
+    pins: Option<Arc<dyn PinSnapshots>>,
 }
 
 /// The path on which rows are read.
@@ -54,16 +55,16 @@ pub enum Reads {
     IteratorsAndPrograms,
 }
 
-type Views = Vec<(Statement, Weak<StatementView>)>;
+type Snapshots = Vec<(Statement, Weak<StatementSnapshot>)>;
 
 /// A session, and the time at which it began the statement.
 type Statement = (String, String);
 
-/// The view that the tables of one statement share.
+/// The snapshot that the tables of one statement share.
 #[derive(Debug)]
-pub(crate) struct StatementView {
-    pub view: Arc<View>,
-    /// The column families of the view; `None` for all.
+pub(crate) struct StatementSnapshot {
+    pub snapshot: Arc<Snapshot>,
+    /// The column families of the snapshot; `None` for all.
     families: Option<BTreeSet<String>>,
     /// Whether one of its scans has begun. All of them are planned by then.
     runs: AtomicBool,
@@ -71,19 +72,19 @@ pub(crate) struct StatementView {
     pin: OnceLock<PinGuard>,
 }
 
-impl StatementView {
-    /// The view of a statement that has not begun.
-    pub fn new(view: Arc<View>, families: Option<BTreeSet<String>>) -> Self {
+impl StatementSnapshot {
+    /// The snapshot of a statement that has not begun.
+    pub fn new(snapshot: Arc<Snapshot>, families: Option<BTreeSet<String>>) -> Self {
         let runs = AtomicBool::new(false);
         Self {
-            view,
+            snapshot,
             families,
             runs,
             pin: OnceLock::new(),
         }
     }
 
-    /// Whether the view has these column families.
+    /// Whether the snapshot has these column families.
     fn has(&self, families: Option<&BTreeSet<String>>) -> bool {
         match (&self.families, families) {
             (None, _) => true,
@@ -98,13 +99,13 @@ impl StatementView {
         blocking(move || {
             let names: Vec<_> = match &this.families {
                 Some(families) => families.iter().cloned().collect(),
-                None => this.view.families().map(str::to_owned).collect(),
+                None => this.snapshot.families().map(str::to_owned).collect(),
             };
             let mut versions = Vec::new();
             let mut location = None;
             for name in names {
                 // A scan of a column family that cannot be read elsewhere says so itself.
-                let Ok(family) = this.view.family(&name) else {
+                let Ok(family) = this.snapshot.family(&name) else {
                     continue;
                 };
                 if let (Some(known), Ok(version)) = (location_of(&family), family.version()) {
@@ -130,14 +131,14 @@ impl Scans {
             engine,
             database,
             reads: Reads::Files,
-            views: Arc::default(),
+            snapshots: Arc::default(),
             pins: None,
         }
     }
 
-    /// The same tables, whose views other processes pin while statements read them.
+    /// The same tables, whose snapshots other processes pin while statements read them.
     #[must_use]
-    pub fn pinned_by(self, pins: Arc<dyn PinViews>) -> Self {
+    pub fn pinned_by(self, pins: Arc<dyn PinSnapshots>) -> Self {
         Self {
             pins: Some(pins),
             ..self
@@ -192,69 +193,77 @@ impl Scans {
         }
     }
 
-    /// The view of the statement that is being planned: the same for all of its tables.
+    /// The snapshot of the statement that is being planned: the same for all of its tables.
     ///
     /// A session may plan several statements with the same start time, and each must see earlier writes. So a statement
-    /// that runs already does not share its view. If the session has no time, each table has a view of its own.
+    /// that runs already does not share its snapshot. If the session has no time, each table has a snapshot of its own.
     ///
-    /// A view has the column families that the statement reads, or all if these are not known.
-    pub(crate) async fn view(&self, session: &dyn Session) -> Result<Arc<StatementView>> {
+    /// A snapshot has the column families that the statement reads, or all if these are not known.
+    pub(crate) async fn snapshot(&self, session: &dyn Session) -> Result<Arc<StatementSnapshot>> {
         /// Attempts to let other processes open a version before its files are deleted.
         const ATTEMPTS: usize = 20;
         let Some(pins) = &self.pins else {
-            return self.view_here(session).await;
+            return self.snapshot_here(session).await;
         };
         for _ in 0..ATTEMPTS {
-            let view = self.view_here(session).await?;
-            if view.pin.get().is_some() {
-                return Ok(view);
+            let snapshot = self.snapshot_here(session).await?;
+            if snapshot.pin.get().is_some() {
+                return Ok(snapshot);
             }
-            let Some(pin) = view.pin().await? else {
-                return Ok(view);
+            let Some(pin) = snapshot.pin().await? else {
+                return Ok(snapshot);
             };
             if let Some(pin) = pins.pin(pin).await? {
-                let _ = view.pin.set(pin);
-                return Ok(view);
+                let _ = snapshot.pin.set(pin);
+                return Ok(snapshot);
             }
             // The next attempt takes a newer one.
-            let mut views = self.views.lock().unwrap_or_else(PoisonError::into_inner);
-            views.retain(|(_, known)| !std::ptr::eq(known.as_ptr(), Arc::as_ptr(&view)));
+            let mut snapshots = self
+                .snapshots
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            snapshots.retain(|(_, known)| !std::ptr::eq(known.as_ptr(), Arc::as_ptr(&snapshot)));
         }
         exec_err!(
             "the database is compacted faster than workers open its files; {ATTEMPTS} attempts have failed: run the statement again"
         )
     }
 
-    async fn view_here(&self, session: &dyn Session) -> Result<Arc<StatementView>> {
+    async fn snapshot_here(&self, session: &dyn Session) -> Result<Arc<StatementSnapshot>> {
         let began = session.execution_props().query_execution_start_time;
         let statement = began.map(|began| (session.session_id().to_owned(), began.to_rfc3339()));
         let this = self.clone();
         let families = planner::families(|table| {
-            let is_here = Arc::ptr_eq(&table.scans.views, &self.views);
+            let is_here = Arc::ptr_eq(&table.scans.snapshots, &self.snapshots);
             is_here.then(|| table.family.to_string())
         });
         blocking(move || {
-            let mut views = this.views.lock().unwrap_or_else(PoisonError::into_inner);
-            views.retain(|(_, view)| view.strong_count() > 0);
-            let known = views
+            let mut snapshots = this
+                .snapshots
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            snapshots.retain(|(_, snapshot)| snapshot.strong_count() > 0);
+            let known = snapshots
                 .iter()
                 .filter(|(known, _)| Some(known) == statement.as_ref())
-                .filter_map(|(_, view)| view.upgrade())
-                .find(|view| !view.runs.load(Ordering::Relaxed) && view.has(families.as_ref()));
-            if let Some(view) = known {
-                return Ok(view);
+                .filter_map(|(_, snapshot)| snapshot.upgrade())
+                .find(|snapshot| {
+                    !snapshot.runs.load(Ordering::Relaxed) && snapshot.has(families.as_ref())
+                });
+            if let Some(snapshot) = known {
+                return Ok(snapshot);
             }
-            let view = match &families {
+            let snapshot = match &families {
                 Some(families) => {
                     let families: Vec<_> = families.iter().map(String::as_str).collect();
-                    this.database.view_of(&this.engine, &families)
+                    this.database.snapshot_of(&this.engine, &families)
                 }
-                None => this.database.view(&this.engine),
+                None => this.database.snapshot(&this.engine),
             };
-            let view = view.map_err(external)?;
-            let view = Arc::new(StatementView::new(view, families));
-            views.extend(statement.map(|statement| (statement, Arc::downgrade(&view))));
-            Ok(view)
+            let snapshot = snapshot.map_err(external)?;
+            let snapshot = Arc::new(StatementSnapshot::new(snapshot, families));
+            snapshots.extend(statement.map(|statement| (statement, Arc::downgrade(&snapshot))));
+            Ok(snapshot)
         })
         .await
     }
@@ -274,19 +283,19 @@ pub struct RocksTable {
     scans: Scans,
     family: Arc<str>,
     layout: Arc<Layout>,
-    /// The view that all plans of one [`pinned`] share.
+    /// The snapshot that all plans of one [`pinned`] share.
     pin: Option<Pin>,
 }
 
 /// Known once the first statement is planned.
-type Pin = Arc<OnceLock<Arc<StatementView>>>;
+type Pin = Arc<OnceLock<Arc<StatementSnapshot>>>;
 
 /// A plan that may be run several times, and sees the same each time: what its first statement sees. It holds that open.
 ///
 /// # Errors
 /// None now.
 pub fn pinned(plan: LogicalPlan) -> Result<LogicalPlan> {
-    let mut pins: Vec<(Arc<Mutex<Views>>, Pin)> = Vec::new();
+    let mut pins: Vec<(Arc<Mutex<Snapshots>>, Pin)> = Vec::new();
     let plan = plan.transform_down_with_subqueries(|node| {
         let LogicalPlan::TableScan(mut scan) = node else {
             return Ok(Transformed::no(node));
@@ -296,13 +305,13 @@ pub fn pinned(plan: LogicalPlan) -> Result<LogicalPlan> {
         let Some(table) = table else {
             return Ok(Transformed::no(LogicalPlan::TableScan(scan)));
         };
-        let views = &table.scans.views;
-        let known = pins.iter().find(|(known, _)| Arc::ptr_eq(known, views));
+        let snapshots = &table.scans.snapshots;
+        let known = pins.iter().find(|(known, _)| Arc::ptr_eq(known, snapshots));
         let pin = match known {
             Some((_, pin)) => Arc::clone(pin),
             None => {
                 let pin = Pin::default();
-                pins.push((Arc::clone(views), Arc::clone(&pin)));
+                pins.push((Arc::clone(snapshots), Arc::clone(&pin)));
                 pin
             }
         };
@@ -319,21 +328,21 @@ pub fn pinned(plan: LogicalPlan) -> Result<LogicalPlan> {
 }
 
 impl RocksTable {
-    /// The view of the statement that is being planned.
-    async fn view(&self, session: &dyn Session) -> Result<Arc<StatementView>> {
+    /// The snapshot of the statement that is being planned.
+    async fn snapshot(&self, session: &dyn Session) -> Result<Arc<StatementSnapshot>> {
         let Some(pin) = &self.pin else {
-            return self.scans.view(session).await;
+            return self.scans.snapshot(session).await;
         };
         match pin.get() {
-            Some(view) => Ok(Arc::clone(view)),
+            Some(snapshot) => Ok(Arc::clone(snapshot)),
             None => {
-                let view = self.scans.view(session).await?;
-                Ok(Arc::clone(pin.get_or_init(|| view)))
+                let snapshot = self.scans.snapshot(session).await?;
+                Ok(Arc::clone(pin.get_or_init(|| snapshot)))
             }
         }
     }
 
-    /// A filter for a scan; `None` if it is left to DataFusion.
+    /// A filter over all columns of the table; `None` if it is left to DataFusion.
     fn filter(&self, filter: &Expr) -> Result<Option<Arc<dyn PhysicalExpr>>> {
         if self.scans.reads == Reads::Iterators {
             return Ok(None);
@@ -348,30 +357,29 @@ impl RocksTable {
             &ExecutionProps::new(),
             &PhysicalPlanningContext::default(),
         );
-        let Ok(filter) = filter else {
-            return Ok(None);
-        };
-        let all = all_columns(schema);
-        let mut program = Program::new(&self.layout, schema, &all);
-        Ok(program.filter(&filter).is_ok().then_some(filter))
+        Ok(filter.ok())
+    }
+
+    /// Whether scans compute a filter.
+    fn computes(&self, filter: &Expr) -> Result<bool> {
+        let mut program = Program::new(Arc::clone(&self.layout));
+        let filter = self.filter(filter)?;
+        Ok(filter.is_some_and(|filter| program.filter(&filter).is_ok()))
     }
 }
 
 /// A scan with these filters. Each fits into its program alone. Filters that do not fit together come behind the scan.
 fn scan_and_filter(
     source: Source,
-    planned: Planned,
+    mut planned: Planned,
     filters: Vec<Arc<dyn PhysicalExpr>>,
     limit: Option<usize>,
     partitions: usize,
 ) -> Result<Arc<dyn ExecutionPlan>> {
-    let reasons = planned.reasons(&filters)?;
-    let both = filters.into_iter().zip(reasons);
-    let (taken, others): (Vec<_>, Vec<_>) = both.partition(|(_, reason)| reason.is_none());
-    let taken = taken.into_iter().map(|(filter, _)| filter).collect();
-    let others: Vec<_> = others.into_iter().map(|(filter, _)| filter).collect();
+    let mut others = filters;
+    others.retain(|filter| planned.add_filter(filter).is_err());
     if others.is_empty() {
-        let scan = ScanExec::new(source, planned.with_filters(taken), limit, partitions)?;
+        let scan = ScanExec::new(source, planned, limit, partitions)?;
         return Ok(Arc::new(scan));
     }
     let filter = conjunction(others);
@@ -380,7 +388,7 @@ fn scan_and_filter(
         .filter(|position| !planned.projection.contains(position))
         .collect();
     used.sort_unstable();
-    let planned = planned.with_filters(taken).with_more_columns(&used);
+    let planned = planned.with_more_columns(&used);
     let scan = Arc::new(ScanExec::new(source, planned, None, partitions)?);
     let filter = reassign_expr_columns(filter, &scan.schema())?;
     let filter = FilterExecBuilder::new(filter, scan)
@@ -405,9 +413,9 @@ impl TableProvider for RocksTable {
         filters: &[&Expr],
     ) -> Result<Vec<TableProviderFilterPushDown>> {
         let filters = filters.iter().map(|filter| {
-            Ok(match self.filter(filter)? {
-                Some(_) => TableProviderFilterPushDown::Exact,
-                None => TableProviderFilterPushDown::Unsupported,
+            Ok(match self.computes(filter)? {
+                true => TableProviderFilterPushDown::Exact,
+                false => TableProviderFilterPushDown::Unsupported,
             })
         });
         filters.collect()
@@ -420,7 +428,7 @@ impl TableProvider for RocksTable {
         filters: &[Expr],
         limit: Option<usize>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let statement = self.view(session).await?;
+        let statement = self.snapshot(session).await?;
         let projection = match projection {
             Some(projection) => projection.clone(),
             None => all_columns(self.layout.schema()),
@@ -438,7 +446,7 @@ impl TableProvider for RocksTable {
         let (layout, reads) = (Arc::clone(&self.layout), self.scans.reads);
         let partitions = session.config().target_partitions();
         blocking(move || {
-            let family = statement.view.family(&name).map_err(external)?;
+            let family = statement.snapshot.family(&name).map_err(external)?;
             let source = Source {
                 engine,
                 statement,

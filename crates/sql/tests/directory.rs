@@ -6,9 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use datafusion::arrow::array::AsArray;
-use datafusion::arrow::datatypes::UInt64Type;
+use datafusion::arrow::datatypes::{DataType, UInt64Type};
 use datafusion::common::ScalarValue;
 use datafusion::error::{DataFusionError, Result};
+use datafusion::logical_expr::{ColumnarValue, Volatility, create_udf};
 use datafusion::physical_plan::collect;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use rockmill_core::{DeclineReason, Error, ErrorKind};
@@ -89,6 +90,70 @@ fn descriptors(options: &Options, names: &[&str]) -> Vec<ColumnFamilyDescriptor>
     names
         .map(|name| ColumnFamilyDescriptor::new(*name, options.clone()))
         .collect()
+}
+
+/// A program's own functions may have names of others.
+#[test]
+fn a_function_of_the_program_is_computed_whatever_its_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let db = DB::open(&created(), folder.path()).unwrap();
+    for key in ["a1", "b1", "b2"] {
+        db.put(key, "value").unwrap();
+    }
+    db.flush().unwrap();
+    let session = session(folder.path());
+    let runtime = Runtime::new().unwrap();
+    let query = "select count(*) from \"default\" where starts_with(key, 'b')";
+    let counted = |expected: i64| {
+        let row = row(&runtime, &session, query).unwrap();
+        assert_eq!(row, [ScalarValue::Int64(Some(expected))]);
+    };
+    counted(2);
+    let never = create_udf(
+        "starts_with",
+        vec![DataType::Binary, DataType::Utf8],
+        DataType::Boolean,
+        Volatility::Immutable,
+        Arc::new(|_| Ok(ColumnarValue::Scalar(ScalarValue::Boolean(Some(false))))),
+    );
+    session.register_udf(never);
+    counted(0);
+}
+
+/// A join executes its probe side before it reads its build side.
+#[test]
+fn a_scan_whose_rows_are_not_read_yet_takes_no_thread() {
+    let folder = tempfile::tempdir().unwrap();
+    let db = DB::open(&created(), folder.path()).unwrap();
+    for number in 0..100u32 {
+        db.put(number.to_be_bytes(), b"value").unwrap();
+    }
+    db.flush().unwrap();
+    let mut threads = tokio::runtime::Builder::new_multi_thread();
+    let runtime = threads.enable_all().max_blocking_threads(1);
+    let runtime = runtime.build().unwrap();
+    let session = session(folder.path());
+    let rows = runtime.block_on(async {
+        let frame = session.sql("select key from \"default\"").await.unwrap();
+        let plan = frame.create_physical_plan().await.unwrap();
+        let execute = || plan.execute(0, session.task_ctx()).unwrap();
+        let waiting: Vec<_> = (0..3).map(|_| execute()).collect();
+        let first = datafusion::physical_plan::common::collect(execute());
+        let first = tokio::time::timeout(std::time::Duration::from_secs(60), first).await;
+        let mut rows = vec![first.expect("a thread is free").unwrap()];
+        for stream in waiting {
+            rows.push(
+                datafusion::physical_plan::common::collect(stream)
+                    .await
+                    .unwrap(),
+            );
+        }
+        rows
+    });
+    let counts = rows
+        .iter()
+        .map(|batches| batches.iter().map(|batch| batch.num_rows()).sum::<usize>());
+    assert_eq!(counts.collect::<Vec<_>>(), [100; 4]);
 }
 
 type Db = DBWithThreadMode<MultiThreaded>;

@@ -1,14 +1,10 @@
 //! Statements over a database that is open and written to.
 
-#[path = "../../live/tests/busy/mod.rs"]
-mod busy;
-
+use rockmill_testing::busy;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use busy::mode::Mode;
-use busy::{Busy, FAMILIES, Reader, Rows};
 use datafusion::arrow::array::AsArray;
 use datafusion::arrow::datatypes::Int64Type;
 use datafusion::common::ScalarValue;
@@ -20,6 +16,8 @@ use rockmill::Service;
 use rockmill_live::LiveDatabase;
 use rockmill_scan::{Directory, ScanEngine, ScanSettings};
 use rockmill_sql::Scans;
+use rockmill_testing::busy::mode::Mode;
+use rockmill_testing::busy::{Busy, FAMILIES, Reader, Rows};
 use rust_rocksdb::{DB, DBWithThreadMode, MultiThreaded, Options, WriteBatch};
 use tokio::runtime::Runtime;
 

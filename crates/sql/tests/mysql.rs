@@ -384,3 +384,26 @@ async fn a_schema_that_disagrees_with_the_data_is_an_error() {
         .await;
     assert_eq!(printed(&run.unwrap()), [""; 0]);
 }
+
+#[tokio::test]
+async fn tables_of_the_database_are_not_dropped() {
+    let (session, scans) = scans();
+    scans.register(&session).unwrap();
+    let described = format!("{}\nCREATE TABLE `nowhere` (`a` int);", schema());
+    let registered = scans.register_mysql(&session, &described, "schema.sql");
+    registered.await.unwrap();
+    let drops = async |table: &str| {
+        let (state, drop) = (session.state(), format!("drop table {table}"));
+        let plan = state.create_logical_plan(&drop).await.unwrap();
+        rockmill_sql::refuse_writes(&session, &plan).await
+    };
+    for table in ["ints", "nowhere", "__system__"] {
+        let refused = drops(table).await.unwrap_err().to_string();
+        assert!(refused.contains("are only read here"), "{table}: {refused}");
+    }
+    let made = session
+        .sql("create or replace table ints as select 1")
+        .await;
+    made.unwrap().collect().await.unwrap();
+    drops("ints").await.unwrap();
+}

@@ -12,7 +12,7 @@ use datafusion::common::ScalarValue;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use rockmill::{Device, Service};
 use rockmill_cuda::Target;
-use rockmill_cuda::faults::{Faults, Held};
+use rockmill_cuda::faults::{DeviceUsage, Faults};
 use rockmill_live::LiveDatabase;
 use rockmill_scan::{Database, ScanEngine, ScanSettings};
 use rockmill_sql::Scans;
@@ -218,7 +218,7 @@ fn compactions_statements_and_views_of_one_process_share_a_card() {
         (0, 0)
     );
     drop(users);
-    assert_eq!(faults.held(), Held::default());
+    assert_eq!(faults.usage(), DeviceUsage::default());
 }
 
 #[test]

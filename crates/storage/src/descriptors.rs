@@ -100,7 +100,7 @@ impl Descriptors {
     }
 
     /// Takes one descriptor, if one is free and no subcompaction waits.
-    pub fn spare(self: &Arc<Self>) -> Option<Held> {
+    pub fn spare(self: &Arc<Self>) -> Option<DescriptorLease> {
         let mut state = self.state();
         let is_spare = state.waiting.is_empty() && state.held < state.most;
         is_spare.then(|| state.give(1, false, self))
@@ -113,10 +113,15 @@ impl Descriptors {
 }
 
 impl State {
-    fn give(&mut self, count: u64, is_subcompaction: bool, of: &Arc<Descriptors>) -> Held {
+    fn give(
+        &mut self,
+        count: u64,
+        is_subcompaction: bool,
+        of: &Arc<Descriptors>,
+    ) -> DescriptorLease {
         self.held += count;
         self.subcompactions += u64::from(is_subcompaction);
-        Held {
+        DescriptorLease {
             of: Arc::clone(of),
             count,
             is_subcompaction,
@@ -134,7 +139,7 @@ pub struct Turn {
 impl Turn {
     /// Takes `count` descriptors if they are free and this turn is the oldest. If no subcompaction holds any, it always
     /// succeeds, even when abandoned calls still hold descriptors.
-    pub fn take(&self, count: u64) -> Option<Held> {
+    pub fn take(&self, count: u64) -> Option<DescriptorLease> {
         let mut state = self.of.state();
         let is_next = state.waiting.front() == Some(&self.turn);
         let fits = state.held.saturating_add(count) <= state.most || state.subcompactions == 0;
@@ -171,13 +176,13 @@ impl Drop for Turn {
 
 /// Descriptors that are held until this value is dropped.
 #[derive(Debug)]
-pub struct Held {
+pub struct DescriptorLease {
     of: Arc<Descriptors>,
     count: u64,
     is_subcompaction: bool,
 }
 
-impl Held {
+impl DescriptorLease {
     /// Splits off one descriptor, which is given back on its own.
     pub fn split_one(&mut self) -> Self {
         self.count -= 1;
@@ -189,7 +194,7 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for DescriptorLease {
     fn drop(&mut self) {
         let (count, subcompactions) = (self.count, u64::from(self.is_subcompaction));
         self.of.change(|state| {

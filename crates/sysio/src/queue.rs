@@ -103,7 +103,7 @@ impl Queue {
         M: AsMut<[u8]> + Debug + Send + 'static,
     {
         let pending = Pending(Arc::default());
-        let task: Task = Box::new(Told {
+        let task: Task = Box::new(Completion {
             transfer,
             outcome: Arc::clone(&pending.0),
         });
@@ -216,12 +216,12 @@ pub(crate) trait Work: Debug + Send {
 }
 
 #[derive(Debug)]
-struct Told<M> {
+struct Completion<M> {
     transfer: Transfer<M>,
     outcome: Arc<Slot<M>>,
 }
 
-impl<M: AsMut<[u8]> + Debug + Send> Work for Told<M> {
+impl<M: AsMut<[u8]> + Debug + Send> Work for Completion<M> {
     fn file(&self) -> &Arc<File> {
         &self.transfer.file
     }

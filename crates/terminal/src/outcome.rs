@@ -1,6 +1,7 @@
 //! Failures of a command.
 
-use std::fmt;
+use std::path::Path;
+use std::{fmt, io};
 
 use rockmill_core::{DeclineReason, Error, ErrorKind};
 use serde::{Deserialize, Serialize};
@@ -42,6 +43,11 @@ impl Failure {
             Self::Environment(_) => 3,
             Self::Stopped { signal, .. } => OF_SIGNALS + signal,
         }
+    }
+
+    /// Makes the failure of a path that the user has named.
+    pub fn of_path(path: &Path, error: &io::Error) -> Self {
+        Self::Environment(format!("{}: {}", path.display(), refusal(error)))
     }
 
     /// Makes the failure of reading an opened file. A part that is not understood is not an error in the data. Errors
@@ -94,6 +100,18 @@ impl From<Error> for Failure {
                 Self::Environment(format!("internal error, please report it: {error}"))
             }
         }
+    }
+}
+
+/// Why the system refuses a path, and what to do.
+pub fn refusal(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::NotFound => "there is no such file or folder".to_owned(),
+        io::ErrorKind::NotADirectory => "there is a file in place of a folder".to_owned(),
+        io::ErrorKind::PermissionDenied => {
+            "this user has no permission; run the command as the owner".to_owned()
+        }
+        _ => error.to_string(),
     }
 }
 

@@ -1,8 +1,10 @@
 //! Simulations for tests and benchmarks: storage in memory that fails and crashes as a test plans, virtual time, and
-//! simulated devices with faults.
+//! simulated devices with faults. Also tables, entries and plans that tests of several crates share.
 
 #![forbid(unsafe_code)]
 
+pub mod cases;
+pub mod drawn_scans;
 mod faults;
 mod fpga;
 pub mod simulated;

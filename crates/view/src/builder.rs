@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use rockmill_core::{DeclineReason, Error, Result};
-use rockmill_cuda::{Device, Mailboxes, RingSettings, Target};
+use rockmill_cuda::{Device, RequestQueue, RingSettings, Target};
 use rockmill_exec::device_runtime::DeviceRuntime;
 use rockmill_exec::host_memory::{HostMemory, default_budget_bytes};
 use rockmill_scan::{Database, ScanEngine, ScanSettings, Store};
 
-use crate::foreseen::Foreseen;
-use crate::load::{Source, Taken, load};
+use crate::estimate::Estimate;
+use crate::load::{Snapshot, Source, load};
 use crate::ring::Ring;
 use crate::version::Families;
 use crate::view::View;
@@ -87,9 +87,9 @@ impl Builder {
     ///
     /// # Errors
     /// The errors of [`Builder::open`], except those of the device.
-    pub fn foresee(&self) -> Result<Foreseen> {
-        let taken = Taken::new(self.source()?.take()?)?;
-        Ok(Foreseen::new(&taken.family, taken.asked))
+    pub fn estimate(&self) -> Result<Estimate> {
+        let taken = Snapshot::new(self.source()?.take()?)?;
+        Ok(Estimate::new(&taken.family, taken.asked))
     }
 
     /// Takes a snapshot of the database, and loads it.
@@ -99,7 +99,7 @@ impl Builder {
     /// a file cannot be read; Device if the device cannot be used, or the view exceeds its memory.
     pub fn open(&self) -> Result<View> {
         let source = self.source()?;
-        let taken = Taken::new(source.take()?)?;
+        let taken = Snapshot::new(source.take()?)?;
         let device = DeviceRuntime::gpu(self.target)?;
         let usual = || device.usual_view_bytes();
         let memory_bytes = self.memory_bytes.map_or_else(usual, Ok)?;
@@ -133,10 +133,10 @@ impl Builder {
                         the database here";
             return Err(Error::declined(DeclineReason::UnsupportedFormat, what));
         };
-        let mailboxes = Mailboxes::new(device, settings)?;
+        let queue = RequestQueue::new(device, settings)?;
         let families = Arc::clone(families);
         let version = move |number| families.find(number);
-        Ring::start(mailboxes, store, Box::new(version)).map(Some)
+        Ring::start(queue, store, Box::new(version)).map(Some)
     }
 }
 

@@ -10,9 +10,9 @@ use rockmill_core::{
 use rockmill_cuda::{DeviceTable, Reservation, TableSettings};
 use rockmill_exec::device_runtime::DeviceRuntime;
 use rockmill_format::names;
-use rockmill_scan::{Database, FamilyView, Load, LoadShare, Piece, ScanEngine, Through};
+use rockmill_scan::{Database, FamilySnapshot, Load, LoadShare, Piece, ReadPath, ScanEngine};
 
-use crate::foreseen::{Asked, Foreseen, max_record_bytes};
+use crate::estimate::{Asked, Estimate, max_record_bytes};
 
 /// Stored bytes of a task. Smaller ones take a GPU about as long.
 const PIECE_BYTES: u64 = 64 << 20;
@@ -30,8 +30,8 @@ pub struct Source {
 
 /// A version before loading.
 #[derive(Debug)]
-pub struct Taken {
-    pub family: Arc<FamilyView>,
+pub struct Snapshot {
+    pub family: Arc<FamilySnapshot>,
     /// The parts to load into a table.
     pub pieces: Vec<Piece>,
     /// What does not.
@@ -40,8 +40,8 @@ pub struct Taken {
 
 impl Source {
     /// The current version of the column family.
-    pub fn take(&self) -> Result<Arc<FamilyView>> {
-        let view = self.database.view_of(&self.engine, &[&self.family])?;
+    pub fn take(&self) -> Result<Arc<FamilySnapshot>> {
+        let view = self.database.snapshot_of(&self.engine, &[&self.family])?;
         let family = view.family(&self.family)?;
         if !family.orders_by_bytes() {
             let what = format!(
@@ -54,14 +54,14 @@ impl Source {
     }
 }
 
-impl Taken {
+impl Snapshot {
     /// Splits a version into parts.
-    pub fn new(family: Arc<FamilyView>) -> Result<Self> {
+    pub fn new(family: Arc<FamilySnapshot>) -> Result<Self> {
         Self::within(family, &[KeyRange::default()])
     }
 
     /// Splits the keys of some ranges into parts.
-    pub fn within(family: Arc<FamilyView>, ranges: &[KeyRange]) -> Result<Self> {
+    pub fn within(family: Arc<FamilySnapshot>, ranges: &[KeyRange]) -> Result<Self> {
         let (mut pieces, mut asked) = (Vec::new(), Vec::new());
         for piece in family.pieces(ranges, PIECE_BYTES)? {
             match unread(&family, &piece) {
@@ -91,14 +91,14 @@ impl Taken {
     }
 
     /// The part of a version that is not in a table. Its indexes are read only if a table cannot be read.
-    pub fn asked_of(family: &Arc<FamilyView>) -> Result<Vec<Asked>> {
+    pub fn asked_of(family: &Arc<FamilySnapshot>) -> Result<Vec<Asked>> {
         let mut asked = Vec::new();
         for piece in family.pieces(&[KeyRange::default()], u64::MAX)? {
-            match (&piece.through, unread(family, &piece)) {
+            match (&piece.path, unread(family, &piece)) {
                 (_, None) => {}
-                (Through::Iterators(_), Some(reason)) => asked.push(Asked::new(piece, reason)),
+                (ReadPath::RocksDb(_), Some(reason)) => asked.push(Asked::new(piece, reason)),
                 // Only a part of the version may have keys of that table.
-                (Through::Tables, Some(_)) => return Ok(Self::new(Arc::clone(family))?.asked),
+                (ReadPath::Files, Some(_)) => return Ok(Self::new(Arc::clone(family))?.asked),
             }
         }
         Ok(asked)
@@ -106,8 +106,8 @@ impl Taken {
 }
 
 /// The reason why the keys of a part are not loaded into a table, if they are not.
-fn unread(family: &FamilyView, piece: &Piece) -> Option<String> {
-    if let Through::Iterators(reason) = &piece.through {
+fn unread(family: &FamilySnapshot, piece: &Piece) -> Option<String> {
+    if let ReadPath::RocksDb(reason) = &piece.path {
         return Some(reason.clone());
     }
     // Only the CPU backend reads such tables, and it does not support resident tables.
@@ -127,13 +127,13 @@ pub fn outside(asked: &[Asked]) -> Vec<KeyRange> {
 pub fn load(
     source: &Source,
     device: &Arc<DeviceRuntime>,
-    taken: &Taken,
+    taken: &Snapshot,
     memory_bytes: u64,
 ) -> Result<Arc<DeviceTable>> {
     let outside = outside(&taken.asked);
     let load = taken.load(Tombstones::Drop);
-    let share = source.engine.admit_loads([&load], device)?;
-    let mut keys = Foreseen::new(&taken.family, Vec::new()).keys;
+    let share = source.engine.admit_loads([load], device)?;
+    let mut keys = Estimate::new(&taken.family, Vec::new()).keys;
     for _ in 0..MAX_REHASHES {
         let slot_bytes = DeviceTable::slot_bytes(keys);
         let bytes = slot_bytes.saturating_add(taken.max_record_bytes());
@@ -147,7 +147,7 @@ pub fn load(
             outside: &outside,
         };
         let table = Arc::new(DeviceTable::new(device.gpu_device()?, &settings)?);
-        place(source, &share, &load, &table)?;
+        insert(source, &share, 0, &table)?;
         if table.contents().left_over == 0 {
             return Ok(table);
         }
@@ -160,7 +160,7 @@ pub fn load(
 /// ranges and rounding.
 pub fn reserve<'a>(
     device: &DeviceRuntime,
-    of: impl IntoIterator<Item = &'a Taken>,
+    of: impl IntoIterator<Item = &'a Snapshot>,
     bytes: u64,
     most: u64,
 ) -> Result<Arc<Reservation>> {
@@ -190,13 +190,13 @@ pub fn seed() -> u64 {
     RandomState::new().build_hasher().finish()
 }
 
-/// Stores the keys of a version in a table. Returns their number, and the bytes of their records.
-pub fn place<T: ResidentTable>(
+/// Stores the keys of the load at a position in a table. Returns their number, and the bytes of their records.
+pub fn insert<T: ResidentTable>(
     source: &Source,
     share: &LoadShare,
-    load: &Load,
+    at: usize,
     table: &Arc<T>,
 ) -> Result<RowOutput> {
     let table = Arc::clone(table) as Arc<dyn ResidentTable>;
-    source.engine.load(share, load, table)
+    source.engine.load(share, at, table)
 }

@@ -5,11 +5,11 @@ use std::sync::{Arc, PoisonError};
 use rockmill_core::{KeyRange, Result, RowOutput, Tombstones};
 use rockmill_cuda::{Delta, DeviceTable};
 use rockmill_exec::device_runtime::DeviceRuntime;
-use rockmill_scan::{FamilyView, Since, WrittenSince};
+use rockmill_scan::{FamilySnapshot, Since, WrittenSince};
 
-use crate::foreseen::Asked;
+use crate::estimate::Asked;
 use crate::load::{
-    MAX_REHASHES, Source, Taken, more_slots, no_room, outside, place, reserve, seed,
+    MAX_REHASHES, Snapshot, Source, insert, more_slots, no_room, outside, reserve, seed,
 };
 use crate::version::Version;
 use crate::view::View;
@@ -59,7 +59,7 @@ impl View {
         drop(self.in_use.take_done());
         let quiet = self.quiet();
         let family = self.source.take()?;
-        let asked = Taken::asked_of(&family)?;
+        let asked = Snapshot::asked_of(&family)?;
         let base = self.version();
         let change = Change {
             base: &base,
@@ -80,12 +80,12 @@ impl View {
 const SLOT_BITS: u64 = 64;
 
 /// A table, and the part loaded for it.
-type Made = (Arc<DeviceTable>, Loaded);
+type Output = (Arc<DeviceTable>, Loaded);
 
 /// A version, and the current state of the database.
 struct Change<'a> {
     base: &'a Version,
-    family: &'a Arc<FamilyView>,
+    family: &'a Arc<FamilySnapshot>,
     asked: &'a [Asked],
     source: &'a Source,
     device: &'a Arc<DeviceRuntime>,
@@ -93,7 +93,7 @@ struct Change<'a> {
 
 impl Change<'_> {
     /// Derives a table from the previous one.
-    fn made(&self) -> Result<Made> {
+    fn made(&self) -> Result<Output> {
         let base = self.base;
         let asked = [&base.asked, self.asked].map(joined);
         if asked[0] != asked[1] {
@@ -112,20 +112,21 @@ impl Change<'_> {
     }
 
     /// Adds the writes, or returns the reason why that does not suffice.
-    fn added(&self, written: WrittenSince) -> Result<std::result::Result<Made, String>> {
-        let tables = Taken::new(written.tables)?;
-        let unflushed = written.unflushed.map(Taken::new).transpose()?;
+    fn added(&self, written: WrittenSince) -> Result<std::result::Result<Output, String>> {
+        let tables = Snapshot::new(written.tables)?;
+        let unflushed = written.unflushed.map(Snapshot::new).transpose()?;
         let mut missing = 0;
         let all = std::iter::once(&tables).chain(&unflushed);
         let of_tables = tables.load(Tombstones::Keep);
         let of_unflushed = (unflushed.as_ref()).map(|unflushed| unflushed.load(Tombstones::Drop));
-        let loads = std::iter::once(&of_tables).chain(&of_unflushed);
+        let has_unflushed = of_unflushed.is_some();
+        let loads = std::iter::once(of_tables).chain(of_unflushed);
         let share = self.source.engine.admit_loads(loads, self.device)?;
         let made = self.with_room(all, |delta| {
-            let placed = place(self.source, &share, &of_tables, delta)?;
-            if let Some(of_unflushed) = &of_unflushed {
+            let placed = insert(self.source, &share, 0, delta)?;
+            if has_unflushed {
                 let unseen = Arc::new(delta.unseen());
-                place(self.source, &share, of_unflushed, &unseen)?;
+                insert(self.source, &share, 1, &unseen)?;
                 missing = unseen.keys();
             }
             Ok((missing == 0).then_some(placed))
@@ -141,13 +142,13 @@ impl Change<'_> {
     }
 
     /// Loads all keys of the ranges in which a reader may find changes, and of `more`.
-    fn reloaded(&self, more: &[KeyRange], reason: String) -> Result<Made> {
+    fn reloaded(&self, more: &[KeyRange], reason: String) -> Result<Output> {
         let ranges = self.family.changed_since(&self.base.family, more);
-        let there = Taken::within(Arc::clone(self.family), &ranges)?;
+        let there = Snapshot::within(Arc::clone(self.family), &ranges)?;
         let load = there.load(Tombstones::Drop);
-        let share = self.source.engine.admit_loads([&load], self.device)?;
+        let share = self.source.engine.admit_loads([load], self.device)?;
         let made = self.with_room([&there], |delta| {
-            let placed = place(self.source, &share, &load, delta)?;
+            let placed = insert(self.source, &share, 0, delta)?;
             delta.erase_missing(&ranges)?;
             Ok(Some(placed))
         })?;
@@ -164,12 +165,12 @@ impl Change<'_> {
     /// needed.
     fn with_room<'t>(
         &self,
-        rows: impl IntoIterator<Item = &'t Taken> + Clone,
+        rows: impl IntoIterator<Item = &'t Snapshot> + Clone,
         mut put: impl FnMut(&Arc<Delta>) -> Result<Option<RowOutput>>,
     ) -> Result<Option<(Arc<DeviceTable>, RowOutput)>> {
         let outside = outside(self.asked);
         let (mut base, mut keys) = (Arc::clone(&self.base.table), 0);
-        let records = rows.clone().into_iter().map(Taken::max_record_bytes);
+        let records = rows.clone().into_iter().map(Snapshot::max_record_bytes);
         let records = records.fold(0, u64::saturating_add);
         for _ in 0..MAX_REHASHES {
             let slots = DeviceTable::slot_bytes(keys).max(base.contents().slot_bytes);

@@ -1,9 +1,9 @@
 //! Threads that answer requests of kernels.
 //!
-//! While a kernel may use the mailboxes, one thread polls them. It answers the requests that it finds, and wakes
+//! While a kernel may use the queue, one thread polls it. It answers the requests that it finds, and wakes
 //! another thread if there is work for more. A thread that has answered polls on for a while, so under load all of them
 //! do. One of the waiting threads polls now and then, since the others may wait for RocksDB. While no kernel may use
-//! the mailboxes, all threads wait. They call no function of CUDA, which might wait for a kernel that waits for them.
+//! the queue, all threads wait. They call no function of CUDA, which might wait for a kernel that waits for them.
 
 use std::num::NonZeroU64;
 use std::ops::Range;
@@ -13,8 +13,8 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use rockmill_core::{Error, ErrorKind, Result};
-use rockmill_cuda::{Mailboxes, Operation, Request, Server, Status};
-use rockmill_scan::{FamilyView, Store, Write, Written};
+use rockmill_cuda::{Operation, Request, RequestQueue, Server, Status};
+use rockmill_scan::{FamilySnapshot, Store, Write, Written};
 
 /// Time for which a thread polls without a pause after a request.
 const SPIN: Duration = Duration::from_micros(50);
@@ -44,7 +44,7 @@ pub struct RingCounts {
 }
 
 /// Finds a version that a kernel holds, by its number.
-pub type VersionOf = dyn Fn(u64) -> Option<Arc<FamilyView>> + Send + Sync;
+pub type VersionOf = dyn Fn(u64) -> Option<Arc<FamilySnapshot>> + Send + Sync;
 
 /// The threads. Dropping it ends them, and answers all requests with "aborted".
 pub struct Ring {
@@ -53,17 +53,17 @@ pub struct Ring {
 }
 
 struct Shared {
-    mailboxes: Arc<Mailboxes>,
+    queue: Arc<RequestQueue>,
     store: Arc<dyn Store>,
     version: Box<VersionOf>,
-    /// One for each thread, each with a range of the mailboxes. The thread with the lock answers them.
+    /// One for each thread, each with a range of the slots. The thread with the lock answers them.
     servers: Vec<(Range<usize>, Mutex<Server>)>,
     /// Number of times that threads were woken.
     turn: Mutex<u64>,
     woken: Condvar,
     /// Threads that wait to be woken.
     waiting: AtomicUsize,
-    /// Number of threads that poll mailboxes, or will soon.
+    /// Number of threads that poll the queue, or will soon.
     looking: AtomicUsize,
     /// Whether one of the waiting threads polls now and then.
     has_standby: AtomicBool,
@@ -78,7 +78,7 @@ struct Shared {
 impl std::fmt::Debug for Ring {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Ring")
-            .field("mailboxes", &self.shared.mailboxes)
+            .field("queue", &self.shared.queue)
             .finish_non_exhaustive()
     }
 }
@@ -89,20 +89,20 @@ impl Ring {
     /// # Errors
     /// Storage if the system cannot create a thread.
     pub fn start(
-        mailboxes: Arc<Mailboxes>,
+        queue: Arc<RequestQueue>,
         store: Arc<dyn Store>,
         version: Box<VersionOf>,
     ) -> Result<Self> {
-        let settings = mailboxes.settings();
-        let (n, threads) = (settings.mailboxes as usize, settings.threads);
+        let settings = queue.settings();
+        let (n, threads) = (settings.request_slots as usize, settings.threads);
         let servers = (0..threads).map(|number| {
             let range = n * number / threads..n * (number + 1) / threads;
-            let server = Server::new(Arc::clone(&mailboxes), range.clone());
+            let server = Server::new(Arc::clone(&queue), range.clone());
             (range, Mutex::new(server))
         });
         let shared = Arc::new(Shared {
             servers: servers.collect(),
-            mailboxes,
+            queue,
             store,
             version,
             turn: Mutex::default(),
@@ -135,12 +135,12 @@ impl Ring {
         Ok(ring)
     }
 
-    /// The mailboxes.
-    pub fn mailboxes(&self) -> &Arc<Mailboxes> {
-        &self.shared.mailboxes
+    /// The queue.
+    pub fn queue(&self) -> &Arc<RequestQueue> {
+        &self.shared.queue
     }
 
-    /// Wakes the threads to poll mailboxes, because a hold has begun.
+    /// Wakes the threads to poll the queue, because a hold has begun.
     pub fn wake(&self) {
         self.shared.wake();
     }
@@ -162,7 +162,7 @@ impl Ring {
 
     /// Answers all requests with "aborted", also future ones.
     pub fn abort(&self) {
-        self.shared.mailboxes.abort();
+        self.shared.queue.abort();
     }
 }
 
@@ -233,7 +233,7 @@ impl Shared {
                 std::hint::spin_loop();
                 continue;
             }
-            let is_held = self.mailboxes.is_held() || self.mailboxes.has_unanswered();
+            let is_held = self.queue.is_held() || self.queue.has_unanswered();
             let is_one_of_several = |looking| (looking > 1).then(|| looking - 1);
             let rests = (self.looking)
                 .fetch_update(Ordering::Relaxed, Ordering::Relaxed, is_one_of_several)
@@ -259,7 +259,7 @@ impl Shared {
         let (mut has_posted, mut answered) = (false, 0);
         for (range, server) in behind.iter().chain(before) {
             // Without the lock, so that threads without requests do not disturb each other.
-            if !self.mailboxes.has_posted(range.clone()) {
+            if !self.queue.has_posted(range.clone()) {
                 continue;
             }
             let mut server = match server.try_lock() {
@@ -325,7 +325,7 @@ impl Shared {
         }
     }
 
-    fn ask(&self, family: &FamilyView, request: &Request<'_>) -> Result<Option<Vec<u8>>> {
+    fn ask(&self, family: &FamilySnapshot, request: &Request<'_>) -> Result<Option<Vec<u8>>> {
         self.batches.fetch_add(1, Ordering::Relaxed);
         crate::version::ask(family, request.key)
     }

@@ -5,19 +5,19 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use rockmill_core::{CancelToken, KeyRange, Result};
 use rockmill_cuda::{
-    Answer, CallerStream, ChangedSet, DeviceTable, Hold as RingHold, InUse, Keys, KvRecord,
-    Mailboxes, Rows,
+    CallerStream, ChangedSet, DeviceTable, InUse, Keys, KvRecord, LookupResult, RequestQueue,
+    RingPin, Rows,
 };
-use rockmill_scan::FamilyView;
+use rockmill_scan::FamilySnapshot;
 
-use crate::foreseen::Asked;
+use crate::estimate::Asked;
 
 /// A version. Only the set of changed keys changes.
 #[derive(Debug)]
 pub struct Version {
     pub number: u64,
     pub table: Arc<DeviceTable>,
-    pub family: Arc<FamilyView>,
+    pub family: Arc<FamilySnapshot>,
     pub asked: Vec<Asked>,
     /// Keys that kernels have put or deleted. The table may have older values of them.
     pub changed: Option<Arc<ChangedSet>>,
@@ -27,17 +27,17 @@ impl Version {
     /// Looks up keys in host memory, and waits for their values.
     pub fn get(&self, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>> {
         let answers = self.table.get(keys)?.into_iter().zip(keys);
-        let value = |(answer, key): (Answer, &&[u8])| match answer {
-            Answer::Found(value) => Ok(Some(value)),
-            Answer::NotFound => Ok(None),
-            Answer::Ask => ask(&self.family, key),
+        let value = |(answer, key): (LookupResult, &&[u8])| match answer {
+            LookupResult::Found(value) => Ok(Some(value)),
+            LookupResult::NotFound => Ok(None),
+            LookupResult::NeedsHost => ask(&self.family, key),
         };
         answers.map(value).collect()
     }
 }
 
 /// The value that RocksDB's iterators find.
-pub fn ask(family: &FamilyView, key: &[u8]) -> Result<Option<Vec<u8>>> {
+pub fn ask(family: &FamilySnapshot, key: &[u8]) -> Result<Option<Vec<u8>>> {
     let after = [key, &[0]].concat();
     let range = KeyRange {
         begin: Some(key.to_vec()),
@@ -53,18 +53,18 @@ pub fn ask(family: &FamilyView, key: &[u8]) -> Result<Option<Vec<u8>>> {
 
 /// The column family of each version in use, by the version's number.
 #[derive(Debug, Default)]
-pub struct Families(Mutex<BTreeMap<u64, Weak<FamilyView>>>);
+pub struct Families(Mutex<BTreeMap<u64, Weak<FamilySnapshot>>>);
 
 impl Families {
     /// Adds the column family of a version.
-    pub fn add(&self, number: u64, family: &Arc<FamilyView>) {
+    pub fn add(&self, number: u64, family: &Arc<FamilySnapshot>) {
         let mut families = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         families.retain(|_, family| family.strong_count() > 0);
         families.insert(number, Arc::downgrade(family));
     }
 
     /// The column family of a version, if it is in use.
-    pub fn find(&self, number: u64) -> Option<Arc<FamilyView>> {
+    pub fn find(&self, number: u64) -> Option<Arc<FamilySnapshot>> {
         let families = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         families.get(&number)?.upgrade()
     }
@@ -79,7 +79,7 @@ impl Families {
 pub struct Hold {
     pub(crate) version: Arc<Version>,
     pub(crate) in_use: Arc<InUse<Version>>,
-    pub(crate) ring: Option<(Arc<Mailboxes>, RingHold)>,
+    pub(crate) ring: Option<(Arc<RequestQueue>, RingPin)>,
     pub(crate) stream: CallerStream,
 }
 
@@ -88,7 +88,7 @@ impl Hold {
     pub fn kv(&self) -> KvRecord {
         let version = &*self.version;
         let ring = self.ring.as_ref().zip(version.changed.as_ref());
-        let ring = ring.map(|((mailboxes, _), changed)| (&**mailboxes, &**changed));
+        let ring = ring.map(|((queue, _), changed)| (&**queue, &**changed));
         KvRecord::new(version.number, &version.table, ring)
     }
 
@@ -133,9 +133,9 @@ impl Drop for Hold {
             self.in_use.keep_for_good(&self.version);
             return;
         }
-        if let Some((mailboxes, hold)) = self.ring.take() {
-            // A failure only makes threads poll mailboxes for longer if the device is lost.
-            let _ = mailboxes.end_hold(hold, self.stream);
+        if let Some((queue, hold)) = self.ring.take() {
+            // A failure only makes threads poll the queue for longer if the device is lost.
+            let _ = queue.end_hold(hold, self.stream);
         }
     }
 }

@@ -3,13 +3,15 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rockmill_core::Result;
-use rockmill_cuda::{CallerStream, ChangedSet, DeviceTable, InUse, Keys, Rows, TableContents};
+use rockmill_cuda::{
+    CallerStream, ChangedSet, DeviceTable, InUse, Keys, Rows, TableContents, Unanswered,
+};
 use rockmill_exec::device_runtime::DeviceRuntime;
-use rockmill_scan::{Database, FamilyView};
+use rockmill_scan::{Database, FamilySnapshot};
 
 use crate::builder::Builder;
-use crate::foreseen::Asked;
-use crate::load::{Source, Taken, seed};
+use crate::estimate::Asked;
+use crate::load::{Snapshot, Source, seed};
 use crate::ring::{Ring, RingCounts};
 use crate::version::{Families, Hold, Version};
 
@@ -46,7 +48,7 @@ impl View {
     pub(crate) fn new(
         source: Source,
         device: Arc<DeviceRuntime>,
-        taken: Taken,
+        taken: Snapshot,
         table: Arc<DeviceTable>,
         families: Arc<Families>,
         ring: Option<Ring>,
@@ -87,8 +89,8 @@ impl View {
     /// Returns proof if all keys that kernels have put or deleted so far are in the database.
     pub(crate) fn quiet(&self) -> Option<Quiet> {
         let newest = self.newest();
-        let mailboxes = self.ring.as_ref().map(Ring::mailboxes);
-        let is_quiet = mailboxes.is_none_or(|boxes| !boxes.is_held() && !boxes.has_unanswered());
+        let queue = self.ring.as_ref().map(Ring::queue);
+        let is_quiet = queue.is_none_or(|queue| !queue.is_held() && !queue.has_unanswered());
         is_quiet.then_some(Quiet(newest.holds))
     }
 
@@ -101,7 +103,7 @@ impl View {
     pub(crate) fn publish(
         &self,
         table: Arc<DeviceTable>,
-        family: Arc<FamilyView>,
+        family: Arc<FamilySnapshot>,
         asked: Vec<Asked>,
         quiet: Option<Quiet>,
     ) -> Result<()> {
@@ -145,7 +147,7 @@ impl View {
     pub fn hold(&self, stream: CallerStream) -> Result<Hold> {
         let mut newest = self.newest();
         let ring = match &self.ring {
-            Some(ring) => Some((Arc::clone(ring.mailboxes()), ring.mailboxes().hold()?)),
+            Some(ring) => Some((Arc::clone(ring.queue()), ring.queue().hold()?)),
             None => None,
         };
         newest.holds += 1;
@@ -208,6 +210,23 @@ impl View {
             self.in_use.keep_for_good(&version);
         }
         Ok(())
+    }
+
+    /// Waits for all lookups and holds so far: until their streams have reached the points where these end. Captured
+    /// graphs are not waited for.
+    ///
+    /// # Errors
+    /// Device.
+    pub fn wait(&self) -> Result<()> {
+        self.in_use.wait()
+    }
+
+    /// A word for [`Rows::with_unanswered`]. It must outlive the view.
+    ///
+    /// # Errors
+    /// Device.
+    pub fn unanswered(&self) -> Result<Unanswered> {
+        Unanswered::new(self.device.gpu_device()?)
     }
 
     /// Looks up keys in host memory in the newest version, and waits for their values. RocksDB's iterators answer for

@@ -1,19 +1,18 @@
 //! Lookups in memory of a GPU, by pointer and in slices of cudarc. They need a GPU that ROCKMILL_TEST_DEVICE names.
 
-#[path = "../../scan/tests/common/mod.rs"]
-mod common;
 mod helpers;
 
+use rockmill_testing::scans as common;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use common::options;
 use cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
 use cudarc::driver::{CudaContext, CudaSlice, CudaStream, DevicePtr, DevicePtrMut};
 use helpers::*;
 use rockmill_core::ErrorKind;
 use rockmill_live::LiveDatabase;
 use rockmill_scan::Database;
+use rockmill_testing::scans::options;
 use rockmill_testing::skipped;
 use rockmill_view::{CallerStream, Keys, RingSettings, Rows, SliceKeys, SliceRows, Target, View};
 use rust_rocksdb::DB;

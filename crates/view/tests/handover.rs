@@ -19,7 +19,7 @@ const ABORTED: u32 = u32::MAX;
 /// Number of polls before a time-out.
 const LOOKS: usize = 2;
 
-struct Mailbox {
+struct RequestSlot {
     state: AtomicU32,
     posted: AtomicU32,
     answered: AtomicU32,
@@ -28,7 +28,7 @@ struct Mailbox {
     answer: UnsafeCell<u32>,
 }
 
-impl Mailbox {
+impl RequestSlot {
     fn new() -> Self {
         Self {
             state: AtomicU32::new(FREE),
@@ -108,9 +108,9 @@ impl Mailbox {
 }
 
 // SAFETY: loom checks the accesses to the cells.
-unsafe impl Sync for Mailbox {}
+unsafe impl Sync for RequestSlot {}
 // SAFETY: as above.
-unsafe impl Send for Mailbox {}
+unsafe impl Send for RequestSlot {}
 
 /// Events in all orders together.
 #[derive(Default)]
@@ -120,15 +120,15 @@ struct Seen {
     taken_over: AtomicUsize,
 }
 
-/// A request in the first mailbox that can be claimed.
-fn request(mailboxes: &[Mailbox], what: u32, seen: &Seen) {
+/// A request in the first slot that can be claimed.
+fn request(slots: &[RequestSlot], what: u32, seen: &Seen) {
     for _ in 0..LOOKS {
-        for mailbox in mailboxes {
-            let was_left = mailbox.state.load(Ordering::Relaxed) == LEFT;
-            if !mailbox.claims() {
+        for slot in slots {
+            let was_left = slot.state.load(Ordering::Relaxed) == LEFT;
+            if !slot.claims() {
                 continue;
             }
-            let count = match mailbox.asks(what) {
+            let count = match slot.asks(what) {
                 true => &seen.answered,
                 false => &seen.unanswered,
             };
@@ -142,20 +142,16 @@ fn request(mailboxes: &[Mailbox], what: u32, seen: &Seen) {
     }
 }
 
-/// Runs requesters, each with some requests, and a server for each mailbox. Returns the events.
-fn check(
-    mailboxes: usize,
-    requesters: u32,
-    requests: u32,
-    has_abort: bool,
-) -> std::sync::Arc<Seen> {
+/// Runs requesters, each with some requests, and a server for each slot. Returns the events.
+fn check(slots: usize, requesters: u32, requests: u32, has_abort: bool) -> std::sync::Arc<Seen> {
     let seen = std::sync::Arc::new(Seen::default());
     let all = std::sync::Arc::clone(&seen);
     let mut builder = Builder::new();
     builder.preemption_bound = Some(2);
     builder.check(move || {
         let all = std::sync::Arc::clone(&all);
-        let shared: Arc<Vec<Mailbox>> = Arc::new((0..mailboxes).map(|_| Mailbox::new()).collect());
+        let shared: Arc<Vec<RequestSlot>> =
+            Arc::new((0..slots).map(|_| RequestSlot::new()).collect());
         let mut threads = Vec::new();
         for requester in 1..=requesters {
             let (shared, all) = (Arc::clone(&shared), std::sync::Arc::clone(&all));
@@ -165,7 +161,7 @@ fn check(
                 }
             }));
         }
-        for server in 1..mailboxes {
+        for server in 1..slots {
             let shared = Arc::clone(&shared);
             threads.push(thread::spawn(move || {
                 shared[server].serves(&mut 0);
@@ -174,8 +170,8 @@ fn check(
         // The first server is this thread. Closing aborts first, and again when no server is left.
         let abort = || {
             if has_abort {
-                for mailbox in shared.iter() {
-                    mailbox.answered.store(ABORTED, Ordering::Release);
+                for slot in shared.iter() {
+                    slot.answered.store(ABORTED, Ordering::Release);
                 }
             }
         };
@@ -197,7 +193,7 @@ fn count(of: &AtomicUsize) -> usize {
 }
 
 #[test]
-fn two_requesters_share_a_mailbox_and_late_answers_meet_nobody() {
+fn two_requesters_share_a_request_slot_and_no_late_answer_is_used() {
     let seen = check(1, 2, 1, false);
     assert!(count(&seen.answered) > 0 && count(&seen.unanswered) > 0);
     assert!(count(&seen.taken_over) > 0, "nobody took what was left");

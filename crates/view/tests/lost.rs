@@ -1,26 +1,25 @@
 //! A device is lost while kernels hold a view: nothing waits for it, and the database continues.
 
-#[path = "../../scan/tests/common/mod.rs"]
-mod common;
 mod helpers;
 
+use rockmill_testing::scans as common;
 use std::ptr;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
 
-use common::options;
 use helpers::*;
 use rockmill_core::ErrorKind;
-use rockmill_cuda::faults::{Call, Faults, Held};
+use rockmill_cuda::faults::{Call, DeviceUsage, Faults};
 use rockmill_live::LiveDatabase;
 use rockmill_scan::Database;
+use rockmill_testing::scans::options;
 use rockmill_view::{CallerStream, Keys, RingSettings, Rows, Target};
 use rust_rocksdb::DB;
 
 /// Longer than anything here takes.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 #[test]
 fn nothing_waits_for_a_device_that_is_lost() {
@@ -31,7 +30,7 @@ fn nothing_waits_for_a_device_that_is_lost() {
             // The receiver is gone if this came too late.
             let _ = done.send(());
         });
-        let ended = is_done.recv_timeout(PATIENCE);
+        let ended = is_done.recv_timeout(TIMEOUT);
         assert!(ended.is_ok() || test.is_finished(), "{call:?} hangs");
         test.join().expect("it passes");
     }
@@ -74,7 +73,7 @@ fn lose(call: Call) {
     drop(holds);
     view.abort();
     drop(view);
-    assert_eq!(faults.held(), Held::default());
+    assert_eq!(faults.usage(), DeviceUsage::default());
     db.put(b"newer", b"2").expect("written");
     assert_eq!(db.get(b"newer").expect("read").as_deref(), Some(&b"2"[..]));
 }

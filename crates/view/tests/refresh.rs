@@ -1,26 +1,26 @@
 //! A refreshed view equals RocksDB's current state, and held versions equal its state at their time.
 
-#[path = "../../scan/tests/common/mod.rs"]
-mod common;
 mod helpers;
 
+use rockmill_testing::scans as common;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use common::*;
 use helpers::*;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngSeed, TestRunner};
 use rockmill_core::{ErrorKind, KeyRange};
-use rockmill_cuda::Answer;
+use rockmill_cuda::LookupResult;
 use rockmill_live::LiveDatabase;
 use rockmill_scan::Database;
+use rockmill_testing::scans::*;
 use rockmill_view::{CallerStream, Hold, Loaded, View};
 use rust_rocksdb::{
-    DB, IngestExternalFileOptions, SstFileWriter, WaitForCompactOptions, WriteBatch,
+    BottommostLevelCompaction, CompactOptions, CompactionDecision, DB, IngestExternalFileOptions,
+    Options, SstFileWriter, WaitForCompactOptions, WriteBatch,
 };
 
 /// A hold of a kernel that was never launched.
@@ -42,8 +42,14 @@ fn compare_table(hold: &Hold, rows: &Rows) -> Result<(), TestCaseError> {
     let answers = hold.table().get(&refs).expect("answers");
     for (key, answer) in keys.iter().zip(answers) {
         let row = rows.iter().find(|(other, _)| other == key);
-        let meant = row.map_or(Answer::NotFound, |(_, value)| Answer::Found(value.clone()));
-        prop_assert!(answer == Answer::Ask || answer == meant, "{:?}", key);
+        let meant = row.map_or(LookupResult::NotFound, |(_, value)| {
+            LookupResult::Found(value.clone())
+        });
+        prop_assert!(
+            answer == LookupResult::NeedsHost || answer == meant,
+            "{:?}",
+            key
+        );
     }
     Ok(())
 }
@@ -374,6 +380,56 @@ fn a_put_that_goes_with_its_single_delete_does_not_stay() {
     assert_eq!(keys, 1);
 }
 
+/// A MANIFEST that RocksDB appends to after an opening does not tell that another program had the database open.
+#[test]
+fn a_filter_of_a_program_that_came_between_is_noticed() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = dir.path().join("db");
+    let open = |has_filter| {
+        let options = Options::default().get_options_from_string("reuse_manifest_on_open=true");
+        let mut options = options.expect("options");
+        options.create_if_missing(true);
+        if has_filter {
+            options.set_compaction_filter("removes", |_, key, _| match key {
+                b"gone" => CompactionDecision::Remove,
+                _ => CompactionDecision::Keep,
+            });
+        }
+        DB::open(&options, &path).expect("the database opens")
+    };
+    let compact = |db: &DB| {
+        let mut options = CompactOptions::default();
+        options.set_bottommost_level_compaction(BottommostLevelCompaction::Force);
+        db.compact_range_opt(None::<&[u8]>, None::<&[u8]>, &options);
+    };
+    let manifests = || {
+        let files = std::fs::read_dir(&path).expect("a folder");
+        let names = files.map(|file| file.expect("a file").file_name());
+        let mut names: Vec<_> = names.filter_map(|name| name.into_string().ok()).collect();
+        names.retain(|name| name.starts_with("MANIFEST"));
+        names
+    };
+    let db = open(false);
+    for key in ["gone", "kept"] {
+        db.put(key, b"1").expect("written");
+    }
+    db.flush().expect("flushed");
+    compact(&db);
+    drop(db);
+    let view = builder(&directory(&path), "default").open();
+    let view = view.expect("a view");
+    let get = || view.get(&[b"gone", b"kept"]).expect("values");
+    let one = Some(b"1".to_vec());
+    assert_eq!(get(), [one.clone(), one.clone()]);
+    let before = manifests();
+    compact(&open(true));
+    drop(open(false));
+    assert_eq!(manifests(), before, "RocksDB began another MANIFEST");
+    let how = view.refresh().expect("refreshed").how;
+    assert!(matches!(how, Loaded::Ranges { .. }), "{how:?}");
+    assert_eq!(get(), [None, one]);
+}
+
 #[test]
 fn merge_operands_of_a_flush_are_asked_for() {
     let case = Case::new();
@@ -387,7 +443,7 @@ fn merge_operands_of_a_flush_are_asked_for() {
         Loaded::Added { keys: 2, bytes: 32 }
     ));
     assert_eq!(
-        (case.view.contents().keys, case.view.contents().ask),
+        (case.view.contents().keys, case.view.contents().needs_host),
         (4999, 2)
     );
     case.compare();
@@ -404,7 +460,7 @@ fn merge_operands_of_a_flush_are_asked_for() {
         case.compare();
         let contents = case.view.contents();
         let keys = if how == "put" { 5000 } else { 4999 };
-        assert_eq!((contents.keys, contents.ask), (keys, 1), "{how}");
+        assert_eq!((contents.keys, contents.needs_host), (keys, 1), "{how}");
     }
 }
 
@@ -497,7 +553,7 @@ fn all_keys_may_go_and_others_come_at_once() {
     assert!(matches!(case.refresh(), Loaded::Added { keys: 7500, .. }));
     case.compare();
     let contents = case.view.contents();
-    assert_eq!((contents.keys, contents.ask), (2500, 0));
+    assert_eq!((contents.keys, contents.needs_host), (2500, 0));
     // All dead records are gone.
     assert_eq!((contents.record_bytes, contents.dead_bytes), (2500 * 32, 0));
 }

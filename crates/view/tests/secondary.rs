@@ -1,16 +1,15 @@
 //! A view of a database that another handle has open uses a secondary instance.
 
-#[path = "../../scan/tests/common/mod.rs"]
-mod common;
 mod helpers;
 
+use rockmill_testing::scans as common;
 use std::ptr;
 use std::sync::Arc;
 
-use common::options;
 use helpers::*;
 use rockmill_live::SecondaryStore;
 use rockmill_scan::{Database, Directory, Store, Write, Written};
+use rockmill_testing::scans::options;
 use rockmill_view::{CallerStream, Keys, RingSettings, Rows, Target, View};
 use rust_rocksdb::{ColumnFamilyDescriptor, DB};
 

@@ -2,20 +2,18 @@
 //!
 //! `ROCKMILL_SECONDS=N` sets the duration, `ROCKMILL_SEED=N` draws the same writes.
 
-#[path = "../../live/tests/busy/mod.rs"]
-mod busy;
-#[path = "../../scan/tests/common/mod.rs"]
-mod common;
 mod helpers;
 
+use rockmill_testing::busy;
+use rockmill_testing::scans as common;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use busy::mode::Mode;
-use busy::{Busy, FAMILIES, Reader, Rows};
 use rockmill_live::LiveDatabase;
 use rockmill_scan::Database;
+use rockmill_testing::busy::mode::Mode;
+use rockmill_testing::busy::{Busy, FAMILIES, Reader, Rows};
 use rockmill_view::{Loaded, View};
 
 /// Number of refreshes by kind.

@@ -1,20 +1,19 @@
 //! Each key of a view has RocksDB's value at the time of the view, and absent keys are absent.
 
-#[path = "../../scan/tests/common/mod.rs"]
-mod common;
 mod helpers;
 
+use rockmill_testing::scans as common;
 use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use common::*;
 use helpers::*;
 use proptest::prelude::*;
 use rockmill_core::{ErrorKind, KeyRange};
 use rockmill_live::LiveDatabase;
 use rockmill_scan::{Database, Directory};
+use rockmill_testing::scans::*;
 use rockmill_view::{CallerStream, Keys, RingSettings, Rows as ValueRows, Target};
 use rust_rocksdb::{DB, WriteBatch};
 
@@ -40,17 +39,17 @@ proptest! {
         let db = open_read_only(&path);
         for family in FAMILIES {
             let builder = builder(&database, family).engine(Arc::clone(&engine));
-            let foreseen = builder.foresee().expect("foreseen");
+            let estimate = builder.estimate().expect("estimate");
             let view = builder.open().expect("a view");
             let rows = rows(&db, family, &KeyRange::default());
             prop_assert_eq!(view.sequence(), db.latest_sequence_number());
-            prop_assert_eq!(&view.asked(), &foreseen.asked);
+            prop_assert_eq!(&view.asked(), &estimate.asked);
             let contents = view.contents();
-            prop_assert!(contents.keys + contents.ask <= foreseen.keys);
-            prop_assert!(!flushes || contents.ask <= foreseen.operands);
-            let is_asked = |key: &[u8]| foreseen.asked.iter().any(|asked| asked.range.contains(key));
+            prop_assert!(contents.keys + contents.needs_host <= estimate.keys);
+            prop_assert!(!flushes || contents.needs_host <= estimate.operands);
+            let is_asked = |key: &[u8]| estimate.asked.iter().any(|asked| asked.range.contains(key));
             let inside = rows.iter().filter(|(key, _)| !is_asked(key));
-            prop_assert_eq!(contents.keys + contents.ask, inside.count() as u64);
+            prop_assert_eq!(contents.keys + contents.needs_host, inside.count() as u64);
             compare(&view, &rows)?;
         }
     }
@@ -140,19 +139,19 @@ fn what_is_asked_for_is_foreseen_with_its_reason() {
     });
     let without: Arc<dyn Database> = Arc::new(Directory::open(dir.path()).expect("a database"));
     let builder = builder(&without, "default");
-    let foreseen = builder.foresee().expect("foreseen");
-    assert_eq!((foreseen.keys, foreseen.operands), (5001, 1));
+    let estimate = builder.estimate().expect("estimate");
+    assert_eq!((estimate.keys, estimate.operands), (5001, 1));
     // A record of 4 and 40 bytes has 16 and 48.
-    assert!((5000 * 64..5001 * 64 + 100).contains(&foreseen.record_bytes));
-    let [asked] = &foreseen.asked[..] else {
-        panic!("{:?}", foreseen.asked);
+    assert!((5000 * 64..5001 * 64 + 100).contains(&estimate.record_bytes));
+    let [asked] = &estimate.asked[..] else {
+        panic!("{:?}", estimate.asked);
     };
     assert_eq!(asked.reason, "a range tombstone");
     let deleted = [numbered(1000).to_vec(), numbered(1010).to_vec()].map(Some);
     assert_eq!([&asked.range.begin, &asked.range.end], deleted.each_ref());
     let view = builder.open().expect("a view");
     let contents = view.contents();
-    assert_eq!((contents.keys, contents.ask), (5000 - 10 - 2, 1));
+    assert_eq!((contents.keys, contents.needs_host), (5000 - 10 - 2, 1));
     let found = view.get(&[&numbered(8), &numbered(9), &numbered(1010), b"x"]);
     let value = |number: u32| Some(vec![number as u8; 40]);
     assert_eq!(found.expect("values"), [value(8), None, value(1010), None]);

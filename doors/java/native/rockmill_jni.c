@@ -9,9 +9,25 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Makes a string of UTF-8; null after an exception. JNI's own functions take another encoding, which differs from it
+ * beyond U+FFFF. */
+static jstring string(JNIEnv* env, const char* from) {
+  const jsize length = (jsize)strlen(from);
+  jbyteArray bytes = (*env)->NewByteArray(env, length);
+  jclass type = bytes != NULL ? (*env)->FindClass(env, "java/lang/String") : NULL;
+  jmethodID make = type != NULL ? (*env)->GetMethodID(env, type, "<init>", "([BLjava/lang/String;)V") : NULL;
+  jstring encoding = make != NULL ? (*env)->NewStringUTF(env, "UTF-8") : NULL;
+  if (encoding == NULL) return NULL;
+  (*env)->SetByteArrayRegion(env, bytes, 0, length, (const jbyte*)from);
+  return (jstring)(*env)->NewObject(env, type, make, bytes, encoding);
+}
+
 static void fail(JNIEnv* env, const char* what) {
-  jclass type = (*env)->FindClass(env, "org/rockmill/RockmillException");
-  if (type != NULL) (*env)->ThrowNew(env, type, what);
+  jstring message = string(env, what);
+  jclass type = message != NULL ? (*env)->FindClass(env, "org/rockmill/RockmillException") : NULL;
+  jmethodID make = type != NULL ? (*env)->GetMethodID(env, type, "<init>", "(Ljava/lang/String;)V") : NULL;
+  jthrowable made = make != NULL ? (jthrowable)(*env)->NewObject(env, type, make, message) : NULL;
+  if (made != NULL) (*env)->Throw(env, made);
 }
 
 /* Throws the error and frees it. */
@@ -20,19 +36,28 @@ static void fail_with(JNIEnv* env, char* error) {
   rm_free(error);
 }
 
-/* Copies a string; null after an exception. Freed with free. */
+/* Copies a string as UTF-8; null after an exception. Freed with free. */
 static char* text(JNIEnv* env, jstring from) {
   if (from == NULL) return strdup("");
-  const char* chars = (*env)->GetStringUTFChars(env, from, NULL);
-  if (chars == NULL) return NULL;
-  char* copy = strdup(chars);
-  (*env)->ReleaseStringUTFChars(env, from, chars);
+  jclass type = (*env)->FindClass(env, "java/lang/String");
+  jmethodID get = type != NULL ? (*env)->GetMethodID(env, type, "getBytes", "(Ljava/lang/String;)[B") : NULL;
+  jstring encoding = get != NULL ? (*env)->NewStringUTF(env, "UTF-8") : NULL;
+  if (encoding == NULL) return NULL;
+  jbyteArray bytes = (jbyteArray)(*env)->CallObjectMethod(env, from, get, encoding);
+  if ((*env)->ExceptionCheck(env)) return NULL;
+  const jsize length = (*env)->GetArrayLength(env, bytes);
+  char* copy = (char*)calloc((size_t)length + 1, 1);
+  if (copy != NULL) {
+    (*env)->GetByteArrayRegion(env, bytes, 0, length, (jbyte*)copy);
+  } else {
+    fail(env, "there is no memory");
+  }
   return copy;
 }
 
 /* Makes a Java string of one that the library has allocated; null stays null. */
 static jstring taken(JNIEnv* env, char* from) {
-  jstring made = from != NULL ? (*env)->NewStringUTF(env, from) : NULL;
+  jstring made = from != NULL ? string(env, from) : NULL;
   rm_free(from);
   return made;
 }
@@ -137,11 +162,6 @@ JNIEXPORT void JNICALL Java_org_rockmill_Native_waitForDevice(JNIEnv* env, jclas
   if (rm_service_wait_for_device(handle(service), &error) != RM_SUCCESS) fail_with(env, error);
 }
 
-JNIEXPORT void JNICALL Java_org_rockmill_Native_cancelJobs(JNIEnv* env, jclass type, jlong clone) {
-  (void)env, (void)type;
-  rm_service_cancel_awaiting_jobs(handle(clone), NULL);
-}
-
 struct Paths {
   char* text;
   size_t size;
@@ -169,12 +189,12 @@ JNIEXPORT jstring JNICALL Java_org_rockmill_Native_libraries(JNIEnv* env, jclass
   (void)type;
   struct Paths paths = {NULL, 0};
   dl_iterate_phdr(note_library, &paths);
-  jstring made = (*env)->NewStringUTF(env, paths.text != NULL ? paths.text : "");
+  jstring made = string(env, paths.text != NULL ? paths.text : "");
   free(paths.text);
   return made;
 }
 
-/* Opens a library that is mapped already; it then stays. */
+/* Opens a library that is mapped already. It is closed with dlclose. */
 static void* opened(JNIEnv* env, jstring library) {
   char* path = text(env, library);
   void* mapped = path != NULL ? dlopen(path, RTLD_NOLOAD | RTLD_LAZY) : NULL;
@@ -188,30 +208,38 @@ JNIEXPORT jint JNICALL Java_org_rockmill_Native_version(JNIEnv* env, jclass type
   if (mapped == NULL) return 0;
   jint (*version)(JNIEnv*, jclass) = NULL;
   *(void**)&version = dlsym(mapped, "Java_org_rocksdb_RocksDB_version");
-  return version != NULL ? version(env, type) : 0;
+  const jint found = version != NULL ? version(env, type) : 0;
+  dlclose(mapped);
+  return found;
+}
+
+/* Opens a shim, which stays loaded: databases call it. So does RocksDB's library, which it needs. */
+static void* opened_shim(JNIEnv* env, jstring shim) {
+  char* path = text(env, shim);
+  void* part = path != NULL ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;
+  free(path);
+  return part;
 }
 
 /* Sets a clone of a service on options of the mapped library, by the shim at `shim`, or by RocksDB's C API if that is
- * null. RocksDB closes the clone. Its handle is returned for a shim, since such versions do not report that they close. */
-JNIEXPORT jlong JNICALL Java_org_rockmill_Native_attach(JNIEnv* env, jclass type, jlong service, jlong options,
-                                                       jstring library, jstring shim) {
+ * null. RocksDB closes the clone. */
+JNIEXPORT void JNICALL Java_org_rockmill_Native_attach(JNIEnv* env, jclass type, jlong service, jlong options,
+                                                      jstring library, jstring shim) {
   (void)type;
   void* mapped = opened(env, library);
   if (mapped == NULL) {
-    fail(env, "RocksDB's library is no longer mapped");
-    return 0;
+    if (!(*env)->ExceptionCheck(env)) fail(env, "RocksDB's library is no longer mapped");
+    return;
   }
   char* error = NULL;
   if (shim == NULL) {
+    /* The library stays open, since its functions are called later. */
     const rm_status attached = rm_attach_service((void*)(intptr_t)options, handle(service), mapped, &error);
     if (attached != RM_SUCCESS) fail_with(env, error);
-    return 0;
+    return;
   }
-  char* path = text(env, shim);
-  if (path == NULL) return 0;
-  /* It stays loaded, since databases call it. */
-  void* part = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-  free(path);
+  const void* place = dlsym(mapped, "Java_org_rocksdb_RocksDB_version");
+  void* part = opened_shim(env, shim);
   const char* (*attach)(void*, rm_service*, const void*) = NULL;
   if (part != NULL) *(void**)&attach = dlsym(part, "rockmill_shim_attach");
   if (attach == NULL) {
@@ -219,20 +247,40 @@ JNIEXPORT jlong JNICALL Java_org_rockmill_Native_attach(JNIEnv* env, jclass type
     const char* why = dlerror();
     snprintf(what, sizeof(what), "RocksDB's library is built otherwise than those on Maven Central (%s)",
              why != NULL ? why : "it lacks a function");
-    fail(env, what);
-    return 0;
+    if (!(*env)->ExceptionCheck(env)) fail(env, what);
+    dlclose(mapped);
+    return;
   }
+  /* The shim holds it. */
+  dlclose(mapped);
   rm_service* clone = rm_service_clone(handle(service), &error);
   if (clone == NULL) {
     fail_with(env, error);
-    return 0;
+    return;
   }
-  const void* place = dlsym(mapped, "Java_org_rocksdb_RocksDB_version");
   const char* refused = attach((void*)(intptr_t)options, clone, place);
-  if (refused != NULL) {
-    rm_service_close(clone, NULL);
-    fail(env, refused);
-    return 0;
+  if (refused == NULL) return;
+  rm_service_close(clone, NULL);
+  fail(env, refused);
+}
+
+/* Registers the shim's functions that close databases as those of RocksJava's classes, if the shim has any. */
+JNIEXPORT void JNICALL Java_org_rockmill_Native_watchClose(JNIEnv* env, jclass type, jstring shim,
+                                                          jobjectArray databases) {
+  (void)type;
+  void* part = opened_shim(env, shim);
+  void* const* (*watch)(const void*, const void*) = NULL;
+  if (part != NULL) *(void**)&watch = dlsym(part, "rockmill_shim_close");
+  if (watch == NULL) return;
+  /* Of RocksDB's library, which the shim needs. */
+  const void* of_database = dlsym(part, "_ZNK7rocksdb6DBImpl14GetDbSessionIdERSs");
+  const void* of_stackable = dlsym(part, "_ZNK7rocksdb11StackableDB14GetDbSessionIdERSs");
+  if (of_database == NULL || of_stackable == NULL) return;
+  void* const* close = watch(of_database, of_stackable);
+  for (jsize at = 0; at < (*env)->GetArrayLength(env, databases); ++at) {
+    const JNINativeMethod method = {(char*)"closeDatabase", (char*)"(J)V", close[at]};
+    jclass database = (jclass)(*env)->GetObjectArrayElement(env, databases, at);
+    if ((*env)->RegisterNatives(env, database, &method, 1) != 0) return;
+    (*env)->DeleteLocalRef(env, database);
   }
-  return (jlong)(intptr_t)clone;
 }

@@ -25,9 +25,9 @@ kill_broker() {
     broker=
 }
 
-# start_program MODE LIFE
+# start_program MODE LIFE [OPTION]
 start_program() {
-    start "$data/$1.$2" java -Xmx1g -Djava.io.tmpdir="$data" -Dmeasure="$data/$1.$2.json" \
+    start "$data/$1.$2" java -Xmx1g "${@:3}" -Djava.io.tmpdir="$data" -Dmeasure="$data/$1.$2.json" \
         -cp "$path:$folder/rockmill.jar:$data/classes" Streams run "$address" "$records" "$data" "state-$1" \
         "$data/logs-$1-$2" "$1"
 }
@@ -76,8 +76,8 @@ PROPERTIES
         start_broker
         finish "$data/$mode.1"
         rm -rf "$data/state-$mode"
-        # It restores all stores from the broker.
-        start_program $mode 2
+        # It restores all stores from the broker. A second instance then has standbys.
+        start_program $mode 2 -Dstandby=true
         finish "$data/$mode.2"
         rm -rf "$data/state-$mode"
     done
@@ -85,4 +85,5 @@ PROPERTIES
     python3 doors/java/systems/kafka/report.py "$version" "$data" >>"$work/table" || { cat "$work/table"; exit 1; }
     rm -rf "$data/broker"
 done
+python3 doors/java/systems/logs.py
 cat "$work/table"

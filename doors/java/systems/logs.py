@@ -1,4 +1,5 @@
-"""What RocksDB has logged in a folder: compactions, their input, their CPU time, and how long writes have waited."""
+"""What RocksDB has logged in a folder: compactions, their input, their CPU time, and how long writes have waited. And the
+table that all systems share."""
 import json
 import pathlib
 import re
@@ -29,3 +30,24 @@ def read(folder):
                 stall = 3600 * hours + 60 * minutes + seconds
         found["stall_s"] += stall
     return found
+
+
+HEAD = (
+    "| system | Rockmill | compactions | done by Rockmill | input, GB | share of bytes | CPU s of compaction | write stalls, s "
+    "| restore, s | commits, s | files of a checkpoint |"
+)
+
+
+def row(system, mode, jobs, done, input_bytes, share, cpu_s, stall_s, restore_s=None, commit_s=None, files=None):
+    """Returns a line of the table. None is not measured."""
+    shown = lambda value, digits=1: "" if value is None else f"{value:.{digits}f}"
+    jobs = "" if jobs is None else jobs
+    return (
+        f"| {system} | {mode} | {jobs} | {done} | {shown(input_bytes / 1e9, 2)} | {share:.1%} | {shown(cpu_s)} "
+        f"| {shown(stall_s)} | {shown(restore_s)} | {shown(commit_s)} | {shown(files)} |"
+    )
+
+
+if __name__ == "__main__":
+    print(HEAD)
+    print("|---" * HEAD.count(" |") + "|")

@@ -41,4 +41,5 @@ for version; do
     done
     python3 doors/java/systems/spark/report.py "$version" "$data" >>"$work/table" || { cat "$work/table"; exit 1; }
 done
+python3 doors/java/systems/logs.py
 cat "$work/table"

@@ -217,7 +217,7 @@ impl Database {
     fn sequence(&self, py: Python<'_>) -> PyResult<u64> {
         let session = self.session(py)?;
         run_blocking(py, move || {
-            let view = session.scans.database().view_of(&session.engine, &[])?;
+            let view = session.scans.database().snapshot_of(&session.engine, &[])?;
             Ok(view.sequence())
         })
     }

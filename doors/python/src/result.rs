@@ -221,9 +221,15 @@ impl QueryResult {
         };
         let runtime = runtime().map_err(|failure| exception(&failure))?;
         runtime.spawn(async move {
-            let failed = |e| failure_of("", Stop::Statement(e), &Tokens::default(), &session);
+            let failed = |e| {
+                let e = match rockmill_sql::is_too_long(&e) {
+                    true => rockmill_sql::too_long(&plan),
+                    false => e,
+                };
+                failure_of("", Stop::Statement(e), &Tokens::default(), &session)
+            };
             let pump = async {
-                let mut rows = match execute_stream(plan, session.context.task_ctx()) {
+                let mut rows = match execute_stream(Arc::clone(&plan), session.context.task_ctx()) {
                     Ok(rows) => rows,
                     Err(error) => return drop(sender.send(Err(failed(error)))),
                 };

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.util
+import json
 import multiprocessing
 import os
 import pickle
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -118,13 +121,44 @@ print(sorted({"numpy", "pyarrow", "pandas", "polars", "torch", "datafusion"} & s
     assert (done.returncode, done.stdout) == (0, "[]\n"), done.stderr
 
 
+TYPED = Path(__file__).parent / "typed.py"
+
+
 def test_stubs_and_code_agree() -> None:
     folder = Path(rm.__file__).resolve().parent
+    config = ["--config-file", str(Path(__file__).parent.parent / "pyproject.toml"), "--cache-dir", os.devnull]
+    for arguments in (["-p", "rockmill"], ["--python-version", "3.11", str(TYPED)]):
+        checked = subprocess.run(
+            [sys.executable, "-m", "mypy", *config, *arguments],
+            capture_output=True,
+            text=True,
+            check=False,
+            env={**os.environ, "MYPYPATH": str(folder.parent)},
+        )
+        assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+def test_pyright_finds_the_types(tmp_path: Path) -> None:
+    pyright = os.environ.get("ROCKMILL_PYRIGHT")
+    if not pyright:
+        pytest.skip("there is no pyright: npm could not install it")
+    shutil.copytree(Path(rm.__file__).parent, tmp_path / "rockmill", ignore=shutil.ignore_patterns("*.so"))
+    shutil.copy(TYPED, tmp_path)
+    # Without torch, pyright takes the package's modules of that name for it.
+    has_torch = importlib.util.find_spec("torch") is not None
+    modules = [path.name for path in (tmp_path / "rockmill").glob("*.py*") if has_torch or path.stem not in ("torch", "pyg")]
+    settings = {
+        "include": [TYPED.name, *(f"rockmill/{name}" for name in modules)],
+        "pythonVersion": "3.11",
+        "typeCheckingMode": "standard",
+        # Libraries that a machine may not have.
+        "reportMissingImports": False,
+        "reportMissingModuleSource": False,
+    }
+    (tmp_path / "pyrightconfig.json").write_text(json.dumps(settings))
     checked = subprocess.run(
-        [sys.executable, "-m", "mypy", "--config-file", str(Path(__file__).parent.parent / "pyproject.toml"), "--cache-dir", os.devnull, "-p", "rockmill"],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "MYPYPATH": str(folder.parent)},
+        [pyright, "--pythonpath", sys.executable, "-p", str(tmp_path), "--outputjson"], capture_output=True, text=True, check=False
     )
-    assert checked.returncode == 0, checked.stdout + checked.stderr
+    report = json.loads(checked.stdout)
+    errors = [(found["file"], found["range"]["start"]["line"] + 1, found["message"]) for found in report["generalDiagnostics"]]
+    assert errors == [] and report["summary"]["filesAnalyzed"] > 10, report["summary"]

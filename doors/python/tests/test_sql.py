@@ -223,7 +223,7 @@ def test_a_wrong_argument_is_named(db: Path, arguments, sentence: str) -> None:
 
 
 def test_a_folder_without_a_database_is_named(tmp_path: Path) -> None:
-    with pytest.raises(rm.UsageError, match="a database, it has no CURRENT"):
+    with pytest.raises(rm.UsageError, match="a database, it has no file CURRENT"):
         rm.open(tmp_path)
     with pytest.raises(rm.RefusedError, match="nowhere"):
         rm.open(tmp_path / "nowhere")

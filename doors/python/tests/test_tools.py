@@ -114,7 +114,7 @@ rm.view(sys.argv[1], "orders", device="cpu", keys="u32be", value_bytes=64).refre
 
 @pytest.mark.parametrize("tool", [rm.doctor, rm.verify, rm.compact])
 def test_tools_name_what_is_wrong(tool, tmp_path: Path) -> None:
-    with pytest.raises(rm.UsageError, match="a database, it has no CURRENT"):
+    with pytest.raises(rm.UsageError, match="a database, it has no file CURRENT"):
         tool(tmp_path)
     with pytest.raises(rm.RefusedError, match="nowhere"):
         tool(tmp_path / "nowhere")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pickle
+import signal
 import struct
+import threading
 from pathlib import Path
 
 import numpy
@@ -11,6 +13,7 @@ import pytest
 
 import rockmill as rm
 from conftest import write
+from rocksdict import Options, Rdict
 
 DIM = 4
 ROW = 4 * DIM
@@ -66,6 +69,43 @@ def test_negative_ids_are_not_found_though_their_bytes_are_a_key(tmp_path: Path)
     assert [row.tobytes() for row in rows] == [b"nothing.", b"smallest"]
     rows, found = view.lookup(numpy.array([2**64 - 1], numpy.uint64))
     assert found.tolist() == [True]
+
+
+def test_rows_that_are_made_are_zero_where_no_value_is(tmp_path: Path) -> None:
+    lens = [0, 1, 15, 16, 17, 31, 32]
+    write(tmp_path / "db", ((struct.pack("<i", -number), b"v" * size) for number, size in enumerate(lens)))
+    view = rm.view(tmp_path / "db", device="cpu", keys="i32le", value_bytes=32)
+    ids = numpy.concatenate([numpy.arange(0, -9, -1), [2**32]])
+    for _ in range(3):
+        # Memory that was used before is not zero.
+        numpy.full(len(ids) * 32, 0xEE, numpy.uint8)
+        rows, found = view.lookup(ids)
+        assert found.dtype == bool and found.tolist() == [True] * len(lens) + [False] * 3
+        assert [row.tobytes() for row in rows] == [(b"v" * size).ljust(32, b"\0") for size in [*lens, 0, 0, 0]]
+
+
+@pytest.mark.parametrize(("keys", "code"), [("u64be", ">Q"), ((b"n:", "i16le"), "<h")])
+def test_rocksdb_is_asked_for_what_the_view_does_not_have(tmp_path: Path, keys, code: str) -> None:
+    options = Options(raw_mode=True)
+    options.create_if_missing(True)
+    options.set_enable_blob_files(True)
+    options.set_min_blob_size(20)
+    prefix = keys[0] if isinstance(keys, tuple) else b""
+    database = Rdict(str(tmp_path / "db"), options)
+    for number in range(40):
+        database[prefix + struct.pack(code, number)] = b"b" * number
+    database.flush()
+    database.close()
+    view = rm.view(tmp_path / "db", device="cpu", keys=keys, value_bytes=30)
+    assert len(view) == 20
+    ids = numpy.arange(-2, 42)
+    status, sizes = numpy.empty(44, numpy.uint8), numpy.empty(44, numpy.uint32)
+    rows, found = view.lookup(ids, status=status, sizes=sizes)
+    assert found.tolist() == [0 <= number <= 30 for number in ids]
+    assert status.tolist() == [0 if not 0 <= number < 40 else 1 if number <= 30 else 3 for number in ids]
+    assert sizes.tolist() == [number if 0 <= number < 40 else 0 for number in ids]
+    assert [row.tobytes() for row in rows[2:33]] == [(b"b" * number).ljust(30, b"\0") for number in range(31)]
+    assert not rows[33:].any()
 
 
 def test_keys_may_be_bytes(db: Path) -> None:
@@ -180,6 +220,7 @@ def test_rows_without_a_size_are_named(vectors: Path) -> None:
     [
         ({"keys": "u63be"}, "keys= is 'u63be'"),
         ({"keys": (b"p", "bytes")}, "keys="),
+        ({"keys": (bytes(51), "u64be")}, "the prefix has 51 bytes"),
         ({"device": "tpu"}, "device= is 'tpu'"),
         ({"device": -1}, "device= is -1"),
         ({"value_bytes": 0}, "value_bytes= is 0"),
@@ -203,38 +244,32 @@ def test_a_closed_view_says_so(vectors: Path) -> None:
     assert "closed" in repr(view)
 
 
-def test_the_worst_status_of_each_queued_lookup_is_found() -> None:
-    """Events stand in for those of a GPU."""
-    from rockmill._arrays import _Flag
+def test_control_c_ends_a_lookup_that_asks_rocksdb(tmp_path: Path) -> None:
+    options = Options(raw_mode=True)
+    options.create_if_missing(True)
+    options.set_enable_blob_files(True)
+    options.set_min_blob_size(1)
+    database = Rdict(str(tmp_path / "db"), options)
+    for number in range(1000):
+        database[struct.pack(">Q", number)] = b"blob"
+    database.flush()
+    database.close()
+    view = rm.view(tmp_path / "db", device="cpu", value_bytes=4)
+    rows, found = view.lookup(numpy.arange(1000))
+    assert found.all() and rows.tobytes() == b"blob" * 1000
+    # Python looks at the signal when some of the keys were asked for.
+    ids = numpy.arange(1_000_000) % 1000
+    begins = threading.Timer(0.5, signal.raise_signal, (signal.SIGINT,))
+    begins.start()
+    with pytest.raises(KeyboardInterrupt):
+        view.lookup(ids)
+    begins.join()
 
-    done = 0
 
-    class Event:
-        behind = 0
-
-        def record(self) -> None:
-            self.behind = len(queued)
-
-        def query(self) -> bool:
-            return self.behind <= done
-
-        def synchronize(self) -> None:
-            nonlocal done
-            done = max(done, self.behind)
-
-    queued: list[int] = []
-    flag = _Flag(None, lambda _: max(queued[:done]), Event)
-    assert flag.is_read and flag.worst(wait=True) == 0
-    for status in (1, 1, 3):
-        queued.append(status)
-        flag.queued()
-    assert flag.worst(wait=False) == 0
-    done = 1
-    assert flag.worst(wait=False) == 1 and not flag.is_read
-    done = 2
-    assert flag.worst(wait=False) == 0 and not flag.is_read
-    assert flag.worst(wait=True) == 3 and flag.is_read
-    queued.append(2)
-    flag.queued()
-    done = 4
-    assert flag.worst(wait=False) == 3 and flag.is_read
+def test_a_view_that_is_closed_by_its_block_is_checked_before(vectors: Path) -> None:
+    with rm.view(vectors, device="cpu", value_bytes=ROW) as view:
+        view.lookup(IDS)
+    assert "closed" in repr(view)
+    with pytest.raises(ZeroDivisionError), rm.view(vectors, device="cpu") as view:
+        _ = 1 // 0
+    assert "closed" in repr(view)

@@ -9,7 +9,7 @@ use std::time::Duration;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use rockmill::{DeviceList, Service};
-use rockmill_compaction::Patience;
+use rockmill_compaction::TaskDeadline;
 use rust_rocksdb::{DB, Options, Snapshot};
 
 use super::device::{self, Subcompactions};
@@ -27,7 +27,7 @@ const SNAPSHOT_EVERY: u64 = 400;
 /// One batch in `FLUSH_EVERY` is followed by a flush of a family.
 const FLUSH_EVERY: u32 = 3000;
 /// Subcompactions are small: a device that takes longer than this hangs.
-const DEVICE_PATIENCE: Duration = Duration::from_secs(2);
+const DEVICE_DEADLINE: Duration = Duration::from_secs(2);
 /// Interval at which a process records its number of subcompactions.
 const COUNT_EVERY: Duration = Duration::from_millis(5);
 
@@ -122,7 +122,7 @@ pub fn service(
         .memory_budget_bytes(MEMORY_BUDGET_BYTES)
         .filter_bits_per_key(FILTER_BITS_PER_KEY)
         .device(device)
-        .change(|settings| settings.patience = Patience::at_least(DEVICE_PATIENCE))
+        .change(|settings| settings.task_deadline = TaskDeadline::at_least(DEVICE_DEADLINE))
         .storage(storage)
         .build()
         .map_err(|e| format!("cannot build the service: {e}"))

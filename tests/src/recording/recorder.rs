@@ -144,7 +144,7 @@ fn job(
         .refresh(&LocalStorage, dir, floor, &CancelToken::new())
         .map_err(|e| e.to_string())?;
     let tree = follower
-        .view(&input, info.cf_id())
+        .tree_state(&input, info.cf_id())
         .map_err(|e| e.to_string())?;
     Ok(Job {
         version: JOB_VERSION,

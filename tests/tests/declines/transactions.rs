@@ -15,7 +15,7 @@ use crate::trial::{declines, plain, takes};
 /// Number of files in L0 that triggers a compaction: the binding has no manual compaction for transaction databases.
 const TRIGGER: i32 = 2;
 /// Longest time to wait for a job; jobs take far less.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// Creates the service of a user who declares that the write policy is WriteCommitted.
@@ -74,7 +74,7 @@ fn run(policy: TxnDBWritePolicy, service: &rockmill::Service, path: &Path) {
 
 /// Waits until a job has come and all jobs have ended.
 fn wait_for_jobs(service: &rockmill::Service) {
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + TIMEOUT;
     loop {
         let stats = service.stats();
         let ended = stats.jobs_done + stats.jobs_declined + stats.jobs_failed;

@@ -18,6 +18,8 @@ pub enum Experiment {
     SecondaryIndex,
     /// Filling, then reading and updating in several ratios, after Co-KV.
     UpdateRatio,
+    /// Updates of a full database, with GPUs that cache some of its files.
+    Steady,
 }
 
 impl Experiment {
@@ -28,6 +30,7 @@ impl Experiment {
             Self::Scaling => "scaling",
             Self::SecondaryIndex => "secondary-index",
             Self::UpdateRatio => "update-ratio",
+            Self::Steady => "steady",
         }
     }
 }
@@ -64,10 +67,11 @@ pub struct SystemArgs {
     /// host. Its reads search more files, and its database grows without limit.
     #[arg(long)]
     pub bound: bool,
-    /// Subcompactions in flight for Rockmill, background jobs and subcompactions for RocksDB [default: all cores].
+    /// Subcompactions in flight for Rockmill, background jobs and subcompactions for RocksDB [default: all
+    /// cores; for contention at most 4, as LUDA].
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub threads: Option<u32>,
-    /// Clients that read and write [default: all cores].
+    /// Clients that read and write [default: all cores; for contention at most 4].
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub clients: Option<u32>,
     /// Milliseconds between points over time.
@@ -78,7 +82,8 @@ pub struct SystemArgs {
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub phase_seconds: Option<u64>,
     /// KiB of a column family's write buffer, which is also the size of a file. Jobs are several times as large, and
-    /// Rockmill leaves jobs below 2 MiB to RocksDB [default: a 64th of the family's records, between 64 and 65536].
+    /// Rockmill leaves jobs below 2 MiB to RocksDB [default: a 64th of the family's records, between 64 and 65536; for
+    /// contention at most 4096].
     #[arg(long, value_name = "KIB", value_parser = clap::value_parser!(u64).range(64..=1_048_576))]
     pub write_buffer_kib: Option<u64>,
     /// contention: bytes of a value [default: 128,256,512,1024].
@@ -99,6 +104,9 @@ pub struct SystemArgs {
     /// update-ratio: percent of operations that write [default: 10,30,50,70,90].
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(..=100))]
     pub updates: Vec<u32>,
+    /// steady: percent of the data that a GPU caches [default: 10,40,100].
+    #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(..=1000))]
+    pub cache_percent: Vec<u32>,
     #[command(flatten)]
     pub tuning: Tuning,
     /// Folder for the databases, which are removed at the end [default: the system's folder for temporary files].

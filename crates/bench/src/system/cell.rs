@@ -10,6 +10,7 @@ use rockmill_side_by_side::workload::Workload;
 use serde::{Deserialize, Serialize};
 
 use super::latency::Latency;
+use super::simulation::{Sizes, hit_share};
 
 /// A system at one point of an experiment. Two cells with the same settings measure the same.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -58,6 +59,9 @@ pub struct Clients {
     pub interval_ms: u64,
     /// Size of each column family's write buffer; files have the same size.
     pub write_buffer_bytes: u64,
+    /// Size of the first level below level 0; by default four write buffers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub level_base_bytes: Option<u64>,
     /// Whether files are merged. If not, clients reach the upper bound for any method that takes compaction off the
     /// host.
     pub compacts: bool,
@@ -127,6 +131,9 @@ pub struct Traffic {
     pub written_bytes: u64,
     /// Seconds that RocksDB made writers wait, by its own count.
     pub stalled_s: f64,
+    /// Seconds of compactions, summed over those that ran at the same time.
+    #[serde(default)]
+    pub compacted_s: f64,
 }
 
 /// A part of a phase's time.
@@ -161,6 +168,31 @@ impl Cell {
             Work::Clients(work) => work.compacts,
             Work::Jobs(_) => true,
         }
+    }
+
+    /// The share of the input of compactions that a simulation finds in the cache of a GPU. `None` if it has no cache of
+    /// stated size, or updates are not uniform.
+    pub fn simulated_hit_share(&self) -> Option<f64> {
+        let Work::Clients(work) = &self.work else {
+            return None;
+        };
+        let cache = self.tuning.device_cache_bytes()?;
+        let caches_at_all = self.uses_gpu() && work.pick == Pick::Uniform && work.families == 1;
+        let data = work.records.entries * work.records.entry_bytes() as u64;
+        caches_at_all.then(|| {
+            hit_share(Sizes {
+                data: data as f64,
+                file: work.write_buffer_bytes as f64,
+                flush: work.write_buffer_bytes as f64,
+                cache: cache as f64,
+            })
+        })
+    }
+
+    /// Whether a GPU compacts.
+    pub fn uses_gpu(&self) -> bool {
+        let devices = self.system.device().to_string();
+        matches!(self.system, System::Rockmill(_)) && devices.contains("cuda")
     }
 
     /// Returns a file name without extension; it is different for each cell of an experiment.

@@ -122,6 +122,7 @@ impl Bench<'_> {
             read_bytes: now.read_bytes - before.read_bytes,
             written_bytes: now.written_bytes - before.written_bytes,
             stalled_s: now.stalled_s - before.stalled_s,
+            compacted_s: now.compacted_s - before.compacted_s,
         }
     }
 

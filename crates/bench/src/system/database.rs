@@ -6,7 +6,7 @@ use rockmill_side_by_side::rocksdb;
 use rockmill_side_by_side::running_system::RunningSystem;
 use rockmill_side_by_side::spec::BLOOM_BITS_PER_KEY;
 use rockmill_terminal::outcome::Failure;
-use rust_rocksdb::statistics::Ticker;
+use rust_rocksdb::statistics::{Histogram, Ticker};
 use rust_rocksdb::{
     BlockBasedOptions, ColumnFamily, ColumnFamilyDescriptor, DB, Options, WaitForCompactOptions,
 };
@@ -64,7 +64,8 @@ impl Database {
         options.set_write_buffer_size(work.write_buffer_bytes as usize);
         options.set_max_write_buffer_number(WRITE_BUFFERS);
         options.set_target_file_size_base(work.write_buffer_bytes);
-        options.set_max_bytes_for_level_base(LEVEL_BASE_BUFFERS * work.write_buffer_bytes);
+        let usual_base = LEVEL_BASE_BUFFERS * work.write_buffer_bytes;
+        options.set_max_bytes_for_level_base(work.level_base_bytes.unwrap_or(usual_base));
         options.set_max_background_jobs(cell.threads.max(MIN_BACKGROUND_JOBS) as i32);
         options.set_max_subcompactions(cell.system.subcompactions(cell.threads));
         running.attach(&mut options);
@@ -111,6 +112,7 @@ impl Database {
     /// Returns the file traffic so far; the clients' bytes are not known here.
     pub fn traffic(&self) -> Traffic {
         let count = |ticker| self.options.get_ticker_count(ticker);
+        let compactions = (self.options).get_histogram_data(Histogram::CompactionTime);
         Traffic {
             user_bytes: 0,
             flushed_bytes: count(Ticker::FlushWriteBytes),
@@ -118,6 +120,7 @@ impl Database {
             written_bytes: count(Ticker::CompactWriteBytes)
                 + count(Ticker::RemoteCompactWriteBytes),
             stalled_s: count(Ticker::StallMicros) as f64 / MICROS,
+            compacted_s: compactions.sum() as f64 / MICROS,
         }
     }
 }

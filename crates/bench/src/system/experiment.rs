@@ -19,9 +19,13 @@ const JOB_MB: &str = "job MB";
 const AT_ONCE: &str = "at once";
 const FILL: &str = "fill";
 const UPDATES: &str = "updates %";
+const PICK: &str = "keys";
+const CACHE: &str = "cache %";
 
-/// Numbers at full scale. These are LUDA's own load and run.
+/// Numbers at full scale. These are LUDA's own load and run, write buffer and number of cores.
 const CONTENTION_RECORDS: f64 = 10e6;
+const CONTENTION_BUFFER_BYTES: u64 = 4 << 20;
+const CONTENTION_CORES: u32 = 4;
 /// A hundredth of X-Engine's records, in the same number of tables.
 const INDEX_FAMILIES: u32 = 32;
 const INDEX_RECORDS: f64 = 2e6;
@@ -29,6 +33,10 @@ const INDEX_RECORDS: f64 = 2e6;
 const INDEX_UPDATE_PERCENT: u32 = 25;
 /// A quarter of Co-KV's load.
 const RATIO_RECORDS: f64 = 5e6;
+/// 20 GB of keys and values.
+const STEADY_RECORDS: f64 = 20e9 / 272.0;
+/// Size of the first level, as a part of the data: there are three levels below level 0 then.
+const STEADY_BASE: u64 = 100;
 /// A smaller database has no file to compact.
 const MIN_RECORDS: u64 = 1000;
 
@@ -60,13 +68,14 @@ impl Experiment {
             Self::Scaling => scaling(args),
             Self::SecondaryIndex => secondary_index(args),
             Self::UpdateRatio => update_ratio(args),
+            Self::Steady => steady(args),
         };
         let mut cells = Vec::new();
         for (point, work) in points {
             let cell = |system, work| Cell {
                 point: point.clone(),
                 system,
-                threads: args.threads.unwrap_or_else(usual_threads),
+                threads: args.threads.unwrap_or_else(|| self.usual_threads()),
                 tuning: args.tuning.clone(),
                 profiles: profiles(system.device()),
                 work,
@@ -78,10 +87,22 @@ impl Experiment {
                 };
                 cells.push(cell(System::Rocksdb, Work::Clients(without)));
             }
-            cells.extend(systems.iter().map(|&system| cell(system, work.clone())));
+            let of_point = systems.iter().map(|&system| cell(system, work.clone()));
+            match self {
+                Self::Steady => cells.extend(of_point.filter_map(Cell::with_cache_of_point)),
+                _ => cells.extend(of_point),
+            }
         }
         check_names(&cells)?;
         Ok(cells)
+    }
+
+    /// Returns the number of threads if no argument states it.
+    fn usual_threads(self) -> u32 {
+        match self {
+            Self::Contention => usual_threads().min(CONTENTION_CORES),
+            _ => usual_threads(),
+        }
     }
 
     fn check_axes(self, args: &SystemArgs) -> Result<(), Failure> {
@@ -92,6 +113,7 @@ impl Experiment {
             ("--job-mb", args.job_mb.len(), Self::Scaling),
             ("--at-once", args.at_once.len(), Self::Scaling),
             ("--updates", args.updates.len(), Self::UpdateRatio),
+            ("--cache-percent", args.cache_percent.len(), Self::Steady),
         ];
         let for_clients = [
             ("--bound", args.bound),
@@ -145,11 +167,18 @@ fn contention(args: &SystemArgs) -> Vec<Point> {
                     compression,
                     ..records(args, 16, value_bytes as usize, CONTENTION_RECORDS)
                 };
+                let usual = clients(args, records, 1);
                 let work = Clients {
                     operations: records.entries,
                     update_percent: 50,
+                    clients: (args.clients)
+                        .unwrap_or_else(|| Experiment::Contention.usual_threads()),
                     cpu_load_percent,
-                    ..clients(args, records, 1)
+                    write_buffer_bytes: match args.write_buffer_kib {
+                        Some(_) => usual.write_buffer_bytes,
+                        None => usual.write_buffer_bytes.min(CONTENTION_BUFFER_BYTES),
+                    },
+                    ..usual
                 };
                 let mut point = vec![axis(VALUE_BYTES, value_bytes)];
                 if !args.compression.is_empty() {
@@ -225,6 +254,44 @@ fn update_ratio(args: &SystemArgs) -> Vec<Point> {
     points
 }
 
+/// Each pick of keys first without a cache, for all systems, then with each cache for GPUs alone: others have none.
+fn steady(args: &SystemArgs) -> Vec<Point> {
+    let mut points = Vec::new();
+    for (name, pick) in [("uniform", Pick::Uniform), ("zipfian", Pick::Zipfian)] {
+        let caches = or_usual(&args.cache_percent, &[10, 40, 100]);
+        for percent in std::iter::once(0).chain(caches) {
+            let records = records(args, 16, 256, STEADY_RECORDS);
+            let data = records.entries * records.entry_bytes() as u64;
+            let work = Clients {
+                warm_up: records.entries,
+                operations: records.entries,
+                update_percent: 100,
+                pick,
+                level_base_bytes: Some(data / STEADY_BASE),
+                ..clients(args, records, 1)
+            };
+            let point = vec![axis(PICK, name), axis(CACHE, percent)];
+            points.push((point, Work::Clients(work)));
+        }
+    }
+    points
+}
+
+impl Cell {
+    /// The cell with the cache that its point states, in percent of the data. `None` for a system without a GPU at a point
+    /// with a cache.
+    fn with_cache_of_point(self) -> Option<Self> {
+        let percent = self.point.iter().find(|(axis, _)| axis == CACHE);
+        let percent: u64 = percent?.1.parse().ok()?;
+        let Work::Clients(work) = &self.work else {
+            return None;
+        };
+        let data = work.records.entries * work.records.entry_bytes() as u64;
+        let tuning = self.tuning.with_device_cache(data * percent / 100);
+        (percent == 0 || self.uses_gpu()).then_some(Self { tuning, ..self })
+    }
+}
+
 /// Returns records for a full-scale number of `full`.
 fn records(args: &SystemArgs, key_bytes: usize, value_bytes: usize, full: f64) -> Workload {
     Workload {
@@ -253,6 +320,7 @@ fn clients(args: &SystemArgs, records: Workload, families: u32) -> Clients {
         cpu_load_percent: 0,
         interval_ms: args.interval_ms,
         write_buffer_bytes: args.write_buffer_kib.map_or(usual_bytes, |kib| kib * KIB),
+        level_base_bytes: None,
         compacts: true,
     }
 }
@@ -288,6 +356,29 @@ mod tests {
                 assert!(point.iter().all(|cell| cell.point == point[0].point));
             }
         }
+    }
+
+    #[test]
+    fn a_cache_is_measured_only_where_there_is_a_gpu() {
+        let args = args(&["--device", "cpu,cuda:1", "--cache-percent", "10,40"]);
+        let cells = Experiment::Steady.cells(&args).expect("cells");
+        let measured: Vec<_> = cells
+            .iter()
+            .map(|cell| (cell.point[1].1.as_str(), cell.series()))
+            .collect();
+        let of_pick = [
+            ("0", "rocksdb"),
+            ("0", "rockmill cpu"),
+            ("0", "rockmill cuda:1"),
+            ("10", "rockmill cuda:1"),
+            ("40", "rockmill cuda:1"),
+        ];
+        let of_pick = of_pick.map(|(percent, series)| (percent, series.to_owned()));
+        assert_eq!(measured, [of_pick.clone(), of_pick].concat());
+        let shares: Vec<_> = cells.iter().map(Cell::simulated_hit_share).collect();
+        assert_eq!(shares[2], Some(0.0));
+        assert!(shares[3] > Some(0.1) && shares[4] > shares[3], "{shares:?}");
+        assert!(shares[5..].iter().all(Option::is_none), "zipfian");
     }
 
     #[test]
@@ -340,7 +431,7 @@ mod tests {
             }
         };
         for (scale, records, buffer_bytes) in [
-            ("100", 10_000_000, 64 << 20),
+            ("100", 10_000_000, 4 << 20),
             ("1", 100_000, 100_000 * 1040 / 64),
             ("0.0001", 1000, 64 << 10),
         ] {

@@ -58,7 +58,7 @@ struct Origin {
 
 /// Contents of a file.
 #[derive(Debug, Serialize, Deserialize)]
-struct Kept {
+struct SavedCell {
     #[serde(flatten)]
     origin: Origin,
     /// The cell as it was sent, so that a new field cannot go unnoticed.
@@ -114,10 +114,10 @@ impl Folder {
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
             Err(e) => return Err(failed(&path, &e)),
         };
-        let kept: Kept = serde_json::from_slice(&text).map_err(|e| {
+        let kept: SavedCell = serde_json::from_slice(&text).map_err(|e| {
             Failure::Data(format!("{}: not a result: {e}; remove it", path.display()))
         })?;
-        let Kept { origin, .. } = &kept;
+        let SavedCell { origin, .. } = &kept;
         let other = if origin.machine != self.origin.machine {
             Some(format!("on another machine ({})", origin.machine))
         } else if (&origin.commit, &origin.program) != (&self.origin.commit, &self.origin.program) {
@@ -141,7 +141,7 @@ impl Folder {
     /// # Errors
     /// Environment if it cannot be written; then no file is left.
     pub fn store(&self, cell: &Cell, time: u32, outcome: &Outcome) -> Result<(), Failure> {
-        let kept = Kept {
+        let kept = SavedCell {
             origin: self.origin.clone(),
             cell: settings(cell)?,
             outcome: outcome.clone(),

@@ -121,6 +121,18 @@ metric!(JOULES_PER_GB, "GPU J/GB", 2, |_, phase| {
     Some(phase.taken.joules()? * GIGA / compacted(&phase.traffic))
 });
 
+metric!(HITS, "hit %", 1, |_, phase| {
+    let (hits, misses) = (phase.taken.cache_hit_bytes, phase.taken.cache_miss_bytes);
+    (hits + misses > 0).then(|| PERCENT * hits as f64 / (hits + misses) as f64)
+});
+metric!(SIMULATED_HITS, "simulated hit %", 1, |cell, phase| {
+    let is_steady = phase.name == "run" && phase.taken.cache_hit_bytes > 0;
+    is_steady.then(|| cell.simulated_hit_share().map(|share| PERCENT * share))?
+});
+metric!(COMPACTION, "compaction s", 2, |_, phase| Some(
+    phase.traffic.compacted_s
+));
+
 macro_rules! course {
     ($name:ident, $title:literal, $of:expr) => {
         #[doc = $title]

@@ -16,6 +16,7 @@ pub mod plot;
 mod repeated;
 mod report;
 mod scatter;
+mod simulation;
 mod sweep;
 mod warn;
 mod ways;
@@ -189,6 +190,7 @@ pub mod tests {
                 read_bytes: 600,
                 written_bytes: 400,
                 stalled_s: 0.25,
+                compacted_s: 3.0,
             },
             timeline: Vec::new(),
         }

@@ -18,9 +18,9 @@ pub fn expect(code: i32, args: &[&str]) -> (String, String) {
 }
 
 /// A folder in which an experiment runs.
-pub struct Place(pub TempDir);
+pub struct Folder(pub TempDir);
 
-impl Place {
+impl Folder {
     pub fn new() -> Self {
         Self(tempfile::tempdir().expect("a temporary directory"))
     }

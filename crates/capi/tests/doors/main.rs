@@ -125,7 +125,7 @@ fn layout() -> String {
         fields!("rm_store", CStore, struct_size state get write),
         fields!(
             "rm_view_options", CViewOptions,
-            struct_size path family device memory_bytes store threads mailboxes mailbox_bytes timeout_ms
+            struct_size path family device memory_bytes store threads request_slots request_slot_bytes timeout_ms
             wal_dir
         ),
         fields!(
@@ -247,7 +247,7 @@ fn the_objects_that_a_cpp_program_attaches_are_called_as_rocksdb_calls_them() {
 const PROFILES: [(&str, &[&str]); 12] = [
     ("kvrocks", &[]),
     ("myrocks", &[]),
-    ("arangodb", &[]),
+    ("arangodb", &["comparator"]),
     ("nebula", &[]),
     ("foundationdb", &[]),
     ("aptos", &[]),
@@ -299,7 +299,7 @@ fn the_compactions_of_twelve_programs_are_done() {
             reasons.iter().all(|reason| declined.contains(reason)),
             "{name}: {reasons:?}"
         );
-        assert_eq!(*percent > 0, *name != "myrocks", "{name}");
+        assert!(*percent > 0, "{name}");
     }
     assert_eq!(rows.len(), PROFILES.len());
 }

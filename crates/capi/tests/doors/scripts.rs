@@ -119,18 +119,6 @@ fn the_tarball_has_the_tracked_examples_and_the_licences_of_what_is_inside() {
         assert!(of_library.contains(inside), "{inside}");
     }
     assert!(!of_library.contains("rocksdb"));
-    if listed.contains("/bin/rockmill\n") {
-        let of_command = licences("rockmill");
-        for inside in [
-            "rust-librocksdb-sys",
-            "datafusion ",
-            "Apache Arrow",
-            "bzip2-sys",
-            "zstd-sys",
-        ] {
-            assert!(of_command.contains(inside), "{inside}");
-        }
-    }
     fs::remove_file(tarball).expect("it is ours");
     let mut without = release();
     let programs = folder.path().join("programs");
@@ -139,6 +127,36 @@ fn the_tarball_has_the_tracked_examples_and_the_licences_of_what_is_inside() {
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(said.contains("readelf cannot tell"), "{said}");
     assert!(!output.status.success() && !tarball.exists(), "{said}");
+}
+
+/// The command, the wheel and the jar are built elsewhere, so their lists are made here without them.
+#[test]
+fn what_is_shipped_has_the_licences_of_what_is_inside() {
+    if !have(&["python3"]) {
+        return;
+    }
+    let library = built().join("librockmill_capi.so");
+    let all = [
+        "rust-librocksdb-sys",
+        "datafusion ",
+        "Apache Arrow",
+        "bzip2-sys",
+        "zstd-sys",
+    ];
+    for (shipped, package, inside) in [
+        ("rockmill", "rockmill-cli", &all[..]),
+        ("the wheel", "rockmill-python", &all[..]),
+        ("the jar", "rockmill-capi", &["lz4-sys", "zstd-sys"]),
+    ] {
+        let mut list = Command::new(script("licences.sh"));
+        let listed = run(list.args([shipped, package]).arg(&library));
+        for name in inside {
+            assert!(
+                listed.contains(name),
+                "{name} is not in the list of {shipped}"
+            );
+        }
+    }
 }
 
 /// With another licence of a crate, no tarball is made.
@@ -180,12 +198,31 @@ fn plain_cargo_is_told_of_the_built_rocksdb_unless_it_has_a_configuration() {
         "build.target-dir = \"/a target\"",
         "env.ROCKSDB_LIB_DIR = \"/a cache/0.49.0/lib\"",
         "env.ROCKSDB_STATIC = \"1\"",
+        "env.PYO3_NO_PYTHON = \"1\"",
     ] {
         assert!(found.contains(line), "{found}");
     }
     fs::write(&file, "[net]\n").expect("room");
     write();
     assert_eq!(fs::read_to_string(&file).expect("a file"), "[net]\n");
+}
+
+/// With a program that has the name of a part of CUDA's compiler.
+#[test]
+fn the_time_of_kernels_is_told_and_the_exit_code_stays() {
+    const LONGER_THAN_A_PAUSE: &str = "6";
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut build = Command::new(script("tell_kernels.sh"));
+    replace_program(&mut build, "cicc", "sleep $1", folder.path());
+    let told = build.args(["cicc", LONGER_THAN_A_PAUSE]).output();
+    let told = told.expect("the script starts");
+    assert!(told.status.success(), "{told:?}");
+    let said = String::from_utf8_lossy(&told.stderr);
+    assert!(said.starts_with("kernels for GPUs: "), "{said}");
+    let failed = Command::new(script("tell_kernels.sh"))
+        .args(["sh", "-c", "exit 7"])
+        .status();
+    assert_eq!(failed.expect("the script starts").code(), Some(7));
 }
 
 /// With a cargo that makes RocksDB be built at once.

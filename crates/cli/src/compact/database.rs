@@ -16,7 +16,7 @@ use rust_rocksdb::{
 };
 
 use super::options_text::{self, Written};
-use super::task::{Task, Wanted};
+use super::task::{SelectedFamily, Task};
 use crate::lock;
 
 /// How a database is opened. Creating it writes nothing.
@@ -123,8 +123,8 @@ impl Database {
     ///
     /// # Errors
     /// Environment or Data if RocksDB fails; any error once the database [`stop`](Self::stop)s.
-    pub fn compact(&self, task: &Task, wanted: &Wanted) -> Result<(), Failure> {
-        let name = &wanted.name;
+    pub fn compact(&self, task: &Task, selected: &SelectedFamily) -> Result<(), Failure> {
+        let name = &selected.name;
         let family = self
             .db
             .cf_handle(name)
@@ -132,7 +132,7 @@ impl Database {
         let mut compaction = CompactOptions::default();
         compaction.set_bottommost_level_compaction(BottommostLevelCompaction::ForceOptimized);
         // Rockmill splits its own jobs. A job that RocksDB does alone gets `threads` subcompactions.
-        let parts = if wanted.forecast.is_accepted() {
+        let parts = if selected.forecast.is_accepted() {
             1
         } else {
             task.threads

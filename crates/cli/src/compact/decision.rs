@@ -54,13 +54,13 @@ pub fn decide(task: &Task, diagnosis: &Diagnosis) -> Decision {
     let options = &diagnosis.options;
     let logs = logs(task, options);
     let log_has_entries = logs.as_ref().map_or(true, |logs| has_entries(logs));
-    let wanted = task.wanted(log_has_entries);
+    let selected = task.selected(log_has_entries);
     let mut decision = Decision {
         refusals: Vec::new(),
         log_has_entries,
         opening: None,
     };
-    let is_wanted = |name: &[u8]| wanted.iter().any(|family| family.as_bytes() == name);
+    let is_selected = |name: &[u8]| selected.iter().any(|family| family.as_bytes() == name);
     let refusals = &mut decision.refusals;
     refusals.extend(in_use(&task.dir));
     let logs = logs.map_err(|refusal| refusals.push(refusal)).ok();
@@ -68,7 +68,7 @@ pub fn decide(task: &Task, diagnosis: &Diagnosis) -> Decision {
     refusals.extend(other_families(diagnosis));
     refusals.extend(objects::unknown(options));
     let families = &options.column_families;
-    for family in families.iter().filter(|family| is_wanted(&family.name)) {
+    for family in families.iter().filter(|family| is_selected(&family.name)) {
         refusals.extend(objects::unknown_when_compacting(family));
         refusals.extend(unproved_filter(family));
         refusals.extend(read_only_policy(options, family));
@@ -77,7 +77,7 @@ pub fn decide(task: &Task, diagnosis: &Diagnosis) -> Decision {
         task,
         diagnosis,
         logs.as_deref(),
-        is_wanted,
+        is_selected,
     ));
     refusals.extend(several_paths(diagnosis));
     refusals.extend(legacy_files(diagnosis));
@@ -92,7 +92,7 @@ pub fn decide(task: &Task, diagnosis: &Diagnosis) -> Decision {
     }
     let mut bits = Vec::new();
     for family in families {
-        let millibits = filter_bits(task, diagnosis, family, is_wanted(&family.name));
+        let millibits = filter_bits(task, diagnosis, family, is_selected(&family.name));
         // No file is written for a column family that is left alone.
         let millibits = millibits.map_err(|refusal| refusals.push(refusal));
         bits.push(millibits.unwrap_or(Some(USUAL_MILLIBITS)));
@@ -100,7 +100,7 @@ pub fn decide(task: &Task, diagnosis: &Diagnosis) -> Decision {
     let Some(logs) = logs else {
         return decision;
     };
-    if wanted.is_empty() || refusals.iter().any(|refusal| !refusal.is_of_one_family) {
+    if selected.is_empty() || refusals.iter().any(|refusal| !refusal.is_of_one_family) {
         return decision;
     }
     let operators = merge_operators(task, options);
@@ -108,7 +108,7 @@ pub fn decide(task: &Task, diagnosis: &Diagnosis) -> Decision {
         Ok(opening) => decision.opening = Some(opening),
         Err(failure) => decision.refusals.push(Refusal::of_failure(&failure)),
     }
-    if !wanted.iter().any(|family| decision.allows(family)) {
+    if !selected.iter().any(|family| decision.allows(family)) {
         decision.opening = None;
     }
     decision
@@ -165,7 +165,7 @@ fn unstated_operators(
     task: &Task,
     diagnosis: &Diagnosis,
     logs: Option<&Path>,
-    is_wanted: impl Fn(&[u8]) -> bool,
+    is_selected: impl Fn(&[u8]) -> bool,
 ) -> Vec<Refusal> {
     let in_log = families_with_logged_operands(&task.dir, logs);
     let of_family = |family: &ColumnFamilyOptions| {
@@ -174,7 +174,7 @@ fn unstated_operators(
         if task.merge_operators.get(&text).is_some() {
             return None;
         }
-        let compacted = is_wanted(&family.name);
+        let compacted = is_selected(&family.name);
         let mut found = diagnosis.families.iter().filter(|f| f.name == family.name);
         let files = compacted && found.any(|family| family.may_hold_operands);
         let log = in_log.as_ref();

@@ -26,7 +26,7 @@ use crate::service_args::ServiceArgs;
 use crate::wal_dir::WalDirArgs;
 use crate::{database_dir, device};
 use refusal::Refusal;
-use task::{Task, Wanted};
+use task::{SelectedFamily, Task};
 
 /// Report for a signal that comes before the database is opened.
 const UNTOUCHED: &str = "nothing is compacted, the database is unchanged";
@@ -133,7 +133,7 @@ pub fn run(args: CompactArgs) -> Result<(), Failure> {
     task.families = names
         .into_iter()
         .zip(forecasts)
-        .map(|(name, forecast)| Wanted { name, forecast })
+        .map(|(name, forecast)| SelectedFamily { name, forecast })
         .collect();
     signals::check(UNTOUCHED)?;
     let decision = decision::decide(&task, &diagnosis);

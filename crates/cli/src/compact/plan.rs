@@ -6,20 +6,37 @@ use std::io::{self, Write};
 use comfy_table::CellAlignment;
 use rockmill_compaction::{Expected, ForecastStep};
 use rockmill_format::names;
+use rockmill_snapshot::manual::UserKeys;
 use rockmill_terminal::outcome::Failure;
 use rockmill_terminal::output::{self, megabytes};
 use serde::Serialize;
 
 use super::decision::Decision;
 use super::refusal::Refusal;
-use super::task::{Task, Wanted};
+use super::task::{SelectedFamily, Task};
 use crate::advice::Decline;
 
 /// Columns of the table of work that a narrow terminal does not show, by position.
 const SPARED: [usize; 4] = [6, 5, 4, 8];
 
-/// Message if no file overlaps the keys.
-pub const NOTHING: &str = "nothing to compact: no SST file holds such keys";
+/// Begin of the sentence of a column family that has nothing to compact.
+const NOTHING: &str = "nothing to compact: ";
+
+/// Why no file is compacted.
+fn no_files(keys: &UserKeys) -> &'static str {
+    match keys {
+        UserKeys {
+            from: None,
+            to: None,
+        } => "there is no SST file",
+        _ => "no SST file holds such keys",
+    }
+}
+
+/// The sentence of a column family that has nothing to compact.
+pub fn nothing(keys: &UserKeys) -> String {
+    format!("{NOTHING}{}", no_files(keys))
+}
 
 /// Message if the write-ahead log has entries, which no file of the plan has.
 const LOGGED: &str = "the write-ahead log has entries: those of this column family are written to level 0 first, and are \
@@ -90,6 +107,9 @@ struct Plan {
     /// Whether the write-ahead log has entries. Those of a column family are written to level 0 before the steps.
     log_has_entries: bool,
     column_families: Vec<Family>,
+    /// Why a column family without steps has none.
+    #[serde(skip)]
+    no_files: &'static str,
 }
 
 /// Prints the plan of the compactions, or the parts that would be left alone with the reasons.
@@ -105,7 +125,7 @@ pub fn print(task: &Task, decision: Decision, json: bool) -> Result<(), Failure>
 
 impl Plan {
     fn new(task: &Task, decision: Decision) -> Self {
-        let family = |wanted: &Wanted| Family::new(task, &decision, wanted);
+        let family = |selected: &SelectedFamily| Family::new(task, &decision, selected);
         let families: Vec<_> = task.families.iter().map(family).collect();
         Self {
             device: task.device.to_string(),
@@ -113,6 +133,7 @@ impl Plan {
             log_has_entries: decision.log_has_entries,
             refusals: decision.refusals,
             column_families: families,
+            no_files: no_files(&task.keys),
         }
     }
 
@@ -123,8 +144,8 @@ impl Plan {
                 writeln!(out, "column family {}", family.name)?;
             }
             match (family.steps.is_empty(), self.log_has_entries) {
-                (true, false) => writeln!(out, "{NOTHING}")?,
-                (true, true) => writeln!(out, "no SST file holds such keys")?,
+                (true, false) => writeln!(out, "{NOTHING}{}", self.no_files)?,
+                (true, true) => writeln!(out, "{}", self.no_files)?,
                 _ if family.compacted_already => {
                     writeln!(out, "compacted already; --force compacts it again")?;
                 }
@@ -166,11 +187,11 @@ impl Plan {
 }
 
 impl Family {
-    fn new(task: &Task, decision: &Decision, wanted: &Wanted) -> Self {
-        let forecast = &wanted.forecast;
+    fn new(task: &Task, decision: &Decision, selected: &SelectedFamily) -> Self {
+        let forecast = &selected.forecast;
         let steps: Vec<_> = forecast.steps.iter().map(Step::new).collect();
         let inputs = || steps.iter().flat_map(|step| &step.inputs);
-        let name = names::escape(wanted.name.as_bytes());
+        let name = names::escape(selected.name.as_bytes());
         let is_refused = |refusal: &Refusal| {
             !refusal.is_of_one_family || refusal.column_family.as_ref() == Some(&name)
         };

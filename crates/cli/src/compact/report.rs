@@ -9,13 +9,14 @@ use rockmill::{DeclineReason, Stats};
 use rockmill_format::manifest::{ColumnFamily, Tree};
 use rockmill_format::names;
 use rockmill_side_by_side::machine::process_cpu;
+use rockmill_snapshot::manual::UserKeys;
 use rockmill_terminal::outcome::Failure;
 use rockmill_terminal::output::{self, megabytes};
 use serde::Serialize;
 
-use super::plan::NOTHING;
+use super::plan::nothing;
 use super::run::{Became, Done};
-use super::task::{Task, Wanted};
+use super::task::{SelectedFamily, Task};
 use crate::advice::{self, Decline};
 
 /// Measures a compaction.
@@ -114,20 +115,29 @@ pub struct Report {
     gb_per_s: Option<f64>,
     cpu_s_per_gb: Option<f64>,
     stats: Stats,
+    /// The sentence if nothing was compacted.
+    #[serde(skip)]
+    nothing: String,
 }
 
 /// Number of files and bytes by level.
 type Levels = BTreeMap<u32, (u64, u64)>;
 
 impl Family {
-    fn new(wanted: &Wanted, done: &Done, [before, after]: [&Tree; 2]) -> Self {
-        let levels = levels(&filled(wanted, before), &filled(wanted, after));
+    fn new(
+        task: &Task,
+        selected: &SelectedFamily,
+        done: &Done,
+        [before, after]: [&Tree; 2],
+    ) -> Self {
+        let levels = levels(&filled(selected, before), &filled(selected, after));
         let [first, last] = &done.stats;
         Self {
-            name: names::escape(wanted.name.as_bytes()),
+            name: names::escape(selected.name.as_bytes()),
             result: match done.became {
                 Became::Compacted => "compacted",
                 Became::CompactedAlready => "compacted-already",
+                Became::Empty if task.keys == UserKeys::default() => "empty",
                 Became::Empty => "no-such-keys",
                 Became::LeftAlone => "left-alone",
                 Became::Failed(_) => "failed",
@@ -143,7 +153,7 @@ impl Family {
             levels,
             jobs_done: last.jobs_done - first.jobs_done,
             returned: returned(first, last),
-            declines: Decline::all(&wanted.forecast.found()),
+            declines: Decline::all(&selected.forecast.found()),
         }
     }
 
@@ -175,7 +185,7 @@ impl Report {
     pub fn new(task: &Task, stats: Stats, done: &[Done], trees: [&Tree; 2]) -> Self {
         let families = task.families.iter().zip(done);
         let families: Vec<_> = families
-            .map(|(wanted, done)| Family::new(wanted, done, trees))
+            .map(|(selected, done)| Family::new(task, selected, done, trees))
             .collect();
         let times = || done.iter().map(|done| done.times);
         Self {
@@ -191,6 +201,7 @@ impl Report {
             gb_per_s: stats.gb_per_s(),
             cpu_s_per_gb: stats.cpu_s_per_gb(),
             stats,
+            nothing: nothing(&task.keys),
         }
     }
 
@@ -300,19 +311,22 @@ impl Report {
                     )
                 }
                 "compacted" if only.has_changed() => work,
-                "compacted" | "no-such-keys" if self.other_column_families.is_empty() => {
-                    NOTHING.to_owned()
+                "compacted" | "empty" | "no-such-keys" if self.other_column_families.is_empty() => {
+                    self.nothing.clone()
                 }
-                "compacted" | "no-such-keys" => format!("column family {}: {NOTHING}", only.name),
+                "compacted" | "empty" | "no-such-keys" => {
+                    format!("column family {}: {}", only.name, self.nothing)
+                }
                 result => {
                     format!("column family {}: {}", only.name, result.replace('-', " "))
                 }
             };
         }
-        if of("no-such-keys") == all {
-            return NOTHING.to_owned();
+        let without_files = of("empty") + of("no-such-keys");
+        if without_files == all {
+            return self.nothing.clone();
         }
-        if of("compacted-already") + of("no-such-keys") == all {
+        if of("compacted-already") + without_files == all {
             return format!(
                 "all {all} column families are compacted already; --force compacts them again"
             );
@@ -320,6 +334,7 @@ impl Report {
         let results = [
             "compacted",
             "compacted-already",
+            "empty",
             "no-such-keys",
             "left-alone",
             "failed",
@@ -374,8 +389,8 @@ fn done_by(done: u64, returned: &[Returned]) -> String {
 }
 
 /// Returns the levels of the column family that have files.
-fn filled(wanted: &Wanted, tree: &Tree) -> Levels {
-    let family = tree.by_name(wanted.name.as_bytes());
+fn filled(selected: &SelectedFamily, tree: &Tree) -> Levels {
+    let family = tree.by_name(selected.name.as_bytes());
     let levels = family.into_iter().flat_map(|(_, family)| &family.levels);
     let filled = levels.filter(|(_, files)| !files.is_empty());
     let sums = filled.map(|(&level, files)| {
@@ -393,7 +408,7 @@ fn other_families(task: &Task, [before, after]: [&Tree; 2]) -> Vec<OtherFamily> 
     let others = after.column_families.iter();
     let is_asked_for = |name: &[u8]| {
         let mut families = task.families.iter();
-        families.any(|wanted| wanted.name.as_bytes() == name)
+        families.any(|selected| selected.name.as_bytes() == name)
     };
     let others = others.filter(|(_, family)| !is_asked_for(&family.name));
     let changes = others.map(|(id, family)| {

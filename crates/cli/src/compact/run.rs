@@ -11,7 +11,7 @@ use super::decision::Decision;
 use super::progress;
 use super::refusal::Refusal;
 use super::report::{Clock, Report, Times};
-use super::task::{Task, Wanted};
+use super::task::{SelectedFamily, Task};
 use crate::database_dir;
 
 /// Outcome of a column family.
@@ -115,11 +115,11 @@ impl Session<'_> {
     fn compact(&self, done: &mut Vec<Done>) {
         let (task, database) = (self.task, self.database);
         let all = task.families.len();
-        let wanted = task
+        let selected = task
             .families
             .iter()
             .filter(|family| self.decision.allows(&family.name) && family.has_work(task.force));
-        let bytes = wanted.map(|family| family.forecast.bytes()).sum();
+        let bytes = selected.map(|family| family.forecast.bytes()).sum();
         let mut is_stopped = false;
         let stop = || {
             if signals::token().is_cancelled() && !is_stopped {
@@ -147,7 +147,7 @@ impl Session<'_> {
     }
 
     /// Compacts a column family, unless there is a refusal or it is compacted already.
-    fn one(&self, family: &Wanted) -> Done {
+    fn one(&self, family: &SelectedFamily) -> Done {
         if !self.decision.allows(&family.name) {
             return Done::without_work(Became::LeftAlone, self.service);
         }
@@ -170,7 +170,7 @@ impl Session<'_> {
 }
 
 /// Result of a column family that has nothing to compact.
-fn without_work(family: &Wanted) -> Became {
+fn without_work(family: &SelectedFamily) -> Became {
     match family.forecast.is_compacted {
         true => Became::CompactedAlready,
         false => Became::Empty,

@@ -19,7 +19,7 @@ use crate::wal_dir::WalDirArgs;
 
 /// A column family that is compacted unless there is a refusal.
 #[derive(Debug)]
-pub struct Wanted {
+pub struct SelectedFamily {
     pub name: String,
     pub forecast: Forecast,
 }
@@ -41,7 +41,7 @@ pub fn family_name(dir: &Path, text: &str) -> Result<String, Failure> {
 pub struct Task {
     pub dir: PathBuf,
     /// The column families that the user names, or all.
-    pub families: Vec<Wanted>,
+    pub families: Vec<SelectedFamily>,
     pub keys: UserKeys,
     /// Whether a column family is compacted although it is compacted already.
     pub force: bool,
@@ -61,7 +61,7 @@ pub struct Task {
     pub stated_operators: Vec<String>,
 }
 
-impl Wanted {
+impl SelectedFamily {
     /// Whether its files have work.
     pub fn has_work(&self, force: bool) -> bool {
         !self.forecast.steps.is_empty() && (force || !self.forecast.is_compacted)
@@ -70,10 +70,10 @@ impl Wanted {
 
 impl Task {
     /// The column families that may have work.
-    pub fn wanted(&self, log_has_entries: bool) -> Vec<&str> {
+    pub fn selected(&self, log_has_entries: bool) -> Vec<&str> {
         let families = self.families.iter();
-        let wanted = families.filter(|family| log_has_entries || family.has_work(self.force));
-        wanted.map(|family| family.name.as_str()).collect()
+        let selected = families.filter(|family| log_has_entries || family.has_work(self.force));
+        selected.map(|family| family.name.as_str()).collect()
     }
 
     /// Creates an engine that predicts what a service would do.

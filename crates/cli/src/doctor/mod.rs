@@ -62,7 +62,7 @@ pub fn run(args: &DoctorArgs) -> Result<(), Failure> {
         let dir = args.db.display();
         eprintln!("rockmill: {dir}: {cut} is empty or cut, so {older} counts");
     }
-    let report = Report::new(&diagnosis, &args.service);
+    let report = Report::new(&args.db, &diagnosis, &args.service);
     report.print(args.json)?;
     report.failure(&args.db).map_or(Ok(()), Err)
 }

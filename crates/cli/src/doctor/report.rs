@@ -10,7 +10,7 @@ use rockmill_terminal::outcome::Failure;
 use rockmill_terminal::output::{self, megabytes};
 use serde::Serialize;
 
-use super::doors::{self, Door, Support};
+use super::doors::{self, Door, Program, Support};
 use super::hints::{self, Hint};
 use crate::advice::{Decline, Setting};
 use crate::service_args::ServiceArgs;
@@ -44,7 +44,7 @@ pub struct Report {
     /// Whether Rockmill supports that version.
     support: Support,
     /// Ways by which a program passes its compactions to Rockmill.
-    doors: [Door; 4],
+    doors: Vec<Door>,
     /// Whether all compactions of all column families would be accepted.
     accepted: bool,
     /// Reasons that apply to all column families.
@@ -76,7 +76,7 @@ struct Group<'a> {
 
 impl Report {
     /// Makes the report of a diagnosis.
-    pub fn new(diagnosis: &Diagnosis, service: &ServiceArgs) -> Self {
+    pub fn new(dir: &Path, diagnosis: &Diagnosis, service: &ServiceArgs) -> Self {
         let declines = Decline::all(&diagnosis.database);
         let family = |found: &FamilyDiagnosis| {
             let own = Decline::all(&found.found);
@@ -94,11 +94,13 @@ impl Report {
             .options
             .rocksdb_version
             .map(|part| part.to_string());
+        let names = diagnosis.families.iter().map(|found| &found.name[..]);
+        let program = Program::of(dir, names);
         let mut report = Self {
             options_file: format!("OPTIONS-{:06}", diagnosis.options_number),
             rocksdb_version: version.join("."),
             support: Support::of(diagnosis.options.rocksdb_version),
-            doors: doors::all(diagnosis.options.rocksdb_version),
+            doors: doors::all(diagnosis.options.rocksdb_version, program),
             accepted: families.iter().all(|family| family.accepted),
             declines,
             column_families: families,

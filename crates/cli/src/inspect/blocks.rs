@@ -24,12 +24,12 @@ pub struct BlockRow {
     pub compression: String,
     /// Its contents, if it could be decompressed.
     #[serde(flatten)]
-    pub holds: Option<Holds>,
+    pub holds: Option<BlockContents>,
 }
 
 /// Contents of a data block.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Holds {
+pub struct BlockContents {
     /// Uncompressed size without the trailer.
     pub size: u64,
     /// Number of entries.
@@ -189,8 +189,8 @@ impl<'a> Reader<'a> {
     }
 
     /// Returns the contents of the loaded block.
-    fn holds(&self, at: usize) -> std::result::Result<Holds, Stop> {
-        let mut holds = Holds {
+    fn holds(&self, at: usize) -> std::result::Result<BlockContents, Stop> {
+        let mut holds = BlockContents {
             size: self.payload.len() as u64,
             entries: 0,
             restarts: self.parse(at)?.num_restarts() as u64,

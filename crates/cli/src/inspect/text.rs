@@ -6,7 +6,7 @@ use comfy_table::CellAlignment;
 use rockmill_core::InputTable;
 use rockmill_terminal::output::{self, Stop};
 
-use super::blocks::Holds;
+use super::blocks::BlockContents;
 use super::layout::layout;
 use super::properties::properties;
 use super::{Extent, NotShown, blocks, end, range_deletions, summary};
@@ -14,10 +14,17 @@ use crate::sst::Sst;
 
 /// Columns of a key in the list of blocks; a line has two keys.
 const BLOCK_KEY_COLUMNS: usize = 13;
-/// Columns of a key in the list of entries.
-const ENTRY_KEY_COLUMNS: usize = 29;
-/// Columns of each of the two keys in the list of range tombstones.
-const RANGE_KEY_COLUMNS: usize = 30;
+/// Columns of a key in the list of entries, at least and at most; and those beside it.
+const ENTRY_KEY_COLUMNS: (usize, usize) = (9, 29);
+const BESIDE_ENTRY_KEY: usize = 51;
+/// Columns of each of the two keys in the list of range tombstones, at least and at most; and those beside them.
+const RANGE_KEY_COLUMNS: (usize, usize) = (17, 30);
+const BESIDE_RANGE_KEYS: usize = 19;
+
+/// Columns of each key if `room` is left for them.
+fn key_columns(room: usize, (least, most): (usize, usize)) -> usize {
+    room.clamp(least, most)
+}
 
 /// Prints everything. Returns damage at the end, or at once if it hides the rest.
 pub fn print(out: &mut dyn Write, sst: &Sst, extent: Extent) -> Result<(), Stop> {
@@ -79,24 +86,34 @@ fn print_blocks(out: &mut dyn Write, table: &InputTable, limit: usize) -> Result
     };
     writeln!(out, "\nData blocks ({shown})")?;
     const KEY: usize = BLOCK_KEY_COLUMNS;
+    // A narrow terminal gets no compression and no size, which properties show for the whole file.
+    let is_narrow = output::columns() < output::USUAL_COLUMNS;
+    let middle = |compression: &str, size: &str| match is_narrow {
+        true => String::new(),
+        false => format!(" {compression:<13} {size:>8}"),
+    };
     writeln!(
         out,
-        "{:>12} {:>8} {:<13} {:>8} {:>7} {:<KEY$} {:<KEY$}",
-        "offset", "stored B", "compression", "size B", "entries", "first key", "last key"
+        "{:>12} {:>8}{} {:>7} {:<KEY$} {:<KEY$}",
+        "offset",
+        "stored B",
+        middle("compression", "size B"),
+        "entries",
+        "first key",
+        "last key"
     )?;
     let or_dash = |number: Option<u64>| number.map_or_else(|| "-".to_owned(), |n| n.to_string());
     blocks::for_each_block(table, limit, &mut |row| {
         let holds = row.holds.as_ref();
-        let key = |key: fn(&Holds) -> &Vec<u8>| {
+        let key = |key: fn(&BlockContents) -> &Vec<u8>| {
             holds.map_or_else(|| "-".to_owned(), |h| output::escape_short(key(h), KEY))
         };
         writeln!(
             out,
-            "{:>12} {:>8} {:<13} {:>8} {:>7} {:<KEY$} {}",
+            "{:>12} {:>8}{} {:>7} {:<KEY$} {}",
             row.offset,
             row.stored_size,
-            row.compression,
-            or_dash(holds.map(|h| h.size)),
+            middle(&row.compression, &or_dash(holds.map(|h| h.size))),
             or_dash(holds.map(|h| h.entries)),
             key(|h| &h.first_key),
             key(|h| &h.last_key)
@@ -107,17 +124,18 @@ fn print_blocks(out: &mut dyn Write, table: &InputTable, limit: usize) -> Result
 
 fn print_entries(out: &mut dyn Write, table: &InputTable, limit: usize) -> Result<NotShown, Stop> {
     writeln!(out, "\nEntries")?;
-    const KEY: usize = ENTRY_KEY_COLUMNS;
+    let room = usize::from(output::columns()).saturating_sub(BESIDE_ENTRY_KEY);
+    let key = key_columns(room, ENTRY_KEY_COLUMNS);
     writeln!(
         out,
-        "{:<KEY$} {:>17} {:<21} {:>10}",
+        "{:<key$} {:>17} {:<21} {:>10}",
         "user key", "sequence", "type", "value B"
     )?;
     blocks::for_each_entry(table, limit, &mut |row| {
         writeln!(
             out,
-            "{:<KEY$} {:>17} {:<21} {:>10}",
-            output::escape_short(&row.user_key, KEY),
+            "{:<key$} {:>17} {:<21} {:>10}",
+            output::escape_short(&row.user_key, key),
             row.sequence,
             row.kind,
             row.value_size
@@ -132,18 +150,19 @@ fn print_range_deletions(out: &mut dyn Write, table: &InputTable) -> Result<NotS
         return Ok(not_shown);
     }
     writeln!(out, "\nRange deletions")?;
-    const KEY: usize = RANGE_KEY_COLUMNS;
+    let room = usize::from(output::columns()).saturating_sub(BESIDE_RANGE_KEYS) / 2;
+    let key = key_columns(room, RANGE_KEY_COLUMNS);
     writeln!(
         out,
-        "{:<KEY$} {:<KEY$} {:>17}",
+        "{:<key$} {:<key$} {:>17}",
         "from user key", "to before user key", "sequence"
     )?;
     for row in deletions {
         writeln!(
             out,
-            "{:<KEY$} {:<KEY$} {:>17}",
-            output::escape_short(&row.start, KEY),
-            output::escape_short(&row.end, KEY),
+            "{:<key$} {:<key$} {:>17}",
+            output::escape_short(&row.start, key),
+            output::escape_short(&row.end, key),
             row.sequence
         )?;
     }

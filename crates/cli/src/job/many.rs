@@ -24,13 +24,13 @@ enum Ended {
 }
 
 /// A recorded job.
-pub struct Kept {
+pub struct RecordedJob {
     pub file: PathBuf,
     /// Folder of its inputs and its first result.
     dir: PathBuf,
 }
 
-impl Kept {
+impl RecordedJob {
     fn in_dir(dir: PathBuf) -> Self {
         let file = dir.join(JOB_FILE);
         Self { file, dir }
@@ -86,16 +86,16 @@ pub fn run(engine: &Engine, paths: &[&Path]) -> Result<(), Failure> {
 }
 
 /// Returns the jobs that `path` names, in order.
-pub fn kept(path: &Path) -> Result<Vec<Kept>, Failure> {
-    let failed = |e: io::Error| Failure::Environment(format!("{}: {e}", path.display()));
+pub fn kept(path: &Path) -> Result<Vec<RecordedJob>, Failure> {
+    let failed = |e: io::Error| Failure::of_path(path, &e);
     if !fs::metadata(path).map_err(failed)?.is_dir() {
         let beside = path.parent().filter(|p| !p.as_os_str().is_empty());
         let dir = beside.unwrap_or(Path::new(".")).to_owned();
         let file = path.to_owned();
-        return Ok(vec![Kept { file, dir }]);
+        return Ok(vec![RecordedJob { file, dir }]);
     }
     if path.join(JOB_FILE).exists() {
-        return Ok(vec![Kept::in_dir(path.to_owned())]);
+        return Ok(vec![RecordedJob::in_dir(path.to_owned())]);
     }
     let mut dirs = Vec::new();
     for entry in fs::read_dir(path).map_err(failed)? {
@@ -110,12 +110,12 @@ pub fn kept(path: &Path) -> Result<Vec<Kept>, Failure> {
             "{}: no folder in it has a {JOB_FILE}",
             path.display()
         ))),
-        false => Ok(dirs.into_iter().map(Kept::in_dir).collect()),
+        false => Ok(dirs.into_iter().map(RecordedJob::in_dir).collect()),
     }
 }
 
 /// Repeats a job, and keeps its result if it was never run before.
-fn repeat(engine: &Engine, Kept { file, dir }: &Kept) -> Result<Ended, Failure> {
+fn repeat(engine: &Engine, RecordedJob { file, dir }: &RecordedJob) -> Result<Ended, Failure> {
     let in_dir = |error: Error| Failure::Data(format!("{}: {error}", dir.display()));
     let job = record::load(&LocalStorage, file).map_err(|e| at(file, e))?;
     let first = record::load_outputs(&LocalStorage, dir).map_err(in_dir)?;

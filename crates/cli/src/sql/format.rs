@@ -245,7 +245,11 @@ impl Progress {
     }
 
     fn show(&self, plan: &Arc<dyn ExecutionPlan>) {
-        self.0.set_position(rockmill_sql::progress(plan).0);
+        let (read, all) = rockmill_sql::progress(plan);
+        // A statement may read no database.
+        if all > 0 {
+            self.0.set_position(read);
+        }
     }
 
     fn clear(&self) {

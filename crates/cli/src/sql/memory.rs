@@ -1,16 +1,20 @@
 //! Memory of statements, and the messages if it is too small.
 
+use std::panic::{AssertUnwindSafe, resume_unwind, set_hook, take_hook};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use datafusion::arrow::error::ArrowError;
 use datafusion::error::DataFusionError;
+use datafusion::physical_plan::ExecutionPlan;
+use futures::FutureExt;
 use rockmill_core::{DeclineReason, ErrorKind};
 use rockmill_exec::host_memory::HostMemory;
 use rockmill_side_by_side::machine::usual_threads;
-use rockmill_sql::{Shares, SpillError};
+use rockmill_sql::{Shares, SpillError, is_panic_of_size, is_too_long, too_long};
 use rockmill_terminal::outcome::Failure;
 
-use super::session::LimitArgs;
+use super::session::{LimitArgs, Stop};
 
 /// Minimum memory, and the memory per thread by default.
 const MIN_MEMORY_BYTES: u64 = 64 << 20;
@@ -30,7 +34,7 @@ impl Limits {
     /// Usage if statements and the cache together exceed that memory.
     pub fn of(args: &LimitArgs) -> Result<Self, Failure> {
         let host = HostMemory::now();
-        let cache_bytes = args.cache.unwrap_or(0);
+        let cache_bytes = args.host_cache_bytes()?;
         let left = HostMemory {
             bytes: host.bytes.saturating_sub(cache_bytes),
             ..host.clone()
@@ -91,9 +95,73 @@ pub fn failure(error: &DataFusionError) -> Option<Failure> {
     }
 }
 
+/// Runs a plan. If a column is too long for one batch, the error names it.
+///
+/// # Errors
+/// Those of `run`.
+pub async fn within_size<T>(
+    plan: &Arc<dyn ExecutionPlan>,
+    run: impl Future<Output = Result<T, Stop>>,
+) -> Result<T, Stop> {
+    match AssertUnwindSafe(run).catch_unwind().await {
+        Ok(Err(Stop::Statement(error))) if is_too_long(&error) => Err(too_long(plan).into()),
+        Ok(done) => done,
+        Err(panic) if is_panic_of_size(&*panic) => Err(too_long(plan).into()),
+        Err(panic) => resume_unwind(panic),
+    }
+}
+
+/// Prints no message for the panics that [`within_size`] turns into errors.
+pub fn print_no_panics_of_size() {
+    let print = take_hook();
+    set_hook(Box::new(move |panic| {
+        if !is_panic_of_size(panic.payload()) {
+            print(panic);
+        }
+    }));
+}
+
 /// The operator whose memory DataFusion's error is about.
 fn consumer(said: &str) -> Option<&str> {
     let (_, rest) = said.split_once("llocation failed for ")?;
     let (consumer, _) = rest.split_once(" with top memory consumers")?;
     Some(consumer)
+}
+
+#[cfg(test)]
+mod tests {
+    use datafusion::arrow::datatypes::{DataType, Field, Schema};
+    use datafusion::common::exec_datafusion_err;
+    use datafusion::physical_plan::empty::EmptyExec;
+
+    use super::super::error;
+    use super::*;
+
+    #[test]
+    fn a_column_that_is_too_long_is_a_failure_of_the_environment_that_names_it() {
+        print_no_panics_of_size();
+        let schema = Schema::new(vec![Field::new("body", DataType::Utf8, false)]);
+        let plan: Arc<dyn ExecutionPlan> = Arc::new(EmptyExec::new(Arc::new(schema)));
+        let runtime = tokio::runtime::Builder::new_current_thread().build();
+        runtime.unwrap().block_on(async {
+            let fails = async { Err(exec_datafusion_err!("byte array offset overflow").into()) };
+            let panics = async { panic!("offset overflow") };
+            let ended: [Result<(), Stop>; 2] = [
+                within_size(&plan, fails).await,
+                within_size(&plan, panics).await,
+            ];
+            for done in ended {
+                let Err(Stop::Statement(error)) = done else {
+                    panic!("{done:?}");
+                };
+                let failure = error::failure(error);
+                assert_eq!(failure.exit_code(), 3);
+                let said = failure.to_string();
+                assert!(
+                    said.starts_with("column body has more than 2 GiB in one batch"),
+                    "{said}"
+                );
+            }
+        });
+    }
 }

@@ -12,6 +12,8 @@ use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use datafusion::sql::parser::Statement;
+use rockmill_cuda::CudaSettings;
+use rockmill_exec::device::Device;
 use rockmill_scan::{Database, ScanEngine, ScanSettings};
 use rockmill_sql::statements::{Split, statements};
 use rockmill_sql::{ReadOnly, Scans, refuse_writes};
@@ -80,8 +82,8 @@ pub struct LimitArgs {
     /// Maximum host memory of statements, in MiB [default: half of what the machine and the cgroups leave to the command].
     #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u64).range(64..=1 << 24))]
     pub memory_mib: Option<u64>,
-    /// Host memory for columns that statements have parsed, such as 4GiB, in addition to that of statements. The next
-    /// statement finds them there, in place of the files. Only the CPU uses it [default: none].
+    /// Memory for the next statement, such as 4GiB. With --device cuda, it is GPU memory, for files that statements have read
+    /// twice. Else it is host memory for columns that the CPU has parsed, in addition to that of statements [default: none].
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub cache: Option<u64>,
     /// Folder for data that does not fit into memory. The files have no names, so nothing is left there [default: the
@@ -163,6 +165,18 @@ impl OpenArgs {
 }
 
 impl LimitArgs {
+    /// Host memory of the cache: none if all scans run on GPUs.
+    ///
+    /// # Errors
+    /// Usage if there is no such device.
+    pub(crate) fn host_cache_bytes(&self) -> Result<u64, Failure> {
+        let devices = device::parse(&self.device)?;
+        let is_gpu = devices
+            .iter()
+            .all(|device| matches!(device, Device::Cuda(_)));
+        Ok(if is_gpu { 0 } else { self.cache.unwrap_or(0) })
+    }
+
     /// The settings of scans with these limits.
     ///
     /// # Errors
@@ -172,8 +186,11 @@ impl LimitArgs {
             devices: device::parse(&self.device)?,
             max_threads: Some(limits.threads),
             memory_bytes: Some(limits.shares.scan_bytes),
-            cache_bytes: self.cache.unwrap_or(0),
-            ..ScanSettings::default()
+            cache_bytes: self.host_cache_bytes()?,
+            cuda: CudaSettings {
+                cache_bytes: self.cache,
+                ..CudaSettings::default()
+            },
         })
     }
 }
@@ -301,7 +318,7 @@ pub async fn logical_plan(
         false => statement,
     };
     let plan = context.state().statement_to_plan(statement).await?;
-    refuse_writes(context, &plan)?;
+    refuse_writes(context, &plan).await?;
     Ok(plan)
 }
 
@@ -313,7 +330,8 @@ pub fn lists_tables(statement: &Statement) -> bool {
 /// The plan that runs a statement. A statement that only defines something is done when this returns.
 ///
 /// # Errors
-/// Those of DataFusion; Usage if the statement would write to files that exist, and `force` does not allow it.
+/// Those of DataFusion; Usage if the statement would write to files that exist, or to a folder that does not, and `force`
+/// does not allow it.
 pub async fn physical_plan(
     context: &SessionContext,
     plan: LogicalPlan,
@@ -328,9 +346,22 @@ pub async fn physical_plan(
     Ok(rockmill_sql::plan_query(frame).await?)
 }
 
-/// Refuses to write over a file.
+/// Refuses to write over a file, or to make the folder for it.
 fn refuse_existing(target: &str) -> Result<(), Failure> {
     let path = Path::new(target.strip_prefix("file://").unwrap_or(target));
+    let folder = path
+        .parent()
+        .filter(|folder| !folder.as_os_str().is_empty());
+    if let Some(folder) = folder
+        && !folder.is_dir()
+        && !path.to_string_lossy().contains("://")
+    {
+        let what = format!(
+            "{target}: there is no folder {}, and --force makes it; or name another one",
+            folder.display()
+        );
+        return Err(Failure::Usage(what));
+    }
     let what = if path.is_dir() {
         let mut entries = std::fs::read_dir(path).into_iter().flatten();
         match entries.next() {

@@ -2,7 +2,7 @@
 
 use std::io::IsTerminal;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use datafusion::common::TableReference;
 use datafusion::error::DataFusionError;
@@ -15,26 +15,24 @@ use futures::FutureExt;
 use rockmill_sql::statements::{Tokens, statements};
 use rockmill_terminal::outcome::Failure;
 use rockmill_terminal::output;
-use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::Notify;
 
 use super::PLANNING_STACK_BYTES;
 use super::error::{self, Misplaced, Source, failure};
 use super::format::{self, Format};
+use super::memory;
 use super::script::{Command, HELP, Item, Script};
 use super::session::{self, Stop};
-
-/// Time after Control-C in which a statement must end. Planning does not check for signals.
-const PATIENCE: Duration = Duration::from_secs(2);
+use super::threads::{TIMEOUT, Threads, wait_for_tasks};
 
 /// A session that prints the results of statements.
 pub struct Shell {
     pub context: SessionContext,
-    pub runtime: Runtime,
+    pub threads: Threads,
     pub format: Format,
     pub explain: bool,
-    /// Whether COPY may write to files that exist.
+    /// Whether COPY may write to files that exist, and make folders.
     pub force: bool,
 }
 
@@ -99,9 +97,8 @@ impl Shell {
 
     /// Catches Control-C from now on. It does not end the process any more.
     pub fn interrupts(&self) -> Result<Signal, Failure> {
-        let interrupts = self
-            .runtime
-            .block_on(async { signal(SignalKind::interrupt()) });
+        let interrupts = async { signal(SignalKind::interrupt()) };
+        let interrupts = self.threads.waiting.block_on(interrupts);
         interrupts.map_err(|e| Failure::Environment(format!("no signals: {e}")))
     }
 
@@ -140,27 +137,31 @@ impl Shell {
         let parts = TableReference::parse_str(name);
         for table in [as_it_is, parts] {
             let found = self.context.table_provider(table.clone());
-            if self.runtime.block_on(found).is_ok() {
+            if self.threads.statements().block_on(found).is_ok() {
                 return Ok(table.to_quoted_string());
             }
         }
         Err(Failure::Usage(error::no_table(name, &self.context)))
     }
 
-    /// Runs a statement until it ends, or Control-C ends it.
+    /// Runs a statement until it ends, or Control-C ends it. A statement that does not end in time, or that a second
+    /// Control-C comes for, is left behind with its threads: planning and some operators do not check for signals.
     fn statement(
         self: &Arc<Self>,
         statement: Statement,
         tokens: &Tokens,
         interrupts: &mut Signal,
     ) -> Result<Flow, Misplaced> {
+        let runtime = self.threads.statements();
+        // Connections to workers have tasks as well.
+        let tasks = runtime.metrics().num_alive_tasks();
         let interrupted = Arc::new(Notify::new());
         let (ends, ended) = tokio::sync::oneshot::channel();
         let (shell, notified) = (Arc::clone(self), Arc::clone(&interrupted));
-        let tokens = tokens.clone();
+        let (tokens, runs) = (tokens.clone(), Arc::clone(&runtime));
         let thread = std::thread::Builder::new().stack_size(PLANNING_STACK_BYTES);
         let thread = thread.spawn(move || {
-            let done = shell.runtime.block_on(async {
+            let done = runs.block_on(async {
                 tokio::select! {
                     biased;
                     () = notified.notified() => Err(interruption().into()),
@@ -171,26 +172,36 @@ impl Shell {
                 Stop::Failed(failure) => failure.into(),
                 Stop::Statement(error) => error::of_statement(error, &tokens, &shell.context),
             });
+            // The receiver may have both when it gets the result.
+            drop((shell, runs));
             // If the statement did not end in time, the receiver is gone.
             let _ = ends.send(done);
         });
         thread.map_err(|e| Failure::Environment(format!("no thread: {e}")))?;
-        self.runtime.block_on(async {
+        let ended_in_time = self.threads.waiting.block_on(async {
             let mut ended = ended.fuse();
             tokio::select! {
-                done = &mut ended => return done.unwrap_or_else(|_| Err(panicked())),
+                done = &mut ended => return done.unwrap_or_else(|_| Err(panicked())).map(|()| None),
                 _ = interrupts.recv() => interrupted.notify_one(),
             }
             // The statement may have returned by now, and those behind it do not run.
-            tokio::select! {
-                _ = ended => {}
+            let all_ended = async {
+                let _ = ended.await;
+                wait_for_tasks(&runtime, tasks).await;
+            };
+            Ok(Some(tokio::select! {
+                () = all_ended => true,
                 // Again.
-                _ = interrupts.recv() => {}
-                () = tokio::time::sleep(PATIENCE) => {}
-            }
-            Err(interruption().into())
+                _ = interrupts.recv() => false,
+                () = tokio::time::sleep(TIMEOUT) => false,
+            }))
         })?;
-        Ok(Flow::Next)
+        match ended_in_time {
+            None => return Ok(Flow::Next),
+            Some(true) => {}
+            Some(false) => self.threads.replace()?,
+        }
+        Err(interruption().into())
     }
 
     async fn planned_and_run(&self, statement: Statement) -> Result<(), Stop> {
@@ -210,16 +221,20 @@ impl Shell {
         let plan = session::physical_plan(&self.context, plan, self.force).await?;
         // Planning may have taken long, and Control-C may have come.
         tokio::task::yield_now().await;
-        let shown = if plan.schema().fields().is_empty() {
-            // The plan of a statement that defines a name.
-            drain(plan, &state).await?;
-            None
-        } else if are_plans && self.format == Format::Table {
-            format::print_plans(plan, state.task_ctx()).await?;
-            None
-        } else {
-            format::print(self.format, plan, state.task_ctx()).await?
+        let run = async {
+            if plan.schema().fields().is_empty() {
+                // The plan of a statement that defines a name.
+                drain(Arc::clone(&plan), &state).await?;
+                return Ok(None);
+            }
+            let (plan, context) = (Arc::clone(&plan), state.task_ctx());
+            if are_plans && self.format == Format::Table {
+                format::print_plans(plan, context).await?;
+                return Ok(None);
+            }
+            format::print(self.format, plan, context).await
         };
+        let shown = memory::within_size(&plan, run).await?;
         if self.format == Format::Table && std::io::stdout().is_terminal() {
             format::footer(shown, began.elapsed())?;
         }

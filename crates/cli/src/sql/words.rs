@@ -32,7 +32,7 @@ impl Words {
         for table in &tables {
             // A table that is not supported has no columns.
             let provider = shell.context.table_provider(table.as_str());
-            if let Ok(provider) = shell.runtime.block_on(provider) {
+            if let Ok(provider) = shell.threads.statements().block_on(provider) {
                 let schema = provider.schema();
                 columns.extend(schema.fields().iter().map(|field| quoted(field.name())));
             }

@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 use rockmill_testing::command;
 use rust_rocksdb::{BlockBasedOptions, DB, IteratorMode, Options};
@@ -19,6 +20,26 @@ pub use rockmill_testing::command::{
 /// Runs the command, checks its exit code and returns what it printed.
 pub fn expect(code: i32, args: &[&str]) -> (String, String) {
     command::run(env!("CARGO_BIN_EXE_rockmill"), code, args)
+}
+
+/// Runs the command at a terminal of this width, which `script` makes, and returns its standard output.
+pub fn at_terminal(columns: usize, args: &[&str]) -> String {
+    let words = [&[env!("CARGO_BIN_EXE_rockmill")], args].concat();
+    let words: Vec<_> = words.iter().map(|word| format!("'{word}'")).collect();
+    let command = format!(
+        "stty cols {columns} rows 24; exec {} 2>/dev/null",
+        words.join(" ")
+    );
+    let output = Command::new("script")
+        .args(["--quiet", "--return", "--command", &command, "/dev/null"])
+        .env("SHELL", "/bin/sh")
+        .env("TERM", "xterm")
+        .stdin(Stdio::null())
+        .output()
+        .expect("script of util-linux");
+    let out = String::from_utf8_lossy(&output.stdout).replace('\r', "");
+    assert!(output.status.success(), "{args:?}\n{out}");
+    out
 }
 
 /// Makes a closed database with overlapping files in level 0, large enough for many subcompactions.

@@ -176,7 +176,7 @@ u32 run_table(bool is_reversed, u64 seed, u32 n, u64 hash_mask) {
   values.resize(values.size() + 64);
   std::vector<SlotPair> slots((n / 6 + 1) * BUCKET_PAIRS);
   const ResidentTable table{slots[0].slots, slots.size() / BUCKET_PAIRS, seed, hash_mask, {}};
-  PlaceTotals totals{};
+  InsertTotals totals{};
   const KeyBytes key_bytes{bytes.data(), at.data()};
   const auto on_lanes = [&](auto f, u32 i) {
     run(W, [&](u32 place) {
@@ -190,13 +190,13 @@ u32 run_table(bool is_reversed, u64 seed, u32 n, u64 hash_mask) {
     offsets[i + 1] = offsets[i] + sizes[i];
   }
   std::vector<RecordWords> records(offsets[n] / RECORD_UNIT + 1);
-  const PlaceRecords place_row{values.data(), rows.data(), key_bytes, refs.data(), offsets.data(),
+  const InsertRecords place_row{values.data(), rows.data(), key_bytes, refs.data(), offsets.data(),
                                reinterpret_cast<u8*>(records.data()), {}, table, &totals};
   constexpr u64 STRIDE = 64;
   std::vector<u8> out(2 * n * STRIDE), statuses(2 * n), default_row(STRIDE, 0xee);
   std::vector<u32> lens(2 * n);
   for (u32 i = 0; i < n; ++i) on_lanes(place_row, i);
-  if (totals.left_over != 0 || totals.asks_in != n / 3) return 1;
+  if (totals.left_over != 0 || totals.needs_host_in != n / 3) return 1;
   // Each row has the table's value, and records move to other memory.
   totals = {};
   std::vector<u64> seen(slots.size() * 2 / 64 + 1);
@@ -216,14 +216,14 @@ u32 run_table(bool is_reversed, u64 seed, u32 n, u64 hash_mask) {
   at.push_back(bytes.size() - 64);
   Kv kv{};
   kv.table = table;
-  const LookUp<false> look_up{kv,     bytes.data(),       at.data(),       bytes.size(), out.data(),
-                              STRIDE, default_row.data(), statuses.data(), lens.data()};
+  const LookUp<false, false> look_up{kv,     bytes.data(),       at.data(),       bytes.size(), out.data(), STRIDE,
+                                     default_row.data(), statuses.data(), lens.data(), nullptr, nullptr, {}, 0};
   for (u32 i = 0; i < 2 * n; ++i) {
     on_lanes(look_up, i);
     const u8* row = &out[i * STRIDE];
     const bool is_in = i < n, has_value = is_in && i % 3 != 2, fits = has_value && refs[i].len <= STRIDE;
     const KeyStatus meant = !is_in       ? KEY_NOT_FOUND
-                            : !has_value ? KEY_ASK
+                            : !has_value ? KEY_NEEDS_HOST
                             : fits       ? KEY_FOUND
                                          : KEY_TOO_SMALL;
     if (statuses[i] != meant || lens[i] != (has_value ? refs[i].len : 0)) return 1 + i;

@@ -19,14 +19,14 @@ use workload::{fill, plan};
 
 /// A workload's files, which are removed when dropped, and the plan of a subcompaction over them.
 #[derive(Debug)]
-pub struct Made {
+pub struct Inputs {
     /// The files, in a separate folder.
     tables: Vec<InputTable>,
     plan: Plan,
     _dir: StagingDir,
 }
 
-impl Made {
+impl Inputs {
     /// Creates the files in a folder `name` in `dir`.
     ///
     /// # Errors

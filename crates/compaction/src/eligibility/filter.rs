@@ -80,7 +80,7 @@ impl Configured {
 }
 
 /// The configured filter.
-pub struct Wanted<'a> {
+pub struct ConfiguredFilter<'a> {
     /// Text of the option.
     text: &'a str,
     policy: Configured,
@@ -102,7 +102,7 @@ struct FilterKeys {
 pub fn configured<'a>(
     eligible: &EligibleJob,
     family: &'a ColumnFamilyOptions,
-) -> Result<Option<Wanted<'a>>> {
+) -> Result<Option<ConfiguredFilter<'a>>> {
     let table = &family.table_options;
     if table.is_null(FILTER_POLICY) {
         return Ok(None);
@@ -127,7 +127,7 @@ pub fn configured<'a>(
             custom_prefixes,
         })
     };
-    Ok(Some(Wanted { text, policy, keys }))
+    Ok(Some(ConfiguredFilter { text, policy, keys }))
 }
 
 /// Chooses the filter of files with this layout.
@@ -138,7 +138,7 @@ pub fn plan(
     table: &TablePlan,
     cancel: &CancelToken,
 ) -> Result<(FilterChoice, LearnedFilter)> {
-    let Some(Wanted { text, policy, keys }) = configured(eligible, family)? else {
+    let Some(ConfiguredFilter { text, policy, keys }) = configured(eligible, family)? else {
         return Ok((FilterChoice::default(), LearnedFilter::No));
     };
     let mut choice = FilterChoice {
@@ -279,7 +279,7 @@ mod tests {
     use rockmill_format::compression::CompressionType;
 
     use super::*;
-    use crate::made::{Made, Workload};
+    use crate::made::{Inputs, Workload};
 
     #[test]
     fn filters_tell_their_bits_unless_the_job_is_cancelled() {
@@ -293,7 +293,7 @@ mod tests {
             raw_bytes: 300_000,
         };
         let cancel = CancelToken::new();
-        let made = Made::new(&workload, dir.path(), "made", &cancel).expect("there is room");
+        let made = Inputs::new(&workload, dir.path(), "made", &cancel).expect("there is room");
         let samples = FilterSamples::of(made.tables(), &cancel).expect("they are sound");
         assert_eq!(samples.0.len(), 3);
         let (millibits, _) = learn(&samples, BARE_BLOOM).expect("they are large enough");

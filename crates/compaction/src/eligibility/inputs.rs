@@ -126,7 +126,7 @@ mod tests {
     use rockmill_core::{CancelToken, ErrorKind, InputTable};
 
     use super::*;
-    use crate::made::{Made, Workload};
+    use crate::made::{Inputs, Workload};
 
     #[test]
     fn operands_are_merged_unless_options_contradict_the_stated_operator() {
@@ -163,7 +163,7 @@ mod tests {
             compression: CompressionType::None,
             raw_bytes: 10_000,
         };
-        let made = Made::new(&workload, dir.path(), "made", &CancelToken::new());
+        let made = Inputs::new(&workload, dir.path(), "made", &CancelToken::new());
         let mut table = made.expect("there is room").tables()[0].clone();
         let found = |table: &InputTable| {
             let mut found = Findings::default();

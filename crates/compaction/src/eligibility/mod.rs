@@ -26,8 +26,6 @@ use rockmill_format::versions;
 use rockmill_format::wire::CompactionServiceInput;
 
 pub use filter::{FilterSamples, LearnedFilter, filter_policy_without_bits, learn};
-use keys::Keys;
-
 pub use inputs::{Merges, check as check_input};
 pub use options::wants_paranoid_hash;
 pub use plugins::named;
@@ -92,8 +90,7 @@ pub fn check_family(eligible: &EligibleJob, found: &mut Findings) {
         Err(error) => return found.note(Err(error)),
     };
     let written_by = eligible.file.rocksdb_version;
-    let keys = Keys::of(eligible, family);
-    found.note(keys.and_then(|keys| keys.check_tree(&eligible.job.tree)));
+    found.note(eligible.order().map(drop));
     options::check_family(family, written_by, found);
     options::check_job(eligible, found);
     plugins::check(&eligible.job.info, &family.options, written_by, found);
@@ -122,39 +119,37 @@ pub fn with_inputs(
     }
     found.first()?;
     let family = eligible.family()?;
-    let keys = Keys::of(eligible, family)?;
+    let order = eligible.order()?;
     let job = &eligible.job;
     let mut table = table::plan(eligible, family)?;
     let (filter, learned_filter) = filter::plan(eligible, family, tables, &table, cancel)?;
     table.filter = filter.options;
     table.prefixes = filter.prefixes;
     let written_by = eligible.file.rocksdb_version;
-    let splitting = output_splitting::plan(job, family, keys.order, tables, written_by)?;
+    let splitting = output_splitting::plan(job, family, order, tables, written_by)?;
     let collectors = options::collectors(&family.options, plugins::collectors(&job.info))?;
     let snapshots = eligible.input.snapshots.clone();
     let tombstones = tombstones::fragments(
         job,
-        keys.order,
+        order,
         tables,
         &snapshots,
         splitting.level_style,
         most_bytes,
     )?;
-    let agreement = keys.agreement(eligible, tables, &tombstones)?;
     let plan = Plan {
         range: KeyRange {
             begin: eligible.input.begin.clone(),
             end: eligible.input.end.clone(),
         },
         rules: CompactionRules {
-            order: keys.order,
-            agreement: agreement.map(Arc::new),
+            order,
             snapshots,
             tombstones: Arc::new(tombstones),
             merging: merges.ok().filter(|_| may_have_operands(tables)),
             filter: plugins::filter(&job.info),
             bottommost: job.info.is_bottommost_level,
-            deeper: deeper(job, keys.order, splitting.level_style),
+            deeper: deeper(job, order, splitting.level_style),
             enforce_single_del_contracts: eligible
                 .file
                 .db
@@ -164,7 +159,6 @@ pub fn with_inputs(
         output: OutputPlan {
             properties: PropertiesPlan {
                 collector_names: collectors.names,
-                comparator_name: keys.comparator.map(|(name, _)| name),
                 ..properties(eligible, family, tables, filter.policy_name)?
             },
             compact_on_deletion: collectors.compact_on_deletion,
@@ -218,13 +212,14 @@ impl EligibleJob {
     /// # Errors
     /// Declined if it is not known.
     pub fn order(&self) -> Result<KeyOrder> {
-        Ok(Keys::of(self, self.family()?)?.order)
+        let options = &self.family()?.options;
+        keys::order(&self.job.hints, options, self.file.rocksdb_version)
     }
 
     /// The name of the column family's comparator.
     pub fn comparator(&self) -> &[u8] {
         let family = self.family().ok();
-        let named = family.and_then(|family| family.options.str("comparator"));
+        let named = family.and_then(|family| family.options.str(keys::COMPARATOR));
         named.map_or(KeyOrder::Bytewise.comparator(), str::as_bytes)
     }
 
@@ -368,7 +363,9 @@ fn properties(
             )
             .map_err(malformed)?,
         merge_operator_name: name("merge_operator")?,
-        comparator_name: None,
+        comparator_name: (family.options.str(keys::COMPARATOR))
+            .filter(|name| KeyOrder::from_comparator(name.as_bytes()).is_none())
+            .map(str::to_owned),
         collector_names: Vec::new(),
         compression_options,
         now: job.unix_time,

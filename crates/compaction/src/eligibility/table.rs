@@ -7,7 +7,7 @@ use rockmill_format::index::{IndexPartitions, IndexSettings, IndexShortening};
 use rockmill_format::options_file::{ColumnFamilyOptions, Options};
 use rockmill_format::versions;
 
-use super::{EligibleJob, Keys, NULL, compression, malformed, require, require_object};
+use super::{EligibleJob, NULL, compression, malformed, require, require_object};
 use rockmill_snapshot::Findings;
 
 /// First format version that stores the common prefix of a block's keys only once.
@@ -121,7 +121,6 @@ pub fn plan(eligible: &EligibleJob, family: &ColumnFamilyOptions) -> Result<Tabl
     let common_prefix =
         format_version >= FIRST_COMMON_PREFIX_VERSION && delta_keys && strips_prefix;
     let (compression, _) = compression::choose(&eligible.job, family, rocksdb_version)?;
-    let keys = Keys::of(eligible, family)?;
     Ok(TablePlan {
         format_version,
         checksum: named(table, "checksum", "kXXH3", ChecksumType::from_option)?,
@@ -130,22 +129,17 @@ pub fn plan(eligible: &EligibleJob, family: &ColumnFamilyOptions) -> Result<Tabl
             as usize,
         delta_keys,
         common_prefix,
-        // Other comparators of the program may call keys of different bytes equal.
-        keys_per_bucket: keys_per_bucket(table)?.filter(|_| keys.comparator.is_none()),
+        keys_per_bucket: keys_per_bucket(table)?,
         index: IndexSettings {
             format_version,
             restart_interval: number("index_block_restart_interval", 1)?.max(1) as usize,
-            shortening: match &keys.comparator {
-                None => named(
-                    table,
-                    "index_shortening",
-                    "kShortenSeparators",
-                    IndexShortening::from_option,
-                )?,
-                // It has not seen any other key.
-                Some(_) => IndexShortening::None,
-            },
-            order: keys.order,
+            shortening: named(
+                table,
+                "index_shortening",
+                "kShortenSeparators",
+                IndexShortening::from_option,
+            )?,
+            order: eligible.order()?,
             common_prefix,
             partitions: match table.str("index_type") {
                 Some(TWO_LEVEL) => Some(IndexPartitions {

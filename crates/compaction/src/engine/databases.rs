@@ -12,9 +12,12 @@ use rockmill_format::manifest::Tree;
 use super::described::DescribedFiles;
 use super::failed_filters::FailedFilters;
 use super::{Engine, lock};
-use crate::staging::{self, StagingDir, place};
+use crate::service::Cached;
+use crate::staging::{self, StagingDir, location};
+use rockmill_exec::file_caches::database_number;
+use rockmill_snapshot::identity;
 use rockmill_snapshot::tree::TreeFollower;
-use rockmill_storage::{Storage, base_name, read_from};
+use rockmill_storage::{Storage, base_name};
 
 /// State of a database between its jobs.
 #[derive(Debug)]
@@ -52,6 +55,23 @@ impl Engine {
             "RocksDB could not rename a finished job's files; are there db_paths on another file system?"
         );
         lock(&self.refused).insert(dir.to_owned());
+    }
+
+    /// Lets tasks find the cached files of a job that RocksDB has installed, and drops its inputs.
+    pub(crate) fn cached_files_taken(&self, dir: &Path, cached: &Cached) {
+        let database = database_number(dir);
+        for output in &cached.outputs {
+            output.installed(database);
+        }
+        for cache in self.executor.registry().file_caches() {
+            for input in &cached.inputs {
+                cache.forget(input);
+            }
+        }
+        (self.known_tables).forget(&cached.session, &cached.input_ids);
+        for table in &cached.tables {
+            (self.known_tables).keep(self.executor.budget(), &cached.session, table);
+        }
     }
 
     /// Time by the clock of the storage.
@@ -92,6 +112,12 @@ impl Engine {
         let is_one =
             |_: &PathBuf, database: &mut Arc<Database>| sessions.contains(&database.session_id);
         let ended: Vec<_> = lock(&self.databases).extract_if(is_one).collect();
+        self.known_tables.ended(sessions);
+        for cache in self.executor.registry().file_caches() {
+            for (dir, _) in &ended {
+                cache.closed(database_number(dir));
+            }
+        }
         // Dropping large trees takes time, so it happens without the lock.
         drop(ended);
     }
@@ -151,12 +177,12 @@ impl Engine {
         staging::clean(&*self.storage, &folder)?;
         if self.settings.staging_dir.is_some() {
             // Left by a process without this setting.
-            let unused = place::folder(&*self.storage, dir, None)?;
+            let unused = location::folder(&*self.storage, dir, None)?;
             if let Err(error) = staging::clean(&*self.storage, &unused) {
                 tracing::warn!(%error, "cannot remove leftovers");
             }
         }
-        place::check(&self.storage, &folder, dir)
+        location::check(&self.storage, &folder, dir)
     }
 
     fn known_database(
@@ -193,13 +219,13 @@ impl Engine {
         let folder = self.staging_folder(dir)?;
         match self.storage.is_own_folder(&folder) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
-            found => place::require_own(&folder, found),
+            found => location::require_own(&folder, found),
         }
     }
 
     /// Returns the staging folder of the database in `dir`.
     pub(super) fn staging_folder(&self, dir: &Path) -> Result<PathBuf> {
-        place::folder(&*self.storage, dir, self.settings.staging_dir.as_deref())
+        location::folder(&*self.storage, dir, self.settings.staging_dir.as_deref())
     }
 }
 
@@ -223,22 +249,6 @@ fn require_id(storage: &dyn Storage, dir: &Path, db_id: &[u8], tree: &Tree) -> R
             String::from_utf8_lossy(&found),
         ),
     ))
-}
-
-/// Returns the contents of the IDENTITY file without the trailing newline; empty if there is no such file
-/// (`db_impl.cc:GetDbIdentityFromIdentityFile`).
-fn identity(storage: &dyn Storage, dir: &Path) -> Result<Vec<u8>> {
-    const LONGEST: u64 = 4096;
-    let path = dir.join("IDENTITY");
-    match storage.open(&path) {
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        opened => drop(opened),
-    }
-    let mut id = read_from(storage, &path, 0, LONGEST)?;
-    if id.last() == Some(&b'\n') {
-        id.pop();
-    }
-    Ok(id)
 }
 
 #[cfg(test)]

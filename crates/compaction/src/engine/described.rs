@@ -51,10 +51,15 @@ impl Engine {
         let merges = eligible.merges();
         let describe = |input: &&InputFile| {
             cancel.check()?;
-            let reader = open_input(&files, input, &dir.join(&input.name))?;
             let mut found = Findings::default();
+            let (session, comparator) = (&eligible.job.info.db_session_id, eligible.comparator());
+            if let Some(known) = self.known_tables.get(session, input) {
+                let meta = &known.table().meta;
+                eligibility::check_input(&input.name, meta, comparator, &merges, &mut found);
+                return Ok(found.into_vec());
+            }
+            let reader = open_input(&files, input, &dir.join(&input.name))?;
             let meta = describe_table(&reader)?;
-            let comparator = eligible.comparator();
             eligibility::check_input(&input.name, &meta, comparator, &merges, &mut found);
             Ok(found.into_vec())
         };

@@ -56,6 +56,7 @@ impl Engine {
             // RocksDB only renames the files if it gets the result before the database closes.
             cancel.check()?;
             self.stats.done(&finished.outcome);
+            self.look_at_caches();
             Ok(finished)
         };
         let done = self.accounted(&info.db_name, info.job_id, || {
@@ -131,6 +132,7 @@ impl Engine {
                 .unwrap_or_else(|| slots.div_ceil(THREADS_PER_SYNC_THREAD)),
             read_ahead_bytes: settings.read_ahead_bytes,
             device_compression: settings.device_compression,
+            known_tables: &self.known_tables,
             cancel,
             counters: &self.stats,
         }

@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use rand::RngCore;
 use rockmill_core::{
     CancelToken, DeclineReason, Error, Hints, Identity, JOB_VERSION, Job, JobInfo, MergeOperator,
-    Result, TreeView,
+    Result, TreeState,
 };
 use rockmill_format::manifest::Tree;
 use rockmill_format::unique_id::SessionId;
@@ -18,7 +18,7 @@ use crate::eligibility::{self, EligibleJob};
 use rockmill_snapshot::closed_database::{
     ClosedDatabase, LatestOptions, options_name, read_options,
 };
-use rockmill_snapshot::tree::total_bytes;
+use rockmill_snapshot::tree::{total_bytes, unique_ids};
 
 /// The upper half of a session id has 62 bits.
 const SESSION_UPPER_SPARE_BITS: u32 = 2;
@@ -45,10 +45,15 @@ impl Engine {
         let (options, tree) = {
             let mut follower = lock(&database.tree);
             follower.refresh(&*self.storage, dir, floor, cancel)?;
+            (self.executor.registry()).database_has(dir, unique_ids(follower.tree()));
+            match self.executor.registry().file_caches().is_empty() {
+                true => self.known_tables.clear(),
+                false => (self.known_tables).look(&info.db_session_id, unique_ids(follower.tree())),
+            }
             self.begin_session(&database, dir, &input.db_id, follower.tree())?;
             let options = self.options(dir, &mut input)?;
             complete(&mut info, &input, follower.tree());
-            let tree = follower.view(&input, info.cf_id)?;
+            let tree = follower.tree_state(&input, info.cf_id)?;
             if info.reason == JobInfo::UNKNOWN_REASON {
                 (info.is_full_compaction, info.is_bottommost_level) =
                     follower.extent(&input, info.cf_id);
@@ -117,7 +122,7 @@ impl Engine {
         eligibility::from_options(job, self.policy())
     }
 
-    fn require_bytes(&self, tree: &TreeView) -> Result<()> {
+    fn require_bytes(&self, tree: &TreeState) -> Result<()> {
         let least = self.settings().min_job_bytes;
         let bytes = input_bytes(tree);
         if bytes >= least {
@@ -133,7 +138,7 @@ impl Engine {
         info: JobInfo,
         message: Vec<u8>,
         options: String,
-        tree: TreeView,
+        tree: TreeState,
         learned: Option<u32>,
     ) -> Job {
         let (merge_operator, merge_operator_of_family) = self.merge_operator(&message);
@@ -146,6 +151,7 @@ impl Engine {
                 filter_millibits_per_key: self.settings.hints.filter_millibits_per_key.or(learned),
                 merge_operator,
                 merge_operator_of_family,
+                comparators: self.settings.hints.comparators.clone(),
             },
             identity: self.identity(),
             unix_time: SystemTime::now()
@@ -177,7 +183,7 @@ impl Engine {
             let what = "the column family has no files";
             return Err(Error::declined(DeclineReason::Manifest, what));
         }
-        let tree = database.follower.view(&input, info.cf_id)?;
+        let tree = database.follower.tree_state(&input, info.cf_id)?;
         self.eligible(self.draft(info, input.encode(), database.options_text, tree, None))
     }
 
@@ -253,7 +259,7 @@ fn require_own_path(dir: &Path, info: &JobInfo) -> Result<()> {
 }
 
 /// Returns the size of all input files.
-fn input_bytes(tree: &TreeView) -> u64 {
+fn input_bytes(tree: &TreeState) -> u64 {
     total_bytes(tree.inputs.iter().map(|input| input.size))
 }
 

@@ -5,14 +5,14 @@ use rockmill_format::key;
 use rockmill_format::range_tombstone::END_TAG;
 
 use crate::outcome::Outcome;
-use rockmill_exec::executor::MadeTask;
+use rockmill_exec::executor::FinishedTask;
 
 /// First version whose property `rocksdb.num.entries` RocksDB trusts
 /// (`compaction_job.cc:UpdateInternalStatsFromInputFiles`).
 const FIRST_COUNTED_VERSION: u64 = 5;
 
 /// Returns the number of entries read from each input.
-pub fn entries_by_input(made: &[MadeTask], inputs: usize) -> Vec<u64> {
+pub fn entries_by_input(made: &[FinishedTask], inputs: usize) -> Vec<u64> {
     let mut sums = vec![0; inputs];
     for task in made {
         for (sum, entries) in sums.iter_mut().zip(&task.report.read.entries) {
@@ -23,14 +23,15 @@ pub fn entries_by_input(made: &[MadeTask], inputs: usize) -> Vec<u64> {
 }
 
 /// Combines the subcompactions' reports, which are in key order.
-pub fn gather(made: Vec<MadeTask>) -> Outcome {
+pub fn gather(made: Vec<FinishedTask>) -> Outcome {
     let mut outcome = Outcome::default();
-    for MadeTask { mut report, .. } in made {
+    for FinishedTask { mut report, .. } in made {
         let totals = &mut outcome.totals;
         outcome.entries_read += report.read.entries.iter().sum::<u64>();
         if let Some(ssts) = report.output.ssts_mut() {
             outcome.files.append(&mut ssts.files);
             outcome.size_sample.add(ssts.size_sample);
+            outcome.cached.append(&mut ssts.cached);
         }
         totals.read.add(&report.read);
         totals.cpu_elsewhere += report.cpu_elsewhere;

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use rockmill_core::{CancelToken, InputTable, KeyRange, ReadAt, Result, borders};
 
-use rockmill_storage::descriptors::{Descriptors, Held, OUTPUT_FILES};
+use rockmill_storage::descriptors::{DescriptorLease, Descriptors, OUTPUT_FILES};
 use rockmill_storage::io::{ClosedInput, JobInput};
 
 /// The inputs of a job.
@@ -41,7 +41,11 @@ impl Inputs {
     ///
     /// # Errors
     /// Cancelled, Storage.
-    pub fn open(&self, range: &KeyRange, stop: &CancelToken) -> Result<(Vec<InputTable>, Held)> {
+    pub fn open(
+        &self,
+        range: &KeyRange,
+        stop: &CancelToken,
+    ) -> Result<(Vec<InputTable>, DescriptorLease)> {
         let positions: Vec<_> = borders::overlapping(range, &self.tables).collect();
         let (known, mut held) = self.descriptors.queue().wait(stop, |turn| {
             // Holding the inputs keeps them open.
@@ -60,7 +64,7 @@ impl Inputs {
         Ok((tables, held))
     }
 
-    fn open_one(&self, at: usize, held: &mut Held) -> Result<Arc<JobInput>> {
+    fn open_one(&self, at: usize, held: &mut DescriptorLease) -> Result<Arc<JobInput>> {
         let input = self.closed[at].open()?.holding(held.split_one());
         let input = Arc::new(input);
         let mut open = lock(&self.open[at]);

@@ -18,8 +18,8 @@ use crate::staging::StagingSink;
 use crate::stats::{ProgressCounter, RunningSubcompaction};
 use crate::verify::Verifier;
 use rockmill_exec::executor::{Call, Event, Start, TaskHandle, TaskRun, Tasks};
-use rockmill_exec::pace::JobSize;
-use rockmill_storage::descriptors::Held;
+use rockmill_exec::throughput::JobSize;
+use rockmill_storage::descriptors::DescriptorLease;
 use rockmill_storage::io::{JobIo, RateLimiter, Stage, TaskFiles, measured_by_this_thread};
 
 /// A running job. An abandoned call may own it long after the job has ended, so it contains neither the staging folder
@@ -52,7 +52,7 @@ struct SubcompactionRun {
     /// Its inputs, open, until it runs.
     inputs: Mutex<Option<Vec<InputTable>>>,
     /// Descriptors for its inputs and outputs. An abandoned call does not keep those that it does not use.
-    held: Mutex<Option<Held>>,
+    held: Mutex<Option<DescriptorLease>>,
     /// Its files, once all are written, until they are passed on.
     files: Mutex<Option<Arc<TaskFiles>>>,
 }
@@ -90,7 +90,10 @@ impl RunningJob {
 
     /// Opens a subcompaction's inputs. Returns them with the descriptors for inputs and outputs, which are held until
     /// it ends.
-    pub fn open_inputs(&self, subcompaction: &Subcompaction) -> Result<(Vec<InputTable>, Held)> {
+    pub fn open_inputs(
+        &self,
+        subcompaction: &Subcompaction,
+    ) -> Result<(Vec<InputTable>, DescriptorLease)> {
         let files = self.files();
         let open = || self.inputs.open(&subcompaction.range, &files.stop);
         files.meter.time(Stage::WaitForBudget, 0, open)
@@ -178,7 +181,7 @@ impl Tasks for RunningJob {
                 counters.device_quarantined(device);
             }
             Event::Failed { error } => {
-                counters.subcompaction_failed(rockmill_exec::pace::CPU, error);
+                counters.subcompaction_failed(rockmill_exec::throughput::CPU, error);
             }
         }
     }

@@ -78,9 +78,11 @@ fn in_unit(unit: Unit, value: Duration) -> f64 {
 /// Returns the labels in braces, or nothing. Label values are codes and names of devices. Rust escapes quotes and
 /// backslashes in them as Prometheus requires.
 fn labels(metric: &Metric, label: &str, quantile: Option<f64>) -> String {
-    let own = metric.label.map(|key| format!("{key}={label:?}"));
+    let own = metric
+        .pairs(label)
+        .map(|(key, value)| format!("{key}={value:?}"));
     let quantile = quantile.map(|part| format!("quantile=\"{part}\""));
-    let all: Vec<_> = own.into_iter().chain(quantile).collect();
+    let all: Vec<_> = own.chain(quantile).collect();
     match all.as_slice() {
         [] => String::new(),
         all => format!("{{{}}}", all.join(",")),

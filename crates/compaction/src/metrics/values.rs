@@ -7,7 +7,7 @@ use metrics::Unit;
 
 use super::{Kind, Metric, Sink};
 use crate::metrics as table;
-use crate::stats::{DeviceStats, Durations, Stats};
+use crate::stats::{CacheStats, DeviceStats, Durations, Stats};
 
 /// Values by the metric's name and the label's value, which is empty for a metric without a label.
 #[derive(Debug, Default)]
@@ -93,6 +93,34 @@ impl Values {
         devices
     }
 
+    /// The accounts of each cache, by its device and kind.
+    fn caches(&self) -> Vec<CacheStats> {
+        let mut caches = Vec::new();
+        for (label, bytes) in self.series(&table::CACHE_BYTES) {
+            let count = |metric: &Metric| {
+                let mut series = self.series(metric);
+                match series.find(|(of, _)| *of == label) {
+                    Some((_, Value::Counter(count))) => *count,
+                    _ => 0,
+                }
+            };
+            let (device, kind) = label.split_once(',').unwrap_or((label, ""));
+            caches.push(CacheStats {
+                device: device.to_owned(),
+                kind: kind.to_owned(),
+                bytes: match bytes {
+                    Value::Gauge(bytes) => u64::try_from(*bytes).unwrap_or(0),
+                    _ => 0,
+                },
+                hit_bytes: count(&table::CACHE_HIT_BYTES),
+                miss_bytes: count(&table::CACHE_MISS_BYTES),
+                evicted_bytes: count(&table::CACHE_EVICTED_BYTES),
+                mismatches: count(&table::CACHE_MISMATCHES),
+            });
+        }
+        caches
+    }
+
     /// Adds the values of the metrics to `others`, which has the fields without a metric. A field has the name of its
     /// metric.
     pub fn stats(&self, others: Stats) -> Stats {
@@ -122,6 +150,7 @@ impl Values {
             jobs_with_plugins: self.total(&table::JOBS_WITH_PLUGINS),
             jobs_filtered_again: self.total(&table::JOBS_FILTERED_AGAIN),
             devices: self.devices(),
+            caches: self.caches(),
             subcompactions_moved: self.total(&table::SUBCOMPACTIONS_MOVED),
             subcompactions_redone_by_cpu: self.total(&table::SUBCOMPACTIONS_REDONE),
             subcompactions_abandoned: self.total(&table::SUBCOMPACTIONS_ABANDONED),
@@ -138,8 +167,8 @@ impl Sink for Values {
         }
     }
 
-    fn change(&mut self, metric: &'static Metric, by: i64) {
-        if let Value::Gauge(value) = self.entry(metric, "") {
+    fn change(&mut self, metric: &'static Metric, label: &str, by: i64) {
+        if let Value::Gauge(value) = self.entry(metric, label) {
             *value += by;
         }
     }
@@ -183,7 +212,7 @@ mod tests {
             let label = if metric.label.is_some() { "x" } else { "" };
             match metric.kind {
                 Kind::Counter => values.count(metric, label, 1),
-                Kind::Gauge => values.change(metric, 1),
+                Kind::Gauge => values.change(metric, label, 1),
                 Kind::Histogram => values.observe(metric, label, 1.0),
             }
         }
@@ -204,6 +233,15 @@ mod tests {
         let devices = fields.remove("devices").expect("a field");
         let of_device = devices["x"].as_object().expect("an object");
         fields.extend(of_device.clone());
+        let caches = fields.remove("caches").expect("a field");
+        let mut of_cache = caches[0].as_object().expect("an object").clone();
+        assert_eq!(of_cache.remove("device").expect("a name"), "x");
+        assert!(of_cache.remove("kind").is_some());
+        fields.extend(
+            of_cache
+                .into_iter()
+                .map(|(name, count)| (format!("cache_{name}"), count)),
+        );
         for metric in table::ALL {
             let name = metric.name.strip_prefix("rockmill_").expect("a prefix");
             let name = name.strip_suffix("_total").unwrap_or(name);
@@ -256,6 +294,19 @@ mod tests {
                 ("subcompactions", "count"),
                 ("subcompaction_read_bytes", "count"),
                 ("subcompaction_near_data_bytes", "count"),
+            ]),
+            "caches" => {
+                let all = value.as_array();
+                all.is_some_and(|all| all.iter().all(|cache| has_type(cache, "cache")))
+            }
+            "cache" => has(&[
+                ("device", "text"),
+                ("kind", "text"),
+                ("bytes", "count"),
+                ("hit_bytes", "count"),
+                ("miss_bytes", "count"),
+                ("evicted_bytes", "count"),
+                ("mismatches", "count"),
             ]),
             "stages" => {
                 let all = value.as_array();

@@ -6,9 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rockmill_core::{
-    DeclineReason, Error, InputFile, InputTable, ReadAt, Result, open_table_in, range_tombstones,
+    Cacheable, DeclineReason, Error, FileIdentity, InputFile, InputTable, ReadAt, Result,
+    open_table_in, range_tombstones,
 };
 use rockmill_exec::budget::JobShare;
+use rockmill_exec::file_caches::database_number;
 use rockmill_exec::parallel;
 use rockmill_format::range_tombstone::RangeTombstone;
 use rockmill_format::table::names;
@@ -31,6 +33,9 @@ pub fn inputs(
     dir: &Path,
 ) -> Result<(Vec<Input>, Duration)> {
     let order = eligible.order()?;
+    let job = &eligible.job;
+    let caches = context.executor.registry().file_caches();
+    let database = (!caches.is_empty()).then(|| database_number(dir));
     let open = |input: &InputFile| {
         context.cancel.check()?;
         let path = dir.join(&input.name);
@@ -38,15 +43,25 @@ pub fn inputs(
         let narrowed = files.narrow_outputs(&path);
         narrowed.map_err(|e| cannot_open(input, &e))?;
         let closed = Arc::new(reader.closed(path));
-        let table = with_tombstones(open_table_in(Box::new(reader), order)?, share)?
+        let known = (context.known_tables).get(&job.info.db_session_id, input);
+        let known = known.map(|known| known.of(&reader)).transpose()?;
+        let table = match known.flatten() {
+            Some(table) => table,
+            None => with_tombstones(open_table_in(Box::new(reader), order)?, share)?,
+        };
+        let table = table
             .read_through(Arc::clone(&closed) as _)
             .beginning_at(user_key(&input.smallest));
         check_identity(input, &table)?;
         let table = with_sequence(input, table)?;
+        let table = match database {
+            Some(database) => named(input, table, database),
+            None => table,
+        };
         share.hold(table.index_memory_bytes())?;
         Ok((table, closed))
     };
-    let (inputs, threads) = (&eligible.job.tree.inputs, context.executor.budget().slots());
+    let (inputs, threads) = (&job.tree.inputs, context.executor.budget().slots());
     parallel::map_in(&context.clock, inputs, threads, open)
 }
 
@@ -95,6 +110,19 @@ fn check_identity(input: &InputFile, table: &InputTable) -> Result<()> {
         )),
         _ => Ok(()),
     }
+}
+
+/// Names the file to devices that cache files, if the MANIFEST has its unique id.
+fn named(input: &InputFile, table: InputTable, database: u64) -> InputTable {
+    let identity = input
+        .unique_id
+        .and_then(|id| FileIdentity::stated(&table, id));
+    let cacheable = identity.map(|identity| Cacheable {
+        identity,
+        level: input.level,
+        database,
+    });
+    table.with_cacheable(cacheable)
 }
 
 /// Reads the table's range tombstones, if it has any. They count towards the job's `share`, before they are read and

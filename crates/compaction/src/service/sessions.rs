@@ -55,6 +55,11 @@ impl Sessions {
         ended
     }
 
+    /// Whether a session has had a job, unless it has certainly ended since.
+    pub fn contain(&self, session_id: &str) -> bool {
+        self.at_work.contains(session_id) || self.in_doubt.contains(session_id)
+    }
+
     /// Returns the sessions that may still have state.
     pub fn into_kept(mut self) -> BTreeSet<String> {
         self.at_work.append(&mut self.in_doubt);
@@ -81,6 +86,20 @@ mod tests {
         sessions.one_closes(now + CLOSING);
         assert!(!sessions.job_comes("other", now + CLOSING));
         assert!(sessions.job_comes("other", now + 2 * CLOSING));
+    }
+
+    #[test]
+    fn a_session_is_known_until_it_has_certainly_ended() {
+        let (mut sessions, now) = (Sessions::default(), Instant::now());
+        assert!(!sessions.contain("one"));
+        for id in ["one", "other"] {
+            sessions.job_comes(id, now);
+        }
+        sessions.one_closes(now);
+        assert!(sessions.contain("one") && sessions.contain("other"));
+        assert!(sessions.job_comes("other", now + CLOSING));
+        sessions.one_closes(now + CLOSING);
+        assert!(!sessions.contain("one") && !sessions.contain("other"));
     }
 
     #[test]

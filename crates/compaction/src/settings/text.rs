@@ -25,9 +25,22 @@ const PATH: &str = "the path of a folder";
 /// Name, allowed values, and how it is set.
 const SETTINGS: &[(&str, &str, Setting)] = &[
     (
+        "comparator",
+        "NAME=bytewise or NAME=reverse with the name of the application's own comparator, or several with + between them",
+        Fixed(|s, text| {
+            let mut all = split(text, b'+').into_iter();
+            all.try_for_each(|stated| s.state_comparator(stated)).ok()
+        }),
+    ),
+    (
         "device",
         "cpu, cuda, cuda:N or auto, or several different of cpu and cuda:N with + between them",
         Fixed(|s, text| put(&mut s.device, text.parse().ok())),
+    ),
+    (
+        "device_cache_bytes",
+        "a whole number of bytes, where 0 caches nothing",
+        Mutable(|s, text| put(&mut s.device_cache_bytes, number(text).map(Some))),
     ),
     (
         "device_compression",
@@ -253,6 +266,7 @@ fn names(choose: impl Fn(&Setting) -> bool) -> String {
 #[cfg(test)]
 mod tests {
     use rockmill_exec::device::{Device, DeviceList};
+    use rockmill_format::key::KeyOrder;
     use rockmill_storage::io::OutputCache;
 
     use super::*;
@@ -274,11 +288,15 @@ mod tests {
 
     #[test]
     fn every_setting_can_be_given() {
-        let text = "device=cuda:1; device_compression=false; device_memory_bytes=1 ;filter_bits_per_key=9.9;io_bytes_per_second=2;\
+        let text = "comparator=mine=bytewise+rev:mine=reverse;device=cuda:1;device_cache_bytes=5; device_compression=false; device_memory_bytes=1 ;filter_bits_per_key=9.9;io_bytes_per_second=2;\
                     memory_budget_bytes=33554432;merge_operator=a=max+stringappend:delimiter=|;min_job_bytes=3;nice=4;output_cache=bypass;paused=true;record_jobs=/a/b;\
                     staging_dir=/c=d;threads=6;verification=sampled:7;write_committed=true;";
         let settings = Settings::parse(text).expect("all are possible");
+        let order = |name| settings.hints.comparators.order(name);
+        assert_eq!(order("mine"), Some(KeyOrder::Bytewise));
+        assert_eq!(order("rev:mine"), Some(KeyOrder::ReverseBytewise));
         assert_eq!(settings.device, DeviceList::from(Device::Cuda(1)));
+        assert_eq!(settings.mutable.device_cache_bytes, Some(5));
         assert_eq!(settings.cuda.memory_bytes, Some(1));
         assert_eq!(settings.hints.filter_millibits_per_key, Some(9_900));
         assert_eq!(settings.record_dir, Some("/a/b".into()));
@@ -354,8 +372,11 @@ mod tests {
             );
         }
         for (wrong, possible) in [
+            ("comparator=mine", "NAME=reverse"),
+            ("comparator=mine=numeric", "NAME=reverse"),
             ("device=gpu", "cuda:N"),
             ("device=cpu+cpu", "several different"),
+            ("device_cache_bytes=-1", "0 caches nothing"),
             ("device_compression=1", "true or false"),
             ("device_memory_bytes=1k", BYTES),
             ("filter_bits_per_key=0.5", "from 1 to 100"),
@@ -403,7 +424,7 @@ mod tests {
         let fixed = before.with("device=cpu").expect_err("it is fixed");
         assert!(
             fixed
-                .starts_with("device cannot change while the service is open; device_compression,")
+                .starts_with("device cannot change while the service is open; device_cache_bytes,")
         );
     }
 }

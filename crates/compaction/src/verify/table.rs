@@ -1,7 +1,7 @@
 //! Reads a whole table back: checksums, order of keys, counts, and a hash of the contents.
 
 use rockmill_core::{
-    BlockPlace, BlockStream, CancelToken, Contents, ContentsReader, Error, ErrorKind, InputTable,
+    BlockContext, BlockStream, CancelToken, Contents, ContentsReader, Error, ErrorKind, InputTable,
     OutputFile, Result, TablePlan, bounds, filter_parts, index_hash, parts_of, range_tombstones,
 };
 use rockmill_format::filter::FilterReader;
@@ -52,7 +52,7 @@ pub fn scan_known(
             loaded => loaded?,
         };
         let before = i.checked_sub(1).map(|before| &index[before]);
-        let place = BlockPlace {
+        let place = BlockContext {
             file: table.file.name(),
             offset: handle.offset,
             before: before.map(|entry| entry.separator.as_slice()),

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rockmill_compaction::{
-    CudaSettings, Device, DeviceList, DeviceWork, Engine, MutableSettings, Patience, Settings,
-    Stats,
+    CudaSettings, Device, DeviceList, DeviceWork, Engine, MutableSettings, Settings, Stats,
+    TaskDeadline,
 };
 use rockmill_core::{CancelToken, Identity};
 use rockmill_cuda::Target;
@@ -66,7 +66,7 @@ pub fn run_stuck(database: &Database, machine: Machine, stuck: Option<Stuck>) ->
 
 /// Creates an engine and its storage.
 pub fn start(database: &Database, machine: Machine, stuck: Option<Stuck>) -> (Engine, SimStorage) {
-    const PATIENCE: Duration = Duration::from_millis(200);
+    const TIMEOUT: Duration = Duration::from_millis(200);
     let disk = database.disk.clone();
     let storage = SimStorage::new(disk, 1, None, CancelToken::new());
     let settings = Settings {
@@ -79,9 +79,9 @@ pub fn start(database: &Database, machine: Machine, stuck: Option<Stuck>) -> (En
             memory_bytes: machine.memory_bytes,
             ..CudaSettings::default()
         },
-        patience: match stuck {
-            Some(_) => Patience::at_least(PATIENCE),
-            None => Patience::default(),
+        task_deadline: match stuck {
+            Some(_) => TaskDeadline::at_least(TIMEOUT),
+            None => TaskDeadline::default(),
         },
         ..Settings::default()
     };

@@ -7,7 +7,7 @@ use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use rockmill_compaction::record::{self, Comparison, FileSums, OutputSums};
 use rockmill_compaction::staging::STAGING_DIR;
-use rockmill_compaction::staging::place::TRIAL_FILE;
+use rockmill_compaction::staging::location::TRIAL_FILE;
 use rockmill_compaction::verify::table;
 use rockmill_core::{CancelToken, DeclineReason, ErrorKind};
 

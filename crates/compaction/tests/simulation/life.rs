@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rockmill_compaction::staging::place;
+use rockmill_compaction::staging::location;
 use rockmill_compaction::{
     CudaSettings, Device, EligibleJob, Engine, Finished, MutableSettings, OutputCache, Settings,
     Verification,
@@ -63,7 +63,7 @@ impl Case {
         let disk = self.database.disk.clone();
         let storage = SimStorage::new(disk, 0, None, CancelToken::new());
         let staging_dir = self.staging_dir.map(Path::new);
-        place::folder(&storage, Path::new(DIR), staging_dir).expect("it is there")
+        location::folder(&storage, Path::new(DIR), staging_dir).expect("it is there")
     }
 
     /// Returns the session id of a life's job. Lives with the same id write the same bytes.

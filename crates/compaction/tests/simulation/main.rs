@@ -28,7 +28,8 @@ use database::{DIR, Database};
 use disk::{Disk, Survival};
 use fault::{Fault, FaultKind, Op};
 use life::{Case, Ending, RECORDS, live};
-use rockmill_testkit::storage_model::{database, disk, family, fault, storage, tables};
+use rockmill_testkit::cases::tables;
+use rockmill_testkit::storage_model::{database, disk, family, fault, storage};
 use storage::{Mounts, Seen, SimStorage};
 
 const DEFAULT_SEED: u64 = 1;

@@ -39,6 +39,8 @@ struct State {
     /// All groups, by the clock at their last use.
     by_use: BTreeSet<(u64, Key)>,
     accounts: Accounts,
+    /// What the process's metrics recorder knows.
+    told: Accounts,
     /// Bytes that scans have found or added so far.
     clock: u64,
     /// The clock when columns without use were last looked for.
@@ -128,6 +130,15 @@ impl ColumnCache {
     /// Its counts.
     pub fn accounts(&self) -> Accounts {
         self.state().accounts
+    }
+
+    /// Its counts as the process's metrics recorder knows them, and now. It is to know the latter.
+    pub fn tell(&self) -> [Accounts; 2] {
+        let state = &mut *self.state();
+        [
+            std::mem::replace(&mut state.told, state.accounts),
+            state.accounts,
+        ]
     }
 
     /// The names of expressions.

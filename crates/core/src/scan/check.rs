@@ -1,5 +1,6 @@
 //! Checks whether a plan can be run: backends rely on it.
 
+use super::instructions::Kind;
 use super::{
     Aggregate, Check, ColumnType, Instruction, IntegerRange, Literal, MAX_INSTRUCTIONS, Number,
     NumberFormat, OutputColumn, Prefix, Register, ScanOutput, ScanPlan, StringGroups, ValueKind,
@@ -104,97 +105,32 @@ impl Kinds {
     }
 
     fn result(&self, instruction: &Instruction) -> Result<ValueKind> {
-        use ValueKind::{Boolean, Bytes, Integer};
+        let operands: Vec<_> = instruction.operands().into_iter().flatten().collect();
+        let of = |kind: Kind| match kind {
+            Kind::Is(kind) => Ok(kind),
+            Kind::Operand(at) => self.of(operands[at]),
+        };
+        let (takes, returns) = instruction.kinds();
+        for (register, kind) in operands.iter().zip(takes.into_iter().flatten()) {
+            self.expect(*register, of(kind)?)?;
+        }
         match instruction {
-            Instruction::Key | Instruction::Value => Ok(Bytes),
-            Instruction::Constant(literal) => Ok(literal.kind()),
-            Instruction::Length(of) => self.expect(*of, Bytes).map(|()| Integer),
-            Instruction::Load { from, at, number } => {
-                self.expect(*from, Bytes)?;
-                self.expect(*at, Integer)?;
-                check_number(*number).map(|()| Integer)
+            Instruction::Load { number, .. } => check_number(*number)?,
+            Instruction::AfterPrefixed { count: 0, .. } => {
+                return Err(malformed("an offset behind no bytes"));
             }
-            Instruction::Slice { from, at, length } => {
-                self.expect(*from, Bytes)?;
-                self.expect(*at, Integer)?;
-                self.expect(*length, Integer).map(|()| Bytes)
+            Instruction::Prefixed { prefix, .. } | Instruction::AfterPrefixed { prefix, .. } => {
+                check_prefix(*prefix)?;
             }
-            Instruction::Prefixed { from, at, prefix } => {
-                self.expect(*from, Bytes)?;
-                self.expect(*at, Integer)?;
-                check_prefix(*prefix).map(|()| Bytes)
+            Instruction::Decimal { decimal, .. } if !decimal.is_known() => {
+                return Err(malformed(format!("{decimal:?} is not a decimal")));
             }
-            Instruction::AfterPrefixed {
-                from,
-                at,
-                prefix,
-                count,
-            } => {
-                self.expect(*from, Bytes)?;
-                self.expect(*at, Integer)?;
-                if *count == 0 {
-                    return Err(malformed("an offset behind no bytes"));
-                }
-                check_prefix(*prefix).map(|()| Integer)
+            Instruction::String { groups, .. } | Instruction::StringSize { groups, .. } => {
+                check_groups(*groups)?;
             }
-            Instruction::Bit { from, at } => {
-                self.expect(*from, Bytes)?;
-                self.expect(*at, Integer).map(|()| Boolean)
+            Instruction::Json { takes, .. } if !takes.is_known() => {
+                return Err(malformed(format!("{takes:?} is not a member of JSON")));
             }
-            Instruction::Decimal { from, at, decimal } => {
-                self.expect(*from, Bytes)?;
-                self.expect(*at, Integer)?;
-                match decimal.is_known() {
-                    true => Ok(Integer),
-                    false => Err(malformed(format!("{decimal:?} is not a decimal"))),
-                }
-            }
-            Instruction::Date { of, .. } => self.expect(*of, Integer).map(|()| Integer),
-            Instruction::String {
-                from,
-                at,
-                groups,
-                spaces,
-            } => {
-                self.expect(*from, Bytes)?;
-                spaces.map_or(Ok(()), |spaces| self.expect(spaces, Integer))?;
-                self.expect(*at, Integer)?;
-                check_groups(*groups).map(|()| Bytes)
-            }
-            Instruction::StringSize { from, at, groups } => {
-                self.expect(*from, Bytes)?;
-                self.expect(*at, Integer)?;
-                check_groups(*groups).map(|()| Integer)
-            }
-            Instruction::TrimEnd(of) | Instruction::Text(of) | Instruction::Latin1(of) => {
-                self.expect(*of, Bytes).map(|()| Bytes)
-            }
-            Instruction::Json { from, takes } => {
-                self.expect(*from, Bytes)?;
-                match takes.is_known() {
-                    true => Ok(takes.kind()),
-                    false => Err(malformed(format!("{takes:?} is not a member of JSON"))),
-                }
-            }
-            Instruction::Select {
-                when,
-                then,
-                otherwise,
-            } => {
-                self.expect(*when, Boolean)?;
-                let kind = self.of(*then)?;
-                self.expect(*otherwise, kind).map(|()| kind)
-            }
-            Instruction::Compare { left, right, .. } => {
-                self.expect(*right, self.of(*left)?).map(|()| Boolean)
-            }
-            Instruction::And(left, right) | Instruction::Or(left, right) => {
-                self.expect(*left, Boolean)?;
-                self.expect(*right, Boolean).map(|()| Boolean)
-            }
-            Instruction::Not(of) => self.expect(*of, Boolean).map(|()| Boolean),
-            Instruction::IsNull(of) => self.of(*of).map(|_| Boolean),
-            Instruction::Like { of, .. } => self.expect(*of, Bytes).map(|()| Boolean),
             Instruction::OneOf { of, values } => {
                 let kind = self.of(*of)?;
                 let is_of_kind =
@@ -202,16 +138,11 @@ impl Kinds {
                 if !values.iter().all(is_of_kind) || !values.is_sorted_by(|a, b| a < b) {
                     return Err(malformed("a list does not ascend or is of another kind"));
                 }
-                Ok(Boolean)
             }
-            Instruction::Arithmetic {
-                left, right, range, ..
-            } => {
-                self.expect(*left, Integer)?;
-                self.expect(*right, Integer)?;
-                check_range(*range).map(|()| Integer)
-            }
+            Instruction::Arithmetic { range, .. } => check_range(*range)?,
+            _ => {}
         }
+        of(returns)
     }
 
     fn columns(&self, columns: &[OutputColumn]) -> Result<()> {

@@ -115,62 +115,6 @@ impl ScanOutput {
     }
 }
 
-/// The operands of an instruction by reference; `as_ref` or `as_mut` makes an option of a reference.
-macro_rules! operands {
-    ($instruction:expr, $as_option:ident) => {
-        match $instruction {
-            Instruction::Key | Instruction::Value | Instruction::Constant(_) => [None, None, None],
-            Instruction::Length(of)
-            | Instruction::Not(of)
-            | Instruction::IsNull(of)
-            | Instruction::TrimEnd(of)
-            | Instruction::Text(of)
-            | Instruction::Latin1(of)
-            | Instruction::Json { from: of, .. }
-            | Instruction::Date { of, .. }
-            | Instruction::Like { of, .. }
-            | Instruction::OneOf { of, .. } => [Some(of), None, None],
-            Instruction::Load { from, at, .. }
-            | Instruction::Prefixed { from, at, .. }
-            | Instruction::AfterPrefixed { from, at, .. }
-            | Instruction::Bit { from, at }
-            | Instruction::Decimal { from, at, .. }
-            | Instruction::StringSize { from, at, .. } => [Some(from), Some(at), None],
-            Instruction::String {
-                from, at, spaces, ..
-            } => [Some(from), Some(at), spaces.$as_option()],
-            Instruction::Select {
-                when,
-                then,
-                otherwise,
-            } => [Some(when), Some(then), Some(otherwise)],
-            Instruction::Slice { from, at, length } => [Some(from), Some(at), Some(length)],
-            Instruction::Compare { left, right, .. }
-            | Instruction::And(left, right)
-            | Instruction::Or(left, right)
-            | Instruction::Arithmetic { left, right, .. } => [Some(left), Some(right), None],
-        }
-    };
-}
-
-impl Instruction {
-    /// The operands.
-    pub fn operands(&self) -> [Option<Register>; 3] {
-        operands!(self, as_ref).map(Option::<&Register>::copied)
-    }
-
-    /// The same instruction with other operands.
-    #[must_use]
-    pub fn with_operands(&self, rename: impl Fn(Register) -> Register) -> Self {
-        let mut renamed = self.clone();
-        let operands: [Option<&mut Register>; 3] = operands!(&mut renamed, as_mut);
-        for operand in operands.into_iter().flatten() {
-            *operand = rename(*operand);
-        }
-        renamed
-    }
-}
-
 struct Order<'a> {
     plan: &'a ScanPlan,
     is_done: Vec<bool>,

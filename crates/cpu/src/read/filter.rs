@@ -1,8 +1,6 @@
 //! Compaction filters of the application (`db/compaction/compaction_iterator.cc:InvokeFilterIfNeeded`, and `FilterMerge` of
 //! `db/merge_helper.cc`).
 
-use std::cmp::Ordering;
-
 use rockmill_core::{Decision, DeclineReason, Error, FilteredKind, Result};
 use rockmill_format::key::{self, ValueType};
 
@@ -42,7 +40,7 @@ impl<S: Source, T: Sink> Retain<'_, S, T> {
             Decision::Remove => made(ValueType::Deletion, Vec::new()),
             Decision::Purge => made(ValueType::SingleDeletion, Vec::new()),
             Decision::ChangeValue(value) => made(ValueType::Value, value),
-            Decision::SkipUntil(end) if !self.is_later(&end)? => Ok(Filtered::No),
+            Decision::SkipUntil(end) if !self.is_later(&end) => Ok(Filtered::No),
             Decision::SkipUntil(end) => {
                 self.skip_until(&end)?;
                 Ok(Filtered::Skipped)
@@ -61,44 +59,26 @@ impl<S: Source, T: Sink> Retain<'_, S, T> {
         }
         let decision = filter.filter(&self.user_key, FilteredKind::MergeOperand, head.value)?;
         Ok(match decision {
-            Decision::SkipUntil(end) if !self.is_later(&end)? => Decision::Keep,
+            Decision::SkipUntil(end) if !self.is_later(&end) => Decision::Keep,
             decision => decision,
         })
     }
 
     /// Whether a key that a filter has named comes behind the current one.
-    fn is_later(&self, key: &[u8]) -> Result<bool> {
-        let order = self.rules.order.compare(&self.user_key, key);
-        if let Some(agreement) = self.rules.agreement.as_deref() {
-            match order {
-                Ordering::Less => agreement.check(&self.user_key, key)?,
-                Ordering::Equal => {}
-                Ordering::Greater => agreement.check(key, &self.user_key)?,
-            }
-        }
-        Ok(order.is_lt())
+    fn is_later(&self, key: &[u8]) -> bool {
+        self.rules.order.is_before(&self.user_key, key)
     }
 
     /// Drops all entries of keys before `end`.
     pub(super) fn skip_until(&mut self, end: &[u8]) -> Result<()> {
         let order = self.rules.order;
-        let mut last: Option<Vec<u8>> = None;
-        while let Some(head) = self.source.head()
-            && order.is_before(head.user_key, end)
+        let is_skipped = |user_key: &[u8]| order.is_before(user_key, end);
+        while self
+            .source
+            .head()
+            .is_some_and(|head| is_skipped(head.user_key))
         {
-            if self.rules.agreement.is_some() {
-                last = Some(head.user_key.to_vec());
-            }
             self.drop_head()?;
-        }
-        // The comparator has agreed on the keys before and behind, but not on where `end` is among them.
-        if let Some(agreement) = self.rules.agreement.as_deref() {
-            if let Some(last) = last {
-                agreement.check(&last, end)?;
-            }
-            if let Some(head) = self.source.head().filter(|head| head.user_key != end) {
-                agreement.check(end, head.user_key)?;
-            }
         }
         Ok(())
     }

@@ -147,7 +147,7 @@ impl<'a> GroupReader<'a> {
     /// Scans all rows.
     ///
     /// # Errors
-    /// Those of reading, of the scanner and of the sink; Declined for an entry that does not decide alone.
+    /// Those of reading, of the scanner and of the sink; Declined for an entry that does not contain the value alone.
     pub fn scan(mut self, batches: &mut dyn BatchSink) -> Result<TaskReport> {
         let leaves = Arc::clone(&self.leaves);
         let mut scanner = Scanner::over(self.plan, &leaves, batches)?;
@@ -225,7 +225,7 @@ impl Run<'_> {
             self.cancel.check()?;
             let number = group_of(self.table, self.next);
             let blocks = blocks_of(self.table, number);
-            let wanted = self.next..self.blocks.end.min(blocks.end);
+            let selected = self.next..self.blocks.end.min(blocks.end);
             // Others may have kept a group whose first blocks were passed already.
             let is_begun = self.single.contains(&self.next);
             let kept = match is_begun {
@@ -237,7 +237,7 @@ impl Run<'_> {
                     self.next = blocks.end;
                     kept
                 }
-                None => self.parse(number, blocks, wanted, plan, leaves, report)?,
+                None => self.parse(number, blocks, selected, plan, leaves, report)?,
             };
             let rows = rows_in(&group, self.range);
             report.entries[self.ordinal] += rows.len() as u64;
@@ -275,7 +275,7 @@ impl Run<'_> {
         &mut self,
         number: u64,
         blocks: Range<usize>,
-        wanted: Range<usize>,
+        selected: Range<usize>,
         plan: &ScanPlan,
         leaves: &Leaves,
         report: &mut ReadReport,
@@ -294,9 +294,9 @@ impl Run<'_> {
         };
         let kept = self.table.columns();
         let kept = kept.and_then(|kept| Some((&kept.cache, kept.identity?)));
-        let mut is_large = self.single.contains(&wanted.start);
+        let mut is_large = self.single.contains(&selected.start);
         // A scan of few keys does not read many others.
-        let is_most = 2 * wanted.len() >= blocks.len() && !is_large;
+        let is_most = 2 * selected.len() >= blocks.len() && !is_large;
         let mut parsed = None;
         if let Some((cache, identity)) = kept.filter(|_| is_most) {
             match parse(blocks.clone(), MAX_PARSED_BYTES) {
@@ -306,13 +306,13 @@ impl Run<'_> {
                     cache.put(identity, number, &whole.group, &named);
                     parsed = Some(whole);
                 }
-                Ok(None) => is_large = wanted == blocks,
+                Ok(None) => is_large = selected == blocks,
                 // Another block may be damaged, which does not concern this scan.
                 Err(_) => {}
             }
         }
         if parsed.is_none() && !is_large {
-            parsed = parse(wanted.clone(), MAX_PARSED_BYTES)?;
+            parsed = parse(selected.clone(), MAX_PARSED_BYTES)?;
         }
         let parsed = match parsed {
             Some(parsed) => {
@@ -320,9 +320,9 @@ impl Run<'_> {
                 parsed
             }
             None => {
-                let first = wanted.start..wanted.start + 1;
+                let first = selected.start..selected.start + 1;
                 let parsed = parse(first.clone(), usize::MAX)?;
-                self.single = wanted;
+                self.single = selected;
                 self.next = first.end;
                 parsed.ok_or_else(|| Error::internal("a block was not parsed"))?
             }

@@ -6,8 +6,8 @@
 //! bottom, an entry that every snapshot sees gets sequence number 0.
 
 use rockmill_core::{
-    CompactionFilter, CompactionRules, DeclineReason, EntryAgreement, Error, ErrorKind, JobFilter,
-    Result, entry_hash, kv_hash,
+    CompactionFilter, CompactionRules, DeclineReason, Error, ErrorKind, JobFilter, Result,
+    entry_hash, kv_hash,
 };
 use rockmill_format::coding::put_bytes;
 use rockmill_format::key::{self, MAX_SEQUENCE, ValueType};
@@ -36,50 +36,6 @@ impl Source for super::merge::Merge<'_> {
     #[inline]
     fn advance(&mut self) -> Result<()> {
         self.advance()
-    }
-}
-
-/// Entries whose user keys the application's comparator orders as they come.
-pub struct Agreed<'a, S> {
-    source: &'a mut S,
-    agreement: EntryAgreement<'a>,
-}
-
-impl<'a, S: Source> Agreed<'a, S> {
-    /// Compares the first entry.
-    ///
-    /// # Errors
-    /// Declined if the comparator disagrees or fails.
-    pub fn new(source: &'a mut S, agreement: EntryAgreement<'a>) -> Result<Self> {
-        let mut agreed = Self { source, agreement };
-        agreed.pass()?;
-        Ok(agreed)
-    }
-
-    fn pass(&mut self) -> Result<()> {
-        match self.source.head() {
-            Some(head) => self.agreement.pass(head.user_key),
-            None => Ok(()),
-        }
-    }
-
-    /// Compares the last entry with what follows it in the job.
-    ///
-    /// # Errors
-    /// The errors of [`Agreed::new`].
-    pub fn finish(self) -> Result<()> {
-        self.agreement.finish()
-    }
-}
-
-impl<S: Source> Source for Agreed<'_, S> {
-    fn head(&self) -> Option<Head<'_>> {
-        self.source.head()
-    }
-
-    fn advance(&mut self) -> Result<()> {
-        self.source.advance()?;
-        self.pass()
     }
 }
 
@@ -198,7 +154,7 @@ pub(super) struct Group {
 }
 
 /// A tombstone that was taken from the source.
-struct Taken {
+struct ReadTombstone {
     tag: u64,
     value: Vec<u8>,
     kv_hash: u64,
@@ -410,7 +366,7 @@ impl<S: Source, T: Sink> Retain<'_, S, T> {
     }
 
     /// Emits a tombstone that was taken from the source already.
-    fn emit_taken(&mut self, taken: &Taken) -> Result<()> {
+    fn emit_taken(&mut self, taken: &ReadTombstone) -> Result<()> {
         let first = !self.group.emitted;
         let (tag, value, hash) = (taken.tag, &taken.value, taken.kv_hash);
         self.sink.emit(&self.user_key, tag, value, hash, first)?;
@@ -432,7 +388,7 @@ impl<S: Source, T: Sink> Retain<'_, S, T> {
     }
 
     /// Counts and drops a tombstone that was already taken from the source.
-    fn count_dropped(&mut self, taken: &Taken) {
+    fn count_dropped(&mut self, taken: &ReadTombstone) {
         self.totals.tombstones_dropped += 1;
         self.sum_dropped_as_read(taken.read);
     }
@@ -457,7 +413,7 @@ impl<S: Source, T: Sink> Retain<'_, S, T> {
 
     /// Takes the head from the source: a tombstone with this tag, or a value of which a filter has made one. The value of a
     /// tombstone is empty as RocksDB writes it, but bytes of others are kept as they are.
-    fn take_tombstone(&mut self, tag: u64) -> Result<Taken> {
+    fn take_tombstone(&mut self, tag: u64) -> Result<ReadTombstone> {
         let Some(head) = self.source.head() else {
             return Err(Error::internal("no entry to take"));
         };
@@ -466,7 +422,7 @@ impl<S: Source, T: Sink> Retain<'_, S, T> {
             true => (Vec::new(), kv_hash(&self.user_key, &[])),
             false => (head.value.to_vec(), head.kv_hash),
         };
-        let taken = Taken {
+        let taken = ReadTombstone {
             tag,
             value,
             kv_hash: hash,

@@ -1,6 +1,6 @@
-//! The entries that a snapshot sees: of each user key the newest at or below its sequence number, which decides alone.
+//! The entries that a snapshot sees: the newest one of each user key at or below its sequence number.
 
-use rockmill_core::{Error, Result, SnapshotRules, Tombstones, Undecided, entry_hash};
+use rockmill_core::{Error, NeedsMerge, Result, SnapshotRules, Tombstones, entry_hash};
 use rockmill_format::coding::put_bytes;
 use rockmill_format::key::{self, ValueType};
 
@@ -9,7 +9,7 @@ use super::retain::{RetainTotals, Sink, Source};
 /// Passes the entries of `source` that the snapshot sees on to `sink`.
 ///
 /// # Errors
-/// The errors of source and sink; Declined for an entry that does not decide alone, if that is an error.
+/// The errors of source and sink; Declined for an entry that does not contain the value alone, if that is an error.
 pub fn see(
     rules: &SnapshotRules,
     source: &mut impl Source,
@@ -55,13 +55,13 @@ pub fn decide(rules: &SnapshotRules, tag: u64, totals: &mut RetainTotals) -> Res
     if kind == ValueType::Value {
         return Ok(true);
     }
-    if kind.decides_alone() {
+    if !kind.needs_merge() {
         let is_dropped = rules.tombstones == Tombstones::Drop;
         totals.tombstones_dropped += u64::from(is_dropped);
         return Ok(!is_dropped);
     }
-    match rules.undecided {
-        Undecided::Mark => Ok(true),
-        Undecided::Error => Err(Error::declined_type(kind)),
+    match rules.needs_merge {
+        NeedsMerge::Mark => Ok(true),
+        NeedsMerge::Error => Err(Error::declined_type(kind)),
     }
 }

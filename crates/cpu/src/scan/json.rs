@@ -13,7 +13,7 @@ use super::value::{Memory, Span, Value};
 
 /// All values that a plan extracts from the JSON object at a register, so that it is parsed once.
 #[derive(Debug)]
-pub struct Taken {
+pub struct ExtractedValues {
     pub from: Register,
     /// Names of the members.
     names: Vec<String>,
@@ -29,7 +29,7 @@ enum Take {
     Member(usize, JsonType),
 }
 
-impl Taken {
+impl ExtractedValues {
     pub fn new(plan: &ScanPlan, from: Register) -> Self {
         let mut names: Vec<String> = Vec::new();
         let mut position = |name: &String| {

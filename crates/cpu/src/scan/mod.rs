@@ -197,7 +197,7 @@ impl<'a> Scanner<'a> {
             rows.step(step);
         }
         let selected = rows.selected();
-        self.counts.wanted += selected.len() as u64;
+        self.counts.selected += selected.len() as u64;
         match &mut self.output {
             Output::Rows(columns, batches) => batches.rows(self.sink, columns, selected, rows),
             Output::Groups(groups) => groups.rows(self.sink, selected, rows),

@@ -2,7 +2,7 @@
 
 use rockmill_core::scan::{Instruction, Register, ScanPlan, Schedule, Step};
 
-use super::json::Taken;
+use super::json::ExtractedValues;
 
 /// The steps for a batch of rows.
 #[derive(Debug)]
@@ -17,7 +17,7 @@ pub struct Program {
 #[derive(Debug)]
 pub enum Op {
     /// Extracts all values that a plan needs from one JSON object.
-    Json(Taken),
+    Json(ExtractedValues),
     /// Computes anything else.
     Compute(Register),
     /// Requires that a check of the plan holds, or counts the rows in which it does not.
@@ -55,5 +55,5 @@ fn compute(plan: &ScanPlan, register: Register, parsed: &mut Vec<Register>) -> O
         return None;
     }
     parsed.push(*from);
-    Some(Op::Json(Taken::new(plan, *from)))
+    Some(Op::Json(ExtractedValues::new(plan, *from)))
 }

@@ -10,7 +10,7 @@
 //! file has a wrong block.
 
 use rockmill_core::{
-    BlockPlace, BlockWriter, ContentsReader, Error, FileBody, FilterBlock, OutputPlan, Result,
+    BlockContext, BlockWriter, ContentsReader, Error, FileBody, FilterBlock, OutputPlan, Result,
     block_guard,
 };
 use rockmill_format::compression::{CompressionType, Decompressor};
@@ -186,7 +186,7 @@ impl CheckedBlocks {
             payload = &self.payload;
         }
         let before = self.passed.checked_sub(1).map(|i| index.block(i).0);
-        let place = BlockPlace {
+        let place = BlockContext {
             file: &self.name,
             offset: handle.offset,
             before,

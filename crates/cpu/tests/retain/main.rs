@@ -1,7 +1,6 @@
 //! The stage `retain` against RocksDB's rules: their closed form, their sequential form, and their promises to readers.
 
-#[path = "../common/mod.rs"]
-mod common;
+use rockmill_testkit::cases as common;
 mod forms;
 mod histories;
 mod readers;

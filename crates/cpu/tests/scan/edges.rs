@@ -421,7 +421,7 @@ fn numbers_of_rows_that_are_not_wanted_may_be_out_of_range() {
         }]),
     };
     let rows = [(Vec::new(), Vec::new())];
-    assert!(scan(&plan(4), &rows).is_ok_and(|(_, output)| output.wanted == 0));
+    assert!(scan(&plan(4), &rows).is_ok_and(|(_, output)| output.selected == 0));
     for filter in [3, 5, 6] {
         let error = scan(&plan(filter), &rows).expect_err("the number is needed");
         assert_eq!(error.kind, ErrorKind::OutOfRange);

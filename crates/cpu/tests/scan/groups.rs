@@ -300,19 +300,24 @@ fn tables_without_checksums_or_names_are_not_kept() {
     assert!(TableIdentity::of(&table, [0, 1]).is_none());
 }
 
+/// Bytes of each value of [`compressible`].
+const VALUE_BYTES: usize = 64 << 10;
+
+/// A row whose value has one byte over and over, or noise.
+fn compressible(number: u32, is_so: bool) -> Entry {
+    let value = match is_so {
+        true => vec![7; VALUE_BYTES],
+        false => common::noise(u64::from(number), VALUE_BYTES),
+    };
+    Entry::new(&number.to_be_bytes(), 5, PUT, &value)
+}
+
 #[test]
 fn blocks_that_compress_far_better_than_others_are_parsed_one_by_one() {
-    const VALUE_BYTES: usize = 64 << 10;
     const VALUES: u32 = 200;
     let mut plan = common::plan();
     plan.output.table.compression.kind = CompressionType::Lz4;
-    let row = |number: u32| {
-        let value = match number < VALUES {
-            true => vec![7; VALUE_BYTES],
-            false => common::noise(u64::from(number), VALUE_BYTES),
-        };
-        Entry::new(&number.to_be_bytes(), 5, PUT, &value)
-    };
+    let row = |number| compressible(number, number < VALUES);
     let rows: Vec<_> = (0..2 * VALUES).map(row).collect();
     let plain = common::tables(&plan, &[rows]);
     let cache = Arc::new(ColumnCache::default());
@@ -365,7 +370,6 @@ impl BatchSink for Counts<'_> {
 
 #[test]
 fn a_group_that_others_keep_meanwhile_is_not_read_again() {
-    const VALUE_BYTES: usize = 64 << 10;
     const SLICE_BYTES: usize = 16 << 10;
     // Each slice of all these values fits a parsed group, and both together do not.
     const VALUES: u32 = 200;
@@ -374,13 +378,7 @@ fn a_group_that_others_keep_meanwhile_is_not_read_again() {
     const COPIES: usize = 20;
     let mut plan = common::plan();
     plan.output.table.compression.kind = CompressionType::Lz4;
-    let row = |number: u32| {
-        let value = match number < VALUES {
-            true => vec![7; VALUE_BYTES],
-            false => common::noise(u64::from(number), VALUE_BYTES),
-        };
-        Entry::new(&number.to_be_bytes(), 5, PUT, &value)
-    };
+    let row = |number| compressible(number, number < VALUES);
     let rows: Vec<_> = (0..VALUES + OTHERS).map(row).collect();
     let cache = Arc::new(ColumnCache::default());
     cache.set_limit(1 << 30);

@@ -7,7 +7,7 @@ use rockmill_core::scan::{
 };
 use rockmill_cpu::scan::Scanner;
 
-use super::{Kept, scan};
+use super::{CollectedBatches, scan};
 
 const VALUE: OutputColumn = OutputColumn {
     register: 0,
@@ -25,7 +25,7 @@ fn values(columns: Vec<OutputColumn>) -> ScanPlan {
 
 /// Rows of each batch of a plan over values.
 fn batches<'a>(plan: &ScanPlan, values: impl Iterator<Item = &'a [u8]>) -> Vec<usize> {
-    let mut kept = Kept::default();
+    let mut kept = CollectedBatches::default();
     let mut scanner = Scanner::new(plan, &mut kept).expect("it is sound");
     for value in values {
         scanner.row(b"key", value).expect("there is room");
@@ -113,7 +113,7 @@ fn groups_are_handed_over_when_they_are_too_large() {
 #[test]
 fn without_keys_there_is_one_group_even_without_rows() {
     let (batches, output) = scan(&grouped(vec![], 1), &[]).expect("it is sound");
-    assert_eq!((batches.len(), batches[0].rows, output.wanted), (1, 1, 0));
+    assert_eq!((batches.len(), batches[0].rows, output.selected), (1, 1, 0));
     assert_eq!(batches[0].columns[0].values, [0; 8]);
     assert_eq!(batches[0].columns[1].validity, Some(vec![0]));
     let (batches, _) = scan(&grouped(vec![VALUE], 1), &[]).expect("it is sound");

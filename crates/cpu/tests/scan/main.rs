@@ -1,9 +1,6 @@
 //! Scans: each instruction at its edges, random plans against a model, and scans of tables at snapshots.
 
-#[path = "../common/mod.rs"]
-mod common;
-#[path = "../common/drawn_scans.rs"]
-mod drawn_scans;
+use rockmill_testkit::cases as common;
 mod edges;
 mod groups;
 mod limits;
@@ -11,7 +8,6 @@ mod model;
 mod tables;
 
 use common::config;
-use drawn_scans::Draw;
 use model::OutOfRange;
 use proptest::prelude::*;
 use rockmill_core::scan::{
@@ -20,12 +16,13 @@ use rockmill_core::scan::{
 };
 use rockmill_core::{BatchOutput, ErrorKind, Result};
 use rockmill_cpu::scan::Scanner;
+use rockmill_testkit::drawn_scans::Draw;
 
 /// Stores the batches that it receives.
 #[derive(Debug, Default)]
-struct Kept(Vec<Batch>);
+struct CollectedBatches(Vec<Batch>);
 
-impl BatchSink for Kept {
+impl BatchSink for CollectedBatches {
     fn batch(&mut self, batch: Batch) -> Result<()> {
         self.0.push(batch);
         Ok(())
@@ -34,7 +31,7 @@ impl BatchSink for Kept {
 
 /// The scanner's output for rows.
 fn scan(plan: &ScanPlan, rows: &[(Vec<u8>, Vec<u8>)]) -> Result<(Vec<Batch>, BatchOutput)> {
-    let mut kept = Kept::default();
+    let mut kept = CollectedBatches::default();
     let mut scanner = Scanner::new(plan, &mut kept)?;
     for (key, value) in rows {
         scanner.row(key, value)?;

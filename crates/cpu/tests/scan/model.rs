@@ -21,7 +21,7 @@ type Value = Option<Literal>;
 
 /// Batches, none of which is full, and the counts.
 pub fn scan(plan: &ScanPlan, rows: &[(Vec<u8>, Vec<u8>)]) -> Found<(Vec<Batch>, BatchOutput)> {
-    let mut wanted = Vec::new();
+    let mut selected = Vec::new();
     let mut malformed = 0;
     for (key, value) in rows {
         let row = Row { plan, key, value };
@@ -32,20 +32,20 @@ pub fn scan(plan: &ScanPlan, rows: &[(Vec<u8>, Vec<u8>)]) -> Found<(Vec<Batch>, 
             .filter
             .map_or(Ok(true), |filter| row.is_wanted(filter))?
         {
-            wanted.push(row);
+            selected.push(row);
         }
     }
     let batches = match &plan.output {
         ScanOutput::Rows(columns) => {
             let cells = |row: &Row<'_>| columns.iter().map(|c| row.value(c.register)).collect();
-            let rows: Vec<Vec<Value>> = wanted.iter().map(cells).collect::<Found<_>>()?;
+            let rows: Vec<Vec<Value>> = selected.iter().map(cells).collect::<Found<_>>()?;
             batch(&plan.output.columns(), &rows).into_iter().collect()
         }
-        ScanOutput::Groups(aggregation) => groups(aggregation, &plan.output.columns(), &wanted)?,
+        ScanOutput::Groups(aggregation) => groups(aggregation, &plan.output.columns(), &selected)?,
     };
     let counts = BatchOutput {
         rows: rows.len() as u64,
-        wanted: wanted.len() as u64,
+        selected: selected.len() as u64,
         malformed,
     };
     Ok((batches, counts))

@@ -5,20 +5,20 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 use rockmill_core::scan::{Batch, ScanPlan};
 use rockmill_core::{
-    Backend, BatchOutput, CancelToken, InputTable, KeyRange, Operator, Output, Purpose, ReadReport,
-    ReadTask, Reading, Request, Result, SnapshotRules, Support, Tombstones, Undecided, Unsupported,
-    Visibility,
+    Backend, BatchOutput, CancelToken, InputTable, KeyRange, NeedsMerge, Operator, Output, Purpose,
+    ReadReport, ReadTask, Reading, Request, Result, SnapshotRules, Support, Tombstones,
+    Unsupported, Visibility,
 };
 use rockmill_cpu::CpuBackend;
 
 use super::common::{self, DELETE, Entry, PUT, SINGLE_DELETE, config};
-use super::{Kept, drawn_plan, model};
+use super::{CollectedBatches, drawn_plan, model};
 
 pub fn rules(sequence: u64) -> SnapshotRules {
     SnapshotRules {
         sequence,
         tombstones: Tombstones::Drop,
-        undecided: Undecided::Error,
+        needs_merge: NeedsMerge::Error,
     }
 }
 
@@ -57,7 +57,7 @@ pub fn scan_reported(request: Request<'_>) -> Result<(Vec<Batch>, BatchOutput, R
         cancel: &CancelToken::new(),
         progress: None,
     };
-    let mut kept = Kept::default();
+    let mut kept = CollectedBatches::default();
     let batches = &mut kept;
     let report = CpuBackend.run(task, Operator::Scan { plan, batches })?;
     let Output::Batches(output) = report.output else {
@@ -134,7 +134,7 @@ fn rows_that_do_not_decide_alone_are_refused() {
             ..rules(1)
         },
         SnapshotRules {
-            undecided: Undecided::Mark,
+            needs_merge: NeedsMerge::Mark,
             ..rules(1)
         },
     ] {

@@ -2,7 +2,7 @@
 //!
 //! [`Target::Faulty`]: crate::Target::Faulty
 
-mod place;
+mod bit_address;
 
 use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
@@ -12,8 +12,8 @@ use rockmill_core::CancelToken;
 use rockmill_format::handle::BLOCK_TRAILER_SIZE;
 
 use super::ffi::{self, Hooks, OutBlock};
-pub use place::{Moment, Place, Region};
-use place::{REGIONS, told};
+pub use bit_address::{BitAddress, Moment, Region};
+use bit_address::{REGIONS, told};
 
 /// Kinds of calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,7 +50,7 @@ impl Call {
 
 /// Memory and handles in use on the device; nothing by default.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Held {
+pub struct DeviceUsage {
     /// Bytes of device memory.
     pub bytes: u64,
     /// Bytes of pinned host memory.
@@ -71,12 +71,12 @@ struct State {
     /// Maximum bytes held at a time.
     peak_bytes: u64,
     cancel: Option<(u64, CancelToken)>,
-    flip: Option<(Moment, Place)>,
+    flip: Option<(Moment, BitAddress)>,
     /// Number of failed calls and altered bits that were planned.
     struck: u64,
     memory: HashMap<usize, u64>,
     pinned: HashMap<usize, u64>,
-    others: Held,
+    others: DeviceUsage,
     /// Addresses and bytes of the reported regions.
     told: [(usize, u64); REGIONS],
     /// Address in a region on the device to alter, and the bit.
@@ -146,7 +146,7 @@ impl Faults {
     }
 
     /// Alters a bit of the next task.
-    pub fn flip(&self, moment: Moment, place: Place) {
+    pub fn flip(&self, moment: Moment, place: BitAddress) {
         with_state(|state| {
             state.flip = Some((moment, place));
             state.struck = 0;
@@ -181,8 +181,8 @@ impl Faults {
 
     /// Memory and handles in use on the device.
     #[must_use]
-    pub fn held(&self) -> Held {
-        with_state(|state| Held {
+    pub fn usage(&self) -> DeviceUsage {
+        with_state(|state| DeviceUsage {
             bytes: state.held_bytes(),
             pinned_bytes: state.pinned.values().sum(),
             ..state.others
@@ -231,7 +231,7 @@ impl State {
     }
 
     /// The address of a place of the images on the device.
-    fn find(&self, images: usize, blocks: &[OutBlock], place: Place) -> usize {
+    fn find(&self, images: usize, blocks: &[OutBlock], place: BitAddress) -> usize {
         /// Bytes at the start of a filter that are altered at most.
         const FILTER_BYTES: u64 = 64 + 5 + BLOCK_TRAILER_SIZE as u64;
         const RESTARTS_BYTES: u64 = 8;

@@ -310,15 +310,15 @@ impl MemoryShares {
                     Ok(None) => break Ok(0),
                     Err(error) => break Err(error),
                 };
-                let wanted = state.reachable_bytes(free, task_bytes).min(bytes);
+                let target = state.reachable_bytes(free, task_bytes).min(bytes);
                 let room = free.saturating_sub(state.reserved_bytes());
-                let waits_for_loads = wanted < bytes && !state.granted.is_empty();
-                if !waits_for_loads && wanted <= room || waited > MAX_WAIT {
-                    break Ok(wanted.min(room));
+                let waits_for_loads = target < bytes && !state.granted.is_empty();
+                if !waits_for_loads && target <= room || waited > MAX_WAIT {
+                    break Ok(target.min(room));
                 }
-                let wanted = if waits_for_loads { 0 } else { wanted };
+                let target = if waits_for_loads { 0 } else { target };
                 if let Some(first) = state.waiting.front_mut() {
-                    first.bytes = wanted;
+                    first.bytes = target;
                 }
                 let missing = state.promised_bytes().saturating_sub(free);
                 drop(state);

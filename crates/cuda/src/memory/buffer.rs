@@ -7,15 +7,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rockmill_core::{Error, Result};
 
+use super::device_arena::{Allocation, DeviceArena};
 use super::regions::ALIGNMENT;
-use super::reserve::{Piece, Reserve};
 use super::view::{DeviceSlice, DeviceSliceMut};
 use crate::driver::{CopyKind, Download, MemoryUser, Stream};
 
 /// Device memory of one task. Its buffers take one place after another; all of it is released at once.
 #[derive(Debug)]
-pub struct Arena {
-    reserve: Arc<Reserve>,
+pub struct TaskArena {
+    device_arena: Arc<DeviceArena>,
     user: MemoryUser,
     taken: Mutex<Taken>,
 }
@@ -23,20 +23,24 @@ pub struct Arena {
 #[derive(Debug)]
 struct Taken {
     /// The estimated memory, and allocations beyond it.
-    pieces: Vec<Piece>,
+    allocations: Vec<Allocation>,
     /// Bytes in use of the last allocation.
     used: u64,
 }
 
-impl Arena {
-    /// An arena of a task of `user` in the memory of `piece`, and in further memory of the reserve if that does not
+impl TaskArena {
+    /// An arena of a task of `user` in the memory of `allocation`, and in further memory of the device's arena if that does not
     /// suffice.
-    pub fn new(reserve: &Arc<Reserve>, user: MemoryUser, piece: Piece) -> Arc<Self> {
+    pub fn new(
+        device_arena: &Arc<DeviceArena>,
+        user: MemoryUser,
+        allocation: Allocation,
+    ) -> Arc<Self> {
         Arc::new(Self {
-            reserve: Arc::clone(reserve),
+            device_arena: Arc::clone(device_arena),
             user,
             taken: Mutex::new(Taken {
-                pieces: vec![piece],
+                allocations: vec![allocation],
                 used: 0,
             }),
         })
@@ -45,16 +49,16 @@ impl Arena {
     /// Takes `bytes`.
     fn take(&self, bytes: u64) -> Result<*mut u8> {
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        let left = taken.pieces.last().map_or(0, Piece::len) - taken.used;
+        let left = taken.allocations.last().map_or(0, Allocation::len) - taken.used;
         if bytes > left {
-            let more = self.reserve.take_now(self.user, bytes)?;
-            taken.pieces.push(more);
+            let more = self.device_arena.take_now(self.user, bytes)?;
+            taken.allocations.push(more);
             taken.used = 0;
         }
         let used = taken.used as usize;
         taken.used += bytes;
-        let piece = taken.pieces.last().map(Piece::as_ptr);
-        piece
+        let allocation = taken.allocations.last().map(Allocation::as_ptr);
+        allocation
             .map(|start| start.wrapping_add(used))
             .ok_or_else(|| Error::internal("an arena without memory"))
     }
@@ -69,7 +73,7 @@ pub const fn space<T>(len: u64) -> u64 {
 
 /// Device memory for values of `T`, which grows on request and lasts as long as the arena.
 pub struct DeviceBuffer<T> {
-    arena: Arc<Arena>,
+    arena: Arc<TaskArena>,
     memory: *mut T,
     capacity: usize,
 }
@@ -87,7 +91,7 @@ impl<T> fmt::Debug for DeviceBuffer<T> {
 
 impl<T: Copy> DeviceBuffer<T> {
     /// A buffer without memory.
-    pub fn new(arena: &Arc<Arena>) -> Self {
+    pub fn new(arena: &Arc<TaskArena>) -> Self {
         Self {
             arena: Arc::clone(arena),
             memory: ptr::null_mut(),
@@ -107,7 +111,7 @@ impl<T: Copy> DeviceBuffer<T> {
             self.capacity = bytes as usize / size_of::<T>();
         }
         let bytes = len * size_of::<T>();
-        let device = self.arena.reserve.device();
+        let device = self.arena.device_arena.device();
         device.allow(self.memory.cast(), bytes as u64);
         Ok(self.memory)
     }
@@ -259,14 +263,14 @@ mod tests {
     use super::*;
     use crate::driver::{Device, STAGING_BYTES, test_target};
 
-    fn arena(bytes: u64, max_bytes: u64) -> (Stream, Arc<Arena>) {
+    fn arena(bytes: u64, max_bytes: u64) -> (Stream, Arc<TaskArena>) {
         let device = Device::open(test_target()).expect("the device opens");
-        let reserve = Reserve::new(&device, Some(max_bytes)).expect("a budget");
-        let piece = reserve.take(bytes, &CancelToken::new());
+        let device_arena = DeviceArena::new(&device, Some(max_bytes)).expect("a budget");
+        let allocation = device_arena.take(bytes, &CancelToken::new());
         let stream = Stream::with_staging(&device).expect("a stream");
         (
             stream,
-            Arena::new(&reserve, MemoryUser::Tasks, piece.expect("room")),
+            TaskArena::new(&device_arena, MemoryUser::Tasks, allocation.expect("room")),
         )
     }
 

@@ -14,7 +14,7 @@ macro_rules! buffers {
 
         impl $all {
             /// Empty buffers in `arena`.
-            pub fn new(arena: &std::sync::Arc<$crate::memory::Arena>) -> Self {
+            pub fn new(arena: &std::sync::Arc<$crate::memory::TaskArena>) -> Self {
                 Self { $($name: $crate::memory::DeviceBuffer::new(arena),)+ }
             }
 

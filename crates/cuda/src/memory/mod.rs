@@ -2,16 +2,17 @@
 
 mod buffer;
 mod declare;
+mod device_arena;
 mod pool;
 mod regions;
-mod reserve;
+mod resource_pool;
 mod ring;
-mod shelf;
 mod view;
 mod workspace;
 
-pub use buffer::{Arena, DeviceBuffer, space};
+pub use buffer::{DeviceBuffer, TaskArena, space};
 pub(crate) use declare::buffers;
+pub use device_arena::{Allocation, DeviceArena};
 pub use pool::Pool;
 pub use ring::{CHUNKS, CopyRing, ring_bytes};
 pub use view::{DeviceSlice, DeviceSliceMut};

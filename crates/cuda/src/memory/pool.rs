@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use rockmill_core::{CancelToken, Result};
 
-use super::buffer::Arena;
-use super::reserve::Reserve;
+use super::buffer::TaskArena;
+use super::device_arena::DeviceArena;
+use super::resource_pool::{Pooled, ResourcePool};
 use super::ring::{CopyRing, ring_bytes};
-use super::shelf::{Lent, Shelf};
 use super::workspace::Workspace;
+use crate::cache::FileCache;
 use crate::driver::{Device, MemoryUser, Stream};
 use crate::settings::CudaSettings;
 
@@ -27,9 +28,10 @@ fn usual_rings() -> u64 {
 #[derive(Debug)]
 pub struct Pool {
     device: Device,
-    reserve: Arc<Reserve>,
-    streams: Arc<Shelf<Stream>>,
-    rings: Arc<Shelf<CopyRing>>,
+    device_arena: Arc<DeviceArena>,
+    cache: Arc<FileCache>,
+    streams: Arc<ResourcePool<Stream>>,
+    rings: Arc<ResourcePool<CopyRing>>,
     chunk_bytes: usize,
 }
 
@@ -39,13 +41,17 @@ impl Pool {
     /// # Errors
     /// Device.
     pub fn new(device: Device, settings: &CudaSettings) -> Result<Self> {
+        let device_arena = DeviceArena::new(&device, settings.memory_bytes)?;
+        let cache = FileCache::new(&device_arena, settings.cache_chunk_bytes);
+        cache.set_limit(settings.cache_bytes.unwrap_or(0));
         let ring_bytes = ring_bytes(settings.chunk_bytes);
         let pinned = settings.pinned_bytes.map(|bytes| bytes / ring_bytes);
         let rings = pinned.unwrap_or_else(usual_rings);
         Ok(Self {
-            reserve: Reserve::new(&device, settings.memory_bytes)?,
-            streams: Shelf::new(usize::MAX),
-            rings: Shelf::new(usize::try_from(rings).unwrap_or(usize::MAX)),
+            device_arena,
+            cache,
+            streams: ResourcePool::new(usize::MAX),
+            rings: ResourcePool::new(usize::try_from(rings).unwrap_or(usize::MAX)),
             chunk_bytes: settings.chunk_bytes,
             device,
         })
@@ -56,6 +62,16 @@ impl Pool {
         &self.device
     }
 
+    /// Frees memory that no task uses, without that of cached files.
+    pub fn give_back_idle(&self) {
+        self.device_arena.give_back_regions(u64::MAX);
+    }
+
+    /// Files that stay on the device.
+    pub fn cache(&self) -> &Arc<FileCache> {
+        &self.cache
+    }
+
     /// Bytes of a ring's chunk.
     pub fn chunk_bytes(&self) -> usize {
         self.chunk_bytes
@@ -63,12 +79,12 @@ impl Pool {
 
     /// Bytes allocated on the device, and the maximum.
     pub fn memory_bytes(&self) -> (u64, u64) {
-        (self.reserve.bytes(), self.reserve.max_bytes())
+        (self.device_arena.bytes(), self.device_arena.max_bytes())
     }
 
     /// Limits the device memory of tasks to `bytes`; `None`: to the usual share of the device's memory.
     pub fn limit_memory(&self, bytes: Option<u64>) {
-        self.reserve.limit(bytes);
+        self.device_arena.limit(bytes);
     }
 
     /// Waits for a workspace whose buffers have `bytes` bytes of device memory together.
@@ -81,10 +97,10 @@ impl Pool {
         bytes: u64,
         cancel: &CancelToken,
     ) -> Result<Workspace> {
-        let piece = self.reserve.take_for(user, bytes, cancel)?;
+        let allocation = self.device_arena.take_for(user, bytes, cancel)?;
         let make = || Stream::with_staging(&self.device);
         let stream = self.streams.take(cancel, make)?;
-        Workspace::new(stream, Arena::new(&self.reserve, user, piece))
+        Workspace::new(stream, TaskArena::new(&self.device_arena, user, allocation))
     }
 
     /// Creates the resources of one task with `rings` rings.
@@ -93,8 +109,8 @@ impl Pool {
     /// Device.
     pub fn warm_up(&self, rings: usize) -> Result<()> {
         let cancel = CancelToken::new();
-        let bytes = FIRST_TASK_BYTES.min(self.reserve.max_bytes());
-        let _memory = self.reserve.take(bytes, &cancel)?;
+        let bytes = FIRST_TASK_BYTES.min(self.device_arena.max_bytes());
+        let _memory = self.device_arena.take(bytes, &cancel)?;
         let make = || Stream::with_staging(&self.device);
         let _stream = self.streams.take(&cancel, make)?;
         let rings = (0..rings.min(self.rings.most())).map(|_| self.ring(&cancel));
@@ -105,7 +121,7 @@ impl Pool {
     ///
     /// # Errors
     /// Device, Cancelled.
-    pub fn ring(&self, cancel: &CancelToken) -> Result<Lent<CopyRing>> {
+    pub fn ring(&self, cancel: &CancelToken) -> Result<Pooled<CopyRing>> {
         self.rings
             .take(cancel, || CopyRing::new(&self.device, self.chunk_bytes))
     }

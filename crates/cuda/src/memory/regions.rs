@@ -46,10 +46,12 @@ impl Region {
     }
 
     /// Frees an allocation.
-    pub fn give_back(&mut self, piece: Range<u64>) {
-        let at = self.free.partition_point(|free| free.start < piece.start);
-        debug_assert!(at == 0 || self.free[at - 1].end <= piece.start);
-        self.free.insert(at, piece);
+    pub fn give_back(&mut self, allocation: Range<u64>) {
+        let at = self
+            .free
+            .partition_point(|free| free.start < allocation.start);
+        debug_assert!(at == 0 || self.free[at - 1].end <= allocation.start);
+        self.free.insert(at, allocation);
         if at + 1 < self.free.len() && self.free[at].end == self.free[at + 1].start {
             self.free[at].end = self.free.remove(at + 1).end;
         }

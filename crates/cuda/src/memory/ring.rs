@@ -3,9 +3,9 @@
 
 use std::ops::Range;
 
-use rockmill_core::{Error, Lent, Memory, Result};
+use rockmill_core::{Error, LeasedBytes, Memory, Result};
 
-use super::shelf::Lend;
+use super::resource_pool::Poolable;
 use super::view::{DeviceSlice, DeviceSliceMut};
 use crate::driver::{CopyKind, Device, Event, PinnedBuffer, Stream};
 
@@ -27,7 +27,7 @@ pub struct CopyRing {
 
 #[derive(Debug)]
 struct Chunk {
-    /// Pinned; none while it is lent.
+    /// Pinned; none while it is leased.
     memory: Option<Box<dyn Memory>>,
     /// Recorded after the chunk's last copy.
     copied: Event,
@@ -65,7 +65,7 @@ impl CopyRing {
     /// Device.
     ///
     /// # Panics
-    /// If the chunk has fewer bytes, or is lent.
+    /// If the chunk has fewer bytes, or is leased.
     pub fn bytes(&mut self, turn: usize, range: Range<usize>) -> Result<&mut [u8]> {
         let chunk = &mut self.chunks[turn % CHUNKS];
         if chunk.on_its_way {
@@ -78,25 +78,26 @@ impl CopyRing {
     /// Lends the chunk of this turn, after [`CopyRing::bytes`].
     ///
     /// # Panics
-    /// If it is lent, or a copy has not been waited for.
-    pub fn lend(&mut self, turn: usize, bytes: Range<usize>) -> Lent {
+    /// If it is leased, or a copy has not been waited for.
+    pub fn lease(&mut self, turn: usize, bytes: Range<usize>) -> LeasedBytes {
         let chunk = &mut self.chunks[turn % CHUNKS];
         assert!(!chunk.on_its_way, "a copy was not waited for");
-        Lent {
-            memory: chunk.memory.take().expect(LENT),
+        LeasedBytes {
+            memory: chunk.memory.take().expect(LEASED),
             bytes,
         }
     }
 
-    /// Whether the chunk of this turn is lent.
-    pub fn is_lent(&self, turn: usize) -> bool {
+    /// Whether the chunk of this turn is leased.
+    pub fn is_leased(&self, turn: usize) -> bool {
         self.chunks[turn % CHUNKS].memory.is_none()
     }
 
-    /// Takes back memory in place of any lent chunk.
+    /// Takes back memory in place of any leased chunk.
     pub fn take_back(&mut self, memory: Box<dyn Memory>) {
-        let lent = self.chunks.iter_mut().find(|chunk| chunk.memory.is_none());
-        lent.expect("no more chunks come back than were lent")
+        let leased = self.chunks.iter_mut().find(|chunk| chunk.memory.is_none());
+        leased
+            .expect("no more chunks come back than were leased")
             .memory = Some(memory);
     }
 
@@ -142,20 +143,20 @@ impl CopyRing {
     }
 }
 
-const LENT: &str = "a chunk that was lent is taken back before its turn";
+const LEASED: &str = "a chunk that was leased is taken back before its turn";
 
 impl Chunk {
     /// The whole memory.
     fn bytes(&mut self) -> &mut [u8] {
-        let memory = self.memory.as_mut().expect(LENT);
+        let memory = self.memory.as_mut().expect(LEASED);
         (**memory).as_mut()
     }
 }
 
-impl Lend for CopyRing {
+impl Poolable for CopyRing {
     fn settle(&self) -> Result<()> {
         self.stream.synchronize()?;
-        match (0..CHUNKS).any(|chunk| self.is_lent(chunk)) {
+        match (0..CHUNKS).any(|chunk| self.is_leased(chunk)) {
             true => Err(Error::internal("a chunk did not come back")),
             false => Ok(()),
         }

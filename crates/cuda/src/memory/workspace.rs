@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use rockmill_core::Result;
 
-use super::buffer::{Arena, DeviceBuffer, space};
-use super::shelf::Lent;
+use super::buffer::{DeviceBuffer, TaskArena, space};
+use super::resource_pool::Pooled;
 use crate::driver::ffi::Stages;
 use crate::driver::{Device, Stream};
 
@@ -16,8 +16,8 @@ const SLACK_BYTES: u64 = 64 << 10;
 #[derive(Debug)]
 pub struct Workspace {
     /// Returned to the pool, empty, before the memory is freed.
-    pub stream: Lent<Stream>,
-    pub arena: Arc<Arena>,
+    pub stream: Pooled<Stream>,
+    pub arena: Arc<TaskArena>,
     /// The first error, and the longest user key.
     pub errors: DeviceBuffer<[u64; 2]>,
     scratch: DeviceBuffer<u8>,
@@ -29,7 +29,7 @@ impl Workspace {
     ///
     /// # Errors
     /// Device.
-    pub fn new(stream: Lent<Stream>, arena: Arc<Arena>) -> Result<Self> {
+    pub fn new(stream: Pooled<Stream>, arena: Arc<TaskArena>) -> Result<Self> {
         let mut workspace = Self {
             stream,
             errors: DeviceBuffer::new(&arena),

@@ -4,9 +4,11 @@
 
 use std::collections::VecDeque;
 use std::ops::Range;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use rockmill_core::{CancelToken, Error, InputTable, KeyRange, ReadAt, Resource, Result};
+use rockmill_core::{
+    Cacheable, CancelToken, Error, InputTable, KeyRange, ReadAt, Resource, Result,
+};
 use rockmill_format::checksum::ChecksumType;
 use rockmill_format::compression::CompressionType;
 use rockmill_format::handle::BLOCK_TRAILER_SIZE;
@@ -14,11 +16,12 @@ use rockmill_format::index::IndexEntry;
 
 use super::host_blocks::{HostBlocks, is_for_host};
 use super::size::may_be_compressed;
+use crate::cache::{FileCache, Part};
 use crate::driver::ffi::{
     ARENA_PADDING, BlockRef, CODEC_IN_TRAILER, MAX_BLOCK_BYTES, STORED_SEQUENCE,
 };
-use crate::driver::{Stages, refused};
-use crate::memory::{CopyRing, DeviceBuffer, DeviceSliceMut, Pool};
+use crate::driver::{CopyKind, Stages, Stream, refused};
+use crate::memory::{Allocation, CopyRing, DeviceBuffer, DeviceSliceMut, Pool};
 use crate::settings::CudaSettings;
 
 /// Maximum bytes of a segment: large enough that threads seldom fetch the next one.
@@ -47,10 +50,36 @@ struct Segment<'a> {
     at: u64,
 }
 
+/// A part of a file that is on the device already, and its place in the arena.
+#[derive(Debug)]
+struct CachedSegment {
+    chunk: Arc<Allocation>,
+    from: u64,
+    len: u64,
+    at: u64,
+}
+
+/// A range of a file that may be cached, and its place in the arena.
+#[derive(Debug)]
+pub struct CacheableRange<'a> {
+    /// Name of the file.
+    pub name: &'a str,
+    pub of: Cacheable,
+    /// End of the file's last data block.
+    pub data_bytes: u64,
+    pub range: Range<u64>,
+    pub at: u64,
+    /// Bytes of it that were found on the device.
+    pub cached_bytes: u64,
+}
+
 /// The blocks of a task.
 #[derive(Debug, Default)]
 pub struct Input<'a> {
     segments: Vec<Segment<'a>>,
+    cached: Vec<CachedSegment>,
+    /// The ranges of files that may be cached.
+    pub cacheable: Vec<CacheableRange<'a>>,
     /// All blocks, run after run.
     pub blocks: Vec<BlockRef>,
     /// For each run that has blocks: its position in the job's inputs, and its end among the blocks.
@@ -66,7 +95,8 @@ pub struct Input<'a> {
 }
 
 impl<'a> Input<'a> {
-    /// Finds the blocks of `inputs` that may have keys of `range`. Those `on_host` are taken from there.
+    /// Finds the blocks of `inputs` that may have keys of `range`. Those `on_host` are taken from there, and those in
+    /// `cache`, if there is one, from the device.
     ///
     /// # Errors
     /// Corruption if an index names bytes outside its file.
@@ -74,6 +104,7 @@ impl<'a> Input<'a> {
         inputs: &'a [InputTable],
         range: &KeyRange,
         on_host: &'a [HostBlocks],
+        cache: Option<&FileCache>,
     ) -> Result<Self> {
         let mut input = Self {
             arena_bytes: ARENA_START,
@@ -91,7 +122,7 @@ impl<'a> Input<'a> {
                 }
                 input.bytes += table.stored_bytes(range);
             } else {
-                input.bytes += input.add(table, entries)?;
+                input.bytes += input.add(table, entries, cache)?;
             }
             input.runs.push((ordinal, input.blocks.len()));
         }
@@ -109,7 +140,8 @@ impl<'a> Input<'a> {
             });
             at += size + BLOCK_TRAILER_SIZE as u64;
         }
-        self.add_range(part, 0, part.len());
+        let len = part.len();
+        self.add_range(part, 0, vec![Part::InFile { len }]);
         Ok(())
     }
 
@@ -143,7 +175,12 @@ impl<'a> Input<'a> {
     }
 
     /// Returns how many bytes of the file are read.
-    fn add(&mut self, table: &'a InputTable, entries: &[IndexEntry]) -> Result<u64> {
+    fn add(
+        &mut self,
+        table: &'a InputTable,
+        entries: &[IndexEntry],
+        cache: Option<&FileCache>,
+    ) -> Result<u64> {
         let file: &dyn ReadAt = &*table.file;
         // Decoding the index has checked that offsets ascend.
         let offset = entries[0].handle.offset;
@@ -157,27 +194,96 @@ impl<'a> Input<'a> {
             let block = self.block(table, handle.offset, handle.offset - offset, handle.size)?;
             self.blocks.push(block);
         }
-        self.add_range(file, offset, end);
+        let parts = match (cache, table.cacheable()) {
+            (Some(cache), Some(&of)) => self.find_cached(cache, of, table, offset..end),
+            _ => vec![Part::InFile { len: end - offset }],
+        };
+        self.add_range(file, offset, parts);
         Ok(end - offset)
     }
 
-    fn add_range(&mut self, file: &'a dyn ReadAt, offset: u64, end: u64) {
-        let mut at = self.arena_bytes;
+    /// The parts of the next range, which is one of a file that may be cached.
+    fn find_cached(
+        &mut self,
+        cache: &FileCache,
+        of: Cacheable,
+        table: &'a InputTable,
+        range: Range<u64>,
+    ) -> Vec<Part> {
+        let parts = cache.find(&of, range.clone());
+        let cached = parts.iter().map(|part| match part {
+            Part::Cached { len, .. } => *len,
+            Part::InFile { .. } => 0,
+        });
+        let last = table.meta.index.last();
+        self.cacheable.push(CacheableRange {
+            name: table.file.name(),
+            of,
+            data_bytes: last.map_or(0, |last| last.handle.checked_end().unwrap_or(0)),
+            range,
+            at: self.arena_bytes,
+            cached_bytes: cached.sum(),
+        });
+        parts
+    }
+
+    fn add_range(&mut self, file: &'a dyn ReadAt, offset: u64, parts: Vec<Part>) {
+        let (mut at, mut from) = (self.arena_bytes, offset);
         self.gaps.push(at - PADDING..at);
-        let mut from = offset;
-        while from < end {
-            let to = (from + SEGMENT_BYTES).min(end);
-            self.segments.push(Segment {
-                file,
-                offset: from,
-                len: to - from,
-                at,
-            });
-            at += to - from;
-            from = to;
+        for part in parts {
+            match part {
+                Part::Cached {
+                    chunk,
+                    from: place,
+                    len,
+                } => {
+                    self.cached.push(CachedSegment {
+                        chunk,
+                        from: place,
+                        len,
+                        at,
+                    });
+                    (at, from) = (at + len, from + len);
+                }
+                Part::InFile { len } => {
+                    let end = from + len;
+                    while from < end {
+                        let len = SEGMENT_BYTES.min(end - from);
+                        self.segments.push(Segment {
+                            file,
+                            offset: from,
+                            len,
+                            at,
+                        });
+                        (at, from) = (at + len, from + len);
+                    }
+                }
+            }
         }
-        self.arena_bytes = arena_end(self.arena_bytes, end - offset);
+        self.arena_bytes = arena_end(self.arena_bytes, from - offset);
         self.gaps.push(at..self.arena_bytes - PADDING);
+    }
+
+    /// Bytes that the device has already.
+    pub fn cached_bytes(&self) -> u64 {
+        self.cacheable.iter().map(|range| range.cached_bytes).sum()
+    }
+
+    /// Queues the copies of what the device has already. The chunks live as long as `self`.
+    ///
+    /// # Errors
+    /// Device.
+    pub fn copy_cached(&self, arena: &mut DeviceBuffer<u8>, stream: &Stream) -> Result<()> {
+        let to = arena.room(self.arena_bytes as usize)?;
+        for segment in &self.cached {
+            // One copy must not span two allocations of the device, even if their addresses touch.
+            let from = segment.chunk.as_ptr().wrapping_add(segment.from as usize);
+            let to = to.wrapping_add(segment.at as usize);
+            // SAFETY: the chunk has these bytes, which no code changes, and the arena has room for them. The caller keeps both
+            // until the stream has been waited for.
+            unsafe { stream.copy(CopyKind::Inside, to, from, segment.len as usize)? };
+        }
+        Ok(())
     }
 
     /// File and offset of a block, for errors.
@@ -213,7 +319,10 @@ impl<'a> Input<'a> {
             cancel,
             stages,
         };
-        let threads = settings.io_threads.min(self.segments.len()).max(1);
+        if self.segments.is_empty() {
+            return Ok(());
+        }
+        let threads = settings.io_threads.min(self.segments.len());
         std::thread::scope(|scope| {
             let others: Vec<_> = (1..threads)
                 .filter_map(|_| {

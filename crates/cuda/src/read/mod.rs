@@ -16,7 +16,7 @@ pub use errors::{FirstError, clear_errors, download_checked, error_in, longest_k
 pub use host_blocks::host_blocks;
 pub use input::Input;
 pub use keys::{KEY_PADDING, Spans, WORD_KEY_BYTES};
-pub use rows::{Survivors, survivors};
+pub use rows::{SelectedRows, select_rows};
 pub use size::{KEY_OVERHEAD, ReadSize, UNEVEN, share};
 #[cfg(test)]
 pub use state::Side;

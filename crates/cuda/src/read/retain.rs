@@ -81,7 +81,7 @@ pub(super) fn retain(
         has_older: read.buffers.has_older.room(n)?,
         keep: read.buffers.keep.room(n)?,
         places: read.buffers.places.room(n)?,
-        survivors: read.buffers.keys_on(merged.side.other()).as_ptr(),
+        selected_rows: read.buffers.keys_on(merged.side.other()).as_ptr(),
         totals: read.buffers.totals.room(1)?,
         errors: read.ws.errors.as_ptr().cast(),
         arena: null_mut(),

@@ -14,10 +14,10 @@ use crate::driver::ffi::{DecodeArgs, InputTotals, Key, RetainTotals};
 
 /// Surviving entries on the device.
 #[derive(Debug)]
-pub struct Survivors {
+pub struct SelectedRows {
     /// The side with the entries; the other one is free.
     pub side: Side,
-    /// Number of survivors.
+    /// Number of selected rows.
     pub len: usize,
     /// Sums over all entries as they were decoded.
     pub input: InputTotals,
@@ -35,11 +35,11 @@ pub struct Survivors {
 ///
 /// # Errors
 /// Corruption, naming file and block; Device.
-pub fn survivors(
+pub fn select_rows(
     read: &mut ReadState,
     request: &Request<'_>,
     input: &Input<'_>,
-) -> Result<Survivors> {
+) -> Result<SelectedRows> {
     let decoded = decode(read, request, input)?;
     let (trimmed, entries_by_run) = trim(read, request.range, &decoded)?;
     let input_totals = sum_input(read, &decoded.args, &trimmed)?;
@@ -92,7 +92,7 @@ pub fn survivors(
         Visibility::Snapshot(_) => "see snapshot",
     };
     read.mark(stage, (n * 3 * size_of::<Key>()) as u64)?;
-    Ok(Survivors {
+    Ok(SelectedRows {
         side: side.other(),
         len: (totals.kept + totals.made) as usize,
         input: input_totals,

@@ -1,6 +1,6 @@
 //! The entries that a snapshot sees.
 
-use rockmill_core::{Error, Result, SnapshotRules, Tombstones, Undecided};
+use rockmill_core::{Error, NeedsMerge, Result, SnapshotRules, Tombstones};
 use rockmill_format::key::{ValueType, tag_type};
 
 use super::errors::{FirstError, download_checked};
@@ -11,7 +11,7 @@ use crate::driver::ffi::{self, ERROR_UNDECIDED, RetainTotals, SnapshotArgs};
 /// Writes the entries of `merged` that the snapshot sees to its other side.
 ///
 /// # Errors
-/// Declined for an entry that does not decide alone, if that is an error; Device.
+/// Declined for an entry that does not contain the value alone, if that is an error; Device.
 pub(super) fn see(
     read: &mut ReadState,
     rules: &SnapshotRules,
@@ -29,11 +29,11 @@ pub(super) fn see(
         rules: ffi::SnapshotRules {
             sequence: rules.sequence,
             keep_tombstones: u32::from(rules.tombstones == Tombstones::Keep),
-            mark_undecided: u32::from(rules.undecided == Undecided::Mark),
+            mark_needs_merge: u32::from(rules.needs_merge == NeedsMerge::Mark),
         },
         keep: read.buffers.keep.room(n)?,
         places: read.buffers.places.room(n)?,
-        survivors: read.buffers.keys_on(merged.side.other()).as_ptr(),
+        selected_rows: read.buffers.keys_on(merged.side.other()).as_ptr(),
         totals: read.buffers.totals.room(1)?,
         errors: read.ws.errors.as_ptr().cast(),
     };
@@ -43,14 +43,14 @@ pub(super) fn see(
     let (totals, error) = download_checked(&read.ws, &read.buffers.totals, 1)?;
     match error {
         Some(FirstError { at, code }) if code == ERROR_UNDECIDED => {
-            Err(undecided(read, merged, at)?)
+            Err(needs_merge(read, merged, at)?)
         }
         _ => Ok(totals[0]),
     }
 }
 
 /// The error of the entry at a position of the merged ones.
-fn undecided(read: &ReadState, merged: &Merged, at: usize) -> Result<Error> {
+fn needs_merge(read: &ReadState, merged: &Merged, at: usize) -> Result<Error> {
     let keys = read.buffers.keys_on(merged.side);
     let key = keys.download(at, 1, &read.ws.stream)?[0];
     let kind = ValueType::from_code(tag_type(key.tag));

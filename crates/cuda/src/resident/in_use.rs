@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use rockmill_core::Result;
 
@@ -19,6 +20,8 @@ pub struct InUse<T> {
 struct State<T> {
     /// In order of arrival. A value whose kernels are done waits for those in front of it.
     kept: VecDeque<(Event, Arc<T>)>,
+    /// Number of values that were ever in `kept`.
+    num_kept: u64,
     /// Values whose kernels are done.
     done: Vec<Arc<T>>,
     /// Values whose kernels' end is unknown.
@@ -33,6 +36,7 @@ impl<T> InUse<T> {
             device: device.clone(),
             state: Mutex::new(State {
                 kept: VecDeque::new(),
+                num_kept: 0,
                 done: Vec::new(),
                 unknown: Vec::new(),
                 spare: Vec::new(),
@@ -65,12 +69,36 @@ impl<T> InUse<T> {
         // SAFETY: as above.
         unsafe { event.record_behind(stream.as_ptr()) }?;
         state.kept.push_back((event, Arc::clone(value)));
+        state.num_kept += 1;
         Ok(true)
     }
 
     /// Keeps a value for as long as `self` lives.
     pub fn keep_for_good(&self, value: &Arc<T>) {
         self.state().unknown.push(Arc::clone(value));
+    }
+
+    /// Waits until the streams have reached the ends for which values were kept so far.
+    ///
+    /// # Errors
+    /// Device.
+    pub fn wait(&self) -> Result<()> {
+        /// Pause between two looks at the events.
+        const PAUSE: Duration = Duration::from_micros(20);
+        let _current = self.device.make_current()?;
+        let end = self.state().num_kept;
+        loop {
+            let mut state = self.state();
+            state.sweep();
+            let num_done = state.num_kept - state.kept.len() as u64;
+            match state.kept.front() {
+                // The error is that of a lost device, for which there is no end to wait for.
+                Some((event, _)) if num_done < end => event.is_done()?,
+                _ => return Ok(()),
+            };
+            drop(state);
+            std::thread::sleep(PAUSE);
+        }
     }
 
     /// Takes the values that only `self` still refers to, and whose kernels are done.

@@ -3,13 +3,115 @@
 use std::ffi::c_void;
 use std::ptr;
 use std::sync::PoisonError;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use rockmill_core::{Error, ErrorKind, Result};
 
 use super::table::DeviceTable;
 use crate::driver::ffi::{self, LookupArgs, Stages};
-use crate::driver::{Device, DeviceMemory, Download, MemoryUser, Stream, altered};
+use crate::driver::{Device, DeviceMemory, Download, MemoryUser, PinnedBuffer, Stream, altered};
 use crate::ring::KvRecord;
+
+/// A type of integers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Integer {
+    /// 1, 2, 4 or 8.
+    pub bytes: u8,
+    /// Whether it has negative ones.
+    pub is_signed: bool,
+}
+
+/// How integers become keys: a prefix, and the bytes of the integer. Integers that the type of the key does not have,
+/// such as negative ones without a sign, are not found.
+#[derive(Debug, Clone, Copy)]
+pub struct IdForm(ffi::IdForm);
+
+impl IdForm {
+    /// Most bytes of a prefix.
+    pub const MAX_PREFIX: usize = ffi::MAX_ID_PREFIX as usize;
+
+    const NONE: Self = Self(ffi::IdForm {
+        id_bytes: 0,
+        is_id_signed: 0,
+        key_bytes: 0,
+        is_key_signed: 0,
+        is_big_endian: 0,
+        prefix_bytes: 0,
+        prefix: [0; Self::MAX_PREFIX],
+    });
+
+    /// Keys of integers of type `id`: `prefix`, and the integer as one of type `key`.
+    ///
+    /// # Errors
+    /// Invalid if the prefix is too long, or no integer has that number of bytes.
+    pub fn new(id: Integer, key: Integer, is_big_endian: bool, prefix: &[u8]) -> Result<Self> {
+        let is_size = |integer: Integer| matches!(integer.bytes, 1 | 2 | 4 | 8);
+        let invalid = |what: String| Err(Error::new(ErrorKind::Invalid, what));
+        if !is_size(id) || !is_size(key) {
+            return invalid("integers have 1, 2, 4 or 8 bytes".to_owned());
+        }
+        if prefix.len() > Self::MAX_PREFIX {
+            let (most, given) = (Self::MAX_PREFIX, prefix.len());
+            return invalid(format!(
+                "the prefix has {given} bytes; keys of integers have one of at most {most}"
+            ));
+        }
+        let mut bytes = [0; Self::MAX_PREFIX];
+        bytes[..prefix.len()].copy_from_slice(prefix);
+        Ok(Self(ffi::IdForm {
+            id_bytes: id.bytes,
+            is_id_signed: id.is_signed.into(),
+            key_bytes: key.bytes,
+            is_key_signed: key.is_signed.into(),
+            is_big_endian: is_big_endian.into(),
+            prefix_bytes: prefix.len() as u8,
+            prefix: bytes,
+        }))
+    }
+
+    /// The key of an integer that the type of the key has, of whose bytes in memory.
+    ///
+    /// # Panics
+    /// If there are fewer bytes than the integer has.
+    pub fn key(&self, id: &[u8]) -> Vec<u8> {
+        let form = &self.0;
+        let id = &id[..form.id_bytes.into()];
+        let is_negative = form.is_id_signed != 0 && id.last().is_some_and(|&last| last >> 7 == 1);
+        let rest = std::iter::repeat(if is_negative { u8::MAX } else { 0 });
+        let mut key = form.prefix[..form.prefix_bytes.into()].to_vec();
+        key.extend(id.iter().copied().chain(rest).take(form.key_bytes.into()));
+        if form.is_big_endian != 0 {
+            key[form.prefix_bytes.into()..].reverse();
+        }
+        key
+    }
+}
+
+/// A word of the host's memory, in which lookups leave the status of a key that they could not answer.
+#[derive(Debug)]
+pub struct Unanswered(PinnedBuffer);
+
+// SAFETY: the word is only used as an atomic one.
+unsafe impl Sync for Unanswered {}
+
+impl Unanswered {
+    /// No lookup has left one.
+    ///
+    /// # Errors
+    /// Device.
+    pub fn new(device: &Device) -> Result<Self> {
+        let _current = device.make_current()?;
+        PinnedBuffer::new(device, size_of::<u32>()).map(Self)
+    }
+
+    /// The status that lookups have left since the last call: [`Rows::NEEDS_HOST`] or [`Rows::TOO_SMALL`], or another one that
+    /// only a ring has; 0 if all keys had an answer.
+    pub fn take(&self) -> u8 {
+        // SAFETY: the memory has room for the word, is aligned to a page, and is freed with `self`.
+        let word = unsafe { AtomicU32::from_ptr(self.0.as_ptr().cast()) };
+        word.swap(0, Ordering::Acquire) as u8
+    }
+}
 
 /// Keys in device memory.
 #[derive(Debug, Clone, Copy)]
@@ -19,6 +121,7 @@ pub struct Keys {
     /// Bytes of each key; with offsets, bytes of all keys.
     key_bytes: u64,
     len: u64,
+    form: IdForm,
 }
 
 impl Keys {
@@ -33,6 +136,21 @@ impl Keys {
             offsets: ptr::null(),
             key_bytes,
             len,
+            form: IdForm::NONE,
+        }
+    }
+
+    /// The keys of `len` contiguous integers.
+    ///
+    /// # Safety
+    /// The integers lie in device memory at `ids`, and stay there unchanged as [`Keys::fixed`] requires.
+    pub unsafe fn ids(ids: *const u8, form: IdForm, len: u64) -> Self {
+        Self {
+            bytes: ids,
+            offsets: ptr::null(),
+            key_bytes: form.0.id_bytes.into(),
+            len,
+            form,
         }
     }
 
@@ -47,6 +165,7 @@ impl Keys {
             offsets,
             key_bytes: u64::MAX,
             len,
+            form: IdForm::NONE,
         }
     }
 
@@ -75,8 +194,8 @@ impl Keys {
                 false => self.bytes,
             },
             offsets,
-            key_bytes: self.key_bytes,
             len: len as u64,
+            ..*self
         }
     }
 }
@@ -89,6 +208,9 @@ pub struct Rows {
     statuses: *mut u8,
     default_row: *const u8,
     sizes: *mut u32,
+    found: *mut u8,
+    unanswered: *mut u32,
+    options: u32,
 }
 
 impl Rows {
@@ -97,7 +219,7 @@ impl Rows {
     /// Status of a key whose value is in its row.
     pub const FOUND: u8 = ffi::KEY_FOUND;
     /// Status of a key for which RocksDB must be asked.
-    pub const ASK: u8 = ffi::KEY_ASK;
+    pub const NEEDS_HOST: u8 = ffi::KEY_NEEDS_HOST;
     /// Status of a key whose value has more bytes than a row.
     pub const TOO_SMALL: u8 = ffi::KEY_TOO_SMALL;
 
@@ -114,6 +236,9 @@ impl Rows {
             statuses,
             default_row: ptr::null(),
             sizes: ptr::null_mut(),
+            found: ptr::null_mut(),
+            unanswered: ptr::null_mut(),
+            options: 0,
         }
     }
 
@@ -137,6 +262,42 @@ impl Rows {
     pub unsafe fn with_sizes(self, sizes: *mut u32) -> Self {
         Self { sizes, ..self }
     }
+
+    /// The same, with a byte for each key: 1 if its value is in its row, else 0. Then `statuses` may be null.
+    ///
+    /// # Safety
+    /// There is room for as many bytes as there are keys, as [`Rows::new`] requires.
+    #[must_use]
+    pub unsafe fn with_found(self, found: *mut u8) -> Self {
+        Self { found, ..self }
+    }
+
+    /// The same; the status of a key without an answer is left in `unanswered`.
+    ///
+    /// # Safety
+    /// `unanswered` is one of the device, and lives until every stream that looks keys up has reached this point.
+    #[must_use]
+    pub unsafe fn with_unanswered(self, unanswered: &Unanswered) -> Self {
+        Self {
+            unanswered: unanswered.0.as_ptr().cast(),
+            ..self
+        }
+    }
+
+    /// The same; bytes behind a value are zeroed, and so are rows of keys without a value, unless there is a default row
+    /// for them.
+    #[must_use]
+    pub fn cleared(self) -> Self {
+        let options = self.options | ffi::LOOKUP_CLEARS;
+        Self { options, ..self }
+    }
+
+    /// The same; values with fewer bytes than a row have [`Rows::TOO_SMALL`], too.
+    #[must_use]
+    pub fn exact(self) -> Self {
+        let options = self.options | ffi::LOOKUP_EXACT;
+        Self { options, ..self }
+    }
 }
 
 /// Checks that kernels can use the memory.
@@ -148,6 +309,7 @@ fn check(keys: &Keys, rows: &Rows, device: &Device) -> Result<()> {
     let (is_varied, has_sizes) = (!keys.offsets.is_null(), !rows.sizes.is_null());
     let (offsets, sizes) = (keys.offsets.cast(), rows.sizes.cast_const().cast());
     let (values, statuses) = (rows.rows.cast_const(), rows.statuses.cast_const());
+    let found = rows.found.cast_const();
     let key_bytes = if is_varied { 0 } else { keys.key_bytes };
     // Bytes for each key, or 0 if the pointer may be null; and the alignment.
     let arguments = [
@@ -155,8 +317,9 @@ fn check(keys: &Keys, rows: &Rows, device: &Device) -> Result<()> {
         ("offsets", offsets, 8 * u64::from(is_varied), 8),
         ("rows", values, rows.stride, 1),
         ("default row", rows.default_row, 0, 1),
-        ("statuses", statuses, 1, 1),
+        ("statuses", statuses, u64::from(found.is_null()), 1),
         ("sizes", sizes, 4 * u64::from(has_sizes), 4),
+        ("found", found, u64::from(!found.is_null()), 1),
     ];
     for (name, at, bytes, alignment) in arguments {
         let end = n.checked_mul(bytes);
@@ -209,13 +372,13 @@ impl CallerStream {
 
 /// Result for a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Answer {
+pub enum LookupResult {
     /// Its value.
     Found(Vec<u8>),
     /// It is not in the database.
     NotFound,
     /// RocksDB must be asked.
-    Ask,
+    NeedsHost,
 }
 
 impl DeviceTable {
@@ -258,6 +421,11 @@ impl DeviceTable {
             default_row: rows.default_row,
             statuses: rows.statuses,
             sizes: rows.sizes,
+            found: rows.found,
+            unanswered: rows.unanswered,
+            form: keys.form.0,
+            options: rows.options,
+            unused: 0,
         };
         // SAFETY: the creator of keys and rows has stated that their memory exists; the slots are those of the table.
         unsafe { stages.look_up(&args) }
@@ -267,7 +435,7 @@ impl DeviceTable {
     ///
     /// # Errors
     /// Device; Verification if an answer is impossible.
-    pub fn get(&self, keys: &[&[u8]]) -> Result<Vec<Answer>> {
+    pub fn get(&self, keys: &[&[u8]]) -> Result<Vec<LookupResult>> {
         /// Rows of keys that are looked up together.
         const ROWS_BYTES: usize = 64 << 20;
         let (mut bytes, mut offsets) = (Vec::new(), vec![0u64]);
@@ -319,9 +487,11 @@ impl DeviceTable {
             for i in first..end {
                 let (at, len) = ((i - first) * stride, lens[i] as usize);
                 answers.push(match states[i] {
-                    Rows::FOUND | Rows::TOO_SMALL => Answer::Found(values[at..at + len].to_vec()),
-                    Rows::NOT_FOUND => Answer::NotFound,
-                    Rows::ASK => Answer::Ask,
+                    Rows::FOUND | Rows::TOO_SMALL => {
+                        LookupResult::Found(values[at..at + len].to_vec())
+                    }
+                    Rows::NOT_FOUND => LookupResult::NotFound,
+                    Rows::NEEDS_HOST => LookupResult::NeedsHost,
                     _ => return Err(altered("the status of a key is invalid")),
                 });
             }

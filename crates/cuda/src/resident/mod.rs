@@ -3,8 +3,8 @@
 mod budget;
 mod delta;
 mod in_use;
+mod insert;
 mod lookup;
-mod place;
 mod ranges;
 mod revise;
 mod table;
@@ -12,6 +12,6 @@ mod table;
 pub(crate) use budget::Part;
 pub use delta::{Delta, Unseen};
 pub use in_use::InUse;
-pub use lookup::{Answer, CallerStream, Keys, Rows};
-pub use place::{PlaceBuffers, place};
+pub use insert::{InsertBuffers, insert};
+pub use lookup::{CallerStream, IdForm, Integer, Keys, LookupResult, Rows, Unanswered};
 pub use table::{DeviceTable, TableContents, TableSettings};

@@ -9,7 +9,7 @@ use super::budget::Part;
 use super::ranges::Ranges;
 use super::table::{DeviceTable, settled};
 use crate::driver::Download;
-use crate::driver::ffi::{self, PlaceTotals, RecordChunk, SlotsArgs, Stages};
+use crate::driver::ffi::{self, InsertTotals, RecordChunk, SlotsArgs, Stages};
 
 /// A chunk is rewritten if at least one of this many parts of its bytes is dead.
 const DEAD_PARTS: u64 = 4;
@@ -30,7 +30,7 @@ impl DeviceTable {
         &self,
         stage: impl Fn(&Stages<'_>, &SlotsArgs) -> Result<()>,
         complete: impl FnOnce(&mut SlotsArgs),
-    ) -> Result<PlaceTotals> {
+    ) -> Result<InsertTotals> {
         let _current = self.device.make_current()?;
         let this = self.as_kernels_see_it();
         let scratch = self.scratch.as_ptr();
@@ -42,12 +42,12 @@ impl DeviceTable {
             chunks: ptr::null_mut(),
             num_chunks: 0,
             records: ptr::null_mut(),
-            cursor: scratch.wrapping_add(size_of::<PlaceTotals>()).cast(),
+            cursor: scratch.wrapping_add(size_of::<InsertTotals>()).cast(),
             totals: scratch.cast(),
         };
         complete(&mut args);
         let stream = self.stream();
-        let mut totals = [PlaceTotals::default()];
+        let mut totals = [InsertTotals::default()];
         let mut run = || {
             // SAFETY: the scratch memory lives until the stream has been waited for, and no other code has it.
             unsafe { stream.fill(scratch.cast(), 0, self.scratch.len() as usize)? };

@@ -7,7 +7,7 @@ use rockmill_core::{Error, ErrorKind, KeyRange, ResidentTable, Result};
 
 use super::budget::{Budget, Part};
 use super::ranges::Ranges;
-use crate::driver::ffi::{self, PlaceTotals, SlotsArgs, Stages};
+use crate::driver::ffi::{self, InsertTotals, SlotsArgs, Stages};
 use crate::driver::{CopyKind, Device, Reservation, Stream};
 use crate::read::share;
 
@@ -44,7 +44,7 @@ pub struct TableContents {
     /// Keys with their values.
     pub keys: u64,
     /// Keys without a value, for which RocksDB must be asked.
-    pub ask: u64,
+    pub needs_host: u64,
     /// Keys for which there was no room near the bucket of their hash. If there are some, the table cannot be used;
     /// another seed or more slots help.
     pub left_over: u64,
@@ -66,7 +66,7 @@ pub struct DeviceTable {
     buckets: u64,
     seed: u64,
     hash_mask: u64,
-    held: Mutex<Held>,
+    held: Mutex<TableState>,
     /// For kernels that process slots: their totals, and a number. The holder of the stream may use it.
     pub(super) scratch: Arc<Part>,
     /// For copies to the host and back. Tables that are derived from others share it.
@@ -75,7 +75,7 @@ pub struct DeviceTable {
 
 /// Records are never changed, so a derived table shares those of its base.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Held {
+pub(super) struct TableState {
     pub chunks: Vec<Arc<Part>>,
     pub contents: TableContents,
     /// Slots of deleted keys.
@@ -114,17 +114,17 @@ impl DeviceTable {
         let stream = Stream::with_staging(device)?;
         let slots = budget.take(device, Self::slot_bytes(settings.keys))?;
         let outside = Ranges::new(settings.outside, &budget, device, &stream)?;
-        let scratch = size_of::<PlaceTotals>() + size_of::<u64>();
+        let scratch = size_of::<InsertTotals>() + size_of::<u64>();
         let table = Self {
             scratch: Arc::new(budget.take(device, scratch as u64)?),
             device: device.clone(),
             budget,
-            held: Mutex::new(Held {
+            held: Mutex::new(TableState {
                 contents: TableContents {
                     slot_bytes: slots.len() + outside.len(),
                     ..TableContents::default()
                 },
-                ..Held::default()
+                ..TableState::default()
             }),
             slots,
             outside,
@@ -189,7 +189,7 @@ impl DeviceTable {
     }
 
     /// A table of the same kind.
-    fn successor(&self, slots: Part, outside: Ranges, mut held: Held) -> Self {
+    fn successor(&self, slots: Part, outside: Ranges, mut held: TableState) -> Self {
         held.contents.slot_bytes = slots.len() + outside.len();
         Self {
             device: self.device.clone(),
@@ -239,7 +239,7 @@ impl DeviceTable {
     /// Slots of keys, and of deleted keys.
     pub fn slots_taken(&self) -> u64 {
         let held = self.held();
-        held.contents.keys + held.contents.ask + held.gone
+        held.contents.keys + held.contents.needs_host + held.gone
     }
 
     /// The number of the table's GPU; `None` if it lies on the host.
@@ -253,7 +253,7 @@ impl DeviceTable {
         self.held().contents
     }
 
-    pub(super) fn held(&self) -> MutexGuard<'_, Held> {
+    pub(super) fn held(&self) -> MutexGuard<'_, TableState> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -289,12 +289,13 @@ impl DeviceTable {
     }
 
     /// Counts the rows of a task.
-    pub(super) fn add(&self, rows: u64, totals: PlaceTotals) {
+    pub(super) fn add(&self, rows: u64, totals: InsertTotals) {
         let mut held = self.held();
         let contents = &mut held.contents;
-        let values = rows.saturating_sub(totals.without + totals.asks_in);
+        let values = rows.saturating_sub(totals.without + totals.needs_host_in);
         contents.keys = (contents.keys + values).saturating_sub(totals.values_out);
-        contents.ask = (contents.ask + totals.asks_in).saturating_sub(totals.asks_out);
+        contents.needs_host =
+            (contents.needs_host + totals.needs_host_in).saturating_sub(totals.needs_host_out);
         contents.left_over += totals.left_over;
         contents.dead_bytes += totals.dead_bytes;
         held.gone = (held.gone + totals.gone).saturating_sub(totals.retaken);

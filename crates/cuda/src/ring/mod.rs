@@ -1,4 +1,4 @@
-//! Mailboxes in which device threads send requests to the host: see `kernels/ring/ring.hpp`.
+//! Queues in which device threads send requests to the host: see `kernels/ring/ring.hpp`.
 //!
 //! Threads of the host read and write pinned memory here, and call no function of CUDA, because it might wait for the
 //! kernel that waits for them.
@@ -7,14 +7,14 @@ use crate::driver::ffi;
 use crate::resident::DeviceTable;
 
 mod changed;
-mod mailboxes;
+mod queue;
 mod server;
 #[cfg(test)]
 mod tests;
 
 pub use changed::ChangedSet;
-pub(crate) use mailboxes::is_held;
-pub use mailboxes::{Hold, Mailboxes, RingSettings};
+pub(crate) use queue::is_held;
+pub use queue::{RequestQueue, RingPin, RingSettings};
 pub use server::{Operation, Request, Server, Status};
 
 /// The parameter of a kernel: `KvRecord` of `kernels/common/types.hpp`.
@@ -34,23 +34,27 @@ impl KvRecord {
         self.0
     }
 
-    /// A record for a table, with the mailboxes for keys that it cannot answer.
-    pub fn new(version: u64, table: &DeviceTable, ring: Option<(&Mailboxes, &ChangedSet)>) -> Self {
-        let ring = ring.map(|(mailboxes, changed)| mailboxes.as_kernels_see_them(changed));
+    /// A record for a table, with the queue for keys that it cannot answer.
+    pub fn new(
+        version: u64,
+        table: &DeviceTable,
+        ring: Option<(&RequestQueue, &ChangedSet)>,
+    ) -> Self {
+        let ring = ring.map(|(queue, changed)| queue.as_kernels_see_them(changed));
         Self(ffi::KvRecord {
             abi: Self::ABI,
             num_tickets: 0,
             version,
             table: table.as_kernels_see_it(),
             ring: ring.unwrap_or_else(ffi::Ring::none),
-            last_mailbox: 0,
+            last_slot: 0,
             last_number: 0,
         })
     }
 }
 
 impl ffi::Ring {
-    /// No mailboxes.
+    /// No queue.
     fn none() -> Self {
         use std::ptr::{null, null_mut};
         Self {
@@ -69,8 +73,8 @@ impl ffi::Ring {
                 seed: 0,
             },
             timeout_ns: 0,
-            mailboxes: 0,
-            mailbox_bytes: 0,
+            slots: 0,
+            slot_bytes: 0,
         }
     }
 }

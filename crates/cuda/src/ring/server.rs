@@ -1,10 +1,10 @@
-//! A host thread's side of its mailboxes.
+//! A host thread's side of a request queue.
 
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::mailboxes::Mailboxes;
+use super::queue::RequestQueue;
 use crate::driver::ffi::{self, RingRequest};
 
 /// `ring.hpp:RingOperation`, without the one for parts of answers.
@@ -41,7 +41,7 @@ pub enum Status {
     /// The value is in the answer; or the next part of a request is expected.
     Found = ffi::KEY_FOUND as u32,
     /// The device alone cannot answer, and there is no host to ask.
-    Ask = ffi::KEY_ASK as u32,
+    NeedsHost = ffi::KEY_NEEDS_HOST as u32,
     /// The caller has no room for the value.
     TooSmall = ffi::KEY_TOO_SMALL as u32,
     /// The write is done.
@@ -69,9 +69,9 @@ pub struct Request<'a> {
     pub value: &'a [u8],
 }
 
-/// The server's state of a mailbox.
+/// The server's state of a slot.
 #[derive(Debug, Default)]
-struct Mail {
+struct SlotState {
     /// Number of the last request.
     number: u32,
     operation: Option<Operation>,
@@ -86,26 +86,26 @@ struct Mail {
     is_answered: Cell<bool>,
 }
 
-/// Bytes of messages and values that a mailbox keeps allocated.
+/// Bytes of messages and values that a slot keeps allocated.
 const KEPT_BYTES: usize = 64 << 10;
 
-/// Some of the mailboxes, for the thread that serves them.
+/// Some slots of a queue, for the thread that serves them.
 #[derive(Debug)]
 pub struct Server {
-    mailboxes: Arc<Mailboxes>,
+    queue: Arc<RequestQueue>,
     range: Range<usize>,
-    mails: Vec<Mail>,
+    states: Vec<SlotState>,
     taken: Vec<usize>,
 }
 
 impl Server {
-    /// The mailboxes of a range, which only this server answers.
-    pub fn new(mailboxes: Arc<Mailboxes>, range: Range<usize>) -> Self {
-        let mails = range.clone().map(|_| Mail::default());
+    /// The slots of a range, which only this server answers.
+    pub fn new(queue: Arc<RequestQueue>, range: Range<usize>) -> Self {
+        let states = range.clone().map(|_| SlotState::default());
         Self {
-            mailboxes,
+            queue,
             range,
-            mails: mails.collect(),
+            states: states.collect(),
             taken: Vec::new(),
         }
     }
@@ -115,26 +115,26 @@ impl Server {
     pub fn take(&mut self) -> (usize, bool) {
         self.taken.clear();
         let mut has_posted = false;
-        let mailboxes = &*self.mailboxes;
-        for (mailbox, mail) in self.range.clone().zip(&mut self.mails) {
-            let Some(number) = mailboxes.next_number(mailbox) else {
+        let queue = &*self.queue;
+        for (slot, state) in self.range.clone().zip(&mut self.states) {
+            let Some(number) = queue.next_number(slot) else {
                 continue;
             };
             has_posted = true;
-            mail.number = number;
-            let request = mailboxes.request(mailbox);
+            state.number = number;
+            let request = queue.request(slot);
             if request.operation == ffi::RING_REST {
-                mail.send(mailboxes, (mailbox, number), request.at);
+                state.send(queue, (slot, number), request.at);
                 continue;
             }
-            match mail.add(mailboxes, mailbox, &request) {
-                Some(true) => self.taken.push(mailbox - self.range.start),
+            match state.add(queue, slot, &request) {
+                Some(true) => self.taken.push(slot - self.range.start),
                 // The client may send the next part.
                 Some(false) => {
-                    mailboxes.answer(mailbox, number, Status::Found as u32, &[], 0);
+                    queue.answer(slot, number, Status::Found as u32, &[], 0);
                 }
                 None => {
-                    mailboxes.answer(mailbox, number, Status::IoError as u32, &[], 0);
+                    queue.answer(slot, number, Status::IoError as u32, &[], 0);
                 }
             }
         }
@@ -143,46 +143,41 @@ impl Server {
 
     /// A request that was taken.
     pub fn request(&self, at: usize) -> Request<'_> {
-        let mail = &self.mails[self.taken[at]];
+        let state = &self.states[self.taken[at]];
         Request {
             // Only requests with an operation are taken.
-            operation: mail.operation.unwrap_or(Operation::Get),
-            version: mail.version,
-            key: &mail.message[..mail.key_len],
-            value: &mail.message[mail.value_at..],
+            operation: state.operation.unwrap_or(Operation::Get),
+            version: state.version,
+            key: &state.message[..state.key_len],
+            value: &state.message[state.value_at..],
         }
     }
 
     /// Answers a request that was taken.
     pub fn answer(&self, at: usize, status: Status, value: &[u8]) {
         let at = self.taken[at];
-        let (mail, mailbox) = (&self.mails[at], self.range.start + at);
-        if mail.is_answered.replace(true) {
+        let (state, slot) = (&self.states[at], self.range.start + at);
+        if state.is_answered.replace(true) {
             return;
         }
         let len = value.len() as u64;
         let (status, part) = match status {
-            Status::Found if len > mail.capacity => (Status::TooSmall, &value[..0]),
+            Status::Found if len > state.capacity => (Status::TooSmall, &value[..0]),
             status => (status, value),
         };
-        if part.len() > self.mailboxes.settings().mailbox_bytes as usize {
-            let mut kept = mail.value.borrow_mut();
+        if part.len() > self.queue.settings().request_slot_bytes as usize {
+            let mut kept = state.value.borrow_mut();
             kept.clear();
             kept.extend_from_slice(part);
         }
-        self.mailboxes
-            .answer(mailbox, mail.number, status as u32, part, len);
+        self.queue
+            .answer(slot, state.number, status as u32, part, len);
     }
 }
 
-impl Mail {
+impl SlotState {
     /// Adds a part of a request. Returns whether it is complete; `None` if it is invalid.
-    fn add(
-        &mut self,
-        mailboxes: &Mailboxes,
-        mailbox: usize,
-        request: &RingRequest,
-    ) -> Option<bool> {
+    fn add(&mut self, queue: &RequestQueue, slot: usize, request: &RingRequest) -> Option<bool> {
         /// `record.hpp:RECORD_UNIT`.
         const UNIT: usize = 16;
         if request.at == 0 {
@@ -203,12 +198,12 @@ impl Mail {
         let part_len = usize::try_from(request.part_len).ok()?;
         let is_next = request.at == self.message.len() as u64;
         if !is_next
-            || part_len > mailboxes.settings().mailbox_bytes as usize
+            || part_len > queue.settings().request_slot_bytes as usize
             || part_len > total - self.message.len().min(total)
         {
             return None;
         }
-        mailboxes.append_to(&mut self.message, mailbox, part_len);
+        queue.append_to(&mut self.message, slot, part_len);
         self.operation = Some(Operation::of(request.operation)?);
         (self.version, self.capacity) = (request.version, request.capacity);
         (self.key_len, self.value_at) = (key_len, value_at);
@@ -216,8 +211,8 @@ impl Mail {
         Some(self.message.len() == total)
     }
 
-    /// Sends more of a value to a request of a mailbox.
-    fn send(&self, mailboxes: &Mailboxes, (mailbox, number): (usize, u32), from: u64) {
+    /// Sends more of a value to the request of a slot.
+    fn send(&self, queue: &RequestQueue, (slot, number): (usize, u32), from: u64) {
         let value = self.value.borrow();
         let rest = usize::try_from(from)
             .ok()
@@ -226,6 +221,6 @@ impl Mail {
             Some(rest) => (Status::Found, rest),
             None => (Status::IoError, &[][..]),
         };
-        mailboxes.answer(mailbox, number, status as u32, rest, value.len() as u64);
+        queue.answer(slot, number, status as u32, rest, value.len() as u64);
     }
 }

@@ -1,4 +1,4 @@
-//! For any bytes that a device writes into mailboxes, a server neither panics nor reads other mailboxes, and answers
+//! For any bytes that a device writes into slots, a server neither panics nor reads other slots, and answers
 //! once.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -16,10 +16,10 @@ use crate::driver::ffi::{Ring, RingAnswer, RingRequest};
 use crate::driver::{Device, Target};
 use crate::resident::TableSettings;
 
-const MAILBOXES: usize = 48;
+const SLOTS: usize = 48;
 const ROOM: usize = 32;
 
-/// The server's mailboxes.
+/// The server's slots.
 const RANGE: std::ops::Range<usize> = 16..32;
 
 /// An action of the device.
@@ -90,37 +90,35 @@ struct Requester {
 }
 
 impl Requester {
-    fn word(&self, words: *const u32, mailbox: usize) -> &AtomicU32 {
-        // SAFETY: there is a word for each mailbox, as long as these.
-        unsafe { &*words.wrapping_add(mailbox).cast() }
+    fn word(&self, words: *const u32, slot: usize) -> &AtomicU32 {
+        // SAFETY: there is a word for each slot, as long as these.
+        unsafe { &*words.wrapping_add(slot).cast() }
     }
 
     /// Returns the number that the request was posted under.
-    fn post(&self, mailbox: usize, request: RingRequest, bytes: &[u8], number: Option<u32>) -> u32 {
-        let posted = self.word(self.ring.posted, mailbox);
+    fn post(&self, slot: usize, request: RingRequest, bytes: &[u8], number: Option<u32>) -> u32 {
+        let posted = self.word(self.ring.posted, slot);
         let next = posted.load(Ordering::Relaxed).wrapping_add(1);
         let number = number.unwrap_or(next);
-        // SAFETY: these are places of the mailbox, and no server looks at them now.
+        // SAFETY: these are places of the slot, and no server looks at them now.
         unsafe {
-            let to = self.ring.outgoing.wrapping_add(mailbox * ROOM);
+            let to = self.ring.outgoing.wrapping_add(slot * ROOM);
             ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len().min(ROOM));
-            ptr::write(self.ring.requests.wrapping_add(mailbox), request);
+            ptr::write(self.ring.requests.wrapping_add(slot), request);
         }
         posted.store(number, Ordering::Release);
         number
     }
 
     /// The answered number, the answer, and all bytes of values.
-    fn answer(&self, mailbox: usize) -> (u32, RingAnswer, [u8; ROOM]) {
-        let number = self
-            .word(self.ring.answered, mailbox)
-            .load(Ordering::Acquire);
-        // SAFETY: these are places of the mailbox, and no server writes there now.
+    fn answer(&self, slot: usize) -> (u32, RingAnswer, [u8; ROOM]) {
+        let number = self.word(self.ring.answered, slot).load(Ordering::Acquire);
+        // SAFETY: these are places of the slot, and no server writes there now.
         unsafe {
-            let incoming = self.ring.incoming.wrapping_add(mailbox * ROOM);
+            let incoming = self.ring.incoming.wrapping_add(slot * ROOM);
             (
                 number,
-                ptr::read(self.ring.answers.wrapping_add(mailbox)),
+                ptr::read(self.ring.answers.wrapping_add(slot)),
                 ptr::read(incoming.cast()),
             )
         }
@@ -142,17 +140,17 @@ fn changed(request: RingRequest, field: usize, value: u64) -> RingRequest {
     request
 }
 
-/// Lets the server read a mailbox's request once, and checks its answer. `value` is the result of a get. Returns the
+/// Lets the server read a slot's request once, and checks its answer. `value` is the result of a get. Returns the
 /// key and the value of the request if it was complete.
 fn serve(
     server: &mut Server,
     requester: &Requester,
-    mailbox: usize,
+    slot: usize,
     request: RingRequest,
     value: &[u8],
 ) -> Result<Option<Message>, TestCaseError> {
     let number = requester
-        .word(requester.ring.posted, mailbox)
+        .word(requester.ring.posted, slot)
         .load(Ordering::Relaxed);
     let (taken, has_posted) = server.take();
     let mut message = None;
@@ -161,14 +159,14 @@ fn serve(
         let request = server.request(0);
         message = Some((request.key.to_vec(), request.value.to_vec()));
         server.answer(0, Status::Found, value);
-        let first = requester.answer(mailbox);
+        let first = requester.answer(slot);
         server.answer(0, Status::IoError, b"another answer");
-        let (answered, answer, bytes) = requester.answer(mailbox);
+        let (answered, answer, bytes) = requester.answer(slot);
         prop_assert_eq!((answered, bytes), (first.0, first.2), "answered twice");
         prop_assert_eq!(answer.status, first.1.status, "answered twice");
     }
     if has_posted {
-        let (answered, answer, bytes) = requester.answer(mailbox);
+        let (answered, answer, bytes) = requester.answer(slot);
         prop_assert_eq!(answered, number);
         prop_assert!(answer.part_len as usize <= ROOM && u64::from(answer.part_len) <= answer.len);
         let is_too_large = request.operation != 5 && request.value_len > u64::from(u32::MAX);
@@ -192,12 +190,12 @@ fn serve(
 fn check(posts: &[(usize, Post)]) -> Result<(), TestCaseError> {
     let device = Device::open(Target::Host).expect("the host");
     let settings = RingSettings {
-        mailboxes: MAILBOXES as u32,
-        mailbox_bytes: ROOM as u32,
+        request_slots: SLOTS as u32,
+        request_slot_bytes: ROOM as u32,
         timeout: Duration::from_secs(1),
         threads: 1,
     };
-    let mailboxes = Mailboxes::new(&device, settings).expect("mailboxes");
+    let queue = RequestQueue::new(&device, settings).expect("a queue");
     let given = TableSettings {
         keys: 1,
         memory_bytes: u64::MAX,
@@ -209,15 +207,15 @@ fn check(posts: &[(usize, Post)]) -> Result<(), TestCaseError> {
     let table = DeviceTable::new(&device, &given).expect("a table");
     let set = ChangedSet::new(&table, 1).expect("a set");
     let requester = Requester {
-        ring: mailboxes.as_kernels_see_them(&set),
+        ring: queue.as_kernels_see_them(&set),
     };
-    let mut server = Server::new(mailboxes, RANGE);
-    for (mailbox, post) in posts {
-        let mailbox = *mailbox;
+    let mut server = Server::new(queue, RANGE);
+    for (slot, post) in posts {
+        let slot = *slot;
         match post {
             Post::Any { request, number } => {
-                requester.post(mailbox, *request, &[0xee; ROOM], *number);
-                serve(&mut server, &requester, mailbox, *request, &[1; 3 * ROOM])?;
+                requester.post(slot, *request, &[0xee; ROOM], *number);
+                serve(&mut server, &requester, slot, *request, &[1; 3 * ROOM])?;
             }
             Post::Whole {
                 operation,
@@ -249,8 +247,8 @@ fn check(posts: &[(usize, Post)]) -> Result<(), TestCaseError> {
                         Some((of, field, to)) if of == part => changed(request, field, to),
                         _ => request,
                     };
-                    requester.post(mailbox, request, bytes, None);
-                    taken = serve(&mut server, &requester, mailbox, request, &message)?;
+                    requester.post(slot, request, bytes, None);
+                    taken = serve(&mut server, &requester, slot, request, &message)?;
                     prop_assert!(change.is_some() || taken.is_some() == (part + 1 == parts));
                 }
                 if change.is_none() {
@@ -263,9 +261,9 @@ fn check(posts: &[(usize, Post)]) -> Result<(), TestCaseError> {
                             at: at as u64,
                             ..RingRequest::default()
                         };
-                        requester.post(mailbox, request, &[], None);
-                        serve(&mut server, &requester, mailbox, request, &[])?;
-                        let (_, answer, bytes) = requester.answer(mailbox);
+                        requester.post(slot, request, &[], None);
+                        serve(&mut server, &requester, slot, request, &[])?;
+                        let (_, answer, bytes) = requester.answer(slot);
                         let len = ROOM.min(message.len() - at);
                         prop_assert_eq!(answer.part_len as usize, len);
                         prop_assert_eq!(&bytes[..len], &message[at..at + len]);
@@ -275,7 +273,7 @@ fn check(posts: &[(usize, Post)]) -> Result<(), TestCaseError> {
             }
         }
     }
-    for other in (0..MAILBOXES).filter(|at| !RANGE.contains(at)) {
+    for other in (0..SLOTS).filter(|at| !RANGE.contains(at)) {
         let (number, answer, bytes) = requester.answer(other);
         prop_assert_eq!((number, answer.status, answer.len), (0, 0, 0));
         prop_assert_eq!(bytes, [0; ROOM]);

@@ -226,140 +226,87 @@ impl Encoder<'_> {
 
     fn op(&mut self, register: Register) -> Option<ScanOp> {
         let plan = self.plan;
+        let instruction = &plan.instructions[usize::from(register)];
         let kind = |register: Register| kind_code(self.kinds[usize::from(register)]);
-        let op = |code, a, b, c, detail| ScanOp {
-            code,
-            to: 0,
-            a,
-            b,
-            c,
-            detail,
-        };
-        Some(match &plan.instructions[usize::from(register)] {
-            Instruction::Key => op(ffi::SCAN_KEY, 0, 0, 0, 0),
-            Instruction::Value => op(ffi::SCAN_VALUE, 0, 0, 0, 0),
+        let mut operands = [0; 3];
+        for (operand, of) in operands.iter_mut().zip(instruction.operands()) {
+            *operand = of.map_or(Some(0), |of| self.operand(of))?;
+        }
+        let [a, mut b, mut c] = operands;
+        let (code, detail) = match instruction {
+            Instruction::Key => (ffi::SCAN_KEY, 0),
+            Instruction::Value => (ffi::SCAN_VALUE, 0),
             // Constants are not computed.
             Instruction::Constant(_) => return None,
-            Instruction::Length(of) => op(ffi::SCAN_LENGTH, self.operand(*of)?, 0, 0, 0),
-            Instruction::Load { from, at, number } => {
-                let (from, at) = (self.operand(*from)?, self.operand(*at)?);
-                op(ffi::SCAN_LOAD, from, at, 0, number_detail(*number))
+            Instruction::Length(_) => (ffi::SCAN_LENGTH, 0),
+            Instruction::Load { number, .. } => (ffi::SCAN_LOAD, number_detail(*number)),
+            Instruction::Slice { .. } => (ffi::SCAN_SLICE, 0),
+            Instruction::Prefixed { prefix, .. } => (ffi::SCAN_PREFIXED, prefix_detail(*prefix)),
+            Instruction::AfterPrefixed { prefix, count, .. } => {
+                c = u32::from(*count);
+                (ffi::SCAN_AFTER_PREFIXED, prefix_detail(*prefix))
             }
-            Instruction::Slice { from, at, length } => {
-                let (from, at) = (self.operand(*from)?, self.operand(*at)?);
-                op(ffi::SCAN_SLICE, from, at, self.operand(*length)?, 0)
-            }
-            Instruction::Prefixed { from, at, prefix } => {
-                let (from, at) = (self.operand(*from)?, self.operand(*at)?);
-                op(ffi::SCAN_PREFIXED, from, at, 0, prefix_detail(*prefix))
-            }
-            Instruction::AfterPrefixed {
-                from,
-                at,
-                prefix,
-                count,
-            } => {
-                let (from, at) = (self.operand(*from)?, self.operand(*at)?);
-                let (count, detail) = (u32::from(*count), prefix_detail(*prefix));
-                op(ffi::SCAN_AFTER_PREFIXED, from, at, count, detail)
-            }
-            Instruction::Bit { from, at } => op(
-                ffi::SCAN_BIT,
-                self.operand(*from)?,
-                self.operand(*at)?,
-                0,
-                0,
-            ),
-            Instruction::Decimal { from, at, decimal } => {
-                let (from, at) = (self.operand(*from)?, self.operand(*at)?);
+            Instruction::Bit { .. } => (ffi::SCAN_BIT, 0),
+            Instruction::Decimal { decimal, .. } => {
                 let detail = u32::from(decimal.precision) << 8 | u32::from(decimal.scale);
-                op(ffi::SCAN_DECIMAL, from, at, 0, detail)
+                (ffi::SCAN_DECIMAL, detail)
             }
-            Instruction::Date { of, calendar } => {
+            Instruction::Date { calendar, .. } => {
                 let detail = match calendar {
                     Calendar::Day => 0,
                     Calendar::Second => 1,
                 };
-                op(ffi::SCAN_DATE, self.operand(*of)?, 0, 0, detail)
+                (ffi::SCAN_DATE, detail)
             }
-            Instruction::String {
-                from,
-                at,
-                groups,
-                spaces,
-            } => {
-                let (from, at) = (self.operand(*from)?, self.operand(*at)?);
-                let spaces = match spaces {
-                    Some(spaces) => self.operand(*spaces)?,
-                    None => SCAN_CONSTANT | self.constant(&NO_SPACES),
-                };
-                op(ffi::SCAN_STRING, from, at, spaces, groups_detail(*groups))
+            Instruction::String { groups, spaces, .. } => {
+                if spaces.is_none() {
+                    c = SCAN_CONSTANT | self.constant(&NO_SPACES);
+                }
+                (ffi::SCAN_STRING, groups_detail(*groups))
             }
-            Instruction::StringSize { from, at, groups } => {
-                let (from, at) = (self.operand(*from)?, self.operand(*at)?);
-                op(ffi::SCAN_STRING_SIZE, from, at, 0, groups_detail(*groups))
+            Instruction::StringSize { groups, .. } => {
+                (ffi::SCAN_STRING_SIZE, groups_detail(*groups))
             }
             // `ScanPlan::left_to_cpu` says so.
             Instruction::Json { .. } | Instruction::Latin1(_) => return None,
-            Instruction::TrimEnd(of) => op(ffi::SCAN_TRIM_END, self.operand(*of)?, 0, 0, 0),
-            Instruction::Text(of) => op(ffi::SCAN_TEXT, self.operand(*of)?, 0, 0, 0),
-            Instruction::Select {
-                when,
-                then,
-                otherwise,
-            } => {
-                let (when, then) = (self.operand(*when)?, self.operand(*then)?);
-                op(ffi::SCAN_SELECT, when, then, self.operand(*otherwise)?, 0)
-            }
+            Instruction::TrimEnd(_) => (ffi::SCAN_TRIM_END, 0),
+            Instruction::Text(_) => (ffi::SCAN_TEXT, 0),
+            Instruction::Select { .. } => (ffi::SCAN_SELECT, 0),
             Instruction::Compare {
-                comparison,
-                left,
-                right,
-            } => {
-                let detail = kind(*left) << 8 | accepted(*comparison);
-                let (left, right) = (self.operand(*left)?, self.operand(*right)?);
-                op(ffi::SCAN_COMPARE, left, right, 0, detail)
-            }
-            Instruction::And(left, right) => op(
-                ffi::SCAN_AND,
-                self.operand(*left)?,
-                self.operand(*right)?,
-                0,
-                0,
-            ),
-            Instruction::Or(left, right) => op(
-                ffi::SCAN_OR,
-                self.operand(*left)?,
-                self.operand(*right)?,
-                0,
-                0,
-            ),
-            Instruction::Not(of) => op(ffi::SCAN_NOT, self.operand(*of)?, 0, 0, 0),
-            Instruction::IsNull(of) => op(ffi::SCAN_IS_NULL, self.operand(*of)?, 0, 0, 0),
-            Instruction::Like { of, pattern } => {
-                let of = self.operand(*of)?;
-                let (detail, first, count) = self.pattern(pattern);
-                op(ffi::SCAN_LIKE, of, first, count, detail)
+                comparison, left, ..
+            } => (ffi::SCAN_COMPARE, kind(*left) << 8 | accepted(*comparison)),
+            Instruction::And(..) => (ffi::SCAN_AND, 0),
+            Instruction::Or(..) => (ffi::SCAN_OR, 0),
+            Instruction::Not(_) => (ffi::SCAN_NOT, 0),
+            Instruction::IsNull(_) => (ffi::SCAN_IS_NULL, 0),
+            Instruction::Like { pattern, .. } => {
+                let detail;
+                (detail, b, c) = self.pattern(pattern);
+                (ffi::SCAN_LIKE, detail)
             }
             Instruction::OneOf { of, values } => {
-                let (detail, of) = (kind(*of), self.operand(*of)?);
-                let (first, count) = self.list(values.iter());
-                op(ffi::SCAN_ONE_OF, of, first, count, detail)
+                let detail = kind(*of);
+                (b, c) = self.list(values.iter());
+                (ffi::SCAN_ONE_OF, detail)
             }
             Instruction::Arithmetic {
-                operation,
-                left,
-                right,
-                range,
+                operation, range, ..
             } => {
                 let code = match operation {
                     Operation::Add => ffi::SCAN_ADD,
                     Operation::Subtract => ffi::SCAN_SUBTRACT,
                     Operation::Multiply => ffi::SCAN_MULTIPLY,
                 };
-                let (left, right) = (self.operand(*left)?, self.operand(*right)?);
-                op(code, left, right, 0, range_detail(*range))
+                (code, range_detail(*range))
             }
+        };
+        Some(ScanOp {
+            code,
+            to: 0,
+            a,
+            b,
+            c,
+            detail,
         })
     }
 

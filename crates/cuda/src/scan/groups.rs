@@ -26,12 +26,12 @@ impl<'a> Scan<'a> {
     /// if the plan has no groups, if there are too many for the device or for the plan, or if keys are long.
     pub fn group(&mut self) -> Result<Option<Parts<'a>>> {
         let encoded = self.encoded;
-        let (Some(groups), 1..) = (&encoded.groups, self.args.num_wanted) else {
+        let (Some(groups), 1..) = (&encoded.groups, self.args.num_selected) else {
             return Ok(None);
         };
         let (read, buffers) = (&*self.read, &mut *self.buffers);
         let stream = &read.ws.stream;
-        let num_slots = groups.num_slots(self.args.num_wanted);
+        let num_slots = groups.num_slots(self.args.num_selected);
         let (slots, num_words) = (num_slots as usize, groups.num_words as usize);
         let keys_len = slots * KEY_WORDS as usize;
         let args = ScanGroups {
@@ -76,8 +76,8 @@ impl<'a> Scan<'a> {
         let (rows, order): (Vec<_>, Vec<_>) = (order.iter())
             .map(|&(first, slot)| (first as u32, slot))
             .unzip();
-        self.args.num_wanted = found;
-        self.args.wanted = buffers.wanted.upload(&rows, stream)?;
+        self.args.num_selected = found;
+        self.args.selected = buffers.selected.upload(&rows, stream)?;
         let slots = buffers.slots.upload(&order, stream)?;
         let taken = buffers.taken.room(order.len() * num_words)?;
         // SAFETY: the slots are some of the table, and there is room for their words.

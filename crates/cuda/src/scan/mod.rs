@@ -18,7 +18,7 @@ use crate::driver::ffi::{
     ERROR_CHECK, ScanArgs, ScanArgument, ScanColumn, ScanConstant, ScanGroupKey, ScanOp,
 };
 use crate::memory::buffers;
-use crate::read::{ReadSize, ReadState, Survivors, download_checked};
+use crate::read::{ReadSize, ReadState, SelectedRows, download_checked};
 use encode::EncodedGroups;
 use groups::{KEY_WORDS, Parts};
 use layout::{Layout, cell};
@@ -96,7 +96,7 @@ buffers! {
     constants: ScanConstant = x.constants;
     literals: u8 = x.literal_bytes;
     columns: ScanColumn = x.columns;
-    wanted: u32 = x.entries;
+    selected: u32 = x.entries;
     sizes: u64 = x.entries + 1;
     offsets: u64 = x.entries + 1;
     batch: u8 = x.batch_bytes;
@@ -116,7 +116,7 @@ buffers! {
 /// The errors of `sink`; OutOfRange; Verification if the returned data are impossible; Device, Cancelled.
 pub fn scan(
     read: &mut ReadState,
-    survivors: &Survivors,
+    selected_rows: &SelectedRows,
     plan: &ScanPlan,
     encoded: &Encoded,
     cancel: &CancelToken,
@@ -132,14 +132,14 @@ pub fn scan(
         columns_of[usize::from(column.register)] = i;
     }
     let mut output = BatchOutput {
-        rows: survivors.len as u64,
-        wanted: 0,
+        rows: selected_rows.len as u64,
+        selected: 0,
         malformed: 0,
     };
     let mut bytes = 0;
-    if survivors.len > 0 {
-        let mut scan = Scan::begin(read, survivors, encoded, buffers)?;
-        (output.wanted, output.malformed) = scan.filter()?;
+    if selected_rows.len > 0 {
+        let mut scan = Scan::begin(read, selected_rows, encoded, buffers)?;
+        (output.selected, output.malformed) = scan.filter()?;
         cancel.check()?;
         let parts = scan.group()?;
         bytes += parts.as_ref().map_or(0, Parts::bytes);
@@ -189,11 +189,11 @@ impl<'a> Scan<'a> {
     /// Copies the program to the device.
     fn begin(
         read: &'a mut ReadState,
-        survivors: &Survivors,
+        selected_rows: &SelectedRows,
         encoded: &'a Encoded,
         buffers: &'a mut ScanBuffers,
     ) -> Result<Self> {
-        let n = survivors.len;
+        let n = selected_rows.len;
         read.ws.make_scratch(&read.device, n + 1)?;
         let returned = Returned::new(read)?;
         let stream = &read.ws.stream;
@@ -204,9 +204,9 @@ impl<'a> Scan<'a> {
         let columns = Layout::new(&encoded.columns, 0).columns;
         let args = ScanArgs {
             arena: read.buffers.arena.as_ptr(),
-            rows: read.buffers.keys_on(survivors.side).as_ptr(),
+            rows: read.buffers.keys_on(selected_rows.side).as_ptr(),
             n: n as u64,
-            key_bytes: read.key_bytes(survivors.wide),
+            key_bytes: read.key_bytes(selected_rows.wide),
             values: read.buffers.values.as_ptr(),
             ops: buffers.ops.upload(&encoded.ops, stream)?,
             constants: buffers.constants.upload(&encoded.constants, stream)?,
@@ -222,8 +222,8 @@ impl<'a> Scan<'a> {
             batch_bytes: BATCH_BYTES as u64,
             keep: read.buffers.keep.room(n + 1)?,
             places: read.buffers.places.room(n + 1)?,
-            wanted: buffers.wanted.room(n)?,
-            num_wanted: 0,
+            selected: buffers.selected.room(n)?,
+            num_selected: 0,
             sizes: buffers.sizes.room(n + 1)?,
             offsets: buffers.offsets.room(n + 1)?,
             out: buffers.batch.as_ptr(),
@@ -247,36 +247,36 @@ impl<'a> Scan<'a> {
         // SAFETY: there is room for one more than the number of rows, which name decoded entries.
         unsafe { read.ws.stages().scan_filter(&self.args) }?;
         self.check()?;
-        let wanted = (self.returned).count(read, &read.buffers.places, n)?;
+        let selected = (self.returned).count(read, &read.buffers.places, n)?;
         let malformed = (self.returned).count(read, &self.buffers.sizes, 0)?;
         self.returned.check(read)?;
-        if wanted > n as u64 || malformed > n as u64 {
+        if selected > n as u64 || malformed > n as u64 {
             return Err(altered("more rows are selected or malformed than exist"));
         }
-        self.args.num_wanted = wanted;
+        self.args.num_selected = selected;
         self.read.mark("filter rows", 0)?;
-        Ok((wanted, malformed))
+        Ok((selected, malformed))
     }
 
     /// Finds the ends of batches among the selected rows.
     fn cut(&mut self) -> Result<Vec<usize>> {
-        let wanted = self.args.num_wanted as usize;
-        if wanted == 0 {
+        let selected = self.args.num_selected as usize;
+        if selected == 0 {
             return Ok(Vec::new());
         }
         let read = &*self.read;
         let stream = &read.ws.stream;
-        self.buffers.sizes.fill(wanted, 1, 0, stream)?;
+        self.buffers.sizes.fill(selected, 1, 0, stream)?;
         // SAFETY: there is room for one more than the number of selected rows.
         unsafe { read.ws.stages().scan_measure(&self.args) }?;
         self.check()?;
         let batches = self.buffers.sizes.download(0, 1, stream)?[0] as usize;
-        if batches == 0 || batches > wanted {
+        if batches == 0 || batches > selected {
             return Err(altered("the ends of batches changed on the way back"));
         }
         let ends = self.buffers.sizes.download(1, batches, stream)?;
         let ends: Vec<_> = ends.into_iter().map(|end| end as usize).collect();
-        match ends.is_sorted_by(|a, b| a < b) && ends.last() == Some(&wanted) && ends[0] > 0 {
+        match ends.is_sorted_by(|a, b| a < b) && ends.last() == Some(&selected) && ends[0] > 0 {
             true => Ok(ends),
             false => Err(altered("the ends of batches changed on the way back")),
         }

@@ -3,7 +3,7 @@
 use super::layout::{MAX_CUTS, MAX_FILES};
 use super::size::SstSize;
 use crate::driver::ffi::{
-    BlockRef, FileCut, FileIndex, FilePlace, FileTotals, FoundFile, KeySpan, OutBlock,
+    BlockRef, FileCut, FileIndex, FileOffsets, FileTotals, FoundFile, KeySpan, OutBlock,
 };
 use crate::memory::buffers;
 
@@ -43,7 +43,7 @@ buffers! {
     file_offsets: u64 = MAX_FILES as u64 + 1;
     file_totals: FileTotals = x.files;
     indexes: FileIndex = x.files;
-    file_places: FilePlace = x.files;
+    file_places: FileOffsets = x.files;
     found: FoundFile = x.files;
     images: u8 = x.image_bytes;
     bases: u32 = x.files;

@@ -235,7 +235,7 @@ impl<'a> Workers<'a> {
             stages.time("compress on host", Resource::Host, len as u64, || {
                 batch.compress(bytes, compressor)
             })?;
-            // SAFETY: no other code has this part, and the ring is waited for below, or before it is lent again.
+            // SAFETY: no other code has this part, and the ring is waited for below, or before it is leased again.
             unsafe { ring.send(turn, &mut batch.packed)? };
         }
         let bytes = batches.iter().map(|batch| batch.raw.len() as u64).sum();
@@ -269,7 +269,7 @@ mod tests {
     use crate::driver::ffi::{InputTotals, Key, RetainTotals, ValueRef};
     use crate::driver::{Device, Marks, MemoryUser, Stages, test_target};
     use crate::memory::Pool;
-    use crate::read::{ReadBuffers, Side, Survivors};
+    use crate::read::{ReadBuffers, SelectedRows, Side};
     use crate::settings::CudaSettings;
     use crate::sst::images::plan_images;
     use crate::sst::layout::lay_out;
@@ -315,7 +315,7 @@ mod tests {
             read.buffers.keys.upload(&keys, stream).expect("memory");
             read.buffers.values.upload(&values, stream).expect("memory");
             read.buffers.hashes.upload(&[0; 2], stream).expect("memory");
-            let survivors = Survivors {
+            let selected_rows = SelectedRows {
                 side: Side::Keys,
                 len: keys.len(),
                 input: InputTotals::default(),
@@ -331,8 +331,9 @@ mod tests {
                 stages: &stages,
                 cancel: &cancel,
             };
-            let mut args = lay_out(&mut read, sst, &plan, &survivors, 0).expect("it is measured");
-            let planned = plan_images(&mut read, sst, with, &mut args, &survivors);
+            let mut args =
+                lay_out(&mut read, sst, &plan, &selected_rows, 0).expect("it is measured");
+            let planned = plan_images(&mut read, sst, with, &mut args, &selected_rows);
             let error = planned.expect_err("too large");
             assert!(error.what.contains("blocks of 4 GiB"), "{error}");
         }

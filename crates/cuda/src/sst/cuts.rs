@@ -11,7 +11,7 @@ use super::images::Image;
 use super::layout::{MAX_CUTS, MAX_FILES};
 use crate::driver::ffi::{Key, NO_FRAGMENT};
 use crate::driver::{altered, refused};
-use crate::read::{KEY_PADDING, ReadState, Survivors, WORD_KEY_BYTES, download_checked};
+use crate::read::{KEY_PADDING, ReadState, SelectedRows, WORD_KEY_BYTES, download_checked};
 
 /// A file that may be written.
 #[derive(Debug)]
@@ -47,7 +47,7 @@ impl Planned {
 pub fn plan_files(
     read: &ReadState,
     sst: &SstBuffers,
-    survivors: &Survivors,
+    selected_rows: &SelectedRows,
     rules: &CompactionRules,
     range: &KeyRange,
 ) -> Result<Vec<Planned>> {
@@ -57,14 +57,14 @@ pub fn plan_files(
         return Err(too_many());
     }
     let unknown = || altered("files end where no key is");
-    let number = cuts[MAX_CUTS].survivors as usize;
+    let number = cuts[MAX_CUTS].selected_rows as usize;
     let cuts = cuts[..MAX_CUTS].get(..number).ok_or_else(unknown)?;
     let begins: Vec<_> = rules.tombstones.in_range(range).map(|cut| cut.0).collect();
     let mut starts = Vec::with_capacity(number);
     for (i, cut) in cuts.iter().enumerate() {
-        let first = cut.survivors as usize;
+        let first = cut.selected_rows as usize;
         let first_key = match cut.fragment {
-            NO_FRAGMENT => Some(user_key(read, survivors, first)?),
+            NO_FRAGMENT => Some(user_key(read, selected_rows, first)?),
             _ => None,
         };
         // The first file has all keys before its first one.
@@ -82,7 +82,7 @@ pub fn plan_files(
         starts.push((0, range.begin.clone(), None));
     }
     let mut files = Vec::with_capacity(starts.len());
-    let mut end = (survivors.len, range.end.clone());
+    let mut end = (selected_rows.len, range.end.clone());
     while let Some((first, begin, first_key)) = starts.pop() {
         let keys = KeyRange {
             begin: begin.clone(),
@@ -108,12 +108,12 @@ pub fn plan_files(
 }
 
 /// The user key of a surviving entry.
-fn user_key(read: &ReadState, survivors: &Survivors, at: usize) -> Result<Vec<u8>> {
-    if at >= survivors.len {
+fn user_key(read: &ReadState, selected_rows: &SelectedRows, at: usize) -> Result<Vec<u8>> {
+    if at >= selected_rows.len {
         return Err(altered("a file begins with an entry that is not there"));
     }
     let stream = &read.ws.stream;
-    let keys = read.buffers.keys_on(survivors.side);
+    let keys = read.buffers.keys_on(selected_rows.side);
     let Key {
         hi, lo, entry, len, ..
     } = keys.download(at, 1, stream)?[0];

@@ -10,8 +10,8 @@ use rockmill_format::compression::{
 };
 use rockmill_format::handle::BlockGuard;
 
-use super::chain::Chain;
 use super::parts::{Block, check_blocks};
+use super::validation_hash::ValidationHash;
 
 /// Of this many data blocks of a file, the library decompresses the first.
 const DECOMPRESSED: u64 = 64;
@@ -32,7 +32,7 @@ pub struct DataCheck<'a> {
     /// Compression types of the blocks.
     pub used: BTreeSet<CompressionType>,
     /// RocksDB's hash over all entries, if the plan requests it.
-    chain: Option<Chain>,
+    chain: Option<ValidationHash>,
     decompressor: Decompressor,
     /// The library's compressor with the plan's settings; `None` if Rockmill's own code does not compress.
     library: Option<Compressor>,
@@ -63,7 +63,7 @@ impl<'a> DataCheck<'a> {
             blocks: 0,
             stored_raw: 0,
             used: BTreeSet::new(),
-            chain: (plan.paranoid_hash).then(|| Chain::new(plan.table.restart_interval)),
+            chain: (plan.paranoid_hash).then(|| ValidationHash::new(plan.table.restart_interval)),
             decompressor: Decompressor::new(Vec::new()),
             library,
             size_sample: SizeSample::default(),
@@ -129,7 +129,7 @@ impl<'a> DataCheck<'a> {
 
     /// RocksDB's hash over all entries, or 0 if the plan does not request it.
     pub fn paranoid_hash(&self) -> u64 {
-        self.chain.as_ref().map_or(0, Chain::hash)
+        self.chain.as_ref().map_or(0, ValidationHash::hash)
     }
 
     fn add_to_chain(&mut self, block: &Block, raw: &[u8]) -> Result<()> {

@@ -14,10 +14,10 @@ use super::compress::compress;
 use super::layout::{MAX_FILES, NUM_FILES_AT};
 use super::output::Writing;
 use crate::driver::ffi::{
-    ARENA_PADDING, ERROR_FILTER, FileIndex, FilePlace, FileTotals, LayoutArgs,
+    ARENA_PADDING, ERROR_FILTER, FileIndex, FileOffsets, FileTotals, LayoutArgs,
 };
 use crate::driver::{altered, refused};
-use crate::read::{FirstError, ReadState, Survivors, download_checked};
+use crate::read::{FirstError, ReadState, SelectedRows, download_checked};
 
 /// Alignment of images, and the room between them that decoders may read too far.
 pub const IMAGE_ALIGNMENT: u64 = 4096;
@@ -26,7 +26,7 @@ pub const PADDING: u64 = ARENA_PADDING;
 /// The image of a file.
 #[derive(Debug)]
 pub struct Image {
-    /// Survivors.
+    /// SelectedRows.
     pub entries: Range<usize>,
     /// Number of data blocks, and of those of earlier files.
     pub num_blocks: u64,
@@ -100,7 +100,7 @@ pub fn plan_images(
     sst: &mut SstBuffers,
     with: Writing<'_>,
     args: &mut LayoutArgs,
-    survivors: &Survivors,
+    selected_rows: &SelectedRows,
 ) -> Result<Vec<Image>> {
     let (file_starts, error) = download_checked(&read.ws, &sst.file_starts, NUM_FILES_AT + 1)?;
     if error.is_some() {
@@ -150,7 +150,7 @@ pub fn plan_images(
     let rows_hash = totals
         .iter()
         .fold(0, |sum: u64, file| sum.wrapping_add(file.rows_hash));
-    if rows_hash != survivors.totals.rows_hash {
+    if rows_hash != selected_rows.totals.rows_hash {
         return Err(altered("files do not have the entries that were kept"));
     }
     let indexes = sst.indexes.download(0, num_files, &read.ws.stream)?;
@@ -190,7 +190,7 @@ fn place_files(
     read: &ReadState,
     sst: &mut SstBuffers,
     images: &[Image],
-) -> Result<*const FilePlace> {
+) -> Result<*const FileOffsets> {
     // Words at the ends of each part are read whole.
     for image in images {
         let ends = [0, image.data_bytes, image.index_at(), image.len()];
@@ -201,7 +201,7 @@ fn place_files(
         }
     }
     let places: Vec<_> = (images.iter())
-        .map(|image| FilePlace {
+        .map(|image| FileOffsets {
             image: image.at,
             index: image.at + image.index_at(),
             edges: image.edges as u64,

@@ -9,7 +9,7 @@ use rockmill_format::index::IndexShortening;
 use super::buffers::SstBuffers;
 use super::filter::{filter_rules, may_lack_prefix};
 use crate::driver::ffi::{self, IndexLayout, Layout, LayoutArgs, NO_PARTITIONS};
-use crate::read::{ReadState, Spans, Survivors, clear_errors};
+use crate::read::{ReadState, SelectedRows, Spans, clear_errors};
 use crate::support;
 
 /// Maximum files of one task; all of them are open at once.
@@ -27,10 +27,10 @@ pub fn lay_out(
     read: &mut ReadState,
     sst: &mut SstBuffers,
     plan: &OutputPlan,
-    survivors: &Survivors,
+    selected_rows: &SelectedRows,
     num_fragments: usize,
 ) -> Result<LayoutArgs> {
-    let n = survivors.len;
+    let n = selected_rows.len;
     let narrow = |value: usize| u32::try_from(value).unwrap_or(u32::MAX);
     clear_errors(&mut read.ws)?;
     let filter = filter_rules(plan.table.filter);
@@ -42,9 +42,9 @@ pub fn lay_out(
     // `keep` and `places` have the size that these need, and are free.
     let args = LayoutArgs {
         arena: read.buffers.arena.as_ptr(),
-        survivors: read.buffers.keys_on(survivors.side).as_ptr(),
+        selected_rows: read.buffers.keys_on(selected_rows.side).as_ptr(),
         n: n as u64,
-        key_bytes: read.key_bytes(survivors.wide),
+        key_bytes: read.key_bytes(selected_rows.wide),
         values: read.buffers.values.as_ptr(),
         hashes: read.buffers.hashes.as_ptr(),
         layout: Layout {
@@ -71,7 +71,7 @@ pub fn lay_out(
         begins: read.buffers.keep.room(n + 1)?,
         before: read.buffers.places.room(n + 1)?,
         block_starts: sst.block_starts.room(n + 1)?,
-        key_sums: match survivors.wide {
+        key_sums: match selected_rows.wide {
             true => sst.key_sums.room(n + 1)?,
             false => null_mut(),
         },

@@ -1,7 +1,6 @@
 //! From rows to SST files: laid out, written and sealed on the device, decoded again, and copied back.
 
 mod buffers;
-mod chain;
 mod compress;
 mod cuts;
 mod data_check;
@@ -13,6 +12,7 @@ mod output;
 mod parts;
 mod size;
 mod store;
+mod validation_hash;
 mod verify;
 
 pub use buffers::SstBuffers;

@@ -1,8 +1,11 @@
 //! From surviving entries to images of files: the device lays out, writes and seals them, then decodes them again and
 //! compares while the host copies them back.
 
+use std::sync::Arc;
+
 use rockmill_core::{
-    CancelToken, OutputPlan, Request, Result, SstOutput, SstSink, Visibility, block_guard,
+    CachedOutput, CancelToken, FileIdentity, OutputFile, OutputPlan, Request, Result, SstOutput,
+    SstSink, Visibility, block_guard,
 };
 use rockmill_format::filter::{METADATA_LEN, bloom};
 use rockmill_format::handle::{BLOCK_TRAILER_SIZE, BlockGuard};
@@ -18,7 +21,7 @@ use super::verify::Verification;
 use crate::driver::ffi::{FilterArgs, Key, LayoutArgs, OutBlock};
 use crate::driver::{CopyKind, Stages, altered, refused};
 use crate::memory::Pool;
-use crate::read::{ReadState, Survivors};
+use crate::read::{ReadState, SelectedRows};
 
 /// How rows are written.
 #[derive(Debug, Clone, Copy)]
@@ -35,7 +38,7 @@ pub struct Writing<'a> {
 /// Any of [`rockmill_core::ErrorKind`]. Files in `sink` are invalid then.
 pub fn write(
     read: &mut ReadState,
-    survivors: &Survivors,
+    selected_rows: &SelectedRows,
     request: &Request<'_>,
     with: Writing<'_>,
     sink: &mut dyn SstSink,
@@ -44,7 +47,7 @@ pub fn write(
         verified: true,
         ..SstOutput::default()
     };
-    if survivors.len == 0 && read.num_fragments == 0 {
+    if selected_rows.len == 0 && read.num_fragments == 0 {
         return Ok(output);
     }
     let sst = &mut SstBuffers::new(&read.ws.arena);
@@ -57,18 +60,18 @@ pub fn write(
         Some(rules) if !rules.bottommost => read.num_fragments,
         _ => 0,
     };
-    let mut args = lay_out(read, sst, with.plan, survivors, num_fragments)?;
-    let entry_bytes = (survivors.len * size_of::<Key>()) as u64;
+    let mut args = lay_out(read, sst, with.plan, selected_rows, num_fragments)?;
+    let entry_bytes = (selected_rows.len * size_of::<Key>()) as u64;
     read.mark("lay out", 4 * entry_bytes)?;
     let planned = match rules {
         Some(rules) if read.num_fragments > 0 => {
-            Some(plan_files(read, sst, survivors, rules, request.range)?)
+            Some(plan_files(read, sst, selected_rows, rules, request.range)?)
         }
         _ => None,
     };
-    let mut images = match survivors.len {
+    let mut images = match selected_rows.len {
         0 => Vec::new(),
-        _ => plan_images(read, sst, with, &mut args, survivors)?,
+        _ => plan_images(read, sst, with, &mut args, selected_rows)?,
     };
     read.mark("measure", 2 * entry_bytes)?;
     let planned =
@@ -78,7 +81,7 @@ pub fn write(
         write_images(
             read,
             sst,
-            survivors,
+            selected_rows,
             &args,
             &images,
             with,
@@ -133,7 +136,7 @@ fn create(
 fn write_images(
     read: &mut ReadState,
     sst: &mut SstBuffers,
-    survivors: &Survivors,
+    selected_rows: &SelectedRows,
     args: &LayoutArgs,
     images: &[Image],
     with: Writing<'_>,
@@ -160,18 +163,45 @@ fn write_images(
             .raw_sums
             .download(0, args.num_blocks as usize, &read.ws.stream)?,
     };
-    let verify = Verification::start(read, sst, survivors, args, images)?;
+    let verify = Verification::start(read, sst, selected_rows, args, images)?;
     let end = images.last().map_or(0, |image| image.at + image.len());
     let memory = sst.images.view(0..end as usize);
     let files = files.into_iter().map(|(file, _)| file).collect();
     let files = store(with, images, memory, &edges, &sums, files)?;
     // The files are synced; the device has finished comparing long before.
     verify.finish(&read.ws, sst, images, &files)?;
+    let cache = with.pool.cache();
+    if cache.is_on() {
+        for (image, stored) in images.iter().zip(&files) {
+            // The files need no cache, and a device that has failed fails again.
+            let kept = keep(read, sst, with, image, &stored.file);
+            output.cached.extend(kept.ok().flatten());
+        }
+    }
     for stored in files {
         output.files.push(stored.file);
         output.size_sample.add(stored.size_sample);
     }
     Ok(())
+}
+
+/// Caches a file's data blocks, which are verified. None if there is no room.
+fn keep(
+    read: &ReadState,
+    sst: &SstBuffers,
+    with: Writing<'_>,
+    image: &Image,
+    file: &OutputFile,
+) -> Result<Option<Arc<dyn CachedOutput>>> {
+    let table = &with.plan.table;
+    let Some(identity) = FileIdentity::of_output(file, table) else {
+        return Ok(None);
+    };
+    let level = with.plan.properties.output_level;
+    let from = sst.images.as_ptr().wrapping_add(image.at as usize);
+    let (cache, stream) = (with.pool.cache(), &read.ws.stream);
+    // SAFETY: the image begins with the file's data blocks, and nothing changes images any more.
+    unsafe { cache.keep_output(identity, level, image.data_bytes, from, stream) }
 }
 
 /// Writes the images and returns the internal keys at the files' ends.

@@ -147,7 +147,7 @@ enum CopyMode {
     Copied,
     /// The file is written from the chunks. Parts have the same remainder by the alignment in their chunks as in the
     /// file.
-    Lent {
+    LeasedBytes {
         alignment: usize,
     },
 }
@@ -158,7 +158,7 @@ impl CopyMode {
         match self {
             Self::Copied => CHUNKS,
             // The other half is being written.
-            Self::Lent { .. } => CHUNKS / 2,
+            Self::LeasedBytes { .. } => CHUNKS / 2,
         }
     }
 
@@ -166,7 +166,7 @@ impl CopyMode {
     fn part_bytes(self, chunk_bytes: usize) -> u64 {
         match self {
             Self::Copied => chunk_bytes as u64,
-            Self::Lent { alignment } => (chunk_bytes - alignment) as u64,
+            Self::LeasedBytes { alignment } => (chunk_bytes - alignment) as u64,
         }
     }
 
@@ -174,7 +174,7 @@ impl CopyMode {
     fn place(self, part: &Part) -> Range<usize> {
         let start = match self {
             Self::Copied => 0,
-            Self::Lent { alignment } => (part.bytes.start % alignment as u64) as usize,
+            Self::LeasedBytes { alignment } => (part.bytes.start % alignment as u64) as usize,
         };
         start..start + (part.bytes.end - part.bytes.start) as usize
     }
@@ -182,7 +182,7 @@ impl CopyMode {
 
 /// Waits until the file has returned the chunk of this turn, if it has it.
 fn take_back(writer: &mut BlockWriter, ring: &mut CopyRing, turn: usize) -> Result<()> {
-    while ring.is_lent(turn) {
+    while ring.is_leased(turn) {
         match writer.take_back()? {
             Some(memory) => ring.take_back(memory),
             None => return Err(Error::internal("a file keeps memory that it borrowed")),
@@ -288,8 +288,10 @@ impl Store<'_> {
         ring: &mut CopyRing,
         check: &mut DataCheck<'_>,
     ) -> Result<()> {
-        let lends_at = writer.lends_at().filter(|&at| at < ring.chunk_bytes());
-        let mode = lends_at.map_or(CopyMode::Copied, |alignment| CopyMode::Lent { alignment });
+        let leases_at = writer.leases_at().filter(|&at| at < ring.chunk_bytes());
+        let mode = leases_at.map_or(CopyMode::Copied, |alignment| CopyMode::LeasedBytes {
+            alignment,
+        });
         let parts = parts_of(blocks, mode.part_bytes(ring.chunk_bytes()));
         let mut large = Vec::new();
         self.fetch(image, &parts, ring, mode, |part, ring, turn| {
@@ -298,7 +300,7 @@ impl Store<'_> {
             if !part.is_whole {
                 large.extend_from_slice(bytes);
             }
-            let mut lent = None;
+            let mut leased = None;
             if !part.blocks.is_empty() {
                 let whole = if part.is_whole { &*bytes } else { &large };
                 let (blocks, len) = (&blocks[part.blocks.clone()], whole.len() as u64);
@@ -308,16 +310,20 @@ impl Store<'_> {
                         check.blocks(blocks, whole)
                     })?;
                 match mode {
-                    CopyMode::Lent { .. } if part.is_whole => lent = Some(ring.lend(turn, range)),
+                    CopyMode::LeasedBytes { .. } if part.is_whole => {
+                        leased = Some(ring.lease(turn, range))
+                    }
                     _ => (self.with.stages)
                         .time("write", Resource::Host, len, || writer.append(whole))?,
                 }
                 large.clear();
             }
-            if let CopyMode::Lent { .. } = mode {
-                let len = lent.as_ref().map_or(0, |lent| lent.bytes.len() as u64);
+            if let CopyMode::LeasedBytes { .. } = mode {
+                let len = leased
+                    .as_ref()
+                    .map_or(0, |leased| leased.bytes.len() as u64);
                 self.with.stages.time("write", Resource::Host, len, || {
-                    lent.map_or(Ok(()), |lent| writer.append_lent(lent))?;
+                    leased.map_or(Ok(()), |leased| writer.append_leased(leased))?;
                     take_back(writer, ring, turn + mode.ahead())
                 })?;
             }

@@ -12,7 +12,9 @@ use super::store::Stored;
 use crate::driver::altered;
 use crate::driver::ffi::{DecodeArgs, FileTotals, FoundFile, LayoutArgs, VerifyArgs};
 use crate::memory::Workspace;
-use crate::read::{FirstError, ReadState, Survivors, clear_errors, download_checked, longest_key};
+use crate::read::{
+    FirstError, ReadState, SelectedRows, clear_errors, download_checked, longest_key,
+};
 
 /// A comparison in progress on the device.
 #[derive(Debug)]
@@ -26,16 +28,16 @@ impl Verification {
     pub fn start(
         read: &mut ReadState,
         sst: &mut SstBuffers,
-        survivors: &Survivors,
+        selected_rows: &SelectedRows,
         args: &LayoutArgs,
         images: &[Image],
     ) -> Result<Self> {
-        let (n, num_blocks) = (survivors.len, args.num_blocks as usize);
-        let wide = survivors.wide;
+        let (n, num_blocks) = (selected_rows.len, args.num_blocks as usize);
+        let wide = selected_rows.wide;
         clear_errors(&mut read.ws)?;
         // Entries of the inputs are not needed any more: the newly decoded ones take their place.
         let refs = sst.again.room(num_blocks)?;
-        let spare = read.buffers.keys_on(survivors.side.other());
+        let spare = read.buffers.keys_on(selected_rows.side.other());
         let decode = DecodeArgs {
             arena: match args.raw_offsets.is_null() {
                 true => sst.images.as_ptr(),
@@ -57,7 +59,7 @@ impl Verification {
                 false => null_mut(),
             },
             errors: read.ws.errors.as_ptr().cast(),
-            types: survivors.types,
+            types: selected_rows.types,
             unused: 0,
         };
         let verify = VerifyArgs {

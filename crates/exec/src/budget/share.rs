@@ -9,7 +9,7 @@ use rockmill_core::{CancelToken, DeclineReason, Error, Result};
 use super::Budget;
 use super::fair_queue::Priority;
 use super::running::Candidate;
-use super::state::{Answer, JobId, Place, Wish, Work};
+use super::state::{Grant, JobId, Placement, Request, Work};
 
 /// A job that has entered the budget. Dropping it releases everything that it holds.
 #[derive(Debug)]
@@ -53,8 +53,8 @@ impl JobRef {
         &self.budget
     }
 
-    fn wait(&self, wish: Wish, cancel: &CancelToken) -> Result<Answer> {
-        self.budget.wait(wish, self.priority, cancel)
+    fn wait(&self, request: Request, cancel: &CancelToken) -> Result<Grant> {
+        self.budget.wait(request, self.priority, cancel)
     }
 
     /// Counts `bytes` that the job has allocated and keeps until it ends. It does not wait: tasks of other jobs release
@@ -95,8 +95,8 @@ impl JobRef {
     pub fn admit(&self, task_bytes: u64, cancel: &CancelToken) -> Result<()> {
         self.budget
             .change(|state| state.set_task_bytes(self.job, task_bytes));
-        match self.wait(Wish::Admit(self.job), cancel)? {
-            Answer::Admitted => Ok(()),
+        match self.wait(Request::Admit(self.job), cancel)? {
+            Grant::Admitted => Ok(()),
             _ => Err(Error::internal(
                 "unexpected answer to a job that waits for its memory",
             )),
@@ -126,13 +126,13 @@ impl JobRef {
         &self,
         candidates: &[Candidate],
         cancel: &CancelToken,
-    ) -> Result<Option<Grant>> {
+    ) -> Result<Option<TaskGrant>> {
         self.budget
             .change(|state| state.set_candidates(self.job, candidates));
-        match self.wait(Wish::Task(self.job), cancel)? {
-            Answer::Task(place) => Ok(Some(Grant {
+        match self.wait(Request::Task(self.job), cancel)? {
+            Grant::Task(placement) => Ok(Some(TaskGrant {
                 job: self.clone(),
-                place,
+                placement,
                 begun: true,
                 is_abandoned: AtomicBool::new(false),
             })),
@@ -148,17 +148,17 @@ impl JobRef {
 
 /// Slot and memory of a running task, released when dropped.
 #[derive(Debug)]
-pub(crate) struct Grant {
+pub(crate) struct TaskGrant {
     job: JobRef,
-    place: Place,
+    placement: Placement,
     begun: bool,
     is_abandoned: AtomicBool,
 }
 
-impl Grant {
+impl TaskGrant {
     /// Device and memory of the task.
-    pub fn place(&self) -> &Place {
-        &self.place
+    pub fn placement(&self) -> &Placement {
+        &self.placement
     }
 
     /// Releases the slot and memory of a task that has not begun. It still has to be run.
@@ -172,7 +172,7 @@ impl Grant {
         self.is_abandoned.store(true, Ordering::Release);
         let job = self.job.job;
         self.job.budget.change(|state| {
-            state.give_back(job, &self.place, self.begun);
+            state.give_back(job, &self.placement, self.begun);
             state.abandon(job, task_bytes);
         });
         Abandoned {
@@ -183,12 +183,12 @@ impl Grant {
     }
 }
 
-impl Drop for Grant {
+impl Drop for TaskGrant {
     fn drop(&mut self) {
         if !self.is_abandoned.load(Ordering::Acquire) {
             self.job
                 .budget
-                .change(|state| state.give_back(self.job.job, &self.place, self.begun));
+                .change(|state| state.give_back(self.job.job, &self.placement, self.begun));
         }
     }
 }

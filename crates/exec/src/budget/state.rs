@@ -24,7 +24,7 @@ pub struct Entry {
 
 /// A waiter's request.
 #[derive(Debug, Clone, Copy)]
-pub enum Wish {
+pub enum Request {
     /// To open a job's inputs.
     Enter(Entry),
     /// Memory for one task, which becomes the job's own.
@@ -32,28 +32,28 @@ pub enum Wish {
     /// A device with a free slot, and memory for a task.
     Task(JobId),
     /// Memory that no job holds.
-    Keep(u64),
+    Reserve(u64),
 }
 
-/// Answer to a request.
+/// Grant to a request.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Answer {
+pub enum Grant {
     Entered {
         job: JobId,
     },
     Admitted,
     /// A task may run.
-    Task(Place),
+    Task(Placement),
     /// The job has no more tasks.
     Ended,
-    Kept,
-    /// More must not be kept.
-    NoRoom,
+    Reserved,
+    /// More must not be reserved.
+    OutOfBudget,
 }
 
 /// Device and memory of a task.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Place {
+pub struct Placement {
     pub number: u64,
     /// Memory beyond the job's own; 0 if the task runs in the job's own memory.
     pub more_bytes: u64,
@@ -114,7 +114,7 @@ impl Job {
 #[derive(Debug)]
 struct Waiting {
     ticket: Ticket,
-    wish: Wish,
+    request: Request,
     /// The device that a task waits for although another one has a free slot.
     waits_for: Option<usize>,
 }
@@ -127,7 +127,7 @@ pub struct State {
     /// Memory of abandoned calls, which is subtracted from the budget.
     abandoned: AbandonedMemory,
     /// Memory that no job holds, which is subtracted from the budget.
-    pub kept_bytes: u64,
+    pub reserved_bytes: u64,
     /// Time in seconds, from the clock.
     pub now: f64,
     in_flight: InFlight,
@@ -135,7 +135,7 @@ pub struct State {
     more_bytes: u64,
     jobs: BTreeMap<JobId, Job>,
     waiting: FairQueue<Waiting>,
-    answers: BTreeMap<Ticket, Answer>,
+    answers: BTreeMap<Ticket, Grant>,
     /// The last number given to a job or a ticket.
     next: u64,
 }
@@ -146,7 +146,7 @@ impl State {
             slots: slots.max(1),
             bytes,
             abandoned: AbandonedMemory::default(),
-            kept_bytes: 0,
+            reserved_bytes: 0,
             now: 0.0,
             in_flight: InFlight::default(),
             more_bytes: 0,
@@ -164,7 +164,7 @@ impl State {
 
     /// Memory for jobs: the budget without what is kept and the memory of abandoned calls.
     pub fn max_bytes(&self) -> u64 {
-        let taken = self.kept_bytes.saturating_add(self.abandoned_bytes());
+        let taken = self.reserved_bytes.saturating_add(self.abandoned_bytes());
         self.bytes.saturating_sub(taken)
     }
 
@@ -183,7 +183,7 @@ impl State {
         self.abandoned.give_back_abandoned(job, task_bytes);
     }
 
-    /// Memory that jobs keep until they end.
+    /// Memory that jobs hold until they end.
     fn own_bytes(&self) -> u64 {
         self.jobs.values().map(Job::own_bytes).sum()
     }
@@ -207,7 +207,7 @@ impl State {
         }
     }
 
-    /// Held memory of a job, without its tasks.
+    /// DeviceUsage memory of a job, without its tasks.
     pub fn held_bytes(&self, job: JobId) -> u64 {
         self.jobs.get(&job).map_or(0, |job| job.held_bytes)
     }
@@ -269,13 +269,13 @@ impl State {
     }
 
     /// Releases the slot and memory of a task that has run, or that did not begin.
-    pub fn give_back(&mut self, job: JobId, place: &Place, begun: bool) {
-        self.in_flight.end(place.device, place.number);
-        self.more_bytes -= place.more_bytes;
+    pub fn give_back(&mut self, job: JobId, placement: &Placement, begun: bool) {
+        self.in_flight.end(placement.device, placement.number);
+        self.more_bytes -= placement.more_bytes;
         let Some(job) = self.jobs.get_mut(&job) else {
             return;
         };
-        if place.more_bytes == 0 {
+        if placement.more_bytes == 0 {
             job.own_in_use = false;
         }
         if let Some(work) = job.work.as_mut().filter(|_| !begun) {
@@ -283,18 +283,18 @@ impl State {
         }
     }
 
-    pub fn queue(&mut self, wish: Wish, priority: Priority) -> Ticket {
+    pub fn queue(&mut self, request: Request, priority: Priority) -> Ticket {
         let ticket = self.number();
         let waiting = Waiting {
             ticket,
-            wish,
+            request,
             waits_for: None,
         };
         self.waiting.push(priority, waiting);
         ticket
     }
 
-    pub fn take_answer(&mut self, ticket: Ticket) -> Option<Answer> {
+    pub fn take_grant(&mut self, ticket: Ticket) -> Option<Grant> {
         self.answers.remove(&ticket)
     }
 
@@ -330,9 +330,9 @@ impl State {
         }
     }
 
-    fn answer(&mut self, waiting: &mut Waiting, unserved: &mut Unserved) -> Option<Answer> {
-        match waiting.wish {
-            Wish::Enter(entry) => self.may_enter(entry, waiting.ticket, unserved).then(|| {
+    fn answer(&mut self, waiting: &mut Waiting, unserved: &mut Unserved) -> Option<Grant> {
+        match waiting.request {
+            Request::Enter(entry) => self.may_enter(entry, waiting.ticket, unserved).then(|| {
                 let id = self.number();
                 let job = Job {
                     expected_bytes: entry.expected_bytes,
@@ -340,23 +340,25 @@ impl State {
                     ..Job::default()
                 };
                 self.jobs.insert(id, job);
-                Answer::Entered { job: id }
+                Grant::Entered { job: id }
             }),
-            Wish::Admit(id) => {
+            Request::Admit(id) => {
                 if !self.may_admit(id, waiting.ticket, unserved) {
                     return None;
                 }
                 let now = self.number();
                 self.jobs.get_mut(&id)?.admitted = Some(now);
-                Some(Answer::Admitted)
+                Some(Grant::Admitted)
             }
-            Wish::Keep(bytes) if bytes > self.room_for_kept() => Some(Answer::NoRoom),
-            Wish::Keep(bytes) => self.may_have(bytes, waiting.ticket, unserved).then(|| {
-                self.kept_bytes += bytes;
-                Answer::Kept
+            Request::Reserve(bytes) if bytes > self.room_for_reservations() => {
+                Some(Grant::OutOfBudget)
+            }
+            Request::Reserve(bytes) => self.may_have(bytes, waiting.ticket, unserved).then(|| {
+                self.reserved_bytes += bytes;
+                Grant::Reserved
             }),
-            Wish::Task(id) if self.jobs.get(&id)?.is_done() => Some(Answer::Ended),
-            Wish::Task(id) => {
+            Request::Task(id) if self.jobs.get(&id)?.is_done() => Some(Grant::Ended),
+            Request::Task(id) => {
                 // If no device had room for this job earlier in this pass, none has now.
                 let chosen = match unserved.devices.contains(&id) {
                     true => None,
@@ -406,7 +408,7 @@ impl State {
         chosen: Candidate,
         waited_for: Option<usize>,
         unserved: &mut Unserved,
-    ) -> Option<Answer> {
+    ) -> Option<Grant> {
         let job = self.jobs.get(&id)?;
         let bytes = job.task_bytes;
         let input_bytes = job.work.map_or(0, |work| work.task_bytes);
@@ -416,7 +418,7 @@ impl State {
             true => return None,
         };
         let (device, number) = (chosen.device, self.number());
-        let place = Place {
+        let placement = Placement {
             number,
             more_bytes,
             device,
@@ -429,6 +431,6 @@ impl State {
         if let Some(work) = &mut job.work {
             work.tasks -= 1;
         }
-        Some(Answer::Task(place))
+        Some(Grant::Task(placement))
     }
 }

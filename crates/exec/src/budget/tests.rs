@@ -1,6 +1,6 @@
 use rockmill_core::{DeclineReason, ErrorKind};
 
-use super::share::Grant;
+use super::share::TaskGrant;
 use super::state::JobId;
 use super::*;
 use rockmill_storage::clock::SystemClock;
@@ -39,7 +39,7 @@ const CPU: Candidate = Candidate {
     seconds: 1.0,
 };
 
-pub(super) fn task(job: &JobShare) -> Grant {
+pub(super) fn task(job: &JobShare) -> TaskGrant {
     let grant = job
         .grant(&[CPU], &CancelToken::new())
         .expect("not cancelled");
@@ -47,10 +47,10 @@ pub(super) fn task(job: &JobShare) -> Grant {
 }
 
 /// Whether a request has to wait in the current state. It is withdrawn then.
-pub(super) fn waits<T>(wish: impl FnOnce(&CancelToken) -> Result<T>) -> bool {
+pub(super) fn waits<T>(request: impl FnOnce(&CancelToken) -> Result<T>) -> bool {
     let cancel = CancelToken::new();
     cancel.cancel();
-    wish(&cancel).is_err()
+    request(&cancel).is_err()
 }
 
 /// Waits until that many requests wait.
@@ -331,11 +331,14 @@ fn each_device_has_room_for_as_many_tasks() {
     let take = || job.grant(&[CPU, gpu], &CancelToken::new());
     let take = || take().expect("not cancelled").expect("the job goes on");
     let both = [take(), take()];
-    assert_eq!(both.each_ref().map(|grant| grant.place().device), [0, 1]);
+    assert_eq!(
+        both.each_ref().map(|grant| grant.placement().device),
+        [0, 1]
+    );
     assert!(waits(|cancel| job.grant(&[CPU, gpu], cancel)));
     let [first, second] = both;
     second.put_back();
-    assert_eq!(take().place().device, 1);
+    assert_eq!(take().placement().device, 1);
     drop(first);
 }
 
@@ -387,8 +390,11 @@ fn a_task_that_waits_for_a_late_device_goes_to_another() {
     let take = || job.grant(&[cpu, gpu], &cancel).expect("not cancelled");
     let first = take().expect("there are two");
     let second = take().expect("there is one");
-    assert_eq!((first.place().device, second.place().device), (1, HOST));
-    assert!(second.place().moved && !first.place().moved);
+    assert_eq!(
+        (first.placement().device, second.placement().device),
+        (1, HOST)
+    );
+    assert!(second.placement().moved && !first.placement().moved);
 }
 
 #[test]
@@ -418,13 +424,13 @@ fn urgent_jobs_go_first_and_nobody_starves() {
 
 /// Returns a job with many tasks that has opened its inputs and requests the memory of one task.
 fn asks_for_memory(state: &mut State, priority: Priority, task_bytes: u64) -> JobId {
-    let ticket = state.queue(Wish::Enter(SOME), priority);
+    let ticket = state.queue(Request::Enter(SOME), priority);
     state.serve();
-    let Some(Answer::Entered { job }) = state.take_answer(ticket) else {
+    let Some(Grant::Entered { job }) = state.take_grant(ticket) else {
         panic!("nobody else opens inputs");
     };
     state.set_task_bytes(job, task_bytes);
-    state.queue(Wish::Admit(job), priority);
+    state.queue(Request::Admit(job), priority);
     state.set_work(job, MANY);
     state.set_candidates(job, &[CPU]);
     state.serve();
@@ -437,17 +443,17 @@ fn an_urgent_job_that_always_wants_more_holds_up_no_other_for_ever() {
     let mut state = State::new(1, 100);
     let mut job = |priority| asks_for_memory(&mut state, priority, 10);
     let (urgent, idle) = (job(Priority::High), job(Priority::Low));
-    let mut next = state.queue(Wish::Task(urgent), Priority::High);
+    let mut next = state.queue(Request::Task(urgent), Priority::High);
     state.serve();
-    let waiting = state.queue(Wish::Task(idle), Priority::Low);
+    let waiting = state.queue(Request::Task(idle), Priority::Low);
     let served = (0..MORE_THAN_ITS_TURN).find(|_| {
-        let Some(Answer::Task(running)) = state.take_answer(next) else {
+        let Some(Grant::Task(running)) = state.take_grant(next) else {
             panic!("it is its turn");
         };
-        next = state.queue(Wish::Task(urgent), Priority::High);
+        next = state.queue(Request::Task(urgent), Priority::High);
         state.give_back(urgent, &running, true);
         state.serve();
-        matches!(state.take_answer(waiting), Some(Answer::Task(_)))
+        matches!(state.take_grant(waiting), Some(Grant::Task(_)))
     });
     assert!(served > Some(1), "{served:?}");
 }
@@ -460,25 +466,25 @@ fn a_job_that_waits_for_memory_gives_nobody_more_than_its_turn() {
     let (usual, idle) = (job(Priority::Normal, 10), job(Priority::Low, 10));
     let waits = job(Priority::Normal, 90);
     assert_eq!(state.waiting(), 1, "{waits} has no room beside the others");
-    let mut next = state.queue(Wish::Task(usual), Priority::Normal);
+    let mut next = state.queue(Request::Task(usual), Priority::Normal);
     state.serve();
     for _ in 0..SERVED {
-        let Some(Answer::Task(running)) = state.take_answer(next) else {
+        let Some(Grant::Task(running)) = state.take_grant(next) else {
             panic!("it is alone");
         };
-        next = state.queue(Wish::Task(usual), Priority::Normal);
+        next = state.queue(Request::Task(usual), Priority::Normal);
         state.give_back(usual, &running, true);
         state.serve();
     }
-    let late = state.queue(Wish::Task(idle), Priority::Low);
+    let late = state.queue(Request::Task(idle), Priority::Low);
     for _ in 0..3 {
-        let Some(Answer::Task(running)) = state.take_answer(next) else {
+        let Some(Grant::Task(running)) = state.take_grant(next) else {
             panic!("it is more urgent");
         };
-        next = state.queue(Wish::Task(usual), Priority::Normal);
+        next = state.queue(Request::Task(usual), Priority::Normal);
         state.give_back(usual, &running, true);
         state.serve();
-        assert!(state.take_answer(late).is_none());
+        assert!(state.take_grant(late).is_none());
     }
 }
 
@@ -488,9 +494,9 @@ fn what_is_kept_waits_for_tasks_and_is_missing_afterwards() {
     let never = CancelToken::new();
     let job = admitted(&budget, 0, 30);
     let (first, second) = (task(&job), task(&job));
-    assert!(waits(|cancel| budget.keep(45, cancel)));
+    assert!(waits(|cancel| budget.reserve(45, cancel)));
     drop(second);
-    let kept = budget.keep(45, &never).expect("30 are in use");
+    let kept = budget.reserve(45, &never).expect("30 are in use");
     assert_eq!((budget.bytes(), budget.taken_bytes()), (55, 75));
     assert!(waits(|cancel| job.grant(&[CPU], cancel)));
     drop(kept);
@@ -503,24 +509,24 @@ fn what_is_kept_waits_for_tasks_and_is_missing_afterwards() {
 fn half_of_the_budget_is_kept_at_most() {
     let budget = Arc::new(Budget::new(4, 100, SystemClock::shared()));
     let never = CancelToken::new();
-    let kept = budget.keep(40, &never).expect("it is free");
-    let refused = budget.keep(11, &never).expect_err("more than half");
+    let kept = budget.reserve(40, &never).expect("it is free");
+    let refused = budget.reserve(11, &never).expect_err("more than half");
     assert_eq!(
         refused.kind,
         ErrorKind::Declined(DeclineReason::MemoryBudget)
     );
-    drop(budget.keep(10, &never).expect("half"));
+    drop(budget.reserve(10, &never).expect("half"));
     budget.resize(4, 60);
-    assert_eq!(budget.room_for_kept(), 0);
+    assert_eq!(budget.room_for_reservations(), 0);
     drop(kept);
-    assert_eq!(budget.room_for_kept(), 30);
+    assert_eq!(budget.room_for_reservations(), 30);
 }
 
 #[test]
 fn a_job_that_does_not_fit_beside_what_is_kept_runs_alone_while_others_come() {
     let budget = Arc::new(Budget::new(4, 100, SystemClock::shared()));
     let never = CancelToken::new();
-    let kept = budget.keep(50, &never).expect("it is free");
+    let kept = budget.reserve(50, &never).expect("it is free");
     let small = admitted(&budget, 0, 10);
     let enter = || budget.enter(SOME, Priority::Normal, &never);
     let large = enter().expect("nobody opens inputs");

@@ -76,7 +76,7 @@ fn jobs_that_hold_all_there_is_and_wait_for_each_other_run_one_by_one() {
 /// Memory of the budget.
 const ALL: u64 = 100;
 
-/// Held bytes, bytes of a task, database and priority of each job.
+/// DeviceUsage bytes, bytes of a task, database and priority of each job.
 fn jobs() -> impl Strategy<Value = Vec<(u64, u64, u64, Priority)>> {
     let priority = prop::sample::select(vec![Priority::High, Priority::Normal, Priority::Low]);
     let job = (0_u64..60, 1_u64..40, 0_u64..3, priority);
@@ -116,11 +116,11 @@ proptest! {
             state.serve();
             for (at, &(held, _, _, _)) in at.iter_mut().zip(&jobs) {
                 match *at {
-                    At::Enters(ticket) => if let Some(Answer::Entered { job }) = state.take_answer(ticket) {
+                    At::Enters(ticket) => if let Some(Grant::Entered { job }) = state.take_grant(ticket) {
                         state.hold(job, held);
                         *at = At::Opens(job);
                     },
-                    At::Waits(ticket, job) => if state.take_answer(ticket).is_some() {
+                    At::Waits(ticket, job) => if state.take_grant(ticket).is_some() {
                         *at = At::Runs(job);
                     },
                     At::Comes | At::Opens(_) | At::Runs(_) | At::Ended => {}
@@ -167,10 +167,10 @@ proptest! {
             let next = may_go_on[(draws >> 33) as usize % may_go_on.len()];
             let (held, task_bytes, database, priority) = jobs[next];
             at[next] = match at[next] {
-                At::Comes => At::Enters(state.queue(Wish::Enter(other(database, held)), priority)),
+                At::Comes => At::Enters(state.queue(Request::Enter(other(database, held)), priority)),
                 At::Opens(job) => {
                     state.set_task_bytes(job, task_bytes);
-                    At::Waits(state.queue(Wish::Admit(job), priority), job)
+                    At::Waits(state.queue(Request::Admit(job), priority), job)
                 }
                 At::Runs(job) => {
                     state.remove(job);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use rockmill_core::{Backend, CancelToken, Error, ErrorKind, Result};
 
 use super::TaskRun;
-use crate::budget::{Abandoned, Grant};
+use crate::budget::{Abandoned, TaskGrant};
 
 /// Time after the cancellation of a job within which its calls must return. A backend that checks its token does.
 const GRACE: Duration = Duration::from_secs(2);
@@ -17,7 +17,7 @@ pub struct Call {
     backend: Arc<dyn Backend>,
     stop: CancelToken,
     gate: Mutex<Gate>,
-    pub(super) grant: Grant,
+    pub(super) grant: TaskGrant,
     /// Time at which the call is abandoned; `None` for the CPU.
     deadline: Option<Deadline>,
     /// Time at which the call is abandoned because its job was cancelled.
@@ -68,7 +68,7 @@ impl Call {
         run: Arc<dyn TaskRun>,
         backend: Arc<dyn Backend>,
         job: &CancelToken,
-        grant: Grant,
+        grant: TaskGrant,
         deadline: Option<Deadline>,
     ) -> Self {
         Self {

@@ -11,7 +11,7 @@ use rockmill_storage::clock::Worker;
 use super::call::{Call, Deadline};
 use super::task_set::{Phase, Record, Set, State};
 use super::{Event, Start};
-use crate::budget::{Candidate, Grant, HOST};
+use crate::budget::{Candidate, HOST, TaskGrant};
 use crate::device_health::{Circuit, EngineAttempt};
 use crate::device_registry::DeviceEntry;
 use crate::device_trouble::is_device_trouble;
@@ -107,7 +107,7 @@ impl Set {
             return Ok(Next::End);
         };
         let now = self.shared.clock.now();
-        let entry = self.entry(grant.place().device);
+        let entry = self.entry(grant.placement().device);
         let attempt = entry.and_then(|entry| entry.health.begin(now));
         let is_refused = entry.is_some() && attempt.is_none() && self.may_run_on_cpu();
         let task = match is_refused {
@@ -192,16 +192,16 @@ impl Set {
 
     fn candidate(&self, device: usize) -> Candidate {
         let mean = self.shared.owned.tasks.size().mean();
-        let seconds = self.shared.paces.expected(self.name(device), &mean);
+        let seconds = self.shared.throughputs.expected(self.name(device), &mean);
         Candidate { device, seconds }
     }
 
     /// Runs a task that was chosen.
-    fn run_task(self: &Arc<Self>, task: usize, grant: Grant, waited: Duration) -> Result<Next> {
+    fn run_task(self: &Arc<Self>, task: usize, grant: TaskGrant, waited: Duration) -> Result<Next> {
         let tasks = &self.shared.owned.tasks;
-        let device = grant.place().device;
+        let device = grant.placement().device;
         let entry = self.entry(device);
-        if grant.place().moved {
+        if grant.placement().moved {
             let device = self.name(device);
             self.emit(Event::Moved { device });
         }
@@ -275,8 +275,8 @@ impl Set {
             Ok(()) => {
                 let elapsed = self.shared.clock.now().saturating_sub(began);
                 let size = tasks.size().of(bytes);
-                let paces = &self.shared.paces;
-                paces.observed(self.name(device), &size, elapsed.as_secs_f64());
+                let throughputs = &self.shared.throughputs;
+                throughputs.observed(self.name(device), &size, elapsed.as_secs_f64());
             }
         }
         Ok(Next::Task)
@@ -293,13 +293,13 @@ impl Set {
         let moved = bytes.saturating_mul(WAYS).saturating_mul(slots);
         let limited = moved.checked_div(tasks.bytes_per_second()).unwrap_or(0) as f64;
         let size = tasks.size().of(bytes);
-        let known = self.shared.paces.known(self.name(device), &size);
+        let known = self.shared.throughputs.known(self.name(device), &size);
         let seconds = known.unwrap_or(0.0) + limited;
-        let patience = &self.shared.patience;
-        let limit = patience.limit(seconds, moved, known.is_some());
+        let task_deadline = &self.shared.task_deadline;
+        let limit = task_deadline.limit(seconds, moved, known.is_some());
         match self.may_run_on_cpu() {
             true => limit,
-            false => limit.max(patience.unknown) * TIMES_WITHOUT_CPU,
+            false => limit.max(task_deadline.unknown) * TIMES_WITHOUT_CPU,
         }
     }
 

@@ -21,7 +21,7 @@ pub struct TaskHandle(pub(super) Arc<Set>);
 
 /// A task that was run.
 #[derive(Debug)]
-pub struct MadeTask {
+pub struct FinishedTask {
     /// Number of the device that ran it; [`HOST`] is the CPU.
     pub device: usize,
     /// Its report.
@@ -133,14 +133,14 @@ impl TaskHandle {
     }
 
     /// Returns the tasks in their order, after [`TaskHandle::wait`] has returned without an error.
-    pub fn take(&self) -> Vec<MadeTask> {
+    pub fn take(&self) -> Vec<FinishedTask> {
         let records = std::mem::take(&mut self.0.state().records);
         let made = records.into_iter().filter_map(|record| {
             let Phase::Made(report) = record.phase else {
                 return None;
             };
             let device = record.device;
-            Some(MadeTask {
+            Some(FinishedTask {
                 device,
                 report: *report,
             })

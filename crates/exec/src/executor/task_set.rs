@@ -11,11 +11,11 @@ use rockmill_storage::clock::{Clock, Signal};
 use super::call::Call;
 use super::pool::Pool;
 use super::{Event, OwnedTasks, TaskHandle};
-use crate::Patience;
+use crate::TaskDeadline;
 use crate::budget::{HOST, JobRef};
 use crate::device_health::EngineAttempt;
 use crate::device_registry::DeviceEntry;
-use crate::pace::Paces;
+use crate::throughput::Throughputs;
 
 /// Constant data that all threads of the tasks share.
 pub struct Shared {
@@ -23,8 +23,8 @@ pub struct Shared {
     /// Whether the CPU also runs tasks that another device could run.
     pub host_shares: bool,
     pub job: JobRef,
-    pub paces: Arc<Paces>,
-    pub patience: Patience,
+    pub throughputs: Arc<Throughputs>,
+    pub task_deadline: TaskDeadline,
     pub pool: Arc<Pool>,
     pub clock: Arc<dyn Clock>,
     pub owned: OwnedTasks,

@@ -10,7 +10,7 @@ use rockmill_storage::clock::SystemClock;
 use super::*;
 use crate::budget::{Entry, HOST, Priority};
 use crate::device::{Device, DeviceList, Registered};
-use crate::pace::TaskSize;
+use crate::throughput::TaskSize;
 
 /// Behaviour of a task on the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -191,7 +191,7 @@ struct World {
 /// Tasks on a device with one slot. The CPU runs only tasks at which the device fails.
 fn world(does: &[Does], on_cpu: Result<()>) -> World {
     // Only a call that hangs may be late, even on a busy machine.
-    let patience = match does.contains(&Does::Hang) {
+    let task_deadline = match does.contains(&Does::Hang) {
         true => Duration::from_millis(50),
         false => Duration::from_secs(1000),
     };
@@ -203,7 +203,12 @@ fn world(does: &[Does], on_cpu: Result<()>) -> World {
     let budget = Arc::new(Budget::new(1, 100, Arc::clone(&clock)));
     let (script, let_go) = Script::new(does, on_cpu);
     World {
-        executor: Executor::new(registry, budget, Patience::at_least(patience), clock),
+        executor: Executor::new(
+            registry,
+            budget,
+            TaskDeadline::at_least(task_deadline),
+            clock,
+        ),
         script,
         let_go: Some(let_go),
     }

@@ -58,7 +58,7 @@ pub struct Entries<'a> {
 }
 
 /// Offsets of an entry in its block, all checked.
-struct Place {
+struct EntryOffsets {
     shared: usize,
     suffix_at: usize,
     suffix_len: usize,
@@ -116,10 +116,10 @@ impl<'a> Entries<'a> {
         }))
     }
 
-    /// Place of the next entry if it is plain and its lengths are small, as nearly all are. `None` leaves it, sound or
+    /// EntryOffsets of the next entry if it is plain and its lengths are small, as nearly all are. `None` leaves it, sound or
     /// not, to [`Entries::place_any`].
     #[inline]
-    fn place_short(&self) -> Option<Place> {
+    fn place_short(&self) -> Option<EntryOffsets> {
         if !self.plain {
             return None;
         }
@@ -136,7 +136,7 @@ impl<'a> Entries<'a> {
         let suffix_at = self.at + header;
         let value_at = suffix_at + usize::from(non_shared);
         let end = value_at + value_len;
-        (end <= keys.len()).then_some(Place {
+        (end <= keys.len()).then_some(EntryOffsets {
             shared: usize::from(shared),
             suffix_at,
             suffix_len: usize::from(non_shared),
@@ -146,8 +146,8 @@ impl<'a> Entries<'a> {
         })
     }
 
-    /// Place of the next entry, of any form.
-    fn place_any(&mut self) -> Result<Place> {
+    /// EntryOffsets of the next entry, of any form.
+    fn place_any(&mut self) -> Result<EntryOffsets> {
         let start = self.at;
         let mut cursor = Cursor::new(&self.block.bytes[start..self.block.keys_end]);
         let shared = cursor.varint32()? as usize;
@@ -172,7 +172,7 @@ impl<'a> Entries<'a> {
             Some(len) => cursor.take(len)?.len(),
             None => cursor.rest().len(),
         };
-        Ok(Place {
+        Ok(EntryOffsets {
             shared,
             suffix_at,
             suffix_len,
@@ -188,7 +188,7 @@ impl<'a> Entries<'a> {
         shared: usize,
         suffix_len: usize,
         value_len: Option<usize>,
-    ) -> Result<Place> {
+    ) -> Result<EntryOffsets> {
         let block = &self.block;
         let values_start = block.values_start.unwrap_or(0);
         let value_at = if self.index.is_multiple_of(self.restart_interval) {
@@ -216,7 +216,7 @@ impl<'a> Entries<'a> {
             ));
         }
         self.value_end = value_at + value_len.unwrap_or(0);
-        Ok(Place {
+        Ok(EntryOffsets {
             shared,
             suffix_at,
             suffix_len,

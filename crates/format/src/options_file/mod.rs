@@ -22,7 +22,7 @@ pub use options::Options;
 pub use text::from_bytes as text_from_bytes;
 
 use crate::error::{Error, Result};
-use text::Piece;
+use text::TextSlice;
 
 /// Name of the column family that every database has (`kDefaultColumnFamilyName`).
 const DEFAULT_COLUMN_FAMILY: &[u8] = b"default";
@@ -111,7 +111,7 @@ impl Parser<'_> {
     fn read(mut self, text: &str) -> Result<OptionsFile> {
         let mut at = 0u64;
         for line in text.split('\n') {
-            self.line(Piece::new(at, without_comment(line)).trim())?;
+            self.line(TextSlice::new(at, without_comment(line)).trim())?;
             at += line.len() as u64 + 1;
         }
         self.finish(text.len() as u64)
@@ -123,7 +123,7 @@ impl Parser<'_> {
             .is_none_or(|only| self.file.column_families[family].name == only)
     }
 
-    fn line(&mut self, line: Piece<'_>) -> Result<()> {
+    fn line(&mut self, line: TextSlice<'_>) -> Result<()> {
         if line.text.is_empty() {
             return Ok(());
         }
@@ -134,7 +134,7 @@ impl Parser<'_> {
         let Some((name, value)) = line.text.split_once('=') else {
             return Err(line.corruption("a statement must have a '='"));
         };
-        let value = Piece::new(line.at + name.len() as u64 + 1, value).trim();
+        let value = TextSlice::new(line.at + name.len() as u64 + 1, value).trim();
         let name = name.trim_matches(text::is_space);
         if name.is_empty() {
             return Err(line.corruption("a statement must have a name"));
@@ -152,7 +152,7 @@ impl Parser<'_> {
     }
 
     /// `[Title]` or `[Title "argument"]`.
-    fn open_section(&mut self, line: Piece<'_>) -> Result<Section> {
+    fn open_section(&mut self, line: TextSlice<'_>) -> Result<Section> {
         let inner = &line.text[1..line.text.len() - 1];
         let (title, argument) = match section_argument(inner) {
             Some(argument) => (inner.split('"').next().unwrap_or_default(), argument),
@@ -178,7 +178,7 @@ impl Parser<'_> {
         }
     }
 
-    fn open_column_family(&mut self, line: Piece<'_>, name: Vec<u8>) -> Result<Section> {
+    fn open_column_family(&mut self, line: TextSlice<'_>, name: Vec<u8>) -> Result<Section> {
         let families = &mut self.file.column_families;
         if families.is_empty() != (name == DEFAULT_COLUMN_FAMILY) {
             return Err(line.corruption("the default column family must be the first"));
@@ -193,7 +193,7 @@ impl Parser<'_> {
         Ok(Section::ColumnFamily(families.len() - 1))
     }
 
-    fn open_table(&mut self, line: Piece<'_>, factory: &str, name: &[u8]) -> Result<Section> {
+    fn open_table(&mut self, line: TextSlice<'_>, factory: &str, name: &[u8]) -> Result<Section> {
         let families = &mut self.file.column_families;
         let Some(i) = families.iter().position(|cf| cf.name == name) else {
             return Err(line.corruption("table options of an unknown column family"));

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::text::{Piece, unescape};
+use super::text::{TextSlice, unescape};
 use crate::error::{Error, Result};
 
 /// RocksDB's text for a pointer option that is not set (`kNullptrString`).
@@ -29,7 +29,7 @@ struct Entry {
 
 impl Options {
     /// Adds an option unless it exists already: as in `RocksDBOptionsParser::Parse`, the first one of a file counts.
-    pub(super) fn insert_first(&mut self, name: &str, value: Piece<'_>) {
+    pub(super) fn insert_first(&mut self, name: &str, value: TextSlice<'_>) {
         let text = unescape(value.text);
         self.entries
             .entry(name.to_owned())
@@ -46,10 +46,10 @@ impl Options {
     /// Corruption if braces or names do not match up, Unsupported if braces are nested too deeply;
     /// the offset counts within `value`.
     pub fn from_value(value: &str) -> Result<Self> {
-        Self::from_piece(Piece::new(0, value))
+        Self::from_piece(TextSlice::new(0, value))
     }
 
-    fn from_piece(value: Piece<'_>) -> Result<Self> {
+    fn from_piece(value: TextSlice<'_>) -> Result<Self> {
         let inner = value.trim().without_braces()?.trim();
         let mut options = Self::default();
         if inner.text.is_empty() || inner.text == NULLPTR {
@@ -99,7 +99,7 @@ impl Options {
     /// The text of a string option. One pair of braces around it is removed (`OptionTypeInfo::Parse`).
     pub fn string(&self, key: &str) -> Option<&str> {
         let text = self.str(key)?;
-        let bare = Piece::new(0, text).without_braces();
+        let bare = TextSlice::new(0, text).without_braces();
         Some(bare.map_or(text, |bare| bare.text))
     }
 
@@ -178,7 +178,8 @@ impl Options {
         let Some(entry) = self.entries.get(key) else {
             return Ok(Self::default());
         };
-        Self::from_piece(Piece::new(entry.at, &entry.text)).map_err(|error| of_option(key, error))
+        Self::from_piece(TextSlice::new(entry.at, &entry.text))
+            .map_err(|error| of_option(key, error))
     }
 
     /// The elements of a vector option such as `kNoCompression:kLZ4Compression`; empty if the
@@ -190,7 +191,7 @@ impl Options {
         let Some(entry) = self.entries.get(key) else {
             return Ok(Vec::new());
         };
-        let elements = Piece::new(entry.at, &entry.text)
+        let elements = TextSlice::new(entry.at, &entry.text)
             .elements(':')
             .map_err(|error| of_option(key, error))?;
         Ok(elements.iter().map(|e| unescape(e.text)).collect())
@@ -206,7 +207,7 @@ impl Options {
         let Some(entry) = self.entries.get(key) else {
             return Ok(default);
         };
-        let inner = Piece::new(entry.at, &entry.text).without_braces();
+        let inner = TextSlice::new(entry.at, &entry.text).without_braces();
         let inner = inner.map_err(|error| of_option(key, error))?.trim();
         parse(inner.text).ok_or_else(|| {
             let shown: String = inner.text.chars().take(MAX_SHOWN_CHARS).collect();

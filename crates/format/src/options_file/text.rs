@@ -17,13 +17,13 @@ pub(crate) const MAX_DEPTH: usize = 32;
 
 /// A part of a text, with its offset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Piece<'a> {
+pub(crate) struct TextSlice<'a> {
     /// Byte offset of `text` in the caller's text.
     pub at: u64,
     pub text: &'a str,
 }
 
-impl<'a> Piece<'a> {
+impl<'a> TextSlice<'a> {
     pub(crate) fn new(at: u64, text: &'a str) -> Self {
         Self { at, text }
     }
@@ -202,22 +202,22 @@ mod tests {
     use crate::error::ErrorKind;
     use proptest::prelude::*;
 
-    fn texts<'a>(pieces: &[Piece<'a>]) -> Vec<&'a str> {
+    fn texts<'a>(pieces: &[TextSlice<'a>]) -> Vec<&'a str> {
         pieces.iter().map(|p| p.text).collect()
     }
 
     #[test]
     fn fields_keep_the_braces_of_their_values() {
-        let piece = Piece::new(4, " {a=1; b = {x=1;y={z=2}} ;c=p=q} ");
+        let piece = TextSlice::new(4, " {a=1; b = {x=1;y={z=2}} ;c=p=q} ");
         let fields = piece.fields().unwrap();
-        assert_eq!(fields[0], ("a", Piece::new(8, "1")));
-        assert_eq!(fields[1], ("b", Piece::new(15, "{x=1;y={z=2}}")));
-        assert_eq!(fields[2], ("c", Piece::new(32, "p=q")));
+        assert_eq!(fields[0], ("a", TextSlice::new(8, "1")));
+        assert_eq!(fields[1], ("b", TextSlice::new(15, "{x=1;y={z=2}}")));
+        assert_eq!(fields[2], ("c", TextSlice::new(32, "p=q")));
     }
 
     #[test]
     fn elements_are_split_outside_of_braces() {
-        let split = |text| texts(&Piece::new(0, text).elements(':').unwrap()).join("|");
+        let split = |text| texts(&TextSlice::new(0, text).elements(':').unwrap()).join("|");
         assert_eq!(split("a:b"), "a|b");
         assert_eq!(split("{a:b}"), "a|b");
         assert_eq!(split("{{a:b}:{c}}"), "a:b|c");
@@ -229,11 +229,11 @@ mod tests {
     #[test]
     fn unbalanced_and_deep_braces_are_refused() {
         for text in ["a={", "a={}}", "a", "=1", "a;b=1", "a={1}2;"] {
-            let error = Piece::new(0, text).fields().unwrap_err();
+            let error = TextSlice::new(0, text).fields().unwrap_err();
             assert_eq!(error.kind, ErrorKind::Corruption, "{text}");
         }
         let deep = format!("a={}1{}", "{".repeat(40), "}".repeat(40));
-        let error = Piece::new(0, &deep).fields().unwrap_err();
+        let error = TextSlice::new(0, &deep).fields().unwrap_err();
         assert_eq!(error.kind, ErrorKind::Unsupported);
     }
 
@@ -255,7 +255,7 @@ mod tests {
     proptest! {
         #[test]
         fn splitting_is_total(text in "[a={};: \\\\é]{0,60}") {
-            let piece = Piece::new(0, &text);
+            let piece = TextSlice::new(0, &text);
             let _ = piece.fields();
             let _ = piece.elements(':');
             let _ = unescape_name(&text);

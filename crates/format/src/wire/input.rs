@@ -4,7 +4,7 @@ use super::value::{Fields, Out, Record, write_field};
 use super::{envelope, open_envelope};
 use crate::error::{Error, Result};
 use crate::options_file::Options;
-use crate::options_file::text::Piece;
+use crate::options_file::text::TextSlice;
 use crate::versions;
 
 /// The options that RocksDB before 9.7.3 sends in the message, unchanged. The message names no OPTIONS file.
@@ -158,12 +158,12 @@ impl Record for CompactionServiceInput {
 }
 
 /// Whether an unknown field has the text of most members' defaults. Another default counts as set.
-fn is_unset(value: &Piece<'_>) -> bool {
+fn is_unset(value: &TextSlice<'_>) -> bool {
     matches!(value.text, "" | "0" | "false" | "{}")
 }
 
 /// The text of a struct, with its braces.
-fn given(value: Option<Piece<'_>>) -> Result<String> {
+fn given(value: Option<TextSlice<'_>>) -> Result<String> {
     let Some(value) = value else {
         return Ok(String::new());
     };

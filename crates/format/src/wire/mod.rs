@@ -32,14 +32,14 @@ pub use stats::{JobStats, LevelStats};
 
 use crate::coding::Cursor;
 use crate::error::{Error, Result};
-use crate::options_file::text::Piece;
+use crate::options_file::text::TextSlice;
 use value::{Out, Record};
 
 /// The only version of both messages (`BinaryFormatVersion::kOptionsString`).
 const VERSION: u32 = 1;
 
 /// The text of a message, without its version.
-fn open_envelope(bytes: &[u8]) -> Result<Piece<'_>> {
+fn open_envelope(bytes: &[u8]) -> Result<TextSlice<'_>> {
     let mut cursor = Cursor::new(bytes);
     let version = cursor.u32()?;
     if version != VERSION {
@@ -51,7 +51,7 @@ fn open_envelope(bytes: &[u8]) -> Result<Piece<'_>> {
     if text.is_empty() {
         return Err(Error::corruption(at, "message without text"));
     }
-    Ok(Piece::new(at as u64, text))
+    Ok(TextSlice::new(at as u64, text))
 }
 
 /// A message with the fields of `record` that RocksDB of a version reads; zeros stand for the newest.

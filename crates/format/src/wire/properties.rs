@@ -2,7 +2,7 @@
 
 use super::value::{Added, Fields, Out, Value, write_hex};
 use crate::error::Result;
-use crate::options_file::text::Piece;
+use crate::options_file::text::TextSlice;
 use crate::versions::reads_field;
 
 /// The value of one table property.
@@ -125,7 +125,7 @@ impl Value for Vec<(String, PropertyValue)> {
     }
 
     /// Reads the properties that 11.12 knows, ordered by name.
-    fn read(text: Piece<'_>) -> Result<Self> {
+    fn read(text: TextSlice<'_>) -> Result<Self> {
         let mut properties = Self::new();
         for (name, value) in Fields::parse(text)?.iter() {
             let value = match property_kind(name) {
@@ -152,7 +152,7 @@ fn write_map(out: &mut String, map: &[(Vec<u8>, Vec<u8>)]) {
 }
 
 /// A map in braces. Unlike a struct's names, a key may be empty (`OptionTypeInfo::StringMap`).
-fn read_map(text: Piece<'_>) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+fn read_map(text: TextSlice<'_>) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
     let mut map = Vec::new();
     for item in text.elements(';')? {
         if item.text.is_empty() {
@@ -162,8 +162,8 @@ fn read_map(text: Piece<'_>) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
             return Err(item.corruption("a map entry must have a '='"));
         };
         let value_at = item.at + key.len() as u64 + 1;
-        let key = Vec::<u8>::read(Piece::new(item.at, key))?;
-        map.push((key, Vec::<u8>::read(Piece::new(value_at, value))?));
+        let key = Vec::<u8>::read(TextSlice::new(item.at, key))?;
+        map.push((key, Vec::<u8>::read(TextSlice::new(value_at, value))?));
     }
     Ok(map)
 }

@@ -28,7 +28,7 @@ const GONE: [&str; 2] = [".num_output_records", ".total_bytes"];
 
 /// The fields of a message in one order, without those that Rockmill never writes.
 fn sorted(bytes: &[u8]) -> Vec<String> {
-    fn walk(prefix: &str, piece: Piece<'_>, out: &mut Vec<String>) {
+    fn walk(prefix: &str, piece: TextSlice<'_>, out: &mut Vec<String>) {
         let inner = piece.text.trim_start_matches('{').trim_end_matches('}');
         if !inner.contains('=') {
             out.push(format!("{prefix}={}", piece.text));
@@ -198,7 +198,7 @@ fn known_and_later(
     })
 }
 
-fn names<'a>(fields: &[(&'a str, Piece<'a>)]) -> BTreeSet<&'a str> {
+fn names<'a>(fields: &[(&'a str, TextSlice<'a>)]) -> BTreeSet<&'a str> {
     fields.iter().map(|(name, _)| *name).collect()
 }
 
@@ -278,10 +278,10 @@ fn the_result_of_each_version_is_read_and_written_field_for_field() {
         let fields = open_envelope(captured.result).unwrap().fields().unwrap();
         let [known, _] = known_and_later(|release| release.result, version);
         assert_eq!(names(&fields), known, "{version:?}");
-        let inner = |name: &str, fields: &[(&'static str, Piece<'static>)]| {
+        let inner = |name: &str, fields: &[(&'static str, TextSlice<'static>)]| {
             let (_, piece) = fields.iter().find(|(field, _)| *field == name).unwrap();
             let text = piece.text.trim_start_matches('{').trim_end_matches('}');
-            Piece::new(0, text).fields().unwrap()
+            TextSlice::new(0, text).fields().unwrap()
         };
         let file = inner("output_files", &fields);
         type List = fn(&Release) -> &'static [&'static str];

@@ -6,7 +6,7 @@ use std::fmt::Write;
 use super::output_file::OutputFile;
 use crate::error::Result;
 use crate::manifest::Temperature;
-use crate::options_file::text::Piece;
+use crate::options_file::text::TextSlice;
 use crate::versions::{Release, reads_field};
 
 /// Separator of the elements of a vector.
@@ -32,7 +32,7 @@ impl Out {
 /// A value of one field.
 pub(super) trait Value: Sized {
     fn write(&self, out: &mut Out);
-    fn read(text: Piece<'_>) -> Result<Self>;
+    fn read(text: TextSlice<'_>) -> Result<Self>;
 }
 
 /// A struct: named fields.
@@ -87,19 +87,19 @@ pub(super) fn write_known(out: &mut Out, added: &[Added], name: &str, value: &im
 }
 
 /// The fields of one struct. If two have the same name, the last counts (`StringToMap`).
-pub(super) struct Fields<'a>(BTreeMap<&'a str, Piece<'a>>);
+pub(super) struct Fields<'a>(BTreeMap<&'a str, TextSlice<'a>>);
 
 impl<'a> Fields<'a> {
-    pub(super) fn parse(text: Piece<'a>) -> Result<Self> {
+    pub(super) fn parse(text: TextSlice<'a>) -> Result<Self> {
         Ok(Self(text.fields()?.into_iter().collect()))
     }
 
-    pub(super) fn get(&self, name: &str) -> Option<Piece<'a>> {
+    pub(super) fn get(&self, name: &str) -> Option<TextSlice<'a>> {
         self.0.get(name).copied()
     }
 
     /// Names and values, in the order of the names.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (&'a str, Piece<'a>)> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&'a str, TextSlice<'a>)> {
         self.0.iter().map(|(name, value)| (*name, *value))
     }
 
@@ -122,13 +122,13 @@ impl<T: Record> Value for T {
         out.push("}");
     }
 
-    fn read(text: Piece<'_>) -> Result<Self> {
+    fn read(text: TextSlice<'_>) -> Result<Self> {
         Self::read_fields(&Fields::parse(text)?)
     }
 }
 
 /// Reads a decimal integer; a pair of braces around it is tolerated, as in RocksDB.
-fn integer<T: std::str::FromStr>(text: Piece<'_>) -> Result<T> {
+fn integer<T: std::str::FromStr>(text: TextSlice<'_>) -> Result<T> {
     let inner = text.without_braces()?.trim();
     inner
         .text
@@ -141,7 +141,7 @@ impl Value for u64 {
         write_decimal(out, self);
     }
 
-    fn read(text: Piece<'_>) -> Result<Self> {
+    fn read(text: TextSlice<'_>) -> Result<Self> {
         integer(text)
     }
 }
@@ -151,7 +151,7 @@ impl Value for i32 {
         write_decimal(out, self);
     }
 
-    fn read(text: Piece<'_>) -> Result<Self> {
+    fn read(text: TextSlice<'_>) -> Result<Self> {
         integer(text)
     }
 }
@@ -165,7 +165,7 @@ impl Value for bool {
         out.push(if *self { "true" } else { "false" });
     }
 
-    fn read(text: Piece<'_>) -> Result<Self> {
+    fn read(text: TextSlice<'_>) -> Result<Self> {
         let inner = text.without_braces()?.trim();
         match inner.text {
             "true" | "1" => Ok(true),
@@ -181,7 +181,7 @@ impl Value for Vec<u8> {
         write_hex(&mut out.text, self);
     }
 
-    fn read(text: Piece<'_>) -> Result<Self> {
+    fn read(text: TextSlice<'_>) -> Result<Self> {
         let inner = text.without_braces()?.trim();
         decode_hex(inner.text.as_bytes()).ok_or_else(|| inner.corruption("not a hex string"))
     }
@@ -215,7 +215,7 @@ impl Value for String {
         write_hex(&mut out.text, self.as_bytes());
     }
 
-    fn read(text: Piece<'_>) -> Result<Self> {
+    fn read(text: TextSlice<'_>) -> Result<Self> {
         let name = String::from_utf8(Vec::<u8>::read(text)?)
             .map_err(|_| text.corruption("file name is not UTF-8"))?;
         if matches!(name.as_str(), "" | "." | "..") || name.contains(['/', '\0']) {
@@ -234,7 +234,7 @@ fn write_vector<T: Value>(out: &mut Out, values: &[T]) {
     }
 }
 
-fn read_vector<T: Value>(text: Piece<'_>) -> Result<Vec<T>> {
+fn read_vector<T: Value>(text: TextSlice<'_>) -> Result<Vec<T>> {
     text.elements(SEPARATOR)?.into_iter().map(T::read).collect()
 }
 
@@ -243,7 +243,7 @@ impl Value for Vec<u64> {
         write_vector(out, self);
     }
 
-    fn read(text: Piece<'_>) -> Result<Self> {
+    fn read(text: TextSlice<'_>) -> Result<Self> {
         read_vector(text)
     }
 }
@@ -253,7 +253,7 @@ impl Value for Vec<String> {
         write_vector(out, self);
     }
 
-    fn read(text: Piece<'_>) -> Result<Self> {
+    fn read(text: TextSlice<'_>) -> Result<Self> {
         read_vector(text)
     }
 }
@@ -263,7 +263,7 @@ impl Value for [u64; 2] {
         write_vector(out, self);
     }
 
-    fn read(text: Piece<'_>) -> Result<Self> {
+    fn read(text: TextSlice<'_>) -> Result<Self> {
         let values = read_vector(text)?;
         Self::try_from(values).map_err(|_| text.corruption("not two integers"))
     }
@@ -274,7 +274,7 @@ impl Value for Temperature {
         out.push(self.name());
     }
 
-    fn read(text: Piece<'_>) -> Result<Self> {
+    fn read(text: TextSlice<'_>) -> Result<Self> {
         let inner = text.without_braces()?.trim();
         Self::from_name(inner.text).ok_or_else(|| inner.corruption("not a temperature"))
     }
@@ -296,7 +296,7 @@ impl Value for Vec<OutputFile> {
         out.push("}");
     }
 
-    fn read(text: Piece<'_>) -> Result<Self> {
+    fn read(text: TextSlice<'_>) -> Result<Self> {
         read_vector(text)
     }
 }

@@ -16,14 +16,14 @@ pub struct MemTable {
     /// Internal keys and values, one after another.
     pub(super) chunks: Vec<Vec<u8>>,
     /// Position of each entry.
-    places: Vec<Place>,
+    places: Vec<EntryRef>,
     range_tombstones: Vec<RangeTombstone>,
     /// Bytes of memory of the whole table.
     pub(super) bytes: usize,
 }
 
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Place {
+pub(super) struct EntryRef {
     chunk: u32,
     at: u32,
     user_key_len: u32,
@@ -49,20 +49,20 @@ impl MemTable {
         self.places = places;
     }
 
-    fn entry(&self, place: &Place) -> (&[u8], &[u8]) {
+    fn entry(&self, place: &EntryRef) -> (&[u8], &[u8]) {
         let bytes = &self.chunks[place.chunk as usize][place.at as usize..];
         let (key, rest) = bytes.split_at(place.user_key_len as usize + key::TAG_SIZE);
         (key, &rest[..place.value_len as usize])
     }
 
     /// User key and tag.
-    fn parts(&self, place: &Place) -> (&[u8], u64) {
+    fn parts(&self, place: &EntryRef) -> (&[u8], u64) {
         key::split(self.entry(place).0).unwrap_or_default()
     }
 
     pub(super) fn add(&mut self, entry: &BatchEntry<'_>) {
         /// Sorting takes half as much memory again.
-        const PLACE_BYTES: usize = size_of::<Place>() * 3 / 2;
+        const PLACE_BYTES: usize = size_of::<EntryRef>() * 3 / 2;
         let &BatchEntry { key, value, .. } = entry;
         if entry.kind == ValueType::RangeDeletion {
             self.range_tombstones.push(RangeTombstone {
@@ -85,7 +85,7 @@ impl MemTable {
         let last = self.chunks.len() - 1;
         let chunk = &mut self.chunks[last];
         // Everything fits 32 bits: an entry in an oversized chunk begins at 0, and lengths in a batch have 32 bits.
-        self.places.push(Place {
+        self.places.push(EntryRef {
             chunk: last as u32,
             at: chunk.len() as u32,
             user_key_len: key.len() as u32,

@@ -2,7 +2,7 @@ use proptest::prelude::*;
 use rockmill_format::coding::put_length_prefixed;
 use rockmill_format::key::{self, pack_tag};
 
-use super::mem_table::Place;
+use super::mem_table::EntryRef;
 use super::*;
 
 /// `kTypeValue`, of the default column family.
@@ -60,7 +60,7 @@ proptest! {
         }).collect();
         prop_assert_eq!(&found, &expected);
         let taken: usize = family.chunks.iter().map(Vec::capacity).sum();
-        prop_assert!(unflushed.bytes >= taken + found.len() * size_of::<Place>());
+        prop_assert!(unflushed.bytes >= taken + found.len() * size_of::<EntryRef>());
     }
 
     #[test]

@@ -34,13 +34,23 @@ pub fn register(session: &SessionContext, reasons: BTreeMap<String, String>) -> 
 
 /// A session's schema with tables that cannot be read in front of its own.
 #[derive(Debug)]
-struct RefusedTables {
+pub struct RefusedTables {
     of_session: Arc<dyn SchemaProvider>,
     /// The reasons, by the tables' names.
     reasons: Mutex<BTreeMap<String, String>>,
 }
 
 impl RefusedTables {
+    /// Whether statements that name this table fail.
+    pub fn has(&self, table: &str) -> bool {
+        self.reasons().contains_key(table)
+    }
+
+    /// The session's own schema.
+    pub fn of_session(&self) -> &dyn SchemaProvider {
+        &*self.of_session
+    }
+
     fn reasons(&self) -> MutexGuard<'_, BTreeMap<String, String>> {
         self.reasons.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,4 +1,4 @@
-//! Views that a process pins for the scans of others.
+//! Snapshots that a process pins for the scans of others.
 //!
 //! A file that is open lives, although the owner of the database deletes it. So the process that plans a statement first
 //! asks each process that will run a part of it to open the files.
@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use async_trait::async_trait;
 use datafusion::error::Result;
 use rockmill_core::MergeOperator;
-use rockmill_scan::{Directory, Remote, ScanEngine, Version, View};
+use rockmill_scan::{Directory, Remote, ScanEngine, Snapshot, Version};
 use serde::{Deserialize, Serialize};
 
 use crate::read_only::ReadOnly;
@@ -68,12 +68,12 @@ pub enum PinRequest {
     },
 }
 
-/// Keeps what other processes pin for a view. Dropping it lets them close the files.
+/// Keeps what other processes pin for a snapshot. Dropping it lets them close the files.
 pub type PinGuard = Arc<dyn Any + Send + Sync>;
 
-/// Asks other processes to pin views.
+/// Asks other processes to pin snapshots.
 #[async_trait]
-pub trait PinViews: Debug + Send + Sync {
+pub trait PinSnapshots: Debug + Send + Sync {
     /// Returns when all of them pin these versions, or `None` if one of them does not find all files any more.
     ///
     /// # Errors
@@ -81,40 +81,44 @@ pub trait PinViews: Debug + Send + Sync {
     async fn pin(&self, versions: PinRequest) -> Result<Option<PinGuard>>;
 }
 
-/// Views that are pinned.
+/// Snapshots that are pinned.
 #[derive(Debug, Default)]
-pub(crate) struct PinnedViews(Mutex<Vec<PinnedView>>);
+pub(crate) struct PinnedSnapshots(Mutex<Vec<PinnedSnapshot>>);
 
 #[derive(Debug)]
-struct PinnedView {
+struct PinnedSnapshot {
     location: DatabaseLocation,
     version: Version,
-    view: Weak<View>,
+    snapshot: Weak<Snapshot>,
 }
 
-impl PinnedViews {
-    fn lock(&self) -> MutexGuard<'_, Vec<PinnedView>> {
+impl PinnedSnapshots {
+    fn lock(&self) -> MutexGuard<'_, Vec<PinnedSnapshot>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The view that has a version, if it is open.
-    pub(crate) fn get(&self, location: &DatabaseLocation, version: &Version) -> Option<Arc<View>> {
+    /// The snapshot that has a version, if it is open.
+    pub(crate) fn get(
+        &self,
+        location: &DatabaseLocation,
+        version: &Version,
+    ) -> Option<Arc<Snapshot>> {
         let pinned = self.lock();
         let mut pinned = pinned.iter();
         pinned.find_map(|pinned| {
             let is_same = pinned.location == *location && pinned.version == *version;
-            pinned.view.upgrade().filter(|_| is_same)
+            pinned.snapshot.upgrade().filter(|_| is_same)
         })
     }
 
     #[cfg(feature = "codec")]
-    fn add(&self, location: &DatabaseLocation, version: Version, view: &Arc<View>) {
+    fn add(&self, location: &DatabaseLocation, version: Version, snapshot: &Arc<Snapshot>) {
         let mut pinned = self.lock();
-        pinned.retain(|pinned| pinned.view.strong_count() > 0);
-        pinned.push(PinnedView {
+        pinned.retain(|pinned| pinned.snapshot.strong_count() > 0);
+        pinned.push(PinnedSnapshot {
             location: location.clone(),
             version,
-            view: Arc::downgrade(view),
+            snapshot: Arc::downgrade(snapshot),
         });
     }
 }
@@ -122,7 +126,7 @@ impl PinnedViews {
 #[cfg(feature = "codec")]
 pub(crate) use exec::PinExec;
 #[cfg(feature = "codec")]
-pub use exec::{Answer, pin_plan};
+pub use exec::{PinReply, pin_plan};
 
 #[cfg(feature = "codec")]
 mod exec {
@@ -148,9 +152,9 @@ mod exec {
     use crate::scan::external;
     use crate::scan::sent::beneath;
 
-    /// Answer of a process that is asked to pin views.
+    /// Reply of a process that is asked to pin snapshots.
     #[derive(Debug, Clone, Serialize, Deserialize)]
-    pub enum Answer {
+    pub enum PinReply {
         /// All versions are open.
         Pinned,
         /// The column family is open.
@@ -159,12 +163,12 @@ mod exec {
         Gone,
     }
 
-    /// The plan with which a process is asked. It returns one row with an [`Answer`], and pins the files until it is dropped.
+    /// The plan with which a process is asked. It returns one row with an [`PinReply`], and pins the files until it is dropped.
     pub fn pin_plan(pin: PinRequest) -> Arc<dyn ExecutionPlan> {
         Arc::new(PinExec::new(pin, None))
     }
 
-    impl Answer {
+    impl PinReply {
         /// The answer in the rows of [`pin_plan`].
         ///
         /// # Errors
@@ -187,12 +191,12 @@ mod exec {
     pub(crate) struct PinExec {
         pub pin: PinRequest,
         /// What is open, with the answer.
-        opened: Option<(Vec<Arc<View>>, Answer)>,
+        opened: Option<(Vec<Arc<Snapshot>>, PinReply)>,
         properties: Arc<PlanProperties>,
     }
 
     impl PinExec {
-        pub fn new(pin: PinRequest, opened: Option<(Vec<Arc<View>>, Answer)>) -> Self {
+        pub fn new(pin: PinRequest, opened: Option<(Vec<Arc<Snapshot>>, PinReply)>) -> Self {
             let schema = Schema::new(vec![Field::new("answer", DataType::Binary, false)]);
             let properties = PlanProperties::new(
                 EquivalenceProperties::new(Arc::new(schema)),
@@ -215,7 +219,7 @@ mod exec {
             &self,
             engine: &Arc<ScanEngine>,
             root: &Rooted,
-            pinned: &PinnedViews,
+            pinned: &PinnedSnapshots,
         ) -> Result<Self> {
             let opened = match &self.pin {
                 PinRequest::Versions { location, versions } => {
@@ -232,7 +236,7 @@ mod exec {
             };
             let opened = match opened {
                 Err(error) if error.kind == ErrorKind::Declined(DeclineReason::InputMissing) => {
-                    (Vec::new(), Answer::Gone)
+                    (Vec::new(), PinReply::Gone)
                 }
                 opened => opened.map_err(external)?,
             };
@@ -248,7 +252,7 @@ mod exec {
         })
     }
 
-    type Opened = (Vec<Arc<View>>, Answer);
+    type Opened = (Vec<Arc<Snapshot>>, PinReply);
 
     /// Maximum number of column families of a statement. Each is opened.
     const MAX_VERSIONS: usize = 1000;
@@ -257,28 +261,28 @@ mod exec {
         location: &DatabaseLocation,
         versions: &[Version],
         engine: &Arc<ScanEngine>,
-        pinned: &PinnedViews,
+        pinned: &PinnedSnapshots,
     ) -> rockmill_core::Result<Opened> {
         if versions.len() > MAX_VERSIONS {
             let what =
                 format!("a statement reads at most {MAX_VERSIONS} column families over workers");
             return Err(Error::new(ErrorKind::Invalid, what));
         }
-        let mut views = Vec::new();
+        let mut snapshots = Vec::new();
         for version in versions {
-            let view = match pinned.get(location, version) {
-                Some(view) => view,
+            let snapshot = match pinned.get(location, version) {
+                Some(snapshot) => snapshot,
                 None => {
-                    let view = location.directory(engine)?.at(engine, version)?;
+                    let snapshot = location.directory(engine)?.at(engine, version)?;
                     // Reads the indexes, which the scans need anyway.
-                    view.family(&version.family)?;
-                    pinned.add(location, version.clone(), &view);
-                    view
+                    snapshot.family(&version.family)?;
+                    pinned.add(location, version.clone(), &snapshot);
+                    snapshot
                 }
             };
-            views.push(view);
+            snapshots.push(snapshot);
         }
-        Ok((views, Answer::Pinned))
+        Ok((snapshots, PinReply::Pinned))
     }
 
     fn open_newest(
@@ -286,7 +290,7 @@ mod exec {
         family: &str,
         merge_operator: Option<&MergeOperator>,
         engine: &Arc<ScanEngine>,
-        pinned: &PinnedViews,
+        pinned: &PinnedSnapshots,
     ) -> rockmill_core::Result<Opened> {
         let mut operators = MergeOperators::default();
         if let Some(operator) = merge_operator {
@@ -306,10 +310,10 @@ mod exec {
             let what = format!("{sentence}; name the folder with wal_dir in the list of shards");
             return Err(Error::new(ErrorKind::Invalid, what));
         }
-        let view = directory.view_of(engine, &[family])?;
-        let described = view.family(family)?.describe()?;
-        pinned.add(location, described.version.clone(), &view);
-        Ok((vec![view], Answer::Described(Box::new(described))))
+        let snapshot = directory.snapshot_of(engine, &[family])?;
+        let described = snapshot.family(family)?.describe(engine.storage())?;
+        pinned.add(location, described.version.clone(), &snapshot);
+        Ok((vec![snapshot], PinReply::Described(Box::new(described))))
     }
 
     impl DisplayAs for PinExec {

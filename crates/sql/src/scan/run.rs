@@ -13,7 +13,7 @@ use rockmill_core::CancelToken;
 use rockmill_core::scan::{Batch, ScanPlan};
 use rockmill_scan::{Piece, PieceReport, Ran};
 
-use super::{Planned, Source, all_columns, external};
+use super::{Planned, Source, external};
 use crate::program::Program;
 use crate::stored::record_batch;
 
@@ -158,9 +158,7 @@ impl Run {
         let Some(planned) = planned.filter(|planned| !planned.dynamic.is_empty()) else {
             return Ok(Arc::clone(&self.plan));
         };
-        let table = planned.layout.schema();
-        let all = all_columns(table);
-        let program = Program::new(&planned.layout, table, &all);
+        let program = Program::new(Arc::clone(&planned.layout));
         let mut program = program.beginning_with(&self.plan);
         for dynamic in &planned.dynamic {
             let now = snapshot_physical_expr(Arc::clone(dynamic))?;

@@ -23,14 +23,14 @@ use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, PlanProperties};
 use rockmill_core::scan::ScanPlan;
 use rockmill_layout::column_type;
-use rockmill_scan::{FamilyView, Piece, ScanEngine, Version};
+use rockmill_scan::{FamilySnapshot, Piece, ScanEngine, Version};
 #[cfg(feature = "codec")]
 use rockmill_storage::Rooted;
 use serde::{Deserialize, Serialize};
 
-use super::pinned::{DatabaseLocation, PinnedViews};
+use super::pinned::{DatabaseLocation, PinnedSnapshots};
 use super::{ScanExec, Source, external, piece_bytes, properties, spread};
-use crate::table::StatementView;
+use crate::table::StatementSnapshot;
 
 /// Version of these bytes.
 const FORMAT: u32 = 3;
@@ -130,7 +130,7 @@ pub fn encode_scan(node: &dyn ExecutionPlan) -> Result<Option<Vec<u8>>> {
 /// the unflushed entries any more. Files are there until they are compacted, unflushed entries until they are flushed.
 pub fn decode_scan(bytes: &[u8], engine: &Arc<ScanEngine>) -> Result<Arc<dyn ExecutionPlan>> {
     let sent = Sent::parse(bytes)?;
-    sent.open(engine, &PinnedViews::default())
+    sent.open(engine, &PinnedSnapshots::default())
 }
 
 /// A scan of [`encode_scan`] whose files are not opened yet.
@@ -162,7 +162,7 @@ impl SentExec {
         &self,
         engine: &Arc<ScanEngine>,
         root: &Rooted,
-        pinned: &PinnedViews,
+        pinned: &PinnedSnapshots,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let sent = Sent {
             path: beneath(root, &self.sent.path)?,
@@ -227,7 +227,7 @@ impl ExecutionPlan for SentExec {
 }
 
 /// Where a column family's database lies, if this process has it.
-pub(crate) fn location_of(family: &FamilyView) -> Option<DatabaseLocation> {
+pub(crate) fn location_of(family: &FamilySnapshot) -> Option<DatabaseLocation> {
     family.remotes().is_empty().then(|| DatabaseLocation {
         path: real(family.path()),
         log_folder: log_folder(family),
@@ -236,7 +236,7 @@ pub(crate) fn location_of(family: &FamilyView) -> Option<DatabaseLocation> {
 
 /// The folder of the logs, if it is not the directory. It is absolute: another process may have another working
 /// directory.
-fn log_folder(family: &FamilyView) -> Option<PathBuf> {
+fn log_folder(family: &FamilySnapshot) -> Option<PathBuf> {
     let folder = std::fs::canonicalize(family.log_folder()).ok()?;
     (real(family.path()) != folder).then_some(folder)
 }
@@ -271,21 +271,21 @@ impl Sent {
     fn open(
         self,
         engine: &Arc<ScanEngine>,
-        pinned: &PinnedViews,
+        pinned: &PinnedSnapshots,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let schema = Arc::new(self.check()?);
         let location = DatabaseLocation {
             path: self.path,
             log_folder: self.log_folder,
         };
-        let view = match pinned.get(&location, &self.version) {
-            Some(view) => view,
+        let snapshot = match pinned.get(&location, &self.version) {
+            Some(snapshot) => snapshot,
             None => {
                 let directory = location.directory(engine).map_err(external)?;
                 directory.at(engine, &self.version).map_err(external)?
             }
         };
-        let family = view.family(&self.version.family).map_err(external)?;
+        let family = snapshot.family(&self.version.family).map_err(external)?;
         let partitions = match self.is_cut_there {
             true => cut(&family, engine, &self.partitions)?,
             false => self.partitions,
@@ -293,7 +293,7 @@ impl Sent {
         Ok(Arc::new(ScanExec {
             source: Source {
                 engine: Arc::clone(engine),
-                statement: Arc::new(StatementView::new(view, None)),
+                statement: Arc::new(StatementSnapshot::new(snapshot, None)),
                 family,
             },
             planned: None,
@@ -334,7 +334,7 @@ impl Sent {
 
 /// The same keys in pieces that suit the files, over as many partitions.
 fn cut(
-    family: &FamilyView,
+    family: &FamilySnapshot,
     engine: &ScanEngine,
     partitions: &[Vec<Piece>],
 ) -> Result<Vec<Vec<Piece>>> {

@@ -9,7 +9,7 @@ use datafusion::physical_expr::utils::conjunction;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan};
 use rockmill_core::KeyRange;
 use rockmill_core::scan::ScanOutput;
-use rockmill_scan::Through;
+use rockmill_scan::ReadPath;
 
 use super::{Planned, ScanExec};
 use crate::program::Reason;
@@ -73,7 +73,7 @@ impl DisplayAs for ScanExec {
         }
         let all = self.partitions.iter().flatten();
         let through_iterators = all
-            .filter(|piece| !matches!(piece.through, Through::Tables))
+            .filter(|piece| !matches!(piece.path, ReadPath::Files))
             .count();
         let remotes = source.family.remotes();
         if !remotes.is_empty() {
@@ -91,7 +91,7 @@ impl DisplayAs for ScanExec {
         if through_iterators > 0 {
             write!(f, ", through RocksDB's iterators={through_iterators}")?;
         }
-        write!(f, ", sequence={}", source.statement.view.sequence())
+        write!(f, ", sequence={}", source.statement.snapshot.sequence())
     }
 }
 

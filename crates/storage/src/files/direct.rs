@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rockmill_core::{Chunk, Lent};
+use rockmill_core::{Chunk, LeasedBytes};
 pub use rockmill_sysio::Direction;
 use rockmill_sysio::{Pending, Queue, Transfer};
 use rustix::fs::{AtFlags, FallocateFlags, OFlags, StatxFlags, fallocate, statx};
@@ -56,7 +56,7 @@ pub trait DirectFile: Debug + Send + Sync {
     fn read(&self, chunk: Chunk, offset: u64) -> Box<dyn InTransfer<Chunk>>;
 
     /// Starts to write the bytes at `offset`. Both are aligned.
-    fn write(&self, bytes: Lent, offset: u64) -> Box<dyn InTransfer<Lent>>;
+    fn write(&self, bytes: LeasedBytes, offset: u64) -> Box<dyn InTransfer<LeasedBytes>>;
 
     /// Truncates the file to `size` bytes and makes it durable. No write is in flight.
     ///
@@ -152,7 +152,7 @@ impl DirectFile for LocalFile {
         Box::new(self.begin(Direction::Read, chunk, range, offset))
     }
 
-    fn write(&self, bytes: Lent, offset: u64) -> Box<dyn InTransfer<Lent>> {
+    fn write(&self, bytes: LeasedBytes, offset: u64) -> Box<dyn InTransfer<LeasedBytes>> {
         let range = bytes.bytes.clone();
         Box::new(self.begin(Direction::Write, bytes, range, offset))
     }

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use proptest::prelude::*;
-use rockmill_core::{Chunk, ErrorKind, Lent};
+use rockmill_core::{Chunk, ErrorKind, LeasedBytes};
 
 use super::direct_read::{DirectInput, DirectReads};
 use super::direct_write::DirectOutput;
@@ -78,7 +78,7 @@ impl DirectFile for Halting {
         Box::new(Done(chunk, done))
     }
 
-    fn write(&self, mut bytes: Lent, offset: u64) -> Box<dyn InTransfer<Lent>> {
+    fn write(&self, mut bytes: LeasedBytes, offset: u64) -> Box<dyn InTransfer<LeasedBytes>> {
         let range = bytes.bytes.clone();
         let memory = &mut bytes.as_mut()[range];
         let is_aligned = |number: usize| number.is_multiple_of(self.alignment());
@@ -131,15 +131,15 @@ fn noise(len: usize) -> Vec<u8> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
     Copied,
-    /// Lent, at an address that needs no copy.
-    Lent,
-    /// Lent, at an arbitrary address.
-    LentAnyhow,
+    /// LeasedBytes, at an address that needs no copy.
+    LeasedBytes,
+    /// LeasedBytes, at an arbitrary address.
+    LeasedAnyhow,
 }
 
-const WAYS: [Way; 3] = [Way::Copied, Way::Lent, Way::LentAnyhow];
+const WAYS: [Way; 3] = [Way::Copied, Way::LeasedBytes, Way::LeasedAnyhow];
 
-/// Appends bytes that begin at `at` in the file. Returns the number of lent pieces of memory.
+/// Appends bytes that begin at `at` in the file. Returns the number of leased pieces of memory.
 fn append(output: &mut DirectOutput, bytes: &[u8], at: usize, way: Way) -> usize {
     let alignment = output.alignment();
     let mut memory = vec![0; bytes.len() + 3 * alignment];
@@ -149,15 +149,15 @@ fn append(output: &mut DirectOutput, bytes: &[u8], at: usize, way: Way) -> usize
             output.append(bytes).expect("room");
             return 0;
         }
-        Way::Lent => first + alignment + at % alignment,
-        Way::LentAnyhow => 7,
+        Way::LeasedBytes => first + alignment + at % alignment,
+        Way::LeasedAnyhow => 7,
     };
     memory[start..start + bytes.len()].copy_from_slice(bytes);
-    let lent = Lent {
+    let leased = LeasedBytes {
         memory: Box::new(memory),
         bytes: start..start + bytes.len(),
     };
-    output.append_lent(lent).expect("room");
+    output.append_leased(leased).expect("room");
     1
 }
 
@@ -186,16 +186,16 @@ proptest! {
             output.expect(whole.len() as u64);
         }
         let mut at = 0;
-        let mut lent = 0;
+        let mut leased = 0;
         for (len, way) in pieces {
-            lent += append(&mut output, &whole[at..at + len], at, way);
+            leased += append(&mut output, &whole[at..at + len], at, way);
             at += len;
-            if lent > 2 {
+            if leased > 2 {
                 prop_assert!(output.take_back().expect("room").is_some());
-                lent -= 1;
+                leased -= 1;
             }
         }
-        for _ in 0..lent {
+        for _ in 0..leased {
             prop_assert!(output.take_back().expect("room").is_some());
         }
         prop_assert!(output.take_back().expect("room").is_none());

@@ -4,13 +4,13 @@
 //! truncated to its size. The file is extended in large steps ahead of its writes, because writes that extend a file
 //! wait for one another and spin meanwhile.
 //!
-//! Bytes are collected in chunks, or written in place from lent memory. In lent memory, the start of an unfinished unit
+//! Bytes are collected in chunks, or written in place from leased memory. In leased memory, the start of an unfinished unit
 //! is copied in front of the bytes. The part behind the last whole unit is copied out into the next chunk.
 
 use std::collections::VecDeque;
 use std::io;
 
-use rockmill_core::{Lent, Memory};
+use rockmill_core::{LeasedBytes, Memory};
 
 use crate::direct::{DirectFile, InTransfer};
 
@@ -34,14 +34,14 @@ pub const OUTPUT_BYTES: u64 = (CHUNK_BYTES * (MAX_BEGUN + 2)) as u64;
 pub struct DirectOutput {
     file: Box<dyn DirectFile>,
     /// Chunk that is being filled.
-    chunk: Lent,
+    chunk: LeasedBytes,
     filled: usize,
     /// Bytes of the file before the chunk.
     offset: u64,
     begun: VecDeque<Begun>,
     /// Memory of an own chunk whose write is done.
     spare: Option<Box<dyn Memory>>,
-    /// Lent memory that is not needed any more.
+    /// LeasedBytes memory that is not needed any more.
     done: VecDeque<Box<dyn Memory>>,
     /// Preallocated length of the file, or `u64::MAX` if preallocation is off.
     reserved: u64,
@@ -50,21 +50,21 @@ pub struct DirectOutput {
 #[derive(Debug)]
 struct Begun {
     offset: u64,
-    is_lent: bool,
-    transfer: Box<dyn InTransfer<Lent>>,
+    is_leased: bool,
+    transfer: Box<dyn InTransfer<LeasedBytes>>,
 }
 
 /// Makes a chunk in `memory`, at the first address that is a multiple of `alignment`.
-fn chunk_in(mut memory: Box<dyn Memory>, alignment: usize) -> Lent {
+fn chunk_in(mut memory: Box<dyn Memory>, alignment: usize) -> LeasedBytes {
     let start =
         address((*memory).as_mut()).next_multiple_of(alignment) - address((*memory).as_mut());
-    Lent {
+    LeasedBytes {
         memory,
         bytes: start..start + CHUNK_BYTES,
     }
 }
 
-fn new_chunk(alignment: usize) -> Lent {
+fn new_chunk(alignment: usize) -> LeasedBytes {
     chunk_in(Box::new(vec![0; CHUNK_BYTES + alignment]), alignment)
 }
 
@@ -120,12 +120,12 @@ impl DirectOutput {
     }
 
     /// Starts a write.
-    fn begin(&mut self, bytes: Lent, is_lent: bool) {
+    fn begin(&mut self, bytes: LeasedBytes, is_leased: bool) {
         let offset = self.offset;
         self.offset += bytes.bytes.len() as u64;
         self.begun.push_back(Begun {
             offset,
-            is_lent,
+            is_leased,
             transfer: self.file.write(bytes, offset),
         });
     }
@@ -155,7 +155,7 @@ impl DirectOutput {
     fn finish_oldest(&mut self) -> io::Result<()> {
         let Some(Begun {
             mut offset,
-            is_lent,
+            is_leased,
             mut transfer,
         }) = self.begun.pop_front()
         else {
@@ -174,7 +174,7 @@ impl DirectOutput {
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => 0,
                 written => {
                     let is_whole = written.map(|n| n >= bytes.bytes.len());
-                    self.keep(bytes.memory, is_lent);
+                    self.keep(bytes.memory, is_leased);
                     return match is_whole? {
                         true => Ok(()),
                         false => Err(io::ErrorKind::WriteZero.into()),
@@ -187,8 +187,8 @@ impl DirectOutput {
         }
     }
 
-    fn keep(&mut self, memory: Box<dyn Memory>, is_lent: bool) {
-        match is_lent {
+    fn keep(&mut self, memory: Box<dyn Memory>, is_leased: bool) {
+        match is_leased {
             true => self.done.push_back(memory),
             false => self.spare = Some(memory),
         }
@@ -214,44 +214,44 @@ impl DirectOutput {
         Ok(())
     }
 
-    /// Appends lent bytes, without a copy if their address fits [`rockmill_core::Borrower::alignment`].
+    /// Appends leased bytes, without a copy if their address fits [`rockmill_core::Borrower::alignment`].
     ///
     /// # Errors
     /// The operating system's error.
-    pub fn append_lent(&mut self, mut lent: Lent) -> io::Result<()> {
+    pub fn append_leased(&mut self, mut leased: LeasedBytes) -> io::Result<()> {
         let alignment = self.file.alignment();
         if self.filled >= alignment {
             self.begin_chunk()?;
         }
-        let (range, before) = (lent.bytes.clone(), self.filled);
+        let (range, before) = (leased.bytes.clone(), self.filled);
         let start = range.start.checked_sub(before);
-        let base = address(lent.as_mut());
+        let base = address(leased.as_mut());
         let Some(start) = start.filter(|start| (base + start).is_multiple_of(alignment)) else {
-            let appended = self.append(&lent.as_mut()[range]);
-            self.done.push_back(lent.memory);
+            let appended = self.append(&leased.as_mut()[range]);
+            self.done.push_back(leased.memory);
             return appended;
         };
-        lent.as_mut()[start..range.start].copy_from_slice(&self.chunk()[..before]);
+        leased.as_mut()[start..range.start].copy_from_slice(&self.chunk()[..before]);
         let len = range.end - start;
         let rest = len % alignment;
         let whole = start..range.end - rest;
-        self.chunk()[..rest].copy_from_slice(&lent.as_mut()[whole.end..range.end]);
+        self.chunk()[..rest].copy_from_slice(&leased.as_mut()[whole.end..range.end]);
         self.filled = rest;
         match whole.is_empty() {
-            true => self.done.push_back(lent.memory),
+            true => self.done.push_back(leased.memory),
             false => {
                 self.make_room(whole.len());
-                let (memory, bytes) = (lent.memory, whole);
-                self.begin(Lent { memory, bytes }, true);
+                let (memory, bytes) = (leased.memory, whole);
+                self.begin(LeasedBytes { memory, bytes }, true);
             }
         }
         Ok(())
     }
 
-    /// Returns lent memory, and waits for its write if necessary; `None` if no memory is lent.
+    /// Returns leased memory, and waits for its write if necessary; `None` if no memory is leased.
     ///
     /// # Errors
-    /// The operating system's error; more memory may be lent then.
+    /// The operating system's error; more memory may be leased then.
     pub fn take_back(&mut self) -> io::Result<Option<Box<dyn Memory>>> {
         while self.done.is_empty() && !self.begun.is_empty() {
             self.finish_oldest()?;

@@ -14,7 +14,7 @@ use rockmill_core::{Error, Result};
 use super::{JobIo, Stage};
 use crate::WritableFile;
 use crate::clock::{Clock, Signal};
-use crate::descriptors::Held;
+use crate::descriptors::DescriptorLease;
 use crate::direct::DirectFile;
 
 /// Work on written files.
@@ -51,7 +51,7 @@ pub struct Unsynced {
     name: String,
     bytes: u64,
     task: Arc<TaskFiles>,
-    held: Option<Held>,
+    held: Option<DescriptorLease>,
 }
 
 impl Unsynced {
@@ -69,7 +69,7 @@ impl Unsynced {
 
     /// Attaches the file's descriptor. The task that took the descriptor may end before the file is synced.
     #[must_use]
-    pub fn holding(self, held: Held) -> Self {
+    pub fn holding(self, held: DescriptorLease) -> Self {
         Self {
             held: Some(held),
             ..self

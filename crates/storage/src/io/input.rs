@@ -12,7 +12,7 @@ use super::cached::CachedReads;
 use super::direct_read::{DEPTH, DirectInput, DirectReads};
 use super::{JobIo, Stage};
 use crate::InputFileReader;
-use crate::descriptors::Held;
+use crate::descriptors::DescriptorLease;
 
 /// An input of a job, read as the job's options say.
 #[derive(Debug)]
@@ -20,7 +20,7 @@ pub struct JobInput {
     file: Source,
     io: Arc<JobIo>,
     /// Dropped after the file, so the descriptor counts until the file is closed.
-    _held: Option<Held>,
+    _held: Option<DescriptorLease>,
 }
 
 /// An input without an open descriptor: each read reopens it.
@@ -104,7 +104,7 @@ impl JobInput {
 
     /// Attaches the file's descriptor, which counts as long as the file is open.
     #[must_use]
-    pub fn holding(self, held: Held) -> Self {
+    pub fn holding(self, held: DescriptorLease) -> Self {
         Self {
             _held: Some(held),
             ..self

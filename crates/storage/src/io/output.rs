@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use rockmill_core::{Borrower, Error, Lent, Memory, Result, SstFile};
+use rockmill_core::{Borrower, Error, LeasedBytes, Memory, Result, SstFile};
 
 use super::direct_write::DirectOutput;
 use super::{JobIo, Stage, Step, TaskFiles, Unsynced, Written};
@@ -190,10 +190,10 @@ impl Borrower for DirectSst {
         self.file.alignment()
     }
 
-    fn append(&mut self, bytes: Lent) -> Result<()> {
+    fn append(&mut self, bytes: LeasedBytes) -> Result<()> {
         let file = &mut self.file;
         let len = bytes.bytes.len() as u64;
-        self.output.write(len, || file.append_lent(bytes))
+        self.output.write(len, || file.append_leased(bytes))
     }
 
     fn take_back(&mut self) -> Result<Option<Box<dyn Memory>>> {

@@ -27,7 +27,7 @@ struct State {
 
 /// Memory of a task; released when dropped.
 #[derive(Debug)]
-pub struct Held<'a> {
+pub struct ReservedMemory<'a> {
     memory: &'a Memory,
     bytes: u64,
 }
@@ -51,7 +51,7 @@ impl Memory {
     ///
     /// # Errors
     /// Device if the device never has that many, Cancelled.
-    pub fn take(&self, bytes: u64, cancel: &CancelToken) -> Result<Held<'_>> {
+    pub fn take(&self, bytes: u64, cancel: &CancelToken) -> Result<ReservedMemory<'_>> {
         if bytes > self.bytes {
             let most = self.bytes;
             let what = format!("a task needs {bytes} bytes of device memory; there are {most}");
@@ -65,19 +65,19 @@ impl Memory {
             if state.line.front() == Some(&place.ticket) && state.used <= self.bytes - bytes {
                 state.used += bytes;
                 let memory = self;
-                return Ok(Held { memory, bytes });
+                return Ok(ReservedMemory { memory, bytes });
             }
             drop(state);
             self.clock.wait(&self.changed, seen, CANCEL_POLL);
         }
     }
 
-    fn queue(&self) -> Place<'_> {
+    fn queue(&self) -> QueuePosition<'_> {
         let mut state = self.state();
         let ticket = state.next;
         state.next += 1;
         state.line.push_back(ticket);
-        Place {
+        QueuePosition {
             memory: self,
             ticket,
         }
@@ -90,19 +90,19 @@ impl Memory {
 }
 
 /// A place in the queue, until it is dropped.
-struct Place<'a> {
+struct QueuePosition<'a> {
     memory: &'a Memory,
     ticket: u64,
 }
 
-impl Drop for Place<'_> {
+impl Drop for QueuePosition<'_> {
     fn drop(&mut self) {
         let is_other = |other: &u64| *other != self.ticket;
         self.memory.change(|state| state.line.retain(is_other));
     }
 }
 
-impl Drop for Held<'_> {
+impl Drop for ReservedMemory<'_> {
     fn drop(&mut self) {
         self.memory.change(|state| state.used -= self.bytes);
     }

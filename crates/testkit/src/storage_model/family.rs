@@ -9,7 +9,7 @@ use rockmill_core::{JobInfo, Plan};
 use rockmill_format::wire::CompactionServiceInput;
 
 use super::database::{DB_ID, DIR, MANIFEST_NUMBER, OPTIONS_NUMBER};
-use super::tables::{self, DELETE, Entry, PUT};
+use crate::cases::tables::{self, DELETE, Entry, PUT};
 
 const FIRST_INPUT: u64 = 11;
 pub const LAST_LEVEL: u32 = 6;

@@ -7,5 +7,3 @@ pub mod disk;
 pub mod family;
 pub mod fault;
 pub mod storage;
-#[path = "../../../cpu/tests/common/tables/mod.rs"]
-pub mod tables;

@@ -40,8 +40,9 @@ for mode in "without", "with":
     if mode == "with" and (share < LEAST_SHARE or set(declined) - {"small-job", "shutting-down"}):
         failed.append(f"Rockmill has done {share:.1%} of the bytes, and declined {declined}")
     print(
-        f"| {version} | {mode} | {total['jobs']} | {done} | {total['input'] / 1e9:.2f} | {share:.1%} | {cpu:.1f} "
-        f"| {total['stall_s']:.1f} | {checkpoints} | {files[mode]:.1f} |"
+        logs.row(
+            f"Flink {version}", mode, total["jobs"], done, total["input"], share, cpu, total["stall_s"], files=files[mode]
+        )
     )
 if files["with"] > MOST_FILES * files["without"]:
     failed.append(f"a checkpoint has {files['with']:.1f} files, and {files['without']:.1f} without Rockmill")

@@ -23,6 +23,7 @@ public final class Streams {
   private static final int PARTITIONS = 4;
   private static final int VALUE_BYTES = 1000;
   private static final long WINDOW_MS = 60_000;
+  private static final int STANDBY_S = 600;
   private static final String INPUT = "input";
 
   private static String broker;
@@ -145,6 +146,7 @@ public final class Streams {
     properties.put("auto.offset.reset", "earliest");
     properties.put("session.timeout.ms", "6000");
     properties.put("heartbeat.interval.ms", "1000");
+    properties.put(StreamsConfig.NUM_STANDBY_REPLICAS_CONFIG, Boolean.getBoolean("standby") ? 1 : 0);
     properties.put("logs", logs.toString());
     Files.createDirectories(logs);
     if (setter.equals("with")) {
@@ -154,27 +156,64 @@ public final class Streams {
       properties.put(StreamsConfig.ROCKSDB_CONFIG_SETTER_CLASS_CONFIG, Setter.class);
     }
     long[] restore = {Long.MAX_VALUE, 0, 0};
-    try (KafkaStreams streams = new KafkaStreams(topology(), properties);
-        Admin admin = Admin.create(Map.of("bootstrap.servers", broker))) {
-      streams.setUncaughtExceptionHandler(
-          error -> {
-            error.printStackTrace();
-            return org.apache.kafka.streams.errors.StreamsUncaughtExceptionHandler.StreamThreadExceptionResponse
-                .REPLACE_THREAD;
-          });
-      streams.setGlobalStateRestoreListener(new Restores(restore));
-      streams.start();
+    List<KafkaStreams> instances = new ArrayList<>();
+    try (Admin admin = Admin.create(Map.of("bootstrap.servers", broker))) {
+      instances.add(start(properties, restore));
       while (!isDone(admin, application)) Thread.sleep(200);
       // A stop of the broker makes the group gather anew.
-      while (streams.state() != KafkaStreams.State.RUNNING) Thread.sleep(200);
+      waitUntilRunning(instances);
       Measure.put("restore_s", restore[1] == 0 ? 0 : (restore[1] - restore[0]) / 1e9);
       Measure.put("restored", restore[2]);
-      Measure.put("digest", digest(streams));
+      Measure.put("digest", text(digest(instances, false)));
       Measure.put("metrics", metrics());
       Measure.write();
+      if (Boolean.getBoolean("standby")) {
+        String once = text(digest(instances, false));
+        // Another instance has a standby for each task of the first, or takes over some and has standbys for the rest.
+        properties.put(StreamsConfig.STATE_DIR_CONFIG, state.resolve("standby").toString());
+        instances.add(start(properties, restore));
+        for (int tries = 0; !areTwice(instances, once); ++tries) {
+          if (tries == STANDBY_S) throw new AssertionError("the standbys have not followed");
+          Thread.sleep(1000);
+        }
+        Measure.put("standby", once);
+        Measure.write();
+      }
+    } finally {
+      instances.forEach(KafkaStreams::close);
     }
     Measure.write();
     System.out.println("done");
+  }
+
+  private static KafkaStreams start(Properties properties, long[] restore) {
+    KafkaStreams streams = new KafkaStreams(topology(), properties);
+    streams.setUncaughtExceptionHandler(
+        error -> {
+          error.printStackTrace();
+          return org.apache.kafka.streams.errors.StreamsUncaughtExceptionHandler.StreamThreadExceptionResponse
+              .REPLACE_THREAD;
+        });
+    streams.setGlobalStateRestoreListener(new Restores(restore));
+    streams.start();
+    return streams;
+  }
+
+  private static void waitUntilRunning(List<KafkaStreams> instances) throws InterruptedException {
+    for (KafkaStreams streams : instances) {
+      while (streams.state() != KafkaStreams.State.RUNNING) Thread.sleep(200);
+    }
+  }
+
+  /** Returns whether each store is there once as that of a task, and twice with the standbys, with this content. */
+  private static boolean areTwice(List<KafkaStreams> instances, String once) {
+    long[] all = digest(instances, true);
+    for (int at = 0; at < all.length; ++at) all[at] -= Long.parseLong(once.split(" ")[at]);
+    return text(digest(instances, false)).equals(once) && text(all).equals(once);
+  }
+
+  private static String text(long[] digests) {
+    return digests[0] + " " + digests[1] + " " + digests[2];
   }
 
   /** The counter that Kafka's JMX reporter shows. */
@@ -198,12 +237,31 @@ public final class Streams {
     }
   }
 
-  private static String digest(KafkaStreams streams) {
+  /** The sums of the digests of the three stores, over all instances; with the standbys as well. */
+  private static long[] digest(List<KafkaStreams> instances, boolean withStandbys) {
+    long[] sums = new long[3];
+    for (KafkaStreams streams : instances) {
+      try {
+        long[] own = digest(streams, withStandbys);
+        for (int at = 0; at < sums.length; ++at) sums[at] += own[at];
+      } catch (org.apache.kafka.streams.errors.InvalidStateStoreException error) {
+        // It has no such store now.
+      }
+    }
+    return sums;
+  }
+
+  private static <T> StoreQueryParameters<T> store(String name, QueryableStoreType<T> type, boolean withStandbys) {
+    StoreQueryParameters<T> made = StoreQueryParameters.fromNameAndType(name, type);
+    return withStandbys ? made.enableStaleStores() : made;
+  }
+
+  private static long[] digest(KafkaStreams streams, boolean withStandbys) {
     long counts = 0;
     long lasts = 0;
     long windows = 0;
     ReadOnlyKeyValueStore<byte[], Long> first =
-        streams.store(StoreQueryParameters.fromNameAndType("counts", QueryableStoreTypes.keyValueStore()));
+        streams.store(store("counts", QueryableStoreTypes.keyValueStore(), withStandbys));
     try (KeyValueIterator<byte[], Long> all = first.all()) {
       while (all.hasNext()) {
         KeyValue<byte[], Long> next = all.next();
@@ -211,7 +269,7 @@ public final class Streams {
       }
     }
     ReadOnlyKeyValueStore<byte[], byte[]> second =
-        streams.store(StoreQueryParameters.fromNameAndType("lasts", QueryableStoreTypes.keyValueStore()));
+        streams.store(store("lasts", QueryableStoreTypes.keyValueStore(), withStandbys));
     try (KeyValueIterator<byte[], byte[]> all = second.all()) {
       while (all.hasNext()) {
         KeyValue<byte[], byte[]> next = all.next();
@@ -219,14 +277,14 @@ public final class Streams {
       }
     }
     ReadOnlyWindowStore<byte[], Long> third =
-        streams.store(StoreQueryParameters.fromNameAndType("windows", QueryableStoreTypes.windowStore()));
+        streams.store(store("windows", QueryableStoreTypes.windowStore(), withStandbys));
     try (KeyValueIterator<Windowed<byte[]>, Long> all = third.all()) {
       while (all.hasNext()) {
         KeyValue<Windowed<byte[]>, Long> next = all.next();
         windows += digest(next.key.key(), next.key.window().start() - base, longBytes(next.value));
       }
     }
-    return counts + " " + lasts + " " + windows;
+    return new long[] {counts, lasts, windows};
   }
 
   private static final class Restores implements StateRestoreListener {

@@ -29,14 +29,25 @@ for mode in "without", "with":
                 failed.append(f"{mode}: jobs failed: {stats['jobs_failed_by_error']}")
         if life and measured.get("digest") != model:
             failed.append(f"{mode}, life {life}: the stores have {measured.get('digest')}, and the model {model}")
+        if life == 2 and measured.get("standby") != model:
+            failed.append(f"{mode}: with standbys the stores have {measured.get('standby')}, and the model {model}")
         if life == 2:
             restore = measured["restore_s"], measured["restored"]
     share = share / total["input"] if total["input"] else 0
     if mode == "with" and share < LEAST_SHARE:
         failed.append(f"Rockmill has done {share:.1%} of the bytes")
     print(
-        f"| {version} | {mode} | {total['jobs']} | {done} | {total['input'] / 1e9:.2f} | {share:.1%} | {cpu:.1f} "
-        f"| {total['stall_s']:.1f} | {restore[0]:.1f} |"
+        logs.row(
+            f"Kafka Streams {version}",
+            mode,
+            total["jobs"],
+            done,
+            total["input"],
+            share,
+            cpu,
+            total["stall_s"],
+            restore_s=restore[0],
+        )
     )
 for what in failed:
     print(f"kafka: {version}: {what}", file=sys.stderr)

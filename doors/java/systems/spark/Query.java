@@ -52,6 +52,8 @@ public final class Query {
             .format("noop")
             .start();
     double commit = 0;
+    long read = 0;
+    double stall = 0;
     long last = -1;
     while (last < batches - 1) {
       Thread.sleep(50);
@@ -61,7 +63,11 @@ public final class Query {
         // The times of all partitions.
         for (Map.Entry<String, Long> metric : progress.stateOperators()[0].customMetrics().entrySet()) {
           if (metric.getKey().startsWith("rocksdbCommit")) commit += metric.getValue() / 1e3;
+          if (metric.getKey().equals("rocksdbTotalBytesReadByCompaction")) read += metric.getValue();
+          if (metric.getKey().equals("rocksdbWriterStallLatencyMs")) stall += metric.getValue() / 1e3;
         }
+        Measure.put("compaction_read_bytes", read);
+        Measure.put("stall_s", stall);
         Measure.put("progress", (last + 1.0) / batches);
         Measure.put("commit_s", commit);
       }

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from rockmill._errors import DataError, Error, NotReadError, RefusedError, RockmillWarning, UsageError
 from rockmill._sizes import mebibytes
@@ -31,6 +32,9 @@ from rockmill._tools import (
 )
 from rockmill._view import View, view
 from rockmill._rockmill import Batch, BatchReader, Database, Items, Result, Table, __version__
+
+if TYPE_CHECKING:
+    from rockmill import polars as polars, pyg as pyg, torch as torch
 
 __all__ = [
     "Batch",

@@ -114,14 +114,19 @@ class Items(Iterator[tuple[bytes, bytes]]):
     def __next__(self) -> tuple[bytes, bytes]: ...
 
 class _Memory(TypedDict):
-    keys: int
-    key_bytes: int
+    ids: int
+    id_bytes: int
+    is_signed: bool
     len: int
     rows: int
     row_bytes: int
     statuses: int
+    found: int
     sizes: int
     default: int
+    clears: bool
+    is_exact: bool
+    notes: bool
 
 @final
 class RawView:
@@ -135,8 +140,10 @@ class RawView:
         memory: int | None,
         wal_dir: str | None,
         merge_operators: list[str],
+        form: tuple[int, bool, bool, bytes],
     ) -> RawView: ...
-    def lookup(self, memory: _Memory | dict[str, int], stream: int) -> None: ...
+    def lookup(self, memory: _Memory | dict[str, int], stream: int) -> int: ...
+    def take_unanswered(self, waits: bool) -> int: ...
     def get(self, keys: list[bytes]) -> list[bytes | None]: ...
     def refresh(self) -> tuple[int, str, int, int]: ...
     def contents(self) -> tuple[int, int, int, int, int]: ...

@@ -259,7 +259,7 @@ class CompactedFamily:
 
     name: str
     result: str
-    """``compacted``, ``compacted-already``, ``no-such-keys``, ``left-alone``, ``failed`` or ``not-reached``."""
+    """``compacted``, ``compacted-already``, ``empty``, ``no-such-keys``, ``left-alone``, ``failed`` or ``not-reached``."""
     bytes_before: int
     bytes_after: int
     wall_s: float

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 import re
 import sys
-import threading
 import time
 from collections.abc import Sequence
 from typing import Any, Union
@@ -18,28 +18,28 @@ from rockmill._sizes import in_bytes
 Keys = Union[str, tuple[bytes, str]]
 
 _INTEGER = re.compile(r"([ui])(8|16|32|64)(be|le)")
+_INTEGERS = {f"{sign}int{bits}": (bits // 8, not sign) for sign in ("", "u") for bits in (8, 16, 32, 64)}
 _FOUND, _ASK, _TOO_SMALL = 1, 2, 3
-_MAX_STREAMS = 64
 
 
 @dataclasses.dataclass(frozen=True)
 class _KeyForm:
     """How ids become keys."""
 
-    prefix: bytes
     width: int
     """Bytes of an id; 0 if keys are rows of bytes."""
     is_signed: bool
     is_big: bool
+    prefix: bytes
 
     @classmethod
     def of(cls, keys: Keys) -> _KeyForm:
         prefix, form = keys if isinstance(keys, tuple) else (b"", keys)
         found = _INTEGER.fullmatch(form) if isinstance(form, str) else None
         if found and isinstance(prefix, bytes):
-            return cls(prefix, int(found[2]) // 8, found[1] == "i", found[3] == "be")
+            return cls(int(found[2]) // 8, found[1] == "i", found[3] == "be", prefix)
         if form == "bytes" and not prefix:
-            return cls(b"", 0, False, True)
+            return cls(0, False, True, b"")
         raise UsageError(f'keys= is {keys!r}; give "u64be", "i64le", .., (b"prefix", "u64be"), or "bytes"')
 
 
@@ -76,9 +76,15 @@ class _Library:
         raise UsageError(f"ids are a {type(array).__name__}; give an array of numpy, torch or CuPy, or one with DLPack")
 
 
+@functools.lru_cache(maxsize=64)
+def _name(dtype: Any) -> str:
+    """Libraries take microseconds to write it."""
+    return str(dtype).removeprefix("torch.")
+
+
 def _dtype(array: Any) -> str:
     """A type such as ``int64``."""
-    return str(array.dtype).removeprefix("torch.")
+    return _name(array.dtype)
 
 
 def _address(array: Any) -> int:
@@ -141,11 +147,8 @@ class View:
             in_bytes("memory", memory),
             None if wal_dir is None else os.fspath(wal_dir),
             list(merge_operators),
+            dataclasses.astuple(self._form),
         )
-        self._lock = threading.Lock()
-        self._prefixes: dict[str, Any] = {}
-        # By library and address of the stream.
-        self._flags: dict[tuple[str, int], Any] = {}
         self._is_closed = False
         self._open()
 
@@ -168,8 +171,6 @@ class View:
         if self._is_closed:
             raise UsageError("the view is closed")
         if self._process != os.getpid() and self._number is None:
-            # The lock of the process that was forked may be held by a thread that is not here.
-            self._lock = threading.Lock()
             self._open()
         elif self._process != os.getpid():
             # It raises, before anything asks the GPU.
@@ -246,11 +247,24 @@ class View:
         :raises UsageError: for arrays of another type, shape, device or layout.
         :raises DataError: if a value is longer than a row.
         """
-        raw = self._opened()
         if status is None:
             self.check()
-        if self._number is None and _Library.of(ids).name == "torch":
-            return self._lookup_cpu_tensors(ids, out, status, sizes, default)
+        return self._lookup(ids, out, status, sizes, default, stream, notes=status is None)
+
+    def _lookup(
+        self,
+        ids: Any,
+        out: Any,
+        status: Any,
+        sizes: Any = None,
+        default: Any = None,
+        stream: Any = None,
+        *,
+        notes: bool,
+        is_exact: bool = False,
+    ) -> tuple[Any, Any]:
+        """The same. Keys without an answer raise if ``notes``, and so do values of another size than a row if ``is_exact``."""
+        raw = self._opened()
         library = self._library(ids, stream)
         ids = library.ids
         n = int(ids.shape[0]) if len(ids.shape) else -1
@@ -259,23 +273,29 @@ class View:
             shape = "[n, key_bytes]" if has_rows else "[n]"
             raise UsageError(f"ids have shape {tuple(ids.shape)}; keys={self._keys!r} needs shape {shape}")
         self._require("ids", ids, library)
+        dtype = _dtype(ids)
+        if has_rows and dtype != "uint8":
+            raise UsageError(f'ids are {dtype}; keys="bytes" needs uint8')
+        if not has_rows and dtype not in _INTEGERS:
+            raise UsageError(f"ids are {dtype}; keys={self._keys!r} needs integers")
+        id_bytes, is_signed = (int(ids.shape[1]), False) if has_rows else _INTEGERS[dtype]
         with library.on(self._number, stream):
-            keys, key_bytes, valid = self._made_keys(ids, library)
-            if out is None:
+            is_made = out is None
+            if is_made:
                 if self._value_bytes is None:
                     raise UsageError("rows have no size: open the view with value_bytes=, or give out=")
-                out = library.zeros((n, self._value_bytes))
-            self._require("out", out, library, is_written=True)
-            if len(out.shape) < 1 or int(out.shape[0]) != n:
-                raise UsageError(f"out= has {tuple(out.shape)[:1]} rows; it needs one for each of {n} ids")
-            row_bytes = _bytes_of(out) // n if n else 0
+                out, row_bytes = library.empty((n, self._value_bytes), "uint8"), self._value_bytes
+            else:
+                self._require("out", out, library, is_written=True)
+                if len(out.shape) < 1 or int(out.shape[0]) != n:
+                    raise UsageError(f"out= has {tuple(out.shape)[:1]} rows; it needs one for each of {n} ids")
+                row_bytes = _bytes_of(out) // n if n else 0
             if default is not None:
                 self._require("default", default, library)
                 if _dtype(default) != _dtype(out):
                     raise UsageError(f"default= is {_dtype(default)}; rows are {_dtype(out)}")
                 if n and _bytes_of(default) != row_bytes:
                     raise UsageError(f"default= has {_bytes_of(default)} bytes; a row has {row_bytes}")
-            statuses = library.empty_bytes(n) if status is None else status
             for what, array, types in [("status", status, ("uint8",)), ("sizes", sizes, ("int32", "uint32"))]:
                 if array is None:
                     continue
@@ -283,65 +303,37 @@ class View:
                 if _dtype(array) not in types or tuple(array.shape) != (n,):
                     needed = f"it needs shape [{n}] of {types[0]}"
                     raise UsageError(f"{what}= is {_dtype(array)} {tuple(array.shape)}; {needed}")
+            found = library.empty((n,), "bool")
             if n == 0:
-                return out, statuses == _FOUND
-            before = None
-            if valid is not None:
-                before = library.copied(out)
+                return out, found
+            if status is None and self._number is None:
+                # It tells for which keys RocksDB is asked.
+                status = library.empty((n,), "uint8")
             memory = {
-                "keys": _address(keys),
-                "key_bytes": key_bytes,
+                "ids": _address(ids),
+                "id_bytes": id_bytes,
+                "is_signed": is_signed,
                 "len": n,
                 "rows": _address(out),
                 "row_bytes": row_bytes,
-                "statuses": _address(statuses),
+                "statuses": 0 if status is None else _address(status),
+                "found": _address(found),
                 "sizes": 0 if sizes is None else _address(sizes),
                 "default": 0 if default is None else _address(default),
+                "clears": is_made,
+                "is_exact": is_exact,
+                "notes": notes and self._number is not None,
             }
-            raw.lookup(memory, library.stream(stream))
-            if valid is not None:
-                # Other ids may have the same bytes as these, which the form does not have.
-                library.undo(out, before, default, valid)
-                statuses *= valid
-                if sizes is not None:
-                    library.undo_sizes(sizes, valid)
-            found = statuses == _FOUND
-            if status is None:
-                self._note(statuses, library, stream)
-            return out, found
-
-    def _lookup_cpu_tensors(self, ids: Any, out: Any, status: Any, sizes: Any, default: Any) -> tuple[Any, Any]:
-        """Tensors of torch in host memory share theirs with arrays of numpy."""
-        torch = sys.modules["torch"]
-
-        def shared(what: str, tensor: Any) -> Any:
-            if tensor is None:
-                return None
-            if tensor.device.type != "cpu":
-                raise UsageError(f"{what} lies on {tensor.device}; the view is in host memory")
-            if not tensor.is_contiguous():
-                raise UsageError(f"{what} is not contiguous; call .contiguous()")
-            if tensor.numel() == 0:
-                return tensor.detach().numpy()
-            # numpy does not have all types of torch.
-            whole = tensor.detach()
-            if what in ("ids", "status=", "sizes="):
-                return whole.numpy()
-            rows = whole.reshape(whole.shape[0] if what == "out=" else 1, -1).view(torch.uint8).numpy()
-            return rows if what == "out=" else rows[0]
-
-        rows, found = self.lookup(
-            shared("ids", ids),
-            out=shared("out=", out),
-            status=shared("status=", status),
-            sizes=shared("sizes=", sizes),
-            default=shared("default=", default),
-        )
-        return torch.from_numpy(rows) if out is None else out, torch.from_numpy(found)
+            worst = raw.lookup(memory, library.stream(stream))
+        if notes and worst > _FOUND:
+            raise self._no_answer(worst)
+        return out, found
 
     def _library(self, ids: Any, stream: Any) -> Any:
         library = _Library.of(ids)
         if self._number is None:
+            if library.name == "torch":
+                return _Torch(library.module, ids)
             if library.name != "numpy":
                 raise UsageError("the view is in host memory: give ids as an array of numpy, or a tensor of torch there")
             return _Host(ids)
@@ -358,9 +350,9 @@ class View:
         label = what if what == "ids" else f"{what}="
         if not library.is_one(array):
             raise UsageError(f"{label} is a {type(array).__name__}; give an array of {library.name}, as ids are")
-        number = library.device_of(array)
-        if number != self._number:
-            place = "host memory" if number is None else f"cuda:{number}"
+        place = library.device_of(array)
+        if place != self._number:
+            place = "host memory" if place is None else f"cuda:{place}" if isinstance(place, int) else place
             raise UsageError(f"{label} lies on {place}; the view is on {self.device}")
         if not _is_contiguous(array):
             raise UsageError(f"{label} is not contiguous; make a copy that is")
@@ -368,48 +360,6 @@ class View:
             raise UsageError(f"{label} has objects of Python; give an array of numbers")
         if is_written and not getattr(getattr(array, "flags", None), "writeable", True):
             raise UsageError(f"{label} is read-only; give an array that may be written to")
-
-    def _made_keys(self, ids: Any, library: Any) -> tuple[Any, int, Any]:
-        """The bytes of keys, how many each has, and which ids the form has; ``None`` if all."""
-        form = self._form
-        if form.width == 0:
-            if _dtype(ids) != "uint8":
-                raise UsageError(f'ids are {_dtype(ids)}; keys="bytes" needs uint8')
-            return ids, int(ids.shape[1]), None
-        found = re.fullmatch(r"(u?)int(8|16|32|64)", _dtype(ids))
-        if found is None:
-            raise UsageError(f"ids are {_dtype(ids)}; keys={self._keys!r} needs integers")
-        is_signed, width = found[1] == "", int(found[2]) // 8
-        valid = library.within(ids, is_signed, width, form)
-        made = library.keys(ids, form, width, is_signed)
-        if form.prefix:
-            prefix = self._prefixes.get(library.name)
-            if prefix is None:
-                prefix = self._prefixes[library.name] = library.prefix(form.prefix)
-            made = library.prefixed(prefix, made)
-        return made, len(form.prefix) + form.width, valid
-
-    def _note(self, statuses: Any, library: Any, stream: Any) -> None:
-        """Remembers whether a key has no answer. In host memory it raises at once."""
-        if self._number is None:
-            worst = int(statuses.max())
-            if worst > _FOUND:
-                raise self._no_answer(worst)
-            return
-        key = (library.name, library.stream(stream))
-        with self._lock:
-            if len(self._flags) >= _MAX_STREAMS:
-                self._flags = {key: flag for key, flag in self._flags.items() if not flag.is_read}
-            self._flags[key] = library.noted(self._flags.get(key), statuses)
-
-    def _note_tensor(self, statuses: Any) -> None:
-        """The same for an operator of torch."""
-        if self._number is None:
-            self._note(statuses.numpy(), None, None)
-            return
-        library = _Torch(sys.modules["torch"], statuses)
-        with library.on(self._number, None):
-            self._note(statuses, library, None)
 
     def _no_answer(self, worst: int) -> Exception:
         if worst == _ASK:
@@ -419,23 +369,23 @@ class View:
         )
 
     def check(self, *, wait: bool = False) -> None:
-        """Raises if a lookup on a GPU that is done has met a key without an answer, and had no ``status=``.
+        """Raises if a lookup on a GPU has met a key without an answer, and had no ``status=``. The view remembers one such key
+        for all streams, and not of which lookup it was.
 
-        :param wait: waits for the lookups that are queued.
+        :param wait: waits for the lookups that are queued; without it, those that are not done may raise later.
         """
-        if not self._flags:
+        if self._number is None:
             return
-        with self._lock:
-            found = {key: flag.worst(wait=wait) for key, flag in self._flags.items()}
-            self._flags = {key: flag for key, flag in self._flags.items() if found[key] <= _FOUND}
-        worst = max(found.values(), default=0)
-        if worst > _FOUND:
+        worst = self._opened().take_unanswered(wait)
+        if worst:
             raise self._no_answer(worst)
 
     def refresh(self) -> Refreshed:
         """Brings the view to what the database is now. Lookups meanwhile find the version before.
 
         :raises RefusedError: if there is too little memory; the view stays as it was.
+        :raises NotReadError: on a GPU, if only RocksDB can answer for some keys now. The view has the new version, in which
+            these have status 2.
         """
         raw = self._opened()
         refreshed = Refreshed(*raw.refresh())
@@ -452,13 +402,18 @@ class View:
     def __enter__(self) -> View:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(self, kind: object, *_: object) -> None:
+        """Closes the view. Without another exception, a key that had no answer raises."""
+        try:
+            if kind is None and not self._is_closed:
+                self.check(wait=True)
+        finally:
+            self.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self._number is not None:
             raise UsageError("a view in device memory cannot be pickled: open it in the other process")
-        path, family, _, memory, wal_dir, operators = self._arguments
+        path, family, _, memory, wal_dir, operators, _ = self._arguments
         keywords = {
             "device": "cpu",
             "keys": self._keys,
@@ -488,8 +443,8 @@ def view(
     """Loads a column family of the database in a folder into memory. Another process may have the database open.
 
     :param device: the number of a GPU, or ``"cpu"`` for host memory.
-    :param keys: how ids become keys: ``"u64be"``, ``"i64le"``, ``"u32be"`` ..; with a prefix ``(b"user:", "u64be")``; or
-        ``"bytes"`` for keys as they are.
+    :param keys: how ids become keys: ``"u64be"``, ``"i64le"``, ``"u32be"`` ..; with a prefix of at most 50 bytes
+        ``(b"user:", "u64be")``; or ``"bytes"`` for keys as they are.
     :param value_bytes: bytes of the rows that lookups without ``out=`` make.
     :param memory: most device memory of the view, in bytes or as ``"40GiB"``; by default four fifths of what is free.
     :raises UsageError: if there is no such database or column family.

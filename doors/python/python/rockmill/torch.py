@@ -23,12 +23,8 @@ def lookup(view: int, ids: torch.Tensor, out: torch.Tensor, status: torch.Tensor
     found.check()
     if not ids.shape[0]:
         return
-    sizes = torch.empty(ids.shape[0], dtype=torch.int32, device=ids.device)
-    found.lookup(ids, out=out, status=status, sizes=sizes)
     # A value of another size is no vector of this dimension and type.
-    row_bytes = out.numel() // ids.shape[0] * out.element_size()
-    status.masked_fill_((status == 1) & (sizes != row_bytes), 3)
-    found._note_tensor(status)
+    found._lookup(ids, out, status, notes=True, is_exact=True)
 
 
 @lookup.register_fake

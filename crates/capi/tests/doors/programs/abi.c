@@ -122,8 +122,8 @@ static void layout(void) {
   FIELD(rm_view_options, memory_bytes);
   FIELD(rm_view_options, store);
   FIELD(rm_view_options, threads);
-  FIELD(rm_view_options, mailboxes);
-  FIELD(rm_view_options, mailbox_bytes);
+  FIELD(rm_view_options, request_slots);
+  FIELD(rm_view_options, request_slot_bytes);
   FIELD(rm_view_options, timeout_ms);
   FIELD(rm_view_options, wal_dir);
   STRUCT(rm_lookup);
@@ -298,6 +298,9 @@ static void jobs(const char* folder) {
   assert(rm_service_on_installation(service, NULL, RM_SUCCESS, &error) == RM_INVALID);
   said(error, "job_id is null");
   assert(rm_service_cancel_awaiting_jobs(service, &error) == RM_SUCCESS && error == NULL);
+  assert(rm_database_closes("no session", &error) == RM_SUCCESS && error == NULL);
+  assert(rm_database_closes(NULL, &error) == RM_INVALID);
+  said(error, "db_session_id is null");
   closed(service);
 }
 

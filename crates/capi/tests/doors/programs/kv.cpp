@@ -15,22 +15,22 @@ namespace {
 
 const rockmill::thread tile;
 
-rm_view_options options_of(const Database& database, const rm_store* store, uint32_t mailboxes, uint32_t mailbox_bytes,
+rm_view_options options_of(const Database& database, const rm_store* store, uint32_t request_slots, uint32_t request_slot_bytes,
                            uint32_t timeout_ms) {
   rm_view_options options{};
   options.struct_size = sizeof options;
   options.path = database.path.c_str();
   options.device = "cpu";
   options.store = store;
-  options.mailboxes = mailboxes;
-  options.mailbox_bytes = mailbox_bytes;
+  options.request_slots = request_slots;
+  options.request_slot_bytes = request_slot_bytes;
   options.timeout_ms = timeout_ms;
   return options;
 }
 
-rm_view* open(const Database& database, const rm_store* store, uint32_t mailboxes, uint32_t mailbox_bytes,
+rm_view* open(const Database& database, const rm_store* store, uint32_t request_slots, uint32_t request_slot_bytes,
               uint32_t timeout_ms) {
-  return open_view(options_of(database, store, mailboxes, mailbox_bytes, timeout_ms));
+  return open_view(options_of(database, store, request_slots, request_slot_bytes, timeout_ms));
 }
 
 // A store that answers when the test allows it.
@@ -63,7 +63,7 @@ rockmill::result get_latest(rockmill::kv& kv, char* buffer) {
 void late_answers(const Database& database) {
   Slow slow;
   const rm_store store = store_of(slow);
-  // 16 mailboxes, which are left behind one after another.
+  // 16 request slots, which are left behind one after another.
   rm_view* view = open(database, &store, 16, 64, 50);
   {
     rockmill::hold hold(view);
@@ -73,18 +73,18 @@ void late_answers(const Database& database) {
       check(get_latest(kv, buffer).status == rockmill::status::timed_out, "a late answer came in time");
     }
     check(std::string(buffer) == "own", "a late answer came to the caller's memory");
-    check(get_latest(kv, buffer).status == rockmill::status::timed_out, "there was a mailbox");
+    check(get_latest(kv, buffer).status == rockmill::status::timed_out, "there was a request slot");
     const auto put = kv.wait(tile, kv.put(tile, "key", 3, "v", 1));
-    check(put.status == rockmill::status::timed_out, "there was a mailbox for a put");
+    check(put.status == rockmill::status::timed_out, "there was a request slot for a put");
     slow.may_answer = true;
     rockmill::result got{};
     for (int i = 0; i < 200 && got.status != rockmill::status::found; ++i) got = get_latest(kv, buffer);
-    check(got.status == rockmill::status::found && got.len == 4, "no mailbox came back");
+    check(got.status == rockmill::status::found && got.len == 4, "no request slot came back");
     // All of them are free again: each ticket has its own.
     std::vector<rockmill::ticket> tickets;
     for (int i = 0; i < 16; ++i) tickets.push_back(kv.get_latest(tile, "key", 3, buffer, 8));
     const auto more = kv.get_latest(tile, "key", 3, buffer, 8);
-    check(more.status == rockmill::status::busy, "a ticket of more than there are mailboxes");
+    check(more.status == rockmill::status::busy, "a ticket of more than there are request slots");
     for (const auto& ticket : tickets) check(kv.wait(tile, ticket).status == rockmill::status::found, "no answer");
     const auto written = kv.wait(tile, kv.put(tile, "key", 3, "v", 1));
     check(written.status == rockmill::status::read_only, "a put without a function for it");
@@ -114,7 +114,7 @@ void a_thread_that_waits(const Database& database) {
       const auto waits = kv.get_latest(tile, "slow", 4, first, 8);
       while (slow.waiting == 0) std::this_thread::yield();
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
-      // Each thread has eight mailboxes.
+      // Each thread has eight request slots.
       std::atomic<int> found{0};
       std::vector<std::thread> threads;
       for (int i = 0; i < 15; ++i) {

@@ -100,7 +100,7 @@ BOTH void work(rockmill::kv kv, const Tile& tile, const Plan& plan, uint32_t num
     state = mix(state, step);
     const uint32_t key = state % KEYS, len = key_len(plan.seed, number, key), drawn = (state >> 8) % 8;
     const bool is_write = drawn < 4;
-    // A get may not wait for a mailbox while there are tickets, and it may be answered before writes of another mailbox.
+    // A get may not wait for a request slot while there are tickets, and it may be answered before writes of another request slot.
     if (!is_write || num_tickets == MAX_TICKETS || (state >> 16) % 4 == 0) {
       while (num_tickets > 0) {
         const auto written = kv.wait(tile, tickets[--num_tickets]);
@@ -206,13 +206,13 @@ BOTH void check_all(rockmill::kv kv, const Tile& tile, const Plan& plan, uint32_
   if (g.rank() == 0) plan.done[number] = 2;
 }
 
-// Takes as many tickets as there are mailboxes, so all of them must be free again.
-BOTH inline void take_all(rockmill::kv kv, rockmill::ticket* tickets, uint32_t mailboxes, uint8_t* buffer, uint32_t* taken) {
+// Takes as many tickets as there are request slots, so all of them must be free again.
+BOTH inline void take_all(rockmill::kv kv, rockmill::ticket* tickets, uint32_t request_slots, uint8_t* buffer, uint32_t* taken) {
   const rockmill::thread alone;
   const uint64_t start = rockmill::ROCKMILL_TARGET::clock_ns();
   uint32_t n = 0;
   // Answers to abandoned requests arrive once RocksDB has answered.
-  while (n < mailboxes && rockmill::ROCKMILL_TARGET::clock_ns() - start < 20'000'000'000) {
+  while (n < request_slots && rockmill::ROCKMILL_TARGET::clock_ns() - start < 20'000'000'000) {
     tickets[n] = kv.get_latest(alone, buffer, 3, buffer, 0);
     if (tickets[n].status == status::found) ++n;
   }
@@ -270,9 +270,9 @@ __global__ void run_check_all(rockmill::kv kv, Plan plan) {
   if (number < plan.tiles) check_all(kv, tile, plan, number);
 }
 
-__global__ void run_take_all(rockmill::kv kv, rockmill::ticket* tickets, uint32_t mailboxes, uint8_t* buffer,
+__global__ void run_take_all(rockmill::kv kv, rockmill::ticket* tickets, uint32_t request_slots, uint8_t* buffer,
                              uint32_t* taken) {
-  take_all(kv, tickets, mailboxes, buffer, taken);
+  take_all(kv, tickets, request_slots, buffer, taken);
 }
 
 // Loaded lazily, each at its first call.
@@ -462,13 +462,13 @@ void run_round(const char* device, const std::string& path, std::mt19937_64& ran
   options.store = &store;
   options.memory_bytes = uint64_t(1) << 30;
   options.threads = 1 + draw(4);
-  options.mailboxes = 16u << draw(9);
-  options.mailbox_bytes = 64u << draw(7);
+  options.request_slots = 16u << draw(9);
+  options.request_slot_bytes = 64u << draw(7);
   // With faults, some answers are late.
   options.timeout_ms = plan.has_faults && draw(2) == 0 ? 1 : 120'000;
   if (options.timeout_ms == 1 && !is_on_host) options.timeout_ms = 20;
-  std::printf("round %d: %u tiles of %u, %u mailboxes of %u bytes, %u threads%s%s ", round, plan.tiles, width,
-              options.mailboxes, options.mailbox_bytes, options.threads, plan.has_faults ? ", faults" : "",
+  std::printf("round %d: %u tiles of %u, %u request slots of %u bytes, %u threads%s%s ", round, plan.tiles, width,
+              options.request_slots, options.request_slot_bytes, options.threads, plan.has_faults ? ", faults" : "",
               plan.is_closed ? ", closed" : "");
   std::fflush(stdout);
   rm_view* view = open_view(options);
@@ -497,14 +497,14 @@ void run_round(const char* device, const std::string& path, std::mt19937_64& ran
     }
     if (is_on_host) run_on_host(hold.kv(), plan);
     if (!plan.is_closed) {
-      auto* tickets = memory.make<rockmill::ticket>(options.mailboxes);
+      auto* tickets = memory.make<rockmill::ticket>(options.request_slots);
       auto* taken = memory.make<uint32_t>(1);
-      if (is_on_host) take_all(hold.kv(), tickets, options.mailboxes, plan.room, taken);
+      if (is_on_host) take_all(hold.kv(), tickets, options.request_slots, plan.room, taken);
 #if defined(__CUDACC__)
-      else run_take_all<<<1, 1>>>(hold.kv(), tickets, options.mailboxes, plan.room, taken);
+      else run_take_all<<<1, 1>>>(hold.kv(), tickets, options.request_slots, plan.room, taken);
 #endif
       synchronize(is_on_host);
-      check(*taken == options.mailboxes, "only " + std::to_string(*taken) + " mailboxes came back");
+      check(*taken == options.request_slots, "only " + std::to_string(*taken) + " request slots came back");
     }
     synchronize(is_on_host);
     is_done = true;

@@ -6,7 +6,7 @@ use rockmill_compaction::Device;
 use rockmill_cuda::Target;
 use rockmill_testkit::{FaultRates, UnitProfile, UnitStage};
 
-use super::request::{Alone, Request};
+use super::request::{Baseline, Request};
 use super::watch::Watch;
 use super::world::{Ending, World};
 use crate::family::Family;
@@ -36,7 +36,7 @@ impl World {
     }
 
     /// Returns the maximum memory of a subcompaction, with the full read-ahead of the settings.
-    fn subcompaction_bytes(&self, request: &Request, alone: &Alone) -> u64 {
+    fn subcompaction_bytes(&self, request: &Request, alone: &Baseline) -> u64 {
         /// Number of pieces of an input that direct reads have in flight.
         const PIECES: u64 = 4;
         if self.settings.device.contains(Device::Kernels(Target::Host)) {
@@ -49,7 +49,7 @@ impl World {
 
     /// Returns the memory that a job keeps until it ends: its indexes, and the memory for verifying files in parallel
     /// with subcompactions.
-    fn kept_bytes(&self, request: &Request, alone: &Alone) -> u64 {
+    fn kept_bytes(&self, request: &Request, alone: &Baseline) -> u64 {
         /// Bytes of a filter per entry, rounded up.
         const FILTER_BYTES: u64 = 2;
         /// An index in stored and in decoded form.
@@ -67,7 +67,7 @@ impl World {
         /// Per subcompaction, for the waits for a slot, an answer and the I/O limit.
         const LOOK: f64 = 3.0 * 0.02;
         /// A call may take this many times the expected time, which is the time of earlier, similar subcompactions.
-        const PATIENCE: f64 = 2.0 * 20.0;
+        const DEADLINE: f64 = 2.0 * 20.0;
         let limit = self.settings.mutable.io_bytes_per_second;
         let paces = [
             self.storage_speed.map(f64::recip),
@@ -96,13 +96,13 @@ impl World {
                 )
             });
             let work = moving + units + (subcompactions + 1) as f64 * LOOK;
-            let patience = self
+            let task_deadline = self
                 .settings
-                .patience
+                .task_deadline
                 .known
                 .as_secs_f64()
-                .max(PATIENCE * work);
-            let most = work + ending.stats.subcompactions_abandoned as f64 * patience;
+                .max(DEADLINE * work);
+            let most = work + ending.stats.subcompactions_abandoned as f64 * task_deadline;
             let took = (ends.saturating_sub(request.begins)).as_secs_f64();
             let seed = self.seed;
             assert!(

@@ -7,7 +7,7 @@ use rand::Rng;
 use rand::rngs::SmallRng;
 use rand::seq::IndexedRandom;
 use rockmill_compaction::{
-    CudaSettings, Device, MIN_MEMORY_BUDGET_BYTES, MutableSettings, Patience, Settings,
+    CudaSettings, Device, MIN_MEMORY_BUDGET_BYTES, MutableSettings, Settings, TaskDeadline,
     Verification,
 };
 use rockmill_cuda::Target;
@@ -70,7 +70,7 @@ impl World {
         // The kernels' subcompactions wait for each other outside virtual time, so none of them may wait in it.
         let has_kernels = device.contains(Device::Kernels(Target::Host));
         // Less and more than the time that a closing database waits for a call.
-        let patience = *[1, 1, 10].choose(rng).expect("there are some");
+        let task_deadline = *[1, 1, 10].choose(rng).expect("there are some");
         let limit = *[0, 0, SLOW_IO].choose(rng).expect("there are some");
         let settings = Settings {
             mutable: MutableSettings {
@@ -87,7 +87,7 @@ impl World {
                 pinned_bytes: Some(0),
                 ..CudaSettings::default()
             },
-            patience: Patience::at_least(Duration::from_secs(patience)),
+            task_deadline: TaskDeadline::at_least(Duration::from_secs(task_deadline)),
             ..Settings::default()
         };
         Self {

@@ -36,7 +36,7 @@ pub struct Ended {
 
 /// Result of a job that runs alone on the CPU, one subcompaction at a time.
 #[derive(Debug)]
-pub struct Alone {
+pub struct Baseline {
     pub outputs: Outputs,
     pub subcompactions: u64,
     /// Memory that it keeps while it runs.
@@ -45,7 +45,7 @@ pub struct Alone {
     pub subcompaction_bytes: u64,
 }
 
-impl Alone {
+impl Baseline {
     /// The smallest memory with which the job is done.
     pub fn needed_bytes(&self) -> u64 {
         self.index_bytes + self.subcompaction_bytes
@@ -79,7 +79,7 @@ impl Request {
     }
 
     /// Runs the job on an otherwise idle machine.
-    pub fn run_alone(&self, machine: SimStorage, of: (&Path, &Family)) -> Alone {
+    pub fn run_alone(&self, machine: SimStorage, of: (&Path, &Family)) -> Baseline {
         const PLENTY: u64 = 1 << 40;
         let settings = Settings {
             mutable: MutableSettings {
@@ -102,7 +102,7 @@ impl Request {
         let job = self.prepare(&engine, of, &cancel).expect("it is done");
         let finished = engine.run(&job, of.0, of.0, &cancel).expect("it is done");
         let subcompaction_bytes = engine.stats().subcompactions_peak_held_bytes;
-        Alone {
+        Baseline {
             subcompactions: finished.outcome.subcompactions as u64,
             outputs: outputs(&storage, finished),
             index_bytes: watch.max_beyond() - subcompaction_bytes,

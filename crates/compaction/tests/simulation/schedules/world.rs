@@ -13,7 +13,7 @@ use rockmill_testkit::VirtualClock;
 use rockmill_testkit::{Fault, UnitProfile};
 
 use super::crowd::Crowd;
-use super::request::{Alone, Ended, Request, outputs};
+use super::request::{Baseline, Ended, Request, outputs};
 use super::watch::Watch;
 use crate::database::Database;
 use crate::disk::{Disk, Survival};
@@ -56,7 +56,7 @@ pub struct Ending {
     /// Result of each job, in the order of the requests.
     pub jobs: Vec<Result<(), ErrorKind>>,
     /// Results of the jobs when they run alone, in the same order.
-    pub alone: Vec<Alone>,
+    pub alone: Vec<Baseline>,
 }
 
 /// Decline because none of a job's subcompactions fits.
@@ -209,7 +209,7 @@ impl World {
     }
 
     /// Checks that a job is done, or was cancelled, or that none of its subcompactions ever fitted while it ran.
-    fn ends_as_it_must(&self, request: &Request, alone: &Alone, ended: &Ended) {
+    fn ends_as_it_must(&self, request: &Request, alone: &Baseline, ended: &Ended) {
         let seed = self.seed;
         let needed = alone.needed_bytes();
         let (least, most) = self.budgets(request.begins, ended.at);

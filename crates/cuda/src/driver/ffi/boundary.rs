@@ -112,7 +112,7 @@ pub struct FileIndex {
 /// The places of the parts of a file.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[repr(C)]
-pub struct FilePlace {
+pub struct FileOffsets {
     /// Its image and its index block, both in the image buffer.
     pub image: u64,
     pub index: u64,
@@ -184,8 +184,8 @@ pub struct MergeRules {
 pub struct SnapshotRules {
     pub sequence: u64,
     pub keep_tombstones: u32,
-    /// Whether entries that do not decide alone are rows; else they are errors.
-    pub mark_undecided: u32,
+    /// Whether entries that do not contain the value alone are rows; else they are errors.
+    pub mark_needs_merge: u32,
 }
 
 /// Sums over the decoded entries of a task.
@@ -311,7 +311,7 @@ pub const NO_PARTITIONS: u64 = u64::MAX;
 #[repr(C)]
 pub struct FileCut {
     /// Entries before it.
-    pub survivors: u32,
+    pub selected_rows: u32,
     /// The fragment with whose begin the next file begins; NO_FRAGMENT if it begins with an entry's key.
     pub fragment: u32,
 }
@@ -545,7 +545,33 @@ pub struct ResidentTable {
     pub outside: KeyRanges,
 }
 
-/// A part of a request: a key and, on the next 16 bytes, a value. Those that do not fit into a mailbox are sent in
+/// Most bytes of a prefix of keys of integers.
+pub const MAX_ID_PREFIX: u32 = 50;
+
+/// How integers become keys (view/ids.hpp): a prefix, and the bytes of the integer.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub struct IdForm {
+    /// Bytes of an integer in memory, little-endian: 1, 2, 4 or 8; 0 if keys are no integers.
+    pub id_bytes: u8,
+    pub is_id_signed: u8,
+    /// Bytes of an integer in a key: 1, 2, 4 or 8.
+    pub key_bytes: u8,
+    pub is_key_signed: u8,
+    pub is_big_endian: u8,
+    pub prefix_bytes: u8,
+    pub prefix: [u8; 50],
+}
+
+/// Options of a lookup.
+/// `LookupOption`.
+/// Bytes of rows that no value fills are zeroed.
+pub const LOOKUP_CLEARS: u32 = 1;
+
+/// Values of another size than a row have no room.
+pub const LOOKUP_EXACT: u32 = 2;
+
+/// A part of a request: a key and, on the next 16 bytes, a value. Those that do not fit into a slot are sent in
 /// several.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[repr(C)]
@@ -569,7 +595,7 @@ pub struct RingRequest {
 pub struct RingAnswer {
     /// KeyStatus.
     pub status: u32,
-    /// Bytes of the value in the mailbox.
+    /// Bytes of the value in the slot.
     pub part_len: u32,
     /// Length of the whole value.
     pub len: u64,
@@ -587,11 +613,11 @@ pub struct ChangedKeys {
     pub seed: u64,
 }
 
-/// Mailboxes in which device threads send requests to the host (ring/ring.hpp).
+/// Slots in which device threads send requests to the host (ring/ring.hpp).
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub struct Ring {
-    /// Memory of the host, written by the device: for each mailbox the number of its request; the request; its bytes.
+    /// Memory of the host, written by the device: for each slot the number of its request; the request; its bytes.
     pub posted: *mut u32,
     pub requests: *mut RingRequest,
     pub outgoing: *mut u8,
@@ -599,16 +625,16 @@ pub struct Ring {
     pub answered: *const u32,
     pub answers: *const RingAnswer,
     pub incoming: *const u8,
-    /// Memory of the device: for each mailbox its owner, and the number of its last request.
+    /// Memory of the device: for each slot its owner, and the number of its last request.
     pub states: *mut u32,
     pub numbers: *mut u32,
     pub changed: ChangedKeys,
     /// Time after which a wait ends.
     pub timeout_ns: u64,
-    /// Number of mailboxes; 0 if the host does not answer.
-    pub mailboxes: u32,
-    /// Capacity of a mailbox for the bytes of a request, and for those of an answer; a multiple of 16.
-    pub mailbox_bytes: u32,
+    /// Number of slots; 0 if the host does not answer.
+    pub slots: u32,
+    /// Capacity of a slot for the bytes of a request, and for those of an answer; a multiple of 16.
+    pub slot_bytes: u32,
 }
 
 /// The argument with which a kernel gets and puts keys. Each thread has a copy.
@@ -624,20 +650,20 @@ pub struct KvRecord {
     pub table: ResidentTable,
     pub ring: Ring,
     /// The last put or delete of the group, unless it was waited for; number 0 is none.
-    pub last_mailbox: u32,
+    pub last_slot: u32,
     pub last_number: u32,
 }
 
 /// Changes of the slots and records of a table.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[repr(C)]
-pub struct PlaceTotals {
+pub struct InsertTotals {
     /// Rows without a record; new records that say that RocksDB must be asked.
     pub without: u64,
-    pub asks_in: u64,
+    pub needs_host_in: u64,
     /// Records that no slot names any more: those that say that RocksDB must be asked, those with a value, and the bytes
     /// of both.
-    pub asks_out: u64,
+    pub needs_host_out: u64,
     pub values_out: u64,
     pub dead_bytes: u64,
     /// Slots of deleted keys, and those of them that a key has taken again.
@@ -771,7 +797,7 @@ pub const KEY_NOT_FOUND: u8 = 0;
 pub const KEY_FOUND: u8 = 1;
 
 /// The table cannot answer: RocksDB must be asked.
-pub const KEY_ASK: u8 = 2;
+pub const KEY_NEEDS_HOST: u8 = 2;
 
 /// There is no room for the value.
 pub const KEY_TOO_SMALL: u8 = 3;
@@ -779,7 +805,7 @@ pub const KEY_TOO_SMALL: u8 = 3;
 /// The others come only from a ring. The database accepted a write.
 pub const KEY_WRITTEN: u8 = 4;
 
-/// Nothing was done: all mailboxes are taken, or RocksDB stalls writes.
+/// Nothing was done: all slots are taken, or RocksDB stalls writes.
 pub const KEY_BUSY: u8 = 5;
 
 /// Nothing was done: the view does not write to the database.
@@ -895,7 +921,7 @@ pub struct RetainArgs {
     pub has_older: *mut u8,
     pub keep: *mut u32,
     pub places: *mut u32,
-    pub survivors: *mut Key,
+    pub selected_rows: *mut Key,
     pub totals: *mut RetainTotals,
     pub errors: *mut u64,
     /// If operands are merged: places of values; for n entries the merged rows, and for n + 1 the bytes of merged values
@@ -922,7 +948,7 @@ pub struct SnapshotArgs {
     /// n each.
     pub keep: *mut u32,
     pub places: *mut u32,
-    pub survivors: *mut Key,
+    pub selected_rows: *mut Key,
     pub totals: *mut RetainTotals,
     pub errors: *mut u64,
 }
@@ -944,7 +970,7 @@ pub struct RowArgs {
 /// Arguments of storing rows in a table.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
-pub struct PlaceArgs {
+pub struct InsertArgs {
     pub arena: *const u8,
     pub rows: *const Key,
     pub n: u64,
@@ -960,7 +986,7 @@ pub struct PlaceArgs {
     /// A bit for each slot of the base, set if a row has its key; null without a base.
     pub seen: *mut u64,
     pub table: ResidentTable,
-    pub totals: *mut PlaceTotals,
+    pub totals: *mut InsertTotals,
 }
 
 /// Arguments of work on all slots of a table; see view/revise.hpp.
@@ -976,7 +1002,7 @@ pub struct SlotsArgs {
     /// Target of moved records, and the bytes in use there.
     pub records: *mut u8,
     pub cursor: *mut u64,
-    pub totals: *mut PlaceTotals,
+    pub totals: *mut InsertTotals,
 }
 
 /// Keys to look up in a table; see view/lookup.hpp.
@@ -993,6 +1019,12 @@ pub struct LookupArgs {
     pub default_row: *const u8,
     pub statuses: *mut u8,
     pub sizes: *mut u32,
+    pub found: *mut u8,
+    pub unanswered: *mut u32,
+    pub form: IdForm,
+    /// Of LookupOption.
+    pub options: u32,
+    pub unused: u32,
 }
 
 /// Arguments of a scan.
@@ -1022,9 +1054,9 @@ pub struct ScanArgs {
     /// n + 1 each; the last of `places` is the number of selected rows.
     pub keep: *mut u32,
     pub places: *mut u32,
-    pub wanted: *mut u32,
-    pub num_wanted: u64,
-    /// num_wanted + 1 each; sizes become the ends of batches, behind their number. While rows are filtered, the first of
+    pub selected: *mut u32,
+    pub num_selected: u64,
+    /// num_selected + 1 each; sizes become the ends of batches, behind their number. While rows are filtered, the first of
     /// them counts rows in which a counted check fails.
     pub sizes: *mut u64,
     pub offsets: *mut u64,
@@ -1038,7 +1070,7 @@ pub struct ScanArgs {
 #[repr(C)]
 pub struct LayoutArgs {
     pub arena: *const u8,
-    pub survivors: *const Key,
+    pub selected_rows: *const Key,
     pub n: u64,
     pub key_bytes: KeyBytes,
     pub values: *const ValueRef,
@@ -1102,7 +1134,7 @@ pub struct LayoutArgs {
     pub file_offsets: *mut u64,
     /// One for each file.
     pub indexes: *mut FileIndex,
-    pub places: *const FilePlace,
+    pub places: *const FileOffsets,
     /// Internal keys at the files' ends.
     pub edges: *mut u8,
     pub max_files: u32,
@@ -1223,11 +1255,11 @@ pub struct KernelTable {
     /// Copies the rows from `first` to `end` contiguously.
     pub copy_rows: unsafe extern "C" fn(*const Exec, *const RowArgs, u64, u64, *mut u8) -> c_int,
     /// Fills sizes and offsets, and sets bits of `seen`.
-    pub measure_records: unsafe extern "C" fn(*const Exec, *const PlaceArgs) -> c_int,
+    pub measure_records: unsafe extern "C" fn(*const Exec, *const InsertArgs) -> c_int,
     /// Writes the records and stores their slots in the table.
-    pub place_records: unsafe extern "C" fn(*const Exec, *const PlaceArgs) -> c_int,
+    pub insert_records: unsafe extern "C" fn(*const Exec, *const InsertArgs) -> c_int,
     /// Counts the rows whose keys the base has and whose bits are not set.
-    pub count_unseen: unsafe extern "C" fn(*const Exec, *const PlaceArgs) -> c_int,
+    pub count_unseen: unsafe extern "C" fn(*const Exec, *const InsertArgs) -> c_int,
     /// Removes keys of the ranges whose bits are not set from the table.
     pub erase_missing: unsafe extern "C" fn(*const Exec, *const SlotsArgs) -> c_int,
     /// Stores the records of the base in the table, which has other slots.
@@ -1237,7 +1269,7 @@ pub struct KernelTable {
     /// Moves the records of the chunks that are marked.
     pub move_records: unsafe extern "C" fn(*const Exec, *const SlotsArgs) -> c_int,
     pub look_up: unsafe extern "C" fn(*const Exec, *const LookupArgs) -> c_int,
-    /// Fills keep, places and wanted.
+    /// Fills keep, places and selected.
     pub scan_filter: unsafe extern "C" fn(*const Exec, *const ScanArgs) -> c_int,
     /// Fills sizes and offsets.
     pub scan_measure: unsafe extern "C" fn(*const Exec, *const ScanArgs) -> c_int,
@@ -1433,21 +1465,21 @@ impl Stages<'_> {
     }
 
     /// Fills sizes and offsets, and sets bits of `seen`.
-    pub unsafe fn measure_records(&self, args: &PlaceArgs) -> Result<()> {
+    pub unsafe fn measure_records(&self, args: &InsertArgs) -> Result<()> {
         // SAFETY: the caller guarantees it.
         let code = unsafe { (self.device.table().measure_records)(&raw const self.exec, args) };
         self.device.check(code, "measure records")
     }
 
     /// Writes the records and stores their slots in the table.
-    pub unsafe fn place_records(&self, args: &PlaceArgs) -> Result<()> {
+    pub unsafe fn insert_records(&self, args: &InsertArgs) -> Result<()> {
         // SAFETY: the caller guarantees it.
-        let code = unsafe { (self.device.table().place_records)(&raw const self.exec, args) };
-        self.device.check(code, "place records")
+        let code = unsafe { (self.device.table().insert_records)(&raw const self.exec, args) };
+        self.device.check(code, "insert records")
     }
 
     /// Counts the rows whose keys the base has and whose bits are not set.
-    pub unsafe fn count_unseen(&self, args: &PlaceArgs) -> Result<()> {
+    pub unsafe fn count_unseen(&self, args: &InsertArgs) -> Result<()> {
         // SAFETY: the caller guarantees it.
         let code = unsafe { (self.device.table().count_unseen)(&raw const self.exec, args) };
         self.device.check(code, "count unseen")
@@ -1487,7 +1519,7 @@ impl Stages<'_> {
         self.device.check(code, "look up")
     }
 
-    /// Fills keep, places and wanted.
+    /// Fills keep, places and selected.
     pub unsafe fn scan_filter(&self, args: &ScanArgs) -> Result<()> {
         // SAFETY: the caller guarantees it.
         let code = unsafe { (self.device.table().scan_filter)(&raw const self.exec, args) };

@@ -16,7 +16,7 @@ pub struct Unserved {
     pub memory: bool,
     /// Jobs for which no device has a free slot.
     pub devices: BTreeSet<JobId>,
-    /// Ticket of the earliest waiter that needs memory that other jobs keep until they end.
+    /// Ticket of the earliest waiter that needs memory that other jobs hold until they end.
     since: Option<Ticket>,
     /// Memory that these waiters need in addition to what they hold.
     wanted_bytes: u64,

@@ -5,7 +5,7 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-use rockmill_core::{Chunk, Lent};
+use rockmill_core::{Chunk, LeasedBytes};
 use rockmill_storage::ReadableFile;
 use rockmill_storage::direct::{DirectFile, DirectStorage, Direction, InTransfer};
 
@@ -76,7 +76,7 @@ impl DirectFile for OpenFile {
         Box::new(Done(chunk, done))
     }
 
-    fn write(&self, mut bytes: Lent, offset: u64) -> Box<dyn InTransfer<Lent>> {
+    fn write(&self, mut bytes: LeasedBytes, offset: u64) -> Box<dyn InTransfer<LeasedBytes>> {
         let range = bytes.bytes.clone();
         let done = self.transfer(Direction::Write, &mut bytes.as_mut()[range], offset);
         Box::new(Done(bytes, done))

@@ -55,6 +55,8 @@ public final class Killed {
       rockmill.attach(options);
       try (RocksDB db = RocksDB.open(options, path.toString());
           FlushOptions wait = new FlushOptions().setWaitForFlush(true)) {
+        // The process may have been killed before its first batch.
+        if (db.get(LAST) == null) db.put(LAST, "0".getBytes());
         for (int file = 0; file < 2; ++file) {
           for (int key = 0; key < KEYS; ++key) db.put(("key" + key).getBytes(), db.get(LAST));
           db.flush(wait);

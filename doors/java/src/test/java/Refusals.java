@@ -17,6 +17,11 @@ public final class Refusals {
     Options closed = new Options();
     closed.close();
     refuses("the options are closed", () -> rockmill.attach(closed));
+    try (RocksMemEnv memory = new RocksMemEnv(Env.getDefault());
+        DBOptions options = new DBOptions().setEnv(memory)) {
+      refuses("an Env of the program", () -> rockmill.attach(options));
+    }
+    refuses("'='", () -> rockmill.changeSettings(Map.of("nice=0", "1")));
     refuses("nice", () -> rockmill.changeSettings(Map.of("nice", "100")));
     rockmill.changeSettings(Map.of("nice", "0"));
     try (Options options = new Options().setCreateIfMissing(true)) {
@@ -35,7 +40,6 @@ public final class Refusals {
         for (int key = 0; key < 100; ++key) db.put(("key" + key).getBytes(), "last".getBytes());
         db.flush(wait);
         db.compactRange();
-        Rockmill.cancelJobs(options);
         if (!new String(db.get("key7".getBytes())).equals("last")) throw new AssertionError("key7");
       }
     }

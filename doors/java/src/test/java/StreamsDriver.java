@@ -1,16 +1,21 @@
 import java.lang.management.ManagementFactory;
 import java.nio.file.Path;
+import java.util.List;
 import java.util.Map;
 import java.util.Properties;
 import java.util.TreeMap;
 import javax.management.MBeanServer;
 import javax.management.ObjectName;
-import org.apache.kafka.common.serialization.StringDeserializer;
+import org.apache.kafka.common.metrics.KafkaMetric;
+import org.apache.kafka.common.metrics.MetricsReporter;
 import org.apache.kafka.common.serialization.StringSerializer;
 import org.apache.kafka.streams.*;
 import org.apache.kafka.streams.state.KeyValueIterator;
 import org.apache.kafka.streams.state.KeyValueStore;
 import org.rockmill.Rockmill;
+import org.rockmill.kafka.RockmillConfigSetter;
+import org.rocksdb.Options;
+import org.rocksdb.RocksDB;
 
 /** The example of Kafka Streams counts words without a broker. */
 public final class StreamsDriver {
@@ -19,7 +24,51 @@ public final class StreamsDriver {
 
   private static final ObjectName METRICS;
 
+  /** A reporter that fails. */
+  public static final class BrokenReporter implements MetricsReporter {
+    static int made;
+    static int closed;
+
+    public BrokenReporter() {
+      ++made;
+    }
+
+    @Override
+    public void init(List<KafkaMetric> metrics) {
+      throw new IllegalStateException("this reporter is broken");
+    }
+
+    @Override
+    public void metricChange(KafkaMetric metric) {}
+
+    @Override
+    public void metricRemoval(KafkaMetric metric) {}
+
+    @Override
+    public void close() {
+      ++closed;
+    }
+
+    @Override
+    public void configure(Map<String, ?> configs) {}
+  }
+
+  /** Stores have no part in the failure of a reporter, which is made and closed once for all of them. */
+  private static void reporterFails() {
+    Map<String, Object> configs = Map.of("application.id", "broken", "metric.reporters", BrokenReporter.class.getName());
+    for (int store = 0; store < 3; ++store) {
+      try (Options options = new Options()) {
+        new RockmillConfigSetter().setConfig("store" + store, options, configs);
+      }
+    }
+    if (BrokenReporter.made != 1 || BrokenReporter.closed == 0) {
+      throw new AssertionError("reporters: " + BrokenReporter.made + " made, " + BrokenReporter.closed + " closed");
+    }
+  }
+
   public static void main(String[] arguments) throws Exception {
+    RocksDB.loadLibrary();
+    reporterFails();
     Properties properties = Words.properties("nowhere:1", Path.of(arguments[0]).toString());
     properties.put("rockmill.min_job_bytes", "0");
     TreeMap<String, Long> expected = new TreeMap<>();

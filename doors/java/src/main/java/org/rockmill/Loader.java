@@ -2,16 +2,21 @@ package org.rockmill;
 
 import java.io.IOException;
 import java.io.InputStream;
+import java.lang.reflect.Field;
+import java.lang.reflect.InvocationTargetException;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.Collection;
 import java.util.Collections;
 import java.util.HashMap;
+import java.util.HashSet;
 import java.util.List;
 import java.util.Locale;
 import java.util.Map;
+import java.util.Set;
 import java.util.WeakHashMap;
 import org.jspecify.annotations.Nullable;
 
@@ -34,33 +39,44 @@ final class Loader {
   /** The error for options that have a service. shim.cpp says the same. */
   static final String ALREADY = "the options have a compaction service already";
 
+  static final String PATHS =
+      "the options have db_paths or cf_paths; Rockmill serves databases that have all files in their own folder";
+
   /**
-   * Options with a service, and the handles of their clones. Copies of options have handles of their own. From 10.10 on,
-   * RocksDB does not say whether options have a service, so this map has to. The keys are {@code RocksObject}, of any
-   * class loader.
+   * Options with a service. From 10.10 on, RocksDB does not say whether options have one, so this set has to. The
+   * objects are of any class loader.
    */
-  static final Map<Object, Long> ATTACHED = new WeakHashMap<>();
+  private static final Set<Object> ATTACHED = Collections.newSetFromMap(new WeakHashMap<>());
+
+  /** Classes whose closing of a database a shim extends. */
+  private static final List<String> DATABASES = List.of("RocksDB", "TransactionDB", "OptimisticTransactionDB", "TtlDB");
 
   private static boolean isLoaded;
+
+  /** Why the native part cannot be loaded on this system; null if it was loaded, or was not tried. */
+  private static @Nullable String unsupported;
 
   /** Shims that are mapped, by the path of the library that they are for. */
   private static final Map<String, String> SHIMS = new HashMap<>();
 
+  /** Libraries whose closing of databases a shim extends. */
+  private static final Set<String> WATCHED = new HashSet<>();
+
   private Loader() {}
 
-  /** Returns why there is no native part for this system; null if there is one. */
-  static @Nullable String unsupported() {
+  /**
+   * Loads the native part, once. Returns why there is none for this system; null if it is loaded.
+   *
+   * @throws RockmillException if it cannot be loaded for a reason that the user can change
+   */
+  static synchronized @Nullable String load() {
+    if (isLoaded || unsupported != null) return unsupported;
     String system = System.getProperty("os.name", "");
     String machine = System.getProperty("os.arch", "").toLowerCase(Locale.ROOT);
     if (!system.equals("Linux") || !(machine.equals("amd64") || machine.equals("x86_64"))) {
-      return "Rockmill runs on Linux on x86-64, and this is " + system + " on " + machine;
+      unsupported = "Rockmill runs on Linux on x86-64, and this is " + system + " on " + machine;
+      return unsupported;
     }
-    return null;
-  }
-
-  /** Loads the native part, once. */
-  static synchronized void load() {
-    if (isLoaded) return;
     Path folder = temporaryFolder();
     List<Path> files = new ArrayList<>();
     try {
@@ -70,9 +86,16 @@ final class Loader {
       }
       System.load(files.get(1).toString());
       isLoaded = true;
+      return null;
     } catch (UnsatisfiedLinkError error) {
+      String why = String.valueOf(error.getMessage());
+      // With musl, functions or libraries of glibc are missing, under various names.
+      if (Files.exists(Path.of("/lib/ld-musl-x86_64.so.1")) || why.contains("`GLIBC")) {
+        unsupported = "Rockmill runs on systems with a glibc that is new enough (" + why + ")";
+        return unsupported;
+      }
       throw new RockmillException(
-          "the native library in " + folder + " cannot be loaded (" + error.getMessage() + "); if that folder is"
+          "the native library in " + folder + " cannot be loaded (" + why + "); if that folder is"
               + " mounted noexec, name another one with -Drockmill.tmpdir=FOLDER",
           error);
     } finally {
@@ -81,28 +104,100 @@ final class Loader {
   }
 
   /**
-   * Attaches a service to options of the RocksDB that the caller's class loader has loaded, and notes them in {@link
-   * #ATTACHED}.
+   * Attaches a service to options, and notes them in {@link #ATTACHED}.
    *
-   * @param options a {@code RocksObject}
-   * @param nativeHandle its native handle
-   * @param version that RocksDB's version, as RocksJava says it
+   * <p>It knows options by reflection alone: RocksJava may be in a class loader that this class does not see.
+   *
+   * @param options {@code Options} or {@code DBOptions} of some RocksJava
+   * @param families {@code ColumnFamilyDescriptor} of the database's column families, as far as they are known
+   * @param folder the database's folder, null if it is not known
    */
-  static synchronized void attach(long service, Object options, long nativeHandle, String version) {
+  static synchronized void attach(long service, Object options, Collection<?> families, @Nullable String folder) {
     synchronized (ATTACHED) {
-      if (ATTACHED.containsKey(options)) throw new RockmillException(ALREADY);
-      ATTACHED.put(options, clone(service, nativeHandle, version));
+      if (ATTACHED.contains(options)) throw new RockmillException(ALREADY);
+      try {
+        Class<?> type = options.getClass();
+        while (!type.getName().startsWith("org.rocksdb.")) type = type.getSuperclass();
+        if (!(Boolean) get(options, "isOwningHandle")) {
+          throw new RockmillException("the options are closed, or RocksJava only lends them");
+        }
+        check(options, families, folder, type.getClassLoader());
+        Class<?> rocksdb = Class.forName("org.rocksdb.RocksDB", true, type.getClassLoader());
+        String version = rocksdb.getMethod("rocksdbVersion").invoke(null).toString();
+        clone(service, (Long) get(options, "getNativeHandle"), version, type.getClassLoader());
+      } catch (ReflectiveOperationException error) {
+        Throwable cause = error instanceof InvocationTargetException ? error.getCause() : error;
+        throw new RockmillException("this RocksJava is older than 7.8, or unknown (" + cause + ")", cause);
+      }
+      ATTACHED.add(options);
     }
   }
 
-  /** Returns the handle of the options' clone for {@link Native#cancelJobs}, or 0. */
-  static long cloneOf(Object options) {
-    synchronized (ATTACHED) {
-      return ATTACHED.getOrDefault(options, 0L);
+  private static Object get(Object from, String name) throws ReflectiveOperationException {
+    return from.getClass().getMethod(name).invoke(from);
+  }
+
+  /** Refuses options with which RocksDB could not move a job's files, or jobs would not read the database's own. */
+  private static void check(
+      Object options, Collection<?> families, @Nullable String folder, @Nullable ClassLoader loader)
+      throws ReflectiveOperationException {
+    if (hasPaths(options, families, folder)) throw new RockmillException(PATHS);
+    Object env = get(options, "getEnv");
+    Object usual = Class.forName("org.rocksdb.Env", true, loader).getMethod("getDefault").invoke(null);
+    if (env != null && env != usual) {
+      throw new RockmillException("the options have an Env of the program; Rockmill serves only RocksDB's default one");
     }
   }
 
-  private static long clone(long service, long options, String version) {
+  /**
+   * Returns whether a database has paths elsewhere than in its folder. RocksDB stops writes if it cannot rename a file of a
+   * job, which it cannot from one file system to another.
+   */
+  static boolean hasPaths(Object options, Collection<?> families, @Nullable String folder)
+      throws ReflectiveOperationException {
+    return areOthers((Collection<?>) get(options, "dbPaths"), folder)
+        || hasPaths(List.of(options), folder)
+        || hasPaths(families, folder);
+  }
+
+  /**
+   * Returns whether an object is, or describes, options of column families with {@code cf_paths} elsewhere than in the
+   * database's folder.
+   */
+  static boolean hasPaths(Collection<?> objects, @Nullable String folder) throws ReflectiveOperationException {
+    for (Object object : objects) {
+      if (object == null) continue;
+      Object options = isA(object, "ColumnFamilyDescriptor") ? get(object, "getOptions") : object;
+      if (!isA(options, "Options") && !isA(options, "ColumnFamilyOptions")) continue;
+      if (areOthers((Collection<?>) get(options, "cfPaths"), folder)) return true;
+    }
+    return false;
+  }
+
+  /** The options of an open database name its own folder: RocksDB fills it in. */
+  private static boolean areOthers(Collection<?> paths, @Nullable String folder) throws ReflectiveOperationException {
+    for (Object path : paths) {
+      Field field = path.getClass().getDeclaredField("path");
+      field.setAccessible(true);
+      if (folder == null || !absolute((Path) field.get(path)).equals(absolute(Path.of(folder)))) return true;
+    }
+    return false;
+  }
+
+  private static Path absolute(Path path) {
+    return path.toAbsolutePath().normalize();
+  }
+
+  /** Returns whether an object has a class of some RocksJava. */
+  static boolean isA(Object object, String name) {
+    for (Class<?> type = object.getClass(); type != null; type = type.getSuperclass()) {
+      if (type.getName().equals("org.rocksdb." + name)) return true;
+    }
+    return false;
+  }
+
+  private static void clone(long service, long options, String version, @Nullable ClassLoader loader)
+      throws ReflectiveOperationException {
     int number = number(version);
     List<String> libraries = new ArrayList<>();
     for (String library : Native.libraries().split("\n")) {
@@ -125,7 +220,13 @@ final class Loader {
     for (String library : libraries) {
       try {
         String shim = number >= FIRST_WITH_C_API ? null : shim(library, version);
-        return Native.attach(service, options, library, shim);
+        Native.attach(service, options, library, shim);
+        if (shim != null && WATCHED.add(library)) {
+          List<Class<?>> databases = new ArrayList<>();
+          for (String name : DATABASES) databases.add(Class.forName("org.rocksdb." + name, true, loader));
+          Native.watchClose(shim, databases.toArray(new Class<?>[0]));
+        }
+        return;
       } catch (RockmillException error) {
         // With several class loaders, the options may be of another library of the same version.
         refused = error;

@@ -11,9 +11,6 @@ final class Native {
 
   static native void close(long service);
 
-  /** Returns the jobs of a clone to RocksDB. A closed handle has no effect. */
-  static native void cancelJobs(long clone);
-
   static native String stats(long service);
 
   /** Returns the last error or decline, or null. */
@@ -30,11 +27,16 @@ final class Native {
   static native int version(String library);
 
   /**
-   * Sets a clone of a service on options. Returns the clone's handle, which belongs to RocksDB, or 0 if RocksDB itself
-   * reports that a database closes.
+   * Sets a clone of a service on options. The clone belongs to RocksDB.
    *
    * @param library the mapped library that the options belong to
    * @param shim a file with the part for that version, or null for RocksDB's C API
    */
-  static native long attach(long service, long options, String library, @Nullable String shim);
+  static native void attach(long service, long options, String library, @Nullable String shim);
+
+  /**
+   * Lets a close of a database return its jobs to RocksDB first, if its version does not report that it closes. The
+   * classes are those of {@link Loader}'s list, in its order.
+   */
+  static native void watchClose(String shim, Class<?>[] databases);
 }

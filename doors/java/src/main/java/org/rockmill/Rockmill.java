@@ -1,12 +1,14 @@
 package org.rockmill;
 
+import java.util.Collection;
 import java.util.HashMap;
+import java.util.List;
 import java.util.Map;
 import javax.management.ObjectName;
 import org.jspecify.annotations.Nullable;
+import org.rocksdb.ColumnFamilyDescriptor;
 import org.rocksdb.DBOptions;
 import org.rocksdb.Options;
-import org.rocksdb.RocksDB;
 import org.rocksdb.RocksObject;
 
 /**
@@ -23,7 +25,7 @@ import org.rocksdb.RocksObject;
  * ordinary ones, which any program can open without Rockmill. One service serves any number of databases. All methods may
  * be called from any thread.
  *
- * <p>On other systems than Linux on x86-64 the service does nothing, and says so once: see {@link #isActive}.
+ * <p>On other systems than Linux on x86-64 with glibc the service does nothing, and says so once: see {@link #isActive}.
  */
 public final class Rockmill implements AutoCloseable {
   private static final System.Logger LOGGER = System.getLogger("org.rockmill");
@@ -156,19 +158,19 @@ public final class Rockmill implements AutoCloseable {
      * Opens the service.
      *
      * @return the service, which has to be closed
-     * @throws RockmillException if a setting is not possible or the native part cannot be loaded
+     * @throws RockmillException if a setting is not possible, or the native part cannot be loaded on a system that it is
+     *     for
      */
     public Rockmill build() {
       return build(false);
     }
 
     private Rockmill build(boolean isShared) {
-      String unsupported = Loader.unsupported();
+      String unsupported = Loader.load();
       if (unsupported != null) {
         warnOnce(unsupported + ", so RocksDB does all compactions itself");
         return new Rockmill(0, isShared);
       }
-      Loader.load();
       return new Rockmill(Native.open(settings.text()), isShared);
     }
   }
@@ -178,7 +180,7 @@ public final class Rockmill implements AutoCloseable {
     hasWarned = true;
   }
 
-  /** Returns whether the service does compactions, which it does on Linux on x86-64 until it is closed. */
+  /** Returns whether the service does compactions, which it does on Linux on x86-64 with glibc until it is closed. */
   public synchronized boolean isActive() {
     return handle != 0;
   }
@@ -194,52 +196,37 @@ public final class Rockmill implements AutoCloseable {
    *
    * @param options options that are not closed
    * @throws RockmillException if the RocksDB of this program is not one that Rockmill serves, or the options already have
-   *     a service; the options are then as they were
+   *     a service, an {@code Env} of the program, {@code db_paths} or {@code cf_paths}; the options are then as they were
    */
   public void attach(Options options) {
-    attachTo(options);
+    attachTo(options, List.of());
   }
 
   /**
-   * The same for databases with several column families.
+   * The same for databases with several column families. None of them may have {@code cf_paths}, which {@link
+   * #attach(DBOptions, List)} checks: if these are on another file system, RocksDB stops writes.
    *
    * @param options options that are not closed
    * @throws RockmillException as {@link #attach(Options)}
    */
   public void attach(DBOptions options) {
-    attachTo(options);
+    attachTo(options, List.of());
   }
 
-  private synchronized void attachTo(RocksObject options) {
+  /**
+   * The same, and checks the column families as well.
+   *
+   * @param options options that are not closed
+   * @param families the column families that the database is opened with
+   * @throws RockmillException as {@link #attach(Options)}
+   */
+  public void attach(DBOptions options, List<ColumnFamilyDescriptor> families) {
+    attachTo(options, families);
+  }
+
+  private synchronized void attachTo(RocksObject options, Collection<?> families) {
     if (isClosed) throw new RockmillException("this Rockmill is closed");
-    if (handle == 0) return;
-    if (!options.isOwningHandle()) throw new RockmillException("the options are closed");
-    Loader.attach(handle, options, options.getNativeHandle(), RocksDB.rocksdbVersion().toString());
-  }
-
-  /**
-   * Returns the running compactions of databases with these options to RocksDB. RocksJava before 9.11 does not report
-   * that a database closes, and its {@code close} waits for them: call this just before. It has no effect with later
-   * versions.
-   *
-   * @param options options that were attached
-   */
-  public static void cancelJobs(Options options) {
-    cancelJobsOf(options);
-  }
-
-  /**
-   * The same for databases with several column families.
-   *
-   * @param options options that were attached
-   */
-  public static void cancelJobs(DBOptions options) {
-    cancelJobsOf(options);
-  }
-
-  private static void cancelJobsOf(RocksObject options) {
-    long clone = Loader.cloneOf(options);
-    if (clone != 0) Native.cancelJobs(clone);
+    if (handle != 0) Loader.attach(handle, options, families, null);
   }
 
   /** Returns the work done so far, over all databases. */

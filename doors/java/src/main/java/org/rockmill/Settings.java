@@ -8,10 +8,15 @@ final class Settings {
   private final Map<String, String> values = new TreeMap<>();
 
   void set(String name, String value) {
-    if (name.indexOf(';') >= 0 || name.indexOf('=') >= 0 || value.indexOf(';') >= 0) {
+    if (name.indexOf('=') >= 0) throw new RockmillException("the setting name " + name + " contains '='");
+    if (name.indexOf(';') >= 0 || value.indexOf(';') >= 0) {
       throw new RockmillException("the setting " + name + " contains ';'");
     }
     values.put(name, value);
+  }
+
+  void setDefault(String name, String value) {
+    values.putIfAbsent(name, value);
   }
 
   /** Sets those of {@code key=value} with {@code ;} or {@code ,} between them. */

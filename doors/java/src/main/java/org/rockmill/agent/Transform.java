@@ -7,13 +7,20 @@ import static net.bytebuddy.matcher.ElementMatchers.namedOneOf;
 import static net.bytebuddy.matcher.ElementMatchers.nameStartsWith;
 import static net.bytebuddy.matcher.ElementMatchers.not;
 import static net.bytebuddy.matcher.ElementMatchers.takesArgument;
-import static net.bytebuddy.matcher.ElementMatchers.takesNoArguments;
 
+import java.lang.System.Logger.Level;
 import java.lang.instrument.Instrumentation;
 import net.bytebuddy.agent.builder.AgentBuilder;
 import net.bytebuddy.asm.Advice;
+import net.bytebuddy.utility.JavaModule;
+import org.jspecify.annotations.Nullable;
 
-/** Makes every {@code open} of RocksJava that can compact call {@link org.rockmill.AgentHook} first. */
+/**
+ * Makes every {@code open} of RocksJava that can compact call {@link org.rockmill.AgentHook} first.
+ *
+ * <p>RocksJava's class loader may not see that class, or may have another copy of it. So its code calls the one of the
+ * agent by reflection.
+ */
 public final class Transform {
   private Transform() {}
 
@@ -27,6 +34,7 @@ public final class Transform {
         .with(AgentBuilder.RedefinitionStrategy.RETRANSFORMATION)
         .disableClassFormatChanges()
         .ignore(not(nameStartsWith("org.rocksdb.")))
+        .with(new Failures())
         .type(
             namedOneOf(
                 "org.rocksdb.RocksDB",
@@ -45,18 +53,31 @@ public final class Transform {
                                     takesArgument(
                                         0, namedOneOf("org.rocksdb.Options", "org.rocksdb.DBOptions")))))
                     .visit(
-                        Advice.to(BeforeClose.class)
-                            .on(namedOneOf("close", "closeE").and(takesNoArguments()))))
+                        Advice.to(BeforeCreate.class)
+                            .on(isPublic().and(nameStartsWith("createColumnFamil")))))
         .installOn(instrumentation);
   }
 
-  /** Copied into the methods that close. */
-  private static final class BeforeClose {
-    private BeforeClose() {}
+  /** Says why a class stays as it was. */
+  private static final class Failures extends AgentBuilder.Listener.Adapter {
+    @Override
+    public void onError(
+        String name, @Nullable ClassLoader loader, @Nullable JavaModule module, boolean isLoaded, Throwable error) {
+      String what = "RocksDB goes on without Rockmill: the agent cannot change " + name + " (" + error + ")";
+      System.getLogger("org.rockmill").log(Level.WARNING, what);
+    }
+  }
+
+  /** Copied into the methods that make column families. */
+  private static final class BeforeCreate {
+    private BeforeCreate() {}
 
     @Advice.OnMethodEnter(suppress = Throwable.class)
-    static void enter(@Advice.This Object database) {
-      org.rockmill.AgentHook.beforeClose(database);
+    static void enter(@Advice.This Object database, @Advice.AllArguments Object[] arguments)
+        throws ReflectiveOperationException {
+      Class.forName("org.rockmill.AgentHook", true, ClassLoader.getSystemClassLoader())
+          .getMethod("beforeCreate", Object.class, Object[].class)
+          .invoke(null, database, (Object) arguments);
     }
   }
 
@@ -65,8 +86,10 @@ public final class Transform {
     private BeforeOpen() {}
 
     @Advice.OnMethodEnter(suppress = Throwable.class)
-    static void enter(@Advice.Argument(0) Object options) {
-      org.rockmill.AgentHook.beforeOpen(options);
+    static void enter(@Advice.AllArguments Object[] arguments) throws ReflectiveOperationException {
+      Class.forName("org.rockmill.AgentHook", true, ClassLoader.getSystemClassLoader())
+          .getMethod("beforeOpen", Object[].class)
+          .invoke(null, (Object) arguments);
     }
   }
 }

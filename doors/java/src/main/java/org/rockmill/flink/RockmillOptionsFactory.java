@@ -83,17 +83,27 @@ public final class RockmillOptionsFactory implements ConfigurableRocksDBOptionsF
       last = rockmill;
       rockmill.attach(options);
     } catch (RockmillException | LinkageError error) {
-      String why = error instanceof RockmillException ? error.getMessage() : error.toString();
-      if (SAID.putIfAbsent(why, true) == null) {
-        LOGGER.log(Level.WARNING, "state goes on without Rockmill: " + why);
-      }
+      sayOnce(error instanceof RockmillException ? error.getMessage() : error.toString());
     }
     return options;
+  }
+
+  private static void sayOnce(String why) {
+    if (SAID.putIfAbsent(why, true) == null) LOGGER.log(Level.WARNING, "state goes on without Rockmill: " + why);
   }
 
   @Override
   public ColumnFamilyOptions createColumnOptions(
       ColumnFamilyOptions current, Collection<AutoCloseable> handlesToClose) {
-    return delegate == null ? current : delegate.createColumnOptions(current, handlesToClose);
+    ColumnFamilyOptions options =
+        delegate == null ? current : delegate.createColumnOptions(current, handlesToClose);
+    Rockmill rockmill = last;
+    if (rockmill != null && !options.cfPaths().isEmpty()) {
+      // Flink makes column families after it has opened the database.
+      rockmill.changeSettings(Map.of("paused", "true"));
+      sayOnce("a column family has cf_paths, where RocksDB could not move a job's files; Rockmill stops until the process"
+              + " ends");
+    }
+    return options;
   }
 }

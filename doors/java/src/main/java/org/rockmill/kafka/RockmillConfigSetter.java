@@ -2,13 +2,17 @@ package org.rockmill.kafka;
 
 import java.lang.System.Logger.Level;
 import java.lang.reflect.Field;
+import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
 import java.util.concurrent.ConcurrentHashMap;
 import org.apache.kafka.streams.state.RocksDBConfigSetter;
 import org.jspecify.annotations.Nullable;
+import org.rocksdb.ColumnFamilyDescriptor;
+import org.rocksdb.ColumnFamilyOptions;
 import org.rocksdb.DBOptions;
 import org.rocksdb.Options;
+import org.rocksdb.RocksDB;
 import org.rockmill.Rockmill;
 import org.rockmill.RockmillException;
 
@@ -54,40 +58,27 @@ public final class RockmillConfigSetter implements RocksDBConfigSetter {
         });
     try {
       Rockmill rockmill = Rockmill.shared(settings);
-      DBOptions own = adapted(options);
-      if (own != null) {
-        rockmill.attach(own);
-      } else {
+      if (options.getClass() == Options.class) {
         rockmill.attach(options);
+      } else {
+        ColumnFamilyOptions family = (ColumnFamilyOptions) adapted(options, "columnFamilyOptions");
+        rockmill.attach(
+            (DBOptions) adapted(options, "dbOptions"),
+            List.of(new ColumnFamilyDescriptor(RocksDB.DEFAULT_COLUMN_FAMILY, family)));
       }
-      try {
-        application = StoreMetrics.enter(configs, rockmill);
-      } catch (RuntimeException | LinkageError error) {
-        sayOnce("Kafka's metrics have no counters of Rockmill: " + error);
-      }
+      application = StoreMetrics.enter(configs, rockmill);
     } catch (RockmillException | LinkageError error) {
       String why = error instanceof RockmillException ? error.getMessage() : error.toString();
       sayOnce("stores go on without Rockmill: " + why);
     }
   }
 
-  private static void sayOnce(String what) {
+  static void sayOnce(String what) {
     if (SAID.putIfAbsent(what, true) == null) LOGGER.log(Level.WARNING, what);
   }
 
   @Override
   public void close(String storeName, Options options) {
-    // Kafka Streams calls this just before it closes the store.
-    try {
-      DBOptions own = adapted(options);
-      if (own != null) {
-        Rockmill.cancelJobs(own);
-      } else {
-        Rockmill.cancelJobs(options);
-      }
-    } catch (RockmillException | LinkageError error) {
-      // Nothing was attached to such options.
-    }
     if (application != null) StoreMetrics.leave(application);
     application = null;
     if (delegate != null) delegate.close(storeName, options);
@@ -106,13 +97,12 @@ public final class RockmillConfigSetter implements RocksDBConfigSetter {
     }
   }
 
-  /** Returns the options behind the adapter that Kafka Streams passes, whose own handle no database uses; else null. */
-  private static @Nullable DBOptions adapted(Options options) {
-    if (options.getClass() == Options.class) return null;
+  /** Returns options behind the adapter that Kafka Streams passes, whose own handle no database uses. */
+  private static Object adapted(Options options, String name) {
     try {
-      Field field = options.getClass().getDeclaredField("dbOptions");
+      Field field = options.getClass().getDeclaredField(name);
       field.setAccessible(true);
-      return (DBOptions) field.get(options);
+      return field.get(options);
     } catch (ReflectiveOperationException | RuntimeException error) {
       throw new RockmillException("this Kafka Streams passes options of the unknown kind " + options.getClass().getName());
     }

@@ -12,6 +12,7 @@ import org.apache.kafka.common.metrics.JmxReporter;
 import org.apache.kafka.common.metrics.KafkaMetricsContext;
 import org.apache.kafka.common.metrics.Metrics;
 import org.apache.kafka.common.metrics.MetricsReporter;
+import org.apache.kafka.common.utils.Utils;
 import org.rockmill.Rockmill;
 
 /**
@@ -36,8 +37,21 @@ final class StoreMetrics {
   private int stores;
 
   private StoreMetrics(String application, Map<String, Object> configs, Rockmill rockmill) {
+    List<MetricsReporter> reporters = new ArrayList<>();
+    try {
+      register(application, configs, rockmill, reporters);
+    } catch (RuntimeException | LinkageError error) {
+      // Other stores of the application would fail alike, so they share this one, without metrics.
+      metrics.close();
+      for (MetricsReporter reporter : reporters) Utils.closeQuietly(reporter, "a reporter of metrics");
+      RockmillConfigSetter.sayOnce("Kafka's metrics have no counters of Rockmill: " + error);
+    }
+  }
+
+  private void register(
+      String application, Map<String, Object> configs, Rockmill rockmill, List<MetricsReporter> reporters) {
     AbstractConfig known = new AbstractConfig(KNOWN, configs, false);
-    List<MetricsReporter> reporters = new ArrayList<>(known.getConfiguredInstances(REPORTERS, MetricsReporter.class));
+    reporters.addAll(known.getConfiguredInstances(REPORTERS, MetricsReporter.class));
     if (known.getBoolean(WITH_JMX) && reporters.stream().noneMatch(JmxReporter.class::isInstance)) {
       reporters.add(new JmxReporter());
       reporters.get(reporters.size() - 1).configure(configs);
