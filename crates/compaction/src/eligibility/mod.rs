@@ -29,6 +29,7 @@ pub use filter::{FilterSamples, LearnedFilter, filter_policy_without_bits, learn
 pub use inputs::{Merges, check as check_input};
 pub use options::wants_paranoid_hash;
 pub use plugins::named;
+pub use tombstones::{check_file as check_tombstones, check_neighbours};
 
 use rockmill_snapshot::Findings;
 use rockmill_storage::io::IoOptions;

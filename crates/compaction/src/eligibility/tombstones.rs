@@ -6,6 +6,7 @@ use rockmill_core::{DeclineReason, Error, Fragments, InputFile, InputTable, Job,
 use rockmill_format::key::{self, KeyOrder, MAX_SEQUENCE};
 use rockmill_format::range_tombstone::{END_TAG, RangeTombstone};
 use rockmill_format::table::names;
+use rockmill_snapshot::Findings;
 use rockmill_snapshot::tree::user_key;
 
 /// Splits the inputs' range tombstones, which have been read, into fragments under `snapshots`.
@@ -42,10 +43,7 @@ pub fn fragments(
         }
         if all.len() > before {
             if shared.contains(&at) {
-                return Err(declined(
-                    input,
-                    "the versions of a key lie in two files, one of which has range tombstones",
-                ));
+                return Err(declined(input, SHARED_KEY));
             }
             if !level_style && !job.info.is_manual_compaction {
                 check_alone(input, order, table, inputs, snapshots)?;
@@ -56,6 +54,31 @@ pub fn fragments(
         let what = format!("fragments of range tombstones take more than {most_bytes} bytes");
         Error::declined(DeclineReason::MemoryBudget, what)
     })
+}
+
+const SHARED_KEY: &str =
+    "the versions of a key lie in two files, one of which has range tombstones";
+
+/// Requires that jobs can read the range tombstones of a file.
+///
+/// # Errors
+/// Those of [`fragments`].
+pub fn check_file(input: &InputFile, order: KeyOrder, own: &[RangeTombstone]) -> Result<()> {
+    own.iter()
+        .try_for_each(|tombstone| clip(input, order, tombstone).map(drop))
+}
+
+/// Notes files with range tombstones that share a key with a neighbour. `have` says which files have some.
+pub fn check_neighbours(
+    inputs: &[InputFile],
+    order: KeyOrder,
+    have: &[bool],
+    found: &mut Findings,
+) {
+    let shared = sharing_keys(inputs, order).into_iter();
+    for at in shared.filter(|&at| have.get(at) == Some(&true)) {
+        found.note(Err(declined(&inputs[at], SHARED_KEY)));
+    }
 }
 
 fn declined(input: &InputFile, what: &str) -> Error {
@@ -136,5 +159,82 @@ fn check_alone(
             "the file is a single range tombstone, for which RocksDB leaves out files of a universal compaction",
         )),
         false => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rockmill_format::key::pack_tag;
+
+    use super::*;
+
+    const ORDERS: [KeyOrder; 2] = [KeyOrder::Bytewise, KeyOrder::ReverseBytewise];
+
+    /// A file of level 1 with the keys between these, which are swapped in reverse order.
+    fn file(order: KeyOrder, first: &[u8], (last, tag): (&[u8], u64)) -> InputFile {
+        assert!(order.is_before(first, last));
+        InputFile {
+            name: format!("{}.sst", first.escape_ascii()),
+            size: 0,
+            level: 1,
+            smallest: key::join(first, pack_tag(9, 1)),
+            largest: key::join(last, tag),
+            epoch_number: 0,
+            oldest_ancester_time: 0,
+            unique_id: None,
+            largest_seqno: None,
+        }
+    }
+
+    fn tombstone(begin: &[u8], end: &[u8]) -> RangeTombstone {
+        RangeTombstone {
+            begin: begin.to_vec(),
+            end: end.to_vec(),
+            sequence: 9,
+        }
+    }
+
+    #[test]
+    fn tombstones_are_cut_off_where_their_file_ends_in_the_order_of_keys() {
+        for order in ORDERS {
+            let mut keys: [&[u8]; 4] = [b"a", b"c", b"e", b"g"];
+            keys.sort_by(|a, b| order.compare(a, b));
+            let [first, begin, last, behind] = keys;
+            let own = [tombstone(begin, behind)];
+            let whole = file(order, first, (last, END_TAG));
+            assert!(check_file(&whole, order, &own).is_ok());
+            let clipped = clip(&whole, order, &own[0]).expect("it ends before a key");
+            assert_eq!(clipped, tombstone(begin, last));
+            // Other versions of the last key may be in the next file.
+            let cut = file(order, first, (last, pack_tag(4, 1)));
+            let error = check_file(&cut, order, &own).expect_err("within a key");
+            assert!(error.what.contains("within the versions"), "{error:?}");
+            assert!(check_file(&cut, order, &[tombstone(begin, last)]).is_ok());
+            let early = clip(
+                &file(order, begin, (last, END_TAG)),
+                order,
+                &tombstone(first, last),
+            );
+            assert_eq!(early.expect("inside"), tombstone(begin, last));
+        }
+    }
+
+    #[test]
+    fn neighbours_that_share_a_key_are_noted_if_they_have_tombstones() {
+        for order in ORDERS {
+            let mut keys: [&[u8]; 3] = [b"a", b"c", b"e"];
+            keys.sort_by(|a, b| order.compare(a, b));
+            let [first, shared, last] = keys;
+            let inputs = [
+                file(order, shared, (last, pack_tag(1, 1))),
+                file(order, first, (shared, pack_tag(4, 1))),
+            ];
+            for have in [[true, false], [false, true], [true, true], [false, false]] {
+                let mut found = Findings::default();
+                check_neighbours(&inputs, order, &have, &mut found);
+                let noted = have.iter().filter(|has| **has).count();
+                assert_eq!(found.into_vec().len(), noted, "{have:?}");
+            }
+        }
     }
 }

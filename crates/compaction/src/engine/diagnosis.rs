@@ -4,6 +4,7 @@ use std::path::Path;
 
 use rockmill_core::{
     CancelToken, DeclineReason, Error, ErrorKind, InputFile, Result, open_table, open_table_in,
+    range_tombstones,
 };
 use rockmill_format::key::KeyOrder;
 use rockmill_format::manifest::ColumnFamily;
@@ -74,6 +75,7 @@ pub(super) struct FilesFound {
     pub(super) found: Findings,
     samples: FilterSamples,
     may_hold_operands: bool,
+    has_tombstones: bool,
 }
 
 impl Engine {
@@ -180,24 +182,29 @@ impl Engine {
             return Ok(unknown);
         }
         let path = |input: &InputFile| shared_path(dir.join(&input.name));
-        let inspect = |input: &InputFile| match self.inspect_file(&path(input), comparator, checks)
-        {
-            Err(error) if error.kind != ErrorKind::Storage => {
-                let mut unknown = FilesFound {
+        let inspect =
+            |input: &InputFile| match self.inspect_file(input, &path(input), comparator, checks) {
+                Err(error) if error.kind != ErrorKind::Storage => {
+                    let mut unknown = FilesFound {
+                        may_hold_operands: true,
+                        ..FilesFound::default()
+                    };
+                    unknown.found.note(Err(error));
+                    Ok(unknown)
+                }
+                Err(_) if self.is_elsewhere(dir, input)? => Ok(FilesFound {
                     may_hold_operands: true,
                     ..FilesFound::default()
-                };
-                unknown.found.note(Err(error));
-                Ok(unknown)
-            }
-            Err(_) if self.is_elsewhere(dir, input)? => Ok(FilesFound {
-                may_hold_operands: true,
-                ..FilesFound::default()
-            }),
-            inspected => inspected,
-        };
+                }),
+                inspected => inspected,
+            };
         let (inspected, _) = parallel::map(inputs, self.executor.budget().slots(), inspect)?;
         let mut all = FilesFound::default();
+        if let Some(order) = checks.order {
+            let have = inspected.iter().map(|of_file| of_file.has_tombstones);
+            let have: Vec<_> = have.collect();
+            eligibility::check_neighbours(inputs, order, &have, &mut all.found);
+        }
         for of_file in inspected {
             all.found.append(of_file.found);
             all.samples.append(of_file.samples);
@@ -208,6 +215,7 @@ impl Engine {
 
     fn inspect_file(
         &self,
+        input: &InputFile,
         path: &Path,
         comparator: &[u8],
         checks: &FileChecks,
@@ -224,6 +232,11 @@ impl Engine {
         inspected.may_hold_operands = properties.num_merge_operands > 0 || !counts_operands;
         let (name, found) = (table.file.name(), &mut inspected.found);
         eligibility::check_input(name, &table.meta, comparator, &checks.merges, found);
+        let tombstones = range_tombstones(&table)?;
+        inspected.has_tombstones = !tombstones.is_empty();
+        if let Some(order) = checks.order {
+            found.note(eligibility::check_tombstones(input, order, &tombstones));
+        }
         if checks.filters {
             inspected.samples.take(&table)?;
         }
