@@ -159,8 +159,7 @@ fn goes_with_attach(error: &Error) -> bool {
         return false;
     };
     match reason {
-        R::Comparator
-        | R::CompactionFilter
+        R::CompactionFilter
         | R::MergeOperands
         | R::PrefixExtractor
         | R::TablePropertyCollectors => true,
@@ -184,8 +183,8 @@ pub fn change(reason: DeclineReason) -> &'static str {
     use DeclineReason as R;
     match reason {
         R::Comparator => {
-            "let a C++ program attach its comparator (rockmill::Attach), if it orders keys by their bytes or in reverse; \
-             other orders are not compacted here"
+            "state its order with the service's setting comparator, as NAME=bytewise or NAME=reverse, if it has that order, \
+             and say --comparator here; other orders are not compacted here"
         }
         R::UserTimestamps => "nothing: keys with timestamps are not compacted here",
         R::MergeOperands => {

@@ -248,7 +248,7 @@ impl Report {
         }
         for (families, gone, left) in groups {
             let left = match left {
-                0 => "all compactions are accepted".to_owned(),
+                0 => "no reason is left".to_owned(),
                 left => format!("{} left", output::count(left, "reason is", "reasons are")),
             };
             let (families, gone) = (self.together(&families), gone.join(" and "));
