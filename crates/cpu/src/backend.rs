@@ -258,9 +258,11 @@ fn sst_memory_bytes(plan: &OutputPlan, inputs: &[InputTable]) -> u64 {
 fn dictionary_memory_bytes(plan: &OutputPlan) -> u64 {
     /// The compressor may have tables beside it.
     const COPIES: u64 = 6;
+    let waiting = max_waiting_bytes(plan);
     let dictionary = plan.table.compression.dictionary;
     let dictionary = dictionary.map_or(0, |dictionary| dictionary.max_bytes as u64);
-    max_waiting_bytes(plan).saturating_add(dictionary.saturating_mul(COPIES))
+    // It is made of what waits.
+    waiting.saturating_add(dictionary.min(waiting).saturating_mul(COPIES))
 }
 
 /// Bytes to copy at a time from the page cache for each of `inputs` inputs: few enough that all windows together stay

@@ -32,6 +32,7 @@ pub use plugins::named;
 pub use tombstones::{check_file as check_tombstones, check_neighbours};
 
 use rockmill_snapshot::Findings;
+use rockmill_snapshot::tree::user_key;
 use rockmill_storage::io::IoOptions;
 
 /// A job whose options are acceptable, with its message decoded and its OPTIONS file parsed.
@@ -91,7 +92,11 @@ pub fn check_family(eligible: &EligibleJob, found: &mut Findings) {
         Err(error) => return found.note(Err(error)),
     };
     let written_by = eligible.file.rocksdb_version;
-    found.note(eligible.order().map(drop));
+    found.note(
+        eligible
+            .order()
+            .and_then(|order| eligible.check_stated_order(order)),
+    );
     options::check_family(family, written_by, found);
     options::check_job(eligible, found);
     plugins::check(&eligible.job.info, &family.options, written_by, found);
@@ -215,6 +220,33 @@ impl EligibleJob {
     pub fn order(&self) -> Result<KeyOrder> {
         let options = &self.family()?.options;
         keys::order(&self.job.hints, options, self.file.rocksdb_version)
+    }
+
+    /// Requires that the bounds of files have the order that the user states.
+    fn check_stated_order(&self, order: KeyOrder) -> Result<()> {
+        if KeyOrder::from_comparator(self.comparator()).is_some() {
+            return Ok(());
+        }
+        let tree = &self.job.tree;
+        let inputs = tree.inputs.iter();
+        let inputs = inputs.map(|file| (user_key(&file.smallest), user_key(&file.largest)));
+        let deeper = || tree.deeper.iter().map(|(_, files)| in_order(files, order));
+        let of_deeper = deeper().flatten();
+        let of_deeper = of_deeper.map(|file| (&file.smallest[..], &file.largest[..]));
+        let mut all = inputs.chain(of_deeper);
+        let is_wrong = all.any(|(smallest, largest)| order.is_before(largest, smallest));
+        let overlap = |files: Vec<&FileSummary>| {
+            let mut pairs = files.windows(2);
+            pairs.any(|pair| order.is_before(&pair[1].smallest, &pair[0].largest))
+        };
+        match is_wrong || deeper().any(overlap) {
+            false => Ok(()),
+            true => {
+                let what =
+                    "the bounds of files do not have the order that is stated for the comparator";
+                Err(Error::declined(DeclineReason::Comparator, what))
+            }
+        }
     }
 
     /// The name of the column family's comparator.

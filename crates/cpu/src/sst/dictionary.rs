@@ -23,7 +23,10 @@ pub struct WaitingBlock {
 pub struct WaitingBlocks {
     settings: DictionarySettings,
     max_bytes: u64,
+    /// Bytes of the blocks.
     bytes: u64,
+    /// Bytes of what belongs to them.
+    beside: u64,
     /// The blocks, in order.
     pub blocks: Vec<WaitingBlock>,
 }
@@ -36,19 +39,22 @@ impl WaitingBlocks {
             settings,
             max_bytes: max_waiting_bytes(plan),
             bytes: 0,
+            beside: 0,
             blocks: Vec::new(),
         })
     }
 
     /// Adds a block.
     pub fn push(&mut self, block: WaitingBlock) {
+        let keys = block.last_key.len() + block.next_key.as_ref().map_or(0, Vec::len);
         self.bytes += block.payload.len() as u64;
+        self.beside += (keys + size_of::<WaitingBlock>()) as u64;
         self.blocks.push(block);
     }
 
     /// Whether there are enough.
     pub fn are_enough(&self) -> bool {
-        self.bytes >= self.max_bytes
+        self.bytes + self.beside >= self.max_bytes
     }
 
     /// A dictionary of samples that are spread evenly.
@@ -86,7 +92,7 @@ mod tests {
         assert!(WaitingBlocks::new(&plan).is_none() && max_waiting_bytes(&plan) == 0);
         plan.table.compression.dictionary = Some(DictionarySettings {
             max_bytes: 250,
-            max_buffer_bytes: 1000,
+            max_buffer_bytes: 10 * (100 + size_of::<WaitingBlock>() as u64),
         });
         let mut waiting = WaitingBlocks::new(&plan).expect("files get one");
         assert_eq!(waiting.dictionary(), b"");

@@ -229,7 +229,10 @@ impl Compressor {
                 put_varint(out, block.len() as u64);
                 let mut deflate = Compress::new_with_window_bits(*level, false, *window);
                 if !self.dictionary.is_empty() {
-                    let set = deflate.set_dictionary(&self.dictionary);
+                    // RocksDB reads with a window of 16 KiB, whatever the options say.
+                    const READ_BYTES: usize = 1 << 14;
+                    let unread = self.dictionary.len().saturating_sub(READ_BYTES);
+                    let set = deflate.set_dictionary(&self.dictionary[unread..]);
                     set.map_err(|e| e.to_string())?;
                 }
                 // Small windows may need more space for incompressible data, which is then stored uncompressed.
