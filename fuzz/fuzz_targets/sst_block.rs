@@ -9,6 +9,7 @@ use rockmill_format::Result;
 use rockmill_format::block::{Block, BlockBuilder, BlockLayout, ValueForm};
 use rockmill_format::compression::{CompressionType, Decompressor};
 use rockmill_format::index::{IndexCoding, decode_index};
+use rockmill_format::key::KeyOrder;
 use rockmill_format::range_tombstone::decode_range_tombstones;
 
 /// Dictionary of the blocks that use one.
@@ -30,7 +31,7 @@ fuzz_target!(|input: &[u8]| {
             first_keys: coding & 4 != 0,
             format_version: 2 + u32::from(coding >> 5) % 7,
             restart_interval,
-            bytewise: coding & 8 == 0,
+            order: (coding & 8 == 0).then_some(KeyOrder::Bytewise),
         },
     );
     let _ = decode_range_tombstones(&block);

@@ -264,8 +264,9 @@ struct Objects {
     const auto is_named = [](const ROCKSDB_NAMESPACE::Customizable* object, const char* name) {
       return object != nullptr && std::strcmp(object->Name(), name) == 0;
     };
-    const auto* bytewise = ROCKSDB_NAMESPACE::BytewiseComparator();
-    if (options.comparator != bytewise && is_named(options.comparator, bytewise->Name())) return true;
+    for (const auto* own : {ROCKSDB_NAMESPACE::BytewiseComparator(), ROCKSDB_NAMESPACE::ReverseBytewiseComparator()}) {
+      if (options.comparator != own && is_named(options.comparator, own->Name())) return true;
+    }
     const auto prefixes = ROCKSDB_NAMESPACE::NewSstPartitionerFixedPrefixFactory(1);
     const auto* partitioner = options.sst_partitioner_factory.get();
     if (is_named(partitioner, prefixes->Name()) && !HaveOneClass(*partitioner, *prefixes)) return true;

@@ -202,6 +202,7 @@ Profile MyRocks() {
                   {{"default", family(&forward), {80, 5, 0, 15}, 4}, {"rev:cf2", family(&backward), {90, 10}, 1}},
                   true};
   profile.db.two_write_queues = true;
+  profile.settings["comparator"] = "RocksDB_SE_v3.10=bytewise+rev:RocksDB_SE_v3.10=reverse";
   return profile;
 }
 
@@ -374,7 +375,9 @@ int main(int count, char** arguments) {
     const bool is_wanted = std::find(wanted.begin(), wanted.end(), profile.name) != wanted.end();
     if (!wanted.empty() && !is_wanted) continue;
     const std::string own = folder + "/" + profile.name;
-    const Outcome outcome = Load(std::move(profile), own, bytes, settings).Run();
+    auto all = settings;
+    all.insert(profile.settings.begin(), profile.settings.end());
+    const Outcome outcome = Load(std::move(profile), own, bytes, all).Run();
     std::cout << "| " << outcome.name << " | " << outcome.follows << " | " << (outcome.input >> 20) << " | "
               << outcome.Percent() << " % | " << outcome.Declines() << " |" << std::endl;
     profiles::Check(Fails(outcome.stats) == 0, outcome.name + ": a job has failed: " + outcome.stats);

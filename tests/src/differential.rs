@@ -30,6 +30,7 @@ use std::thread;
 use std::time::{Duration, SystemTime};
 
 use rockmill_core::MergeOperator;
+use rockmill_format::key::KeyOrder;
 use rust_rocksdb::{
     AsColumnFamilyRef, BottommostLevelCompaction, ColumnFamily, ColumnFamilyDescriptor,
     CompactOptions, DB, ErrorKind, Options, Snapshot, WaitForCompactOptions,
@@ -154,8 +155,8 @@ impl Case {
     fn in_brief(&self) -> String {
         let family = |f: &Family| {
             let (name, tree, style) = (&f.name, &f.tree, f.changes_style);
-            let (before, after) = (&f.before, &f.after);
-            format!("{name}: {tree:?} changes style: {style} {before:?} {after:?}")
+            let (order, before, after) = (f.order, &f.before, &f.after);
+            format!("{name}: {order:?} {tree:?} changes style: {style} {before:?} {after:?}")
         };
         let families: Vec<String> = self.families.iter().map(family).collect();
         let automatic = self.auto_compactions;
@@ -168,6 +169,16 @@ impl Family {
     /// Shape of its files before or after [`Step::Reopen`].
     fn table(&self, reopened: bool) -> &TableShape {
         if reopened { &self.after } else { &self.before }
+    }
+
+    /// Sets RocksDB's comparator of its order.
+    fn set_comparator(&self, options: &mut Options) {
+        if self.order != KeyOrder::Bytewise {
+            let name = String::from_utf8_lossy(self.order.comparator());
+            *options = options
+                .get_options_from_string(format!("comparator={name}"))
+                .expect("RocksDB has the comparator");
+        }
     }
 
     /// Shape of its tree before or after [`Step::Reopen`].
@@ -198,6 +209,7 @@ fn open(case: &Case, path: &Path, reopened: bool, service: Option<Switched>) -> 
         if !case.auto_compactions {
             options.set_write_buffer_size(NEVER_FULL_BYTES);
         }
+        family.set_comparator(&mut options);
         if let Some(operator) = family.merge_operator {
             let operator: MergeOperator = operator.parse().expect("an operator");
             options = options
@@ -402,7 +414,12 @@ impl Pair<'_> {
             let entries = |db| -> Result<Vec<internal::Entry>, String> {
                 let mut entries = internal::entries(db, &family.name, None, all)?;
                 let tombstones = internal::range_tombstones(db, &family.name)?;
-                internal::remove_covered_deletes(&mut entries, &tombstones, snapshots);
+                internal::remove_covered_deletes(
+                    &mut entries,
+                    &tombstones,
+                    family.order,
+                    snapshots,
+                );
                 Ok(entries)
             };
             let (theirs, ours) = (entries(&self.rocksdb)?, entries(&self.rockmill)?);

@@ -8,7 +8,7 @@ use rockmill_core::{CancelToken, Fragments};
 use rockmill_format::block::{Block, ValueForm};
 use rockmill_format::compression::Decompressor;
 use rockmill_format::handle::BlockHandle;
-use rockmill_format::key::{self, ValueType};
+use rockmill_format::key::{self, KeyOrder, ValueType};
 use rockmill_format::properties::TableProperties;
 use rockmill_format::range_tombstone::{END_TAG, RangeTombstone, decode_range_tombstones};
 use rockmill_format::table::{TableMeta, decode_filter_partitions, names};
@@ -345,6 +345,7 @@ pub fn range_tombstones(db: &DB, family: &str) -> Result<Vec<RangeTombstone>, St
 pub fn clipped_tombstones(
     db: &DB,
     family: &str,
+    order: KeyOrder,
     level: i32,
 ) -> Result<Vec<RangeTombstone>, String> {
     let mut follower = TreeFollower::default();
@@ -367,15 +368,16 @@ pub fn clipped_tombstones(
         let (smallest, _) = key::split(&file.smallest).ok_or_else(short)?;
         let (largest, tag) = key::split(&file.largest).ok_or_else(short)?;
         let mut end = largest.to_vec();
-        if tag != END_TAG {
+        // In reverse order there is no next key.
+        if tag != END_TAG && order == KeyOrder::Bytewise {
             end.push(0);
         }
         for mut own in decode_range_tombstones(&block).map_err(|e| table.place(&e))? {
             if is_ingested(&path)? {
                 own.sequence = file.largest_seqno;
             }
-            own.begin = own.begin.max(smallest.to_vec());
-            own.end = own.end.min(end.clone());
+            own.begin = order.last(&own.begin, smallest).to_vec();
+            own.end = order.first(&own.end, &end).to_vec();
             clipped.push(own);
         }
     }
@@ -389,19 +391,19 @@ pub fn clipped_tombstones(
 ///
 /// The first key for which they differ.
 pub fn compare_tombstones<'k>(
-    rocksdb: &[RangeTombstone],
-    rockmill: &[RangeTombstone],
+    [rocksdb, rockmill]: [&[RangeTombstone]; 2],
+    order: KeyOrder,
     snapshots: &[u64],
     keys: impl IntoIterator<Item = &'k Vec<u8>>,
     absent: impl Fn(&[u8]) -> bool,
 ) -> Result<(), String> {
-    let [theirs, ours] = [rocksdb, rockmill].map(|all| Fragments::new(all, snapshots));
+    let [theirs, ours] = [rocksdb, rockmill].map(|all| Fragments::new(order, all, snapshots));
     let earliest = snapshots.first().copied().unwrap_or(u64::MAX);
     for key in keys {
         for key in [key.clone(), [key.as_slice(), &[0]].concat()] {
             let of = |all: &Fragments| -> Vec<u64> {
                 let found = all.all().get(all.ending_behind(&key, 0));
-                let found = found.filter(|fragment| fragment.begin <= key);
+                let found = found.filter(|fragment| !order.is_before(&key, &fragment.begin));
                 let sequences = found.map_or(&[][..], |fragment| fragment.sequences.as_slice());
                 let stays = |sequence: &&u64| **sequence > earliest || !absent(&key);
                 sequences.iter().filter(stays).copied().collect()
@@ -424,13 +426,15 @@ pub fn compare_tombstones<'k>(
 pub fn remove_covered_deletes(
     entries: &mut Vec<Entry>,
     tombstones: &[RangeTombstone],
+    order: KeyOrder,
     snapshots: &[u64],
 ) {
     entries.retain(|entry| {
         let (sequence, kind) = (entry.tag.0 >> 8, entry.tag.0 & 0xff);
         let is_covered = |tombstone: &RangeTombstone| {
             let unseen = sequence..tombstone.sequence;
-            (&tombstone.begin..&tombstone.end).contains(&&entry.user_key)
+            !order.is_before(&entry.user_key, &tombstone.begin)
+                && order.is_before(&entry.user_key, &tombstone.end)
                 && !unseen.is_empty()
                 && !snapshots.iter().any(|s| unseen.contains(s))
         };
@@ -501,7 +505,7 @@ mod tests {
         ];
         let mut entries = [&others[..], &[covered]].concat();
         // The snapshot at 6 sees the Delete at 5 and not the range tombstone; that at 9 sees both.
-        remove_covered_deletes(&mut entries, &[tombstone], &[6, 9]);
+        remove_covered_deletes(&mut entries, &[tombstone], KeyOrder::Bytewise, &[6, 9]);
         assert_eq!(entries, others);
     }
 
@@ -525,7 +529,7 @@ mod tests {
             let tombstones = range_tombstones(&db, "default").expect("readable");
             let snapshots = Vec::from_iter(snapshot.sequence_number());
             let mut compared = all.clone();
-            remove_covered_deletes(&mut compared, &tombstones, &snapshots);
+            remove_covered_deletes(&mut compared, &tombstones, KeyOrder::Bytewise, &snapshots);
             (all.len(), compared)
         });
         assert_eq!((in_flush.0, at_bottom.0), (1, 2));

@@ -189,6 +189,27 @@ impl TableShape {
         self
     }
 
+    /// Draws features of a supported shape that recorded jobs do not have.
+    pub fn with_late_features(&mut self, rng: &mut StdRng) {
+        let all = [Some(self.compression), self.bottommost];
+        let has_lz4hc = all.contains(&Some(DBCompressionType::Lz4hc));
+        if !has_lz4hc && rng.random_bool(0.2) {
+            self.dictionary_bytes = *[100, 4 << 10].choose(rng).expect("not empty");
+        }
+        // RocksDB's hash index does not find keys that are shorter than a fixed prefix.
+        let has_prefixes = matches!(self.prefix, Some(Prefix::Capped(_)));
+        if has_prefixes && rng.random_bool(0.4) {
+            self.with_hash_index();
+        }
+    }
+
+    fn with_hash_index(&mut self) {
+        self.index = Index::Hash;
+        self.partition_filters = false;
+        // BlockBasedTableFactory::InitializeOptions forces this.
+        self.index_restart_interval = 1;
+    }
+
     /// Returns any shape that RocksDB writes. Rockmill must read such files; whether it may write them depends on the
     /// options in force at the compaction.
     #[must_use]
@@ -201,10 +222,7 @@ impl TableShape {
             ..Self::supported(rng)
         };
         if shape.prefix.is_some() && rng.random_bool(0.2) {
-            shape.index = Index::Hash;
-            shape.partition_filters = false;
-            // BlockBasedTableFactory::InitializeOptions forces this.
-            shape.index_restart_interval = 1;
+            shape.with_hash_index();
         }
         if shape.block_align {
             // BlockBasedTableFactory::ValidateOptions: alignment and compression exclude each other.

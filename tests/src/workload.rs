@@ -7,9 +7,11 @@ mod writer;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
+use rockmill_format::key::KeyOrder;
 
 use crate::reasons::{
-    FILTER_POLICY, MEMORY_BUDGET, MERGE_OPERANDS, RANGE_TOMBSTONES, SINGLE_DELETE_CONTRACT,
+    COMPRESSION_DICTIONARY, FILTER_POLICY, MEMORY_BUDGET, MERGE_OPERANDS, RANGE_TOMBSTONES,
+    SINGLE_DELETE_CONTRACT,
 };
 use crate::table::{Filter, TableShape};
 use crate::tree::TreeShape;
@@ -98,7 +100,9 @@ pub struct Family {
     pub before: TableShape,
     /// Its files afterwards: a shape that Rockmill supports.
     pub after: TableShape,
-    /// Every key that a step may name.
+    /// The order of its keys.
+    pub order: KeyOrder,
+    /// Every key that a step may name, in that order.
     pub keys: Vec<Vec<u8>>,
     /// Its merge operator, `NAME[:OPTIONS]`.
     pub merge_operator: Option<&'static str>,
@@ -218,12 +222,18 @@ impl Case {
     #[must_use]
     pub fn may_be_declined_for(&self) -> Vec<&'static str> {
         let extras = self.extras;
+        // A change to LZ4HC.
+        let has_dictionary = self.families.iter().any(|f| f.after.dictionary_bytes > 0);
         let has_filter = self.families.iter().any(|f| f.after.filter != Filter::None);
         [
             (extras.breaks_single_delete, SINGLE_DELETE_CONTRACT),
             (extras.range_deletes, RANGE_TOMBSTONES),
             (extras.merges && extras.entities, MERGE_OPERANDS),
             (extras.merges && extras.large, MEMORY_BUDGET),
+            (
+                extras.changes_options && has_dictionary,
+                COMPRESSION_DICTIONARY,
+            ),
             (
                 has_filter && self.filter_bits_per_key.is_none(),
                 FILTER_POLICY,
@@ -244,9 +254,14 @@ impl Family {
         keys.extend(
             (0..singles).map(|n| [SINGLE_DELETE_PREFIX, &random_key(rng, sizes, n)].concat()),
         );
-        keys.sort();
+        let order = match rng.random_bool(0.3) {
+            true => KeyOrder::ReverseBytewise,
+            false => KeyOrder::Bytewise,
+        };
+        keys.sort_by(|a, b| order.compare(a, b));
         keys.dedup();
         let (mut before, mut after) = (TableShape::any(rng), TableShape::supported(rng));
+        after.with_late_features(rng);
         let merge_operator = extras
             .merges
             .then(|| *MERGE_OPERATORS.choose(rng).expect("not empty"));
@@ -263,6 +278,7 @@ impl Family {
             changes_style: rng.random_bool(0.15),
             before,
             after,
+            order,
             keys,
             merge_operator,
         }

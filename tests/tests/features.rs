@@ -10,6 +10,7 @@ use rockmill_format::filter::{FilterBuilder, FilterFormat, FilterOptions};
 use rockmill_format::index::{
     IndexBuilder, IndexPartitions, IndexSettings, IndexShortening, encode_index,
 };
+use rockmill_format::key::KeyOrder;
 use rockmill_format::prefix::PrefixExtractor;
 use rockmill_snapshot::tree::TreeFollower;
 use rockmill_storage::LocalStorage;
@@ -257,6 +258,7 @@ fn partitions_of_indexes_and_filters_are_rocksdbs() {
                 block_size: metadata_block_size as u64,
                 deviation: 10,
             }),
+            order: KeyOrder::Bytewise,
         };
         let mut index = IndexBuilder::new(settings);
         for (i, (_, last, handle)) in tail.blocks.iter().enumerate() {

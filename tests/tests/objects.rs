@@ -8,7 +8,8 @@ use rand::{Rng, SeedableRng};
 use rockmill::{FilterDecision, Service};
 use rust_rocksdb::{
     BlockBasedOptions, BottommostLevelCompaction, CompactOptions, CompactionDecision, DB,
-    IteratorMode, MergeOperands, Options, SliceTransform, WaitForCompactOptions,
+    DBCompressionType, IteratorMode, MergeOperands, Options, SliceTransform, WaitForCompactOptions,
+    WriteBatch,
 };
 
 const KEYS: u32 = 300;
@@ -228,5 +229,75 @@ fn a_job_that_needs_what_is_not_registered_is_declined() {
             db.get("key").expect("a read").as_deref(),
             Some(&b"+7+8"[..])
         );
+    }
+}
+
+#[test]
+fn keys_are_compacted_in_the_order_of_a_comparator() {
+    const OWN: &str = "newest-first";
+    let seed = rockmill_tests::seed::first_seed();
+    for name in ["rocksdb.ReverseBytewiseComparator", OWN] {
+        let contents = [false, true].map(|is_with| {
+            let mut rng = StdRng::seed_from_u64(seed);
+            let folder = tempfile::tempdir().expect("a folder");
+            let mut options = Options::default();
+            options.create_if_missing(true);
+            options.set_disable_auto_compactions(true);
+            options.set_num_levels(4);
+            options.set_target_file_size_base(16 << 10);
+            options.set_compression_type(DBCompressionType::None);
+            options.set_comparator(name, Box::new(|a: &[u8], b: &[u8]| b.cmp(a)));
+            let rockmill = Service::builder()
+                .min_job_bytes(0)
+                .comparator(&format!("{OWN}=reverse"))
+                .build()
+                .expect("sound settings");
+            if is_with {
+                options.set_compaction_service(rockmill.clone());
+            }
+            let db = DB::open(&options, folder.path()).expect("a database");
+            let mut read = Vec::new();
+            for round in 0..ROUNDS {
+                for _ in 0..2000 {
+                    let key = format!("{:06}", rng.random_range(0..9000_u32));
+                    let key = &key[..rng.random_range(4..=6)];
+                    match rng.random_bool(0.8) {
+                        true => db.put(key, format!("{round}{key:0>60}")).expect("put"),
+                        false => db.delete(key).expect("delete"),
+                    }
+                }
+                let [from, to] = [(); 2].map(|()| format!("{:06}", rng.random_range(0..9000_u32)));
+                if to < from {
+                    let mut batch = WriteBatch::default();
+                    batch.delete_range(from, to);
+                    db.write(&batch).expect("delete range");
+                }
+                db.flush().expect("flush");
+                if round % 2 == 1 {
+                    compact(&db);
+                }
+                let all = content(&db);
+                assert!(all.windows(2).all(|pair| pair[0].0 > pair[1].0));
+                read.push(all);
+            }
+            compact(&db);
+            let stats = rockmill.stats();
+            assert_eq!(stats.jobs_done > 1, is_with, "seed {seed}: {stats:?}");
+            let failures = (stats.jobs_declined, stats.jobs_failed);
+            assert_eq!(failures, (0, 0), "seed {seed}: {stats:?}");
+            read.push(content(&db));
+            let files = db.live_files().expect("live files");
+            assert!(files.len() > 2, "seed {seed}");
+            for file in files {
+                let path = folder.path().join(file.name.trim_start_matches('/'));
+                let properties = rockmill_tests::internal::properties(&path);
+                if name != OWN {
+                    let found = properties.expect("readable").comparator_name;
+                    assert_eq!(found, name.as_bytes());
+                }
+            }
+            read
+        });
+        assert!(contents[0] == contents[1], "{name}, seed {seed}");
     }
 }

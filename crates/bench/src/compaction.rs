@@ -52,6 +52,9 @@ pub struct CompactionArgs {
     /// Write values as merge operands of RocksDB's operator uint64add, which adds those of 8 bytes.
     #[arg(long)]
     operands: bool,
+    /// Let both systems call a compaction filter that keeps every entry. Jobs then have one subcompaction.
+    #[arg(long)]
+    filter: bool,
     /// Compact level 0 with older entries in the last level, so that Deletes and sequence numbers stay.
     #[arg(long)]
     not_bottommost: bool,
@@ -116,6 +119,7 @@ struct BenchRow {
     delete_every: Option<u32>,
     delete_range_every: Option<u32>,
     operands: bool,
+    filter: bool,
     not_bottommost: bool,
     direct_io: bool,
     paranoid: bool,
@@ -183,6 +187,7 @@ fn measure_all(
             delete_every: args.delete_every,
             delete_range_every: args.delete_range_every,
             operands: args.operands,
+            filtered: args.filter,
             above_older: args.not_bottommost,
             direct_io: args.direct,
             paranoid: args.paranoid,
@@ -345,6 +350,7 @@ impl Cell {
             delete_every: spec.delete_every,
             delete_range_every: spec.delete_range_every,
             operands: spec.operands,
+            filter: spec.filtered,
             not_bottommost: spec.above_older,
             direct_io: spec.direct_io,
             paranoid: spec.paranoid,

@@ -15,6 +15,8 @@ pub struct Decline {
     pub what: String,
     /// Files in which it was found; empty for an option.
     pub files: Vec<String>,
+    /// Whether it goes if a C++ program attaches its objects.
+    pub attach: bool,
     /// What to change.
     pub change: &'static str,
 }
@@ -31,6 +33,7 @@ impl Decline {
             reason,
             what: error.what.clone(),
             files: error.file.iter().cloned().collect(),
+            attach: goes_with_attach(error),
             change,
         }
     }
@@ -49,12 +52,18 @@ impl Decline {
         declines
     }
 
-    /// Prints the finding and the change.
+    /// Prints the finding and the change. `files` is the number of files among which it was found, if they are counted.
     ///
     /// # Errors
     /// The errors of `out`.
-    pub fn print(&self, out: &mut dyn Write) -> io::Result<()> {
-        let found = format!("{}: {}", self.reason, self.found());
+    pub fn print(&self, out: &mut dyn Write, files: Option<u64>) -> io::Result<()> {
+        let found = match files.filter(|_| !self.files.is_empty()) {
+            None => format!("{}: {}", self.reason, self.found()),
+            Some(all) => {
+                let (found, what) = (self.files.len(), self.found());
+                format!("{} in {found} of {all} files: {what}", self.reason)
+            }
+        };
         writeln!(out, "{}", output::indented(&found, 2))?;
         let change = format!("to change that: {}", self.change);
         writeln!(out, "{}", output::indented(&change, 4))
@@ -81,7 +90,7 @@ pub struct Setting {
 }
 
 /// Options of RocksDB with a value that is accepted. A decline names an option of a struct without the struct.
-const OPTIONS: [&str; 26] = [
+const OPTIONS: [&str; 27] = [
     "allow_ingest_behind=false",
     "block_align=false",
     "cf_allow_ingest_behind=false",
@@ -90,6 +99,7 @@ const OPTIONS: [&str; 26] = [
     "compression_opts.auto_skip=false",
     "compression_opts.max_dict_bytes=0",
     "compression_opts.strategy=0",
+    "compression_opts.zstd_max_train_bytes=0",
     "data_block_index_type=kDataBlockBinarySearch",
     "default_write_temperature=kUnknown",
     "enable_blob_direct_write=false",
@@ -142,6 +152,23 @@ impl Decline {
     }
 }
 
+/// Whether `rockmill::Attach` removes a reason: it passes objects of the program on, and options that OPTIONS lack.
+fn goes_with_attach(error: &Error) -> bool {
+    use DeclineReason as R;
+    let ErrorKind::Declined(reason) = error.kind else {
+        return false;
+    };
+    match reason {
+        R::CompactionFilter
+        | R::MergeOperands
+        | R::PrefixExtractor
+        | R::TablePropertyCollectors => true,
+        R::Allow2pc => !error.what.contains("unordered_write"),
+        R::Compression => error.what.contains("compression_size_percent"),
+        _ => false,
+    }
+}
+
 /// Returns the change after which jobs are not declined for `reason` any more; `what` is the finding.
 fn change_of(reason: DeclineReason, what: &str) -> &'static str {
     if reason == DeclineReason::Manifest && what.contains("epoch number") {
@@ -155,7 +182,10 @@ fn change_of(reason: DeclineReason, what: &str) -> &'static str {
 pub fn change(reason: DeclineReason) -> &'static str {
     use DeclineReason as R;
     match reason {
-        R::Comparator => "nothing: only keys in the order of their bytes are compacted here",
+        R::Comparator => {
+            "state its order with the service's setting comparator, as NAME=bytewise or NAME=reverse, if it has that order, \
+             and say --comparator here; other orders are not compacted here"
+        }
         R::UserTimestamps => "nothing: keys with timestamps are not compacted here",
         R::MergeOperands => {
             "let the program attach its operator (rockmill::Attach in C++, custom_merge_operator in Rust), or state \
@@ -203,7 +233,9 @@ pub fn change(reason: DeclineReason) -> &'static str {
         R::Compression => {
             "use no compression, Snappy, LZ4, LZ4HC, ZSTD or zlib, without the options named"
         }
-        R::CompressionDictionary => "set max_dict_bytes=0",
+        R::CompressionDictionary => {
+            "set zstd_max_train_bytes=0 for ZSTD, or max_dict_bytes=0; use LZ4 in place of LZ4HC"
+        }
         R::CompressionManager => "configure no compression manager",
         R::IndexType => {
             "set index_type=kBinarySearch or kTwoLevelIndexSearch, and uniform_cv_threshold=-1 with index_block_search_type=kAuto"
@@ -270,7 +302,10 @@ mod tests {
             found(DeclineReason::MergeOperands, "1.sst"),
             found(DeclineReason::RangeTombstones, "1.sst"),
             found(DeclineReason::MergeOperands, "2.sst"),
-            Error::declined(DeclineReason::IndexType, "index_type is kHashSearch"),
+            Error::declined(
+                DeclineReason::IndexType,
+                "index_type is kBinarySearchWithFirstKey",
+            ),
         ];
         let lines: Vec<_> = Decline::all(&errors).iter().map(Decline::found).collect();
         assert_eq!(
@@ -278,7 +313,7 @@ mod tests {
             [
                 "1.sst and 1 more: it says so",
                 "1.sst: it says so",
-                "index_type is kHashSearch"
+                "index_type is kBinarySearchWithFirstKey"
             ]
         );
     }
@@ -319,7 +354,7 @@ mod tests {
                 "compaction_filter is mine",
                 None,
             ),
-            (DeclineReason::MergeOperands, "the file says so", None),
+            (DeclineReason::MergeOperands, "it has merge operands", None),
         ] {
             assert_eq!(line(reason, what), expected, "{what}");
         }

@@ -54,6 +54,7 @@ fn spec(entries: u64) -> DatabaseSpec {
         delete_every: Some(16),
         delete_range_every: None,
         operands: false,
+        filtered: false,
         above_older: false,
         direct_io: false,
         paranoid: false,

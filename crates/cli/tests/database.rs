@@ -11,7 +11,8 @@ use common::{
 };
 use rust_rocksdb::compaction_filter::Decision;
 use rust_rocksdb::{
-    CompactionOptions, DB, DBCompactionStyle, MergeOperands, Options, UniversalCompactOptions,
+    CompactionOptions, DB, DBCompactionStyle, DBCompressionType, MergeOperands, Options,
+    UniversalCompactOptions,
 };
 use serde_json::Value;
 
@@ -127,6 +128,82 @@ fn a_range_is_compacted_and_the_other_files_stay() {
         let (out, _) = expect(DONE, &[&beyond[..], more].concat());
         assert!(out.contains("nothing to compact"), "{out}");
     }
+}
+
+/// Makes a closed database with keys in reverse order by a comparator with this name: files of `a`, `m` and `z`.
+fn in_reverse(db: &Path, comparator: &'static str) -> Options {
+    let mut options = Options::default();
+    options.create_if_missing(true);
+    options.set_disable_auto_compactions(true);
+    options.set_comparator(comparator, Box::new(|a: &[u8], b: &[u8]| b.cmp(a)));
+    let open = DB::open(&options, db).expect("open");
+    for letter in ["a", "m", "z"] {
+        for run in 0..2 {
+            for n in 0..100 {
+                let (key, value) = (format!("{letter}{n:03}"), format!("{run}"));
+                open.put(key, value).expect("put");
+            }
+            open.flush().expect("flush");
+        }
+        open.compact_range(None::<&str>, None::<&str>);
+    }
+    options
+}
+
+#[test]
+fn a_range_of_keys_is_in_the_order_of_bytes_if_they_are_in_reverse_order() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let db = dir.path().join("db");
+    let options = in_reverse(&db, "rocksdb.ReverseBytewiseComparator");
+    let read = || -> Vec<_> {
+        let open = DB::open_for_read_only(&options, &db, false).expect("open");
+        open.iterator(rust_rocksdb::IteratorMode::Start)
+            .map(|pair| pair.expect("sound"))
+            .collect()
+    };
+    let before = read();
+    assert_eq!(before.len(), 300);
+    assert!(before.windows(2).all(|pair| pair[0].0 > pair[1].0));
+    assert_eq!(sst_files(&db).len(), 3);
+    expect(DONE, &["doctor", text(&db)]);
+    for (from, to, touched) in [
+        ("m", "n", 1),
+        ("b", "l", 0),
+        ("m050", "z", 1),
+        ("a099", "zz", 3),
+    ] {
+        let range = ["--from", from, "--to", to, "--force"];
+        let plan = [&["compact", text(&db), "--dry-run"], &range[..]].concat();
+        let plan = json(DONE, &plan);
+        let before = sst_files(&db);
+        let report = json(DONE, &[&["compact", text(&db)], &range[..]].concat());
+        let stayed = sst_files(&db).iter().filter(|f| before.contains(f)).count();
+        assert_eq!(before.len() - stayed, touched, "{from} {to} {report}");
+        let (done, foretold) = (
+            report["stats"]["jobs_done"].as_u64() > Some(0),
+            plan["column_families"][0]["steps"][0]["accepted"] == true,
+        );
+        assert_eq!((done, foretold), (touched > 0, touched > 0), "{plan}");
+    }
+    assert!(read() == before);
+}
+
+#[test]
+fn the_order_of_a_comparator_is_stated_to_the_doctor() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let db = dir.path().join("db");
+    in_reverse(&db, "newest-first");
+    let report = json(BAD_DATA, &["doctor", text(&db)]);
+    let declines = &report["column_families"][0]["declines"];
+    assert_eq!(reasons(declines), ["comparator"]);
+    let stated = ["doctor", text(&db), "--comparator", "newest-first=reverse"];
+    expect(DONE, &stated);
+    let wrong = ["doctor", text(&db), "--comparator", "newest-first"];
+    let (_, err) = expect(WRONG_USAGE, &wrong);
+    assert!(
+        err.contains("--comparator") && err.contains("NAME=reverse"),
+        "{err}"
+    );
 }
 
 #[test]
@@ -352,6 +429,16 @@ fn the_doctor_lists_every_reason_of_every_column_family() {
     assert_eq!(reasons(&families[1]["declines"]), ["merge-operands"]);
     let files = families[1]["declines"][0]["files"].as_array();
     assert_eq!(files.map(Vec::len), Some(2));
+    assert_eq!(families[1]["declines"][0]["attach"], true);
+    assert_eq!(families[1]["accepted_with_attach"], true);
+    let (out, _) = expect(BAD_DATA, &["doctor", text(dir.path())]);
+    let words: Vec<_> = out.split_whitespace().collect();
+    for said in [
+        "merge-operands in 2 of 2 files: ",
+        "what rockmill::Attach in C++ adds column family counters: without merge-operands, no reason is left",
+    ] {
+        assert!(words.join(" ").contains(said), "{out}");
+    }
     let hints = report["hints"].as_array().expect("hints");
     let jobs = hints
         .iter()
@@ -364,7 +451,9 @@ fn the_doctor_lists_every_reason_of_every_column_family() {
     options.create_if_missing(true);
     options.set_allow_2pc(true);
     options.set_compaction_filter("mine", |_, _, _| Decision::Keep);
+    options.set_compression_type(DBCompressionType::Zstd);
     options.set_compression_options(-14, 3, 0, 1 << 14);
+    options.set_zstd_max_train_bytes(1 << 18);
     options.set_target_file_size_base(1 << 20);
     let path = dir.path().join("other");
     drop(DB::open(&options, &path).expect("open"));
@@ -380,12 +469,15 @@ fn the_doctor_lists_every_reason_of_every_column_family() {
         "#include <rockmill/rocksdb.hpp>\n",
         "options.set_compaction_service(rockmill::Service::builder().build()?);\n",
         "and say --write-committed",
-        "max_dict_bytes is 16384",
+        "zstd_max_train_bytes is 262144",
         "target_file_size_base",
     ] {
         assert!(out.contains(said), "{out}");
     }
     assert!(out.lines().all(|line| line.len() <= 80), "{out}");
+    let words: Vec<_> = out.split_whitespace().collect();
+    let adds = "column family default: without allow-2pc and compaction-filter, 1 reason is left";
+    assert!(words.join(" ").contains(adds), "{out}");
     let (_, settings) = out.split_once("\nsettings ").expect("it ends with them");
     assert_eq!(
         settings.lines().skip(1).collect::<Vec<_>>(),
@@ -393,7 +485,7 @@ fn the_doctor_lists_every_reason_of_every_column_family() {
             "  Rockmill, the database",
             "    .write_committed() // only if all transactions are WriteCommitted",
             "  RocksDB, column family default",
-            "    compression_opts.max_dict_bytes=0",
+            "    compression_opts.zstd_max_train_bytes=0",
         ]
     );
     assert_eq!(report["support"], "known");

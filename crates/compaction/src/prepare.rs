@@ -87,7 +87,7 @@ pub fn prepare(
     let budget = context.executor.budget();
     let opening = Instant::now();
     context.descriptors.job_begins(&**context.storage);
-    let (inputs, cpu_of_opening) = open::inputs(context, files, share, &eligible.job, dir)?;
+    let (inputs, cpu_of_opening) = open::inputs(context, files, share, eligible, dir)?;
     let (tables, closed): (Vec<_>, Vec<_>) = inputs.into_iter().unzip();
     let opened = host_stage("open inputs", opening);
     let planning = Instant::now();

@@ -159,6 +159,14 @@ impl Settings {
         added.map_err(|error| error.what)
     }
 
+    /// States the order of an application's comparator, as `NAME=bytewise` or `NAME=reverse`.
+    ///
+    /// # Errors
+    /// One sentence if that is no order, or two are stated for a comparator.
+    pub fn state_comparator(&mut self, stated: &str) -> Result<(), String> {
+        self.hints.comparators.state(stated)
+    }
+
     /// Sets the folder for records of jobs. A relative path counts from the present current directory.
     pub fn set_record_dir(&mut self, dir: PathBuf) {
         self.record_dir = Some(std::path::absolute(&dir).unwrap_or(dir));

@@ -42,7 +42,12 @@ pub fn split(
             ))
         })?;
         (
-            borders(&plan.range, subcompaction_bytes, grains.concat()),
+            borders(
+                plan.rules.order,
+                &plan.range,
+                subcompaction_bytes,
+                grains.concat(),
+            ),
             elsewhere,
         )
     };

@@ -16,7 +16,7 @@ use std::num::NonZeroU32;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use rockmill_core::{Error, OutputPlan, ReadTask, Result, TaskReport, open_table};
+use rockmill_core::{Error, OutputPlan, ReadTask, Result, TaskReport, open_table_in};
 use twox_hash::XxHash3_64;
 
 use crate::known_tables::Keeper;
@@ -142,7 +142,8 @@ impl Verifier {
         let is_cached = ssts.is_some_and(|ssts| !ssts.cached.is_empty());
         for file in report.files() {
             let reader = self.open(file.number)?;
-            let table = open_table(Box::new(reader)).map_err(Error::as_verification)?;
+            let table = open_table_in(Box::new(reader), plan.order());
+            let table = table.map_err(Error::as_verification)?;
             if report.is_verified() && !chosen {
                 verify_tail(&table, file, version)?;
             } else {

@@ -3,6 +3,8 @@
 //! The result depends only on the tables' index blocks, which give the stored bytes up to each separator, and not on
 //! threads or memory.
 
+use rockmill_format::key::KeyOrder;
+
 use crate::plan::KeyRange;
 use crate::table::InputTable;
 
@@ -30,7 +32,7 @@ pub fn grains<'a>(
     let mut last = None;
     for block in &table.meta.index[table.blocks_in_range(range)] {
         bytes += block.handle.size;
-        if !range.contains(&block.separator) {
+        if !range.contains_in(table.order(), &block.separator) {
             continue;
         }
         if bytes >= grain_bytes {
@@ -45,9 +47,14 @@ pub fn grains<'a>(
     grains
 }
 
-/// Returns the first keys of all parts except the first one, strictly ascending and inside the range.
-pub fn borders(range: &KeyRange, part_bytes: u64, mut all: Vec<(&[u8], u64)>) -> Vec<Vec<u8>> {
-    all.sort_unstable();
+/// Returns the first keys of all parts except the first one, strictly in order and inside the range.
+pub fn borders(
+    order: KeyOrder,
+    range: &KeyRange,
+    part_bytes: u64,
+    mut all: Vec<(&[u8], u64)>,
+) -> Vec<Vec<u8>> {
+    all.sort_unstable_by(|a, b| order.compare(a.0, b.0).then(a.1.cmp(&b.1)));
     let total: u64 = all.iter().map(|(_, size)| size).sum();
     let parts = total.div_ceil(part_bytes.max(1)).max(1);
     let mut borders: Vec<Vec<u8>> = Vec::new();
@@ -57,9 +64,14 @@ pub fn borders(range: &KeyRange, part_bytes: u64, mut all: Vec<(&[u8], u64)>) ->
         let next = borders.len() as u64 + 1;
         // Border `next` is due at next/parts of the bytes.
         let due = u128::from(passed) * u128::from(parts) >= u128::from(total) * u128::from(next);
-        let first = range.begin.as_deref().unwrap_or_default();
-        let before = borders.last().map_or(first, Vec::as_slice);
-        if next < parts && due && separator > before {
+        // The first key of all needs no border.
+        let first = range.begin.as_deref();
+        let before = borders.last().map(Vec::as_slice).or(first);
+        let is_behind = match (order, before) {
+            (KeyOrder::Bytewise, None) => !separator.is_empty(),
+            (_, before) => before.is_none_or(|before| order.is_before(before, separator)),
+        };
+        if next < parts && due && is_behind {
             borders.push(separator.to_vec());
         }
     }

@@ -1,7 +1,7 @@
 //! The contents of a table's data blocks, found by decoding them one after another.
 
 use rockmill_format::block::{Block, ValueForm};
-use rockmill_format::key::{self, ValueType};
+use rockmill_format::key::{self, KeyOrder, ValueType};
 
 use crate::error::{Error, Result};
 use crate::hash::{ContentHash, entry_hash, kv_hash};
@@ -104,11 +104,21 @@ pub struct BlockContext<'a> {
 /// that the entries at restart points, which readers search, share nothing.
 #[derive(Debug, Default)]
 pub struct ContentsReader {
+    order: KeyOrder,
     keys: KeyRestorer,
     contents: Contents,
 }
 
 impl ContentsReader {
+    /// A reader of a table whose user keys are in this order.
+    pub fn new(order: KeyOrder) -> Self {
+        Self {
+            order,
+            keys: KeyRestorer::new(order),
+            contents: Contents::default(),
+        }
+    }
+
     /// Adds the next block, uncompressed, and calls `each` with every entry's user key, tag and value.
     ///
     /// # Errors
@@ -162,7 +172,7 @@ impl ContentsReader {
             }
             // Keys ascend, so it is enough to check the first one.
             if self.contents.entries() == entries_before {
-                if place.is_before(user_key) {
+                if place.is_before(self.order, user_key) {
                     return Err(corrupt("a key lies before its block's range in the index"));
                 }
                 if entries_before == 0 {
@@ -182,7 +192,7 @@ impl ContentsReader {
             let key = self.keys.last();
             let user_key = self.keys.user_key(&key);
             // It is enough to check the last one.
-            if user_key > place.separator {
+            if self.order.is_before(place.separator, user_key) {
                 return Err(corrupt("a key lies behind its block's index separator"));
             }
             let largest = &mut self.contents.largest;
@@ -257,9 +267,10 @@ impl ContentsReader {
 
 impl BlockContext<'_> {
     /// Whether a user key belongs to a block before.
-    fn is_before(&self, user_key: &[u8]) -> bool {
-        self.before
-            .is_some_and(|end| user_key < end || (self.user_keys && user_key == end))
+    fn is_before(&self, order: KeyOrder, user_key: &[u8]) -> bool {
+        self.before.is_some_and(|end| {
+            order.is_before(user_key, end) || (self.user_keys && user_key == end)
+        })
     }
 }
 

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use rockmill_format::handle::BlockHandle;
+use rockmill_format::key::KeyOrder;
 use rockmill_format::table::{decode_filter_partitions, names};
 
 use crate::blocks::read_block;
@@ -61,9 +62,9 @@ pub fn filter_parts(table: &InputTable) -> Result<Vec<FilterPart>> {
 /// Positions of the parts that RocksDB may ask for a key. This is the first one whose separator is at or after the key, or the last of all
 /// (`partitioned_filter_block.cc:GetFilterPartitionHandle`). If versions of one key fill several partitions, their separators
 /// differ only in the sequence number, and all of these partitions must contain the key.
-pub fn parts_of(parts: &[FilterPart], user_key: &[u8]) -> Range<usize> {
-    let first = parts.partition_point(|part| part.separator.as_slice() < user_key);
-    let end = parts.partition_point(|part| part.separator.as_slice() <= user_key);
+pub fn parts_of(parts: &[FilterPart], order: KeyOrder, user_key: &[u8]) -> Range<usize> {
+    let first = parts.partition_point(|part| order.is_before(&part.separator, user_key));
+    let end = parts.partition_point(|part| !order.is_before(user_key, &part.separator));
     if first == end {
         let at = first.min(parts.len().saturating_sub(1));
         at..parts.len().min(at + 1)
@@ -85,7 +86,7 @@ mod tests {
         };
         let parts = [part(b"b", 1), part(b"d", 2), part(b"d", 3), part(b"f", 4)];
         let found = |key: &[u8]| -> Vec<u64> {
-            let found = parts[parts_of(&parts, key)].iter();
+            let found = parts[parts_of(&parts, KeyOrder::Bytewise, key)].iter();
             found.map(|part| part.offset).collect()
         };
         assert_eq!(found(b"a"), [1]);
@@ -94,6 +95,6 @@ mod tests {
         assert_eq!(found(b"d"), [2, 3]);
         assert_eq!(found(b"e"), [4]);
         assert_eq!(found(b"z"), [4]);
-        assert!(parts_of(&[], b"a").is_empty());
+        assert!(parts_of(&[], KeyOrder::Bytewise, b"a").is_empty());
     }
 }

@@ -3,8 +3,10 @@
 
 use std::collections::BTreeMap;
 
+use rockmill_format::key::KeyOrder;
 use rockmill_format::range_tombstone::RangeTombstone;
 
+use crate::keys::{key_prefix, prefix_mask};
 use crate::plan::{CompactionRules, KeyRange};
 
 /// A range of keys, and the tombstones that cover all of it.
@@ -38,59 +40,93 @@ impl Fragment {
 
 /// The fragments of all range tombstones, in key order. Neighbours differ in their sequence numbers.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Fragments(Vec<Fragment>);
+pub struct Fragments {
+    order: KeyOrder,
+    all: Vec<Fragment>,
+}
+
+/// A key at which a tombstone begins or ends.
+struct Border<'a> {
+    /// [`key_prefix`] of the key, with the [`prefix_mask`] of the order.
+    prefix: u128,
+    key: &'a [u8],
+    sequence: u64,
+    begins: bool,
+}
+
+/// The borders of all tombstones that delete something, in key order.
+fn borders(order: KeyOrder, tombstones: &[RangeTombstone]) -> Vec<Border<'_>> {
+    let border = |key, sequence, begins| Border {
+        prefix: key_prefix(key) ^ prefix_mask(order),
+        key,
+        sequence,
+        begins,
+    };
+    let mut borders = Vec::with_capacity(2 * tombstones.len());
+    for one in tombstones {
+        if order.is_before(&one.begin, &one.end) {
+            borders.push(border(&one.begin, one.sequence, true));
+            borders.push(border(&one.end, one.sequence, false));
+        }
+    }
+    // Files have their tombstones in order, which a stable sort makes use of.
+    borders.sort_by(|a, b| {
+        let by_prefix = a.prefix.cmp(&b.prefix);
+        by_prefix.then_with(|| order.compare(a.key, b.key))
+    });
+    borders
+}
 
 impl Fragments {
     /// Splits tombstones, which may overlap, by snapshots, which ascend strictly.
-    pub fn new(tombstones: &[RangeTombstone], snapshots: &[u64]) -> Self {
-        Self::at_most(tombstones, snapshots, u64::MAX).unwrap_or_default()
+    pub fn new(order: KeyOrder, tombstones: &[RangeTombstone], snapshots: &[u64]) -> Self {
+        Self::at_most(order, tombstones, snapshots, u64::MAX).unwrap_or_default()
     }
 
     /// [`Fragments::new`], but `None` if the fragments take more than `most_bytes`: each may have as many sequence
     /// numbers as there are snapshots.
     pub fn at_most(
+        order: KeyOrder,
         tombstones: &[RangeTombstone],
         snapshots: &[u64],
         most_bytes: u64,
     ) -> Option<Self> {
-        let mut borders: BTreeMap<&[u8], (Vec<u64>, Vec<u64>)> = BTreeMap::new();
-        for tombstone in tombstones.iter().filter(|one| one.begin < one.end) {
-            let begins = &mut borders.entry(&tombstone.begin).or_default().0;
-            begins.push(tombstone.sequence);
-            let ends = &mut borders.entry(&tombstone.end).or_default().1;
-            ends.push(tombstone.sequence);
-        }
+        let borders = borders(order, tombstones);
         // Number of tombstones with each sequence number that cover the keys from a border to the next one.
         let mut open: BTreeMap<u64, u32> = BTreeMap::new();
         let mut all: Vec<Fragment> = Vec::new();
-        let mut bytes = 0_u64;
-        let mut borders = borders.into_iter().peekable();
-        while let Some((begin, (begun, ended))) = borders.next() {
-            for sequence in ended {
-                if let Some(count) = open.get_mut(&sequence) {
+        let (mut bytes, mut sequences) = (0_u64, Vec::new());
+        let mut groups = borders.chunk_by(|a, b| a.key == b.key).peekable();
+        while let Some(group) = groups.next() {
+            for border in group {
+                if border.begins {
+                    *open.entry(border.sequence).or_default() += 1;
+                    continue;
+                }
+                // Its beginning is in an earlier group.
+                if let Some(count) = open.get_mut(&border.sequence) {
                     *count -= 1;
                     if *count == 0 {
-                        open.remove(&sequence);
+                        open.remove(&border.sequence);
                     }
                 }
             }
-            for sequence in begun {
-                *open.entry(sequence).or_default() += 1;
-            }
-            let Some(&(end, _)) = borders.peek() else {
+            let (begin, Some(next)) = (group[0].key, groups.peek()) else {
                 break;
             };
-            let sequences = newest_of_stripes(&open, snapshots);
+            let end = next[0].key;
+            newest_of_stripes(&open, snapshots, &mut sequences);
             match all.last_mut() {
                 _ if sequences.is_empty() => {}
                 Some(last) if last.end == begin && last.sequences == sequences => {
-                    last.end = end.to_vec();
+                    last.end.clear();
+                    last.end.extend_from_slice(end);
                 }
                 _ => {
                     let fragment = Fragment {
                         begin: begin.to_vec(),
                         end: end.to_vec(),
-                        sequences,
+                        sequences: sequences.clone(),
                     };
                     bytes = bytes.saturating_add(fragment.memory_bytes());
                     if bytes > most_bytes {
@@ -100,30 +136,31 @@ impl Fragments {
                 }
             }
         }
-        Some(Self(all))
+        Some(Self { order, all })
     }
 
     /// Memory of the fragments, and of the tombstones that are made of them for output files.
     pub fn memory_bytes(&self) -> u64 {
-        self.0.iter().map(Fragment::memory_bytes).sum()
+        self.all.iter().map(Fragment::memory_bytes).sum()
     }
 
     /// Whether there is no tombstone.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.all.is_empty()
     }
 
     /// All fragments.
     pub fn all(&self) -> &[Fragment] {
-        &self.0
+        &self.all
     }
 
     /// Position of the first fragment from position `from` on that ends behind a user key. All before `from` end before it.
     pub fn ending_behind(&self, user_key: &[u8], from: usize) -> usize {
-        match self.0.get(from) {
-            Some(next) if next.end.as_slice() <= user_key => {
-                let rest = &self.0[from..];
-                from + rest.partition_point(|fragment| fragment.end.as_slice() <= user_key)
+        let ends_before = |fragment: &Fragment| !self.order.is_before(user_key, &fragment.end);
+        match self.all.get(from) {
+            Some(next) if ends_before(next) => {
+                let rest = &self.all[from..];
+                from + rest.partition_point(ends_before)
             }
             _ => from,
         }
@@ -135,23 +172,22 @@ impl Fragments {
         range: &'a KeyRange,
     ) -> impl Iterator<Item = (&'a [u8], &'a [u8], &'a [u64])> {
         let from = (range.begin.as_deref()).map_or(0, |begin| self.ending_behind(begin, 0));
-        let cut = self.0[from..].iter().map(|fragment| {
-            let begin = range.begin.as_deref().unwrap_or_default();
-            let end = (range.end.as_deref())
-                .map_or(fragment.end.as_slice(), |end| end.min(&fragment.end));
+        let order = self.order;
+        let cut = self.all[from..].iter().map(move |fragment| {
+            let (begin, end) = (fragment.begin.as_slice(), fragment.end.as_slice());
             (
-                begin.max(&fragment.begin),
-                end,
+                (range.begin.as_deref()).map_or(begin, |first| order.last(begin, first)),
+                (range.end.as_deref()).map_or(end, |last| order.first(end, last)),
                 fragment.sequences.as_slice(),
             )
         });
-        cut.take_while(|(begin, end, _)| begin < end)
+        cut.take_while(move |(begin, end, _)| order.is_before(begin, end))
     }
 }
 
-/// The newest of the sequence numbers in each stripe, descending.
-fn newest_of_stripes(open: &BTreeMap<u64, u32>, snapshots: &[u64]) -> Vec<u64> {
-    let mut newest = Vec::new();
+/// Makes `newest` the newest of the sequence numbers in each stripe, descending.
+fn newest_of_stripes(open: &BTreeMap<u64, u32>, snapshots: &[u64], newest: &mut Vec<u64>) {
+    newest.clear();
     let mut below = u64::MAX;
     while let Some((&sequence, _)) = open.range(..=below).next_back() {
         newest.push(sequence);
@@ -161,7 +197,6 @@ fn newest_of_stripes(open: &BTreeMap<u64, u32>, snapshots: &[u64]) -> Vec<u64> {
             None => break,
         }
     }
-    newest
 }
 
 impl CompactionRules {
@@ -173,7 +208,7 @@ impl CompactionRules {
         for (begin, end, sequences) in self.tombstones.in_range(range) {
             for &sequence in sequences {
                 let is_obsolete = sequence <= self.earliest()
-                    && (self.bottommost || self.deeper.absent_range(begin, end));
+                    && (self.bottommost || self.deeper.absent_range(self.order, begin, end));
                 if !is_obsolete {
                     kept.push(RangeTombstone {
                         begin: begin.to_vec(),
@@ -205,7 +240,7 @@ mod tests {
     fn rules(tombstones: &[RangeTombstone], snapshots: &[u64]) -> CompactionRules {
         CompactionRules {
             snapshots: snapshots.to_vec(),
-            tombstones: Arc::new(Fragments::new(tombstones, snapshots)),
+            tombstones: Arc::new(Fragments::new(KeyOrder::Bytewise, tombstones, snapshots)),
             ..CompactionRules::default()
         }
     }
@@ -219,15 +254,22 @@ mod tests {
             tombstone(20, 20, 3),
             tombstone(21, 20, 3),
         ];
-        let fragments = Fragments::new(&all, &[10]);
+        let fragments = Fragments::new(KeyOrder::Bytewise, &all, &[10]);
         let found: Vec<_> = (fragments.all().iter())
             .map(|one| (one.begin[0], one.end[0], one.sequences.as_slice()))
             .collect();
         let expected: [(u8, u8, &[u64]); 4] =
             [(1, 3, &[5]), (3, 4, &[12, 7]), (4, 6, &[7]), (6, 9, &[5])];
         assert_eq!(found, expected);
-        let joined = Fragments::new(&[tombstone(1, 4, 5), tombstone(4, 9, 5)], &[]);
-        assert_eq!(joined, Fragments::new(&[tombstone(1, 9, 5)], &[]));
+        let joined = Fragments::new(
+            KeyOrder::Bytewise,
+            &[tombstone(1, 4, 5), tombstone(4, 9, 5)],
+            &[],
+        );
+        assert_eq!(
+            joined,
+            Fragments::new(KeyOrder::Bytewise, &[tombstone(1, 9, 5)], &[])
+        );
     }
 
     #[test]
@@ -236,12 +278,19 @@ mod tests {
             .map(|n| tombstone(n, 200, 1 + u64::from(n)))
             .collect();
         let snapshots: Vec<_> = (1..100).collect();
-        let some = Fragments::at_most(&all, &snapshots, u64::MAX).expect("no limit");
+        let some =
+            Fragments::at_most(KeyOrder::Bytewise, &all, &snapshots, u64::MAX).expect("no limit");
         let bytes = some.memory_bytes();
         assert_eq!(some.all().last().map(|one| one.sequences.len()), Some(100));
         assert!(bytes > 5_000 * size_of::<RangeTombstone>() as u64);
-        assert_eq!(Fragments::at_most(&all, &snapshots, bytes), Some(some));
-        assert_eq!(Fragments::at_most(&all, &snapshots, bytes - 1), None);
+        assert_eq!(
+            Fragments::at_most(KeyOrder::Bytewise, &all, &snapshots, bytes),
+            Some(some)
+        );
+        assert_eq!(
+            Fragments::at_most(KeyOrder::Bytewise, &all, &snapshots, bytes - 1),
+            None
+        );
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use rockmill_format::compression::Implementation;
 use serde::{Deserialize, Serialize};
 
+use crate::comparators::Comparators;
 use crate::merge_operators::MergeOperator;
 use crate::plugins::Plugins;
 
@@ -210,6 +211,9 @@ pub struct Hints {
     /// Whether it is stated for this column family by name.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub merge_operator_of_family: bool,
+    /// Comparators of applications whose order the user states.
+    #[serde(default, skip_serializing_if = "Comparators::is_empty")]
+    pub comparators: Comparators,
 }
 
 /// Names in output files.

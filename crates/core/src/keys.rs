@@ -1,7 +1,7 @@
 //! Keys of a table's entries, restored from differences and checked to ascend.
 
 use rockmill_format::block::Entry;
-use rockmill_format::key::{self, TAG_SIZE};
+use rockmill_format::key::{self, KeyOrder, TAG_SIZE};
 
 /// Leading bytes of a user key that are kept as a number.
 const PREFIX_BYTES: usize = 16;
@@ -17,6 +17,15 @@ pub fn key_prefix(user_key: &[u8]) -> u128 {
         word[..user_key.len()].copy_from_slice(user_key);
     }
     u128::from_be_bytes(word)
+}
+
+/// What [`key_prefix`] of a key is combined with, by exclusive or, for prefixes that order as keys do.
+#[inline]
+pub fn prefix_mask(order: KeyOrder) -> u128 {
+    match order {
+        KeyOrder::Bytewise => 0,
+        KeyOrder::ReverseBytewise => u128::MAX,
+    }
 }
 
 /// `FIRST[n]` is a mask of the first `n` bytes of a prefix.
@@ -99,11 +108,24 @@ pub struct KeyRestorer {
     tag: u64,
     len: usize,
     at: usize,
+    /// [`prefix_mask`] of the keys' order.
+    mask: u128,
     /// Internal keys whose user keys are longer than the prefix.
     long: Vec<u8>,
 }
 
 impl KeyRestorer {
+    /// A restorer of keys in an order.
+    pub fn new(order: KeyOrder) -> Self {
+        let mask = prefix_mask(order);
+        Self {
+            // No key comes before this prefix.
+            prefix: mask,
+            mask,
+            ..Self::default()
+        }
+    }
+
     /// Returns the next entry's key. Every entry of a block must be passed, in order.
     ///
     /// # Errors
@@ -142,9 +164,11 @@ impl KeyRestorer {
         };
         let tag = u64::from_le_bytes(*tag);
         let ascends = if prefix == self.prefix {
-            !self.any || (len, !tag) > (self.len, !self.tag)
+            // A shorter key is the beginning of a longer one.
+            let mask = self.mask as usize;
+            !self.any || (len ^ mask, !tag) > (self.len ^ mask, !self.tag)
         } else {
-            prefix > self.prefix
+            prefix ^ self.mask > self.prefix ^ self.mask
         };
         if !ascends {
             return Err(KeyFault::OutOfOrder);
@@ -184,6 +208,10 @@ impl KeyRestorer {
             user_key.cmp(&self.long[self.at..][..self.len])
         } else {
             len.cmp(&self.len)
+        };
+        let order = match self.mask {
+            0 => order,
+            _ => order.reverse(),
         };
         if self.any && order.then(self.tag.cmp(&tag)).is_le() {
             return Err(KeyFault::OutOfOrder);
@@ -254,6 +282,7 @@ mod tests {
 
         #[test]
         fn keys_are_restored_and_shown_to_ascend(
+            is_reverse: bool,
             keys in proptest::collection::vec(keys(), 1..30),
             less in proptest::collection::vec(0usize..4, 30),
             common in 0usize..30,
@@ -261,11 +290,15 @@ mod tests {
             forgets in proptest::collection::vec(any::<bool>(), 30),
         ) {
             let mut keys = keys;
+            let key_order = match is_reverse {
+                true => KeyOrder::ReverseBytewise,
+                false => KeyOrder::Bytewise,
+            };
             if in_order {
-                keys.sort_by(|a, b| order(a, b));
+                keys.sort_by(|a, b| order(key_order, a, b));
                 keys.dedup();
             }
-            let mut restorer = KeyRestorer::default();
+            let mut restorer = KeyRestorer::new(key_order);
             let mut before: Option<Vec<u8>> = None;
             for ((key, less), forget) in keys.iter().zip(less).zip(forgets) {
                 let shared = before
@@ -283,7 +316,7 @@ mod tests {
                 };
                 let expected = match (key::split(key), &before) {
                     (None, _) => Err(KeyFault::TooShort),
-                    (_, Some(before)) if order(before, key).is_ge() => Err(KeyFault::OutOfOrder),
+                    (_, Some(before)) if order(key_order, before, key).is_ge() => Err(KeyFault::OutOfOrder),
                     (Some(parts), _) => Ok(parts),
                 };
                 let found = restorer.restore(&entry);
@@ -313,9 +346,9 @@ mod tests {
         prop_oneof![short, long]
     }
 
-    fn order(a: &[u8], b: &[u8]) -> std::cmp::Ordering {
+    fn order(order: KeyOrder, a: &[u8], b: &[u8]) -> std::cmp::Ordering {
         match (key::split(a), key::split(b)) {
-            (Some(a), Some(b)) => key::compare(a, b),
+            (Some(a), Some(b)) => order.compare_entries(a, b),
             _ => a.len().cmp(&b.len()),
         }
     }

@@ -18,6 +18,7 @@ pub mod borders;
 mod cancel;
 mod collector;
 pub mod columns;
+mod comparators;
 mod contents;
 mod cpu_time;
 mod decline;
@@ -48,6 +49,7 @@ pub use block_stream::BlockStream;
 pub use blocks::read_block;
 pub use cancel::CancelToken;
 pub use collector::{CompactOnDeletion, DeletionCounts, DeletionWindow};
+pub use comparators::{Comparators, TIMESTAMP_SUFFIX};
 pub use contents::{BlockContext, Contents, ContentsReader};
 pub use cpu_time::thread_cpu;
 pub use decline::DeclineReason;
@@ -61,7 +63,7 @@ pub use io::{Borrower, Chunk, LeasedBytes, Memory, ReadAt, ReadStream, SstFile, 
 pub use job::{
     FileSummary, Hints, Identity, InputFile, JOB_VERSION, Job, JobInfo, LevelSummary, TreeState,
 };
-pub use keys::{KeyFault, KeyRestorer, RestoredKey, key_prefix};
+pub use keys::{KeyFault, KeyRestorer, RestoredKey, key_prefix, prefix_mask};
 pub use merge_operators::{MergeOperator, MergeOperators, StatedOperator};
 pub use merging::{MAX_MADE_BYTES, Merging};
 pub use plan::{
@@ -90,4 +92,4 @@ pub use row::{EntryKind, Row, RowSink};
 pub use sst_file::{
     BlockWriter, BuiltIndex, FileBody, FileCounts, FilterBlock, IndexBlock, block_guard, bounds,
 };
-pub use table::{InputTable, describe_table, open_known_table, open_table};
+pub use table::{InputTable, describe_table, open_known_table, open_table, open_table_in};

@@ -7,18 +7,18 @@ use rockmill_format::checksum::ChecksumType;
 use rockmill_format::compression::CompressionSettings;
 use rockmill_format::filter::FilterOptions;
 use rockmill_format::index::{IndexSettings, IndexShortening};
-use rockmill_format::key::MAX_SEQUENCE;
+use rockmill_format::key::{KeyOrder, MAX_SEQUENCE};
 use rockmill_format::prefix::CustomPrefixes;
 use rockmill_format::range_tombstone::RangeTombstone;
 use serde::{Deserialize, Serialize};
 
 use crate::collector::CompactOnDeletion;
 use crate::fragments::Fragments;
-use crate::keys::key_prefix;
+use crate::keys::{key_prefix, prefix_mask};
 use crate::merging::Merging;
 use crate::plugins::{CustomCollectors, JobFilter};
 
-/// A range of user keys: begin inclusive, end exclusive, either open.
+/// A range of user keys: begin inclusive, end exclusive, either open. In the order of bytes, unless a method takes another.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeyRange {
     /// First key, or from the start.
@@ -36,13 +36,30 @@ impl KeyRange {
     /// Whether the whole range lies above `user_key`.
     #[inline]
     pub fn is_above(&self, user_key: &[u8]) -> bool {
-        self.begin.as_deref().is_some_and(|begin| user_key < begin)
+        self.is_behind(KeyOrder::Bytewise, user_key)
     }
 
     /// Whether the whole range lies below `user_key`.
     #[inline]
     pub fn is_below(&self, user_key: &[u8]) -> bool {
-        self.end.as_deref().is_some_and(|end| user_key >= end)
+        self.is_before(KeyOrder::Bytewise, user_key)
+    }
+
+    /// Whether `user_key` lies in the range, in this order.
+    pub fn contains_in(&self, order: KeyOrder, user_key: &[u8]) -> bool {
+        !self.is_behind(order, user_key) && !self.is_before(order, user_key)
+    }
+
+    /// Whether the whole range comes behind `user_key`.
+    #[inline]
+    pub fn is_behind(&self, order: KeyOrder, user_key: &[u8]) -> bool {
+        (self.begin.as_deref()).is_some_and(|begin| order.is_before(user_key, begin))
+    }
+
+    /// Whether the whole range comes before `user_key`.
+    #[inline]
+    pub fn is_before(&self, order: KeyOrder, user_key: &[u8]) -> bool {
+        (self.end.as_deref()).is_some_and(|end| !order.is_before(user_key, end))
     }
 
     /// Whether both ranges may have a key in common.
@@ -73,12 +90,14 @@ impl KeyRange {
         begin < end && ends_behind && begins_before
     }
 
-    /// [`key_prefix`] of begin and end. A key whose prefix is between the two lies in the range.
+    /// [`key_prefix`] of begin and end, with the [`prefix_mask`] of the order. A key whose prefix with the mask is between
+    /// the two lies in the range.
     #[inline]
-    pub fn prefixes(&self) -> (u128, u128) {
+    pub fn prefixes(&self, order: KeyOrder) -> (u128, u128) {
+        let prefix = |key: &[u8]| key_prefix(key) ^ prefix_mask(order);
         (
-            self.begin.as_deref().map_or(0, key_prefix),
-            self.end.as_deref().map_or(u128::MAX, key_prefix),
+            self.begin.as_deref().map_or(0, prefix),
+            self.end.as_deref().map_or(u128::MAX, prefix),
         )
     }
 }
@@ -139,6 +158,8 @@ pub struct OutputPlan {
 /// Which entries survive (`db/compaction/compaction_iterator.cc`).
 #[derive(Debug, Clone)]
 pub struct CompactionRules {
+    /// Order of user keys.
+    pub order: KeyOrder,
     /// Sequence numbers of the snapshots, strictly ascending.
     pub snapshots: Vec<u64>,
     /// Whether no deeper level overlaps the inputs.
@@ -159,6 +180,7 @@ pub struct CompactionRules {
 impl Default for CompactionRules {
     fn default() -> Self {
         Self {
+            order: KeyOrder::Bytewise,
             snapshots: Vec::new(),
             bottommost: false,
             deeper: DeeperLevels::Unknown,
@@ -205,22 +227,22 @@ pub enum DeeperLevels {
     Nothing,
     /// They may contain any key (universal style, level 0).
     Unknown,
-    /// Per level the files' smallest and largest user keys, ascending.
+    /// Per level the files' smallest and largest user keys, in their order.
     Files(Vec<Vec<(Vec<u8>, Vec<u8>)>>),
 }
 
 impl DeeperLevels {
     /// Whether no file of a deeper level can have `user_key` (`compaction.cc:KeyNotExistsBeyondOutputLevel`).
-    pub fn absent(&self, user_key: &[u8]) -> bool {
+    pub fn absent(&self, order: KeyOrder, user_key: &[u8]) -> bool {
         match self {
             Self::Nothing => true,
             Self::Unknown => false,
             Self::Files(levels) => levels.iter().all(|files| {
                 files
                     .binary_search_by(|(smallest, largest)| {
-                        if largest.as_slice() < user_key {
+                        if order.is_before(largest, user_key) {
                             Ordering::Less
-                        } else if smallest.as_slice() > user_key {
+                        } else if order.is_before(user_key, smallest) {
                             Ordering::Greater
                         } else {
                             Ordering::Equal
@@ -235,14 +257,14 @@ impl DeeperLevels {
 impl DeeperLevels {
     /// Whether no file of a deeper level can have a key from `begin` to before `end`
     /// (`compaction.cc:KeyRangeNotExistsBeyondOutputLevel`).
-    pub fn absent_range(&self, begin: &[u8], end: &[u8]) -> bool {
+    pub fn absent_range(&self, order: KeyOrder, begin: &[u8], end: &[u8]) -> bool {
         match self {
             Self::Nothing => true,
             Self::Unknown => false,
             Self::Files(levels) => levels.iter().all(|files| {
-                let at = files.partition_point(|(_, largest)| largest.as_slice() < begin);
+                let at = files.partition_point(|(_, largest)| order.is_before(largest, begin));
                 let next = files.get(at);
-                next.is_none_or(|(smallest, _)| smallest.as_slice() >= end)
+                next.is_none_or(|(smallest, _)| !order.is_before(smallest, end))
             }),
         }
     }
@@ -295,6 +317,7 @@ impl Default for TablePlan {
                 shortening: IndexShortening::Separators,
                 common_prefix: false,
                 partitions: None,
+                order: KeyOrder::Bytewise,
             },
             compression: CompressionSettings::none(),
             compress_index: false,
@@ -360,6 +383,13 @@ impl Default for OutputSplitting {
     }
 }
 
+impl OutputPlan {
+    /// Order of user keys.
+    pub fn order(&self) -> KeyOrder {
+        self.table.index.order
+    }
+}
+
 impl OutputSplitting {
     /// Expected stored bytes of `uncompressed` bytes.
     pub fn stored_size(&self, uncompressed: u64) -> u64 {
@@ -403,6 +433,8 @@ pub struct PropertiesPlan {
     pub whole_key_filtering: bool,
     /// Whether the options set decoupled partitioned filters; informational.
     pub decouple_partitioned_filters: bool,
+    /// Name of the comparator, if it is not RocksDB's of the keys' order.
+    pub comparator_name: Option<String>,
     /// Name of the merge operator.
     pub merge_operator_name: Option<String>,
     /// Names of the factories of table properties collectors.
@@ -442,10 +474,14 @@ mod tests {
             ("k", false),
             ("z", true),
         ] {
-            assert_eq!(deeper.absent(key.as_bytes()), absent, "{key}");
+            assert_eq!(
+                deeper.absent(KeyOrder::Bytewise, key.as_bytes()),
+                absent,
+                "{key}"
+            );
         }
-        assert!(DeeperLevels::Nothing.absent(b"b"));
-        assert!(!DeeperLevels::Unknown.absent(b"a"));
+        assert!(DeeperLevels::Nothing.absent(KeyOrder::Bytewise, b"b"));
+        assert!(!DeeperLevels::Unknown.absent(KeyOrder::Bytewise, b"a"));
     }
 
     #[test]

@@ -14,7 +14,7 @@ use rockmill_format::filter::FilterPartition;
 use rockmill_format::footer::{Footer, uses_context_checksum};
 use rockmill_format::handle::{BLOCK_TRAILER_SIZE, BlockGuard, BlockHandle};
 use rockmill_format::index::{IndexBuilder, encode_index};
-use rockmill_format::key;
+use rockmill_format::key::{self, KeyOrder};
 use rockmill_format::properties::{TableProperties, compression_name, lsm_info_at_creation};
 use rockmill_format::range_tombstone::{RangeTombstone, encode_range_tombstones};
 use rockmill_format::table::{IndexType, encode_metaindex, encode_properties, names};
@@ -137,7 +137,12 @@ impl BlockWriter {
     ) -> Result<OutputFile> {
         let mut properties = self.properties(plan, &body);
         count_tombstones(&mut properties, &body.range_tombstones);
-        let (smallest, largest) = bounds(&body.first_key, &body.last_key, &body.range_tombstones);
+        let (smallest, largest) = bounds(
+            plan.order(),
+            &body.first_key,
+            &body.last_key,
+            &body.range_tombstones,
+        );
         properties.data_size = body.data_size;
         properties.tail_start_offset = body.data_size;
         properties.num_filter_entries = body.num_filter_entries;
@@ -169,6 +174,10 @@ impl BlockWriter {
         properties.index_value_is_delta_encoded = u64::from(plan.table.index.delta_values());
         if uses_context_checksum(plan.table.format_version) {
             metaindex.insert(names::INDEX.to_vec(), index.handle);
+        }
+        if !body.dictionary.is_empty() {
+            let handle = self.append_block(&body.dictionary, CompressionType::None)?;
+            metaindex.insert(names::DICTIONARY.to_vec(), handle);
         }
         if !body.range_tombstones.is_empty() {
             let block = encode_range_tombstones(&body.range_tombstones);
@@ -319,7 +328,10 @@ impl BlockWriter {
             db_host_id: names.host.clone().into_bytes(),
             column_family_name: names.column_family_name.clone(),
             filter_policy_name: names.filter_policy_name.clone().unwrap_or_default().into(),
-            comparator_name: b"leveldb.BytewiseComparator".to_vec(),
+            comparator_name: match &names.comparator_name {
+                Some(name) => name.clone().into_bytes(),
+                None => plan.order().comparator().to_vec(),
+            },
             merge_operator_name: text(&names.merge_operator_name),
             prefix_extractor_name: text(&names.prefix_extractor_name),
             property_collectors_names: format!("[{}]", names.collector_names.join(","))
@@ -356,6 +368,8 @@ pub struct FileBody {
     pub num_filter_entries: u64,
     /// Compression types of the blocks so far.
     pub compression_used: BTreeSet<CompressionType>,
+    /// Dictionary of the data blocks; empty without one.
+    pub dictionary: Vec<u8>,
     /// Contents that a reader of the file must find.
     pub content: ContentHash,
     /// RocksDB's hash over all entries, if the plan asks for it, else 0.
@@ -412,9 +426,14 @@ fn count_tombstones(properties: &mut TableProperties, tombstones: &[RangeTombsto
 
 /// Smallest and largest internal key of a file with these first and last keys of data blocks, if there are any, and
 /// with these range tombstones (`version_edit.h:UpdateBoundariesForRange`).
-pub fn bounds(first: &[u8], last: &[u8], tombstones: &[RangeTombstone]) -> (Vec<u8>, Vec<u8>) {
+pub fn bounds(
+    order: KeyOrder,
+    first: &[u8],
+    last: &[u8],
+    tombstones: &[RangeTombstone],
+) -> (Vec<u8>, Vec<u8>) {
     let is_before = |a: &[u8], b: &[u8]| match (key::split(a), key::split(b)) {
-        (Some(a), Some(b)) => key::compare(a, b).is_lt(),
+        (Some(a), Some(b)) => order.compare_entries(a, b).is_lt(),
         (a, _) => a.is_some(),
     };
     let (mut smallest, mut largest) = (first.to_vec(), last.to_vec());
@@ -520,6 +539,7 @@ fn base_context_checksum(seed: u64, number: u64) -> u32 {
 /// Smallest ancestor time of the inputs that overlap `range` (internal keys), or of all inputs; now if none is known
 /// (`compaction.cc:MinInputFileOldestAncestorTime`).
 fn oldest_ancestor(plan: &OutputPlan, range: Option<(&[u8], &[u8])>) -> u64 {
+    let order = plan.order();
     let overlaps = |smallest: &[u8], largest: &[u8]| {
         let Some((from, to)) = range else { return true };
         match (
@@ -529,7 +549,8 @@ fn oldest_ancestor(plan: &OutputPlan, range: Option<(&[u8], &[u8])>) -> u64 {
             key::split(to),
         ) {
             (Some(smallest), Some(largest), Some(from), Some(to)) => {
-                key::compare(largest, from).is_ge() && key::compare(smallest, to).is_le()
+                order.compare_entries(largest, from).is_ge()
+                    && order.compare_entries(smallest, to).is_le()
             }
             _ => true,
         }

@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use rockmill_format::handle::BLOCK_TRAILER_SIZE;
 use rockmill_format::index::IndexEntry;
-use rockmill_format::key::MAX_SEQUENCE;
+use rockmill_format::key::{KeyOrder, MAX_SEQUENCE};
 use rockmill_format::range_tombstone::RangeTombstone;
-use rockmill_format::table::{TableMeta, names};
+use rockmill_format::table::{TableMeta, key_order, names};
 
 use crate::columns::TableColumns;
+use crate::decline::DeclineReason;
 use crate::error::{Error, Result};
 use crate::file_identity::Cacheable;
 use crate::io::ReadAt;
@@ -29,7 +30,9 @@ pub struct InputTable {
     /// The sequence number of all entries, which are stored with 0.
     global_sequence: Option<u64>,
     /// A lower bound of its user keys, because the index does not contain the first key.
-    smallest: Arc<[u8]>,
+    smallest: Option<Arc<[u8]>>,
+    /// Order of its user keys, if it is not that of its comparator's name.
+    stated_order: Option<KeyOrder>,
     /// Its range tombstones, once they are read.
     range_tombstones: Option<Arc<[RangeTombstone]>>,
     /// Columns that scans have parsed, if some are kept.
@@ -54,7 +57,8 @@ impl InputTable {
             largest_stored_block,
             separator_bytes,
             global_sequence: None,
-            smallest: Arc::default(),
+            smallest: None,
+            stated_order: None,
             range_tombstones: None,
             columns: None,
             cacheable: None,
@@ -76,6 +80,31 @@ impl InputTable {
             ..self
         })
     }
+
+    /// Order of its user keys, if it is known.
+    pub fn known_order(&self) -> Option<KeyOrder> {
+        let named = || key_order(&self.meta.properties.comparator_name);
+        self.stated_order.or_else(named)
+    }
+
+    /// Order of its user keys. Comparators that are not RocksDB's have that of bytes, as far as their tables are opened.
+    pub fn order(&self) -> KeyOrder {
+        self.known_order().unwrap_or_default()
+    }
+
+    /// The error for user keys that are not in the table's order: damage, unless their order is only said to be that.
+    pub fn out_of_order(&self, damage: Error) -> Error {
+        match self.stated_order {
+            Some(_) => {
+                let error = Error::declined(DeclineReason::Comparator, Self::OTHER_ORDER);
+                error.in_file(self.file.name())
+            }
+            None => damage,
+        }
+    }
+
+    /// Why a table cannot be read in a stated order.
+    const OTHER_ORDER: &str = "the comparator does not order the keys by their bytes";
 
     /// Whether the file was ingested and its entries have one sequence number that is not stored with them.
     pub fn was_ingested(&self) -> bool {
@@ -113,7 +142,7 @@ impl InputTable {
     #[must_use]
     pub fn beginning_at(self, smallest: &[u8]) -> Self {
         Self {
-            smallest: Arc::from(smallest),
+            smallest: Some(Arc::from(smallest)),
             ..self
         }
     }
@@ -223,16 +252,20 @@ impl InputTable {
 
     /// The blocks that may have keys of a range, as positions in the index.
     pub fn blocks_in_range(&self, range: &KeyRange) -> Range<usize> {
-        let index = &self.meta.index;
-        let start = match &range.begin {
-            Some(begin) => index.partition_point(|e| e.separator.as_slice() < begin.as_slice()),
-            None => 0,
-        };
+        let (index, order) = (&self.meta.index, self.order());
+        let first_at =
+            |key: &[u8]| index.partition_point(|entry| order.is_before(&entry.separator, key));
+        let start = range.begin.as_deref().map_or(0, first_at);
         let end = match &range.end {
-            Some(end) if *self.smallest >= **end => start,
+            Some(end)
+                if (self.smallest.as_deref())
+                    .is_some_and(|smallest| !order.is_before(smallest, end)) =>
+            {
+                start
+            }
             // The first block whose separator reaches the end may have keys below it; later blocks cannot.
             Some(end) => {
-                let reach = index.partition_point(|e| e.separator.as_slice() < end.as_slice());
+                let reach = first_at(end);
                 (reach + 1).min(index.len())
             }
             None => index.len(),
@@ -296,6 +329,30 @@ pub fn open_table(file: Box<dyn ReadAt>) -> Result<InputTable> {
     let wrap = |e| Error::format(file.name(), e);
     let meta = TableMeta::open(file.len(), &mut reader(&*file), wrap)?;
     Ok(InputTable::new(file, meta))
+}
+
+/// Like [`open_table`], of a file with any comparator, whose user keys are said to be in this order.
+///
+/// # Errors
+/// The errors of [`open_table`]; Declined if its index is in another order.
+pub fn open_table_in(file: Box<dyn ReadAt>, order: KeyOrder) -> Result<InputTable> {
+    let (table, unknown) = open_known_table(file)?;
+    if let Some(error) = unknown.into_iter().next() {
+        return Err(error);
+    }
+    if key_order(&table.meta.properties.comparator_name) == Some(order) {
+        return Ok(table);
+    }
+    let mut pairs = table.meta.index.windows(2);
+    if pairs.any(|pair| order.is_before(&pair[1].separator, &pair[0].separator)) {
+        let what = InputTable::OTHER_ORDER;
+        let error = Error::declined(DeclineReason::Comparator, what);
+        return Err(error.in_file(table.file.name()));
+    }
+    Ok(InputTable {
+        stated_order: Some(order),
+        ..table
+    })
 }
 
 /// Like [`open_table`], of a file that may have any comparator and an index that is not understood in parts.

@@ -15,6 +15,7 @@ use crate::read::operands::MERGING_BYTES;
 use crate::read::retain::{RetainTotals, Sink, retain};
 use crate::read::snapshot::see;
 use crate::scan::{self, Scanner};
+use crate::sst::dictionary::max_waiting_bytes;
 use crate::sst::writer::SstWriter;
 
 /// Reads on the calling thread.
@@ -249,7 +250,19 @@ fn sst_memory_bytes(plan: &OutputPlan, inputs: &[InputTable]) -> u64 {
     let largest = blocks.max().unwrap_or(0).max(plan.table.block_size);
     (largest.saturating_mul(OUTPUT_BLOCKS))
         .saturating_add(OUTPUT_BYTES)
+        .saturating_add(dictionary_memory_bytes(plan))
         .saturating_add(file_memory_bytes(plan, inputs))
+}
+
+/// Host memory of the blocks that wait for a dictionary, and of the dictionary in the file, a compressor and a decompressor.
+fn dictionary_memory_bytes(plan: &OutputPlan) -> u64 {
+    /// The compressor may have tables beside it.
+    const COPIES: u64 = 6;
+    let waiting = max_waiting_bytes(plan);
+    let dictionary = plan.table.compression.dictionary;
+    let dictionary = dictionary.map_or(0, |dictionary| dictionary.max_bytes as u64);
+    // It is made of what waits.
+    waiting.saturating_add(dictionary.min(waiting).saturating_mul(COPIES))
 }
 
 /// Bytes to copy at a time from the page cache for each of `inputs` inputs: few enough that all windows together stay

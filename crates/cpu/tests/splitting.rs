@@ -6,6 +6,7 @@ use common::config;
 use proptest::prelude::*;
 use rockmill_core::{Grandparent, OutputSplitting};
 use rockmill_cpu::split::FileSplitter;
+use rockmill_format::key::KeyOrder;
 
 /// `compaction_outputs.cc:CompactionOutputs`, the members that splitting at grandparents uses, step by
 /// step.
@@ -214,7 +215,7 @@ proptest! {
         let splitting = all_behind(common, splitting);
         let keys = keys.into_iter().map(|(key, bytes)| (behind(common, &key), bytes));
         let keys: Vec<_> = keys.collect();
-        let mut splitter = FileSplitter::new(&splitting);
+        let mut splitter = FileSplitter::new(KeyOrder::Bytewise, &splitting);
         let mut model = Model::new(&splitting);
         let mut size = None;
         for (key, bytes) in &keys {
@@ -230,7 +231,7 @@ proptest! {
         keys in keys(),
         sizes in proptest::collection::vec(proptest::option::of(0u64..3000), 60),
     ) {
-        let mut splitter = FileSplitter::new(&splitting);
+        let mut splitter = FileSplitter::new(KeyOrder::Bytewise, &splitting);
         let mut model = Model::new(&splitting);
         for ((key, _), &size) in keys.iter().zip(&sizes) {
             let stops = model.stops_before(key, size);

@@ -14,6 +14,7 @@ use rockmill_format::compression::{CompressionType, Decompressor};
 use rockmill_format::filter::{FilterFormat, FilterKind, FilterReader};
 use rockmill_format::handle::{BLOCK_TRAILER_SIZE, BlockHandle};
 use rockmill_format::index::IndexPartitions;
+use rockmill_format::key::KeyOrder;
 use rockmill_format::table::names;
 use rockmill_format::xxph3;
 
@@ -215,7 +216,7 @@ fn check_filter(plan: &Plan, table: &InputTable, bytes: &[u8], entries: &[Entry]
     };
     for entry in entries {
         // Versions of a key may fill several partitions.
-        let of_key = &parts[parts_of(&parts, &entry.key)];
+        let of_key = &parts[parts_of(&parts, KeyOrder::Bytewise, &entry.key)];
         assert!(!of_key.is_empty());
         for part in of_key {
             check_part(&options, kind, part, entry);

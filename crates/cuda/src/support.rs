@@ -2,6 +2,7 @@
 
 use rockmill_core::{OutputPlan, Purpose, Request, Support, Unsupported, Visibility};
 use rockmill_format::compression::{CompressionSettings, CompressionType, DEFAULT_LEVEL};
+use rockmill_format::key::KeyOrder;
 
 use crate::driver::ffi::Compression;
 use crate::scan::Encodings;
@@ -19,6 +20,15 @@ pub fn support(request: &Request<'_>, encodings: &Encodings) -> Support {
         .any(|table| table.meta.footer.guard.is_legacy)
     {
         return Support::No(Unsupported::OldTable);
+    }
+    // A range without tables may have tombstones.
+    let is_reverse = match request.visibility {
+        Visibility::Compaction(rules) => rules.order != KeyOrder::Bytewise,
+        Visibility::Snapshot(_) => false,
+    };
+    let mut tables = request.tables.iter();
+    if is_reverse || tables.any(|table| table.order() != KeyOrder::Bytewise) {
+        return Support::No(Unsupported::Comparator);
     }
     // Then user keys are processed one by one, without merging.
     if let Visibility::Compaction(rules) = request.visibility
@@ -59,6 +69,7 @@ pub fn compression(settings: &CompressionSettings) -> Option<Compression> {
         && settings.level != DEFAULT_LEVEL
         && settings.level > MAX_ZSTD_LEVEL;
     let codec = match settings.kind {
+        _ if settings.dictionary.is_some() => return None,
         // The device decompresses the blocks that it verifies, and has no decoder for zlib.
         CompressionType::Zlib => return None,
         _ if settings.is_by_library() && is_slow => return None,

@@ -124,7 +124,66 @@ pub fn split(internal_key: &[u8]) -> Option<(&[u8], u64)> {
 /// Order of entries: user key ascending bytewise, then tag descending.
 #[inline]
 pub fn compare(a: (&[u8], u64), b: (&[u8], u64)) -> Ordering {
-    a.0.cmp(b.0).then(b.1.cmp(&a.1))
+    KeyOrder::Bytewise.compare_entries(a, b)
+}
+
+/// Order of user keys (`util/comparator.cc`).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub enum KeyOrder {
+    /// `leveldb.BytewiseComparator`.
+    #[default]
+    Bytewise,
+    /// `rocksdb.ReverseBytewiseComparator`.
+    ReverseBytewise,
+}
+
+impl KeyOrder {
+    /// The order of a comparator of RocksDB; `None` for other comparators, and for those with timestamps.
+    pub fn from_comparator(name: &[u8]) -> Option<Self> {
+        let all = [Self::Bytewise, Self::ReverseBytewise];
+        all.into_iter().find(|order| order.comparator() == name)
+    }
+
+    /// The name of RocksDB's comparator of this order.
+    pub const fn comparator(self) -> &'static [u8] {
+        match self {
+            Self::Bytewise => b"leveldb.BytewiseComparator",
+            Self::ReverseBytewise => b"rocksdb.ReverseBytewiseComparator",
+        }
+    }
+
+    /// Compares two user keys.
+    #[inline]
+    pub fn compare(self, a: &[u8], b: &[u8]) -> Ordering {
+        match self {
+            Self::Bytewise => a.cmp(b),
+            Self::ReverseBytewise => b.cmp(a),
+        }
+    }
+
+    /// Whether user key `a` comes before `b`.
+    #[inline]
+    pub fn is_before(self, a: &[u8], b: &[u8]) -> bool {
+        self.compare(a, b).is_lt()
+    }
+
+    /// The user key that comes first.
+    #[inline]
+    pub fn first<'a>(self, a: &'a [u8], b: &'a [u8]) -> &'a [u8] {
+        if self.is_before(b, a) { b } else { a }
+    }
+
+    /// The user key that comes last.
+    #[inline]
+    pub fn last<'a>(self, a: &'a [u8], b: &'a [u8]) -> &'a [u8] {
+        if self.is_before(a, b) { b } else { a }
+    }
+
+    /// Compares two entries: by user key, then the newest first.
+    #[inline]
+    pub fn compare_entries(self, a: (&[u8], u64), b: (&[u8], u64)) -> Ordering {
+        self.compare(a.0, b.0).then(b.1.cmp(&a.1))
+    }
 }
 
 /// `user_key` and `tag` as one internal key.

@@ -14,6 +14,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::footer::{FOOTER_SIZE, Footer};
 use crate::handle::{BLOCK_TRAILER_SIZE, BlockHandle};
 use crate::index::{IndexCoding, IndexEntry, decode_index};
+use crate::key::KeyOrder;
 use crate::properties::{EXTERNAL_GLOBAL_SEQNO, TableProperties};
 
 /// Names in the metaindex (`table/meta_blocks.cc`).
@@ -103,7 +104,7 @@ impl TableMeta {
     ) -> std::result::Result<Self, E> {
         let (meta, unknown) = Self::open_known(file_size, read, &wrap)?;
         let name = &meta.properties.comparator_name;
-        if !orders_by_bytes(name) && !has_bytewise_keys(name) {
+        if !orders_by_bytes(name) && key_order(name).is_none() && !has_bytewise_keys(name) {
             let properties_at = meta.metaindex.get(names::PROPERTIES);
             let offset = properties_at.map_or(0, |handle| handle.offset);
             let what = format!("comparator {}", name.escape_ascii());
@@ -215,9 +216,12 @@ impl TableMeta {
 /// Placeholder for the comparator of a file without a comparator's name, whose keys are not ordered bytewise.
 pub const UNNAMED_COMPARATOR: &[u8] = b"that the file does not name";
 
-/// Whether a comparator is RocksDB's own bytewise one; very old files do not name theirs.
-pub fn is_bytewise(comparator_name: &[u8]) -> bool {
-    comparator_name.is_empty() || comparator_name == b"leveldb.BytewiseComparator"
+/// The order of keys under one of RocksDB's own comparators. Very old files, whose order is bytewise, do not name theirs.
+pub fn key_order(comparator_name: &[u8]) -> Option<KeyOrder> {
+    match comparator_name {
+        [] => Some(KeyOrder::Bytewise),
+        name => KeyOrder::from_comparator(name),
+    }
 }
 
 /// Whether a comparator is known to order keys bytewise. This includes comparators other than RocksDB's own, whose
@@ -225,7 +229,7 @@ pub fn is_bytewise(comparator_name: &[u8]) -> bool {
 pub fn orders_by_bytes(comparator_name: &[u8]) -> bool {
     /// Those of MyRocks.
     const OTHERS: [&[u8]; 1] = [b"RocksDB_SE_v3.10"];
-    is_bytewise(comparator_name) || OTHERS.contains(&comparator_name)
+    key_order(comparator_name) == Some(KeyOrder::Bytewise) || OTHERS.contains(&comparator_name)
 }
 
 /// Whether keys are ordered bytewise up to the timestamps at their ends. Jobs are declined for timestamps with a reason
@@ -348,10 +352,10 @@ impl<E> BlockReader<'_, E> {
         if !self.has_index {
             return Ok(Default::default());
         }
-        let bytewise = is_bytewise(&properties.comparator_name);
-        match self.read_index_in(bytewise, handle, kind, properties) {
+        let order = key_order(&properties.comparator_name);
+        match self.read_index_in(order, handle, kind, properties) {
             Err(Stop::Found(error)) if properties.comparator_name.is_empty() => {
-                let in_any_order = self.read_index_in(false, handle, kind, properties);
+                let in_any_order = self.read_index_in(None, handle, kind, properties);
                 self.is_other_order = in_any_order.is_ok();
                 in_any_order.map_err(|_| error.into())
             }
@@ -361,7 +365,7 @@ impl<E> BlockReader<'_, E> {
 
     fn read_index_in(
         &mut self,
-        bytewise: bool,
+        order: Option<KeyOrder>,
         handle: BlockHandle,
         kind: IndexType,
         properties: &TableProperties,
@@ -375,7 +379,7 @@ impl<E> BlockReader<'_, E> {
                 .index_block_restart_interval
                 .try_into()
                 .unwrap_or(u32::MAX),
-            bytewise,
+            order,
         };
         let top = self.parse_index(handle, coding)?;
         if kind != IndexType::TwoLevel {
@@ -398,7 +402,7 @@ impl<E> BlockReader<'_, E> {
         coding: IndexCoding,
     ) -> Result<()> {
         let ordered = index.windows(2).all(|pair| {
-            (!coding.bytewise || pair[0].separator <= pair[1].separator)
+            !coding.is_out_of_order(&pair[0].separator, &pair[1].separator)
                 && pair[0].handle.checked_end() <= Some(pair[1].handle.offset)
         });
         // All earlier handles end before the last one.
@@ -487,7 +491,7 @@ pub fn decode_filter_partitions(block: &[u8], meta: &TableMeta) -> Result<Vec<In
             restart_interval: (meta.properties.index_block_restart_interval)
                 .try_into()
                 .unwrap_or(u32::MAX),
-            bytewise: is_bytewise(&meta.properties.comparator_name),
+            order: key_order(&meta.properties.comparator_name),
         },
     )
 }

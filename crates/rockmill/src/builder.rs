@@ -30,6 +30,7 @@ pub struct Builder {
     settings: Settings,
     filter_bits_per_key: Option<f64>,
     merge_operators: Vec<String>,
+    comparators: Vec<String>,
     storage: Arc<dyn Storage>,
 }
 
@@ -39,6 +40,7 @@ impl Default for Builder {
             settings: Settings::for_service(),
             filter_bits_per_key: None,
             merge_operators: Vec::new(),
+            comparators: Vec::new(),
             storage: Arc::new(LocalStorage),
         }
     }
@@ -138,6 +140,18 @@ impl Builder {
     /// A wrong statement makes wrong values.
     pub fn merge_operator(mut self, stated: &str) -> Self {
         self.merge_operators.push(stated.to_owned());
+        self
+    }
+
+    /// States the order of an application's comparator, by its name in OPTIONS: `NAME=bytewise` if it orders all keys as
+    /// RocksDB's bytewise comparator does, or `NAME=reverse` if it orders them as the reverse one does. Jobs with an
+    /// application's comparator are declined without a statement. A wrong statement loses data.
+    ///
+    /// ```
+    /// let rockmill = rockmill::Service::builder().comparator("newest-first=reverse");
+    /// ```
+    pub fn comparator(mut self, stated: &str) -> Self {
+        self.comparators.push(stated.to_owned());
         self
     }
 
@@ -279,6 +293,9 @@ impl Builder {
         for stated in &self.merge_operators {
             (self.settings.state_merge_operator(stated)).map_err(Error)?;
         }
+        for stated in &self.comparators {
+            (self.settings.state_comparator(stated)).map_err(Error)?;
+        }
         let engine = Engine::new(self.settings, self.storage).map_err(Error)?;
         Ok(Service::new(Arc::new(engine)))
     }
@@ -296,6 +313,7 @@ mod tests {
         assert!(refused(Builder::default().nice(20)).contains("nice"));
         assert!(refused(Builder::default().filter_bits_per_key(0.0)).contains("filter_bits"));
         assert!(refused(Builder::default().merge_operator("mine")).contains("uint64add"));
+        assert!(refused(Builder::default().comparator("mine")).contains("NAME=reverse"));
         let two = Builder::default()
             .merge_operator("max")
             .merge_operator("put");

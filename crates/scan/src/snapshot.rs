@@ -9,6 +9,7 @@ use rockmill_core::{
     Tombstones, Unsupported, borders,
 };
 use rockmill_exec::parallel;
+use rockmill_format::key::KeyOrder;
 use rockmill_format::manifest::{ColumnFamily, FileMeta};
 use rockmill_format::names;
 use rockmill_format::properties::{TableProperties, compression_types};
@@ -727,7 +728,7 @@ impl FamilySnapshot {
         let grains = grains.flat_map(|table| borders::grains(table, range, piece_bytes / GRAINS));
         ranges::split(
             range,
-            borders::borders(range, piece_bytes, grains.collect()),
+            borders::borders(KeyOrder::Bytewise, range, piece_bytes, grains.collect()),
         )
     }
 }

@@ -119,6 +119,7 @@ mod tests {
             delete_every: None,
             delete_range_every: None,
             operands: false,
+            filtered: false,
             above_older,
             direct_io: false,
             paranoid: false,

@@ -2,12 +2,12 @@
 
 use clap::ArgAction;
 use clap::builder::BoolishValueParser;
-use rockmill::{Builder, DeviceList, OutputCache, Service, Verification};
+use rockmill::{Builder, DeviceList, FilterDecision, OutputCache, Service, Verification};
 use rockmill_compaction::MutableSettings;
 use rockmill_terminal::outcome::Failure;
 use serde::{Deserialize, Serialize};
 
-use crate::spec::BLOOM_BITS_PER_KEY;
+use crate::spec::{BLOOM_BITS_PER_KEY, KEEPING_FILTER};
 
 /// Settings of measured services; the same for all measurements of a command.
 #[derive(Debug, Clone, clap::Args, Serialize, Deserialize)]
@@ -155,6 +155,9 @@ pub fn service(
         .filter_bits_per_key(BLOOM_BITS_PER_KEY)
         // Only a database with operands has a merge operator.
         .merge_operator("uint64add")
+        .compaction_filter(KEEPING_FILTER, |_| {
+            Some(Box::new(|_: &[u8], _: &[u8]| FilterDecision::Keep))
+        })
         .build();
     let service = built.map_err(|e| Failure::Usage(e.to_string()))?;
     let opened = service.wait_for_device();

@@ -70,6 +70,7 @@ pub fn fill_older(db: &DB, spec: &DatabaseSpec) -> Result<(), Error> {
         delete_every: None,
         delete_range_every: None,
         operands: false,
+        filtered: false,
         ..spec.clone()
     };
     let keys = (spec.workload.entries / spec.versions).max(1);

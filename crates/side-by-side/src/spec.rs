@@ -1,5 +1,6 @@
 //! Contents of a database, and the options for compacting it.
 
+use rust_rocksdb::compaction_filter::Decision;
 use rust_rocksdb::{BlockBasedOptions, Options};
 use serde::{Deserialize, Serialize};
 
@@ -7,6 +8,9 @@ use crate::workload::Workload;
 
 /// Also a setting of the service, because filters of small databases are ambiguous.
 pub const BLOOM_BITS_PER_KEY: f64 = 10.0;
+
+/// Name of the filter that keeps every entry.
+pub const KEEPING_FILTER: &str = "keeps-every-entry";
 
 /// More than any database has.
 const ENDLESS_BYTES: u64 = 1 << 40;
@@ -36,6 +40,8 @@ pub struct DatabaseSpec {
     pub delete_range_every: Option<u32>,
     /// Whether values are merge operands of RocksDB's operator `uint64add`.
     pub operands: bool,
+    /// Whether compactions call a filter that keeps every entry.
+    pub filtered: bool,
     /// How keys are made from numbers.
     pub keys: Keys,
     /// Whether the last level has older entries below the runs, so that tombstones and sequence numbers must be kept.
@@ -66,6 +72,9 @@ impl DatabaseSpec {
         if self.operands {
             name += ", merge operands";
         }
+        if self.filtered {
+            name += ", a filter";
+        }
         if self.above_older {
             name += ", not bottommost";
         }
@@ -93,6 +102,9 @@ impl DatabaseSpec {
         options.set_paranoid_file_checks(self.paranoid);
         if self.operands {
             options.set_uint64add_merge_operator();
+        }
+        if self.filtered {
+            options.set_compaction_filter(KEEPING_FILTER, |_, _, _| Decision::Keep);
         }
         if self.above_older {
             // All of level 0 is compacted to level 1, and stays there.

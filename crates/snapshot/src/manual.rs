@@ -11,9 +11,10 @@ use rockmill_format::manifest::{ColumnFamily, FileMeta};
 use rockmill_format::options_file::Options;
 
 use crate::levels::num_levels;
-use crate::tree::total_bytes;
+use crate::tree::{bounds_in_bytes, total_bytes};
 
-/// A range of user keys as for RocksDB's `CompactRange`, including both ends.
+/// A range of user keys in the order of their bytes, including both ends. In a column family with the reverse order,
+/// RocksDB's `CompactRange` begins with the last one.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct UserKeys {
     /// First key; `None` for no lower bound.
@@ -174,13 +175,14 @@ struct StepFile<'a> {
 }
 
 impl<'a> StepFile<'a> {
-    /// Makes the piece of a file, with its boundary keys in bytewise order. A reverse comparator swaps them; the steps
-    /// stay the same, and each job is declined with its own reason.
+    /// Makes the piece of a file, with its boundary keys in bytewise order. A reverse comparator swaps them, and the steps
+    /// stay the same.
     fn file(level: u32, file: &'a FileMeta) -> Self {
-        let (one, other) = (user_key(&file.smallest), user_key(&file.largest));
+        let (smallest, largest) =
+            bounds_in_bytes(user_key(&file.smallest), user_key(&file.largest));
         Self {
-            smallest: one.min(other),
-            largest: one.max(other),
+            smallest,
+            largest,
             bytes: file.size,
             sources: vec![(level, file.number)],
             made: false,

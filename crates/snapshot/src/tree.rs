@@ -285,14 +285,23 @@ pub fn user_key(internal_key: &[u8]) -> &[u8] {
     key::split(internal_key).map_or(internal_key, |(user_key, _)| user_key)
 }
 
-/// Returns the files in levels deeper than the output that overlap the inputs, by level and key.
+/// Smallest and largest user key of a file in the order of bytes. In reverse order the largest is the first.
+pub fn bounds_in_bytes<'a>(smallest: &'a [u8], largest: &'a [u8]) -> (&'a [u8], &'a [u8]) {
+    (smallest.min(largest), smallest.max(largest))
+}
+
+/// Returns the files in levels deeper than the output that overlap the inputs, by level and by the bytes of their keys.
+/// Bytewise and reverse order have the same overlaps.
 fn deeper_files(
     family: &ColumnFamily,
     inputs: &[InputFile],
     output_level: i32,
 ) -> Vec<(u32, Vec<FileSummary>)> {
-    let smallest = inputs.iter().map(|file| user_key(&file.smallest)).min();
-    let largest = inputs.iter().map(|file| user_key(&file.largest)).max();
+    let keys = || {
+        let files = inputs.iter();
+        files.flat_map(|file| [user_key(&file.smallest), user_key(&file.largest)])
+    };
+    let (smallest, largest) = (keys().min(), keys().max());
     let (Some(smallest), Some(largest)) = (smallest, largest) else {
         return Vec::new();
     };
@@ -309,7 +318,8 @@ fn deeper_files(
                 size: file.size,
             })
             .filter(|file| {
-                file.smallest.as_slice() <= largest && file.largest.as_slice() >= smallest
+                let (first, last) = bounds_in_bytes(&file.smallest, &file.largest);
+                first <= largest && last >= smallest
             })
             .collect();
         // Two files may share a user key if one of them holds nothing else.

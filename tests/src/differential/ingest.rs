@@ -13,7 +13,8 @@ impl Pair<'_> {
     /// Ingests the file of `roll` into both databases.
     pub(super) fn ingest(&self, family: &Family, roll: u64) -> Result<(), String> {
         let path = self.directory.join("ingested.sst");
-        let options = family.table(self.reopened).apply(Options::default());
+        let mut options = family.table(self.reopened).apply(Options::default());
+        family.set_comparator(&mut options);
         let mut writer = SstFileWriter::create(&options);
         let mut write = || -> Result<(), Error> {
             writer.open(&path)?;

@@ -74,15 +74,18 @@ impl Pair<'_> {
         level: i32,
         snapshots: &[u64],
     ) -> Result<(), String> {
-        let of = |db| internal::clipped_tombstones(db, &family.name, level);
+        let of = |db| internal::clipped_tombstones(db, &family.name, family.order, level);
         let (theirs, ours) = (of(&self.rocksdb)?, of(&self.rockmill)?);
         let files = internal::files(&self.rocksdb, &family.name)?;
         let absent = |key: &[u8]| {
             let deeper = files.iter().filter(|(file, _)| file.level > level);
-            let mut holding = deeper.filter(|(file, _)| (&*file.start..=&*file.end).contains(&key));
+            let is_before = |a: &[u8], b: &[u8]| family.order.is_before(a, b);
+            let mut holding =
+                deeper.filter(|(f, _)| !is_before(key, &f.start) && !is_before(&f.end, key));
             holding.next().is_none()
         };
-        internal::compare_tombstones(&theirs, &ours, snapshots, &family.keys, absent)
+        let both = [&theirs, &ours].map(Vec::as_slice);
+        internal::compare_tombstones(both, family.order, snapshots, &family.keys, absent)
     }
 
     fn has_tombstones(&self, family: &Family, pick: &Pick) -> Result<bool, String> {

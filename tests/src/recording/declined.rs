@@ -20,7 +20,7 @@ use crate::harness::{compact_everything, open};
 use crate::{damage, reasons};
 
 /// Options that make a job declined: the reason, the option, its value.
-const OPTIONS: [(&str, &str, &str); 36] = [
+const OPTIONS: [(&str, &str, &str); 35] = [
     (reasons::COMPARATOR, "comparator", "SomebodysOwn"),
     (
         reasons::USER_TIMESTAMPS,
@@ -79,7 +79,7 @@ const OPTIONS: [(&str, &str, &str); 36] = [
     (
         reasons::COMPRESSION_DICTIONARY,
         "compression_opts",
-        "{max_dict_bytes=4096;}",
+        "{level=5;max_dict_bytes=4096;}",
     ),
     (
         reasons::COMPRESSION_MANAGER,
@@ -91,7 +91,6 @@ const OPTIONS: [(&str, &str, &str); 36] = [
         "index_type",
         "kBinarySearchWithFirstKey",
     ),
-    (reasons::INDEX_TYPE, "index_type", "kHashSearch"),
     (
         reasons::USER_DEFINED_INDEX,
         "user_defined_index_factory",

@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 
 use rockmill_tests::content::Content;
-use rockmill_tests::harness::assert_declined;
+use rockmill_tests::harness::{assert_declined, assert_done};
 use rockmill_tests::reasons::{COMPARATOR, USER_TIMESTAMPS};
 use rust_rocksdb::{DB, Options, ReadOptions};
 
@@ -21,10 +21,18 @@ fn a_custom_comparator() {
         let pairs = db.iterator(rust_rocksdb::IteratorMode::Start).count();
         assert_eq!(pairs, content.len());
     };
-    let reverse = |options: &mut Options| {
-        options.set_comparator("reverse", Box::new(|a: &[u8], b: &[u8]| b.cmp(a)));
+    let reverse = |name: &'static str| {
+        move |options: &mut Options| {
+            options.set_comparator(name, Box::new(|a: &[u8], b: &[u8]| b.cmp(a)));
+        }
     };
-    assert_declined(&run_checked(reverse, plain, check), &[COMPARATOR]);
+    assert_declined(
+        &run_checked(reverse("reverse"), plain, check),
+        &[COMPARATOR],
+    );
+    // RocksDB has this one.
+    let own = reverse("rocksdb.ReverseBytewiseComparator");
+    assert_done(&run_checked(own, plain, check));
 }
 
 /// Splits a key into the user key and the timestamp at its end.

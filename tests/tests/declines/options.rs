@@ -225,9 +225,25 @@ fn a_compression_dictionary() {
         |options| {
             options.set_compression_type(DBCompressionType::Zstd);
             options.set_compression_options(-14, i16::MAX.into(), 0, 4 << 10);
+            options.set_zstd_max_train_bytes(1 << 20);
         },
         plain,
     );
+}
+
+#[test]
+fn a_dictionary_of_samples_is_no_reason() {
+    for codec in [
+        DBCompressionType::Zstd,
+        DBCompressionType::Zlib,
+        DBCompressionType::Lz4,
+    ] {
+        let dictionary = |options: &mut Options| {
+            options.set_compression_type(codec);
+            options.set_compression_options(-14, i16::MAX.into(), 0, 4 << 10);
+        };
+        takes(dictionary, plain);
+    }
 }
 
 #[test]

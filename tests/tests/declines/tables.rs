@@ -46,12 +46,12 @@ fn a_two_level_index_is_no_reason() {
 }
 
 #[test]
-fn a_hash_index() {
+fn a_hash_index_is_no_reason() {
     let hash = |options: &mut Options| {
         options.set_prefix_extractor(SliceTransform::create_fixed_prefix("key000".len()));
         with_table(|t| t.set_index_type(BlockBasedIndexType::HashSearch))(options);
     };
-    declines(&[INDEX_TYPE], hash, plain);
+    takes(hash, plain);
 }
 
 #[test]

@@ -208,6 +208,7 @@ fn scaling(args: &SystemArgs) -> Vec<Point> {
                 delete_every: None,
                 delete_range_every: None,
                 operands: false,
+                filtered: false,
                 above_older: false,
                 direct_io: false,
                 paranoid: false,

@@ -246,8 +246,8 @@ fn the_objects_that_a_cpp_program_attaches_are_called_as_rocksdb_calls_them() {
 /// The profiles of tests/profiles, and the reasons for which jobs of them are declined.
 const PROFILES: [(&str, &[&str]); 12] = [
     ("kvrocks", &[]),
-    ("myrocks", &["comparator"]),
-    ("arangodb", &["comparator", "index-type"]),
+    ("myrocks", &[]),
+    ("arangodb", &["comparator"]),
     ("nebula", &[]),
     ("foundationdb", &[]),
     ("aptos", &[]),
@@ -299,7 +299,7 @@ fn the_compactions_of_twelve_programs_are_done() {
             reasons.iter().all(|reason| declined.contains(reason)),
             "{name}: {reasons:?}"
         );
-        assert_eq!(*percent > 0, *name != "myrocks", "{name}");
+        assert!(*percent > 0, "{name}");
     }
     assert_eq!(rows.len(), PROFILES.len());
 }

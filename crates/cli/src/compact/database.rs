@@ -138,7 +138,11 @@ impl Database {
             task.threads
         };
         compaction.set_max_subcompactions(parts as i32);
-        let (from, to) = (task.keys.from.as_deref(), task.keys.to.as_deref());
+        let (from, to) = match selected.is_reverse {
+            true => (&task.keys.to, &task.keys.from),
+            false => (&task.keys.from, &task.keys.to),
+        };
+        let (from, to) = (from.as_deref(), to.as_deref());
         self.db.compact_range_cf_opt(family, from, to, &compaction);
         self.db
             .wait_for_compact(&WaitForCompactOptions::default())

@@ -39,10 +39,10 @@ pub struct CompactArgs {
     /// Column family; the option can be repeated [default: all].
     #[arg(long = "column-family", visible_alias = "family", value_name = "NAME")]
     column_families: Vec<String>,
-    /// First user key, as text or as hex after 0x [default: from the start].
+    /// First user key in the order of bytes, as text or as hex after 0x [default: from the start].
     #[arg(long, value_name = "KEY")]
     from: Option<Key>,
-    /// Last user key, as text or as hex after 0x [default: to the end].
+    /// Last user key in the order of bytes, as text or as hex after 0x [default: to the end].
     #[arg(long, value_name = "KEY")]
     to: Option<Key>,
     /// Maximum subcompactions in flight, and subcompactions of jobs that RocksDB does itself [default: all cores].
@@ -133,7 +133,11 @@ pub fn run(args: CompactArgs) -> Result<(), Failure> {
     task.families = names
         .into_iter()
         .zip(forecasts)
-        .map(|(name, forecast)| SelectedFamily { name, forecast })
+        .map(|(name, forecast)| SelectedFamily {
+            is_reverse: objects::is_reverse(&diagnosis.options, &name),
+            name,
+            forecast,
+        })
         .collect();
     signals::check(UNTOUCHED)?;
     let decision = decision::decide(&task, &diagnosis);

@@ -95,6 +95,13 @@ pub fn is_left_out(key: &str, value: &str) -> bool {
         .any(|(key, known)| other(&option, key, known).is_some())
 }
 
+/// Whether a column family has RocksDB's reverse comparator, with or without timestamps.
+pub fn is_reverse(options: &OptionsFile, family: &str) -> bool {
+    let family = options.cf(family.as_bytes());
+    let named = family.and_then(|family| family.options.str("comparator"));
+    named.is_some_and(|name| name.starts_with("rocksdb.ReverseBytewiseComparator"))
+}
+
 /// Returns the objects without which RocksDB cannot open the database as its application does.
 pub fn unknown(options: &OptionsFile) -> Vec<Refusal> {
     let of_database = OF_DATABASE.iter();

@@ -225,7 +225,7 @@ impl Family {
         }
         self.declines
             .iter()
-            .try_for_each(|decline| decline.print(out))
+            .try_for_each(|decline| decline.print(out, None))
     }
 
     fn print_inputs(&self, out: &mut dyn Write) -> io::Result<()> {

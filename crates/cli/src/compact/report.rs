@@ -258,7 +258,7 @@ impl Report {
             let is_same =
                 |told: &&Decline| (told.reason, &told.what) == (found.reason, &found.what);
             if !told.iter().any(is_same) {
-                found.print(out)?;
+                found.print(out, None)?;
                 told.push(found);
             }
         }

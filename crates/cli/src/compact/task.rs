@@ -21,6 +21,8 @@ use crate::wal_dir::WalDirArgs;
 #[derive(Debug)]
 pub struct SelectedFamily {
     pub name: String,
+    /// Whether its keys are in reverse order: it begins with the last key in the order of bytes.
+    pub is_reverse: bool,
     pub forecast: Forecast,
 }
 

@@ -32,6 +32,9 @@ pub struct DoctorArgs {
     service: ServiceArgs,
     #[command(flatten)]
     merge: MergeArgs,
+    /// Order of a comparator of the application; the option can be repeated.
+    #[arg(long = "comparator", value_name = "NAME=bytewise|reverse")]
+    comparators: Vec<String>,
     /// Print a JSON document.
     #[arg(long)]
     json: bool,
@@ -50,10 +53,13 @@ pub fn run(args: &DoctorArgs) -> Result<(), Failure> {
     let operators = args
         .merge
         .operators(&args.db, &families.collect::<Vec<_>>())?;
-    let settings = Settings {
+    let mut settings = Settings {
         merge_operators: operators,
         ..args.service.settings()
     };
+    let mut comparators = args.comparators.iter();
+    let stated = comparators.try_for_each(|stated| settings.state_comparator(stated));
+    stated.map_err(|why| Failure::Usage(format!("--comparator: {why}")))?;
     let engine = Engine::new(settings, Arc::new(LocalStorage)).map_err(Failure::Environment)?;
     let diagnosis = engine.diagnose(&args.db);
     let diagnosis = diagnosis.map_err(|error| database_dir::failure(&args.db, error))?;

@@ -30,6 +30,8 @@ struct Family {
     bytes: u64,
     /// Whether all of its compactions would be accepted.
     accepted: bool,
+    /// The same if a C++ program attaches its objects.
+    accepted_with_attach: bool,
     declines: Vec<Decline>,
 }
 
@@ -83,6 +85,7 @@ impl Report {
                 files: found.files,
                 bytes: found.bytes,
                 accepted: declines.is_empty() && own.is_empty(),
+                accepted_with_attach: declines.iter().chain(&own).all(|decline| decline.attach),
                 declines: own,
             }
         };
@@ -211,11 +214,48 @@ impl Report {
                 "\n{}",
                 output::indented(&self.together(&group.families), 0)
             )?;
+            let families = self.column_families.iter();
+            let families = families.filter(|family| group.families.contains(&family.name.as_str()));
+            let files = families.map(|family| family.files).sum();
             let mut declines = group.declines.iter();
-            declines.try_for_each(|decline| decline.print(out))?;
+            declines.try_for_each(|decline| decline.print(out, Some(files)))?;
         }
+        self.print_attach(out)?;
         self.print_hints(out)?;
         self.print_settings(out)
+    }
+
+    /// Prints the reasons that go if a C++ program attaches its objects.
+    fn print_attach(&self, out: &mut dyn Write) -> io::Result<()> {
+        let mut groups: Vec<(Vec<&str>, Vec<&str>, usize)> = Vec::new();
+        for family in &self.column_families {
+            let all = self.declines.iter().chain(&family.declines);
+            let (gone, left): (Vec<_>, Vec<_>) = all.partition(|decline| decline.attach);
+            let mut gone: Vec<_> = gone.iter().map(|decline| decline.reason).collect();
+            gone.sort_unstable();
+            gone.dedup();
+            if gone.is_empty() {
+                continue;
+            }
+            let mut known = groups.iter_mut();
+            match known.find(|group| group.1 == gone && group.2 == left.len()) {
+                Some((names, ..)) => names.push(&family.name),
+                None => groups.push((vec![&family.name], gone, left.len())),
+            }
+        }
+        if !groups.is_empty() {
+            writeln!(out, "\nwhat rockmill::Attach in C++ adds")?;
+        }
+        for (families, gone, left) in groups {
+            let left = match left {
+                0 => "no reason is left".to_owned(),
+                left => format!("{} left", output::count(left, "reason is", "reasons are")),
+            };
+            let (families, gone) = (self.together(&families), gone.join(" and "));
+            let line = format!("{families}: without {gone}, {left}");
+            writeln!(out, "{}", output::indented(&line, 2))?;
+        }
+        Ok(())
     }
 
     /// Prints each hint once, with the column families that have it.

@@ -7,10 +7,10 @@ use std::path::Path;
 
 use rockmill_compaction::staging::file_name;
 use rockmill_core::{Error, ErrorKind, InputTable, Result};
-use rockmill_format::key;
+use rockmill_format::key::{self, KeyOrder};
 use rockmill_format::manifest::FileMeta;
 use rockmill_format::names;
-use rockmill_format::table::is_bytewise;
+use rockmill_format::table::key_order;
 use rockmill_format::unique_id::internal_unique_id;
 use rockmill_snapshot::closed_database::LatestOptions;
 use rockmill_storage::{LocalStorage, base_name, table_path};
@@ -42,7 +42,7 @@ pub fn check(dir: &Path) -> std::result::Result<Vec<Row>, Failure> {
         let known = options.as_ref();
         let comparator = known.map_or(&family.comparator[..], |known| known.comparator(family));
         for (&level, files) in &family.levels {
-            let misplaced = misplaced(level, files, is_bytewise(comparator));
+            let misplaced = misplaced(level, files, key_order(comparator));
             for (number, file) in files {
                 let path = table_path(dir, *number);
                 let mut row = Row::new(&base_name(&path), file.size);
@@ -115,10 +115,11 @@ fn compare(file: &FileMeta, table: &InputTable, checked: &Checked) -> Result<()>
     }
     // Ingested files get their sequence number from the MANIFEST; their blocks do not contain it.
     let ingested = properties.external_sst_file_version.is_some();
-    let bytewise = is_bytewise(&properties.comparator_name);
+    let order = key_order(&properties.comparator_name);
     // Range tombstones move the bounds in the comparator's order, which may be unknown.
-    let is_comparable = bytewise || !checked.has_range_deletions;
-    if is_comparable && !checked.smallest.is_empty() && !bounds_agree(file, checked, ingested) {
+    let is_comparable = order.is_some() || !checked.has_range_deletions;
+    let agree = || bounds_agree(file, order.unwrap_or_default(), checked, ingested);
+    if is_comparable && !checked.smallest.is_empty() && !agree() {
         let shown = |internal_key: &[u8]| match key::split(internal_key) {
             Some((user_key, tag)) => {
                 const COLUMNS: usize = 40;
@@ -150,10 +151,10 @@ fn compare(file: &FileMeta, table: &InputTable, checked: &Checked) -> Result<()>
 }
 
 /// Whether the MANIFEST's bounds are those of the keys; range tombstones may widen them.
-fn bounds_agree(file: &FileMeta, checked: &Checked, ingested: bool) -> bool {
+fn bounds_agree(file: &FileMeta, keys: KeyOrder, checked: &Checked, ingested: bool) -> bool {
     let order = |a: &[u8], b: &[u8]| match (key::split(a), key::split(b)) {
-        (Some(a), Some(b)) if ingested => a.0.cmp(b.0),
-        (Some(a), Some(b)) => key::compare(a, b),
+        (Some(a), Some(b)) if ingested => keys.compare(a.0, b.0),
+        (Some(a), Some(b)) => keys.compare_entries(a, b),
         _ => a.cmp(b),
     };
     let smallest = order(&file.smallest, &checked.smallest);
@@ -170,7 +171,11 @@ fn bounds_agree(file: &FileMeta, checked: &Checked, ingested: bool) -> bool {
 /// In levels deeper than 0, files do not overlap. In level 0, the epoch number orders them. RocksDB infers epoch
 /// numbers only if the database predates them and no file has one. With an unknown comparator, overlaps are unknown as
 /// well.
-fn misplaced(level: u32, files: &BTreeMap<u64, FileMeta>, bytewise: bool) -> BTreeMap<u64, String> {
+fn misplaced(
+    level: u32,
+    files: &BTreeMap<u64, FileMeta>,
+    order: Option<KeyOrder>,
+) -> BTreeMap<u64, String> {
     if level == 0 {
         let numbered = files.values().any(|file| file.epoch_number != 0);
         return files
@@ -179,22 +184,25 @@ fn misplaced(level: u32, files: &BTreeMap<u64, FileMeta>, bytewise: bool) -> BTr
             .map(|file| (file.number, "the MANIFEST has no epoch number".to_owned()))
             .collect();
     }
-    let mut sorted: Vec<_> = files.values().collect();
-    let parts = |internal_key: &[u8]| {
-        let (user_key, tag) = key::split(internal_key).unwrap_or((internal_key, 0));
-        (user_key.to_vec(), std::cmp::Reverse(tag))
-    };
-    sorted.sort_by_cached_key(|file| parts(&file.smallest));
     let mut found = BTreeMap::new();
-    let Some(mut widest) = sorted.first().copied().filter(|_| bytewise) else {
+    let Some(order) = order else {
+        return found;
+    };
+    let mut sorted: Vec<_> = files.values().collect();
+    let compare = |a: &[u8], b: &[u8]| {
+        let [a, b] = [a, b].map(|key| key::split(key).unwrap_or((key, 0)));
+        order.compare_entries(a, b)
+    };
+    sorted.sort_by(|a, b| compare(&a.smallest, &b.smallest));
+    let Some(mut widest) = sorted.first().copied() else {
         return found;
     };
     for file in &sorted[1..] {
-        if parts(&widest.largest) >= parts(&file.smallest) {
+        if compare(&widest.largest, &file.smallest).is_ge() {
             let what = format!("it overlaps {} in level {level}", file_name(widest.number));
             found.insert(file.number, what);
         }
-        if parts(&file.largest) > parts(&widest.largest) {
+        if compare(&file.largest, &widest.largest).is_gt() {
             widest = file;
         }
     }
@@ -221,24 +229,28 @@ mod tests {
     fn files_below_level_0_may_touch_but_not_overlap() {
         let touching =
             BTreeMap::from([file(1, (b"m", 4), (b"z", 1)), file(2, (b"a", 9), (b"m", 5))]);
-        assert!(misplaced(1, &touching, true).is_empty());
+        assert!(misplaced(1, &touching, Some(KeyOrder::Bytewise)).is_empty());
         let overlapping = BTreeMap::from([
             file(1, (b"a", 9), (b"z", 1)),
             file(2, (b"b", 9), (b"c", 1)),
             file(3, (b"d", 9), (b"e", 1)),
         ]);
-        let found: Vec<_> = misplaced(1, &overlapping, true).into_keys().collect();
+        let found: Vec<_> = misplaced(1, &overlapping, Some(KeyOrder::Bytewise))
+            .into_keys()
+            .collect();
         assert_eq!(found, [2, 3]);
-        assert!(misplaced(1, &overlapping, false).is_empty());
+        assert!(misplaced(1, &overlapping, None).is_empty());
     }
 
     #[test]
     fn files_of_level_0_may_overlap_but_need_epoch_numbers() {
         let mut files =
             BTreeMap::from([file(1, (b"a", 9), (b"z", 1)), file(2, (b"b", 9), (b"c", 1))]);
-        assert!(misplaced(0, &files, true).is_empty());
+        assert!(misplaced(0, &files, Some(KeyOrder::Bytewise)).is_empty());
         files.get_mut(&1).expect("made above").epoch_number = 7;
-        let found: Vec<_> = misplaced(0, &files, true).into_keys().collect();
+        let found: Vec<_> = misplaced(0, &files, Some(KeyOrder::Bytewise))
+            .into_keys()
+            .collect();
         assert_eq!(found, [2]);
     }
 
@@ -255,10 +267,35 @@ mod tests {
                 ..Checked::default()
             }
         };
-        assert!(bounds_agree(&meta, &checked((b"a", 9), false), false));
-        assert!(!bounds_agree(&meta, &checked((b"a", 8), false), false));
-        assert!(bounds_agree(&meta, &checked((b"a", 8), false), true));
-        assert!(bounds_agree(&meta, &checked((b"b", 9), true), false));
-        assert!(!bounds_agree(&meta, &checked((b"A", 9), true), false));
+        assert!(bounds_agree(
+            &meta,
+            KeyOrder::Bytewise,
+            &checked((b"a", 9), false),
+            false
+        ));
+        assert!(!bounds_agree(
+            &meta,
+            KeyOrder::Bytewise,
+            &checked((b"a", 8), false),
+            false
+        ));
+        assert!(bounds_agree(
+            &meta,
+            KeyOrder::Bytewise,
+            &checked((b"a", 8), false),
+            true
+        ));
+        assert!(bounds_agree(
+            &meta,
+            KeyOrder::Bytewise,
+            &checked((b"b", 9), true),
+            false
+        ));
+        assert!(!bounds_agree(
+            &meta,
+            KeyOrder::Bytewise,
+            &checked((b"A", 9), true),
+            false
+        ));
     }
 }

@@ -5,9 +5,10 @@
 
 use rockmill_core::{Error, FilterPart, InputTable, Result, filter_parts, parts_of};
 use rockmill_format::filter::FilterReader;
+use rockmill_format::key::KeyOrder;
 use rockmill_format::prefix::PrefixExtractor;
 use rockmill_format::properties::TableProperties;
-use rockmill_format::table::{is_bytewise, names};
+use rockmill_format::table::{key_order, names};
 use rockmill_terminal::output;
 
 /// Maximum characters of a key in errors.
@@ -20,8 +21,8 @@ struct Expected {
     prefixes: Option<PrefixExtractor>,
     /// Name of an extractor that is set but not known here.
     unknown_extractor: Option<String>,
-    /// Whether keys are ordered bytewise.
-    bytewise: bool,
+    /// Order of the keys, if it is known.
+    order: Option<KeyOrder>,
 }
 
 impl Expected {
@@ -38,7 +39,7 @@ impl Expected {
                 .is_err()
                 .then(|| output::escape(&properties.prefix_extractor_name)),
             prefixes: extractor.unwrap_or(None),
-            bytewise: is_bytewise(&properties.comparator_name),
+            order: key_order(&properties.comparator_name),
         }
     }
 }
@@ -95,12 +96,16 @@ impl FilterCheck {
     /// Corruption in the file `name` if it answers "no".
     pub fn check(&mut self, name: &str, user_key: &[u8]) -> Result<()> {
         let is_known = self.keys > 0 && self.last_key == user_key;
-        if self.parts.is_empty() || !self.expected.bytewise || is_known {
+        let Some(order) = self
+            .expected
+            .order
+            .filter(|_| !is_known && !self.parts.is_empty())
+        else {
             return Ok(());
-        }
+        };
         let extractor = self.expected.prefixes;
         let prefix = extractor.and_then(|extractor| extractor.transform(user_key));
-        for part in &self.parts[parts_of(&self.parts, user_key)] {
+        for part in &self.parts[parts_of(&self.parts, order, user_key)] {
             let filter = FilterReader::parse(&part.payload)
                 .map_err(|e| Error::format(name, e.at(part.offset)))?;
             let missing = |what: &str, bytes: &[u8]| {
@@ -161,7 +166,7 @@ impl FilterCheck {
             1 => String::new(),
             parts => format!(" in {parts} parts"),
         };
-        if !self.expected.bytewise {
+        if self.expected.order.is_none() {
             asked.clear();
         }
         let asked = match asked.is_empty() {

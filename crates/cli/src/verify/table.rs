@@ -10,7 +10,7 @@ use rockmill_format::checksum::ChecksumType;
 use rockmill_format::key::TAG_SIZE;
 use rockmill_format::properties::{TableProperties, UNKNOWN_SEQNO};
 use rockmill_format::range_tombstone::RangeTombstone;
-use rockmill_format::table::{UNNAMED_COMPARATOR, is_bytewise, names};
+use rockmill_format::table::{UNNAMED_COMPARATOR, key_order, names};
 use rockmill_terminal::outcome::Failure;
 use rockmill_terminal::output;
 
@@ -100,7 +100,7 @@ pub fn check(sst: &Sst) -> Result<Checked> {
         leave_out("the entries of some data blocks", why);
     }
     let comparator = &table.meta.properties.comparator_name;
-    if !is_bytewise(comparator) {
+    if key_order(comparator).is_none() {
         let comparator = output::escape(comparator);
         left_out.insert(format!(
             "the order of keys and the contents of the filter, because comparator {comparator} is not known"

@@ -2,7 +2,7 @@
 
 use rockmill_core::{DeclineReason, Error, Job, Result};
 use rockmill_format::compression::{
-    CompressionSettings, CompressionType, Compressor, Implementation,
+    CompressionSettings, CompressionType, Compressor, DictionarySettings, Implementation,
 };
 use rockmill_format::options_file::{ColumnFamilyOptions, Options};
 use rockmill_format::properties::CompressionOptions;
@@ -42,6 +42,11 @@ pub fn choose(
         window_bits: options.window_bits,
         zstd_checksum: options.checksum,
         max_compressed_bytes_per_kb: options.max_compressed_bytes_per_kb.max(0) as u32,
+        dictionary: None,
+    };
+    let settings = CompressionSettings {
+        dictionary: dictionary(&options).filter(|_| settings.takes_dictionary()),
+        ..settings
     };
     Compressor::new(&settings).map_err(|e| Error::declined(DeclineReason::Compression, e.what))?;
     Ok((settings, text))
@@ -164,14 +169,42 @@ fn parse_options(from: &Options) -> Result<CompressionOptions> {
     })
 }
 
+/// The dictionary that the options ask for.
+fn dictionary(options: &CompressionOptions) -> Option<DictionarySettings> {
+    let max_buffer_bytes = match options.max_dict_buffer_bytes {
+        0 => u64::MAX,
+        bytes => bytes,
+    };
+    // ZSTD does nothing with fewer bytes, and the library of LZ4 cannot take them.
+    const FEWEST_BYTES: u32 = 8;
+    (options.max_dict_bytes >= FEWEST_BYTES).then_some(DictionarySettings {
+        max_bytes: options.max_dict_bytes as usize,
+        max_buffer_bytes,
+    })
+}
+
 fn check_options(kind: CompressionType, options: &CompressionOptions, found: &mut Findings) {
     let mut declined = |reason, what: String| found.note(Err(Error::declined(reason, what)));
     if kind == CompressionType::None {
         return;
     }
+    // RocksDB makes none for Snappy.
     if options.max_dict_bytes > 0 && kind != CompressionType::Snappy {
-        let what = format!("max_dict_bytes is {}", options.max_dict_bytes);
-        declined(DeclineReason::CompressionDictionary, what);
+        let settings = CompressionSettings {
+            kind,
+            level: options.level,
+            ..CompressionSettings::none()
+        };
+        let is_trained = kind == CompressionType::Zstd && options.zstd_max_train_bytes > 0;
+        let what = match is_trained {
+            true => Some(("zstd_max_train_bytes", options.zstd_max_train_bytes)),
+            false if settings.takes_dictionary() => None,
+            false => Some(("max_dict_bytes", options.max_dict_bytes)),
+        };
+        if let Some((option, value)) = what {
+            let what = format!("{option} is {value}");
+            declined(DeclineReason::CompressionDictionary, what);
+        }
     }
     if kind == CompressionType::Zlib && options.strategy != 0 {
         let what = format!("compression_opts.strategy is {}", options.strategy);

@@ -5,6 +5,7 @@
 
 use rockmill_core::{DeclineReason, Error, Hints, Merging, Result};
 use rockmill_format::compression::CompressionType;
+use rockmill_format::key::KeyOrder;
 use rockmill_format::options_file::Options;
 use rockmill_format::table::{TableMeta, names};
 
@@ -14,25 +15,39 @@ use rockmill_snapshot::Findings;
 const FIRST_MANAGER_VERSION: u32 = 7;
 
 /// Finds contents of an input, by its properties, that Rockmill does not support.
-pub fn check(file: &str, meta: &TableMeta, merges: &Merges, found: &mut Findings) {
+///
+/// `comparator` is the name of the column family's comparator.
+pub fn check(
+    file: &str,
+    meta: &TableMeta,
+    comparator: &[u8],
+    merges: &Merges,
+    found: &mut Findings,
+) {
     let (properties, metaindex) = (&meta.properties, &meta.metaindex);
-    let is = |bytes: &[u8], fine: &[&str]| fine.iter().any(|f| f.as_bytes() == bytes);
     let rules_out = [
         (
-            !is(
-                &properties.comparator_name,
-                &["", "leveldb.BytewiseComparator"],
-            ),
+            // Very old files do not name theirs, which is the first one.
+            properties.comparator_name != comparator
+                && !(properties.comparator_name.is_empty()
+                    && comparator == KeyOrder::Bytewise.comparator()),
             DeclineReason::Comparator,
+            "it has another comparator",
         ),
         (
             properties.embedded_blob_stats.is_some(),
             DeclineReason::BlobFiles,
+            "it has blobs",
         ),
-        (meta.footer.guard.is_legacy, DeclineReason::FormatVersion),
+        (
+            meta.footer.guard.is_legacy,
+            DeclineReason::FormatVersion,
+            "it has format_version 0 or 1",
+        ),
         (
             !properties.seqno_to_time_mapping.is_empty(),
             DeclineReason::Tiering,
+            "it has the times of sequence numbers",
         ),
         // RocksDB 10.5 writes such indexes but does not name their factory in OPTIONS. It opens no file without one.
         (
@@ -40,18 +55,20 @@ pub fn check(file: &str, meta: &TableMeta, merges: &Merges, found: &mut Findings
                 .keys()
                 .any(|name| name.starts_with(names::USER_DEFINED_INDEX)),
             DeclineReason::UserDefinedIndex,
+            "it has a user-defined index",
         ),
         (
             properties.user_defined_timestamps_persisted == 0,
             DeclineReason::UserTimestamps,
+            "it lacks the timestamps of its keys",
         ),
     ];
     if let (1.., Err(why)) = (properties.num_merge_operands, merges) {
         let error = Error::declined(DeclineReason::MergeOperands, why.clone());
         found.note(Err(error.in_file(file)));
     }
-    for (_, reason) in rules_out.into_iter().filter(|(applies, _)| *applies) {
-        let error = Error::declined(reason, "the file says so");
+    for (_, reason, what) in rules_out.into_iter().filter(|(applies, ..)| *applies) {
+        let error = Error::declined(reason, what);
         found.note(Err(error.in_file(file)));
     }
     found.note(check_compression(file, meta));
@@ -153,6 +170,7 @@ mod tests {
             check(
                 table.file.name(),
                 &table.meta,
+                KeyOrder::Bytewise.comparator(),
                 &merges(&Hints::default(), &Options::default(), ""),
                 &mut found,
             );

@@ -7,6 +7,7 @@
 mod compression;
 mod filter;
 mod inputs;
+mod keys;
 mod options;
 mod output_splitting;
 mod plugins;
@@ -16,9 +17,10 @@ mod tombstones;
 use std::sync::Arc;
 
 use rockmill_core::{
-    CancelToken, CompactionRules, DeclineReason, DeeperLevels, Error, InputFile, InputTable, Job,
-    KeyRange, OutputPlan, Plan, PropertiesPlan, Result,
+    CancelToken, CompactionRules, DeclineReason, DeeperLevels, Error, FileSummary, InputFile,
+    InputTable, Job, KeyRange, OutputPlan, Plan, PropertiesPlan, Result,
 };
+use rockmill_format::key::KeyOrder;
 use rockmill_format::options_file::{ColumnFamilyOptions, Options, OptionsFile};
 use rockmill_format::versions;
 use rockmill_format::wire::CompactionServiceInput;
@@ -27,8 +29,10 @@ pub use filter::{FilterSamples, LearnedFilter, filter_policy_without_bits, learn
 pub use inputs::{Merges, check as check_input};
 pub use options::wants_paranoid_hash;
 pub use plugins::named;
+pub use tombstones::{check_file as check_tombstones, check_neighbours};
 
 use rockmill_snapshot::Findings;
+use rockmill_snapshot::tree::user_key;
 use rockmill_storage::io::IoOptions;
 
 /// A job whose options are acceptable, with its message decoded and its OPTIONS file parsed.
@@ -88,6 +92,11 @@ pub fn check_family(eligible: &EligibleJob, found: &mut Findings) {
         Err(error) => return found.note(Err(error)),
     };
     let written_by = eligible.file.rocksdb_version;
+    found.note(
+        eligible
+            .order()
+            .and_then(|order| eligible.check_stated_order(order)),
+    );
     options::check_family(family, written_by, found);
     options::check_job(eligible, found);
     plugins::check(&eligible.job.info, &family.options, written_by, found);
@@ -111,33 +120,42 @@ pub fn with_inputs(
     let mut found = Findings::default();
     let merges = eligible.merges();
     for table in tables {
-        check_input(table.file.name(), &table.meta, &merges, &mut found);
+        let (name, comparator) = (table.file.name(), eligible.comparator());
+        check_input(name, &table.meta, comparator, &merges, &mut found);
     }
     found.first()?;
     let family = eligible.family()?;
+    let order = eligible.order()?;
     let job = &eligible.job;
     let mut table = table::plan(eligible, family)?;
     let (filter, learned_filter) = filter::plan(eligible, family, tables, &table, cancel)?;
     table.filter = filter.options;
     table.prefixes = filter.prefixes;
     let written_by = eligible.file.rocksdb_version;
-    let splitting = output_splitting::plan(job, family, tables, written_by)?;
+    let splitting = output_splitting::plan(job, family, order, tables, written_by)?;
     let collectors = options::collectors(&family.options, plugins::collectors(&job.info))?;
     let snapshots = eligible.input.snapshots.clone();
-    let tombstones =
-        tombstones::fragments(job, tables, &snapshots, splitting.level_style, most_bytes)?;
+    let tombstones = tombstones::fragments(
+        job,
+        order,
+        tables,
+        &snapshots,
+        splitting.level_style,
+        most_bytes,
+    )?;
     let plan = Plan {
         range: KeyRange {
             begin: eligible.input.begin.clone(),
             end: eligible.input.end.clone(),
         },
         rules: CompactionRules {
+            order,
             snapshots,
             tombstones: Arc::new(tombstones),
             merging: merges.ok().filter(|_| may_have_operands(tables)),
             filter: plugins::filter(&job.info),
             bottommost: job.info.is_bottommost_level,
-            deeper: deeper(job, splitting.level_style),
+            deeper: deeper(job, order, splitting.level_style),
             enforce_single_del_contracts: eligible
                 .file
                 .db
@@ -195,6 +213,49 @@ impl EligibleJob {
             .unwrap_or_else(|why| inputs::merges(&self.job.hints, &family.options, why))
     }
 
+    /// The order of user keys.
+    ///
+    /// # Errors
+    /// Declined if it is not known.
+    pub fn order(&self) -> Result<KeyOrder> {
+        let options = &self.family()?.options;
+        keys::order(&self.job.hints, options, self.file.rocksdb_version)
+    }
+
+    /// Requires that the bounds of files have the order that the user states.
+    fn check_stated_order(&self, order: KeyOrder) -> Result<()> {
+        if KeyOrder::from_comparator(self.comparator()).is_some() {
+            return Ok(());
+        }
+        let tree = &self.job.tree;
+        let inputs = tree.inputs.iter();
+        let inputs = inputs.map(|file| (user_key(&file.smallest), user_key(&file.largest)));
+        let deeper = || tree.deeper.iter().map(|(_, files)| in_order(files, order));
+        let of_deeper = deeper().flatten();
+        let of_deeper = of_deeper.map(|file| (&file.smallest[..], &file.largest[..]));
+        let mut all = inputs.chain(of_deeper);
+        let is_wrong = all.any(|(smallest, largest)| order.is_before(largest, smallest));
+        let overlap = |files: Vec<&FileSummary>| {
+            let mut pairs = files.windows(2);
+            pairs.any(|pair| order.is_before(&pair[1].smallest, &pair[0].largest))
+        };
+        match is_wrong || deeper().any(overlap) {
+            false => Ok(()),
+            true => {
+                let what =
+                    "the bounds of files do not have the order that is stated for the comparator";
+                Err(Error::declined(DeclineReason::Comparator, what))
+            }
+        }
+    }
+
+    /// The name of the column family's comparator.
+    pub fn comparator(&self) -> &[u8] {
+        let family = self.family().ok();
+        let named = family.and_then(|family| family.options.str(keys::COMPARATOR));
+        named.map_or(KeyOrder::Bytewise.comparator(), str::as_bytes)
+    }
+
     fn family(&self) -> Result<&ColumnFamilyOptions> {
         self.file.cf(&self.input.cf_name).ok_or_else(|| {
             Error::declined(
@@ -248,8 +309,20 @@ fn may_have_operands(tables: &[InputTable]) -> bool {
     all.any(|properties| properties.num_merge_operands > 0 || properties.comparator_name.is_empty())
 }
 
+/// Returns the files of a level, which are ordered by bytes, in the order of their keys.
+fn in_order(files: &[FileSummary], order: KeyOrder) -> Vec<&FileSummary> {
+    let mut files: Vec<_> = files.iter().collect();
+    if order != KeyOrder::Bytewise {
+        files.sort_by(|a, b| {
+            let by_first = order.compare(&a.smallest, &b.smallest);
+            by_first.then_with(|| order.compare(&a.largest, &b.largest))
+        });
+    }
+    files
+}
+
 /// Returns the files in deeper levels than the output's, which tombstones need.
-fn deeper(job: &Job, level_style: bool) -> DeeperLevels {
+fn deeper(job: &Job, order: KeyOrder, level_style: bool) -> DeeperLevels {
     if job.info.is_bottommost_level {
         return DeeperLevels::Nothing;
     }
@@ -257,10 +330,10 @@ fn deeper(job: &Job, level_style: bool) -> DeeperLevels {
         return DeeperLevels::Unknown;
     }
     let levels = job.tree.deeper.iter().map(|(_, files)| {
-        let ranges = files
-            .iter()
-            .map(|f| (f.smallest.clone(), f.largest.clone()));
-        ranges.collect()
+        let ranges = in_order(files, order).into_iter();
+        ranges
+            .map(|file| (file.smallest.clone(), file.largest.clone()))
+            .collect()
     });
     DeeperLevels::Files(levels.collect())
 }
@@ -323,6 +396,9 @@ fn properties(
             )
             .map_err(malformed)?,
         merge_operator_name: name("merge_operator")?,
+        comparator_name: (family.options.str(keys::COMPARATOR))
+            .filter(|name| KeyOrder::from_comparator(name.as_bytes()).is_none())
+            .map(str::to_owned),
         collector_names: Vec::new(),
         compression_options,
         now: job.unix_time,

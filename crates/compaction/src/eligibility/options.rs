@@ -161,7 +161,6 @@ const FAMILY_VALUES: [(&str, &[&str], DeclineReason); 10] = [
 
 pub fn check_family(family: &ColumnFamilyOptions, written_by: [u32; 3], found: &mut Findings) {
     let cf = &family.options;
-    found.note(comparator(cf, written_by));
     found.note(partition_bytes(cf, written_by).map(drop));
     for (key, fine, reason) in FAMILY_VALUES {
         found.note(require(cf, key, fine, reason));
@@ -275,20 +274,6 @@ pub fn partition_bytes(cf: &Options, written_by: [u32; 3]) -> Result<Option<usiz
         return Ok(Some(usize::try_from(length).unwrap_or(usize::MAX)));
     }
     require_object(cf, KEY, &[NULL], written_by, DeclineReason::SstPartitioner).map(|()| None)
-}
-
-fn comparator(cf: &Options, written_by: [u32; 3]) -> Result<()> {
-    const BYTEWISE: &str = "leveldb.BytewiseComparator";
-    const TIMESTAMP_SUFFIX: &str = ".u64ts";
-    let has_timestamps = cf
-        .str("comparator")
-        .is_some_and(|name| name.ends_with(TIMESTAMP_SUFFIX));
-    let reason = if has_timestamps {
-        DeclineReason::UserTimestamps
-    } else {
-        DeclineReason::Comparator
-    };
-    require_object(cf, "comparator", &[BYTEWISE], written_by, reason)
 }
 
 /// Whether RocksDB compares the hash over all entries with its own (`compaction_job.cc:VerifyOutputFiles`).

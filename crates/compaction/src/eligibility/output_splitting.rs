@@ -1,9 +1,10 @@
 //! Rules for the end of output files: target size, grandparents, compression ratio.
 
 use rockmill_core::{Grandparent, InputTable, Job, OutputSplitting, Result};
+use rockmill_format::key::KeyOrder;
 use rockmill_format::options_file::{ColumnFamilyOptions, Options};
 
-use super::malformed;
+use super::{in_order, malformed};
 use rockmill_snapshot::levels::num_levels;
 
 const DEFAULT_TARGET_FILE_SIZE: u64 = 64 << 20;
@@ -16,6 +17,7 @@ const COMPACTION_TARGET_FILES: u64 = 25;
 pub fn plan(
     job: &Job,
     family: &ColumnFamilyOptions,
+    order: KeyOrder,
     tables: &[InputTable],
     written_by: [u32; 3],
 ) -> Result<OutputSplitting> {
@@ -29,7 +31,7 @@ pub fn plan(
         false => super::options::partition_bytes(cf, written_by)?,
     };
     let grandparents = if level_style && !single_file {
-        grandparents(job)
+        grandparents(job, order)
     } else {
         Vec::new()
     };
@@ -66,11 +68,12 @@ fn is_level_style(cf: &Options) -> bool {
 
 /// Returns the files of the first deeper level that has any in the inputs' range
 /// (`compaction_picker.cc:GetGrandparents`).
-fn grandparents(job: &Job) -> Vec<Grandparent> {
+fn grandparents(job: &Job, order: KeyOrder) -> Vec<Grandparent> {
     let Some((_, files)) = job.tree.deeper.first() else {
         return Vec::new();
     };
-    let grandparents = files.iter().map(|file| Grandparent {
+    let files = in_order(files, order).into_iter();
+    let grandparents = files.map(|file| Grandparent {
         smallest: file.smallest.clone(),
         largest: file.largest.clone(),
         size: file.size,

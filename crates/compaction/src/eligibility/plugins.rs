@@ -100,7 +100,7 @@ pub fn filter(info: &JobInfo) -> Option<JobFilter> {
 /// # Errors
 /// Why none is known.
 pub fn merges(info: &JobInfo) -> std::result::Result<Merges, &str> {
-    const FILE: &str = "the file says so";
+    const FILE: &str = "it has merge operands";
     let plugins = info.plugins.as_ref().ok_or(FILE)?;
     match &plugins.merge_operator {
         Attached::Unknown => Err(plugins.missing.as_deref().unwrap_or(FILE)),

@@ -4,6 +4,7 @@ use rockmill_core::{DeclineReason, Error, Result, TablePlan};
 use rockmill_format::checksum::ChecksumType;
 use rockmill_format::footer::FORMAT_VERSIONS;
 use rockmill_format::index::{IndexPartitions, IndexSettings, IndexShortening};
+use rockmill_format::key::KeyOrder;
 use rockmill_format::options_file::{ColumnFamilyOptions, Options};
 use rockmill_format::versions;
 
@@ -20,7 +21,8 @@ const TWO_LEVEL: &str = "kTwoLevelIndexSearch";
 const VALUES: [(&str, &[&str], DeclineReason); 5] = [
     (
         "index_type",
-        &[BINARY_SEARCH, TWO_LEVEL],
+        // Readers go by the property of each file, and hashes only speed up what a binary search finds.
+        &[BINARY_SEARCH, TWO_LEVEL, "kHashSearch"],
         DeclineReason::IndexType,
     ),
     (
@@ -119,6 +121,7 @@ pub fn plan(eligible: &EligibleJob, family: &ColumnFamilyOptions) -> Result<Tabl
     let strips_prefix = table.str("optimize_key_common_prefix") != Some("kDisabled");
     let common_prefix =
         format_version >= FIRST_COMMON_PREFIX_VERSION && delta_keys && strips_prefix;
+    let has_own_comparator = KeyOrder::from_comparator(eligible.comparator()).is_none();
     let (compression, _) = compression::choose(&eligible.job, family, rocksdb_version)?;
     Ok(TablePlan {
         format_version,
@@ -128,16 +131,22 @@ pub fn plan(eligible: &EligibleJob, family: &ColumnFamilyOptions) -> Result<Tabl
             as usize,
         delta_keys,
         common_prefix,
-        keys_per_bucket: keys_per_bucket(table)?,
+        // RocksDB writes no hashes for a comparator that may call keys of different bytes equal, as others than its own do.
+        keys_per_bucket: keys_per_bucket(table)?.filter(|_| !has_own_comparator),
         index: IndexSettings {
             format_version,
             restart_interval: number("index_block_restart_interval", 1)?.max(1) as usize,
-            shortening: named(
-                table,
-                "index_shortening",
-                "kShortenSeparators",
-                IndexShortening::from_option,
-            )?,
+            shortening: match has_own_comparator {
+                // A comparator of the program must see no other keys than the program's.
+                true => IndexShortening::None,
+                false => named(
+                    table,
+                    "index_shortening",
+                    "kShortenSeparators",
+                    IndexShortening::from_option,
+                )?,
+            },
+            order: eligible.order()?,
             common_prefix,
             partitions: match table.str("index_type") {
                 Some(TWO_LEVEL) => Some(IndexPartitions {

@@ -3,9 +3,10 @@
 use std::collections::BTreeSet;
 
 use rockmill_core::{DeclineReason, Error, Fragments, InputFile, InputTable, Job, Result};
-use rockmill_format::key::{self, MAX_SEQUENCE};
+use rockmill_format::key::{self, KeyOrder, MAX_SEQUENCE};
 use rockmill_format::range_tombstone::{END_TAG, RangeTombstone};
 use rockmill_format::table::names;
+use rockmill_snapshot::Findings;
 use rockmill_snapshot::tree::user_key;
 
 /// Splits the inputs' range tombstones, which have been read, into fragments under `snapshots`.
@@ -15,6 +16,7 @@ use rockmill_snapshot::tree::user_key;
 /// if the fragments take more than `most_bytes`.
 pub fn fragments(
     job: &Job,
+    order: KeyOrder,
     tables: &[InputTable],
     snapshots: &[u64],
     level_style: bool,
@@ -22,7 +24,7 @@ pub fn fragments(
 ) -> Result<Fragments> {
     let inputs = &job.tree.inputs;
     let mut all = Vec::new();
-    let shared = sharing_keys(inputs);
+    let shared = sharing_keys(inputs, order);
     for (at, (input, table)) in inputs.iter().zip(tables).enumerate() {
         let Some(own) = table.range_tombstones(MAX_SEQUENCE) else {
             if table.meta.metaindex.contains_key(names::RANGE_DELETIONS) {
@@ -32,7 +34,7 @@ pub fn fragments(
         };
         let before = all.len();
         for tombstone in own {
-            let clipped = clip(input, tombstone)?;
+            let clipped = clip(input, order, tombstone)?;
             let sequence = table.global_sequence().unwrap_or(tombstone.sequence);
             all.push(RangeTombstone {
                 sequence,
@@ -41,20 +43,42 @@ pub fn fragments(
         }
         if all.len() > before {
             if shared.contains(&at) {
-                return Err(declined(
-                    input,
-                    "the versions of a key lie in two files, one of which has range tombstones",
-                ));
+                return Err(declined(input, SHARED_KEY));
             }
             if !level_style && !job.info.is_manual_compaction {
-                check_alone(input, table, inputs, snapshots)?;
+                check_alone(input, order, table, inputs, snapshots)?;
             }
         }
     }
-    Fragments::at_most(&all, snapshots, most_bytes).ok_or_else(|| {
+    Fragments::at_most(order, &all, snapshots, most_bytes).ok_or_else(|| {
         let what = format!("fragments of range tombstones take more than {most_bytes} bytes");
         Error::declined(DeclineReason::MemoryBudget, what)
     })
+}
+
+const SHARED_KEY: &str =
+    "the versions of a key lie in two files, one of which has range tombstones";
+
+/// Requires that jobs can read the range tombstones of a file.
+///
+/// # Errors
+/// Those of [`fragments`].
+pub fn check_file(input: &InputFile, order: KeyOrder, own: &[RangeTombstone]) -> Result<()> {
+    own.iter()
+        .try_for_each(|tombstone| clip(input, order, tombstone).map(drop))
+}
+
+/// Notes files with range tombstones that share a key with a neighbour. `have` says which files have some.
+pub fn check_neighbours(
+    inputs: &[InputFile],
+    order: KeyOrder,
+    have: &[bool],
+    found: &mut Findings,
+) {
+    let shared = sharing_keys(inputs, order).into_iter();
+    for at in shared.filter(|&at| have.get(at) == Some(&true)) {
+        found.note(Err(declined(&inputs[at], SHARED_KEY)));
+    }
 }
 
 fn declined(input: &InputFile, what: &str) -> Error {
@@ -63,11 +87,11 @@ fn declined(input: &InputFile, what: &str) -> Error {
 
 /// Clips a tombstone to the keys between the file's bounds. A file may have tombstones that extend beyond; other files
 /// then have the rest (`range_del_aggregator.cc:TruncatedRangeDelIterator`).
-fn clip(input: &InputFile, tombstone: &RangeTombstone) -> Result<RangeTombstone> {
-    let begin = tombstone.begin.as_slice().max(user_key(&input.smallest));
+fn clip(input: &InputFile, order: KeyOrder, tombstone: &RangeTombstone) -> Result<RangeTombstone> {
+    let begin = order.last(&tombstone.begin, user_key(&input.smallest));
     let mut end = tombstone.end.as_slice();
     if let Some((largest, tag)) = key::split(&input.largest)
-        && largest < end
+        && order.is_before(largest, end)
     {
         if tag != END_TAG {
             return Err(declined(
@@ -86,17 +110,17 @@ fn clip(input: &InputFile, tombstone: &RangeTombstone) -> Result<RangeTombstone>
 
 /// Positions of the files of a level that share a user key with a neighbour, which also has versions of it. A tombstone
 /// then covers only the versions in its own file.
-fn sharing_keys(inputs: &[InputFile]) -> BTreeSet<usize> {
-    let mut order: Vec<_> = (0..inputs.len())
+fn sharing_keys(inputs: &[InputFile], order: KeyOrder) -> BTreeSet<usize> {
+    let mut files: Vec<_> = (0..inputs.len())
         .filter(|&at| inputs[at].level > 0)
         .collect();
-    order.sort_by_key(|&at| {
-        let file = &inputs[at];
-        (
-            file.level,
-            user_key(&file.smallest),
-            user_key(&file.largest),
-        )
+    let compare = |a: &[u8], b: &[u8]| order.compare(user_key(a), user_key(b));
+    files.sort_by(|&a, &b| {
+        let (a, b) = (&inputs[a], &inputs[b]);
+        let by_level = a.level.cmp(&b.level);
+        by_level
+            .then_with(|| compare(&a.smallest, &b.smallest))
+            .then_with(|| compare(&a.largest, &b.largest))
     });
     let shares = |[before, behind]: [usize; 2]| {
         let (before, behind) = (&inputs[before], &inputs[behind]);
@@ -104,7 +128,7 @@ fn sharing_keys(inputs: &[InputFile]) -> BTreeSet<usize> {
         before.level == behind.level
             && largest.is_some_and(|(own, tag)| tag != END_TAG && own == user_key(&behind.smallest))
     };
-    let pairs = order.windows(2).filter(|pair| shares([pair[0], pair[1]]));
+    let pairs = files.windows(2).filter(|pair| shares([pair[0], pair[1]]));
     pairs.flatten().copied().collect()
 }
 
@@ -112,6 +136,7 @@ fn sharing_keys(inputs: &[InputFile]) -> BTreeSet<usize> {
 /// inputs. RocksDB does not count the entries of these (`compaction.cc:FilterInputsForCompactionIterator`).
 fn check_alone(
     input: &InputFile,
+    order: KeyOrder,
     table: &InputTable,
     inputs: &[InputFile],
     snapshots: &[u64],
@@ -125,8 +150,8 @@ fn check_alone(
     let covers = |file: &InputFile| {
         file.level > input.level
             && file.largest_seqno.is_none_or(|largest| largest < sequence)
-            && user_key(&input.smallest) <= user_key(&file.smallest)
-            && user_key(&file.largest) < user_key(&input.largest)
+            && !order.is_before(user_key(&file.smallest), user_key(&input.smallest))
+            && order.is_before(user_key(&file.largest), user_key(&input.largest))
     };
     match is_alone && is_seen && inputs.iter().any(covers) {
         true => Err(declined(
@@ -134,5 +159,82 @@ fn check_alone(
             "the file is a single range tombstone, for which RocksDB leaves out files of a universal compaction",
         )),
         false => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rockmill_format::key::pack_tag;
+
+    use super::*;
+
+    const ORDERS: [KeyOrder; 2] = [KeyOrder::Bytewise, KeyOrder::ReverseBytewise];
+
+    /// A file of level 1 with the keys between these, which are swapped in reverse order.
+    fn file(order: KeyOrder, first: &[u8], (last, tag): (&[u8], u64)) -> InputFile {
+        assert!(order.is_before(first, last));
+        InputFile {
+            name: format!("{}.sst", first.escape_ascii()),
+            size: 0,
+            level: 1,
+            smallest: key::join(first, pack_tag(9, 1)),
+            largest: key::join(last, tag),
+            epoch_number: 0,
+            oldest_ancester_time: 0,
+            unique_id: None,
+            largest_seqno: None,
+        }
+    }
+
+    fn tombstone(begin: &[u8], end: &[u8]) -> RangeTombstone {
+        RangeTombstone {
+            begin: begin.to_vec(),
+            end: end.to_vec(),
+            sequence: 9,
+        }
+    }
+
+    #[test]
+    fn tombstones_are_cut_off_where_their_file_ends_in_the_order_of_keys() {
+        for order in ORDERS {
+            let mut keys: [&[u8]; 4] = [b"a", b"c", b"e", b"g"];
+            keys.sort_by(|a, b| order.compare(a, b));
+            let [first, begin, last, behind] = keys;
+            let own = [tombstone(begin, behind)];
+            let whole = file(order, first, (last, END_TAG));
+            assert!(check_file(&whole, order, &own).is_ok());
+            let clipped = clip(&whole, order, &own[0]).expect("it ends before a key");
+            assert_eq!(clipped, tombstone(begin, last));
+            // Other versions of the last key may be in the next file.
+            let cut = file(order, first, (last, pack_tag(4, 1)));
+            let error = check_file(&cut, order, &own).expect_err("within a key");
+            assert!(error.what.contains("within the versions"), "{error:?}");
+            assert!(check_file(&cut, order, &[tombstone(begin, last)]).is_ok());
+            let early = clip(
+                &file(order, begin, (last, END_TAG)),
+                order,
+                &tombstone(first, last),
+            );
+            assert_eq!(early.expect("inside"), tombstone(begin, last));
+        }
+    }
+
+    #[test]
+    fn neighbours_that_share_a_key_are_noted_if_they_have_tombstones() {
+        for order in ORDERS {
+            let mut keys: [&[u8]; 3] = [b"a", b"c", b"e"];
+            keys.sort_by(|a, b| order.compare(a, b));
+            let [first, shared, last] = keys;
+            let inputs = [
+                file(order, shared, (last, pack_tag(1, 1))),
+                file(order, first, (shared, pack_tag(4, 1))),
+            ];
+            for have in [[true, false], [false, true], [true, true], [false, false]] {
+                let mut found = Findings::default();
+                check_neighbours(&inputs, order, &have, &mut found);
+                let noted = have.iter().filter(|has| **has).count();
+                assert_eq!(found.into_vec().len(), noted, "{have:?}");
+            }
+        }
     }
 }

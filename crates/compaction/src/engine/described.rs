@@ -52,14 +52,15 @@ impl Engine {
         let describe = |input: &&InputFile| {
             cancel.check()?;
             let mut found = Findings::default();
-            let session = &eligible.job.info.db_session_id;
+            let (session, comparator) = (&eligible.job.info.db_session_id, eligible.comparator());
             if let Some(known) = self.known_tables.get(session, input) {
-                eligibility::check_input(&input.name, &known.table().meta, &merges, &mut found);
+                let meta = &known.table().meta;
+                eligibility::check_input(&input.name, meta, comparator, &merges, &mut found);
                 return Ok(found.into_vec());
             }
             let reader = open_input(&files, input, &dir.join(&input.name))?;
             let meta = describe_table(&reader)?;
-            eligibility::check_input(&input.name, &meta, &merges, &mut found);
+            eligibility::check_input(&input.name, &meta, comparator, &merges, &mut found);
             Ok(found.into_vec())
         };
         let (threads, clock) = (self.executor.budget().slots(), self.storage.clock());

@@ -2,7 +2,11 @@
 
 use std::path::Path;
 
-use rockmill_core::{CancelToken, DeclineReason, Error, ErrorKind, InputFile, Result, open_table};
+use rockmill_core::{
+    CancelToken, DeclineReason, Error, ErrorKind, InputFile, Result, open_table, open_table_in,
+    range_tombstones,
+};
+use rockmill_format::key::KeyOrder;
 use rockmill_format::manifest::ColumnFamily;
 use rockmill_format::options_file::OptionsFile;
 
@@ -12,14 +16,25 @@ use rockmill_exec::parallel;
 use rockmill_format::names;
 use rockmill_snapshot::Findings;
 use rockmill_snapshot::closed_database::ClosedDatabase;
-use rockmill_snapshot::tree::{TreeFollower, total_bytes, user_key};
+use rockmill_snapshot::tree::{TreeFollower, bounds_in_bytes, total_bytes, user_key};
 use rockmill_storage::{InputFileReader, shared_path};
 
-/// Comparators of files that can be opened.
-const READ_COMPARATORS: [&[u8]; 2] = [
-    b"leveldb.BytewiseComparator",
+/// Comparators of files that can be opened in no stated order.
+const READ_COMPARATORS: [&[u8]; 3] = [
+    KeyOrder::Bytewise.comparator(),
+    KeyOrder::ReverseBytewise.comparator(),
     b"leveldb.BytewiseComparator.u64ts",
 ];
+
+/// What the checks of files need to know of their column family.
+pub(super) struct FileChecks {
+    /// The order of the keys, if jobs know it.
+    pub(super) order: Option<KeyOrder>,
+    /// Its merge operator.
+    pub(super) merges: Merges,
+    /// Whether filters are read.
+    pub(super) filters: bool,
+}
 
 /// Findings about a database.
 #[derive(Debug)]
@@ -60,6 +75,7 @@ pub(super) struct FilesFound {
     pub(super) found: Findings,
     samples: FilterSamples,
     may_hold_operands: bool,
+    has_tombstones: bool,
 }
 
 impl Engine {
@@ -114,8 +130,13 @@ impl Engine {
         self.descriptors.job_begins(&*self.storage);
         found.note(self.descriptors.require(overlapping(&inputs)));
         let (_, family) = database.family(name)?;
-        let merges = EligibleJob::read(job)?.merges();
-        let inspected = self.inspect_files(dir, family, &inputs, bare.is_some(), &merges)?;
+        let eligible = EligibleJob::read(job)?;
+        let checks = FileChecks {
+            order: eligible.order().ok(),
+            merges: eligible.merges(),
+            filters: bare.is_some(),
+        };
+        let inspected = self.inspect_files(dir, family, &inputs, &checks)?;
         found.append(inspected.found);
         let mut learned_millibits_per_key = None;
         if let Some(policy) = bare
@@ -136,19 +157,21 @@ impl Engine {
         })
     }
 
-    /// Checks the properties of a column family's files, and reads their filters if `filters` is set. Files with
-    /// another comparator are not opened, because their jobs are declined anyway.
+    /// Checks the properties of a column family's files. Files with another comparator are not opened, because their jobs
+    /// are declined anyway.
     pub(super) fn inspect_files(
         &self,
         dir: &Path,
         family: &ColumnFamily,
         inputs: &[InputFile],
-        filters: bool,
-        merges: &Merges,
+        checks: &FileChecks,
     ) -> Result<FilesFound> {
         // If the MANIFEST names no comparator, RocksDB uses that of OPTIONS, which is checked too.
-        let comparator = family.comparator.as_slice();
-        if !comparator.is_empty() && !READ_COMPARATORS.contains(&comparator) {
+        let comparator = match family.comparator.is_empty() {
+            true => KeyOrder::Bytewise.comparator(),
+            false => &family.comparator,
+        };
+        if checks.order.is_none() && !READ_COMPARATORS.contains(&comparator) {
             let what = format!("comparator is {}", names::escape(comparator));
             let mut unknown = FilesFound {
                 may_hold_operands: !inputs.is_empty(),
@@ -159,23 +182,29 @@ impl Engine {
             return Ok(unknown);
         }
         let path = |input: &InputFile| shared_path(dir.join(&input.name));
-        let inspect = |input: &InputFile| match self.inspect_file(&path(input), filters, merges) {
-            Err(error) if error.kind != ErrorKind::Storage => {
-                let mut unknown = FilesFound {
+        let inspect =
+            |input: &InputFile| match self.inspect_file(input, &path(input), comparator, checks) {
+                Err(error) if error.kind != ErrorKind::Storage => {
+                    let mut unknown = FilesFound {
+                        may_hold_operands: true,
+                        ..FilesFound::default()
+                    };
+                    unknown.found.note(Err(error));
+                    Ok(unknown)
+                }
+                Err(_) if self.is_elsewhere(dir, input)? => Ok(FilesFound {
                     may_hold_operands: true,
                     ..FilesFound::default()
-                };
-                unknown.found.note(Err(error));
-                Ok(unknown)
-            }
-            Err(_) if self.is_elsewhere(dir, input)? => Ok(FilesFound {
-                may_hold_operands: true,
-                ..FilesFound::default()
-            }),
-            inspected => inspected,
-        };
+                }),
+                inspected => inspected,
+            };
         let (inspected, _) = parallel::map(inputs, self.executor.budget().slots(), inspect)?;
         let mut all = FilesFound::default();
+        if let Some(order) = checks.order {
+            let have = inspected.iter().map(|of_file| of_file.has_tombstones);
+            let have: Vec<_> = have.collect();
+            eligibility::check_neighbours(inputs, order, &have, &mut all.found);
+        }
         for of_file in inspected {
             all.found.append(of_file.found);
             all.samples.append(of_file.samples);
@@ -184,15 +213,31 @@ impl Engine {
         Ok(all)
     }
 
-    fn inspect_file(&self, path: &Path, filters: bool, merges: &Merges) -> Result<FilesFound> {
+    fn inspect_file(
+        &self,
+        input: &InputFile,
+        path: &Path,
+        comparator: &[u8],
+        checks: &FileChecks,
+    ) -> Result<FilesFound> {
         let mut inspected = FilesFound::default();
-        let table = open_table(Box::new(InputFileReader::open(&*self.storage, path)?))?;
+        let file = Box::new(InputFileReader::open(&*self.storage, path)?);
+        let table = match checks.order {
+            Some(order) => open_table_in(file, order)?,
+            None => open_table(file)?,
+        };
         let properties = &table.meta.properties;
         // Files that do not name their comparator may be so old that they do not count operands.
         let counts_operands = !properties.comparator_name.is_empty();
         inspected.may_hold_operands = properties.num_merge_operands > 0 || !counts_operands;
-        eligibility::check_input(table.file.name(), &table.meta, merges, &mut inspected.found);
-        if filters {
+        let (name, found) = (table.file.name(), &mut inspected.found);
+        eligibility::check_input(name, &table.meta, comparator, &checks.merges, found);
+        let tombstones = range_tombstones(&table)?;
+        inspected.has_tombstones = !tombstones.is_empty();
+        if let Some(order) = checks.order {
+            found.note(eligibility::check_tombstones(input, order, &tombstones));
+        }
+        if checks.filters {
             inspected.samples.take(&table)?;
         }
         Ok(inspected)
@@ -213,10 +258,14 @@ impl Engine {
     }
 }
 
+fn bounds_of(file: &InputFile) -> (&[u8], &[u8]) {
+    bounds_in_bytes(user_key(&file.smallest), user_key(&file.largest))
+}
+
 /// Returns the maximum number of files that contain the same key. A job over all of them has that many open at once.
 fn overlapping(files: &[InputFile]) -> u64 {
-    let mut begins: Vec<_> = files.iter().map(|file| user_key(&file.smallest)).collect();
-    let mut ends: Vec<_> = files.iter().map(|file| user_key(&file.largest)).collect();
+    let bounds = files.iter().map(bounds_of);
+    let (mut begins, mut ends): (Vec<_>, Vec<_>) = bounds.unzip();
     begins.sort_unstable();
     ends.sort_unstable();
     let open = begins.iter().zip(1..).map(|(begin, begun)| {

@@ -7,6 +7,7 @@ use rockmill_core::{CancelToken, Error, Job, LevelSummary, Result};
 use rockmill_format::manifest::ColumnFamily;
 
 use super::Engine;
+use super::diagnosis::FileChecks;
 use crate::eligibility::{self, EligibleJob};
 use crate::prepare::{self, Prepared};
 use rockmill_exec::budget::Priority;
@@ -154,21 +155,29 @@ impl Engine {
         family: &ColumnFamily,
         found: &mut Findings,
     ) -> Result<()> {
-        let merges = match EligibleJob::read(job.clone()) {
+        let filters = false;
+        let checks = match EligibleJob::read(job.clone()) {
             Ok(eligible) => {
                 eligibility::check_db(eligible.options(), self.policy(), found);
                 eligibility::check_family(&eligible, found);
-                eligible.merges()
+                FileChecks {
+                    order: eligible.order().ok(),
+                    merges: eligible.merges(),
+                    filters,
+                }
             }
             Err(error) => {
                 let merges = Err(error.what.clone());
                 found.note(Err(error));
-                merges
+                FileChecks {
+                    order: None,
+                    merges,
+                    filters,
+                }
             }
         };
         found.note(self.check_staging(dir));
-        let filters = false;
-        let inspected = self.inspect_files(dir, family, &job.tree.inputs, filters, &merges)?;
+        let inspected = self.inspect_files(dir, family, &job.tree.inputs, &checks)?;
         found.append(inspected.found);
         Ok(())
     }

@@ -151,6 +151,7 @@ impl Engine {
                 filter_millibits_per_key: self.settings.hints.filter_millibits_per_key.or(learned),
                 merge_operator,
                 merge_operator_of_family,
+                comparators: self.settings.hints.comparators.clone(),
             },
             identity: self.identity(),
             unix_time: SystemTime::now()

@@ -55,7 +55,8 @@ pub fn check_accounts(
     tables: &[InputTable],
 ) -> Result<()> {
     let inside = |internal_key: &[u8]| {
-        key::split(internal_key).is_some_and(|(user_key, _)| plan.range.contains(user_key))
+        key::split(internal_key)
+            .is_some_and(|(user_key, _)| plan.range.contains_in(plan.rules.order, user_key))
     };
     for ((input, table), &read) in job.tree.inputs.iter().zip(tables).zip(entries_by_input) {
         let properties = &table.meta.properties;
@@ -79,7 +80,7 @@ pub fn check_accounts(
     let in_order = outcome.files.windows(2).all(|pair| {
         let keys = (key::split(&pair[0].largest), key::split(&pair[1].smallest));
         // A range tombstone may end where the next file begins.
-        matches!(keys, (Some((a, tag)), Some((b, _))) if a < b || (a == b && tag == END_TAG))
+        matches!(keys, (Some((a, tag)), Some((b, _))) if plan.rules.order.is_before(a, b) || (a == b && tag == END_TAG))
     });
     if written != outcome.totals.read.rows() || !in_order {
         return Err(unbalanced("output files do not add up"));

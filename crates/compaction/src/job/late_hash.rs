@@ -14,7 +14,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use rockmill_core::{CancelToken, Error, JobInfo, OutputFile, Result, open_table};
+use rockmill_core::{CancelToken, Error, JobInfo, OutputFile, Result, open_table_in};
 use rockmill_format::options_file::OptionsFile;
 use rockmill_format::wire::CompactionServiceInput;
 
@@ -59,7 +59,8 @@ impl RunningJob {
     }
 
     fn hash(&self, number: u64, cancel: &CancelToken) -> Result<u64> {
-        let table = open_table(Box::new(self.verifier.open(number)?));
+        let order = self.prepared.plan.output.order();
+        let table = open_table_in(Box::new(self.verifier.open(number)?), order);
         let table = table.map_err(Error::as_verification)?;
         table::paranoid_hash(&table, cancel)
     }

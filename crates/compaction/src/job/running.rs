@@ -269,7 +269,7 @@ fn check_report(report: &TaskReport, subcompaction: &Subcompaction, plan: &Plan)
         key::split(internal_key).is_some_and(|(user_key, tag)| {
             // A range tombstone ends before that key.
             let ends = tag == END_TAG && range.end.as_deref() == Some(user_key);
-            range.contains(user_key) || ends
+            range.contains_in(plan.rules.order, user_key) || ends
         })
     };
     let files_inside = report

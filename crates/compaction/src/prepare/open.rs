@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rockmill_core::{
-    Cacheable, DeclineReason, Error, FileIdentity, InputFile, InputTable, Job, ReadAt, Result,
-    open_table, range_tombstones,
+    Cacheable, DeclineReason, Error, FileIdentity, InputFile, InputTable, ReadAt, Result,
+    open_table_in, range_tombstones,
 };
 use rockmill_exec::budget::JobShare;
 use rockmill_exec::file_caches::database_number;
@@ -18,6 +18,7 @@ use rockmill_format::unique_id::internal_unique_id;
 use rockmill_snapshot::tree::user_key;
 use rockmill_storage::io::{ClosedInput, JobInput, JobIo};
 
+use crate::eligibility::EligibleJob;
 use crate::run_context::RunContext;
 
 /// A closed input, with everything that was read while it was open.
@@ -28,9 +29,11 @@ pub fn inputs(
     context: &RunContext<'_>,
     files: &Arc<JobIo>,
     share: &JobShare,
-    job: &Job,
+    eligible: &EligibleJob,
     dir: &Path,
 ) -> Result<(Vec<Input>, Duration)> {
+    let order = eligible.order()?;
+    let job = &eligible.job;
     let caches = context.executor.registry().file_caches();
     let database = (!caches.is_empty()).then(|| database_number(dir));
     let open = |input: &InputFile| {
@@ -44,7 +47,7 @@ pub fn inputs(
         let known = known.map(|known| known.of(&reader)).transpose()?;
         let table = match known.flatten() {
             Some(table) => table,
-            None => with_tombstones(open_table(Box::new(reader))?, share)?,
+            None => with_tombstones(open_table_in(Box::new(reader), order)?, share)?,
         };
         let table = table
             .read_through(Arc::clone(&closed) as _)
@@ -123,9 +126,9 @@ fn named(input: &InputFile, table: InputTable, database: u64) -> InputTable {
 }
 
 /// Reads the table's range tombstones, if it has any. They count towards the job's `share`, before they are read and
-/// afterwards: once as they are, once clipped to the file, and once while they are cut into fragments.
+/// afterwards: once as they are, once clipped to the file, and twice while they are cut into fragments.
 fn with_tombstones(table: InputTable, share: &JobShare) -> Result<InputTable> {
-    const TIMES: u64 = 3;
+    const TIMES: u64 = 4;
     let Some(block) = table.meta.metaindex.get(names::RANGE_DELETIONS) else {
         return Ok(table);
     };

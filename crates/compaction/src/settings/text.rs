@@ -25,6 +25,14 @@ const PATH: &str = "the path of a folder";
 /// Name, allowed values, and how it is set.
 const SETTINGS: &[(&str, &str, Setting)] = &[
     (
+        "comparator",
+        "NAME=bytewise or NAME=reverse with the name of the application's own comparator, or several with + between them",
+        Fixed(|s, text| {
+            let mut all = split(text, b'+').into_iter();
+            all.try_for_each(|stated| s.state_comparator(stated)).ok()
+        }),
+    ),
+    (
         "device",
         "cpu, cuda, cuda:N or auto, or several different of cpu and cuda:N with + between them",
         Fixed(|s, text| put(&mut s.device, text.parse().ok())),
@@ -258,6 +266,7 @@ fn names(choose: impl Fn(&Setting) -> bool) -> String {
 #[cfg(test)]
 mod tests {
     use rockmill_exec::device::{Device, DeviceList};
+    use rockmill_format::key::KeyOrder;
     use rockmill_storage::io::OutputCache;
 
     use super::*;
@@ -279,10 +288,13 @@ mod tests {
 
     #[test]
     fn every_setting_can_be_given() {
-        let text = "device=cuda:1;device_cache_bytes=5; device_compression=false; device_memory_bytes=1 ;filter_bits_per_key=9.9;io_bytes_per_second=2;\
+        let text = "comparator=mine=bytewise+rev:mine=reverse;device=cuda:1;device_cache_bytes=5; device_compression=false; device_memory_bytes=1 ;filter_bits_per_key=9.9;io_bytes_per_second=2;\
                     memory_budget_bytes=33554432;merge_operator=a=max+stringappend:delimiter=|;min_job_bytes=3;nice=4;output_cache=bypass;paused=true;record_jobs=/a/b;\
                     staging_dir=/c=d;threads=6;verification=sampled:7;write_committed=true;";
         let settings = Settings::parse(text).expect("all are possible");
+        let order = |name| settings.hints.comparators.order(name);
+        assert_eq!(order("mine"), Some(KeyOrder::Bytewise));
+        assert_eq!(order("rev:mine"), Some(KeyOrder::ReverseBytewise));
         assert_eq!(settings.device, DeviceList::from(Device::Cuda(1)));
         assert_eq!(settings.mutable.device_cache_bytes, Some(5));
         assert_eq!(settings.cuda.memory_bytes, Some(1));
@@ -360,6 +372,8 @@ mod tests {
             );
         }
         for (wrong, possible) in [
+            ("comparator=mine", "NAME=reverse"),
+            ("comparator=mine=numeric", "NAME=reverse"),
             ("device=gpu", "cuda:N"),
             ("device=cpu+cpu", "several different"),
             ("device_cache_bytes=-1", "0 caches nothing"),

@@ -6,7 +6,6 @@ use rockmill_core::{
 };
 use rockmill_format::filter::FilterReader;
 use rockmill_format::properties::TableProperties;
-use rockmill_format::table::is_bytewise;
 use rockmill_format::xxph3;
 
 /// Bytes per read.
@@ -41,8 +40,7 @@ pub fn scan_known(
     let properties = &table.meta.properties;
     let restart_interval = u32::try_from(properties.data_block_restart_interval);
     let index = &table.meta.index;
-    let is_ordered = is_bytewise(&properties.comparator_name);
-    let mut reader = ContentsReader::default();
+    let mut reader = ContentsReader::new(table.order());
     let mut unknown = None;
     for (i, index_entry) in index.iter().enumerate() {
         cancel.check()?;
@@ -62,7 +60,7 @@ pub fn scan_known(
             user_keys: properties.index_key_is_user_key != 0,
             restart_interval: restart_interval.unwrap_or(u32::MAX),
         };
-        match is_ordered {
+        match table.known_order().is_some() {
             true => reader.block(stream.payload(), &place, &mut each)?,
             false => reader.block_in_any_order(stream.payload(), &place, &mut each)?,
         }
@@ -108,7 +106,7 @@ pub fn verify_output(
     let mut all_in_filter = true;
     let contents = scan(table, cancel, |user_key, _, _| {
         if let Some(plan) = table_plan {
-            let mut of_key = readers[parts_of(&parts, user_key)].iter();
+            let mut of_key = readers[parts_of(&parts, table.order(), user_key)].iter();
             all_in_filter &= of_key.all(|filter| is_in_filter(filter, plan, user_key));
         }
         Ok(())
@@ -119,7 +117,12 @@ pub fn verify_output(
     let properties = &meant.properties;
     // The check of the tail has found the intended tombstones.
     let tombstones = &meant.range_tombstones;
-    let (smallest, largest) = bounds(&contents.smallest, &contents.largest, tombstones);
+    let (smallest, largest) = bounds(
+        table.order(),
+        &contents.smallest,
+        &contents.largest,
+        tombstones,
+    );
     let sequences = tombstones.iter().map(|tombstone| tombstone.sequence);
     let smallest_seqno = sequences.clone().fold(contents.smallest_seqno, u64::min);
     let largest_seqno = sequences.fold(contents.largest_seqno, u64::max);

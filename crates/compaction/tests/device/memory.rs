@@ -10,6 +10,7 @@ use rockmill_cpu::CpuBackend;
 use rockmill_cuda::{CudaBackend, CudaSettings, Target};
 use rockmill_format::compression::CompressionType;
 use rockmill_format::filter::FilterOptions;
+use rockmill_format::key::KeyOrder;
 use rockmill_format::range_tombstone::RangeTombstone;
 
 use super::target;
@@ -158,7 +159,7 @@ fn tombstones() -> Arc<Fragments> {
         sequence: 40_000 - u64::from(n),
     };
     let all: Vec<_> = (0..300).map(tombstone).collect();
-    Arc::new(Fragments::new(&all, &[]))
+    Arc::new(Fragments::new(KeyOrder::Bytewise, &all, &[]))
 }
 
 #[test]

@@ -3,12 +3,12 @@
 use std::ops::Range;
 
 use rockmill_core::{
-    BlockStream, CancelToken, DeclineReason, Error, InputTable, KeyRange, KeyRestorer, Progress,
-    RestoredKey, Result, entry_hash, kv_hash,
+    BlockStream, CancelToken, DeclineReason, Error, InputTable, KeyFault, KeyRange, KeyRestorer,
+    Progress, RestoredKey, Result, entry_hash, kv_hash, prefix_mask,
 };
 use rockmill_format::block::{Block, ValueForm};
 use rockmill_format::handle::BlockHandle;
-use rockmill_format::key::{self, ValueType};
+use rockmill_format::key::{self, KeyOrder, ValueType};
 
 /// Current entry of a run.
 #[derive(Debug, Clone, Copy)]
@@ -171,7 +171,7 @@ impl<'a> RunReader<'a> {
             blocks: table.blocks_in_range(range),
             stream: BlockStream::new(table, read_ahead_bytes),
             progress: None,
-            keys: KeyRestorer::default(),
+            keys: KeyRestorer::new(table.order()),
             rows: Vec::new(),
             at: 0,
             totals: RunTotals::default(),
@@ -218,6 +218,12 @@ impl<'a> RunReader<'a> {
     #[inline]
     pub fn user_key(&self) -> Option<&[u8]> {
         self.key().map(|key| self.keys.user_key(key))
+    }
+
+    /// Order of the keys.
+    #[inline]
+    pub fn order(&self) -> KeyOrder {
+        self.table.order()
     }
 
     /// Moves to the next entry.
@@ -272,7 +278,8 @@ impl<'a> RunReader<'a> {
         let interval = u32::try_from(interval).unwrap_or(u32::MAX);
         let mut entries = block.entries(ValueForm::Sized, interval).map_err(fail)?;
         let mut key_bytes = 0;
-        let (begin, end) = self.range.prefixes();
+        let order = self.table.order();
+        let ((begin, end), mask) = (self.range.prefixes(order), prefix_mask(order));
         let global_sequence = self.table.global_sequence();
         loop {
             let entry = match entries.next_entry() {
@@ -284,18 +291,21 @@ impl<'a> RunReader<'a> {
                 let what = format!("{what}, entry at {}", entry.offset);
                 Error::corruption(name, handle.offset, what)
             };
-            let mut key = self.keys.restore(&entry).map_err(|e| corrupt(e.what()))?;
+            let mut key = self.keys.restore(&entry).map_err(|fault| match fault {
+                KeyFault::OutOfOrder => self.table.out_of_order(corrupt(fault.what())),
+                KeyFault::TooShort => corrupt(fault.what()),
+            })?;
             let stored = key::tag_sequence(key.tag);
             if let Some(sequence) = global_sequence {
                 key.tag = key::pack_tag(sequence, key::tag_type(key.tag));
             }
             let (user_key, tag) = (self.keys.user_key(&key), key.tag);
             // For nearly all keys, the prefix alone shows that they are inside.
-            if key.prefix() <= begin && self.range.is_above(user_key) {
+            if key.prefix() ^ mask <= begin && self.range.is_behind(order, user_key) {
                 self.keys.forget();
                 continue;
             }
-            if key.prefix() >= end && self.range.is_below(user_key) {
+            if key.prefix() ^ mask >= end && self.range.is_before(order, user_key) {
                 self.blocks.start = self.blocks.end;
                 return Ok(());
             }

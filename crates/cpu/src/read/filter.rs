@@ -40,7 +40,7 @@ impl<S: Source, T: Sink> Retain<'_, S, T> {
             Decision::Remove => made(ValueType::Deletion, Vec::new()),
             Decision::Purge => made(ValueType::SingleDeletion, Vec::new()),
             Decision::ChangeValue(value) => made(ValueType::Value, value),
-            Decision::SkipUntil(end) if end <= self.user_key => Ok(Filtered::No),
+            Decision::SkipUntil(end) if !self.is_later(&end) => Ok(Filtered::No),
             Decision::SkipUntil(end) => {
                 self.skip_until(&end)?;
                 Ok(Filtered::Skipped)
@@ -59,14 +59,25 @@ impl<S: Source, T: Sink> Retain<'_, S, T> {
         }
         let decision = filter.filter(&self.user_key, FilteredKind::MergeOperand, head.value)?;
         Ok(match decision {
-            Decision::SkipUntil(end) if end <= self.user_key => Decision::Keep,
+            Decision::SkipUntil(end) if !self.is_later(&end) => Decision::Keep,
             decision => decision,
         })
     }
 
+    /// Whether a key that a filter has named comes behind the current one.
+    fn is_later(&self, key: &[u8]) -> bool {
+        self.rules.order.is_before(&self.user_key, key)
+    }
+
     /// Drops all entries of keys before `end`.
     pub(super) fn skip_until(&mut self, end: &[u8]) -> Result<()> {
-        while self.source.head().is_some_and(|head| head.user_key < end) {
+        let order = self.rules.order;
+        let is_skipped = |user_key: &[u8]| order.is_before(user_key, end);
+        while self
+            .source
+            .head()
+            .is_some_and(|head| is_skipped(head.user_key))
+        {
             self.drop_head()?;
         }
         Ok(())

@@ -3,12 +3,14 @@
 use std::cmp::Ordering;
 use std::hint::select_unpredictable;
 
-use rockmill_core::{Result, key_prefix};
+use rockmill_core::{Result, key_prefix, prefix_mask};
 use rockmill_format::block::common_prefix_len;
+use rockmill_format::key::KeyOrder;
 
 use super::decode::{Head, RunReader};
 
-/// A run in the tournament, and [`key_prefix`] of its head's key behind the common beginning of all heads. Equal
+/// A run in the tournament, and [`key_prefix`] of its head's key behind the common beginning of all heads, with the
+/// [`prefix_mask`] of their order. Equal
 /// prefixes are rare if keys differ; then the keys in the runs decide. Comparing few bytes keeps the winner's path
 /// short.
 #[derive(Debug, Clone, Copy)]
@@ -47,8 +49,14 @@ fn tied_is_before(run: &RunReader<'_>, other: &RunReader<'_>) -> Option<bool> {
     };
     let order = match key.fits_prefix() && other_key.fits_prefix() {
         // The shorter one is the other's beginning.
-        true => key.user_len().cmp(&other_key.user_len()),
-        false => run.user_key().cmp(&other.user_key()),
+        true => match run.order() {
+            KeyOrder::Bytewise => key.user_len().cmp(&other_key.user_len()),
+            KeyOrder::ReverseBytewise => other_key.user_len().cmp(&key.user_len()),
+        },
+        false => match (run.user_key(), other.user_key()) {
+            (Some(key), Some(other_key)) => run.order().compare(key, other_key),
+            _ => Ordering::Equal,
+        },
     };
     match order.then(other_key.tag.cmp(&key.tag)) {
         Ordering::Equal => None,
@@ -73,10 +81,12 @@ pub struct Merge<'a> {
     common: Vec<u8>,
     /// Heads until then.
     heads_left: u32,
+    /// [`prefix_mask`] of the keys' order.
+    mask: u128,
 }
 
 impl<'a> Merge<'a> {
-    /// Merges `runs`, each at its first entry.
+    /// Merges `runs`, each at its first entry. All are in one order.
     pub fn new(runs: Vec<RunReader<'a>>) -> Self {
         let nobody = Player {
             prefix: EXHAUSTED,
@@ -87,6 +97,7 @@ impl<'a> Merge<'a> {
             winner: 0,
             common: Vec::new(),
             heads_left: HEADS_BETWEEN,
+            mask: prefix_mask(runs.first().map(RunReader::order).unwrap_or_default()),
             runs,
         };
         merge.find_common();
@@ -141,7 +152,7 @@ impl<'a> Merge<'a> {
     fn player(&self, run: usize) -> Player {
         let prefix = match self.runs[run].key() {
             None => EXHAUSTED,
-            Some(key) if self.common.is_empty() => key.prefix(),
+            Some(key) if self.common.is_empty() => key.prefix() ^ self.mask,
             Some(_) => self.prefix_behind_common(run),
         };
         Player { prefix, run }
@@ -149,7 +160,7 @@ impl<'a> Merge<'a> {
 
     fn prefix_behind_common(&self, run: usize) -> u128 {
         let user_key = self.runs[run].user_key().unwrap_or_default();
-        key_prefix(user_key.get(self.common.len()..).unwrap_or_default())
+        key_prefix(user_key.get(self.common.len()..).unwrap_or_default()) ^ self.mask
     }
 
     /// Whether a run's head has the common beginning.

@@ -168,7 +168,7 @@ impl Group {
     fn absent_in_deeper_levels(&mut self, rules: &CompactionRules, user_key: &[u8]) -> bool {
         *self
             .absent_in_deeper_levels
-            .get_or_insert_with(|| rules.deeper.absent(user_key))
+            .get_or_insert_with(|| rules.deeper.absent(rules.order, user_key))
     }
 }
 
@@ -517,7 +517,7 @@ pub(super) fn is_covered(
     }
     *fragment = tombstones.ending_behind(user_key, *fragment);
     let found = tombstones.all().get(*fragment);
-    let found = found.filter(|found| found.begin.as_slice() <= user_key);
+    let found = found.filter(|found| !rules.order.is_before(user_key, &found.begin));
     found.is_some_and(|found| found.deletes(sequence, rules))
 }
 

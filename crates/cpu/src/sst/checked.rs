@@ -83,7 +83,7 @@ impl CheckedBlocks {
             passed: 0,
             decompressor: Decompressor::new(Vec::new()),
             payload: Vec::new(),
-            reader: ContentsReader::default(),
+            reader: ContentsReader::new(plan.order()),
             filter: plan.table.filter.map(|options| FilterHashes {
                 found: FilterBuilder::new(options).with_prefixes(plan.table.prefixes.clone()),
                 kept: 0,
@@ -91,6 +91,11 @@ impl CheckedBlocks {
                 sum: 0,
             }),
         }
+    }
+
+    /// Reads blocks with this dictionary from now on.
+    pub fn read_with(&mut self, dictionary: &[u8]) {
+        self.decompressor = Decompressor::new(dictionary.to_vec());
     }
 
     /// Seals the block that begins at `start` of the image with compression `kind`; `out` is the file.

@@ -3,7 +3,8 @@
 //! RocksDB decides before each record. Here the decision is made before each new user key, so that a user key is never
 //! in two files.
 
-use rockmill_core::{OutputSplitting, key_prefix};
+use rockmill_core::{OutputSplitting, key_prefix, prefix_mask};
+use rockmill_format::key::KeyOrder;
 
 /// RocksDB's thresholds for splitting at a grandparent's boundary: boundaries crossed at once, and
 /// percentages of the target size by boundaries crossed in all.
@@ -17,12 +18,14 @@ const MAX_EXTRA_PERCENT: u64 = 40;
 /// Decides before each user key whether the current file ends.
 #[derive(Debug)]
 pub struct FileSplitter<'a> {
+    order: KeyOrder,
     splitting: &'a OutputSplitting,
     /// Grandparent at or behind the last key.
     at: usize,
     /// Whether the last key lies before that grandparent rather than in it.
     in_gap: bool,
-    /// [`key_prefix`] of that grandparent's next boundary: keys with a smaller prefix cross no boundary. 0 at first.
+    /// [`key_prefix`] of that grandparent's next boundary, with the [`prefix_mask`] of the order: keys with a smaller
+    /// prefix cross no boundary. 0 at first.
     next_boundary: u128,
     /// Whether a key was seen.
     seen: bool,
@@ -36,8 +39,9 @@ pub struct FileSplitter<'a> {
 
 impl<'a> FileSplitter<'a> {
     /// A splitter at the start of a task.
-    pub fn new(splitting: &'a OutputSplitting) -> Self {
+    pub fn new(order: KeyOrder, splitting: &'a OutputSplitting) -> Self {
         Self {
+            order,
             splitting,
             at: 0,
             in_gap: true,
@@ -57,7 +61,7 @@ impl<'a> FileSplitter<'a> {
             return false;
         }
         let overlapped_before = self.overlapped;
-        let crossed = match key_prefix(user_key) < self.next_boundary {
+        let crossed = match self.prefix(user_key) < self.next_boundary {
             true => 0,
             false => self.cross_boundaries(user_key),
         };
@@ -72,6 +76,11 @@ impl<'a> FileSplitter<'a> {
             self.overlapped = self.overlapped_at(user_key);
         }
         ends
+    }
+
+    #[inline]
+    fn prefix(&self, user_key: &[u8]) -> u128 {
+        key_prefix(user_key) ^ prefix_mask(self.order)
     }
 
     /// Whether a partitioner separates `user_key` from the previous key (`sst_partitioner.cc:ShouldPartition`).
@@ -92,11 +101,11 @@ impl<'a> FileSplitter<'a> {
     /// Moves past the grandparents that end before `user_key`; returns how many of their boundaries
     /// were crossed.
     fn cross_boundaries(&mut self, user_key: &[u8]) -> usize {
-        let files = &self.splitting.grandparents;
+        let (files, order) = (&self.splitting.grandparents, self.order);
         let mut crossed = 0;
         while let Some(file) = files.get(self.at) {
             if self.in_gap {
-                if user_key < file.smallest.as_slice() {
+                if order.is_before(user_key, &file.smallest) {
                     break;
                 }
                 if self.seen {
@@ -106,9 +115,9 @@ impl<'a> FileSplitter<'a> {
                 self.in_gap = false;
             } else {
                 let next = files.get(self.at + 1);
-                let inside = user_key < file.largest.as_slice();
+                let inside = order.is_before(user_key, &file.largest);
                 let on_shared_key = user_key == file.largest.as_slice()
-                    && next.is_none_or(|next| user_key < next.smallest.as_slice());
+                    && next.is_none_or(|next| order.is_before(user_key, &next.smallest));
                 if inside || on_shared_key {
                     break;
                 }
@@ -126,7 +135,7 @@ impl<'a> FileSplitter<'a> {
             true => file.smallest.as_slice(),
             false => file.largest.as_slice(),
         });
-        self.next_boundary = boundary.map_or(u128::MAX, key_prefix);
+        self.next_boundary = boundary.map_or(u128::MAX, |key| self.prefix(key));
         crossed
     }
 
@@ -195,7 +204,7 @@ mod tests {
     #[test]
     fn files_end_at_the_target_size_and_not_before() {
         let splitting = splitting(&[]);
-        let mut splitter = FileSplitter::new(&splitting);
+        let mut splitter = FileSplitter::new(KeyOrder::Bytewise, &splitting);
         assert!(!splitter.ends_before(b"a", None));
         assert!(!splitter.ends_before(b"b", Some(1999)));
         assert!(splitter.ends_before(b"c", Some(2000)));
@@ -207,13 +216,15 @@ mod tests {
             single_file: true,
             ..splitting(&[("a", "b", 1 << 40)])
         };
-        assert!(!FileSplitter::new(&splitting).ends_before(b"a", Some(u64::MAX)));
+        assert!(
+            !FileSplitter::new(KeyOrder::Bytewise, &splitting).ends_before(b"a", Some(u64::MAX))
+        );
     }
 
     #[test]
     fn overlapping_too_many_grandparent_bytes_ends_a_file() {
         let splitting = splitting(&[("b", "c", 3000), ("d", "e", 3000), ("f", "g", 3000)]);
-        let mut splitter = FileSplitter::new(&splitting);
+        let mut splitter = FileSplitter::new(KeyOrder::Bytewise, &splitting);
         assert!(!splitter.ends_before(b"b", None));
         assert!(!splitter.ends_before(b"c", Some(100)));
         // Into the second grandparent: 6000 bytes would be overlapped.
@@ -231,7 +242,7 @@ mod tests {
                 level_style,
                 ..splitting(&grandparents)
             };
-            let mut splitter = FileSplitter::new(&splitting);
+            let mut splitter = FileSplitter::new(KeyOrder::Bytewise, &splitting);
             assert!(!splitter.ends_before(b"a", None));
             assert_eq!(splitter.ends_before(b"h", Some(10)), level_style);
         }
@@ -240,7 +251,7 @@ mod tests {
     #[test]
     fn a_file_near_its_target_ends_at_the_next_boundary() {
         let splitting = splitting(&[("b", "c", 10), ("e", "f", 10)]);
-        let mut splitter = FileSplitter::new(&splitting);
+        let mut splitter = FileSplitter::new(KeyOrder::Bytewise, &splitting);
         assert!(!splitter.ends_before(b"b", None));
         assert!(!splitter.ends_before(b"bb", Some(900)));
         assert!(splitter.ends_before(b"d", Some(900)));

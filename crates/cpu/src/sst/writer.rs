@@ -23,6 +23,7 @@ use rockmill_format::range_tombstone::RangeTombstone;
 use rockmill_format::xxph3;
 
 use super::checked::CheckedBlocks;
+use super::dictionary::{WaitingBlock, WaitingBlocks};
 use super::split::FileSplitter;
 use crate::read::retain::Sink;
 
@@ -68,7 +69,7 @@ impl<'a> SstWriter<'a> {
         Ok(Self {
             plan,
             sink,
-            splitter: FileSplitter::new(&plan.splitting),
+            splitter: FileSplitter::new(plan.order(), &plan.splitting),
             compressor,
             file: None,
             files: Vec::new(),
@@ -169,11 +170,12 @@ impl RangeTombstones<'_> {
             return None;
         }
         let begin = &self.rules.tombstones.all().get(self.next)?.begin;
-        let begin = begin
-            .as_slice()
-            .max(self.range.begin.as_deref().unwrap_or_default());
+        let order = self.rules.order;
+        let first = self.range.begin.as_deref();
+        let begin = first.map_or(begin.as_slice(), |first| order.last(begin, first));
         let end = before.or(self.range.end.as_deref());
-        end.is_none_or(|end| begin < end).then_some(begin)
+        end.is_none_or(|end| order.is_before(begin, end))
+            .then_some(begin)
     }
 
     /// Skips fragments that begin at or before a key that the splitter has received.
@@ -186,7 +188,7 @@ impl RangeTombstones<'_> {
             .unwrap_or_default();
         let begun = rest
             .iter()
-            .take_while(|fragment| fragment.begin.as_slice() <= user_key);
+            .take_while(|fragment| !self.rules.order.is_before(user_key, &fragment.begin));
         self.next += begun.count();
     }
 
@@ -237,6 +239,14 @@ impl Sink for SstWriter<'_> {
     }
 }
 
+/// A data block that is finished.
+enum Pending {
+    /// It was written.
+    Written(BlockHandle),
+    /// It waits for a dictionary, not compressed.
+    Waiting(Vec<u8>),
+}
+
 struct OpenFile {
     out: BlockWriter,
     block: BlockBuilder,
@@ -249,9 +259,13 @@ struct OpenFile {
     key: Vec<u8>,
     /// Previous internal key, empty if there is none.
     last_key: Vec<u8>,
-    /// A written data block that waits for the next block's first key, which its separator needs; its last key is the
-    /// one added last.
-    pending: Option<BlockHandle>,
+    /// A data block that waits for the next block's first key, which its separator needs; its last key is the one added
+    /// last.
+    pending: Option<Pending>,
+    /// Data blocks that wait for the file's dictionary, until there is one.
+    waiting: Option<WaitingBlocks>,
+    /// The dictionary, and the compressor with it.
+    dictionary: Option<(Vec<u8>, Compressor)>,
     blocks: CheckedBlocks,
     index: IndexBuilder,
     filter: Option<FilterBuilder>,
@@ -286,6 +300,8 @@ impl OpenFile {
             key: Vec::new(),
             last_key: Vec::new(),
             pending: None,
+            waiting: WaitingBlocks::new(plan),
+            dictionary: None,
             blocks: CheckedBlocks::new(plan, number),
             index: IndexBuilder::new(table.index),
             filter: (table.filter)
@@ -333,13 +349,17 @@ impl OpenFile {
                 self.flush_block(compressor)?;
             }
         }
-        if let Some(handle) = self.pending.take() {
-            self.index.add(&self.last_key, Some(&self.key), handle);
-            let image = self.block.buffer();
-            if CheckedBlocks::is_full(image) {
-                let filter = self.filter.as_ref();
-                let passed = (self.blocks).pass(image, &self.index, filter, &mut self.out, false);
-                check_prefixes(plan).and(passed)?;
+        match self.pending.take() {
+            None => {}
+            Some(Pending::Written(handle)) => {
+                self.index.add(&self.last_key, Some(&self.key), handle);
+                self.pass_full(plan)?;
+            }
+            Some(Pending::Waiting(payload)) => {
+                self.wait(payload, self.last_key.clone(), Some(self.key.clone()));
+                if self.waiting.as_ref().is_some_and(WaitingBlocks::are_enough) {
+                    self.write_waiting(plan)?;
+                }
             }
         }
         let shared = if plan.table.delta_keys { common } else { 0 };
@@ -428,6 +448,23 @@ impl OpenFile {
         for collector in &mut self.collectors {
             collector.block(uncompressed_bytes)?;
         }
+        if self.waiting.is_some() {
+            // All before it wait as well.
+            self.pending = Some(Pending::Waiting(image.split_off(start)));
+            return Ok(());
+        }
+        let handle = self.store(start, compressor)?;
+        self.pending = Some(Pending::Written(handle));
+        Ok(())
+    }
+
+    /// Compresses and seals the data block that begins at `start` of the image.
+    fn store(&mut self, start: usize, compressor: &mut Compressor) -> Result<BlockHandle> {
+        let compressor = match &mut self.dictionary {
+            Some((_, own)) => own,
+            None => compressor,
+        };
+        let image = self.block.buffer();
         let compresses = !compressor.is_stored();
         let kind = compressor
             .compress_in_place(image, start)
@@ -439,7 +476,49 @@ impl OpenFile {
         self.used_compression.insert(kind);
         let handle = self.blocks.seal(image, start, kind, &self.out);
         self.data_bytes = handle.offset + handle.size + BLOCK_TRAILER_SIZE as u64;
-        self.pending = Some(handle);
+        Ok(handle)
+    }
+
+    /// Checks and appends the blocks of the image, if it is full.
+    fn pass_full(&mut self, plan: &OutputPlan) -> Result<()> {
+        let image = self.block.buffer();
+        if !CheckedBlocks::is_full(image) {
+            return Ok(());
+        }
+        let filter = self.filter.as_ref();
+        let passed = (self.blocks).pass(image, &self.index, filter, &mut self.out, false);
+        check_prefixes(plan).and(passed)
+    }
+
+    fn wait(&mut self, payload: Vec<u8>, last_key: Vec<u8>, next_key: Option<Vec<u8>>) {
+        if let Some(waiting) = &mut self.waiting {
+            waiting.push(WaitingBlock {
+                payload,
+                last_key,
+                next_key,
+            });
+        }
+    }
+
+    /// Makes the dictionary, and writes the blocks that wait for it. The current block is empty.
+    fn write_waiting(&mut self, plan: &OutputPlan) -> Result<()> {
+        let Some(waiting) = self.waiting.take() else {
+            return Ok(());
+        };
+        let dictionary = waiting.dictionary();
+        let mut compressor = Compressor::with_dictionary(&plan.table.compression, &dictionary)
+            .map_err(|e| Error::internal(e.what))?;
+        self.blocks.read_with(&dictionary);
+        for block in waiting.blocks {
+            let image = self.block.buffer();
+            let start = image.len();
+            image.extend_from_slice(&block.payload);
+            let handle = self.store(start, &mut compressor)?;
+            self.index
+                .add(&block.last_key, block.next_key.as_deref(), handle);
+            self.pass_full(plan)?;
+        }
+        self.dictionary = Some((dictionary, compressor));
         Ok(())
     }
 
@@ -466,9 +545,12 @@ impl OpenFile {
         if !self.block.is_empty() {
             self.flush_block(compressor)?;
         }
-        if let Some(handle) = self.pending.take() {
-            self.index.add(&self.key, None, handle);
+        match self.pending.take() {
+            None => {}
+            Some(Pending::Written(handle)) => self.index.add(&self.key, None, handle),
+            Some(Pending::Waiting(payload)) => self.wait(payload, self.key.clone(), None),
         }
+        self.write_waiting(plan)?;
         let image = self.block.buffer();
         let filter = self.filter.as_ref();
         let passed = (self.blocks).pass(image, &self.index, filter, &mut self.out, true);
@@ -496,6 +578,7 @@ impl OpenFile {
             filter: filter_block,
             num_filter_entries,
             compression_used: self.used_compression,
+            dictionary: self.dictionary.map(|(own, _)| own).unwrap_or_default(),
             content: self.content,
             paranoid_hash: self.paranoid_hash,
             collected,

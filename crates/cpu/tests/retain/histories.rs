@@ -70,5 +70,6 @@ pub fn rules() -> impl Strategy<Value = CompactionRules> {
         tombstones: Default::default(),
         merging: None,
         filter: None,
+        ..CompactionRules::default()
     })
 }

@@ -103,6 +103,7 @@ fn bottom(snapshots: &[u64]) -> CompactionRules {
         tombstones: Default::default(),
         merging: None,
         filter: None,
+        ..CompactionRules::default()
     }
 }
 

@@ -93,6 +93,7 @@ fn fitting_rules(deeper: &[Entry], snapshots: Vec<u64>, choice: u8) -> Compactio
         tombstones: Default::default(),
         merging: None,
         filter: None,
+        ..CompactionRules::default()
     }
 }
 

@@ -112,6 +112,7 @@ pub fn store_tombstones(
         filter: payload.map_or(FilterBlock::None, FilterBlock::Payload),
         num_filter_entries: 0,
         compression_used: BTreeSet::new(),
+        dictionary: Vec::new(),
         content: ContentHash::default(),
         paranoid_hash: 0,
         collected: Collected {
@@ -410,6 +411,7 @@ impl Store<'_> {
             content: ContentHash::from_sum(totals.content_hash, entries),
             paranoid_hash: check.paranoid_hash(),
             compression_used: check.used,
+            dictionary: Vec::new(),
             collected: Collected {
                 needs_compaction: (self.with.plan.compact_on_deletion.iter())
                     .zip(&image.most_deletions)

@@ -34,6 +34,8 @@ enum Codec {
 pub struct Compressor {
     codec: Codec,
     settings: CompressionSettings,
+    /// That of the blocks, for a codec that takes it with every block.
+    dictionary: Vec<u8>,
     scratch: Vec<u8>,
 }
 
@@ -101,8 +103,40 @@ impl Compressor {
         Ok(Self {
             codec,
             settings: settings.clone(),
+            dictionary: Vec::new(),
             scratch: Vec::new(),
         })
+    }
+
+    /// A compressor for `settings`, of blocks that are read with this dictionary. An empty one is none.
+    ///
+    /// # Errors
+    /// Unsupported if the settings need a format that is not written here, or take no dictionary.
+    pub fn with_dictionary(settings: &CompressionSettings, dictionary: &[u8]) -> Result<Self> {
+        let mut compressor = Self::new(settings)?;
+        if dictionary.is_empty() {
+            return Ok(compressor);
+        }
+        match &mut compressor.codec {
+            Codec::Zstd(zstd) => {
+                let level = match settings.level {
+                    DEFAULT_LEVEL => ZSTD_DEFAULT_LEVEL,
+                    level => level,
+                };
+                let unsupported = |e| Error::unsupported(0, format!("zstd dictionary: {e}"));
+                zstd.set_dictionary(level, dictionary)
+                    .and_then(|()| zstd.include_checksum(settings.zstd_checksum))
+                    .map_err(unsupported)?;
+            }
+            Codec::Zlib { .. } | Codec::Lz4(Lz4Mode::Fast(_)) => {
+                compressor.dictionary = dictionary.to_vec();
+            }
+            _ => {
+                let what = format!("a dictionary for {}", settings.kind.name());
+                return Err(Error::unsupported(0, what));
+            }
+        }
+        Ok(compressor)
     }
 
     /// Whether all blocks are stored uncompressed.
@@ -194,6 +228,13 @@ impl Compressor {
             Codec::Zlib { level, window } => {
                 put_varint(out, block.len() as u64);
                 let mut deflate = Compress::new_with_window_bits(*level, false, *window);
+                if !self.dictionary.is_empty() {
+                    // RocksDB reads with a window of 16 KiB, whatever the options say.
+                    const READ_BYTES: usize = 1 << 14;
+                    let unread = self.dictionary.len().saturating_sub(READ_BYTES);
+                    let set = deflate.set_dictionary(&self.dictionary[unread..]);
+                    set.map_err(|e| e.to_string())?;
+                }
                 // Small windows may need more space for incompressible data, which is then stored uncompressed.
                 out.reserve(block.len() + block.len() / 1000 + 64);
                 let status = deflate
@@ -207,15 +248,19 @@ impl Compressor {
             Codec::Lz4(mode) => {
                 put_varint(out, block.len() as u64);
                 let head = out.len();
-                let bound = lz4::block::compress_bound(block.len()).map_err(|e| e.to_string())?;
+                let bound = match self.dictionary.is_empty() {
+                    true => lz4::block::compress_bound(block.len()).map_err(|e| e.to_string())?,
+                    false => lz4_flex::block::get_maximum_output_size(block.len()),
+                };
                 out.resize(head + bound, 0);
-                let len = lz4::block::compress_to_buffer(
-                    block,
-                    Some(mode.library()),
-                    false,
-                    &mut out[head..],
-                )
-                .map_err(|e| e.to_string())?;
+                let room = &mut out[head..];
+                // The safe interface of the library has no dictionaries.
+                let len = match self.dictionary.as_slice() {
+                    [] => lz4::block::compress_to_buffer(block, Some(mode.library()), false, room)
+                        .map_err(|e| e.to_string())?,
+                    own => lz4_flex::block::compress_into_with_dict(block, room, own)
+                        .map_err(|e| e.to_string())?,
+                };
                 out.truncate(head + len);
                 Ok(mode.kind())
             }

@@ -135,6 +135,17 @@ pub struct CompressionSettings {
     pub zstd_checksum: bool,
     /// A block is stored raw unless it shrinks to this many bytes of 1024.
     pub max_compressed_bytes_per_kb: u32,
+    /// The dictionary with which the data blocks of a file are compressed, if they are.
+    pub dictionary: Option<DictionarySettings>,
+}
+
+/// The dictionary of a file: samples of its data blocks, as they are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DictionarySettings {
+    /// Maximum bytes of the dictionary.
+    pub max_bytes: usize,
+    /// Maximum bytes of the blocks at the beginning of the file from which samples are taken.
+    pub max_buffer_bytes: u64,
 }
 
 impl CompressionSettings {
@@ -147,6 +158,7 @@ impl CompressionSettings {
             window_bits: -14,
             zstd_checksum: false,
             max_compressed_bytes_per_kb: 896,
+            dictionary: None,
         }
     }
 
@@ -165,10 +177,21 @@ impl CompressionSettings {
             }
             CompressionType::None | CompressionType::Zlib => false,
         };
-        has_own.then(|| Self {
+        (has_own && self.dictionary.is_none()).then(|| Self {
             implementation: Implementation::Rockmill1,
             ..self.clone()
         })
+    }
+
+    /// Whether blocks of this compression can have a dictionary that is made here.
+    pub fn takes_dictionary(&self) -> bool {
+        match self.kind {
+            CompressionType::Zstd | CompressionType::Zlib => true,
+            CompressionType::Lz4 | CompressionType::Lz4hc => {
+                matches!(lz4_mode(self.kind, self.level), Lz4Mode::Fast(_))
+            }
+            CompressionType::None | CompressionType::Snappy => false,
+        }
     }
 
     /// Whether a library compresses; false if blocks are stored uncompressed.
@@ -228,16 +251,22 @@ mod tests {
             repeat in 1usize..200,
             kind in prop::sample::select(CompressionType::ALL.to_vec()),
             level in prop::sample::select(vec![DEFAULT_LEVEL, -3, 1, 5]),
+            dictionary in proptest::collection::vec(any::<u8>(), 0..40),
         ) {
             let block = word.repeat(repeat);
-            let mut compressor = Compressor::new(&settings(kind, level))?;
+            let settings = settings(kind, level);
+            let dictionary = match settings.takes_dictionary() {
+                true => [dictionary, word].concat().repeat(3000),
+                false => Vec::new(),
+            };
+            let mut compressor = Compressor::with_dictionary(&settings, &dictionary)?;
             let (stored, used) = compressor.compress(&block)?;
             let stored = &*stored.to_vec();
             let mut behind = [b"before".as_slice(), &block].concat();
             prop_assert_eq!(compressor.compress_in_place(&mut behind, 6)?, used);
             prop_assert_eq!(&behind, &[b"before".as_slice(), stored].concat());
             let mut out = Vec::new();
-            Decompressor::new(Vec::new()).decompress(used, stored, &mut out)?;
+            Decompressor::new(dictionary).decompress(used, stored, &mut out)?;
             prop_assert_eq!(out, block);
         }
 
@@ -275,6 +304,27 @@ mod tests {
             let (stored, used) = compressor.compress(&block).expect("compresses");
             assert_eq!(used, *kind);
             assert!(stored.len() < block.len() / 5, "{kind:?}: {}", stored.len());
+        }
+    }
+
+    #[test]
+    fn a_dictionary_shrinks_blocks_that_resemble_it() {
+        let block = noise(1, 1000);
+        for kind in [
+            CompressionType::Lz4,
+            CompressionType::Zlib,
+            CompressionType::Zstd,
+        ] {
+            let settings = settings(kind, DEFAULT_LEVEL);
+            assert!(settings.takes_dictionary());
+            let dictionary = [noise(2, 70_000), noise(1, 1000)].concat();
+            let mut with = Compressor::with_dictionary(&settings, &dictionary).expect("settings");
+            let (stored, used) = with.compress(&block).expect("compresses");
+            assert!(
+                used == kind && stored.len() < 100,
+                "{kind:?}: {}",
+                stored.len()
+            );
         }
     }
 

@@ -8,7 +8,7 @@ use super::{
 use crate::block::{BlockBuilder, BlockLayout, ValueForm, common_prefix_len};
 use crate::coding::{put_varint, zigzag};
 use crate::handle::{BLOCK_TRAILER_SIZE, BlockHandle};
-use crate::key::{MAX_SEQUENCE, TAG_SIZE, TYPE_FOR_SEEK, pack_tag, split};
+use crate::key::{KeyOrder, MAX_SEQUENCE, TAG_SIZE, TYPE_FOR_SEEK, pack_tag, split};
 
 /// Collects the index of one file. Memory: a separator and some 32 bytes per data block.
 #[derive(Debug)]
@@ -147,8 +147,14 @@ impl IndexBuilder {
         }
         self.needs_sequence |= next_user == Some(last_user);
         let start = self.separators.len();
+        let order = self.settings.order;
         match (self.settings.shortening, next_user) {
             (IndexShortening::None, _) | (IndexShortening::Separators, None) => {}
+            (_, Some(next)) if order == KeyOrder::ReverseBytewise => {
+                push_reverse_separator(last_user, next, &mut self.separators);
+            }
+            // It has no short successors.
+            (_, None) if order == KeyOrder::ReverseBytewise => {}
             (_, Some(next)) => push_separator(last_user, next, &mut self.separators),
             // A successor could shorten the common prefix (`index_builder.h:GetSeparatorWithSeq`).
             (IndexShortening::SeparatorsAndSuccessor, None) if self.settings.common_prefix => {}
@@ -157,7 +163,8 @@ impl IndexBuilder {
             }
         }
         let found = &self.separators[start..];
-        if found > last_user && found.len() <= last_user.len() {
+        let is_behind = !found.is_empty() && order.is_before(last_user, found);
+        if is_behind && found.len() <= last_user.len() {
             let tag = pack_tag(MAX_SEQUENCE, TYPE_FOR_SEEK);
             self.separators.extend_from_slice(&tag.to_le_bytes());
         } else {
@@ -273,6 +280,18 @@ pub(super) fn push_separator(a: &[u8], b: &[u8], out: &mut Vec<u8>) {
         }
         None => out.extend_from_slice(a),
     }
+}
+
+/// Appends a key from `a` to before `b` in reverse bytewise order, by the rules of the same function of
+/// `ReverseBytewiseComparatorImpl`: the beginning of `a` up to where it differs from `b`.
+pub(super) fn push_reverse_separator(a: &[u8], b: &[u8], out: &mut Vec<u8>) {
+    let i = common_prefix_len(a, b);
+    let has_more = i < b.len() && i + 1 < a.len();
+    let len = match has_more && a[i] > b[i] {
+        true => i + 1,
+        false => a.len(),
+    };
+    out.extend_from_slice(&a[..len]);
 }
 
 /// Appends a short key at or above `a` (`util/comparator.cc:FindShortSuccessor`).

@@ -15,7 +15,7 @@ use crate::block::{Block, Entry, ValueForm};
 use crate::coding::{Cursor, unzigzag};
 use crate::error::{Error, Result};
 use crate::handle::BlockHandle;
-use crate::key::split;
+use crate::key::{KeyOrder, split};
 
 /// First version whose delta-coded values keep 0 free as an escape for a full handle.
 const FIRST_ESCAPE_VERSION: u32 = 8;
@@ -39,8 +39,15 @@ pub struct IndexCoding {
     pub format_version: u32,
     /// Restart interval, 0 if not known.
     pub restart_interval: u32,
-    /// Whether separators ascend by their bytes, as they do under RocksDB's bytewise comparator.
-    pub bytewise: bool,
+    /// Order of the separators, if it is known.
+    pub order: Option<KeyOrder>,
+}
+
+impl IndexCoding {
+    /// Whether separators are known to be in another order.
+    pub(crate) fn is_out_of_order(&self, before: &[u8], separator: &[u8]) -> bool {
+        (self.order).is_some_and(|order| order.is_before(separator, before))
+    }
 }
 
 /// Bytes of a separator that need no allocation: an index has one separator for every few KiB of data.
@@ -134,7 +141,7 @@ fn decode(
                 .0
         };
         if let Some(before) = out.last()
-            && ((coding.bytewise && before.separator.as_slice() > user_key)
+            && (coding.is_out_of_order(&before.separator, user_key)
                 || before.handle.offset >= handle.offset)
         {
             return Err(Error::corruption(entry.offset, "index out of order"));
@@ -245,6 +252,8 @@ pub struct IndexSettings {
     pub common_prefix: bool,
     /// How the index is divided, if it has two levels.
     pub partitions: Option<IndexPartitions>,
+    /// Order of the file's user keys.
+    pub order: KeyOrder,
 }
 
 /// Where a partition of an index ends (`FlushBlockBySizePolicy`).
@@ -278,14 +287,14 @@ impl IndexSettings {
             first_keys: false,
             format_version: self.format_version,
             restart_interval: u32::try_from(self.restart_interval).unwrap_or(u32::MAX),
-            bytewise: true,
+            order: Some(self.order),
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::builder::{push_separator, push_successor};
+    use super::builder::{push_reverse_separator, push_separator, push_successor};
     use super::*;
     use crate::key::{join, pack_tag};
     use proptest::prelude::*;
@@ -306,6 +315,9 @@ mod tests {
             let mut successor = Vec::new();
             push_successor(&a, &mut successor);
             prop_assert!(a <= successor);
+            let mut reverse = Vec::new();
+            push_reverse_separator(&b, &a, &mut reverse);
+            prop_assert!(a < reverse && reverse <= b, "{:?} {:?} {:?}", a, reverse, b);
         }
 
         #[test]
@@ -314,6 +326,7 @@ mod tests {
             format_version in 2u32..=8,
             restart_interval in 1usize..5,
             same_key_twice: bool,
+            is_reverse: bool,
             shortening in prop::sample::select(vec![
                 IndexShortening::None,
                 IndexShortening::Separators,
@@ -321,6 +334,13 @@ mod tests {
             ]),
         ) {
             let mut keys: Vec<_> = keys.iter().map(|key| join(key, pack_tag(9, 1))).collect();
+            let order = match is_reverse {
+                true => KeyOrder::ReverseBytewise,
+                false => KeyOrder::Bytewise,
+            };
+            if is_reverse {
+                keys.reverse();
+            }
             if let (true, Some(first)) = (same_key_twice, keys.first().cloned()) {
                 let (user_key, _) = split(&first).expect("joined above");
                 keys.insert(1, join(user_key, pack_tag(8, 1)));
@@ -331,6 +351,7 @@ mod tests {
                 shortening,
                 common_prefix: format_version >= 8,
                 partitions: None,
+                order,
             };
             let mut builder = IndexBuilder::new(settings);
             let mut handle = BlockHandle { offset: 0, size: 0 };
@@ -359,10 +380,10 @@ mod tests {
             for (i, entry) in decoded.iter().enumerate() {
                 prop_assert_eq!(entry.handle, handles[i]);
                 let (user_key, _) = split(&keys[i]).expect("joined above");
-                prop_assert!(entry.separator.as_slice() >= user_key);
+                prop_assert!(!order.is_before(&entry.separator, user_key));
                 if let Some(next) = keys.get(i + 1) {
                     let (next, _) = split(next).expect("joined above");
-                    prop_assert!(entry.separator.as_slice() <= next);
+                    prop_assert!(!order.is_before(next, &entry.separator));
                 }
             }
         }
@@ -374,7 +395,7 @@ mod tests {
             user_keys: bool,
             delta_values: bool,
             first_keys: bool,
-            bytewise: bool,
+            is_ordered: bool,
             format_version in 2u32..=8,
         ) {
             let mut block = bytes;
@@ -386,7 +407,7 @@ mod tests {
                 first_keys,
                 format_version,
                 restart_interval: 1,
-                bytewise,
+                order: is_ordered.then_some(KeyOrder::Bytewise),
             });
         }
     }

@@ -6,6 +6,7 @@ use rockmill_format::checksum::ChecksumType;
 use rockmill_format::compression::{CompressionSettings, CompressionType, DEFAULT_LEVEL};
 use rockmill_format::filter::FilterFormat;
 use rockmill_format::index::{IndexSettings, IndexShortening};
+use rockmill_format::key::KeyOrder;
 use rockmill_format::prefix::PrefixExtractor;
 
 pub const ALL_CHECKSUMS: [ChecksumType; 5] = [
@@ -103,6 +104,7 @@ pub fn table_plans() -> impl Strategy<Value = TablePlan> {
                         shortening,
                         common_prefix,
                         partitions: None,
+                        order: KeyOrder::Bytewise,
                     },
                     compression,
                     compress_index,

@@ -248,6 +248,33 @@ class HashesFactory : public rocksdb::TablePropertiesCollectorFactory {
   const std::shared_ptr<Calls> calls_;
 };
 
+// Orders keys as one of RocksDB's comparators does, under a name of its own.
+class Ordered : public rocksdb::Comparator {
+ public:
+  explicit Ordered(bool is_reverse) : is_reverse_(is_reverse) {}
+  const char* Name() const override { return is_reverse_ ? "rev:Ordered" : "Ordered"; }
+  int Compare(const rocksdb::Slice& a, const rocksdb::Slice& b) const override {
+    return is_reverse_ ? b.compare(a) : a.compare(b);
+  }
+  void FindShortestSeparator(std::string*, const rocksdb::Slice&) const override {}
+  void FindShortSuccessor(std::string*) const override {}
+
+ private:
+  const bool is_reverse_;
+};
+
+// Orders keys by the numbers that they are.
+class Numeric : public rocksdb::Comparator {
+ public:
+  const char* Name() const override { return "Numeric"; }
+  int Compare(const rocksdb::Slice& a, const rocksdb::Slice& b) const override {
+    const auto first = std::stoull(a.ToString()), second = std::stoull(b.ToString());
+    return first < second ? -1 : first > second;
+  }
+  void FindShortestSeparator(std::string*, const rocksdb::Slice&) const override {}
+  void FindShortSuccessor(std::string*) const override {}
+};
+
 class NoBackgroundError : public rocksdb::EventListener {
   void OnBackgroundError(rocksdb::BackgroundErrorReason, rocksdb::Status* status) override {
     Check(false, "background error: " + status->ToString());
@@ -311,8 +338,11 @@ class History {
     for (const bool is_with : {false, true}) {
       auto options = Quiet();
       prepare(&options, sides_[is_with].calls);
+      comparator_ = options.comparator;
       rocksdb::Status status;
-      if (is_with) service_ = rockmill::Attach(&options, {{"threads", "2"}, {"min_job_bytes", "0"}}, &status);
+      const std::map<std::string, std::string> settings = {
+          {"threads", "2"}, {"min_job_bytes", "0"}, {"comparator", "Ordered=bytewise+rev:Ordered=reverse"}};
+      if (is_with) service_ = rockmill::Attach(&options, settings, &status);
       Check(status);
       sides_[is_with].db = Open(options, folder + "/" + std::to_string(seed) + (is_with ? "with" : "without"));
     }
@@ -373,7 +403,7 @@ class History {
       case 3:
         return Both([&](Side& side) { Check(side.db->Delete({}, key)); });
       case 4:
-        if (Below(4) > 0 || key >= end) return;
+        if (Below(4) > 0 || comparator_->Compare(key, end) >= 0) return;
         return Both([&](Side& side) { Check(side.db->DeleteRange({}, side.db->DefaultColumnFamily(), key, end)); });
       case 5:
         return Both([&](Side& side) {
@@ -450,6 +480,7 @@ class History {
   const std::string place_;
   std::mt19937_64 random_;
   const bool compacts_files_;
+  const rocksdb::Comparator* comparator_ = nullptr;
   Side sides_[2];
   std::shared_ptr<rockmill::Service> service_;
   uint64_t calls_ = 0;
@@ -553,6 +584,10 @@ void RandomHistories(const std::string& folder) {
         default:
           Check(rocksdb::MergeOperator::CreateFromString({}, "stringappend", &options->merge_operator));
       }
+      static const Ordered forward(false), reverse(true);
+      const rocksdb::Comparator* comparators[] = {options->comparator, rocksdb::ReverseBytewiseComparator(), &forward,
+                                                  &reverse};
+      options->comparator = comparators[seed / 2 % 4];
       if (filter == 1) options->compaction_filter = filters.emplace_back(std::make_unique<Sieve>(calls)).get();
       if (filter == 2) options->compaction_filter_factory = std::make_shared<Sieves>(calls);
       if (seed % 5 < 2) SetPrefixes(options, std::make_shared<Halves>(), seed % 5 == 1);
@@ -899,6 +934,61 @@ void FilesElsewhere(const std::string& folder) {
   }
 }
 
+// Jobs with a comparator of the program are done if its order is stated.
+void ComparatorsOfTheProgram(const std::string& folder) {
+  static const Numeric numeric;
+  const auto compact = [&](const std::string& name, const std::map<std::string, std::string>& settings,
+                           const std::vector<std::vector<std::string>>& files) {
+    auto options = Quiet();
+    options.comparator = &numeric;
+    rocksdb::Status status;
+    const auto service = rockmill::Attach(&options, settings, &status);
+    Check(status);
+    auto db = Open(options, folder + "/" + name);
+    for (const auto& keys : files) {
+      for (const auto& key : keys) Check(db->Put({}, key, "value of " + key));
+      Check(db->Flush({}));
+    }
+    Compact(db.get());
+    std::string value;
+    for (const auto& keys : files) {
+      for (const auto& key : keys) Check(db->Get({}, key, &value).ok() && value == "value of " + key, key);
+    }
+    rocksdb::TablePropertiesCollection tables;
+    Check(db->GetPropertiesOfAllTables(&tables));
+    for (const auto& one : tables) Check(one.second->comparator_name == "Numeric", one.second->comparator_name);
+    const bool is_done = Count(service->Stats(), "jobs_done") > 0, is_declined = Declined(*service, "comparator") > 0;
+    Check(is_done != is_declined, service->Stats());
+    return is_done;
+  };
+  std::map<std::string, std::string> settings = {{"min_job_bytes", "0"}, {"threads", "11"}};
+  const std::vector<std::vector<std::string>> equal = {{"1000", "3000"}, {"2000", "3000"}};
+  Check(!compact("not-stated", settings, equal), "the order is not stated");
+  settings["comparator"] = "Numeric=bytewise";
+  Check(compact("stated", settings, equal), "numbers of equal length are in the order of bytes");
+  Check(!compact("wrong", settings, {{"5", "10"}, {"7"}}), "the keys show that the statement is wrong");
+  settings["comparator"] = "Numeric=reverse";
+  Check(!compact("reverse", settings, equal), "the keys show that the statement is wrong");
+
+  // A name of RocksDB's own comparators is no statement.
+  class Posing : public Ordered {
+   public:
+    explicit Posing(const rocksdb::Comparator* own) : Ordered(false), own_(own) {}
+    const char* Name() const override { return own_->Name(); }
+
+   private:
+    const rocksdb::Comparator* const own_;
+  };
+  for (const auto* own : {rocksdb::BytewiseComparator(), rocksdb::ReverseBytewiseComparator()}) {
+    const Posing posing(own);
+    auto options = Quiet();
+    options.comparator = &posing;
+    rocksdb::Status status;
+    rockmill::Attach(&options, {{"threads", "3"}}, &status);
+    Check(status.IsNotSupported() && options.compaction_service == nullptr, status.ToString());
+  }
+}
+
 // Attached objects have to be those of the database.
 void OthersAreDeclined(const std::string& folder) {
   auto options = Quiet();
@@ -1063,6 +1153,7 @@ int main(int count, char** arguments) {
 #if ROCKMILL_ROCKSDB_SINCE(8, 5)
   PickedCompressions(folder);
 #endif
+  ComparatorsOfTheProgram(folder);
   OthersAreDeclined(folder);
   FamiliesThatAreMadeAnew(folder);
   SharedOptions(folder);

@@ -86,7 +86,7 @@ std::vector<uint32_t> FormatVersions() {
 // Sets an option for which Rockmill declines jobs.
 std::string MakeDeclined(Random* random, Family* family, rocksdb::BlockBasedTableOptions* table) {
   auto& options = family->options;
-  switch (random->Below(9)) {
+  switch (random->Below(8)) {
     case 0:
       family->merges = true;
       Check(rocksdb::MergeOperator::CreateFromString({}, "stringappend", &options.merge_operator));
@@ -95,23 +95,20 @@ std::string MakeDeclined(Random* random, Family* family, rocksdb::BlockBasedTabl
       family->deletes_ranges = true;
       return "delete ranges";
     case 2:
-      options.comparator = rocksdb::ReverseBytewiseComparator();
-      return "reverse";
-    case 3:
       table->index_type = rocksdb::BlockBasedTableOptions::kTwoLevelIndexSearch;
       table->partition_filters = random->OneIn(2);
       return "two-level index";
-    case 4:
+    case 3:
       table->data_block_index_type = rocksdb::BlockBasedTableOptions::kDataBlockBinaryAndHash;
       return "hash in blocks";
-    case 5:
+    case 4:
       options.compression_opts.max_dict_bytes = 4096;
       return "dictionary";
-    case 6:
+    case 5:
       options.enable_blob_files = true;
       options.min_blob_size = 100;
       return "blobs";
-    case 7:
+    case 6:
       options.sst_partitioner_factory = rocksdb::NewSstPartitionerFixedPrefixFactory(6);
       return "partitioner";
     default:
@@ -157,6 +154,10 @@ Family Draw(Random* random, std::ostream& drawn) {
   drawn << "compression " << +options.compression << "/" << +options.bottommost_compression << " format "
         << table.format_version << " checksum " << +table.checksum << " filter " << filter << " prefix " << prefix
         << (options.compaction_style == rocksdb::kCompactionStyleUniversal ? " universal " : " ");
+  if (random->OneIn(4)) {
+    options.comparator = rocksdb::ReverseBytewiseComparator();
+    drawn << "reverse ";
+  }
   if (random->OneIn(4)) drawn << MakeDeclined(random, &family, &table);
   options.table_factory.reset(rocksdb::NewBlockBasedTableFactory(table));
   return family;

@@ -6,6 +6,7 @@ use rockmill_core::{
     OutputSplitting, Plan, TablePlan,
 };
 use rockmill_format::compression::{CompressionSettings, CompressionType, DEFAULT_LEVEL};
+use rockmill_format::key::KeyOrder;
 use rockmill_format::range_tombstone::RangeTombstone;
 
 use crate::common::{self, Entry};
@@ -194,7 +195,7 @@ pub fn fragments(drawn: &[DrawnTombstone], runs: &[Vec<Entry>], snapshots: &[u64
         }
     };
     let all: Vec<_> = drawn.iter().map(tombstone).collect();
-    Fragments::new(&all, snapshots)
+    Fragments::new(KeyOrder::Bytewise, &all, snapshots)
 }
 
 pub fn plans() -> impl Strategy<Value = Plan> {
@@ -230,6 +231,7 @@ pub fn plans() -> impl Strategy<Value = Plan> {
                 tombstones: Default::default(),
                 merging: None,
                 filter: None,
+                ..CompactionRules::default()
             };
             plan.output.table = table;
             plan.output.splitting = OutputSplitting {

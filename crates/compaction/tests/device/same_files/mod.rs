@@ -20,8 +20,9 @@ use rockmill_cpu::CpuBackend;
 use rockmill_cuda::{CudaBackend, CudaSettings};
 use rockmill_format::block::{BlockBuilder, BlockLayout};
 use rockmill_format::coding::put_varint;
-use rockmill_format::compression::CompressionType;
+use rockmill_format::compression::{CompressionType, DictionarySettings};
 use rockmill_format::index::IndexPartitions;
+use rockmill_format::key::KeyOrder;
 use rockmill_format::prefix::{CustomPrefixes, Prefixes};
 use rockmill_format::range_tombstone::RangeTombstone;
 use rockmill_format::table::TableMeta;
@@ -195,7 +196,8 @@ fn operands_and_range_tombstones_at_their_edges_are_the_same() {
                 .flat_map(|b| ranges.clone().map(|range| (*b, range)))
             {
                 let mut plan = common::plan();
-                plan.rules.tombstones = Fragments::new(tombstones, &snapshots).into();
+                plan.rules.tombstones =
+                    Fragments::new(KeyOrder::Bytewise, tombstones, &snapshots).into();
                 plan.rules.snapshots = snapshots.clone();
                 plan.rules.merging = Some(merging.clone());
                 plan.rules.bottommost = bottommost;
@@ -565,7 +567,7 @@ fn any_number_of_range_tombstones_that_are_dropped_makes_no_files() {
             sequence: 5,
         })
         .collect();
-    plan.rules.tombstones = Arc::new(Fragments::new(&tombstones, &[]));
+    plan.rules.tombstones = Arc::new(Fragments::new(KeyOrder::Bytewise, &tombstones, &[]));
     plan.rules.deeper = DeeperLevels::Files(Vec::new());
     plan.output.splitting = OutputSplitting {
         max_compaction_bytes: 10_000,
@@ -617,13 +619,26 @@ fn what_is_not_done_yet_is_refused_before_anything_is_written() {
     });
     let mut prefixes = common::plan();
     prefixes.output.table.prefixes = Some(CustomPrefixes(Arc::new(NoPrefixes)));
+    let mut dictionary = common::plan();
+    dictionary.output.table.compression.kind = CompressionType::Zstd;
+    dictionary.output.table.compression.dictionary = Some(DictionarySettings {
+        max_bytes: 4096,
+        max_buffer_bytes: 1 << 20,
+    });
+    let mut reverse = common::plan();
+    reverse.rules.order = KeyOrder::ReverseBytewise;
     let range = KeyRange::default();
+    let inputs = &inputs[..];
     for (inputs, plan, kind) in [
-        (&inputs, &zlib, Unsupported::Compression),
-        (&inputs, &slow, Unsupported::Compression),
-        (&inputs, &upper_bound, Unsupported::SizeIsUpperBound),
-        (&inputs, &partitions, Unsupported::Partitions),
-        (&inputs, &prefixes, Unsupported::Plugins),
+        (inputs, &zlib, Unsupported::Compression),
+        (inputs, &slow, Unsupported::Compression),
+        (inputs, &upper_bound, Unsupported::SizeIsUpperBound),
+        (inputs, &partitions, Unsupported::Partitions),
+        (inputs, &prefixes, Unsupported::Plugins),
+        (inputs, &dictionary, Unsupported::Compression),
+        (inputs, &reverse, Unsupported::Comparator),
+        // It may have range tombstones.
+        (&[], &reverse, Unsupported::Comparator),
     ] {
         let support = device().supports(&plan.request(inputs, &range, 0));
         assert_eq!(support, Support::No(kind));
