@@ -162,7 +162,7 @@ impl Settings {
     /// States the order of an application's comparator, as `NAME=bytewise` or `NAME=reverse`.
     ///
     /// # Errors
-    /// One sentence if that is no order, or two are stated for a comparator.
+    /// One sentence if the text names no order, or states two for one comparator.
     pub fn state_comparator(&mut self, stated: &str) -> Result<(), String> {
         self.hints.comparators.state(stated)
     }
