@@ -198,6 +198,29 @@ pub fn data_blocks(sst: &Path) -> Result<Vec<Vec<u8>>, String> {
     blocks.collect()
 }
 
+/// The dictionary of an SST file, which is empty if it has none, and for each data block whether its bytes come out only with
+/// it.
+///
+/// # Errors
+///
+/// The error in the file and its place.
+pub fn dictionary(sst: &Path) -> Result<(Vec<u8>, Vec<bool>), String> {
+    let table = Table::open(sst)?;
+    let dictionary = table.meta.dictionary.clone();
+    let (mut with, mut without) = (
+        Decompressor::new(dictionary.clone()),
+        Decompressor::new(Vec::new()),
+    );
+    let mut need_it = Vec::new();
+    for entry in &table.meta.index {
+        let (mut block, mut other) = (Vec::new(), Vec::new());
+        table.read(entry.handle, &mut with, &mut block)?;
+        let read = table.read(entry.handle, &mut without, &mut other);
+        need_it.push(read.is_err() || block != other);
+    }
+    Ok((dictionary, need_it))
+}
+
 /// An entry in RocksDB's order of internal keys: user key ascending, newest first.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Entry {

@@ -237,10 +237,11 @@ mod tests {
         }
     }
 
-    fn rules(tombstones: &[RangeTombstone], snapshots: &[u64]) -> CompactionRules {
+    fn rules(order: KeyOrder, tombstones: &[RangeTombstone], snapshots: &[u64]) -> CompactionRules {
         CompactionRules {
             snapshots: snapshots.to_vec(),
-            tombstones: Arc::new(Fragments::new(KeyOrder::Bytewise, tombstones, snapshots)),
+            tombstones: Arc::new(Fragments::new(order, tombstones, snapshots)),
+            order,
             ..CompactionRules::default()
         }
     }
@@ -300,7 +301,7 @@ mod tests {
         let with = |deeper, bottommost| CompactionRules {
             deeper,
             bottommost,
-            ..rules(&all, &[10])
+            ..rules(KeyOrder::Bytewise, &all, &[10])
         };
         let kept = |rules: &CompactionRules, begin, end| -> Vec<_> {
             let range = KeyRange {
@@ -334,18 +335,23 @@ mod tests {
             snapshots in proptest::collection::btree_set(1u64..20, 0..4),
             key in 0u8..12,
             sequence in 0u64..20,
+            order in prop::sample::select(vec![KeyOrder::Bytewise, KeyOrder::ReverseBytewise]),
         ) {
             let all: Vec<_> = drawn.iter().map(|&(begin, end, own)| tombstone(begin, end, own)).collect();
             let snapshots: Vec<_> = snapshots.into_iter().collect();
-            let rules = rules(&all, &snapshots);
+            let rules = rules(order, &all, &snapshots);
             let expected = drawn.iter().any(|&(begin, end, own)| {
-                (begin..end).contains(&key)
+                let covers = match order {
+                    KeyOrder::Bytewise => begin <= key && key < end,
+                    KeyOrder::ReverseBytewise => begin >= key && key > end,
+                };
+                covers
                     && own > sequence
                     && rules.visible_to(own) == rules.visible_to(sequence)
             });
             let at = rules.tombstones.ending_behind(&[key], 0);
             let found = rules.tombstones.all().get(at);
-            let found = found.filter(|fragment| fragment.begin.as_slice() <= &[key][..]);
+            let found = found.filter(|fragment| !order.is_before(&[key], &fragment.begin));
             prop_assert_eq!(found.is_some_and(|fragment| fragment.deletes(sequence, &rules)), expected);
         }
     }

@@ -452,6 +452,7 @@ pub struct PropertiesPlan {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     fn range(smallest: &str, largest: &str) -> (Vec<u8>, Vec<u8>) {
         (smallest.into(), largest.into())
@@ -482,6 +483,50 @@ mod tests {
         }
         assert!(DeeperLevels::Nothing.absent(KeyOrder::Bytewise, b"b"));
         assert!(!DeeperLevels::Unknown.absent(KeyOrder::Bytewise, b"a"));
+    }
+
+    /// The files of a level that have these borders: each pair is one file.
+    fn files(order: KeyOrder, borders: &std::collections::BTreeSet<u8>) -> Vec<(Vec<u8>, Vec<u8>)> {
+        let mut borders: Vec<_> = borders.iter().map(|&border| vec![border]).collect();
+        borders.sort_by(|a, b| order.compare(a, b));
+        let pairs = borders.chunks(2);
+        pairs
+            .map(|pair| (pair[0].clone(), pair[pair.len() - 1].clone()))
+            .collect()
+    }
+
+    proptest! {
+        #[test]
+        fn a_range_is_absent_only_if_all_its_keys_are(
+            levels in proptest::collection::vec(proptest::collection::btree_set(0u8..30, 0..8), 0..3),
+            begin in 0u8..30,
+            end in 0u8..30,
+            order in prop::sample::select(vec![KeyOrder::Bytewise, KeyOrder::ReverseBytewise]),
+        ) {
+            let levels: Vec<_> = levels.iter().map(|borders| files(order, borders)).collect();
+            let deeper = DeeperLevels::Files(levels.clone());
+            let is_in_file = |key: u8| {
+                levels.iter().flatten().any(|(smallest, largest)| {
+                    let (low, high) = match order {
+                        KeyOrder::Bytewise => (smallest[0], largest[0]),
+                        KeyOrder::ReverseBytewise => (largest[0], smallest[0]),
+                    };
+                    (low..=high).contains(&key)
+                })
+            };
+            let keys: Vec<u8> = match order {
+                KeyOrder::Bytewise => (begin..end).collect(),
+                KeyOrder::ReverseBytewise => (end..begin).map(|key| key + 1).collect(),
+            };
+            // No tombstone has an empty range.
+            if !keys.is_empty() {
+                let absent = !keys.iter().any(|&key| is_in_file(key));
+                prop_assert_eq!(deeper.absent_range(order, &[begin], &[end]), absent);
+            }
+            for key in 0..30 {
+                prop_assert_eq!(deeper.absent(order, &[key]), !is_in_file(key), "{}", key);
+            }
+        }
     }
 
     #[test]

@@ -11,6 +11,7 @@ use rockmill_format::key::KeyOrder;
 /// `compaction_outputs.cc:CompactionOutputs`, the members that splitting at grandparents uses, step by
 /// step.
 struct Model<'a> {
+    order: KeyOrder,
     splitting: &'a OutputSplitting,
     index: usize,
     gap: bool,
@@ -20,8 +21,9 @@ struct Model<'a> {
 }
 
 impl<'a> Model<'a> {
-    fn new(splitting: &'a OutputSplitting) -> Self {
+    fn new(order: KeyOrder, splitting: &'a OutputSplitting) -> Self {
         Self {
+            order,
             splitting,
             index: 0,
             gap: true,
@@ -57,7 +59,7 @@ impl<'a> Model<'a> {
         while self.index < files.len() {
             let file = &files[self.index];
             if self.gap {
-                if key < file.smallest.as_slice() {
+                if self.order.is_before(key, &file.smallest) {
                     break;
                 }
                 if self.seen {
@@ -68,8 +70,9 @@ impl<'a> Model<'a> {
                 self.gap = false;
             } else {
                 let last = self.index + 1 == files.len();
-                let stays_on_boundary = || last || key < files[self.index + 1].smallest.as_slice();
-                if key < file.largest.as_slice()
+                let stays_on_boundary =
+                    || last || self.order.is_before(key, &files[self.index + 1].smallest);
+                if self.order.is_before(key, &file.largest)
                     || (key == file.largest.as_slice() && stays_on_boundary())
                 {
                     break;
@@ -203,6 +206,26 @@ fn all_behind(common: usize, mut splitting: OutputSplitting) -> OutputSplitting 
     splitting
 }
 
+fn orders() -> impl Strategy<Value = KeyOrder> {
+    prop::sample::select(vec![KeyOrder::Bytewise, KeyOrder::ReverseBytewise])
+}
+
+/// What is in the order of bytes, in another order.
+fn in_order<T>(
+    order: KeyOrder,
+    mut splitting: OutputSplitting,
+    mut keys: Vec<T>,
+) -> (OutputSplitting, Vec<T>) {
+    if order == KeyOrder::ReverseBytewise {
+        keys.reverse();
+        splitting.grandparents.reverse();
+        for file in &mut splitting.grandparents {
+            std::mem::swap(&mut file.smallest, &mut file.largest);
+        }
+    }
+    (splitting, keys)
+}
+
 proptest! {
     #![proptest_config(config(3000))]
 
@@ -211,12 +234,13 @@ proptest! {
         splitting in splittings(),
         keys in keys(),
         common in 0usize..18,
+        order in orders(),
     ) {
         let splitting = all_behind(common, splitting);
         let keys = keys.into_iter().map(|(key, bytes)| (behind(common, &key), bytes));
-        let keys: Vec<_> = keys.collect();
-        let mut splitter = FileSplitter::new(KeyOrder::Bytewise, &splitting);
-        let mut model = Model::new(&splitting);
+        let (splitting, keys) = in_order(order, splitting, keys.collect());
+        let mut splitter = FileSplitter::new(order, &splitting);
+        let mut model = Model::new(order, &splitting);
         let mut size = None;
         for (key, bytes) in &keys {
             let stops = model.stops_before(key, size);
@@ -230,9 +254,11 @@ proptest! {
         splitting in splittings(),
         keys in keys(),
         sizes in proptest::collection::vec(proptest::option::of(0u64..3000), 60),
+        order in orders(),
     ) {
-        let mut splitter = FileSplitter::new(KeyOrder::Bytewise, &splitting);
-        let mut model = Model::new(&splitting);
+        let (splitting, keys) = in_order(order, splitting, keys);
+        let mut splitter = FileSplitter::new(order, &splitting);
+        let mut model = Model::new(order, &splitting);
         for ((key, _), &size) in keys.iter().zip(&sizes) {
             let stops = model.stops_before(key, size);
             prop_assert_eq!(splitter.ends_before(key, size), stops, "before {:?} at {:?}", key, size);

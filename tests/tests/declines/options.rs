@@ -1,9 +1,11 @@
 //! Options of the database and of column families that Rockmill leaves to RocksDB, read from the
 //! OPTIONS file.
 
-use rockmill_tests::content::Content;
+use std::cell::Cell;
+
+use rockmill_tests::content::{Content, assert_content};
 use rockmill_tests::harness::{
-    assert_declined, assert_jobs_add_up, open, options, put, service, wait_for_compact,
+    assert_declined, assert_done, assert_jobs_add_up, open, options, put, service, wait_for_compact,
 };
 use rockmill_tests::reasons::{
     BLOB_FILES, COMPACTION_STYLE, COMPRESSION, COMPRESSION_DICTIONARY, INGEST_BEHIND,
@@ -14,7 +16,7 @@ use rust_rocksdb::{
     SliceTransform, SstPartitionerFactory, Temperature,
 };
 
-use crate::trial::{declines, plain, takes, with_table};
+use crate::trial::{declines, plain, run_checked, takes, with_table, with_text};
 
 #[test]
 fn blob_files() {
@@ -121,7 +123,7 @@ fn fifo_style() {
         db.flush().expect("flush");
     }
     wait_for_compact(&db);
-    rockmill_tests::content::assert_content(&db, &content);
+    assert_content(&db, &content);
     assert_declined(&service.stats(), &[COMPACTION_STYLE]);
     assert_jobs_add_up(&service.stats());
 }
@@ -231,18 +233,97 @@ fn a_compression_dictionary() {
     );
 }
 
+const WITH_DICTIONARIES: [DBCompressionType; 3] = [
+    DBCompressionType::Zstd,
+    DBCompressionType::Zlib,
+    DBCompressionType::Lz4,
+];
+
+/// Compacts with dictionaries, and lets `check` look at the dictionary of each file and at its blocks that need it. RocksDB
+/// reads all files.
+fn with_dictionaries(
+    codec: DBCompressionType,
+    window_bits: i32,
+    max_dict_bytes: i32,
+    configure: impl Fn(&mut Options),
+    check: impl Fn(&[u8], &[bool]),
+) {
+    let configure = |options: &mut Options| {
+        options.set_compression_type(codec);
+        options.set_compression_options(window_bits, i16::MAX.into(), 0, max_dict_bytes);
+        configure(options);
+    };
+    let stats = run_checked(configure, plain, |db, content| {
+        assert_content(db, content);
+        db.verify_checksum().expect("the files are whole");
+        let files = db.live_files().expect("live files");
+        assert!(!files.is_empty());
+        for file in files {
+            let path = db.path().join(file.name.trim_start_matches('/'));
+            let (dictionary, need_it) =
+                rockmill_tests::internal::dictionary(&path).expect("a file");
+            check(&dictionary, &need_it);
+        }
+    });
+    assert_done(&stats);
+}
+
 #[test]
 fn a_dictionary_of_samples_is_no_reason() {
-    for codec in [
-        DBCompressionType::Zstd,
-        DBCompressionType::Zlib,
-        DBCompressionType::Lz4,
-    ] {
-        let dictionary = |options: &mut Options| {
-            options.set_compression_type(codec);
-            options.set_compression_options(-14, i16::MAX.into(), 0, 4 << 10);
+    const DICTIONARY_BYTES: usize = 3 << 10;
+    for codec in WITH_DICTIONARIES {
+        // Only ZSTD trains.
+        for trained in [0, 1 << 20] {
+            if codec == DBCompressionType::Zstd && trained > 0 {
+                continue;
+            }
+            let configure = |options: &mut Options| {
+                options.set_zstd_max_train_bytes(trained);
+                // Some blocks wait for the dictionary, and others are written later.
+                with_text("compression_opts={max_dict_buffer_bytes=10000;}")(options);
+                options.set_target_file_size_base(24 << 10);
+            };
+            let most_blocks = Cell::new(0);
+            let check = |dictionary: &[u8], need_it: &[bool]| {
+                let found = (dictionary.len(), need_it);
+                assert!(
+                    (1..=DICTIONARY_BYTES).contains(&found.0),
+                    "{codec:?}: {found:?}"
+                );
+                assert!(need_it.iter().all(|&needs| needs), "{codec:?}: {found:?}");
+                most_blocks.set(need_it.len().max(most_blocks.get()));
+            };
+            with_dictionaries(codec, -14, DICTIONARY_BYTES as i32, configure, check);
+            assert!(most_blocks.get() > 4, "{codec:?}: {most_blocks:?}");
+        }
+    }
+}
+
+#[test]
+fn very_short_dictionaries_are_none() {
+    for codec in WITH_DICTIONARIES {
+        for bytes in 1..8 {
+            let check = |dictionary: &[u8], need_it: &[bool]| {
+                assert!(
+                    dictionary.is_empty() && !need_it.contains(&true),
+                    "{codec:?} {bytes}"
+                );
+            };
+            with_dictionaries(codec, -14, bytes, |_| {}, check);
+        }
+    }
+}
+
+#[test]
+fn rocksdb_can_read_zlib_with_a_dictionary_that_is_longer_than_its_window() {
+    const DICTIONARY_BYTES: usize = 64 << 10;
+    for window_bits in [-15, -14, -9] {
+        let check = |dictionary: &[u8], need_it: &[bool]| {
+            assert_eq!(dictionary.len(), DICTIONARY_BYTES, "{window_bits}");
+            assert!(need_it.contains(&true), "{window_bits}");
         };
-        takes(dictionary, plain);
+        let zlib = DBCompressionType::Zlib;
+        with_dictionaries(zlib, window_bits, DICTIONARY_BYTES as i32, |_| {}, check);
     }
 }
 

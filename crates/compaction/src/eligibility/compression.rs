@@ -175,10 +175,9 @@ fn dictionary(options: &CompressionOptions) -> Option<DictionarySettings> {
         0 => u64::MAX,
         bytes => bytes,
     };
-    // ZSTD does nothing with fewer bytes, and the library of LZ4 cannot take them.
-    const FEWEST_BYTES: u32 = 8;
-    (options.max_dict_bytes >= FEWEST_BYTES).then_some(DictionarySettings {
-        max_bytes: options.max_dict_bytes as usize,
+    let max_bytes = options.max_dict_bytes as usize;
+    (max_bytes >= CompressionSettings::FEWEST_DICTIONARY_BYTES).then_some(DictionarySettings {
+        max_bytes,
         max_buffer_bytes,
     })
 }

@@ -349,8 +349,9 @@ mod tests {
     #[test]
     fn a_sentence_names_the_setting_and_what_is_possible() {
         assert!(
-            refused("thread=8")
-                .starts_with("there is no setting \"thread\"; the settings are device,")
+            refused("thread=8").starts_with(
+                "there is no setting \"thread\"; the settings are comparator, device,"
+            )
         );
         assert!(refused("threads").contains("write key=value"));
         assert_eq!(

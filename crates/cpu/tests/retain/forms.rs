@@ -33,7 +33,7 @@ fn absent(rules: &CompactionRules, key: &[u8]) -> bool {
         DeeperLevels::Files(levels) => !levels
             .iter()
             .flatten()
-            .any(|(from, to)| from.as_slice() <= key && key <= to.as_slice()),
+            .any(|(from, to)| !rules.order.is_before(key, from) && !rules.order.is_before(to, key)),
     }
 }
 

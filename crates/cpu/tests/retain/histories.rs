@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use rockmill_core::{CompactionRules, DeeperLevels};
-use rockmill_format::key::MAX_SEQUENCE;
+use rockmill_format::key::{KeyOrder, MAX_SEQUENCE};
 
 use crate::common::{Entry, PUT};
 
@@ -54,7 +54,7 @@ fn deeper_files() -> impl Strategy<Value = DeeperLevels> {
     proptest::collection::vec(level, 0..3).prop_map(DeeperLevels::Files)
 }
 
-pub fn rules() -> impl Strategy<Value = CompactionRules> {
+fn rules() -> impl Strategy<Value = CompactionRules> {
     let place = prop_oneof![
         3 => Just((true, DeeperLevels::Nothing)),
         1 => Just((true, DeeperLevels::Files(vec![Vec::new()]))),
@@ -71,5 +71,30 @@ pub fn rules() -> impl Strategy<Value = CompactionRules> {
         merging: None,
         filter: None,
         ..CompactionRules::default()
+    })
+}
+
+/// Entries and rules in the order of bytes, or in reverse order.
+pub fn in_some_order(
+    entries: impl Strategy<Value = Vec<Entry>>,
+) -> impl Strategy<Value = (Vec<Entry>, CompactionRules)> {
+    (entries, rules(), any::<bool>()).prop_map(|(mut entries, mut rules, is_reverse)| {
+        if is_reverse {
+            rules.order = KeyOrder::ReverseBytewise;
+            entries.sort_by(|a, b| {
+                rules
+                    .order
+                    .compare_entries((&a.key, a.tag), (&b.key, b.tag))
+            });
+            if let DeeperLevels::Files(levels) = &mut rules.deeper {
+                for files in levels {
+                    files.reverse();
+                    for (smallest, largest) in files {
+                        std::mem::swap(smallest, largest);
+                    }
+                }
+            }
+        }
+        (entries, rules)
     })
 }

@@ -108,13 +108,13 @@ impl Compressor {
         })
     }
 
-    /// A compressor for `settings`, of blocks that are read with this dictionary. An empty one is none.
+    /// A compressor for `settings`, of blocks that are read with this dictionary. A very short one is not used.
     ///
     /// # Errors
     /// Unsupported if the settings need a format that is not written here, or take no dictionary.
     pub fn with_dictionary(settings: &CompressionSettings, dictionary: &[u8]) -> Result<Self> {
         let mut compressor = Self::new(settings)?;
-        if dictionary.is_empty() {
+        if dictionary.len() < CompressionSettings::FEWEST_DICTIONARY_BYTES {
             return Ok(compressor);
         }
         match &mut compressor.codec {

@@ -149,6 +149,9 @@ pub struct DictionarySettings {
 }
 
 impl CompressionSettings {
+    /// Shorter dictionaries are not used: ZSTD does nothing with them, and the library of LZ4 cannot take them.
+    pub const FEWEST_DICTIONARY_BYTES: usize = 8;
+
     /// Blocks stored uncompressed.
     pub fn none() -> Self {
         Self {
@@ -225,7 +228,8 @@ impl CompressionSettings {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::coding::put_varint;
+    use crate::coding::{put_varint, varint_len};
+    use flate2::{Decompress, FlushDecompress, Status};
     use proptest::prelude::*;
     use twox_hash::XxHash64;
 
@@ -252,10 +256,12 @@ mod tests {
             kind in prop::sample::select(CompressionType::ALL.to_vec()),
             level in prop::sample::select(vec![DEFAULT_LEVEL, -3, 1, 5]),
             dictionary in proptest::collection::vec(any::<u8>(), 0..40),
+            is_short in any::<bool>(),
         ) {
             let block = word.repeat(repeat);
             let settings = settings(kind, level);
             let dictionary = match settings.takes_dictionary() {
+                true if is_short => dictionary,
                 true => [dictionary, word].concat().repeat(3000),
                 false => Vec::new(),
             };
@@ -326,6 +332,41 @@ mod tests {
                 stored.len()
             );
         }
+    }
+
+    #[test]
+    fn rocksdb_can_read_blocks_with_a_dictionary_in_its_window() {
+        /// RocksDB reads with these, whatever it has written with.
+        const WINDOW_BITS: u8 = 14;
+        let dictionary = noise(1, 64 << 10);
+        let mut compressed = 0;
+        // All of it is in the dictionary, and most lies outside the window.
+        for from in (0..60 << 10).step_by(1 << 10) {
+            let block = &dictionary[from..from + 4000];
+            for window_bits in -15..=-9 {
+                let settings = CompressionSettings {
+                    window_bits,
+                    ..settings(CompressionType::Zlib, DEFAULT_LEVEL)
+                };
+                let compressor = Compressor::with_dictionary(&settings, &dictionary);
+                let mut compressor = compressor.expect("settings");
+                let (stored, kind) = compressor.compress(block).expect("compresses");
+                if kind == CompressionType::None {
+                    continue;
+                }
+                let stored = &stored[varint_len(block.len() as u64)..];
+                let mut inflate = Decompress::new_with_window_bits(false, WINDOW_BITS);
+                inflate.set_dictionary(&dictionary).expect("a dictionary");
+                let mut out = Vec::with_capacity(block.len());
+                let read = inflate.decompress_vec(stored, &mut out, FlushDecompress::Finish);
+                assert!(
+                    matches!(read, Ok(Status::StreamEnd)) && out == block,
+                    "{window_bits} at {from}: {read:?}"
+                );
+                compressed += 1;
+            }
+        }
+        assert!(compressed > 0);
     }
 
     #[test]

@@ -143,7 +143,7 @@ static void layout(void) {
 static void settings(void) {
   char* error = NULL;
   assert(rm_service_open("thread=8", &error) == NULL);
-  said(error, "there is no setting \"thread\"; the settings are device,");
+  said(error, "there is no setting \"thread\"; the settings are comparator, device,");
   assert(rm_service_open("threads=0", &error) == NULL);
   said(error, "threads is 0; it must be from 1 to 1024");
   assert(rm_service_open("threads=1;threads=2", &error) == NULL);
