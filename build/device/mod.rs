@@ -69,9 +69,12 @@ fn compile_with(nvcc: &Path, kernels: &Kernels<'_>) {
     // Compiles architectures in parallel, with paths relative to the folder, so that all checkouts produce the same
     // object. A call of a host-only function would be a warning, and the code around it would do nothing.
     let strict = ["--Werror", "all-warnings"];
+    // Names of internal functions have a hash of the source's absolute path, which differs between checkouts.
+    let same_names = ["-Xcudafe", "--orig_src_path_name,/rockmill/cuda.cu"];
     let mut flags = ["-std=c++17", "-O3", "-Xcompiler", "-fPIC", "--threads=0"]
         .into_iter()
         .chain(strict)
+        .chain(same_names)
         .chain(kernels.flags.iter().copied())
         .map(str::to_owned)
         .collect::<Vec<_>>();
