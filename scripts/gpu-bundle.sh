@@ -17,8 +17,8 @@ max_mib=45
 # What each purpose builds.
 for_compaction() {
     # Without SQL, which needs no GPU to be tested and takes as much room as everything else.
-    build build -p rockmill-cli --no-default-features
-    build build -p rockmill-bench --no-default-features
+    build build -p rockmill-cli --no-default-features --features cuda
+    build build -p rockmill-bench --no-default-features --features cuda
     build build -p rockmill-tests --bin crash
     build test --no-run -p rockmill-compaction --test gpu_tests
     # Unit tests, some of which run on the device as well.
@@ -27,23 +27,23 @@ for_compaction() {
 }
 
 for_scan() {
-    build build -p rockmill-cli --no-default-features
+    build build -p rockmill-cli --no-default-features --features cuda
     build build --workspace --bin rockmill-bench
     build test --no-run -p rockmill-compaction --test gpu_tests
 }
 
 for_view() {
-    build build -p rockmill-cli --no-default-features
-    build build -p rockmill-bench --no-default-features
+    build build -p rockmill-cli --no-default-features --features cuda
+    build build -p rockmill-bench --no-default-features --features cuda
 }
 
 for_sql() {
-    build build -p rockmill-cli --no-default-features
+    build build -p rockmill-cli --no-default-features --features cuda
     build test --no-run --workspace --test slt --test queries --test layouts
 }
 
 for_share() {
-    build build -p rockmill-cli --no-default-features
+    build build -p rockmill-cli --no-default-features --features cuda
     build test --no-run --workspace --test one_card
 }
 
