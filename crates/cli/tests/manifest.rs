@@ -183,11 +183,9 @@ fn verify_takes_the_comparator_from_options_where_the_manifest_has_none() {
     drop(db);
     assert!(common::sst_files(dir).len() > 3);
     let checked = || {
-        let (out, said) = expect(INCOMPLETE, &["verify", text(dir)]);
-        assert!(
-            !out.contains("overlaps") && out.contains(REVERSE),
-            "{out} {said}"
-        );
+        // In the order of bytes, the files would overlap.
+        let (out, said) = expect(DONE, &["verify", text(dir)]);
+        assert!(out.contains("all good"), "{out} {said}");
     };
     checked();
     without_comparators(&manifest(dir), REVERSE);

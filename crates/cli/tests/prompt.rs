@@ -79,23 +79,26 @@ impl Terminal {
         self.input.flush().unwrap();
     }
 
-    /// The output up to a text, inclusive.
+    /// Waits until the output ends with a text, and returns what is printed before it.
     fn until(&mut self, end: &str) -> String {
-        self.wait(end);
+        self.wait_for(end, |text| text.ends_with(end));
         let text = plain(&std::mem::take(&mut self.printed));
-        let text = text.strip_suffix(end);
-        text.expect("nothing more is printed").to_owned()
+        text.strip_suffix(end).expect("it ends so").to_owned()
     }
 
     /// Waits until a text is printed.
-    fn wait(&mut self, end: &str) {
+    fn wait(&mut self, text: &str) {
+        self.wait_for(text, |printed| printed.contains(text));
+    }
+
+    fn wait_for(&mut self, text: &str, is_there: impl Fn(&str) -> bool) {
         loop {
-            let text = plain(&self.printed);
-            if text.contains(end) {
+            let printed = plain(&self.printed);
+            if is_there(&printed) {
                 return;
             }
             let Ok(more) = self.output.recv_timeout(HANGS) else {
-                panic!("{end:?} was not printed behind {text}");
+                panic!("{text:?} was not printed behind {printed}");
             };
             self.printed.extend(more);
         }
