@@ -100,7 +100,7 @@ impl FileCache {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes the number of bytes to keep, as the device allocates them. 0 keeps none. [`DeviceArena::trim`], or the next
+    /// Changes the number of bytes to keep, as the device allocates them. 0 keeps none. `DeviceArena::trim`, or the next
     /// task, frees the rest.
     pub fn set_limit(&self, limit: u64) {
         self.arena.limit_cache(limit);
