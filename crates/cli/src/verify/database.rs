@@ -267,35 +267,14 @@ mod tests {
                 ..Checked::default()
             }
         };
-        assert!(bounds_agree(
-            &meta,
-            KeyOrder::Bytewise,
-            &checked((b"a", 9), false),
-            false
-        ));
-        assert!(!bounds_agree(
-            &meta,
-            KeyOrder::Bytewise,
-            &checked((b"a", 8), false),
-            false
-        ));
-        assert!(bounds_agree(
-            &meta,
-            KeyOrder::Bytewise,
-            &checked((b"a", 8), false),
-            true
-        ));
-        assert!(bounds_agree(
-            &meta,
-            KeyOrder::Bytewise,
-            &checked((b"b", 9), true),
-            false
-        ));
-        assert!(!bounds_agree(
-            &meta,
-            KeyOrder::Bytewise,
-            &checked((b"A", 9), true),
-            false
-        ));
+        let agree = |smallest, has_range_deletions, is_ingested| {
+            let checked = checked(smallest, has_range_deletions);
+            bounds_agree(&meta, KeyOrder::Bytewise, &checked, is_ingested)
+        };
+        assert!(agree((b"a", 9), false, false));
+        assert!(!agree((b"a", 8), false, false));
+        assert!(agree((b"a", 8), false, true));
+        assert!(agree((b"b", 9), true, false));
+        assert!(!agree((b"A", 9), true, false));
     }
 }
