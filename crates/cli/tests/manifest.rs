@@ -162,11 +162,10 @@ fn without_comparators(path: &Path, name: &str) {
     fs::write(path, manifest).expect("written");
 }
 
-#[test]
-fn verify_takes_the_comparator_from_options_where_the_manifest_has_none() {
-    const REVERSE: &str = "rocksdb.ReverseBytewiseComparator";
-    let dir = tempfile::tempdir().expect("a temporary directory");
-    let dir = dir.path();
+const REVERSE: &str = "rocksdb.ReverseBytewiseComparator";
+
+/// A database of 900 keys in reverse order and several files.
+fn reversed(dir: &Path) {
     let mut options = Options::default();
     options.create_if_missing(true);
     options.set_comparator(REVERSE, Box::new(|a, b| b.cmp(a)));
@@ -182,14 +181,45 @@ fn verify_takes_the_comparator_from_options_where_the_manifest_has_none() {
     db.compact_range_opt(None::<&[u8]>, None::<&[u8]>, &compact);
     drop(db);
     assert!(common::sst_files(dir).len() > 3);
+}
+
+#[test]
+fn verify_and_doctor_take_the_comparator_from_options_where_the_manifest_has_none() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let dir = dir.path();
+    reversed(dir);
     let checked = || {
         // In the order of bytes, the files would overlap.
         let (out, said) = expect(DONE, &["verify", text(dir)]);
         assert!(out.contains("all good"), "{out} {said}");
+        let (out, said) = expect(DONE, &["doctor", text(dir)]);
+        assert!(!out.contains("comparator"), "{out} {said}");
     };
     checked();
     without_comparators(&manifest(dir), REVERSE);
     checked();
+}
+
+#[test]
+fn a_statement_misses_no_rows_of_files_that_are_in_another_order_than_their_family() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let dir = dir.path();
+    reversed(dir);
+    let count = "select count(*) from \"default\" where key >= '0100' and key < '0500'";
+    let (out, _) = expect(DONE, &["sql", text(dir), count]);
+    assert!(out.contains("400"), "{out}");
+    without_comparators(&manifest(dir), REVERSE);
+    let (options, said) = newest_options(dir);
+    let line = format!("comparator={REVERSE}");
+    assert!(said.contains(&line), "{said}");
+    fs::write(
+        &options,
+        said.replace(&line, "comparator=leveldb.BytewiseComparator"),
+    )
+    .expect("written");
+    // RocksDB itself would seek in the files by the wrong order, and count others.
+    let (_, said) = expect(BAD_DATA, &["sql", text(dir), count]);
+    assert!(said.contains("its keys are in reverse order"), "{said}");
 }
 
 #[test]

@@ -234,7 +234,7 @@ pub fn orders_by_bytes(comparator_name: &[u8]) -> bool {
 
 /// Whether keys are ordered bytewise up to the timestamps at their ends. Jobs are declined for timestamps with a reason
 /// of their own.
-fn has_bytewise_keys(comparator_name: &[u8]) -> bool {
+pub fn has_bytewise_keys(comparator_name: &[u8]) -> bool {
     comparator_name == b"leveldb.BytewiseComparator.u64ts"
 }
 

@@ -16,6 +16,7 @@ use rockmill_core::{
 };
 use rockmill_exec::budget::{Budget, Reservation};
 use rockmill_exec::file_caches::database_number;
+use rockmill_format::key::KeyOrder;
 use rockmill_format::manifest::FileMeta;
 use rockmill_snapshot::tree::user_key;
 use rockmill_storage::io::{ClosedInput, JobInput, JobIo};
@@ -242,6 +243,12 @@ impl Tables {
         }
         let closed = Arc::new(file.closed(path));
         let table = open_table(Box::new(Shared(file)))?;
+        // Only column families in the order of bytes are opened. Ranges of keys are in that order, so the table would seem to
+        // have nothing of them, and RocksDB's iterators would seek in it by the wrong order as well.
+        if table.order() != KeyOrder::Bytewise {
+            let what = "its keys are in reverse order, and those of its column family are not";
+            return Err(Error::corruption(&name, meta.size, what));
+        }
         let table = table
             .with_largest_sequence(meta.largest_seqno)?
             .beginning_at(user_key(&meta.smallest));

@@ -14,20 +14,16 @@ use super::Engine;
 use crate::eligibility::{self, EligibleJob, FilterSamples, Merges};
 use rockmill_exec::parallel;
 use rockmill_format::names;
+use rockmill_format::table::{has_bytewise_keys, key_order};
 use rockmill_snapshot::Findings;
-use rockmill_snapshot::closed_database::ClosedDatabase;
+use rockmill_snapshot::closed_database::{self, ClosedDatabase};
 use rockmill_snapshot::tree::{TreeFollower, bounds_in_bytes, total_bytes, user_key};
 use rockmill_storage::{InputFileReader, shared_path};
 
-/// Comparators of files that can be opened in no stated order.
-const READ_COMPARATORS: [&[u8]; 3] = [
-    KeyOrder::Bytewise.comparator(),
-    KeyOrder::ReverseBytewise.comparator(),
-    b"leveldb.BytewiseComparator.u64ts",
-];
-
 /// What the checks of files need to know of their column family.
 pub(super) struct FileChecks {
+    /// The name of the comparator in OPTIONS.
+    pub(super) comparator: Option<Vec<u8>>,
     /// The order of the keys, if jobs know it.
     pub(super) order: Option<KeyOrder>,
     /// Its merge operator.
@@ -132,6 +128,7 @@ impl Engine {
         let (_, family) = database.family(name)?;
         let eligible = EligibleJob::read(job)?;
         let checks = FileChecks {
+            comparator: Some(eligible.comparator().to_vec()),
             order: eligible.order().ok(),
             merges: eligible.merges(),
             filters: bare.is_some(),
@@ -166,12 +163,12 @@ impl Engine {
         inputs: &[InputFile],
         checks: &FileChecks,
     ) -> Result<FilesFound> {
-        // If the MANIFEST names no comparator, RocksDB uses that of OPTIONS, which is checked too.
-        let comparator = match family.comparator.is_empty() {
-            true => KeyOrder::Bytewise.comparator(),
-            false => &family.comparator,
+        let comparator = match closed_database::comparator(family, checks.comparator.as_deref()) {
+            [] => KeyOrder::Bytewise.comparator(),
+            name => name,
         };
-        if checks.order.is_none() && !READ_COMPARATORS.contains(&comparator) {
+        let is_read = key_order(comparator).is_some() || has_bytewise_keys(comparator);
+        if checks.order.is_none() && !is_read {
             let what = format!("comparator is {}", names::escape(comparator));
             let mut unknown = FilesFound {
                 may_hold_operands: !inputs.is_empty(),

@@ -155,26 +155,24 @@ impl Engine {
         family: &ColumnFamily,
         found: &mut Findings,
     ) -> Result<()> {
-        let filters = false;
-        let checks = match EligibleJob::read(job.clone()) {
+        let (comparator, order, merges) = match EligibleJob::read(job.clone()) {
             Ok(eligible) => {
                 eligibility::check_db(eligible.options(), self.policy(), found);
                 eligibility::check_family(&eligible, found);
-                FileChecks {
-                    order: eligible.order().ok(),
-                    merges: eligible.merges(),
-                    filters,
-                }
+                let comparator = Some(eligible.comparator().to_vec());
+                (comparator, eligible.order().ok(), eligible.merges())
             }
             Err(error) => {
                 let merges = Err(error.what.clone());
                 found.note(Err(error));
-                FileChecks {
-                    order: None,
-                    merges,
-                    filters,
-                }
+                (None, None, merges)
             }
+        };
+        let checks = FileChecks {
+            comparator,
+            order,
+            merges,
+            filters: false,
         };
         found.note(self.check_staging(dir));
         let inspected = self.inspect_files(dir, family, &job.tree.inputs, &checks)?;
