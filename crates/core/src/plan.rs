@@ -30,19 +30,7 @@ pub struct KeyRange {
 impl KeyRange {
     /// Whether `user_key` lies in the range.
     pub fn contains(&self, user_key: &[u8]) -> bool {
-        !self.is_above(user_key) && !self.is_below(user_key)
-    }
-
-    /// Whether the whole range lies above `user_key`.
-    #[inline]
-    pub fn is_above(&self, user_key: &[u8]) -> bool {
-        self.is_behind(KeyOrder::Bytewise, user_key)
-    }
-
-    /// Whether the whole range lies below `user_key`.
-    #[inline]
-    pub fn is_below(&self, user_key: &[u8]) -> bool {
-        self.is_before(KeyOrder::Bytewise, user_key)
+        self.contains_in(KeyOrder::Bytewise, user_key)
     }
 
     /// Whether `user_key` lies in the range, in this order.

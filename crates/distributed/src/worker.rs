@@ -215,8 +215,7 @@ impl Session {
         }
         let part = self.parts.begin().ok_or_else(|| {
             exec_datafusion_err!(
-                "a worker runs {} parts of statements already: run the statement again later",
-                self.parts.running()
+                "a worker runs {MAX_PARTS} parts of statements already: run the statement again later"
             )
         })?;
         let mut builder = context.builder;

@@ -1,6 +1,7 @@
 //! Ranges of keys as sets.
 
 use rockmill_core::KeyRange;
+use rockmill_format::key::KeyOrder;
 use rockmill_format::range_tombstone::RangeTombstone;
 
 /// The same keys as disjoint ranges in ascending order, none empty.
@@ -56,7 +57,9 @@ pub fn cut(range: &KeyRange, others: &[KeyRange]) -> Vec<(KeyRange, bool)> {
                 end: Some(begin.clone()),
             };
             parts.push((before, false));
-        } else if (other.begin.as_ref()).is_some_and(|begin| rest.is_below(begin)) {
+        } else if (other.begin.as_ref())
+            .is_some_and(|begin| rest.is_before(KeyOrder::Bytewise, begin))
+        {
             break;
         }
         match other.end.as_ref().filter(|end| rest.contains(end)) {

@@ -1,6 +1,5 @@
 //! Tables for DataFusion of another library of the process, through DataFusion's C interface.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread;
 
@@ -17,12 +16,11 @@ use datafusion_ffi::table_provider::FFI_TableProvider;
 use futures::channel::oneshot;
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
-use rockmill_cli::sql::PLANNING_STACK_BYTES;
 use rockmill_cli::sql::session::Session;
-use rockmill_sql::with_caught_panics;
+use rockmill_sql::{answered, with_caught_panics};
 
 use crate::errors::{exception, usage};
-use crate::runtime::runtime;
+use crate::runtime::{planning_thread, runtime};
 
 /// A table that the other library scans. Its session is not this one's, and neither are its threads, through whose functions
 /// no panic can pass.
@@ -46,12 +44,6 @@ impl Drop for Foreign {
 /// Whether a filter calls a function. Functions come over by name, and the other library's may be another one of that name.
 fn calls_function(filter: &Expr) -> Result<bool> {
     filter.exists(|part| Ok(matches!(part, Expr::ScalarFunction(_))))
-}
-
-/// A thread with room for planning: a level of an expression takes some 10 KiB.
-fn planning_thread() -> thread::Builder {
-    let thread = thread::Builder::new().name("rockmill-plan".to_owned());
-    thread.stack_size(PLANNING_STACK_BYTES)
 }
 
 impl Foreign {
@@ -131,15 +123,14 @@ impl TableProvider for Foreign {
         let (done, planning) = oneshot::channel();
         let work = move || {
             let plan = planned(table, session, projection, filters, limit);
-            let plan = catch_unwind(AssertUnwindSafe(|| runtime.block_on(plan)));
             // Nothing waits for it if the other library has dropped the statement.
-            let _ = done.send(plan);
+            let _ = done.send(runtime.block_on(answered(plan)));
         };
         let thread = planning_thread().spawn(work);
         thread.map_err(|e| failed(format!("no thread: {e}")))?;
+        let plan = planning.await.ok().flatten();
         let panicked = || failed("internal error, please report it: the scan panicked".to_owned());
-        let plan = planning.await.map_err(|_| panicked())?;
-        plan.map_err(|_| panicked())?
+        plan.ok_or_else(panicked)?
     }
 }
 

@@ -45,6 +45,12 @@ pub fn runtime() -> Result<&'static Runtime, Failure> {
     Ok(runtime)
 }
 
+/// A thread with room for planning: a level of an expression takes some 10 KiB.
+pub fn planning_thread() -> thread::Builder {
+    let thread = thread::Builder::new().name("rockmill-plan".to_owned());
+    thread.stack_size(PLANNING_STACK_BYTES)
+}
+
 /// Runs what `begin` returns to its end on a thread that has room for planning. Other threads of Python run meanwhile. A signal such as
 /// Control-C drops the future.
 ///
@@ -71,8 +77,7 @@ pub fn run<T: Send + 'static, F: Future<Output = Result<T, Failure>>>(
         // Nothing waits for it any more after a signal.
         let _ = ends.send(done.unwrap_or_else(|_| Err(panicked())));
     };
-    let thread = thread::Builder::new().name("rockmill-plan".to_owned());
-    let thread = thread.stack_size(PLANNING_STACK_BYTES);
+    let thread = planning_thread();
     let no_thread = |e| exception(&Failure::Environment(format!("no thread: {e}")));
     py.detach(|| thread.spawn(work)).map_err(no_thread)?;
     loop {

@@ -15,7 +15,6 @@ pub const COMPARATOR: &str = "comparator";
 /// # Errors
 /// Declined if it is not known.
 pub fn order(hints: &Hints, cf: &Options, written_by: [u32; 3]) -> Result<KeyOrder> {
-    const BYTEWISE: &str = "leveldb.BytewiseComparator";
     let named = cf.str(COMPARATOR);
     let known = named.and_then(|name| {
         KeyOrder::from_comparator(name.as_bytes()).or_else(|| hints.comparators.order(name))
@@ -27,5 +26,5 @@ pub fn order(hints: &Hints, cf: &Options, written_by: [u32; 3]) -> Result<KeyOrd
         true => DeclineReason::UserTimestamps,
         false => DeclineReason::Comparator,
     };
-    require_object(cf, COMPARATOR, &[BYTEWISE], written_by, reason).map(|()| KeyOrder::Bytewise)
+    require_object(cf, COMPARATOR, &[], written_by, reason).map(|()| KeyOrder::Bytewise)
 }

@@ -92,7 +92,7 @@ fn seen(runs: &[Vec<Entry>], range: &KeyRange, sequence: u64) -> Vec<(Vec<u8>, V
     let mut newest = BTreeMap::<_, &Entry>::new();
     let is_seen = |entry: &&Entry| {
         let key = entry.key.as_slice();
-        entry.seq() <= sequence && !range.is_above(key) && !range.is_below(key)
+        entry.seq() <= sequence && range.contains(key)
     };
     for entry in runs.iter().flatten().filter(is_seen) {
         let known = newest.entry(entry.key.clone()).or_insert(entry);

@@ -65,8 +65,12 @@ impl FileCache {
                 true => range.end.div_ceil(self.chunk_bytes),
                 false => range.end / self.chunk_bytes,
             };
-            file.compacted
-                .extend((first..end).map(|number| number as usize));
+            // A compaction that failed may have read them before.
+            for number in (first..end).map(|number| number as usize) {
+                if !file.compacted.contains(&number) {
+                    file.compacted.push(number);
+                }
+            }
         }
     }
 
