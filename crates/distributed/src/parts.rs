@@ -9,7 +9,7 @@ use rockmill_scan::ScanEngine;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Maximum number of parts of statements that run or wait at a time. More are refused.
-const MAX_PARTS: usize = 1024;
+pub const MAX_PARTS: usize = 1024;
 
 /// The parts of statements on a worker, and what they use.
 #[derive(Debug)]

@@ -34,7 +34,7 @@ use uuid::Uuid;
 use crate::VERSION;
 use crate::address::Address;
 use crate::channels::{Channels, OPTIONS, OPTIONS_HEADER, cause};
-use crate::parts::Parts;
+use crate::parts::{MAX_PARTS, Parts};
 use crate::tls::Tls;
 
 /// Maximum bytes of a message with a plan. Rows come in messages of their own.
