@@ -204,9 +204,9 @@ clean-cache:
 test-long: forget-skips
 	@scripts/test.sh test-reproducible test-many test-stress test-profiles test-distributed-long test-python-long test-matrix test-header test-go test-jars test-kafka test-flink test-spark show-skips
 
-# Two releases, from two checkouts and by users with two homes, are equal files.
+# Two releases and two wheels, from two checkouts and by users with two homes, are equal files. FOLDER=out keeps one.
 test-reproducible: setup
-	scripts/reproducible.sh
+	cd "$(or $(PWD),.)" && "$(CURDIR)/scripts/reproducible.sh" $(FOLDER)
 
 test-many: setup
 	ROCKMILL_CASES=$(or $(ROCKMILL_CASES),100000) PROPTEST_CASES=100000 cargo test --locked --release $(LIGHT_CRATES)

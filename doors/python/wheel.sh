@@ -23,6 +23,8 @@ home=${CARGO_HOME:-$HOME/.cargo}
 printf -v CARGO_ENCODED_RUSTFLAGS '%s\x1f%s' "--remap-path-prefix=$PWD=/rockmill" "--remap-path-prefix=$home=/cargo"
 maps=$(printf -- '-ffile-prefix-map=%q ' "$PWD=/rockmill" "$home=/cargo")
 export CARGO_ENCODED_RUSTFLAGS CC_SHELL_ESCAPED_FLAGS=1 CFLAGS="$maps${CFLAGS-}" CXXFLAGS="$maps${CXXFLAGS-}"
+# The time of all files inside is that of the last commit, so that equal builds make equal wheels.
+export SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || echo 0)}
 export CARGO_TARGET_DIR=$target PATH="$environment/bin:$PATH"
 
 # Maturin packs what lies beside pyproject.toml.
