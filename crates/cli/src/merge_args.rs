@@ -12,8 +12,8 @@ use crate::database_dir;
 pub struct MergeArgs {
     /// Merge operands of a column family, or of all, with this operator of RocksDB. OPTIONS name an operator, but
     /// applications may use the same name for their own. So rows with operands need this argument. Operators are
-    /// uint64add, stringappend, stringappendtest, max, put, bytesxor and sortlist, or RocksDB's class names. Options
-    /// are written as in RocksDB, as in stringappend:delimiter=|. The argument can be repeated.
+    /// uint64add, stringappend, stringappendtest, max, put and bytesxor, or RocksDB's class names. Options are written
+    /// as in RocksDB, as in stringappend:delimiter=|. The argument can be repeated.
     #[arg(long = "merge-operator", value_name = "[FAMILY=]NAME[:OPTIONS]")]
     stated: Vec<StatedOperator>,
 }

@@ -365,19 +365,22 @@ fn an_open_database_is_refused_and_can_be_looked_at() {
 #[test]
 fn what_rockmill_declines_rocksdb_does_and_the_report_says_why() {
     let dir = tempfile::tempdir().expect("a temporary directory");
-    drop(with_counters(dir.path()));
-    let compact = [
-        "compact",
-        text(dir.path()),
-        "--column-family",
-        "counters",
-        "--merge-operator",
-        "counters=sortlist",
-    ];
+    let mut options = Options::default();
+    options.create_if_missing(true);
+    options.set_disable_auto_compactions(true);
+    options.set_enable_blob_files(true);
+    options.set_min_blob_size(1);
+    let db = DB::open(&options, dir.path()).expect("open");
+    for value in ["1", "2"] {
+        db.put("key", value).expect("put");
+        db.flush().expect("flush");
+    }
+    drop(db);
+    let compact = ["compact", text(dir.path())];
     let plan = json(DONE, &[&compact[..], &["--dry-run"]].concat());
     assert_eq!(plan["accepted"], false);
     let declines = &plan["column_families"][0]["steps"][0]["declines"];
-    assert_eq!(reasons(declines), ["merge-operands"]);
+    assert_eq!(reasons(declines), ["blob-files"]);
     assert!(declines[0]["files"][0].is_string(), "{plan}");
     let report = json(DONE, &compact);
     let declines = |document: &Value| document["column_families"][0]["declines"].clone();
@@ -386,17 +389,11 @@ fn what_rockmill_declines_rocksdb_does_and_the_report_says_why() {
         (&report["stats"]["jobs_done"], &report["jobs_returned"]),
         (&0.into(), &1.into())
     );
-    assert_eq!(reasons(&report["returned"]), ["merge-operands"]);
+    assert_eq!(reasons(&report["returned"]), ["blob-files"]);
     assert!(report["returned"][0]["change"].is_string());
-    let families = ["default", "counters"];
-    let db = DB::open_cf_for_read_only(&Options::default(), dir.path(), families, false);
-    let db = db.expect("open");
-    let counters = db.cf_handle("counters").expect("a column family");
-    let value = db.get_cf(counters, "key").expect("sound");
-    assert_eq!(value.as_deref(), Some(&b"1,2"[..]));
-    drop(db);
-    // After the merge, values are plain values.
-    expect(DONE, &["doctor", text(dir.path())]);
+    let db = DB::open_for_read_only(&Options::default(), dir.path(), false).expect("open");
+    let value = db.get("key").expect("sound");
+    assert_eq!(value.as_deref(), Some(&b"2"[..]));
 }
 
 #[test]

@@ -490,7 +490,6 @@ fn a_stated_operator_merges_as_rocksdb_does() {
         ("max", ["a", "c", "b"].map(Vec::from)),
         ("put", ["a", "c", "b"].map(Vec::from)),
         ("bytesxor", ["ab", "cd", "b"].map(Vec::from)),
-        ("sortlist", ["1,5", "2,9", "4"].map(Vec::from)),
     ] {
         let operator: StatedOperator = stated.parse().unwrap();
         let text = format!("merge_operator={}", operator.operator.option_value());
