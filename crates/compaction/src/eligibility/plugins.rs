@@ -1,8 +1,8 @@
 //! Checks of the objects that the application has attached to a job.
 
 use rockmill_core::{
-    Attached, CustomCollectors, DeclineReason, Error, JobFilter, JobInfo, MergeOperator, Plugins,
-    Result,
+    Attached, CustomCollectors, DeclineReason, Error, JobFilter, JobInfo, MergeOperator, Merging,
+    Plugins, Result,
 };
 use rockmill_format::options_file::Options;
 
@@ -24,6 +24,7 @@ pub fn check(info: &JobInfo, cf: &Options, written_by: [u32; 3], found: &mut Fin
         operator,
         MergeOperator::is_named_alike,
     ));
+    found.note(same_delimiter(cf, operator));
     let collected = options::collectors(cf, plugins.collectors.as_deref()).map(drop);
     found.note(collected.map_err(|error| because(error, plugins)));
     let (filter, factory) = (
@@ -83,6 +84,30 @@ fn agree<T>(
     Err(Error::declined(DeclineReason::PluginMismatch, what))
 }
 
+/// Requires that the delimiter of an attached operator is the one in OPTIONS. RocksDB escapes some characters and trims white
+/// space, so only delimiters that it writes and reads alike are compared.
+fn same_delimiter(cf: &Options, attached: &Attached<Merging>) -> Result<()> {
+    let Attached::Named(_, Merging::Append { delimiter, .. }) = attached else {
+        return Ok(());
+    };
+    let attached = String::from_utf8_lossy(delimiter);
+    let object = cf.nested("merge_operator").map_err(malformed)?;
+    let (Some(written), false) = (
+        object.str("delimiter"),
+        attached.contains(['\\', ';', '{', '}', char::REPLACEMENT_CHARACTER]),
+    ) else {
+        return Ok(());
+    };
+    let written = written.replace("\\n", "\n").replace("\\r", "\r");
+    if written.replace('\\', "").trim() == attached.trim() {
+        return Ok(());
+    }
+    let what = format!(
+        "the merge operator's delimiter is {written:?} in OPTIONS, and one with {attached:?} was attached"
+    );
+    Err(Error::declined(DeclineReason::PluginMismatch, what))
+}
+
 /// The name of an object in OPTIONS, if there is one.
 pub fn named(cf: &Options, key: &str) -> Result<Option<String>> {
     let object = cf.nested(key).map_err(malformed)?;
@@ -106,5 +131,39 @@ pub fn merges(info: &JobInfo) -> std::result::Result<Merges, &str> {
         Attached::Unknown => Err(plugins.missing.as_deref().unwrap_or(FILE)),
         Attached::Nothing => Ok(Err("the attached options have no merge operator".to_owned())),
         Attached::Named(_, merging) => Ok(Ok(merging.clone())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_attached_delimiter_is_the_one_in_options() {
+        let differs = |options: &str, delimiter: &str| {
+            let cf = Options::from_value(&format!("a=1;merge_operator={options}"));
+            let merging = Merging::Append {
+                delimiter: delimiter.as_bytes().to_vec(),
+                partial: true,
+            };
+            let attached = Attached::Named("StringAppendOperator".to_owned(), merging);
+            same_delimiter(&cf.expect("they can be read"), &attached).is_err()
+        };
+        let written = |text: &str| format!("{{id=StringAppendOperator;delimiter={text};}}");
+        for (text, delimiter) in [
+            ("|", "|"),
+            (",", ","),
+            ("", " "),
+            ("\\n", "\n"),
+            ("\\:", ":"),
+            ("\\\\\\:", ":"),
+        ] {
+            assert!(!differs(&written(text), delimiter), "{text:?}");
+        }
+        for (text, delimiter) in [("|", ","), ("", ","), (",", ""), ("\\n", "n")] {
+            assert!(differs(&written(text), delimiter), "{text:?}");
+        }
+        // RocksDB before 7 writes the name alone.
+        assert!(!differs("StringAppendOperator", "|"));
     }
 }

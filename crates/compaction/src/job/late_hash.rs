@@ -8,13 +8,15 @@
 //! |---|---|
 //! | `SetOptions` starts compactions before it writes OPTIONS (`db_impl.cc:SetOptions`) | is older than the options |
 //! | a manual compaction, or one of the bottom-priority pool, waits for a thread | may be newer than the options |
+//! | `GenSubcompactionBoundaries` reads the inputs' indexes without the mutex before the file is named | may be newer than the options |
 //!
-//! So before a job is reported, the engine reads all OPTIONS files that may have been in force.
+//! So before a job is reported, the engine reads all OPTIONS files that are there. Other options that may change beside
+//! a job do not change what readers find.
 
 use std::path::Path;
 use std::time::Duration;
 
-use rockmill_core::{CancelToken, Error, JobInfo, OutputFile, Result, open_table_in};
+use rockmill_core::{CancelToken, Error, OutputFile, Result, open_table_in};
 use rockmill_format::options_file::OptionsFile;
 use rockmill_format::wire::CompactionServiceInput;
 
@@ -41,7 +43,7 @@ impl RunningJob {
     ) -> Result<Duration> {
         let storage = &**context.storage;
         let is_done = self.prepared.plan.output.paranoid_hash;
-        if is_done || !may_be_compared(storage, database, &eligible.job.info, &eligible.input) {
+        if is_done || !may_be_compared(storage, database, &eligible.input) {
             return Ok(Duration::ZERO);
         }
         let threads = context.executor.budget().slots();
@@ -68,21 +70,12 @@ impl RunningJob {
 
 /// Whether any OPTIONS file in `database` that may have been in force when RocksDB picked the job requests the hash.
 /// True if this cannot be determined.
-fn may_be_compared(
-    storage: &dyn Storage,
-    database: &Path,
-    info: &JobInfo,
-    input: &CompactionServiceInput,
-) -> bool {
-    let named = input.options_file_number;
-    // If RocksDB passes no reason, it also does not pass whether the compaction is a manual one.
-    let may_be_manual = info.is_manual_compaction || info.reason == JobInfo::UNKNOWN_REASON;
-    let may_have_waited = may_be_manual || info.is_in_bottom_pool;
+fn may_be_compared(storage: &dyn Storage, database: &Path, input: &CompactionServiceInput) -> bool {
     let Ok(names) = storage.list(database) else {
         return true;
     };
     names.iter().any(|name| match options_number(name) {
-        Some(number) if number > named || (number < named && may_have_waited) => {
+        Some(number) if number != input.options_file_number => {
             asks_for_hash(storage, database, number, &input.cf_name)
         }
         Some(_) => false,
@@ -113,7 +106,7 @@ mod tests {
     use rockmill_storage::LocalStorage;
 
     #[test]
-    fn a_job_that_may_have_waited_is_hashed_if_earlier_options_ask_for_it() {
+    fn a_job_is_hashed_if_earlier_or_later_options_ask_for_it() {
         let dir = tempfile::tempdir().expect("a folder");
         let write = |number: u64, asks: bool| {
             let text = format!(
@@ -129,34 +122,14 @@ mod tests {
             options_file_number: 9,
             ..CompactionServiceInput::default()
         };
-        let is_hashed = |reason, is_manual_compaction, is_in_bottom_pool| {
-            let info = JobInfo {
-                db_name: String::new(),
-                db_session_id: String::new(),
-                cf_id: 0,
-                job_id: 1,
-                reason,
-                is_full_compaction: false,
-                is_manual_compaction,
-                is_bottommost_level: false,
-                base_input_level: 0,
-                output_level: 1,
-                is_in_bottom_pool,
-                rocksdb_version: None,
-                plugins: None,
-                picked_compression: None,
-            };
-            may_be_compared(&LocalStorage, dir.path(), &info, &input)
-        };
-        let unknown = JobInfo::UNKNOWN_REASON;
+        let is_hashed = || may_be_compared(&LocalStorage, dir.path(), &input);
         write(9, false);
         write(7, false);
-        assert!(!is_hashed(unknown, false, false) && !is_hashed(1, true, true));
+        assert!(!is_hashed());
         write(7, true);
-        assert!(is_hashed(unknown, false, false), "it may be a manual one");
-        assert!(is_hashed(1, true, false) && is_hashed(1, false, true));
-        assert!(!is_hashed(1, false, false), "it was picked after OPTIONS 9");
+        assert!(is_hashed(), "it may have been picked before OPTIONS 9");
+        write(7, false);
         write(11, true);
-        assert!(is_hashed(1, false, false));
+        assert!(is_hashed());
     }
 }
