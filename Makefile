@@ -168,7 +168,7 @@ lint: setup
 	@! echo "Of each entry, nobody reads the value." | scripts/prose.py - > /dev/null
 	cargo fmt --all --check
 	cargo fmt --manifest-path fuzz/Cargo.toml --check
-	cargo fmt --manifest-path crates/rockmill-rocksdb/Cargo.toml --check
+	cargo fmt --manifest-path doors/rockmill-rocksdb/Cargo.toml --check
 	cargo clippy --locked --release --workspace --all-targets -- -D warnings
 	cargo clippy --locked --release --workspace --features rockmill-cli/distributed --all-targets -- -D warnings
 	RUSTDOCFLAGS=-Dwarnings cargo doc --locked --release --no-deps --workspace

@@ -77,7 +77,7 @@ sed -n 's/.*"target":{[^}]*"name":"\([^"]*\)".*"executable":"\([^"]*\)".*/\1 \2/
         strip -o "$folder/bin/$name" "$path"
     done
 xz -T0 "$folder"/bin/*
-cp bench/gpu/run.sh "$folder/run.sh"
+cp dev/bench/gpu/run.sh "$folder/run.sh"
 git describe --always --dirty >"$folder/commit" 2>/dev/null || echo unknown >"$folder/commit"
 mib=$(du -sm "$folder" | cut -f 1)
 if [ "$mib" -gt $max_mib ]; then

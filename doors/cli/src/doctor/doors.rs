@@ -191,7 +191,7 @@ fn of_version(written_by: [u32; 3]) -> [Door; 5] {
             ),
             is_older: written_by > OF_RUST_ROCKSDB,
             lines: [
-                "rockmill = { path = \"../rockmill/crates/rockmill\" }  # in Cargo.toml",
+                "rockmill = { path = \"../rockmill/doors/rockmill\" }  # in Cargo.toml",
                 "options.set_compaction_service(rockmill::Service::builder().build()?);",
             ],
         },
@@ -202,7 +202,7 @@ fn of_version(written_by: [u32; 3]) -> [Door; 5] {
             ),
             is_older: written_by > OF_ROCKSDB,
             lines: [
-                "rockmill-rocksdb = { path = \"../rockmill/crates/rockmill-rocksdb\" }",
+                "rockmill-rocksdb = { path = \"../rockmill/doors/rockmill-rocksdb\" }",
                 "options.set_compaction_service(&Service::builder().build()?);",
             ],
         },

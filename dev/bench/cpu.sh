@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # RocksDB against Rockmill on the CPU: one thread, then as many as there are, on DIR, JSON into OUT.
 #
-#   bench/cpu.sh OUT [DIR [ROCKMILL_BENCH]]      some ten minutes; /dev/shm is the default for DIR
+#   dev/bench/cpu.sh OUT [DIR [ROCKMILL_BENCH]]      some ten minutes; /dev/shm is the default for DIR
 #
 # Workloads are 16 B/256 B and 8 B/32 B without compression, and 16 B/256 B with LZ4 and ZSTD; four versions
 # a key and one; eight input files and forty; to the bottommost level and, with a tenth of Deletes, above older

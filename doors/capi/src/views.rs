@@ -543,7 +543,7 @@ mod tests {
     use super::*;
 
     /// A MANIFEST of RocksDB.
-    const MANIFEST: &[u8] = include_bytes!("../../format/tests/data/manifest-11.12.bin");
+    const MANIFEST: &[u8] = include_bytes!("../../../crates/format/tests/data/manifest-11.12.bin");
 
     #[test]
     fn a_view_takes_the_folder_of_logs_unless_its_options_are_older() {

@@ -1,4 +1,4 @@
-//! The kernels of `crates/bench/kernels`: their table, word for word.
+//! The kernels of `dev/bench/kernels`: their table, word for word.
 
 use std::ffi::{c_char, c_int, c_void};
 

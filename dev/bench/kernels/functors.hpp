@@ -2,7 +2,7 @@
 //
 // Keys and values follow from a number, so that every row can be checked. A key is a common prefix of 8 bytes and the
 // number, big-endian. Word 0 of a value is its version, and the others follow from number and version.
-// crates/bench/src/gpukv/data.rs makes the same keys and values.
+// dev/bench/src/gpukv/data.rs makes the same keys and values.
 #pragma once
 
 #if defined(__CUDACC__)

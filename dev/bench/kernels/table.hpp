@@ -1,4 +1,4 @@
-// The functions that the benchmark calls. crates/bench/src/gpukv/kernels.rs has the same table.
+// The functions that the benchmark calls. dev/bench/src/gpukv/kernels.rs has the same table.
 #pragma once
 
 #include "functors.hpp"

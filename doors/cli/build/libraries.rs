@@ -15,7 +15,7 @@ pub fn link_for(what: &str) {
 fn avoid_new_glibc(what: &str) {
     let package = env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it");
     // Both packages lie two folders deep.
-    let native = Path::new(&package).join("../../crates/cli/native/glibc.c");
+    let native = Path::new(&package).join("../../doors/cli/native/glibc.c");
     println!("cargo:rerun-if-changed={}", native.display());
     cc::Build::new().file(native).compile("rockmill_glibc");
     for function in ["hypot", "hypotf", "arc4random"] {

@@ -53,7 +53,7 @@ pub fn nvcc() -> Option<PathBuf> {
 
 /// The source of a test's program.
 pub fn program(name: &str) -> PathBuf {
-    let folder = Path::new(REPOSITORY).join("crates/capi/tests/doors/programs");
+    let folder = Path::new(REPOSITORY).join("doors/capi/tests/doors/programs");
     folder.join(name)
 }
 

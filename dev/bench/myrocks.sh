@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # MyRocks against `rockmill sql --mysql` over the same directory: queries of TPC-H, JSON to OUT.
 #
-#   bench/myrocks.sh OUT [SCALE [DIR [ROCKMILL]]]     scale 1 takes some five minutes; /dev/shm is the default for DIR
+#   dev/bench/myrocks.sh OUT [SCALE [DIR [ROCKMILL]]]     scale 1 takes some five minutes; /dev/shm is the default for DIR
 #
 # Needs mariadb-server and mariadb-plugin-rocksdb. The files are uncompressed, and in memory. MyRocks runs each query on
 # one thread; Rockmill has one thread, and then all. Its times include the start of the process. Each row is the median

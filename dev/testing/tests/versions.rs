@@ -44,7 +44,7 @@ fn all_files_name_the_same_versions_of_rust() {
     let library = value("Cargo.toml", "rust-version = \"");
     let command = value("crates/sql/Cargo.toml", "rust-version = \"");
     assert_eq!(
-        value("crates/rockmill-rocksdb/Cargo.toml", "rust-version = \""),
+        value("doors/rockmill-rocksdb/Cargo.toml", "rust-version = \""),
         library
     );
     assert_eq!(value("scripts/setup.sh", "MIN_RUST="), command);
@@ -60,7 +60,7 @@ fn all_files_name_the_same_versions_of_rust() {
         "README.md",
         "CONTRIBUTING.md",
         "Makefile",
-        "crates/cli/Cargo.toml",
+        "doors/cli/Cargo.toml",
     ] {
         paths.push(Path::new(REPOSITORY).join(file));
     }
