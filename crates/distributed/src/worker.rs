@@ -231,7 +231,7 @@ impl Session {
         let codec = self.codec.clone();
         let open = move |event: WorkerPlanRewriteEvent<'_>| -> Result<_> {
             let opened = tokio::task::block_in_place(|| codec.open(event.plan))?;
-            let caught = with_caught_panics(opened)?;
+            let caught = with_caught_panics(opened, None)?;
             Ok(WorkerPlanRewriteEventResponse::new(caught))
         };
         let builder = builder

@@ -36,12 +36,18 @@ pub fn is_panic_caught() -> bool {
     IS_CAUGHT.get()
 }
 
-/// The same plan, whose nodes have errors in place of panics.
+/// The same plan, whose nodes have errors in place of panics. They and their streams keep `kept`.
 ///
 /// # Errors
 /// Those of DataFusion if a node does not accept its inputs.
-pub fn with_caught_panics(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
-    let caught = plan.transform_up(|node| Ok(Transformed::yes(Arc::new(CaughtExec(node)) as _)))?;
+pub fn with_caught_panics(
+    plan: Arc<dyn ExecutionPlan>,
+    kept: Option<Arc<dyn Any + Send + Sync>>,
+) -> Result<Arc<dyn ExecutionPlan>> {
+    let caught = plan.transform_up(|node| {
+        let kept = Kept(kept.clone());
+        Ok(Transformed::yes(Arc::new(CaughtExec { node, kept }) as _))
+    })?;
     Ok(caught.data)
 }
 
@@ -84,29 +90,41 @@ fn error_of(panic: &(dyn Any + Send), node: &Arc<dyn ExecutionPlan>) -> DataFusi
 
 /// A node whose panics are errors. It stands in the node's place, so the plan keeps its form.
 #[derive(Debug)]
-struct CaughtExec(Arc<dyn ExecutionPlan>);
+struct CaughtExec {
+    node: Arc<dyn ExecutionPlan>,
+    kept: Kept,
+}
+
+#[derive(Clone)]
+struct Kept(Option<Arc<dyn Any + Send + Sync>>);
+
+impl fmt::Debug for Kept {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Kept")
+    }
+}
 
 impl DisplayAs for CaughtExec {
     fn fmt_as(&self, kind: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt_as(kind, f)
+        self.node.fmt_as(kind, f)
     }
 }
 
 impl ExecutionPlan for CaughtExec {
     fn name(&self) -> &str {
-        self.0.name()
+        self.node.name()
     }
 
     fn downcast_delegate(&self) -> Option<&dyn ExecutionPlan> {
-        Some(self.0.as_ref())
+        Some(self.node.as_ref())
     }
 
     fn properties(&self) -> &Arc<PlanProperties> {
-        self.0.properties()
+        self.node.properties()
     }
 
     fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
-        self.0.children()
+        self.node.children()
     }
 
     fn replace_children(
@@ -114,8 +132,9 @@ impl ExecutionPlan for CaughtExec {
         children: Vec<Arc<dyn ExecutionPlan>>,
         options: ReplaceChildrenOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let node = Arc::clone(&self.0).replace_children(children, options)?;
-        Ok(Arc::new(Self(node)))
+        let node = Arc::clone(&self.node).replace_children(children, options)?;
+        let kept = self.kept.clone();
+        Ok(Arc::new(Self { node, kept }))
     }
 
     fn with_new_children(
@@ -130,7 +149,7 @@ impl ExecutionPlan for CaughtExec {
         &self,
         f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
     ) -> Result<TreeNodeRecursion> {
-        self.0.apply_expressions(f)
+        self.node.apply_expressions(f)
     }
 
     fn execute(
@@ -138,11 +157,12 @@ impl ExecutionPlan for CaughtExec {
         partition: usize,
         context: Arc<TaskContext>,
     ) -> Result<SendableRecordBatchStream> {
-        let node = Arc::clone(&self.0);
+        let (node, kept) = (Arc::clone(&self.node), self.kept.clone());
         let rows = caught(&node, || node.execute(partition, context))??;
         let schema = rows.schema();
         let mut running = Some(rows);
         let rows = futures::stream::poll_fn(move |context| {
+            let _ = &kept;
             let Some(rows) = &mut running else {
                 return Poll::Ready(None);
             };
@@ -158,7 +178,7 @@ impl ExecutionPlan for CaughtExec {
     }
 
     fn metrics(&self) -> Option<MetricsSet> {
-        self.0.metrics()
+        self.node.metrics()
     }
 }
 
@@ -212,7 +232,7 @@ mod tests {
                     displayable(plan.as_ref()).indent(false).to_string()
                 };
                 let before = shown(&plan);
-                let plan = with_caught_panics(plan).unwrap();
+                let plan = with_caught_panics(plan, None).unwrap();
                 assert_eq!(shown(&plan), before);
                 let error = collect(plan, session.task_ctx()).await;
                 let said = error.expect_err(statement).to_string();

@@ -15,7 +15,7 @@ use rockmill_terminal::outcome::Failure;
 
 use crate::errors::{exception, renamed};
 use crate::result::{Query, QueryResult, collect};
-use crate::runtime::{run, run_blocking, runtime};
+use crate::runtime::{run, run_blocking, threads};
 use crate::table::Table;
 
 /// A database in a directory, which is only read. Another process may have it open.
@@ -55,9 +55,9 @@ impl Database {
         let args = self.args.clone();
         let (session, told) = run_blocking(py, move || {
             rockmill_cli::raise_open_files();
-            let handle = runtime()?.handle();
-            let (session, told) = Session::open(&args, &Arc::default(), handle)?;
-            session.define_tables(handle)?;
+            let threads = threads()?;
+            let (session, told) = Session::open(&args, &Arc::default(), threads.handle())?;
+            session.define_tables(threads.handle())?;
             Ok((session, told))
         })?;
         forget_of_other_process(known().replace((process, session.clone())));

@@ -20,7 +20,7 @@ use rockmill_cli::sql::session::Session;
 use rockmill_sql::{answered, with_caught_panics};
 
 use crate::errors::{exception, usage};
-use crate::runtime::{planning_thread, runtime};
+use crate::runtime::{Threads, planning_thread, threads};
 
 /// A table that the other library scans. Its session is not this one's, and neither are its threads, through whose functions
 /// no panic can pass.
@@ -28,6 +28,8 @@ use crate::runtime::{planning_thread, runtime};
 struct Foreign {
     table: Arc<dyn TableProvider>,
     session: Session,
+    /// Statements of the other library run on them.
+    threads: Arc<Threads>,
     /// The process that has the session's threads.
     process: u32,
 }
@@ -65,6 +67,7 @@ async fn planned(
     projection: Option<Vec<usize>>,
     filters: Vec<Expr>,
     limit: Option<usize>,
+    threads: Arc<Threads>,
 ) -> Result<Arc<dyn ExecutionPlan>> {
     let source = provider_as_source(table);
     let scan =
@@ -73,7 +76,8 @@ async fn planned(
     let state = session.context.state();
     let planner = state.query_planner();
     let plan = planner.create_physical_plan(&scan.build()?, &state).await?;
-    with_caught_panics(plan)
+    // The plan may outlive the table.
+    with_caught_panics(plan, Some(threads))
 }
 
 #[async_trait]
@@ -119,12 +123,13 @@ impl TableProvider for Foreign {
         }
         let (table, session) = (Arc::clone(&self.table), self.session.clone());
         let (projection, filters) = (projection.cloned(), filters.to_vec());
-        let runtime = runtime().map_err(|failure| failed(failure.to_string()))?;
+        let threads = Arc::clone(&self.threads);
         let (done, planning) = oneshot::channel();
         let work = move || {
-            let plan = planned(table, session, projection, filters, limit);
+            let kept = Arc::clone(&threads);
+            let plan = planned(table, session, projection, filters, limit, kept);
             // Nothing waits for it if the other library has dropped the statement.
-            let _ = done.send(runtime.block_on(answered(plan)));
+            let _ = done.send(threads.block_on(answered(plan)));
         };
         let thread = planning_thread().spawn(work);
         thread.map_err(|e| failed(format!("no thread: {e}")))?;
@@ -171,14 +176,15 @@ pub fn capsule<'py>(
     // SAFETY: a capsule of this name has a codec of DataFusion's C interface, of this major version, and lives as long as
     // the call.
     let codec = unsafe { codec.cast::<FFI_LogicalExtensionCodec>().as_ref() }.clone();
-    let runtime = runtime().map_err(|failure| exception(&failure))?;
+    let threads = threads().map_err(|failure| exception(&failure))?;
+    let handle = Some(threads.handle().clone());
     let process = std::process::id();
     let foreign = Arc::new(Foreign {
         table,
         session,
+        threads,
         process,
     });
-    let handle = Some(runtime.handle().clone());
     let provider = FFI_TableProvider::new_with_ffi_codec(foreign, true, handle, codec);
     PyCapsule::new_with_value(py, provider, c"datafusion_table_provider")
 }

@@ -22,7 +22,7 @@ use tokio::sync::{Notify, Semaphore};
 use crate::arrow_c::{self, Batches};
 use crate::database::failure_of;
 use crate::errors::{exception, renamed, usage};
-use crate::runtime::{called_back, panicked, receive, run, runtime};
+use crate::runtime::{Threads, called_back, panicked, receive, run, threads};
 
 /// Batches that wait to be read.
 const WAITING: usize = 2;
@@ -89,6 +89,8 @@ pub struct Reader {
     room: Arc<Semaphore>,
     /// Ends the statement.
     unwanted: Arc<Notify>,
+    /// They run the statement, until its end.
+    threads: Option<Arc<Threads>>,
     /// The process that runs the statement. Others have none of its threads.
     process: u32,
 }
@@ -111,8 +113,14 @@ impl Reader {
             match received {
                 Some(Ok(batch)) if batch.num_rows() == 0 => {}
                 Some(Ok(batch)) => return Ok(Some(batch)),
-                Some(Err(failure)) => return Err(exception(&failure)),
-                None => return Ok(None),
+                Some(Err(failure)) => {
+                    self.threads = None;
+                    return Err(exception(&failure));
+                }
+                None => {
+                    self.threads = None;
+                    return Ok(None);
+                }
             }
         }
     }
@@ -193,10 +201,11 @@ impl QueryResult {
         let (sender, batches) = channel();
         let room = Arc::new(Semaphore::new(WAITING));
         let unwanted = Arc::new(Notify::new());
-        let reader = Reader {
+        let mut reader = Reader {
             batches,
             room: Arc::clone(&room),
             unwanted: Arc::clone(&unwanted),
+            threads: None,
             process: self.process,
         };
         let session = self.statement.session.clone();
@@ -220,8 +229,9 @@ impl QueryResult {
                 })?
             }
         };
-        let runtime = runtime().map_err(|failure| exception(&failure))?;
-        runtime.spawn(async move {
+        let threads = threads().map_err(|failure| exception(&failure))?;
+        reader.threads = Some(Arc::clone(&threads));
+        threads.spawn(async move {
             let failed = |e| {
                 let e = match rockmill_sql::is_too_long(&e) {
                     true => rockmill_sql::too_long(Some(&plan)),

@@ -1,8 +1,10 @@
 //! The threads on which statements run, and how Python waits for them.
 
+use std::mem::ManuallyDrop;
+use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, TryRecvError};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread;
 use std::time::Duration;
 
@@ -18,31 +20,71 @@ use crate::errors::exception;
 /// How long Python waits until it looks for signals.
 const POLL: Duration = Duration::from_millis(50);
 
-/// The process that has made the threads, and the threads. A forked child has none of them.
-static RUNTIME: Mutex<Option<(u32, &'static Runtime)>> = Mutex::new(None);
+/// The threads of statements. They end with the last statement, table of another library or stream that needs them.
+///
+/// So no thread waits while the process forks. A forked child has no other threads than the one that forks, but it has the
+/// lists of threads that wait (parking_lot's, which tokio uses), and would wake those that are not there.
+#[derive(Debug)]
+pub struct Threads {
+    runtime: ManuallyDrop<Runtime>,
+    process: u32,
+}
 
-/// The threads of this process.
+/// The process that has made the threads, and the threads.
+static THREADS: Mutex<Option<(u32, Weak<Threads>)>> = Mutex::new(None);
+
+/// Why a forked child has no threads.
+const STATEMENT_AT_FORK: &str = "a statement ran in the process when it was forked, so this process cannot run any: start \
+                                 processes by spawn or forkserver, or fork before a statement runs";
+
+impl Deref for Threads {
+    type Target = Runtime;
+
+    fn deref(&self) -> &Runtime {
+        &self.runtime
+    }
+}
+
+impl Drop for Threads {
+    fn drop(&mut self) {
+        // A child process has none of them.
+        if self.process == std::process::id() {
+            // SAFETY: nothing uses it after the drop.
+            unsafe { ManuallyDrop::take(&mut self.runtime) }.shutdown_background();
+        }
+    }
+}
+
+/// The threads of this process, for as long as the result lives.
 ///
 /// # Errors
-/// Environment if the system gives none.
-pub fn runtime() -> Result<&'static Runtime, Failure> {
+/// Environment if the system gives none; usage in a child of a process that was forked while it had some.
+pub fn threads() -> Result<Arc<Threads>, Failure> {
     let process = std::process::id();
-    let mut known = RUNTIME.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some((owner, runtime)) = *known
-        && owner == process
-    {
-        return Ok(runtime);
+    let mut known = THREADS.lock().unwrap_or_else(PoisonError::into_inner);
+    match &*known {
+        Some((owner, threads)) if *owner == process => {
+            if let Some(threads) = threads.upgrade() {
+                return Ok(threads);
+            }
+        }
+        Some((_, threads)) if threads.strong_count() > 0 => {
+            return Err(Failure::Usage(STATEMENT_AT_FORK.to_owned()));
+        }
+        _ => {}
     }
     let made = Builder::new_multi_thread()
         .enable_all()
-        .thread_name("rockmill")
+        .thread_name("rockmill-sql")
         .thread_stack_size(RUNNING_STACK_BYTES)
         .build();
     let made = made.map_err(|e| Failure::Environment(format!("no threads: {e}")))?;
-    // Never dropped: it would wait for threads that the process may not have any more.
-    let runtime: &'static Runtime = Box::leak(Box::new(made));
-    *known = Some((process, runtime));
-    Ok(runtime)
+    let threads = Arc::new(Threads {
+        runtime: ManuallyDrop::new(made),
+        process,
+    });
+    *known = Some((process, Arc::downgrade(&threads)));
+    Ok(threads)
 }
 
 /// A thread with room for planning: a level of an expression takes some 10 KiB.
@@ -60,13 +102,13 @@ pub fn run<T: Send + 'static, F: Future<Output = Result<T, Failure>>>(
     py: Python<'_>,
     begin: impl FnOnce() -> F + Send + 'static,
 ) -> PyResult<T> {
-    let runtime = runtime().map_err(|failure| exception(&failure))?;
+    let threads = threads().map_err(|failure| exception(&failure))?;
     let (ends, mut ended) = mpsc::sync_channel(1);
     let interrupted = Arc::new(Notify::new());
     let notified = Arc::clone(&interrupted);
     let work = move || {
         let done = catch_unwind(AssertUnwindSafe(|| {
-            runtime.block_on(async {
+            threads.block_on(async {
                 tokio::select! {
                     biased;
                     () = notified.notified() => Err(stopped()),
@@ -74,6 +116,8 @@ pub fn run<T: Send + 'static, F: Future<Output = Result<T, Failure>>>(
                 }
             })
         }));
+        // Before the end is told, since a fork may follow at once.
+        drop(threads);
         // Nothing waits for it any more after a signal.
         let _ = ends.send(done.unwrap_or_else(|_| Err(panicked())));
     };

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import signal
 import struct
 import subprocess
 import sys
@@ -15,6 +16,9 @@ import pytest
 from rocksdict import AccessType, DbClosedError, Options, Rdict
 
 ORDERS = 1000
+
+# A shell that starts the tests in the background has them ignore it, and some tests raise it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

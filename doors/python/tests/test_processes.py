@@ -10,6 +10,7 @@ import pickle
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy
@@ -100,6 +101,32 @@ def test_a_forked_child_has_the_memory_that_views_have_given_back(db: Path, vect
 
     for _ in range(4):
         in_child(work)
+
+
+def test_threads_end_with_the_statements_that_need_them(db: Path) -> None:
+    """A forked child would wait for those that wait at the fork."""
+
+    def threads() -> int:
+        names = [path.read_text() for path in Path("/proc/self/task").glob("*/comm")]
+        return names.count("rockmill-sql\n")
+
+    database = rm.open(db)
+    rows = database.sql("select * from generate_series(1, 10000000) g(v)").batches()
+    assert len(next(rows)) > 0
+    assert threads() > 0
+
+    def work() -> None:
+        with pytest.raises(rm.UsageError, match="ran in the process when it was forked"):
+            database.sql("select 1")
+
+    in_child(work)
+    for _ in rows:
+        pass
+    ends = time.monotonic() + 60
+    while threads() > 0:
+        assert time.monotonic() < ends
+        time.sleep(0.01)
+    assert database.sql("select 1 as one").to_arrow()["one"].to_pylist() == [1]
 
 
 def test_a_database_and_a_table_can_be_pickled(db: Path) -> None:
