@@ -15,8 +15,8 @@ triple=$(rustc -vV | sed -n 's/^host: //p')
 name="rockmill-$version-$triple"
 # The oldest glibc that everything runs with; docs/guide/install.md says which systems have it.
 readonly GLIBC=2.34
-# In MB. The profile release makes a command of 168 MB and this one makes 112 MB: 67 of code, 23 of kernels for GPUs.
-readonly MAX_COMMAND=125
+# In MB. The profile release makes a command of 168 MB and this one makes 118 MB, 23 of them kernels for GPUs.
+readonly MAX_COMMAND=120
 
 if [ -z "$built" ]; then
     # Messages of panics name source files, and must not name this machine's folders.
@@ -25,7 +25,7 @@ if [ -z "$built" ]; then
     maps=$(printf -- '-ffile-prefix-map=%q ' "$PWD=/rockmill" "$home=/cargo")
     export CARGO_ENCODED_RUSTFLAGS CC_SHELL_ESCAPED_FLAGS=1 CFLAGS="$maps${CFLAGS-}" CXXFLAGS="$maps${CXXFLAGS-}"
     # Apart: beside a static library, cargo would compile all crates twice over, as bitcode and as machine code. So DataFusion
-    # takes less time, and the wheel has the same crates (doors/python/wheel.sh).
+    # takes less time.
     cargo build --locked --profile shipped -p rockmill-cli ${FEATURES:+--features "$FEATURES"}
     cargo build --locked --profile shipped -p rockmill-capi
     built=${CARGO_TARGET_DIR:-target}/shipped
