@@ -14,6 +14,8 @@ use rockmill_storage::io::OutputCache;
 use crate::objects::NamedObjects;
 use crate::verify::Verification;
 use rockmill_exec::device::{Device, DeviceList};
+use text::Setting::Mutable;
+use text::{BYTES, Named, number, parsed, put, some_number};
 
 /// Settings of an engine. The defaults suit most uses.
 #[derive(Debug, Clone, Default)]
@@ -42,45 +44,66 @@ pub struct Settings {
     pub task_deadline: TaskDeadline,
 }
 
-/// Settings that may change while the engine works, through [`crate::Engine::change_settings`]. A job uses the values
-/// at its start, with two exceptions: `threads` and `memory_budget_bytes` apply from the next subcompaction on, and
-/// `io_bytes_per_second` applies at once.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct MutableSettings {
+/// Declares the settings that may change: each field, its default, and, if a text can set it, the function that reads the
+/// text and the values that it takes.
+macro_rules! mutable_settings {
+    ($($(#[$doc:meta])+ $name:ident: $type:ty = $default:expr $(, $read:ident, $takes:expr)?;)+) => {
+        /// Settings that may change while the engine works, through [`crate::Engine::change_settings`]. A job uses the
+        /// values at its start, with two exceptions: `threads` and `memory_budget_bytes` apply from the next subcompaction
+        /// on, and `io_bytes_per_second` applies at once.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub struct MutableSettings {
+            $($(#[$doc])+ pub $name: $type,)+
+        }
+
+        impl Default for MutableSettings {
+            fn default() -> Self {
+                Self { $($name: $default,)+ }
+            }
+        }
+
+        /// The settings of [`MutableSettings`] as text.
+        const MUTABLE: &[Named] = &[
+            $($((stringify!($name), $takes, Mutable(|s, text| put(&mut s.$name, $read(text)))),)?)+
+        ];
+    };
+}
+
+mutable_settings! {
     /// Leaves all further jobs to RocksDB while it is on. Running jobs continue.
-    pub paused: bool,
+    paused: bool = false, parsed, "true or false";
     /// Maximum number of parallel subcompactions on each device, over all jobs. The default is the number of CPUs that
     /// this process may use when the settings are created, by its affinity and its control group's quota; at most 1024.
-    pub threads: usize,
+    threads: usize = usable_cpus(), number, "a whole number from 1 to 1024";
     /// Number of additional threads per job that sync and verify finished files, so that subcompactions do not wait for
     /// the disk. With 0, each subcompaction does this itself. By default, there is one thread for four subcompactions.
     /// Changed only by tests.
     #[doc(hidden)]
-    pub sync_threads: Option<usize>,
+    sync_threads: Option<usize> = None;
     /// Maximum bytes per second that all jobs together read and write, including running ones; 0 is no limit.
-    pub io_bytes_per_second: u64,
+    io_bytes_per_second: u64 = 0, number, "a whole number of bytes, where 0 is no limit";
     /// Maximum host memory of jobs in bytes: the indexes of their inputs and their subcompactions in flight. The default
     /// is 512 MiB, which is enough for two subcompactions with a dozen inputs each. It is half of the memory that the
     /// machine and the cgroups leave to this process, if that is less.
-    pub memory_budget_bytes: u64,
+    memory_budget_bytes: u64 = default_budget_bytes(), number, BYTES;
     /// Bytes per read of each input; fewer if the memory budget requires it. Changed only by tests.
     #[doc(hidden)]
-    pub read_ahead_bytes: usize,
+    read_ahead_bytes: usize = DEFAULT_READ_AHEAD_BYTES;
     /// Increase in niceness of a job's threads over the thread of RocksDB that offers the job, from 0 to 19.
-    pub nice: u8,
+    nice: u8 = 0, number, "a whole number from 0 to 19";
     /// How the output is verified before it is reported.
-    pub verification: Verification,
+    verification: Verification = Verification::Default, parsed, "default, sampled, sampled:N or full";
     /// Jobs with fewer bytes of input files are left to RocksDB. The default is 0; services have their own default.
-    pub min_job_bytes: u64,
+    min_job_bytes: u64 = 0, number, BYTES;
     /// Whether output files go through the page cache.
-    pub output_cache: OutputCache,
+    output_cache: OutputCache = OutputCache::Database, parsed, "database or bypass";
     /// Maximum memory of each GPU in bytes for files that it has written, or that scans read again. It is a part of
     /// [`CudaSettings::memory_bytes`]. 0 caches nothing. By default it is all that subcompactions leave, and 0 with
     /// `Device::Auto`. If several engines have it for one GPU, the smallest number applies.
-    pub device_cache_bytes: Option<u64>,
+    device_cache_bytes: Option<u64> = None, some_number, "a whole number of bytes, where 0 caches nothing";
     /// Whether a GPU may compress LZ4, Snappy and ZSTD blocks with Rockmill's own code. Readers get the same entries, and
     /// files differ a little in size from those of the libraries. Without it, libraries on the host compress for the GPU.
-    pub device_compression: bool,
+    device_compression: bool = true, parsed, "true or false";
 }
 
 /// Syncing a thread's output takes less than a quarter of the time to produce it, unless the disk is the bottleneck.
@@ -97,23 +120,8 @@ pub const MIN_READ_AHEAD_BYTES: usize = 16 << 10;
 /// Linux has no higher niceness.
 const MAX_NICE: u8 = 19;
 
-impl Default for MutableSettings {
-    fn default() -> Self {
-        Self {
-            paused: false,
-            threads: std::thread::available_parallelism().map_or(1, |n| n.get().min(MAX_THREADS)),
-            sync_threads: None,
-            io_bytes_per_second: 0,
-            memory_budget_bytes: default_budget_bytes(),
-            read_ahead_bytes: DEFAULT_READ_AHEAD_BYTES,
-            nice: 0,
-            verification: Verification::Default,
-            min_job_bytes: 0,
-            output_cache: OutputCache::Database,
-            device_cache_bytes: None,
-            device_compression: true,
-        }
-    }
+fn usable_cpus() -> usize {
+    std::thread::available_parallelism().map_or(1, |n| n.get().min(MAX_THREADS))
 }
 
 /// RocksDB itself ends smaller jobs sooner: a service has the fixed costs of taking over a job, reopening files and

@@ -19,92 +19,112 @@ pub use text::show_bytes;
 use crate::metrics::{self, Metric, Sink, Values};
 use crate::outcome::Outcome;
 
-/// Counters since the engine was created.
-#[derive(Debug, Default, Clone, PartialEq, Serialize)]
-pub struct Stats {
+/// Declares [`Stats`]: its fields in the order of the JSON, and for most of them the metric that they are computed from, which
+/// has the same name.
+macro_rules! statistics {
+    ($($(#[$doc:meta])+ $name:ident: $type:ty $(= $compute:ident($($metric:ident)?))?;)+) => {
+        /// Counters since the engine was created.
+        #[derive(Debug, Default, Clone, PartialEq, Serialize)]
+        pub struct Stats {
+            $($(#[$doc])+ pub $name: $type,)+
+        }
+
+        impl Stats {
+            /// Computes the fields with a metric. `others` has the rest.
+            pub(crate) fn of(values: &Values, others: Self) -> Self {
+                Self {
+                    $($($name: values.$compute($(&metrics::$metric)?),)?)+
+                    ..others
+                }
+            }
+        }
+    };
+}
+
+statistics! {
     /// Jobs that RocksDB offered.
-    pub jobs_offered: u64,
+    jobs_offered: u64 = total(JOBS_OFFERED);
     /// Jobs that were done.
-    pub jobs_done: u64,
+    jobs_done: u64 = total(JOBS_DONE);
     /// Jobs that were left to RocksDB because Rockmill cannot do them exactly, or because the database closed.
-    pub jobs_declined: u64,
+    jobs_declined: u64 = total(JOBS_DECLINED);
     /// Jobs that went back to RocksDB after an error.
-    pub jobs_failed: u64,
+    jobs_failed: u64 = total(JOBS_FAILED);
     /// Declined jobs by reason code.
-    pub jobs_declined_by_reason: BTreeMap<String, u64>,
+    jobs_declined_by_reason: BTreeMap<String, u64> = by_label(JOBS_DECLINED);
     /// Failed jobs by kind of error.
-    pub jobs_failed_by_error: BTreeMap<String, u64>,
+    jobs_failed_by_error: BTreeMap<String, u64> = by_label(JOBS_FAILED);
     /// Jobs whose subcompactions run or wait now.
-    pub jobs_running: u64,
+    jobs_running: u64 = gauge(JOBS_RUNNING);
     /// Input bytes of running jobs, without subcompactions that have ended.
-    pub backlog_bytes: u64,
+    backlog_bytes: u64 = gauge(BACKLOG_BYTES);
     /// Input bytes of all jobs that have begun, whether done or not.
-    pub bytes_begun: u64,
+    bytes_begun: u64;
     /// The processed part of `bytes_begun`: the bytes that running subcompactions have read, and all bytes of
     /// subcompactions that have ended in any way. A subcompaction on a GPU counts about half of its bytes when they are
     /// loaded.
-    pub bytes_passed: u64,
+    bytes_passed: u64;
     /// Bytes read from input files by jobs done.
-    pub read_bytes: u64,
+    read_bytes: u64 = total(READ_BYTES);
     /// Bytes of the files written by jobs done.
-    pub written_bytes: u64,
+    written_bytes: u64 = total(WRITTEN_BYTES);
     /// Entries read by jobs done.
-    pub entries_read: u64,
+    entries_read: u64 = total(ENTRIES_READ);
     /// Entries written by jobs done.
-    pub entries_written: u64,
+    entries_written: u64 = total(ENTRIES_WRITTEN);
     /// Output files of jobs done.
-    pub files_written: u64,
+    files_written: u64 = total(FILES_WRITTEN);
     /// Number of these files that should have bypassed the page cache and did not, because their file system cannot do
     /// so.
-    pub files_cached_instead: u64,
+    files_cached_instead: u64;
     /// Sizes of some data blocks that Rockmill's own code has compressed, beside those that the library would have
     /// given. It shows what [`crate::MutableSettings::device_compression`] costs in size.
-    pub size_sample: SizeSample,
+    size_sample: SizeSample;
     /// Subcompactions of jobs done.
-    pub subcompactions: u64,
+    subcompactions: u64 = total(SUBCOMPACTIONS);
     /// Subcompactions of all jobs that run now.
-    pub subcompactions_running: u64,
+    subcompactions_running: u64 = gauge(SUBCOMPACTIONS_RUNNING);
     /// Memory of the budget that running subcompactions hold, in bytes.
-    pub subcompactions_held_bytes: u64,
+    subcompactions_held_bytes: u64 = gauge(SUBCOMPACTIONS_HELD_BYTES);
     /// Maximum of `subcompactions_held_bytes` so far.
-    pub subcompactions_peak_held_bytes: u64,
+    subcompactions_peak_held_bytes: u64;
     /// Wall times of jobs done.
-    pub job_seconds: Durations,
+    job_seconds: Durations = times(JOB_SECONDS);
     /// CPU times of jobs done, over all their threads.
-    pub job_cpu_seconds: Durations,
+    job_cpu_seconds: Durations = times(JOB_CPU_SECONDS);
     /// Wall times of subcompactions, each from its start until its last file is written or it fails.
-    pub subcompaction_seconds: Durations,
+    subcompaction_seconds: Durations = times(SUBCOMPACTION_SECONDS);
     /// Waits of subcompactions for slots and memory.
-    pub subcompaction_wait_seconds: Durations,
+    subcompaction_wait_seconds: Durations = times(SUBCOMPACTION_WAIT_SECONDS);
     /// Subcompactions whose output did not pass verification and was discarded.
-    pub verification_failures: u64,
+    verification_failures: u64 = total(VERIFICATION_FAILURES);
     /// Jobs done of which the CPU did some or all subcompactions because the configured device could not.
-    pub jobs_redone_by_cpu: u64,
+    jobs_redone_by_cpu: u64 = total(JOBS_REDONE);
     /// Jobs done that called objects of the application, on the CPU.
-    pub jobs_with_plugins: u64,
+    jobs_with_plugins: u64 = total(JOBS_WITH_PLUGINS);
     /// Jobs that went back to RocksDB after a compaction filter of the application had seen some keys. RocksDB makes a new
     /// filter, which sees them again.
-    pub jobs_filtered_again: u64,
+    jobs_filtered_again: u64 = total(JOBS_FILTERED_AGAIN);
     /// Work of each device on jobs done, by its name.
-    pub devices: BTreeMap<String, DeviceStats>,
+    devices: BTreeMap<String, DeviceStats> = devices();
     /// What is cached on each device: files on GPUs, columns on the CPU.
-    pub caches: Vec<CacheStats>,
+    caches: Vec<CacheStats> = caches();
     /// Subcompactions that waited for a device and then ran on another one that was expected to finish them sooner.
-    pub subcompactions_moved: u64,
+    subcompactions_moved: u64 = total(SUBCOMPACTIONS_MOVED);
     /// Subcompactions that the CPU did after a device had failed at them.
-    pub subcompactions_redone_by_cpu: u64,
+    subcompactions_redone_by_cpu: u64 = total(SUBCOMPACTIONS_REDONE);
     /// Subcompactions from which a device did not return in time. The CPU does these too.
-    pub subcompactions_abandoned: u64,
+    subcompactions_abandoned: u64 = total(SUBCOMPACTIONS_ABANDONED);
     /// Injected faults of simulated devices, by the names in their profiles.
-    pub simulated_faults: BTreeMap<String, u64>,
+    simulated_faults: BTreeMap<String, u64>;
     /// Number of quarantines of devices, after several consecutive failures or an abandoned subcompaction.
-    pub device_quarantined: u64,
+    device_quarantined: u64 = total(DEVICE_QUARANTINED);
     /// Times of jobs done by stage; empty for devices that do not measure.
-    pub stages: Vec<StageTime>,
+    stages: Vec<StageTime>;
     /// The reason why the configured device cannot be used, in a sentence, once this is known.
-    pub device_trouble: Option<String>,
+    device_trouble: Option<String>;
     /// The last error or decline, in a sentence.
-    pub last_error: Option<String>,
+    last_error: Option<String>;
 }
 
 /// Work of a device on jobs done.
@@ -201,7 +221,7 @@ impl StatsCell {
         let counts = self.lock();
         Stats {
             bytes_passed: self.bytes_passed.load(Ordering::Relaxed),
-            ..counts.values.stats(counts.others.clone())
+            ..Stats::of(&counts.values, counts.others.clone())
         }
     }
 

@@ -6,12 +6,12 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use super::{MutableSettings, Settings};
+use super::{MUTABLE, MutableSettings, Settings};
 
 /// Sets a setting to the value of that text, or returns `None`.
 type Set<S> = fn(&mut S, &str) -> Option<()>;
 
-enum Setting {
+pub(super) enum Setting {
     /// Can be changed while the service is open.
     Mutable(Set<MutableSettings>),
     Fixed(Set<Settings>),
@@ -19,11 +19,14 @@ enum Setting {
 
 use Setting::{Fixed, Mutable};
 
-const BYTES: &str = "a whole number of bytes";
+/// Name, allowed values, and how it is set.
+pub(super) type Named = (&'static str, &'static str, Setting);
+
+pub(super) const BYTES: &str = "a whole number of bytes";
 const PATH: &str = "the path of a folder";
 
-/// Name, allowed values, and how it is set.
-const SETTINGS: &[(&str, &str, Setting)] = &[
+/// The settings that cannot change while the service is open.
+const FIXED: &[Named] = &[
     (
         "comparator",
         "NAME=bytewise or NAME=reverse with the name of the application's own comparator, or several with + between them",
@@ -35,37 +38,17 @@ const SETTINGS: &[(&str, &str, Setting)] = &[
     (
         "device",
         "cpu, cuda, cuda:N or auto, or several different of cpu and cuda:N with + between them",
-        Fixed(|s, text| put(&mut s.device, text.parse().ok())),
-    ),
-    (
-        "device_cache_bytes",
-        "a whole number of bytes, where 0 caches nothing",
-        Mutable(|s, text| put(&mut s.device_cache_bytes, number(text).map(Some))),
-    ),
-    (
-        "device_compression",
-        "true or false",
-        Mutable(|s, text| put(&mut s.device_compression, text.parse().ok())),
+        Fixed(|s, text| put(&mut s.device, parsed(text))),
     ),
     (
         "device_memory_bytes",
         BYTES,
-        Fixed(|s, text| put(&mut s.cuda.memory_bytes, number(text).map(Some))),
+        Fixed(|s, text| put(&mut s.cuda.memory_bytes, some_number(text))),
     ),
     (
         "filter_bits_per_key",
         "a number from 1 to 100",
         Fixed(|s, text| s.set_filter_bits_per_key(text.parse().ok()?).ok()),
-    ),
-    (
-        "io_bytes_per_second",
-        "a whole number of bytes, where 0 is no limit",
-        Mutable(|s, text| put(&mut s.io_bytes_per_second, number(text))),
-    ),
-    (
-        "memory_budget_bytes",
-        BYTES,
-        Mutable(|s, text| put(&mut s.memory_budget_bytes, number(text))),
     ),
     (
         "merge_operator",
@@ -75,26 +58,6 @@ const SETTINGS: &[(&str, &str, Setting)] = &[
             all.try_for_each(|stated| s.state_merge_operator(stated))
                 .ok()
         }),
-    ),
-    (
-        "min_job_bytes",
-        BYTES,
-        Mutable(|s, text| put(&mut s.min_job_bytes, number(text))),
-    ),
-    (
-        "nice",
-        "a whole number from 0 to 19",
-        Mutable(|s, text| put(&mut s.nice, number(text))),
-    ),
-    (
-        "output_cache",
-        "database or bypass",
-        Mutable(|s, text| put(&mut s.output_cache, text.parse().ok())),
-    ),
-    (
-        "paused",
-        "true or false",
-        Mutable(|s, text| put(&mut s.paused, text.parse().ok())),
     ),
     (
         "record_jobs",
@@ -107,19 +70,9 @@ const SETTINGS: &[(&str, &str, Setting)] = &[
         Fixed(|s, text| path(text).map(|dir| s.set_staging_dir(dir))),
     ),
     (
-        "threads",
-        "a whole number from 1 to 1024",
-        Mutable(|s, text| put(&mut s.threads, number(text))),
-    ),
-    (
-        "verification",
-        "default, sampled, sampled:N or full",
-        Mutable(|s, text| put(&mut s.verification, text.parse().ok())),
-    ),
-    (
         "write_committed",
         "true or false",
-        Fixed(|s, text| put(&mut s.write_committed, text.parse().ok())),
+        Fixed(|s, text| put(&mut s.write_committed, parsed(text))),
     ),
 ];
 
@@ -154,15 +107,23 @@ fn closing(text: &str, from: usize) -> Option<usize> {
     })
 }
 
-fn put<T>(place: &mut T, value: Option<T>) -> Option<()> {
+pub(super) fn put<T>(place: &mut T, value: Option<T>) -> Option<()> {
     *place = value?;
     Some(())
 }
 
-fn number<N: FromStr>(text: &str) -> Option<N> {
+pub(super) fn parsed<T: FromStr>(text: &str) -> Option<T> {
+    text.parse().ok()
+}
+
+pub(super) fn number<N: FromStr>(text: &str) -> Option<N> {
     // Numbers of bytes or threads have no sign, but Rust accepts a plus.
     text.bytes().all(|b| b.is_ascii_digit()).then_some(())?;
     text.parse().ok()
+}
+
+pub(super) fn some_number<N: FromStr>(text: &str) -> Option<Option<N>> {
+    number(text).map(Some)
 }
 
 fn path(text: &str) -> Option<PathBuf> {
@@ -197,7 +158,7 @@ impl MutableSettings {
             match pair.setting {
                 Mutable(set) => pair.check(set(&mut self, pair.value))?,
                 Fixed(_) => {
-                    let names = names(|setting| matches!(setting, Mutable(_)));
+                    let names = names(MUTABLE.iter());
                     return Err(format!(
                         "{} cannot change while the service is open; {names} can",
                         pair.name
@@ -236,13 +197,10 @@ fn pairs(text: &str) -> Result<Vec<Pair<'_>>, String> {
             .split_once('=')
             .ok_or_else(|| format!("{pair:?} is no setting; write key=value"))?;
         let (key, value) = (key.trim(), value.trim());
-        let (name, possible, setting) = SETTINGS
-            .iter()
-            .find(|(name, ..)| *name == key)
-            .ok_or_else(|| {
-                let names = names(|_| true);
-                format!("there is no setting {key:?}; the settings are {names}")
-            })?;
+        let (name, possible, setting) = all().find(|(name, ..)| *name == key).ok_or_else(|| {
+            let names = names(all());
+            format!("there is no setting {key:?}; the settings are {names}")
+        })?;
         if !seen.insert(name) {
             return Err(format!("{name} is given twice; give it once"));
         }
@@ -256,9 +214,19 @@ fn pairs(text: &str) -> Result<Vec<Pair<'_>>, String> {
     pairs.collect()
 }
 
-fn names(choose: impl Fn(&Setting) -> bool) -> String {
-    let chosen = SETTINGS.iter().filter(|(_, _, setting)| choose(setting));
-    let names: Vec<_> = chosen.map(|(name, ..)| *name).collect();
+fn all() -> impl Iterator<Item = &'static Named> {
+    FIXED.iter().chain(MUTABLE)
+}
+
+/// Their names in the order of the alphabet.
+fn sorted(settings: impl Iterator<Item = &'static Named>) -> Vec<&'static str> {
+    let mut names: Vec<_> = settings.map(|(name, ..)| *name).collect();
+    names.sort_unstable();
+    names
+}
+
+fn names(settings: impl Iterator<Item = &'static Named>) -> String {
+    let names = sorted(settings);
     let (last, others) = names.split_last().expect("there are settings");
     format!("{} and {last}", others.join(", "))
 }
@@ -319,7 +287,7 @@ mod tests {
         assert_eq!(mutable.output_cache, OutputCache::Bypass);
         assert_eq!(mutable.threads, 6);
         assert_eq!("sampled:7".parse(), Ok(mutable.verification));
-        for (name, ..) in SETTINGS {
+        for (name, ..) in all() {
             assert!(text.contains(&format!("{name}=")), "{name}");
         }
     }
@@ -331,10 +299,7 @@ mod tests {
         let rows = table.lines().take_while(|line| line.starts_with('|'));
         let mut names: Vec<_> = rows.filter_map(|row| row.split('`').nth(1)).collect();
         names.sort_unstable();
-        assert_eq!(
-            names,
-            SETTINGS.iter().map(|(name, ..)| *name).collect::<Vec<_>>()
-        );
+        assert_eq!(names, sorted(all()));
     }
 
     #[test]

@@ -24,7 +24,11 @@ pub struct Column {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Form {
     Booleans,
-    Integers { smallest: i64, width: u8 },
+    Integers {
+        smallest: i64,
+        largest: i64,
+        width: u8,
+    },
     Wide,
     Bytes,
 }
@@ -51,8 +55,15 @@ impl Column {
 
     /// A column of integers.
     pub fn of_integers(values: &[i64], nulls: Option<&[bool]>) -> Self {
-        let smallest = values.iter().copied().min().unwrap_or(0);
-        let largest = values.iter().copied().max().unwrap_or(0);
+        let is_null = |row: usize| nulls.is_some_and(|nulls| nulls[row]);
+        let rows = || values.iter().copied().enumerate();
+        let set = || {
+            rows()
+                .filter(|(row, _)| !is_null(*row))
+                .map(|(_, value)| value)
+        };
+        let smallest = set().min().unwrap_or(0);
+        let largest = set().max().unwrap_or(0);
         let width = match largest.wrapping_sub(smallest) as u64 {
             0 => 0,
             1..=0xff => 1,
@@ -61,7 +72,10 @@ impl Column {
             _ => 8,
         };
         let mut stored = null_bytes(nulls);
-        let above = values.iter().map(|value| value.wrapping_sub(smallest));
+        let above = rows().map(|(row, value)| match is_null(row) {
+            true => 0,
+            false => value.wrapping_sub(smallest),
+        });
         match width {
             0 => {}
             1 => stored.extend(above.map(|above| above as u8)),
@@ -69,7 +83,11 @@ impl Column {
             4 => stored.extend(above.flat_map(|above| (above as u32).to_le_bytes())),
             _ => stored.extend(above.flat_map(i64::to_le_bytes)),
         }
-        let form = Form::Integers { smallest, width };
+        let form = Form::Integers {
+            smallest,
+            largest,
+            width,
+        };
         Self::new(values.len(), form, nulls.is_some(), stored)
     }
 
@@ -91,13 +109,17 @@ impl Column {
     }
 
     fn computed_sum(&self) -> u64 {
-        let (kind, smallest, width) = match self.form {
-            Form::Booleans => (0, 0, 0),
-            Form::Integers { smallest, width } => (1, smallest, width),
-            Form::Wide => (2, 0, 0),
-            Form::Bytes => (3, 0, 0),
+        let (kind, [smallest, largest], width) = match self.form {
+            Form::Booleans => (0, [0; 2], 0),
+            Form::Integers {
+                smallest,
+                largest,
+                width,
+            } => (1, [smallest, largest], width),
+            Form::Wide => (2, [0; 2], 0),
+            Form::Bytes => (3, [0; 2], 0),
         };
-        let head = [self.rows as u64, smallest as u64].map(u64::to_le_bytes);
+        let head = [self.rows as u64, smallest as u64, largest as u64].map(u64::to_le_bytes);
         let head = [head.as_flattened(), &[kind, width, self.has_nulls.into()]].concat();
         kv_hash(&head, &self.stored)
     }
@@ -146,9 +168,22 @@ impl Column {
         }
     }
 
+    /// The smallest and the largest of the integers that are not null, unless they are wide.
+    pub fn bounds(&self) -> Option<[i64; 2]> {
+        match self.form {
+            Form::Integers {
+                smallest, largest, ..
+            } => Some([smallest, largest]),
+            _ => None,
+        }
+    }
+
     /// Adds the integers of some rows to others, unless they are wide.
     pub fn integers(&self, rows: Range<usize>, to: &mut Vec<i64>) {
-        let Form::Integers { smallest, width } = self.form else {
+        let Form::Integers {
+            smallest, width, ..
+        } = self.form
+        else {
             return;
         };
         let values = self.values();

@@ -9,6 +9,7 @@
 //!             Scanner::group
 //! ```
 //!
+//! A group in which the filter selects nothing is passed without its columns: its rows still hide older ones of other runs.
 //! A stretch of a plain group below the snapshot is passed on without a look at its entries.
 
 use std::cell::OnceCell;
@@ -230,14 +231,18 @@ impl Run<'_> {
             let is_begun = self.single.contains(&self.next);
             let kept = match is_begun {
                 true => None,
-                false => self.kept(number, report),
+                false => self.kept(number, plan, leaves, report),
             };
             let (group, columns) = match kept {
                 Some(kept) => {
                     self.next = blocks.end;
                     kept
                 }
-                None => self.parse(number, blocks, selected, plan, leaves, report)?,
+                None => {
+                    let (group, columns) =
+                        self.parse(number, blocks, selected, plan, leaves, report)?;
+                    (group, Some(columns))
+                }
             };
             let rows = rows_in(&group, self.range);
             report.entries[self.ordinal] += rows.len() as u64;
@@ -252,22 +257,35 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// The group if it is kept, with all columns, and sound.
-    fn kept(&self, number: u64, report: &mut ReadReport) -> Option<(Arc<Group>, Vec<Arc<Column>>)> {
+    /// The group if it is kept and sound, with all columns; or without, if the filter selects none of its rows.
+    fn kept(
+        &self,
+        number: u64,
+        plan: &ScanPlan,
+        leaves: &Leaves,
+        report: &mut ReadReport,
+    ) -> Option<(Arc<Group>, Option<Vec<Arc<Column>>>)> {
         let kept = self.table.columns()?;
         let identity = kept.identity?;
         let (group, columns) = (kept.cache).get(identity, number, &self.names)?;
-        let columns = columns.into_iter().collect::<Option<Vec<_>>>()?;
+        let is_unselected = leaves.conditions.select_nothing(plan, &columns);
+        let used: Vec<_> = match is_unselected {
+            true => leaves.conditions.positions().into_iter().collect(),
+            false => (0..columns.len()).collect(),
+        };
+        let names: Vec<_> = used.iter().map(|position| self.names[*position]).collect();
+        let columns = used.iter().map(|position| columns[*position].clone());
+        let columns = columns.collect::<Option<Vec<_>>>()?;
         if !group.is_sound() || !columns.iter().all(|column| column.is_sound()) {
             kept.cache.mismatch(identity, number);
             return None;
         }
         let bytes = columns.iter().map(|column| column.bytes());
         let bytes = group.bytes() + bytes.sum::<u64>();
-        kept.cache.used(identity, number, &self.names, bytes);
+        kept.cache.used(identity, number, &names, bytes);
         report.kept_columns += columns.len() as u64;
         report.kept_bytes += bytes;
-        Some((group, columns))
+        Some((group, (!is_unselected).then_some(columns)))
     }
 
     /// Reads a group, of which a scan wants some blocks, or the first of these if all are too large.
@@ -360,7 +378,8 @@ fn first_not_below(group: &Group, rows: Range<usize>, key: &[u8]) -> usize {
 #[derive(Debug)]
 struct Loaded {
     group: Arc<Group>,
-    columns: Vec<Arc<Column>>,
+    /// `None` if no row is selected.
+    columns: Option<Vec<Arc<Column>>>,
     /// The entries that are not passed yet.
     rows: Range<usize>,
     tags: OnceCell<Vec<i64>>,
@@ -383,6 +402,17 @@ impl Loaded {
             tags
         });
         tags[row] as u64
+    }
+
+    /// Passes rows that the snapshot sees.
+    fn pass(&self, rows: Range<usize>, scanner: &mut Scanner<'_>) -> Result<()> {
+        match &self.columns {
+            Some(columns) => scanner.group(&self.group, columns, rows),
+            None => {
+                scanner.skip(rows.len());
+                Ok(())
+            }
+        }
     }
 
     /// The order of the first entries: user key ascending, newest first.
@@ -440,7 +470,7 @@ impl Seen {
         if is_below && !is_decided(&self.decided, rows.start) {
             self.decide(loaded.key_of(end - 1));
             self.totals.kept += rows.len() as u64;
-            return scanner.group(&loaded.group, &loaded.columns, rows);
+            return loaded.pass(rows, scanner);
         }
         let mut kept = rows.start..rows.start;
         for row in rows {
@@ -458,7 +488,7 @@ impl Seen {
             if is_kept {
                 self.totals.kept += 1;
                 if kept.end != row {
-                    scanner.group(&loaded.group, &loaded.columns, kept)?;
+                    loaded.pass(kept, scanner)?;
                     kept = row..row;
                 }
                 kept.end = row + 1;
@@ -466,7 +496,7 @@ impl Seen {
                 self.totals.dropped += 1;
             }
         }
-        scanner.group(&loaded.group, &loaded.columns, kept)
+        loaded.pass(kept, scanner)
     }
 
     fn decide(&mut self, key: &[u8]) {

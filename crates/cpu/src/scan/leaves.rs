@@ -11,6 +11,7 @@ use rockmill_core::scan::{
 };
 
 use super::program::{Op, Program};
+use super::unselected::Conditions;
 
 /// Maximum instructions of the names of all columns. The offset of a column may depend on all columns before it.
 const MAX_NAME_INSTRUCTIONS: usize = 1 << 13;
@@ -26,6 +27,8 @@ pub struct Leaves {
     pub parsing: Vec<Op>,
     /// The steps that compute all the rest.
     pub program: Arc<Program>,
+    /// Finds groups without selected rows.
+    pub conditions: Conditions,
 }
 
 impl Leaves {
@@ -72,11 +75,13 @@ impl Leaves {
                 .collect(),
             output: schedule.output.into_iter().filter(is_left).collect(),
         };
+        let registers: Vec<_> = found.into_iter().collect();
         Ok(Some(Self {
             expressions,
             parsing: Program::new(plan, &parsing).output,
             program: Arc::new(Program::new(plan, &rest)),
-            registers: found.into_iter().collect(),
+            conditions: Conditions::new(plan, &rest, &registers),
+            registers,
         }))
     }
 }

@@ -18,6 +18,7 @@ mod operands;
 mod parse;
 mod pattern;
 mod program;
+mod unselected;
 mod value;
 mod vector;
 
@@ -180,6 +181,11 @@ impl<'a> Scanner<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Counts rows of which none is selected or malformed.
+    pub fn skip(&mut self, rows: usize) {
+        self.counts.rows += rows as u64;
     }
 
     /// Runs the program over the rows that wait.

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use rockmill_core::columns::{ColumnCache, TableColumns, TableIdentity};
 use rockmill_core::scan::{
-    Batch, BatchSink, ColumnType, Instruction, Literal, Number, NumberFormat, OutputColumn,
-    Register, ScanOutput, ScanPlan,
+    Batch, BatchSink, Check, ColumnType, Comparison, Instruction, IntegerRange, Literal, Number,
+    NumberFormat, Operation, OutputColumn, Register, ScanOutput, ScanPlan,
 };
 use rockmill_core::{
-    Backend, CancelToken, InputTable, KeyRange, Operator, Plan, ReadReport, ReadTask, Result,
+    Backend, BatchOutput, CancelToken, InputTable, KeyRange, Operator, Plan, ReadReport, ReadTask,
+    Result,
 };
 use rockmill_cpu::CpuBackend;
 use rockmill_format::checksum::ChecksumType;
@@ -428,4 +429,312 @@ fn a_group_that_others_keep_meanwhile_is_not_read_again() {
     assert!(counts.others.is_none());
     let found = scan_reported(request(&tables, &range, &first, rules(9))).expect("it is sound");
     assert!(found.2.kept_bytes > u64::from(VALUES) * SLICE_BYTES as u64);
+}
+
+/// A plan that returns the number at 4 of rows whose number at 0 fulfils the conditions of a filter.
+fn filtered(
+    conditions: &[(Comparison, i128)],
+    change: impl FnOnce(&mut Vec<Instruction>, Register) -> Register,
+) -> ScanPlan {
+    let mut instructions = load(0).to_vec();
+    let mut add = |instruction| {
+        instructions.push(instruction);
+        instructions.len() as Register - 1
+    };
+    let [_, four, other] = load(4);
+    add(four);
+    let number = match other {
+        Instruction::Load { number, .. } => number,
+        other => panic!("{other:?}"),
+    };
+    add(Instruction::Load {
+        from: 0,
+        at: 3,
+        number,
+    });
+    let mut filter = None;
+    for (comparison, constant) in conditions {
+        let right = add(Instruction::Constant(Literal::Integer(*constant)));
+        let condition = add(Instruction::Compare {
+            comparison: *comparison,
+            left: 2,
+            right,
+        });
+        filter = Some(filter.map_or(condition, |filter| add(Instruction::And(filter, condition))));
+    }
+    let filter = filter.map(|filter| change(&mut instructions, filter));
+    ScanPlan {
+        instructions,
+        filter,
+        output: ScanOutput::Rows(vec![OutputColumn {
+            register: 4,
+            stored: ColumnType::Integer { bytes: 4 },
+        }]),
+        ..ScanPlan::default()
+    }
+}
+
+const NUMBERS: [(Comparison, i128); 2] =
+    [(Comparison::GreaterOrEqual, 100), (Comparison::Less, 110)];
+
+#[test]
+fn groups_in_which_a_filter_selects_nothing_are_passed_without_other_columns() {
+    let plan = filtered(&NUMBERS, |_, filter| filter);
+    let cache = cache_of(1 << 20);
+    let tables = kept(&common::tables(&small_blocks(), &[rows(0)]), &cache);
+    let (first, cold) = read(&tables, &plan);
+    let (second, warm) = read(&tables, &plan);
+    let expected: Vec<u8> = (100..110u32)
+        .flat_map(|row| (7 * row).to_le_bytes())
+        .collect();
+    assert!(first == expected && second == expected);
+    assert_eq!((cold.kept, warm.kept, warm.bytes), (500, 500, 0));
+    // Two columns of one or two groups, and one of each other group.
+    let (_, all) = read(
+        &tables,
+        &filtered(&[(Comparison::Less, 500)], |_, filter| filter),
+    );
+    let groups = all.kept_columns / 2;
+    assert!(
+        groups > 5 && (groups + 1..=groups + 2).contains(&warm.kept_columns),
+        "{warm:?}"
+    );
+    // A column that only passed groups lack is not parsed.
+    let other = |plan: &mut ScanPlan| {
+        let six = plan.instructions.len() as Register;
+        plan.instructions
+            .push(Instruction::Constant(Literal::Integer(2)));
+        let Instruction::Load { number, .. } = plan.instructions[4] else {
+            panic!("it loads");
+        };
+        plan.instructions.push(Instruction::Load {
+            from: 0,
+            at: six,
+            number,
+        });
+        plan.output = ScanOutput::Rows(vec![OutputColumn {
+            register: six + 1,
+            stored: ColumnType::Integer { bytes: 4 },
+        }]);
+    };
+    let mut plan = plan;
+    other(&mut plan);
+    let (_, report) = read(&tables, &plan);
+    assert!(
+        report.bytes > 0 && report.bytes < cold.bytes / 3,
+        "{report:?}"
+    );
+    // Changed bytes are found in the columns that decide, and in keys and tags.
+    cache.flip_keys(3);
+    assert_eq!(read(&tables, &plan).1.kept_bytes, 0);
+    cache.flip(5);
+    let before = cache.accounts().mismatches;
+    read(&tables, &plan);
+    assert_eq!(cache.accounts().mismatches, before + groups);
+}
+
+#[test]
+fn rows_of_groups_in_which_a_filter_selects_nothing_hide_older_ones() {
+    let version = |number: i32, sequence, kind| {
+        let row = move |key: u32| {
+            let value = [number.to_le_bytes(), number.to_le_bytes()].concat();
+            let value = if kind == PUT { &value[..] } else { &[] };
+            Entry::new(&key.to_be_bytes(), sequence, kind, value)
+        };
+        (0..500).map(row).collect::<Vec<_>>()
+    };
+    let plan = filtered(&[(Comparison::Equal, 5)], |_, filter| filter);
+    for hiding in [version(6, 7, PUT), version(0, 7, common::DELETE)] {
+        let cache = cache_of(1 << 20);
+        let plain = common::tables(&small_blocks(), &[hiding, version(5, 3, PUT)]);
+        let tables = kept(&plain, &cache);
+        let range = KeyRange::default();
+        for _ in 0..3 {
+            for (sequence, selected) in [(9, 0), (6, 500), (2, 0)] {
+                let request = request(&tables, &range, &plan, rules(sequence));
+                let (_, output, _) = scan_reported(request).expect("it is sound");
+                assert_eq!(output.selected, selected, "at {sequence}");
+            }
+        }
+        assert!(cache.accounts().hit_bytes > 0);
+    }
+}
+
+#[test]
+fn errors_of_rows_that_a_filter_does_not_select_stay() {
+    let mut last = rows(0);
+    last[400] = Entry::new(&400u32.to_be_bytes(), 5, PUT, &[1, 2, 3]);
+    let malformed = common::tables(&small_blocks(), &[last]);
+    let sound = common::tables(&small_blocks(), &[rows(0)]);
+    // A number is there in each row, or counted where it is not.
+    let checked = |counts| {
+        let mut plan = filtered(&NUMBERS, |_, filter| filter);
+        let is_null = plan.instructions.len() as Register;
+        plan.instructions.push(Instruction::IsNull(2));
+        plan.instructions.push(Instruction::Not(is_null));
+        plan.checks.push(Check {
+            holds: is_null + 1,
+            what: "it is short".to_owned(),
+            counts,
+        });
+        plan
+    };
+    // The square of a number exceeds 128 bits in some rows before they are not selected.
+    let exceeding = filtered(&NUMBERS, |instructions, filter| {
+        let huge = instructions.len() as Register;
+        let times = |left, right| Instruction::Arithmetic {
+            operation: Operation::Multiply,
+            left,
+            right,
+            range: IntegerRange::Exact,
+        };
+        instructions.extend([
+            Instruction::Constant(Literal::Integer(i128::MAX / 300)),
+            times(huge, 2),
+            Instruction::IsNull(huge + 1),
+            Instruction::Not(huge + 2),
+            Instruction::And(huge + 3, filter),
+        ]);
+        huge + 4
+    });
+    let range = KeyRange::default();
+    for (plain, plan, malformed) in [
+        (&malformed, checked(false), None),
+        (&malformed, checked(true), Some(1)),
+        (&sound, checked(true), Some(0)),
+        (&sound, exceeding, None),
+    ] {
+        let tables = kept(plain, &cache_of(1 << 20));
+        let scan = |tables| scan_reported(request(tables, &range, &plan, rules(9)));
+        let text = |error: rockmill_core::Error| error.to_string();
+        let counts =
+            |(batches, output, _): (Vec<Batch>, BatchOutput, ReadReport)| (batches, output);
+        let expected = scan(plain).map(counts).map_err(text);
+        let found_malformed = expected.as_ref().map(|(_, output)| output.malformed);
+        assert_eq!(found_malformed.ok(), malformed, "{expected:?}");
+        for _ in 0..2 {
+            assert_eq!(scan(&tables).map(counts).map_err(text), expected);
+        }
+    }
+}
+
+/// A filter over two numbers: the first ascends with the keys, the second is a float of any bits.
+fn filters() -> impl Strategy<Value = Filter> {
+    let comparison = prop::sample::select(vec![
+        Comparison::Equal,
+        Comparison::NotEqual,
+        Comparison::Less,
+        Comparison::LessOrEqual,
+        Comparison::Greater,
+        Comparison::GreaterOrEqual,
+    ]);
+    let number = || prop_oneof![4 => -10i128..1000, 1 => any::<i32>().prop_map(i128::from)];
+    let leaf = prop_oneof![
+        6 => (comparison, any::<bool>(), number())
+            .prop_map(|(comparison, is_first, number)| Filter::Compare(comparison, is_first, number)),
+        1 => proptest::collection::btree_set(number(), 0..4)
+            .prop_map(|numbers| Filter::OneOf(numbers.into_iter().collect())),
+    ];
+    leaf.prop_recursive(3, 8, 2, |inner| {
+        let two = (inner.clone(), inner.clone());
+        prop_oneof![
+            3 => two.clone().prop_map(|(a, b)| Filter::And(Box::new([a, b]))),
+            2 => two.prop_map(|(a, b)| Filter::Or(Box::new([a, b]))),
+            1 => inner.prop_map(|a| Filter::Not(Box::new(a))),
+        ]
+    })
+}
+
+#[derive(Debug, Clone)]
+enum Filter {
+    Compare(Comparison, bool, i128),
+    OneOf(Vec<i128>),
+    And(Box<[Filter; 2]>),
+    Or(Box<[Filter; 2]>),
+    Not(Box<Filter>),
+}
+
+impl Filter {
+    fn add(&self, to: &mut Vec<Instruction>) -> Register {
+        let column = |is_first| if is_first { 2 } else { 4 };
+        let instruction = match self {
+            Self::Compare(comparison, is_first, number) => {
+                to.push(Instruction::Constant(Literal::Integer(*number)));
+                Instruction::Compare {
+                    comparison: *comparison,
+                    left: column(*is_first),
+                    right: to.len() as Register - 1,
+                }
+            }
+            Self::OneOf(numbers) => Instruction::OneOf {
+                of: column(true),
+                values: numbers.iter().copied().map(Literal::Integer).collect(),
+            },
+            Self::And(both) => Instruction::And(both[0].add(to), both[1].add(to)),
+            Self::Or(both) => Instruction::Or(both[0].add(to), both[1].add(to)),
+            Self::Not(of) => Instruction::Not(of.add(to)),
+        };
+        to.push(instruction);
+        to.len() as Register - 1
+    }
+}
+
+/// Versions of some keys in three tables. Some values are too short for a number.
+fn versions() -> impl Strategy<Value = Vec<Vec<Entry>>> {
+    let kind = prop_oneof![6 => Just(PUT), 1 => Just(common::DELETE)];
+    let float = prop_oneof![any::<f32>(), Just(f32::NAN), Just(-0.0f32), 0f32..9.0];
+    let version = (0u32..250, kind, float, 0u32..8, 0usize..3, 0u8..12);
+    proptest::collection::vec(version, 1..400).prop_map(|versions| {
+        let mut runs = vec![Vec::new(); 3];
+        for (at, (key, kind, float, more, run, bytes)) in versions.into_iter().enumerate() {
+            let value = [(4 * key + more).to_le_bytes(), float.to_le_bytes()].concat();
+            let bytes = if kind == PUT {
+                bytes.max(2) as usize
+            } else {
+                0
+            };
+            let value = &value[..bytes.min(value.len())];
+            let sequence = at as u64 + 1;
+            runs[run].push(Entry::new(&key.to_be_bytes(), sequence, kind, value));
+        }
+        runs.retain(|run: &Vec<Entry>| !run.is_empty());
+        runs.iter_mut()
+            .for_each(|run| run.sort_by_key(Entry::order));
+        runs
+    })
+}
+
+proptest! {
+    #![proptest_config(config(1500))]
+
+    #[test]
+    fn filters_select_the_same_rows_whatever_the_columns_of_a_group_show(
+        runs in versions(),
+        filters in proptest::collection::vec(filters(), 1..4),
+        group_bytes in prop::sample::select(vec![1u64, 300, 1000]),
+        sequences in proptest::collection::vec(0u64..500, 1..4),
+    ) {
+        let plain = common::tables(&small_blocks(), &runs);
+        let cache = Arc::new(ColumnCache::with_groups_of(group_bytes));
+        cache.set_limit(1 << 30);
+        let tables = kept(&plain, &cache);
+        let range = KeyRange::default();
+        for filter in &filters {
+            let plan = filtered(&NUMBERS[..1], |instructions, _| {
+                if let Instruction::Load { number, .. } = &mut instructions[4] {
+                    number.format = NumberFormat::Float;
+                }
+                filter.add(instructions)
+            });
+            for sequence in &sequences {
+                let scan = |tables| {
+                    let scan = scan_reported(request(tables, &range, &plan, rules(*sequence)));
+                    scan.map(|(batches, output, _)| (batches, output)).map_err(|e| e.to_string())
+                };
+                let expected = scan(&plain);
+                prop_assert_eq!(scan(&tables), expected.clone());
+                prop_assert_eq!(scan(&tables), expected);
+            }
+        }
+    }
 }
