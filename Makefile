@@ -206,7 +206,7 @@ test-long: forget-skips
 
 # Two releases and two wheels, from two checkouts and by users with two homes, are equal files. FOLDER=out keeps one.
 test-reproducible: setup
-	cd "$(or $(PWD),.)" && "$(CURDIR)/scripts/reproducible.sh" $(FOLDER)
+	cd "$(or $(PWD),.)" && "$(CURDIR)/scripts/reproducible.sh" $(if $(FOLDER),"$(FOLDER)")
 
 test-many: setup
 	ROCKMILL_CASES=$(or $(ROCKMILL_CASES),100000) PROPTEST_CASES=100000 cargo test --locked --release $(LIGHT_CRATES)

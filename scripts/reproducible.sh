@@ -3,11 +3,11 @@
 # toolchain, cargo's downloads and the RocksDB that make has built are shared. Some 10 GB of disk.
 #   scripts/reproducible.sh [FOLDER]     FOLDER gets the first of the two, and of two that differ the second in FOLDER/other
 set -euo pipefail
+folder=${1:+$(realpath -m "$1")}
 cd "$(dirname "$0")/.."
 cargo_home=${CARGO_HOME:-$HOME/.cargo}
 export RUSTUP_HOME=${RUSTUP_HOME:-$HOME/.rustup} PATH="$cargo_home/bin:$PATH"
 unset CARGO_TARGET_DIR XDG_CACHE_HOME
-folder=${1:+$(realpath -m "$1")}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 for place in one two/deeper; do

@@ -32,7 +32,10 @@ impl Layout {
             Form::String(StringGroups::Counted) => true,
             _ => false,
         };
-        first.column.filter(|_| is_ordered)
+        // A bit may say that the value is null, whatever the bytes of the key are.
+        first
+            .column
+            .filter(|&column| is_ordered && self.null_bits[column].is_none())
     }
 
     /// Parts with which all keys of the table begin.

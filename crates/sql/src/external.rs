@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use datafusion::arrow::datatypes::{DataType, Schema, SchemaRef};
@@ -27,30 +27,42 @@ pub const FORMAT: &str = "ROCKSDB";
 /// Option that names the folder of a database's write-ahead logs.
 const WAL_DIR: &str = "wal_dir";
 
+/// The databases of a session, by their real paths and the folders of logs that statements name.
+#[derive(Debug, Default)]
+pub struct Databases(Mutex<HashMap<(PathBuf, Option<String>), Scans>>);
+
+impl Databases {
+    fn known(&self) -> MutexGuard<'_, HashMap<(PathBuf, Option<String>), Scans>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 /// A table factory for folders. All tables of a folder belong to one database, so a statement sees one snapshot of it.
 #[derive(Debug)]
 pub struct RocksTables {
     engine: Arc<ScanEngine>,
-    /// Databases by their real paths, and the folders of logs that statements name.
-    databases: Mutex<HashMap<(PathBuf, Option<String>), Scans>>,
+    databases: Arc<Databases>,
 }
 
 impl RocksTables {
     /// A factory whose tables are scanned by `engine`.
-    pub fn new(engine: Arc<ScanEngine>) -> Self {
-        Self {
-            engine,
-            databases: Mutex::default(),
-        }
+    pub fn new(engine: Arc<ScanEngine>, databases: Arc<Databases>) -> Self {
+        Self { engine, databases }
     }
 
     async fn database(&self, location: &str, wal_dir: Option<String>) -> Result<Scans> {
         let path = Path::new(location).to_owned();
         let engine = Arc::clone(&self.engine);
-        let (path, scans) = blocking(move || {
+        let databases = Arc::clone(&self.databases);
+        blocking(move || {
             let real = std::fs::canonicalize(&path).unwrap_or_else(|_| path.clone());
+            let key = (real, wal_dir);
+            if let Some(scans) = databases.known().get(&key) {
+                return Ok(scans.clone());
+            }
+            let wal_dir = &key.1;
             let mut database = Directory::open(&path).map_err(external)?;
-            if let Some(wal_dir) = &wal_dir {
+            if let Some(wal_dir) = wal_dir {
                 database = database.with_log_folder(wal_dir);
             }
             if let Ok(logs) = database.log_folder()
@@ -63,14 +75,10 @@ impl RocksTables {
                 );
             }
             let database = database.with_iterators(Arc::new(ReadOnly::default()));
-            Ok(((real, wal_dir), Scans::new(engine, Arc::new(database))))
+            let scans = Scans::new(engine, Arc::new(database));
+            Ok(databases.known().entry(key).or_insert(scans).clone())
         })
-        .await?;
-        let mut databases = self
-            .databases
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        Ok(databases.entry(path).or_insert(scans).clone())
+        .await
     }
 }
 
@@ -90,7 +98,19 @@ impl TableProviderFactory for RocksTables {
 }
 
 impl Scans {
-    /// Runs the statements of a file that belongs to the database: a relative LOCATION begins at the database's folder.
+    /// Lets statements of the session that make tables of this database's folder use this one: its logs, its merge
+    /// operators and its snapshots.
+    pub(crate) fn make_known(&self, session: &SessionContext) {
+        let databases = session.state().config().get_extension::<Databases>();
+        if let (Some(databases), Ok(real)) =
+            (databases, std::fs::canonicalize(self.database().path()))
+        {
+            databases.known().insert((real, None), self.clone());
+        }
+    }
+
+    /// Runs the statements of a file that belongs to the database: a relative LOCATION begins at the database's folder. The
+    /// session is one of [`session`](crate::session()) or of the functions beside it.
     ///
     /// # Errors
     /// The errors of the statements.
@@ -116,6 +136,7 @@ impl Scans {
                 *location = path.display().to_string();
             }
         }
+        self.make_known(session);
         let plan = session.state().statement_to_plan(statement).await?;
         let defined = match &plan {
             LogicalPlan::Ddl(DdlStatement::CreateExternalTable(create)) => Some(&create.name),
@@ -124,28 +145,11 @@ impl Scans {
             _ => None,
         };
         let defined = defined.cloned();
-        match &plan {
-            LogicalPlan::Ddl(DdlStatement::CreateExternalTable(create)) if self.is_at(create) => {
-                session.register_table(create.name.clone(), table(self, create)?)?;
-            }
-            _ => {
-                session.execute_logical_plan(plan).await?.collect().await?;
-            }
-        }
+        session.execute_logical_plan(plan).await?.collect().await?;
         match defined {
             Some(defined) => keep(session, defined).await,
             None => Ok(()),
         }
-    }
-
-    /// Whether a statement makes a table of this database.
-    fn is_at(&self, statement: &CreateExternalTable) -> bool {
-        let real = |path: &Path| std::fs::canonicalize(path).ok();
-        let names_logs = Options::read(&statement.options)
-            .is_ok_and(|mut options| options.take(WAL_DIR).is_some());
-        statement.file_type == FORMAT
-            && !names_logs
-            && matches!(&statement.locations[..], [one] if real(Path::new(one)) == real(self.database().path()))
     }
 }
 

@@ -21,7 +21,7 @@ use crate::aggregate::AggregateInScan;
 use crate::alternatives::ShallowAlternatives;
 use crate::cooperative::CooperativeJoins;
 use crate::distinct::CountsAsSums;
-use crate::external::{FORMAT, RocksTables};
+use crate::external::{Databases, FORMAT, RocksTables};
 use crate::extremes;
 use crate::files::{Contents, ContentsTable};
 use crate::functions;
@@ -87,9 +87,11 @@ pub fn session_by(
     engine: &Arc<ScanEngine>,
     finish: impl FnOnce(SessionStateBuilder) -> SessionStateBuilder,
 ) -> Result<SessionContext> {
+    let databases = Arc::new(Databases::default());
+    let config = config.with_extension(Arc::clone(&databases));
     let builder = SessionStateBuilder::new_with_default_features().with_config(config);
     let builder = builder.with_runtime_env(runtime);
-    let tables = Arc::new(RocksTables::new(Arc::clone(engine)));
+    let tables = Arc::new(RocksTables::new(Arc::clone(engine), databases));
     let builder = builder.with_table_factory(FORMAT.to_owned(), tables);
     let state = built(finish(with_rockmill(builder)))?;
     Ok(SessionContext::new_with_state(state))
@@ -116,6 +118,7 @@ impl Scans {
     /// # Errors
     /// If the column families cannot be listed, or the session has a table of such a name.
     pub fn register(&self, session: &SessionContext) -> Result<()> {
+        self.make_known(session);
         let families = self.database().families().map_err(crate::scan::external)?;
         let families = families
             .iter()

@@ -522,6 +522,95 @@ fn a_stated_operator_merges_as_rocksdb_does() {
 }
 
 #[test]
+fn a_table_that_a_statement_makes_of_the_database_merges_and_reads_as_the_database_does() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = "merge_operator={id=UInt64AddOperator}";
+    let mut options = created().get_options_from_string(text).unwrap();
+    options.create_if_missing(true);
+    let db = DB::open(&options, folder.path()).unwrap();
+    for number in [1u64, 20] {
+        db.merge("key", number.to_le_bytes()).unwrap();
+        db.flush().unwrap();
+    }
+    let session = session_with(folder.path(), None, &["uint64add"], Reads::Files);
+    let runtime = Runtime::new().unwrap();
+    let made = format!(
+        "create external table made stored as rocksdb location '{}'",
+        folder.path().display()
+    );
+    let made = runtime.block_on(async { session.sql(&made).await?.collect().await });
+    made.unwrap();
+    let expected = [(b"key".to_vec(), 21u64.to_le_bytes().to_vec())];
+    assert_eq!(rows(&session, ALL_ROWS).unwrap(), expected);
+    assert_eq!(
+        rows(&session, "select key, value from made").unwrap(),
+        expected
+    );
+    // Both tables of a statement are in one snapshot.
+    let writer = || {
+        for number in 0..2000u32 {
+            db.put(number.to_be_bytes(), "").unwrap();
+        }
+    };
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(writer);
+        while !writer.is_finished() {
+            let query =
+                "select (select count(*) from made) a, (select count(*) from \"default\") b";
+            let counts = row(&runtime, &session, query).unwrap();
+            assert_eq!(counts[0], counts[1]);
+        }
+    });
+}
+
+#[test]
+fn a_nullable_column_of_the_key_orders_no_rows() {
+    let folder = tempfile::tempdir().unwrap();
+    let db = DB::open(&created(), folder.path()).unwrap();
+    // More than one batch.
+    const ROWS: u16 = 20_000;
+    for id in 0..ROWS {
+        let is_null = u8::from(id % 3 == 0);
+        db.put(id.to_be_bytes(), [is_null, 0, 7]).unwrap();
+    }
+    db.flush().unwrap();
+    drop(db);
+    let session = session(folder.path());
+    let runtime = Runtime::new().unwrap();
+    let made = format!(
+        "create external table made (id int unsigned, x int not null) stored as rocksdb location '{}' \
+         options ('key' 'u16be id', 'value' 'nulls(1), u16be x')",
+        folder.path().display()
+    );
+    let made = runtime.block_on(async { session.sql(&made).await?.collect().await });
+    made.unwrap();
+    let count = |number: i64| [ScalarValue::Int64(Some(number))];
+    let nulls = i64::from(ROWS.div_ceil(3));
+    let groups = i64::from(ROWS) - nulls + 1;
+    for (query, expected) in [
+        (
+            "select count(*) from (select id from made group by id)",
+            groups,
+        ),
+        (
+            "select count(*) from (select distinct id from made)",
+            groups,
+        ),
+        (
+            "select count(*) from (select id from made order by id nulls first limit 5) where id is null",
+            5,
+        ),
+        (
+            "select count(*) from made group by id having id is null",
+            nulls,
+        ),
+    ] {
+        let counted = row(&runtime, &session, query).unwrap();
+        assert_eq!(counted, count(expected), "{query}");
+    }
+}
+
+#[test]
 fn operands_without_a_stated_operator_are_an_error_and_other_rows_are_not() {
     // A merge operator of the application, which adds integers of four bytes.
     let add = |_: &[u8], existing: Option<&[u8]>, operands: &MergeOperands| {

@@ -117,7 +117,7 @@ impl TableProvider for Foreign {
         let failed = |what: String| DataFusionError::Execution(what);
         if self.process != std::process::id() {
             return Err(failed(
-                "the table belongs to the process that was forked: register it again in this one"
+                "the table belongs to the process that was forked: start processes by spawn or forkserver"
                     .to_owned(),
             ));
         }

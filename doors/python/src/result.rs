@@ -229,7 +229,7 @@ impl QueryResult {
                 })?
             }
         };
-        let threads = threads().map_err(|failure| exception(&failure))?;
+        let threads = py.detach(threads).map_err(|failure| exception(&failure))?;
         reader.threads = Some(Arc::clone(&threads));
         threads.spawn(async move {
             let failed = |e| {

@@ -3,6 +3,7 @@
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, TryRecvError};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread;
@@ -12,7 +13,7 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use rockmill_cli::sql::{PLANNING_STACK_BYTES, RUNNING_STACK_BYTES};
 use rockmill_terminal::outcome::Failure;
-use tokio::runtime::{Builder, Runtime};
+use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::Notify;
 
 use crate::errors::exception;
@@ -20,10 +21,10 @@ use crate::errors::exception;
 /// How long Python waits until it looks for signals.
 const POLL: Duration = Duration::from_millis(50);
 
-/// The threads of statements. They end with the last statement, table of another library or stream that needs them.
+/// The threads of statements. They end with the last statement, table or stream of another library that needs them.
 ///
-/// So no thread waits while the process forks. A forked child has no other threads than the one that forks, but it has the
-/// lists of threads that wait (parking_lot's, which tokio uses), and would wake those that are not there.
+/// So no thread waits while the process forks. A forked child has one thread alone. But it inherits the list of threads that
+/// wait (parking_lot's, which tokio uses), and would wake those that are not there.
 #[derive(Debug)]
 pub struct Threads {
     runtime: ManuallyDrop<Runtime>,
@@ -33,9 +34,31 @@ pub struct Threads {
 /// The process that has made the threads, and the threads.
 static THREADS: Mutex<Option<(u32, Weak<Threads>)>> = Mutex::new(None);
 
+/// Number of threads that may wait in that list.
+static LIVE: AtomicUsize = AtomicUsize::new(0);
+
+/// How long the end of the last statement waits for its threads.
+const ENDS: Duration = Duration::from_secs(1);
+
 /// Why a forked child has no threads.
-const STATEMENT_AT_FORK: &str = "a statement ran in the process when it was forked, so this process cannot run any: start \
-                                 processes by spawn or forkserver, or fork before a statement runs";
+const STATEMENT_AT_FORK: &str = "threads of a statement, or of a table of DataFusion, ran in the process when it was forked, so \
+                                 this process cannot use Rockmill: start processes by spawn or forkserver";
+
+/// Counts a thread while it lives.
+struct Live;
+
+impl Live {
+    fn new() -> Self {
+        LIVE.fetch_add(1, Ordering::SeqCst);
+        Self
+    }
+}
+
+impl Drop for Live {
+    fn drop(&mut self) {
+        LIVE.fetch_sub(1, Ordering::SeqCst);
+    }
+}
 
 impl Deref for Threads {
     type Target = Runtime;
@@ -50,7 +73,12 @@ impl Drop for Threads {
         // A child process has none of them.
         if self.process == std::process::id() {
             // SAFETY: nothing uses it after the drop.
-            unsafe { ManuallyDrop::take(&mut self.runtime) }.shutdown_background();
+            let runtime = unsafe { ManuallyDrop::take(&mut self.runtime) };
+            // A thread of a runtime must not wait for one.
+            match Handle::try_current() {
+                Ok(_) => runtime.shutdown_background(),
+                Err(_) => runtime.shutdown_timeout(ENDS),
+            }
         }
     }
 }
@@ -58,7 +86,7 @@ impl Drop for Threads {
 /// The threads of this process, for as long as the result lives.
 ///
 /// # Errors
-/// Environment if the system gives none; usage in a child of a process that was forked while it had some.
+/// Environment if the system gives none; usage in a child of a process that had some when it was forked.
 pub fn threads() -> Result<Arc<Threads>, Failure> {
     let process = std::process::id();
     let mut known = THREADS.lock().unwrap_or_else(PoisonError::into_inner);
@@ -68,7 +96,7 @@ pub fn threads() -> Result<Arc<Threads>, Failure> {
                 return Ok(threads);
             }
         }
-        Some((_, threads)) if threads.strong_count() > 0 => {
+        Some(_) if LIVE.load(Ordering::SeqCst) > 0 => {
             return Err(Failure::Usage(STATEMENT_AT_FORK.to_owned()));
         }
         _ => {}
@@ -77,6 +105,8 @@ pub fn threads() -> Result<Arc<Threads>, Failure> {
         .enable_all()
         .thread_name("rockmill-sql")
         .thread_stack_size(RUNNING_STACK_BYTES)
+        .on_thread_start(|| std::mem::forget(Live::new()))
+        .on_thread_stop(|| drop(Live))
         .build();
     let made = made.map_err(|e| Failure::Environment(format!("no threads: {e}")))?;
     let threads = Arc::new(Threads {
@@ -102,10 +132,11 @@ pub fn run<T: Send + 'static, F: Future<Output = Result<T, Failure>>>(
     py: Python<'_>,
     begin: impl FnOnce() -> F + Send + 'static,
 ) -> PyResult<T> {
-    let threads = threads().map_err(|failure| exception(&failure))?;
+    let threads = py.detach(threads).map_err(|failure| exception(&failure))?;
     let (ends, mut ended) = mpsc::sync_channel(1);
     let interrupted = Arc::new(Notify::new());
     let notified = Arc::clone(&interrupted);
+    let live = Live::new();
     let work = move || {
         let done = catch_unwind(AssertUnwindSafe(|| {
             threads.block_on(async {
@@ -118,6 +149,7 @@ pub fn run<T: Send + 'static, F: Future<Output = Result<T, Failure>>>(
         }));
         // Before the end is told, since a fork may follow at once.
         drop(threads);
+        drop(live);
         // Nothing waits for it any more after a signal.
         let _ = ends.send(done.unwrap_or_else(|_| Err(panicked())));
     };

@@ -116,7 +116,7 @@ def test_threads_end_with_the_statements_that_need_them(db: Path) -> None:
     assert threads() > 0
 
     def work() -> None:
-        with pytest.raises(rm.UsageError, match="ran in the process when it was forked"):
+        with pytest.raises(rm.UsageError, match="cannot use Rockmill: start processes by spawn"):
             database.sql("select 1")
 
     in_child(work)

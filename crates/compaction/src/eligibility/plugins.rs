@@ -98,8 +98,11 @@ fn same_delimiter(cf: &Options, attached: &Attached<Merging>) -> Result<()> {
     ) else {
         return Ok(());
     };
+    // White space that is not escaped.
+    const TRIMMED: [char; 4] = [' ', '\t', '\u{b}', '\u{c}'];
+    let written = written.trim_matches(TRIMMED);
     let written = written.replace("\\n", "\n").replace("\\r", "\r");
-    if written.replace('\\', "").trim() == attached.trim() {
+    if written.replace('\\', "") == attached.trim_matches(TRIMMED) {
         return Ok(());
     }
     let what = format!(
@@ -160,7 +163,14 @@ mod tests {
         ] {
             assert!(!differs(&written(text), delimiter), "{text:?}");
         }
-        for (text, delimiter) in [("|", ","), ("", ","), (",", ""), ("\\n", "n")] {
+        for (text, delimiter) in [
+            ("|", ","),
+            ("", ","),
+            (",", ""),
+            ("\\n", "n"),
+            ("\\n", " "),
+            ("", "\n"),
+        ] {
             assert!(differs(&written(text), delimiter), "{text:?}");
         }
         // RocksDB before 7 writes the name alone.
