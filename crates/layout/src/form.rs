@@ -343,7 +343,19 @@ fn end_of_variable(at: u32, from: Register, push: Push<'_>) -> Register {
     push(Instruction::Load { from, at, number })
 }
 
-/// Whether each number of this form is a value of the type.
+/// The least positive number that is no value of the type, if this form has one: a decimal has a number of digits.
+pub fn decimal_limit(data_type: &DataType, number: Number) -> Option<i128> {
+    let &DataType::Decimal128(precision, _) = data_type else {
+        return None;
+    };
+    let limit = 10i128.checked_pow(precision.into())?;
+    let bits = 8 * u32::from(number.bytes) - u32::from(number.format != NumberFormat::Unsigned);
+    // The form of the value -2^bits is there too.
+    let largest = 1u128.checked_shl(bits).unwrap_or(u128::MAX);
+    (largest >= limit.unsigned_abs()).then_some(limit)
+}
+
+/// Whether each number of this form is a value of the type, but for a decimal's digits.
 fn holds(data_type: &DataType, number: Number) -> bool {
     let is_signed = number.format != NumberFormat::Unsigned;
     let (bytes, signed) = match data_type {

@@ -225,8 +225,12 @@ impl Layout {
         };
         let sides = Side::BOTH.into_iter().filter(is_needed);
         let conditions: Vec<_> = sides.flat_map(|side| self.conditions(side, push)).collect();
+        let limit = self.decimal_limit(position);
+        let of_type = limit.map(|limit| is_below(limit, value, push));
         let conditions = conditions.into_iter().map(|check| check.holds);
-        let when = conditions.reduce(|left, right| push(Instruction::And(left, right)));
+        let when = conditions
+            .chain(of_type)
+            .reduce(|left, right| push(Instruction::And(left, right)));
         let Some(when) = when else {
             return value;
         };
@@ -236,6 +240,18 @@ impl Layout {
             then: value,
             otherwise,
         })
+    }
+
+    /// The least positive number that is no value of a column's type, if its part may have one.
+    fn decimal_limit(&self, position: usize) -> Option<i128> {
+        let mut parts = self.key.iter().chain(&self.value);
+        let part = parts.find(|part| part.column == Some(position))?;
+        match part.form {
+            Form::Number(number) => {
+                form::decimal_limit(self.schema.field(position).data_type(), number)
+            }
+            _ => None,
+        }
     }
 
     /// Kind of a column's values.
@@ -365,16 +381,23 @@ impl Layout {
                 part.column == Some(position)
                     && (part.form.may_not_decode() || self.is_any_text(position))
             };
-            if !self.key.iter().chain(&self.value).any(may_not_decode) {
+            let may_not_decode = self.key.iter().chain(&self.value).any(may_not_decode);
+            let limit = self.decimal_limit(position);
+            if !may_not_decode && limit.is_none() {
                 continue;
             }
             let value = self.column(position, push);
-            let is_null = push(Instruction::IsNull(value));
-            let is_set = push(Instruction::Not(is_null));
+            let is_value = match limit {
+                Some(limit) if !self.nulls_what_is_malformed => is_below(limit, value, push),
+                _ => {
+                    let is_null = push(Instruction::IsNull(value));
+                    push(Instruction::Not(is_null))
+                }
+            };
             let may_be_null = self.may_be_null(position, push);
             let holds = match may_be_null {
-                None => is_set,
-                Some(is_null) => push(Instruction::Or(is_null, is_set)),
+                None => is_value,
+                Some(is_null) => push(Instruction::Or(is_null, is_value)),
             };
             let what = format!(
                 "the bytes of column {} are not a value of its type",
@@ -527,6 +550,21 @@ impl Side {
             Self::Value => Instruction::Value,
         }
     }
+}
+
+/// Whether a number is between `-limit` and `limit`.
+fn is_below(limit: i128, value: Register, push: Push<'_>) -> Register {
+    let constant = |integer| Instruction::Constant(Literal::Integer(integer));
+    let (least, most) = (push(constant(-limit)), push(constant(limit)));
+    let mut is_less = |left, right| {
+        push(Instruction::Compare {
+            comparison: Comparison::Less,
+            left,
+            right,
+        })
+    };
+    let (is_above, is_below) = (is_less(least, value), is_less(value, most));
+    push(Instruction::And(is_above, is_below))
 }
 
 fn arithmetic(operation: Operation, left: Register, right: Register) -> Instruction {

@@ -564,6 +564,47 @@ fn a_table_that_a_statement_makes_of_the_database_merges_and_reads_as_the_databa
 }
 
 #[test]
+fn a_decimal_has_no_more_digits_than_its_type() {
+    let folder = tempfile::tempdir().unwrap();
+    let db = DB::open(&created(), folder.path()).unwrap();
+    let prices: [i64; 5] = [99_999, -99_999, 0, 100_000, -3_000_000_000];
+    for (id, price) in (0u8..).zip(prices) {
+        db.put([id], price.to_le_bytes()).unwrap();
+    }
+    db.flush().unwrap();
+    drop(db);
+    let session = session(folder.path());
+    let runtime = Runtime::new().unwrap();
+    let run =
+        |statement: &str| runtime.block_on(async { session.sql(statement).await?.collect().await });
+    for (table, on_error) in [("refuses", "error"), ("nulls", "null")] {
+        let made = format!(
+            "create external table {table} (id int unsigned not null, price decimal(5, 2) not null) stored as rocksdb \
+             location '{}' options ('key' 'u8 id', 'value' 'i64le price', 'on_error' '{on_error}')",
+            folder.path().display()
+        );
+        run(&made).unwrap();
+    }
+    for query in [
+        "select price from refuses",
+        "select count(*) from refuses where price > 1",
+        "select max(price) from refuses",
+    ] {
+        let error = own(&run(query).unwrap_err()).to_string();
+        let what = "the bytes of column price are not a value of its type";
+        assert!(error.contains(what), "{query}: {error}");
+    }
+    for (query, expected) in [
+        ("select count(price) from nulls", 3),
+        ("select count(*) from nulls where price is null", 2),
+        ("select count(*) from nulls where price > 1", 1),
+    ] {
+        let counted = row(&runtime, &session, query).unwrap();
+        assert_eq!(counted, [ScalarValue::Int64(Some(expected))], "{query}");
+    }
+}
+
+#[test]
 fn a_nullable_column_of_the_key_orders_no_rows() {
     let folder = tempfile::tempdir().unwrap();
     let db = DB::open(&created(), folder.path()).unwrap();

@@ -169,6 +169,15 @@ fn nulls_empty_texts_and_floats_differ_in_each_format() {
     assert_eq!(out, "a,b,c,d\n\"\",,NaN,1.5\n");
     let (out, _) = expect(DONE, &["sql", db, "--format", "json", query]);
     assert_eq!(out, "{\"a\":\"\",\"c\":\"NaN\",\"d\":1.5}\n");
+    // No date is that far away.
+    let query = "select arrow_cast(2147483647, 'Date32') as d";
+    for format in ["csv", "json"] {
+        let (out, err) = expect(USAGE, &["sql", db, "--format", format, query]);
+        assert!(
+            !out.contains("ERROR") && err.contains("2147483647"),
+            "{out} {err}"
+        );
+    }
 }
 
 #[test]

@@ -125,7 +125,10 @@ impl Printer {
         match self {
             Self::Table(grid) => return grid.add(batch),
             Self::Csv(writer) => writer.write(batch)?,
-            Self::Json(writer) => writer.write(batch)?,
+            Self::Json(writer) => {
+                check_times(batch)?;
+                writer.write(batch)?;
+            }
             Self::Arrow(writer) => writer.write(batch)?,
         }
         Ok(true)
@@ -146,6 +149,20 @@ impl Printer {
         }
         Ok(None)
     }
+}
+
+/// Arrow's writer of JSON prints an error in the place of a date or a time that has no text.
+fn check_times(batch: &RecordBatch) -> DataFusionResult<()> {
+    let options = FormatOptions::default();
+    for column in batch.columns() {
+        if column.data_type().is_temporal() {
+            let texts = ArrayFormatter::try_new(column.as_ref(), &options)?;
+            for row in 0..column.len() {
+                texts.value(row).try_to_string()?;
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Prints the result of EXPLAIN: the name of each plan, and its lines.
