@@ -171,7 +171,7 @@ fn check(plan: &Arc<dyn ExecutionPlan>) -> Result<()> {
                 |source| format!("{name} of {}", kind(source)),
             );
             return plan_err!(
-                "a worker does not run {what}: it reads RocksDB databases alone, and writes nothing"
+                "a worker does not run {what}: it only reads RocksDB databases, and writes nothing"
             );
         }
         Ok(TreeNodeRecursion::Continue)

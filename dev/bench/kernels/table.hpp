@@ -17,7 +17,7 @@ __global__ void __launch_bounds__(THREADS) tiles_kernel(u64 n, F f) {
 template <u32 W, class F>
 int launch(const Exec& exec, u64 n, const F& f) {
   if (n == 0) return 0;
-  tiles_kernel<W><<<LaunchPolicy::blocks(exec, n * W), THREADS, 0, stream_of(exec)>>>(n, f);
+  tiles_kernel<W><<<grid_blocks(exec, n * W), THREADS, 0, stream_of(exec)>>>(n, f);
   return cudaGetLastError();
 }
 #else

@@ -203,7 +203,7 @@ pub unsafe fn read(given: *const CPlugins) -> Result<Option<Arc<Plugins>>, Refus
         return Err(Refusal::invalid("collector_factories is null"));
     }
     for at in 0..given.num_collector_factories {
-        // SAFETY: the caller says that so many are there.
+        // SAFETY: the caller says that `num_collector_factories` are there.
         let name = unsafe { *given.collector_factories.add(at) };
         let name = text(name, "collector_factories")?.unwrap_or_default();
         let builtin = given.builtin_collector_factories;

@@ -99,7 +99,7 @@ impl Snapshots<'_> {
         self.held.push_back((snapshot, rows));
         if self.held.len() == HELD {
             let at = reader.random.below(HELD as u64) as usize;
-            let (snapshot, rows) = self.held.remove(at).expect("so many");
+            let (snapshot, rows) = self.held.remove(at).expect("`at` is below their number");
             if reader.random.below(4) == 0 {
                 assert_eq!(
                     self.rows(&snapshot, piece_bytes),
