@@ -1,6 +1,7 @@
 //! Connections to workers.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
+use std::future::poll_fn;
 use std::io;
 use std::num::NonZero;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
@@ -20,11 +21,15 @@ use futures::StreamExt;
 use futures::stream::BoxStream;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use tokio::runtime::{Builder, Handle, Runtime};
+use tonic::codegen::Service;
 use tonic::transport::Channel;
 use url::Url;
+use uuid::Uuid;
 
 use crate::VERSION;
 use crate::address::Address;
+use crate::progress::Read;
+use crate::shards::ShardList;
 use crate::tls::Tls;
 
 /// Options of the session that change what a statement returns. Those of a worker's own session are the default ones.
@@ -35,6 +40,15 @@ pub(crate) const OPTIONS: [&str; 2] = [
 
 /// Header in which they travel, as `NAME=VALUE` one after another, with hexadecimal digits.
 pub(crate) const OPTIONS_HEADER: HeaderName = HeaderName::from_static("rockmill-options");
+
+/// Header with the number of the statement that a plan belongs to.
+pub(crate) const STATEMENT_HEADER: HeaderName = HeaderName::from_static("rockmill-statement");
+
+/// Path at which a worker says how many bytes of a statement it has read. The statement's number follows.
+pub(crate) const PROGRESS: &str = "/progress";
+
+/// Maximum number of shards that an error names.
+const MAX_SHOWN_SHARDS: usize = 3;
 
 /// Time in which a worker accepts a connection.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -71,6 +85,26 @@ pub(crate) fn threads() -> Result<&'static Handle> {
 pub struct Channels {
     tls: Option<Tls>,
     open: Arc<Mutex<HashMap<Url, BoxCloneSyncChannel>>>,
+    /// Shards of workers, for errors.
+    shards: Arc<BTreeMap<Url, Vec<String>>>,
+}
+
+/// A connection to a worker.
+pub(crate) struct Connection(BoxCloneSyncChannel);
+
+impl Connection {
+    /// Bytes that scans of a statement have read on the worker, and that they read in total.
+    pub async fn progress(mut self, statement: Uuid) -> Option<Read> {
+        const MAX_BYTES: usize = 100;
+        let request = http::Request::get(format!("{PROGRESS}/{statement}"));
+        let request = request.body(tonic::body::Body::empty()).ok()?;
+        poll_fn(|context| self.0.poll_ready(context)).await.ok()?;
+        let answer = self.0.call(request).await.ok()?;
+        let body = axum::body::Body::new(answer.into_body());
+        let body = axum::body::to_bytes(body, MAX_BYTES).await.ok()?;
+        let (read, total) = std::str::from_utf8(&body).ok()?.split_once(' ')?;
+        Some((read.parse().ok()?, total.parse().ok()?))
+    }
 }
 
 impl Channels {
@@ -79,7 +113,25 @@ impl Channels {
         Self {
             tls,
             open: Arc::default(),
+            shards: Arc::default(),
         }
+    }
+
+    /// The same connections, whose errors name the shards that a worker has.
+    #[must_use]
+    pub fn with_shards(&self, list: &ShardList) -> Self {
+        Self {
+            shards: Arc::new(list.by_worker(self)),
+            ..self.clone()
+        }
+    }
+
+    /// Connections that are open.
+    pub(crate) fn opened(&self) -> Vec<(Url, Connection)> {
+        let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let open = open.iter();
+        open.map(|(url, channel)| (url.clone(), Connection(channel.clone())))
+            .collect()
     }
 
     /// Whether connections are encrypted.
@@ -155,7 +207,7 @@ impl Channels {
         let info = client.get_worker_info(GetWorkerInfoRequest {});
         let info = tokio::time::timeout(KEEPALIVE_TIMEOUT, info).await;
         let info = info.map_err(|_| failed(format!("worker {address} has not answered for 5 seconds: check that it runs, and run the statement again")))?;
-        let version = info.map_err(|e| of_worker(address, e))?.version;
+        let version = info.map_err(|e| of_worker(address, &[], e))?.version;
         if version != VERSION {
             return Err(failed(format!(
                 "worker {address} has version {version:?}, and this is {VERSION:?}: use the same version for both"
@@ -206,7 +258,8 @@ impl Client {
             if lost(&error).is_some() {
                 channels.forget(&url);
             }
-            of_worker(&address, error)
+            let shards = channels.shards.get(&url);
+            of_worker(&address, shards.map_or(&[], Vec::as_slice), error)
         }
     }
 }
@@ -223,6 +276,10 @@ impl WorkerChannel for Client {
     ) -> Result<BoxStream<'static, Result<WorkerToCoordinatorMsg>>> {
         if let Some(options) = options(context) {
             headers.insert(OPTIONS_HEADER, options);
+        }
+        let statement = request.task_key.query_id.to_string();
+        if let Ok(statement) = HeaderValue::from_str(&statement) {
+            headers.insert(STATEMENT_HEADER, statement);
         }
         let failed = self.failed();
         let opened = self
@@ -280,7 +337,7 @@ fn lost(error: &DataFusionError) -> Option<&tonic::Status> {
 }
 
 /// An error that a worker has returned, or that the connection to it has.
-fn of_worker(address: &Address, error: DataFusionError) -> DataFusionError {
+fn of_worker(address: &Address, shards: &[String], error: DataFusionError) -> DataFusionError {
     let Some(status) = lost(&error) else {
         return error;
     };
@@ -291,10 +348,22 @@ fn of_worker(address: &Address, error: DataFusionError) -> DataFusionError {
                 status.message()
             )
         }
-        _ => format!(
-            "the connection to worker {address} failed: {}; rows printed before are incomplete: run the statement again",
-            cause(status)
-        ),
+        _ => {
+            let shown = shards.chunks(MAX_SHOWN_SHARDS).next().unwrap_or_default();
+            let more = match shards.len() - shown.len() {
+                0 => String::new(),
+                more => format!(" and {more} more"),
+            };
+            let has = match shown {
+                [] => String::new(),
+                shown => format!(", which has shard {}{more},", shown.join(", ")),
+            };
+            format!(
+                "the connection to worker {address}{has} failed: {}; rows printed before are incomplete: run the statement \
+                 again",
+                cause(status)
+            )
+        }
     };
     failed(said)
 }

@@ -16,21 +16,27 @@
 #![cfg(feature = "distributed")]
 
 mod address;
+mod analyzed;
 mod channels;
+mod messages;
 mod parts;
 mod pin;
 mod plan;
+mod progress;
 mod shards;
 mod tls;
 mod worker;
+
+use rockmill_sql::protobuf;
 
 pub use address::{Address, AddressError};
 pub use channels::Channels;
 pub use pin::Workers;
 pub use plan::{over_shards, over_workers, show};
+pub use progress::Progress;
 pub use shards::{ShardList, Shards};
 pub use tls::{Tls, TlsError};
 pub use worker::{Worker, WorkerSettings};
 
 /// The version that coordinator and workers must have in common: codecs and programs have no other.
-const VERSION: &str = concat!("rockmill/", env!("CARGO_PKG_VERSION"), "/3");
+const VERSION: &str = concat!("rockmill/", env!("CARGO_PKG_VERSION"), "/4");

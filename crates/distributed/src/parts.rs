@@ -1,12 +1,16 @@
 //! Parts of statements on a worker, and its metrics as text for Prometheus.
 
 use std::fmt::Write;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use datafusion::execution::runtime_env::RuntimeEnv;
+use datafusion::physical_plan::ExecutionPlan;
 use rockmill_scan::ScanEngine;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use uuid::Uuid;
+
+use crate::progress::Read;
 
 /// Maximum number of parts of statements that run or wait at a time. More are refused.
 pub const MAX_PARTS: usize = 1024;
@@ -19,6 +23,21 @@ pub(crate) struct Parts {
     free: Arc<Semaphore>,
     begun: AtomicU64,
     refused: AtomicU64,
+    of_statements: Mutex<Vec<(Uuid, Weak<Part>)>>,
+}
+
+/// A part of a statement.
+#[derive(Debug)]
+pub(crate) struct Part {
+    _permit: OwnedSemaphorePermit,
+    plan: OnceLock<Arc<dyn ExecutionPlan>>,
+}
+
+impl Part {
+    /// States the plan that it runs.
+    pub fn runs(&self, plan: Arc<dyn ExecutionPlan>) {
+        let _ = self.plan.set(plan);
+    }
 }
 
 impl Parts {
@@ -29,18 +48,47 @@ impl Parts {
             free: Arc::new(Semaphore::new(MAX_PARTS)),
             begun: AtomicU64::new(0),
             refused: AtomicU64::new(0),
+            of_statements: Mutex::default(),
         }
     }
 
-    /// Begins a part, which lives as long as the permit. `None` if too many run.
-    pub fn begin(&self) -> Option<OwnedSemaphorePermit> {
-        let permit = Arc::clone(&self.free).try_acquire_owned().ok();
-        let count = match permit {
-            Some(_) => &self.begun,
-            None => &self.refused,
+    /// Begins a part of a statement. `None` if too many run.
+    pub fn begin(&self, statement: Uuid) -> Option<Arc<Part>> {
+        let Ok(permit) = Arc::clone(&self.free).try_acquire_owned() else {
+            self.refused.fetch_add(1, Ordering::Relaxed);
+            return None;
         };
-        count.fetch_add(1, Ordering::Relaxed);
-        permit
+        self.begun.fetch_add(1, Ordering::Relaxed);
+        let part = Arc::new(Part {
+            _permit: permit,
+            plan: OnceLock::new(),
+        });
+        let mut of_statements = self.of_statements();
+        of_statements.retain(|(_, part)| part.strong_count() > 0);
+        of_statements.push((statement, Arc::downgrade(&part)));
+        Some(part)
+    }
+
+    fn of_statements(&self) -> std::sync::MutexGuard<'_, Vec<(Uuid, Weak<Part>)>> {
+        let parts = self.of_statements.lock();
+        parts.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Bytes that scans of a statement have read here, and that they read in total.
+    pub fn progress(&self, statement: Uuid) -> Read {
+        let of_statement =
+            |(of, part): &(Uuid, Weak<Part>)| part.upgrade().filter(|_| *of == statement);
+        // A part that ends now closes its files when the lock is free again.
+        let parts: Vec<_> = self
+            .of_statements()
+            .iter()
+            .filter_map(of_statement)
+            .collect();
+        let plans = parts.iter().filter_map(|part| part.plan.get());
+        plans.fold((0, 0_u64), |(read, total), plan| {
+            let (more_read, more) = rockmill_sql::progress(plan);
+            (read + more_read, total.saturating_add(more))
+        })
     }
 
     /// Number of parts that run or wait.

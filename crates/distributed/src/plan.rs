@@ -26,6 +26,7 @@ use rockmill_scan::ScanEngine;
 use rockmill_sql::{Codec, Tasks, scan_tasks, shard_of, split_scan};
 use url::Url;
 
+use crate::analyzed::ByWorker;
 use crate::channels::Channels;
 use crate::pin::Workers;
 
@@ -75,14 +76,22 @@ fn distributed(
     urls: Arc<[Url]>,
 ) -> SessionStateBuilder {
     let resolved = Resolved(Arc::clone(&urls));
+    let mut builder = builder.with_distributed_planner();
+    let planner = ByWorker {
+        planner: builder.query_planner().take(),
+        urls: Arc::clone(&urls),
+    };
+    let config = builder.config().get_or_insert_default();
+    config.set_extension(Arc::new(channels.clone()));
     builder
-        .with_distributed_planner()
+        .with_query_planner(Arc::new(planner))
         .with_distributed_worker_resolver(resolved)
         .with_distributed_channel_resolver(channels.clone())
         .with_distributed_user_codec(Codec::new(engine))
         .with_distributed_scale_up_leaf_node_handler(scale_up)
         .with_distributed_route_tasks_handler(move |event: RouteTasksEvent<'_>| {
-            Some(route(&event, &urls))
+            let urls = routed(event.plan, event.task_count, &urls);
+            Some(urls.map(RouteTasksEventResponse::new))
         })
 }
 
@@ -100,16 +109,15 @@ fn scale_up(event: ScaleUpLeafNodeEvent<'_>) -> Option<Result<ScaleUpLeafNodeEve
     Some(leaf.map(|leaf| ScaleUpLeafNodeEventResponse::new(Arc::new(leaf))))
 }
 
-/// Part i of a scan goes to worker i, so that it meets the same files each time. The part of a shard goes where the shard
-/// is.
-fn route(event: &RouteTasksEvent<'_>, urls: &[Url]) -> Result<RouteTasksEventResponse> {
-    let mut routed: Vec<_> = urls
-        .iter()
-        .cycle()
-        .take(event.task_count)
-        .cloned()
-        .collect();
-    event.plan.apply(|node| {
+/// Where the parts of a stage run. Part i of a scan goes to worker i, so that it meets the same files each time. The part of
+/// a shard goes where the shard is.
+pub(crate) fn routed(
+    stage: &Arc<dyn ExecutionPlan>,
+    parts: usize,
+    urls: &[Url],
+) -> Result<Vec<Url>> {
+    let mut routed: Vec<_> = urls.iter().cycle().take(parts).cloned().collect();
+    stage.apply(|node| {
         if let Some(leaf) = node.downcast_ref::<DistributedLeafExec>() {
             for (url, part) in routed.iter_mut().zip(leaf.variants()) {
                 if let Some(shard) = shard_of(part.as_ref()) {
@@ -123,7 +131,7 @@ fn route(event: &RouteTasksEvent<'_>, urls: &[Url]) -> Result<RouteTasksEventRes
             false => TreeNodeRecursion::Continue,
         })
     })?;
-    Ok(RouteTasksEventResponse::new(routed))
+    Ok(routed)
 }
 
 /// Runs scans of shards, and what can be done with the rows of one shard alone, where the shards are.

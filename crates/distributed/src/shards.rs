@@ -111,6 +111,19 @@ impl ShardList {
     }
 }
 
+impl ShardList {
+    /// The shards that each process has.
+    pub(crate) fn by_worker(&self, channels: &Channels) -> BTreeMap<Url, Vec<String>> {
+        let mut by_worker: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        for shard in &self.shards {
+            let url = shard.address.url(channels.are_secure());
+            let name = format!("{} of column family {:?}", shard.name(), shard.family);
+            by_worker.entry(url).or_default().push(name);
+        }
+        by_worker
+    }
+}
+
 impl ListedShard {
     fn parse(self) -> std::result::Result<Shard, String> {
         let (address, path) = self.url.split_once('/').ok_or_else(|| {

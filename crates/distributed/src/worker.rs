@@ -6,7 +6,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::Request;
+use axum::BoxError;
+use axum::body::{Body, BodyDataStream};
+use axum::extract::{Path, Request};
 use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
@@ -19,12 +21,14 @@ use datafusion_distributed::{
     WorkerPlanRewriteEvent, WorkerPlanRewriteEventResponse, WorkerQueryContext,
 };
 use futures::StreamExt;
+use futures::stream::try_unfold;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Version};
 use rockmill_scan::{ScanEngine, ScanSettings};
 use rockmill_sql::{Codec, answered, with_caught_panics};
 use rockmill_storage::Rooted;
 use tokio::net::TcpListener;
+use tonic::Status;
 use tonic::service::Routes;
 use tonic::transport::Server;
 use tonic::transport::server::TcpIncoming;
@@ -33,7 +37,8 @@ use uuid::Uuid;
 
 use crate::VERSION;
 use crate::address::Address;
-use crate::channels::{Channels, OPTIONS, OPTIONS_HEADER, cause};
+use crate::channels::{Channels, OPTIONS, OPTIONS_HEADER, PROGRESS, STATEMENT_HEADER, cause};
+use crate::messages::accept;
 use crate::parts::{MAX_PARTS, Parts};
 use crate::tls::Tls;
 
@@ -148,10 +153,18 @@ impl Worker {
             let kind = [(CONTENT_TYPE, "text/plain; version=0.0.4")];
             (kind, told.text())
         });
+        let told = Arc::clone(&parts);
+        let progress = get(move |Path(statement): Path<String>| async move {
+            let statement = Uuid::try_parse(&statement);
+            let statement = statement.map_err(|_| StatusCode::NOT_FOUND)?;
+            let (read, total) = told.progress(statement);
+            Ok::<_, StatusCode>(format!("{read} {total}"))
+        });
         *routes.axum_router_mut() = routes
             .axum_router_mut()
             .clone()
             .route(METRICS, metrics)
+            .route(&format!("{PROGRESS}/{{statement}}"), progress)
             .layer(from_fn(checked));
         let mut server = Server::builder()
             .accept_http1(true)
@@ -176,8 +189,51 @@ async fn checked(request: Request, next: Next) -> Response {
     if request.version() < Version::HTTP_2 && request.uri().path() != METRICS {
         return StatusCode::HTTP_VERSION_NOT_SUPPORTED.into_response();
     }
+    let path = request.uri().path().to_owned();
+    let request = request.map(|body| accepted(path, body));
     let answer = answered(next.run(request)).await;
     answer.unwrap_or_else(|| StatusCode::INTERNAL_SERVER_ERROR.into_response())
+}
+
+/// The messages of a request, up to the first that is refused.
+fn accepted(path: String, body: Body) -> Body {
+    let begun = (body.into_data_stream(), Vec::new());
+    let messages = try_unfold(begun, move |(mut body, mut buffer)| {
+        let path = path.clone();
+        async move {
+            let message = next_message(&path, &mut body, &mut buffer).await?;
+            Ok::<_, BoxError>(message.map(|message| (message, (body, buffer))))
+        }
+    });
+    Body::from_stream(messages)
+}
+
+async fn next_message(
+    path: &str,
+    body: &mut BodyDataStream,
+    buffer: &mut Vec<u8>,
+) -> std::result::Result<Option<Vec<u8>>, BoxError> {
+    /// A byte for compression, and the length.
+    const HEADER: usize = 5;
+    loop {
+        if let Some([_, length @ ..]) = buffer.first_chunk::<HEADER>() {
+            let length = u32::from_be_bytes(*length) as usize;
+            if length > MAX_MESSAGE_BYTES {
+                // The service refuses it as soon as it sees the length.
+                return Ok(Some(std::mem::take(buffer)));
+            }
+            if buffer.len() >= HEADER + length {
+                let rest = buffer.split_off(HEADER + length);
+                let message = std::mem::replace(buffer, rest);
+                accept(path, &message[HEADER..]).map_err(Status::invalid_argument)?;
+                return Ok(Some(message));
+            }
+        }
+        match body.next().await {
+            Some(bytes) => buffer.extend_from_slice(&bytes?),
+            None => return Ok(Some(std::mem::take(buffer)).filter(|rest| !rest.is_empty())),
+        }
+    }
 }
 
 /// Lets files go that no statement needs. The cache of plans drops a plan that has ended at the next access that comes some
@@ -213,7 +269,7 @@ impl Session {
         if context.headers.contains_key(ACCESS_HEADER) {
             return plan_err!("there is no plan");
         }
-        let part = self.parts.begin().ok_or_else(|| {
+        let part = self.parts.begin(statement(&context.headers)).ok_or_else(|| {
             exec_datafusion_err!(
                 "a worker runs {MAX_PARTS} parts of statements already: run the statement again later"
             )
@@ -223,7 +279,7 @@ impl Session {
         let config = config.with_target_partitions(self.threads);
         let mut config = rockmill_sql::configured(config, self.query_bytes);
         // Lives as long as the part of the statement.
-        config.set_extension(Arc::new(part));
+        config.set_extension(Arc::clone(&part));
         for (name, value) in options(&context.headers) {
             config.options_mut().set(&name, &value)?;
         }
@@ -231,6 +287,7 @@ impl Session {
         let codec = self.codec.clone();
         let open = move |event: WorkerPlanRewriteEvent<'_>| -> Result<_> {
             let opened = tokio::task::block_in_place(|| codec.open(event.plan))?;
+            part.runs(Arc::clone(&opened));
             let caught = with_caught_panics(opened, None)?;
             Ok(WorkerPlanRewriteEventResponse::new(caught))
         };
@@ -240,6 +297,13 @@ impl Session {
             .with_distributed_worker_plan_rewrite_handler(open);
         rockmill_sql::state(builder)
     }
+}
+
+/// The statement of a request.
+fn statement(headers: &HeaderMap) -> Uuid {
+    let text = headers.get(STATEMENT_HEADER);
+    let parsed = text.and_then(|text| Uuid::try_parse_ascii(text.as_bytes()).ok());
+    parsed.unwrap_or_default()
 }
 
 /// Options of the coordinator's session.

@@ -22,7 +22,7 @@ use rockmill_storage::Rooted;
 
 use crate::caught::catch;
 use crate::scan::{PinExec, PinnedSnapshots, SentExec, decode_scan, encode_scan};
-use crate::{extremes, functions};
+use crate::{extremes, functions, protobuf};
 
 /// First byte of what a process is asked to pin. A scan begins with a brace.
 const PIN: u8 = b'p';
@@ -98,7 +98,7 @@ impl Codec {
     /// The plan of [`Codec::encode`], with its files open.
     ///
     /// # Errors
-    /// Plan if the bytes are too many; those of [`Codec::open`].
+    /// Plan if the bytes or their fields are too many; those of [`Codec::open`].
     pub fn decode(&self, bytes: &[u8], context: &TaskContext) -> Result<Arc<dyn ExecutionPlan>> {
         if bytes.len() > MAX_BYTES {
             return plan_err!(
@@ -106,6 +106,7 @@ impl Codec {
                 bytes.len()
             );
         }
+        protobuf::count(bytes).map_err(|too_much| DataFusionError::Plan(too_much.to_string()))?;
         let decode = || physical_plan_from_bytes_with_extension_codec(bytes, context, self);
         // Arrow's reader of constants panics on some bytes.
         let decoded = catch(decode);

@@ -44,6 +44,7 @@ mod memory;
 mod mysql;
 mod planner;
 mod program;
+pub mod protobuf;
 mod ranges;
 mod read_only;
 mod scan;
@@ -63,6 +64,7 @@ pub use scan::{
     encode_scan, left_out, progress, scan_tasks, shard_of, split_scan,
 };
 pub use scan::{PinReply, pin_plan};
+pub use scan::{SCAN_BYTES, SCAN_ROWS, SCAN_TIME};
 pub use session::{refuse_writes, session, session_by, session_in, state, with_rockmill};
 pub use size::{is_panic_of_size, is_too_long, observe_panic, too_long};
 pub use table::{Reads, RocksTable, Scans, pinned};

@@ -74,6 +74,7 @@ pub(crate) use pinned::PinExec;
 pub(crate) use pinned::PinnedSnapshots;
 pub use pinned::{DatabaseLocation, PinGuard, PinRequest, PinSnapshots};
 pub use pinned::{PinReply, pin_plan};
+pub use run::{SCAN_BYTES, SCAN_ROWS, SCAN_TIME};
 pub(crate) use sent::SentExec;
 pub(crate) use sent::location_of;
 pub use sent::{decode_scan, encode_scan};

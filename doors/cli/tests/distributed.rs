@@ -9,11 +9,17 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use common::{DONE, ENVIRONMENT, WRONG_USAGE, expect, text};
+use datafusion::error::DataFusionError;
+use datafusion::prelude::{SessionConfig, SessionContext};
 use rand::prelude::*;
+use rockmill_distributed::{Channels, Workers, over_workers};
+use rockmill_scan::{Directory, ScanEngine, ScanSettings};
 use rockmill_side_by_side::dataset::tpch_statements;
+use rockmill_sql::Scans;
 use rockmill_testkit::machine::{cases, seed, skipped};
 use rust_rocksdb::{DB, Options};
 use rustix::process::Signal;
@@ -23,6 +29,10 @@ use tempfile::TempDir;
 const SCALE: f64 = 0.03;
 
 const ROCKMILL: &str = env!("CARGO_BIN_EXE_rockmill");
+
+/// A statement of billions of pairs, which does not end before a test ends it.
+const ENDLESS: &str = "select count(*) from lineitem a join lineitem b on a.l_linenumber = b.l_linenumber \
+    where a.l_comment < b.l_comment";
 
 /// A worker, which is killed when this is dropped.
 struct Worker {
@@ -83,6 +93,35 @@ impl Worker {
         rustix::process::kill_process(process, signal).expect("sent");
     }
 
+    /// Number of parts of statements that run or wait.
+    fn parts(&self) -> f64 {
+        metrics(&self.address)["rockmill_worker_parts"]
+    }
+
+    /// Waits until it runs a part of a statement. Another part has pinned the files.
+    fn has_begun(&self) {
+        soon("it does not begin", || self.parts() > 1.0);
+    }
+
+    /// Whether its threads use no time of a processor.
+    fn is_idle(&self) -> bool {
+        const INTERVAL: Duration = Duration::from_millis(200);
+        /// In hundredths of a second: metrics are asked, and ended plans are dropped.
+        const MOST_TICKS: u64 = 2;
+        let ticks = || -> u64 {
+            let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.process.id()));
+            let stat = stat.expect("a process");
+            let (_, fields) = stat.rsplit_once(") ").expect("a name");
+            let times = fields.split(' ').skip(11).take(2);
+            times
+                .map(|ticks| ticks.parse::<u64>().expect("a number"))
+                .sum()
+        };
+        let before = ticks();
+        std::thread::sleep(INTERVAL);
+        ticks() - before <= MOST_TICKS
+    }
+
     /// Number of files beneath a folder that it has open.
     fn open_files(&self, beneath: &Path) -> usize {
         let open = std::fs::read_dir(format!("/proc/{}/fd", self.process.id()));
@@ -127,6 +166,14 @@ fn tpch() -> (TempDir, PathBuf) {
         ],
     );
     (root, db)
+}
+
+/// The command while it runs.
+fn begin(args: &[&str]) -> Child {
+    let mut command = Command::new(ROCKMILL);
+    let command = command.args(["sql", "--format", "csv"]).args(args);
+    let command = command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.spawn().expect("it runs")
 }
 
 fn sql(args: &[&str]) -> Output {
@@ -217,6 +264,250 @@ fn each_worker_reads_a_share_and_the_coordinator_none() {
     }
     // Scans run nowhere else.
     assert_eq!(full.matches("bytes_read={").count(), 3, "{out}");
+}
+
+#[test]
+fn explain_analyze_says_what_each_worker_did() {
+    let (root, db) = tpch();
+    let (workers, addresses) = workers(root.path(), 3);
+    let statement =
+        "explain analyze select l_returnflag, count(*), sum(l_quantity) from lineitem group by 1";
+    let args = ["sql", text(&db), "--workers", &addresses, statement];
+    let output = Command::new(ROCKMILL).args(args).output().expect("it runs");
+    let out = String::from_utf8_lossy(&output.stdout);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    let (_, lines) = out.split_once("Workers\n").expect("a row of its own");
+    let of = |name: &str| -> BTreeMap<&str, &str> {
+        let line = lines.lines().find_map(|line| line.strip_prefix(name));
+        let line = line.unwrap_or_else(|| panic!("{name}: {out}"));
+        let values = line.trim_start_matches(": ").split(", ");
+        values.filter_map(|value| value.split_once('=')).collect()
+    };
+    let mut rows = 0;
+    for worker in &workers {
+        let done = of(&worker.address);
+        let number = |name: &str| done[name].parse::<u64>().expect("a number");
+        let bytes = metrics(&worker.address)["rockmill_worker_scan_read_bytes_total"];
+        assert_eq!(number("bytes_read") as f64, bytes, "{out}");
+        assert!(bytes > 0.0 && number("parts") > 0, "{out}");
+        assert!(
+            done["scan_time"].ends_with('s') && done["scan_time"] != "0.000s",
+            "{out}"
+        );
+        rows += number("rows_visible");
+    }
+    let count = self::rows(&sql(&[text(&db), "select count(*) as n from lineitem"]));
+    assert!(count.contains(&rows.to_string()), "{out}");
+    assert_eq!(of("this process")["bytes_read"], "0", "{out}");
+    // The names behind the numbers in the plan.
+    let parts = workers.iter().enumerate();
+    let parts: Vec<_> = parts
+        .map(|(part, worker)| format!("t{part} at {}", worker.address))
+        .collect();
+    assert!(
+        lines.contains(&format!(": {}\n", parts.join(", "))),
+        "{out}"
+    );
+    // The text of a statement that no worker runs a part of stays as it is.
+    let statement = "explain analyze select 1";
+    let alone = rows_of_text(&sql(&[text(&db), "--workers", &addresses, statement]));
+    assert!(!alone.contains("Workers"), "{alone}");
+}
+
+fn rows_of_text(output: &Output) -> String {
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// The command at a terminal of its own, which `script` makes. It ends when this is dropped.
+struct Terminal {
+    process: Child,
+    printed: Arc<Mutex<Vec<u8>>>,
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+impl Terminal {
+    fn start(args: &[&str]) -> Self {
+        let words = [&[ROCKMILL, "sql"], args].concat();
+        let words: Vec<_> = words.iter().map(|word| format!("'{word}'")).collect();
+        let command = format!("stty cols 100 rows 24; exec {}", words.join(" "));
+        let mut process = Command::new("script")
+            .args(["--quiet", "--flush", "--return", "--command", &command])
+            .arg("/dev/null")
+            .env("SHELL", "/bin/sh")
+            .env("TERM", "xterm")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("script of util-linux");
+        let mut output = process.stdout.take().expect("a pipe");
+        let printed = Arc::new(Mutex::new(Vec::new()));
+        let all = Arc::clone(&printed);
+        std::thread::spawn(move || {
+            let mut bytes = [0; 4096];
+            while let Ok(count @ 1..) = output.read(&mut bytes) {
+                all.lock().expect("printed").extend(&bytes[..count]);
+            }
+        });
+        Self { process, printed }
+    }
+
+    fn printed(&self) -> String {
+        let printed = self.printed.lock().expect("printed");
+        String::from_utf8_lossy(&printed).into_owned()
+    }
+
+    /// The last drawing of the bar over bytes: those that are read, and all.
+    fn bar(&self) -> Option<(f64, f64)> {
+        let printed = self.printed();
+        let words: Vec<_> = printed.split_whitespace().collect();
+        let bytes = |number: &str, unit: &str| {
+            let units = ["B", "KiB", "MiB", "GiB"];
+            let power = units.iter().position(|name| unit == *name)?;
+            Some(number.parse::<f64>().ok()? * 1024_f64.powi(power as i32))
+        };
+        let mut drawn = words.windows(3).rev().filter_map(|words| {
+            let (unit, all) = words[1].split_once('/')?;
+            Some((bytes(words[0], unit)?, bytes(all, words[2])?))
+        });
+        drawn.next()
+    }
+}
+
+#[test]
+fn the_progress_bar_is_over_the_bytes_of_all_workers() {
+    let (root, db) = tpch();
+    let (workers, addresses) = workers(root.path(), 3);
+    let all_bytes = |args: &[&str]| {
+        let terminal = Terminal::start(args);
+        let mut bar = (0.0, 0.0);
+        soon("there is no bar", || {
+            bar = terminal.bar().unwrap_or_default();
+            assert!(bar.0 <= bar.1, "{}", terminal.printed());
+            // One side of the join is read, and the other is being read.
+            bar.0 > bar.1 / 3.0 && bar.0 > 0.0
+        });
+        bar.1
+    };
+    let alone = all_bytes(&[text(&db), ENDLESS]);
+    let over = all_bytes(&[text(&db), "--workers", &addresses, ENDLESS]);
+    assert_eq!(over, alone);
+    // The bytes of one of the workers alone would be a third.
+    for worker in &workers {
+        assert!(metrics(&worker.address)["rockmill_worker_scan_read_bytes_total"] > 0.0);
+    }
+}
+
+#[test]
+fn a_statement_that_its_client_abandons_ends_on_the_workers() {
+    let (root, db) = tpch();
+    let (workers, addresses) = workers(root.path(), 2);
+    for signal in [Signal::INT, Signal::TERM, Signal::KILL] {
+        let mut client = begin(&[text(&db), "--workers", &addresses, ENDLESS]);
+        for worker in &workers {
+            worker.has_begun();
+        }
+        let process = rustix::process::Pid::from_child(&client);
+        rustix::process::kill_process(process, signal).expect("sent");
+        let began = Instant::now();
+        soon("a part goes on", || {
+            workers.iter().all(|worker| worker.parts() == 0.0)
+        });
+        println!("{signal:?}: its parts ended within {:?}", began.elapsed());
+        assert!(!client.wait().expect("ended").success());
+        for worker in &workers {
+            soon("a thread goes on", || worker.is_idle());
+            soon("files stay open", || worker.open_files(&db) == 0);
+        }
+    }
+    let count = "select count(*) as n from lineitem";
+    let expected = rows(&sql(&[text(&db), count]));
+    assert_eq!(
+        rows(&sql(&[text(&db), "--workers", &addresses, count])),
+        expected
+    );
+}
+
+/// A session of this process over workers.
+fn session(db: &Path, workers: &[Worker]) -> SessionContext {
+    const MEMORY_BYTES: u64 = 256 << 20;
+    let engine = ScanEngine::new(ScanSettings::default()).expect("an engine");
+    let addresses: Vec<_> = workers
+        .iter()
+        .map(|worker| worker.address.parse().expect("an address"))
+        .collect();
+    let workers = Workers::new(&addresses, Channels::new(None), &engine);
+    let config = SessionConfig::new().with_target_partitions(2);
+    let config = rockmill_sql::configured(config, MEMORY_BYTES);
+    let runtime = rockmill_sql::runtime(MEMORY_BYTES, None).expect("memory");
+    let finish = |builder| over_workers(builder, &engine, &workers);
+    let session = rockmill_sql::session_by(runtime, config, &engine, finish);
+    let session = session.expect("a session");
+    let directory = Directory::open(db).expect("a database");
+    let scans = Scans::new(Arc::clone(&engine), Arc::new(directory));
+    let scans = scans.pinned_by(Arc::new(workers));
+    scans.register(&session).expect("registered");
+    session
+}
+
+#[test]
+fn five_hundred_statements_at_once_are_answered_or_refused() {
+    const STATEMENTS: usize = 500;
+    let (root, db) = tpch();
+    let (workers, _) = workers(root.path(), 2);
+    let session = session(&db, &workers);
+    let count = |statement: &'static str| {
+        let session = session.clone();
+        async move {
+            let rows = session.sql(statement).await?.collect().await?;
+            let rows = rows.iter().map(|batch| batch.column(0).to_data());
+            Ok::<_, DataFusionError>(rows.collect::<Vec<_>>())
+        }
+    };
+    // The second one has exchanges between the workers.
+    let statements = [
+        "select count(*) from orders",
+        "select count(*) from orders a join orders b on a.key = b.key",
+    ];
+    let threads = tokio::runtime::Runtime::new().expect("threads");
+    let expected = statements.map(|statement| threads.block_on(count(statement)).expect("rows"));
+    let begun: Vec<_> = (0..STATEMENTS)
+        .map(|at| threads.spawn(count(statements[at % 2])))
+        .collect();
+    let (mut answered, mut refused) = (0, 0);
+    for (at, statement) in begun.into_iter().enumerate() {
+        match threads.block_on(statement).expect("it does not panic") {
+            Ok(rows) => {
+                assert_eq!(rows, expected[at % 2]);
+                answered += 1;
+            }
+            Err(error) => {
+                let error = error.find_root();
+                let is_of_memory = matches!(error, DataFusionError::ResourcesExhausted(_));
+                let said = error.message();
+                assert!(
+                    is_of_memory || said.contains("run the statement again later"),
+                    "{said}"
+                );
+                refused += 1;
+            }
+        }
+    }
+    println!("{answered} of {STATEMENTS} statements were answered, and {refused} refused");
+    assert!(answered > 0);
+    for worker in &workers {
+        assert!(metrics(&worker.address)["rockmill_worker_scan_pieces_total"] > 0.0);
+    }
+    for (statement, expected) in statements.into_iter().zip(expected) {
+        assert_eq!(threads.block_on(count(statement)).expect("rows"), expected);
+    }
 }
 
 /// A statement over the table lineitem.
@@ -634,6 +925,30 @@ fn a_lost_shard_is_one_sentence_and_no_answer() {
 }
 
 #[test]
+fn a_shard_that_is_lost_within_a_statement_is_named() {
+    let mut shards = three_shards();
+    // Each row takes a millisecond, where its shard is.
+    let slow = "select count(*) from \"default\" where levenshtein(repeat(cast(value as varchar), 100), \
+        repeat(cast(value as varchar), 99)) > 5";
+    let begun = begin(&["--shards", text(&shards.list), slow]);
+    shards.workers[1].has_begun();
+    shards.workers[1].kill();
+    let output = begun.wait_with_output().expect("it ends");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(ENVIRONMENT), "{said}");
+    assert!(output.stdout.is_empty());
+    let shard = format!(
+        "shard {}/db of column family \"default\"",
+        shards.workers[1].address
+    );
+    assert!(
+        said.contains(&shard) && said.contains("run the statement again"),
+        "{said}"
+    );
+    assert_eq!(said.trim().lines().count(), 1, "{said}");
+}
+
+#[test]
 fn a_worker_removes_the_temporary_files_of_one_that_was_killed() {
     let root = tempfile::tempdir().expect("a folder");
     let temporary = tempfile::tempdir().expect("a folder");
@@ -788,18 +1103,9 @@ fn a_worker_that_does_not_answer_is_an_error() {
         assert_eq!(output.status.code(), Some(ENVIRONMENT), "{said}");
         assert!(said.contains(&workers[1].address), "{said}");
     };
-    // It has billions of pairs, so it does not end before the worker stops.
-    let statement = "select count(*) from lineitem a join lineitem b on a.l_linenumber = b.l_linenumber \
-        where a.l_comment < b.l_comment";
-    let over = [text(&db), "--workers", &addresses, statement];
-    let mut begun = Command::new(ROCKMILL);
-    let begun = begun.args(["sql", "--format", "csv"]).args(over);
-    let begun = begun.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
-    let begun = begun.expect("it runs");
-    // One part pins the files, and others read them.
-    soon("it does not begin", || {
-        metrics(&workers[1].address)["rockmill_worker_parts"] > 1.0
-    });
+    let over = [text(&db), "--workers", &addresses, ENDLESS];
+    let begun = begin(&over);
+    workers[1].has_begun();
     workers[1].signal(Signal::STOP);
     lost(&begun.wait_with_output().expect("it ends"));
     lost(&sql(&over));
@@ -833,7 +1139,7 @@ fn statements_at_once_are_all_answered() {
 
 /// Waits for something that ends soon.
 fn soon(what: &str, mut is_so: impl FnMut() -> bool) {
-    const TIMEOUT: Duration = Duration::from_secs(20);
+    const TIMEOUT: Duration = Duration::from_secs(30);
     let began = Instant::now();
     while !is_so() {
         assert!(began.elapsed() < TIMEOUT, "{what}");

@@ -8,7 +8,7 @@ use datafusion::arrow::compute::take_record_batch;
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::error::Result;
 use datafusion::physical_expr_common::physical_expr::snapshot_physical_expr;
-use datafusion::physical_plan::metrics::{Count, ExecutionPlanMetricsSet, MetricBuilder};
+use datafusion::physical_plan::metrics::{Count, ExecutionPlanMetricsSet, MetricBuilder, Time};
 use rockmill_core::CancelToken;
 use rockmill_core::scan::{Batch, ScanPlan};
 use rockmill_scan::{Piece, PieceReport, Ran};
@@ -26,6 +26,15 @@ impl Drop for CancelOnDrop {
     }
 }
 
+/// Name of a scan's counter of bytes that it has read from tables.
+pub const SCAN_BYTES: &str = "bytes_read";
+
+/// Name of its counter of rows that it has found.
+pub const SCAN_ROWS: &str = "rows_visible";
+
+/// Name of the time that this took, with the wait for memory and for a thread.
+pub const SCAN_TIME: &str = "scan_time";
+
 /// Counters of a partition for `EXPLAIN ANALYZE`.
 pub struct Counters {
     metrics: ExecutionPlanMetricsSet,
@@ -39,6 +48,8 @@ pub struct Counters {
     hidden: Count,
     /// Rows that do not fit the layout, unless they are an error.
     malformed: Option<Count>,
+    /// Time of pieces, with their wait for memory and for a thread.
+    time: Time,
 }
 
 impl Counters {
@@ -51,13 +62,14 @@ impl Counters {
         let counter = |name| MetricBuilder::new(metrics).counter(name, partition);
         Self {
             output_rows: MetricBuilder::new(metrics).output_rows(partition),
-            bytes: counter("bytes_read"),
+            bytes: counter(SCAN_BYTES),
             cached: has_cache.then(|| (counter("bytes_cached"), counter("columns_cached"))),
             blocks: counter("blocks_read"),
-            rows: counter("rows_visible"),
+            rows: counter(SCAN_ROWS),
             hidden: counter("rows_hidden"),
             malformed: (plan.checks.iter().any(|check| check.counts))
                 .then(|| counter("rows_malformed")),
+            time: MetricBuilder::new(metrics).subset_time(SCAN_TIME, partition),
             metrics: metrics.clone(),
             partition,
         }
@@ -114,7 +126,11 @@ impl Run {
         {
             let (engine, family) = (&self.source.engine, &self.source.family);
             let plan = self.plan_now()?;
-            let (output, mut room) = match engine.run_or_cut(family, &piece, &plan, &self.cancel) {
+            let ran = {
+                let _timer = self.counters.time.timer();
+                engine.run_or_cut(family, &piece, &plan, &self.cancel)
+            };
+            let (output, mut room) = match ran {
                 Err(_) if self.cancel.is_cancelled() => break,
                 Err(error) => return Err(external(error)),
                 Ok(Ran::Whole(output, room)) => (output, room),

@@ -45,14 +45,14 @@ pub async fn print(
     plan: Arc<dyn ExecutionPlan>,
     context: Arc<TaskContext>,
 ) -> Result<Option<Shown>, Stop> {
-    let progress = Progress::of(&plan);
+    let progress = Progress::of(&plan, &context);
     let mut rows = execute_stream(Arc::clone(&plan), context)?;
     let mut out = Printer::new(format, &plan)?;
     loop {
         let next = tokio::select! {
             next = rows.next() => next,
             () = tokio::time::sleep(Progress::INTERVAL) => {
-                progress.show(&plan);
+                progress.show();
                 continue;
             }
         };
@@ -240,8 +240,13 @@ pub fn explain(plan: &Arc<dyn ExecutionPlan>) -> Result<(), Failure> {
     })
 }
 
-/// A bar on standard error over the bytes that the scans read, if that is a terminal.
-struct Progress(ProgressBar);
+/// A bar on standard error over the bytes that the scans read, also on workers, if that is a terminal.
+struct Progress {
+    bar: ProgressBar,
+    plan: Arc<dyn ExecutionPlan>,
+    #[cfg(feature = "distributed")]
+    workers: Option<rockmill_distributed::Progress>,
+}
 
 impl Drop for Progress {
     /// A statement may be interrupted.
@@ -253,25 +258,42 @@ impl Drop for Progress {
 impl Progress {
     const INTERVAL: Duration = Duration::from_millis(200);
 
-    fn of(plan: &Arc<dyn ExecutionPlan>) -> Self {
+    fn of(plan: &Arc<dyn ExecutionPlan>, context: &TaskContext) -> Self {
         const TEMPLATE: &str = "{wide_bar} {bytes}/{total_bytes} {bytes_per_sec} {eta}";
-        let all = rockmill_sql::progress(plan).1;
-        let bar = ProgressBar::with_draw_target(Some(all), progress::target());
+        let bar = ProgressBar::with_draw_target(None, progress::target());
         if let Ok(style) = ProgressStyle::with_template(TEMPLATE) {
             bar.set_style(style);
         }
-        Self(bar)
-    }
-
-    fn show(&self, plan: &Arc<dyn ExecutionPlan>) {
-        let (read, all) = rockmill_sql::progress(plan);
-        // A statement may read no database.
-        if all > 0 {
-            self.0.set_position(read);
+        #[cfg(not(feature = "distributed"))]
+        let _ = context;
+        Self {
+            plan: Arc::clone(plan),
+            #[cfg(feature = "distributed")]
+            workers: (!bar.is_hidden())
+                .then(|| rockmill_distributed::Progress::of(plan, context))
+                .flatten(),
+            bar,
         }
     }
 
+    fn show(&self) {
+        let (read, all) = self.read();
+        // A statement may read no database, and workers may not have begun.
+        if all > 0 {
+            self.bar.set_length(all);
+            self.bar.set_position(read);
+        }
+    }
+
+    fn read(&self) -> (u64, u64) {
+        #[cfg(feature = "distributed")]
+        if let Some(workers) = &self.workers {
+            return workers.read();
+        }
+        rockmill_sql::progress(&self.plan)
+    }
+
     fn clear(&self) {
-        self.0.finish_and_clear();
+        self.bar.finish_and_clear();
     }
 }

@@ -120,7 +120,7 @@ impl Over {
         match &self.shards {
             Some(list) => {
                 let urls = list.urls(&self.channels);
-                over_shards(builder, engine, &self.channels, urls)
+                over_shards(builder, engine, &self.channels.with_shards(list), urls)
             }
             None if self.workers.is_empty() => builder,
             None => over_workers(builder, engine, &self.workers(engine)),

@@ -1,0 +1,195 @@
+//! Limits of protobuf messages, before they are decoded.
+//!
+//! A decoder makes a value of some hundred bytes for each message in a message, also for one of two bytes. So 64 MiB can
+//! take gigabytes. This reads messages without a schema: every field with a length may be a message, which ends where it is
+//! malformed. So it counts at least the messages, texts and bytes that a decoder finds. Fields of other types take little
+//! more memory than they have bytes.
+
+use std::fmt;
+
+/// Maximum number of messages, texts and bytes in a message, and in those.
+const MAX_VALUES: usize = 1 << 20;
+
+/// Maximum number of messages in one another. Decoders allow 100, and a plan has plans of other nodes as bytes.
+const MAX_DEPTH: usize = 256;
+
+/// Why a message is not decoded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TooMuch {
+    /// It has more messages, texts and bytes in it than this.
+    Values(usize),
+    /// It has more messages in one another than this.
+    Depth(usize),
+}
+
+impl fmt::Display for TooMuch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Values(most) => write!(f, "a message has more than {most} values"),
+            Self::Depth(most) => write!(f, "a message has more than {most} others in one another"),
+        }
+    }
+}
+
+/// The value of a field.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Value<'a> {
+    /// An integer.
+    Integer(u64),
+    /// A text, bytes, integers or a message.
+    Bytes(&'a [u8]),
+    /// A number of 4 or 8 bytes, or the mark of a group.
+    Other,
+}
+
+/// The fields of a message with their numbers, up to its end or a malformed one.
+#[derive(Debug, Clone)]
+pub struct Fields<'a>(pub &'a [u8]);
+
+impl<'a> Fields<'a> {
+    fn integer(&mut self) -> Option<u64> {
+        const BITS: u32 = 7;
+        let mut value = 0;
+        for at in 0..u64::BITS.div_ceil(BITS) {
+            let (&byte, rest) = self.0.split_first()?;
+            self.0 = rest;
+            value |= u64::from(byte & 0x7f) << (at * BITS);
+            if byte < 0x80 {
+                return Some(value);
+            }
+        }
+        None
+    }
+
+    fn bytes(&mut self, length: u64) -> Option<&'a [u8]> {
+        let length = usize::try_from(length).ok()?;
+        let (bytes, rest) = self.0.split_at_checked(length)?;
+        self.0 = rest;
+        Some(bytes)
+    }
+
+    fn field(&mut self) -> Option<(u64, Value<'a>)> {
+        let tag = self.integer()?;
+        let value = match tag & 7 {
+            0 => Value::Integer(self.integer()?),
+            1 => self.bytes(8).map(|_| Value::Other)?,
+            2 => {
+                let length = self.integer()?;
+                Value::Bytes(self.bytes(length)?)
+            }
+            3 | 4 => Value::Other,
+            5 => self.bytes(4).map(|_| Value::Other)?,
+            _ => return None,
+        };
+        Some((tag >> 3, value)).filter(|(number, _)| *number > 0)
+    }
+}
+
+impl<'a> Iterator for Fields<'a> {
+    type Item = (u64, Value<'a>);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let field = self.field();
+        if field.is_none() {
+            self.0 = &[];
+        }
+        field
+    }
+}
+
+/// Number of messages, texts and bytes that a decoder may find in a message.
+///
+/// # Errors
+/// If there are too many, or too many in one another.
+pub fn count(message: &[u8]) -> Result<usize, TooMuch> {
+    let mut values = 0;
+    let mut open = vec![Fields(message)];
+    while let Some(innermost) = open.last_mut() {
+        let bytes = match innermost.next() {
+            Some((_, Value::Bytes(bytes))) => bytes,
+            Some(_) => continue,
+            None => {
+                open.pop();
+                continue;
+            }
+        };
+        values += 1;
+        if values > MAX_VALUES {
+            return Err(TooMuch::Values(MAX_VALUES));
+        }
+        if !bytes.is_empty() {
+            if open.len() == MAX_DEPTH {
+                return Err(TooMuch::Depth(MAX_DEPTH));
+            }
+            open.push(Fields(bytes));
+        }
+    }
+    Ok(values)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A message with one field of bytes.
+    fn around(message: &[u8]) -> Vec<u8> {
+        let mut all = vec![0x0a];
+        let mut length = message.len();
+        while length >= 0x80 {
+            all.push(length as u8 | 0x80);
+            length >>= 7;
+        }
+        all.push(length as u8);
+        all.extend(message);
+        all
+    }
+
+    #[test]
+    fn fields_end_where_a_message_is_malformed() {
+        let message = [0x08, 0x96, 0x01, 0x12, 2, 7, 8, 0x1d, 1, 2, 3, 4, 0x20];
+        let fields: Vec<_> = Fields(&message).collect();
+        let expected = [
+            (1, Value::Integer(150)),
+            (2, Value::Bytes(&[7, 8])),
+            (3, Value::Other),
+        ];
+        assert_eq!(fields, expected);
+        for malformed in [
+            &[0x0a, 3, 1, 2][..],
+            &[0x07],
+            &[0x00, 1],
+            &[0xff; 11],
+            &[0x09, 1],
+        ] {
+            assert_eq!(Fields(malformed).count(), 0, "{malformed:?}");
+            assert_eq!(count(malformed), Ok(0));
+        }
+    }
+
+    #[test]
+    fn a_message_of_many_values_is_refused_wherever_they_are() {
+        let fields = |number: usize| [0x0a, 0].repeat(number);
+        assert_eq!(count(&fields(MAX_VALUES)), Ok(MAX_VALUES));
+        let most = Err(TooMuch::Values(MAX_VALUES));
+        assert_eq!(count(&fields(MAX_VALUES + 1)), most);
+        assert_eq!(count(&around(&around(&fields(MAX_VALUES)))), most);
+        // Long constants are no messages.
+        for text in [b"x", b"b", b" ", b"0", b"\0"] {
+            let text = around(&text.repeat(8 << 20));
+            assert!(count(&text).expect("a text") <= text.len() / 50);
+        }
+        // A decoder makes values for those before the end of a malformed message.
+        let malformed = [fields(MAX_VALUES), vec![0xff]].concat();
+        assert_eq!(count(&around(&malformed)), most);
+    }
+
+    #[test]
+    fn messages_in_one_another_are_refused_below_a_depth() {
+        let mut message = vec![0x08, 1];
+        for _ in 1..MAX_DEPTH {
+            message = around(&message);
+        }
+        assert_eq!(count(&message), Ok(MAX_DEPTH - 1));
+        assert_eq!(count(&around(&message)), Err(TooMuch::Depth(MAX_DEPTH)));
+    }
+}
