@@ -8,7 +8,7 @@ use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::error::Result;
 use datafusion::physical_plan::ExecutionPlan;
 use rockmill_cuda::Target;
-use rockmill_exec::device::Device;
+use rockmill_exec::device::{Device, DeviceList};
 use rockmill_scan::{ScanEngine, ScanSettings};
 
 /// The GPU's kernels on the host.
@@ -21,13 +21,18 @@ pub fn engine() -> (String, Arc<ScanEngine>) {
     (device, engine)
 }
 
+/// The devices that a test names.
+pub fn devices(device: &str) -> DeviceList {
+    match device {
+        KERNELS => Device::Kernels(Target::Host).into(),
+        name => name.parse().expect("ROCKMILL_TEST_DEVICE names a device"),
+    }
+}
+
 /// An engine on a device. The CPU caches columns.
 pub fn engine_on(device: &str) -> Arc<ScanEngine> {
     let settings = ScanSettings {
-        devices: match device {
-            KERNELS => Device::Kernels(Target::Host).into(),
-            name => name.parse().expect("ROCKMILL_TEST_DEVICE names a device"),
-        },
+        devices: devices(device),
         cache_bytes: 64 << 20,
         ..ScanSettings::default()
     };
