@@ -343,7 +343,7 @@ fn end_of_variable(at: u32, from: Register, push: Push<'_>) -> Register {
     push(Instruction::Load { from, at, number })
 }
 
-/// The least positive number that is no value of the type, if this form has one: a decimal has a number of digits.
+/// The smallest positive number of this form with more digits than the type has, which is a decimal. `None` if there is none.
 pub fn decimal_limit(data_type: &DataType, number: Number) -> Option<i128> {
     let &DataType::Decimal128(precision, _) = data_type else {
         return None;
@@ -355,7 +355,7 @@ pub fn decimal_limit(data_type: &DataType, number: Number) -> Option<i128> {
     (largest >= limit.unsigned_abs()).then_some(limit)
 }
 
-/// Whether each number of this form is a value of the type, but for a decimal's digits.
+/// Whether each number of this form is a value of the type. [`decimal_limit`] tells about the digits of decimals.
 fn holds(data_type: &DataType, number: Number) -> bool {
     let is_signed = number.format != NumberFormat::Unsigned;
     let (bytes, signed) = match data_type {

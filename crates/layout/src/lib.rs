@@ -242,7 +242,7 @@ impl Layout {
         })
     }
 
-    /// The least positive number that is no value of a column's type, if its part may have one.
+    /// The smallest positive number of a column's part with more digits than the column's type has.
     fn decimal_limit(&self, position: usize) -> Option<i128> {
         let mut parts = self.key.iter().chain(&self.value);
         let part = parts.find(|part| part.column == Some(position))?;

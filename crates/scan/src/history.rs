@@ -98,7 +98,10 @@ impl FamilySnapshot {
         }
         let is_changed = base.unflushed.iter().any(|part| !self.has(part));
         let is_more = self.unflushed.iter().any(|part| !base.has(part));
-        if files.is_empty() && (self.sequence() == base.sequence() || !is_changed && !is_more) {
+        // A file may have a later number than entries that the log gets afterwards (`manual_wal_flush`).
+        let has_same =
+            self.sequence() == base.sequence() && self.count_unflushed() == base.count_unflushed();
+        if files.is_empty() && (has_same || !is_changed && !is_more) {
             return Ok(Since::Nothing);
         }
         // Files may have entries that are older than those in the log.
@@ -126,6 +129,16 @@ impl FamilySnapshot {
         let parts = parts.flat_map(|part| part.ranges());
         let all = files.chain(parts).chain(more.iter().cloned());
         ranges::disjoint(&all.collect::<Vec<_>>())
+    }
+
+    /// Number of unflushed entries and range tombstones. While no file is flushed, a log only grows.
+    fn count_unflushed(&self) -> u64 {
+        let counts = self.unflushed.iter().map(|part| {
+            let table = part.table.as_ref();
+            let entries = table.map_or(0, |table| table.meta.properties.num_entries);
+            entries + part.tombstones.len() as u64
+        });
+        counts.sum()
     }
 
     fn has(&self, part: &Arc<MemoryTable>) -> bool {

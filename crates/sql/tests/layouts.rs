@@ -576,10 +576,13 @@ impl Table {
         rest.is_empty().then_some(found)
     }
 
-    /// The cell, if its text is UTF-8.
+    /// The cell, if its text is UTF-8 and its decimal has no more digits than its type.
     fn checked(&self, column: usize, cell: Cell) -> Result<Cell, ()> {
         match (&cell, self.columns[column].of) {
             (Cell::Bytes(bytes), Type::Text) if std::str::from_utf8(bytes).is_err() => Err(()),
+            (Cell::Integer(cents), Type::Price) if cents.unsigned_abs() >= 10u128.pow(20) => {
+                Err(())
+            }
             _ => Ok(cell),
         }
     }
@@ -602,10 +605,8 @@ impl Table {
             at += of.size();
             let is_negative = fixed[of.size() - 1] >= 0x80;
             fixed.resize(16, if is_negative { 0xff } else { 0 });
-            found.push((
-                column,
-                Ok(of.of_bits(i128::from_le_bytes(fixed.try_into().unwrap()))),
-            ));
+            let cell = of.of_bits(i128::from_le_bytes(fixed.try_into().unwrap()));
+            found.push((column, self.checked(column, cell)));
         }
         let variable: Vec<_> = columns.iter().filter(|column| !is_fixed(column)).collect();
         let data = value.get(at + 4 * variable.len()..)?;

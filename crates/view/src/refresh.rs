@@ -114,6 +114,12 @@ impl Change<'_> {
     /// Adds the writes, or returns the reason why that does not suffice.
     fn added(&self, written: WrittenSince) -> Result<std::result::Result<Output, String>> {
         let tables = Snapshot::new(written.tables)?;
+        // Tables that are not in this part can be the reason why RocksDB is asked for its keys too.
+        if joined(&tables.asked) != joined(self.asked) {
+            return Ok(Err(
+                "RocksDB must be asked for keys that were written".to_owned()
+            ));
+        }
         let unflushed = written.unflushed.map(Snapshot::new).transpose()?;
         let mut missing = 0;
         let all = std::iter::once(&tables).chain(&unflushed);

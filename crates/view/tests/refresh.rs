@@ -517,6 +517,39 @@ fn ranges_are_loaded_where_files_do_not_tell_what_was_written() {
 }
 
 #[test]
+fn a_refresh_finds_entries_that_the_log_got_after_a_file_with_a_later_number() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = dir.path().join("db");
+    let mut options = Options::default();
+    options.create_if_missing(true);
+    options.set_manual_wal_flush(true);
+    options.set_disable_auto_compactions(true);
+    let db = DB::open(&options, &path).expect("the database opens");
+    db.put("a", "old").expect("written");
+    db.put("z", "old").expect("written");
+    db.flush().expect("flushed");
+    // RocksDB buffers this entry.
+    db.put("a", "new").expect("written");
+    let file = dir.path().join("ingested.sst");
+    let mut writer = SstFileWriter::create(&options);
+    writer.open(&file).expect("a file");
+    writer.put("z", "ingested").expect("written");
+    writer.finish().expect("a file");
+    db.ingest_external_file_opts(&IngestExternalFileOptions::default(), vec![&file])
+        .expect("ingested");
+    let view = builder(&directory(&path), "default")
+        .open()
+        .expect("a view");
+    let values = || view.get(&[b"a", b"z"]).expect("values");
+    let are = |a: &str, z: &str| [a, z].map(|value| Some(value.as_bytes().to_vec()));
+    assert_eq!(values(), are("old", "ingested"));
+    db.flush_wal(false).expect("written");
+    view.refresh().expect("refreshed");
+    assert_eq!(values(), are("new", "ingested"));
+    assert_eq!(view.refresh().expect("refreshed").how, Loaded::Nothing);
+}
+
+#[test]
 fn slots_grow_and_memory_of_dead_records_is_used_again() {
     let case = Case::new();
     let before = case.view.contents();

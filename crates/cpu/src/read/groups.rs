@@ -264,7 +264,7 @@ impl Run<'_> {
         plan: &ScanPlan,
         leaves: &Leaves,
         report: &mut ReadReport,
-    ) -> Option<(Arc<Group>, Option<Vec<Arc<Column>>>)> {
+    ) -> Option<Kept> {
         let kept = self.table.columns()?;
         let identity = kept.identity?;
         let (group, columns) = (kept.cache).get(identity, number, &self.names)?;
@@ -375,6 +375,9 @@ fn first_not_below(group: &Group, rows: Range<usize>, key: &[u8]) -> usize {
 }
 
 /// The current group of a run.
+/// A group, and its columns unless no row is selected.
+type Kept = (Arc<Group>, Option<Vec<Arc<Column>>>);
+
 #[derive(Debug)]
 struct Loaded {
     group: Arc<Group>,
