@@ -102,7 +102,7 @@ struct Kept(Option<Arc<dyn Any + Send + Sync>>);
 
 impl fmt::Debug for Kept {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Kept")
+        f.debug_tuple("Kept").field(&self.0.is_some()).finish()
     }
 }
 
