@@ -42,7 +42,7 @@ fn integer(message: &[u8], number: u64) -> u64 {
     integers.last().unwrap_or(0)
 }
 
-fn messages<'a>(message: &'a [u8], number: u64) -> impl Iterator<Item = &'a [u8]> {
+fn messages(message: &[u8], number: u64) -> impl Iterator<Item = &[u8]> {
     of(message, number).filter_map(|value| match value {
         Value::Bytes(bytes) => Some(bytes),
         _ => None,
