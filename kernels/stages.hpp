@@ -100,14 +100,19 @@ inline int merge_runs(const Exec* exec, const KeyBytes* key_bytes, Key* a, Key* 
   return ROCKMILL_TARGET::merge_runs(*exec, *key_bytes, a, b, trimmed, num_runs, merged);
 }
 
+// Finds the last fragment of range tombstones before each key.
+template <typename Args>
+int cover_keys(const Exec* exec, const Args* a) {
+  if (a->cover == nullptr) return 0;
+  const u64 fragments = a->rules.num_fragments;
+  const FindFragments place{a->keys, a->key_bytes, a->n, a->rules.fragments, a->fragment_places};
+  ROCKMILL_STEP(for_each(*exec, fragments, place));
+  ROCKMILL_STEP(for_each(*exec, fragments, MarkFragments{a->fragment_places, fragments, a->n, a->cover}));
+  return inclusive_max(*exec, a->cover, a->cover, a->n);
+}
+
 inline int decide(const Exec* exec, const RetainArgs* a) {
-  if (a->cover != nullptr) {
-    const u64 fragments = a->rules.num_fragments;
-    const FindFragments place{a->keys, a->key_bytes, a->n, a->rules.fragments, a->fragment_places};
-    ROCKMILL_STEP(for_each(*exec, fragments, place));
-    ROCKMILL_STEP(for_each(*exec, fragments, MarkFragments{a->fragment_places, fragments, a->n, a->cover}));
-    ROCKMILL_STEP(inclusive_max(*exec, a->cover, a->cover, a->n));
-  }
+  ROCKMILL_STEP(cover_keys(exec, a));
   if (a->one_by_one) {
     const RetainGroup groups{a->keys, a->key_bytes, a->n,     a->values, a->hashes,
                              a->rules, a->cover,    a->keep, a->errors};
@@ -152,7 +157,8 @@ inline int retain(const Exec* exec, const RetainArgs* a) {
 }
 
 inline int select_visible(const Exec* exec, const SnapshotArgs* a) {
-  const SelectVisible select{a->keys, a->key_bytes, a->hashes, a->rules, a->keep, a->errors};
+  ROCKMILL_STEP(cover_keys(exec, a));
+  const SelectVisible select{a->keys, a->key_bytes, a->hashes, a->rules, a->cover, a->keep, a->errors};
   ROCKMILL_STEP(accumulate<RetainSums>(*exec, a->n, select, a->totals));
   ROCKMILL_STEP(exclusive_sum(*exec, a->keep, a->places, a->n));
   // Rows keep their tags.

@@ -96,6 +96,9 @@ struct SnapshotArgs {
   KeyBytes key_bytes;
   const u64* hashes;
   SnapshotRules rules;
+  // As in RetainArgs.
+  u64* fragment_places;
+  u32* cover;
   // n each.
   u32* keep;
   u32* places;

@@ -190,6 +190,10 @@ struct SnapshotRules {
   u32 keep_tombstones;
   // Whether entries that do not contain the value alone are rows; else they are errors.
   u32 mark_needs_merge;
+  // Fragments of range tombstones. The first sequence number of each is that of the newest tombstone.
+  const Fragment* fragments;
+  const u64* sequences;
+  u64 num_fragments;
 };
 
 // Sums over the decoded entries of a task.

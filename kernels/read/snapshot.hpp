@@ -1,5 +1,6 @@
 // Finds the entries that a snapshot sees (crates/cpu/src/read/snapshot.rs is the sequential form). The newest entry of
-// a user key at or below the snapshot's sequence number counts: newer ones are skipped, older ones are hidden.
+// a user key at or below the snapshot's sequence number counts: newer ones are skipped, older ones are hidden. It is no row
+// if a range tombstone deletes it.
 #pragma once
 
 #include "retain.hpp"
@@ -11,10 +12,19 @@ struct SelectVisible {
   KeyBytes bytes;
   const u64* hashes;
   SnapshotRules rules;
+  const u32* cover;
   u32* keep;
   u64* errors;
 
   ROCKMILL_HD bool is_above(u64 i) const { return sequence_of(keys[i].tag) > rules.sequence; }
+
+  // Whether a range tombstone deletes the entry.
+  ROCKMILL_HD bool is_deleted(u64 i) const {
+    if (cover == nullptr || cover[i] == 0) return false;
+    const Fragment& fragment = rules.fragments[cover[i] - 1];
+    return rules.sequences[fragment.first] > sequence_of(keys[i].tag) &&
+           compare_user(bytes, keys[i], fragment.end) < 0;
+  }
 
   ROCKMILL_HD bool see(u64 i, RetainSums& sums) const {
     if (is_above(i)) {
@@ -22,7 +32,8 @@ struct SelectVisible {
       return false;
     }
     // Newer entries come first.
-    if (i > 0 && !is_above(i - 1) && same_user_key(bytes, keys[i - 1], keys[i])) {
+    const bool is_hidden = i > 0 && !is_above(i - 1) && same_user_key(bytes, keys[i - 1], keys[i]);
+    if (is_hidden || is_deleted(i)) {
       sums.replaced += 1;
       return false;
     }

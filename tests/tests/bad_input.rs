@@ -4,7 +4,10 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use rockmill_compaction::{Engine, Settings};
+use rockmill_storage::LocalStorage;
 use rockmill_testkit::machine::{Mount, again_where_mounting_is_allowed};
 use rockmill_tests::content::{Content, assert_content};
 use rockmill_tests::damage::{Region, overwrite, replace, sst_files, with_flipped_bit};
@@ -15,7 +18,7 @@ use rockmill_tests::harness::{
 use rockmill_tests::reasons::INPUT_MISSING;
 use rockmill_tests::table::{Filter, TableShape};
 use rockmill_tests::tree::TreeShape;
-use rust_rocksdb::{DB, Options};
+use rust_rocksdb::{DB, Options, WriteBatch};
 
 /// Number of writes of a small database: each of its four files has tens of data blocks.
 const WRITES: usize = 6_000;
@@ -106,6 +109,41 @@ fn assert_names_with_offset(stats: &rockmill::Stats, file: &Path) {
         digits.is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit())),
         "no offset: {stats}"
     );
+}
+
+/// Returns the findings of `rockmill doctor` with a memory budget, about all column families.
+fn diagnosed(dir: &Path, memory_budget_bytes: u64) -> Vec<String> {
+    let mut settings = Settings::default();
+    settings.mutable.memory_budget_bytes = memory_budget_bytes;
+    let engine = Engine::new(settings, Arc::new(LocalStorage)).expect("sound settings");
+    let families = engine.diagnose(dir).expect("a database").families;
+    let found = families.iter().flat_map(|family| &family.found);
+    found.map(ToString::to_string).collect()
+}
+
+#[test]
+fn a_file_with_more_range_tombstones_than_memory_is_named_and_left_to_rocksdb() {
+    const TOMBSTONES: u32 = 150_000;
+    const BUDGET_BYTES: u64 = 32 << 20;
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let path = directory.path().join("db");
+    let db = open(&local_options(), &path);
+    let mut batch = WriteBatch::default();
+    for number in 0..TOMBSTONES {
+        let [begin, end] = [2 * number, 2 * number + 1].map(u32::to_be_bytes);
+        batch.delete_range(begin, end);
+    }
+    db.write(&batch).expect("written");
+    db.flush().expect("flushed");
+    drop(db);
+    assert_eq!(diagnosed(&path, 1 << 30), [""; 0]);
+    let found = diagnosed(&path, BUDGET_BYTES);
+    let [one] = &found[..] else {
+        panic!("{found:?}");
+    };
+    let limit = format!("more than {} bytes of range tombstones", BUDGET_BYTES / 4);
+    let is_named = one.starts_with("declined (memory-budget): 0") && one.contains(".sst");
+    assert!(is_named && one.contains(&limit), "{one}");
 }
 
 #[test]

@@ -27,7 +27,7 @@ use rockmill_exec::budget::{Entry, JobShare};
 use rockmill_exec::throughput::JobSize;
 use rockmill_storage::io::{ClosedInput, JobIo};
 
-pub use open::open_input;
+pub use open::{open_input, tombstones_in};
 
 /// A job that is ready to run.
 #[derive(Debug)]

@@ -166,6 +166,18 @@ impl Fragments {
         }
     }
 
+    /// The fragment that has a user key, if there is one. `from` is 0 at first, and may be used for keys behind it then.
+    pub fn covering(&self, user_key: &[u8], from: &mut usize) -> Option<&Fragment> {
+        *from = self.ending_behind(user_key, *from);
+        let next = self.all.get(*from)?;
+        (!self.order.is_before(user_key, &next.begin)).then_some(next)
+    }
+
+    /// Whether a fragment has keys of a range.
+    pub fn meets(&self, range: &KeyRange) -> bool {
+        self.in_range(range).next().is_some()
+    }
+
     /// The fragments that have keys of a range, cut to it.
     pub fn in_range<'a>(
         &'a self,

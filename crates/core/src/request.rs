@@ -7,6 +7,7 @@ use rockmill_format::table::{names, orders_by_bytes};
 
 use crate::cancel::CancelToken;
 use crate::error::{Error, ErrorKind, Result};
+use crate::fragments::Fragments;
 use crate::plan::{CompactionRules, KeyRange, OutputPlan, Plan};
 use crate::progress::Progress;
 use crate::scan::ScanPlan;
@@ -61,7 +62,16 @@ impl Request<'_> {
         if writes && rules.needs_merge == NeedsMerge::Mark {
             return Support::No(Unsupported::NeedsMergeInFiles);
         }
-        let refused = |table| unsupported_snapshot(table, self.range, rules.sequence);
+        // A row of a deleted key would have to remove it, and it may have no entry.
+        let keeps = rules.tombstones == Tombstones::Keep;
+        if keeps
+            && rules
+                .deleted
+                .is_some_and(|deleted| deleted.meets(self.range))
+        {
+            return Support::No(Unsupported::RangeTombstones);
+        }
+        let refused = |table| unsupported_snapshot(table, self.range, &rules);
         let refused = self.tables.iter().find_map(refused);
         refused.map_or(Support::Yes, Support::No)
     }
@@ -101,12 +111,13 @@ impl Plan {
 fn unsupported_snapshot(
     table: &InputTable,
     range: &KeyRange,
-    snapshot: u64,
+    rules: &SnapshotRules<'_>,
 ) -> Option<Unsupported> {
     let properties = &table.meta.properties;
     let is_ordered_by_bytes = orders_by_bytes(&properties.comparator_name)
         && properties.user_defined_timestamps_persisted != 0;
-    let has_range_tombstones = match table.range_tombstones(snapshot) {
+    let has_range_tombstones = match table.range_tombstones(rules.sequence) {
+        Some(_) if rules.deleted.is_some() => false,
         Some(mut seen) => seen.any(|tombstone| range.meets(tombstone)),
         None => {
             properties.num_range_deletions > 0
@@ -130,19 +141,33 @@ pub enum Visibility<'a> {
     /// Those that a compaction keeps.
     Compaction(&'a CompactionRules),
     /// Those that a reader at a snapshot finds: at most one of each user key.
-    Snapshot(SnapshotRules),
+    Snapshot(SnapshotRules<'a>),
 }
 
 /// What a reader at a snapshot finds. The newest entry of a user key at or below the sequence number counts;
 /// newer ones are skipped, older ones are hidden.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SnapshotRules {
+pub struct SnapshotRules<'a> {
     /// The snapshot's sequence number.
     pub sequence: u64,
     /// Treatment of deleted keys.
     pub tombstones: Tombstones,
     /// Treatment of keys whose newest entry alone does not contain the value.
     pub needs_merge: NeedsMerge,
+    /// Fragments of the range tombstones that the snapshot sees, without a division by snapshots. They are of all tables
+    /// that may have keys of the range, also of those that are not read because they have no entries there. `None` if they
+    /// are not known. Then ranges in which a table has range tombstones are not read.
+    pub deleted: Option<&'a Fragments>,
+}
+
+impl SnapshotRules<'_> {
+    /// Whether a range tombstone deletes an entry with this sequence number of a user key. `from` is for
+    /// [`Fragments::covering`].
+    pub fn deletes(&self, user_key: &[u8], sequence: u64, from: &mut usize) -> bool {
+        let covering = (self.deleted).and_then(|fragments| fragments.covering(user_key, from));
+        let newest = covering.and_then(|fragment| fragment.sequences.first());
+        newest.is_some_and(|&newest| newest > sequence)
+    }
 }
 
 /// Treatment of a Delete or SingleDelete that decides over its key.
@@ -243,7 +268,8 @@ pub enum Unsupported {
     Partitions,
     /// Reading keys that are not ordered by bytes.
     Comparator,
-    /// Reading a range in which a table has range tombstones, or may have some ([`InputTable::with_range_tombstones`]).
+    /// Reading a range in which a table has range tombstones, or may have some ([`SnapshotRules::deleted`],
+    /// [`InputTable::with_range_tombstones`]).
     RangeTombstones,
     /// Reading a table whose entries all have one unknown sequence number ([`InputTable::with_global_sequence`]).
     UnknownSequence,

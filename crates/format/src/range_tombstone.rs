@@ -4,7 +4,9 @@
 
 use crate::block::{BlockBuilder, BlockLayout};
 use crate::error::{Error, Result};
-use crate::key::{MAX_SEQUENCE, ValueType, join, pack_tag, split, tag_sequence, tag_type};
+use crate::key::{
+    KeyOrder, MAX_SEQUENCE, ValueType, join, pack_tag, split, tag_sequence, tag_type,
+};
 use crate::table::for_each_meta;
 
 /// It deletes older entries of the keys from `begin` to before `end`.
@@ -24,20 +26,47 @@ pub struct RangeTombstone {
 /// Corruption if the block is malformed or has an entry that is not a range tombstone. Unsupported if the keys have
 /// more than 256 MiB together.
 pub fn decode_range_tombstones(block: &[u8]) -> Result<Vec<RangeTombstone>> {
+    Ok(decode_range_tombstones_in(block, u64::MAX)?.unwrap_or_default())
+}
+
+/// [`decode_range_tombstones`], but `None` if they take more than `most_bytes` of memory. Then the rest of the block is
+/// not decoded.
+///
+/// # Errors
+/// Those of [`decode_range_tombstones`].
+pub fn decode_range_tombstones_in(
+    block: &[u8],
+    most_bytes: u64,
+) -> Result<Option<Vec<RangeTombstone>>> {
     let mut out = Vec::new();
-    for_each_meta(block, |key, end| {
+    let mut bytes = 0_u64;
+    let decoded = for_each_meta(block, |key, end| {
         let of_type = |&(_, tag): &(_, u64)| tag_type(tag) == ValueType::RangeDeletion as u8;
         let (begin, tag) = split(key)
             .filter(of_type)
             .ok_or_else(|| Error::corruption(0, "an entry that is not a range tombstone"))?;
+        bytes += memory_bytes(begin, end);
+        if bytes > most_bytes {
+            return Err(Error::unsupported(
+                0,
+                "more range tombstones than may be read",
+            ));
+        }
         out.push(RangeTombstone {
             begin: begin.to_vec(),
             end: end.to_vec(),
             sequence: tag_sequence(tag),
         });
         Ok(())
-    })?;
-    Ok(out)
+    });
+    match decoded {
+        Err(_) if bytes > most_bytes => Ok(None),
+        decoded => decoded.map(|()| Some(out)),
+    }
+}
+
+fn memory_bytes(begin: &[u8], end: &[u8]) -> u64 {
+    (size_of::<RangeTombstone>() + begin.len() + end.len()) as u64
 }
 
 /// A range-deletion block of tombstones, which ascend by `begin` and descend by sequence number
@@ -51,6 +80,28 @@ pub fn encode_range_tombstones(tombstones: &[RangeTombstone]) -> Vec<u8> {
 }
 
 impl RangeTombstone {
+    /// Its memory.
+    pub fn memory_bytes(&self) -> u64 {
+        memory_bytes(&self.begin, &self.end)
+    }
+
+    /// Its part between the bounds of a file, which are internal keys. A file may have tombstones that extend beyond; other
+    /// files then have the rest (`range_del_aggregator.cc:TruncatedRangeDelIterator`). The flag says whether the file ends
+    /// between versions of its largest key that the tombstone covers. Then the part ends before that key.
+    pub fn within_file(&self, order: KeyOrder, smallest: &[u8], largest: &[u8]) -> (Self, bool) {
+        let first = split(smallest).map_or(&[][..], |(user_key, _)| user_key);
+        let cut = split(largest).filter(|(last, _)| order.is_before(last, &self.end));
+        let end = cut.map_or(&self.end[..], |(last, _)| last);
+        let within = Self {
+            begin: order.last(&self.begin, first).to_vec(),
+            end: end.to_vec(),
+            sequence: self.sequence,
+        };
+        let begins_behind = |last| order.is_before(last, &self.begin);
+        let cuts_key = cut.is_some_and(|(last, tag)| tag != END_TAG && !begins_behind(last));
+        (within, cuts_key)
+    }
+
     /// The internal key at which it begins.
     pub fn first_key(&self) -> Vec<u8> {
         let tag = pack_tag(self.sequence, ValueType::RangeDeletion as u8);
@@ -127,6 +178,19 @@ mod tests {
         assert!(block.len() < 2 << 20);
         let refused = decode_range_tombstones(block).expect_err("they take 1 GB");
         assert_eq!(refused.kind, crate::error::ErrorKind::Unsupported);
+    }
+
+    #[test]
+    fn no_more_tombstones_are_decoded_than_fit_into_their_memory() {
+        let ranges: [(&[u8], &[u8], u64); 3] = [(b"", b"b", 9), (b"a", b"c", 7), (b"a", b"b", 2)];
+        let block = block_of(ValueType::RangeDeletion, &ranges);
+        let all = decode_range_tombstones(&block).unwrap();
+        let bytes = all.iter().map(RangeTombstone::memory_bytes).sum::<u64>();
+        assert_eq!(decode_range_tombstones_in(&block, bytes), Ok(Some(all)));
+        assert_eq!(decode_range_tombstones_in(&block, bytes - 1), Ok(None));
+        // An error before the limit is reached stays an error.
+        let other = block_of(ValueType::Value, &ranges);
+        assert!(decode_range_tombstones_in(&other, 0).is_err());
     }
 
     proptest! {

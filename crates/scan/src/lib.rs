@@ -12,6 +12,7 @@
 #![forbid(unsafe_code)]
 
 mod checkpoint;
+mod deleted;
 mod directory;
 mod engine;
 mod history;

@@ -2,7 +2,6 @@
 
 use rockmill_core::KeyRange;
 use rockmill_format::key::KeyOrder;
-use rockmill_format::range_tombstone::RangeTombstone;
 
 /// The same keys as disjoint ranges in ascending order, none empty.
 pub fn disjoint(ranges: &[KeyRange]) -> Vec<KeyRange> {
@@ -28,15 +27,6 @@ pub fn closed(first: &[u8], last: &[u8]) -> KeyRange {
         begin: Some(first.to_vec()),
         end: Some([last, &[0]].concat()),
     }
-}
-
-/// The keys that some deletions delete, as [`disjoint`] ranges.
-pub fn deleted<'a>(deletions: impl Iterator<Item = &'a RangeTombstone>) -> Vec<KeyRange> {
-    let ranges = deletions.map(|deletion| KeyRange {
-        begin: Some(deletion.begin.clone()),
-        end: Some(deletion.end.clone()),
-    });
-    disjoint(&ranges.collect::<Vec<_>>())
 }
 
 /// Cuts a range where it enters or leaves one of the [`disjoint`] ranges `others`. The parts are in ascending order, each

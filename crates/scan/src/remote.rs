@@ -13,6 +13,7 @@ use rockmill_snapshot::tree::Position;
 use rockmill_storage::Storage;
 use serde::{Deserialize, Serialize};
 
+use crate::deleted::Deleted;
 use crate::engine::ScanEngine;
 use crate::history::Origin;
 use crate::piece::{Piece, ReadPath};
@@ -97,7 +98,7 @@ impl FamilySnapshot {
             orders_by_bytes: true,
             iterators: None,
             files: Vec::new(),
-            deleted: Vec::new(),
+            deleted: Deleted::default(),
             unread: None,
             origin: Origin {
                 id: 0,

@@ -18,6 +18,7 @@ use rockmill_snapshot::tree::{Position, user_key};
 use rockmill_storage::base_name;
 use rockmill_storage::io::{IoOptions, JobInput};
 
+use crate::deleted::Deleted;
 use crate::engine::ScanEngine;
 use crate::history::Origin;
 use crate::iterators::{IteratorRead, Iterators, RowFn};
@@ -416,8 +417,28 @@ impl Snapshot {
                 Err(reason) => unread = unread.or(Some(reason)),
             }
         }
-        Ok(FamilySnapshot::new(self, name, family, tables, unread))
+        let files = family.files.iter().zip(&tables);
+        let files: Vec<_> = files
+            .map(|(file, table)| (file.level, &file.meta, &table.input))
+            .collect();
+        let keep = |bytes| engine.tables.keep(bytes, &cancel);
+        let deleted = match Deleted::new(&files, &family.unflushed, self.sequence, keep) {
+            Err(error) if is_out_of_memory(&error) => {
+                unread.get_or_insert_with(|| {
+                    "there is no memory for its range tombstones".to_owned()
+                });
+                Deleted::default()
+            }
+            deleted => deleted?,
+        };
+        Ok(FamilySnapshot::new(
+            self, name, family, tables, deleted, unread,
+        ))
     }
+}
+
+fn is_out_of_memory(error: &Error) -> bool {
+    error.kind == ErrorKind::Declined(DeclineReason::MemoryBudget)
 }
 
 /// Whether RocksDB may read a table that Rockmill cannot read. It reads tables of other formats only as their
@@ -443,8 +464,8 @@ pub struct FamilySnapshot {
     pub(crate) orders_by_bytes: bool,
     pub(crate) iterators: Option<Arc<dyn Iterators>>,
     pub(crate) files: Vec<FileInfo>,
-    /// Keys that range tombstones delete, as disjoint ranges.
-    pub(crate) deleted: Vec<KeyRange>,
+    /// What range tombstones delete.
+    pub(crate) deleted: Deleted,
     pub(crate) unread: Option<String>,
     pub(crate) origin: Origin,
     pub(crate) unflushed: Vec<Arc<MemoryTable>>,
@@ -479,20 +500,16 @@ impl FamilySnapshot {
         name: &str,
         family: &Family,
         tables: Vec<SnapshotTable>,
+        deleted: Deleted,
         unread: Option<String>,
     ) -> Self {
         let files = family.files.iter().enumerate();
         let files = files.map(|(at, file)| file.info(tables.get(at)));
         let files = files.collect();
         let unflushed = family.unflushed.iter();
-        let in_memory = unflushed.clone().filter_map(|part| part.table.clone());
+        let in_memory = unflushed.filter_map(|part| part.table.clone());
         let inputs = tables.iter().map(|table| table.input.clone());
         let inputs: Vec<_> = inputs.chain(in_memory).collect();
-        let of_tables = inputs
-            .iter()
-            .filter_map(|input| input.range_tombstones(snapshot.sequence));
-        let of_unflushed = unflushed.flat_map(|part| &part.tombstones);
-        let deleted = ranges::deleted(of_tables.flatten().chain(of_unflushed));
         Self {
             path: snapshot.folder.path.clone(),
             log_folder: snapshot.log_folder.clone(),
@@ -660,6 +677,32 @@ impl FamilySnapshot {
     /// # Errors
     /// None now.
     pub fn pieces(&self, ranges: &[KeyRange], piece_bytes: u64) -> Result<Vec<Piece>> {
+        let reason = "a range tombstone that ends between the versions of a key";
+        self.pieces_without(ranges, piece_bytes, &self.deleted.undecided, reason)
+    }
+
+    /// [`FamilySnapshot::pieces`] for tables that stay on a device. These do not have the keys that range tombstones may
+    /// delete.
+    ///
+    /// # Errors
+    /// None now.
+    pub fn resident_pieces(&self, ranges: &[KeyRange], piece_bytes: u64) -> Result<Vec<Piece>> {
+        self.pieces_without(
+            ranges,
+            piece_bytes,
+            &self.deleted.ranges(),
+            "a range tombstone",
+        )
+    }
+
+    /// Pieces that RocksDB's iterators read in the disjoint ranges `left`, for this reason.
+    fn pieces_without(
+        &self,
+        ranges: &[KeyRange],
+        piece_bytes: u64,
+        left: &[KeyRange],
+        why: &str,
+    ) -> Result<Vec<Piece>> {
         if !self.remotes.is_empty() {
             return Ok(self.remote_pieces(ranges));
         }
@@ -675,10 +718,10 @@ impl FamilySnapshot {
         }
         let mut pieces = Vec::new();
         for range in &ranges {
-            for (part, is_deleted) in ranges::cut(range, &self.deleted) {
+            for (part, is_left) in ranges::cut(range, left) {
                 let through = match &self.unread {
                     Some(reason) => ReadPath::RocksDb(reason.clone()),
-                    None if is_deleted => ReadPath::RocksDb("a range tombstone".to_owned()),
+                    None if is_left => ReadPath::RocksDb(why.to_owned()),
                     None => ReadPath::Files,
                 };
                 pieces.extend(self.split(&part, piece_bytes, &through));

@@ -18,6 +18,7 @@ use rockmill_exec::budget::{Budget, Reservation};
 use rockmill_exec::file_caches::database_number;
 use rockmill_format::key::KeyOrder;
 use rockmill_format::manifest::FileMeta;
+use rockmill_format::range_tombstone::RangeTombstone;
 use rockmill_snapshot::tree::user_key;
 use rockmill_storage::io::{ClosedInput, JobInput, JobIo};
 use rockmill_storage::{base_name, table_path};
@@ -265,9 +266,9 @@ impl Tables {
             database: database_number(&folder.path),
         });
         let table = table.with_columns(columns).with_cacheable(cacheable);
-        let deletions = range_tombstones(&table)?;
-        let deleted: usize = deletions.iter().map(|d| d.begin.len() + d.end.len()).sum();
-        let bytes = table.index_memory_bytes() + deleted as u64;
+        let deletions = range_tombstones(&table, self.budget.max_reserved_bytes())?;
+        let deleted = deletions.iter().map(RangeTombstone::memory_bytes);
+        let bytes = table.index_memory_bytes() + deleted.sum::<u64>();
         Ok(Arc::new(Table {
             _reservation: self.keep(bytes, cancel)?,
             input: table

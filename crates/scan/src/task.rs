@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex};
 
 use rockmill_core::scan::{Batch, BatchSink, ScanPlan};
 use rockmill_core::{
-    DeclineReason, Error, ErrorKind, InputTable, KeyRange, NeedsMerge, Operator, Output, Purpose,
-    ReadTask, Request, Result, SnapshotRules, TaskReport, Tombstones, Visibility, borders,
+    DeclineReason, Error, ErrorKind, Fragments, InputTable, KeyRange, NeedsMerge, Operator, Output,
+    Purpose, ReadTask, Request, Result, SnapshotRules, TaskReport, Tombstones, Visibility, borders,
 };
 use rockmill_cpu::scan::Scanner;
 use rockmill_exec::executor::{Call, Event, Start, TaskHandle, TaskRun, Tasks};
@@ -44,6 +44,8 @@ pub struct FromTables {
     pub inputs: Vec<InputTable>,
     pub range: KeyRange,
     pub sequence: u64,
+    /// What range tombstones delete in the version.
+    pub deleted: Arc<Fragments>,
     pub read_ahead_bytes: usize,
     pub goal: Goal,
 }
@@ -70,6 +72,7 @@ impl FromTables {
             inputs,
             range,
             sequence: snapshot.sequence,
+            deleted: Arc::clone(&snapshot.deleted.fragments),
             read_ahead_bytes: 0,
             goal,
         }
@@ -100,6 +103,7 @@ impl FromTables {
                 sequence: self.sequence,
                 tombstones,
                 needs_merge,
+                deleted: Some(&self.deleted),
             }),
             read_ahead_bytes: self.read_ahead_bytes,
         };

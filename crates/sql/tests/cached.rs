@@ -146,10 +146,10 @@ fn value(draw: &mut StdRng, id: u32) -> Vec<u8> {
     .concat()
 }
 
-/// The rows of a table in memory, from keys and values of RocksDB's iterators.
 /// A key and a value.
 type Row = (Box<[u8]>, Box<[u8]>);
 
+/// The rows of a table in memory, from keys and values of RocksDB's iterators.
 fn columns(rows: &[Row], is_big_endian: bool) -> Vec<ArrayRef> {
     fn at<const N: usize>(value: &[u8], at: usize) -> [u8; N] {
         value[at..at + N].try_into().unwrap()

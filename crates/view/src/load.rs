@@ -63,7 +63,7 @@ impl Snapshot {
     /// Splits the keys of some ranges into parts.
     pub fn within(family: Arc<FamilySnapshot>, ranges: &[KeyRange]) -> Result<Self> {
         let (mut pieces, mut asked) = (Vec::new(), Vec::new());
-        for piece in family.pieces(ranges, PIECE_BYTES)? {
+        for piece in family.resident_pieces(ranges, PIECE_BYTES)? {
             match unread(&family, &piece) {
                 Some(reason) => asked.push(Asked::new(piece, reason)),
                 None => pieces.push(piece),
@@ -93,7 +93,7 @@ impl Snapshot {
     /// The part of a version that is not in a table. Its indexes are read only if a table cannot be read.
     pub fn asked_of(family: &Arc<FamilySnapshot>) -> Result<Vec<Asked>> {
         let mut asked = Vec::new();
-        for piece in family.pieces(&[KeyRange::default()], u64::MAX)? {
+        for piece in family.resident_pieces(&[KeyRange::default()], u64::MAX)? {
             match (&piece.path, unread(family, &piece)) {
                 (_, None) => {}
                 (ReadPath::RocksDb(_), Some(reason)) => asked.push(Asked::new(piece, reason)),

@@ -19,7 +19,7 @@ use rockmill_terminal::output;
 use rockmill_terminal::output::Stop;
 
 use crate::sst;
-use crate::sst::{Sst, understood};
+use crate::sst::Sst;
 
 /// Number of data blocks listed by default.
 const BLOCKS_LISTED: usize = 20;
@@ -87,7 +87,7 @@ fn not_shown(what: &str, why: &Error) -> String {
 
 /// Returns the range tombstones, and the parts of them that are not shown.
 fn range_deletions(table: &InputTable) -> Result<(Vec<RangeDeletionRow>, NotShown), Stop> {
-    Ok(match understood(rockmill_core::range_tombstones(table))? {
+    Ok(match sst::range_tombstones(table)? {
         Ok(found) => {
             let rows = found.into_iter().map(RangeDeletionRow::from);
             (rows.collect(), NotShown::new())

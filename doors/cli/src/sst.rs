@@ -4,8 +4,10 @@ use std::path::Path;
 
 use indicatif::ProgressBar;
 use rockmill_core::{Error, ErrorKind, InputTable, ReadAt, Result, open_known_table};
+use rockmill_exec::host_memory::default_budget_bytes;
 use rockmill_format::checksum::ChecksumType;
 use rockmill_format::handle::BlockHandle;
+use rockmill_format::range_tombstone::RangeTombstone;
 use rockmill_storage::{InputFileReader, LocalStorage};
 
 /// An opened SST file, and the reasons why parts of its index are not understood.
@@ -66,6 +68,19 @@ pub fn understood<T>(read: Result<T>) -> Result<std::result::Result<T, Error>> {
         Err(error) if matches!(error.kind, ErrorKind::Declined(_)) => Ok(Err(error)),
         read => read.map(Ok),
     }
+}
+
+/// Reads the range tombstones of a table, unless they are not understood or take more memory than jobs have.
+///
+/// # Errors
+/// All errors except Declined.
+pub fn range_tombstones(
+    table: &InputTable,
+) -> Result<std::result::Result<Vec<RangeTombstone>, Error>> {
+    understood(rockmill_core::range_tombstones(
+        table,
+        default_budget_bytes(),
+    ))
 }
 
 /// Returns the offset behind a block and its trailer.

@@ -85,27 +85,15 @@ fn declined(input: &InputFile, what: &str) -> Error {
     Error::declined(DeclineReason::RangeTombstones, what).in_file(&input.name)
 }
 
-/// Clips a tombstone to the keys between the file's bounds. A file may have tombstones that extend beyond; other files
-/// then have the rest (`range_del_aggregator.cc:TruncatedRangeDelIterator`).
+/// Clips a tombstone to the keys between the file's bounds.
 fn clip(input: &InputFile, order: KeyOrder, tombstone: &RangeTombstone) -> Result<RangeTombstone> {
-    let begin = order.last(&tombstone.begin, user_key(&input.smallest));
-    let mut end = tombstone.end.as_slice();
-    if let Some((largest, tag)) = key::split(&input.largest)
-        && order.is_before(largest, end)
-    {
-        if tag != END_TAG {
-            return Err(declined(
-                input,
-                "a range tombstone is cut off within the versions of a key",
-            ));
-        }
-        end = largest;
+    match tombstone.within_file(order, &input.smallest, &input.largest) {
+        (within, false) => Ok(within),
+        (_, true) => Err(declined(
+            input,
+            "a range tombstone is cut off within the versions of a key",
+        )),
     }
-    Ok(RangeTombstone {
-        begin: begin.to_vec(),
-        end: end.to_vec(),
-        sequence: tombstone.sequence,
-    })
 }
 
 /// Positions of the files of a level that share a user key with a neighbour, which also has versions of it. A tombstone

@@ -1,10 +1,10 @@
 //! Finds all reasons why a database's compactions would be declined.
 
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 
 use rockmill_core::{
     CancelToken, DeclineReason, Error, ErrorKind, InputFile, Result, open_table, open_table_in,
-    range_tombstones,
 };
 use rockmill_format::key::KeyOrder;
 use rockmill_format::manifest::ColumnFamily;
@@ -12,13 +12,17 @@ use rockmill_format::options_file::OptionsFile;
 
 use super::Engine;
 use crate::eligibility::{self, EligibleJob, FilterSamples, Merges};
+use crate::prepare::tombstones_in;
 use rockmill_exec::parallel;
 use rockmill_format::names;
-use rockmill_format::table::{has_bytewise_keys, key_order};
+use rockmill_format::table::{has_bytewise_keys, key_order, names as table_names};
 use rockmill_snapshot::Findings;
 use rockmill_snapshot::closed_database::{self, ClosedDatabase};
 use rockmill_snapshot::tree::{TreeFollower, bounds_in_bytes, total_bytes, user_key};
 use rockmill_storage::{InputFileReader, shared_path};
+
+/// The error of files with more range tombstones than fit into the memory of a job.
+const TOO_MANY: ErrorKind = ErrorKind::Declined(DeclineReason::MemoryBudget);
 
 /// What the checks of files need to know of their column family.
 pub(super) struct FileChecks {
@@ -179,22 +183,29 @@ impl Engine {
             return Ok(unknown);
         }
         let path = |input: &InputFile| shared_path(dir.join(&input.name));
-        let inspect =
-            |input: &InputFile| match self.inspect_file(input, &path(input), comparator, checks) {
-                Err(error) if error.kind != ErrorKind::Storage => {
-                    let mut unknown = FilesFound {
-                        may_hold_operands: true,
-                        ..FilesFound::default()
-                    };
-                    unknown.found.note(Err(error));
-                    Ok(unknown)
-                }
-                Err(_) if self.is_elsewhere(dir, input)? => Ok(FilesFound {
+        // Each file may have as many range tombstones as fit into the memory of a job.
+        let one_by_one = Mutex::new(());
+        let inspect = |input: &InputFile| match self.inspect_file(
+            input,
+            &path(input),
+            comparator,
+            checks,
+            &one_by_one,
+        ) {
+            Err(error) if error.kind != ErrorKind::Storage => {
+                let mut unknown = FilesFound {
                     may_hold_operands: true,
                     ..FilesFound::default()
-                }),
-                inspected => inspected,
-            };
+                };
+                unknown.found.note(Err(error));
+                Ok(unknown)
+            }
+            Err(_) if self.is_elsewhere(dir, input)? => Ok(FilesFound {
+                may_hold_operands: true,
+                ..FilesFound::default()
+            }),
+            inspected => inspected,
+        };
         let (inspected, _) = parallel::map(inputs, self.executor.budget().slots(), inspect)?;
         let mut all = FilesFound::default();
         if let Some(order) = checks.order {
@@ -216,6 +227,7 @@ impl Engine {
         path: &Path,
         comparator: &[u8],
         checks: &FileChecks,
+        one_by_one: &Mutex<()>,
     ) -> Result<FilesFound> {
         let mut inspected = FilesFound::default();
         let file = Box::new(InputFileReader::open(&*self.storage, path)?);
@@ -229,10 +241,20 @@ impl Engine {
         inspected.may_hold_operands = properties.num_merge_operands > 0 || !counts_operands;
         let (name, found) = (table.file.name(), &mut inspected.found);
         eligibility::check_input(name, &table.meta, comparator, &checks.merges, found);
-        let tombstones = range_tombstones(&table)?;
-        inspected.has_tombstones = !tombstones.is_empty();
-        if let Some(order) = checks.order {
-            found.note(eligibility::check_tombstones(input, order, &tombstones));
+        if table
+            .meta
+            .metaindex
+            .contains_key(table_names::RANGE_DELETIONS)
+        {
+            let _alone = one_by_one.lock().unwrap_or_else(PoisonError::into_inner);
+            let tombstones = tombstones_in(&table, self.executor.budget().all_bytes());
+            inspected.has_tombstones = !tombstones.as_ref().is_ok_and(Vec::is_empty);
+            found.note(match (tombstones, checks.order) {
+                (Ok(own), Some(order)) => eligibility::check_tombstones(input, order, &own),
+                (Ok(_), None) => Ok(()),
+                (Err(error), _) if error.kind == TOO_MANY => Err(error),
+                (Err(error), _) => return Err(error),
+            });
         }
         if checks.filters {
             inspected.samples.take(&table)?;

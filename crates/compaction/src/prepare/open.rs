@@ -125,21 +125,32 @@ fn named(input: &InputFile, table: InputTable, database: u64) -> InputTable {
     table.with_cacheable(cacheable)
 }
 
+/// Memory of range tombstones, in copies: as they are, clipped to the file, and twice while they are cut into fragments.
+const TOMBSTONE_COPIES: u64 = 4;
+
+/// Reads the range tombstones of a table, as many as a job with a memory budget of `budget_bytes` can read.
+///
+/// # Errors
+/// Those of [`range_tombstones`].
+pub fn tombstones_in(table: &InputTable, budget_bytes: u64) -> Result<Vec<RangeTombstone>> {
+    range_tombstones(table, budget_bytes / TOMBSTONE_COPIES)
+}
+
 /// Reads the table's range tombstones, if it has any. They count towards the job's `share`, before they are read and
-/// afterwards: once as they are, once clipped to the file, and twice while they are cut into fragments.
+/// afterwards.
 fn with_tombstones(table: InputTable, share: &JobShare) -> Result<InputTable> {
-    const TIMES: u64 = 4;
     let Some(block) = table.meta.metaindex.get(names::RANGE_DELETIONS) else {
         return Ok(table);
     };
     let number = table.meta.properties.num_range_deletions;
     let stated = number.saturating_mul(size_of::<RangeTombstone>() as u64);
-    let expected = stated.saturating_add(block.size).saturating_mul(TIMES);
+    let expected = stated
+        .saturating_add(block.size)
+        .saturating_mul(TOMBSTONE_COPIES);
     share.hold(expected)?;
-    let tombstones = range_tombstones(&table)?;
-    let bytes =
-        |one: &RangeTombstone| size_of::<RangeTombstone>() + one.begin.len() + one.end.len();
-    let found = TIMES * tombstones.iter().map(bytes).sum::<usize>() as u64;
+    let tombstones = tombstones_in(&table, share.budget().all_bytes())?;
+    let bytes = tombstones.iter().map(RangeTombstone::memory_bytes);
+    let found = TOMBSTONE_COPIES * bytes.sum::<u64>();
     share.hold(found.saturating_sub(expected))?;
     Ok(table.with_range_tombstones(tombstones))
 }

@@ -75,6 +75,7 @@ fn warm(backend: &CudaBackend, task: &ReadTask<'_>) {
             sequence: MAX_SEQUENCE,
             tombstones: Tombstones::Keep,
             needs_merge: NeedsMerge::Mark,
+            deleted: None,
         });
         let request = Request {
             reading,

@@ -95,7 +95,7 @@ pub fn memory_bytes(request: &Request<'_>) -> u64 {
 #[derive(Debug)]
 pub struct GroupReader<'a> {
     plan: &'a ScanPlan,
-    rules: SnapshotRules,
+    rules: SnapshotRules<'a>,
     leaves: Arc<Leaves>,
     runs: Vec<Run<'a>>,
     report: ReadReport,
@@ -108,7 +108,7 @@ impl<'a> GroupReader<'a> {
     /// Those of reading.
     pub fn open(
         plan: &'a ScanPlan,
-        rules: SnapshotRules,
+        rules: SnapshotRules<'a>,
         leaves: Leaves,
         request: &Request<'a>,
         cancel: &'a CancelToken,
@@ -452,13 +452,15 @@ struct Seen {
     totals: RetainTotals,
     /// The last decided user key, once there is one.
     decided: Option<Vec<u8>>,
+    /// Position of the first fragment of range tombstones that ends behind that key.
+    fragment: usize,
 }
 
 impl Seen {
     /// Passes the first entries of a group up to `end`, and those that the snapshot sees to the scanner.
     fn pass(
         &mut self,
-        rules: &SnapshotRules,
+        rules: &SnapshotRules<'_>,
         loaded: &Loaded,
         end: usize,
         scanner: &mut Scanner<'_>,
@@ -470,7 +472,13 @@ impl Seen {
             .group
             .plain
             .is_some_and(|newest| newest <= rules.sequence);
-        if is_below && !is_decided(&self.decided, rows.start) {
+        let is_covered = rules.deleted.is_some_and(|deleted| {
+            let (first, last) = (loaded.key_of(rows.start), loaded.key_of(end - 1));
+            self.fragment = deleted.ending_behind(first, self.fragment);
+            let next = deleted.all().get(self.fragment);
+            next.is_some_and(|next| next.begin.as_slice() <= last)
+        });
+        if is_below && !is_covered && !is_decided(&self.decided, rows.start) {
             self.decide(loaded.key_of(end - 1));
             self.totals.kept += rows.len() as u64;
             return loaded.pass(rows, scanner);
@@ -486,7 +494,14 @@ impl Seen {
                 false
             } else {
                 self.decide(loaded.key_of(row));
-                decide(rules, tag, &mut self.totals)?
+                let sequence = key::tag_sequence(tag);
+                match rules.deletes(loaded.key_of(row), sequence, &mut self.fragment) {
+                    true => {
+                        self.totals.replaced += 1;
+                        false
+                    }
+                    false => decide(rules, tag, &mut self.totals)?,
+                }
             };
             if is_kept {
                 self.totals.kept += 1;

@@ -515,9 +515,7 @@ pub(super) fn is_covered(
     if tombstones.is_empty() {
         return false;
     }
-    *fragment = tombstones.ending_behind(user_key, *fragment);
-    let found = tombstones.all().get(*fragment);
-    let found = found.filter(|found| !rules.order.is_before(user_key, &found.begin));
+    let found = tombstones.covering(user_key, fragment);
     found.is_some_and(|found| found.deletes(sequence, rules))
 }
 

@@ -11,7 +11,7 @@ use super::retain::{RetainTotals, Sink, Source};
 /// # Errors
 /// The errors of source and sink; Declined for an entry that does not contain the value alone, if that is an error.
 pub fn see(
-    rules: &SnapshotRules,
+    rules: &SnapshotRules<'_>,
     source: &mut impl Source,
     sink: &mut impl Sink,
 ) -> Result<RetainTotals> {
@@ -19,6 +19,7 @@ pub fn see(
     // Prefix of the last decided user key, once there is one.
     let mut decided: Option<u128> = None;
     let mut decided_key = Vec::new();
+    let mut fragment = 0;
     while let Some(head) = source.head() {
         let hash = entry_hash(head.kv_hash, head.tag);
         let is_hidden = decided == Some(head.prefix) && decided_key == head.user_key;
@@ -32,7 +33,13 @@ pub fn see(
             decided = Some(head.prefix);
             decided_key.clear();
             put_bytes(&mut decided_key, head.user_key);
-            decide(rules, head.tag, &mut totals)?
+            let sequence = key::tag_sequence(head.tag);
+            if rules.deletes(head.user_key, sequence, &mut fragment) {
+                totals.replaced += 1;
+                false
+            } else {
+                decide(rules, head.tag, &mut totals)?
+            }
         };
         if kept {
             totals.kept += 1;
@@ -48,7 +55,7 @@ pub fn see(
 }
 
 /// Whether an entry that decides over its user key is a row.
-pub fn decide(rules: &SnapshotRules, tag: u64, totals: &mut RetainTotals) -> Result<bool> {
+pub fn decide(rules: &SnapshotRules<'_>, tag: u64, totals: &mut RetainTotals) -> Result<bool> {
     let code = key::tag_type(tag);
     let kind = ValueType::from_code(code)
         .ok_or_else(|| Error::internal(format!("an entry of type {code} was let through")))?;

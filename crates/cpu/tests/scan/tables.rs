@@ -14,11 +14,12 @@ use rockmill_cpu::CpuBackend;
 use super::common::{self, DELETE, Entry, PUT, SINGLE_DELETE, config};
 use super::{CollectedBatches, drawn_plan, model};
 
-pub fn rules(sequence: u64) -> SnapshotRules {
+pub fn rules(sequence: u64) -> SnapshotRules<'static> {
     SnapshotRules {
         sequence,
         tombstones: Tombstones::Drop,
         needs_merge: NeedsMerge::Error,
+        deleted: None,
     }
 }
 

@@ -1,6 +1,8 @@
 //! User keys that belong to no entry, to be copied to the device: bounds, and the ends of files elsewhere in the tree.
 
-use rockmill_core::{CompactionRules, DeeperLevels, Grandparent, KeyRange, Result, key_prefix};
+use std::ptr::null;
+
+use rockmill_core::{DeeperLevels, Fragments, Grandparent, KeyRange, Result, key_prefix};
 
 use crate::driver::Stream;
 use crate::driver::ffi::{self, Fragment, KeySpan, UserKey};
@@ -126,9 +128,9 @@ pub struct FragmentKeys {
 
 impl FragmentKeys {
     /// Those that have keys of a range, clipped to it.
-    pub fn in_range(rules: &CompactionRules, range: &KeyRange) -> Self {
+    pub fn in_range(fragments: &Fragments, range: &KeyRange) -> Self {
         let mut all = Self::default();
-        for (begin, end, sequences) in rules.tombstones.in_range(range) {
+        for (begin, end, sequences) in fragments.in_range(range) {
             all.keys.push(begin);
             all.keys.push(end);
             all.sequences.extend_from_slice(sequences);
@@ -142,7 +144,7 @@ impl FragmentKeys {
         self.ends.len()
     }
 
-    /// Copies all to the device.
+    /// Copies all to the device. Returns null pointers if there are none.
     ///
     /// # Errors
     /// Device.
@@ -153,6 +155,9 @@ impl FragmentKeys {
         sequences: &mut DeviceBuffer<u64>,
         stream: &Stream,
     ) -> Result<(*const Fragment, *const u64)> {
+        if self.len() == 0 {
+            return Ok((null(), null()));
+        }
         let at = self.keys.upload(bytes, stream)?;
         let mut first = 0;
         let fragment = |(i, &end): (usize, &usize)| Fragment {

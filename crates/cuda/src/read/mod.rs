@@ -2,6 +2,7 @@
 
 mod decode;
 mod errors;
+mod fragments;
 mod host_blocks;
 mod input;
 mod keys;

@@ -1,11 +1,12 @@
 //! The entries that a compaction keeps.
 
-use std::ptr::{null, null_mut};
+use std::ptr::null_mut;
 
 use rockmill_core::{CompactionRules, DeclineReason, Error, KeyRange, Result};
 
 use super::errors::{FirstError, first_error};
-use super::keys::{FragmentKeys, deeper};
+use super::fragments::{OnDevice, room_for_cover, upload};
+use super::keys::deeper;
 use super::operands::{NO_MERGING, check_made, make_values};
 use super::state::{Merged, ReadState};
 use crate::driver::ffi::{ERROR_SINGLE_DELETE, RetainArgs, RetainRules, RetainTotals};
@@ -23,27 +24,16 @@ pub(super) fn retain(
 ) -> Result<RetainTotals> {
     let n = merged.len;
     let deeper = deeper(&rules.deeper);
-    let tombstones = FragmentKeys::in_range(rules, range);
-    read.num_fragments = tombstones.len();
-    let (mut fragments, mut sequences) = (null(), null());
-    if tombstones.len() > 0 {
-        let buffers = &mut read.buffers;
-        (fragments, sequences) = tombstones.upload(
-            &mut buffers.fragments,
-            &mut buffers.fragment_bytes,
-            &mut buffers.sequences,
-            &read.ws.stream,
-        )?;
-    }
+    let OnDevice {
+        fragments,
+        sequences,
+        len: num_fragments,
+    } = upload(read, &rules.tombstones, range)?;
+    read.num_fragments = num_fragments;
     if n == 0 {
         return Ok(RetainTotals::default());
     }
-    let (mut fragment_places, mut cover) = (null_mut(), null_mut());
-    if tombstones.len() > 0 {
-        fragment_places = read.buffers.fragment_places.room(tombstones.len())?;
-        cover = read.buffers.cover.room(n)?;
-        read.buffers.cover.fill(0, n, 0, &read.ws.stream)?;
-    }
+    let (fragment_places, cover) = room_for_cover(read, num_fragments, n)?;
     let spans = deeper.spans.upload(
         &mut read.buffers.deeper,
         &mut read.buffers.deeper_bytes,
@@ -73,7 +63,7 @@ pub(super) fn retain(
             enforce_single_delete: u32::from(rules.enforce_single_del_contracts),
             fragments,
             sequences,
-            num_fragments: tombstones.len() as u64,
+            num_fragments: num_fragments as u64,
         },
         fragment_places,
         cover,

@@ -85,7 +85,7 @@ pub fn select_rows(
                 one_by_one,
             )?
         }
-        Visibility::Snapshot(rules) => see(read, &rules, &merged_keys)?,
+        Visibility::Snapshot(rules) => see(read, &rules, request.range, &merged_keys)?,
     };
     let stage = match request.visibility {
         Visibility::Compaction(_) => "retain",

@@ -1,7 +1,7 @@
 //! Maximum sizes of a task's input, estimated from indexes and properties before it is read.
 
 use rockmill_core::{
-    CompactionRules, DeeperLevels, InputTable, KeyRange, Merging, Request, Visibility,
+    CompactionRules, DeeperLevels, Fragments, InputTable, KeyRange, Merging, Request, Visibility,
 };
 use rockmill_format::handle::BLOCK_TRAILER_SIZE;
 use rockmill_format::key::TAG_SIZE;
@@ -90,7 +90,11 @@ impl ReadSize {
         size.bound_bytes = bounds.sum::<u64>() + KEY_OVERHEAD;
         match request.visibility {
             Visibility::Compaction(rules) => size.add_rules(rules, request.range),
-            Visibility::Snapshot(_) => {}
+            Visibility::Snapshot(rules) => {
+                if let Some(deleted) = rules.deleted {
+                    size.add_fragments(deleted, request.range);
+                }
+            }
         }
         if !request.tables.iter().any(may_be_compressed) {
             size.raw_bytes = 0;
@@ -168,7 +172,12 @@ impl ReadSize {
         self.deeper = files().count() as u64;
         self.levels = deeper.len() as u64;
         self.deeper_bytes = bytes.sum::<u64>() + KEY_OVERHEAD;
-        for (begin, end, sequences) in rules.tombstones.in_range(range) {
+        self.add_fragments(&rules.tombstones, range);
+    }
+
+    /// Adds fragments of range tombstones.
+    fn add_fragments(&mut self, fragments: &Fragments, range: &KeyRange) {
+        for (begin, end, sequences) in fragments.in_range(range) {
             self.fragments += 1;
             self.fragment_bytes += (begin.len() + end.len()) as u64;
             self.fragment_sequences += sequences.len() as u64;

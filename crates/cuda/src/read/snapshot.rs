@@ -1,9 +1,10 @@
 //! The entries that a snapshot sees.
 
-use rockmill_core::{Error, NeedsMerge, Result, SnapshotRules, Tombstones};
+use rockmill_core::{Error, Fragments, KeyRange, NeedsMerge, Result, SnapshotRules, Tombstones};
 use rockmill_format::key::{ValueType, tag_type};
 
 use super::errors::{FirstError, download_checked};
+use super::fragments::{OnDevice, room_for_cover, upload};
 use super::state::{Merged, ReadState};
 use crate::driver::altered;
 use crate::driver::ffi::{self, ERROR_UNDECIDED, RetainTotals, SnapshotArgs};
@@ -14,13 +15,21 @@ use crate::driver::ffi::{self, ERROR_UNDECIDED, RetainTotals, SnapshotArgs};
 /// Declined for an entry that does not contain the value alone, if that is an error; Device.
 pub(super) fn see(
     read: &mut ReadState,
-    rules: &SnapshotRules,
+    rules: &SnapshotRules<'_>,
+    range: &KeyRange,
     merged: &Merged,
 ) -> Result<RetainTotals> {
     let n = merged.len;
     if n == 0 {
         return Ok(RetainTotals::default());
     }
+    let none = Fragments::default();
+    let OnDevice {
+        fragments,
+        sequences,
+        len: num_fragments,
+    } = upload(read, rules.deleted.unwrap_or(&none), range)?;
+    let (fragment_places, cover) = room_for_cover(read, num_fragments, n)?;
     let args = SnapshotArgs {
         keys: read.buffers.keys_on(merged.side).as_ptr(),
         n: n as u64,
@@ -30,7 +39,12 @@ pub(super) fn see(
             sequence: rules.sequence,
             keep_tombstones: u32::from(rules.tombstones == Tombstones::Keep),
             mark_needs_merge: u32::from(rules.needs_merge == NeedsMerge::Mark),
+            fragments,
+            sequences,
+            num_fragments: num_fragments as u64,
         },
+        fragment_places,
+        cover,
         keep: read.buffers.keep.room(n)?,
         places: read.buffers.places.room(n)?,
         selected_rows: read.buffers.keys_on(merged.side.other()).as_ptr(),

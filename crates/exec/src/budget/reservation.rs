@@ -88,6 +88,15 @@ impl Budget {
     }
 }
 
+impl Reservation {
+    /// Keeps at most `bytes` of it.
+    pub fn shrink(&mut self, bytes: u64) {
+        let less = self.bytes.saturating_sub(bytes);
+        self.bytes -= less;
+        self.budget.change(|state| state.reserved_bytes -= less);
+    }
+}
+
 impl Drop for Reservation {
     fn drop(&mut self) {
         self.budget

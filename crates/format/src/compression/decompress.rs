@@ -33,6 +33,8 @@ pub struct Decompressor {
     zstd: Option<zstd::bulk::Decompressor<'static>>,
     /// Whether the file has format_version 0 or 1.
     is_legacy: bool,
+    /// Maximum size of a decompressed block.
+    most_bytes: usize,
 }
 
 impl std::fmt::Debug for Decompressor {
@@ -50,6 +52,16 @@ impl Decompressor {
             dictionary,
             zstd: None,
             is_legacy: false,
+            most_bytes: COMPRESSION_SIZE_LIMIT,
+        }
+    }
+
+    /// The same for blocks of at most that size. Larger ones are not understood.
+    #[must_use]
+    pub fn at_most(self, most_bytes: usize) -> Self {
+        Self {
+            most_bytes: most_bytes.min(COMPRESSION_SIZE_LIMIT),
+            ..self
         }
     }
 
@@ -124,6 +136,13 @@ impl Decompressor {
         body: &[u8],
         out: &mut Vec<u8>,
     ) -> Result<()> {
+        if size > self.most_bytes {
+            let what = format!(
+                "a block of {size} bytes, of which {} may be read",
+                self.most_bytes
+            );
+            return Err(Error::unsupported(0, what));
+        }
         out.resize(size, 0);
         let written = match kind {
             CompressionType::None => unreachable!("stored blocks have no size"),
@@ -172,8 +191,8 @@ impl Decompressor {
                 _ if (inflate.total_in(), inflate.total_out()) == before => {
                     return Err(malformed("it does not end"));
                 }
-                _ if out.len() > COMPRESSION_SIZE_LIMIT => {
-                    return Err(malformed("it is larger than any block"));
+                _ if out.len() > self.most_bytes => {
+                    return Err(malformed("it is larger than a block may be"));
                 }
                 _ => {}
             }

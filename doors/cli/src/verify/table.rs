@@ -15,7 +15,7 @@ use rockmill_terminal::outcome::Failure;
 use rockmill_terminal::output;
 
 use super::filter::FilterCheck;
-use crate::sst::{Sst, understood};
+use crate::sst::{Sst, range_tombstones, understood};
 
 /// Contents of a file without errors.
 #[derive(Debug, Default)]
@@ -86,7 +86,7 @@ pub fn check(sst: &Sst) -> Result<Checked> {
     for why in check_other_blocks(table)? {
         leave_out("the contents of a meta block", &why);
     }
-    let range_deletions = understood(rockmill_core::range_tombstones(table))?
+    let range_deletions = range_tombstones(table)?
         .inspect_err(|why| leave_out("the range tombstones", why))
         .ok();
     let mut filter = understood(FilterCheck::load(table))?

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 use rockmill_core::{InputTable, KeyRange, NeedsMerge, SnapshotRules, TablePlan, Tombstones};
 use rockmill_format::key::{MAX_SEQUENCE, ValueType, pack_tag};
+use rockmill_format::range_tombstone::RangeTombstone;
 
 use super::cases;
 use crate::common::{self, Entry};
@@ -109,7 +110,7 @@ pub fn runs() -> impl Strategy<Value = Vec<Run>> {
     })
 }
 
-pub fn rules() -> impl Strategy<Value = SnapshotRules> {
+pub fn rules() -> impl Strategy<Value = SnapshotRules<'static>> {
     let sequence = prop_oneof![8 => 0..=MAX_DRAWN_SEQUENCE + 1, 1 => Just(MAX_SEQUENCE)];
     let tombstones = prop::sample::select(vec![Tombstones::Drop, Tombstones::Keep]);
     let needs_merge = prop_oneof![1 => Just(NeedsMerge::Error), 3 => Just(NeedsMerge::Mark)];
@@ -118,8 +119,34 @@ pub fn rules() -> impl Strategy<Value = SnapshotRules> {
             sequence,
             tombstones,
             needs_merge,
+            deleted: None,
         }
     })
+}
+
+/// Range tombstones before their keys are known.
+pub type DrawnTombstones = Vec<([prop::sample::Index; 2], u64)>;
+
+pub fn tombstones() -> impl Strategy<Value = DrawnTombstones> {
+    let tombstone = (any::<[prop::sample::Index; 2]>(), 0..=MAX_DRAWN_SEQUENCE);
+    prop::collection::vec(tombstone, 0..8)
+}
+
+/// Range tombstones between keys of the runs; some are empty.
+pub fn tombstones_of(runs: &[Run], drawn: DrawnTombstones) -> Vec<RangeTombstone> {
+    let keys: Vec<_> = runs.iter().flat_map(Run::keys).collect();
+    if keys.is_empty() {
+        return Vec::new();
+    }
+    let tombstone = |(ends, sequence): ([prop::sample::Index; 2], u64)| {
+        let [begin, end] = ends.map(|at| keys[at.index(keys.len())].clone());
+        RangeTombstone {
+            begin,
+            end,
+            sequence,
+        }
+    };
+    drawn.into_iter().map(tombstone).collect()
 }
 
 /// A range between two keys of the runs, or one that is shorter than them, as separators are.

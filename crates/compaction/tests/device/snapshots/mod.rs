@@ -11,12 +11,13 @@ mod sizes;
 
 use proptest::prelude::*;
 use rockmill_core::{
-    Backend, CancelToken, InputTable, KeyRange, NeedsMerge, Operator, Output, OutputPlan, Plan,
-    Purpose, ReadReport, ReadTask, Reading, Request, Result, Row, RowOutput, RowSink,
-    SnapshotRules, TaskReport, Tombstones, Visibility,
+    Backend, CancelToken, Fragments, InputTable, KeyRange, NeedsMerge, Operator, Output,
+    OutputPlan, Plan, Purpose, ReadReport, ReadTask, Reading, Request, Result, Row, RowOutput,
+    RowSink, SnapshotRules, Support, TaskReport, Tombstones, Unsupported, Visibility,
 };
 use rockmill_cpu::CpuBackend;
-use rockmill_format::key::{MAX_SEQUENCE, pack_tag};
+use rockmill_format::key::{KeyOrder, MAX_SEQUENCE, pack_tag};
+use rockmill_format::range_tombstone::RangeTombstone;
 
 use super::device;
 use super::same_files::cases;
@@ -27,6 +28,7 @@ const EVERYTHING: SnapshotRules = SnapshotRules {
     sequence: MAX_SEQUENCE,
     tombstones: Tombstones::Keep,
     needs_merge: NeedsMerge::Mark,
+    deleted: None,
 };
 
 fn request<'a>(
@@ -132,6 +134,35 @@ proptest! {
         let visibility = Visibility::Snapshot(rules);
         prop_assert_eq!(&inspect(&CpuBackend, &tables, &range, visibility), &meant);
         prop_assert_eq!(&inspect(device(), &tables, &range, visibility), &meant);
+    }
+
+    #[test]
+    fn what_range_tombstones_delete_is_no_row_on_any_backend(
+        runs in drawn::runs(),
+        plan in common::plans::table_plans(),
+        rules in drawn::rules(),
+        tombstones in drawn::tombstones(),
+        bounds in any::<[Option<prop::sample::Index>; 2]>(),
+        is_cut in any::<bool>(),
+    ) {
+        let tables = drawn::tables(&runs, &plan);
+        let range = drawn::range(&runs, bounds, is_cut);
+        let all = drawn::tombstones_of(&runs, tombstones);
+        let is_seen = |one: &&RangeTombstone| one.sequence <= rules.sequence;
+        let seen: Vec<_> = all.iter().filter(is_seen).cloned().collect();
+        let fragments = Fragments::new(KeyOrder::Bytewise, &seen, &[]);
+        let rules = SnapshotRules { deleted: Some(&fragments), ..rules };
+        let visibility = Visibility::Snapshot(rules);
+        if rules.tombstones == Tombstones::Keep && fragments.meets(&range) {
+            let asked = request(&tables, &range, visibility, Purpose::Inspect);
+            let refused = Support::No(Unsupported::RangeTombstones);
+            prop_assert_eq!(CpuBackend.supports(&asked), refused);
+            prop_assert_eq!(device().supports(&asked), refused);
+        } else {
+            let meant = model::read_under(&runs, &range, &rules, &all);
+            prop_assert_eq!(&inspect(&CpuBackend, &tables, &range, visibility), &meant);
+            prop_assert_eq!(&inspect(device(), &tables, &range, visibility), &meant);
+        }
     }
 
     #[test]

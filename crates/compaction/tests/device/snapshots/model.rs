@@ -2,6 +2,7 @@
 
 use rockmill_core::{Error, KeyRange, NeedsMerge, ReadReport, Result, SnapshotRules, Tombstones};
 use rockmill_format::key::{self, ValueType};
+use rockmill_format::range_tombstone::RangeTombstone;
 
 use super::drawn::Run;
 use crate::common::Entry;
@@ -12,6 +13,22 @@ pub fn read(
     range: &KeyRange,
     rules: &SnapshotRules,
 ) -> Result<(Vec<Entry>, ReadReport)> {
+    read_under(runs, range, rules, &[])
+}
+
+/// The same with range tombstones, of which the snapshot may see some.
+pub fn read_under(
+    runs: &[Run],
+    range: &KeyRange,
+    rules: &SnapshotRules,
+    tombstones: &[RangeTombstone],
+) -> Result<(Vec<Entry>, ReadReport)> {
+    let is_deleted = |entry: &Entry| {
+        tombstones.iter().any(|one| {
+            let is_seen = one.sequence <= rules.sequence && one.sequence > entry.seq();
+            is_seen && one.begin <= entry.key && entry.key < one.end
+        })
+    };
     let mut report = ReadReport::default();
     let mut all: Vec<Entry> = Vec::new();
     for run in runs {
@@ -34,7 +51,10 @@ pub fn read(
             (versions.iter()).partition(|entry| entry.seq() > rules.sequence);
         report.above_snapshot += above.len() as u64;
         report.replaced += seen.len().saturating_sub(1) as u64;
-        if let Some(newest) = seen.first()
+        let newest = seen.first();
+        if newest.is_some_and(|newest| is_deleted(newest)) {
+            report.replaced += 1;
+        } else if let Some(newest) = newest
             && is_row(newest.kind(), rules, &mut report)?
         {
             report.kept += 1;

@@ -24,6 +24,7 @@ const ALL: SnapshotRules = SnapshotRules {
     sequence: MAX_SEQUENCE,
     tombstones: Tombstones::Drop,
     needs_merge: NeedsMerge::Mark,
+    deleted: None,
 };
 
 pub fn settings(keys: u64) -> TableSettings<'static> {

@@ -36,6 +36,7 @@ const ALL: SnapshotRules = SnapshotRules {
     sequence: MAX_SEQUENCE,
     tombstones: Tombstones::Drop,
     needs_merge: NeedsMerge::Error,
+    deleted: None,
 };
 
 /// The batches of a scan, or the kind of its error.

@@ -179,13 +179,17 @@ pub struct MergeRules {
 }
 
 /// The entries that a snapshot sees; see rockmill_core::SnapshotRules.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub struct SnapshotRules {
     pub sequence: u64,
     pub keep_tombstones: u32,
     /// Whether entries that do not contain the value alone are rows; else they are errors.
     pub mark_needs_merge: u32,
+    /// Fragments of range tombstones. The first sequence number of each is that of the newest tombstone.
+    pub fragments: *const Fragment,
+    pub sequences: *const u64,
+    pub num_fragments: u64,
 }
 
 /// Sums over the decoded entries of a task.
@@ -952,6 +956,9 @@ pub struct SnapshotArgs {
     pub key_bytes: KeyBytes,
     pub hashes: *const u64,
     pub rules: SnapshotRules,
+    /// As in RetainArgs.
+    pub fragment_places: *mut u64,
+    pub cover: *mut u32,
     /// n each.
     pub keep: *mut u32,
     pub places: *mut u32,
