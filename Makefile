@@ -39,7 +39,7 @@ FUZZ_TARGETS := $(basename $(notdir $(wildcard fuzz/fuzz_targets/*.rs)))
 SMOKE_SECONDS := 20
 SECONDS := 600
 # Crates that do not link RocksDB: their tests also run with debug assertions.
-LIGHT_CRATES := $(addprefix -p rockmill-,xxh3 codec sysio format core cpu cuda storage snapshot exec testkit testing compaction capi terminal)
+LIGHT_CRATES := $(addprefix -p rockmill-,codec sysio format core cpu cuda storage snapshot exec testkit compaction capi terminal)
 
 .DEFAULT_GOAL := build
 
@@ -168,7 +168,7 @@ lint: setup
 	@! echo "Of each entry, nobody reads the value." | scripts/prose.py - > /dev/null
 	cargo fmt --all --check
 	cargo fmt --manifest-path fuzz/Cargo.toml --check
-	cargo fmt --manifest-path crates/rockmill-rocksdb/Cargo.toml --check
+	cargo fmt --manifest-path doors/rockmill-rocksdb/Cargo.toml --check
 	cargo clippy --locked --release --workspace --all-targets -- -D warnings
 	cargo clippy --locked --release --workspace --features rockmill-cli/distributed --all-targets -- -D warnings
 	RUSTDOCFLAGS=-Dwarnings cargo doc --locked --release --no-deps --workspace

@@ -393,6 +393,8 @@ static_assert(u64(MAX_SEQUENCE) == 72057594037927935u);
 static_assert(sizeof(KeyBytes) == 16);
 static_assert(offsetof(KeyBytes, bytes) == 0);
 static_assert(offsetof(KeyBytes, at) == 8);
+static_assert(u64(WARPS_WITH_SHARED) == 2u);
+static_assert(u64(BLOCKS_WITH_SHARED) == 16u);
 static_assert(sizeof(Exec) == 32);
 static_assert(offsetof(Exec, stream) == 0);
 static_assert(offsetof(Exec, scratch) == 8);

@@ -3,6 +3,7 @@
 
 #include <type_traits>
 
+#include "common/range.hpp"
 #include "encode/blocks.hpp"
 #include "encode/compress.hpp"
 #include "encode/filter.hpp"
@@ -168,10 +169,6 @@ inline int copy_rows(const Exec* exec, const RowArgs* a, u64 first, u64 end, u8*
                         CopyRows{a->arena, a->rows, a->key_bytes, a->values, a->offsets, first, out});
 }
 
-// Lanes for a row, and for a key: four read a bucket, 16 bytes each.
-constexpr u32 VIEW_LANES = 4;
-constexpr u64 LONG_ROW = 1024;
-
 inline int measure_records(const Exec* exec, const InsertArgs* a) {
   const MeasureRecords measure{a->arena, a->rows, a->key_bytes, a->values, a->base, a->seen, a->sizes, a->totals};
   ROCKMILL_STEP(for_each_tile<VIEW_LANES>(*exec, a->n, measure));
@@ -212,7 +209,6 @@ inline int look_up(const Exec* exec, const LookupArgs* a) {
     const LookUp<decltype(asks)::value, decltype(of_ids)::value> look_up{
         Kv{a->kv},   a->keys,  a->key_offsets, a->key_bytes,  a->rows, a->stride, a->default_row,
         a->statuses, a->sizes, a->found,       a->unanswered, a->form, a->options};
-    // Long values keep more lanes busy than a bucket does.
     if (!decltype(asks)::value && a->stride >= LONG_ROW) return for_each_tile<2 * VIEW_LANES>(*exec, a->n, look_up);
     return for_each_tile<VIEW_LANES>(*exec, a->n, look_up);
   };
@@ -462,7 +458,11 @@ inline KernelTable table() {
   t.table_bytes = sizeof t;
   t.scratch_bytes = scratch_bytes;
   t.probe = probe;
-#define ROCKMILL_SET(stage) t.stage = stage;
+#define ROCKMILL_SET(stage)          \
+  t.stage = [](auto... args) {       \
+    const Range range(#stage);       \
+    return stages::stage(args...);   \
+  };
   ROCKMILL_STAGES(ROCKMILL_SET)
 #undef ROCKMILL_SET
   return t;

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Makes the corpus: small databases that RocksDB 3.13 to 10.4 and LevelDB wrote (crates/cli/tests/data/corpus.tar.zst).
-# The programs in crates/cli/tests/corpus write them. Needs Java with Maven, and Python with pip, which
+# Makes the corpus: small databases that RocksDB 3.13 to 10.4 and LevelDB wrote (doors/cli/tests/data/corpus.tar.zst).
+# The programs in doors/cli/tests/corpus write them. Needs Java with Maven, and Python with pip, which
 # fetch the writers from Maven Central and PyPI. The archive itself is in the repository: tests need nothing of this.
 #
 #   scripts/corpus.sh
@@ -16,7 +16,7 @@ separate_library="10.4.2"
 plyvel="1.5.1"
 # Old versions write this path into OPTIONS. It must not exist when the databases are read.
 databases="/tmp/rockmill-corpus"
-archive="crates/cli/tests/data/corpus.tar.zst"
+archive="doors/cli/tests/data/corpus.tar.zst"
 [ ! -e "$databases" ] || {
     echo "corpus.sh: remove $databases first" >&2
     exit 3
@@ -37,7 +37,7 @@ for version in $versions; do
     fi
     classes="$work/classes-$version"
     mkdir -p "$classes" "$databases/$version"
-    javac -nowarn -cp "$path" -d "$classes" crates/cli/tests/corpus/Generate.java
+    javac -nowarn -cp "$path" -d "$classes" doors/cli/tests/corpus/Generate.java
     generate() {
         java -cp "$path:$classes" Generate "$databases/$version/$1" "$@"
     }
@@ -50,7 +50,7 @@ for version in $versions; do
 done
 
 python3 -m pip install -q --no-deps --target "$work/python" "plyvel==$plyvel"
-PYTHONPATH="$work/python" python3 crates/cli/tests/corpus/leveldb.py "$databases/leveldb"
+PYTHONPATH="$work/python" python3 doors/cli/tests/corpus/leveldb.py "$databases/leveldb"
 
 find "$databases" \( -name 'LOG*' -o -name LOCK \) -delete
 mkdir -p "$(dirname "$archive")"

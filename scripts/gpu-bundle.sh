@@ -23,7 +23,7 @@ for_compaction() {
     build test --no-run -p rockmill-compaction --test gpu_tests
     # Unit tests, some of which run on the device as well.
     build test --no-run -p rockmill-cuda --lib
-    build test --no-run -p rockmill-xxh3 --test xxh3
+    build test --no-run -p rockmill-codec --test xxh3
 }
 
 for_scan() {
@@ -77,7 +77,7 @@ sed -n 's/.*"target":{[^}]*"name":"\([^"]*\)".*"executable":"\([^"]*\)".*/\1 \2/
         strip -o "$folder/bin/$name" "$path"
     done
 xz -T0 "$folder"/bin/*
-cp bench/gpu/run.sh "$folder/run.sh"
+cp dev/bench/gpu/run.sh "$folder/run.sh"
 git describe --always --dirty >"$folder/commit" 2>/dev/null || echo unknown >"$folder/commit"
 mib=$(du -sm "$folder" | cut -f 1)
 if [ "$mib" -gt $max_mib ]; then

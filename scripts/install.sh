@@ -53,7 +53,7 @@ objcopy --strip-debug --remove-section=.llvmbc --remove-section=.llvmcmd --wildc
 ar rcs "$work/librockmill.a" "$work/rockmill.o"
 install -m 644 "$work/librockmill.a" "$root/lib/"
 
-fill() { sed "s|@VERSION@|$version|" "crates/capi/install/$1.in" >"$root/$2/$1"; }
+fill() { sed "s|@VERSION@|$version|" "doors/capi/install/$1.in" >"$root/$2/$1"; }
 fill rockmill.pc lib/pkgconfig
 fill rockmill-config.cmake lib/cmake/rockmill
 fill rockmill-config-version.cmake lib/cmake/rockmill

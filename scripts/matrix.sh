@@ -3,11 +3,11 @@
 #   scripts/matrix.sh [--json FILE | --messages] FOLDER [VERSION..]
 #
 # Builds each version once, from the sources of the -sys crates, into FOLDER/CRATE_VERSION: some eleven minutes on two
-# cores and 150 MB of disk each. The programs are those of crates/capi/tests/doors: random histories with and without
+# cores and 150 MB of disk each. The programs are those of doors/capi/tests/doors: random histories with and without
 # Rockmill, four writers, services that are closed under running jobs, no memory, and processes that are killed.
 # ROCKMILL_CASES is the number of histories of each version; without it there are 40.
 #
-# RocksDB 11.8.1 is also tested with the crate rocksdb (crates/rockmill-rocksdb). Prints a table. FILE gets a line of
+# RocksDB 11.8.1 is also tested with the crate rocksdb (doors/rockmill-rocksdb). Prints a table. FILE gets a line of
 # JSON for each version, with the service's statistics over the histories.
 #
 # With --messages, it captures each version's messages and OPTIONS instead, into crates/format/tests/data/versions.
@@ -50,7 +50,7 @@ for version in "$@"; do
         tee "$work/output" || failed=1
     if [ "$version" = 11.8.1 ]; then
         ROCKSDB_LIB_DIR=$folder/$crate/lib ROCKSDB_INCLUDE_DIR=$folder/$crate/include ROCKSDB_STATIC=1 \
-            cargo test --locked --release --manifest-path crates/rockmill-rocksdb/Cargo.toml \
+            cargo test --locked --release --manifest-path doors/rockmill-rocksdb/Cargo.toml \
             --target-dir "${CARGO_TARGET_DIR:-target}/rocksdb" --tests | tee -a "$work/output" || failed=1
     fi
     if [ -s "$ROCKMILL_SKIPS" ]; then failed=1; fi

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Lets C++ programs attach Rockmill, through include/rockmill/rocksdb.hpp, to the RocksDB inside of RocksJava:
 #   doors/java/cpp.sh FOLDER [VERSION..]
-# So no RocksDB has to be compiled. FOLDER is that of build.sh. The programs are those of crates/capi/tests/doors: random
+# So no RocksDB has to be compiled. FOLDER is that of build.sh. The programs are those of doors/capi/tests/doors: random
 # histories with and without Rockmill, and processes that are killed. ROCKMILL_CASES is the number of histories, and
 # ROCKMILL_SEED the seed of the first.
 set -euo pipefail
@@ -13,7 +13,7 @@ cd "$(dirname "$0")/../.."
     9.7.4 9.8.4 9.9.3 9.10.0 9.11.2
 export ROCKMILL_CASES=${ROCKMILL_CASES:-40}
 native=$folder/classes/META-INF/native/linux-x86_64
-programs=crates/capi/tests/doors/programs
+programs=doors/capi/tests/doors/programs
 
 work=$(mktemp -d -p "$([ -w /dev/shm ] && echo /dev/shm || echo "${TMPDIR:-/tmp}")")
 trap 'rm -rf "$work"' EXIT

@@ -1,6 +1,6 @@
 //! Lets the library run with old C and C++ libraries, as the command does.
 
-#[path = "../../crates/cli/build/libraries.rs"]
+#[path = "../../doors/cli/build/libraries.rs"]
 mod libraries;
 
 fn main() {

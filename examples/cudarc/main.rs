@@ -40,7 +40,7 @@ unsafe impl DeviceRepr for Kv {}
 
 fn key(number: u32) -> [u8; KEY_BYTES] {
     let text = format!("number/{number:09}");
-    text.as_bytes().try_into().expect("it has so many bytes")
+    text.as_bytes().try_into().expect("a number of nine digits")
 }
 
 fn main() -> Result<(), Box<dyn Error>> {

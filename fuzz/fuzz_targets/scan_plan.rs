@@ -10,7 +10,7 @@ use rockmill_core::scan::{Batch, BatchSink, ColumnType, ScanPlan};
 use rockmill_core::{ErrorKind, Result};
 use rockmill_cpu::scan::Scanner;
 
-#[path = "../../crates/testkit/src/drawn_scans.rs"]
+#[path = "../../dev/testkit/src/drawn_scans.rs"]
 mod drawn_scans;
 use drawn_scans::Draw;
 

@@ -7,7 +7,7 @@
 //   for_each_group_with_shared<T>(exec, n, f)
 //                                 f(group, i, t), a warp each; t is a T in the shared memory of the warp
 //   for_each_of_groups_with_shared<T>(exec, n, f, groups, next)
-//                                 f(group, i, t, k), by so many groups, an even number: group k < groups takes an item
+//                                 f(group, i, t, k), by `groups` groups, an even number: group k < groups takes an item
 //                                 when it is done with the one before; next is a counter that is 0
 //   accumulate(exec, n, f, out)   f(i, sums), then all sums merged into *out
 //   exclusive_sum(exec, in, out, n), inclusive_max(exec, in, out, n), merge_two(exec, ..)
@@ -19,6 +19,7 @@
 
 #include "atomic.hpp"
 #include "group.hpp"
+#include "tuning.hpp"
 
 #if defined(__CUDACC__)
 #include <cub/cub.cuh>
@@ -36,27 +37,14 @@ struct Exec {
   u32 unused;
 };
 
-// Sizes of launches, the same for all kernels: enough waves of blocks that no processor waits for the last ones; beyond
-// that, threads process several items each.
-struct LaunchPolicy {
-  static constexpr u32 threads = 256, blocks_per_processor = 32;
-
-  // Warps of a block whose warps have shared memory. Such blocks are small, because room for less than a whole block is
-  // wasted.
-  static constexpr u32 warps_with_shared = 2;
-  // Number of such blocks for which a processor has registers: half the warps that it can run.
-  static constexpr u32 blocks_with_shared = 16;
-
-  // Blocks of a grid for `count` threads.
-  static u32 blocks(const Exec& exec, u64 count, u32 block_threads = threads) {
-    const u64 most = u64(std::max<u32>(exec.processors, 1)) * blocks_per_processor * (threads / block_threads);
-    return u32(std::min<u64>(std::max<u64>((count + block_threads - 1) / block_threads, 1), most));
-  }
-};
-
 #if defined(__CUDACC__)
-constexpr u32 THREADS = LaunchPolicy::threads;
-constexpr u32 SHARED_THREADS = LaunchPolicy::warps_with_shared * Warp::width;
+constexpr u32 SHARED_THREADS = WARPS_WITH_SHARED * Warp::width;
+
+// Blocks of a grid for `count` threads.
+inline u32 grid_blocks(const Exec& exec, u64 count, u32 block_threads = THREADS) {
+  const u64 most = u64(std::max<u32>(exec.processors, 1)) * BLOCKS_PER_PROCESSOR * (THREADS / block_threads);
+  return u32(std::min<u64>(std::max<u64>((count + block_threads - 1) / block_threads, 1), most));
+}
 
 inline cudaStream_t stream_of(const Exec& exec) { return static_cast<cudaStream_t>(exec.stream); }
 
@@ -81,9 +69,9 @@ __global__ void __launch_bounds__(THREADS) each_tile_kernel(u64 n, F f) {
 }
 
 template <class T, class F>
-__global__ void __launch_bounds__(SHARED_THREADS, LaunchPolicy::blocks_with_shared)
+__global__ void __launch_bounds__(SHARED_THREADS, BLOCKS_WITH_SHARED)
     each_group_with_shared_kernel(u64 n, F f) {
-  constexpr u32 warps = LaunchPolicy::warps_with_shared;
+  constexpr u32 warps = WARPS_WITH_SHARED;
   __shared__ T shared[warps];
   const u32 warp = threadIdx.x / Warp::width;
   const u64 step = u64(gridDim.x) * warps;
@@ -96,9 +84,9 @@ __global__ void __launch_bounds__(SHARED_THREADS, LaunchPolicy::blocks_with_shar
 
 // Fewer blocks may run at once than there are; late ones find no items left.
 template <class T, class F>
-__global__ void __launch_bounds__(SHARED_THREADS, LaunchPolicy::blocks_with_shared)
+__global__ void __launch_bounds__(SHARED_THREADS, BLOCKS_WITH_SHARED)
     each_of_groups_with_shared_kernel(u64 n, F f, u64* next) {
-  constexpr u32 warps = LaunchPolicy::warps_with_shared;
+  constexpr u32 warps = WARPS_WITH_SHARED;
   __shared__ T shared[warps];
   const u32 warp = threadIdx.x / Warp::width;
   const auto take = [&] {
@@ -129,29 +117,29 @@ __global__ void __launch_bounds__(THREADS) accumulate_kernel(u64 n, F f, typenam
 template <class F>
 int for_each(const Exec& exec, u64 n, F f) {
   if (n == 0) return 0;
-  each_kernel<<<LaunchPolicy::blocks(exec, n), THREADS, 0, stream_of(exec)>>>(n, f);
+  each_kernel<<<grid_blocks(exec, n), THREADS, 0, stream_of(exec)>>>(n, f);
   return cudaGetLastError();
 }
 
 template <class F>
 int for_each_group(const Exec& exec, u64 n, F f) {
   if (n == 0) return 0;
-  each_group_kernel<<<LaunchPolicy::blocks(exec, n * Warp::width), THREADS, 0, stream_of(exec)>>>(n, f);
+  each_group_kernel<<<grid_blocks(exec, n * Warp::width), THREADS, 0, stream_of(exec)>>>(n, f);
   return cudaGetLastError();
 }
 
 template <u32 W, class F>
 int for_each_tile(const Exec& exec, u64 n, F f) {
   if (n == 0) return 0;
-  each_tile_kernel<W><<<LaunchPolicy::blocks(exec, n * W), THREADS, 0, stream_of(exec)>>>(n, f);
+  each_tile_kernel<W><<<grid_blocks(exec, n * W), THREADS, 0, stream_of(exec)>>>(n, f);
   return cudaGetLastError();
 }
 
 template <class T, class F>
 int for_each_group_with_shared(const Exec& exec, u64 n, F f) {
-  static_assert(sizeof(T) * LaunchPolicy::warps_with_shared <= 48 << 10, "static shared memory of a block");
+  static_assert(sizeof(T) * WARPS_WITH_SHARED <= 48 << 10, "static shared memory of a block");
   if (n == 0) return 0;
-  const u32 blocks = LaunchPolicy::blocks(exec, n * Warp::width, SHARED_THREADS);
+  const u32 blocks = grid_blocks(exec, n * Warp::width, SHARED_THREADS);
   each_group_with_shared_kernel<T><<<blocks, SHARED_THREADS, 0, stream_of(exec)>>>(n, f);
   return cudaGetLastError();
 }
@@ -159,7 +147,7 @@ int for_each_group_with_shared(const Exec& exec, u64 n, F f) {
 template <class T, class F>
 int for_each_of_groups_with_shared(const Exec& exec, u64 n, F f, u64 groups, u64* next) {
   if (n == 0) return 0;
-  const u32 blocks = u32(groups / LaunchPolicy::warps_with_shared);
+  const u32 blocks = u32(groups / WARPS_WITH_SHARED);
   each_of_groups_with_shared_kernel<T><<<blocks, SHARED_THREADS, 0, stream_of(exec)>>>(n, f, next);
   return cudaGetLastError();
 }
@@ -168,7 +156,7 @@ int for_each_of_groups_with_shared(const Exec& exec, u64 n, F f, u64 groups, u64
 template <class Sums, class F>
 int accumulate(const Exec& exec, u64 n, F f, typename Sums::Total* out) {
   if (n == 0) return 0;
-  accumulate_kernel<Sums><<<LaunchPolicy::blocks(exec, n), THREADS, 0, stream_of(exec)>>>(n, f, out);
+  accumulate_kernel<Sums><<<grid_blocks(exec, n), THREADS, 0, stream_of(exec)>>>(n, f, out);
   return cudaGetLastError();
 }
 

@@ -10,9 +10,6 @@
 
 namespace rockmill::ROCKMILL_TARGET {
 
-// Lanes that decompress an LZ4 or Snappy block together. Most sequences are shorter than a warp is wide.
-constexpr u32 DECOMPRESS_LANES = 8;
-
 // Alignment of blocks, for the words in which they are written.
 constexpr u64 RAW_ALIGNMENT = 16;
 

@@ -15,6 +15,10 @@ use declarations::{Declaration, Header};
 const SHARED: &[(&str, Option<&[&str]>)] = &[
     ("common/types.hpp", None),
     ("common/key.hpp", Some(&["KeyBytes"])),
+    (
+        "common/tuning.hpp",
+        Some(&["WARPS_WITH_SHARED", "BLOCKS_WITH_SHARED"]),
+    ),
     ("common/exec.hpp", Some(&["Exec"])),
     ("codec/codec.hpp", Some(&["MAX_BLOCK_BYTES"])),
     ("codec/zstd.hpp", Some(&["ZSTD_MAX_BLOCK"])),

@@ -8,7 +8,7 @@
 //! | `ordered(i32) a` | a signed integer as big-endian bytes whose highest bit is inverted, so that they sort as numbers |
 //! | `ordered(string) a`, `ordered(bytes) a` | a string in groups of 8 bytes that sort as it does, as MyRocks stores it |
 //! | `f32be a` .. `f64le a` | an IEEE 754 number |
-//! | `bytes(12) a` | so many bytes |
+//! | `bytes(12) a` | 12 bytes |
 //! | `varint a`, `len16be a`, `len32le a` .. | bytes behind their length |
 //! | `rest a` | all other bytes; parts of fixed length may follow |
 //! | `nulls(2)` | 2 bytes of bits, from the lowest of the first byte; each is set if a nullable column is null |

@@ -180,7 +180,9 @@ impl MemoryPool for Pool {
         let is_little = reservation.size().saturating_add(additional) <= LITTLE_BYTES;
         if wanted.saturating_add(additional) > available && !is_little {
             let name = reservation.consumer().name();
-            return resources_err!("{name} wants {additional} bytes more of {available}");
+            return resources_err!(
+                "{name} needs {additional} bytes more, and may have {available} in all"
+            );
         }
         *taken.of(reservation) += additional;
         Ok(())

@@ -224,7 +224,7 @@ fn row_index(table: &[u8], entries: &Entries) -> std::result::Result<RowIndex, S
         }
         if entry.row_version != ROW_VERSION {
             return Err(format!(
-                "its rows have the format {}, and {ROW_VERSION} alone is supported",
+                "its rows have the format {}, and only {ROW_VERSION} is supported",
                 entry.row_version
             ));
         }

@@ -301,7 +301,7 @@ fn column_at(schema: &Schema, position: usize) -> Arc<dyn PhysicalExpr> {
     Arc::new(Column::new(schema.field(position).name(), position))
 }
 
-/// Bytes of a piece of a column family that is read in so many partitions.
+/// Bytes of each piece of a column family that is read in `partitions` partitions.
 fn piece_bytes(family: &FamilySnapshot, engine: &ScanEngine, partitions: u64) -> u64 {
     /// Small enough that a batch in flight on each thread stays small.
     const MAX_PIECE_BYTES: u64 = 64 << 20;
@@ -345,7 +345,7 @@ fn pieces(
     Ok(of_partitions)
 }
 
-/// Spreads pieces over so many parts, in their order and by their bytes. Parts may be empty.
+/// Spreads pieces over `parts` parts, in their order and by their bytes. Parts may be empty.
 pub(crate) fn spread(pieces: Vec<Piece>, parts: usize) -> Vec<Vec<Piece>> {
     let total: u64 = pieces.iter().map(|piece| piece.bytes.max(1)).sum();
     let mut spread = vec![Vec::new(); parts.max(1)];

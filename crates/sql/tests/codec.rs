@@ -15,7 +15,7 @@ use rockmill_side_by_side::workload::Compression;
 use rockmill_sql::protobuf::{Fields, Value};
 use rockmill_sql::{Codec, ReadOnly, Scans};
 use rockmill_storage::Rooted;
-use rockmill_testing::{cases, seed};
+use rockmill_testkit::machine::{cases, seed};
 use rust_rocksdb::{DB, Options};
 use tempfile::TempDir;
 

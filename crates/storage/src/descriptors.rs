@@ -221,9 +221,9 @@ mod tests {
     #[test]
     fn no_more_are_held_than_there_are() {
         let all = descriptors(10);
-        let first = all.queue().take(7).expect("so many are there");
+        let first = all.queue().take(7).expect("they are free");
         assert!(all.queue().take(4).is_none());
-        let second = all.queue().take(3).expect("so many are left");
+        let second = all.queue().take(3).expect("they are left");
         assert!(all.queue().take(1).is_none() && all.spare().is_none());
         drop(first);
         let spare = all.spare().expect("some are left");
@@ -236,12 +236,12 @@ mod tests {
     #[test]
     fn subcompactions_begin_in_their_order() {
         let all = descriptors(10);
-        let first = all.queue().take(8).expect("so many are there");
+        let first = all.queue().take(8).expect("they are free");
         let (large, small) = (all.queue(), all.queue());
         assert!(large.take(9).is_none() && small.take(1).is_none());
         drop(first);
         assert!(small.take(1).is_none(), "the other one came before");
-        let held = large.take(9).expect("so many are there");
+        let held = large.take(9).expect("they are free");
         drop(large);
         assert!(small.take(1).is_some());
         drop(held);
@@ -250,7 +250,7 @@ mod tests {
     #[test]
     fn what_is_split_off_stays_held_and_hinders_no_subcompaction_for_ever() {
         let all = descriptors(4);
-        let mut subcompaction = all.queue().take(4).expect("so many are there");
+        let mut subcompaction = all.queue().take(4).expect("they are free");
         let abandoned = subcompaction.split_one();
         assert!(all.queue().take(4).is_none());
         drop(subcompaction);
@@ -264,7 +264,7 @@ mod tests {
     #[test]
     fn who_waits_goes_on_when_it_can_and_when_the_job_ends() {
         let all = descriptors(2);
-        let held = all.queue().take(2).expect("so many are there");
+        let held = all.queue().take(2).expect("they are free");
         std::thread::scope(|scope| {
             let waiting = all.queue();
             let stop = CancelToken::new();

@@ -45,7 +45,7 @@ impl Source {
         let family = view.family(&self.family)?;
         if !family.orders_by_bytes() {
             let what = format!(
-                "column family \"{}\" does not order keys by their bytes, and there are no views of such ones",
+                "column family \"{}\" does not order keys by their bytes, which a view needs",
                 names::escape(&names::unescape(family.name()))
             );
             return Err(Error::declined(DeclineReason::UnsupportedFormat, what));

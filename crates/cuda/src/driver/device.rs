@@ -103,10 +103,10 @@ fn driver_trouble(driver: c_int, build: c_int) -> Option<String> {
     let shown = |version: c_int| format!("{}.{}", version / CUDA_MAJOR, version % CUDA_MAJOR / 10);
     match driver {
         0 if build > 0 => Some(format!(
-            "no NVIDIA driver was found; install one that does CUDA {needed}"
+            "no NVIDIA driver was found; install one that supports CUDA {needed}"
         )),
         _ if driver / CUDA_MAJOR < needed => Some(format!(
-            "the NVIDIA driver does CUDA {} at most and this build needs {needed}; update the driver",
+            "the NVIDIA driver supports CUDA {} at most, and this build needs {needed}: update the driver",
             shown(driver)
         )),
         _ => None,
@@ -364,7 +364,7 @@ mod tests {
     fn a_driver_that_is_missing_or_too_old_is_named() {
         let trouble = |driver| driver_trouble(driver, 13_000).expect("it does not do");
         assert!(trouble(0).contains("no NVIDIA driver"));
-        assert!(trouble(12_080).contains("CUDA 12.8 at most and this build needs 13"));
+        assert!(trouble(12_080).contains("CUDA 12.8 at most, and this build needs 13"));
         assert_eq!(driver_trouble(13_000, 13_010), None);
         assert_eq!(driver_trouble(14_000, 13_000), None);
         assert_eq!(driver_trouble(0, 0), None);
@@ -385,7 +385,7 @@ mod tests {
         let device = Device::open(test_target()).expect("it is there");
         assert!(!device.about().name.is_empty());
         assert!(device.free_bytes().expect("it tells") <= device.about().memory_bytes);
-        let none = Device::find(test_target(), 4711).expect_err("so many there are not");
+        let none = Device::find(test_target(), 4711).expect_err("there are fewer");
         assert!(none.what.contains("no GPU number 4711"), "{none}");
     }
 }

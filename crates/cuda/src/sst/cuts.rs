@@ -51,7 +51,7 @@ pub fn plan_files(
     rules: &CompactionRules,
     range: &KeyRange,
 ) -> Result<Vec<Planned>> {
-    let too_many = || refused("so many output files in one task");
+    let too_many = || refused("this number of output files in one task");
     let (cuts, error) = download_checked(&read.ws, &sst.cuts, MAX_CUTS + 1)?;
     if error.is_some() {
         return Err(too_many());

@@ -136,8 +136,8 @@ impl CompressScratch {
     /// Scratch memory for compressing `blocks` blocks of `bytes` bytes on a device with `processors` multiprocessors, 0
     /// on the host.
     pub fn new(plan: &OutputPlan, bytes: u64, blocks: u64, processors: u32) -> Self {
-        /// Groups that a multiprocessor runs at once (`exec.hpp:LaunchPolicy`).
-        const GROUPS_PER_PROCESSOR: u64 = 32;
+        /// Groups that a multiprocessor runs at once.
+        const GROUPS_PER_PROCESSOR: u64 = (ffi::WARPS_WITH_SHARED * ffi::BLOCKS_WITH_SHARED) as u64;
         /// Longer blocks are encoded in parts of this size.
         const MAX_PART: u64 = ffi::ZSTD_MAX_BLOCK as u64;
         /// Minimum number of groups, for blocks of any size.

@@ -762,6 +762,13 @@ pub struct KeyBytes {
     pub at: *const u64,
 }
 
+/// Warps of a block whose warps have shared memory. Such blocks are small, because room for less than a whole block is
+/// wasted.
+pub const WARPS_WITH_SHARED: u32 = 2;
+
+/// Number of such blocks for which a multiprocessor has registers: half the warps that it can run.
+pub const BLOCKS_WITH_SHARED: u32 = 16;
+
 /// A stream for queued work, with scratch memory that the caller sized by scratch_bytes().
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
