@@ -76,8 +76,10 @@ impl Parts {
 
     /// Bytes that scans of a statement have read here, and that they read in total.
     pub fn progress(&self, statement: Uuid) -> Read {
-        let of_statement =
-            |(of, part): &(Uuid, Weak<Part>)| part.upgrade().filter(|_| *of == statement);
+        let of_statement = |(of, part): &(Uuid, Weak<Part>)| match *of == statement {
+            true => part.upgrade(),
+            false => None,
+        };
         // A part that ends now closes its files when the lock is free again.
         let parts: Vec<_> = self
             .of_statements()

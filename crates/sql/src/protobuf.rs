@@ -13,6 +13,12 @@ const MAX_VALUES: usize = 1 << 20;
 /// Maximum number of messages in one another. Decoders allow 100, and a plan has plans of other nodes as bytes.
 const MAX_DEPTH: usize = 256;
 
+/// Maximum number of operands that are chained by an operator, such as AND. A decoder makes a tree of them that is as deep.
+const MAX_OPERANDS: usize = 512;
+
+/// Number of the field of operands. Plans repeat a field of this number for few other things.
+const OPERANDS: u64 = 4;
+
 /// Why a message is not decoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TooMuch {
@@ -20,6 +26,8 @@ pub enum TooMuch {
     Values(usize),
     /// It has more messages in one another than this.
     Depth(usize),
+    /// An operator has more operands than this.
+    Operands(usize),
 }
 
 impl fmt::Display for TooMuch {
@@ -27,6 +35,7 @@ impl fmt::Display for TooMuch {
         match self {
             Self::Values(most) => write!(f, "a message has more than {most} values"),
             Self::Depth(most) => write!(f, "a message has more than {most} others in one another"),
+            Self::Operands(most) => write!(f, "an operator has more than {most} operands"),
         }
     }
 }
@@ -100,19 +109,25 @@ impl<'a> Iterator for Fields<'a> {
 /// Number of messages, texts and bytes that a decoder may find in a message.
 ///
 /// # Errors
-/// If there are too many, or too many in one another.
+/// If there are too many, too many in one another, or too many operands.
 pub fn count(message: &[u8]) -> Result<usize, TooMuch> {
     let mut values = 0;
-    let mut open = vec![Fields(message)];
-    while let Some(innermost) = open.last_mut() {
+    let mut open = vec![(Fields(message), 0)];
+    while let Some((innermost, operands)) = open.last_mut() {
         let bytes = match innermost.next() {
-            Some((_, Value::Bytes(bytes))) => bytes,
+            Some((number, Value::Bytes(bytes))) => {
+                *operands += usize::from(number == OPERANDS);
+                bytes
+            }
             Some(_) => continue,
             None => {
                 open.pop();
                 continue;
             }
         };
+        if *operands > MAX_OPERANDS {
+            return Err(TooMuch::Operands(MAX_OPERANDS));
+        }
         values += 1;
         if values > MAX_VALUES {
             return Err(TooMuch::Values(MAX_VALUES));
@@ -121,7 +136,7 @@ pub fn count(message: &[u8]) -> Result<usize, TooMuch> {
             if open.len() == MAX_DEPTH {
                 return Err(TooMuch::Depth(MAX_DEPTH));
             }
-            open.push(Fields(bytes));
+            open.push((Fields(bytes), 0));
         }
     }
     Ok(values)
@@ -181,6 +196,15 @@ mod tests {
         // A decoder makes values for those before the end of a malformed message.
         let malformed = [fields(MAX_VALUES), vec![0xff]].concat();
         assert_eq!(count(&around(&malformed)), most);
+    }
+
+    #[test]
+    fn operands_of_an_operator_are_limited_apart_from_those_of_others() {
+        let operands = |number: usize| [0x22, 2, 0x08, 1].repeat(number);
+        let most = around(&operands(MAX_OPERANDS));
+        assert_eq!(count(&most.repeat(3)), Ok(3 * (MAX_OPERANDS + 1)));
+        let more = around(&operands(MAX_OPERANDS + 1));
+        assert_eq!(count(&more), Err(TooMuch::Operands(MAX_OPERANDS)));
     }
 
     #[test]

@@ -10,6 +10,9 @@ use datafusion::physical_plan::{ExecutionPlan, collect, displayable};
 use datafusion::prelude::{CsvReadOptions, SessionConfig, SessionContext};
 use rand::prelude::*;
 use rockmill_scan::{Directory, ScanEngine, ScanSettings};
+use rockmill_side_by_side::dataset::{self, Dataset};
+use rockmill_side_by_side::workload::Compression;
+use rockmill_sql::protobuf::{Fields, Value};
 use rockmill_sql::{Codec, ReadOnly, Scans};
 use rockmill_storage::Rooted;
 use rockmill_testkit::machine::{cases, seed};
@@ -144,12 +147,141 @@ async fn plans_that_read_or_write_other_things_are_refused_before_anything_is_op
         said.contains("does not lie beneath the worker's root"),
         "{said}"
     );
-    let large = vec![0; (64 << 20) + 1];
-    let said = there
-        .decode(&large, &session.task_ctx())
-        .expect_err("too large")
-        .to_string();
-    assert!(said.contains("at most"), "{said}");
+    // Sixteen million children of a node would take gigabytes.
+    let many = [0x0a, 0].repeat(16 << 20);
+    for (large, says) in [(vec![0; (64 << 20) + 1], "at most"), (many, "values")] {
+        let refused = there.decode(&large, &session.task_ctx());
+        let said = refused.expect_err("too large").to_string();
+        assert!(said.contains(says), "{said}");
+    }
+}
+
+/// An integer as protobuf writes it.
+fn integer(mut value: u64) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    while value >= 0x80 {
+        bytes.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    bytes.push(value as u8);
+    bytes
+}
+
+/// A message with another value of a field, at any depth. The lengths around it fit.
+fn with_another_field(message: &[u8], random: &mut StdRng) -> Vec<u8> {
+    let mut fields = Fields(message);
+    let mut all = Vec::new();
+    loop {
+        let begin = message.len() - fields.0.len();
+        let Some((number, value)) = fields.next() else {
+            break;
+        };
+        all.push((begin..message.len() - fields.0.len(), number, value));
+    }
+    let Some((place, number, value)) = all.choose(random) else {
+        return message.to_vec();
+    };
+    let field = &message[place.clone()];
+    let other = match value {
+        Value::Integer(_) => {
+            let values = [
+                0,
+                1,
+                7,
+                1 << 16,
+                1 << 32,
+                1 << 62,
+                u64::MAX,
+                random.random(),
+            ];
+            let value = values.choose(random).expect("some");
+            [integer(number << 3), integer(*value)].concat()
+        }
+        Value::Bytes(bytes) if random.random_ratio(9, 10) => {
+            let bytes = with_another_field(bytes, random);
+            let length = integer(bytes.len() as u64);
+            [integer(number << 3 | 2), length, bytes].concat()
+        }
+        _ => {
+            const MAX_BYTES: usize = 100_000;
+            let times = *[0, 0, 2, 1000].choose(random).expect("some");
+            field.repeat(times.min(MAX_BYTES / field.len()))
+        }
+    };
+    [&message[..place.start], &other, &message[place.end..]].concat()
+}
+
+/// The most memory that this process has had.
+fn peak_bytes() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").expect("a process");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kib = line.and_then(|rest| rest.trim().strip_suffix(" kB"));
+    kib.expect("a size").parse::<u64>().expect("a number") << 10
+}
+
+/// On a thread with the stack that a worker's threads have.
+#[test]
+fn plans_of_tpch_with_other_fields_are_errors_or_plans_and_take_little_memory() {
+    const STACK_BYTES: usize = 256 << 20;
+    let mut threads = tokio::runtime::Builder::new_multi_thread();
+    let thread = std::thread::Builder::new().stack_size(STACK_BYTES);
+    let thread = thread.spawn(move || {
+        let threads = threads.enable_all().build().expect("threads");
+        threads.block_on(decode_altered_plans_of_tpch());
+    });
+    let done = thread.expect("a thread").join();
+    done.expect("no panic");
+}
+
+async fn decode_altered_plans_of_tpch() {
+    const QUERIES: i32 = 22;
+    const SCALE: f64 = 0.01;
+    const MAX_BYTES: u64 = 1 << 30;
+    let mut random = StdRng::seed_from_u64(seed());
+    let all = tempfile::tempdir().expect("a folder");
+    let db = all.path().join("db");
+    dataset::load(&db, Dataset::Tpch, SCALE, Compression::Lz4).expect("a database");
+    let engine = ScanEngine::new(ScanSettings::default()).expect("an engine");
+    let config = SessionConfig::new().with_target_partitions(3);
+    let session = rockmill_sql::session(config, &engine).expect("a session");
+    let directory = Directory::open(&db).expect("a database");
+    let scans = Scans::new(Arc::clone(&engine), Arc::new(directory));
+    scans.register(&session).expect("registered");
+    let tables = std::fs::read_to_string(db.join(dataset::TABLES)).expect("definitions");
+    scans.define(&session, &tables).await.expect("defined");
+    let (here, there) = (Codec::new(&engine), worker(all.path()));
+    let mut plans = Vec::new();
+    for query in 1..=QUERIES {
+        let statements = dataset::tpch_statements(query, SCALE).into_iter();
+        let is_query = |statement: &String| {
+            let statement = statement.trim_start().to_lowercase();
+            statement.starts_with("select") || statement.starts_with("with")
+        };
+        for statement in statements.filter(is_query) {
+            // One query reads a view, which is not made.
+            let Ok(frame) = session.sql(&statement).await else {
+                continue;
+            };
+            let plan = frame.create_physical_plan().await.expect(&statement);
+            plans.push(here.encode(plan).expect(&statement));
+        }
+    }
+    assert!(plans.len() >= 20, "{}", plans.len());
+    let before = peak_bytes();
+    let (mut decoded, mut refused) = (0, 0);
+    for _ in 0..cases(1000).max(100) {
+        let mut bytes = plans.choose(&mut random).expect("a plan").clone();
+        for _ in 0..random.random_range(0..4) {
+            bytes = with_another_field(&bytes, &mut random);
+        }
+        match there.decode(&bytes, &session.task_ctx()) {
+            Ok(_) => decoded += 1,
+            Err(_) => refused += 1,
+        }
+    }
+    assert!(decoded > 0 && refused > 0, "{decoded} {refused}");
+    let grown = peak_bytes() - before;
+    assert!(grown < MAX_BYTES, "{grown}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
