@@ -266,6 +266,10 @@ impl ScanEngine {
         if let ReadPath::RocksDb(reason) = &piece.path {
             return through_iterators(reason.clone());
         }
+        // Another process that could read its tables has made the piece.
+        if let Some(reason) = snapshot.unread() {
+            return through_iterators(reason.to_owned());
+        }
         match self.run_from_tables(snapshot, piece, plan, cancel) {
             Err(error) if is_for_iterators(&error) => through_iterators(error.to_string()),
             done => done,
