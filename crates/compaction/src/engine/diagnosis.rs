@@ -20,7 +20,7 @@ use rockmill_snapshot::closed_database::{self, ClosedDatabase};
 use rockmill_snapshot::tree::{TreeFollower, bounds_in_bytes, total_bytes, user_key};
 use rockmill_storage::{InputFileReader, shared_path};
 
-/// What the checks of files need to know of their column family.
+/// Facts about a column family that the checks of its files need.
 pub(super) struct FileChecks {
     /// The name of the comparator in OPTIONS.
     pub(super) comparator: Option<Vec<u8>>,
