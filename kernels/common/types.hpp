@@ -188,7 +188,7 @@ struct MergeRules {
 struct SnapshotRules {
   u64 sequence;
   u32 keep_tombstones;
-  // Whether entries that do not contain the value alone are rows; else they are errors.
+  // Whether entries that do not determine the value alone are rows; else they are errors.
   u32 mark_needs_merge;
   // Fragments of range tombstones. The first sequence number of each is that of the newest tombstone.
   const Fragment* fragments;

@@ -107,7 +107,7 @@ pub struct WrittenTable {
 }
 
 impl WrittenTable {
-    /// What it says of its contents.
+    /// The description of its contents.
     pub fn table(&self) -> &InputTable {
         &self.table
     }

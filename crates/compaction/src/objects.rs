@@ -150,7 +150,7 @@ impl Prefixes for Extractor {
     }
 }
 
-/// What is registered under a name.
+/// The object that is registered under a name.
 fn found<T>(name: Option<String>, find: impl Fn(&String) -> Option<T>) -> Attached<T> {
     let Some(name) = name else {
         return Attached::Unknown;
@@ -220,7 +220,7 @@ impl MergeFunctions for Closures {
     }
 }
 
-/// What makes the filter of a job.
+/// The maker of a job's filter.
 struct FilterMaker {
     make: Arc<MakeFilter>,
     context: FilterContext,

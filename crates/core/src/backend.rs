@@ -54,7 +54,7 @@ pub trait Backend: Debug + Send + Sync {
     }
 }
 
-/// What is done with rows, and the target of the results.
+/// The work on the rows, and the target of its results.
 pub enum Operator<'a> {
     /// Writes them as SST files.
     WriteSst {

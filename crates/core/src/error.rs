@@ -7,7 +7,7 @@ use rockmill_format::key::ValueType;
 
 use crate::decline::DeclineReason;
 
-/// What an [`Error`] means for the job. In every case RocksDB compacts locally and nothing is lost.
+/// The meaning of an [`Error`] for the job. In every case RocksDB compacts locally and nothing is lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ErrorKind {
     /// The job needs something that Rockmill does not do exactly. Not a fault.
@@ -50,7 +50,7 @@ impl ErrorKind {
 /// Why a job did not finish, with the file and offset where that is known.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Error {
-    /// What it means for the job.
+    /// Its meaning for the job.
     pub kind: ErrorKind,
     /// Name of the file concerned.
     pub file: Option<String>,
@@ -79,7 +79,7 @@ impl Error {
         Self::new(ErrorKind::Declined(reason), what)
     }
 
-    /// Declined, because of an entry of a type that does not contain the value alone.
+    /// Declined, because of an entry of a type that does not determine the value alone.
     pub fn declined_type(kind: ValueType) -> Self {
         let what = format!("an entry of type {}", kind.name());
         match DeclineReason::of_type(kind) {

@@ -1,4 +1,4 @@
-//! What names the contents of a file in caches.
+//! The name of a file's contents in caches.
 
 use std::fmt::Debug;
 

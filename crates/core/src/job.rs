@@ -25,11 +25,11 @@ pub struct Job {
     /// RocksDB's `CompactionServiceInput` message.
     #[serde(with = "hex")]
     pub input: Vec<u8>,
-    /// What RocksDB reports of the job beside the message.
+    /// Facts that RocksDB reports about the job beside the message.
     pub info: JobInfo,
     /// Text of the OPTIONS file that the message names.
     pub options: String,
-    /// What the MANIFEST says of the input files and of the rest of the tree.
+    /// The input files and the rest of the tree, as the MANIFEST has them.
     pub tree: TreeState,
     /// Settings that the OPTIONS file lacks.
     pub hints: Hints,

@@ -19,7 +19,7 @@ pub fn key_prefix(user_key: &[u8]) -> u128 {
     u128::from_be_bytes(word)
 }
 
-/// What [`key_prefix`] of a key is combined with, by exclusive or, for prefixes that order as keys do.
+/// A mask: exclusive or with it makes [`key_prefix`] of keys order as the keys do.
 #[inline]
 pub fn prefix_mask(order: KeyOrder) -> u128 {
     match order {

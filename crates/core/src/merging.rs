@@ -1,4 +1,4 @@
-//! What merge operators make of operands: RocksDB's (`utilities/merge_operators`) and the application's own.
+//! The values that merge operators make of operands: RocksDB's (`utilities/merge_operators`) and the application's own.
 
 use crate::error::Result;
 use crate::plugins::CustomMerge;

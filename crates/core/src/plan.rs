@@ -1,4 +1,4 @@
-//! What a job requests: which keys, which entries survive, how files are laid out and where they end.
+//! A job's plan: its keys, the entries that it keeps, the layout of its files and their ends.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -104,9 +104,9 @@ pub struct Subcompaction {
 pub struct Plan {
     /// Keys that the job covers.
     pub range: KeyRange,
-    /// Which entries survive.
+    /// The rules for the entries that are kept.
     pub rules: CompactionRules,
-    /// What is written of them.
+    /// The files that are written of them.
     pub output: OutputPlan,
 }
 
@@ -131,7 +131,7 @@ pub struct OutputPlan {
     pub table: TablePlan,
     /// Where files end.
     pub splitting: OutputSplitting,
-    /// What the files' properties contain beside counts.
+    /// The contents of the files' properties beside counts.
     pub properties: PropertiesPlan,
     /// Whether RocksDB compares a hash over all entries (`paranoid_file_checks`).
     pub paranoid_hash: bool,
@@ -143,7 +143,7 @@ pub struct OutputPlan {
     pub collectors: Vec<CustomCollectors>,
 }
 
-/// Which entries survive (`db/compaction/compaction_iterator.cc`).
+/// The rules for the entries that a compaction keeps (`db/compaction/compaction_iterator.cc`).
 #[derive(Debug, Clone)]
 pub struct CompactionRules {
     /// Order of user keys.

@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::merging::Merging;
 use crate::row::Row;
 
-/// What is known of an object of a column family.
+/// An object of a column family, as far as it is known.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub enum Attached<T> {
     /// Nothing.
@@ -113,7 +113,7 @@ impl PartialEq for CustomMerge {
 
 impl Eq for CustomMerge {}
 
-/// What a compaction filter makes of an entry (`CompactionFilter::Decision`).
+/// The decision of a compaction filter about an entry (`CompactionFilter::Decision`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Decision {
     /// It stays.
@@ -254,7 +254,7 @@ impl Error {
     }
 }
 
-/// What a collector says of a file.
+/// The results of a collector for a file.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Collected {
     /// Properties of the file (`user_collected_properties`).

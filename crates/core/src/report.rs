@@ -1,4 +1,4 @@
-//! What became of a task.
+//! The result of a task.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::hash::ContentHash;
 /// The result of a task: of reading, and of its operator.
 #[derive(Debug, Default, Clone)]
 pub struct TaskReport {
-    /// What was read, and what visibility has left.
+    /// Counts of the entries read, and of those that visibility has left.
     pub read: ReadReport,
     /// The operator's output.
     pub output: Output,
@@ -24,7 +24,7 @@ pub struct TaskReport {
     pub cpu_elsewhere: Duration,
 }
 
-/// What was read, and what visibility has left.
+/// Counts of the entries read, and of those that visibility has left.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct ReadReport {
     /// Entries read inside the range, by input.
@@ -216,7 +216,7 @@ impl SizeSample {
 pub struct StageTime {
     /// Name of the stage.
     pub stage: &'static str,
-    /// What it used.
+    /// The resource that it used.
     pub resource: Resource,
     /// Seconds from its start to its end, waiting for the resource included, summed over the threads
     /// that took part.

@@ -13,21 +13,21 @@ use crate::progress::Progress;
 use crate::scan::ScanPlan;
 use crate::table::InputTable;
 
-/// Which rows of which tables are read.
+/// The tables to read, and the rules for their rows.
 #[derive(Debug, Clone, Copy)]
 pub struct Reading<'a> {
     /// The tables, in any order of age, because sequence numbers decide. Equal internal keys occur only in damaged
     /// trees; the first table's entry then comes first.
     pub tables: &'a [InputTable],
-    /// Which user keys.
+    /// The user keys.
     pub range: &'a KeyRange,
-    /// Which entries of a user key are rows.
+    /// The rule for the entries of a user key that are rows.
     pub visibility: Visibility<'a>,
     /// Maximum bytes of each table to read ahead, unless a single block is larger.
     pub read_ahead_bytes: usize,
 }
 
-/// Which rows are read, and for what purpose: what a backend must know before it reads.
+/// The rows to read and their purpose. A backend must know both before it reads.
 #[derive(Debug, Clone, Copy)]
 pub struct Request<'a> {
     /// The rows.
@@ -135,7 +135,7 @@ fn unsupported_snapshot(
     }
 }
 
-/// Which entries of a user key are rows.
+/// The rule for the entries of a user key that are rows.
 #[derive(Debug, Clone, Copy)]
 pub enum Visibility<'a> {
     /// Those that a compaction keeps.
@@ -144,7 +144,7 @@ pub enum Visibility<'a> {
     Snapshot(SnapshotRules<'a>),
 }
 
-/// What a reader at a snapshot finds. The newest entry of a user key at or below the sequence number counts;
+/// The entries that a reader at a snapshot finds. The newest entry of a user key at or below the sequence number counts;
 /// newer ones are skipped, older ones are hidden.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SnapshotRules<'a> {
@@ -198,7 +198,7 @@ pub enum Purpose<'a> {
     /// Passed on one by one.
     Inspect,
     /// Columns by this plan. Every row is one that a reader finds. So the request must drop
-    /// tombstones, and make an entry that does not contain the value alone an error.
+    /// tombstones, and make an entry that does not determine the value alone an error.
     Scan(&'a ScanPlan),
     /// Stored in a table that stays on the device. A kept tombstone removes its key
     /// from the table.
@@ -275,7 +275,7 @@ pub enum Unsupported {
     UnknownSequence,
     /// Reading a table of format_version 0 or 1, whose size may be unknown.
     OldTable,
-    /// Writing rows that do not contain the value alone as SST files.
+    /// Writing rows that do not determine the value alone as SST files.
     NeedsMergeInFiles,
     /// The purpose of the rows.
     Purpose,
@@ -299,7 +299,7 @@ impl fmt::Display for Unsupported {
                 "the sequence number of a table that was ingested is not known"
             }
             Self::OldTable => "a table has format_version 0 or 1",
-            Self::NeedsMergeInFiles => "files cannot have entries that do not contain the value alone",
+            Self::NeedsMergeInFiles => "files cannot have entries that do not determine the value alone",
             Self::Purpose => "the device does not support the purpose of the rows",
             Self::MergeOperands => "the device does not merge operands under a snapshot with number 0",
             Self::Plugins => "the CPU does jobs that call objects of the program",

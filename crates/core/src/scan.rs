@@ -49,7 +49,7 @@ pub const MAX_INSTRUCTIONS: usize = 1 << 15;
 /// The position of an instruction in its plan, which names the instruction's result.
 pub type Register = u16;
 
-/// What a scan computes from each row.
+/// A program that a scan runs for each row.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ScanPlan {
     /// Each computes one value from earlier results.
@@ -58,7 +58,7 @@ pub struct ScanPlan {
     pub checks: Vec<Check>,
     /// Selects the rows where this is true, not where it is false or null. Without a filter, all rows are selected.
     pub filter: Option<Register>,
-    /// What is computed from the selected rows.
+    /// The results from the selected rows.
     pub output: ScanOutput,
 }
 
@@ -73,7 +73,7 @@ pub struct Check {
     pub counts: bool,
 }
 
-/// What is computed from the selected rows.
+/// The results from the selected rows.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum ScanOutput {
     /// A row for each, in the order of the keys. Without columns, the number of rows is the result.
@@ -276,7 +276,7 @@ pub enum Instruction {
     Text(Register),
     /// The bytes, which are text of MySQL's character set latin1, as UTF-8.
     Latin1(Register),
-    /// What JSON has.
+    /// A part of JSON.
     Json {
         /// The bytes of the JSON.
         from: Register,
@@ -356,7 +356,7 @@ pub struct Number {
     pub bytes: u8,
     /// Order of the bytes.
     pub is_big_endian: bool,
-    /// What they mean.
+    /// Their meaning.
     pub format: NumberFormat,
 }
 

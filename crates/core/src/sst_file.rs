@@ -374,7 +374,7 @@ pub struct FileBody {
     pub content: ContentHash,
     /// RocksDB's hash over all entries, if the plan asks for it, else 0.
     pub paranoid_hash: u64,
-    /// What collectors say of the file.
+    /// The results of collectors for the file.
     pub collected: Collected,
     /// Range tombstones, which ascend by first key and descend by sequence number. They lie in the keys that are the
     /// file's.

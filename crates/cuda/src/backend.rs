@@ -109,16 +109,16 @@ impl CudaBackend {
 
     /// Device memory of a task, including its operator.
     fn device_bytes(&self, request: &Request<'_>) -> u64 {
-        let read = ReadSize::foreseen(request);
+        let read = ReadSize::estimate(request);
         let applying = match request.purpose {
             Purpose::WriteSst(plan) => {
                 let processors = self.device().about().multiprocessors;
-                SstBuffers::bytes(&SstSize::foreseen(&read, plan, processors))
+                SstBuffers::bytes(&SstSize::estimate(&read, plan, processors))
             }
             Purpose::Inspect => InspectBuffers::bytes(&read),
             Purpose::Resident => InsertBuffers::bytes(&read),
             Purpose::Scan(plan) => self.encodings.of(plan).map_or(0, |encoded| {
-                ScanBuffers::bytes(&ScanSize::foreseen(&read, request, plan, &encoded))
+                ScanBuffers::bytes(&ScanSize::estimate(&read, request, plan, &encoded))
             }),
         };
         Workspace::bytes(self.device(), read.blocks, read.entries)
@@ -192,7 +192,7 @@ impl Backend for CudaBackend {
         };
         Footprint {
             host_bytes: (self.loading_bytes().max(applying))
-                .saturating_add(ReadSize::foreseen(request).host_bytes)
+                .saturating_add(ReadSize::estimate(request).host_bytes)
                 .saturating_add(STAGING_BYTES as u64),
             device_bytes: self.device_bytes(request),
         }
@@ -259,14 +259,14 @@ impl CudaBackend {
             Purpose::Resident => MemoryUser::Views,
             Purpose::WriteSst(_) | Purpose::Inspect | Purpose::Scan(_) => MemoryUser::Tasks,
         };
-        // Chunks are looked up afterwards: a task that held some while it waits would keep them from making room for it.
+        // Cached chunks are looked up after this wait. If the task held some while it waits, they could not make room for it.
         let ws = self.pool.workspace(user, bytes, task.cancel);
         let ws = ws.map_err(not_cached)?;
         let input = Input::find(request.tables, request.range, &on_host, cache);
         let input = input.map_err(not_cached)?;
         self.read_input(request, task, cache, &input, ws, stages)
             .map_err(|error| {
-                // It names the block whose bytes are not those of the file, or cannot be read.
+                // An error with an offset is about a block whose bytes are not those of the file, or cannot be read.
                 let is_of_block = error.offset.is_some();
                 let mut is_from_cache = false;
                 for range in &input.cacheable {
@@ -295,14 +295,14 @@ impl CudaBackend {
     ) -> Result<CudaRows<'a>> {
         let started = Instant::now();
         let device = self.pool.device();
-        // That of a task that has failed.
+        // Drops the counts of an earlier task that has failed.
         ws.stream.take_traffic();
         let mut buffers = ReadBuffers::new(&ws.arena);
-        let size = ReadSize::foreseen(&request);
+        let size = ReadSize::estimate(&request);
         let made = size.made_in_arena_bytes();
         let arena = (buffers.arena).room(input.arena_bytes.saturating_add(made) as usize)?;
         if let Err(error) = input.copy_cached(&mut buffers.arena, &ws.stream) {
-            // A later task would fail at the same chunks.
+            // Without this, a later task would fail at the same chunks.
             if let Some(cache) = cache {
                 (input.cacheable.iter()).for_each(|range| cache.forget(&range.of.identity));
             }

@@ -63,7 +63,7 @@ fn unsupported_output(plan: &OutputPlan) -> Option<Unsupported> {
 /// How the stages compress data blocks; `None` for unsupported settings. If a library compresses, threads of the host
 /// run it, and the device has a limit of 0 bytes: it stores all blocks uncompressed until then.
 pub fn compression(settings: &CompressionSettings) -> Option<Compression> {
-    /// Above it, ZSTD takes so long that the other stages do not matter (docs/decisions/compression.md).
+    /// Above this level, ZSTD takes so long that the other stages do not matter (docs/decisions/compression.md).
     const MAX_ZSTD_LEVEL: i32 = 12;
     let is_slow = settings.kind == CompressionType::Zstd
         && settings.level != DEFAULT_LEVEL

@@ -13,7 +13,7 @@ pub struct Address {
     port: u16,
 }
 
-/// What is wrong with an address.
+/// A fault of an address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AddressError(String);
 

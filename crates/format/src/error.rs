@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
-/// What a caller must do about an [`Error`].
+/// The action that an [`Error`] requires of the caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ErrorKind {
     /// The bytes are damaged, or do not have the claimed format.
@@ -22,7 +22,7 @@ pub enum ErrorKind {
 /// a file adds it with [`Error::at`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Error {
-    /// What the caller must do.
+    /// The action that it requires of the caller.
     pub kind: ErrorKind,
     /// Byte offset of the error.
     pub offset: u64,

@@ -340,7 +340,7 @@ impl Directory {
     }
 }
 
-/// What is opened.
+/// The column families to open.
 enum Selection<'a> {
     All,
     /// Column families of these names.
@@ -380,7 +380,7 @@ struct Opened {
     checkpoint: Option<Checkpoint>,
 }
 
-/// What logs tell.
+/// Facts that the logs have.
 #[derive(Default)]
 struct Logged {
     /// The last sequence number, or 0.

@@ -49,7 +49,7 @@ pub struct ScanSettings {
     pub cache_bytes: u64,
 }
 
-/// What [`ScanEngine::run_or_cut`] returns.
+/// The result of [`ScanEngine::run_or_cut`].
 #[derive(Debug)]
 pub enum Ran {
     /// The piece's rows, and the memory that is reserved until they are taken.

@@ -29,7 +29,7 @@ use crate::version::VersionFile;
 pub enum Since {
     /// Nothing.
     Nothing,
-    /// What was written.
+    /// The entries that were written.
     Written(WrittenSince),
     /// Any key in the ranges that [`FamilySnapshot::changed_since`] names may differ, for this reason.
     Anything(String),

@@ -20,7 +20,7 @@ pub struct Piece {
 /// The path on which a piece is read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ReadPath {
-    /// From the SST files. If an entry does not contain the value alone, RocksDB's iterators read the piece after all.
+    /// From the SST files. If an entry does not determine the value alone, RocksDB's iterators read the piece after all.
     Files,
     /// Through RocksDB's iterators, for this reason.
     RocksDb(String),

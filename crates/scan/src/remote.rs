@@ -55,7 +55,7 @@ pub struct Remote {
     pub pinned: Arc<dyn Pinned>,
 }
 
-/// What lives as long as another process must keep files.
+/// A value that lives as long as another process must keep files.
 pub trait Pinned: Any + Send + Sync + std::fmt::Debug {}
 
 impl FamilySnapshot {

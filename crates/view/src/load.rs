@@ -34,7 +34,7 @@ pub struct Snapshot {
     pub family: Arc<FamilySnapshot>,
     /// The parts to load into a table.
     pub pieces: Vec<Piece>,
-    /// What does not.
+    /// The ranges of keys for which RocksDB is asked.
     pub asked: Vec<Asked>,
 }
 

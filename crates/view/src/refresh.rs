@@ -19,7 +19,7 @@ use crate::view::View;
 pub struct Refreshed {
     /// The sequence number of the view's snapshot.
     pub sequence: u64,
-    /// What was loaded.
+    /// The parts that were loaded.
     pub how: Loaded,
 }
 

@@ -455,9 +455,9 @@ fn a_view_is_foreseen_for_every_bytewise_family() {
             let fits = keys >= Some(entries.len() as u64);
             // GPUs do not read such files, so the view would ask RocksDB for their keys.
             let asks = database.is_legacy() && ended.out.contains("format_version 0 or 1");
-            let foreseen = ended.code == DONE && (fits || asks);
+            let is_expected = ended.code == DONE && (fits || asks);
             let may_decline = family == REVERSED || database.may_decline(family);
-            problems.require(foreseen || (may_decline && ended.declines()), || {
+            problems.require(is_expected || (may_decline && ended.declines()), || {
                 format!("view of {family}: {}", ended.said())
             });
         }

@@ -663,11 +663,11 @@ fn all_column_families_are_compacted_and_none_again() {
     let before = sst_files(dir.path());
     let all = ["compact", text(dir.path())];
     let plan = json(DONE, &[&all[..], &["--dry-run"]].concat());
-    let foreseen = plan["column_families"].as_array().expect("families");
-    let foreseen = foreseen
+    let planned = plan["column_families"].as_array().expect("families");
+    let planned = planned
         .iter()
         .map(|family| family["compacted_already"] == true);
-    assert_eq!(foreseen.collect::<Vec<_>>(), [false, true, true, false]);
+    assert_eq!(planned.collect::<Vec<_>>(), [false, true, true, false]);
     let (out, _) = expect(DONE, &all);
     let said = "4 column families: 2 compacted, 2 compacted already; ";
     assert!(out.contains(said), "{out}");

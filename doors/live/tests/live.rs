@@ -242,8 +242,8 @@ fn every_view_has_the_same_total_whatever_a_device_does() {
         let devices = Device::Registered(Registered::new("faulty", open)).into();
         let registry = DeviceRegistry::open(devices, CudaSettings::default(), &clock);
         let budget = Arc::new(Budget::new(4, 1 << 30, Arc::clone(&clock)));
-        let patience = TaskDeadline::at_least(TIMEOUT);
-        let executor = Executor::new(registry, budget, patience, clock);
+        let deadline = TaskDeadline::at_least(TIMEOUT);
+        let executor = Executor::new(registry, budget, deadline, clock);
         let engine = ScanEngine::sharing(Arc::new(executor));
         engine.wait_for_device().expect("it opens");
         compare_totals(&engine, Duration::from_secs(1));

@@ -24,7 +24,7 @@ use rockmill_storage::{InputFileReader, shared_path};
 /// The error of files with more range tombstones than fit into the memory of a job.
 const TOO_MANY: ErrorKind = ErrorKind::Declined(DeclineReason::MemoryBudget);
 
-/// What the checks of files need to know of their column family.
+/// Facts about a column family that the checks of its files need.
 pub(super) struct FileChecks {
     /// The name of the comparator in OPTIONS.
     pub(super) comparator: Option<Vec<u8>>,

@@ -39,7 +39,7 @@ struct State {
     /// All groups, by the clock at their last use.
     by_use: BTreeSet<(u64, Key)>,
     accounts: Accounts,
-    /// What the process's metrics recorder knows.
+    /// The counts that the process's metrics recorder has received.
     told: Accounts,
     /// Bytes that scans have found or added so far.
     clock: u64,
@@ -95,8 +95,8 @@ pub struct Accounts {
 }
 
 impl Accounts {
-    /// What the process's metrics recorder knows, and what it is to know: these counts, without the bytes of a cache that does
-    /// not stay. It was `told` the former, and then the latter.
+    /// The counts that the process's metrics recorder has received, and those that it receives now: these, without the bytes
+    /// of a cache that does not stay. `told` has the former, and then the latter.
     pub fn tell(self, told: &mut Self, stays: bool) -> [Self; 2] {
         let bytes = if stays { self.bytes } else { 0 };
         let now = Self { bytes, ..self };

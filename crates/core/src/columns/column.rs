@@ -155,7 +155,7 @@ impl Column {
         }
     }
 
-    /// Which of some rows are null, as bytes that are 1; `None` if no row of the column is.
+    /// A byte for each of some rows, 1 if it is null; `None` if no row of the column is.
     pub fn nulls(&self, rows: Range<usize>) -> Option<&[u8]> {
         self.has_nulls.then(|| &self.stored[rows])
     }

@@ -148,7 +148,7 @@ impl<'a> GroupReader<'a> {
     /// Scans all rows.
     ///
     /// # Errors
-    /// Those of reading, of the scanner and of the sink; Declined for an entry that does not contain the value alone.
+    /// Those of reading, of the scanner and of the sink; Declined for an entry that does not determine the value alone.
     pub fn scan(mut self, batches: &mut dyn BatchSink) -> Result<TaskReport> {
         let leaves = Arc::clone(&self.leaves);
         let mut scanner = Scanner::over(self.plan, &leaves, batches)?;

@@ -8,7 +8,7 @@ use rockmill_format::key::{self, ValueType};
 
 use super::retain::{Retain, Sink, Source, final_tag, is_covered};
 
-/// What the allocator takes for a value, and the value's place in the list that is merged.
+/// Memory of a value beside its bytes: the allocator's, and its place in the list that is merged.
 const OPERAND_OVERHEAD: usize = 16 + size_of::<&[u8]>();
 /// Operands, what is made of them, and what is written of that.
 pub const MERGING_BYTES: u64 = 3 * MAX_MADE_BYTES as u64;
@@ -22,7 +22,7 @@ struct Operand {
     is_changed: bool,
 }
 
-/// What lies beneath the operands of a stripe.
+/// The entry beneath the operands of a stripe.
 enum Beneath {
     /// Nothing in the inputs.
     Nothing,

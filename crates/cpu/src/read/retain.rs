@@ -1,4 +1,4 @@
-//! Which entries survive (`db/compaction/compaction_iterator.cc`, `NextFromInput` and
+//! The entries that a compaction keeps (`db/compaction/compaction_iterator.cc`, `NextFromInput` and
 //! `PrepareOutput`).
 //!
 //! The snapshots divide the versions of a key into stripes: a reader at any snapshot sees only the newest entry of a

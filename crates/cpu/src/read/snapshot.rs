@@ -9,7 +9,7 @@ use super::retain::{RetainTotals, Sink, Source};
 /// Passes the entries of `source` that the snapshot sees on to `sink`.
 ///
 /// # Errors
-/// The errors of source and sink; Declined for an entry that does not contain the value alone, if that is an error.
+/// The errors of source and sink; Declined for an entry that does not determine the value alone, if that is an error.
 pub fn see(
     rules: &SnapshotRules<'_>,
     source: &mut impl Source,

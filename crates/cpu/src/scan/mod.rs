@@ -94,7 +94,7 @@ pub struct Scanner<'a> {
     counts: BatchOutput,
 }
 
-/// What is computed from selected rows.
+/// The results from the selected rows.
 enum Output<'a> {
     Rows(&'a [OutputColumn], Batches),
     Groups(Groups),

@@ -25,7 +25,7 @@ pub enum Vector {
     Bytes(Vec<Span>),
 }
 
-/// Which values are null, if some are.
+/// Whether each value is null, if some are.
 pub type Nulls = Option<Vec<bool>>;
 
 #[inline]

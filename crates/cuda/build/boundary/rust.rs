@@ -96,7 +96,7 @@ fn record(text: &mut String, record: &Record, declared: &[Declaration]) {
     text.push_str("}\n");
 }
 
-/// What a record consists of, which decides about its traits.
+/// The kinds of a record's fields, which decide about its traits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Traits {
     Numbers,

@@ -1,4 +1,4 @@
-//! Which files are cached: from when a task writes one until no database has it.
+//! The cached files: each from when a task writes it until no database has it.
 
 use std::ops::Range;
 use std::sync::{Arc, Weak};
@@ -8,8 +8,8 @@ use rockmill_core::{CachedOutput, FileIdentity};
 use super::{CachedFile, FileCache, State};
 use crate::memory::Allocation;
 
-/// A file that is not listed leaves at this look. Its database may list it only after the first one, since RocksDB reports
-/// an installation before it writes the MANIFEST.
+/// A file that no version has listed yet is dropped at the version of this number that lacks it. The first one may be older
+/// than the file, since RocksDB reports an installation before it writes the MANIFEST.
 const LOOKS: u32 = 2;
 
 /// How much is known about a file.
@@ -55,8 +55,8 @@ impl FileCache {
         }
     }
 
-    /// Notes that a compaction has read a range of a file. Its chunks make room for the new files: the file leaves once the
-    /// compaction is installed, and before that only another attempt of it would read them.
+    /// Notes that a compaction has read a range of a file. The file leaves the database once the compaction is installed, and
+    /// until then only another attempt of the compaction would read it. So its chunks make room for the new files.
     pub fn was_compacted(&self, identity: &FileIdentity, range: Range<u64>) {
         let mut state = self.state();
         if let Some(file) = state.files.get_mut(identity) {

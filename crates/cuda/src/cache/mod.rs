@@ -44,7 +44,7 @@ pub struct FileCache {
 struct State {
     files: HashMap<FileIdentity, CachedFile>,
     accounts: Accounts,
-    /// What the process's metrics recorder knows.
+    /// The counts that the process's metrics recorder has received.
     told: Accounts,
     /// Bytes that tasks have read so far, here or from files.
     clock: u64,
@@ -116,7 +116,7 @@ impl FileCache {
         self.state().accounts
     }
 
-    /// The counts that the process's metrics recorder knows, and those that it is to know; see [`Accounts::tell`].
+    /// The counts that the process's metrics recorder has received, and those that it receives now; see [`Accounts::tell`].
     pub fn tell(&self, stays: bool) -> [Accounts; 2] {
         let state = &mut *self.state();
         state.accounts.tell(&mut state.told, stays)

@@ -1,4 +1,4 @@
-//! Which files stay: room for new chunks, and memory that goes back to tasks and views.
+//! The choice of files that leave: room for new chunks, and memory that goes back to tasks and views.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -50,7 +50,7 @@ impl FileCache {
             return true;
         }
         let is_old = |file: &CachedFile| state.is_old(file);
-        // Otherwise it makes room only once tasks have copied all of it.
+        // A file whose chunks are all being copied by tasks makes no room now.
         let is_free = |file: &CachedFile| {
             let mut chunks = file.chunks.iter().flatten();
             chunks.any(|chunk| Arc::strong_count(chunk) == 1)

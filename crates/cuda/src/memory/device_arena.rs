@@ -301,7 +301,7 @@ impl DeviceArena {
         let max_bytes = self.max_cache_bytes();
         let mut state = self.state();
         if !state.waiting.is_empty() || state.excess_of_cache(max_bytes) > 0 {
-            // Chunks that the cache drops now are not for new ones.
+            // The cache must shrink, or tasks need the memory.
             return Placed::Later;
         }
         let found = match state.cache_regions.take(bytes, u64::MAX) {
@@ -476,7 +476,7 @@ impl State {
             return Ok(Growth::Later);
         }
         check(limit, max_bytes, bytes)?;
-        // The cache gives nothing back unless that makes room, beside what tasks use.
+        // The cache gives memory back only if that makes enough room beside what tasks use.
         let has_cache = self.cache_regions.bytes() > 0;
         let cache_helps = has_cache && limit.saturating_sub(self.regions.busy_bytes()) >= bytes;
         let missing = bytes.saturating_sub(limit.saturating_sub(self.bytes()));

@@ -79,7 +79,7 @@ fn room_for_keys(
     Ok((read.key_memory(), read.buffers.key_at.room(entries)?))
 }
 
-/// What decoding leaves.
+/// The results of decoding.
 pub(super) struct Decoded {
     pub(super) args: DecodeArgs,
     /// Start of each run among the entries, and the end of the last.

@@ -77,7 +77,7 @@ pub fn share(value: u64, part: u64, whole: u64) -> u64 {
 
 impl ReadSize {
     /// The estimate for a request. A task with more entries gets more memory if some is free.
-    pub fn foreseen(request: &Request<'_>) -> Self {
+    pub fn estimate(request: &Request<'_>) -> Self {
         let mut size = Self {
             arena_bytes: ARENA_START,
             ..Self::default()

@@ -12,7 +12,7 @@ use crate::driver::ffi::{self, ERROR_UNDECIDED, RetainTotals, SnapshotArgs};
 /// Writes the entries of `merged` that the snapshot sees to its other side.
 ///
 /// # Errors
-/// Declined for an entry that does not contain the value alone, if that is an error; Device.
+/// Declined for an entry that does not determine the value alone, if that is an error; Device.
 pub(super) fn see(
     read: &mut ReadState,
     rules: &SnapshotRules<'_>,

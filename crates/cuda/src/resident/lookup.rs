@@ -69,7 +69,7 @@ impl IdForm {
         }))
     }
 
-    /// The key of an integer that the type of the key has, of whose bytes in memory.
+    /// The key of an integer, from the bytes of the integer in memory. The type of the key must have the integer.
     ///
     /// # Panics
     /// If there are fewer bytes than the integer has.
@@ -104,8 +104,8 @@ impl Unanswered {
         PinnedBuffer::new(device, size_of::<u32>()).map(Self)
     }
 
-    /// The status that lookups have left since the last call: [`Rows::NEEDS_HOST`] or [`Rows::TOO_SMALL`], or another one that
-    /// only a ring has; 0 if all keys had an answer.
+    /// The status that lookups have left since the last call; 0 if all keys had an answer. It is [`Rows::NEEDS_HOST`],
+    /// [`Rows::TOO_SMALL`], or a status that only requests through a ring have.
     pub fn take(&self) -> u8 {
         // SAFETY: the memory has room for the word, is aligned to a page, and is freed with `self`.
         let word = unsafe { AtomicU32::from_ptr(self.0.as_ptr().cast()) };

@@ -230,7 +230,7 @@ impl DeviceTable {
 
     /// Whether lookups need many buckets because too many slots are taken.
     pub fn is_crowded(&self) -> bool {
-        /// Of sixteen slots.
+        /// Maximum number of taken slots per sixteen.
         const MOST: u64 = 15;
         let slots = self.slots.len() / size_of::<u64>() as u64;
         self.slots_taken().saturating_mul(16) > slots.saturating_mul(MOST)

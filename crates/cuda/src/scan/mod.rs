@@ -47,7 +47,7 @@ pub struct ScanSize {
 
 impl ScanSize {
     /// The estimate.
-    pub fn foreseen(
+    pub fn estimate(
         read: &ReadSize,
         request: &Request<'_>,
         plan: &ScanPlan,
@@ -82,7 +82,7 @@ impl ScanSize {
 /// Host memory of a scan.
 pub fn host_bytes(request: &Request<'_>, plan: &ScanPlan, encoded: Option<&Encoded>) -> u64 {
     let batch_and_groups = encoded.map_or(0, |encoded| {
-        let size = ScanSize::foreseen(&ReadSize::foreseen(request), request, plan, encoded);
+        let size = ScanSize::estimate(&ReadSize::estimate(request), request, plan, encoded);
         let words = size.slots + size.groups * size.words;
         (size.batch_bytes).saturating_add(words * size_of::<u64>() as u64)
     });

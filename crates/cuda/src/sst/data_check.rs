@@ -13,10 +13,10 @@ use rockmill_format::handle::BlockGuard;
 use super::parts::{Block, check_blocks};
 use super::validation_hash::ValidationHash;
 
-/// Of this many data blocks of a file, the library decompresses the first.
+/// The library decompresses one data block of a file in this many.
 const DECOMPRESSED: u64 = 64;
 
-/// Of this many, it also compresses the first again, to compare sizes. That takes longer.
+/// It also compresses one in this many again, to compare sizes. That takes longer.
 const COMPRESSED: u64 = 256;
 
 /// Results of checking the data blocks of a file, one after another.

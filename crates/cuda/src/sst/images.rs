@@ -26,7 +26,7 @@ pub const PADDING: u64 = ARENA_PADDING;
 /// The image of a file.
 #[derive(Debug)]
 pub struct Image {
-    /// SelectedRows.
+    /// Its entries among the selected rows.
     pub entries: Range<usize>,
     /// Number of data blocks, and of those of earlier files.
     pub num_blocks: u64,

@@ -58,7 +58,7 @@ const FILE_OVERHEAD: u64 = 2 * IMAGE_ALIGNMENT;
 
 impl SstSize {
     /// Estimate for writing all input, on a device with `processors` multiprocessors.
-    pub fn foreseen(read: &ReadSize, plan: &OutputPlan, processors: u32) -> Self {
+    pub fn estimate(read: &ReadSize, plan: &OutputPlan, processors: u32) -> Self {
         let (entries, key_bytes) = (read.entries, read.key_bytes);
         let grandparents = &plan.splitting.grandparents;
         let grandparent_bytes: u64 = (grandparents.iter())

@@ -207,7 +207,7 @@ impl State {
         }
     }
 
-    /// DeviceUsage memory of a job, without its tasks.
+    /// Memory that a job holds, without that of its tasks.
     pub fn held_bytes(&self, job: JobId) -> u64 {
         self.jobs.get(&job).map_or(0, |job| job.held_bytes)
     }

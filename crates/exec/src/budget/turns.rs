@@ -76,7 +76,7 @@ fn jobs_that_hold_all_there_is_and_wait_for_each_other_run_one_by_one() {
 /// Memory of the budget.
 const ALL: u64 = 100;
 
-/// DeviceUsage bytes, bytes of a task, database and priority of each job.
+/// Bytes that each job holds, bytes of a task, its database and its priority.
 fn jobs() -> impl Strategy<Value = Vec<(u64, u64, u64, Priority)>> {
     let priority = prop::sample::select(vec![Priority::High, Priority::Normal, Priority::Low]);
     let job = (0_u64..60, 1_u64..40, 0_u64..3, priority);

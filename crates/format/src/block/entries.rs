@@ -116,7 +116,7 @@ impl<'a> Entries<'a> {
         }))
     }
 
-    /// EntryOffsets of the next entry if it is plain and its lengths are small, as nearly all are. `None` leaves it, sound or
+    /// The place of the next entry if it is plain and its lengths are small, as nearly all are. `None` leaves it, sound or
     /// not, to [`Entries::place_any`].
     #[inline]
     fn place_short(&self) -> Option<EntryOffsets> {
@@ -146,7 +146,7 @@ impl<'a> Entries<'a> {
         })
     }
 
-    /// EntryOffsets of the next entry, of any form.
+    /// The place of the next entry, of any form.
     fn place_any(&mut self) -> Result<EntryOffsets> {
         let start = self.at;
         let mut cursor = Cursor::new(&self.block.bytes[start..self.block.keys_end]);

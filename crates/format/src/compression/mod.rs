@@ -125,7 +125,7 @@ impl Implementation {
 pub struct CompressionSettings {
     /// Algorithm.
     pub kind: CompressionType,
-    /// Who runs it.
+    /// The code that runs it.
     pub implementation: Implementation,
     /// Level; [`DEFAULT_LEVEL`] is the library's default.
     pub level: i32,

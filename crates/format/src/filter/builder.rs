@@ -38,7 +38,7 @@ impl FilterFormat {
 /// Contents and density of a filter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FilterOptions {
-    /// Which filter.
+    /// Its format.
     pub format: FilterFormat,
     /// Bits for each hash in thousandths, from [`super::FilterPolicy`]; 0 = no filter. A legacy
     /// filter rounds them to whole bits.

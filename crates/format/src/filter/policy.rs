@@ -28,7 +28,7 @@ pub enum PolicyKind {
 /// A filter policy by its name in the OPTIONS file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FilterPolicy {
-    /// Which policy.
+    /// Its kind.
     pub kind: PolicyKind,
     /// Bloom bits for each key in thousandths (for Ribbon: bits of a Bloom filter of the same quality); 0, or 1000 to
     /// 100,000. With 0 no filter is written, but the policy's name is still in the properties.

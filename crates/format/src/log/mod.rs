@@ -130,7 +130,7 @@ struct Fragment {
     payload: Vec<u8>,
 }
 
-/// What was found at the position of a fragment.
+/// The bytes at the position of a fragment.
 enum Found {
     /// A sound fragment.
     Fragment(Fragment),

@@ -1,4 +1,4 @@
-//! Which columns the primary key has.
+//! The columns of the primary key.
 
 use sqlparser::ast::{ColumnOption, CreateTable, Expr, IndexColumn, TableConstraint};
 

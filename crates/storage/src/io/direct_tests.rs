@@ -131,13 +131,13 @@ fn noise(len: usize) -> Vec<u8> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
     Copied,
-    /// LeasedBytes, at an address that needs no copy.
-    LeasedBytes,
-    /// LeasedBytes, at an arbitrary address.
+    /// Borrowed, at an address that needs no copy.
+    Leased,
+    /// Borrowed, at an arbitrary address.
     LeasedAnyhow,
 }
 
-const WAYS: [Way; 3] = [Way::Copied, Way::LeasedBytes, Way::LeasedAnyhow];
+const WAYS: [Way; 3] = [Way::Copied, Way::Leased, Way::LeasedAnyhow];
 
 /// Appends bytes that begin at `at` in the file. Returns the number of leased pieces of memory.
 fn append(output: &mut DirectOutput, bytes: &[u8], at: usize, way: Way) -> usize {
@@ -149,7 +149,7 @@ fn append(output: &mut DirectOutput, bytes: &[u8], at: usize, way: Way) -> usize
             output.append(bytes).expect("room");
             return 0;
         }
-        Way::LeasedBytes => first + alignment + at % alignment,
+        Way::Leased => first + alignment + at % alignment,
         Way::LeasedAnyhow => 7,
     };
     memory[start..start + bytes.len()].copy_from_slice(bytes);

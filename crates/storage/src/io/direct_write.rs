@@ -41,7 +41,7 @@ pub struct DirectOutput {
     begun: VecDeque<Begun>,
     /// Memory of an own chunk whose write is done.
     spare: Option<Box<dyn Memory>>,
-    /// LeasedBytes memory that is not needed any more.
+    /// Borrowed memory that is not needed any more.
     done: VecDeque<Box<dyn Memory>>,
     /// Preallocated length of the file, or `u64::MAX` if preallocation is off.
     reserved: u64,

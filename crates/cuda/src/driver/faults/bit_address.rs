@@ -5,7 +5,7 @@ use super::super::ffi;
 /// A bit of a task's data on the device; `byte` counts from the region's start and wraps at its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BitAddress {
-    /// Which part.
+    /// The part.
     pub region: Region,
     /// Number of the byte.
     pub byte: u64,

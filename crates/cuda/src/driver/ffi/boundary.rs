@@ -184,7 +184,7 @@ pub struct MergeRules {
 pub struct SnapshotRules {
     pub sequence: u64,
     pub keep_tombstones: u32,
-    /// Whether entries that do not contain the value alone are rows; else they are errors.
+    /// Whether entries that do not determine the value alone are rows; else they are errors.
     pub mark_needs_merge: u32,
     /// Fragments of range tombstones. The first sequence number of each is that of the newest tombstone.
     pub fragments: *const Fragment,

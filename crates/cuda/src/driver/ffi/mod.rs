@@ -1,5 +1,5 @@
-//! The lowest of three layers: what the host and the kernels share, of which nothing is checked; and the stages, whose
-//! error codes are.
+//! The lowest of three layers. It has what the host and the kernels share, which nothing checks, and the stages, whose
+//! error codes are checked.
 
 use std::ffi::{c_int, c_void};
 

@@ -106,15 +106,15 @@ fn who_waits_is_served_in_order_and_small_wishes_do_not_pass_by_large_ones() {
             std::thread::yield_now();
         }
     };
-    let wish = |bytes| {
+    let wait_for = |bytes| {
         let allocation = take(&device_arena, bytes);
         order.lock().expect("no panic").push(bytes);
         drop(allocation);
     };
     std::thread::scope(|scope| {
-        scope.spawn(|| wish(64 << 10));
+        scope.spawn(|| wait_for(64 << 10));
         queue_of(1);
-        scope.spawn(|| wish(1 << 10));
+        scope.spawn(|| wait_for(1 << 10));
         queue_of(2);
         drop(held);
     });
