@@ -39,7 +39,7 @@ FUZZ_TARGETS := $(basename $(notdir $(wildcard fuzz/fuzz_targets/*.rs)))
 SMOKE_SECONDS := 20
 SECONDS := 600
 # Crates that do not link RocksDB: their tests also run with debug assertions.
-LIGHT_CRATES := $(addprefix -p rockmill-,xxh3 codec sysio format core cpu cuda storage snapshot exec testkit testing compaction capi terminal)
+LIGHT_CRATES := $(addprefix -p rockmill-,codec sysio format core cpu cuda storage snapshot exec testkit compaction capi terminal)
 
 .DEFAULT_GOAL := build
 

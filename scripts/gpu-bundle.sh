@@ -23,7 +23,7 @@ for_compaction() {
     build test --no-run -p rockmill-compaction --test gpu_tests
     # Unit tests, some of which run on the device as well.
     build test --no-run -p rockmill-cuda --lib
-    build test --no-run -p rockmill-xxh3 --test xxh3
+    build test --no-run -p rockmill-codec --test xxh3
 }
 
 for_scan() {

@@ -53,7 +53,7 @@ fn from_clock() -> u64 {
 /// If the variable is not a number.
 #[must_use]
 pub fn cases(default: u64) -> u64 {
-    rockmill_testing::cases(default)
+    rockmill_testkit::machine::cases(default)
 }
 
 /// Returns the number of cases to run in parallel, from `ROCKMILL_AT_ONCE`, else 1.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use rockmill_compaction::{Engine, Settings};
 use rockmill_storage::LocalStorage;
-use rockmill_testing::{Mount, again_where_mounting_is_allowed};
+use rockmill_testkit::machine::{Mount, again_where_mounting_is_allowed};
 use rockmill_tests::content::{Content, assert_content};
 use rockmill_tests::damage::{Region, overwrite, replace, sst_files, with_flipped_bit};
 use rockmill_tests::harness::{
@@ -267,8 +267,8 @@ fn a_missing_file() {
 #[test]
 fn a_file_without_permission_to_read() {
     // The superuser can read every file.
-    if rockmill_testing::is_superuser() {
-        return rockmill_testing::again_as_nobody("a_file_without_permission_to_read");
+    if rockmill_testkit::machine::is_superuser() {
+        return rockmill_testkit::machine::again_as_nobody("a_file_without_permission_to_read");
     }
     let fixture = Fixture::new();
     // RocksDB has opened the file before and keeps it open.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use metrics_exporter_prometheus::PrometheusBuilder;
-use rockmill_testing::promtool;
+use rockmill_testkit::machine::promtool;
 use rockmill_tests::damage::{replace, sst_files, with_flipped_bit};
 use rockmill_tests::harness::{compact_everything, fill, options, service, try_open};
 use rust_rocksdb::Options;

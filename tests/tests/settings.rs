@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rockmill::{Builder, Service, Verification};
-use rockmill_testing::{Mount, again_where_mounting_is_allowed};
+use rockmill_testkit::machine::{Mount, again_where_mounting_is_allowed};
 use rockmill_tests::content::{Content, assert_content};
 use rockmill_tests::flipping::FlippingStorage;
 use rockmill_tests::harness::{

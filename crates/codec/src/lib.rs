@@ -3,8 +3,11 @@
 //!
 //! Compressed data has an identity, `lz4/rockmill-1`, `snappy/rockmill-1` or `zstd/rockmill-1`, which determines every
 //! byte. The formats are those of liblz4, libsnappy and libzstd; either reads what the other one wrote.
+//!
+//! The checksum of blocks, [`xxh3`](xxh3::xxh3), is here too: like the compression, it needs unsafe code.
 
 mod ffi;
+pub mod xxh3;
 
 use std::error::Error;
 use std::fmt;

@@ -49,8 +49,43 @@ pub struct Keeper {
 impl Keeper {
     /// Keeps a table that was read back if a device has cached its file and there is memory for it.
     pub fn keep(&self, table: &InputTable, is_cached: bool) {
-        self.tables
-            .keep(&self.budget, &self.session, table, is_cached);
+        let Some(identity) = FileIdentity::own(table) else {
+            return;
+        };
+        let unique_id = identity.unique_id();
+        // A subcompaction that was run again has written other files with the same ids.
+        self.tables.forget(&self.session, &[unique_id]);
+        // Range tombstones are read from the file.
+        if !is_cached || (table.meta.metaindex).contains_key(names::RANGE_DELETIONS) {
+            return;
+        }
+        // Without these, the next job opens the file anew.
+        let Ok(marks) = table.marks(&*table.file) else {
+            return;
+        };
+        let bytes = table.index_memory_bytes();
+        let most = self.budget.all_bytes() / SHARE;
+        let mut tables = self.tables.tables();
+        // The oldest ones make room.
+        let held = |tables: &VecDeque<Known>| tables.iter().map(|known| known.bytes).sum::<u64>();
+        while held(&tables) + bytes > most {
+            if tables.pop_front().is_none() {
+                return;
+            }
+        }
+        if let Some(reserved) = self.budget.try_reserve(bytes) {
+            tables.push_back(Known {
+                session: self.session.clone(),
+                unique_id,
+                table: WrittenTable {
+                    table: table.without_file(),
+                    marks,
+                },
+                is_listed: false,
+                bytes,
+                _reserved: reserved,
+            });
+        }
     }
 }
 
@@ -89,46 +124,6 @@ impl WrittenTable {
 impl KnownTables {
     fn tables(&self) -> MutexGuard<'_, VecDeque<Known>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn keep(&self, budget: &Arc<Budget>, session: &str, table: &InputTable, is_cached: bool) {
-        let Some(identity) = FileIdentity::own(table) else {
-            return;
-        };
-        let unique_id = identity.unique_id();
-        // A subcompaction that was run again has written other files with the same ids.
-        self.forget(session, &[unique_id]);
-        // Range tombstones are read from the file.
-        if !is_cached || (table.meta.metaindex).contains_key(names::RANGE_DELETIONS) {
-            return;
-        }
-        // Without these, the next job opens the file anew.
-        let Ok(marks) = table.marks(&*table.file) else {
-            return;
-        };
-        let bytes = table.index_memory_bytes();
-        let most = budget.all_bytes() / SHARE;
-        let mut tables = self.tables();
-        // The oldest ones make room.
-        let held = |tables: &VecDeque<Known>| tables.iter().map(|known| known.bytes).sum::<u64>();
-        while held(&tables) + bytes > most {
-            if tables.pop_front().is_none() {
-                return;
-            }
-        }
-        if let Some(reserved) = budget.try_reserve(bytes) {
-            tables.push_back(Known {
-                session: session.to_owned(),
-                unique_id,
-                table: WrittenTable {
-                    table: table.without_file(),
-                    marks,
-                },
-                is_listed: false,
-                bytes,
-                _reserved: reserved,
-            });
-        }
     }
 
     /// The table of an input of a session.

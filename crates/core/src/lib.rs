@@ -33,6 +33,7 @@ mod job;
 mod keys;
 mod merge_operators;
 mod merging;
+mod panic_message;
 mod plan;
 mod plugins;
 mod progress;
@@ -66,6 +67,7 @@ pub use job::{
 pub use keys::{KeyFault, KeyRestorer, RestoredKey, key_prefix, prefix_mask};
 pub use merge_operators::{MergeOperator, MergeOperators, StatedOperator};
 pub use merging::{MAX_MADE_BYTES, Merging};
+pub use panic_message::panic_message;
 pub use plan::{
     CompactionRules, DeeperLevels, FilterPlan, Grandparent, KeyRange, OutputPlan, OutputSplitting,
     Plan, PropertiesPlan, Subcompaction, TablePlan,

@@ -267,7 +267,7 @@ impl Resource {
 }
 
 /// A finished output file.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct OutputFile {
     /// Number within the job; see [`crate::SstSink::create`].
     pub number: u64,

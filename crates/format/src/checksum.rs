@@ -3,7 +3,7 @@
 
 use std::hash::Hasher;
 
-use rockmill_xxh3::xxh3;
+use rockmill_codec::xxh3::xxh3;
 use twox_hash::{XxHash32, XxHash64};
 
 /// Checksum function of a file's blocks; the value is in the footer.

@@ -121,12 +121,6 @@ pub fn split(internal_key: &[u8]) -> Option<(&[u8], u64)> {
     Some((user_key, le64(tag)))
 }
 
-/// Order of entries: user key ascending bytewise, then tag descending.
-#[inline]
-pub fn compare(a: (&[u8], u64), b: (&[u8], u64)) -> Ordering {
-    KeyOrder::Bytewise.compare_entries(a, b)
-}
-
 /// Order of user keys (`util/comparator.cc`).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum KeyOrder {
@@ -201,6 +195,7 @@ mod tests {
     #[test]
     fn newer_versions_of_a_key_come_first() {
         let (a, b): (&[u8], &[u8]) = (b"a", b"b");
+        let compare = |a, b| KeyOrder::Bytewise.compare_entries(a, b);
         assert_eq!(compare((a, 9), (b, 99)), Ordering::Less);
         assert_eq!(compare((a, 99), (a, 9)), Ordering::Less);
         assert_eq!(compare((a, 9), (a, 9)), Ordering::Equal);

@@ -10,7 +10,7 @@
 //! | block: 16 stripes, scramble | ... | full stripes of the rest | the last 64 bytes, unless full |
 //! ```
 
-use rockmill_xxh3::constants::{
+use rockmill_codec::xxh3::constants::{
     PRIME32_1, PRIME32_2, PRIME32_3, PRIME64_1, PRIME64_2, PRIME64_3, PRIME64_4, PRIME64_5, SECRET,
     SECRET_LEN,
 };

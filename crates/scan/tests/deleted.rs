@@ -9,8 +9,8 @@ use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use rockmill_core::KeyRange;
 use rockmill_scan::{Database, Directory, FamilySnapshot, ScanEngine, ScanSettings};
-use rockmill_testing::scans::{ReadOnly, rows, scan};
-use rockmill_testing::{cases, seed};
+use rockmill_testkit::machine::{cases, seed};
+use rockmill_testkit::scans::{ReadOnly, rows, scan};
 use rust_rocksdb::{
     DB, DBCompactionStyle, IngestExternalFileOptions, Options, SstFileWriter, WriteBatch,
 };

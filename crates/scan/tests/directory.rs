@@ -15,7 +15,7 @@ use rockmill_scan::{
     Database, Directory, FamilySnapshot, IteratorRead, Iterators, PieceReport, RowFn, ScanEngine,
     ScanSettings,
 };
-use rockmill_testing::scans::*;
+use rockmill_testkit::scans::*;
 use rust_rocksdb::{DB, Options, SingleThreaded, TransactionDB, TransactionDBOptions};
 
 proptest! {

@@ -23,8 +23,9 @@ use datafusion::physical_plan::metrics::MetricsSet;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 use futures::StreamExt;
+use rockmill_core::panic_message;
 
-use crate::size::{is_panic_of_size, panic_message, too_long};
+use crate::size::{is_panic_of_size, too_long};
 
 thread_local! {
     static IS_CAUGHT: Cell<bool> = const { Cell::new(false) };
@@ -63,7 +64,8 @@ fn caught<T>(node: &Arc<dyn ExecutionPlan>, work: impl FnOnce() -> T) -> Result<
     catch(work).map_err(|panic| error_of(&*panic, node))
 }
 
-fn catch<T>(work: impl FnOnce() -> T) -> std::thread::Result<T> {
+/// Does `work`, and returns its panic.
+pub(crate) fn catch<T>(work: impl FnOnce() -> T) -> std::thread::Result<T> {
     let was_caught = IS_CAUGHT.replace(true);
     let done = catch_unwind(AssertUnwindSafe(work));
     IS_CAUGHT.set(was_caught);

@@ -3,7 +3,6 @@
 //! A [`Codec`] is for datafusion-distributed, Ballista and any other engine that takes a `PhysicalExtensionCodec`. The codec
 //! of a worker opens nothing while it decodes: [`Codec::open`] looks at the whole plan first.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use datafusion::catalog::memory::{DataSourceExec, MemorySourceConfig};
@@ -21,6 +20,7 @@ use datafusion_proto::physical_plan::{PhysicalExtensionCodec, PhysicalProtoConve
 use rockmill_scan::ScanEngine;
 use rockmill_storage::Rooted;
 
+use crate::caught::catch;
 use crate::scan::{PinExec, PinnedSnapshots, SentExec, decode_scan, encode_scan};
 use crate::{extremes, functions};
 
@@ -108,7 +108,7 @@ impl Codec {
         }
         let decode = || physical_plan_from_bytes_with_extension_codec(bytes, context, self);
         // Arrow's reader of constants panics on some bytes.
-        let decoded = catch_unwind(AssertUnwindSafe(decode));
+        let decoded = catch(decode);
         self.open(decoded.unwrap_or_else(|_| plan_err!("the bytes are not a plan"))?)
     }
 

@@ -64,5 +64,5 @@ pub use scan::{
 };
 pub use scan::{PinReply, pin_plan};
 pub use session::{refuse_writes, session, session_by, session_in, state, with_rockmill};
-pub use size::{is_panic_of_size, is_too_long, observe_panic, panic_message, too_long};
+pub use size::{is_panic_of_size, is_too_long, observe_panic, too_long};
 pub use table::{Reads, RocksTable, Scans, pinned};

@@ -12,6 +12,7 @@ use datafusion::common::resources_datafusion_err;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::error::DataFusionError;
 use datafusion::physical_plan::ExecutionPlan;
+use rockmill_core::panic_message;
 use tokio::task::JoinError;
 
 /// Arrow's word in messages of errors and panics.
@@ -33,13 +34,14 @@ pub fn is_too_long(error: &DataFusionError) -> bool {
         let said = said.to_lowercase();
         said.starts_with(OVERFLOW) || said.starts_with(&format!("byte array {OVERFLOW}"))
     };
+    // A task of a repartition has panicked.
+    let is_of_size = |task: &JoinError| task.is_panic() && says_size(&task.to_string());
     match error.find_root() {
         DataFusionError::Execution(said) => begins(said),
-        // A task of a repartition has panicked.
-        DataFusionError::ExecutionJoin(error) => error.is_panic() && says_size(&error.to_string()),
+        DataFusionError::ExecutionJoin(task) => is_of_size(task),
         DataFusionError::External(error) => {
             let task = error.downcast_ref::<Arc<JoinError>>();
-            task.is_some_and(|error| error.is_panic() && says_size(&error.to_string()))
+            task.is_some_and(|task| is_of_size(task))
         }
         DataFusionError::ArrowError(error, _) => match &**error {
             ArrowError::OffsetOverflowError(_) => true,
@@ -66,13 +68,6 @@ pub fn observe_panic(panic: &PanicHookInfo<'_>) -> bool {
     let is_in_files = FILES.iter().any(|name| file.ends_with(name));
     IS_IN_FILES.store(is_in_files, Ordering::Relaxed);
     is_panic_of_size(panic.payload())
-}
-
-/// What a panic says, if it is a text.
-#[must_use]
-pub fn panic_message(panic: &(dyn Any + Send)) -> Option<&str> {
-    let formatted = || panic.downcast_ref::<String>().map(String::as_str);
-    panic.downcast_ref::<&str>().copied().or_else(formatted)
 }
 
 fn says_size(said: &str) -> bool {

@@ -12,7 +12,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use rockmill_scan::{Directory, ScanEngine, ScanSettings};
 use rockmill_sql::{ReadOnly, Scans};
-use rockmill_testing::{cases, seed};
+use rockmill_testkit::machine::{cases, seed};
 use rust_rocksdb::{DB, Options};
 use tokio::runtime::Runtime;
 

@@ -12,7 +12,7 @@ use rand::prelude::*;
 use rockmill_scan::{Directory, ScanEngine, ScanSettings};
 use rockmill_sql::{Codec, ReadOnly, Scans};
 use rockmill_storage::Rooted;
-use rockmill_testing::{cases, seed};
+use rockmill_testkit::machine::{cases, seed};
 use rust_rocksdb::{DB, Options};
 use tempfile::TempDir;
 

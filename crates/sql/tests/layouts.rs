@@ -22,7 +22,7 @@ use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use rockmill_core::scan::StringGroups;
-use rockmill_testing::{cases, seed};
+use rockmill_testkit::machine::{cases, seed};
 use rust_rocksdb::{DB, Options};
 use serde_json::json;
 use tempfile::TempDir;

@@ -1,6 +1,6 @@
 //! Statements over a database that is open and written to.
 
-use rockmill_testing::busy;
+use rockmill_testkit::busy;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -16,8 +16,8 @@ use rockmill::Service;
 use rockmill_live::LiveDatabase;
 use rockmill_scan::{Directory, ScanEngine, ScanSettings};
 use rockmill_sql::Scans;
-use rockmill_testing::busy::mode::Mode;
-use rockmill_testing::busy::{Busy, FAMILIES, Reader, Rows};
+use rockmill_testkit::busy::mode::Mode;
+use rockmill_testkit::busy::{Busy, FAMILIES, Reader, Rows};
 use rust_rocksdb::{DB, DBWithThreadMode, MultiThreaded, Options, WriteBatch};
 use tokio::runtime::Runtime;
 

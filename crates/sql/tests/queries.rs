@@ -454,7 +454,7 @@ fn queries_are_answered_as_datafusion_answers_them() {
 }
 
 fn cases() -> u32 {
-    rockmill_testing::few_cases(300)
+    rockmill_testkit::machine::few_cases(300)
 }
 
 fn differ(

@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use rockmill_sysio::{Direction, Method, Queue, Transfer};
-use rockmill_testing::skipped;
+use rockmill_testkit::machine::skipped;
 use tempfile::NamedTempFile;
 
 const FILE_BYTES: usize = 1 << 20;

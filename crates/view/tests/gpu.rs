@@ -2,7 +2,7 @@
 
 mod helpers;
 
-use rockmill_testing::scans as common;
+use rockmill_testkit::scans as common;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -12,8 +12,8 @@ use helpers::*;
 use rockmill_core::ErrorKind;
 use rockmill_live::LiveDatabase;
 use rockmill_scan::Database;
-use rockmill_testing::scans::options;
-use rockmill_testing::skipped;
+use rockmill_testkit::machine::skipped;
+use rockmill_testkit::scans::options;
 use rockmill_view::{CallerStream, Keys, RingSettings, Rows, SliceKeys, SliceRows, Target, View};
 use rust_rocksdb::DB;
 

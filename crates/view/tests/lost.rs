@@ -3,7 +3,7 @@
 
 mod helpers;
 
-use rockmill_testing::scans as common;
+use rockmill_testkit::scans as common;
 use std::ptr;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
@@ -18,7 +18,7 @@ use rockmill_exec::device::Device;
 use rockmill_exec::device_runtime::DeviceRuntime;
 use rockmill_live::LiveDatabase;
 use rockmill_scan::{Database, ScanEngine, ScanSettings};
-use rockmill_testing::scans::options;
+use rockmill_testkit::scans::options;
 use rockmill_view::{CallerStream, Keys, RingSettings, Rows, Target};
 use rust_rocksdb::DB;
 

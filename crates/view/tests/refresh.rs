@@ -2,7 +2,7 @@
 
 mod helpers;
 
-use rockmill_testing::scans as common;
+use rockmill_testkit::scans as common;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::ptr;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use rockmill_core::{ErrorKind, KeyRange};
 use rockmill_cuda::LookupResult;
 use rockmill_live::LiveDatabase;
 use rockmill_scan::Database;
-use rockmill_testing::scans::*;
+use rockmill_testkit::scans::*;
 use rockmill_view::{CallerStream, Hold, Loaded, View};
 use rust_rocksdb::{
     BottommostLevelCompaction, CompactOptions, CompactionDecision, DB, IngestExternalFileOptions,

@@ -2,14 +2,14 @@
 
 mod helpers;
 
-use rockmill_testing::scans as common;
+use rockmill_testkit::scans as common;
 use std::ptr;
 use std::sync::Arc;
 
 use helpers::*;
 use rockmill_live::SecondaryStore;
 use rockmill_scan::{Database, Directory, Store, Write, Written};
-use rockmill_testing::scans::options;
+use rockmill_testkit::scans::options;
 use rockmill_view::{CallerStream, Keys, RingSettings, Rows, Target, View};
 use rust_rocksdb::{ColumnFamilyDescriptor, DB};
 

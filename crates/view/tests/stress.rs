@@ -4,16 +4,16 @@
 
 mod helpers;
 
-use rockmill_testing::busy;
-use rockmill_testing::scans as common;
+use rockmill_testkit::busy;
+use rockmill_testkit::scans as common;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use rockmill_live::LiveDatabase;
 use rockmill_scan::Database;
-use rockmill_testing::busy::mode::Mode;
-use rockmill_testing::busy::{Busy, FAMILIES, Reader, Rows};
+use rockmill_testkit::busy::mode::Mode;
+use rockmill_testkit::busy::{Busy, FAMILIES, Reader, Rows};
 use rockmill_view::{Loaded, View};
 
 /// Number of refreshes by kind.

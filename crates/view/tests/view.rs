@@ -2,7 +2,7 @@
 
 mod helpers;
 
-use rockmill_testing::scans as common;
+use rockmill_testkit::scans as common;
 use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,7 +13,7 @@ use proptest::prelude::*;
 use rockmill_core::{ErrorKind, KeyRange};
 use rockmill_live::LiveDatabase;
 use rockmill_scan::{Database, Directory};
-use rockmill_testing::scans::*;
+use rockmill_testkit::scans::*;
 use rockmill_view::{CallerStream, Keys, RingSettings, Rows as ValueRows, Target};
 use rust_rocksdb::{DB, WriteBatch};
 

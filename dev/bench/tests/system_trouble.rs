@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use std::thread;
 
 use common::{BAD_DATA, DONE, ENVIRONMENT, Folder, WRONG_USAGE, expect, text};
-use rockmill_testing::{Mount, again_where_mounting_is_allowed};
+use rockmill_testkit::machine::{Mount, again_where_mounting_is_allowed};
 
 #[test]
 fn results_of_other_settings_and_builds_are_refused() {

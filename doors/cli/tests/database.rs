@@ -498,6 +498,44 @@ fn the_doctor_lists_every_reason_of_every_column_family() {
 }
 
 #[test]
+fn attach_removes_some_reasons_of_one_kind_and_leaves_others() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let declines = |name: &str, configure: fn(&mut Options)| {
+        let path = dir.path().join(name);
+        let mut options = Options::default();
+        options.create_if_missing(true);
+        configure(&mut options);
+        drop(DB::open(&options, &path).expect("open"));
+        let report = json(BAD_DATA, &["doctor", text(&path)]);
+        let of_family = &report["column_families"][0]["declines"];
+        let all =
+            [&report["declines"], of_family].map(|some| some.as_array().expect("a list").clone());
+        let all = all.concat().into_iter();
+        let all = all.map(|decline| (decline["reason"].to_string(), decline["attach"].clone()));
+        all.collect::<Vec<_>>()
+    };
+    let is = |reason: &str, attach: bool| vec![(format!("\"{reason}\""), attach.into())];
+    let chosen_by_size = declines("universal", |options| {
+        options.set_compaction_style(DBCompactionStyle::Universal);
+        let mut universal = UniversalCompactOptions::default();
+        universal.set_compression_size_percent(50);
+        options.set_universal_compaction_options(&universal);
+    });
+    assert_eq!(chosen_by_size, is("compression", true));
+    let other_codec = |options: &mut Options| options.set_compression_type(DBCompressionType::Bz2);
+    assert_eq!(declines("bzip2", other_codec), is("compression", false));
+    assert_eq!(
+        declines("2pc", |options| options.set_allow_2pc(true)),
+        is("allow-2pc", true)
+    );
+    let unordered = declines("unordered", |options| {
+        options.set_allow_2pc(true);
+        options.set_unordered_write(true);
+    });
+    assert_eq!(unordered, is("allow-2pc", false));
+}
+
+#[test]
 fn the_doctor_warns_of_incremental_universal_compactions() {
     for (is_incremental, warnings) in [(false, 0), (true, 1)] {
         let dir = tempfile::tempdir().expect("a temporary directory");

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use common::{DONE, ENVIRONMENT, WRONG_USAGE, expect, text};
 use rand::prelude::*;
 use rockmill_side_by_side::dataset::tpch_statements;
-use rockmill_testing::{cases, seed, skipped};
+use rockmill_testkit::machine::{cases, seed, skipped};
 use rust_rocksdb::{DB, Options};
 use rustix::process::Signal;
 use tempfile::TempDir;

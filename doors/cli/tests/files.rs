@@ -343,7 +343,7 @@ fn a_file_that_may_not_be_read_is_not_called_bad() {
     let mut command = Command::new(built);
     // The superuser can read these files anyway.
     let open;
-    if rockmill_testing::is_superuser() {
+    if rockmill_testkit::machine::is_superuser() {
         for folder in [dir.path(), &db] {
             fs::set_permissions(folder, fs::Permissions::from_mode(0o755)).expect("allowed");
         }
@@ -351,7 +351,7 @@ fn a_file_that_may_not_be_read_is_not_called_bad() {
         open = fs::File::open(built).expect("the command");
         rustix::io::fcntl_setfd(&open, rustix::io::FdFlags::empty()).expect("kept open");
         command = Command::new(format!("/proc/self/fd/{}", open.as_raw_fd()));
-        rockmill_testing::as_nobody(&mut command);
+        rockmill_testkit::machine::as_nobody(&mut command);
     }
     let done = command.args(["verify", text(&db)]).output();
     let done = done.expect("the command starts");

@@ -8,8 +8,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use rockmill_testing::cgroup::MemoryGroup;
-use rockmill_testing::skipped;
+use rockmill_testkit::cgroup::MemoryGroup;
+use rockmill_testkit::machine::skipped;
 use rust_rocksdb::{DB, Options, WriteOptions};
 use tempfile::TempDir;
 

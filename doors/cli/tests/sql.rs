@@ -493,7 +493,7 @@ fn more_files_than_the_usual_limit_of_open_files_are_read() {
         env!("CARGO_BIN_EXE_rockmill"),
         folder.path().display()
     );
-    let (out, _) = rockmill_testing::command::run("sh", DONE, &["-c", &command]);
+    let (out, _) = rockmill_testkit::command::run("sh", DONE, &["-c", &command]);
     assert_eq!(out, format!("n\n{FILES}\n"));
 }
 

@@ -1,6 +1,6 @@
 //! Flushes and compactions come between the steps of a snapshot.
 
-use rockmill_testing::scans as common;
+use rockmill_testkit::scans as common;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -12,7 +12,7 @@ use rust_rocksdb::{
 };
 
 use super::*;
-use rockmill_testing::busy::mode::{MODES, Mode};
+use rockmill_testkit::busy::mode::{MODES, Mode};
 
 const NUMBER: &str = "rocksdb.current-super-version-number";
 const VERSIONS: &str = "rocksdb.num-live-versions";

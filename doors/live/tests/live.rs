@@ -23,7 +23,7 @@ use rockmill_exec::executor::Executor;
 use rockmill_live::LiveDatabase;
 use rockmill_scan::{Database, Directory, ScanEngine, ScanSettings};
 use rockmill_storage::clock::SystemClock;
-use rockmill_testing::scans::*;
+use rockmill_testkit::scans::*;
 use rust_rocksdb::{
     DB, OptimisticTransactionDB, SingleThreaded, WaitForCompactOptions, WriteBatch,
 };

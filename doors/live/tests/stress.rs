@@ -2,8 +2,8 @@
 //!
 //! `ROCKMILL_SECONDS=N` runs for N seconds, `ROCKMILL_SEED=N` draws the same writes.
 
-use rockmill_testing::busy;
-use rockmill_testing::scans as common;
+use rockmill_testkit::busy;
+use rockmill_testkit::scans as common;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,8 +12,8 @@ use std::time::Duration;
 use rockmill_core::KeyRange;
 use rockmill_live::LiveDatabase;
 use rockmill_scan::{Database, ScanEngine, ScanSettings, Snapshot};
-use rockmill_testing::busy::mode::Mode;
-use rockmill_testing::busy::{Busy, FAMILIES, Found, Reader};
+use rockmill_testkit::busy::mode::Mode;
+use rockmill_testkit::busy::{Busy, FAMILIES, Found, Reader};
 
 const READERS: usize = 2;
 

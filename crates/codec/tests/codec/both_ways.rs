@@ -5,7 +5,7 @@ use std::mem::MaybeUninit;
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 use rockmill_codec::{Codec, Malformed};
-use rockmill_testing::few_cases;
+use rockmill_testkit::machine::few_cases;
 
 use crate::compress;
 use crate::data::{Kind, block};

@@ -66,7 +66,7 @@ impl Lanes {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(rockmill_testing::few_cases(400)))]
+    #![proptest_config(ProptestConfig::with_cases(rockmill_testkit::machine::few_cases(400)))]
 
     #[test]
     fn groups_of_all_widths_place_keys_in_tables_and_find_them(

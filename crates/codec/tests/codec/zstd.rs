@@ -208,7 +208,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(rockmill_testing::few_cases(400)))]
+    #![proptest_config(ProptestConfig::with_cases(rockmill_testkit::machine::few_cases(400)))]
 
     #[test]
     fn a_warp_reads_the_same_zstd(

@@ -679,7 +679,7 @@ fn check(frame: &[u8], content: &[u8]) -> TestCaseResult {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(rockmill_testing::few_cases(if cfg!(debug_assertions) { 500 } else { 10_000 })))]
+    #![proptest_config(ProptestConfig::with_cases(rockmill_testkit::machine::few_cases(if cfg!(debug_assertions) { 500 } else { 10_000 })))]
 
     #[test]
     fn we_read_what_the_format_allows(seed in any::<u64>()) {
@@ -700,7 +700,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(rockmill_testing::few_cases(400)))]
+    #![proptest_config(ProptestConfig::with_cases(rockmill_testkit::machine::few_cases(400)))]
 
     #[test]
     fn a_warp_reads_what_the_format_allows(seed in any::<u64>(), is_reversed in any::<bool>()) {

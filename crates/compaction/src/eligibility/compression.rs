@@ -30,23 +30,20 @@ pub fn choose(
 ) -> Result<(CompressionSettings, String)> {
     let (kind, options) = configured(job, family)?;
     let text = options.text(kind as u8, rocksdb_version);
+    // RocksDB does not compress if no block could be small enough.
+    let kind = match options.max_compressed_bytes_per_kb <= 0 {
+        true => CompressionType::None,
+        false => kind,
+    };
+    let takes_dictionary = CompressionSettings::takes_dictionary(kind, options.level);
     let settings = CompressionSettings {
-        // RocksDB does not compress if no block could be small enough.
-        kind: if options.max_compressed_bytes_per_kb <= 0 {
-            CompressionType::None
-        } else {
-            kind
-        },
+        kind,
         implementation: Implementation::Library,
         level: options.level,
         window_bits: options.window_bits,
         zstd_checksum: options.checksum,
         max_compressed_bytes_per_kb: options.max_compressed_bytes_per_kb.max(0) as u32,
-        dictionary: None,
-    };
-    let settings = CompressionSettings {
-        dictionary: dictionary(&options).filter(|_| settings.takes_dictionary()),
-        ..settings
+        dictionary: dictionary(&options).filter(|_| takes_dictionary),
     };
     Compressor::new(&settings).map_err(|e| Error::declined(DeclineReason::Compression, e.what))?;
     Ok((settings, text))
@@ -189,15 +186,10 @@ fn check_options(kind: CompressionType, options: &CompressionOptions, found: &mu
     }
     // RocksDB makes none for Snappy.
     if options.max_dict_bytes > 0 && kind != CompressionType::Snappy {
-        let settings = CompressionSettings {
-            kind,
-            level: options.level,
-            ..CompressionSettings::none()
-        };
         let is_trained = kind == CompressionType::Zstd && options.zstd_max_train_bytes > 0;
         let what = match is_trained {
             true => Some(("zstd_max_train_bytes", options.zstd_max_train_bytes)),
-            false if settings.takes_dictionary() => None,
+            false if CompressionSettings::takes_dictionary(kind, options.level) => None,
             false => Some(("max_dict_bytes", options.max_dict_bytes)),
         };
         if let Some((option, value)) = what {

@@ -228,18 +228,15 @@ impl EligibleJob {
             return Ok(());
         }
         let tree = &self.job.tree;
-        let inputs = tree.inputs.iter();
-        let inputs = inputs.map(|file| (user_key(&file.smallest), user_key(&file.largest)));
-        let deeper = || tree.deeper.iter().map(|(_, files)| in_order(files, order));
-        let of_deeper = deeper().flatten();
-        let of_deeper = of_deeper.map(|file| (&file.smallest[..], &file.largest[..]));
-        let mut all = inputs.chain(of_deeper);
-        let is_wrong = all.any(|(smallest, largest)| order.is_before(largest, smallest));
-        let overlap = |files: Vec<&FileSummary>| {
-            let mut pairs = files.windows(2);
-            pairs.any(|pair| order.is_before(&pair[1].smallest, &pair[0].largest))
-        };
-        match is_wrong || deeper().any(overlap) {
+        let is_behind = |first: &[u8], last: &[u8]| order.is_before(last, first);
+        let mut inputs = tree.inputs.iter();
+        let is_wrong = inputs.any(|f| is_behind(user_key(&f.smallest), user_key(&f.largest)))
+            || tree.deeper.iter().any(|(_, files)| {
+                let files = in_order(files, order);
+                files.iter().any(|f| is_behind(&f.smallest, &f.largest))
+                    || (files.windows(2)).any(|f| is_behind(&f[0].largest, &f[1].smallest))
+            });
+        match is_wrong {
             false => Ok(()),
             true => {
                 let what =
@@ -312,12 +309,10 @@ fn may_have_operands(tables: &[InputTable]) -> bool {
 /// Returns the files of a level, which are ordered by bytes, in the order of their keys.
 fn in_order(files: &[FileSummary], order: KeyOrder) -> Vec<&FileSummary> {
     let mut files: Vec<_> = files.iter().collect();
-    if order != KeyOrder::Bytewise {
-        files.sort_by(|a, b| {
-            let by_first = order.compare(&a.smallest, &b.smallest);
-            by_first.then_with(|| order.compare(&a.largest, &b.largest))
-        });
-    }
+    files.sort_by(|a, b| {
+        let by_first = order.compare(&a.smallest, &b.smallest);
+        by_first.then_with(|| order.compare(&a.largest, &b.largest))
+    });
     files
 }
 

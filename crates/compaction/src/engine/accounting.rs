@@ -2,7 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use rockmill_core::{Error, ErrorKind, JobInfo, Result};
+use rockmill_core::{Error, ErrorKind, JobInfo, Result, panic_message};
 
 use super::Engine;
 
@@ -52,13 +52,7 @@ impl Engine {
 /// The errors of `work`; Internal if it panics.
 pub fn guarded<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
-        let what = panic
-            .downcast_ref::<&str>()
-            .map(ToString::to_string)
-            .or_else(|| panic.downcast_ref::<String>().cloned());
-        Err(Error::internal(format!(
-            "panic: {}",
-            what.unwrap_or_default()
-        )))
+        let said = panic_message(&*panic).unwrap_or_default();
+        Err(Error::internal(format!("panic: {said}")))
     })
 }

@@ -68,7 +68,7 @@ struct KindTally {
 #[test]
 fn nothing_is_lost_whatever_fails() {
     let first = from_environment("ROCKMILL_SIM_SEED", DEFAULT_SEED);
-    let cases = rockmill_testing::cases(DEFAULT_CASES);
+    let cases = rockmill_testkit::machine::cases(DEFAULT_CASES);
     println!("seeds {first} to {}", first + cases - 1);
     let mut tally = Tally::default();
     for seed in first..first + cases {

@@ -36,7 +36,7 @@ const HUNG: Duration = Duration::from_secs(120);
 #[test]
 fn jobs_end_as_on_the_cpu_alone_whatever_devices_do() {
     let first = super::from_environment("ROCKMILL_SIM_SEED", DEFAULT_SEED);
-    let cases = rockmill_testing::cases(DEFAULT_CASES);
+    let cases = rockmill_testkit::machine::cases(DEFAULT_CASES);
     println!("seeds {first} to {}", first + cases - 1);
     let started = Instant::now();
     let tally = run_all(first..first + cases);

@@ -10,9 +10,8 @@ use rockmill_format::key::KeyOrder;
 use super::decode::{Head, RunReader};
 
 /// A run in the tournament, and [`key_prefix`] of its head's key behind the common beginning of all heads, with the
-/// [`prefix_mask`] of their order. Equal
-/// prefixes are rare if keys differ; then the keys in the runs decide. Comparing few bytes keeps the winner's path
-/// short.
+/// [`prefix_mask`] of their order. Equal prefixes are rare if keys differ; then the keys in the runs decide. Comparing few
+/// bytes keeps the winner's path short.
 #[derive(Debug, Clone, Copy)]
 struct Player {
     prefix: u128,
@@ -47,16 +46,17 @@ fn tied_is_before(run: &RunReader<'_>, other: &RunReader<'_>) -> Option<bool> {
     let (Some(key), Some(other_key)) = (run.key(), other.key()) else {
         return (run.key().is_some() != other.key().is_some()).then(|| run.key().is_some());
     };
-    let order = match key.fits_prefix() && other_key.fits_prefix() {
+    let bytewise = match key.fits_prefix() && other_key.fits_prefix() {
         // The shorter one is the other's beginning.
-        true => match run.order() {
-            KeyOrder::Bytewise => key.user_len().cmp(&other_key.user_len()),
-            KeyOrder::ReverseBytewise => other_key.user_len().cmp(&key.user_len()),
-        },
+        true => key.user_len().cmp(&other_key.user_len()),
         false => match (run.user_key(), other.user_key()) {
-            (Some(key), Some(other_key)) => run.order().compare(key, other_key),
+            (Some(key), Some(other_key)) => key.cmp(other_key),
             _ => Ordering::Equal,
         },
+    };
+    let order = match run.order() {
+        KeyOrder::Bytewise => bytewise,
+        KeyOrder::ReverseBytewise => bytewise.reverse(),
     };
     match order.then(other_key.tag.cmp(&key.tag)) {
         Ordering::Equal => None,

@@ -27,7 +27,7 @@ pub fn request<'a>(
     tables: &'a [InputTable],
     range: &'a KeyRange,
     plan: &'a ScanPlan,
-    rules: SnapshotRules,
+    rules: SnapshotRules<'a>,
 ) -> Request<'a> {
     Request {
         reading: Reading {

@@ -1,7 +1,4 @@
-use std::collections::BTreeMap;
-
-use rockmill_core::{CancelToken, ContentHash, ErrorKind, OutputFile, TablePlan};
-use rockmill_format::properties::TableProperties;
+use rockmill_core::{CancelToken, ErrorKind, OutputFile, TablePlan};
 
 use super::*;
 use crate::driver::faults::{Call, Faults};
@@ -29,17 +26,7 @@ fn file(number: u64, level: u32) -> Cacheable {
     let output = OutputFile {
         number,
         size: number,
-        smallest: Vec::new(),
-        largest: Vec::new(),
-        properties: TableProperties::default(),
-        oldest_ancester_time: 0,
-        paranoid_hash: 0,
-        file_checksum: None,
-        content: ContentHash::default(),
-        index_hash: 0,
-        marked_for_compaction: false,
-        range_tombstones: Vec::new(),
-        readable_properties: BTreeMap::new(),
+        ..OutputFile::default()
     };
     let identity = FileIdentity::of_output(&output, &TablePlan::default());
     Cacheable {

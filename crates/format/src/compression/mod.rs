@@ -186,12 +186,12 @@ impl CompressionSettings {
         })
     }
 
-    /// Whether blocks of this compression can have a dictionary that is made here.
-    pub fn takes_dictionary(&self) -> bool {
-        match self.kind {
+    /// Whether blocks of this kind and level can have a dictionary that is made here.
+    pub fn takes_dictionary(kind: CompressionType, level: i32) -> bool {
+        match kind {
             CompressionType::Zstd | CompressionType::Zlib => true,
             CompressionType::Lz4 | CompressionType::Lz4hc => {
-                matches!(lz4_mode(self.kind, self.level), Lz4Mode::Fast(_))
+                matches!(lz4_mode(kind, level), Lz4Mode::Fast(_))
             }
             CompressionType::None | CompressionType::Snappy => false,
         }
@@ -260,7 +260,7 @@ mod tests {
         ) {
             let block = word.repeat(repeat);
             let settings = settings(kind, level);
-            let dictionary = match settings.takes_dictionary() {
+            let dictionary = match CompressionSettings::takes_dictionary(kind, level) {
                 true if is_short => dictionary,
                 true => [dictionary, word].concat().repeat(3000),
                 false => Vec::new(),
@@ -322,7 +322,7 @@ mod tests {
             CompressionType::Zstd,
         ] {
             let settings = settings(kind, DEFAULT_LEVEL);
-            assert!(settings.takes_dictionary());
+            assert!(CompressionSettings::takes_dictionary(kind, DEFAULT_LEVEL));
             let dictionary = [noise(2, 70_000), noise(1, 1000)].concat();
             let mut with = Compressor::with_dictionary(&settings, &dictionary).expect("settings");
             let (stored, used) = with.compress(&block).expect("compresses");

@@ -2,7 +2,7 @@
 
 use std::ops::RangeInclusive;
 
-use rockmill_format::key::{self, ValueType, pack_tag};
+use rockmill_format::key::{self, KeyOrder, ValueType, pack_tag};
 use rockmill_format::range_tombstone::RangeTombstone;
 use rockmill_format::write_batch::BatchEntry;
 
@@ -45,7 +45,7 @@ impl MemTable {
     /// were added since the last call.
     pub fn sort(&mut self) {
         let mut places = std::mem::take(&mut self.places);
-        places.sort_by(|a, b| key::compare(self.parts(a), self.parts(b)));
+        places.sort_by(|a, b| KeyOrder::Bytewise.compare_entries(self.parts(a), self.parts(b)));
         self.places = places;
     }
 

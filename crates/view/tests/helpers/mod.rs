@@ -20,7 +20,7 @@ pub fn engine() -> Arc<ScanEngine> {
 
 /// `ROCKMILL_CASES` random cases, or `cases`.
 pub fn config(cases: u32) -> ProptestConfig {
-    ProptestConfig::with_cases(rockmill_testing::few_cases(cases))
+    ProptestConfig::with_cases(rockmill_testkit::machine::few_cases(cases))
 }
 
 /// The device that `ROCKMILL_TEST_DEVICE` names (`cuda:N`), or the host.

@@ -5,12 +5,12 @@
 use std::fs;
 use std::path::PathBuf;
 
-use rockmill_testing::command;
+use rockmill_testkit::command;
 use serde_json::Value;
 use tempfile::TempDir;
 
 #[allow(unused_imports, reason = "each of the tests uses its part")]
-pub use rockmill_testing::command::{BAD_DATA, DONE, ENVIRONMENT, WRONG_USAGE, text};
+pub use rockmill_testkit::command::{BAD_DATA, DONE, ENVIRONMENT, WRONG_USAGE, text};
 
 /// Runs the command, checks its exit code and returns what it printed.
 pub fn expect(code: i32, args: &[&str]) -> (String, String) {

@@ -15,7 +15,7 @@ pub fn config(cases: u32) -> ProptestConfig {
     };
     let is_said = |variable| std::env::var_os(variable).is_some();
     if is_said("ROCKMILL_CASES") || !is_said("PROPTEST_CASES") {
-        config.cases = rockmill_testing::few_cases(cases);
+        config.cases = crate::machine::few_cases(cases);
     }
     config
 }

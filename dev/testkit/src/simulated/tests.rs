@@ -1,7 +1,4 @@
-use std::collections::BTreeMap;
-
-use rockmill_core::{ContentHash, Output, OutputFile, ReadReport, SstOutput};
-use rockmill_format::properties::TableProperties;
+use rockmill_core::{Output, OutputFile, ReadReport, SstOutput};
 
 use super::*;
 use rockmill_storage::clock::SystemClock;
@@ -16,17 +13,7 @@ fn file(size: u64) -> OutputFile {
     OutputFile {
         number: 1,
         size,
-        smallest: Vec::new(),
-        largest: Vec::new(),
-        properties: TableProperties::default(),
-        oldest_ancester_time: 0,
-        paranoid_hash: 0,
-        file_checksum: None,
-        content: ContentHash::default(),
-        index_hash: 0,
-        marked_for_compaction: false,
-        range_tombstones: Vec::new(),
-        readable_properties: BTreeMap::new(),
+        ..OutputFile::default()
     }
 }
 

@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use rockmill_testing::skipped;
+use rockmill_testkit::machine::skipped;
 
 use crate::tools::{Installed, REPOSITORY, RocksDb, WITHOUT_RTTI, have, nvcc, program, run};
 

@@ -14,7 +14,7 @@ use rockmill_capi::{
     ABI_VERSION, CBytes, CJobInfo, CLookup, CPlugins, CResult, CServiceOptions, CStore,
     CViewOptions, CWrite, Status,
 };
-use rockmill_testing::promtool;
+use rockmill_testkit::machine::promtool;
 use tools::{
     Installed, REPOSITORY, RocksDb, STATIC_NEEDS, WITHOUT_RTTI, built, have, program, run,
 };

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use rockmill_testing::skipped;
+use rockmill_testkit::machine::skipped;
 use tempfile::TempDir;
 
 pub const REPOSITORY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");

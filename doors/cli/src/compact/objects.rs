@@ -2,6 +2,7 @@
 
 use rockmill_compaction::filter_policy_without_bits;
 use rockmill_format::filter::FilterPolicy;
+use rockmill_format::key::KeyOrder;
 use rockmill_format::options_file::{ColumnFamilyOptions, Options, OptionsFile};
 use rockmill_format::prefix::PrefixExtractor;
 
@@ -99,7 +100,8 @@ pub fn is_left_out(key: &str, value: &str) -> bool {
 pub fn is_reverse(options: &OptionsFile, family: &str) -> bool {
     let family = options.cf(family.as_bytes());
     let named = family.and_then(|family| family.options.str("comparator"));
-    named.is_some_and(|name| name.starts_with("rocksdb.ReverseBytewiseComparator"))
+    let reverse = KeyOrder::ReverseBytewise.comparator();
+    named.is_some_and(|name| name.as_bytes().starts_with(reverse))
 }
 
 /// Returns the objects without which RocksDB cannot open the database as its application does.

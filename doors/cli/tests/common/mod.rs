@@ -7,13 +7,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use rockmill_testing::command;
+use rockmill_testkit::command;
 use rust_rocksdb::{BlockBasedOptions, DB, IteratorMode, Options};
 use serde_json::Value;
 use tempfile::TempDir;
 
 #[allow(unused_imports, reason = "each of the tests uses its part")]
-pub use rockmill_testing::command::{
+pub use rockmill_testkit::command::{
     BAD_DATA, DONE, ENVIRONMENT, INCOMPLETE, INTERRUPTED, TERMINATED, WRONG_USAGE, text,
 };
 

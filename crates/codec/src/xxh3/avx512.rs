@@ -12,7 +12,7 @@ use std::arch::x86_64::{
     _mm512_xor_si512,
 };
 
-use crate::constants::{
+use super::constants::{
     PRIME32_1, PRIME32_2, PRIME32_3, PRIME64_1, PRIME64_2, PRIME64_3, PRIME64_4, PRIME64_5, SECRET,
     SECRET_LEN,
 };

@@ -1,8 +1,8 @@
 //! All implementations compute the same function.
 
 use proptest::prelude::*;
-use rockmill_testing::skipped;
-use rockmill_xxh3::xxh3;
+use rockmill_codec::xxh3::xxh3;
+use rockmill_testkit::machine::skipped;
 use twox_hash::XxHash3_64;
 
 /// Without AVX-512, the tests below compare the library with itself. `ROCKMILL_TEST_AVX512` in the environment makes

@@ -3,15 +3,6 @@
 //! A test that the machine cannot run calls [`skipped`]. Cargo counts such a test as passed, so `make test` names them
 //! all at its end. A test that needs another user runs itself again as that user: [`again_as_nobody`],
 //! [`again_where_mounting_is_allowed`].
-//!
-//! With the feature `rocksdb`, also databases that tests of several crates share.
-
-#[cfg(feature = "rocksdb")]
-pub mod busy;
-pub mod cgroup;
-pub mod command;
-#[cfg(feature = "rocksdb")]
-pub mod scans;
 
 use std::env;
 use std::fs::{self, OpenOptions};

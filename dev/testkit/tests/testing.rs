@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::process::Command;
 
-use rockmill_testing::{
+use rockmill_testkit::machine::{
     Mount, again_as_nobody, again_where_mounting_is_allowed, is_superuser, skipped,
 };
 
