@@ -24,10 +24,7 @@ if [ -z "$built" ]; then
     printf -v CARGO_ENCODED_RUSTFLAGS '%s\x1f%s' "--remap-path-prefix=$PWD=/rockmill" "--remap-path-prefix=$home=/cargo"
     maps=$(printf -- '-ffile-prefix-map=%q ' "$PWD=/rockmill" "$home=/cargo")
     export CARGO_ENCODED_RUSTFLAGS CC_SHELL_ESCAPED_FLAGS=1 CFLAGS="$maps${CFLAGS-}" CXXFLAGS="$maps${CXXFLAGS-}"
-    # Apart: beside a static library, cargo would compile all crates twice over, as bitcode and as machine code. So DataFusion
-    # takes less time.
-    cargo build --locked --profile shipped -p rockmill-cli ${FEATURES:+--features "$FEATURES"}
-    cargo build --locked --profile shipped -p rockmill-capi
+    cargo build --locked --profile shipped -p rockmill-cli -p rockmill-capi ${FEATURES:+--features "$FEATURES"}
     built=${CARGO_TARGET_DIR:-target}/shipped
     size=$(($(stat -c %s "$built/rockmill") / 1000000))
     [ "$size" -le $MAX_COMMAND ] || {
