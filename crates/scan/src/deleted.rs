@@ -49,10 +49,10 @@ impl Deleted {
         }
         let mut reservation = keep(bytes.saturating_mul(COPIES))?;
         let (mut all, mut undecided) = (Vec::new(), shared_keys(files, sequence));
-        for ((_, meta, _), own) in files.iter().map(|file| (file, seen(file, sequence))) {
-            let (smallest, largest) = (&meta.smallest, &meta.largest);
+        for file in files {
+            let (smallest, largest) = (&file.1.smallest, &file.1.largest);
             let mut is_cut = false;
-            for (sequence, tombstone) in own {
+            for (sequence, tombstone) in seen(file, sequence) {
                 let (within, cuts_key) =
                     tombstone.within_file(KeyOrder::Bytewise, smallest, largest);
                 is_cut |= cuts_key;

@@ -423,7 +423,7 @@ impl Snapshot {
             .collect();
         let keep = |bytes| engine.tables.keep(bytes, &cancel);
         let deleted = match Deleted::new(&files, &family.unflushed, self.sequence, keep) {
-            Err(error) if is_out_of_memory(&error) => {
+            Err(error) if error.kind.is_out_of_memory() => {
                 unread.get_or_insert_with(|| {
                     "there is no memory for its range tombstones".to_owned()
                 });
@@ -437,18 +437,14 @@ impl Snapshot {
     }
 }
 
-fn is_out_of_memory(error: &Error) -> bool {
-    error.kind == ErrorKind::Declined(DeclineReason::MemoryBudget)
-}
-
 /// Whether RocksDB may read a table that Rockmill cannot read. It reads tables of other formats only as their
 /// application reads them.
 fn is_of_table(error: &Error) -> bool {
-    use DeclineReason::{MemoryBudget, TableFactory};
-    let ErrorKind::Declined(reason) = error.kind else {
-        return false;
-    };
-    !matches!(reason, MemoryBudget | TableFactory)
+    match error.kind {
+        ErrorKind::Declined(DeclineReason::TableFactory) => false,
+        ErrorKind::Declined(_) => !error.kind.is_out_of_memory(),
+        _ => false,
+    }
 }
 
 /// A column family at one sequence number, with its tables opened.
