@@ -31,8 +31,8 @@ pub enum ReadPath {
 }
 
 impl FamilySnapshot {
-    /// Cuts the keys of `ranges` into pieces of about `piece_bytes` stored bytes. They are disjoint, ascend, and have exactly
-    /// these keys.
+    /// Cuts the keys of `ranges` into pieces of about `piece_bytes` stored bytes. They are disjoint, ascend, and have
+    /// exactly these keys.
     pub fn pieces(&self, ranges: &[KeyRange], piece_bytes: u64) -> Vec<Piece> {
         let reason = "a range tombstone that ends between the versions of a key";
         self.pieces_without(ranges, piece_bytes, &self.deleted.undecided, reason)
