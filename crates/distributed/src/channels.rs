@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::future::poll_fn;
 use std::io;
 use std::num::NonZero;
-use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -126,9 +126,13 @@ impl Channels {
         }
     }
 
+    fn open(&self) -> MutexGuard<'_, HashMap<Url, BoxCloneSyncChannel>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Connections that are open.
     pub(crate) fn opened(&self) -> Vec<(Url, Connection)> {
-        let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let open = self.open();
         let open = open.iter();
         open.map(|(url, channel)| (url.clone(), Connection(channel.clone())))
             .collect()
@@ -140,14 +144,13 @@ impl Channels {
     }
 
     async fn channel(&self, url: &Url) -> Result<BoxCloneSyncChannel> {
-        let lock = || self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(open) = lock().get(url) {
+        if let Some(open) = self.open().get(url) {
             return Ok(open.clone());
         }
         let (channels, to) = (self.clone(), url.clone());
         let connected = threads()?.spawn(async move { channels.connect(&to).await });
         let channel = connected.await.map_err(|e| failed(e.to_string()))??;
-        let mut open = lock();
+        let mut open = self.open();
         Ok(open.entry(url.clone()).or_insert(channel).clone())
     }
 
@@ -217,8 +220,7 @@ impl Channels {
     }
 
     fn forget(&self, url: &Url) {
-        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        open.remove(url);
+        self.open().remove(url);
     }
 }
 

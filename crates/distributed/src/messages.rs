@@ -14,7 +14,7 @@ pub const EXECUTE: &str = "/worker.WorkerService/ExecuteTask";
 /// # Errors
 /// A sentence that says which limit it passes.
 pub fn accept(path: &str, message: &[u8]) -> Result<(), String> {
-    count(message).map_err(|too_much| too_much.to_string())?;
+    count(message)?;
     let partitions = match path {
         EXECUTE => executed(message)?,
         SET_PLAN => fed(message),

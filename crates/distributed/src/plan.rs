@@ -77,8 +77,9 @@ fn distributed(
 ) -> SessionStateBuilder {
     let resolved = Resolved(Arc::clone(&urls));
     let mut builder = builder.with_distributed_planner();
+    let planner = builder.query_planner().take();
     let planner = ByWorker {
-        planner: builder.query_planner().take(),
+        planner: planner.expect("the distributed one"),
         urls: Arc::clone(&urls),
     };
     let config = builder.config().get_or_insert_default();

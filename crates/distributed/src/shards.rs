@@ -109,9 +109,7 @@ impl ShardList {
             .map(|shard| shard.address.url(channels.are_secure()));
         urls.collect()
     }
-}
 
-impl ShardList {
     /// The shards that each process has.
     pub(crate) fn by_worker(&self, channels: &Channels) -> BTreeMap<Url, Vec<String>> {
         let mut by_worker: BTreeMap<_, Vec<_>> = BTreeMap::new();

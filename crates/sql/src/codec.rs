@@ -106,7 +106,7 @@ impl Codec {
                 bytes.len()
             );
         }
-        protobuf::count(bytes).map_err(|too_much| DataFusionError::Plan(too_much.to_string()))?;
+        protobuf::count(bytes).map_err(DataFusionError::Plan)?;
         let decode = || physical_plan_from_bytes_with_extension_codec(bytes, context, self);
         // Arrow's reader of constants panics on some bytes.
         let decoded = catch(decode);

@@ -56,24 +56,24 @@ impl Source {
 
 impl Snapshot {
     /// Splits a version into parts.
-    pub fn new(family: Arc<FamilySnapshot>) -> Result<Self> {
+    pub fn new(family: Arc<FamilySnapshot>) -> Self {
         Self::within(family, &[KeyRange::default()])
     }
 
     /// Splits the keys of some ranges into parts.
-    pub fn within(family: Arc<FamilySnapshot>, ranges: &[KeyRange]) -> Result<Self> {
+    pub fn within(family: Arc<FamilySnapshot>, ranges: &[KeyRange]) -> Self {
         let (mut pieces, mut asked) = (Vec::new(), Vec::new());
-        for piece in family.resident_pieces(ranges, PIECE_BYTES)? {
+        for piece in family.resident_pieces(ranges, PIECE_BYTES) {
             match unread(&family, &piece) {
                 Some(reason) => asked.push(Asked::new(piece, reason)),
                 None => pieces.push(piece),
             }
         }
-        Ok(Self {
+        Self {
             family,
             pieces,
             asked,
-        })
+        }
     }
 
     /// The parts to load into a table, as tasks.
@@ -91,17 +91,17 @@ impl Snapshot {
     }
 
     /// The part of a version that is not in a table. Its indexes are read only if a table cannot be read.
-    pub fn asked_of(family: &Arc<FamilySnapshot>) -> Result<Vec<Asked>> {
+    pub fn asked_of(family: &Arc<FamilySnapshot>) -> Vec<Asked> {
         let mut asked = Vec::new();
-        for piece in family.resident_pieces(&[KeyRange::default()], u64::MAX)? {
+        for piece in family.resident_pieces(&[KeyRange::default()], u64::MAX) {
             match (&piece.path, unread(family, &piece)) {
                 (_, None) => {}
                 (ReadPath::RocksDb(_), Some(reason)) => asked.push(Asked::new(piece, reason)),
                 // Only a part of the version may have keys of that table.
-                (ReadPath::Files, Some(_)) => return Ok(Self::new(Arc::clone(family))?.asked),
+                (ReadPath::Files, Some(_)) => return Self::new(Arc::clone(family)).asked,
             }
         }
-        Ok(asked)
+        asked
     }
 }
 

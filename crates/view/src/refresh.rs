@@ -59,7 +59,7 @@ impl View {
         drop(self.in_use.take_done());
         let quiet = self.quiet();
         let family = self.source.take()?;
-        let asked = Snapshot::asked_of(&family)?;
+        let asked = Snapshot::asked_of(&family);
         let base = self.version();
         let change = Change {
             base: &base,
@@ -113,14 +113,14 @@ impl Change<'_> {
 
     /// Adds the writes, or returns the reason why that does not suffice.
     fn added(&self, written: WrittenSince) -> Result<std::result::Result<Output, String>> {
-        let tables = Snapshot::new(written.tables)?;
+        let tables = Snapshot::new(written.tables);
         // Tables that are not in this part can be the reason why RocksDB is asked for its keys too.
         if joined(&tables.asked) != joined(self.asked) {
             return Ok(Err(
                 "RocksDB must be asked for keys that were written".to_owned()
             ));
         }
-        let unflushed = written.unflushed.map(Snapshot::new).transpose()?;
+        let unflushed = written.unflushed.map(Snapshot::new);
         let mut missing = 0;
         let all = std::iter::once(&tables).chain(&unflushed);
         let of_tables = tables.load(Tombstones::Keep);
@@ -150,7 +150,7 @@ impl Change<'_> {
     /// Loads all keys of the ranges in which a reader may find changes, and of `more`.
     fn reloaded(&self, more: &[KeyRange], reason: String) -> Result<Output> {
         let ranges = self.family.changed_since(&self.base.family, more);
-        let there = Snapshot::within(Arc::clone(self.family), &ranges)?;
+        let there = Snapshot::within(Arc::clone(self.family), &ranges);
         let load = there.load(Tombstones::Drop);
         let share = self.source.engine.admit_loads([load], self.device)?;
         let made = self.with_room([&there], |delta| {
