@@ -90,7 +90,7 @@ pub struct Setting {
 }
 
 /// Options of RocksDB with a value that is accepted. A decline names an option of a struct without the struct.
-const OPTIONS: [&str; 27] = [
+const OPTIONS: [&str; 26] = [
     "allow_ingest_behind=false",
     "block_align=false",
     "cf_allow_ingest_behind=false",
@@ -99,7 +99,6 @@ const OPTIONS: [&str; 27] = [
     "compression_opts.auto_skip=false",
     "compression_opts.max_dict_bytes=0",
     "compression_opts.strategy=0",
-    "compression_opts.zstd_max_train_bytes=0",
     "data_block_index_type=kDataBlockBinarySearch",
     "default_write_temperature=kUnknown",
     "enable_blob_direct_write=false",
@@ -233,9 +232,7 @@ pub fn change(reason: DeclineReason) -> &'static str {
         R::Compression => {
             "use no compression, Snappy, LZ4, LZ4HC, ZSTD or zlib, without the options named"
         }
-        R::CompressionDictionary => {
-            "set zstd_max_train_bytes=0 for ZSTD, or max_dict_bytes=0; use LZ4 in place of LZ4HC"
-        }
+        R::CompressionDictionary => "set max_dict_bytes=0, or use LZ4 in place of LZ4HC",
         R::CompressionManager => "configure no compression manager",
         R::IndexType => {
             "set index_type=kBinarySearch or kTwoLevelIndexSearch, and uniform_cv_threshold=-1 with index_block_search_type=kAuto"
