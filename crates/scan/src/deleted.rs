@@ -72,14 +72,23 @@ impl Deleted {
         })
     }
 
-    /// All keys that tombstones may delete, as disjoint ranges.
-    pub fn ranges(&self) -> Vec<KeyRange> {
-        let deleted = self.fragments.all().iter().map(|fragment| KeyRange {
+    /// Keys that tombstones with at least this sequence number delete, as disjoint ranges.
+    pub fn since(&self, sequence: u64) -> Vec<KeyRange> {
+        let all = self.fragments.all().iter();
+        let newer = all.filter(|fragment| fragment.sequences.iter().any(|&own| own >= sequence));
+        let ranges = newer.map(|fragment| KeyRange {
             begin: Some(fragment.begin.clone()),
             end: Some(fragment.end.clone()),
         });
-        let all = deleted.chain(self.undecided.iter().cloned());
-        ranges::disjoint(&all.collect::<Vec<_>>())
+        ranges::disjoint(&ranges.collect::<Vec<_>>())
+    }
+
+    /// The same for a reader of keys that no tombstone deletes.
+    pub fn without_fragments(&self) -> Self {
+        Self {
+            undecided: self.undecided.clone(),
+            ..Self::default()
+        }
     }
 }
 

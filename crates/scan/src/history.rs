@@ -45,6 +45,10 @@ pub struct WrittenSince {
     /// all of them to files: a SingleDelete and its Put cancel each other. Keys that have a value here have an entry in
     /// `tables`, or everything must be read again.
     pub unflushed: Option<Arc<FamilySnapshot>>,
+    /// The keys for which `tables` and `unflushed` tell the changes, as disjoint ranges.
+    pub ranges: Vec<KeyRange>,
+    /// All other keys. A range tombstone may have deleted them since, or is newer than an entry of `tables`.
+    pub deleted: Vec<KeyRange>,
 }
 
 /// Facts about a column family's files that determine its history.
@@ -106,12 +110,29 @@ impl FamilySnapshot {
         }
         // Files may have entries that are older than those in the log.
         let has_file = |number| files.contains(&number);
-        let tables = self.part(has_file, |part| !files.is_empty() || !base.has(part));
+        let mut tables = self.part(has_file, |part| !files.is_empty() || !base.has(part));
+        // All tombstones of the keys that are left are older than these entries.
+        tables.deleted = tables.deleted.without_fragments();
         let unflushed = is_changed.then(|| Arc::new(base.part(|_| false, |_| true)));
+        let deleted = self.deleted.since(base.oldest_sequence());
+        let ranges = ranges::cut(&KeyRange::default(), &deleted);
+        let ranges = ranges.into_iter().filter(|(_, is_deleted)| !is_deleted);
         Ok(Since::Written(WrittenSince {
             tables: Arc::new(tables),
             unflushed,
+            ranges: ranges.map(|(range, _)| range).collect(),
+            deleted,
         }))
+    }
+
+    /// Smallest sequence number of entries that newer versions may have in tables that this one does not have.
+    fn oldest_sequence(&self) -> u64 {
+        if !self.origin.ahead.is_empty() {
+            return 0;
+        }
+        let parts = self.unflushed.iter();
+        let parts = parts.filter_map(|part| part.smallest_sequence);
+        parts.fold(self.sequence + 1, u64::min)
     }
 
     /// Ranges outside of which readers of both versions find the same, whatever has happened between them. These are

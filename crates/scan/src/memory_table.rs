@@ -24,6 +24,8 @@ pub struct MemoryTable {
     pub(crate) table: Option<InputTable>,
     /// Range tombstones.
     pub(crate) tombstones: Vec<RangeTombstone>,
+    /// Smallest sequence number of its entries that have a key.
+    pub(crate) smallest_sequence: Option<u64>,
     /// The keys from the first to the last one that has an entry.
     keys: Option<KeyRange>,
     _reservation: Reservation,
@@ -57,6 +59,7 @@ impl MemoryTable {
         Ok(Self {
             _reservation: tables.keep(bytes, cancel)?,
             keys: keys_of(memtable),
+            smallest_sequence: smallest_sequence(memtable),
             table,
             tombstones,
         })
@@ -77,6 +80,11 @@ fn keys_of(memtable: &MemTable) -> Option<KeyRange> {
     let (first, _) = keys.next()?;
     let last = keys.last().map_or(first, |(key, _)| key);
     Some(ranges::closed(first, last))
+}
+
+fn smallest_sequence(memtable: &MemTable) -> Option<u64> {
+    let keys = memtable.entries().filter_map(|(key, _)| key::split(key));
+    keys.map(|(_, tag)| key::tag_sequence(tag)).min()
 }
 
 /// An uncompressed SST file of the entries; nothing if there are none.

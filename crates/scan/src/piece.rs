@@ -34,25 +34,7 @@ impl FamilySnapshot {
     /// Cuts the keys of `ranges` into pieces of about `piece_bytes` stored bytes. They are disjoint, ascend, and have
     /// exactly these keys.
     pub fn pieces(&self, ranges: &[KeyRange], piece_bytes: u64) -> Vec<Piece> {
-        let reason = "a range tombstone that ends between the versions of a key";
-        self.pieces_without(ranges, piece_bytes, &self.deleted.undecided, reason)
-    }
-
-    /// [`FamilySnapshot::pieces`] for tables that stay on a device. These do not have the keys that range tombstones may
-    /// delete.
-    pub fn resident_pieces(&self, ranges: &[KeyRange], piece_bytes: u64) -> Vec<Piece> {
-        let deleted = self.deleted.ranges();
-        self.pieces_without(ranges, piece_bytes, &deleted, "a range tombstone")
-    }
-
-    /// Pieces that RocksDB's iterators read in the disjoint ranges `left`, for this reason.
-    fn pieces_without(
-        &self,
-        ranges: &[KeyRange],
-        piece_bytes: u64,
-        left: &[KeyRange],
-        why: &str,
-    ) -> Vec<Piece> {
+        const UNDECIDED: &str = "a range tombstone that ends between the versions of a key";
         if !self.remotes.is_empty() {
             return self.remote_pieces(ranges);
         }
@@ -68,10 +50,10 @@ impl FamilySnapshot {
         }
         let mut pieces = Vec::new();
         for range in &ranges {
-            for (part, is_left) in ranges::cut(range, left) {
+            for (part, is_undecided) in ranges::cut(range, &self.deleted.undecided) {
                 let through = match &self.unread {
                     Some(reason) => ReadPath::RocksDb(reason.clone()),
-                    None if is_left => ReadPath::RocksDb(why.to_owned()),
+                    None if is_undecided => ReadPath::RocksDb(UNDECIDED.to_owned()),
                     None => ReadPath::Files,
                 };
                 pieces.extend(self.split(&part, piece_bytes, &through));
