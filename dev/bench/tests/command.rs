@@ -127,8 +127,6 @@ fn a_compaction_of_what_was_compacted_is_one_job_however_large_it_is() {
     // By default RocksDB makes jobs of half of 25 files.
     assert!(row["bytes_in"].as_u64() > Some(25 << 20), "{row}");
     assert_eq!((&row["jobs"], &row["identical"]), (&1.into(), &true.into()));
-    let seconds = ["wall_s", "job_s"].map(|field| row[field].as_f64().expect(field));
-    assert!(0.0 < seconds[1] && seconds[1] <= seconds[0], "{row}");
     assert!(row["subcompactions"].as_u64() > Some(1), "{row}");
 }
 
