@@ -80,7 +80,7 @@ impl Parts {
             true => part.upgrade(),
             false => None,
         };
-        // A part that ends now closes its files when the lock is free again.
+        // The last reference closes the files of a part, which must not be done under the lock.
         let parts: Vec<_> = self
             .of_statements()
             .iter()

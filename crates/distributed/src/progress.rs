@@ -22,7 +22,7 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 /// Stored bytes that scans have read, and that they read in total.
 pub(crate) type Read = (u64, u64);
 
-/// Asks workers while a statement runs how many bytes they have read.
+/// Asks workers how many bytes they have read, while a statement runs.
 #[derive(Debug)]
 pub struct Progress {
     plan: Arc<dyn ExecutionPlan>,

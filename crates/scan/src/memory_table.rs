@@ -81,7 +81,7 @@ fn keys_of(memtable: &MemTable) -> Option<KeyRange> {
 
 /// An uncompressed SST file of the entries; nothing if there are none.
 fn write(memtable: &MemTable, cancel: &CancelToken) -> Result<Vec<u8>> {
-    /// Entries between two looks at the token.
+    /// Entries between two checks for cancellation.
     const ENTRIES: usize = 4096;
     let plan = OutputPlan::default();
     let mut sink = MemorySink::default();
