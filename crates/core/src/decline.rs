@@ -29,7 +29,7 @@ reasons! {
     Comparator = "comparator",
     /// Keys carry user-defined timestamps.
     UserTimestamps = "user-timestamps",
-    /// An input holds merge operands.
+    /// An input holds merge operands whose operator is not known.
     MergeOperands = "merge-operands",
     /// An object that the application has attached is not the one that OPTIONS name.
     PluginMismatch = "plugin-mismatch",
@@ -37,7 +37,7 @@ reasons! {
     PluginFailed = "plugin-failed",
     /// A compaction filter must see every entry.
     CompactionFilter = "compaction-filter",
-    /// An input holds range tombstones.
+    /// A range tombstone ends between the versions of a key, or a file has one alone that covers other inputs.
     RangeTombstones = "range-tombstones",
     /// Blob files are in use.
     BlobFiles = "blob-files",
