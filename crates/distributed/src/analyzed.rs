@@ -109,7 +109,7 @@ impl ExecutionPlan for AnalyzedExec {
         let rows = self.analyze.execute(partition, context)?;
         let (analyze, urls) = (Arc::clone(&self.analyze), Arc::clone(&self.urls));
         let schema = self.schema();
-        // The metrics are there when the other rows are.
+        // Workers have sent their metrics by the end of the other rows.
         let by_worker = futures::stream::once(async move {
             let text = by_worker(&analyze, &urls).await?;
             let columns = [

@@ -30,7 +30,7 @@ pub(crate) fn total(parts: impl IntoIterator<Item = Read>) -> Read {
     })
 }
 
-/// Asks workers while a statement runs how many bytes they have read.
+/// Asks workers how many bytes they have read, while a statement runs.
 #[derive(Debug)]
 pub struct Progress {
     plan: Arc<dyn ExecutionPlan>,

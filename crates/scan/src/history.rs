@@ -38,8 +38,8 @@ pub enum Since {
 /// Entries that were written between two versions.
 #[derive(Debug)]
 pub struct WrittenSince {
-    /// The newer version with only the tables that were written since. The newest entry of a key in them decides over
-    /// the key, also a tombstone. A key without an entry is unchanged, but see `unflushed`.
+    /// The newer version with only the tables that were written since. The newest entry of a key in them is what readers
+    /// find, also if it is a tombstone. A key without an entry is unchanged, but see `unflushed`.
     pub tables: Arc<FamilySnapshot>,
     /// The older version with its unflushed entries alone, if they may be in other tables now. RocksDB does not write
     /// all of them to files: a SingleDelete and its Put cancel each other. Keys that have a value here have an entry in
@@ -86,7 +86,7 @@ impl FamilySnapshot {
             Ok(files) => files,
             Err(reason) => return Ok(Since::Anything(reason)),
         };
-        // Its newest entries would decide over keys of which other files have newer ones.
+        // Its entries are not all newer than those of other files, so they cannot be applied to the base.
         if let Some(number) = base.origin.merged {
             let reason = format!(
                 "file {number} has entries that were written after the older version, merged with older ones"

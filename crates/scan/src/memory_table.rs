@@ -89,7 +89,7 @@ fn smallest_sequence(memtable: &MemTable) -> Option<u64> {
 
 /// An uncompressed SST file of the entries; nothing if there are none.
 fn write(memtable: &MemTable, cancel: &CancelToken) -> Result<Vec<u8>> {
-    /// Entries between two looks at the token.
+    /// Entries between two checks for cancellation.
     const ENTRIES: usize = 4096;
     let plan = OutputPlan::default();
     let mut sink = MemorySink::default();

@@ -628,7 +628,7 @@ impl FamilySnapshot {
         self.iterators.is_some()
     }
 
-    /// Hands over the rows of a range as RocksDB's iterators find them.
+    /// Calls `row` with the rows of a range as RocksDB's iterators find them.
     ///
     /// # Errors
     /// Declined if there are no iterators; those of [`Iterators::read`].

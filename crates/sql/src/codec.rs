@@ -24,7 +24,7 @@ use crate::caught::catch;
 use crate::scan::{PinExec, PinnedSnapshots, SentExec, decode_scan, encode_scan};
 use crate::{extremes, functions, protobuf};
 
-/// First byte of what a process is asked to pin. A scan begins with a brace.
+/// First byte of a request to pin files. A scan begins with a brace.
 const PIN: u8 = b'p';
 
 /// Payload of Rockmill's own functions, which have names of DataFusion's.

@@ -11,7 +11,7 @@ const MAX_VALUES: usize = 1 << 20;
 /// Maximum number of messages in one another. Decoders allow 100, and a plan has plans of other nodes as bytes.
 const MAX_DEPTH: usize = 256;
 
-/// Maximum number of operands that are chained by an operator, such as AND. A decoder makes a tree of them that is as deep.
+/// Maximum number of operands of one operator, such as AND. A decoder makes a tree of that depth.
 const MAX_OPERANDS: usize = 512;
 
 /// Number of the field of operands. Plans repeat a field of this number for few other things.

@@ -1,6 +1,6 @@
 //! The physical plan of a scan.
 
-/// What all plans without inputs say of themselves.
+/// Methods that all plans without inputs have in common.
 macro_rules! leaf {
     () => {
         fn properties(&self) -> &Arc<PlanProperties> {
