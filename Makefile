@@ -128,10 +128,9 @@ test-python: setup
 	cargo test --locked --release --workspace --no-run --test exports
 	doors/python/test.sh $(CARGO_TARGET_DIR)/python $(CARGO_TARGET_DIR)/release/deps/librockmill_python.so
 
-# The same with the Pythons of other systems.
-test-python-long: setup
-	cargo test --locked --release --workspace --no-run --test exports
-	doors/python/systems.sh $(CARGO_TARGET_DIR)/release/deps/librockmill_python.so
+# The wheel, installed with the Pythons of other systems.
+test-python-long: wheel
+	doors/python/systems.sh dist/rockmill-*.whl
 
 # The wheel, for CPython from 3.10 on.
 wheel: setup

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# Tests Python's package with the Pythons of other systems: doors/python/systems.sh LIBRARY [SUITE...]. The systems are Ubuntu
-# 22.04 (jammy, Python 3.10) and Debian 13 (trixie, Python 3.13). Debootstrap puts them into the cache folder. Each has the
-# newest libraries that its Python can have. Root is needed; what cannot be tested is listed as skipped.
+# Tests Python's package with the Pythons of other systems: doors/python/systems.sh LIBRARY|WHEEL [SUITE...]. The systems are
+# Ubuntu 22.04 (jammy, Python 3.10) and Debian 13 (trixie, Python 3.13). Debootstrap puts them into the cache folder. Each has
+# the newest libraries that its Python can have. A wheel is installed by pip into an environment of its own. Root is needed;
+# what cannot be tested is listed as skipped.
 set -euo pipefail
-library=$(realpath "${1:?usage: doors/python/systems.sh LIBRARY [SUITE...]}")
+library=$(realpath "${1:?usage: doors/python/systems.sh LIBRARY|WHEEL [SUITE...]}")
 shift
 [ $# -gt 0 ] || set -- jammy trixie
 cd "$(dirname "$0")/../.."
@@ -27,14 +28,16 @@ keys_of_ubuntu() {
 # Makes the system of a suite, once.
 system() {
     local suite=$1 root="$cache/$1" mirror=http://deb.debian.org/debian keyring=/usr/share/keyrings/debian-archive-keyring.gpg
+    local components=main
     [ ! -e "$root/complete" ] || return 0
     rm -rf "$root"
     mkdir -p "$root"
     if [ "$suite" = jammy ]; then
         keys_of_ubuntu || return 1
         mirror=http://archive.ubuntu.com/ubuntu keyring="$cache/ubuntu-archive-keyring.gpg"
+        components=main,universe
     fi
-    debootstrap --variant=minbase --keyring="$keyring" --include=python3 "$suite" "$root" "$mirror" >"$cache/$suite.log" 2>&1 &&
+    debootstrap --variant=minbase --keyring="$keyring" --components="$components" --include=python3,python3-venv "$suite" "$root" "$mirror" >"$cache/$suite.log" 2>&1 &&
         touch "$root/complete"
 }
 
@@ -49,8 +52,18 @@ for suite; do
     rm -rf "$root/rockmill"
     mkdir -p "$root/rockmill/site"
     git ls-files -z doors/python examples/python | xargs -0 cp --parents -t "$root/rockmill"
-    cp -r doors/python/python/rockmill "$root/rockmill/site/"
-    strip -o "$root/rockmill/site/rockmill/_rockmill.abi3.so" "$library"
+    case $library in
+    *.whl)
+        cp "$library" "$root/rockmill/"
+        install='python3 -m venv /rockmill/env && . /rockmill/env/bin/activate && pip install -q --no-index /rockmill/*.whl &&
+            rockmill --version &&'
+        ;;
+    *)
+        cp -r doors/python/python/rockmill "$root/rockmill/site/"
+        strip -o "$root/rockmill/site/rockmill/_rockmill.abi3.so" "$library"
+        install=
+        ;;
+    esac
     # This machine's pip gets them: the system may have no way to an index. It takes no heed of what older Pythons need besides.
     # Versions are pinned for another Python.
     if [ ! -e "$root/libraries/complete" ]; then
@@ -63,6 +76,6 @@ for suite; do
     # The system's own view of processes goes with its last one.
     unshare --mount --propagation private sh -c 'mount -t proc proc "$1/proc" && shift && exec chroot "$@"' - "$root" \
         "$root" env -i PATH=/usr/bin:/bin HOME=/root PYTHONPATH=/rockmill/site:/libraries PYTHONDONTWRITEBYTECODE=1 \
-        sh -c 'cd /rockmill/doors/python && python3 -VV && exec python3 -m pytest'
+        sh -c "$install cd /rockmill/doors/python && python3 -VV && exec python3 -m pytest"
 done
 skip "without a global lock: the library of CPython 3.14t has to be built apart"
