@@ -15,7 +15,7 @@ triple=$(rustc -vV | sed -n 's/^host: //p')
 name="rockmill-$version-$triple"
 # The oldest glibc that everything runs with; docs/guide/install.md says which systems have it.
 readonly GLIBC=2.34
-# In MB. The profile release makes a command of 168 MB and this one makes 118 MB, 23 of them kernels for GPUs.
+# In MB. The profile release makes a command of 168 MB and this one makes 114 MB, 26 of them kernels for GPUs.
 readonly MAX_COMMAND=120
 
 if [ -z "$built" ]; then
