@@ -18,6 +18,9 @@ readonly GLIBC=2.34
 # In MB. The profile release makes a command of 168 MB and this one makes 114 MB, 26 of them kernels for GPUs.
 readonly MAX_COMMAND=120
 
+epoch=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || echo 0)}
+# Before cargo builds: C code is compiled again when it changes, and doors/python/wheel.sh sets it as well.
+export SOURCE_DATE_EPOCH=$epoch
 if [ -z "$built" ]; then
     # Messages of panics name source files, and must not name this machine's folders.
     home=${CARGO_HOME:-$HOME/.cargo}
@@ -68,8 +71,6 @@ licences librockmill rockmill-capi
 [ ! -f "$prefix/bin/rockmill" ] || licences rockmill rockmill-cli
 
 mkdir -p "$folder"
-epoch=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || echo 0)}
-export SOURCE_DATE_EPOCH=$epoch
 (cd "$prefix" && find . -type f -printf '%P\n' | LC_ALL=C sort | xargs -d '\n' sha256sum >"$work/sums")
 mv "$work/sums" "$prefix/SHA256SUMS"
 tar -C "$work" --owner=0 --group=0 --numeric-owner --mode=u+rw,go+rX,go-w --sort=name --mtime="@$epoch" -cf - "$name" |
