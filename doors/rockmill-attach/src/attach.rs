@@ -54,10 +54,15 @@ impl std::error::Error for AttachError {}
 
 /// A clone of a service that options have, and the objects that its jobs call. It is only needed for
 /// [`Attachment::add_column_family`]: options and databases keep the clone themselves.
-#[derive(Debug)]
 pub struct Attachment {
     attached: NonNull<c_void>,
     kept: Arc<Kept>,
+}
+
+impl fmt::Debug for Attachment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Attachment")
+    }
 }
 
 // SAFETY: it is a `shared_ptr`, and its object locks what it changes.
