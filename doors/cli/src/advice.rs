@@ -187,7 +187,7 @@ pub fn change(reason: DeclineReason) -> &'static str {
         }
         R::UserTimestamps => "nothing: keys with timestamps are not compacted here",
         R::MergeOperands => {
-            "let the program attach its operator (rockmill::Attach in C++, custom_merge_operator in Rust), or state \
+            "let the program attach its operator (rockmill::Attach in C++, rockmill_attach in Rust), or state \
              one of RocksDB's with merge_operator"
         }
         R::PluginMismatch => "call Attach with the options with which the database is opened",
@@ -195,7 +195,7 @@ pub fn change(reason: DeclineReason) -> &'static str {
             "nothing: RocksDB calls the operator or filter itself and reports its error"
         }
         R::CompactionFilter => {
-            "let the program attach its filter: rockmill::Attach in C++, compaction_filter of the service in Rust"
+            "let the program attach its filter: rockmill::Attach in C++, rockmill_attach in Rust"
         }
         R::RangeTombstones => {
             "let RocksDB compact everything once, and delete keys one by one in place of ranges"
@@ -222,8 +222,8 @@ pub fn change(reason: DeclineReason) -> &'static str {
         }
         R::SstPartitioner => "use SstPartitionerFixedPrefixFactory, or none",
         R::TablePropertyCollectors => {
-            "let the program attach its collectors (rockmill::Attach in C++), or configure none but \
-             CompactOnDeletionCollector"
+            "let the program attach its collectors (rockmill::Attach in C++, rockmill_attach in Rust), or configure \
+             none but CompactOnDeletionCollector"
         }
         R::TableFactory => "use the block-based table",
         R::DbPaths => {
@@ -241,7 +241,7 @@ pub fn change(reason: DeclineReason) -> &'static str {
         R::SeparateKeyValue => "set separate_key_value_in_data_block=false",
         R::BlockAlign => "set block_align=false and super_block_alignment_size=0",
         R::PrefixExtractor => {
-            "let the program attach it (rockmill::Attach in C++, Builder::prefix_extractor in Rust), or use a fixed or capped \
+            "let the program attach it (rockmill::Attach in C++, rockmill_attach in Rust), or use a fixed or capped \
              prefix, or none"
         }
         R::FilterPolicy => {
