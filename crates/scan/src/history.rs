@@ -47,7 +47,8 @@ pub struct WrittenSince {
     pub unflushed: Option<Arc<FamilySnapshot>>,
     /// The keys for which `tables` and `unflushed` tell the changes, as disjoint ranges.
     pub ranges: Vec<KeyRange>,
-    /// All other keys. A range tombstone may have deleted them since, or is newer than an entry of `tables`.
+    /// All other keys, also as disjoint ranges. A range tombstone may have deleted them since, or may be newer than an
+    /// entry of `tables`.
     pub deleted: Vec<KeyRange>,
 }
 
@@ -111,10 +112,12 @@ impl FamilySnapshot {
         // Files may have entries that are older than those in the log.
         let has_file = |number| files.contains(&number);
         let mut tables = self.part(has_file, |part| !files.is_empty() || !base.has(part));
+        // These tables have all tombstones that the base has not seen. A sequence number of the base does not tell which
+        // these are: writes that the log lacked may be older than it.
+        let deleted = self.deleted.since(tables.oldest_sequence());
         // All tombstones of the keys that are left are older than these entries.
         tables.deleted = tables.deleted.without_fragments();
         let unflushed = is_changed.then(|| Arc::new(base.part(|_| false, |_| true)));
-        let deleted = self.deleted.since(base.oldest_sequence());
         let ranges = ranges::cut(&KeyRange::default(), &deleted);
         let ranges = ranges.into_iter().filter(|(_, is_deleted)| !is_deleted);
         Ok(Since::Written(WrittenSince {
@@ -125,14 +128,11 @@ impl FamilySnapshot {
         }))
     }
 
-    /// Smallest sequence number of entries that newer versions may have in tables that this one does not have.
+    /// Smallest sequence number of the entries and range tombstones of its tables.
     fn oldest_sequence(&self) -> u64 {
-        if !self.origin.ahead.is_empty() {
-            return 0;
-        }
-        let parts = self.unflushed.iter();
-        let parts = parts.filter_map(|part| part.smallest_sequence);
-        parts.fold(self.sequence + 1, u64::min)
+        let files = self.files().iter().map(|file| file.smallest_sequence);
+        let parts = self.unflushed.iter().map(|part| part.smallest_sequence);
+        files.chain(parts).min().unwrap_or(u64::MAX)
     }
 
     /// Ranges outside of which readers of both versions find the same, whatever has happened between them. These are

@@ -24,8 +24,8 @@ pub struct MemoryTable {
     pub(crate) table: Option<InputTable>,
     /// Range tombstones.
     pub(crate) tombstones: Vec<RangeTombstone>,
-    /// Smallest sequence number of its entries that have a key.
-    pub(crate) smallest_sequence: Option<u64>,
+    /// Smallest sequence number of its entries and range tombstones.
+    pub(crate) smallest_sequence: u64,
     /// The keys from the first to the last one that has an entry.
     keys: Option<KeyRange>,
     _reservation: Reservation,
@@ -82,9 +82,11 @@ fn keys_of(memtable: &MemTable) -> Option<KeyRange> {
     Some(ranges::closed(first, last))
 }
 
-fn smallest_sequence(memtable: &MemTable) -> Option<u64> {
+fn smallest_sequence(memtable: &MemTable) -> u64 {
     let keys = memtable.entries().filter_map(|(key, _)| key::split(key));
-    keys.map(|(_, tag)| key::tag_sequence(tag)).min()
+    let keys = keys.map(|(_, tag)| key::tag_sequence(tag));
+    let tombstones = memtable.range_tombstones().iter().map(|one| one.sequence);
+    keys.chain(tombstones).min().unwrap_or(u64::MAX)
 }
 
 /// An uncompressed SST file of the entries; nothing if there are none.

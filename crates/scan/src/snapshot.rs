@@ -216,6 +216,7 @@ impl File {
             level: self.level,
             smallest: user_key(&self.meta.smallest).to_vec(),
             largest: user_key(&self.meta.largest).to_vec(),
+            smallest_sequence: self.meta.smallest_seqno,
             entries: properties.map(|properties| properties.num_entries),
             bytes: self.meta.size,
             compression: properties.map_or_else(String::new, compression),
@@ -480,6 +481,8 @@ pub struct FileInfo {
     pub smallest: Vec<u8>,
     /// Largest user key.
     pub largest: Vec<u8>,
+    /// Smallest sequence number of its entries and range tombstones.
+    pub smallest_sequence: u64,
     /// Number of entries; `None` if Rockmill does not read the table.
     pub entries: Option<u64>,
     /// Bytes of the file.

@@ -30,9 +30,9 @@ pub enum Loaded {
     Nothing,
     /// The writes since the last version.
     Added {
-        /// Keys that were written or deleted.
+        /// Keys that were written or deleted, and the keys that are left in ranges that were deleted.
         keys: u64,
-        /// Device memory of their records in bytes.
+        /// Device memory in bytes of the changed records.
         bytes: u64,
     },
     /// All keys of some ranges, because files do not contain what was written there.
