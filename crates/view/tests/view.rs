@@ -15,7 +15,7 @@ use rockmill_live::LiveDatabase;
 use rockmill_scan::{Database, Directory};
 use rockmill_testkit::scans::*;
 use rockmill_view::{CallerStream, Keys, RingSettings, Rows as ValueRows, Target};
-use rust_rocksdb::{DB, WriteBatch};
+use rust_rocksdb::{ColumnFamilyDescriptor, DB, WriteBatch};
 
 proptest! {
     #![proptest_config(config(64))]
@@ -264,8 +264,9 @@ fn a_lookup_of_who_holds_a_view_asks_for_what_the_table_does_not_tell() {
     }
     let dir = tempfile::tempdir().expect("a folder");
     with_rows(dir.path(), &options(), |_| {});
-    let db = DB::open_cf(&options(), dir.path(), ["default"]).expect("the database opens");
-    let db = Arc::new(db);
+    let family = ColumnFamilyDescriptor::new("default", options());
+    let db = DB::open_cf_descriptors(&options(), dir.path(), [family]);
+    let db = Arc::new(db.expect("the database opens"));
     // Iterators have to read the key.
     db.delete(numbered(3)).expect("deleted");
     db.delete(numbered(4)).expect("deleted");
