@@ -187,7 +187,8 @@ test-sanitized: setup
 # Each stage of the kernels alone, on the host and, where one is with nvcc, on a GPU. STAGE=merge_runs runs the tests of one
 # stage, STAGE=merge those of kernels/tests/merge.cpp.
 test-kernels:
-	@$(MAKE) --no-print-directory -j$$(nproc) -C kernels/tests OUT=$(abspath $(CARGO_TARGET_DIR))/kernel-tests STAGE=$(STAGE)
+	@$(MAKE) -s --no-print-directory -j$$(nproc) -C kernels/tests \
+	    OUT=$(abspath $(CARGO_TARGET_DIR))/kernel-tests STAGE="$(STAGE)"
 
 fuzz-lint: setup
 	scripts/fuzz.sh lint

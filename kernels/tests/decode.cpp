@@ -38,8 +38,8 @@ struct Blocks {
     args.key_sums = room<u64>(blocks.size() + 1);
     args.key_starts = room<u64>(blocks.size() + 1);
     args.longest = zeros<u64>(1);
-    args.keys = room<Key>(4);
-    args.values = room<ValueRef>(4);
+    args.keys = room<Key>(7);
+    args.values = room<ValueRef>(7);
     args.errors = no_error();
     args.types = 1 << TYPE_VALUE | 1 << TYPE_DELETION;
   }
@@ -124,6 +124,24 @@ TEST(decode_entries, short_keys_become_words) {
   const std::vector<ValueRef> values = read(blocks.args.values, 2);
   EQUAL(blocks.arena.bytes.substr(values[0].at, values[0].len), "one");
   EQUAL(values[1].len, 0);
+}
+
+TEST(decode_entries, keys_of_all_lengths_fit_into_their_words) {
+  std::string entries;
+  const u64 high = u64{1} << 48;
+  for (const u32 len : {0, 1, 7, 8, 9, 15, 16})
+    entries += entry(0, internal_key("abcdefghijklmnop"s.substr(0, len), len + high), "");
+  Blocks blocks({entries + little(0, 4) + little(1, 4)});
+  blocks.args.starts = memory<u32>({0, 7});
+  RUN(decode_entries, &blocks.args);
+  std::vector<Key> keys = read(blocks.args.keys, 7);
+  for (Key& key : keys) key.tag -= high << 8;
+  EQUAL(show_keys(memory(keys), 7), "@0.1#0 a@1.1#1 abcdefg@7.1#2 abcdefgh@8.1#3 abcdefghi@9.1#4 "
+                                    "abcdefghijklmno@15.1#5 abcdefghijklmnop@16.1#6");
+  // Zeros follow a short key.
+  EQUAL(keys[0].hi | keys[0].lo | keys[1].lo, 0);
+  EQUAL(keys[1].hi, u64{'a'} << 56);
+  EQUAL(keys[4].lo, u64{'i'} << 56);
 }
 
 TEST(decode_entries, keys_of_a_wide_task_are_stored_in_full) {
