@@ -17,9 +17,12 @@ inline std::string from_hex(const std::string& digits) {
 inline std::string internal_key(const std::string& user, u64 sequence, u64 type = TYPE_VALUE) {
   return user + little(sequence << 8 | type, TAG_BYTES);
 }
+inline std::string varint(u64 number) {
+  return number < 0x80 ? little(number, 1) : little(number | 0x80, 1) + varint(number >> 7);
+}
 // An entry as a data block has it: bytes that its key shares with the previous one, the others, its value.
 inline std::string entry(u32 shared, const std::string& others, const std::string& value) {
-  return little(shared, 1) + little(others.size(), 1) + little(value.size(), 1) + others + value;
+  return varint(shared) + varint(others.size()) + varint(value.size()) + others + value;
 }
 
 inline u64 word_at(const std::string& bytes, u32 from) {

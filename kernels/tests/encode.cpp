@@ -18,37 +18,55 @@ OutBlock out_block(u64 at, u32 size, u32 first, u32 count, u32 codec = CODEC_NON
   return {at, 0, size, raw_size, codec, 0, first, count, 0};
 }
 
-// Two raw blocks of one entry each: with a value of 100 equal bytes, and with one of 10 different ones.
-constexpr u32 LONG_BLOCK = 3 + 11 + 100 + 8, SHORT_BLOCK = 3 + 9 + 10 + 8;
-const std::string LONG_IMAGE = entry(0, internal_key("key", 5), std::string(100, 'a')) + little(0, 4) + little(1, 4);
-const std::string SHORT_IMAGE = entry(0, internal_key("x", 5), "0123456789") + little(0, 4) + little(1, 4);
+// A block of one entry.
+struct Single {
+  std::string user, value;
+  u64 sequence;
 
-LayoutArgs raw_blocks(Codec codec) {
+  std::string image() const { return entry(0, internal_key(user, sequence), value) + little(0, 4) + little(1, 4); }
+};
+// It becomes small, and it does not.
+const Single REPEATING = {"key", std::string(100, 'a'), 5}, DIFFERENT = {"x", "0123456789", 5};
+
+LayoutArgs raw_blocks(Codec codec, const std::vector<Single>& singles) {
   Arena arena;
-  LayoutArgs args = args_for({key("key", 5, TYPE_VALUE, 0), key("x", 5, TYPE_VALUE, 1)});
-  args.values = memory<ValueRef>({arena.add(std::string(100, 'a')), arena.add("0123456789")});
+  std::vector<Key> keys;
+  std::vector<ValueRef> values;
+  std::vector<u64> prefix = {0};
+  std::vector<OutBlock> blocks;
+  u64 end = ARENA_PADDING;
+  for (const Single& single : singles) {
+    const u32 number = u32(keys.size()), size = u32(single.image().size());
+    keys.push_back(key(single.user, single.sequence, TYPE_VALUE, number));
+    values.push_back(arena.add(single.value));
+    prefix.push_back(prefix.back() + size - 8);
+    blocks.push_back(out_block(end, size, number, 1, CODEC_NONE, size));
+    end += size + TRAILER_BYTES;
+  }
+  LayoutArgs args = args_for(keys);
+  args.values = memory(values);
   args.arena = arena.upload();
   args.layout = {4096, 1, 1, 0, CHECKSUM_NONE, -1};
-  args.shared = memory<u32>({0, 0});
-  args.prefix = memory<u64>({0, 114, 136});
-  args.prefix_lens = memory<u32>({0, 0});
-  args.num_blocks = 2;
-  args.blocks = memory<OutBlock>({out_block(ARENA_PADDING, LONG_BLOCK, 0, 1, 0, LONG_BLOCK),
-                                  out_block(ARENA_PADDING + LONG_BLOCK + 5, SHORT_BLOCK, 1, 1, 0, SHORT_BLOCK)});
+  args.shared = args.prefix_lens = zeros<u32>(args.n);
+  args.prefix = memory(prefix);
+  args.num_blocks = args.n;
+  args.blocks = memory(blocks);
   args.compression = {codec, 896};
-  args.stored_sizes = room<u32>(2);
-  args.codecs = room<u32>(2);
-  args.raw_sums = room<u32>(2);
-  args.raw = room<u8>(LONG_BLOCK + SHORT_BLOCK + 10 + 2 * ARENA_PADDING);
-  args.packed = room<u8>(LONG_BLOCK + SHORT_BLOCK + 10 + 2 * ARENA_PADDING);
+  args.stored_sizes = room<u32>(args.n);
+  args.codecs = room<u32>(args.n);
+  args.raw_sums = room<u32>(args.n);
+  args.raw = room<u8>(end + ARENA_PADDING);
+  args.packed = room<u8>(end + ARENA_PADDING);
   return args;
 }
 
+// Compresses REPEATING and DIFFERENT.
 void expect_packed(const LayoutArgs& args, const std::string& expected) {
   RUN(compress_blocks, &args);
-  EQUAL(read_bytes(args.raw + ARENA_PADDING, LONG_BLOCK), LONG_IMAGE);
-  EQUAL(read_bytes(args.raw + ARENA_PADDING + LONG_BLOCK + 5, SHORT_BLOCK), SHORT_IMAGE);
-  EQUALS(args.stored_sizes, expected.size(), SHORT_BLOCK);
+  const u64 second = read(args.blocks + 1).at;
+  EQUAL(read_bytes(args.raw + ARENA_PADDING, REPEATING.image().size()), REPEATING.image());
+  EQUAL(read_bytes(args.raw + second, DIFFERENT.image().size()), DIFFERENT.image());
+  EQUALS(args.stored_sizes, expected.size(), DIFFERENT.image().size());
   EQUALS(args.codecs, args.compression.codec, CODEC_NONE);
   EQUAL(read_bytes(args.packed + ARENA_PADDING, expected.size()), expected);
   // XXH3 of the images.
@@ -57,35 +75,55 @@ void expect_packed(const LayoutArgs& args, const std::string& expected) {
 
 }  // namespace
 
-// liblz4, snappy and libzstd make LONG_IMAGE of these bytes.
+// liblz4, snappy and libzstd make the image of REPEATING of these bytes.
 TEST(compress_blocks, lz4_has_the_bytes_of_its_identity) {
-  expect_packed(raw_blocks(CODEC_LZ4), from_hex("7a91000b646b657901050001001f61010050800000000001000000"));
+  expect_packed(raw_blocks(CODEC_LZ4, {REPEATING, DIFFERENT}),
+                from_hex("7a91000b646b657901050001001f61010050800000000001000000"));
 }
 
 TEST(compress_blocks, snappy_has_the_bytes_of_its_identity) {
-  expect_packed(raw_blocks(CODEC_SNAPPY), from_hex("7a20000b646b657901050005010061fe01008a01001c0000000001000000"));
+  expect_packed(raw_blocks(CODEC_SNAPPY, {REPEATING, DIFFERENT}),
+                from_hex("7a20000b646b657901050005010061fe01008a01001c0000000001000000"));
 }
 
 TEST(compress_blocks, zstd_has_the_bytes_of_its_identity) {
   const std::string packed = from_hex("7a28b52ffd207acd000070000b646b6579010500610100000003006b08008074057004");
-  LayoutArgs args = raw_blocks(CODEC_ZSTD);
-  args.compress_scratch = room<u8>(2 * (LONG_BLOCK + SHORT_BLOCK + 10) + 64);
+  LayoutArgs args = raw_blocks(CODEC_ZSTD, {REPEATING, DIFFERENT});
+  args.compress_scratch = room<u8>(2 * (REPEATING.image().size() + DIFFERENT.image().size()) + 64);
   expect_packed(args, packed);
   // The larger block is compressed by a group of the second run.
   args.compress_groups = 4;
   args.compress_group_bytes = (128 << 10) + 8;
-  args.compress_usual = SHORT_BLOCK;
+  args.compress_usual = DIFFERENT.image().size();
   args.compress_scratch = room<u8>(args.compress_groups * args.compress_group_bytes + sizeof(u64));
   expect_packed(args, packed);
 }
 
-TEST(compress_blocks, blocks_that_shrink_too_little_stay_raw) {
-  LayoutArgs args = raw_blocks(CODEC_LZ4);
-  // The packed block has 27 bytes.
-  args.compression.max_bytes_per_kb = 27 * 1024 / LONG_BLOCK;
+TEST(compress_blocks, long_literals_and_far_matches_of_lz4_have_more_bytes) {
+  // No four bytes occur twice in the image, until the bytes from 10 to 49 do.
+  std::string bytes;
+  for (u32 i = 0; i < 256; ++i) bytes += char(i);
+  const Single single = {"key", bytes + bytes.substr(10, 40), 0x90807060504030};
+  const std::string image = single.image(), literals = image.substr(0, 4 + 11 + 256);
+  LayoutArgs args = raw_blocks(CODEC_LZ4, {single});
+  args.compression.max_bytes_per_kb = 1024;
   RUN(compress_blocks, &args);
-  EQUALS(args.stored_sizes, LONG_BLOCK, SHORT_BLOCK);
-  EQUALS(args.codecs, CODEC_NONE, CODEC_NONE);
+  // 15 + 255 + 1 literals; a match from 246 bytes back of 4 + 15 + 21; the restarts.
+  const std::string packed = varint(image.size()) + "\xff\xff\x01" + literals + "\xf6\x00\x15\x80"s + image.substr(311);
+  EQUAL(read_bytes(args.packed + ARENA_PADDING, packed.size()), packed);
+  EQUALS(args.stored_sizes, packed.size());
+}
+
+TEST(compress_blocks, blocks_that_shrink_too_little_stay_raw) {
+  LayoutArgs args = raw_blocks(CODEC_LZ4, {REPEATING});
+  // The packed block has 27 bytes of 122.
+  args.compression.max_bytes_per_kb = 27 * 1024 / 122 + 1;
+  RUN(compress_blocks, &args);
+  EQUALS(args.stored_sizes, 27);
+  args.compression.max_bytes_per_kb -= 1;
+  RUN(compress_blocks, &args);
+  EQUALS(args.stored_sizes, 122);
+  EQUALS(args.codecs, CODEC_NONE);
 }
 
 TEST(write_blocks, entries_restarts_and_the_hash_index_follow_each_other) {

@@ -233,9 +233,9 @@ TEST(sum_file, entries_of_a_file_are_added_up) {
 }
 
 TEST(most_deletions, the_window_has_128_buckets) {
-  // 100 tombstones, 100 other entries, 100 tombstones, behind a tombstone of another file.
-  std::vector<u32> sums = {0};
-  for (u32 i = 0; i < 301; ++i) sums.push_back(sums.back() + (i <= 100 || i > 200));
+  // 100 other entries and 200 tombstones, behind a tombstone of another file.
+  std::vector<u32> sums = {0, 1};
+  for (u32 i = 0; i < 300; ++i) sums.push_back(sums.back() + (i >= 100));
   LayoutArgs args{};
   args.deletion_sums = memory(sums);
   const auto most = [&](u64 bucket_size) {
@@ -243,8 +243,8 @@ TEST(most_deletions, the_window_has_128_buckets) {
     RUN(most_deletions, &args, 1, 300, bucket_size, found);
     return read(found);
   };
-  EQUAL(most(1), 100);
-  // Windows of 256 entries; the last bucket is not full.
-  EQUAL(most(2), 156);
+  EQUAL(most(1), 128);
+  // A window has 256 entries; then all. The last bucket is not full.
+  EQUAL(most(2), 200);
   EQUAL(most(7), 200);
 }
