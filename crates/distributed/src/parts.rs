@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::physical_plan::ExecutionPlan;
@@ -10,7 +10,7 @@ use rockmill_scan::ScanEngine;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use uuid::Uuid;
 
-use crate::progress::Read;
+use crate::progress::{Read, total};
 
 /// Maximum number of parts of statements that run or wait at a time. More are refused.
 pub const MAX_PARTS: usize = 1024;
@@ -69,28 +69,22 @@ impl Parts {
         Some(part)
     }
 
-    fn of_statements(&self) -> std::sync::MutexGuard<'_, Vec<(Uuid, Weak<Part>)>> {
+    fn of_statements(&self) -> MutexGuard<'_, Vec<(Uuid, Weak<Part>)>> {
         let parts = self.of_statements.lock();
         parts.unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Bytes that scans of a statement have read here, and that they read in total.
     pub fn progress(&self, statement: Uuid) -> Read {
-        let of_statement = |(of, part): &(Uuid, Weak<Part>)| match *of == statement {
-            true => part.upgrade(),
-            false => None,
-        };
         // A part that ends now closes its files when the lock is free again.
         let parts: Vec<_> = self
             .of_statements()
             .iter()
-            .filter_map(of_statement)
+            .filter(|(of, _)| *of == statement)
+            .filter_map(|(_, part)| part.upgrade())
             .collect();
         let plans = parts.iter().filter_map(|part| part.plan.get());
-        plans.fold((0, 0_u64), |(read, total), plan| {
-            let (more_read, more) = rockmill_sql::progress(plan);
-            (read + more_read, total.saturating_add(more))
-        })
+        total(plans.map(rockmill_sql::progress))
     }
 
     /// Number of parts that run or wait.

@@ -27,12 +27,15 @@ pub const FORMAT: &str = "ROCKSDB";
 /// Option that names the folder of a database's write-ahead logs.
 const WAL_DIR: &str = "wal_dir";
 
-/// The databases of a session, by their real paths and the folders of logs that statements name.
+/// The real path of a database, and the folder of logs that a statement names.
+type Place = (PathBuf, Option<String>);
+
+/// The databases of a session.
 #[derive(Debug, Default)]
-pub struct Databases(Mutex<HashMap<(PathBuf, Option<String>), Scans>>);
+pub struct Databases(Mutex<HashMap<Place, Scans>>);
 
 impl Databases {
-    fn known(&self) -> MutexGuard<'_, HashMap<(PathBuf, Option<String>), Scans>> {
+    fn known(&self) -> MutexGuard<'_, HashMap<Place, Scans>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -60,9 +63,8 @@ impl RocksTables {
             if let Some(scans) = databases.known().get(&key) {
                 return Ok(scans.clone());
             }
-            let wal_dir = &key.1;
             let mut database = Directory::open(&path).map_err(external)?;
-            if let Some(wal_dir) = wal_dir {
+            if let Some(wal_dir) = &key.1 {
                 database = database.with_log_folder(wal_dir);
             }
             if let Ok(logs) = database.log_folder()
