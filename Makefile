@@ -50,7 +50,7 @@ env:
 
 SMOKES := $(addprefix fuzz-smoke-,$(FUZZ_TARGETS))
 
-.PHONY: env boundary check demo install jar java test-java test-jars test-header test-go test-kafka test-flink test-spark wheel test-python test-python-long release test test-long test-matrix test-many test-profiles test-reproducible test-stress test-distributed test-distributed-long test-ballista clean-cache forget-skips show-skips build setup lint test-debug test-release test-sanitized fuzz fuzz-lint fuzz-smoke $(SMOKES)
+.PHONY: env boundary check demo install jar java test-java test-jars test-header test-go test-kafka test-flink test-spark wheel test-python test-python-long release test test-long test-matrix test-many test-profiles test-reproducible test-stress test-distributed test-distributed-long test-ballista clean-cache forget-skips show-skips build setup lint test-debug test-release test-sanitized test-kernels fuzz fuzz-lint fuzz-smoke $(SMOKES)
 .NOTPARALLEL:
 
 # Seconds, once it is compiled: no RocksDB, no CUDA compiler, and a tenth of each test's random cases. Tests of capi link
@@ -147,7 +147,7 @@ setup:
 
 # Each part on its own, so that its time can be told.
 test: forget-skips
-	@scripts/test.sh lint test-debug test-release test-distributed test-java test-python test-sanitized fuzz-lint $(SMOKES) show-skips
+	@scripts/test.sh lint test-kernels test-debug test-release test-distributed test-java test-python test-sanitized fuzz-lint $(SMOKES) show-skips
 
 forget-skips:
 	@mkdir -p $(dir $(ROCKMILL_SKIPS)) && : > $(ROCKMILL_SKIPS)
@@ -183,6 +183,12 @@ test-release: setup
 # The GPU's kernels on the host, watched.
 test-sanitized: setup
 	scripts/sanitize.sh
+
+# Each stage of the kernels alone, on the host and, where one is with nvcc, on a GPU. STAGE=merge_runs runs the tests of one
+# stage, STAGE=merge those of kernels/tests/merge.cpp.
+test-kernels:
+	@$(MAKE) -s --no-print-directory -j$$(nproc) -C kernels/tests \
+	    OUT=$(abspath $(CARGO_TARGET_DIR))/kernel-tests STAGE="$(STAGE)"
 
 fuzz-lint: setup
 	scripts/fuzz.sh lint

@@ -36,10 +36,7 @@ impl Key {
             add(flag.as_bytes());
         }
         for folder in sources {
-            let mut files = Vec::new();
-            files_below(folder, &mut files).expect("the kernels can be listed");
-            files.sort();
-            for file in files {
+            for file in sources_in(folder) {
                 add(file
                     .strip_prefix(folder)
                     .unwrap_or(&file)
@@ -67,9 +64,20 @@ fn version(compiler: &OsStr) -> Vec<u8> {
     said.map(|output| output.stdout).unwrap_or_default()
 }
 
+/// All files below a folder, in order. A changed test compiles no kernel.
+pub fn sources_in(folder: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    files_below(folder, &mut files).expect("the kernels can be listed");
+    files.sort();
+    files
+}
+
 fn files_below(folder: &Path, files: &mut Vec<PathBuf>) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
+        if entry.file_name() == "tests" {
+            continue;
+        }
         if entry.file_type()?.is_dir() {
             files_below(&entry.path(), files)?;
         } else {

@@ -12,7 +12,7 @@ const RELEASE_ARCHITECTURES: &[&str] = &["80", "86", "89", "90", "100", "120"];
 
 /// Kernels of a crate.
 pub struct Kernels<'a> {
-    /// Folder of `cuda.cu`, and folders of all files that it includes.
+    /// Folder of `cuda.cu`, and folders of all files that it includes. Folders named `tests` in them are ignored.
     pub sources: &'a [&'a Path],
     /// Further arguments. Paths are relative to the first folder, so that all checkouts produce the same object.
     pub flags: &'a [&'a str],
@@ -37,7 +37,9 @@ pub fn compile(kernels: &Kernels<'_>) -> Option<PathBuf> {
         println!("cargo:rerun-if-env-changed={variable}");
     }
     for folder in kernels.sources {
-        println!("cargo:rerun-if-changed={}", folder.display());
+        for file in compiled::sources_in(folder) {
+            println!("cargo:rerun-if-changed={}", file.display());
+        }
     }
     env::var_os("CARGO_FEATURE_CUDA")?;
     if env::var_os("NVCC").is_some_and(|nvcc| nvcc == "none") {
