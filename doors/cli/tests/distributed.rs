@@ -338,7 +338,9 @@ impl Terminal {
         let words = [&[ROCKMILL, "sql"], args].concat();
         let words: Vec<_> = words.iter().map(|word| format!("'{word}'")).collect();
         let command = format!("stty cols 100 rows 24; exec {}", words.join(" "));
-        let mut process = Command::new("script")
+        // The end of the terminal ends an endless statement, also where the tests run under nohup.
+        let mut process = Command::new("env")
+            .args(["--default-signal=HUP", "script"])
             .args(["--quiet", "--flush", "--return", "--command", &command])
             .arg("/dev/null")
             .env("SHELL", "/bin/sh")
