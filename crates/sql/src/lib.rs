@@ -60,8 +60,8 @@ pub use joins::plan_query;
 pub use memory::{Shares, SpillError, configured, runtime};
 pub use read_only::ReadOnly;
 pub use scan::{
-    DatabaseLocation, PinGuard, PinRequest, PinSnapshots, ScanExec, Tasks, decode_scan,
-    encode_scan, left_out, progress, scan_tasks, shard_of, split_scan,
+    DatabaseLocation, PinGuard, PinRequest, PinSnapshots, ScanExec, ScanProgress, Tasks,
+    decode_scan, encode_scan, left_out, progress, scan_tasks, shard_of, split_scan,
 };
 pub use scan::{PinReply, pin_plan};
 pub use scan::{SCAN_BYTES, SCAN_ROWS, SCAN_TIME};
