@@ -10,7 +10,7 @@ use rand::{Rng, SeedableRng};
 use rockmill_core::{CancelToken, KeyRange};
 use rockmill_scan::{Database, Directory, FamilySnapshot, ReadPath, ScanEngine, ScanSettings};
 use rockmill_testkit::machine::{cases, seed};
-use rockmill_testkit::scans::{ReadOnly, keys_and_values, rows, rows_of, scan};
+use rockmill_testkit::scans::{ReadOnly, keys_and_values, open, rows, rows_of, scan};
 use rust_rocksdb::{
     DB, DBCompactionStyle, IngestExternalFileOptions, Options, SstFileWriter, WriteBatch,
 };
@@ -189,9 +189,7 @@ fn a_scan_finds_no_deleted_row_and_needs_no_iterators() {
 
 /// A database in which every other row is deleted by a range tombstone of its own.
 fn half_deleted(path: &Path, rows: u32) {
-    let mut options = options(DBCompactionStyle::Level);
-    options.set_disable_auto_compactions(true);
-    let db = DB::open_cf(&options, path, [FAMILY]).expect("the database opens");
+    let db = open(path);
     let mut batch = WriteBatch::default();
     for row in 0..rows {
         batch.put(row.to_be_bytes(), "value");
