@@ -118,7 +118,6 @@ impl Scans {
     /// # Errors
     /// If the column families cannot be listed, or the session has a table of such a name.
     pub fn register(&self, session: &SessionContext) -> Result<()> {
-        self.make_known(session);
         let families = self.database().families().map_err(crate::scan::external)?;
         let families = families
             .iter()
@@ -155,6 +154,7 @@ impl Scans {
             kept: Mutex::default(),
         });
         catalog.register_schema(&names.default_schema, schema)?;
+        self.make_known(session);
         Ok(())
     }
 }

@@ -630,6 +630,74 @@ fn all_tables_of_a_folder_in_a_statement_are_in_one_snapshot_in_any_order() {
 }
 
 #[test]
+fn tables_that_another_database_object_defines_leave_the_folder_to_that_of_the_session() {
+    let folder = tempfile::tempdir().unwrap();
+    let engine = ScanEngine::new(ScanSettings::default()).unwrap();
+    let session = rockmill_sql::session(SessionConfig::new(), &engine).unwrap();
+    let db = Arc::new(DB::open(&created(), folder.path()).unwrap());
+    let of_session = Written {
+        db: Arc::clone(&db),
+        directory: Directory::open(folder.path()).unwrap(),
+        rows: AtomicU32::new(0),
+    };
+    let scans = Scans::new(Arc::clone(&engine), Arc::new(of_session));
+    scans.register(&session).unwrap();
+    let other = Directory::open(folder.path()).unwrap();
+    let other = Scans::new(engine, Arc::new(other));
+    assert!(other.register(&session).is_err(), "there are tables");
+    let runtime = Runtime::new().unwrap();
+    let made = |name: &str, location: &str| {
+        format!("create external table {name} stored as rocksdb location '{location}'")
+    };
+    let defined = runtime.block_on(other.define(&session, &made("others", ".")));
+    defined.unwrap();
+    let made = made("made", folder.path().to_str().unwrap());
+    let made = runtime.block_on(async { session.sql(&made).await?.collect().await });
+    made.unwrap();
+    let query = "select (select count(*) from made) a, (select count(*) from \"default\") b";
+    let counts = row(&runtime, &session, query).unwrap();
+    assert_eq!(counts[0], counts[1]);
+    // This one has no rows beside its snapshots.
+    let count = "select count(*) from others";
+    let [first, second] = [(); 2].map(|()| row(&runtime, &session, count).unwrap());
+    assert_eq!(first, second);
+}
+
+#[test]
+fn a_link_that_leads_elsewhere_leaves_tables_of_the_folder_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let runtime = Runtime::new().unwrap();
+    let engine = ScanEngine::new(ScanSettings::default()).unwrap();
+    let session = rockmill_sql::session(SessionConfig::new(), &engine).unwrap();
+    let [one, other, link] = ["one", "other", "link"].map(|name| folder.path().join(name));
+    for (path, rows) in [(&one, 1u8), (&other, 2)] {
+        let db = DB::open(&created(), path).unwrap();
+        (0..rows).for_each(|row| db.put([row], "").unwrap());
+    }
+    let make = |name: &str, location: &Path| {
+        let made = format!(
+            "create external table {name} stored as rocksdb location '{}'",
+            location.display()
+        );
+        let made = runtime.block_on(async { session.sql(&made).await?.collect().await });
+        made.unwrap();
+    };
+    let count = |name: &str| {
+        let query = format!("select count(*) from {name}");
+        row(&runtime, &session, &query).unwrap().remove(0)
+    };
+    std::os::unix::fs::symlink(&one, &link).unwrap();
+    make("first", &link);
+    assert_eq!(count("first"), ScalarValue::Int64(Some(1)));
+    std::fs::remove_file(&link).unwrap();
+    std::os::unix::fs::symlink(&other, &link).unwrap();
+    make("of_one", &one);
+    make("of_link", &link);
+    let counts = ["first", "of_one", "of_link"].map(count);
+    assert_eq!(counts, [2, 1, 2].map(|rows| ScalarValue::Int64(Some(rows))));
+}
+
+#[test]
 fn a_decimal_has_no_more_digits_than_its_type() {
     let folder = tempfile::tempdir().unwrap();
     let db = DB::open(&created(), folder.path()).unwrap();
