@@ -512,6 +512,37 @@ fn five_hundred_statements_at_once_are_answered_or_refused() {
     }
 }
 
+#[test]
+fn a_sum_beyond_its_type_is_one_sentence_over_workers() {
+    let (root, db) = tpch();
+    let (_workers, addresses) = workers(root.path(), 2);
+    let large = "l_linenumber + 9223372036854775800";
+    for statement in [
+        format!("select sum({large}) from lineitem"),
+        format!("select l_returnflag, sum({large}) from lineitem group by 1"),
+        format!("select sum(distinct {large}), sum(distinct l_linenumber) from lineitem"),
+    ] {
+        let output = sql(&[text(&db), "--workers", &addresses, &statement]);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success(), "{statement}");
+        assert!(
+            said.contains("sum(") && said.contains("exceeds the range of its type bigint"),
+            "{statement}: {said}"
+        );
+        assert_eq!(said.trim().lines().count(), 1, "{said}");
+    }
+    // Parts of this sum exceed the type.
+    let exact = format!(
+        "select sum(case l_linenumber % 2 when 0 then -({large}) else {large} end) as s from lineitem \
+        where l_orderkey in (select l_orderkey from lineitem group by 1 having max(l_linenumber) = 4)"
+    );
+    let alone = rows(&sql(&[text(&db), &exact]));
+    assert_eq!(
+        rows(&sql(&[text(&db), "--workers", &addresses, &exact])),
+        alone
+    );
+}
+
 /// A statement over the table lineitem.
 fn random_statement(random: &mut StdRng) -> String {
     let columns = [
