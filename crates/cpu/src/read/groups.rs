@@ -374,10 +374,10 @@ fn first_not_below(group: &Group, rows: Range<usize>, key: &[u8]) -> usize {
     start
 }
 
-/// The current group of a run.
 /// A group, and its columns unless no row is selected.
 type Kept = (Arc<Group>, Option<Vec<Arc<Column>>>);
 
+/// The current group of a run.
 #[derive(Debug)]
 struct Loaded {
     group: Arc<Group>,
