@@ -50,7 +50,7 @@ env:
 
 SMOKES := $(addprefix fuzz-smoke-,$(FUZZ_TARGETS))
 
-.PHONY: env boundary check demo install jar java test-java test-jars test-header test-go test-kafka test-flink test-spark wheel test-python test-python-long release test test-long test-matrix test-many test-profiles test-reproducible test-stress test-distributed test-distributed-long clean-cache forget-skips show-skips build setup lint test-debug test-release test-sanitized fuzz fuzz-lint fuzz-smoke $(SMOKES)
+.PHONY: env boundary check demo install jar java test-java test-jars test-header test-go test-kafka test-flink test-spark wheel test-python test-python-long release test test-long test-matrix test-many test-profiles test-reproducible test-stress test-distributed test-distributed-long test-ballista clean-cache forget-skips show-skips build setup lint test-debug test-release test-sanitized fuzz fuzz-lint fuzz-smoke $(SMOKES)
 .NOTPARALLEL:
 
 # Seconds, once it is compiled: no RocksDB, no CUDA compiler, and a tenth of each test's random cases. Tests of capi link
@@ -128,10 +128,9 @@ test-python: setup
 	cargo test --locked --release --workspace --no-run --test exports
 	doors/python/test.sh $(CARGO_TARGET_DIR)/python $(CARGO_TARGET_DIR)/release/deps/librockmill_python.so
 
-# The same with the Pythons of other systems.
-test-python-long: setup
-	cargo test --locked --release --workspace --no-run --test exports
-	doors/python/systems.sh $(CARGO_TARGET_DIR)/release/deps/librockmill_python.so
+# The wheel, installed with the Pythons of other systems.
+test-python-long: wheel
+	doors/python/systems.sh dist/rockmill-*.whl
 
 # The wheel, for CPython from 3.10 on.
 wheel: setup
@@ -169,6 +168,7 @@ lint: setup
 	cargo fmt --all --check
 	cargo fmt --manifest-path fuzz/Cargo.toml --check
 	cargo fmt --manifest-path doors/rockmill-rocksdb/Cargo.toml --check
+	cargo fmt --manifest-path dev/ballista/Cargo.toml --check
 	cargo clippy --locked --release --workspace --all-targets -- -D warnings
 	cargo clippy --locked --release --workspace --features rockmill-cli/distributed --all-targets -- -D warnings
 	RUSTDOCFLAGS=-Dwarnings cargo doc --locked --release --no-deps --workspace
@@ -202,7 +202,7 @@ clean-cache:
 
 # Does not fit into continuous integration; docs/internals/testing.md says how long each part takes.
 test-long: forget-skips
-	@scripts/test.sh test-reproducible test-many test-stress test-profiles test-distributed-long test-python-long test-matrix test-header test-go test-jars test-kafka test-flink test-spark show-skips
+	@scripts/test.sh test-reproducible test-many test-stress test-profiles test-distributed-long test-ballista test-python-long test-matrix test-header test-go test-jars test-kafka test-flink test-spark show-skips
 
 # Two releases and two wheels, from two checkouts and by users with two homes, are equal files. FOLDER=out keeps one.
 test-reproducible: setup
@@ -233,6 +233,10 @@ test-distributed: setup
 # The same with 200 random cases of each test.
 test-distributed-long:
 	ROCKMILL_CASES=$(or $(ROCKMILL_CASES),200) $(MAKE) test-distributed
+
+# Plans over RocksDB on Ballista, which needs more of DataFusion than Rockmill: all of it is compiled again.
+test-ballista: setup
+	cargo test --locked --manifest-path dev/ballista/Cargo.toml
 
 fuzz: setup
 	@[ -n "$(TARGET)" ] || { echo "usage: make fuzz TARGET=name SECONDS=n; names: $(FUZZ_TARGETS)" >&2; exit 2; }

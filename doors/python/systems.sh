@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Tests Python's package with the Pythons of other systems: doors/python/systems.sh LIBRARY [SUITE...]. The systems are Ubuntu
-# 22.04 (jammy, Python 3.10) and Debian 13 (trixie, Python 3.13). Debootstrap puts them into the cache folder. Each has the
-# newest libraries that its Python can have. Root is needed; what cannot be tested is listed as skipped.
+# Installs a wheel with the Pythons of other systems, and tests it: doors/python/systems.sh WHEEL [SUITE...]. The systems are
+# Ubuntu 22.04 (jammy, Python 3.10) and Debian 13 (trixie, Python 3.13). Debootstrap puts them into the cache folder. Each has
+# the newest libraries that its Python can have. Root is needed; what cannot be tested is listed as skipped.
 set -euo pipefail
-library=$(realpath "${1:?usage: doors/python/systems.sh LIBRARY [SUITE...]}")
+wheel=$(realpath "${1:?usage: doors/python/systems.sh WHEEL [SUITE...]}")
 shift
 [ $# -gt 0 ] || set -- jammy trixie
 cd "$(dirname "$0")/../.."
@@ -27,14 +27,16 @@ keys_of_ubuntu() {
 # Makes the system of a suite, once.
 system() {
     local suite=$1 root="$cache/$1" mirror=http://deb.debian.org/debian keyring=/usr/share/keyrings/debian-archive-keyring.gpg
+    local components=main
     [ ! -e "$root/complete" ] || return 0
     rm -rf "$root"
     mkdir -p "$root"
     if [ "$suite" = jammy ]; then
         keys_of_ubuntu || return 1
         mirror=http://archive.ubuntu.com/ubuntu keyring="$cache/ubuntu-archive-keyring.gpg"
+        components=main,universe
     fi
-    debootstrap --variant=minbase --keyring="$keyring" --include=python3 "$suite" "$root" "$mirror" >"$cache/$suite.log" 2>&1 &&
+    debootstrap --variant=minbase --keyring="$keyring" --components="$components" --include=python3,python3-venv "$suite" "$root" "$mirror" >"$cache/$suite.log" 2>&1 &&
         touch "$root/complete"
 }
 
@@ -47,10 +49,9 @@ for suite; do
     root="$cache/$suite"
     version=$(chroot "$root" python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])')
     rm -rf "$root/rockmill"
-    mkdir -p "$root/rockmill/site"
+    mkdir -p "$root/rockmill"
     git ls-files -z doors/python examples/python | xargs -0 cp --parents -t "$root/rockmill"
-    cp -r doors/python/python/rockmill "$root/rockmill/site/"
-    strip -o "$root/rockmill/site/rockmill/_rockmill.abi3.so" "$library"
+    cp "$wheel" "$root/rockmill/"
     # This machine's pip gets them: the system may have no way to an index. It takes no heed of what older Pythons need besides.
     # Versions are pinned for another Python.
     if [ ! -e "$root/libraries/complete" ]; then
@@ -62,7 +63,8 @@ for suite; do
     fi
     # The system's own view of processes goes with its last one.
     unshare --mount --propagation private sh -c 'mount -t proc proc "$1/proc" && shift && exec chroot "$@"' - "$root" \
-        "$root" env -i PATH=/usr/bin:/bin HOME=/root PYTHONPATH=/rockmill/site:/libraries PYTHONDONTWRITEBYTECODE=1 \
-        sh -c 'cd /rockmill/doors/python && python3 -VV && exec python3 -m pytest'
+        "$root" env -i PATH=/usr/bin:/bin HOME=/root PYTHONPATH=/libraries PYTHONDONTWRITEBYTECODE=1 \
+        sh -c 'cd /rockmill && python3 -m venv env && . env/bin/activate && pip install -q --no-index rockmill-*.whl &&
+            rockmill --version && cd doors/python && python3 -VV && exec python3 -m pytest'
 done
 skip "without a global lock: the library of CPython 3.14t has to be built apart"

@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
 # Builds the wheel: doors/python/wheel.sh TARGET FOLDER. FOLDER gets it, with a list of what is inside, and licences. Cargo
-# builds in TARGET. It compiles all crates, also where scripts/release.sh has built before: for a shared library, cargo makes
-# machine code beside the bitcode.
+# builds in TARGET. Where scripts/release.sh has built before, it compiles few crates.
 set -euo pipefail
 target=$(realpath -m "${1:?usage: doors/python/wheel.sh TARGET FOLDER}")
 folder=$(realpath -m "${2:?usage: doors/python/wheel.sh TARGET FOLDER}")

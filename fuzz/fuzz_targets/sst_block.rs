@@ -34,7 +34,7 @@ fuzz_target!(|input: &[u8]| {
             order: (coding & 8 == 0).then_some(KeyOrder::Bytewise),
         },
     );
-    let _ = decode_range_tombstones(&block);
+    let _ = decode_range_tombstones(&block, u64::MAX);
     if let Ok(entries) = read_entries(&block, restart_interval) {
         check_round_trip(&entries, coding, restart_interval);
     }

@@ -42,6 +42,16 @@ impl<'a> Table<'a> {
         format!("{}: {error}", self.path.display())
     }
 
+    fn range_tombstones(&self) -> Result<Vec<RangeTombstone>, String> {
+        let Some(&handle) = self.meta.metaindex.get(names::RANGE_DELETIONS) else {
+            return Ok(Vec::new());
+        };
+        let mut block = Vec::new();
+        self.read(handle, &mut Decompressor::new(Vec::new()), &mut block)?;
+        let own = decode_range_tombstones(&block, u64::MAX).map_err(|e| self.place(&e))?;
+        Ok(own.unwrap_or_default())
+    }
+
     /// Reads a block into `block`, uncompressed.
     fn read(
         &self,
@@ -341,16 +351,11 @@ pub fn entries(
 ///
 /// RocksDB's error, as text, or the error in a file.
 pub fn range_tombstones(db: &DB, family: &str) -> Result<Vec<RangeTombstone>, String> {
-    let (mut tombstones, mut block) = (Vec::new(), Vec::new());
+    let mut tombstones = Vec::new();
     for (facts, name) in files(db, family)? {
         let path = path_of(db, &name);
-        let table = Table::open(&path)?;
-        let Some(&handle) = table.meta.metaindex.get(names::RANGE_DELETIONS) else {
-            continue;
-        };
-        table.read(handle, &mut Decompressor::new(Vec::new()), &mut block)?;
-        let mut own = decode_range_tombstones(&block).map_err(|e| table.place(&e))?;
-        if is_ingested(&path)? {
+        let mut own = Table::open(&path)?.range_tombstones()?;
+        if !own.is_empty() && is_ingested(&path)? {
             // As for entries.
             own.iter_mut()
                 .for_each(|tombstone| tombstone.sequence = facts.largest_sequence);
@@ -379,14 +384,9 @@ pub fn clipped_tombstones(
     let mut of_name = families.filter(|one| one.name == family.as_bytes());
     let tree = of_name.next().ok_or("no such column family")?;
     let level = u32::try_from(level).map_err(|e| e.to_string())?;
-    let (mut clipped, mut block) = (Vec::new(), Vec::new());
+    let mut clipped = Vec::new();
     for (number, file) in tree.levels.get(&level).into_iter().flatten() {
         let path = path_of(db, &format!("{number:06}.sst"));
-        let table = Table::open(&path)?;
-        let Some(&handle) = table.meta.metaindex.get(names::RANGE_DELETIONS) else {
-            continue;
-        };
-        table.read(handle, &mut Decompressor::new(Vec::new()), &mut block)?;
         let short = || format!("{}: a bound without a tag", path.display());
         let (smallest, _) = key::split(&file.smallest).ok_or_else(short)?;
         let (largest, tag) = key::split(&file.largest).ok_or_else(short)?;
@@ -395,7 +395,7 @@ pub fn clipped_tombstones(
         if tag != END_TAG && order == KeyOrder::Bytewise {
             end.push(0);
         }
-        for mut own in decode_range_tombstones(&block).map_err(|e| table.place(&e))? {
+        for mut own in Table::open(&path)?.range_tombstones()? {
             if is_ingested(&path)? {
                 own.sequence = file.largest_seqno;
             }

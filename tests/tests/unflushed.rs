@@ -129,8 +129,8 @@ impl Entries {
         let table = open_table(Box::new(file)).expect("a sound file");
         if let Some(&handle) = table.meta.metaindex.get(names::RANGE_DELETIONS) {
             let block = read_block(&table, handle).expect("a sound block");
-            self.tombstones
-                .extend(decode_range_tombstones(&block).expect("tombstones"));
+            let own = decode_range_tombstones(&block, u64::MAX).expect("tombstones");
+            self.tombstones.extend(own.into_iter().flatten());
         }
     }
 

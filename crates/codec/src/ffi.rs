@@ -1,7 +1,9 @@
-//! `kernels/codec/host.cpp` and the version of zlib, in safe functions.
+//! `kernels/codec/host.cpp`, the version of zlib and ZSTD's trainer of dictionaries, in safe functions.
 
 use std::ffi::CStr;
 use std::mem::MaybeUninit;
+
+use zstd_sys::{ZDICT_finalizeDictionary, ZDICT_isError, ZDICT_params_t, ZDICT_trainFromBuffer};
 
 use crate::{Codec, Malformed, ZstdError};
 
@@ -68,4 +70,48 @@ pub fn zlib_version() -> &'static str {
     // SAFETY: it returns a constant string.
     let version = unsafe { CStr::from_ptr(libz_sys::zlibVersion()) };
     version.to_str().unwrap_or("unknown")
+}
+
+pub fn zstd_dictionary(
+    samples: &[u8],
+    sizes: &[usize],
+    max_bytes: usize,
+    level: Option<i32>,
+) -> Vec<u8> {
+    let all = sizes
+        .iter()
+        .try_fold(0_usize, |all, &size| all.checked_add(size));
+    let (true, Ok(number)) = (all == Some(samples.len()), u32::try_from(sizes.len())) else {
+        return Vec::new();
+    };
+    let mut dictionary = vec![0; max_bytes];
+    let (out, samples) = (dictionary.as_mut_ptr().cast(), samples.as_ptr().cast());
+    let content_bytes = all.unwrap_or(0).min(max_bytes);
+    // SAFETY: it writes at most `max_bytes` bytes, reads `number` sizes, and samples of these sizes, which is their length.
+    let size = unsafe {
+        match level {
+            None => ZDICT_trainFromBuffer(out, max_bytes, samples, sizes.as_ptr(), number),
+            Some(compressionLevel) => {
+                let parameters = ZDICT_params_t {
+                    compressionLevel,
+                    notificationLevel: 0,
+                    dictID: 0,
+                };
+                ZDICT_finalizeDictionary(
+                    out,
+                    max_bytes,
+                    samples,
+                    content_bytes,
+                    samples,
+                    sizes.as_ptr(),
+                    number,
+                    parameters,
+                )
+            }
+        }
+    };
+    // SAFETY: it only compares the number.
+    let is_error = unsafe { ZDICT_isError(size) } != 0;
+    dictionary.truncate(if is_error { 0 } else { size });
+    dictionary
 }

@@ -100,6 +100,19 @@ pub fn zlib_version() -> &'static str {
     ffi::zlib_version()
 }
 
+/// A dictionary for ZSTD of at most `max_bytes`, of samples that lie one after another. Without a level, its content is selected
+/// (`ZDICT_trainFromBuffer`). With one, it is the first samples, with statistics for that level (`ZDICT_finalizeDictionary`).
+/// Empty if these samples make none: there are too few, they do not compress, or they have other sizes. The library takes some
+/// 6 MB.
+pub fn zstd_dictionary(
+    samples: &[u8],
+    sizes: &[usize],
+    max_bytes: usize,
+    level: Option<i32>,
+) -> Vec<u8> {
+    ffi::zstd_dictionary(samples, sizes, max_bytes, level)
+}
+
 /// Maximum size of a compressed block of `len` bytes; `None` if `len` is too large.
 fn most_bytes(len: usize) -> Option<usize> {
     const MAX_BLOCK_BYTES: usize = 1 << 31;

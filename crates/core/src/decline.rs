@@ -29,7 +29,7 @@ reasons! {
     Comparator = "comparator",
     /// Keys carry user-defined timestamps.
     UserTimestamps = "user-timestamps",
-    /// An input holds merge operands.
+    /// An input holds merge operands whose operator is not known.
     MergeOperands = "merge-operands",
     /// An object that the application has attached is not the one that OPTIONS name.
     PluginMismatch = "plugin-mismatch",
@@ -37,7 +37,7 @@ reasons! {
     PluginFailed = "plugin-failed",
     /// A compaction filter must see every entry.
     CompactionFilter = "compaction-filter",
-    /// An input holds range tombstones.
+    /// A range tombstone ends between the versions of a key, or a file has one alone that covers other inputs.
     RangeTombstones = "range-tombstones",
     /// Blob files are in use.
     BlobFiles = "blob-files",
@@ -67,7 +67,7 @@ reasons! {
     DbPaths = "db-paths",
     /// A compression that Rockmill does not write or read.
     Compression = "compression",
-    /// A compression dictionary, which Rockmill reads and does not write.
+    /// A compression dictionary that Rockmill does not write: a trained one, or one for LZ4HC.
     CompressionDictionary = "compression-dictionary",
     /// A custom compression manager.
     CompressionManager = "compression-manager",
@@ -118,7 +118,7 @@ reasons! {
     MemoryBudget = "memory-budget",
     /// A subcompaction of the job needs more files open at once than the process may have for it.
     OpenFiles = "open-files",
-    /// A SingleDelete meets a Delete, against its contract; RocksDB reports it.
+    /// A SingleDelete meets a Delete or a merge operand, against its contract; RocksDB reports it.
     SingleDeleteContract = "single-delete-contract",
     /// The database is closing.
     ShuttingDown = "shutting-down",

@@ -45,6 +45,11 @@ impl ErrorKind {
             Self::Internal => "internal",
         }
     }
+
+    /// Whether the memory budget, or a device's memory, is too small.
+    pub fn is_out_of_memory(self) -> bool {
+        self == Self::Declined(DeclineReason::MemoryBudget)
+    }
 }
 
 /// Why a job did not finish, with the file and offset where that is known.

@@ -1,6 +1,6 @@
 //! A table's range tombstones.
 
-use rockmill_format::range_tombstone::{RangeTombstone, decode_range_tombstones_in};
+use rockmill_format::range_tombstone::{RangeTombstone, decode_range_tombstones};
 use rockmill_format::table::names;
 
 use crate::blocks::read_block_of;
@@ -27,6 +27,6 @@ pub fn range_tombstones(table: &InputTable, most_bytes: u64) -> Result<Vec<Range
     let fail = |e: rockmill_format::Error| Error::format(table.file.name(), e.at(handle.offset));
     let most = usize::try_from(most_bytes).unwrap_or(usize::MAX);
     let block = read_block_of(table, handle, most)?;
-    let found = decode_range_tombstones_in(&block, most_bytes).map_err(fail)?;
+    let found = decode_range_tombstones(&block, most_bytes).map_err(fail)?;
     found.ok_or_else(too_many)
 }

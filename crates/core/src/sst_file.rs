@@ -2,10 +2,10 @@
 //! describe the others. Every backend finishes its files here, so that they are alike.
 //!
 //! ```text
-//! data blocks | filter | index | properties | metaindex | footer
+//! data blocks | filter | index | dictionary | range tombstones | properties | metaindex | footer
 //! ```
 //!
-//! Filter and index may be partitions with an index of theirs behind.
+//! Filter and index may be partitions, and an index of these behind them.
 
 use std::collections::{BTreeMap, BTreeSet};
 

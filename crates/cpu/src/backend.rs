@@ -258,11 +258,20 @@ fn sst_memory_bytes(plan: &OutputPlan, inputs: &[InputTable]) -> u64 {
 fn dictionary_memory_bytes(plan: &OutputPlan) -> u64 {
     /// The compressor may have tables beside it.
     const COPIES: u64 = 6;
+    /// ZSTD's trainer takes some 6 MB.
+    const TRAINER_BYTES: u64 = 8 << 20;
+    let Some(dictionary) = plan.table.compression.dictionary else {
+        return 0;
+    };
     let waiting = max_waiting_bytes(plan);
-    let dictionary = plan.table.compression.dictionary;
-    let dictionary = dictionary.map_or(0, |dictionary| dictionary.max_bytes as u64);
-    // It is made of what waits.
-    waiting.saturating_add(dictionary.min(waiting).saturating_mul(COPIES))
+    // They are taken of what waits.
+    let samples = (dictionary.max_sample_bytes() as u64).min(waiting);
+    let training = match dictionary.training {
+        Some(_) => samples.saturating_add(TRAINER_BYTES),
+        None => 0,
+    };
+    let dictionary = (dictionary.max_bytes as u64).min(waiting);
+    (waiting.saturating_add(training)).saturating_add(dictionary.saturating_mul(COPIES))
 }
 
 /// Bytes to copy at a time from the page cache for each of `inputs` inputs: few enough that all windows together stay

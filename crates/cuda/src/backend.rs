@@ -260,7 +260,9 @@ impl CudaBackend {
             Purpose::WriteSst(_) | Purpose::Inspect | Purpose::Scan(_) => MemoryUser::Tasks,
         };
         // Cached chunks are looked up after this wait. If the task held some while it waits, they could not make room for it.
-        let ws = self.pool.workspace(user, bytes, task.cancel);
+        let ws = stages.time("wait for device memory", Resource::Host, 0, || {
+            self.pool.workspace(user, bytes, task.cancel)
+        });
         let ws = ws.map_err(not_cached)?;
         let input = Input::find(request.tables, request.range, &on_host, cache);
         let input = input.map_err(not_cached)?;

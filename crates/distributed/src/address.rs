@@ -72,7 +72,7 @@ impl Address {
         self.port
     }
 
-    /// Whether only processes of this machine reach it.
+    /// Whether it is a loopback address, which only processes of this machine reach.
     pub fn is_loopback(&self) -> bool {
         match &self.host {
             Host::Domain(name) => name == "localhost",

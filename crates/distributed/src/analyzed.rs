@@ -17,7 +17,6 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::metrics::MetricsSet;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
-use datafusion::physical_planner::{DefaultPhysicalPlanner, PhysicalPlanner};
 use datafusion_distributed::{
     DISTRIBUTED_DATAFUSION_TASK_ID_LABEL, DistributedExec, DistributedMetricsFormat,
     NetworkBoundaryExt, Stage, rewrite_distributed_plan_with_metrics,
@@ -38,7 +37,7 @@ const ELAPSED: &str = "elapsed_compute";
 /// Plans statements, and adds what each worker did to `EXPLAIN ANALYZE`.
 #[derive(Debug)]
 pub struct ByWorker {
-    pub planner: Option<Arc<dyn QueryPlanner + Send + Sync>>,
+    pub planner: Arc<dyn QueryPlanner + Send + Sync>,
     pub urls: Arc<[Url]>,
 }
 
@@ -49,13 +48,7 @@ impl QueryPlanner for ByWorker {
         plan: &LogicalPlan,
         session: &dyn Session,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let planned = match &self.planner {
-            Some(planner) => planner.create_physical_plan(plan, session).await?,
-            None => {
-                let planner = DefaultPhysicalPlanner::default();
-                planner.create_physical_plan(plan, session).await?
-            }
-        };
+        let planned = self.planner.create_physical_plan(plan, session).await?;
         Ok(match planned.name() {
             ANALYZE => Arc::new(AnalyzedExec {
                 analyze: planned,
@@ -116,7 +109,7 @@ impl ExecutionPlan for AnalyzedExec {
         let rows = self.analyze.execute(partition, context)?;
         let (analyze, urls) = (Arc::clone(&self.analyze), Arc::clone(&self.urls));
         let schema = self.schema();
-        // The metrics are there when the other rows are.
+        // Workers have sent their metrics by the end of the other rows.
         let by_worker = futures::stream::once(async move {
             let text = by_worker(&analyze, &urls).await?;
             let columns = [

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::future::poll_fn;
 use std::io;
 use std::num::NonZero;
-use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -32,13 +32,13 @@ use crate::progress::Read;
 use crate::shards::ShardList;
 use crate::tls::Tls;
 
-/// Options of the session that change what a statement returns. Those of a worker's own session are the default ones.
+/// Options of the session that change what a statement returns. A worker's own session has their defaults.
 pub(crate) const OPTIONS: [&str; 2] = [
     "datafusion.execution.time_zone",
     "datafusion.execution.enable_ansi_mode",
 ];
 
-/// Header in which they travel, as `NAME=VALUE` one after another, with hexadecimal digits.
+/// Header with these options, as `NAME=VALUE;` one after another. Values are hexadecimal digits.
 pub(crate) const OPTIONS_HEADER: HeaderName = HeaderName::from_static("rockmill-options");
 
 /// Header with the number of the statement that a plan belongs to.
@@ -63,7 +63,7 @@ const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(5);
 const THREADS: [usize; 2] = [2, 8];
 
 /// Threads of connections. No statement runs there: its operators may keep their threads for long, and the connections of
-/// all other statements would stand still.
+/// all other statements would wait.
 static RUNTIME: LazyLock<io::Result<Runtime>> = LazyLock::new(|| {
     let [least, most] = THREADS;
     let threads = std::thread::available_parallelism().map_or(least, NonZero::get);
@@ -126,9 +126,13 @@ impl Channels {
         }
     }
 
+    fn open(&self) -> MutexGuard<'_, HashMap<Url, BoxCloneSyncChannel>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Connections that are open.
     pub(crate) fn opened(&self) -> Vec<(Url, Connection)> {
-        let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let open = self.open();
         let open = open.iter();
         open.map(|(url, channel)| (url.clone(), Connection(channel.clone())))
             .collect()
@@ -140,14 +144,13 @@ impl Channels {
     }
 
     async fn channel(&self, url: &Url) -> Result<BoxCloneSyncChannel> {
-        let lock = || self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(open) = lock().get(url) {
+        if let Some(open) = self.open().get(url) {
             return Ok(open.clone());
         }
         let (channels, to) = (self.clone(), url.clone());
         let connected = threads()?.spawn(async move { channels.connect(&to).await });
         let channel = connected.await.map_err(|e| failed(e.to_string()))??;
-        let mut open = lock();
+        let mut open = self.open();
         Ok(open.entry(url.clone()).or_insert(channel).clone())
     }
 
@@ -217,8 +220,7 @@ impl Channels {
     }
 
     fn forget(&self, url: &Url) {
-        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        open.remove(url);
+        self.open().remove(url);
     }
 }
 
@@ -373,7 +375,7 @@ fn failed(said: String) -> DataFusionError {
     DataFusionError::IoError(io::Error::other(said))
 }
 
-/// The innermost cause of an error, which says most.
+/// The innermost cause of an error, which is the most specific one.
 pub(crate) fn cause(error: &(dyn std::error::Error + 'static)) -> String {
     let mut cause = error;
     while let Some(inner) = cause.source() {

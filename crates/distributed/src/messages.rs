@@ -12,9 +12,9 @@ pub const EXECUTE: &str = "/worker.WorkerService/ExecuteTask";
 /// Refuses a message of a request that would take much more memory than it has bytes.
 ///
 /// # Errors
-/// A sentence that says which limit it passes.
+/// A sentence that names the limit.
 pub fn accept(path: &str, message: &[u8]) -> Result<(), String> {
-    count(message).map_err(|too_much| too_much.to_string())?;
+    count(message)?;
     let partitions = match path {
         EXECUTE => executed(message)?,
         SET_PLAN => fed(message),

@@ -11,7 +11,7 @@ use rockmill_sql::ScanProgress;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use uuid::Uuid;
 
-use crate::progress::Read;
+use crate::progress::{Read, total};
 
 /// Maximum number of parts of statements that run or wait at a time. More are refused.
 pub const MAX_PARTS: usize = 1024;
@@ -91,11 +91,7 @@ impl Parts {
     /// Bytes that scans of a statement have read here, and that they read in total.
     pub fn progress(&self, statement: Uuid) -> Read {
         let scans = scans_of(&lock(&self.statements), statement).unwrap_or_default();
-        let scans = lock(&scans);
-        let scans = scans.iter().map(ScanProgress::read);
-        scans.fold((0, 0_u64), |(read, total), (more_read, more)| {
-            (read + more_read, total.saturating_add(more))
-        })
+        total(lock(&scans).iter().map(ScanProgress::read))
     }
 
     /// Number of parts that run or wait.

@@ -67,7 +67,7 @@ pub(crate) struct PinClient {
     context: Arc<TaskContext>,
 }
 
-/// The connection over which a worker knows that files are needed.
+/// An open request to a worker, which keeps the files open until it is dropped.
 pub(crate) struct Connection {
     _ends: oneshot::Sender<()>,
     _answers: std::sync::Mutex<BoxStream<'static, Result<WorkerToCoordinatorMsg>>>,
@@ -93,7 +93,7 @@ impl PinClient {
         }
     }
 
-    /// Asks a worker to pin files. It does so while the connection lives.
+    /// Asks a worker to pin files. The worker does so until the connection is dropped.
     pub async fn ask(&self, url: &Url, pin: &PinRequest) -> Result<(PinReply, Connection)> {
         let mut client = self.channels.get_worker_client_for_url(url).await?;
         if let Some(address) = Address::of(url) {

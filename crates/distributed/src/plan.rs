@@ -33,7 +33,7 @@ use crate::pin::Workers;
 /// Minimum number of processes on one side of an exchange. One with a single process on either side is left out.
 const MIN_TASKS: usize = 2;
 
-/// Lets workers that have the files of this session's database run parts of its statements. It comes behind
+/// Lets workers that have the files of this session's database run parts of its statements. Call it after
 /// [`rockmill_sql::with_rockmill`].
 #[must_use]
 pub fn over_workers(
@@ -57,7 +57,7 @@ pub fn over_workers(
     })
 }
 
-/// Lets the processes that have shards scan them. It comes behind [`rockmill_sql::with_rockmill`].
+/// Lets the processes that have shards scan them. Call it after [`rockmill_sql::with_rockmill`].
 #[must_use]
 pub fn over_shards(
     builder: SessionStateBuilder,
@@ -77,8 +77,9 @@ fn distributed(
 ) -> SessionStateBuilder {
     let resolved = Resolved(Arc::clone(&urls));
     let mut builder = builder.with_distributed_planner();
+    let planner = builder.query_planner().take();
     let planner = ByWorker {
-        planner: builder.query_planner().take(),
+        planner: planner.expect("the distributed one"),
         urls: Arc::clone(&urls),
     };
     let config = builder.config().get_or_insert_default();
@@ -109,8 +110,8 @@ fn scale_up(event: ScaleUpLeafNodeEvent<'_>) -> Option<Result<ScaleUpLeafNodeEve
     Some(leaf.map(|leaf| ScaleUpLeafNodeEventResponse::new(Arc::new(leaf))))
 }
 
-/// Where the parts of a stage run. Part i of a scan goes to worker i, so that it meets the same files each time. The part of
-/// a shard goes where the shard is.
+/// The workers that run the parts of a stage. Worker i runs part i of a scan, so that it reads the same files each time. The
+/// part of a shard runs on the worker that has the shard.
 pub(crate) fn routed(
     stage: &Arc<dyn ExecutionPlan>,
     parts: usize,

@@ -22,7 +22,15 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 /// Stored bytes that scans have read, and that they read in total.
 pub(crate) type Read = (u64, u64);
 
-/// Asks workers while a statement runs how many bytes they have read.
+/// The sums over parts of a statement.
+pub(crate) fn total(parts: impl IntoIterator<Item = Read>) -> Read {
+    let parts = parts.into_iter();
+    parts.fold((0, 0), |sums: Read, part| {
+        (sums.0.saturating_add(part.0), sums.1.saturating_add(part.1))
+    })
+}
+
+/// Asks workers how many bytes they have read, while a statement runs.
 #[derive(Debug)]
 pub struct Progress {
     plan: Arc<dyn ExecutionPlan>,
@@ -59,11 +67,7 @@ impl Progress {
     /// Bytes of all workers and of this process.
     pub fn read(&self) -> Read {
         let workers = self.workers.lock().unwrap_or_else(PoisonError::into_inner);
-        let here = here(&self.plan);
-        let all = workers.values().copied().chain([here]);
-        all.fold((0, 0), |(read, total), (more_read, more)| {
-            (read + more_read, u64::saturating_add(total, more))
-        })
+        total(workers.values().copied().chain([here(&self.plan)]))
     }
 }
 
@@ -96,17 +100,15 @@ fn statement(plan: &Arc<dyn ExecutionPlan>) -> Option<Uuid> {
 
 /// Bytes of the scans that run in this process.
 fn here(plan: &Arc<dyn ExecutionPlan>) -> Read {
-    let (mut read, mut total) = (0, 0_u64);
+    let mut scans = Vec::new();
     let _ = plan.apply(|node| {
         if node.is_network_boundary() {
             return Ok(TreeNodeRecursion::Jump);
         }
         if node.children().is_empty() {
-            let scan = rockmill_sql::progress(node);
-            read += scan.0;
-            total = total.saturating_add(scan.1);
+            scans.push(rockmill_sql::progress(node));
         }
         Ok(TreeNodeRecursion::Continue)
     });
-    (read, total)
+    total(scans)
 }

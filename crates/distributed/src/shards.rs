@@ -109,9 +109,7 @@ impl ShardList {
             .map(|shard| shard.address.url(channels.are_secure()));
         urls.collect()
     }
-}
 
-impl ShardList {
     /// The shards that each process has.
     pub(crate) fn by_worker(&self, channels: &Channels) -> BTreeMap<Url, Vec<String>> {
         let mut by_worker: BTreeMap<_, Vec<_>> = BTreeMap::new();
@@ -231,9 +229,9 @@ impl Shards {
     }
 }
 
-/// Refuses a database that is listed under two names: its rows would come twice. A copy has files of the original, and the
-/// same database has the same folder, although it may have no file yet, or others by now. A clone of a volume has that
-/// folder as well. It may be another shard by now if both have ranges, which do not overlap.
+/// Refuses a database that is listed under two names, because its rows would be returned twice. Two entries are one database
+/// if they have a file in common, as copies have, or the same folder: a database may have no file yet, or others by now. A
+/// clone of a volume has the same folder as well, so two entries with ranges, which do not overlap, may have that.
 ///
 /// # Errors
 /// Invalid, with the names of both.

@@ -184,7 +184,7 @@ impl Worker {
 }
 
 /// Answers a request. HTTP/1 is for metrics alone: pages of a browser can send it to other ports of this machine. A panic
-/// comes before the rows, and costs no other statement.
+/// here happens before rows are sent, so other statements go on.
 async fn checked(request: Request, next: Next) -> Response {
     if request.version() < Version::HTTP_2 && request.uri().path() != METRICS {
         return StatusCode::HTTP_VERSION_NOT_SUPPORTED.into_response();
@@ -236,8 +236,8 @@ async fn next_message(
     }
 }
 
-/// Lets files go that no statement needs. The cache of plans drops a plan that has ended at the next access that comes some
-/// 0.3 s later, and an idle worker has none.
+/// Closes files that no statement needs. The cache of plans drops an ended plan at an access some 0.3 s later, and an idle
+/// worker has no access.
 async fn release(served: &Served, parts: &Parts) {
     const INTERVAL: Duration = Duration::from_millis(400);
     loop {

@@ -1,6 +1,6 @@
 //! Classifies failures of tasks on devices.
 
-use rockmill_core::{DeclineReason, Error, ErrorKind};
+use rockmill_core::{Error, ErrorKind};
 
 /// Whether the CPU should redo a task that failed on a device with this error. It should not if RocksDB has to do the
 /// job in any case, or if the file system returned an error. It should after Corruption, because the device's memory
@@ -12,7 +12,7 @@ pub fn is_device_trouble(error: &Error) -> bool {
         | ErrorKind::Verification
         | ErrorKind::Internal => true,
         // Another device may need less memory.
-        ErrorKind::Declined(reason) => reason == DeclineReason::MemoryBudget,
+        ErrorKind::Declined(_) => error.kind.is_out_of_memory(),
         ErrorKind::Storage | ErrorKind::Cancelled | ErrorKind::OutOfRange | ErrorKind::Invalid => {
             false
         }
@@ -21,6 +21,8 @@ pub fn is_device_trouble(error: &Error) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use rockmill_core::DeclineReason;
+
     use super::*;
 
     #[test]

@@ -20,21 +20,13 @@ pub struct RangeTombstone {
     pub sequence: u64,
 }
 
-/// The tombstones of a range-deletion block, in its order. The ranges may overlap.
+/// The tombstones of a range-deletion block, in its order. The ranges may overlap. `None` if they take more than
+/// `most_bytes` of memory; then the rest of the block is not decoded.
 ///
 /// # Errors
 /// Corruption if the block is malformed or has an entry that is not a range tombstone. Unsupported if the keys have
 /// more than 256 MiB together.
-pub fn decode_range_tombstones(block: &[u8]) -> Result<Vec<RangeTombstone>> {
-    Ok(decode_range_tombstones_in(block, u64::MAX)?.unwrap_or_default())
-}
-
-/// [`decode_range_tombstones`], but `None` if they take more than `most_bytes` of memory. Then the rest of the block is
-/// not decoded.
-///
-/// # Errors
-/// Those of [`decode_range_tombstones`].
-pub fn decode_range_tombstones_in(
+pub fn decode_range_tombstones(
     block: &[u8],
     most_bytes: u64,
 ) -> Result<Option<Vec<RangeTombstone>>> {
@@ -123,6 +115,11 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    fn decode(block: &[u8]) -> Result<Vec<RangeTombstone>> {
+        let all = decode_range_tombstones(block, u64::MAX)?;
+        Ok(all.expect("there is no limit"))
+    }
+
     fn block_of(kind: ValueType, ranges: &[(&[u8], &[u8], u64)]) -> Vec<u8> {
         let mut builder = BlockBuilder::new(BlockLayout::plain(1));
         for &(begin, end, sequence) in ranges {
@@ -134,7 +131,7 @@ mod tests {
     #[test]
     fn tombstones_are_read_in_order() {
         let ranges: [(&[u8], &[u8], u64); 3] = [(b"", b"b", 9), (b"a", b"c", 7), (b"a", b"b", 2)];
-        let found = decode_range_tombstones(&block_of(ValueType::RangeDeletion, &ranges)).unwrap();
+        let found = decode(&block_of(ValueType::RangeDeletion, &ranges)).unwrap();
         let found: Vec<_> = found
             .iter()
             .map(|t| (&t.begin[..], &t.end[..], t.sequence))
@@ -150,19 +147,16 @@ mod tests {
             sequence,
         };
         let all = [one(b"a", b"b", 9), one(b"a", b"b", 2), one(b"ab", b"c", 3)];
-        assert_eq!(
-            decode_range_tombstones(&encode_range_tombstones(&all)).unwrap(),
-            all
-        );
+        assert_eq!(decode(&encode_range_tombstones(&all)).unwrap(), all);
     }
 
     #[test]
     fn another_entry_is_corruption() {
         let block = block_of(ValueType::Value, &[(b"a", b"b", 1)]);
-        assert!(decode_range_tombstones(&block).is_err());
+        assert!(decode(&block).is_err());
         let mut builder = BlockBuilder::new(BlockLayout::plain(1));
         builder.add(b"short", b"b");
-        assert!(decode_range_tombstones(builder.finish()).is_err());
+        assert!(decode(builder.finish()).is_err());
     }
 
     #[test]
@@ -176,7 +170,7 @@ mod tests {
         }
         let block = builder.finish();
         assert!(block.len() < 2 << 20);
-        let refused = decode_range_tombstones(block).expect_err("they take 1 GB");
+        let refused = decode(block).expect_err("they take 1 GB");
         assert_eq!(refused.kind, crate::error::ErrorKind::Unsupported);
     }
 
@@ -184,19 +178,19 @@ mod tests {
     fn no_more_tombstones_are_decoded_than_fit_into_their_memory() {
         let ranges: [(&[u8], &[u8], u64); 3] = [(b"", b"b", 9), (b"a", b"c", 7), (b"a", b"b", 2)];
         let block = block_of(ValueType::RangeDeletion, &ranges);
-        let all = decode_range_tombstones(&block).unwrap();
+        let all = decode(&block).unwrap();
         let bytes = all.iter().map(RangeTombstone::memory_bytes).sum::<u64>();
-        assert_eq!(decode_range_tombstones_in(&block, bytes), Ok(Some(all)));
-        assert_eq!(decode_range_tombstones_in(&block, bytes - 1), Ok(None));
+        assert_eq!(decode_range_tombstones(&block, bytes), Ok(Some(all)));
+        assert_eq!(decode_range_tombstones(&block, bytes - 1), Ok(None));
         // An error before the limit is reached stays an error.
         let other = block_of(ValueType::Value, &ranges);
-        assert!(decode_range_tombstones_in(&other, 0).is_err());
+        assert!(decode_range_tombstones(&other, 0).is_err());
     }
 
     proptest! {
         #[test]
         fn decoding_is_total(bytes: Vec<u8>) {
-            let _ = decode_range_tombstones(&bytes);
+            let _ = decode(&bytes);
         }
     }
 }

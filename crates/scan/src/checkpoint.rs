@@ -38,9 +38,9 @@ pub struct Checkpoint {
     tables: BTreeMap<u64, Arc<JobInput>>,
     blobs: Vec<(String, InputFileReader)>,
     merge_operators: MergeOperators,
-    /// Names that OPTIONS have, by column family.
+    /// Names of merge operators in OPTIONS, by column family.
     named_operators: BTreeMap<Vec<u8>, String>,
-    /// The same of comparators.
+    /// Names of comparators in OPTIONS, by column family.
     named_comparators: BTreeMap<Vec<u8>, Vec<u8>>,
 }
 

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use rockmill_core::{Fragments, InputTable, KeyRange, Result};
 use rockmill_exec::budget::Reservation;
-use rockmill_format::key::{self, KeyOrder};
+use rockmill_format::key::KeyOrder;
 use rockmill_format::manifest::FileMeta;
-use rockmill_format::range_tombstone::{END_TAG, RangeTombstone};
-use rockmill_snapshot::tree::user_key;
+use rockmill_format::range_tombstone::RangeTombstone;
+use rockmill_snapshot::tree::{self, user_key};
 
 use crate::memory_table::MemoryTable;
 use crate::ranges;
@@ -49,10 +49,10 @@ impl Deleted {
         }
         let mut reservation = keep(bytes.saturating_mul(COPIES))?;
         let (mut all, mut undecided) = (Vec::new(), shared_keys(files, sequence));
-        for ((_, meta, _), own) in files.iter().map(|file| (file, seen(file, sequence))) {
-            let (smallest, largest) = (&meta.smallest, &meta.largest);
+        for file in files {
+            let (smallest, largest) = (&file.1.smallest, &file.1.largest);
             let mut is_cut = false;
-            for (sequence, tombstone) in own {
+            for (sequence, tombstone) in seen(file, sequence) {
                 let (within, cuts_key) =
                     tombstone.within_file(KeyOrder::Bytewise, smallest, largest);
                 is_cut |= cuts_key;
@@ -73,14 +73,23 @@ impl Deleted {
         })
     }
 
-    /// All keys that tombstones may delete, as disjoint ranges.
-    pub fn ranges(&self) -> Vec<KeyRange> {
-        let deleted = self.fragments.all().iter().map(|fragment| KeyRange {
+    /// Keys that tombstones with at least this sequence number delete, as disjoint ranges.
+    pub fn since(&self, sequence: u64) -> Vec<KeyRange> {
+        let all = self.fragments.all().iter();
+        let newer = all.filter(|fragment| fragment.sequences.iter().any(|&own| own >= sequence));
+        let ranges = newer.map(|fragment| KeyRange {
             begin: Some(fragment.begin.clone()),
             end: Some(fragment.end.clone()),
         });
-        let all = deleted.chain(self.undecided.iter().cloned());
-        ranges::disjoint(&all.collect::<Vec<_>>())
+        ranges::disjoint(&ranges.collect::<Vec<_>>())
+    }
+
+    /// The same for a reader of keys that no tombstone deletes.
+    pub fn without_fragments(&self) -> Self {
+        Self {
+            undecided: self.undecided.clone(),
+            ..Self::default()
+        }
     }
 }
 
@@ -98,25 +107,16 @@ fn seen<'a>(
     own.map(move |one| (global.unwrap_or(one.sequence), one))
 }
 
-/// User keys with versions in two files of a level, one of which has tombstones. RocksDB takes a file's tombstones to
-/// cover only the versions in that file.
+/// User keys with versions in two files of a level, one of which has tombstones.
 fn shared_keys(files: &[LeveledFile<'_>], sequence: u64) -> Vec<KeyRange> {
-    let mut sorted: Vec<_> = files.iter().filter(|(level, ..)| *level > 0).collect();
-    sorted.sort_by_key(|(level, meta, _)| {
-        (*level, user_key(&meta.smallest), user_key(&meta.largest))
-    });
-    let shared = sorted.windows(2).filter_map(|pair| {
-        let ((level, before, _), (other_level, behind, _)) = (pair[0], pair[1]);
-        let (largest, tag) = key::split(&before.largest)?;
-        let is_shared =
-            level == other_level && tag != END_TAG && largest == user_key(&behind.smallest);
-        let has_some = || {
-            pair.iter()
-                .any(|file| seen(file, sequence).next().is_some())
-        };
-        (is_shared && has_some()).then(|| of_key(largest))
-    });
-    shared.collect()
+    let bounds = files.iter();
+    let bounds: Vec<_> = bounds
+        .map(|(level, meta, _)| (*level, &meta.smallest[..], &meta.largest[..]))
+        .collect();
+    let has_some = |at: usize| seen(&files[at], sequence).next().is_some();
+    let shared = tree::shared_keys(&bounds, KeyOrder::Bytewise).into_iter();
+    let shared = shared.filter(|(_, both)| both.iter().any(|&at| has_some(at)));
+    shared.map(|(key, _)| of_key(key)).collect()
 }
 
 #[cfg(test)]
@@ -124,6 +124,7 @@ mod tests {
     use rockmill_core::{CancelToken, InputTable, open_table};
     use rockmill_exec::budget::Reservation;
     use rockmill_format::key::{join, pack_tag};
+    use rockmill_format::range_tombstone::END_TAG;
     use rockmill_storage::{InputFileReader, LocalStorage};
     use rust_rocksdb::{Options, SstFileWriter};
 

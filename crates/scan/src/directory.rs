@@ -439,7 +439,7 @@ fn read_logs(
                 }
             }
         }
-        // A version would lack them: a process that gets its pieces does not use other iterators.
+        // Iterators read all rows of a snapshot that is taken here. The version of another process is an error.
         Err(error) if is_declined(&error) && version.is_none() => {
             only_through_iterators(families, &error);
         }

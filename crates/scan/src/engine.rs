@@ -220,7 +220,7 @@ impl ScanEngine {
         }
         let mut room = self.waiting.take(bytes.min(most));
         let output = match self.run_whole(snapshot, piece, plan, most, cancel) {
-            Err(error) if is_too_large(&error) => match parts() {
+            Err(error) if error.kind.is_out_of_memory() => match parts() {
                 Some(parts) => return Ok(Ran::Parts(parts)),
                 None => self.run_whole(snapshot, piece, plan, u64::MAX, cancel)?,
             },
@@ -242,7 +242,7 @@ impl ScanEngine {
         cancel: &CancelToken,
     ) -> Result<PieceOutput> {
         match self.run_whole(snapshot, piece, plan, u64::MAX, cancel) {
-            Err(error) if is_too_large(&error) => match snapshot.halves(piece) {
+            Err(error) if error.kind.is_out_of_memory() => match snapshot.halves(piece) {
                 halves if halves.len() > 1 => self.run_parts(snapshot, &halves, plan, cancel),
                 _ => Err(error),
             },
@@ -480,11 +480,7 @@ impl Need for ReadPiece<'_> {
 
 /// Whether RocksDB's iterators can read a piece that failed with this error.
 fn is_for_iterators(error: &Error) -> bool {
-    matches!(error.kind, ErrorKind::Declined(reason) if reason != DeclineReason::MemoryBudget)
-}
-
-fn is_too_large(error: &Error) -> bool {
-    matches!(error.kind, ErrorKind::Declined(DeclineReason::MemoryBudget))
+    matches!(error.kind, ErrorKind::Declined(_)) && !error.kind.is_out_of_memory()
 }
 
 /// Memory of the batches of a piece of `rows` rows with `bytes` bytes of keys and values.

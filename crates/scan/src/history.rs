@@ -38,13 +38,18 @@ pub enum Since {
 /// Entries that were written between two versions.
 #[derive(Debug)]
 pub struct WrittenSince {
-    /// The newer version with only the tables that were written since. The newest entry of a key in them decides over
-    /// the key, also a tombstone. A key without an entry is unchanged, but see `unflushed`.
+    /// The newer version with only the tables that were written since. The newest entry of a key in them is what readers
+    /// find, also if it is a tombstone. A key without an entry is unchanged, but see `unflushed`.
     pub tables: Arc<FamilySnapshot>,
     /// The older version with its unflushed entries alone, if they may be in other tables now. RocksDB does not write
     /// all of them to files: a SingleDelete and its Put cancel each other. Keys that have a value here have an entry in
     /// `tables`, or everything must be read again.
     pub unflushed: Option<Arc<FamilySnapshot>>,
+    /// The keys for which `tables` and `unflushed` tell the changes, as disjoint ranges.
+    pub ranges: Vec<KeyRange>,
+    /// All other keys, also as disjoint ranges. A range tombstone may have deleted them since, or may be newer than an
+    /// entry of `tables`.
+    pub deleted: Vec<KeyRange>,
 }
 
 /// Facts about a column family's files that determine its history.
@@ -82,7 +87,7 @@ impl FamilySnapshot {
             Ok(files) => files,
             Err(reason) => return Ok(Since::Anything(reason)),
         };
-        // Its newest entries would decide over keys of which other files have newer ones.
+        // Its entries are not all newer than those of other files, so they cannot be applied to the base.
         if let Some(number) = base.origin.merged {
             let reason = format!(
                 "file {number} has entries that were written after the older version, merged with older ones"
@@ -106,12 +111,28 @@ impl FamilySnapshot {
         }
         // Files may have entries that are older than those in the log.
         let has_file = |number| files.contains(&number);
-        let tables = self.part(has_file, |part| !files.is_empty() || !base.has(part));
+        let mut tables = self.part(has_file, |part| !files.is_empty() || !base.has(part));
+        // These tables have all tombstones that the base has not seen. A sequence number of the base does not tell which
+        // these are: writes that the log lacked may be older than it.
+        let deleted = self.deleted.since(tables.oldest_sequence());
+        // All tombstones of the keys that are left are older than these entries.
+        tables.deleted = tables.deleted.without_fragments();
         let unflushed = is_changed.then(|| Arc::new(base.part(|_| false, |_| true)));
+        let ranges = ranges::cut(&KeyRange::default(), &deleted);
+        let ranges = ranges.into_iter().filter(|(_, is_deleted)| !is_deleted);
         Ok(Since::Written(WrittenSince {
             tables: Arc::new(tables),
             unflushed,
+            ranges: ranges.map(|(range, _)| range).collect(),
+            deleted,
         }))
+    }
+
+    /// Smallest sequence number of the entries and range tombstones of its tables.
+    fn oldest_sequence(&self) -> u64 {
+        let files = self.files().iter().map(|file| file.smallest_sequence);
+        let parts = self.unflushed.iter().map(|part| part.smallest_sequence);
+        files.chain(parts).min().unwrap_or(u64::MAX)
     }
 
     /// Ranges outside of which readers of both versions find the same, whatever has happened between them. These are

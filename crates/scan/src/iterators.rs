@@ -40,6 +40,6 @@ pub struct IteratorRead<'a> {
     pub range: &'a KeyRange,
     /// The version, if the snapshot is one of a directory.
     pub checkpoint: Option<&'a Arc<Checkpoint>>,
-    /// Checked now and then.
+    /// Checked every some rows.
     pub cancel: &'a CancelToken,
 }

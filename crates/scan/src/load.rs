@@ -3,8 +3,8 @@
 use std::sync::{Arc, Mutex};
 
 use rockmill_core::{
-    CancelToken, DeclineReason, Error, ErrorKind, InputTable, Operator, Output, ReadTask, Request,
-    ResidentTable, Result, RowOutput, TaskReport, Tombstones,
+    CancelToken, Error, ErrorKind, InputTable, Operator, Output, ReadTask, Request, ResidentTable,
+    Result, RowOutput, TaskReport, Tombstones,
 };
 use rockmill_exec::admit::{Admitted, Footprint, Need};
 use rockmill_exec::budget::JobShare;
@@ -160,9 +160,9 @@ impl ScanEngine {
 
 /// An error of a load, where lack of device memory is one of the device.
 fn of_device(error: Error) -> Error {
-    let kind = match error.kind {
-        ErrorKind::Declined(DeclineReason::MemoryBudget) => ErrorKind::Device,
-        kind => kind,
+    let kind = match error.kind.is_out_of_memory() {
+        true => ErrorKind::Device,
+        false => error.kind,
     };
     Error { kind, ..error }
 }

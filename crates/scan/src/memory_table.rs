@@ -24,6 +24,8 @@ pub struct MemoryTable {
     pub(crate) table: Option<InputTable>,
     /// Range tombstones.
     pub(crate) tombstones: Vec<RangeTombstone>,
+    /// Smallest sequence number of its entries and range tombstones.
+    pub(crate) smallest_sequence: u64,
     /// The keys from the first to the last one that has an entry.
     keys: Option<KeyRange>,
     _reservation: Reservation,
@@ -57,6 +59,7 @@ impl MemoryTable {
         Ok(Self {
             _reservation: tables.keep(bytes, cancel)?,
             keys: keys_of(memtable),
+            smallest_sequence: smallest_sequence(memtable),
             table,
             tombstones,
         })
@@ -79,9 +82,16 @@ fn keys_of(memtable: &MemTable) -> Option<KeyRange> {
     Some(ranges::closed(first, last))
 }
 
+fn smallest_sequence(memtable: &MemTable) -> u64 {
+    let keys = memtable.entries().filter_map(|(key, _)| key::split(key));
+    let keys = keys.map(|(_, tag)| key::tag_sequence(tag));
+    let tombstones = memtable.range_tombstones().iter().map(|one| one.sequence);
+    keys.chain(tombstones).min().unwrap_or(u64::MAX)
+}
+
 /// An uncompressed SST file of the entries; nothing if there are none.
 fn write(memtable: &MemTable, cancel: &CancelToken) -> Result<Vec<u8>> {
-    /// Entries between two looks at the token.
+    /// Entries between two checks for cancellation.
     const ENTRIES: usize = 4096;
     let plan = OutputPlan::default();
     let mut sink = MemorySink::default();

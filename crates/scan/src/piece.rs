@@ -1,10 +1,14 @@
-//! A part of a scan, and its result.
+//! The parts of a scan, and their results.
 
 use std::time::Duration;
 
-use rockmill_core::KeyRange;
 use rockmill_core::scan::Batch;
+use rockmill_core::{KeyRange, borders};
+use rockmill_format::key::KeyOrder;
 use serde::{Deserialize, Serialize};
+
+use crate::ranges;
+use crate::snapshot::FamilySnapshot;
 
 /// A range of keys that one task reads.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -24,6 +28,84 @@ pub enum ReadPath {
     Files,
     /// Through RocksDB's iterators, for this reason.
     RocksDb(String),
+}
+
+impl FamilySnapshot {
+    /// Cuts the keys of `ranges` into pieces of about `piece_bytes` stored bytes. They are disjoint, ascend, and have
+    /// exactly these keys.
+    pub fn pieces(&self, ranges: &[KeyRange], piece_bytes: u64) -> Vec<Piece> {
+        const UNDECIDED: &str = "a range tombstone that ends between the versions of a key";
+        if !self.remotes.is_empty() {
+            return self.remote_pieces(ranges);
+        }
+        let ranges = ranges::disjoint(ranges);
+        if !self.orders_by_bytes {
+            let reason = self.unread.clone().unwrap_or_default();
+            let piece = |range| Piece {
+                range,
+                bytes: self.bytes(),
+                path: ReadPath::RocksDb(reason.clone()),
+            };
+            return ranges.into_iter().map(piece).collect();
+        }
+        let mut pieces = Vec::new();
+        for range in &ranges {
+            for (part, is_undecided) in ranges::cut(range, &self.deleted.undecided) {
+                let through = match &self.unread {
+                    Some(reason) => ReadPath::RocksDb(reason.clone()),
+                    None if is_undecided => ReadPath::RocksDb(UNDECIDED.to_owned()),
+                    None => ReadPath::Files,
+                };
+                pieces.extend(self.split(&part, piece_bytes, &through));
+            }
+        }
+        pieces
+    }
+
+    /// Entries of a range of keys, and bytes of their keys and values, roughly.
+    pub(crate) fn raw_size(&self, range: &KeyRange) -> (u64, u64) {
+        let mut size = (0_u64, 0_u64);
+        for at in borders::overlapping(range, &self.inputs) {
+            let input = &self.inputs[at];
+            let properties = &input.meta.properties;
+            let share = |all| input.share_in_range(range, all);
+            size.0 = size.0.saturating_add(share(properties.num_entries));
+            size.1 = size.1.saturating_add(share(properties.raw_bytes()));
+        }
+        size
+    }
+
+    /// Cuts a piece into about two halves. The piece stays whole if no key is known at which to cut it.
+    pub(crate) fn halves(&self, piece: &Piece) -> Vec<Piece> {
+        if !self.orders_by_bytes {
+            return vec![piece.clone()];
+        }
+        self.split(&piece.range, piece.bytes.div_ceil(2), &piece.path)
+    }
+
+    fn split(&self, range: &KeyRange, piece_bytes: u64, path: &ReadPath) -> Vec<Piece> {
+        let piece = |range: KeyRange| Piece {
+            bytes: borders::stored_bytes(&range, &self.inputs),
+            range,
+            path: path.clone(),
+        };
+        let ranges = self.split_range(range, piece_bytes);
+        ranges.into_iter().map(piece).collect()
+    }
+
+    fn split_range(&self, range: &KeyRange, piece_bytes: u64) -> Vec<KeyRange> {
+        /// Candidates for a border, per table and piece.
+        const GRAINS: u64 = 128;
+        if borders::stored_bytes(range, &self.inputs) <= piece_bytes {
+            return vec![range.clone()];
+        }
+        let grains = self.inputs.iter();
+        let grains = grains.flat_map(|table| borders::grains(table, range, piece_bytes / GRAINS));
+        ranges::split(
+            range,
+            borders::borders(KeyOrder::Bytewise, range, piece_bytes, grains.collect()),
+        )
+    }
 }
 
 /// Result of a piece.

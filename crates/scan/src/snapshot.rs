@@ -6,10 +6,9 @@ use std::sync::{Arc, Mutex};
 
 use rockmill_core::{
     CancelToken, DeclineReason, Error, ErrorKind, InputTable, KeyRange, Result, Support,
-    Tombstones, Unsupported, borders,
+    Tombstones, Unsupported,
 };
 use rockmill_exec::parallel;
-use rockmill_format::key::KeyOrder;
 use rockmill_format::manifest::{ColumnFamily, FileMeta};
 use rockmill_format::names;
 use rockmill_format::properties::{TableProperties, compression_types};
@@ -24,8 +23,7 @@ use crate::history::Origin;
 use crate::iterators::{IteratorRead, Iterators, RowFn};
 use crate::memory_table::MemoryTable;
 use crate::options::{ReadOptions, comparator};
-use crate::piece::{Piece, ReadPath};
-use crate::ranges;
+use crate::piece::Piece;
 use crate::remote::Remote;
 use crate::table::{SnapshotTable, TableFolder};
 use crate::task::{FromTables, Goal};
@@ -218,6 +216,7 @@ impl File {
             level: self.level,
             smallest: user_key(&self.meta.smallest).to_vec(),
             largest: user_key(&self.meta.largest).to_vec(),
+            smallest_sequence: self.meta.smallest_seqno,
             entries: properties.map(|properties| properties.num_entries),
             bytes: self.meta.size,
             compression: properties.map_or_else(String::new, compression),
@@ -423,7 +422,7 @@ impl Snapshot {
             .collect();
         let keep = |bytes| engine.tables.keep(bytes, &cancel);
         let deleted = match Deleted::new(&files, &family.unflushed, self.sequence, keep) {
-            Err(error) if is_out_of_memory(&error) => {
+            Err(error) if error.kind.is_out_of_memory() => {
                 unread.get_or_insert_with(|| {
                     "there is no memory for its range tombstones".to_owned()
                 });
@@ -437,18 +436,14 @@ impl Snapshot {
     }
 }
 
-fn is_out_of_memory(error: &Error) -> bool {
-    error.kind == ErrorKind::Declined(DeclineReason::MemoryBudget)
-}
-
 /// Whether RocksDB may read a table that Rockmill cannot read. It reads tables of other formats only as their
 /// application reads them.
 fn is_of_table(error: &Error) -> bool {
-    use DeclineReason::{MemoryBudget, TableFactory};
-    let ErrorKind::Declined(reason) = error.kind else {
-        return false;
-    };
-    !matches!(reason, MemoryBudget | TableFactory)
+    match error.kind {
+        ErrorKind::Declined(DeclineReason::TableFactory) => false,
+        ErrorKind::Declined(_) => !error.kind.is_out_of_memory(),
+        _ => false,
+    }
 }
 
 /// A column family at one sequence number, with its tables opened.
@@ -486,6 +481,8 @@ pub struct FileInfo {
     pub smallest: Vec<u8>,
     /// Largest user key.
     pub largest: Vec<u8>,
+    /// Smallest sequence number of its entries and range tombstones.
+    pub smallest_sequence: u64,
     /// Number of entries; `None` if Rockmill does not read the table.
     pub entries: Option<u64>,
     /// Bytes of the file.
@@ -634,7 +631,7 @@ impl FamilySnapshot {
         self.iterators.is_some()
     }
 
-    /// Hands over the rows of a range as RocksDB's iterators find them.
+    /// Calls `row` with the rows of a range as RocksDB's iterators find them.
     ///
     /// # Errors
     /// Declined if there are no iterators; those of [`Iterators::read`].
@@ -669,110 +666,6 @@ impl FamilySnapshot {
             true => row(key, value),
             false => Ok(()),
         })
-    }
-
-    /// Cuts the keys of `ranges` into pieces of about `piece_bytes` stored bytes. They are disjoint, ascend, and have exactly
-    /// these keys.
-    ///
-    /// # Errors
-    /// None now.
-    pub fn pieces(&self, ranges: &[KeyRange], piece_bytes: u64) -> Result<Vec<Piece>> {
-        let reason = "a range tombstone that ends between the versions of a key";
-        self.pieces_without(ranges, piece_bytes, &self.deleted.undecided, reason)
-    }
-
-    /// [`FamilySnapshot::pieces`] for tables that stay on a device. These do not have the keys that range tombstones may
-    /// delete.
-    ///
-    /// # Errors
-    /// None now.
-    pub fn resident_pieces(&self, ranges: &[KeyRange], piece_bytes: u64) -> Result<Vec<Piece>> {
-        self.pieces_without(
-            ranges,
-            piece_bytes,
-            &self.deleted.ranges(),
-            "a range tombstone",
-        )
-    }
-
-    /// Pieces that RocksDB's iterators read in the disjoint ranges `left`, for this reason.
-    fn pieces_without(
-        &self,
-        ranges: &[KeyRange],
-        piece_bytes: u64,
-        left: &[KeyRange],
-        why: &str,
-    ) -> Result<Vec<Piece>> {
-        if !self.remotes.is_empty() {
-            return Ok(self.remote_pieces(ranges));
-        }
-        let ranges = ranges::disjoint(ranges);
-        if !self.orders_by_bytes {
-            let reason = self.unread.clone().unwrap_or_default();
-            let piece = |range| Piece {
-                range,
-                bytes: self.bytes(),
-                path: ReadPath::RocksDb(reason.clone()),
-            };
-            return Ok(ranges.into_iter().map(piece).collect());
-        }
-        let mut pieces = Vec::new();
-        for range in &ranges {
-            for (part, is_left) in ranges::cut(range, left) {
-                let through = match &self.unread {
-                    Some(reason) => ReadPath::RocksDb(reason.clone()),
-                    None if is_left => ReadPath::RocksDb(why.to_owned()),
-                    None => ReadPath::Files,
-                };
-                pieces.extend(self.split(&part, piece_bytes, &through));
-            }
-        }
-        Ok(pieces)
-    }
-
-    /// Entries of a range of keys, and bytes of their keys and values, roughly.
-    pub(crate) fn raw_size(&self, range: &KeyRange) -> (u64, u64) {
-        let mut size = (0_u64, 0_u64);
-        for at in borders::overlapping(range, &self.inputs) {
-            let input = &self.inputs[at];
-            let properties = &input.meta.properties;
-            let share = |all| input.share_in_range(range, all);
-            size.0 = size.0.saturating_add(share(properties.num_entries));
-            size.1 = size.1.saturating_add(share(properties.raw_bytes()));
-        }
-        size
-    }
-
-    /// Cuts a piece into about two halves. The piece stays whole if no key is known at which to cut it.
-    pub(crate) fn halves(&self, piece: &Piece) -> Vec<Piece> {
-        if !self.orders_by_bytes {
-            return vec![piece.clone()];
-        }
-        self.split(&piece.range, piece.bytes.div_ceil(2), &piece.path)
-    }
-
-    fn split(&self, range: &KeyRange, piece_bytes: u64, path: &ReadPath) -> Vec<Piece> {
-        let piece = |range: KeyRange| Piece {
-            bytes: borders::stored_bytes(&range, &self.inputs),
-            range,
-            path: path.clone(),
-        };
-        let ranges = self.split_range(range, piece_bytes);
-        ranges.into_iter().map(piece).collect()
-    }
-
-    fn split_range(&self, range: &KeyRange, piece_bytes: u64) -> Vec<KeyRange> {
-        /// Candidates for a border, per table and piece.
-        const GRAINS: u64 = 128;
-        if borders::stored_bytes(range, &self.inputs) <= piece_bytes {
-            return vec![range.clone()];
-        }
-        let grains = self.inputs.iter();
-        let grains = grains.flat_map(|table| borders::grains(table, range, piece_bytes / GRAINS));
-        ranges::split(
-            range,
-            borders::borders(KeyOrder::Bytewise, range, piece_bytes, grains.collect()),
-        )
     }
 }
 

@@ -30,7 +30,7 @@ pub type ValueFn<'a> = &'a mut dyn FnMut(usize, Result<Option<&[u8]>>);
 
 /// Gets and writes of a column family's newest values.
 pub trait Store: Debug + Send + Sync {
-    /// Hands over the current values of keys, each once, in any order.
+    /// Passes on the current values of keys, each once, in any order.
     fn get(&self, keys: &[&[u8]], value: ValueFn<'_>);
 
     /// Writes all or nothing, in this order.

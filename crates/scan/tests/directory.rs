@@ -120,7 +120,7 @@ fn only_what_tables_do_not_tell_is_read_through_iterators() {
         assert_eq!(through.len(), 1, "{through:?}");
         assert!(through[0].1.contains(reason), "{through:?}");
         let (plan, cancel) = (keys_and_values(), CancelToken::new());
-        let pieces = without.pieces(&all, PIECE).expect("pieces");
+        let pieces = without.pieces(&all, PIECE);
         let error = engine.run(&without, &pieces[through[0].0], &plan, &cancel);
         let error = error.expect_err("nobody reads it").to_string();
         assert!(
@@ -245,7 +245,6 @@ fn what_cannot_be_opened_is_named() {
     );
     let cancelled = CancelToken::new();
     cancelled.cancel();
-    let pieces = pieces.expect("pieces");
     let error = engine.run(&snapshot, &pieces[0], &keys_and_values(), &cancelled);
     assert_eq!(
         error.expect_err("it is cancelled").kind,
@@ -341,9 +340,7 @@ fn pieces_wait_for_memory_and_tables_that_nobody_uses_give_theirs_back() {
     for dir in dirs.iter().chain(&dirs) {
         let directory = Directory::open(dir.path()).expect("a database");
         let snapshot = family(&directory, &engine, "default");
-        let pieces = snapshot
-            .pieces(&[KeyRange::default()], 100 << 10)
-            .expect("pieces");
+        let pieces = snapshot.pieces(&[KeyRange::default()], 100 << 10);
         let (plan, cancel) = (keys_and_values(), CancelToken::new());
         let rows: u64 = std::thread::scope(|scope| {
             let pieces = pieces.chunks(pieces.len().div_ceil(8)).map(|pieces| {
@@ -381,7 +378,7 @@ fn a_piece_that_has_no_room_in_memory_runs_in_parts() {
         let engine = ScanEngine::new(settings).expect("an engine");
         let snapshot = family(&directory, &engine, "default");
         let pieces = snapshot.pieces(&[KeyRange::default()], u64::MAX);
-        let [piece] = &pieces.expect("pieces")[..] else {
+        let [piece] = &pieces[..] else {
             panic!("one piece");
         };
         engine.run(&snapshot, piece, &keys_and_values(), &CancelToken::new())

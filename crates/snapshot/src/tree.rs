@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 use rockmill_core::{
     CancelToken, DeclineReason, Error, FileSummary, InputFile, LevelSummary, Result, TreeState,
 };
-use rockmill_format::key;
+use rockmill_format::key::{self, KeyOrder};
 use rockmill_format::manifest::{ColumnFamily, FileMeta, Follower, Tree};
+use rockmill_format::range_tombstone::END_TAG;
 use rockmill_format::wire::CompactionServiceInput;
 
 use crate::Findings;
@@ -283,6 +284,32 @@ fn input_file(name: &str, level: u32, file: &FileMeta) -> InputFile {
 /// Returns the user key of an internal key of the MANIFEST, which may be damaged.
 pub fn user_key(internal_key: &[u8]) -> &[u8] {
     key::split(internal_key).map_or(internal_key, |(user_key, _)| user_key)
+}
+
+/// User keys that two files of a level have versions of, each with the positions of both among `files`: the largest key of
+/// the first is the smallest of the second. A range tombstone in one of them covers only the versions in its own file.
+/// `files` have their level, and their smallest and largest internal key. Files of level 0 overlap and are passed over.
+pub fn shared_keys<'a>(
+    files: &[(u32, &'a [u8], &'a [u8])],
+    order: KeyOrder,
+) -> Vec<(&'a [u8], [usize; 2])> {
+    let in_level = |&at: &usize| files[at].0 > 0;
+    let mut sorted: Vec<_> = (0..files.len()).filter(in_level).collect();
+    let compare = |a: &[u8], b: &[u8]| order.compare(user_key(a), user_key(b));
+    sorted.sort_by(|&a, &b| {
+        let ((level, smallest, largest), other) = (files[a], files[b]);
+        let by_level = level.cmp(&other.0);
+        by_level
+            .then_with(|| compare(smallest, other.1))
+            .then_with(|| compare(largest, other.2))
+    });
+    let pairs = sorted.windows(2).filter_map(|pair| {
+        let (before, behind) = (files[pair[0]], files[pair[1]]);
+        let (largest, tag) = key::split(before.2)?;
+        let is_shared = before.0 == behind.0 && tag != END_TAG && largest == user_key(behind.1);
+        is_shared.then_some((largest, [pair[0], pair[1]]))
+    });
+    pairs.collect()
 }
 
 /// Smallest and largest user key of a file in the order of bytes. In reverse order the largest is the first.

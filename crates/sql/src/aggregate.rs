@@ -1,6 +1,6 @@
 //! Aggregates that a scan computes.
 //!
-//! DataFusion cannot ask a table for aggregates. So this rule comes last. It replaces the first half of an aggregate
+//! DataFusion cannot ask a table for aggregates. So this rule runs last. It replaces the first half of an aggregate
 //! over a scan by a scan that returns the same states.
 
 use std::sync::Arc;

@@ -47,7 +47,7 @@ pub fn with_caught_panics(
     kept: Option<Arc<dyn Any + Send + Sync>>,
 ) -> Result<Arc<dyn ExecutionPlan>> {
     let caught = plan.transform_up(|node| {
-        let kept = Kept(kept.clone());
+        let kept = kept.clone();
         Ok(Transformed::yes(Arc::new(CaughtExec { node, kept }) as _))
     })?;
     Ok(caught.data)
@@ -95,16 +95,7 @@ fn error_of(panic: &(dyn Any + Send), node: &Arc<dyn ExecutionPlan>) -> DataFusi
 #[derive(Debug)]
 struct CaughtExec {
     node: Arc<dyn ExecutionPlan>,
-    kept: Kept,
-}
-
-#[derive(Clone)]
-struct Kept(Option<Arc<dyn Any + Send + Sync>>);
-
-impl fmt::Debug for Kept {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Kept").field(&self.0.is_some()).finish()
-    }
+    kept: Option<Arc<dyn Any + Send + Sync>>,
 }
 
 /// The rows of a node. Both end before what they need.

@@ -24,7 +24,7 @@ use crate::caught::catch;
 use crate::scan::{PinExec, PinnedSnapshots, SentExec, decode_scan, encode_scan};
 use crate::{aggregate, functions, protobuf};
 
-/// First byte of what a process is asked to pin. A scan begins with a brace.
+/// First byte of a request to pin files. A scan begins with a brace.
 const PIN: u8 = b'p';
 
 /// Payload of Rockmill's own functions, which have names of DataFusion's.
@@ -106,7 +106,7 @@ impl Codec {
                 bytes.len()
             );
         }
-        protobuf::count(bytes).map_err(|too_much| DataFusionError::Plan(too_much.to_string()))?;
+        protobuf::count(bytes).map_err(DataFusionError::Plan)?;
         let decode = || physical_plan_from_bytes_with_extension_codec(bytes, context, self);
         // Arrow's reader of constants panics on some bytes.
         let decoded = catch(decode);

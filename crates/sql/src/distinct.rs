@@ -68,8 +68,8 @@ fn is_wanted(aggregate: &Aggregate) -> bool {
     has_counts && is_single
 }
 
-/// The sum for a call, if it is a `count` of all values. It must be as simple as it can be: simplified later, it has an alias,
-/// and DataFusion's rule takes no alias.
+/// The sum for a call, if it is a `count` of all values. It is simplified here, because DataFusion gives an expression that
+/// it simplifies an alias, which its rule does not accept.
 fn sum_of(call: &Expr, input: &DFSchema) -> Result<Option<Expr>> {
     let Expr::AggregateFunction(AggregateFunction { func, params }) = call else {
         return Ok(None);

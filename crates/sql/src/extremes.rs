@@ -27,15 +27,15 @@ pub fn all() -> [AggregateUDF; 2] {
     ]
 }
 
-/// Whether it is one of them.
+/// Whether a function is one of [`all`].
 pub fn is_own(function: &AggregateUDF) -> bool {
     function.inner().downcast_ref::<Extreme>().is_some()
 }
 
-/// One of them.
+/// One of [`all`].
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Extreme {
-    /// DataFusion's.
+    /// DataFusion's function of that name.
     own: Arc<AggregateUDF>,
     /// The ordering with which a value replaces the best one so far.
     wins: Ordering,

@@ -12,7 +12,7 @@ use datafusion::datasource::memory::MemorySourceConfig;
 use datafusion::error::Result;
 use datafusion::logical_expr::{Expr, TableType};
 use datafusion::physical_plan::ExecutionPlan;
-use rockmill_core::{DeclineReason, Error, ErrorKind};
+use rockmill_core::{Error, ErrorKind};
 use rockmill_scan::Snapshot;
 
 use crate::scan::external;
@@ -123,7 +123,7 @@ impl ContentsTable {
 /// Whether the error concerns a single column family, so that others can be read.
 fn costs_itself_alone(error: &Error) -> bool {
     match error.kind {
-        ErrorKind::Declined(reason) => reason != DeclineReason::MemoryBudget,
+        ErrorKind::Declined(_) => !error.kind.is_out_of_memory(),
         kind => matches!(kind, ErrorKind::Corruption | ErrorKind::Storage),
     }
 }

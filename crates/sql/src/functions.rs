@@ -63,8 +63,8 @@ pub fn all() -> Vec<ScalarUDF> {
     numbers.chain(of_bytes).collect()
 }
 
-/// Whether it is one of them, or DataFusion's own of the same name: programs have functions of any name. These return a
-/// value or null for all arguments.
+/// Whether a function is one of [`all`], or DataFusion's own of the same name: programs have functions of any name. These
+/// return a value or null for all arguments.
 pub fn is_known(function: &ScalarUDF) -> bool {
     use datafusion::functions::string;
     let of_text = [
@@ -76,7 +76,7 @@ pub fn is_known(function: &ScalarUDF) -> bool {
     is_own(function) || of_text.iter().any(|known| **known == *function)
 }
 
-/// Whether it is one of them.
+/// Whether a function is one of [`all`].
 pub fn is_own(function: &ScalarUDF) -> bool {
     let function = function.inner();
     function.downcast_ref::<NumberAt>().is_some() || function.downcast_ref::<OfBytes>().is_some()

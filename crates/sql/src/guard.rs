@@ -77,7 +77,7 @@ fn guarded(filter: &FilterExec) -> Result<Option<Arc<dyn ExecutionPlan>>> {
     let schema = filter.input().schema();
     for condition in split_conjunction(filter.predicate()) {
         let may_fail = may_fail(condition, &schema);
-        // Conditions that may fail stay behind those that stood before them.
+        // A condition that may fail runs after those in front of it.
         let moves = |projection: &&ProjectionExec| {
             let columns = collect_columns(condition);
             let mut columns = columns.iter();

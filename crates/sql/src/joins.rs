@@ -196,7 +196,7 @@ fn has_no_room(error: &DataFusionError) -> bool {
     matches!(error.find_root(), DataFusionError::ResourcesExhausted(_)) || is_side_too_long(error)
 }
 
-/// Whether a side is too long for one batch. Expressions beside the join have other errors, which another join has too.
+/// Whether a side is too long for one batch. Expressions have other errors, which another kind of join would not prevent.
 fn is_side_too_long(error: &DataFusionError) -> bool {
     let DataFusionError::ArrowError(error, _) = error.find_root() else {
         return false;

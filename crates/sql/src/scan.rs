@@ -1,6 +1,6 @@
 //! The physical plan of a scan.
 
-/// What all plans without inputs say of themselves.
+/// Methods that all plans without inputs have in common.
 macro_rules! leaf {
     () => {
         fn properties(&self) -> &Arc<PlanProperties> {
@@ -170,7 +170,7 @@ impl ScanExec {
         let plan =
             plan.map_err(|why| DataFusionError::Plan(format!("{why}: select fewer columns")))?;
         let ranges = key_ranges(layout, &planned.filters);
-        let pieces = pieces(&source, &ranges, planned.reads, partitions)?;
+        let pieces = pieces(&source, &ranges, planned.reads, partitions);
         let ordered_by = (layout.ordered_by()).filter(|_| source.family.orders_by_bytes());
         let ordered_by = ordered_by.and_then(|key| projection.iter().position(|&at| at == key));
         let planned = Planned { ranges, ..planned };
@@ -317,20 +317,17 @@ fn pieces(
     ranges: &[KeyRange],
     reads: Reads,
     partitions: usize,
-) -> Result<Vec<Vec<Piece>>> {
+) -> Vec<Vec<Piece>> {
     const MIN_REMOTE_PARTITIONS: u64 = 2;
     let partitions = partitions.max(1) as u64;
     let piece_bytes = piece_bytes(&source.family, &source.engine, partitions);
-    let mut pieces = source
-        .family
-        .pieces(ranges, piece_bytes)
-        .map_err(external)?;
+    let mut pieces = source.family.pieces(ranges, piece_bytes);
     if !source.family.remotes().is_empty() {
         // The processes that have the files cut them. Two partitions at least, so that DataFusion plans a node that
         // collects them: their number grows with that of the parts.
         let mut of_partitions = vec![Vec::new(); partitions.max(MIN_REMOTE_PARTITIONS) as usize];
         of_partitions[0] = pieces;
-        return Ok(of_partitions);
+        return of_partitions;
     }
     if reads != Reads::Files {
         for piece in &mut pieces {
@@ -342,7 +339,7 @@ fn pieces(
     if of_partitions.is_empty() {
         of_partitions.push(Vec::new());
     }
-    Ok(of_partitions)
+    of_partitions
 }
 
 /// Spreads pieces over `parts` parts, in their order and by their bytes. Parts may be empty.

@@ -18,12 +18,12 @@ use tokio::task::JoinError;
 /// Arrow's word in messages of errors and panics.
 const OVERFLOW: &str = "offset overflow";
 
-/// Files in which a panic without a word of its own is one of size, and what it says: `||` and `regexp_replace`.
+/// Files in which a panic without Arrow's word is one of size, and its message: `||` and `regexp_replace`.
 const FILES: [&str; 2] = ["concat_elements.rs", "regexpreplace.rs"];
 const NO_VALUE: &str = "called `Option::unwrap()` on a `None` value";
 
-/// Whether the last panic of the process was in one of these files. The panic of a task is looked at on another thread, so
-/// this is not of one thread. A panic of another statement in between costs the better sentence.
+/// Whether the last panic of the process was in one of these files. It is not kept by thread, because the panic of a task is
+/// examined on another one. If another statement panics in between, the error is less specific.
 static IS_IN_FILES: AtomicBool = AtomicBool::new(false);
 
 /// Whether a batch would have more than 2 GiB of a column.
@@ -55,7 +55,7 @@ pub fn is_too_long(error: &DataFusionError) -> bool {
     }
 }
 
-/// Whether a panic says so. Arrow has no error for it in some places.
+/// Whether a panic says that a column is too long. Arrow has no error for that in some places.
 #[must_use]
 pub fn is_panic_of_size(panic: &(dyn Any + Send)) -> bool {
     panic_message(panic).is_some_and(says_size)

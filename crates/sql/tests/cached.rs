@@ -268,7 +268,7 @@ impl<'a> Case<'a> {
             let key = id.to_be_bytes();
             match draw.random_range(0..400) {
                 0..300 => batch.put(key, value(draw, id)),
-                // Pieces with range tombstones are read by RocksDB's iterators.
+                // Rare, because it may delete 50 keys.
                 300 if draw.random_ratio(1, 20) => {
                     batch.delete_range(key, (id + draw.random_range(0..50)).to_be_bytes());
                 }

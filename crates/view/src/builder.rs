@@ -88,7 +88,7 @@ impl Builder {
     /// # Errors
     /// The errors of [`Builder::open`], except those of the device.
     pub fn estimate(&self) -> Result<Estimate> {
-        let taken = Snapshot::new(self.source()?.take()?)?;
+        let taken = Snapshot::new(self.source()?.take()?);
         Ok(Estimate::new(&taken.family, taken.asked))
     }
 
@@ -99,7 +99,7 @@ impl Builder {
     /// a file cannot be read; Device if the device cannot be used, or the view exceeds its memory.
     pub fn open(&self) -> Result<View> {
         let source = self.source()?;
-        let taken = Snapshot::new(source.take()?)?;
+        let taken = Snapshot::new(source.take()?);
         let device = DeviceRuntime::gpu(self.target)?;
         let usual = || device.usual_view_bytes();
         let memory_bytes = self.memory_bytes.map_or_else(usual, Ok)?;

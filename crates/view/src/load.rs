@@ -56,24 +56,24 @@ impl Source {
 
 impl Snapshot {
     /// Splits a version into parts.
-    pub fn new(family: Arc<FamilySnapshot>) -> Result<Self> {
+    pub fn new(family: Arc<FamilySnapshot>) -> Self {
         Self::within(family, &[KeyRange::default()])
     }
 
     /// Splits the keys of some ranges into parts.
-    pub fn within(family: Arc<FamilySnapshot>, ranges: &[KeyRange]) -> Result<Self> {
+    pub fn within(family: Arc<FamilySnapshot>, ranges: &[KeyRange]) -> Self {
         let (mut pieces, mut asked) = (Vec::new(), Vec::new());
-        for piece in family.resident_pieces(ranges, PIECE_BYTES)? {
+        for piece in family.pieces(ranges, PIECE_BYTES) {
             match unread(&family, &piece) {
                 Some(reason) => asked.push(Asked::new(piece, reason)),
                 None => pieces.push(piece),
             }
         }
-        Ok(Self {
+        Self {
             family,
             pieces,
             asked,
-        })
+        }
     }
 
     /// The parts to load into a table, as tasks.
@@ -90,18 +90,20 @@ impl Snapshot {
         max_record_bytes(&self.family, &self.pieces)
     }
 
-    /// The part of a version that is not in a table. Its indexes are read only if a table cannot be read.
-    pub fn asked_of(family: &Arc<FamilySnapshot>) -> Result<Vec<Asked>> {
+    /// The keys of some ranges that are not in a table. Indexes are read only if a table cannot be read.
+    pub fn asked_of(family: &Arc<FamilySnapshot>, ranges: &[KeyRange]) -> Vec<Asked> {
         let mut asked = Vec::new();
-        for piece in family.resident_pieces(&[KeyRange::default()], u64::MAX)? {
+        for piece in family.pieces(ranges, u64::MAX) {
             match (&piece.path, unread(family, &piece)) {
                 (_, None) => {}
                 (ReadPath::RocksDb(_), Some(reason)) => asked.push(Asked::new(piece, reason)),
                 // Only a part of the version may have keys of that table.
-                (ReadPath::Files, Some(_)) => return Ok(Self::new(Arc::clone(family))?.asked),
+                (ReadPath::Files, Some(_)) => {
+                    return Self::within(Arc::clone(family), ranges).asked;
+                }
             }
         }
-        Ok(asked)
+        asked
     }
 }
 

@@ -30,9 +30,9 @@ pub enum Loaded {
     Nothing,
     /// The writes since the last version.
     Added {
-        /// Keys that were written or deleted.
+        /// Keys that were written or deleted, and the keys that are left in ranges that were deleted.
         keys: u64,
-        /// Device memory of their records in bytes.
+        /// Device memory in bytes of the changed records.
         bytes: u64,
     },
     /// All keys of some ranges, because files do not contain what was written there.
@@ -59,7 +59,7 @@ impl View {
         drop(self.in_use.take_done());
         let quiet = self.quiet();
         let family = self.source.take()?;
-        let asked = Snapshot::asked_of(&family)?;
+        let asked = Snapshot::asked_of(&family, &[KeyRange::default()]);
         let base = self.version();
         let change = Change {
             base: &base,
@@ -113,29 +113,44 @@ impl Change<'_> {
 
     /// Adds the writes, or returns the reason why that does not suffice.
     fn added(&self, written: WrittenSince) -> Result<std::result::Result<Output, String>> {
-        let tables = Snapshot::new(written.tables)?;
+        let within = |family| Snapshot::within(family, &written.ranges);
+        let tables = within(written.tables);
         // Tables that are not in this part can be the reason why RocksDB is asked for its keys too.
-        if joined(&tables.asked) != joined(self.asked) {
+        let asked = Snapshot::asked_of(self.family, &written.ranges);
+        if joined(&tables.asked) != joined(&asked) {
             return Ok(Err(
                 "RocksDB must be asked for keys that were written".to_owned()
             ));
         }
-        let unflushed = written.unflushed.map(Snapshot::new).transpose()?;
+        let unflushed = written.unflushed.map(within).transpose();
+        let deleted = Snapshot::within(Arc::clone(self.family), &written.deleted);
         let mut missing = 0;
-        let all = std::iter::once(&tables).chain(&unflushed);
-        let of_tables = tables.load(Tombstones::Keep);
+        let all = [&tables, &deleted].into_iter().chain(&unflushed);
+        let loads = [
+            tables.load(Tombstones::Keep),
+            deleted.load(Tombstones::Drop),
+        ];
         let of_unflushed = (unflushed.as_ref()).map(|unflushed| unflushed.load(Tombstones::Drop));
         let has_unflushed = of_unflushed.is_some();
-        let loads = std::iter::once(of_tables).chain(of_unflushed);
+        let loads = loads.into_iter().chain(of_unflushed);
         let share = self.source.engine.admit_loads(loads, self.device)?;
         let made = self.with_room(all, |delta| {
-            let placed = insert(self.source, &share, 0, delta)?;
+            let mut placed = insert(self.source, &share, 0, delta)?;
             if has_unflushed {
                 let unseen = Arc::new(delta.unseen());
-                insert(self.source, &share, 1, &unseen)?;
+                insert(self.source, &share, 2, &unseen)?;
                 missing = unseen.keys();
             }
-            Ok((missing == 0).then_some(placed))
+            if missing > 0 {
+                return Ok(None);
+            }
+            if !written.deleted.is_empty() {
+                let RowOutput { rows, bytes } = insert(self.source, &share, 1, delta)?;
+                placed.rows += rows;
+                placed.bytes += bytes;
+                delta.erase_missing(&written.deleted)?;
+            }
+            Ok(Some(placed))
         })?;
         Ok(match made {
             Some((table, RowOutput { rows, bytes })) => {
@@ -150,7 +165,7 @@ impl Change<'_> {
     /// Loads all keys of the ranges in which a reader may find changes, and of `more`.
     fn reloaded(&self, more: &[KeyRange], reason: String) -> Result<Output> {
         let ranges = self.family.changed_since(&self.base.family, more);
-        let there = Snapshot::within(Arc::clone(self.family), &ranges)?;
+        let there = Snapshot::within(Arc::clone(self.family), &ranges);
         let load = there.load(Tombstones::Drop);
         let share = self.source.engine.admit_loads([load], self.device)?;
         let made = self.with_room([&there], |delta| {

@@ -20,7 +20,7 @@ use rockmill_testkit::scans::*;
 use rockmill_view::{CallerStream, Hold, Loaded, View};
 use rust_rocksdb::{
     BottommostLevelCompaction, CompactOptions, CompactionDecision, DB, IngestExternalFileOptions,
-    Options, SstFileWriter, WaitForCompactOptions, WriteBatch,
+    Options, SstFileWriter, WaitForCompactOptions, WriteBatch, WriteOptions,
 };
 
 /// A hold of a kernel that was never launched.
@@ -306,6 +306,14 @@ impl Case {
         }
     }
 
+    fn delete_range(&self, numbers: std::ops::Range<u32>) {
+        let family = self.db.cf_handle("default").expect("a family");
+        let [begin, end] = [numbers.start, numbers.end].map(numbered);
+        self.db
+            .delete_range_cf(family, begin, end)
+            .expect("deleted");
+    }
+
     fn compact(&self) {
         self.db.compact_range(None::<&[u8]>, None::<&[u8]>);
     }
@@ -474,19 +482,14 @@ fn ranges_are_loaded_where_files_do_not_tell_what_was_written() {
     assert!(reason.contains("was compacted before it was read"));
     assert_eq!(keys, 5000);
 
-    let end = numbered(20);
-    let family = case.db.cf_handle("default").expect("a family");
-    case.db
-        .delete_range_cf(family, numbered(10), end)
-        .expect("deleted");
-    let (reason, keys) = case.reason();
-    assert!(reason.contains("asked for other keys"));
+    case.delete_range(10..20);
+    let Loaded::Added { keys, .. } = case.refresh() else {
+        panic!("it is known what was written");
+    };
     assert_eq!((keys, case.view.contents().keys), (0, 4990));
     case.compact();
-    // It stays unchanged until something else is written.
     case.put(0..1, b"newer");
-    assert!(case.reason().0.contains("asked for other keys"));
-    assert_eq!(case.view.asked(), []);
+    assert!(case.reason().0.contains("was compacted before it was read"));
 
     let path = case.dir.path().join("ingested.sst");
     let (options, ingest) = (options(), IngestExternalFileOptions::default());
@@ -517,6 +520,68 @@ fn ranges_are_loaded_where_files_do_not_tell_what_was_written() {
 }
 
 #[test]
+fn range_tombstones_delete_what_files_and_the_log_had() {
+    let case = Case::with(|db| {
+        // A refresh finds each flushed file.
+        db.set_options(&[("disable_auto_compactions", "true")])
+            .expect("set");
+        for number in 0..4 {
+            db.put(numbered(number), b"in the log").expect("written");
+        }
+    });
+    let added = || {
+        let how = case.refresh();
+        case.compare();
+        assert!(matches!(how, Loaded::Added { .. }), "{how:?}");
+    };
+    // Older entries of the same log, and newer ones.
+    case.delete_range(2..10);
+    case.put(5..6, b"newer");
+    added();
+    // The whole log is read again, with entries that a tombstone deletes which the view has seen.
+    case.put(20..21, b"newer");
+    added();
+    case.db.flush().expect("flushed");
+    added();
+    // A tombstone that the view has seen stays when other keys are written.
+    case.put(6..7, b"newer");
+    added();
+    // One in a file of its own, with its keys in older files and in the log.
+    case.put(100..110, b"in the log");
+    added();
+    case.delete_range(105..4990);
+    case.db.flush().expect("flushed");
+    case.put(106..107, b"newer");
+    added();
+    assert_eq!(case.view.asked(), []);
+    case.compact();
+    case.put(0..1, b"newer");
+    case.refresh();
+    case.compare();
+    assert_eq!(case.view.contents().keys, 5000 - 8 + 2 - 4885 + 1);
+}
+
+#[test]
+fn a_refresh_finds_range_tombstones_that_are_older_than_what_the_view_has_seen() {
+    let case = Case::with(|db| {
+        let mut unlogged = WriteOptions::default();
+        unlogged.disable_wal(true);
+        let mut batch = WriteBatch::default();
+        batch.delete_range(numbered(10), numbered(20));
+        batch.put(numbered(15), b"newer");
+        db.write_opt(&batch, &unlogged).expect("written");
+        db.put(numbered(30), b"in the log").expect("written");
+    });
+    assert_eq!(case.view.contents().keys, 5000);
+    case.db.flush().expect("flushed");
+    // The key that was written, and the one that is left in the deleted range.
+    let how = case.refresh();
+    assert!(matches!(how, Loaded::Added { keys: 2, .. }), "{how:?}");
+    case.compare();
+    assert_eq!(case.view.contents().keys, 4991);
+}
+
+#[test]
 fn a_refresh_finds_entries_that_the_log_got_after_a_file_with_a_later_number() {
     let dir = tempfile::tempdir().expect("a folder");
     let path = dir.path().join("db");
@@ -525,11 +590,15 @@ fn a_refresh_finds_entries_that_the_log_got_after_a_file_with_a_later_number() {
     options.set_manual_wal_flush(true);
     options.set_disable_auto_compactions(true);
     let db = DB::open(&options, &path).expect("the database opens");
-    db.put("a", "old").expect("written");
-    db.put("z", "old").expect("written");
+    for key in ["a", "b", "z"] {
+        db.put(key, "old").expect("written");
+    }
     db.flush().expect("flushed");
-    // RocksDB buffers this entry.
+    // RocksDB buffers these entries.
     db.put("a", "new").expect("written");
+    let mut batch = WriteBatch::default();
+    batch.delete_range("b", "c");
+    db.write(&batch).expect("written");
     let file = dir.path().join("ingested.sst");
     let mut writer = SstFileWriter::create(&options);
     writer.open(&file).expect("a file");
@@ -540,12 +609,12 @@ fn a_refresh_finds_entries_that_the_log_got_after_a_file_with_a_later_number() {
     let view = builder(&directory(&path), "default")
         .open()
         .expect("a view");
-    let values = || view.get(&[b"a", b"z"]).expect("values");
-    let are = |a: &str, z: &str| [a, z].map(|value| Some(value.as_bytes().to_vec()));
-    assert_eq!(values(), are("old", "ingested"));
+    let values = || view.get(&[b"a", b"b", b"z"]).expect("values");
+    let are = |values: [Option<&str>; 3]| values.map(|value| Some(value?.as_bytes().to_vec()));
+    assert_eq!(values(), are([Some("old"), Some("old"), Some("ingested")]));
     db.flush_wal(false).expect("written");
     view.refresh().expect("refreshed");
-    assert_eq!(values(), are("new", "ingested"));
+    assert_eq!(values(), are([Some("new"), None, Some("ingested")]));
     assert_eq!(view.refresh().expect("refreshed").how, Loaded::Nothing);
 }
 

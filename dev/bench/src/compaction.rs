@@ -10,6 +10,7 @@ use rockmill_side_by_side::compare::{self, Compared};
 use rockmill_side_by_side::database::Origin;
 use rockmill_side_by_side::device::Tuning;
 use rockmill_side_by_side::energy::Energy;
+use rockmill_side_by_side::jobs::JobTimes;
 use rockmill_side_by_side::machine::usual_threads;
 use rockmill_side_by_side::measure::Measured;
 use rockmill_side_by_side::row::{self, Row};
@@ -58,8 +59,8 @@ pub struct CompactionArgs {
     /// Compact level 0 with older entries in the last level, so that Deletes and sequence numbers stay.
     #[arg(long)]
     not_bottommost: bool,
-    /// Compact everything once more, and measure that: its input is what the first compaction has written. A GPU may have
-    /// that in its memory.
+    /// Compact everything once more in one job, and measure that: its input is what the first compaction has written. A GPU
+    /// may have that in its memory.
     #[arg(long, conflicts_with = "not_bottommost")]
     again: bool,
     /// Use direct I/O (use_direct_reads, use_direct_io_for_flush_and_compaction).
@@ -85,7 +86,7 @@ pub struct CompactionArgs {
     /// Also let each of Rockmill's devices compact with the other --output-cache.
     #[arg(long, value_name = "database|bypass", value_delimiter = ',')]
     also: Vec<OutputCache>,
-    /// Show the time by stage of Rockmill's median run, and the bytes copied over PCIe and into the GPU.
+    /// Show the time by stage of Rockmill's median run, the bytes copied over PCIe, and its number of jobs and their times.
     #[arg(long)]
     profile: bool,
     /// Sizes in MiB of the files to write.
@@ -133,6 +134,8 @@ struct BenchRow {
     walls_s: Vec<f64>,
     /// Stages of the median run.
     stages: Vec<Stage>,
+    #[serde(flatten)]
+    jobs: JobTimes,
     pcie_to_device_bytes: u64,
     pcie_from_device_bytes: u64,
     /// Energy of the GPU; `null` without a GPU, or if it does not report its energy.
@@ -359,6 +362,7 @@ impl Cell {
             cpu_s_per_gb: row.cpu_s_per_gb(),
             walls_s: self.measured.iter().map(|m| m.wall_s).collect(),
             stages: measured.stages,
+            jobs: measured.jobs,
             pcie_to_device_bytes,
             pcie_from_device_bytes,
             floor: self.floor,
@@ -398,7 +402,8 @@ fn print_table(spec: &DatabaseSpec, rows: &[BenchRow], profile: bool) -> Result<
             let summary = stages::summary(&row.stages, cpu_s, row.cpu_s_per_gb, energy);
             writeln!(
                 out,
-                "{device}, {threads} subcompactions at once\n{stages}\n{summary}"
+                "{device}, {threads} subcompactions at once\n{stages}\n{summary}\n{}",
+                row.jobs
             )?;
         }
         Ok(())

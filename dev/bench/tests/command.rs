@@ -107,6 +107,30 @@ fn tables_fit_a_terminal() {
 }
 
 #[test]
+fn a_compaction_of_what_was_compacted_is_one_job_however_large_it_is() {
+    let args = [
+        "compaction",
+        "--again",
+        "--workload",
+        "16x256:none:100K",
+        "--versions",
+        "1",
+        "--target-file-mib",
+        "1",
+        "--threads",
+        "2",
+        "--json",
+    ];
+    let (out, _) = expect(DONE, &args);
+    let rows: Vec<Value> = serde_json::from_str(&out).expect("JSON");
+    let row = &rows[1];
+    // By default RocksDB makes jobs of half of 25 files.
+    assert!(row["bytes_in"].as_u64() > Some(25 << 20), "{row}");
+    assert_eq!((&row["jobs"], &row["identical"]), (&1.into(), &true.into()));
+    assert!(row["subcompactions"].as_u64() > Some(1), "{row}");
+}
+
+#[test]
 fn a_simulated_device_makes_the_same_database() {
     let args = [
         "compaction",

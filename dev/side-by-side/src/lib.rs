@@ -11,6 +11,7 @@ pub mod dataset;
 pub mod device;
 pub mod energy;
 pub mod fill;
+pub mod jobs;
 pub mod machine;
 pub mod measure;
 pub mod process;

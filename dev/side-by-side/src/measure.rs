@@ -5,12 +5,14 @@ use std::path::Path;
 use std::time::Instant;
 
 use rockmill_terminal::outcome::Failure;
+use rust_rocksdb::checkpoint::Checkpoint;
 use rust_rocksdb::{
-    BottommostLevelCompaction, CompactOptions, DB, LiveFile, Options, WaitForCompactOptions,
+    BottommostLevelCompaction, CompactOptions, DB, LiveFile, WaitForCompactOptions,
 };
 use serde::{Deserialize, Serialize};
 
 use crate::energy::Energy;
+use crate::jobs::JobTimes;
 use crate::machine::process_cpu;
 use crate::stages::Stage;
 use crate::{progress, rocksdb};
@@ -36,37 +38,40 @@ pub struct Measured {
     pub files_in_level_0: usize,
     /// Rockmill's time by stage, on devices that measure it.
     pub stages: Vec<Stage>,
+    /// Rockmill's jobs.
+    pub jobs: JobTimes,
     /// Energy of a GPU, if one was used.
     pub energy: Option<Energy>,
     /// Set if the CPU did some of a device's work, with the reason.
     pub left_to_cpu: Option<String>,
 }
 
-/// Compacts everything in the database at `path` to its bottommost level, or level 0 to the next level if the database
-/// has `above_older` entries. `self` remembers the memory of the process before its first compaction.
+/// Compacts everything in a database to its bottommost level, or level 0 to the next level if the database has `above_older`
+/// entries. `memory` remembers the memory of the process before its first compaction.
+///
+/// # Errors
+/// The errors of [`rocksdb::failed`].
 pub fn compact(
-    path: &Path,
-    options: &Options,
+    db: &DB,
     above_older: bool,
     system: &str,
     memory: &mut PeakMemory,
 ) -> Result<Measured, Failure> {
-    let db = rocksdb::open(path, options)?;
-    let (bytes_in, entries_in) = totals(&first_level(&db)?);
+    let (bytes_in, entries_in) = totals(&first_level(db)?);
     let spinner = progress::spinner(format!("{system} compacts"));
     memory.start();
     let cpu = process_cpu();
     let started = Instant::now();
     if above_older {
-        compact_level_0(&db)?;
+        compact_level_0(db)?;
     } else {
-        compact_all(&db);
+        compact_all(db);
     }
     let wall_s = started.elapsed().as_secs_f64();
     let cpu_s = (process_cpu() - cpu).as_secs_f64();
     let peak_memory_bytes = memory.growth();
     spinner.finish_and_clear();
-    let left = first_level(&db)?;
+    let left = first_level(db)?;
     let (bytes_out, entries_out) = totals(&left);
     Ok(Measured {
         wall_s,
@@ -78,6 +83,7 @@ pub fn compact(
         peak_memory_bytes,
         files_in_level_0: left.iter().filter(|file| file.level == 0).count(),
         stages: Vec::new(),
+        jobs: JobTimes::default(),
         energy: None,
         left_to_cpu: None,
     })
@@ -88,6 +94,19 @@ pub fn compact_all(db: &DB) {
     let mut compaction = CompactOptions::default();
     compaction.set_bottommost_level_compaction(BottommostLevelCompaction::ForceOptimized);
     db.compact_range_opt(None::<&[u8]>, None::<&[u8]>, &compaction);
+}
+
+/// Compacts everything, and links the files that are there then into the new folder `linked`. RocksDB removes the inputs of a
+/// compaction before the next one begins. The links keep the files, as the first database keeps those of its copies. So the
+/// time to free their pages is not measured.
+///
+/// # Errors
+/// The errors of [`rocksdb::failed`].
+pub fn compact_before(db: &DB, linked: &Path) -> Result<(), Failure> {
+    compact_all(db);
+    Checkpoint::new(db)
+        .and_then(|checkpoint| checkpoint.create_checkpoint(linked))
+        .map_err(|e| rocksdb::failed("make a checkpoint", &e))
 }
 
 /// Triggers an automatic compaction of level 0: a manual one would continue to the last level.

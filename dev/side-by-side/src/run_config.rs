@@ -1,5 +1,6 @@
 //! A system that compacts, and its settings.
 
+use std::fs;
 use std::path::Path;
 
 use rockmill::{Device, DeviceList, Stats};
@@ -10,7 +11,7 @@ use crate::device::{GiveDevices, Jobs, Tuning};
 use crate::measure::{self, Measured, PeakMemory};
 use crate::rocksdb;
 use crate::running_system::RunningSystem;
-use crate::spec::DatabaseSpec;
+use crate::spec::{DatabaseSpec, ENDLESS_BYTES};
 use crate::system::System;
 
 /// A system with its settings, and the database that it compacts.
@@ -78,16 +79,29 @@ impl Ready {
             ..
         } = &self.config;
         let mut options = spec.options(system.subcompactions(*threads));
+        if self.config.again {
+            // RocksDB counts the files of a level that is compacted into itself twice, and cuts the compaction into jobs
+            // that run one after another (`compaction_picker.cc:CompactionPicker::CompactRange`).
+            options.set_max_compaction_bytes(ENDLESS_BYTES);
+        }
         self.running.attach(&mut options);
         let (title, memory) = (system.title(), &mut self.memory);
+        // In one session of the database, so that a service still knows the tables that it has written.
+        let db = rocksdb::open(path, &options)?;
+        let linked = path.with_extension("linked");
         if self.config.again {
-            let db = rocksdb::open(path, &options)?;
-            measure::compact_all(&db);
+            measure::compact_before(&db, &linked)?;
         }
-        let compact = || measure::compact(path, &options, spec.above_older, title, memory);
+        let compact = || measure::compact(&db, spec.above_older, title, memory);
         let (measured, taken) = self.running.measured(compact);
+        drop(db);
+        if self.config.again {
+            let removed = fs::remove_dir_all(&linked);
+            removed.map_err(|e| Failure::Environment(format!("{}: {e}", linked.display())))?;
+        }
         let measured = Measured {
             stages: taken.stages,
+            jobs: taken.jobs,
             energy: taken.energy,
             ..measured?
         };

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::device::{self, GiveDevices, Jobs, Tuning};
 use crate::energy::{self, Energy, EnergyMeter};
+use crate::jobs::JobTimes;
 use crate::machine::process_cpu;
 use crate::stages::{self, Stage};
 use crate::system::System;
@@ -29,6 +30,9 @@ pub struct Consumption {
     pub cpu_s: f64,
     /// Rockmill's time by stage, on devices that measure it.
     pub stages: Vec<Stage>,
+    /// Rockmill's jobs.
+    #[serde(default)]
+    pub jobs: JobTimes,
     /// Energy of a GPU, if one was used.
     pub energy: Option<Energy>,
     /// Number of subcompactions by device name; excludes RocksDB's own work.
@@ -116,6 +120,7 @@ impl RunningSystem {
         let taken = Consumption {
             cpu_s: cpu.as_secs_f64(),
             stages: stages::since(&before.stages, &after.stages),
+            jobs: JobTimes::since(&before, &after),
             energy,
             subcompactions: subcompactions_since(&before, &after),
             near_data_bytes: near_data_bytes(&after) - near_data_bytes(&before),

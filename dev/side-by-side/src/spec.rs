@@ -13,7 +13,7 @@ pub const BLOOM_BITS_PER_KEY: f64 = 10.0;
 pub const KEEPING_FILTER: &str = "keeps-every-entry";
 
 /// More than any database has.
-const ENDLESS_BYTES: u64 = 1 << 40;
+pub const ENDLESS_BYTES: u64 = 1 << 40;
 
 /// How keys are made from numbers.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]

@@ -289,7 +289,7 @@ pub fn scan(
 ) -> (Rows, Vec<PieceReport>) {
     let (plan, cancel) = (keys_and_values(), CancelToken::new());
     let (mut rows, mut reports) = (Vec::new(), Vec::new());
-    for piece in snapshot.pieces(ranges, piece_bytes).expect("pieces") {
+    for piece in snapshot.pieces(ranges, piece_bytes) {
         let output = engine
             .run(snapshot, &piece, &plan, &cancel)
             .expect("it runs");

@@ -171,6 +171,14 @@ unsafe fn open(settings: *const c_char, log: Option<Log>) -> Result<*mut Handle,
     })
 }
 
+/// Opens a handle of the service of a program in Rust, for code in C++ of that program, which closes it.
+///
+/// # Errors
+/// One sentence, if the process was forked from one that had opened a service.
+pub fn open_handle(service: &ServiceJobs) -> Result<*mut Handle, String> {
+    handles::open(None, || Ok(service.clone())).map_err(|refusal| refusal.sentence)
+}
+
 /// Opens a service with options.
 ///
 /// # Safety

@@ -90,7 +90,7 @@ pub struct Setting {
 }
 
 /// Options of RocksDB with a value that is accepted. A decline names an option of a struct without the struct.
-const OPTIONS: [&str; 27] = [
+const OPTIONS: [&str; 26] = [
     "allow_ingest_behind=false",
     "block_align=false",
     "cf_allow_ingest_behind=false",
@@ -99,7 +99,6 @@ const OPTIONS: [&str; 27] = [
     "compression_opts.auto_skip=false",
     "compression_opts.max_dict_bytes=0",
     "compression_opts.strategy=0",
-    "compression_opts.zstd_max_train_bytes=0",
     "data_block_index_type=kDataBlockBinarySearch",
     "default_write_temperature=kUnknown",
     "enable_blob_direct_write=false",
@@ -188,7 +187,7 @@ pub fn change(reason: DeclineReason) -> &'static str {
         }
         R::UserTimestamps => "nothing: keys with timestamps are not compacted here",
         R::MergeOperands => {
-            "let the program attach its operator (rockmill::Attach in C++, custom_merge_operator in Rust), or state \
+            "let the program attach its operator (rockmill::Attach in C++, rockmill_attach in Rust), or state \
              one of RocksDB's with merge_operator"
         }
         R::PluginMismatch => "call Attach with the options with which the database is opened",
@@ -196,7 +195,7 @@ pub fn change(reason: DeclineReason) -> &'static str {
             "nothing: RocksDB calls the operator or filter itself and reports its error"
         }
         R::CompactionFilter => {
-            "let the program attach its filter: rockmill::Attach in C++, compaction_filter of the service in Rust"
+            "let the program attach its filter: rockmill::Attach in C++, rockmill_attach in Rust"
         }
         R::RangeTombstones => {
             "let RocksDB compact everything once, and delete keys one by one in place of ranges"
@@ -223,8 +222,8 @@ pub fn change(reason: DeclineReason) -> &'static str {
         }
         R::SstPartitioner => "use SstPartitionerFixedPrefixFactory, or none",
         R::TablePropertyCollectors => {
-            "let the program attach its collectors (rockmill::Attach in C++), or configure none but \
-             CompactOnDeletionCollector"
+            "let the program attach its collectors (rockmill::Attach in C++, rockmill_attach in Rust), or configure \
+             none but CompactOnDeletionCollector"
         }
         R::TableFactory => "use the block-based table",
         R::DbPaths => {
@@ -233,9 +232,7 @@ pub fn change(reason: DeclineReason) -> &'static str {
         R::Compression => {
             "use no compression, Snappy, LZ4, LZ4HC, ZSTD or zlib, without the options named"
         }
-        R::CompressionDictionary => {
-            "set zstd_max_train_bytes=0 for ZSTD, or max_dict_bytes=0; use LZ4 in place of LZ4HC"
-        }
+        R::CompressionDictionary => "set max_dict_bytes=0, or use LZ4 in place of LZ4HC",
         R::CompressionManager => "configure no compression manager",
         R::IndexType => {
             "set index_type=kBinarySearch or kTwoLevelIndexSearch, and uniform_cv_threshold=-1 with index_block_search_type=kAuto"
@@ -244,7 +241,7 @@ pub fn change(reason: DeclineReason) -> &'static str {
         R::SeparateKeyValue => "set separate_key_value_in_data_block=false",
         R::BlockAlign => "set block_align=false and super_block_alignment_size=0",
         R::PrefixExtractor => {
-            "let the program attach it (rockmill::Attach in C++, Builder::prefix_extractor in Rust), or use a fixed or capped \
+            "let the program attach it (rockmill::Attach in C++, rockmill_attach in Rust), or use a fixed or capped \
              prefix, or none"
         }
         R::FilterPolicy => {

@@ -94,7 +94,7 @@ pub fn run(args: &SqlArgs) -> Result<(), Failure> {
 
 fn run_here(args: &SqlArgs, iterators: &Arc<ReadOnly>) -> Result<(), Failure> {
     let threads = Threads::new()?;
-    // A file that is missing is told before anything else is done.
+    // A missing file is reported before anything else is done.
     let first = args.file.as_deref();
     let first = first
         .map(|path| Ok::<_, Failure>((read_text(path)?, path.display().to_string())))

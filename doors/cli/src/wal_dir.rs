@@ -10,8 +10,8 @@ use crate::database_dir;
 /// Argument of commands that read the write-ahead logs.
 #[derive(Debug, Clone, clap::Args)]
 pub struct WalDirArgs {
-    /// Folder of the write-ahead logs [default: the database's own, or the wal_dir of its OPTIONS, whichever has the
-    /// logs that the MANIFEST names].
+    /// Folder of the write-ahead logs [default: the one that has the logs that the MANIFEST names: the database's own or,
+    /// except for compact, the wal_dir of its OPTIONS].
     #[arg(long, value_name = "DIR")]
     wal_dir: Option<PathBuf>,
 }

@@ -435,7 +435,8 @@ fn the_doctor_lists_every_reason_of_every_column_family() {
     let words: Vec<_> = out.split_whitespace().collect();
     for said in [
         "merge-operands in 2 of 2 files: ",
-        "what rockmill::Attach in C++ adds column family counters: without merge-operands, no reason is left",
+        "what rockmill::Attach in C++ and rockmill_attach in Rust add \
+         column family counters: without merge-operands, no reason is left",
     ] {
         assert!(words.join(" ").contains(said), "{out}");
     }
@@ -451,9 +452,8 @@ fn the_doctor_lists_every_reason_of_every_column_family() {
     options.create_if_missing(true);
     options.set_allow_2pc(true);
     options.set_compaction_filter("mine", |_, _, _| Decision::Keep);
-    options.set_compression_type(DBCompressionType::Zstd);
+    options.set_compression_type(DBCompressionType::Lz4hc);
     options.set_compression_options(-14, 3, 0, 1 << 14);
-    options.set_zstd_max_train_bytes(1 << 18);
     options.set_target_file_size_base(1 << 20);
     let path = dir.path().join("other");
     drop(DB::open(&options, &path).expect("open"));
@@ -469,7 +469,7 @@ fn the_doctor_lists_every_reason_of_every_column_family() {
         "#include <rockmill/rocksdb.hpp>\n",
         "options.set_compaction_service(rockmill::Service::builder().build()?);\n",
         "and say --write-committed",
-        "zstd_max_train_bytes is 262144",
+        "max_dict_bytes is 16384",
         "target_file_size_base",
     ] {
         assert!(out.contains(said), "{out}");
@@ -485,7 +485,7 @@ fn the_doctor_lists_every_reason_of_every_column_family() {
             "  Rockmill, the database",
             "    .write_committed() // only if all transactions are WriteCommitted",
             "  RocksDB, column family default",
-            "    compression_opts.zstd_max_train_bytes=0",
+            "    compression_opts.max_dict_bytes=0",
         ]
     );
     assert_eq!(report["support"], "known");

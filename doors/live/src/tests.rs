@@ -472,6 +472,8 @@ fn a_file_with_entries_behind_the_snapshot_is_new_to_the_next_view() {
     flush(&db.db, "a");
     db.at(Step::Files, move |db| {
         put(db, "late", "1");
+        let family = db.cf_handle("a").expect("a family");
+        db.delete_range_cf(family, "x", "y").expect("deleted");
         flush(db, "a");
     });
     let take = || -> Arc<FamilySnapshot> { case.snapshot().family("a").expect("a family") };
@@ -479,12 +481,17 @@ fn a_file_with_entries_behind_the_snapshot_is_new_to_the_next_view() {
     let [_, file] = base.files() else {
         panic!("{:?}", base.files());
     };
-    assert_eq!(base.sequence() + 1, db.latest_sequence());
+    assert_eq!(base.sequence() + 2, db.latest_sequence());
     let now = take();
     let Since::Written(written) = now.since(&base, &case.engine).expect("edits") else {
         panic!("nothing was written");
     };
     assert_eq!(written.tables.files(), std::slice::from_ref(file));
+    let deleted = KeyRange {
+        begin: Some(b"x".to_vec()),
+        end: Some(b"y".to_vec()),
+    };
+    assert_eq!(written.deleted, [deleted]);
     let Since::Nothing = take().since(&now, &case.engine).expect("edits") else {
         panic!("something was written");
     };

@@ -110,18 +110,14 @@ impl Reader {
         loop {
             let received = receive(py, &mut self.batches)?;
             self.room.add_permits(1);
-            match received {
-                Some(Ok(batch)) if batch.num_rows() == 0 => {}
+            let end = match received {
+                Some(Ok(batch)) if batch.num_rows() == 0 => continue,
                 Some(Ok(batch)) => return Ok(Some(batch)),
-                Some(Err(failure)) => {
-                    self.end(py);
-                    return Err(exception(&failure));
-                }
-                None => {
-                    self.end(py);
-                    return Ok(None);
-                }
-            }
+                Some(Err(failure)) => Err(exception(&failure)),
+                None => Ok(None),
+            };
+            self.end(py);
+            return end;
         }
     }
 

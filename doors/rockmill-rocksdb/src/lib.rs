@@ -14,14 +14,33 @@
 //! # }
 //! ```
 //!
+//! [`attach`] in its place also lets compactions call the merge operators, compaction filters, prefix extractors and
+//! collectors of table properties that the options have:
+//!
+//! ```no_run
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let rockmill = rockmill_rocksdb::Service::builder().build()?;
+//! # let mut options = rocksdb::Options::default();
+//! options.set_compaction_filter("no-empty-values", |_level, _key, value| match value.is_empty() {
+//!     true => rocksdb::CompactionDecision::Remove,
+//!     false => rocksdb::CompactionDecision::Keep,
+//! });
+//! rockmill_rocksdb::attach(&mut options, &rockmill)?;
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! Everything else is that of the crate `rockmill`, which is for `rust-rocksdb`. A program uses one of the two crates:
 //! both contain RocksDB, and cargo refuses dependencies that link it twice.
 
+#[path = "../../rockmill-attach/src/attach.rs"]
+mod attach;
 mod callbacks;
 
 use librocksdb_sys as ffi;
 use rocksdb::AsRawPtr;
 
+pub use attach::{AttachError, Attachment, attach, attach_families};
 pub use rockmill::*;
 
 /// Attaches a service to options.

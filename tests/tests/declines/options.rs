@@ -225,9 +225,8 @@ fn a_compression_dictionary() {
     declines(
         &[COMPRESSION_DICTIONARY],
         |options| {
-            options.set_compression_type(DBCompressionType::Zstd);
+            options.set_compression_type(DBCompressionType::Lz4hc);
             options.set_compression_options(-14, i16::MAX.into(), 0, 4 << 10);
-            options.set_zstd_max_train_bytes(1 << 20);
         },
         plain,
     );
@@ -272,7 +271,7 @@ fn with_dictionaries(
 fn a_dictionary_of_samples_is_no_reason() {
     const DICTIONARY_BYTES: usize = 3 << 10;
     for codec in WITH_DICTIONARIES {
-        // Only ZSTD trains.
+        // Only ZSTD trains, and these samples would be too few.
         for trained in [0, 1 << 20] {
             if codec == DBCompressionType::Zstd && trained > 0 {
                 continue;
@@ -296,6 +295,32 @@ fn a_dictionary_of_samples_is_no_reason() {
             with_dictionaries(codec, -14, DICTIONARY_BYTES as i32, configure, check);
             assert!(most_blocks.get() > 4, "{codec:?}: {most_blocks:?}");
         }
+    }
+}
+
+#[test]
+fn a_trained_dictionary_is_no_reason() {
+    const DICTIONARY_BYTES: usize = 3 << 10;
+    for selects in [true, false] {
+        let configure = |options: &mut Options| {
+            with_table(|table| table.set_block_size(256))(options);
+            options.set_zstd_max_train_bytes(1 << 20);
+            with_text(&format!(
+                "compression_opts={{use_zstd_dict_trainer={selects};}}"
+            ))(options);
+        };
+        let check = |dictionary: &[u8], need_it: &[bool]| {
+            assert_eq!(dictionary[..4], 0xEC30_A437_u32.to_le_bytes());
+            assert!(dictionary.len() <= DICTIONARY_BYTES);
+            assert!(need_it.len() > 4 && need_it.iter().all(|&needs| needs));
+        };
+        with_dictionaries(
+            DBCompressionType::Zstd,
+            -14,
+            DICTIONARY_BYTES as i32,
+            configure,
+            check,
+        );
     }
 }
 

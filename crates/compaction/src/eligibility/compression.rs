@@ -2,7 +2,8 @@
 
 use rockmill_core::{DeclineReason, Error, Job, Result};
 use rockmill_format::compression::{
-    CompressionSettings, CompressionType, Compressor, DictionarySettings, Implementation,
+    CompressionSettings, CompressionType, Compressor, DictionarySettings, Implementation, Training,
+    zstd_level,
 };
 use rockmill_format::options_file::{ColumnFamilyOptions, Options};
 use rockmill_format::properties::CompressionOptions;
@@ -43,7 +44,7 @@ pub fn choose(
         window_bits: options.window_bits,
         zstd_checksum: options.checksum,
         max_compressed_bytes_per_kb: options.max_compressed_bytes_per_kb.max(0) as u32,
-        dictionary: dictionary(&options).filter(|_| takes_dictionary),
+        dictionary: dictionary(kind, &options).filter(|_| takes_dictionary),
     };
     Compressor::new(&settings).map_err(|e| Error::declined(DeclineReason::Compression, e.what))?;
     Ok((settings, text))
@@ -167,15 +168,21 @@ fn parse_options(from: &Options) -> Result<CompressionOptions> {
 }
 
 /// The dictionary that the options ask for.
-fn dictionary(options: &CompressionOptions) -> Option<DictionarySettings> {
+fn dictionary(kind: CompressionType, options: &CompressionOptions) -> Option<DictionarySettings> {
     let max_buffer_bytes = match options.max_dict_buffer_bytes {
         0 => u64::MAX,
         bytes => bytes,
     };
     let max_bytes = options.max_dict_bytes as usize;
+    let is_trained = kind == CompressionType::Zstd && options.zstd_max_train_bytes > 0;
+    let training = is_trained.then(|| Training {
+        max_sample_bytes: options.zstd_max_train_bytes as usize,
+        level: (!options.use_zstd_dict_trainer).then(|| zstd_level(options.level)),
+    });
     (max_bytes >= CompressionSettings::FEWEST_DICTIONARY_BYTES).then_some(DictionarySettings {
         max_bytes,
         max_buffer_bytes,
+        training,
     })
 }
 
@@ -186,14 +193,8 @@ fn check_options(kind: CompressionType, options: &CompressionOptions, found: &mu
     }
     // RocksDB makes none for Snappy.
     if options.max_dict_bytes > 0 && kind != CompressionType::Snappy {
-        let is_trained = kind == CompressionType::Zstd && options.zstd_max_train_bytes > 0;
-        let what = match is_trained {
-            true => Some(("zstd_max_train_bytes", options.zstd_max_train_bytes)),
-            false if CompressionSettings::takes_dictionary(kind, options.level) => None,
-            false => Some(("max_dict_bytes", options.max_dict_bytes)),
-        };
-        if let Some((option, value)) = what {
-            let what = format!("{option} is {value}");
+        if !CompressionSettings::takes_dictionary(kind, options.level) {
+            let what = format!("max_dict_bytes is {}", options.max_dict_bytes);
             declined(DeclineReason::CompressionDictionary, what);
         }
     }

@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 
 use rockmill_core::{DeclineReason, Error, Fragments, InputFile, InputTable, Job, Result};
-use rockmill_format::key::{self, KeyOrder, MAX_SEQUENCE};
-use rockmill_format::range_tombstone::{END_TAG, RangeTombstone};
+use rockmill_format::key::{KeyOrder, MAX_SEQUENCE};
+use rockmill_format::range_tombstone::RangeTombstone;
 use rockmill_format::table::names;
 use rockmill_snapshot::Findings;
-use rockmill_snapshot::tree::user_key;
+use rockmill_snapshot::tree::{shared_keys, user_key};
 
 /// Splits the inputs' range tombstones, which have been read, into fragments under `snapshots`.
 ///
@@ -96,28 +96,14 @@ fn clip(input: &InputFile, order: KeyOrder, tombstone: &RangeTombstone) -> Resul
     }
 }
 
-/// Positions of the files of a level that share a user key with a neighbour, which also has versions of it. A tombstone
-/// then covers only the versions in its own file.
+/// Positions of the files that share a user key with a neighbour in their level.
 fn sharing_keys(inputs: &[InputFile], order: KeyOrder) -> BTreeSet<usize> {
-    let mut files: Vec<_> = (0..inputs.len())
-        .filter(|&at| inputs[at].level > 0)
+    let files = inputs.iter();
+    let files: Vec<_> = files
+        .map(|file| (file.level, &file.smallest[..], &file.largest[..]))
         .collect();
-    let compare = |a: &[u8], b: &[u8]| order.compare(user_key(a), user_key(b));
-    files.sort_by(|&a, &b| {
-        let (a, b) = (&inputs[a], &inputs[b]);
-        let by_level = a.level.cmp(&b.level);
-        by_level
-            .then_with(|| compare(&a.smallest, &b.smallest))
-            .then_with(|| compare(&a.largest, &b.largest))
-    });
-    let shares = |[before, behind]: [usize; 2]| {
-        let (before, behind) = (&inputs[before], &inputs[behind]);
-        let largest = key::split(&before.largest);
-        before.level == behind.level
-            && largest.is_some_and(|(own, tag)| tag != END_TAG && own == user_key(&behind.smallest))
-    };
-    let pairs = files.windows(2).filter(|pair| shares([pair[0], pair[1]]));
-    pairs.flatten().copied().collect()
+    let shared = shared_keys(&files, order).into_iter();
+    shared.flat_map(|(_, both)| both).collect()
 }
 
 /// Declines a universal compaction that RocksDB picked itself, if an input is a single range tombstone and covers other
@@ -152,7 +138,8 @@ fn check_alone(
 
 #[cfg(test)]
 mod tests {
-    use rockmill_format::key::pack_tag;
+    use rockmill_format::key::{join, pack_tag};
+    use rockmill_format::range_tombstone::END_TAG;
 
     use super::*;
 
@@ -165,8 +152,8 @@ mod tests {
             name: format!("{}.sst", first.escape_ascii()),
             size: 0,
             level: 1,
-            smallest: key::join(first, pack_tag(9, 1)),
-            largest: key::join(last, tag),
+            smallest: join(first, pack_tag(9, 1)),
+            largest: join(last, tag),
             epoch_number: 0,
             oldest_ancester_time: 0,
             unique_id: None,

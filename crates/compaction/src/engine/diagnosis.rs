@@ -21,19 +21,31 @@ use rockmill_snapshot::closed_database::{self, ClosedDatabase};
 use rockmill_snapshot::tree::{TreeFollower, bounds_in_bytes, total_bytes, user_key};
 use rockmill_storage::{InputFileReader, shared_path};
 
-/// The error of files with more range tombstones than fit into the memory of a job.
-const TOO_MANY: ErrorKind = ErrorKind::Declined(DeclineReason::MemoryBudget);
-
 /// Facts about a column family that the checks of its files need.
 pub(super) struct FileChecks {
     /// The name of the comparator in OPTIONS.
-    pub(super) comparator: Option<Vec<u8>>,
+    comparator: Option<Vec<u8>>,
     /// The order of the keys, if jobs know it.
-    pub(super) order: Option<KeyOrder>,
+    order: Option<KeyOrder>,
     /// Its merge operator.
-    pub(super) merges: Merges,
+    merges: Merges,
     /// Whether filters are read.
-    pub(super) filters: bool,
+    filters: bool,
+    /// Held while range tombstones are read: those of each file may take the memory of a job.
+    one_by_one: Mutex<()>,
+}
+
+impl FileChecks {
+    /// Those of a job, or of one whose options cannot be read.
+    pub(super) fn new(job: std::result::Result<&EligibleJob, &Error>, filters: bool) -> Self {
+        Self {
+            comparator: job.ok().map(|job| job.comparator().to_vec()),
+            order: job.ok().and_then(|job| job.order().ok()),
+            merges: job.map_or_else(|error| Err(error.what.clone()), EligibleJob::merges),
+            filters,
+            one_by_one: Mutex::default(),
+        }
+    }
 }
 
 /// Findings about a database.
@@ -130,13 +142,7 @@ impl Engine {
         self.descriptors.job_begins(&*self.storage);
         found.note(self.descriptors.require(overlapping(&inputs)));
         let (_, family) = database.family(name)?;
-        let eligible = EligibleJob::read(job)?;
-        let checks = FileChecks {
-            comparator: Some(eligible.comparator().to_vec()),
-            order: eligible.order().ok(),
-            merges: eligible.merges(),
-            filters: bare.is_some(),
-        };
+        let checks = FileChecks::new(Ok(&EligibleJob::read(job)?), bare.is_some());
         let inspected = self.inspect_files(dir, family, &inputs, &checks)?;
         found.append(inspected.found);
         let mut learned_millibits_per_key = None;
@@ -183,29 +189,22 @@ impl Engine {
             return Ok(unknown);
         }
         let path = |input: &InputFile| shared_path(dir.join(&input.name));
-        // Each file may have as many range tombstones as fit into the memory of a job.
-        let one_by_one = Mutex::new(());
-        let inspect = |input: &InputFile| match self.inspect_file(
-            input,
-            &path(input),
-            comparator,
-            checks,
-            &one_by_one,
-        ) {
-            Err(error) if error.kind != ErrorKind::Storage => {
-                let mut unknown = FilesFound {
+        let inspect =
+            |input: &InputFile| match self.inspect_file(input, &path(input), comparator, checks) {
+                Err(error) if error.kind != ErrorKind::Storage => {
+                    let mut unknown = FilesFound {
+                        may_hold_operands: true,
+                        ..FilesFound::default()
+                    };
+                    unknown.found.note(Err(error));
+                    Ok(unknown)
+                }
+                Err(_) if self.is_elsewhere(dir, input)? => Ok(FilesFound {
                     may_hold_operands: true,
                     ..FilesFound::default()
-                };
-                unknown.found.note(Err(error));
-                Ok(unknown)
-            }
-            Err(_) if self.is_elsewhere(dir, input)? => Ok(FilesFound {
-                may_hold_operands: true,
-                ..FilesFound::default()
-            }),
-            inspected => inspected,
-        };
+                }),
+                inspected => inspected,
+            };
         let (inspected, _) = parallel::map(inputs, self.executor.budget().slots(), inspect)?;
         let mut all = FilesFound::default();
         if let Some(order) = checks.order {
@@ -227,7 +226,6 @@ impl Engine {
         path: &Path,
         comparator: &[u8],
         checks: &FileChecks,
-        one_by_one: &Mutex<()>,
     ) -> Result<FilesFound> {
         let mut inspected = FilesFound::default();
         let file = Box::new(InputFileReader::open(&*self.storage, path)?);
@@ -246,13 +244,13 @@ impl Engine {
             .metaindex
             .contains_key(table_names::RANGE_DELETIONS)
         {
-            let _alone = one_by_one.lock().unwrap_or_else(PoisonError::into_inner);
+            let _alone = (checks.one_by_one.lock()).unwrap_or_else(PoisonError::into_inner);
             let tombstones = tombstones_in(&table, self.executor.budget().all_bytes());
             inspected.has_tombstones = !tombstones.as_ref().is_ok_and(Vec::is_empty);
             found.note(match (tombstones, checks.order) {
                 (Ok(own), Some(order)) => eligibility::check_tombstones(input, order, &own),
                 (Ok(_), None) => Ok(()),
-                (Err(error), _) if error.kind == TOO_MANY => Err(error),
+                (Err(error), _) if error.kind.is_out_of_memory() => Err(error),
                 (Err(error), _) => return Err(error),
             });
         }

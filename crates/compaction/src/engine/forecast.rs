@@ -155,25 +155,15 @@ impl Engine {
         family: &ColumnFamily,
         found: &mut Findings,
     ) -> Result<()> {
-        let (comparator, order, merges) = match EligibleJob::read(job.clone()) {
+        let eligible = EligibleJob::read(job.clone());
+        let checks = FileChecks::new(eligible.as_ref(), false);
+        match eligible {
             Ok(eligible) => {
                 eligibility::check_db(eligible.options(), self.policy(), found);
                 eligibility::check_family(&eligible, found);
-                let comparator = Some(eligible.comparator().to_vec());
-                (comparator, eligible.order().ok(), eligible.merges())
             }
-            Err(error) => {
-                let merges = Err(error.what.clone());
-                found.note(Err(error));
-                (None, None, merges)
-            }
-        };
-        let checks = FileChecks {
-            comparator,
-            order,
-            merges,
-            filters: false,
-        };
+            Err(error) => found.note(Err(error)),
+        }
         found.note(self.check_staging(dir));
         let inspected = self.inspect_files(dir, family, &job.tree.inputs, &checks)?;
         found.append(inspected.found);

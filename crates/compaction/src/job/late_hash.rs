@@ -68,8 +68,7 @@ impl RunningJob {
     }
 }
 
-/// Whether any OPTIONS file in `database` that may have been in force when RocksDB picked the job requests the hash.
-/// True if this cannot be determined.
+/// Whether any OPTIONS file in `database` other than the named one requests the hash. True if this cannot be determined.
 fn may_be_compared(storage: &dyn Storage, database: &Path, input: &CompactionServiceInput) -> bool {
     let Ok(names) = storage.list(database) else {
         return true;

@@ -233,26 +233,15 @@ impl Run<'_> {
                 true => None,
                 false => self.kept(number, plan, leaves, report),
             };
-            let (group, columns) = match kept {
+            let loaded = match kept {
                 Some(kept) => {
                     self.next = blocks.end;
                     kept
                 }
-                None => {
-                    let (group, columns) =
-                        self.parse(number, blocks, selected, plan, leaves, report)?;
-                    (group, Some(columns))
-                }
+                None => self.parse(number, blocks, selected, plan, leaves, report)?,
             };
-            let rows = rows_in(&group, self.range);
-            report.entries[self.ordinal] += rows.len() as u64;
-            self.loaded = Some(Loaded {
-                group,
-                columns,
-                rows,
-                tags: OnceCell::new(),
-            })
-            .filter(|loaded| !loaded.rows.is_empty());
+            report.entries[self.ordinal] += loaded.rows.len() as u64;
+            self.loaded = Some(loaded).filter(|loaded| !loaded.rows.is_empty());
         }
         Ok(())
     }
@@ -264,13 +253,13 @@ impl Run<'_> {
         plan: &ScanPlan,
         leaves: &Leaves,
         report: &mut ReadReport,
-    ) -> Option<Kept> {
+    ) -> Option<Loaded> {
         let kept = self.table.columns()?;
         let identity = kept.identity?;
         let (group, columns) = (kept.cache).get(identity, number, &self.names)?;
         let is_unselected = leaves.conditions.select_nothing(plan, &columns);
         let used: Vec<_> = match is_unselected {
-            true => leaves.conditions.positions().into_iter().collect(),
+            true => leaves.conditions.positions.clone(),
             false => (0..columns.len()).collect(),
         };
         let names: Vec<_> = used.iter().map(|position| self.names[*position]).collect();
@@ -285,7 +274,8 @@ impl Run<'_> {
         kept.cache.used(identity, number, &names, bytes);
         report.kept_columns += columns.len() as u64;
         report.kept_bytes += bytes;
-        Some((group, (!is_unselected).then_some(columns)))
+        let columns = (!is_unselected).then_some(columns);
+        Some(Loaded::new(group, columns, self.range))
     }
 
     /// Reads a group, of which a scan wants some blocks, or the first of these if all are too large.
@@ -297,7 +287,7 @@ impl Run<'_> {
         plan: &ScanPlan,
         leaves: &Leaves,
         report: &mut ReadReport,
-    ) -> Result<(Arc<Group>, Vec<Arc<Column>>)> {
+    ) -> Result<Loaded> {
         let parse = |blocks, most_bytes| {
             let read_ahead_bytes = self.read_ahead_bytes;
             parse(
@@ -346,7 +336,8 @@ impl Run<'_> {
             }
         };
         report.bytes += parsed.bytes_read;
-        Ok((parsed.group, parsed.columns))
+        let columns = Some(parsed.columns);
+        Ok(Loaded::new(parsed.group, columns, self.range))
     }
 }
 
@@ -374,9 +365,6 @@ fn first_not_below(group: &Group, rows: Range<usize>, key: &[u8]) -> usize {
     start
 }
 
-/// A group, and its columns unless no row is selected.
-type Kept = (Arc<Group>, Option<Vec<Arc<Column>>>);
-
 /// The current group of a run.
 #[derive(Debug)]
 struct Loaded {
@@ -389,6 +377,15 @@ struct Loaded {
 }
 
 impl Loaded {
+    fn new(group: Arc<Group>, columns: Option<Vec<Arc<Column>>>, range: &KeyRange) -> Self {
+        Self {
+            rows: rows_in(&group, range),
+            group,
+            columns,
+            tags: OnceCell::new(),
+        }
+    }
+
     fn key_of(&self, row: usize) -> &[u8] {
         self.group.keys.row(row).unwrap_or_default()
     }
@@ -493,15 +490,9 @@ impl Seen {
                 self.totals.replaced += 1;
                 false
             } else {
-                self.decide(loaded.key_of(row));
-                let sequence = key::tag_sequence(tag);
-                match rules.deletes(loaded.key_of(row), sequence, &mut self.fragment) {
-                    true => {
-                        self.totals.replaced += 1;
-                        false
-                    }
-                    false => decide(rules, tag, &mut self.totals)?,
-                }
+                let key = loaded.key_of(row);
+                self.decide(key);
+                decide(rules, key, tag, &mut self.fragment, &mut self.totals)?
             };
             if is_kept {
                 self.totals.kept += 1;

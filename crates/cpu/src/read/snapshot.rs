@@ -33,13 +33,7 @@ pub fn see(
             decided = Some(head.prefix);
             decided_key.clear();
             put_bytes(&mut decided_key, head.user_key);
-            let sequence = key::tag_sequence(head.tag);
-            if rules.deletes(head.user_key, sequence, &mut fragment) {
-                totals.replaced += 1;
-                false
-            } else {
-                decide(rules, head.tag, &mut totals)?
-            }
+            decide(rules, head.user_key, head.tag, &mut fragment, &mut totals)?
         };
         if kept {
             totals.kept += 1;
@@ -54,8 +48,18 @@ pub fn see(
     Ok(totals)
 }
 
-/// Whether an entry that decides over its user key is a row.
-pub fn decide(rules: &SnapshotRules<'_>, tag: u64, totals: &mut RetainTotals) -> Result<bool> {
+/// Whether an entry that decides over its user key is a row. `fragment` is for [`SnapshotRules::deletes`].
+pub fn decide(
+    rules: &SnapshotRules<'_>,
+    user_key: &[u8],
+    tag: u64,
+    fragment: &mut usize,
+    totals: &mut RetainTotals,
+) -> Result<bool> {
+    if rules.deletes(user_key, key::tag_sequence(tag), fragment) {
+        totals.replaced += 1;
+        return Ok(false);
+    }
     let code = key::tag_type(tag);
     let kind = ValueType::from_code(code)
         .ok_or_else(|| Error::internal(format!("an entry of type {code} was let through")))?;

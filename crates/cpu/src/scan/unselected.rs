@@ -21,6 +21,8 @@ pub struct Conditions {
     columns: BTreeMap<Register, usize>,
     /// Positions of the columns of the plan's checks.
     checks: Vec<usize>,
+    /// Positions of all these columns, which decide, in ascending order.
+    pub positions: Vec<usize>,
 }
 
 impl Conditions {
@@ -31,6 +33,7 @@ impl Conditions {
             computed: Vec::new(),
             columns: BTreeMap::new(),
             checks: Vec::new(),
+            positions: Vec::new(),
         };
         for step in &rest.filter {
             let operands = match step {
@@ -60,13 +63,10 @@ impl Conditions {
                 }
             }
         }
+        let positions = conditions.columns.values().chain(&conditions.checks);
+        let positions: BTreeSet<_> = positions.copied().collect();
+        conditions.positions = positions.into_iter().collect();
         conditions
-    }
-
-    /// Positions of the columns that decide.
-    pub fn positions(&self) -> BTreeSet<usize> {
-        let columns = self.columns.values();
-        columns.chain(&self.checks).copied().collect()
     }
 
     /// Whether no row of a group is selected, or malformed. Columns that are not there are not looked at.

@@ -59,16 +59,18 @@ impl WaitingBlocks {
 
     /// A dictionary of samples that are spread evenly.
     pub fn dictionary(&self) -> Vec<u8> {
-        let max_bytes = self.settings.max_bytes;
+        let max_bytes = self.settings.max_sample_bytes();
         let times = self.bytes / (max_bytes as u64).max(1);
         let step = usize::try_from(times).unwrap_or(usize::MAX).max(1);
-        let mut dictionary = Vec::new();
+        let (mut samples, mut sizes) = (Vec::new(), Vec::new());
         for block in self.blocks.iter().step_by(step) {
-            let room = max_bytes - dictionary.len();
-            let sample = &block.payload[..block.payload.len().min(room)];
-            dictionary.extend_from_slice(sample);
+            let size = block.payload.len().min(max_bytes - samples.len());
+            if size > 0 {
+                samples.extend_from_slice(&block.payload[..size]);
+                sizes.push(size);
+            }
         }
-        dictionary
+        self.settings.of_samples(samples, &sizes)
     }
 }
 
@@ -93,6 +95,7 @@ mod tests {
         plan.table.compression.dictionary = Some(DictionarySettings {
             max_bytes: 250,
             max_buffer_bytes: 10 * (100 + size_of::<WaitingBlock>() as u64),
+            training: None,
         });
         let mut waiting = WaitingBlocks::new(&plan).expect("files get one");
         assert_eq!(waiting.dictionary(), b"");

@@ -14,7 +14,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
-use rockmill_core::{CancelToken, DeclineReason, Error, ErrorKind, Result};
+use rockmill_core::{CancelToken, DeclineReason, Error, Result};
 
 use super::owned_regions::OwnedRegions;
 use super::regions::ALIGNMENT;
@@ -504,7 +504,9 @@ impl State {
                 self.regions.add(memory);
                 Ok(Growth::Done)
             }
-            Err(error) if has_cache && is_too_little(&error) => Ok(Growth::IfCacheGives(bytes)),
+            Err(error) if has_cache && error.kind.is_out_of_memory() => {
+                Ok(Growth::IfCacheGives(bytes))
+            }
             Err(error) if self.regions.bytes() == 0 => Err(error),
             Err(error) => {
                 // Another process has the memory. (A broken device would report the same, and must not be mistaken for
@@ -519,11 +521,6 @@ impl State {
             }
         }
     }
-}
-
-/// Whether the device has too little memory. A broken one fails otherwise, and nothing that is freed helps then.
-fn is_too_little(error: &Error) -> bool {
-    error.kind == ErrorKind::Declined(DeclineReason::MemoryBudget)
 }
 
 /// Whether a task can ever have `bytes` with this limit, or can while others hold the rest.

@@ -1,10 +1,10 @@
 //! Fragments of range tombstones on the device.
 
-use std::ptr::null_mut;
+use std::ptr::{null, null_mut};
 
 use rockmill_core::{Fragments, KeyRange, Result};
 
-use super::keys::FragmentKeys;
+use super::keys::UserKeys;
 use super::state::ReadState;
 use crate::driver::ffi::Fragment;
 
@@ -21,19 +21,33 @@ pub(super) fn upload(
     fragments: &Fragments,
     range: &KeyRange,
 ) -> Result<OnDevice> {
-    let keys = FragmentKeys::in_range(fragments, range);
-    let buffers = &mut read.buffers;
-    let (fragments, sequences) = keys.upload(
-        &mut buffers.fragments,
-        &mut buffers.fragment_bytes,
-        &mut buffers.sequences,
-        &read.ws.stream,
-    )?;
-    Ok(OnDevice {
-        fragments,
-        sequences,
-        len: keys.len(),
-    })
+    let mut on_device = OnDevice {
+        fragments: null(),
+        sequences: null(),
+        len: 0,
+    };
+    let (mut keys, mut sequences, mut ends) = (UserKeys::default(), Vec::new(), vec![0]);
+    for (begin, end, own) in fragments.in_range(range) {
+        keys.push(begin);
+        keys.push(end);
+        sequences.extend_from_slice(own);
+        ends.push(sequences.len() as u64);
+        on_device.len += 1;
+    }
+    if on_device.len > 0 {
+        let (buffers, stream) = (&mut read.buffers, &read.ws.stream);
+        let at = keys.upload(&mut buffers.fragment_bytes, stream)?;
+        let fragment = |(i, ends): (usize, &[u64])| Fragment {
+            begin: keys.at(2 * i, at),
+            end: keys.at(2 * i + 1, at),
+            first: ends[0],
+            last: ends[1],
+        };
+        let all: Vec<_> = ends.windows(2).enumerate().map(fragment).collect();
+        on_device.sequences = buffers.sequences.upload(&sequences, stream)?;
+        on_device.fragments = buffers.fragments.upload(&all, stream)?;
+    }
+    Ok(on_device)
 }
 
 /// Room for the positions of fragments among `n` keys, and for the fragment of each key, which is 0 at first. Null pointers

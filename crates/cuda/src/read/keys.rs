@@ -1,11 +1,9 @@
 //! User keys that belong to no entry, to be copied to the device: bounds, and the ends of files elsewhere in the tree.
 
-use std::ptr::null;
-
-use rockmill_core::{DeeperLevels, Fragments, Grandparent, KeyRange, Result, key_prefix};
+use rockmill_core::{DeeperLevels, Grandparent, Result, key_prefix};
 
 use crate::driver::Stream;
-use crate::driver::ffi::{self, Fragment, KeySpan, UserKey};
+use crate::driver::ffi::{self, KeySpan, UserKey};
 use crate::memory::DeviceBuffer;
 
 /// Bytes that kernels may read in front of and behind keys (`types.hpp:ARENA_PADDING`): words are read whole.
@@ -23,13 +21,14 @@ pub struct UserKeys {
 }
 
 impl UserKeys {
-    fn push(&mut self, key: &[u8]) {
+    /// Adds a key.
+    pub fn push(&mut self, key: &[u8]) {
         self.bytes.extend_from_slice(key);
         self.ends.push(self.bytes.len());
     }
 
     /// Key `i`; the bytes of all keys are at `memory` on the device.
-    fn at(&self, i: usize, memory: *const u8) -> UserKey {
+    pub fn at(&self, i: usize, memory: *const u8) -> UserKey {
         let start = if i == 0 { 0 } else { self.ends[i - 1] };
         let key = &self.bytes[start..self.ends[i]];
         let prefix = key_prefix(key);
@@ -42,7 +41,11 @@ impl UserKeys {
         }
     }
 
-    fn upload(&self, memory: &mut DeviceBuffer<u8>, stream: &Stream) -> Result<*const u8> {
+    /// Copies the bytes of all keys to the device.
+    ///
+    /// # Errors
+    /// Device.
+    pub fn upload(&self, memory: &mut DeviceBuffer<u8>, stream: &Stream) -> Result<*const u8> {
         let padded = [&[0; KEY_PADDING], &self.bytes[..], &[0; KEY_PADDING]].concat();
         Ok(memory.upload(&padded, stream)?.wrapping_add(KEY_PADDING))
     }
@@ -114,61 +117,6 @@ impl Spans {
         };
         let all: Vec<_> = self.sizes.iter().enumerate().map(span).collect();
         Ok(spans.upload(&all, stream)?)
-    }
-}
-
-/// Fragments of range tombstones, to be copied to the device.
-#[derive(Debug, Default)]
-pub struct FragmentKeys {
-    keys: UserKeys,
-    sequences: Vec<u64>,
-    /// Ends of the sequence numbers of each fragment.
-    ends: Vec<usize>,
-}
-
-impl FragmentKeys {
-    /// Those that have keys of a range, clipped to it.
-    pub fn in_range(fragments: &Fragments, range: &KeyRange) -> Self {
-        let mut all = Self::default();
-        for (begin, end, sequences) in fragments.in_range(range) {
-            all.keys.push(begin);
-            all.keys.push(end);
-            all.sequences.extend_from_slice(sequences);
-            all.ends.push(all.sequences.len());
-        }
-        all
-    }
-
-    /// Number of fragments.
-    pub fn len(&self) -> usize {
-        self.ends.len()
-    }
-
-    /// Copies all to the device. Returns null pointers if there are none.
-    ///
-    /// # Errors
-    /// Device.
-    pub fn upload(
-        &self,
-        fragments: &mut DeviceBuffer<Fragment>,
-        bytes: &mut DeviceBuffer<u8>,
-        sequences: &mut DeviceBuffer<u64>,
-        stream: &Stream,
-    ) -> Result<(*const Fragment, *const u64)> {
-        if self.len() == 0 {
-            return Ok((null(), null()));
-        }
-        let at = self.keys.upload(bytes, stream)?;
-        let mut first = 0;
-        let fragment = |(i, &end): (usize, &usize)| Fragment {
-            begin: self.keys.at(2 * i, at),
-            end: self.keys.at(2 * i + 1, at),
-            first: std::mem::replace(&mut first, end as u64),
-            last: end as u64,
-        };
-        let all: Vec<_> = self.ends.iter().enumerate().map(fragment).collect();
-        let numbers = sequences.upload(&self.sequences, stream)?;
-        Ok((fragments.upload(&all, stream)?, numbers))
     }
 }
 

@@ -2,10 +2,11 @@
 //! compares while the host copies them back.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use rockmill_core::{
-    CachedOutput, CancelToken, FileIdentity, OutputFile, OutputPlan, Request, Result, SstOutput,
-    SstSink, Visibility, block_guard,
+    CachedOutput, CancelToken, FileIdentity, OutputFile, OutputPlan, Request, Resource, Result,
+    SstOutput, SstSink, Visibility, block_guard,
 };
 use rockmill_format::filter::{METADATA_LEN, bloom};
 use rockmill_format::handle::{BLOCK_TRAILER_SIZE, BlockGuard};
@@ -172,11 +173,15 @@ fn write_images(
     verify.finish(&read.ws, sst, images, &files)?;
     let cache = with.pool.cache();
     if cache.is_on() {
+        let started = Instant::now();
         for (image, stored) in images.iter().zip(&files) {
             // The files need no cache, and a device that has failed fails again.
             let kept = keep(read, sst, with, image, &stored.file);
             output.cached.extend(kept.ok().flatten());
         }
+        let bytes = images.iter().map(|image| image.data_bytes).sum();
+        let seconds = started.elapsed().as_secs_f64();
+        (with.stages).add("keep on device", Resource::Host, seconds, bytes);
     }
     for stored in files {
         output.files.push(stored.file);

@@ -21,6 +21,15 @@ const LZ4HC_MAX_LEVEL: i32 = 12;
 /// Lowest LZ4 level, as acceleration.
 const LZ4_MAX_ACCELERATION: i32 = 65537;
 
+/// The level of ZSTD's library for a level of the options.
+#[must_use]
+pub fn zstd_level(level: i32) -> i32 {
+    match level {
+        DEFAULT_LEVEL => ZSTD_DEFAULT_LEVEL,
+        level => level,
+    }
+}
+
 enum Codec {
     Stored,
     Snappy(Box<snap::raw::Encoder>),
@@ -92,7 +101,7 @@ impl Compressor {
                 Codec::Lz4(lz4_mode(settings.kind, level))
             }
             CompressionType::Zstd => {
-                let level = if default { ZSTD_DEFAULT_LEVEL } else { level };
+                let level = zstd_level(level);
                 let mut zstd = zstd::bulk::Compressor::new(level)
                     .map_err(|e| Error::unsupported(0, format!("zstd level {level}: {e}")))?;
                 zstd.include_checksum(settings.zstd_checksum)

@@ -21,7 +21,7 @@ mod compress;
 mod decompress;
 mod library;
 
-pub use compress::Compressor;
+pub use compress::{Compressor, zstd_level};
 use compress::{Lz4Mode, lz4_mode};
 pub use decompress::Decompressor;
 
@@ -139,13 +139,42 @@ pub struct CompressionSettings {
     pub dictionary: Option<DictionarySettings>,
 }
 
-/// The dictionary of a file: samples of its data blocks, as they are.
+/// The dictionary of a file: samples of its data blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DictionarySettings {
     /// Maximum bytes of the dictionary.
     pub max_bytes: usize,
     /// Maximum bytes of the blocks at the beginning of the file from which samples are taken.
     pub max_buffer_bytes: u64,
+    /// How ZSTD makes the dictionary of samples. Without it, they are the dictionary.
+    pub training: Option<Training>,
+}
+
+/// How ZSTD makes a dictionary of samples (`util/compression.cc:MaybeCloneSpecialized`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Training {
+    /// Maximum bytes of the samples.
+    pub max_sample_bytes: usize,
+    /// The level whose statistics go with the first samples; `None`: the library selects the content.
+    pub level: Option<i32>,
+}
+
+impl DictionarySettings {
+    /// Maximum bytes of the samples.
+    pub fn max_sample_bytes(&self) -> usize {
+        self.training
+            .map_or(self.max_bytes, |training| training.max_sample_bytes)
+    }
+
+    /// The dictionary of samples that lie one after another; empty if they make none.
+    pub fn of_samples(&self, samples: Vec<u8>, sizes: &[usize]) -> Vec<u8> {
+        match self.training {
+            None => samples,
+            Some(Training { level, .. }) => {
+                rockmill_codec::zstd_dictionary(&samples, sizes, self.max_bytes, level)
+            }
+        }
+    }
 }
 
 impl CompressionSettings {

@@ -297,7 +297,7 @@ mod exec {
         }
         let directory = location.directory(engine)?.with_merge_operators(operators);
         let logs = directory.log_folder()?;
-        // One process would print the sentence and go on. Here no user reads it.
+        // Where the command reads the files itself, it prints this sentence and continues. A worker has no user to read it.
         if matches!(
             logs.source,
             LogSource::Missing { .. } | LogSource::Stated { has_log: false }

@@ -118,7 +118,7 @@ pub struct Run {
 }
 
 impl Run {
-    /// Hands over the batches of all pieces, until `take` refuses one.
+    /// Passes the batches of all pieces to `take`, until it refuses one.
     pub fn all(self, mut take: impl FnMut(RecordBatch) -> bool) -> Result<()> {
         let mut left = self.limit;
         let mut pieces: Vec<_> = self.pieces.iter().rev().cloned().collect();

@@ -256,7 +256,7 @@ impl Sent {
         };
         let family = snapshot.family(&self.version.family).map_err(external)?;
         let partitions = match self.is_cut_there {
-            true => cut(&family, engine, &self.partitions)?,
+            true => cut(&family, engine, &self.partitions),
             false => self.partitions,
         };
         Ok(Arc::new(ScanExec {
@@ -302,16 +302,11 @@ impl Sent {
 }
 
 /// The same keys in pieces that suit the files, over as many partitions.
-fn cut(
-    family: &FamilySnapshot,
-    engine: &ScanEngine,
-    partitions: &[Vec<Piece>],
-) -> Result<Vec<Vec<Piece>>> {
+fn cut(family: &FamilySnapshot, engine: &ScanEngine, partitions: &[Vec<Piece>]) -> Vec<Vec<Piece>> {
     let ranges = partitions.iter().flatten();
     let ranges: Vec<_> = ranges.map(|piece| piece.range.clone()).collect();
     let bytes = piece_bytes(family, engine, partitions.len() as u64);
-    let pieces = family.pieces(&ranges, bytes).map_err(external)?;
-    Ok(spread(pieces, partitions.len()))
+    spread(family.pieces(&ranges, bytes), partitions.len())
 }
 
 impl SentColumn {

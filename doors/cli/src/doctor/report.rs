@@ -244,7 +244,10 @@ impl Report {
             }
         }
         if !groups.is_empty() {
-            writeln!(out, "\nwhat rockmill::Attach in C++ adds")?;
+            writeln!(
+                out,
+                "\nwhat rockmill::Attach in C++ and rockmill_attach in Rust add"
+            )?;
         }
         for (families, gone, left) in groups {
             let left = match left {

@@ -8,7 +8,6 @@ use datafusion::arrow::error::ArrowError;
 use datafusion::error::DataFusionError;
 use datafusion::physical_plan::ExecutionPlan;
 use futures::FutureExt;
-use rockmill_core::{DeclineReason, ErrorKind};
 use rockmill_exec::host_memory::HostMemory;
 use rockmill_side_by_side::machine::usual_threads;
 use rockmill_sql::{Shares, SpillError, is_panic_of_size, is_too_long, observe_panic, too_long};
@@ -86,9 +85,9 @@ pub fn failure(error: &DataFusionError) -> Option<Failure> {
         },
         DataFusionError::External(error) => {
             let error = error.downcast_ref::<rockmill_core::Error>()?;
-            match error.kind {
-                ErrorKind::Declined(DeclineReason::MemoryBudget) => more(&error.what),
-                _ => None,
+            match error.kind.is_out_of_memory() {
+                true => more(&error.what),
+                false => None,
             }
         }
         _ => None,

@@ -227,7 +227,7 @@ impl Session {
         let mut config = SessionConfig::new()
             .with_information_schema(true)
             .with_target_partitions(threads);
-        // Errors tell where.
+        // So errors have a position.
         config.options_mut().sql_parser.collect_spans = true;
         let config = rockmill_sql::configured(config, shares.query_bytes);
         let queries = rockmill_sql::runtime(shares.query_bytes, Some(&limits.spill_dir));

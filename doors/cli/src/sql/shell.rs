@@ -192,7 +192,7 @@ impl Shell {
             };
             Ok(Some(tokio::select! {
                 () = all_ended => true,
-                // Again.
+                // A second Control-C.
                 _ = interrupts.recv() => false,
                 () = tokio::time::sleep(TIMEOUT) => false,
             }))

@@ -25,9 +25,9 @@ pub struct Threads {
 /// Runtimes of statements.
 #[derive(Debug, Default)]
 struct Statements {
-    /// Runs the next one. It starts with the first statement, and again behind one that was left behind.
+    /// Runs the next statement. It is made for the first one, and again after one that did not end in time.
     current: Option<Arc<Runtime>>,
-    /// Run statements that did not end when they should have.
+    /// Run statements that did not end in time.
     left: Vec<Arc<Runtime>>,
 }
 

@@ -56,7 +56,7 @@ impl Words {
         }
     }
 
-    /// The begin of the word before a position, and its completions.
+    /// The beginning of the word before a position, and its completions.
     fn completions(&self, line: &str, position: usize) -> (usize, Vec<String>) {
         let typed = &line[..position];
         // Tables and columns may have any characters; names that need quotes begin with one.

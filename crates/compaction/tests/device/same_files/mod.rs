@@ -624,6 +624,7 @@ fn what_is_not_done_yet_is_refused_before_anything_is_written() {
     dictionary.output.table.compression.dictionary = Some(DictionarySettings {
         max_bytes: 4096,
         max_buffer_bytes: 1 << 20,
+        training: None,
     });
     let mut reverse = common::plan();
     reverse.rules.order = KeyOrder::ReverseBytewise;

@@ -103,6 +103,7 @@ std::string MakeDeclined(Random* random, Family* family, rocksdb::BlockBasedTabl
       return "hash in blocks";
     case 4:
       options.compression_opts.max_dict_bytes = 4096;
+      options.compression_opts.zstd_max_train_bytes = random->OneIn(2) ? 1 << 16 : 0;
       return "dictionary";
     case 5:
       options.enable_blob_files = true;
