@@ -233,7 +233,7 @@ test-stress: setup
 
 # Statements over several processes. Crates of the feature, the command and its tests are compiled for it, and nothing else.
 test-distributed: setup
-	cargo test --locked --release --workspace --features rockmill-cli/distributed --lib -- channels:: shards:: address:: messages::
+	cargo test --locked --release --workspace --features rockmill-cli/distributed --lib -- channels:: shards:: address:: messages:: parts::
 	cargo test --locked --release --workspace --features rockmill-cli/distributed --test distributed --test requests
 
 # The same with 200 random cases of each test.

@@ -39,4 +39,4 @@ pub use tls::{Tls, TlsError};
 pub use worker::{Worker, WorkerSettings};
 
 /// The version that coordinator and workers must have in common: codecs and programs have no other.
-const VERSION: &str = concat!("rockmill/", env!("CARGO_PKG_VERSION"), "/4");
+const VERSION: &str = concat!("rockmill/", env!("CARGO_PKG_VERSION"), "/5");

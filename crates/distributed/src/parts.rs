@@ -2,11 +2,12 @@
 
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::physical_plan::ExecutionPlan;
 use rockmill_scan::ScanEngine;
+use rockmill_sql::ScanProgress;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use uuid::Uuid;
 
@@ -23,21 +24,34 @@ pub(crate) struct Parts {
     free: Arc<Semaphore>,
     begun: AtomicU64,
     refused: AtomicU64,
-    of_statements: Mutex<Vec<(Uuid, Weak<Part>)>>,
+    statements: Mutex<Vec<(Uuid, Weak<Scans>)>>,
 }
 
-/// A part of a statement.
+/// The scans of a statement here, also those of parts that have ended. They are forgotten with the last part.
+type Scans = Mutex<Vec<ScanProgress>>;
+
+/// A part of a statement. Its session keeps it, and its plan may keep the session. So it keeps no plan.
 #[derive(Debug)]
 pub(crate) struct Part {
     _permit: OwnedSemaphorePermit,
-    plan: OnceLock<Arc<dyn ExecutionPlan>>,
+    scans: Arc<Scans>,
 }
 
 impl Part {
     /// States the plan that it runs.
-    pub fn runs(&self, plan: Arc<dyn ExecutionPlan>) {
-        let _ = self.plan.set(plan);
+    pub fn runs(&self, plan: &Arc<dyn ExecutionPlan>) {
+        lock(&self.scans).push(ScanProgress::of(plan));
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The scans of a statement that has parts here.
+fn scans_of(statements: &[(Uuid, Weak<Scans>)], statement: Uuid) -> Option<Arc<Scans>> {
+    let mut of_statement = statements.iter().filter(|(of, _)| *of == statement);
+    of_statement.find_map(|(_, scans)| scans.upgrade())
 }
 
 impl Parts {
@@ -48,43 +62,36 @@ impl Parts {
             free: Arc::new(Semaphore::new(MAX_PARTS)),
             begun: AtomicU64::new(0),
             refused: AtomicU64::new(0),
-            of_statements: Mutex::default(),
+            statements: Mutex::default(),
         }
     }
 
     /// Begins a part of a statement. `None` if too many run.
-    pub fn begin(&self, statement: Uuid) -> Option<Arc<Part>> {
+    pub fn begin(&self, statement: Uuid) -> Option<Part> {
         let Ok(permit) = Arc::clone(&self.free).try_acquire_owned() else {
             self.refused.fetch_add(1, Ordering::Relaxed);
             return None;
         };
         self.begun.fetch_add(1, Ordering::Relaxed);
-        let part = Arc::new(Part {
-            _permit: permit,
-            plan: OnceLock::new(),
+        let mut statements = lock(&self.statements);
+        statements.retain(|(_, scans)| scans.strong_count() > 0);
+        // Requests without a number belong to any statements.
+        let known = scans_of(&statements, statement).filter(|_| !statement.is_nil());
+        let scans = known.unwrap_or_else(|| {
+            let scans = Arc::default();
+            statements.push((statement, Arc::downgrade(&scans)));
+            scans
         });
-        let mut of_statements = self.of_statements();
-        of_statements.retain(|(_, part)| part.strong_count() > 0);
-        of_statements.push((statement, Arc::downgrade(&part)));
-        Some(part)
-    }
-
-    fn of_statements(&self) -> MutexGuard<'_, Vec<(Uuid, Weak<Part>)>> {
-        let parts = self.of_statements.lock();
-        parts.unwrap_or_else(PoisonError::into_inner)
+        Some(Part {
+            _permit: permit,
+            scans,
+        })
     }
 
     /// Bytes that scans of a statement have read here, and that they read in total.
     pub fn progress(&self, statement: Uuid) -> Read {
-        // A part that ends now closes its files when the lock is free again.
-        let parts: Vec<_> = self
-            .of_statements()
-            .iter()
-            .filter(|(of, _)| *of == statement)
-            .filter_map(|(_, part)| part.upgrade())
-            .collect();
-        let plans = parts.iter().filter_map(|part| part.plan.get());
-        total(plans.map(rockmill_sql::progress))
+        let scans = scans_of(&lock(&self.statements), statement).unwrap_or_default();
+        total(lock(&scans).iter().map(ScanProgress::read))
     }
 
     /// Number of parts that run or wait.
@@ -168,5 +175,38 @@ impl Parts {
             );
         }
         text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use datafusion::arrow::datatypes::Schema;
+    use datafusion::physical_plan::empty::EmptyExec;
+
+    use super::*;
+
+    #[test]
+    fn the_scans_of_parts_that_have_ended_count_until_the_last_part_ends() {
+        let engine = ScanEngine::new(Default::default()).expect("an engine");
+        let parts = Parts::new(engine, Arc::default());
+        let plan: Arc<dyn ExecutionPlan> = Arc::new(EmptyExec::new(Arc::new(Schema::empty())));
+        let of = |part: &Part| lock(&part.scans).len();
+        let two = |statement| [(); 2].map(|()| parts.begin(statement).expect("few run"));
+        let statement = Uuid::from_u128(1);
+        let ([first, last], [one, other]) = (two(statement), two(Uuid::nil()));
+        one.runs(&plan);
+        assert_eq!(of(&other), 0);
+        drop((one, other));
+        first.runs(&plan);
+        drop(first);
+        last.runs(&plan);
+        assert_eq!(of(&last), 2);
+        // The plan may keep the part.
+        let kept = Arc::downgrade(&plan);
+        drop(plan);
+        assert!(kept.upgrade().is_none());
+        assert_eq!(parts.running(), 1);
+        drop(last);
+        assert_eq!(of(&parts.begin(statement).expect("none runs")), 0);
     }
 }

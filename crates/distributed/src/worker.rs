@@ -274,6 +274,7 @@ impl Session {
                 "a worker runs {MAX_PARTS} parts of statements already: run the statement again later"
             )
         })?;
+        let part = Arc::new(part);
         let mut builder = context.builder;
         let config = builder.config().take().unwrap_or_default();
         let config = config.with_target_partitions(self.threads);
@@ -287,7 +288,7 @@ impl Session {
         let codec = self.codec.clone();
         let open = move |event: WorkerPlanRewriteEvent<'_>| -> Result<_> {
             let opened = tokio::task::block_in_place(|| codec.open(event.plan))?;
-            part.runs(Arc::clone(&opened));
+            part.runs(&opened);
             let caught = with_caught_panics(opened, None)?;
             Ok(WorkerPlanRewriteEventResponse::new(caught))
         };

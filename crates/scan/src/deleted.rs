@@ -12,13 +12,13 @@ use rockmill_snapshot::tree::{self, user_key};
 use crate::memory_table::MemoryTable;
 use crate::ranges;
 
-/// Keys that the range tombstones of all tables of a version delete.
+/// Keys that the range tombstones of all tables of a version delete. A clone shares them, and the memory that is reserved.
 #[derive(Debug, Clone, Default)]
 pub struct Deleted {
     /// The tombstones that the snapshot sees, clipped to their files.
     pub fragments: Arc<Fragments>,
     /// Keys some of whose versions a tombstone may delete and others not, as disjoint ranges. RocksDB's iterators read them.
-    pub undecided: Vec<KeyRange>,
+    pub undecided: Arc<[KeyRange]>,
     _reservation: Option<Arc<Reservation>>,
 }
 
@@ -64,10 +64,11 @@ impl Deleted {
         }
         all.extend(of_unflushed().cloned());
         let fragments = Fragments::new(KeyOrder::Bytewise, &all, &[]);
+        drop(all);
         reservation.shrink(fragments.memory_bytes());
         Ok(Self {
             fragments: Arc::new(fragments),
-            undecided: ranges::disjoint(&undecided),
+            undecided: ranges::disjoint(&undecided).into(),
             _reservation: Some(Arc::new(reservation)),
         })
     }

@@ -19,6 +19,7 @@ use rockmill_exec::file_caches::database_number;
 use rockmill_format::key::KeyOrder;
 use rockmill_format::manifest::FileMeta;
 use rockmill_format::range_tombstone::RangeTombstone;
+use rockmill_format::table::names;
 use rockmill_snapshot::tree::user_key;
 use rockmill_storage::io::{ClosedInput, JobInput, JobIo};
 use rockmill_storage::{base_name, table_path};
@@ -266,11 +267,14 @@ impl Tables {
             database: database_number(&folder.path),
         });
         let table = table.with_columns(columns).with_cacheable(cacheable);
-        let deletions = range_tombstones(&table, self.budget.max_reserved_bytes())?;
+        let (index, (most, reading)) = (table.index_memory_bytes(), tombstone_bytes(&table));
+        // Several files may be opened at once, so the memory is reserved before they are read.
+        let mut reservation = self.keep(index.saturating_add(reading), cancel)?;
+        let deletions = range_tombstones(&table, most)?;
         let deleted = deletions.iter().map(RangeTombstone::memory_bytes);
-        let bytes = table.index_memory_bytes() + deleted.sum::<u64>();
+        reservation.shrink(index + deleted.sum::<u64>());
         Ok(Arc::new(Table {
-            _reservation: self.keep(bytes, cancel)?,
+            _reservation: reservation,
             input: table
                 .with_range_tombstones(deletions)
                 .read_through(Arc::clone(&closed) as Arc<dyn ReadAt>),
@@ -308,6 +312,25 @@ impl Tables {
         const TIMES: u64 = 2;
         usize::try_from(self.budget.max_reserved_bytes() / TIMES).unwrap_or(usize::MAX)
     }
+}
+
+/// Maximum memory of a table's range tombstones, and of reading them: the block as it is stored and as it is decoded. RocksDB
+/// does not compress that block (`block_based_table_builder.cc:WriteRangeDelBlock`).
+fn tombstone_bytes(table: &InputTable) -> (u64, u64) {
+    /// Three lengths of a byte, and the tag.
+    const MIN_ENTRY_BYTES: u64 = 11;
+    let Some(block) = table.meta.metaindex.get(names::RANGE_DELETIONS) else {
+        return (0, 0);
+    };
+    let entries = block.size / MIN_ENTRY_BYTES;
+    // Files of old versions state no number.
+    let number = match table.meta.properties.num_range_deletions {
+        0 => entries,
+        stated => stated.min(entries),
+    };
+    let most =
+        (number.saturating_mul(size_of::<RangeTombstone>() as u64)).saturating_add(block.size);
+    (most, most.saturating_mul(2).saturating_add(block.size))
 }
 
 /// A file that others share.

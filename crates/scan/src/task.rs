@@ -4,14 +4,15 @@ use std::sync::{Arc, Mutex};
 
 use rockmill_core::scan::{Batch, BatchSink, ScanPlan};
 use rockmill_core::{
-    DeclineReason, Error, ErrorKind, Fragments, InputTable, KeyRange, NeedsMerge, Operator, Output,
-    Purpose, ReadTask, Request, Result, SnapshotRules, TaskReport, Tombstones, Visibility, borders,
+    DeclineReason, Error, ErrorKind, InputTable, KeyRange, NeedsMerge, Operator, Output, Purpose,
+    ReadTask, Request, Result, SnapshotRules, TaskReport, Tombstones, Visibility, borders,
 };
 use rockmill_cpu::scan::Scanner;
 use rockmill_exec::executor::{Call, Event, Start, TaskHandle, TaskRun, Tasks};
 use rockmill_exec::throughput::{JobSize, TaskSize};
 use rockmill_storage::io::JobIo;
 
+use crate::deleted::Deleted;
 use crate::engine::{DIRECT_READ_AHEAD_BYTES, MIN_READ_AHEAD_BYTES, READ_AHEAD_BYTES};
 use crate::iterators::RowFn;
 use crate::lock;
@@ -44,8 +45,8 @@ pub struct FromTables {
     pub inputs: Vec<InputTable>,
     pub range: KeyRange,
     pub sequence: u64,
-    /// What range tombstones delete in the version.
-    pub deleted: Arc<Fragments>,
+    /// What range tombstones delete in the version. An abandoned call keeps the memory of these as well.
+    pub deleted: Deleted,
     pub read_ahead_bytes: usize,
     pub goal: Goal,
 }
@@ -72,7 +73,7 @@ impl FromTables {
             inputs,
             range,
             sequence: snapshot.sequence,
-            deleted: Arc::clone(&snapshot.deleted.fragments),
+            deleted: snapshot.deleted.clone(),
             read_ahead_bytes: 0,
             goal,
         }
@@ -103,7 +104,7 @@ impl FromTables {
                 sequence: self.sequence,
                 tombstones,
                 needs_merge,
-                deleted: Some(&self.deleted),
+                deleted: Some(&self.deleted.fragments),
             }),
             read_ahead_bytes: self.read_ahead_bytes,
         };

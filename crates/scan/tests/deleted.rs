@@ -7,10 +7,10 @@ use std::sync::Arc;
 use rand::rngs::SmallRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
-use rockmill_core::KeyRange;
-use rockmill_scan::{Database, Directory, FamilySnapshot, ScanEngine, ScanSettings};
+use rockmill_core::{CancelToken, KeyRange};
+use rockmill_scan::{Database, Directory, FamilySnapshot, ReadPath, ScanEngine, ScanSettings};
 use rockmill_testkit::machine::{cases, seed};
-use rockmill_testkit::scans::{ReadOnly, rows, scan};
+use rockmill_testkit::scans::{ReadOnly, keys_and_values, open, rows, rows_of, scan};
 use rust_rocksdb::{
     DB, DBCompactionStyle, IngestExternalFileOptions, Options, SstFileWriter, WriteBatch,
 };
@@ -185,4 +185,64 @@ fn a_scan_finds_no_deleted_row_and_needs_no_iterators() {
     }
     eprintln!("{seen:?}");
     assert!(seen.files > 0 && seen.below > 0 && seen.alone > 0 && seen.unflushed > 0);
+}
+
+/// A database in which every other row is deleted by a range tombstone of its own.
+fn half_deleted(path: &Path, rows: u32) {
+    let db = open(path);
+    let mut batch = WriteBatch::default();
+    for row in 0..rows {
+        batch.put(row.to_be_bytes(), "value");
+    }
+    db.write(&batch).expect("written");
+    db.flush().expect("flushed");
+    let mut batch = WriteBatch::default();
+    for row in (0..rows).step_by(2) {
+        batch.delete_range(row.to_be_bytes(), (row + 1).to_be_bytes());
+    }
+    db.write(&batch).expect("written");
+    db.flush().expect("flushed");
+}
+
+#[test]
+fn a_piece_of_a_process_with_more_memory_finds_no_deleted_row() {
+    const ROWS: u32 = 40_000;
+    /// The tombstones as they are fit into three eighths of it, and with their fragments they do not.
+    const LITTLE_BYTES: u64 = 12 << 20;
+    let dir = tempfile::tempdir().expect("a folder");
+    half_deleted(dir.path(), ROWS);
+    let large = engine(0);
+    let small = ScanEngine::new(ScanSettings {
+        memory_bytes: Some(LITTLE_BYTES),
+        ..ScanSettings::default()
+    });
+    let small = small.expect("an engine");
+    let without = Directory::open(dir.path()).expect("a database");
+    let directory = Directory::open(dir.path()).expect("a database");
+    let directory = directory.with_iterators(Arc::new(ReadOnly));
+    let here = directory.snapshot(&large).expect("a snapshot");
+    let here = here.family(FAMILY).expect("a family");
+    let version = here.version().expect("it is in files");
+    let there = |directory: &Directory| {
+        let snapshot = directory.at(&small, &version).expect("the files are there");
+        snapshot.family(FAMILY).expect("a family")
+    };
+    let (plan, cancel) = (keys_and_values(), CancelToken::new());
+    let pieces = here.pieces(&[KeyRange::default()], 64 << 10);
+    let mut found = Vec::new();
+    for piece in pieces.expect("pieces") {
+        assert_eq!(piece.path, ReadPath::Files);
+        let output = small.run(&there(&directory), &piece, &plan, &cancel);
+        let output = output.expect("iterators read it");
+        found.extend(output.batches.iter().flat_map(rows_of));
+        let through = output.report.through_iterators;
+        let why = "there is no memory for its range tombstones";
+        assert_eq!(through.as_deref(), Some(why));
+        let refused = small.run(&there(&without), &piece, &plan, &cancel);
+        let refused = refused.expect_err("no iterators").to_string();
+        assert!(refused.contains(why), "{refused}");
+    }
+    let keys = found.iter().map(|(key, _)| key.clone());
+    let expected = (0..ROWS).skip(1).step_by(2);
+    assert!(keys.eq(expected.map(|row| row.to_be_bytes().to_vec())));
 }

@@ -29,10 +29,10 @@ use rockmill_core::scan::{
 };
 use rockmill_layout::column_type;
 
-use crate::extremes;
 use crate::guard::inline;
 use crate::program::{Program, Reason};
 use crate::scan::{Aggregates, ScanExec};
+use crate::{extremes, sums};
 
 /// Maximum number of groups of a scan.
 const MAX_GROUPS: u32 = 4096;
@@ -237,10 +237,20 @@ fn compile(
     })
 }
 
+/// Rockmill's functions, which have names of DataFusion's.
+pub(crate) fn own() -> impl Iterator<Item = AggregateUDF> {
+    extremes::all().into_iter().chain([sums::sum()])
+}
+
+/// Whether it is one of them.
+pub(crate) fn is_own(function: &AggregateUDF) -> bool {
+    extremes::is_own(function) || sums::is_own(function)
+}
+
 /// Whether a function is DataFusion's or Rockmill's. Programs have functions of any name.
 pub(crate) fn is_known(function: &AggregateUDF) -> bool {
-    let own = [count_udaf(), sum_udaf(), avg_udaf(), min_udaf(), max_udaf()];
-    extremes::is_own(function) || own.iter().any(|known| **known == *function)
+    let known = [count_udaf(), sum_udaf(), avg_udaf(), min_udaf(), max_udaf()];
+    is_own(function) || known.iter().any(|known| **known == *function)
 }
 
 fn count(
@@ -281,9 +291,10 @@ fn sum(
     state: Option<DataType>,
 ) -> std::result::Result<Aggregate, Reason> {
     let (bytes, range) = match state {
+        // DataFusion's own, as of counts that were made sums.
         Some(DataType::Int64) => (8, IntegerRange::WrapSigned { bytes: 8 }),
         Some(DataType::UInt64) => (8, IntegerRange::WrapUnsigned { bytes: 8 }),
-        Some(DataType::Decimal128(..)) => (16, IntegerRange::WrapSigned { bytes: 16 }),
+        Some(DataType::Decimal128(..)) => (16, IntegerRange::Exact),
         other => return Err(format!("scans do not sum {other:?}")),
     };
     let of = program.add(of)?;

@@ -12,8 +12,9 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Context, Poll};
 
+use datafusion::arrow::array::RecordBatch;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
@@ -97,6 +98,29 @@ struct CaughtExec {
     kept: Option<Arc<dyn Any + Send + Sync>>,
 }
 
+/// The rows of a node. Both end before what they need.
+struct Running {
+    /// `None` after a panic.
+    rows: Option<SendableRecordBatchStream>,
+    node: Arc<dyn ExecutionPlan>,
+    _kept: Kept,
+}
+
+impl Running {
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<RecordBatch>>> {
+        let Some(rows) = &mut self.rows else {
+            return Poll::Ready(None);
+        };
+        let next = caught(&self.node, || rows.poll_next_unpin(context));
+        next.unwrap_or_else(|error| {
+            let broken = self.rows.take();
+            // Its state may be anything.
+            let _ = caught(&self.node, move || drop(broken));
+            Poll::Ready(Some(Err(error)))
+        })
+    }
+}
+
 impl DisplayAs for CaughtExec {
     fn fmt_as(&self, kind: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.node.fmt_as(kind, f)
@@ -150,23 +174,15 @@ impl ExecutionPlan for CaughtExec {
         partition: usize,
         context: Arc<TaskContext>,
     ) -> Result<SendableRecordBatchStream> {
-        let (node, kept) = (Arc::clone(&self.node), self.kept.clone());
+        let node = Arc::clone(&self.node);
         let rows = caught(&node, || node.execute(partition, context))??;
         let schema = rows.schema();
-        let mut running = Some(rows);
-        let rows = futures::stream::poll_fn(move |context| {
-            let _ = &kept;
-            let Some(rows) = &mut running else {
-                return Poll::Ready(None);
-            };
-            let next = caught(&node, || rows.poll_next_unpin(context));
-            next.unwrap_or_else(|error| {
-                let broken = running.take();
-                // Its state may be anything.
-                let _ = caught(&node, move || drop(broken));
-                Poll::Ready(Some(Err(error)))
-            })
-        });
+        let mut running = Running {
+            rows: Some(rows),
+            node,
+            _kept: self.kept.clone(),
+        };
+        let rows = futures::stream::poll_fn(move |context| running.poll(context));
         Ok(Box::pin(RecordBatchStreamAdapter::new(schema, rows)))
     }
 
@@ -177,12 +193,59 @@ impl ExecutionPlan for CaughtExec {
 
 #[cfg(test)]
 mod tests {
-    use datafusion::arrow::datatypes::DataType;
+    use std::sync::Mutex;
+
+    use datafusion::arrow::datatypes::{DataType, Schema, SchemaRef};
     use datafusion::logical_expr::{ColumnarValue, Volatility, create_udf};
+    use datafusion::physical_plan::streaming::{PartitionStream, StreamingTableExec};
     use datafusion::physical_plan::{collect, displayable};
     use datafusion::prelude::{SessionConfig, SessionContext};
 
     use super::*;
+
+    /// Names of what has ended.
+    type Ended = Arc<Mutex<Vec<&'static str>>>;
+
+    struct Ends(&'static str, Ended);
+
+    impl Drop for Ends {
+        fn drop(&mut self) {
+            self.1.lock().unwrap().push(self.0);
+        }
+    }
+
+    /// No rows. Their stream tells its end.
+    #[derive(Debug)]
+    struct NoRows(SchemaRef, Ended);
+
+    impl PartitionStream for NoRows {
+        fn schema(&self) -> &SchemaRef {
+            &self.0
+        }
+
+        fn execute(&self, _: Arc<TaskContext>) -> SendableRecordBatchStream {
+            let ends = Ends("rows", Arc::clone(&self.1));
+            let rows = futures::stream::poll_fn(move |_| {
+                let _ = &ends;
+                Poll::Ready(None)
+            });
+            Box::pin(RecordBatchStreamAdapter::new(Arc::clone(&self.0), rows))
+        }
+    }
+
+    #[test]
+    fn what_a_plan_keeps_outlives_its_rows() {
+        let (ended, schema) = (Ended::default(), Arc::new(Schema::empty()));
+        let rows = Arc::new(NoRows(Arc::clone(&schema), Arc::clone(&ended)));
+        let scan = StreamingTableExec::try_new(schema, vec![rows], None, [], false, None);
+        let kept = Arc::new(Ends("kept", Arc::clone(&ended)));
+        let plan = with_caught_panics(Arc::new(scan.unwrap()), Some(kept)).unwrap();
+        let stream = plan.execute(0, Arc::default()).unwrap();
+        drop(plan);
+        assert_eq!(*ended.lock().unwrap(), [""; 0]);
+        drop(stream);
+        assert_eq!(*ended.lock().unwrap(), ["rows", "kept"]);
+    }
 
     /// A session with a function that panics with a text.
     fn session(says: &'static str) -> SessionContext {

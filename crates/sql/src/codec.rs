@@ -22,7 +22,7 @@ use rockmill_storage::Rooted;
 
 use crate::caught::catch;
 use crate::scan::{PinExec, PinnedSnapshots, SentExec, decode_scan, encode_scan};
-use crate::{extremes, functions, protobuf};
+use crate::{aggregate, functions, protobuf};
 
 /// First byte of a request to pin files. A scan begins with a brace.
 const PIN: u8 = b'p';
@@ -246,15 +246,14 @@ impl PhysicalExtensionCodec for Codec {
     }
 
     fn try_encode_udaf(&self, function: &AggregateUDF, bytes: &mut Vec<u8>) -> Result<()> {
-        if extremes::is_own(function) {
+        if aggregate::is_own(function) {
             bytes.extend(OWN);
         }
         Ok(())
     }
 
     fn try_decode_udaf(&self, name: &str, bytes: &[u8]) -> Result<Arc<AggregateUDF>> {
-        let mut all = extremes::all().into_iter();
-        match all.find(|function| bytes == OWN && function.name() == name) {
+        match aggregate::own().find(|function| bytes == OWN && function.name() == name) {
             Some(function) => Ok(Arc::new(function)),
             None => plan_err!("there is no aggregate function {name}"),
         }

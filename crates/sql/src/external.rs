@@ -38,6 +38,16 @@ impl Databases {
     fn known(&self) -> MutexGuard<'_, HashMap<Place, Scans>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    fn get(&self, place: &Place) -> Option<Scans> {
+        let known = self.known().get(place).cloned();
+        // A database's path may have a link that leads elsewhere by now.
+        known.filter(|scans| real(scans.database().path()) == place.0)
+    }
+}
+
+fn real(path: &Path) -> PathBuf {
+    std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())
 }
 
 /// A table factory for folders. All tables of a folder belong to one database, so a statement sees one snapshot of it.
@@ -58,13 +68,12 @@ impl RocksTables {
         let engine = Arc::clone(&self.engine);
         let databases = Arc::clone(&self.databases);
         blocking(move || {
-            let real = std::fs::canonicalize(&path).unwrap_or_else(|_| path.clone());
-            let key = (real, wal_dir);
-            if let Some(scans) = databases.known().get(&key) {
-                return Ok(scans.clone());
+            let place = (real(&path), wal_dir);
+            if let Some(scans) = databases.get(&place) {
+                return Ok(scans);
             }
             let mut database = Directory::open(&path).map_err(external)?;
-            if let Some(wal_dir) = &key.1 {
+            if let Some(wal_dir) = &place.1 {
                 database = database.with_log_folder(wal_dir);
             }
             if let Ok(logs) = database.log_folder()
@@ -77,8 +86,11 @@ impl RocksTables {
                 );
             }
             let database = database.with_iterators(Arc::new(ReadOnly::default()));
-            let scans = Scans::new(engine, Arc::new(database));
-            Ok(databases.known().entry(key).or_insert(scans).clone())
+            // Another statement may have opened it meanwhile.
+            let scans = (databases.get(&place))
+                .unwrap_or_else(|| Scans::new(engine, Arc::new(database)));
+            databases.known().insert(place, scans.clone());
+            Ok(scans)
         })
         .await
     }
@@ -101,14 +113,11 @@ impl TableProviderFactory for RocksTables {
 
 impl Scans {
     /// Lets statements of the session that make tables of this database's folder use this one: its logs, its merge
-    /// operators and its snapshots.
-    pub(crate) fn make_known(&self, session: &SessionContext) {
-        let databases = session.state().config().get_extension::<Databases>();
-        if let (Some(databases), Ok(real)) =
-            (databases, std::fs::canonicalize(self.database().path()))
-        {
-            databases.known().insert((real, None), self.clone());
-        }
+    /// operators and its snapshots. Returns the one that they have used.
+    pub(crate) fn make_known(&self, session: &SessionContext) -> Option<Self> {
+        let databases = session.state().config().get_extension::<Databases>()?;
+        let path = std::fs::canonicalize(self.database().path()).ok()?;
+        databases.known().insert((path, None), self.clone())
     }
 
     /// Runs the statements of a file that belongs to the database: a relative LOCATION begins at the database's folder. The
@@ -138,7 +147,16 @@ impl Scans {
                 *location = path.display().to_string();
             }
         }
-        self.make_known(session);
+        let before = self.make_known(session);
+        let done = self.run_definition(session, statement).await;
+        // The session's own database of this folder may be another one, as one that the process has open.
+        if let Some(before) = before {
+            before.make_known(session);
+        }
+        done
+    }
+
+    async fn run_definition(&self, session: &SessionContext, statement: Statement) -> Result<()> {
         let plan = session.state().statement_to_plan(statement).await?;
         let defined = match &plan {
             LogicalPlan::Ddl(DdlStatement::CreateExternalTable(create)) => Some(&create.name),

@@ -12,7 +12,7 @@
 //! | `program`, `ranges` | Filters as programs, and the ranges of keys that they allow |
 //! | `stored` | Constants and batches between Arrow and scans |
 //! | `functions` | Functions over bytes |
-//! | `extremes` | `min` and `max` |
+//! | `extremes`, `sums` | `min` and `max`, and `sum` |
 //! | `external` | CREATE EXTERNAL TABLE .. STORED AS ROCKSDB |
 //! | `mysql` | Tables of MyRocks, as CREATE TABLE and its dictionary describe them |
 //! | `files` | The tables `rocksdb_files` and `rocksdb_families` |
@@ -52,6 +52,7 @@ mod session;
 mod size;
 pub mod statements;
 mod stored;
+mod sums;
 mod table;
 
 pub use caught::{answered, is_panic_caught, with_caught_panics};
@@ -60,8 +61,8 @@ pub use joins::plan_query;
 pub use memory::{Shares, SpillError, configured, runtime};
 pub use read_only::ReadOnly;
 pub use scan::{
-    DatabaseLocation, PinGuard, PinRequest, PinSnapshots, ScanExec, Tasks, decode_scan,
-    encode_scan, left_out, progress, scan_tasks, shard_of, split_scan,
+    DatabaseLocation, PinGuard, PinRequest, PinSnapshots, ScanExec, ScanProgress, Tasks,
+    decode_scan, encode_scan, left_out, progress, scan_tasks, shard_of, split_scan,
 };
 pub use scan::{PinReply, pin_plan};
 pub use scan::{SCAN_BYTES, SCAN_ROWS, SCAN_TIME};

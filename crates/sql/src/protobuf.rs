@@ -12,9 +12,10 @@ const MAX_VALUES: usize = 1 << 20;
 const MAX_DEPTH: usize = 256;
 
 /// Maximum number of operands of one operator, such as AND. A decoder makes a tree of that depth.
+/// Only messages count, because names and constants may have the bytes of such fields.
 const MAX_OPERANDS: usize = 512;
 
-/// Number of the field of operands. Plans repeat a field of this number for few other things.
+/// Number of the field of operands. Plans repeat messages in a field of this number for few other things.
 const OPERANDS: u64 = 4;
 
 /// The value of a field.
@@ -83,28 +84,44 @@ impl<'a> Iterator for Fields<'a> {
     }
 }
 
+/// A message that may be in another one, while its fields are read.
+struct Open<'a> {
+    fields: Fields<'a>,
+    operands: usize,
+    is_operand: bool,
+}
+
+impl<'a> Open<'a> {
+    fn new(message: &'a [u8], is_operand: bool) -> Self {
+        Self {
+            fields: Fields(message),
+            operands: 0,
+            is_operand,
+        }
+    }
+}
+
 /// Number of messages, texts and bytes that a decoder may find in a message.
 ///
 /// # Errors
 /// A sentence if there are too many, too many in one another, or too many operands.
 pub fn count(message: &[u8]) -> Result<usize, String> {
     let mut values = 0;
-    let mut open = vec![(Fields(message), 0)];
-    while let Some((innermost, operands)) = open.last_mut() {
-        let bytes = match innermost.next() {
-            Some((number, Value::Bytes(bytes))) => {
-                *operands += usize::from(number == OPERANDS);
-                bytes
-            }
+    let mut open = vec![Open::new(message, false)];
+    while let Some(innermost) = open.last_mut() {
+        let is_at_end = innermost.fields.0.is_empty();
+        let (number, bytes) = match innermost.fields.next() {
+            Some((number, Value::Bytes(bytes))) => (number, bytes),
             Some(_) => continue,
             None => {
-                open.pop();
+                let done = open.pop();
+                // Texts are not well formed, and a decoder chains no operands of a message that is not.
+                if let Some(done) = done.filter(|_| is_at_end) {
+                    close(&done, open.last_mut())?;
+                }
                 continue;
             }
         };
-        if *operands > MAX_OPERANDS {
-            return Err(format!("an operator has more than {MAX_OPERANDS} operands"));
-        }
         values += 1;
         if values > MAX_VALUES {
             return Err(format!("a message has more than {MAX_VALUES} values"));
@@ -115,10 +132,21 @@ pub fn count(message: &[u8]) -> Result<usize, String> {
                     "a message has more than {MAX_DEPTH} others in one another"
                 ));
             }
-            open.push((Fields(bytes), 0));
+            open.push(Open::new(bytes, number == OPERANDS));
         }
     }
     Ok(values)
+}
+
+/// Ends a well-formed message, which may be an operand of the one around it.
+fn close(done: &Open<'_>, around: Option<&mut Open<'_>>) -> Result<(), String> {
+    if done.operands > MAX_OPERANDS {
+        return Err(format!("an operator has more than {MAX_OPERANDS} operands"));
+    }
+    if let Some(around) = around.filter(|_| done.is_operand) {
+        around.operands += 1;
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -187,6 +215,35 @@ mod tests {
         assert_eq!(count(&most.repeat(3)), Ok(3 * (MAX_OPERANDS + 1)));
         let more = around(&operands(MAX_OPERANDS + 1));
         assert!(is_refused(&more, "operands"));
+        // A decoder refuses an operator that is malformed before it chains operands.
+        let malformed = [operands(MAX_OPERANDS + 1), vec![0x07]].concat();
+        assert!(count(&around(&malformed)).is_ok());
+        let behind = [more, vec![0x07]].concat();
+        assert!(count(&around(&behind)).is_err());
+    }
+
+    #[test]
+    fn quotes_in_names_and_texts_are_no_operands() {
+        // A quote is the tag of a field of operands, and the next byte its length.
+        const TIMES: usize = 2 * MAX_OPERANDS;
+        for text in [
+            "\"\0",
+            "\"\u{1}a",
+            "\"\ncolumn 123",
+            "\",\"",
+            "{\"name\":\"a \"\" b\"},",
+        ] {
+            let text = text.repeat(TIMES);
+            assert!(count(&around(text.as_bytes())).is_ok(), "{text}");
+        }
+        // With some of these lengths, the text ends where the last field does.
+        for length in 36 * TIMES..36 * TIMES + 36 {
+            assert!(count(&around(&b"\"".repeat(length))).is_ok(), "{length}");
+        }
+        let names: Vec<_> = (0..TIMES)
+            .map(|name| around(format!("\"\"{name}\"").as_bytes()))
+            .collect();
+        assert!(count(&around(&names.concat())).is_ok());
     }
 
     #[test]

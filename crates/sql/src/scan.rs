@@ -78,7 +78,7 @@ pub use run::{SCAN_BYTES, SCAN_ROWS, SCAN_TIME};
 pub(crate) use sent::SentExec;
 pub(crate) use sent::location_of;
 pub use sent::{decode_scan, encode_scan};
-pub use shown::{left_out, progress};
+pub use shown::{ScanProgress, left_out, progress};
 pub use split::{Tasks, scan_tasks, shard_of, split_scan};
 
 /// Rows of a batch if the session does not state a number.

@@ -17,12 +17,11 @@ use datafusion::prelude::{SessionConfig, SessionContext};
 use rockmill_format::names;
 use rockmill_scan::ScanEngine;
 
-use crate::aggregate::AggregateInScan;
+use crate::aggregate::{self, AggregateInScan};
 use crate::alternatives::ShallowAlternatives;
 use crate::cooperative::CooperativeJoins;
 use crate::distinct::CountsAsSums;
 use crate::external::{Databases, FORMAT, RocksTables};
-use crate::extremes;
 use crate::files::{Contents, ContentsTable};
 use crate::functions;
 use crate::guard::GuardedByFilters;
@@ -30,7 +29,7 @@ use crate::mysql::RefusedTables;
 use crate::planner::StatementPlanner;
 use crate::table::{RocksTable, Scans};
 
-/// Adds Rockmill's functions, its `min` and `max`, and its rules: many alternatives are planned quickly, `count` beside
+/// Adds Rockmill's functions, its `min`, `max` and `sum`, and its rules: many alternatives are planned quickly, `count` beside
 /// `count(distinct ..)` spills, filters run before the expressions that they protect, scans compute aggregates, and joins
 /// can be stopped.
 ///
@@ -41,7 +40,7 @@ pub fn with_rockmill(mut builder: SessionStateBuilder) -> SessionStateBuilder {
     let functions = builder.scalar_functions().get_or_insert_default();
     functions.extend(functions::all().into_iter().map(Arc::new));
     let aggregates = builder.aggregate_functions().get_or_insert_default();
-    aggregates.extend(extremes::all().map(Arc::new));
+    aggregates.extend(aggregate::own().map(Arc::new));
     let analyzer = builder.analyzer().get_or_insert_default();
     analyzer.rules.insert(0, Arc::new(ShallowAlternatives));
     analyzer.rules.push(Arc::new(CountsAsSums));
@@ -118,7 +117,6 @@ impl Scans {
     /// # Errors
     /// If the column families cannot be listed, or the session has a table of such a name.
     pub fn register(&self, session: &SessionContext) -> Result<()> {
-        self.make_known(session);
         let families = self.database().families().map_err(crate::scan::external)?;
         let families = families
             .iter()
@@ -155,6 +153,7 @@ impl Scans {
             kept: Mutex::default(),
         });
         catalog.register_schema(&names.default_schema, schema)?;
+        self.make_known(session);
         Ok(())
     }
 }

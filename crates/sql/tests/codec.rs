@@ -104,6 +104,31 @@ async fn a_worker_returns_the_rows_of_the_plan() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_plan_may_have_any_number_of_quotes_in_names_and_texts() {
+    const TIMES: usize = 600;
+    let (all, _db) = made();
+    let root = all.path().join("root");
+    let (session, engine) = session(&root.join("db"));
+    let (here, there) = (Codec::new(&engine), worker(&root));
+    let columns = (0..TIMES).map(|column| format!("key as \"\"\"{column}\"\"\""));
+    let columns = columns.collect::<Vec<_>>().join(", ");
+    let mut statements = vec![format!("select {columns} from \"default\" limit 1")];
+    for text in ["\"", "\"\n", "{\"a \"\" b\": \"\"}, "] {
+        let text = text.repeat(36 * TIMES);
+        statements.push(format!(
+            "select count(*), '{text}' as text from \"default\" where cast(value as varchar) <> '{text}'"
+        ));
+    }
+    for statement in statements {
+        let plan = plan(&session, &statement).await;
+        let expected = rows(Arc::clone(&plan), &session).await;
+        let bytes = here.encode(plan).expect(&statement);
+        let decoded = there.decode(&bytes, &session.task_ctx()).expect(&statement);
+        assert_eq!(rows(decoded, &session).await, expected, "{statement}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn plans_that_read_or_write_other_things_are_refused_before_anything_is_opened() {
     let (all, _db) = made();
     let root = all.path().join("root");

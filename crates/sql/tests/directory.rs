@@ -3,7 +3,7 @@
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use datafusion::arrow::array::AsArray;
 use datafusion::arrow::datatypes::{DataType, UInt64Type};
@@ -12,8 +12,10 @@ use datafusion::error::{DataFusionError, Result};
 use datafusion::logical_expr::{ColumnarValue, Volatility, create_udf};
 use datafusion::physical_plan::collect;
 use datafusion::prelude::{SessionConfig, SessionContext};
-use rockmill_core::{DeclineReason, Error, ErrorKind};
-use rockmill_scan::{Directory, MergeOperators, ScanEngine, ScanSettings, StatedOperator};
+use rockmill_core::{DeclineReason, Error, ErrorKind, Result as CoreResult};
+use rockmill_scan::{
+    Database, Directory, MergeOperators, ScanEngine, ScanSettings, Snapshot, StatedOperator,
+};
 use rockmill_sql::{ReadOnly, Reads, Scans, decode_scan, encode_scan};
 use rust_rocksdb::{
     ColumnFamilyDescriptor, DB, DBWithThreadMode, IngestExternalFileOptions, MergeOperands,
@@ -546,21 +548,153 @@ fn a_table_that_a_statement_makes_of_the_database_merges_and_reads_as_the_databa
         rows(&session, "select key, value from made").unwrap(),
         expected
     );
-    // Both tables of a statement are in one snapshot.
-    let writer = || {
-        for number in 0..2000u32 {
-            db.put(number.to_be_bytes(), "").unwrap();
-        }
+}
+
+/// A directory in which a row is written before and after each snapshot, so that no two have the same rows.
+#[derive(Debug)]
+struct Written {
+    directory: Directory,
+    db: Arc<DB>,
+    rows: AtomicU32,
+}
+
+impl Written {
+    fn write(&self) {
+        let row = self.rows.fetch_add(1, Ordering::Relaxed);
+        self.db.put(row.to_be_bytes(), "").unwrap();
+    }
+
+    fn beside(
+        &self,
+        take: impl FnOnce() -> CoreResult<Arc<Snapshot>>,
+    ) -> CoreResult<Arc<Snapshot>> {
+        self.write();
+        let taken = take();
+        self.write();
+        taken
+    }
+}
+
+impl Database for Written {
+    fn path(&self) -> &Path {
+        self.directory.path()
+    }
+
+    fn families(&self) -> CoreResult<Vec<String>> {
+        self.directory.families()
+    }
+
+    fn snapshot(&self, engine: &Arc<ScanEngine>) -> CoreResult<Arc<Snapshot>> {
+        self.beside(|| self.directory.snapshot(engine))
+    }
+
+    fn snapshot_of(
+        &self,
+        engine: &Arc<ScanEngine>,
+        families: &[&str],
+    ) -> CoreResult<Arc<Snapshot>> {
+        self.beside(|| self.directory.snapshot_of(engine, families))
+    }
+}
+
+#[test]
+fn all_tables_of_a_folder_in_a_statement_are_in_one_snapshot_in_any_order() {
+    let folder = tempfile::tempdir().unwrap();
+    let engine = ScanEngine::new(ScanSettings::default()).unwrap();
+    let session = rockmill_sql::session(SessionConfig::new(), &engine).unwrap();
+    let database = Written {
+        db: Arc::new(DB::open(&created(), folder.path()).unwrap()),
+        directory: Directory::open(folder.path()).unwrap(),
+        rows: AtomicU32::new(0),
     };
-    std::thread::scope(|scope| {
-        let writer = scope.spawn(writer);
-        while !writer.is_finished() {
-            let query =
-                "select (select count(*) from made) a, (select count(*) from \"default\") b";
-            let counts = row(&runtime, &session, query).unwrap();
-            assert_eq!(counts[0], counts[1]);
+    let scans = Scans::new(engine, Arc::new(database));
+    scans.register(&session).unwrap();
+    let runtime = Runtime::new().unwrap();
+    let made = format!(
+        "create external table made stored as rocksdb location '{}'",
+        folder.path().display()
+    );
+    let made = runtime.block_on(async { session.sql(&made).await?.collect().await });
+    made.unwrap();
+    for [one, other] in [["made", "\"default\""], ["\"default\"", "made"]] {
+        for query in [
+            format!("select (select count(*) from {one}) a, (select count(*) from {other}) b"),
+            format!(
+                "select count(x.key), count(y.key) from {one} x full join {other} y on x.key = y.key"
+            ),
+        ] {
+            let counts = row(&runtime, &session, &query).unwrap();
+            assert_eq!(counts[0], counts[1], "{query}");
         }
-    });
+    }
+}
+
+#[test]
+fn tables_that_another_database_object_defines_leave_the_folder_to_that_of_the_session() {
+    let folder = tempfile::tempdir().unwrap();
+    let engine = ScanEngine::new(ScanSettings::default()).unwrap();
+    let session = rockmill_sql::session(SessionConfig::new(), &engine).unwrap();
+    let db = Arc::new(DB::open(&created(), folder.path()).unwrap());
+    let of_session = Written {
+        db: Arc::clone(&db),
+        directory: Directory::open(folder.path()).unwrap(),
+        rows: AtomicU32::new(0),
+    };
+    let scans = Scans::new(Arc::clone(&engine), Arc::new(of_session));
+    scans.register(&session).unwrap();
+    let other = Directory::open(folder.path()).unwrap();
+    let other = Scans::new(engine, Arc::new(other));
+    assert!(other.register(&session).is_err(), "there are tables");
+    let runtime = Runtime::new().unwrap();
+    let made = |name: &str, location: &str| {
+        format!("create external table {name} stored as rocksdb location '{location}'")
+    };
+    let defined = runtime.block_on(other.define(&session, &made("others", ".")));
+    defined.unwrap();
+    let made = made("made", folder.path().to_str().unwrap());
+    let made = runtime.block_on(async { session.sql(&made).await?.collect().await });
+    made.unwrap();
+    let query = "select (select count(*) from made) a, (select count(*) from \"default\") b";
+    let counts = row(&runtime, &session, query).unwrap();
+    assert_eq!(counts[0], counts[1]);
+    // This one has no rows beside its snapshots.
+    let count = "select count(*) from others";
+    let [first, second] = [(); 2].map(|()| row(&runtime, &session, count).unwrap());
+    assert_eq!(first, second);
+}
+
+#[test]
+fn a_link_that_leads_elsewhere_leaves_tables_of_the_folder_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let runtime = Runtime::new().unwrap();
+    let engine = ScanEngine::new(ScanSettings::default()).unwrap();
+    let session = rockmill_sql::session(SessionConfig::new(), &engine).unwrap();
+    let [one, other, link] = ["one", "other", "link"].map(|name| folder.path().join(name));
+    for (path, rows) in [(&one, 1u8), (&other, 2)] {
+        let db = DB::open(&created(), path).unwrap();
+        (0..rows).for_each(|row| db.put([row], "").unwrap());
+    }
+    let make = |name: &str, location: &Path| {
+        let made = format!(
+            "create external table {name} stored as rocksdb location '{}'",
+            location.display()
+        );
+        let made = runtime.block_on(async { session.sql(&made).await?.collect().await });
+        made.unwrap();
+    };
+    let count = |name: &str| {
+        let query = format!("select count(*) from {name}");
+        row(&runtime, &session, &query).unwrap().remove(0)
+    };
+    std::os::unix::fs::symlink(&one, &link).unwrap();
+    make("first", &link);
+    assert_eq!(count("first"), ScalarValue::Int64(Some(1)));
+    std::fs::remove_file(&link).unwrap();
+    std::os::unix::fs::symlink(&other, &link).unwrap();
+    make("of_one", &one);
+    make("of_link", &link);
+    let counts = ["first", "of_one", "of_link"].map(count);
+    assert_eq!(counts, [2, 1, 2].map(|rows| ScalarValue::Int64(Some(rows))));
 }
 
 #[test]

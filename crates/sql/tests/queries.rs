@@ -10,8 +10,9 @@ use datafusion::arrow::array::{
     ArrayRef, AsArray, BinaryArray, Date32Array, Decimal128Array, Float64Array, Int32Array,
     Int64Array, RecordBatch, StringArray, UInt32Array,
 };
-use datafusion::arrow::compute::concat_batches;
-use datafusion::arrow::datatypes::{SchemaRef, UInt32Type};
+use datafusion::arrow::compute::{cast, concat_batches};
+use datafusion::arrow::datatypes::{DataType, Decimal128Type, SchemaRef, UInt32Type};
+use datafusion::arrow::util::display::array_value_to_string;
 use datafusion::arrow::util::pretty::pretty_format_batches;
 use datafusion::common::ToDFSchema;
 use datafusion::datasource::MemTable;
@@ -287,6 +288,7 @@ fn query() -> impl Strategy<Value = String> {
         "count(wide)",
         "sum(small)",
         "sum(wide)",
+        "sum(cast(wide as decimal(28, 0)))",
         "sum(id)",
         "sum(price)",
         "avg(price)",
@@ -451,6 +453,141 @@ fn queries_are_answered_as_datafusion_answers_them() {
         Ok(())
     });
     outcome.unwrap();
+}
+
+/// The sums that a query returns in its last column; `None` if it fails because one exceeds its type.
+fn sums(
+    runtime: &Runtime,
+    context: &SessionContext,
+    other_engine: &Arc<ScanEngine>,
+    query: &str,
+    table: &str,
+) -> Option<Vec<Option<i128>>> {
+    let answer = match table {
+        "sent" => runtime.block_on(answer_of_sent(context, query, other_engine)),
+        table => runtime.block_on(answer(context, query, table)),
+    };
+    let batch = match answer {
+        Ok(batch) => batch,
+        Err(said) => {
+            let is_named = said.contains("sum(") && said.contains("exceeds the range of its type");
+            assert!(is_named, "{table}: {query}: {said}");
+            return None;
+        }
+    };
+    let sums = batch.columns().last().unwrap();
+    let wide = DataType::Decimal128(38, 0);
+    let sums = cast(sums, &wide).unwrap();
+    Some(sums.as_primitive::<Decimal128Type>().iter().collect())
+}
+
+/// The sum of the values that are not null; `None` without any.
+fn exact(rows: impl Iterator<Item = Option<i64>>) -> Option<i128> {
+    rows.flatten()
+        .map(i128::from)
+        .reduce(|sum, value| sum + value)
+}
+
+#[test]
+fn a_sum_is_exact_or_an_error_that_names_it() {
+    const TABLES: [&str; 4] = ["ours", "theirs", "through_iterators", "sent"];
+    let runtime = Runtime::new().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let context = runtime.block_on(session(&folder));
+    let (_, other_engine) = common::engine();
+    let (mut answered, mut failed) = (0, 0);
+    for rows in (1..40).chain((40..ROWS).step_by(331)) {
+        let all: Vec<_> = (0..rows).map(row).collect();
+        let wide = || all.iter().map(|row| row.wide);
+        let smalls: BTreeSet<_> = all.iter().map(|row| row.small).collect();
+        let of_small = |small: &i32| {
+            let rows = all.iter().filter(|row| row.small == *small);
+            exact(rows.map(|row| row.wide))
+        };
+        let window = |at: usize| exact(wide().take(at + 1).skip(at.saturating_sub(3)));
+        let distinct: BTreeSet<_> = wide().collect();
+        let from = format!("from {{}} where id < {rows}");
+        for (query, expected) in [
+            (format!("select sum(wide) {from}"), vec![exact(wide())]),
+            (
+                format!("select small, sum(wide) {from} group by small order by small"),
+                smalls.iter().map(of_small).collect(),
+            ),
+            (
+                format!("select sum(distinct small), sum(distinct wide) {from}"),
+                vec![exact(distinct.into_iter())],
+            ),
+            (
+                format!(
+                    "select id, sum(wide) over (order by id rows between 3 preceding and current row) {from} order by id"
+                ),
+                (0..all.len()).map(window).collect(),
+            ),
+        ] {
+            let fits = |sum: &Option<i128>| sum.is_none_or(|sum| i64::try_from(sum).is_ok());
+            let expected = Some(expected).filter(|sums| sums.iter().all(fits));
+            for table in TABLES {
+                let found = sums(&runtime, &context, &other_engine, &query, table);
+                assert_eq!(found, expected, "{table}: {query}");
+            }
+            match expected {
+                Some(_) => answered += 1,
+                None => failed += 1,
+            }
+        }
+        // Two of the largest values exceed 128 bits, also where others make up for that.
+        let times = 10i128.pow(19);
+        let query = format!("select sum(cast(wide as decimal(38, 0)) * {times}) {from}");
+        let expected = exact(wide());
+        let fits = expected.is_none_or(|sum| sum.unsigned_abs() < 10u128.pow(19));
+        for table in TABLES {
+            let found = sums(&runtime, &context, &other_engine, &query, table);
+            let is_right = match &found {
+                Some(found) => fits && *found == [expected.map(|sum| sum * times)],
+                None => true,
+            };
+            assert!(is_right, "{table}: {query}: {found:?}");
+        }
+    }
+    println!("{answered} answered, {failed} failed");
+    assert!(answered > 20 && failed > 20);
+}
+
+#[test]
+fn sums_of_every_type_are_errors_beyond_it() {
+    let runtime = Runtime::new().unwrap();
+    let engine = common::engine().1;
+    let context = rockmill_sql::session(SessionConfig::new(), &engine).unwrap();
+    let nines = |digits| format!("'{}'", "9".repeat(digits));
+    for (most, arrow, sql) in [
+        (i64::MAX.to_string(), "Int64", "bigint"),
+        (u64::MAX.to_string(), "UInt64", "bigint unsigned"),
+        (nines(9), "Decimal32(9, 0)", "decimal(9, 0)"),
+        (nines(18), "Decimal64(18, 0)", "decimal(18, 0)"),
+        (nines(38), "Decimal128(38, 0)", "decimal(38, 0)"),
+        (nines(76), "Decimal256(76, 0)", "decimal(76, 0)"),
+    ] {
+        let of = |more: u8| {
+            format!(
+                "(select 1 as g, arrow_cast({most}, '{arrow}') as x union all \
+                 select 1, arrow_cast({more}, '{arrow}'))"
+            )
+        };
+        for query in [
+            "select sum(x) from {}",
+            "select sum(x) from {} group by g",
+            "select sum(distinct x), sum(distinct g) from {}",
+            "select max(s) from (select sum(x) over (order by x rows between 1 preceding and current row) as s from {})",
+        ] {
+            let sum = |more| runtime.block_on(answer(&context, query, &of(more)));
+            let found = sum(0).unwrap_or_else(|said| panic!("{query}: {said}"));
+            let found = array_value_to_string(found.column(0), 0);
+            assert_eq!(found.unwrap(), most.trim_matches('\''), "{arrow}: {query}");
+            let said = sum(1).expect_err(query);
+            let is_named = said.contains("sum(") && said.contains(&format!("of its type {sql}"));
+            assert!(is_named, "{query}: {said}");
+        }
+    }
 }
 
 fn cases() -> u32 {

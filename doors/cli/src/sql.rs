@@ -12,6 +12,7 @@ pub mod session;
 mod shell;
 mod text;
 mod threads;
+mod unwritten;
 mod words;
 
 use std::io::{IsTerminal, Read};

@@ -338,7 +338,9 @@ impl Terminal {
         let words = [&[ROCKMILL, "sql"], args].concat();
         let words: Vec<_> = words.iter().map(|word| format!("'{word}'")).collect();
         let command = format!("stty cols 100 rows 24; exec {}", words.join(" "));
-        let mut process = Command::new("script")
+        // The end of the terminal ends an endless statement, also where the tests run under nohup.
+        let mut process = Command::new("env")
+            .args(["--default-signal=HUP", "script"])
             .args(["--quiet", "--flush", "--return", "--command", &command])
             .arg("/dev/null")
             .env("SHELL", "/bin/sh")
@@ -508,6 +510,37 @@ fn five_hundred_statements_at_once_are_answered_or_refused() {
     for (statement, expected) in statements.into_iter().zip(expected) {
         assert_eq!(threads.block_on(count(statement)).expect("rows"), expected);
     }
+}
+
+#[test]
+fn a_sum_beyond_its_type_is_one_sentence_over_workers() {
+    let (root, db) = tpch();
+    let (_workers, addresses) = workers(root.path(), 2);
+    let large = "l_linenumber + 9223372036854775800";
+    for statement in [
+        format!("select sum({large}) from lineitem"),
+        format!("select l_returnflag, sum({large}) from lineitem group by 1"),
+        format!("select sum(distinct {large}), sum(distinct l_linenumber) from lineitem"),
+    ] {
+        let output = sql(&[text(&db), "--workers", &addresses, &statement]);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success(), "{statement}");
+        assert!(
+            said.contains("sum(") && said.contains("exceeds the range of its type bigint"),
+            "{statement}: {said}"
+        );
+        assert_eq!(said.trim().lines().count(), 1, "{said}");
+    }
+    // Parts of this sum exceed the type.
+    let exact = format!(
+        "select sum(case l_linenumber % 2 when 0 then -({large}) else {large} end) as s from lineitem \
+        where l_orderkey in (select l_orderkey from lineitem group by 1 having max(l_linenumber) = 4)"
+    );
+    let alone = rows(&sql(&[text(&db), &exact]));
+    assert_eq!(
+        rows(&sql(&[text(&db), "--workers", &addresses, &exact])),
+        alone
+    );
 }
 
 /// A statement over the table lineitem.

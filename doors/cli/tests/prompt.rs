@@ -38,8 +38,11 @@ impl Terminal {
         let words = [&[env!("CARGO_BIN_EXE_rockmill")], args].concat();
         let words: Vec<_> = words.into_iter().map(quoted).collect();
         let command = format!("stty cols {COLUMNS} rows 24; exec {}", words.join(" "));
-        let mut child = Command::new("script")
+        // The end of the terminal ends the command, also where the tests run under nohup.
+        let mut child = Command::new("env")
             .args([
+                "--default-signal=HUP",
+                "script",
                 "--quiet",
                 "--flush",
                 "--return",

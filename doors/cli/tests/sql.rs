@@ -8,6 +8,7 @@ use std::fs;
 use std::path::Path;
 
 use common::{BAD_DATA, DONE, ENVIRONMENT, WRONG_USAGE, expect, made};
+use rockmill_testkit::machine::{Mount, again_where_mounting_is_allowed};
 use rust_rocksdb::{DB, IteratorMode, Options};
 
 /// Names and lengths of a folder's files.
@@ -425,6 +426,34 @@ fn copy_replaces_files_if_it_is_asked_to() {
     let sst = common::sst_files(&dir).remove(0);
     let over = format!("copy (select 1) to '{}' stored as csv", sst.display());
     expect(WRONG_USAGE, &["sql", db, &over]);
+}
+
+#[test]
+fn a_full_disk_is_named() {
+    let (folder, dir) = made();
+    let db = dir.to_str().unwrap();
+    let Some(disk) = Mount::memory("64k", folder.path().join("disk")) else {
+        return again_where_mounting_is_allowed("a_full_disk_is_named");
+    };
+    let rows = "select key, value from \"default\"";
+    // More than is written at a time.
+    let many = "select value, value from generate_series(1, 2000000)";
+    for (rows, file) in [
+        (rows, "rows.parquet"),
+        (rows, "rows.csv"),
+        (rows, "rows.json"),
+        (many, "many.parquet"),
+        (many, "many.csv"),
+    ] {
+        let target = disk.path().join(file).display().to_string();
+        let copy = format!("copy ({rows}) to '{target}'");
+        let (_, error) = expect(ENVIRONMENT, &["sql", db, &copy]);
+        let says = format!(
+            "{target}: the end of a file could not be written: is its file system full? The file is not complete"
+        );
+        assert!(error.contains(&says), "{error}");
+        assert!(!Path::new(&target).exists());
+    }
 }
 
 #[test]

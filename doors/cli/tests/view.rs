@@ -3,8 +3,11 @@
 mod common;
 
 use std::fs;
+use std::sync::Arc;
 
 use common::{BAD_DATA, DONE, ENVIRONMENT, WRONG_USAGE, expect, made, text};
+use rockmill_scan::Directory;
+use rockmill_view::{Loaded, Target, View};
 use rust_rocksdb::{DB, Options};
 use serde_json::Value;
 
@@ -65,4 +68,46 @@ fn what_is_wrong_is_said_in_a_sentence() {
     fs::write(&file, &bytes[..bytes.len() - 10]).expect("written");
     let (_, error) = expect(BAD_DATA, &["view", text(&dir)]);
     assert!(error.contains("MANIFEST says"), "{error}");
+}
+
+#[test]
+fn a_refresh_beside_an_old_table_loads_no_key_that_rocksdb_is_asked_for() {
+    const ARCHIVE: &[u8] = include_bytes!("data/corpus.tar.zst");
+    let folder = tempfile::tempdir().expect("a folder");
+    let tar = zstd::decode_all(ARCHIVE).expect("the archive is sound");
+    let unpacked = tar::Archive::new(&*tar).unpack(folder.path());
+    unpacked.expect("the archive can be unpacked");
+    // LevelDB's tables have format_version 0. RocksDB reads none of them, but writes others beside them.
+    let dir = folder.path().join("leveldb/once");
+    let mut options = Options::default();
+    options.set_paranoid_checks(false);
+    options.set_disable_auto_compactions(true);
+    let db = DB::open(&options, &dir).expect("it opens");
+    let write = |key: &str| {
+        db.put(key, "new").expect("written");
+        db.flush().expect("flushed");
+    };
+    write("a");
+    let database = Arc::new(Directory::open(&dir).expect("a database"));
+    let view = View::builder(database, "default").device(Target::Host);
+    let view = view.memory_bytes(1 << 30).open().expect("a view");
+    let are_asked = || {
+        let asked = view.asked();
+        let is_old = |why: &str| why == "a table has format_version 0 or 1";
+        let is_asked = |key: &str| {
+            let mut asked = asked.iter();
+            asked.any(|asked| asked.range.contains(key.as_bytes()) && is_old(&asked.reason))
+        };
+        ["", "a", "b", "key00000", "z"].into_iter().all(is_asked)
+    };
+    assert!(are_asked(), "{:?}", view.asked());
+    write("b");
+    let refreshed = view.refresh().expect("refreshed").how;
+    let Loaded::Ranges { reason, keys, .. } = refreshed else {
+        panic!("{refreshed:?}");
+    };
+    let why = "RocksDB must be asked for keys that were written";
+    assert_eq!((reason.as_str(), keys), (why, 0));
+    assert!(are_asked(), "{:?}", view.asked());
+    assert_eq!(view.refresh().expect("refreshed").how, Loaded::Nothing);
 }

@@ -176,7 +176,7 @@ pub fn capsule<'py>(
     // SAFETY: a capsule of this name has a codec of DataFusion's C interface, of this major version, and lives as long as
     // the call.
     let codec = unsafe { codec.cast::<FFI_LogicalExtensionCodec>().as_ref() }.clone();
-    let threads = threads().map_err(|failure| exception(&failure))?;
+    let threads = py.detach(threads).map_err(|failure| exception(&failure))?;
     let handle = Some(threads.handle().clone());
     let process = std::process::id();
     let foreign = Arc::new(Foreign {

@@ -116,9 +116,17 @@ impl Reader {
                 Some(Err(failure)) => Err(exception(&failure)),
                 None => Ok(None),
             };
-            self.threads = None;
+            self.end(py);
             return end;
         }
+    }
+
+    /// Ends the statement, and waits for the end of its threads if nothing else needs them. Other threads of Python run
+    /// meanwhile.
+    fn end(&mut self, py: Python<'_>) {
+        self.unwanted.notify_one();
+        let threads = self.threads.take();
+        py.detach(|| drop(threads));
     }
 }
 
@@ -408,6 +416,7 @@ impl QueryResult {
                 break;
             }
         }
+        reader.end(py);
         grid.finish()
             .map_err(|e| exception(&Failure::Environment(renamed(&e.to_string()))))?;
         let mut text = String::from_utf8_lossy(&text).trim_end().to_owned();
@@ -423,6 +432,14 @@ impl QueryResult {
 /// Iterates over batches.
 #[pyclass(frozen, module = "rockmill")]
 pub struct BatchReader(Mutex<Reader>);
+
+impl Drop for BatchReader {
+    fn drop(&mut self) {
+        let mut reader = lock(&self.0);
+        // Once Python is gone, nothing else runs meanwhile.
+        let _ = Python::try_attach(|py| reader.end(py));
+    }
+}
 
 #[pymethods]
 impl BatchReader {

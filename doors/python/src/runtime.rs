@@ -96,7 +96,8 @@ pub fn threads() -> Result<Arc<Threads>, Failure> {
                 return Ok(threads);
             }
         }
-        Some(_) if LIVE.load(Ordering::SeqCst) > 0 => {
+        // Threads that have just been made may not count yet.
+        Some((_, threads)) if LIVE.load(Ordering::SeqCst) > 0 || threads.strong_count() > 0 => {
             return Err(Failure::Usage(STATEMENT_AT_FORK.to_owned()));
         }
         _ => {}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import importlib.util
 import json
 import multiprocessing
@@ -20,6 +22,22 @@ import pytest
 import rockmill as rm
 from conftest import ORDERS, write
 from test_tables import SCHEMA, orders
+
+
+def threads_of_statements() -> int:
+    names = []
+    for thread in Path("/proc/self/task").iterdir():
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            names.append((thread / "comm").read_text())
+    return sum(name in ("rockmill-sql\n", "rockmill-plan\n") for name in names)
+
+
+def wait_for_their_end() -> None:
+    """Waits until the threads of the last statement have ended: a child that is forked before cannot use Rockmill."""
+    ends = time.monotonic() + 60
+    while threads_of_statements() > 0:
+        assert time.monotonic() < ends
+        time.sleep(0.01)
 
 
 def in_child(work) -> None:
@@ -44,6 +62,7 @@ def test_a_database_and_a_table_open_again_in_a_forked_child(db: Path) -> None:
         with pytest.raises(rm.UsageError, match="belongs to the process that was forked"):
             before.to_arrow()
 
+    wait_for_their_end()
     in_child(work)
     assert before.to_arrow()["n"].to_pylist() == [302]
 
@@ -85,6 +104,7 @@ def test_a_view_in_host_memory_opens_again_in_a_forked_child(vectors: Path) -> N
         assert view.lookup(numpy.arange(4))[1].tolist() == [True, False, True, False]
         view.refresh()
 
+    wait_for_their_end()
     in_child(work)
     assert view.lookup(numpy.arange(4))[1].tolist() == [True, False, True, False]
 
@@ -99,21 +119,17 @@ def test_a_forked_child_has_the_memory_that_views_have_given_back(db: Path, vect
         for _ in range(10):
             assert database.sql("select count(*) as n from orders").to_arrow()["n"].to_pylist() == [ORDERS]
 
+    wait_for_their_end()
     for _ in range(4):
         in_child(work)
 
 
 def test_threads_end_with_the_statements_that_need_them(db: Path) -> None:
     """A forked child would wait for those that wait at the fork."""
-
-    def threads() -> int:
-        names = [path.read_text() for path in Path("/proc/self/task").glob("*/comm")]
-        return names.count("rockmill-sql\n")
-
     database = rm.open(db)
     rows = database.sql("select * from generate_series(1, 10000000) g(v)").batches()
     assert len(next(rows)) > 0
-    assert threads() > 0
+    assert threads_of_statements() > 0
 
     def work() -> None:
         with pytest.raises(rm.UsageError, match="cannot use Rockmill: start processes by spawn"):
@@ -122,11 +138,40 @@ def test_threads_end_with_the_statements_that_need_them(db: Path) -> None:
     in_child(work)
     for _ in rows:
         pass
-    ends = time.monotonic() + 60
-    while threads() > 0:
-        assert time.monotonic() < ends
-        time.sleep(0.01)
+    wait_for_their_end()
+    in_child(lambda: answers(database))
+    # A statement that is not read to its end.
+    rows = database.sql("select * from generate_series(1, 10000000) g(v)").batches()
+    assert len(next(rows)) > 0
+    del rows
+    wait_for_their_end()
+    in_child(lambda: answers(database))
+
+
+def answers(database: rm.Database) -> None:
     assert database.sql("select 1 as one").to_arrow()["one"].to_pylist() == [1]
+
+
+def test_a_child_can_use_rockmill_once_no_table_of_datafusion_needs_its_threads(db: Path) -> None:
+    datafusion = pytest.importorskip("datafusion")
+    database, table, context = rm.open(db), orders(db), datafusion.SessionContext()
+    answers(database)
+    wait_for_their_end()
+    provider = table.__datafusion_table_provider__(context)
+
+    def refused() -> None:
+        with pytest.raises(rm.UsageError, match="or of a table of DataFusion, ran in the process when it was forked"):
+            database.sql("select 1")
+
+    in_child(refused)
+    del provider
+    context.register_table("orders", table)
+    assert context.sql("select count(*) as n from orders").to_pylist() == [{"n": ORDERS}]
+    in_child(refused)
+    context.deregister_table("orders")
+    gc.collect()
+    wait_for_their_end()
+    in_child(lambda: answers(database))
 
 
 def test_a_database_and_a_table_can_be_pickled(db: Path) -> None:

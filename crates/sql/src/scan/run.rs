@@ -6,11 +6,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use datafusion::arrow::array::{RecordBatch, UInt64Array};
 use datafusion::arrow::compute::take_record_batch;
 use datafusion::arrow::datatypes::SchemaRef;
-use datafusion::error::Result;
+use datafusion::common::exec_datafusion_err;
+use datafusion::error::{DataFusionError, Result};
 use datafusion::physical_expr_common::physical_expr::snapshot_physical_expr;
 use datafusion::physical_plan::metrics::{Count, ExecutionPlanMetricsSet, MetricBuilder, Time};
-use rockmill_core::CancelToken;
-use rockmill_core::scan::{Batch, ScanPlan};
+use rockmill_core::scan::{Aggregate, Batch, IntegerRange, ScanOutput, ScanPlan, exceeds};
+use rockmill_core::{CancelToken, Error};
 use rockmill_scan::{Piece, PieceReport, Ran};
 
 use super::{Planned, Source, external};
@@ -132,7 +133,7 @@ impl Run {
             };
             let (output, mut room) = match ran {
                 Err(_) if self.cancel.is_cancelled() => break,
-                Err(error) => return Err(external(error)),
+                Err(error) => return Err(self.named(error)),
                 Ok(Ran::Whole(output, room)) => (output, room),
                 Ok(Ran::Parts(parts)) => {
                     pieces.extend(parts.into_iter().rev());
@@ -166,6 +167,25 @@ impl Run {
             }
         }
         Ok(())
+    }
+
+    /// The error of a piece. A scan does not know the expressions of its sums.
+    fn named(&self, error: Error) -> DataFusionError {
+        let ScanOutput::Groups(groups) = &self.plan.output else {
+            return external(error);
+        };
+        let of_sum = exceeds("a sum");
+        if (error.kind, &error.what) != (of_sum.kind, &of_sum.what) {
+            return external(error);
+        }
+        let states = self.schema.fields().iter().skip(groups.keys.len());
+        let sums = states.zip(&groups.aggregates).filter(|(_, aggregate)| {
+            matches!(aggregate, Aggregate::Sum { range, .. } if *range == IntegerRange::Exact)
+        });
+        // The name of a state ends with its kind in brackets.
+        let names = sums.map(|(state, _)| state.name().rsplit_once('[').map_or("", |(of, _)| of));
+        let names = names.collect::<Vec<_>>().join(" or ");
+        exec_datafusion_err!("{names} exceeds the range of its type")
     }
 
     /// The plan with the current dynamic filters, as far as they can be compiled.

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::physical_expr::utils::conjunction;
@@ -29,16 +29,37 @@ pub fn left_out(plan: &Arc<dyn ExecutionPlan>) -> Vec<(String, Reason)> {
 
 /// Stored bytes that the scans of a plan have read, and that they read in total.
 pub fn progress(plan: &Arc<dyn ExecutionPlan>) -> (u64, u64) {
-    let (mut done, mut all) = (0, 0_u64);
-    let _ = plan.apply(|node| {
-        if let Some(scan) = node.downcast_ref::<ScanExec>() {
-            done += scan.done.load(Ordering::Relaxed);
-            let pieces = scan.partitions.iter().flatten();
-            all = pieces.fold(all, |all, piece| all.saturating_add(piece.bytes));
-        }
-        Ok(TreeNodeRecursion::Continue)
-    });
-    (done, all)
+    ScanProgress::of(plan).read()
+}
+
+/// The counters of a plan's scans, without the plan.
+#[derive(Debug, Clone, Default)]
+pub struct ScanProgress {
+    done: Vec<Arc<AtomicU64>>,
+    all: u64,
+}
+
+impl ScanProgress {
+    /// Those of a plan.
+    pub fn of(plan: &Arc<dyn ExecutionPlan>) -> Self {
+        let mut progress = Self::default();
+        let _ = plan.apply(|node| {
+            if let Some(scan) = node.downcast_ref::<ScanExec>() {
+                progress.done.push(Arc::clone(&scan.done));
+                let pieces = scan.partitions.iter().flatten();
+                progress.all =
+                    pieces.fold(progress.all, |all, piece| all.saturating_add(piece.bytes));
+            }
+            Ok(TreeNodeRecursion::Continue)
+        });
+        progress
+    }
+
+    /// Stored bytes that the scans have read, and that they read in total.
+    pub fn read(&self) -> (u64, u64) {
+        let done = self.done.iter().map(|done| done.load(Ordering::Relaxed));
+        (done.sum(), self.all)
+    }
 }
 
 impl DisplayAs for ScanExec {

@@ -18,6 +18,7 @@ use tokio::task::JoinError;
 use unicode_width::UnicodeWidthChar;
 
 use super::memory;
+use super::unwritten::{target, unwritten};
 
 /// A text of statements, and the file that has it.
 #[derive(Debug, Clone, Copy)]
@@ -118,6 +119,9 @@ pub fn failure(error: DataFusionError) -> Failure {
     {
         return error.clone().into();
     }
+    if let Some(said) = unwritten(root) {
+        return Failure::Environment(said);
+    }
     let said = sentence(root);
     match root {
         // A task of a repartition has panicked.
@@ -206,10 +210,18 @@ pub fn of_statement(
                 },
             }
         }
-        _ => Misplaced {
-            place: span,
-            failure: failure(error),
-        },
+        root => {
+            let path = unwritten(root).and_then(|_| target(tokens));
+            Misplaced {
+                place: span,
+                failure: match (failure(error), path) {
+                    (Failure::Environment(said), Some(path)) => {
+                        Failure::Environment(format!("{path}: {said}"))
+                    }
+                    (failure, _) => failure,
+                },
+            }
+        }
     }
 }
 
