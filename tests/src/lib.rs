@@ -7,7 +7,7 @@
 //! * [`content`] compares a database with its expected content.
 //! * [`crash`] kills processes and checks the remaining files.
 //! * [`damage`] damages SST files region by region, [`flipping`] damages them while they are written, [`gate`] stops jobs
-//!   at a step.
+//!   at a step, [`busy`] writes while files are read.
 //! * [`harness`] opens small databases with a service, [`reasons`] lists the decline reasons, [`batches`] encodes
 //!   writes that the binding lacks.
 //! * [`recording`] makes the recorded jobs, whose bytes must not change.
@@ -16,6 +16,7 @@
 //! `ROCKMILL_SEED=random` takes the seed from the clock.
 
 pub mod batches;
+pub mod busy;
 pub mod content;
 pub mod crash;
 pub mod damage;

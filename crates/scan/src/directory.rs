@@ -40,6 +40,8 @@ pub struct Directory {
     storage: Arc<dyn Storage>,
     /// Folder of the logs, if the caller has stated it.
     log_folder: Option<PathBuf>,
+    /// Whether snapshots are possible while the folder of the logs is missing.
+    may_lack_logs: bool,
     iterators: Option<Arc<dyn Iterators>>,
     merge_operators: Mutex<MergeOperators>,
 }
@@ -73,6 +75,7 @@ impl Directory {
             path: path.to_owned(),
             storage,
             log_folder: None,
+            may_lack_logs: false,
             iterators: None,
             merge_operators: Mutex::default(),
         })
@@ -83,6 +86,16 @@ impl Directory {
     pub fn with_log_folder(self, path: impl Into<PathBuf>) -> Self {
         Self {
             log_folder: Some(path.into()),
+            ..self
+        }
+    }
+
+    /// The same directory. While the folder of its logs is missing, snapshots have only what is flushed. Without this
+    /// call they are an error then.
+    #[must_use]
+    pub fn may_lack_logs(self) -> Self {
+        Self {
+            may_lack_logs: true,
             ..self
         }
     }
@@ -213,11 +226,15 @@ impl Directory {
     ) -> Result<Snapshot> {
         let version = selected.version();
         let mut options = ReadOptions::read(&*engine.storage, &self.path)?;
-        options.log_folder = self.find_logs(&*engine.storage, &options, &at.tree)?.path;
+        let logs = self.find_logs(&*engine.storage, &options, &at.tree)?;
+        let has_unflushed = version.is_none_or(Version::has_unflushed);
+        options.log_folder = match has_unflushed && !self.may_lack_logs {
+            true => logs.required()?,
+            false => logs.path,
+        };
         let folder = engine.folder(&self.path, options.io);
         let mut opened = self.open_files(engine, selected, at, &options, &folder)?;
         let logged = read_logs(engine, version, &at.tree, &options, &mut opened, cancel)?;
-        let has_unflushed = version.is_none_or(Version::has_unflushed);
         let files = at.tree.column_families.values();
         let files = files.flat_map(|family| family.levels.values().flat_map(BTreeMap::values));
         let last = match has_unflushed {

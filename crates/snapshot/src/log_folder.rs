@@ -114,6 +114,23 @@ impl LogFolder {
         }
     }
 
+    /// The folder, for a reader that needs the logs.
+    ///
+    /// # Errors
+    /// Storage if it is missing.
+    pub fn required(self) -> Result<PathBuf> {
+        match (&self.source, self.sentence()) {
+            (LogSource::Missing { .. }, Some(sentence)) => {
+                let what = format!(
+                    "{sentence}; name the folder of its logs, or its own folder if there are none, as wal_dir"
+                );
+                let error = Error::new(ErrorKind::Storage, what);
+                Err(error.in_file(&self.path.display().to_string()))
+            }
+            _ => Ok(self.path),
+        }
+    }
+
     /// Whether the logs belong to this database alone for certain. RocksDB deletes logs after it has replayed them.
     pub fn may_be_replayed(&self) -> bool {
         matches!(self.source, LogSource::Stated { .. } | LogSource::Own)

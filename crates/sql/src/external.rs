@@ -13,7 +13,7 @@ use datafusion::logical_expr::{CreateExternalTable, DdlStatement, LogicalPlan};
 use datafusion::prelude::SessionContext;
 use datafusion::sql::parser::Statement;
 use rockmill_layout::{Layout, column_type};
-use rockmill_scan::{Directory, LogSource, ScanEngine, StatedOperator};
+use rockmill_scan::{Directory, ScanEngine, StatedOperator};
 
 use crate::read_only::ReadOnly;
 use crate::scan::external;
@@ -75,15 +75,6 @@ impl RocksTables {
             let mut database = Directory::open(&path).map_err(external)?;
             if let Some(wal_dir) = &place.1 {
                 database = database.with_log_folder(wal_dir);
-            }
-            if let Ok(logs) = database.log_folder()
-                && matches!(logs.source, LogSource::Missing { .. })
-            {
-                return plan_err!(
-                    "{}: {}; name the folder of its logs, or its own folder if there are none: OPTIONS ('wal_dir' '..')",
-                    path.display(),
-                    logs.sentence().unwrap_or_default()
-                );
             }
             let database = database.with_iterators(Arc::new(ReadOnly::default()));
             // Another statement may have opened it meanwhile.

@@ -10,7 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use rockmill_core::{Error, ErrorKind, Result as CoreResult};
-use rockmill_scan::{Directory, LogSource, Store, ValueFn, Write, Written};
+use rockmill_scan::{Directory, Store, ValueFn, Write, Written};
 use rockmill_view::{CallerStream, Hold, Keys, KvRecord, RingSettings, Rows, Target, View};
 use serde_json::json;
 
@@ -291,12 +291,6 @@ pub unsafe extern "C" fn rm_view_open(
             // SAFETY: the caller says so.
             directory =
                 directory.with_log_folder(unsafe { memory::text(options.wal_dir, "wal_dir") }?);
-        }
-        let logs = directory.log_folder().map_err(failed)?;
-        if let (LogSource::Missing { .. }, Some(sentence)) = (&logs.source, logs.sentence()) {
-            return Err(Refusal::failure(format!(
-                "{path}: {sentence}; name the folder of its logs, or its own folder if there are none, as wal_dir"
-            )));
         }
         let mut builder = View::builder(Arc::new(directory), family).device(target);
         if options.memory_bytes != 0 {

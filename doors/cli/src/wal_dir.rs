@@ -27,18 +27,32 @@ impl WalDirArgs {
         Self { wal_dir }
     }
 
-    /// Opens the database in `dir`. A sentence says which folder its logs are read from if that is not its own.
+    /// Opens the database in `dir`. A sentence says which folder its logs are read from if that is not its own. If the
+    /// folder is missing, the sentence says so, and no log is read.
+    ///
+    /// # Errors
+    /// Those of [`WalDirArgs::directory`].
+    pub fn open(&self, dir: &Path) -> Result<(Directory, Option<String>), Failure> {
+        let (database, logs) = self.directory(dir)?;
+        let database = match logs.source {
+            LogSource::Missing { .. } => database.may_lack_logs(),
+            _ => database,
+        };
+        Ok((database, sentence(dir, &logs)))
+    }
+
+    /// The database in `dir`, and the folder of its logs. Snapshots are an error while that is missing.
     ///
     /// # Errors
     /// Environment if a folder cannot be read; Data if OPTIONS or MANIFEST are damaged.
-    pub fn open(&self, dir: &Path) -> Result<(Directory, Option<String>), Failure> {
+    pub fn directory(&self, dir: &Path) -> Result<(Directory, LogFolder), Failure> {
         let of_database = |error| database_dir::failure(dir, error);
         let mut database = Directory::open(dir).map_err(of_database)?;
         if let Some(stated) = self.stated() {
             database = database.with_log_folder(stated);
         }
-        let told = sentence(dir, &database.log_folder().map_err(of_database)?);
-        Ok((database, told))
+        let logs = database.log_folder().map_err(of_database)?;
+        Ok((database, logs))
     }
 }
 

@@ -280,9 +280,9 @@ fn tables_of_other_folders_need_their_logs_too() {
         |code, statements: &str| expect(code, &["sql", text(&db), "--format", "csv", statements]);
     assert_eq!(run(DONE, &count("")).0, "n\n20\n");
     fs::rename(&logs, &moved).expect("move");
-    let (_, said) = run(WRONG_USAGE, &count(""));
+    let (_, said) = run(ENVIRONMENT, &count(""));
     assert!(
-        said.contains(text(&logs)) && said.contains("'wal_dir'"),
+        said.contains(text(&logs)) && said.contains("as wal_dir"),
         "{said}"
     );
     assert_eq!(run(DONE, &count("options ('wal_dir' '$')")).0, "n\n20\n");

@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use pyo3::prelude::*;
 use rockmill_cli::database_dir;
 use rockmill_cli::merge_args::MergeArgs;
-use rockmill_cli::wal_dir::WalDirArgs;
+use rockmill_cli::wal_dir::{self, WalDirArgs};
 use rockmill_core::ErrorKind;
-use rockmill_scan::{Database, LogSource};
+use rockmill_scan::Database;
 use rockmill_sql::ReadOnly;
 use rockmill_terminal::outcome::Failure;
 use rockmill_view::{
@@ -150,12 +150,9 @@ impl RawView {
             rockmill_cli::raise_open_files();
             database_dir::require(&path)?;
             let of_database = |error| database_dir::failure(&path, error);
-            let (database, told) = WalDirArgs::of(wal_dir).open(&path)?;
+            let (database, logs) = WalDirArgs::of(wal_dir).directory(&path)?;
+            let told = wal_dir::sentence(&path, &logs);
             let families = database.families().map_err(of_database)?;
-            if let LogSource::Missing { .. } = database.log_folder().map_err(of_database)?.source {
-                // A lookup would miss what is only there.
-                return Err(Failure::Environment(told.unwrap_or_default()));
-            }
             if !families.contains(&family) {
                 let known = families.join(", ");
                 return Err(Failure::Usage(format!(

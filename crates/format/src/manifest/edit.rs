@@ -42,13 +42,15 @@ pub(super) mod tag {
     pub const WAL_ADDITION: u32 = IGNORABLE + 4;
     pub const WAL_DELETION: u32 = IGNORABLE + 5;
     pub const FULL_HISTORY_TS_LOW: u32 = IGNORABLE + 6;
+    pub const WAL_ADDITION_2: u32 = IGNORABLE + 7;
+    pub const WAL_DELETION_2: u32 = IGNORABLE + 8;
     pub const PERSIST_USER_DEFINED_TIMESTAMPS: u32 = IGNORABLE + 9;
 }
 
 /// Changes to one column family, and to the database's counters
 /// (`db/version_edit.h:VersionEdit`).
 ///
-/// Compaction cursors, the set of WAL files, subcompaction progress and the numbers of blob files are skipped.
+/// Compaction cursors, subcompaction progress and the numbers of blob files are skipped.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct VersionEdit {
     /// Identity of the database.
@@ -85,6 +87,10 @@ pub struct VersionEdit {
     pub full_history_ts_low: Option<Vec<u8>>,
     /// Whether user-defined timestamps are kept in SST files.
     pub persist_user_defined_timestamps: Option<bool>,
+    /// Number and synced size in bytes of WAL files.
+    pub synced_logs: Vec<(u64, u64)>,
+    /// WAL files below this number are not tracked any more.
+    pub first_tracked_log: Option<u64>,
 }
 
 impl VersionEdit {
@@ -172,9 +178,17 @@ impl VersionEdit {
                 skip_blob_file(cursor, false)?;
                 self.touches_blob_files = true;
             }
-            tag::WAL_ADDITION => skip_wal_addition(cursor)?,
-            tag::WAL_DELETION => {
-                cursor.varint64()?;
+            tag::WAL_ADDITION => self.synced_logs.extend(wal_addition(cursor)?),
+            tag::WAL_ADDITION_2 => {
+                let mut addition = Cursor::new(cursor.length_prefixed()?);
+                let added = wal_addition(&mut addition).map_err(|e| e.at(at as u64))?;
+                self.synced_logs.extend(added);
+            }
+            tag::WAL_DELETION => self.first_tracked_log = Some(cursor.varint64()?),
+            tag::WAL_DELETION_2 => {
+                let mut deletion = Cursor::new(cursor.length_prefixed()?);
+                let first = deletion.varint64().map_err(|e| e.at(at as u64))?;
+                self.first_tracked_log = Some(first);
             }
             _ if tag & tag::IGNORABLE != 0 => {
                 cursor.length_prefixed()?;
@@ -221,17 +235,17 @@ fn skip_blob_file(cursor: &mut Cursor<'_>, addition: bool) -> Result<()> {
     }
 }
 
-/// Skips a WAL file's description in its old form, which has no length before it
-/// (`db/wal_edit.cc:WalAddition::DecodeFrom`).
-fn skip_wal_addition(cursor: &mut Cursor<'_>) -> Result<()> {
+/// The number and synced size of a WAL file; `None` if it was not synced (`db/wal_edit.cc:WalAddition::DecodeFrom`).
+fn wal_addition(cursor: &mut Cursor<'_>) -> Result<Option<(u64, u64)>> {
     const TERMINATE: u32 = 1;
     const SYNCED_SIZE: u32 = 2;
-    cursor.varint64()?;
+    let number = cursor.varint64()?;
+    let mut synced = None;
     loop {
         let at = cursor.offset();
         match cursor.varint32()? {
-            TERMINATE => return Ok(()),
-            SYNCED_SIZE => cursor.varint64()?,
+            TERMINATE => return Ok(synced),
+            SYNCED_SIZE => synced = Some((number, cursor.varint64()?)),
             other => {
                 return Err(Error::unsupported(
                     at,

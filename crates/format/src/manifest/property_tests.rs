@@ -45,7 +45,8 @@ prop_compose! {
 prop_compose! {
     fn any_edit()(
         texts: (Option<Vec<u8>>, Option<Vec<u8>>, Option<Vec<u8>>),
-        numbers: [Option<u64>; 5],
+        numbers: [Option<u64>; 6],
+        synced_logs: Vec<(u64, u64)>,
         ids: (Option<u32>, u32, Option<u32>),
         flags: (bool, bool, Option<bool>),
         deleted_files: Vec<(u32, u64)>,
@@ -70,6 +71,8 @@ prop_compose! {
             touches_blob_files: flags.1,
             full_history_ts_low,
             persist_user_defined_timestamps: flags.2,
+            synced_logs,
+            first_tracked_log: numbers[5],
         }
     }
 }

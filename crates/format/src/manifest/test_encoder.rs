@@ -64,6 +64,13 @@ pub(super) fn encode_edit(edit: &VersionEdit) -> Vec<u8> {
     for (level, file) in &edit.new_files {
         encode_file(&mut out, *level, file);
     }
+    for &(number, size) in &edit.synced_logs {
+        let addition = [varint(number), vec![2], varint(size), vec![1]].concat();
+        put_slice(&mut out, tag::WAL_ADDITION_2, &addition);
+    }
+    if let Some(first) = edit.first_tracked_log {
+        put_slice(&mut out, tag::WAL_DELETION_2, &varint(first));
+    }
     if edit.column_family != 0 {
         put_number(&mut out, tag::COLUMN_FAMILY, u64::from(edit.column_family));
     }

@@ -233,12 +233,9 @@ fn tags_that_are_not_needed_are_read_over() {
     let mut bytes = Vec::new();
     put_number(&mut bytes, tag::COMPACT_CURSOR, 2);
     bytes.extend_from_slice(b"\x08\x01\0\0\0\0\0\0\0");
-    put_number(&mut bytes, tag::WAL_ADDITION, 8);
-    bytes.extend_from_slice(&[2, 100, 1]);
-    put_number(&mut bytes, tag::WAL_DELETION, 7);
     put_number(&mut bytes, tag::BLOB_FILE_GARBAGE_OLD, 7);
     bytes.extend_from_slice(&[1, 2, 0]);
-    for ignorable in [tag::IGNORABLE, 8199, 8200, 8202, 8203, 8300, 3 << 13] {
+    for ignorable in [tag::IGNORABLE, 8202, 8203, 8300, 3 << 13] {
         put_slice(&mut bytes, ignorable, b"whatever");
     }
     put_number(&mut bytes, tag::LAST_SEQUENCE, 77);
@@ -249,6 +246,42 @@ fn tags_that_are_not_needed_are_read_over() {
         ..VersionEdit::default()
     };
     assert_eq!(edit, expected);
+}
+
+#[test]
+fn tracked_logs_have_the_largest_synced_size_until_they_are_obsolete() {
+    let addition = |number: u8, fields: &[u8]| [&[number], fields, &[1]].concat();
+    let mut tree = Tree::new();
+    let mut apply = |bytes: &[u8]| {
+        tree.apply(&VersionEdit::decode(bytes).unwrap()).unwrap();
+        let sizes = tree.synced_logs.iter();
+        sizes
+            .map(|(&number, &size)| (number, size))
+            .collect::<Vec<_>>()
+    };
+    let mut old = Vec::new();
+    for (number, fields) in [(4, &[2, 100][..]), (5, &[]), (6, &[2, 10])] {
+        put_varint(&mut old, u64::from(tag::WAL_ADDITION));
+        old.extend(addition(number, fields));
+    }
+    assert_eq!(apply(&old), [(4, 100), (6, 10)]);
+    let mut new = Vec::new();
+    for fields in [[2, 30], [2, 20]] {
+        put_slice(&mut new, tag::WAL_ADDITION_2, &addition(6, &fields));
+    }
+    assert_eq!(apply(&new), [(4, 100), (6, 30)]);
+    let mut deletion = Vec::new();
+    put_slice(&mut deletion, tag::WAL_DELETION_2, &[5]);
+    assert_eq!(apply(&deletion), [(6, 30)]);
+    assert_eq!(apply(&old), [(6, 30)]);
+    let mut deletion = Vec::new();
+    put_number(&mut deletion, tag::WAL_DELETION, 7);
+    assert_eq!(apply(&deletion), []);
+    for malformed in [&[4][..], &[4, 2], &[4, 3, 1, 1]] {
+        let mut bytes = Vec::new();
+        put_slice(&mut bytes, tag::WAL_ADDITION_2, malformed);
+        assert!(VersionEdit::decode(&bytes).is_err());
+    }
 }
 
 #[test]

@@ -47,6 +47,11 @@ pub struct Tree {
     pub last_sequence: u64,
     /// Write-ahead logs below this number are obsolete.
     pub min_log_number_to_keep: u64,
+    /// Minimum sizes in bytes of closed write-ahead logs by number. Only a database with
+    /// `track_and_verify_wals_in_manifest` has any.
+    pub synced_logs: BTreeMap<u64, u64>,
+    /// Logs below this number are not tracked.
+    first_tracked_log: u64,
     /// Counters that the edits have set.
     pub given: Given,
 }
@@ -74,6 +79,8 @@ impl Default for Tree {
             next_file_number: 0,
             last_sequence: 0,
             min_log_number_to_keep: 0,
+            synced_logs: BTreeMap::new(),
+            first_tracked_log: 0,
             given: Given::default(),
         }
     }
@@ -160,7 +167,19 @@ impl Tree {
         self.last_sequence = edit.last_sequence.unwrap_or(self.last_sequence);
         let kept = edit.min_log_number_to_keep.unwrap_or(0);
         self.min_log_number_to_keep = self.min_log_number_to_keep.max(kept);
+        self.track_logs(edit);
         Ok(())
+    }
+
+    /// Edits about the same log may come in any order (`db/wal_edit.cc:WalSet`).
+    fn track_logs(&mut self, edit: &VersionEdit) {
+        for &(number, size) in &edit.synced_logs {
+            let known = self.synced_logs.entry(number).or_default();
+            *known = size.max(*known);
+        }
+        let first = edit.first_tracked_log.unwrap_or(0);
+        self.first_tracked_log = self.first_tracked_log.max(first);
+        self.synced_logs = self.synced_logs.split_off(&self.first_tracked_log);
     }
 
     fn add_column_family(&mut self, id: u32, name: &[u8]) -> Result<()> {

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use rockmill_core::{CancelToken, DeclineReason, Error, ErrorKind, ReadAt, Result};
 use rockmill_format as format;
-use rockmill_format::log::LogReader;
+use rockmill_format::log::{LogReader, Record};
 use rockmill_format::manifest::Tree;
 use rockmill_format::write_batch::WriteBatch;
 use rockmill_storage::{InputFileReader, Storage, base_name};
@@ -54,8 +54,10 @@ impl Unflushed {
     /// them are left out.
     ///
     /// # Errors
-    /// Corruption if a log is damaged, or torn and followed by one that does not continue at the tear; Declined as
-    /// [`Unflushed::add_batch`], also if prepared transactions take more than `max_bytes`; Storage; Cancelled.
+    /// Corruption if a log is damaged, or shorter than the MANIFEST says, or torn and followed by one that does not
+    /// continue at the tear; Declined as [`Unflushed::add_batch`], also if prepared transactions take more than
+    /// `max_bytes`; Storage, also if the MANIFEST tracks a log that is missing, or if another process has changed the
+    /// logs, so that another attempt may succeed; Cancelled.
     pub fn read(
         storage: &dyn Storage,
         log_dir: &Path,
@@ -74,22 +76,23 @@ impl Unflushed {
         let first_logs: BTreeMap<u32, u64> = chosen
             .map(|(&id, family)| (id, family.log_number))
             .collect();
-        let first = families.values().map(|family| family.log_number).min();
-        // Older logs are kept for the transactions that were prepared in them.
-        let first = match tree.min_log_number_to_keep {
-            0 => first.unwrap_or(0),
-            kept => kept,
-        };
         // The number of the torn log, and the error if no later log continues there.
         let mut torn: Option<(u64, Error)> = None;
-        for (number, name) in log_files(storage, log_dir, first)? {
-            let file = InputFileReader::open(storage, &log_dir.join(name))?;
+        for log in open_logs(storage, log_dir, tree, cancel)? {
+            let OpenLog {
+                number,
+                file,
+                is_begun,
+            } = log;
             let takes = |id: u32, _| first_logs.get(&id).is_some_and(|&first| first <= number);
             let read = read_log(&file, number, cancel, |offset, batch| {
                 let in_record = |error: Error| Error {
                     offset: Some(offset),
                     ..error.in_file(file.name())
                 };
+                if !is_begun {
+                    return Err(in_record(is_overtaken()));
+                }
                 let batch = WriteBatch::parse(batch).map_err(|e| in_record(in_batch(e)))?;
                 // A database that was opened with a torn log continues there in the next one.
                 if let Some((_, error)) = torn.take()
@@ -106,19 +109,12 @@ impl Unflushed {
                 let error = Error::declined(DeclineReason::UserTimestamps, what);
                 return Err(error.in_file(file.name()));
             }
-            // A recycled log ends with records of an older log.
-            let lost_in = if read.is_recycled { u64::MAX } else { number };
-            torn = read.torn.map(|error| (lost_in, error)).or(torn);
+            // The newest log may have no record, and the rest of an older one.
+            torn = torn.or(read.torn.map(|error| (number, error)));
             unflushed.logs.push(LogFile { number, file, end });
         }
-        // RocksDB refuses such a database: the column family's files may contain entries that were written after the
-        // loss.
-        let is_flushed_behind = |torn| {
-            let mut families = tree.column_families.values();
-            families.any(|family| family.log_number > torn && !family.levels.is_empty())
-        };
         if let Some((number, error)) = torn
-            && is_flushed_behind(number)
+            && may_miss_rows(tree, number)
         {
             return Err(error);
         }
@@ -127,6 +123,72 @@ impl Unflushed {
         }
         Ok(unflushed)
     }
+}
+
+/// Whether rows may be missing, given that the log of this number is torn and no later one continues there.
+///
+/// RocksDB refuses a database in which a column family has files with entries that may be newer than the loss. It does
+/// so even if only prepared transactions were in the log.
+fn may_miss_rows(tree: &Tree, torn: u64) -> bool {
+    let families = || tree.column_families.values();
+    families().any(|family| family.log_number > torn && !family.levels.is_empty())
+        && families().any(|family| family.log_number <= torn)
+}
+
+/// A log to read.
+struct OpenLog {
+    number: u64,
+    file: InputFileReader,
+    /// Whether it had a record when it was opened.
+    is_begun: bool,
+}
+
+/// Opens the logs that the MANIFEST does not call obsolete, and returns them in order. They may be older than all
+/// unflushed entries: those that were prepared in a log have no effect until they are committed in a later one.
+///
+/// The newest is opened first. RocksDB ends a log before it writes to the next one, which may be there before. So if a
+/// log has a record, those that are opened later are complete.
+fn open_logs(
+    storage: &dyn Storage,
+    dir: &Path,
+    tree: &Tree,
+    cancel: &CancelToken,
+) -> Result<Vec<OpenLog>> {
+    let first = tree.min_log_number_to_keep;
+    let names = log_files(storage, dir, first)?;
+    if let Some((number, _)) = tree
+        .synced_logs
+        .range(first..)
+        .find(|(n, _)| !names.contains_key(n))
+    {
+        let what = "it is missing, but the MANIFEST tracks it (track_and_verify_wals_in_manifest)";
+        let error = Error::new(ErrorKind::Storage, what);
+        return Err(error.in_file(&format!("{number:06}.log")));
+    }
+    let mut logs = Vec::with_capacity(names.len());
+    for (number, name) in names.into_iter().rev() {
+        let file = InputFileReader::open(storage, &dir.join(name))?;
+        let synced = tree.synced_logs.get(&number).copied().unwrap_or(0);
+        if file.len() < synced {
+            let what = format!("the log ends, but the MANIFEST says that it has {synced} bytes");
+            return Err(Error::corruption(file.name(), file.len(), what));
+        }
+        // An error is one of its records.
+        let is_begun = !matches!(LogRecords::new(&file, number).next(cancel), Ok(None));
+        logs.push(OpenLog {
+            number,
+            file,
+            is_begun,
+        });
+    }
+    logs.reverse();
+    Ok(logs)
+}
+
+/// The error of a log with a record, if records may have come to older logs after those were opened.
+fn is_overtaken() -> Error {
+    let what = "another process has begun the log while older ones were read";
+    Error::new(ErrorKind::Storage, what)
 }
 
 /// Returns the numbers and names of the logs from number `first` on, in order.
@@ -146,8 +208,6 @@ struct LogEnd {
     end: u64,
     /// The error at its end, if it is not the last log.
     torn: Option<Error>,
-    /// Whether an older log left the rest.
-    is_recycled: bool,
     /// Sizes of timestamps by the column family's id.
     timestamp_sizes: BTreeMap<u32, u16>,
 }
@@ -159,28 +219,11 @@ fn read_log(
     cancel: &CancelToken,
     mut each: impl FnMut(u64, &[u8]) -> Result<()>,
 ) -> Result<LogEnd> {
-    let mut reader = LogReader::write_ahead_log(number);
+    let mut records = LogRecords::new(file, number);
     let mut end = 0;
-    let mut piece = Vec::new();
-    'file: while reader.bytes_fed() < file.len() && !reader.has_ended() {
-        read_piece(file, reader.bytes_fed(), cancel, &mut piece)?;
-        reader.push(&piece);
-        loop {
-            match reader.next_record() {
-                Ok(Some(record)) => {
-                    each(record.offset, &record.payload)?;
-                    end = record.end;
-                }
-                Ok(None) => break,
-                Err(error)
-                    if error.kind == format::ErrorKind::Corruption
-                        && only_zeros(file, reader.failed_until(), cancel)? =>
-                {
-                    break 'file;
-                }
-                Err(error) => return Err(Error::format(file.name(), error)),
-            }
-        }
+    while let Some(record) = records.next(cancel)? {
+        each(record.offset, &record.payload)?;
+        end = record.end;
     }
     let torn = |offset| {
         let what = "the log is torn, and the next one does not continue from there";
@@ -188,10 +231,47 @@ fn read_log(
     };
     Ok(LogEnd {
         end,
-        torn: reader.torn_at().map(torn),
-        is_recycled: reader.has_ended(),
-        timestamp_sizes: reader.timestamp_sizes().clone(),
+        torn: records.reader.torn_at().map(torn),
+        timestamp_sizes: records.reader.timestamp_sizes().clone(),
     })
+}
+
+/// The records of a log.
+struct LogRecords<'a> {
+    file: &'a InputFileReader,
+    reader: LogReader,
+    piece: Vec<u8>,
+}
+
+impl<'a> LogRecords<'a> {
+    fn new(file: &'a InputFileReader, number: u64) -> Self {
+        Self {
+            file,
+            reader: LogReader::write_ahead_log(number),
+            piece: Vec::new(),
+        }
+    }
+
+    /// The next record; `None` at the end.
+    fn next(&mut self, cancel: &CancelToken) -> Result<Option<Record>> {
+        loop {
+            let fed = self.reader.bytes_fed();
+            match self.reader.next_record() {
+                Ok(None) if fed < self.file.len() && !self.reader.has_ended() => {
+                    read_piece(self.file, fed, cancel, &mut self.piece)?;
+                    self.reader.push(&self.piece);
+                }
+                Ok(record) => return Ok(record),
+                Err(error)
+                    if error.kind == format::ErrorKind::Corruption
+                        && only_zeros(self.file, self.reader.failed_until(), cancel)? =>
+                {
+                    return Ok(None);
+                }
+                Err(error) => return Err(Error::format(self.file.name(), error)),
+            }
+        }
+    }
 }
 
 /// Whether a file has only zeros from `at` on, as after a crash of the system.
@@ -216,4 +296,12 @@ fn read_piece(
     cancel.check()?;
     piece.resize(PIECE_BYTES.min((file.len() - at) as usize), 0);
     file.read_exact_at(piece, at)
+        .map_err(|error| match error.kind {
+            // RocksDB cuts off the rest of an older log when it ends a log. Another attempt finds the new end.
+            ErrorKind::Corruption => Error {
+                kind: ErrorKind::Storage,
+                ..error
+            },
+            _ => error,
+        })
 }

@@ -298,10 +298,7 @@ mod exec {
         let directory = location.directory(engine)?.with_merge_operators(operators);
         let logs = directory.log_folder()?;
         // Where the command reads the files itself, it prints this sentence and continues. A worker has no user to read it.
-        if matches!(
-            logs.source,
-            LogSource::Missing { .. } | LogSource::Stated { has_log: false }
-        ) {
+        if matches!(logs.source, LogSource::Stated { has_log: false }) {
             let sentence = logs.sentence().unwrap_or_default();
             let what = format!("{sentence}; name the folder with wal_dir in the list of shards");
             return Err(Error::new(ErrorKind::Invalid, what));

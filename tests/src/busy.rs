@@ -1,0 +1,101 @@
+//! A file system in which another process writes while files are read.
+
+use std::fmt;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use rockmill_storage::{LocalStorage, ReadableFile, Storage, WritableFile};
+
+use crate::local::as_local_storage;
+
+/// The system's storage. It calls a function before one of the steps in which files are listed, opened and read.
+pub struct BusyStorage<F>(Arc<Steps<F>>);
+
+struct Steps<F> {
+    left: AtomicUsize,
+    write: F,
+}
+
+impl<F: Fn() + Send + Sync + 'static> BusyStorage<F> {
+    /// Calls `write` after `steps` steps.
+    #[must_use]
+    pub fn after(steps: usize, write: F) -> Self {
+        let left = AtomicUsize::new(steps);
+        Self(Arc::new(Steps { left, write }))
+    }
+
+    /// Whether the function was called.
+    #[must_use]
+    pub fn has_written(&self) -> bool {
+        self.0.left.load(Ordering::Relaxed) > usize::MAX / 2
+    }
+}
+
+impl<F: Fn()> Steps<F> {
+    fn step(&self) {
+        if self.left.fetch_sub(1, Ordering::Relaxed) == 0 {
+            (self.write)();
+        }
+    }
+}
+
+impl<F> fmt::Debug for BusyStorage<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("BusyStorage")
+    }
+}
+
+impl<F: Fn() + Send + Sync + 'static> Storage for BusyStorage<F> {
+    as_local_storage!(
+        create_dir_all,
+        remove_dir_all,
+        remove_empty_dir,
+        remove_file,
+        folder_id,
+        mode,
+        is_own_folder,
+        rename,
+        sync_dir,
+        link_or_copy
+    );
+
+    fn create(&self, path: &Path, mode: u32) -> io::Result<Box<dyn WritableFile>> {
+        LocalStorage.create(path, mode)
+    }
+
+    fn list(&self, path: &Path) -> io::Result<Vec<String>> {
+        self.0.step();
+        LocalStorage.list(path)
+    }
+
+    fn open(&self, path: &Path) -> io::Result<Box<dyn ReadableFile>> {
+        self.0.step();
+        let file = LocalStorage.open(path)?;
+        let steps = Arc::clone(&self.0);
+        Ok(Box::new(BusyFile { file, steps }))
+    }
+}
+
+struct BusyFile<F> {
+    file: Box<dyn ReadableFile>,
+    steps: Arc<Steps<F>>,
+}
+
+impl<F> fmt::Debug for BusyFile<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("BusyFile")
+    }
+}
+
+impl<F: Fn() + Send + Sync> ReadableFile for BusyFile<F> {
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.steps.step();
+        self.file.read_at(buf, offset)
+    }
+
+    fn size(&self) -> io::Result<u64> {
+        self.file.size()
+    }
+}
