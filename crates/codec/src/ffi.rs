@@ -91,9 +91,9 @@ pub fn zstd_dictionary(
     let size = unsafe {
         match level {
             None => ZDICT_trainFromBuffer(out, max_bytes, samples, sizes.as_ptr(), number),
-            Some(compressionLevel) => {
+            Some(level) => {
                 let parameters = ZDICT_params_t {
-                    compressionLevel,
+                    compressionLevel: level,
                     notificationLevel: 0,
                     dictID: 0,
                 };

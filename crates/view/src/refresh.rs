@@ -122,7 +122,7 @@ impl Change<'_> {
                 "RocksDB must be asked for keys that were written".to_owned()
             ));
         }
-        let unflushed = written.unflushed.map(within).transpose();
+        let unflushed = written.unflushed.map(within);
         let deleted = Snapshot::within(Arc::clone(self.family), &written.deleted);
         let mut missing = 0;
         let all = [&tables, &deleted].into_iter().chain(&unflushed);
