@@ -6,6 +6,7 @@
 //! | `planner` | The column families that a statement reads |
 //! | `scan` | The physical plan of a scan |
 //! | `aggregate` | Aggregates that the scan computes |
+//! | `dynamic` | Filters whose constants joins and sorts know late |
 //! | `guard` | Filters run before what they protect |
 //! | `alternatives` | Filters with many alternatives |
 //! | `distinct` | `count` beside `count(distinct ..)` |
@@ -34,6 +35,7 @@ mod caught;
 mod codec;
 mod cooperative;
 mod distinct;
+mod dynamic;
 mod external;
 mod extremes;
 mod files;

@@ -31,6 +31,7 @@ macro_rules! leaf {
 }
 
 mod pinned;
+mod planned;
 mod run;
 mod sent;
 mod shown;
@@ -47,7 +48,7 @@ use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{Statistics, internal_err, project_schema};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::physical_expr::expressions::{Column, DynamicFilterTracking};
+use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr, PhysicalSortExpr};
 use datafusion::physical_plan::execution_plan::{
     Boundedness, EmissionType, SchedulingType, apply_expression_roots,
@@ -74,6 +75,7 @@ pub(crate) use pinned::PinExec;
 pub(crate) use pinned::PinnedSnapshots;
 pub use pinned::{DatabaseLocation, PinGuard, PinRequest, PinSnapshots};
 pub use pinned::{PinReply, pin_plan};
+pub(crate) use planned::Planned;
 pub use run::{SCAN_BYTES, SCAN_ROWS, SCAN_TIME};
 pub(crate) use sent::SentExec;
 pub(crate) use sent::location_of;
@@ -91,24 +93,6 @@ pub(crate) struct Source {
     /// Keeps the snapshot and the files of a statement.
     pub statement: Arc<StatementSnapshot>,
     pub family: Arc<FamilySnapshot>,
-}
-
-/// The inputs from which a scan was planned.
-#[derive(Debug, Clone)]
-pub(crate) struct Planned {
-    layout: Arc<Layout>,
-    /// With the filters.
-    program: Program,
-    reads: Reads,
-    /// Positions in the table of the output columns. Not used by aggregates.
-    pub projection: Vec<usize>,
-    /// Conjuncts over all columns of the table.
-    filters: Vec<Arc<dyn PhysicalExpr>>,
-    /// Conjuncts over all columns of the table whose constants are known late. DataFusion evaluates them again.
-    dynamic: Vec<Arc<dyn PhysicalExpr>>,
-    /// Filters that are left to DataFusion, with the reasons.
-    left: Vec<(String, Reason)>,
-    ranges: Vec<KeyRange>,
 }
 
 /// Reads a column family: filters rows, and returns columns or partial aggregates.
@@ -257,41 +241,6 @@ impl ScanExec {
     }
 }
 
-impl Planned {
-    /// All rows of these columns.
-    pub fn new(layout: Arc<Layout>, reads: Reads, projection: Vec<usize>) -> Self {
-        Self {
-            program: Program::new(Arc::clone(&layout)),
-            layout,
-            reads,
-            projection,
-            filters: Vec::new(),
-            dynamic: Vec::new(),
-            left: Vec::new(),
-            ranges: Vec::new(),
-        }
-    }
-
-    /// The same rows with more columns behind the others.
-    pub fn with_more_columns(mut self, columns: &[usize]) -> Self {
-        self.projection.extend(columns);
-        self
-    }
-
-    /// Compiles a filter over all columns of the table, and adds it.
-    ///
-    /// # Errors
-    /// The reason why it is left to DataFusion.
-    pub fn add_filter(
-        &mut self,
-        filter: &Arc<dyn PhysicalExpr>,
-    ) -> std::result::Result<(), Reason> {
-        self.program.filter(filter)?;
-        self.filters.push(Arc::clone(filter));
-        Ok(())
-    }
-}
-
 /// The positions of all columns.
 pub(crate) fn all_columns(schema: &Schema) -> Vec<usize> {
     (0..schema.fields().len()).collect()
@@ -392,7 +341,10 @@ impl ExecutionPlan for ScanExec {
         f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
     ) -> Result<TreeNodeRecursion> {
         let planned = self.planned.iter();
-        let filters = planned.flat_map(|planned| planned.filters.iter().chain(&planned.dynamic));
+        let filters = planned.flat_map(|planned| {
+            let late = planned.offered.iter().chain(&planned.dynamic);
+            planned.filters.iter().chain(late)
+        });
         apply_expression_roots(filters, f)
     }
 
@@ -474,10 +426,9 @@ impl ExecutionPlan for ScanExec {
 
     fn with_fetch(&self, limit: Option<usize>) -> Option<Arc<dyn ExecutionPlan>> {
         self.has_rows().then(|| {
-            Arc::new(Self {
-                limit,
-                ..self.clone()
-            }) as Arc<dyn ExecutionPlan>
+            // A filter would change which rows come first.
+            let scan = self.with_dynamic_filters(&[]);
+            Arc::new(Self { limit, ..scan }) as Arc<dyn ExecutionPlan>
         })
     }
 
@@ -485,61 +436,23 @@ impl ExecutionPlan for ScanExec {
         self.limit
     }
 
+    /// Takes no filter: [`crate::table::RocksTable`] has taken those that scans compute. DataFusion moves the others by the names
+    /// of columns, of which several may be the same.
     fn handle_child_pushdown_result(
         &self,
         _: FilterPushdownPhase,
         result: ChildPushdownResult,
         _: &ConfigOptions,
     ) -> Result<FilterPushdownPropagation<Arc<dyn ExecutionPlan>>> {
-        let filters: Vec<_> = result
-            .parent_filters
-            .into_iter()
-            .map(|f| f.filter)
-            .collect();
-        // Rows are filtered before they are counted towards a limit.
-        let takes = |planned: &&Planned| self.limit.is_none() && planned.reads != Reads::Iterators;
-        let Some(planned) = self.planned_rows().filter(takes) else {
-            let none = vec![PushedDown::No; filters.len()];
-            return Ok(FilterPushdownPropagation::with_parent_pushdown_result(none));
-        };
-        let mut planned = planned.clone();
-        let before = planned.filters.len();
-        let mut answers = Vec::with_capacity(filters.len());
-        for filter in filters {
-            let over_table = self.over_table(Arc::clone(&filter))?;
-            if is_dynamic(&over_table) {
-                planned.dynamic.push(over_table);
-                answers.push(PushedDown::No);
-                continue;
-            }
-            answers.push(match planned.add_filter(&over_table) {
-                Ok(()) => PushedDown::Yes,
-                Err(why) => {
-                    let left = (filter.to_string(), why);
-                    // Both phases of the optimizer run this.
-                    if !planned.left.contains(&left) {
-                        planned.left.push(left);
-                    }
-                    PushedDown::No
-                }
-            });
-        }
-        let scan = match planned.filters.len() > before {
-            true => {
-                let partitions = self.partitions.len();
-                Self::new(self.source.clone(), planned, self.limit, partitions)?
-            }
-            false => Self {
-                planned: Some(planned),
-                ..self.clone()
-            },
-        };
-        let answer = FilterPushdownPropagation::with_parent_pushdown_result(answers);
+        let filters = result.parent_filters.iter().map(|parent| &parent.filter);
+        let none = vec![PushedDown::No; filters.len()];
+        let scan = self.with_offered(filters)?;
+        let answer = FilterPushdownPropagation::with_parent_pushdown_result(none);
         Ok(answer.with_updated_node(Arc::new(scan)))
     }
-}
 
-fn is_dynamic(filter: &Arc<dyn PhysicalExpr>) -> bool {
-    let tracking = DynamicFilterTracking::classify(filter);
-    tracking.contains_dynamic_filter()
+    /// A plan that runs again has other sources of constants.
+    fn reset_state(self: Arc<Self>) -> Result<Arc<dyn ExecutionPlan>> {
+        Ok(Arc::new(self.with_dynamic_filters(&[])))
+    }
 }

@@ -21,6 +21,7 @@ use crate::aggregate::{self, AggregateInScan};
 use crate::alternatives::ShallowAlternatives;
 use crate::cooperative::CooperativeJoins;
 use crate::distinct::CountsAsSums;
+use crate::dynamic::DynamicFilters;
 use crate::external::{Databases, FORMAT, RocksTables};
 use crate::files::{Contents, ContentsTable};
 use crate::functions;
@@ -31,7 +32,7 @@ use crate::table::{RocksTable, Scans};
 
 /// Adds Rockmill's functions, its `min`, `max` and `sum`, and its rules: many alternatives are planned quickly, `count` beside
 /// `count(distinct ..)` spills, filters run before the expressions that they protect, scans compute aggregates, and joins
-/// can be stopped.
+/// can be stopped. Scans also apply filters that joins and sorts know late.
 ///
 /// The query planner of `builder` stays, and statements open the column families that they read. Call it last: the rules for
 /// physical plans must come after all others.
@@ -47,6 +48,7 @@ pub fn with_rockmill(mut builder: SessionStateBuilder) -> SessionStateBuilder {
     let planner = StatementPlanner(builder.query_planner().take());
     builder
         .with_query_planner(Arc::new(planner))
+        .with_physical_optimizer_rule(Arc::new(DynamicFilters))
         .with_physical_optimizer_rule(Arc::new(GuardedByFilters))
         .with_physical_optimizer_rule(Arc::new(AggregateInScan))
         .with_physical_optimizer_rule(Arc::new(CooperativeJoins))

@@ -157,10 +157,7 @@ impl Run {
                     }
                 };
                 for first in (0..batch.num_rows()).step_by(rows) {
-                    let end = batch.num_rows().min(first + rows);
-                    // A slice would keep the memory of all rows, and count as large.
-                    let part = UInt64Array::from_iter_values(first as u64..end as u64);
-                    if !take(take_record_batch(&batch, &part)?) {
+                    if !take(part(&batch, first, batch.num_rows().min(first + rows))?) {
                         return Ok(());
                     }
                 }
@@ -203,4 +200,13 @@ impl Run {
         }
         Ok(Arc::new(program.into_plan(&self.plan)))
     }
+}
+
+/// A copy of some rows: a slice would keep the memory of all rows, and count as large.
+fn part(batch: &RecordBatch, first: usize, end: usize) -> Result<RecordBatch> {
+    if batch.num_columns() == 0 {
+        return Ok(batch.slice(first, end - first));
+    }
+    let rows = UInt64Array::from_iter_values(first as u64..end as u64);
+    Ok(take_record_batch(batch, &rows)?)
 }

@@ -1,0 +1,387 @@
+//! Filters that DataFusion moves through a plan: statements over column families and over the same rows in memory.
+
+#[path = "../common/mod.rs"]
+mod common;
+mod random;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use datafusion::arrow::array::RecordBatch;
+use datafusion::arrow::util::display::{ArrayFormatter, FormatOptions};
+use datafusion::datasource::MemTable;
+use datafusion::physical_plan::execution_plan::reset_plan_states;
+use datafusion::physical_plan::{DefaultDisplay, ExecutionPlan, collect, displayable};
+use datafusion::prelude::{SessionConfig, SessionContext};
+use rockmill_scan::Directory;
+use rockmill_sql::Scans;
+use rust_rocksdb::{DB, DBCompressionType, Options};
+use tempfile::TempDir;
+use tokio::runtime::Runtime;
+
+/// Column families of keys and values. Those of one letter are for random statements.
+const RAW: [(&str, &[(&str, &str)]); 12] = [
+    ("one", &[("k1", "v")]),
+    ("two", &[("k2", "v")]),
+    ("to_two", &[("z", "k2")]),
+    ("of_one", &[("k1", "x")]),
+    ("inner_one", &[("x1", "y")]),
+    ("to_inner", &[("w1", "x1")]),
+    ("to_inner_too", &[("q", "x1")]),
+    ("also_to_two", &[("r", "k2")]),
+    ("hops", &[("h1", "h2"), ("h2", "h3"), ("h3", "h4")]),
+    (
+        "a",
+        &[
+            ("0", "3"),
+            ("1", "4"),
+            ("3", "1"),
+            ("4", "4"),
+            ("5", "8"),
+            ("7", "0"),
+            ("9", "1"),
+        ],
+    ),
+    (
+        "b",
+        &[
+            ("1", "0"),
+            ("2", "3"),
+            ("3", "3"),
+            ("4", "9"),
+            ("6", "1"),
+            ("8", "4"),
+        ],
+    ),
+    (
+        "c",
+        &[
+            ("0", "1"),
+            ("2", "2"),
+            ("3", "7"),
+            ("4", "3"),
+            ("5", "4"),
+            ("9", "6"),
+        ],
+    ),
+];
+
+/// Rows of `t` and `u`, each so long that few fit into a piece of a scan.
+const ROWS: u32 = 64;
+const PADDING: usize = 128 << 10;
+const COLUMNS: &str = "id int unsigned not null, v double not null, n bigint, name varchar";
+const LAYOUT: &str =
+    "'key' 'u32be id', 'value' 'nulls(1), f64le v, i64le n, varint name, skip(131072)'";
+
+/// The first rows of `t` have no `n`.
+fn row(family: &str, id: u32) -> (f64, Option<i64>, Option<String>) {
+    let number = i64::from(id);
+    match family {
+        "t" => (
+            f64::from(id),
+            (id >= 48).then_some(100 - number),
+            Some(format!("N{id:02}")),
+        ),
+        _ => (
+            f64::from(id * 7 % ROWS),
+            (id % 5 != 2).then_some(number % 5),
+            (id % 3 != 0).then(|| format!("n{}", id * 11 % ROWS)),
+        ),
+    }
+}
+
+fn encoded(family: &str, id: u32) -> Vec<u8> {
+    let (v, n, name) = row(family, id);
+    let mut value = vec![u8::from(n.is_none()) | u8::from(name.is_none()) << 1];
+    value.extend(v.to_le_bytes());
+    value.extend(n.unwrap_or(0).to_le_bytes());
+    let name = name.unwrap_or_default();
+    value.push(name.len() as u8);
+    value.extend(name.as_bytes());
+    value.resize(value.len() + PADDING, 0);
+    value
+}
+
+fn database() -> TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    let mut options = Options::default();
+    options.create_if_missing(true);
+    options.create_missing_column_families(true);
+    options.set_compression_type(DBCompressionType::None);
+    let raw = RAW.map(|(name, _)| name);
+    let all = raw.iter().chain(&["t", "u", "five", "ten"]);
+    let db = DB::open_cf_with_opts(
+        &options,
+        dir.path(),
+        all.map(|name| (*name, options.clone())),
+    )
+    .unwrap();
+    let family = |name| db.cf_handle(name).unwrap();
+    for (name, rows) in RAW {
+        for (key, value) in rows {
+            db.put_cf(family(name), key, value).unwrap();
+        }
+    }
+    for name in ["t", "u"] {
+        for id in 0..ROWS {
+            db.put_cf(family(name), id.to_be_bytes(), encoded(name, id))
+                .unwrap();
+        }
+        db.flush_cf(family(name)).unwrap();
+    }
+    for id in 1..=5u32 {
+        db.put_cf(family("five"), id.to_be_bytes(), (2 * id).to_le_bytes())
+            .unwrap();
+    }
+    db.put_cf(family("ten"), 10u32.to_be_bytes(), "").unwrap();
+    dir
+}
+
+const TABLES: [&str; 4] = ["t", "u", "five", "ten"];
+
+/// A session whose tables are in the database.
+async fn ours(folder: &Path, partitions: usize, batch_rows: usize) -> SessionContext {
+    let (_, engine) = common::engine();
+    let config = SessionConfig::new();
+    let config = config
+        .with_target_partitions(partitions)
+        .with_batch_size(batch_rows);
+    let context = rockmill_sql::session(config, &engine).unwrap();
+    let scans = Scans::new(engine, Arc::new(Directory::open(folder).unwrap()));
+    scans.register(&context).unwrap();
+    for table in TABLES {
+        let (columns, layout) = match table {
+            "five" => (
+                "id int unsigned not null, v int unsigned not null",
+                "'key' 'u32be id', 'value' 'u32le v'",
+            ),
+            "ten" => ("x int unsigned not null", "'key' 'u32be x', 'value' ''"),
+            _ => (COLUMNS, LAYOUT),
+        };
+        let create = format!(
+            "create external table {table} ({columns}) stored as rocksdb location '{}' options ('family' \
+             '{table}', {layout})",
+            folder.display()
+        );
+        context.sql(&create).await.unwrap();
+    }
+    context
+}
+
+/// A session with copies of the same tables in memory, which take no filters.
+async fn theirs(ours: &SessionContext) -> SessionContext {
+    let (_, engine) = common::engine();
+    let config = SessionConfig::new().with_target_partitions(3);
+    let context = rockmill_sql::session(config, &engine).unwrap();
+    for table in RAW.map(|(name, _)| name).iter().chain(&TABLES) {
+        let frame = ours.table(*table).await.unwrap();
+        let schema = Arc::new(frame.schema().as_arrow().clone());
+        let rows = frame.collect().await.unwrap();
+        let memory = MemTable::try_new(schema, vec![rows]).unwrap();
+        context.register_table(*table, Arc::new(memory)).unwrap();
+    }
+    context
+}
+
+/// The rows, in any order.
+fn sorted(batches: &[RecordBatch]) -> Vec<String> {
+    let options = FormatOptions::default().with_null("-");
+    let mut rows = Vec::new();
+    for batch in batches {
+        let columns = batch.columns().iter();
+        let columns = columns.map(|column| ArrayFormatter::try_new(column, &options).unwrap());
+        let columns: Vec<_> = columns.collect();
+        rows.extend((0..batch.num_rows()).map(|row| {
+            let cells = columns.iter().map(|column| column.value(row).to_string());
+            cells.collect::<Vec<_>>().join(" ")
+        }));
+    }
+    rows.sort_unstable();
+    rows
+}
+
+async fn answer(context: &SessionContext, query: &str) -> Result<Vec<String>, String> {
+    let frame = context.sql(query).await.map_err(|e| e.to_string())?;
+    let batches = frame.collect().await.map_err(|e| e.to_string())?;
+    Ok(sorted(&batches))
+}
+
+/// The plan as EXPLAIN shows it.
+async fn plan(context: &SessionContext, query: &str) -> String {
+    let plan = context
+        .sql(query)
+        .await
+        .unwrap()
+        .create_physical_plan()
+        .await
+        .unwrap();
+    displayable(plan.as_ref()).indent(false).to_string()
+}
+
+/// Statements for which DataFusion makes a filter that drops needed rows, or moves it to a wrong place.
+const STATEMENTS: [&str; 20] = [
+    // An aggregate of which one part is in no filter.
+    "select min(id), max(v * 1.5) from t",
+    "select min(id), max(lower(name)) from t",
+    "select min(id), max(n) from t where id % 3 <> 1",
+    "select max(v), min(n) from (select -v as v, n, id from t) where id % 3 <> 1",
+    "select max(id), min(n) from t where id % 3 <> 1",
+    // Two columns of one name.
+    "select to_two.key, g.k, g.m from to_two join (select two.key k, max(one.key) m from one join two on \
+     one.value = two.value group by two.key) g on to_two.value = g.k",
+    "select one.key, two.key, of_one.value from to_two join (of_one join (one join two on one.value = two.value) \
+     on of_one.key = one.key) on to_two.value = two.key",
+    "select * from (select one.key k, two.key m, count(*) n from one join two on one.value = two.value group by \
+     grouping sets ((one.key, two.key), (two.key))) where m = x'6b32'",
+    // The other input has another column of the name.
+    "select q.key from to_inner_too q join (select * from inner_one i where exists (select 1 from to_inner w \
+     where w.value = i.key and w.key <> i.value)) s on q.value = s.key",
+    "select s.key, g.key, g.value from to_two s join (select key, value from two union all select value, key \
+     from also_to_two) g on s.value = g.key",
+    "select * from (select key, value from two union all select value, key from also_to_two) where key = x'6b32'",
+    // Rows that a limit counts.
+    "select l.id from (select id, v from five where v % 2 = 0 order by id limit 2) l join ten on l.v = ten.x",
+    "select id from (select id, v from five where v % 2 = 0 order by id limit 3) order by v desc limit 1",
+    "select max(id) from (select id from t where v % 2 = 0 order by id limit 20)",
+    "select x.id from (select l.id, l.v from five r join t l on l.id = r.id order by l.id limit 2) x join ten on \
+     x.v * 2 = ten.x",
+    "select x.id from (select l.id, l.v from five r join t l on l.id = r.id order by l.id limit 5) x join ten on \
+     x.v * 2 = ten.x",
+    "select g.key from (select distinct key from a order by key limit 2) g join b on g.key = b.value",
+    // A plan that runs again.
+    "with recursive r as (select key k from hops where key = x'6831' union all select hops.value from r join \
+     hops on r.k = hops.key) select k from r",
+    "with recursive r as (select arrow_cast(0, 'UInt32') k union all select g.id from r join (select id, v from \
+     u where id % 3 <> 1 order by v, id limit 9) g on g.id = r.k + 7) select k from r",
+    // Nothing is wrong here.
+    "select u.id, five.v from u join five on u.id = five.id",
+];
+
+#[test]
+fn a_statement_returns_the_same_rows_with_moved_filters() {
+    let folder = database();
+    let work = async {
+        let mut wrong = Vec::new();
+        let memory = theirs(&ours(folder.path(), 1, 8192).await).await;
+        for partitions in [1, 2, 4] {
+            let context = ours(folder.path(), partitions, 8192).await;
+            for query in STATEMENTS {
+                let expected = answer(&memory, query).await.expect(query);
+                let found = answer(&context, query).await;
+                if found.as_ref() != Ok(&expected) {
+                    let plan = plan(&context, query).await;
+                    wrong.push(format!(
+                        "{partitions}: {query}\n{found:?}\n{expected:?}\n{plan}"
+                    ));
+                }
+            }
+        }
+        assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    };
+    Runtime::new().unwrap().block_on(work);
+}
+
+#[test]
+fn other_sessions_have_tables_that_apply_no_moved_filters() {
+    let folder = database();
+    let work = async {
+        let context = ours(folder.path(), 2, 8192).await;
+        let config = SessionConfig::new().with_target_partitions(2);
+        let plain = SessionContext::new_with_config(config);
+        for table in ["t", "one", "two", "to_two"] {
+            let provider = context.table_provider(table).await.unwrap();
+            plain.register_table(table, provider).unwrap();
+        }
+        let memory = theirs(&context).await;
+        for query in [STATEMENTS[0], STATEMENTS[5]] {
+            let expected = answer(&memory, query).await;
+            assert_eq!(answer(&plain, query).await, expected, "{query}");
+        }
+    };
+    Runtime::new().unwrap().block_on(work);
+}
+
+#[test]
+fn scans_apply_the_filters_of_joins_and_sorts() {
+    let folder = database();
+    let work = async {
+        let context = ours(folder.path(), 2, 8192).await;
+        for query in [
+            "select u.id, five.v from u join five on u.id = five.id",
+            "select id from u order by v limit 3",
+            "select l.id, r.id, five.v from five join (t l join u r on l.id = r.n) on five.id = r.v",
+            "select g.id, five.v from five join (select id, count(*) from u group by id) g on g.id = five.id",
+            "select x.id, five.v from five join (select id from t union all select id from u) x on x.id = \
+             five.id limit 3",
+        ] {
+            let plan = plan(&context, query).await;
+            assert!(
+                plan.contains("family=u") && plan.contains("dynamic filter="),
+                "{query}: {plan}"
+            );
+        }
+        let query = "select u.id from u join ten on u.id = ten.x";
+        let planned = context.sql(query).await.unwrap();
+        let planned = planned.create_physical_plan().await.unwrap();
+        let rows = collect(Arc::clone(&planned), context.task_ctx()).await;
+        assert_eq!(sorted(&rows.unwrap()), ["10"]);
+        let rows = rows_of_scan(&planned, "u");
+        assert_eq!(
+            rows,
+            Some(1),
+            "{}",
+            displayable(planned.as_ref()).indent(false)
+        );
+    };
+    Runtime::new().unwrap().block_on(work);
+}
+
+/// Rows that the scan of a column family returns.
+fn rows_of_scan(plan: &Arc<dyn ExecutionPlan>, family: &str) -> Option<usize> {
+    let shown = DefaultDisplay(plan.as_ref()).to_string();
+    let is_it = shown.contains(&format!("RockmillScan: family={family},"));
+    let own = plan.metrics().and_then(|metrics| metrics.output_rows());
+    let own = own.filter(|_| is_it);
+    own.or_else(|| {
+        plan.children()
+            .into_iter()
+            .find_map(|child| rows_of_scan(child, family))
+    })
+}
+
+#[test]
+fn a_plan_that_is_reset_returns_the_same_rows_again() {
+    let folder = database();
+    let work = async {
+        let context = ours(folder.path(), 2, 8192).await;
+        let planned = context
+            .sql("select id from u order by v limit 3")
+            .await
+            .unwrap();
+        let mut planned = planned.create_physical_plan().await.unwrap();
+        for _ in 0..2 {
+            let rows = collect(Arc::clone(&planned), context.task_ctx()).await;
+            assert_eq!(sorted(&rows.unwrap()), ["0", "46", "55"]);
+            planned = reset_plan_states(planned).unwrap();
+        }
+    };
+    Runtime::new().unwrap().block_on(work);
+}
+
+#[test]
+fn small_batches_may_have_no_columns() {
+    let folder = database();
+    let work = async {
+        let context = ours(folder.path(), 2, 3).await;
+        for (query, rows) in [
+            ("select 1 from t", 64),
+            ("select count(*) from t cross join u", 1),
+        ] {
+            let found = answer(&context, query).await.expect(query);
+            assert_eq!(found.len(), rows, "{query}");
+        }
+        let found = answer(&context, "select count(*) from t cross join u").await;
+        assert_eq!(found.unwrap(), ["4096"]);
+    };
+    Runtime::new().unwrap().block_on(work);
+}
