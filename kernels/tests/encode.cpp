@@ -289,6 +289,8 @@ TEST(build_filter, each_key_sets_its_bits) {
   EQUAL(filter_of({FILTER_LEGACY, 1, PREFIX_NONE, 0, 0}, 3, 2), "9:400 13:90000000 14:8 22:8000000 25:40000 ");
 }
 
-TEST(build_filter, a_prefix_is_added_once) {
+TEST(build_filter, prefixes_are_those_of_the_file) {
+  EQUAL(filter_of({FILTER_FAST_LOCAL, 0, PREFIX_CAPPED, 0, 2}, 2, 3),
+        "21:80000000 26:20000080 27:1000 28:80 30:440 31:201000 ");
   EQUAL(filter_of({FILTER_FAST_LOCAL, 0, PREFIX_CAPPED, 0, 1}, 2, 3), "26:20000000 27:1000 28:80 ");
 }

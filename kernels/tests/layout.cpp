@@ -215,6 +215,7 @@ TEST(sum_file, entries_of_a_file_are_added_up) {
                               key("ab", 3, TYPE_MERGE, 1), key("behind", 1)},
                              0);
   args.hashes = memory<u64>({0, 101, 102, 103, 0});
+  args.values = memory<ValueRef>({{0, 99}, {0, 1}, {0, 2}, {0, 4}, {0, 99}});
   args.filter = {FILTER_FAST_LOCAL, 1, PREFIX_FIXED, 0, 1};
   FileTotals* totals = memory<FileTotals>({{0, 0, 0, 0, 0, 0, MAX_SEQUENCE, 0, 0}});
   RUN(sum_file, &args, 1, 3, totals);
@@ -225,7 +226,7 @@ TEST(sum_file, entries_of_a_file_are_added_up) {
   EQUAL(found.deletions, 1);
   EQUAL(found.merge_operands, 1);
   EQUAL(found.key_bytes, 30);
-  EQUAL(found.value_bytes, 30);
+  EQUAL(found.value_bytes, 4 + 2 + 1);
   EQUAL(found.smallest_seqno, 3);
   EQUAL(found.largest_seqno, 9);
   // The prefix a, and two keys.

@@ -128,7 +128,7 @@ VerifyArgs file_args(const std::vector<Key>& keys) {
   VerifyArgs args{};
   args.filter = {FILTER_FAST_LOCAL, 1, PREFIX_NONE, 0, 0};
   args.decode.keys = memory(keys);
-  args.decode.values = memory(std::vector<ValueRef>(keys.size(), {0, 10}));
+  args.decode.values = memory<ValueRef>({{0, 99}, {0, 10}, {0, 11}, {0, 12}});
   args.decode.hashes = memory<u64>({100, 101, 102, 103});
   args.decode.errors = no_error();
   return args;
@@ -153,7 +153,7 @@ TEST(verify_file, entries_of_a_sound_file_are_added_up) {
   EQUAL(found.content_hash, placed_hash(hashes[0], 0) + placed_hash(hashes[1], 1) + placed_hash(hashes[2], 2));
   EQUAL(found.deletions, 1);
   EQUAL(found.key_bytes, 5 + 24);
-  EQUAL(found.value_bytes, 30);
+  EQUAL(found.value_bytes, 10 + 11 + 12);
   EQUAL(found.smallest_seqno, 7);
   EQUAL(found.largest_seqno, 9);
 }
