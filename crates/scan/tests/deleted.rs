@@ -228,9 +228,8 @@ fn a_piece_of_a_process_with_more_memory_finds_no_deleted_row() {
         snapshot.family(FAMILY).expect("a family")
     };
     let (plan, cancel) = (keys_and_values(), CancelToken::new());
-    let pieces = here.pieces(&[KeyRange::default()], 64 << 10);
     let mut found = Vec::new();
-    for piece in pieces.expect("pieces") {
+    for piece in here.pieces(&[KeyRange::default()], 64 << 10) {
         assert_eq!(piece.path, ReadPath::Files);
         let output = small.run(&there(&directory), &piece, &plan, &cancel);
         let output = output.expect("iterators read it");

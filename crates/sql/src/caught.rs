@@ -103,7 +103,7 @@ struct Running {
     /// `None` after a panic.
     rows: Option<SendableRecordBatchStream>,
     node: Arc<dyn ExecutionPlan>,
-    _kept: Kept,
+    _kept: Option<Arc<dyn Any + Send + Sync>>,
 }
 
 impl Running {
