@@ -6,10 +6,10 @@
 //! | `planner` | The column families that a statement reads |
 //! | `scan` | The physical plan of a scan |
 //! | `aggregate` | Aggregates that the scan computes |
-//! | `dynamic` | Filters whose constants joins and sorts know late |
 //! | `guard` | Filters run before what they protect |
 //! | `alternatives` | Filters with many alternatives |
 //! | `distinct` | `count` beside `count(distinct ..)` |
+//! | `pushdown` | Filters that DataFusion moves |
 //! | `program`, `ranges` | Filters as programs, and the ranges of keys that they allow |
 //! | `stored` | Constants and batches between Arrow and scans |
 //! | `functions` | Functions over bytes |
@@ -35,7 +35,6 @@ mod caught;
 mod codec;
 mod cooperative;
 mod distinct;
-mod dynamic;
 mod external;
 mod extremes;
 mod files;
@@ -47,6 +46,7 @@ mod mysql;
 mod planner;
 mod program;
 pub mod protobuf;
+mod pushdown;
 mod ranges;
 mod read_only;
 mod scan;

@@ -63,7 +63,6 @@ use datafusion::physical_plan::{ExecutionPlan, Partitioning, PlanProperties};
 use futures::StreamExt;
 use rockmill_core::scan::{Aggregation, ScanOutput, ScanPlan};
 use rockmill_core::{CancelToken, KeyRange};
-use rockmill_layout::Layout;
 use rockmill_scan::{FamilySnapshot, Piece, ReadPath, ScanEngine};
 
 use crate::program::{Program, Reason};

@@ -21,18 +21,18 @@ use crate::aggregate::{self, AggregateInScan};
 use crate::alternatives::ShallowAlternatives;
 use crate::cooperative::CooperativeJoins;
 use crate::distinct::CountsAsSums;
-use crate::dynamic::DynamicFilters;
 use crate::external::{Databases, FORMAT, RocksTables};
 use crate::files::{Contents, ContentsTable};
 use crate::functions;
 use crate::guard::GuardedByFilters;
 use crate::mysql::RefusedTables;
 use crate::planner::StatementPlanner;
+use crate::pushdown::{DynamicFilters, replace_pushdown};
 use crate::table::{RocksTable, Scans};
 
 /// Adds Rockmill's functions, its `min`, `max` and `sum`, and its rules: many alternatives are planned quickly, `count` beside
 /// `count(distinct ..)` spills, filters run before the expressions that they protect, scans compute aggregates, and joins
-/// can be stopped. Scans also apply filters that joins and sorts know late.
+/// can be stopped. Filters keep their meaning where DataFusion moves them.
 ///
 /// The query planner of `builder` stays, and statements open the column families that they read. Call it last: the rules for
 /// physical plans must come after all others.
@@ -45,6 +45,7 @@ pub fn with_rockmill(mut builder: SessionStateBuilder) -> SessionStateBuilder {
     let analyzer = builder.analyzer().get_or_insert_default();
     analyzer.rules.insert(0, Arc::new(ShallowAlternatives));
     analyzer.rules.push(Arc::new(CountsAsSums));
+    replace_pushdown(builder.physical_optimizers().get_or_insert_default());
     let planner = StatementPlanner(builder.query_planner().take());
     builder
         .with_query_planner(Arc::new(planner))

@@ -65,7 +65,7 @@ fn subquery(draws: &mut Draws, depth: usize) -> (String, [&'static str; 2]) {
         "select {first} as {}, {second} as {} from {from}",
         names[0], names[1]
     );
-    let query = match draws.below(9) {
+    let query = match draws.below(10) {
         0 => select,
         1 => format!("{select} order by 1, 2 limit {}", 1 + draws.below(6)),
         2 => format!(
@@ -81,7 +81,7 @@ fn subquery(draws: &mut Draws, depth: usize) -> (String, [&'static str; 2]) {
         6 => {
             let (from, columns) = texts(draws, depth - 1);
             format!(
-                "{select} union all select {}, {} from {from}",
+                "{select} union all select {}, {} as y from {from}",
                 draws.column(&columns),
                 draws.column(&columns)
             )
@@ -92,6 +92,8 @@ fn subquery(draws: &mut Draws, depth: usize) -> (String, [&'static str; 2]) {
                 "{select} where exists (select 1 from {table} e where e.value = {first} and e.key <> {second})"
             )
         }
+        // Scans compute no remainders.
+        8 => format!("{select} where octet_length({first}) % 2 = 1"),
         _ => format!(
             "select * from ({select}) where {} > x'33'",
             draws.one(&names)
@@ -110,9 +112,10 @@ fn statement_of_texts(draws: &mut Draws) -> String {
         .map(|(at, column)| format!("{column} as c{at}"))
         .collect();
     let selected = selected.join(", ");
-    let filter = match draws.below(4) {
+    let filter = match draws.below(5) {
         0 => format!(" where {} < x'37'", draws.column(&columns)),
         1 => format!(" where octet_length({}) = 1", draws.column(&columns)),
+        2 => format!(" where {} is null", draws.column(&columns)),
         _ => String::new(),
     };
     match draws.below(3) {
