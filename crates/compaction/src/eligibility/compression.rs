@@ -192,11 +192,12 @@ fn check_options(kind: CompressionType, options: &CompressionOptions, found: &mu
         return;
     }
     // RocksDB makes none for Snappy.
-    if options.max_dict_bytes > 0 && kind != CompressionType::Snappy {
-        if !CompressionSettings::takes_dictionary(kind, options.level) {
-            let what = format!("max_dict_bytes is {}", options.max_dict_bytes);
-            declined(DeclineReason::CompressionDictionary, what);
-        }
+    if options.max_dict_bytes > 0
+        && kind != CompressionType::Snappy
+        && !CompressionSettings::takes_dictionary(kind, options.level)
+    {
+        let what = format!("max_dict_bytes is {}", options.max_dict_bytes);
+        declined(DeclineReason::CompressionDictionary, what);
     }
     if kind == CompressionType::Zlib && options.strategy != 0 {
         let what = format!("compression_opts.strategy is {}", options.strategy);

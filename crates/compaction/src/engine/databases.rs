@@ -330,10 +330,8 @@ mod tests {
     fn a_job_is_of_the_database_whose_id_the_manifest_has_or_the_identity_file() {
         let dir = tempfile::tempdir().expect("a folder");
         let is_taken = |job: &str, manifest: &str| {
-            let tree = Tree {
-                db_id: manifest.into(),
-                ..Tree::default()
-            };
+            let mut tree = Tree::new();
+            tree.db_id = manifest.into();
             let found = require_id(&LocalStorage, dir.path(), job.as_bytes(), &tree);
             if let Err(error) = &found {
                 assert_eq!(error.kind, ErrorKind::Declined(DeclineReason::Manifest));
