@@ -86,7 +86,7 @@ fn row(family: &str, id: u32) -> (f64, Option<i64>, Option<String>) {
         _ => (
             f64::from(id * 7 % ROWS),
             (id % 5 != 2).then_some(number % 5),
-            (id % 3 != 0).then(|| format!("n{}", id * 11 % ROWS)),
+            (!id.is_multiple_of(3)).then(|| format!("n{}", id * 11 % ROWS)),
         ),
     }
 }
