@@ -211,6 +211,14 @@ fn declined(service: &Service, reason: &str) -> u64 {
     by_reason.get(reason).copied().unwrap_or_default()
 }
 
+/// RocksDB compacts the lowest level a second time if that is forced.
+fn assert_all_with_plugins(service: &Service) {
+    let stats = service.stats();
+    assert!(stats.jobs_done > 0);
+    assert_eq!(stats.jobs_with_plugins, stats.jobs_done);
+    assert_eq!(stats.jobs_declined, 0);
+}
+
 #[test]
 fn column_families_have_their_own_objects() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -230,8 +238,7 @@ fn column_families_have_their_own_objects() {
     }
     compact(&db, default_family(&db));
     assert!(calls.load(Ordering::Relaxed) > 0);
-    assert_eq!(service.stats().jobs_with_plugins, 2);
-    assert_eq!(service.stats().jobs_declined, 0);
+    assert_all_with_plugins(&service);
 
     db.create_cf("made", &counts).expect("a column family");
     let made = db.cf_handle("made").expect("it is open");
@@ -319,8 +326,9 @@ fn attached_options_live_as_long_as_a_database() {
             db.flush().expect("room");
         }
         compact(&db, default_family(&db));
-        assert_eq!(service.stats().jobs_with_plugins, 1);
-        assert_eq!(attached.load(Ordering::Relaxed), 1);
+        assert_all_with_plugins(&service);
+        assert!(attached.load(Ordering::Relaxed) > 0);
+        assert_eq!(others.load(Ordering::Relaxed), 0);
     }
     for count in [attached, others] {
         assert_eq!(Arc::strong_count(&count), 1, "options are left");
