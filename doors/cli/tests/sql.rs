@@ -437,7 +437,7 @@ fn a_full_disk_is_named() {
     };
     let rows = "select key, value from \"default\"";
     // More than is written at a time.
-    let many = "select value, value from generate_series(1, 2000000)";
+    let many = "select value, value + 1 as next from generate_series(1, 2000000)";
     for (rows, file) in [
         (rows, "rows.parquet"),
         (rows, "rows.csv"),
