@@ -44,6 +44,7 @@ rm -f "$folder"/rockmill-*.whl
 # The oldest glibc is that of the tarball (docs/guide/install.md). Maturin looks at the symbols as auditwheel does.
 maturin build --manifest-path doors/python/Cargo.toml --locked --compatibility manylinux_2_34 --out "$folder" ${ROCKMILL_WHEEL_ARGUMENTS-}
 for wheel in "$folder"/rockmill-*.whl; do
+    doors/python/without_paths.py "$wheel" "$PWD"
     size=$(($(stat -c %s "$wheel") / 1000000))
     [ "$size" -le $MAX_WHEEL ] || { echo "wheel: $wheel has $size MB, and may have $MAX_WHEEL" >&2; exit 1; }
     python3 -m zipfile -l "$wheel" | grep -q 'licenses/THIRD-PARTY' || { echo "wheel: no licences are inside" >&2; exit 1; }
