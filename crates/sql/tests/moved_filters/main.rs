@@ -283,7 +283,7 @@ fn a_statement_returns_the_same_rows_with_moved_filters() {
     let work = async {
         let mut wrong = Vec::new();
         let memory = theirs(&ours(folder.path(), 1, 8192).await).await;
-        for (partitions, batch_rows) in [(1, 8192), (2, 8192), (2, 3), (4, 3)] {
+        for (partitions, batch_rows) in [(1, 8192), (1, 3), (2, 8192), (2, 3), (4, 3)] {
             let context = ours(folder.path(), partitions, batch_rows).await;
             for query in STATEMENTS {
                 let expected = answer(&memory, query).await.expect(query);
@@ -373,7 +373,7 @@ fn rows_of_scan(plan: &Arc<dyn ExecutionPlan>, family: &str) -> Option<usize> {
 fn a_plan_that_is_reset_returns_the_same_rows_again() {
     let folder = database();
     let work = async {
-        let context = ours(folder.path(), 2, 8192).await;
+        let context = ours(folder.path(), 1, 8192).await;
         let planned = context
             .sql("select id from u order by v limit 3")
             .await

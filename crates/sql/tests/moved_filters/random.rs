@@ -65,7 +65,7 @@ fn subquery(draws: &mut Draws, depth: usize) -> (String, [&'static str; 2]) {
         "select {first} as {}, {second} as {} from {from}",
         names[0], names[1]
     );
-    let query = match draws.below(10) {
+    let query = match draws.below(9) {
         0 => select,
         1 => format!("{select} order by 1, 2 limit {}", 1 + draws.below(6)),
         2 => format!(
@@ -77,8 +77,7 @@ fn subquery(draws: &mut Draws, depth: usize) -> (String, [&'static str; 2]) {
             names[0], names[1]
         ),
         4 => format!("{select} group by {first}, {second}"),
-        5 => format!("{select} group by grouping sets (({first}, {second}), ({second}))"),
-        6 => {
+        5 => {
             let (from, columns) = texts(draws, depth - 1);
             format!(
                 "{select} union all select {}, {} as y from {from}",
@@ -86,14 +85,14 @@ fn subquery(draws: &mut Draws, depth: usize) -> (String, [&'static str; 2]) {
                 draws.column(&columns)
             )
         }
-        7 => {
+        6 => {
             let table = draws.one(&["a", "b", "c"]);
             format!(
                 "{select} where exists (select 1 from {table} e where e.value = {first} and e.key <> {second})"
             )
         }
         // Scans compute no remainders.
-        8 => format!("{select} where octet_length({first}) % 2 = 1"),
+        7 => format!("{select} where octet_length({first}) % 2 = 1"),
         _ => format!(
             "select * from ({select}) where {} > x'33'",
             draws.one(&names)
