@@ -38,6 +38,12 @@ const CASES: u64 = 200;
 /// Rounds of a database. Each begins with an event.
 const ROUNDS: usize = 6;
 
+/// The sum of the other table's prices, which may exceed their type.
+const WIDE_SUM: &str = "sum(cast(price as decimal(38, 0))) as \"sum(others.price)\"";
+
+/// Stands for the rows of a statement whose sum exceeds its type.
+const TOO_LARGE: &str = "a sum exceeds its type";
+
 /// Maximum changes of the thread beside statements.
 const CHANGES: usize = 100;
 
@@ -366,8 +372,17 @@ impl<'a> Case<'a> {
         let (keys, values) = (all.clone().map(|row| &row.0), all.map(|row| &row.1));
         let bytes: [BinaryArray; 2] = [keys.map(Some).collect(), values.map(Some).collect()];
         self.remember("default", bytes.map(|bytes| Arc::new(bytes) as _).into());
-        let expected = self.rows(&self.memory, self.plan(&self.memory, statement));
-        assert_eq!(found, expected, "{statement}");
+        // DataFusion's own sums of integers wrap.
+        let wide = match statement.contains("from others") {
+            true => statement.replace("sum(price)", WIDE_SUM),
+            false => statement.to_owned(),
+        };
+        let [expected, wrapped] = [&*wide, statement]
+            .map(|statement| self.rows(&self.memory, self.plan(&self.memory, statement)));
+        match &*found {
+            TOO_LARGE => assert_ne!(wrapped, expected, "{statement}"),
+            found => assert_eq!(found, expected, "{statement}"),
+        }
     }
 
     fn plan(&self, session: &SessionContext, statement: &str) -> Arc<dyn ExecutionPlan> {
@@ -382,7 +397,7 @@ impl<'a> Case<'a> {
             Ok(batches) => batches,
             // The other table takes bytes for other numbers, whose sums may be too large.
             Err(error) if error.to_string().contains("exceeds the range of its type") => {
-                return "a sum exceeds its type".to_owned();
+                return TOO_LARGE.to_owned();
             }
             Err(error) => panic!("{error}"),
         };
