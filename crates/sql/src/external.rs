@@ -78,8 +78,8 @@ impl RocksTables {
             }
             let database = database.with_iterators(Arc::new(ReadOnly::default()));
             // Another statement may have opened it meanwhile.
-            let scans = (databases.get(&place))
-                .unwrap_or_else(|| Scans::new(engine, Arc::new(database)));
+            let scans =
+                (databases.get(&place)).unwrap_or_else(|| Scans::new(engine, Arc::new(database)));
             databases.known().insert(place, scans.clone());
             Ok(scans)
         })
