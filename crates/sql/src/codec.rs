@@ -10,6 +10,7 @@ use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{not_impl_err, plan_err};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::TaskContext;
+use datafusion::functions_aggregate::all_default_aggregate_functions;
 use datafusion::logical_expr::{AggregateUDF, ScalarUDF};
 use datafusion::physical_plan::execution_plan::reset_plan_states;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
@@ -29,6 +30,9 @@ const PIN: u8 = b'p';
 
 /// Payload of Rockmill's own functions, which have names of DataFusion's.
 const OWN: &[u8] = b"rockmill";
+
+/// Payload of DataFusion's functions, of whose names Rockmill has its own. Their states have other types.
+const THEIRS: &[u8] = b"datafusion";
 
 /// Maximum bytes of a plan.
 const MAX_BYTES: usize = 64 << 20;
@@ -246,16 +250,25 @@ impl PhysicalExtensionCodec for Codec {
     }
 
     fn try_encode_udaf(&self, function: &AggregateUDF, bytes: &mut Vec<u8>) -> Result<()> {
+        let is_replaced = || aggregate::own().any(|own| own.name() == function.name());
         if aggregate::is_own(function) {
             bytes.extend(OWN);
+        } else if aggregate::is_known(function) && is_replaced() {
+            bytes.extend(THEIRS);
         }
         Ok(())
     }
 
     fn try_decode_udaf(&self, name: &str, bytes: &[u8]) -> Result<Arc<AggregateUDF>> {
-        match aggregate::own().find(|function| bytes == OWN && function.name() == name) {
-            Some(function) => Ok(Arc::new(function)),
-            None => plan_err!("there is no aggregate function {name}"),
-        }
+        let is_named = |function: &AggregateUDF| function.name() == name;
+        let found = match bytes {
+            OWN => aggregate::own().find(is_named).map(Arc::new),
+            THEIRS => {
+                let mut all = all_default_aggregate_functions().into_iter();
+                all.find(|function| is_named(function))
+            }
+            _ => None,
+        };
+        found.map_or_else(|| plan_err!("there is no aggregate function {name}"), Ok)
     }
 }

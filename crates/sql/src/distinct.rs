@@ -11,7 +11,6 @@ use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::Transformed;
 use datafusion::error::Result;
 use datafusion::functions::core::expr_fn::coalesce;
-use datafusion::functions_aggregate::expr_fn::sum;
 use datafusion::logical_expr::expr::{AggregateFunction, AggregateFunctionParams};
 use datafusion::logical_expr::{
     Aggregate, Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, cast, lit,
@@ -19,6 +18,7 @@ use datafusion::logical_expr::{
 use datafusion::optimizer::AnalyzerRule;
 
 use crate::aggregate::is_known;
+use crate::sums;
 
 /// Replaces `count(b)` by `coalesce(sum(cast(b is not null as bigint)), 0)` where the other aggregates are such as
 /// DataFusion computes by groups of the only distinct argument.
@@ -89,7 +89,7 @@ fn sum_of(call: &Expr, input: &DFSchema) -> Result<Option<Expr>> {
         }
     }
     let ones = counted.map_or_else(|| lit(1_i64), |counted| cast(counted, DataType::Int64));
-    Ok(Some(sum(ones)))
+    Ok(Some(sums::sum().call(vec![ones])))
 }
 
 fn replaced(aggregate: &Aggregate) -> Result<LogicalPlan> {

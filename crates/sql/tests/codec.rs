@@ -19,11 +19,12 @@ use rockmill_testkit::machine::{cases, seed};
 use rust_rocksdb::{DB, Options};
 use tempfile::TempDir;
 
-const STATEMENTS: [&str; 6] = [
+const STATEMENTS: [&str; 7] = [
     "select key, value from \"default\" where starts_with(key, 'key00') order by key limit 5",
     "select u8(key, 5) as digit, count(*), min(f64le(value, 0)), max(octet_length(value)) from \"default\" group by 1 order by 1",
     "select count(*) from \"default\" a join \"default\" b on a.key = b.key where b.key > 'key0500'",
     "select count(distinct value), sum(u8(value, 0)) from \"default\"",
+    "select count(*), count(distinct value) from \"default\"",
     "select json_get_int(cast(value as varchar), 'a'), count(*) from \"default\" group by 1 order by 2, 1",
     "select key, x from \"default\" cross join (values (1), (2)) as v(x) order by key desc, x limit 4",
 ];

@@ -1281,6 +1281,8 @@ fn statements_beside_a_writer_see_one_state() {
         });
         let statement = "select count(*) as n, count(distinct substr(cast(value as varchar), 1, 8)) as rounds from \"default\"";
         let mut answered = 0;
+        // A failure must not leave the writer to write for ever.
+        let _stop = StopAtEnd(&stop);
         for _ in 0..cases(10) {
             let output = sql(&[text(&path), "--workers", &addresses, statement]);
             if output.status.success() {
@@ -1294,6 +1296,14 @@ fn statements_beside_a_writer_see_one_state() {
             }
         }
         assert!(answered > 0);
-        stop.store(true, std::sync::atomic::Ordering::Relaxed);
     });
+}
+
+/// Stores true when it is dropped.
+struct StopAtEnd<'a>(&'a std::sync::atomic::AtomicBool);
+
+impl Drop for StopAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, std::sync::atomic::Ordering::Relaxed);
+    }
 }

@@ -452,6 +452,23 @@ impl LogReader {
     }
 }
 
+/// Bytes at the beginning of a log that [`has_record`] looks at.
+pub const FIRST_HEADER_LEN: usize = RECYCLABLE_HEADER_LEN;
+
+/// Whether the log of this number begins with a record, given its first bytes; `None` if they do not tell.
+pub fn has_record(header: &[u8], number: u64) -> Option<bool> {
+    let kind = *header.get(HEADER_LEN - 1)?;
+    match kind {
+        0 => Some(false),
+        FULL..=LAST => Some(true),
+        RECYCLABLE_FULL..=RECYCLABLE_LAST => {
+            let own = header.get(HEADER_LEN..RECYCLABLE_HEADER_LEN)?;
+            Some(own == (number as u32).to_le_bytes())
+        }
+        _ => None,
+    }
+}
+
 /// Whether headers of fragments of the type have the log's number.
 fn is_recyclable(kind: u8) -> bool {
     matches!(

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use rockmill_core::{CancelToken, DeclineReason, Error, ErrorKind, ReadAt, Result};
 use rockmill_format as format;
-use rockmill_format::log::{LogReader, Record};
+use rockmill_format::log::{FIRST_HEADER_LEN, LogReader, Record, has_record};
 use rockmill_format::manifest::Tree;
 use rockmill_format::write_batch::WriteBatch;
 use rockmill_storage::{InputFileReader, Storage, base_name};
@@ -173,8 +173,7 @@ fn open_logs(
             let what = format!("the log ends, but the MANIFEST says that it has {synced} bytes");
             return Err(Error::corruption(file.name(), file.len(), what));
         }
-        // An error is one of its records.
-        let is_begun = !matches!(LogRecords::new(&file, number).next(cancel), Ok(None));
+        let is_begun = has_begun(&file, number, cancel);
         logs.push(OpenLog {
             number,
             file,
@@ -183,6 +182,17 @@ fn open_logs(
     }
     logs.reverse();
     Ok(logs)
+}
+
+/// Whether a log has a record. Usually its first header tells, so that the logs are opened within a short time.
+fn has_begun(file: &InputFileReader, number: u64, cancel: &CancelToken) -> bool {
+    let mut header = [0; FIRST_HEADER_LEN];
+    let len = file.len().min(header.len() as u64) as usize;
+    let header = &mut header[..len];
+    let told = file.read_exact_at(header, 0).ok();
+    let told = told.and_then(|()| has_record(header, number));
+    // An error is one of its records.
+    told.unwrap_or_else(|| !matches!(LogRecords::new(file, number).next(cancel), Ok(None)))
 }
 
 /// The error of a log with a record, if records may have come to older logs after those were opened.
