@@ -174,7 +174,7 @@ impl Directory {
             }
         }
         let what = format!(
-            "another process changes the database while its files are opened; {CHANGES} attempts have failed"
+            "another process changes the database while its files are opened; {CHANGES} attempts have failed, so try again"
         );
         let error = Error::declined(DeclineReason::InputMissing, what);
         Err(error.in_file(&self.path.display().to_string()))
