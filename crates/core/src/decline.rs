@@ -67,7 +67,7 @@ reasons! {
     DbPaths = "db-paths",
     /// A compression that Rockmill does not write or read.
     Compression = "compression",
-    /// A compression dictionary that Rockmill does not write: a trained one, or one for LZ4HC.
+    /// A compression dictionary that Rockmill does not write: one for LZ4HC.
     CompressionDictionary = "compression-dictionary",
     /// A custom compression manager.
     CompressionManager = "compression-manager",

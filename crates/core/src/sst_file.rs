@@ -5,7 +5,7 @@
 //! data blocks | filter | index | dictionary | range tombstones | properties | metaindex | footer
 //! ```
 //!
-//! Filter and index may be partitions, and an index of these behind them.
+//! Filter and index may each be partitions, with a top-level index behind them.
 
 use std::collections::{BTreeMap, BTreeSet};
 

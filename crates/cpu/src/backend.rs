@@ -264,7 +264,7 @@ fn dictionary_memory_bytes(plan: &OutputPlan) -> u64 {
         return 0;
     };
     let waiting = max_waiting_bytes(plan);
-    // They are taken of what waits.
+    // The samples are copies of waiting bytes.
     let samples = (dictionary.max_sample_bytes() as u64).min(waiting);
     let training = match dictionary.training {
         Some(_) => samples.saturating_add(TRAINER_BYTES),

@@ -4,11 +4,12 @@
 //! name. The second input of a semi join may have another column of that name, and an input of a union may have other
 //! names. Then the filter arrives with another meaning.
 //!
-//! DataFusion moves two kinds. Those of a statement stay above such nodes here, and scans take none of them: logical plans
-//! have moved them as far as possible. The other kind has constants that are known while a statement runs: a join that has
-//! read its build side, or a sort with a limit, knows which rows it still needs. DataFusion's own tables mostly skip groups of
-//! rows by such a filter, and a scan drops single rows. So it must hold for each row that the statement needs, and some do
-//! not for more reasons:
+//! DataFusion moves two kinds of filters. Static filters are those of the statement. They stay above such nodes, and scans take
+//! none of them: the logical optimizer has moved them as far as possible.
+//!
+//! Dynamic filters have constants that are known while a statement runs: a join that has read its build side, or a sort with a
+//! limit, knows which rows it still needs. DataFusion's own tables mostly skip groups of rows by such a filter, and a scan
+//! drops single rows. So it must hold for each row that the statement needs. Two more reasons break that:
 //!
 //! - A filter, a join or an aggregate may have a limit, which counts rows before a filter from above.
 //! - The filter of an aggregate leaves out a minimum or maximum of an expression, or one that is null so far.

@@ -21,7 +21,7 @@ pub struct Conditions {
     columns: BTreeMap<Register, usize>,
     /// Positions of the columns of the plan's checks.
     checks: Vec<usize>,
-    /// Positions of all these columns, which decide, in ascending order.
+    /// Positions of the columns in `columns` and `checks`, in ascending order.
     pub positions: Vec<usize>,
 }
 

@@ -16,16 +16,16 @@ use crate::table::Reads;
 #[derive(Debug, Clone)]
 pub(crate) struct Planned {
     pub(super) layout: Arc<Layout>,
-    /// With the filters.
+    /// The program of columns and filters.
     pub(super) program: Program,
     pub(super) reads: Reads,
     /// Positions in the table of the output columns. Not used by aggregates.
     pub projection: Vec<usize>,
     /// Conjuncts over all columns of the table.
     pub(super) filters: Vec<Arc<dyn PhysicalExpr>>,
-    /// Conjuncts over all columns of the table whose constants are known late, as DataFusion has moved them here.
+    /// Dynamic filters over all columns of the table, as DataFusion has moved them here.
     pub(super) offered: Vec<Arc<dyn PhysicalExpr>>,
-    /// Those that hold for all rows that a statement needs. DataFusion evaluates them again.
+    /// The offered filters that hold for all rows that a statement needs. DataFusion evaluates them again.
     pub(super) dynamic: Vec<Arc<dyn PhysicalExpr>>,
     /// Filters that are left to DataFusion, with the reasons.
     pub(super) left: Vec<(String, Reason)>,
@@ -33,7 +33,7 @@ pub(crate) struct Planned {
 }
 
 impl Planned {
-    /// All rows of these columns.
+    /// Reads all rows of these columns.
     pub fn new(layout: Arc<Layout>, reads: Reads, projection: Vec<usize>) -> Self {
         Self {
             program: Program::new(Arc::clone(&layout)),
@@ -48,7 +48,7 @@ impl Planned {
         }
     }
 
-    /// The same rows with more columns behind the others.
+    /// Reads the same rows, with more columns behind the others.
     pub fn with_more_columns(mut self, columns: &[usize]) -> Self {
         self.projection.extend(columns);
         self
