@@ -184,8 +184,8 @@ test-release: setup
 test-sanitized: setup
 	scripts/sanitize.sh
 
-# Each stage of the kernels alone, on the host and, where one is with nvcc, on a GPU. STAGE=merge_runs runs the tests of one
-# stage, STAGE=merge those of kernels/tests/merge.cpp.
+# Each stage of the kernels alone, on the host, and on a GPU if the machine has one and nvcc. STAGE=merge_runs runs the tests
+# of one stage, STAGE=merge those of kernels/tests/merge.cpp.
 test-kernels:
 	@$(MAKE) -s --no-print-directory -j$$(nproc) -C kernels/tests \
 	    OUT=$(abspath $(CARGO_TARGET_DIR))/kernel-tests STAGE="$(STAGE)"

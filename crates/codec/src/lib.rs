@@ -100,10 +100,10 @@ pub fn zlib_version() -> &'static str {
     ffi::zlib_version()
 }
 
-/// A dictionary for ZSTD of at most `max_bytes`, of samples that lie one after another. Without a level, its content is selected
-/// (`ZDICT_trainFromBuffer`). With one, it is the first samples, with statistics for that level (`ZDICT_finalizeDictionary`).
-/// Empty if these samples make none: there are too few, they do not compress, or they have other sizes. The library takes some
-/// 6 MB.
+/// Makes a dictionary for ZSTD of at most `max_bytes` from contiguous samples of these sizes. Without a level, the library
+/// selects the content (`ZDICT_trainFromBuffer`). With a level, the content is the first samples, with statistics for that
+/// level (`ZDICT_finalizeDictionary`). Returns no bytes if the samples are too few or do not compress, or if `sizes` are not
+/// theirs. The library takes some 6 MB.
 pub fn zstd_dictionary(
     samples: &[u8],
     sizes: &[usize],

@@ -75,7 +75,7 @@ impl Parts {
         self.begun.fetch_add(1, Ordering::Relaxed);
         let mut statements = lock(&self.statements);
         statements.retain(|(_, scans)| scans.strong_count() > 0);
-        // Requests without a number belong to any statements.
+        // Requests without a number may belong to different statements.
         let known = scans_of(&statements, statement).filter(|_| !statement.is_nil());
         let scans = known.unwrap_or_else(|| {
             let scans = Arc::default();

@@ -84,7 +84,7 @@ impl Deleted {
         ranges::disjoint(&ranges.collect::<Vec<_>>())
     }
 
-    /// The same for a reader of keys that no tombstone deletes.
+    /// The same without fragments, for a reader of keys that no tombstone deletes.
     pub fn without_fragments(&self) -> Self {
         Self {
             undecided: self.undecided.clone(),

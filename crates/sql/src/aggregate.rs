@@ -237,12 +237,12 @@ fn compile(
     })
 }
 
-/// Rockmill's functions, which have names of DataFusion's.
+/// Rockmill's aggregates, which have the names of DataFusion's.
 pub(crate) fn own() -> impl Iterator<Item = AggregateUDF> {
     extremes::all().into_iter().chain([sums::sum()])
 }
 
-/// Whether it is one of them.
+/// Whether a function is one of Rockmill's aggregates.
 pub(crate) fn is_own(function: &AggregateUDF) -> bool {
     extremes::is_own(function) || sums::is_own(function)
 }
@@ -291,7 +291,7 @@ fn sum(
     state: Option<DataType>,
 ) -> std::result::Result<Aggregate, Reason> {
     let (bytes, range) = match state {
-        // DataFusion's own, as of counts that were made sums.
+        // A sum of DataFusion's, such as that of counts.
         Some(DataType::Int64) => (8, IntegerRange::WrapSigned { bytes: 8 }),
         Some(DataType::UInt64) => (8, IntegerRange::WrapUnsigned { bytes: 8 }),
         Some(DataType::Decimal128(..)) => (16, IntegerRange::Exact),

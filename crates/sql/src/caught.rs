@@ -98,7 +98,7 @@ struct CaughtExec {
     kept: Option<Arc<dyn Any + Send + Sync>>,
 }
 
-/// The rows of a node. Both end before what they need.
+/// The rows of a node. Rows and node are dropped before `_kept`, which they need.
 struct Running {
     /// `None` after a panic.
     rows: Option<SendableRecordBatchStream>,

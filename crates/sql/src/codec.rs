@@ -31,7 +31,7 @@ const PIN: u8 = b'p';
 /// Payload of Rockmill's own functions, which have names of DataFusion's.
 const OWN: &[u8] = b"rockmill";
 
-/// Payload of DataFusion's functions, of whose names Rockmill has its own. Their states have other types.
+/// Payload of those of DataFusion's functions whose names Rockmill's functions have. Their states have other types.
 const THEIRS: &[u8] = b"datafusion";
 
 /// Maximum bytes of a plan.

@@ -63,8 +63,8 @@ pub fn all() -> Vec<ScalarUDF> {
     numbers.chain(of_bytes).collect()
 }
 
-/// Whether a function is one of [`all`], or DataFusion's own of the same name: programs have functions of any name. These
-/// return a value or null for all arguments.
+/// Whether a function is one of [`all`], or one of these of DataFusion. They return a value or null for all arguments. Their
+/// names do not tell, because a program may register a function of its own under any name.
 pub fn is_known(function: &ScalarUDF) -> bool {
     use datafusion::functions::string;
     let of_text = [

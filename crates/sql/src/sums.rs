@@ -28,19 +28,19 @@ use datafusion::logical_expr::{
 };
 use datafusion_functions_aggregate_common::aggregate::groups_accumulator::prim_op::PrimitiveGroupsAccumulator;
 
-/// `sum`.
+/// The function `sum`.
 pub fn sum() -> AggregateUDF {
     AggregateUDF::from(Sum { own: sum_udaf() })
 }
 
-/// Whether it is this one.
+/// Whether a function is [`sum`].
 pub fn is_own(function: &AggregateUDF) -> bool {
     function.inner().downcast_ref::<Sum>().is_some()
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Sum {
-    /// DataFusion's, for other types.
+    /// DataFusion's `sum`, which adds other types.
     own: Arc<AggregateUDF>,
 }
 
@@ -137,7 +137,7 @@ impl AggregateUDFImpl for Sum {
     }
 }
 
-/// The accumulator of all rows or of a window. DataFusion's collects distinct values, and adds other types.
+/// The accumulator of all rows or of a window. That of DataFusion collects distinct values, and adds other types.
 fn accumulator(
     args: AccumulatorArgs,
     own: impl FnOnce(AccumulatorArgs) -> Result<Box<dyn Accumulator>>,

@@ -1,4 +1,4 @@
-//! The jobs that Rockmill has done in some work. RocksDB decides their number, and what it does between them takes time as well.
+//! Number and times of the jobs that Rockmill has done. RocksDB decides their number, and works between them.
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ pub struct JobTimes {
     pub jobs: u64,
     /// Wall times of these jobs, summed. RocksDB installs the files and removes the inputs afterwards.
     pub job_s: f64,
-    /// Number of subcompactions, of which devices may have failed at some.
+    /// Number of subcompactions, including those that a device failed to do.
     pub subcompactions: u64,
     /// Wall times of the subcompactions, summed. Divided by `job_s`, it is the mean number of those that ran at a time.
     pub subcompaction_s: f64,

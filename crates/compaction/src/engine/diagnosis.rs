@@ -36,7 +36,7 @@ pub(super) struct FileChecks {
 }
 
 impl FileChecks {
-    /// Those of a job, or of one whose options cannot be read.
+    /// The checks for a job, or for one whose options cannot be read.
     pub(super) fn new(job: std::result::Result<&EligibleJob, &Error>, filters: bool) -> Self {
         Self {
             comparator: job.ok().map(|job| job.comparator().to_vec()),

@@ -166,7 +166,7 @@ impl DictionarySettings {
             .map_or(self.max_bytes, |training| training.max_sample_bytes)
     }
 
-    /// The dictionary of samples that lie one after another; empty if they make none.
+    /// The dictionary of contiguous samples of these sizes; empty if they make none.
     pub fn of_samples(&self, samples: Vec<u8>, sizes: &[usize]) -> Vec<u8> {
         match self.training {
             None => samples,

@@ -191,7 +191,7 @@ fn has_begun(file: &InputFileReader, number: u64, cancel: &CancelToken) -> bool 
     let header = &mut header[..len];
     let told = file.read_exact_at(header, 0).ok();
     let told = told.and_then(|()| has_record(header, number));
-    // An error is one of its records.
+    // A damaged record is a record.
     told.unwrap_or_else(|| !matches!(LogRecords::new(file, number).next(cancel), Ok(None)))
 }
 

@@ -40,7 +40,7 @@ pub struct ScanProgress {
 }
 
 impl ScanProgress {
-    /// Those of a plan.
+    /// The counters of all scans of `plan`.
     pub fn of(plan: &Arc<dyn ExecutionPlan>) -> Self {
         let mut progress = Self::default();
         let _ = plan.apply(|node| {
