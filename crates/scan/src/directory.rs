@@ -10,13 +10,12 @@ use rockmill_format::manifest::{ColumnFamily, Tree};
 use rockmill_format::names;
 use rockmill_snapshot::LogFolder;
 use rockmill_snapshot::tree::{Position, TreeFollower};
-use rockmill_snapshot::unflushed::Unflushed;
 use rockmill_storage::{LocalStorage, Storage, base_name};
 
 use crate::checkpoint::{AtCheckpoint, Checkpoint};
 use crate::engine::ScanEngine;
 use crate::iterators::Iterators;
-use crate::memory_table::MemoryTable;
+use crate::logged::read_logs;
 use crate::options::ReadOptions;
 use crate::snapshot::{Family, Snapshot};
 use crate::table::TableFolder;
@@ -235,21 +234,7 @@ impl Directory {
         let folder = engine.folder(&self.path, options.io);
         let mut opened = self.open_files(engine, selected, at, &options, &folder)?;
         let logged = read_logs(engine, version, &at.tree, &options, &mut opened, cancel)?;
-        let files = at.tree.column_families.values();
-        let files = files.flat_map(|family| family.levels.values().flat_map(BTreeMap::values));
-        let last = match has_unflushed {
-            true => at.tree.last_sequence.max(logged.last_sequence),
-            false => at.tree.last_sequence,
-        };
-        let sequence = files.map(|file| file.largest_seqno).fold(last, u64::max);
-        let sequence = match version {
-            // The logs have fewer entries than another process has in its memory.
-            Some(version) if has_unflushed && sequence < version.sequence => {
-                return Err(version.gone());
-            }
-            Some(version) => version.sequence,
-            None => sequence,
-        };
+        let sequence = sequence_of(&at.tree, version, logged.last_sequence)?;
         let Opened {
             mut families,
             has_other_files,
@@ -389,98 +374,12 @@ struct At {
 }
 
 /// The files of a snapshot.
-struct Opened {
-    families: BTreeMap<u32, Family>,
+pub(crate) struct Opened {
+    pub families: BTreeMap<u32, Family>,
     /// Whether the column family of a version has files that the version lacks.
-    has_other_files: bool,
+    pub has_other_files: bool,
     /// The version for iterators, if there are any.
-    checkpoint: Option<Checkpoint>,
-}
-
-/// Facts that the logs have.
-#[derive(Default)]
-struct Logged {
-    /// The last sequence number, or 0.
-    last_sequence: u64,
-    /// Number of transactions that are prepared and not committed.
-    prepared: usize,
-    /// The reason why iterators cannot read them, if they cannot.
-    unreadable: Option<Error>,
-}
-
-/// Adds unflushed entries.
-fn read_logs(
-    engine: &Arc<ScanEngine>,
-    version: Option<&Version>,
-    tree: &Tree,
-    options: &ReadOptions,
-    opened: &mut Opened,
-    cancel: &CancelToken,
-) -> Result<Logged> {
-    let has_unflushed = version.is_none_or(Version::has_unflushed);
-    let families = &mut opened.families;
-    let is_wanted = |id: u32| {
-        let family = families.get(&id).filter(|_| has_unflushed);
-        family.is_some_and(|family| family.unread.is_none() && !family.is_closed)
-    };
-    let (storage, logs) = (&*engine.storage, &options.log_folder);
-    let most = engine.max_unflushed_bytes();
-    let unreadable = |error| Logged {
-        unreadable: Some(error),
-        ..Logged::default()
-    };
-    let unflushed = match Unflushed::read(storage, logs, tree, is_wanted, most, cancel) {
-        Ok(unflushed) => unflushed,
-        // The version needs nothing from the logs.
-        Err(error) if !has_unflushed => return Ok(unreadable(error)),
-        Err(error) if is_declined(&error) && version.is_none() => {
-            only_through_iterators(families, &error);
-            return Ok(unreadable(error));
-        }
-        Err(error) => return Err(error),
-    };
-    let prepared = unflushed.prepared_transactions();
-    let tables = unflushed.families.iter().map(|(id, memtable)| {
-        let table = MemoryTable::new(memtable, engine, cancel)?;
-        Ok((*id, Arc::new(table)))
-    });
-    let tables = match unflushed.left_out {
-        Some(error) => Err(error),
-        None => tables.collect::<Result<Vec<_>>>(),
-    };
-    match tables {
-        Ok(tables) => {
-            for (id, table) in tables {
-                if let Some(family) = families.get_mut(&id) {
-                    family.unflushed.push(table);
-                }
-            }
-        }
-        // Iterators read all rows of a snapshot that is taken here. The version of another process is an error.
-        Err(error) if is_declined(&error) && version.is_none() => {
-            only_through_iterators(families, &error);
-        }
-        Err(error) => return Err(error),
-    }
-    if let Some(checkpoint) = &mut opened.checkpoint {
-        checkpoint.add_logs(unflushed.logs, unflushed.last_sequence);
-    }
-    Ok(Logged {
-        last_sequence: unflushed.last_sequence,
-        prepared,
-        unreadable: None,
-    })
-}
-
-fn is_declined(error: &Error) -> bool {
-    matches!(error.kind, ErrorKind::Declined(_))
-}
-
-/// Leaves all rows to RocksDB's iterators.
-fn only_through_iterators(families: &mut BTreeMap<u32, Family>, reason: &Error) {
-    for family in families.values_mut() {
-        family.unread.get_or_insert_with(|| reason.to_string());
-    }
+    pub checkpoint: Option<Checkpoint>,
 }
 
 impl Database for Directory {
@@ -513,6 +412,24 @@ impl Database for Directory {
 
 fn name_of(family: &ColumnFamily) -> String {
     names::escape(&family.name)
+}
+
+/// The sequence number of a snapshot. `logged` is the last sequence number of its logs, or 0.
+fn sequence_of(tree: &Tree, version: Option<&Version>, logged: u64) -> Result<u64> {
+    let has_unflushed = version.is_none_or(Version::has_unflushed);
+    let last = match has_unflushed {
+        true => tree.last_sequence.max(logged),
+        false => tree.last_sequence,
+    };
+    let files = tree.column_families.values();
+    let files = files.flat_map(|family| family.levels.values().flat_map(BTreeMap::values));
+    let sequence = files.map(|file| file.largest_seqno).fold(last, u64::max);
+    match version {
+        // The logs have fewer entries than another process has in its memory.
+        Some(version) if has_unflushed && sequence < version.sequence => Err(version.gone()),
+        Some(version) => Ok(version.sequence),
+        None => Ok(sequence),
+    }
 }
 
 /// Opens the files in the database's own directory. They stay open as long as the snapshot lives.

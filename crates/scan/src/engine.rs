@@ -24,8 +24,8 @@ use rockmill_storage::clock::Worker;
 use rockmill_storage::io::{IoOptions, JobIo};
 use rockmill_storage::{LocalStorage, Storage};
 
+use crate::family::FamilySnapshot;
 use crate::piece::{Piece, PieceOutput, PieceReport, ReadPath, ScanTotals};
-use crate::snapshot::FamilySnapshot;
 use crate::table::{TableFolder, Tables, absolute};
 use crate::task::{FromIterators, FromTables, Goal, PieceTask, Reading};
 use crate::waiting_rows::{RowsRoom, WaitingRows};

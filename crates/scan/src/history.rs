@@ -19,9 +19,9 @@ use rockmill_snapshot::tree::Position;
 use rockmill_storage::{InputFileReader, Storage};
 
 use crate::engine::ScanEngine;
+use crate::family::FamilySnapshot;
 use crate::memory_table::MemoryTable;
 use crate::ranges;
-use crate::snapshot::FamilySnapshot;
 use crate::version::VersionFile;
 
 /// Differences between a version and an older one, as readers see them.

@@ -14,9 +14,9 @@ use rockmill_exec::throughput::JobSize;
 use rockmill_storage::clock::Worker;
 
 use crate::engine::{MIN_READ_AHEAD_BYTES, ScanEngine};
+use crate::family::FamilySnapshot;
 use crate::lock;
 use crate::piece::Piece;
-use crate::snapshot::FamilySnapshot;
 use crate::task::{FromTables, Goal};
 
 /// A load: each piece is a task. The pieces are read from tables ([`crate::ReadPath::Files`]).

@@ -7,8 +7,8 @@ use rockmill_core::{KeyRange, borders};
 use rockmill_format::key::KeyOrder;
 use serde::{Deserialize, Serialize};
 
+use crate::family::FamilySnapshot;
 use crate::ranges;
-use crate::snapshot::FamilySnapshot;
 
 /// A range of keys that one task reads.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

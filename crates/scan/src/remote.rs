@@ -15,10 +15,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::deleted::Deleted;
 use crate::engine::ScanEngine;
+use crate::family::FamilySnapshot;
 use crate::history::Origin;
 use crate::piece::{Piece, ReadPath};
 use crate::ranges;
-use crate::snapshot::{Family, FamilySnapshot, Snapshot};
+use crate::snapshot::{Family, Snapshot};
 use crate::version::Version;
 
 /// A version of a column family, as the process that has its files describes it.

@@ -14,9 +14,9 @@ use rockmill_storage::io::JobIo;
 
 use crate::deleted::Deleted;
 use crate::engine::{DIRECT_READ_AHEAD_BYTES, MIN_READ_AHEAD_BYTES, READ_AHEAD_BYTES};
+use crate::family::FamilySnapshot;
 use crate::iterators::RowFn;
 use crate::lock;
-use crate::snapshot::FamilySnapshot;
 use crate::table::SnapshotTable;
 
 /// One piece, which is all of its job.

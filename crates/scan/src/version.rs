@@ -10,8 +10,9 @@ use rockmill_core::{DeclineReason, Error, Result};
 use rockmill_format::names;
 use serde::{Deserialize, Serialize};
 
+use crate::family::FamilySnapshot;
 use crate::quoted;
-use crate::snapshot::{Family, FamilySnapshot};
+use crate::snapshot::Family;
 use rockmill_core::MergeOperator;
 
 /// A file of a version: its number, its bytes, and the unique id of its table.

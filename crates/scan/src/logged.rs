@@ -1,0 +1,101 @@
+//! What the write-ahead logs of a directory add to its files.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use rockmill_core::{CancelToken, Error, ErrorKind, Result};
+use rockmill_format::manifest::Tree;
+use rockmill_snapshot::unflushed::Unflushed;
+
+use crate::directory::Opened;
+use crate::engine::ScanEngine;
+use crate::memory_table::MemoryTable;
+use crate::options::ReadOptions;
+use crate::snapshot::Family;
+use crate::version::Version;
+
+/// Facts that the logs have.
+#[derive(Default)]
+pub(crate) struct Logged {
+    /// The last sequence number, or 0.
+    pub last_sequence: u64,
+    /// Number of transactions that are prepared and not committed.
+    pub prepared: usize,
+    /// The reason why iterators cannot read them, if they cannot.
+    pub unreadable: Option<Error>,
+}
+
+/// Adds unflushed entries.
+pub(crate) fn read_logs(
+    engine: &Arc<ScanEngine>,
+    version: Option<&Version>,
+    tree: &Tree,
+    options: &ReadOptions,
+    opened: &mut Opened,
+    cancel: &CancelToken,
+) -> Result<Logged> {
+    let has_unflushed = version.is_none_or(Version::has_unflushed);
+    let families = &mut opened.families;
+    let is_wanted = |id: u32| {
+        let family = families.get(&id).filter(|_| has_unflushed);
+        family.is_some_and(|family| family.unread.is_none() && !family.is_closed)
+    };
+    let (storage, logs) = (&*engine.storage, &options.log_folder);
+    let most = engine.max_unflushed_bytes();
+    let unreadable = |error| Logged {
+        unreadable: Some(error),
+        ..Logged::default()
+    };
+    let unflushed = match Unflushed::read(storage, logs, tree, is_wanted, most, cancel) {
+        Ok(unflushed) => unflushed,
+        // The version needs nothing from the logs.
+        Err(error) if !has_unflushed => return Ok(unreadable(error)),
+        Err(error) if is_declined(&error) && version.is_none() => {
+            only_through_iterators(families, &error);
+            return Ok(unreadable(error));
+        }
+        Err(error) => return Err(error),
+    };
+    let prepared = unflushed.prepared_transactions();
+    let tables = unflushed.families.iter().map(|(id, memtable)| {
+        let table = MemoryTable::new(memtable, engine, cancel)?;
+        Ok((*id, Arc::new(table)))
+    });
+    let tables = match unflushed.left_out {
+        Some(error) => Err(error),
+        None => tables.collect::<Result<Vec<_>>>(),
+    };
+    match tables {
+        Ok(tables) => {
+            for (id, table) in tables {
+                if let Some(family) = families.get_mut(&id) {
+                    family.unflushed.push(table);
+                }
+            }
+        }
+        // Iterators read all rows of a snapshot that is taken here. The version of another process is an error.
+        Err(error) if is_declined(&error) && version.is_none() => {
+            only_through_iterators(families, &error);
+        }
+        Err(error) => return Err(error),
+    }
+    if let Some(checkpoint) = &mut opened.checkpoint {
+        checkpoint.add_logs(unflushed.logs, unflushed.last_sequence);
+    }
+    Ok(Logged {
+        last_sequence: unflushed.last_sequence,
+        prepared,
+        unreadable: None,
+    })
+}
+
+fn is_declined(error: &Error) -> bool {
+    matches!(error.kind, ErrorKind::Declined(_))
+}
+
+/// Leaves all rows to RocksDB's iterators.
+fn only_through_iterators(families: &mut BTreeMap<u32, Family>, reason: &Error) {
+    for family in families.values_mut() {
+        family.unread.get_or_insert_with(|| reason.to_string());
+    }
+}
