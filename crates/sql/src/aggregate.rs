@@ -237,6 +237,44 @@ fn compile(
     })
 }
 
+/// Methods that Rockmill's aggregates take from those of DataFusion.
+macro_rules! as_own {
+    () => {
+        fn name(&self) -> &str {
+            self.own.name()
+        }
+
+        fn signature(&self) -> &Signature {
+            self.own.signature()
+        }
+
+        fn return_type(&self, arguments: &[DataType]) -> Result<DataType> {
+            self.own.return_type(arguments)
+        }
+
+        fn groups_accumulator_supported(&self, args: AccumulatorArgs) -> bool {
+            self.own.groups_accumulator_supported(args)
+        }
+
+        fn order_sensitivity(&self) -> AggregateOrderSensitivity {
+            self.own.order_sensitivity()
+        }
+
+        fn reverse_expr(&self) -> ReversedUDAF {
+            self.own.reverse_udf()
+        }
+
+        fn documentation(&self) -> Option<&Documentation> {
+            self.own.documentation()
+        }
+
+        fn set_monotonicity(&self, data_type: &DataType) -> SetMonotonicity {
+            self.own.inner().set_monotonicity(data_type)
+        }
+    };
+}
+pub(crate) use as_own;
+
 /// Rockmill's aggregates, which have the names of DataFusion's.
 pub(crate) fn own() -> impl Iterator<Item = AggregateUDF> {
     extremes::all().into_iter().chain([sums::sum()])

@@ -18,6 +18,8 @@ use datafusion::logical_expr::{
 };
 use datafusion_functions_aggregate_common::aggregate::groups_accumulator::prim_op::PrimitiveGroupsAccumulator;
 
+use crate::aggregate::as_own;
+
 /// `min` and `max`.
 pub fn all() -> [AggregateUDF; 2] {
     let extreme = |own: Arc<AggregateUDF>, wins| AggregateUDF::from(Extreme { own, wins });
@@ -62,24 +64,10 @@ macro_rules! of_groups {
 }
 
 impl AggregateUDFImpl for Extreme {
-    fn name(&self) -> &str {
-        self.own.name()
-    }
-
-    fn signature(&self) -> &Signature {
-        self.own.signature()
-    }
-
-    fn return_type(&self, arguments: &[DataType]) -> Result<DataType> {
-        self.own.return_type(arguments)
-    }
+    as_own!();
 
     fn accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
         self.own.accumulator(args)
-    }
-
-    fn groups_accumulator_supported(&self, args: AccumulatorArgs) -> bool {
-        self.own.groups_accumulator_supported(args)
     }
 
     fn create_groups_accumulator(
@@ -97,16 +85,8 @@ impl AggregateUDFImpl for Extreme {
         self.own.create_sliding_accumulator(args)
     }
 
-    fn order_sensitivity(&self) -> AggregateOrderSensitivity {
-        self.own.order_sensitivity()
-    }
-
     fn coerce_types(&self, arguments: &[DataType]) -> Result<Vec<DataType>> {
         self.own.coerce_types(arguments)
-    }
-
-    fn reverse_expr(&self) -> ReversedUDAF {
-        self.own.reverse_udf()
     }
 
     fn is_descending(&self) -> Option<bool> {
@@ -115,13 +95,5 @@ impl AggregateUDFImpl for Extreme {
 
     fn value_from_stats(&self, args: &StatisticsArgs) -> Option<ScalarValue> {
         self.own.value_from_stats(args)
-    }
-
-    fn documentation(&self) -> Option<&Documentation> {
-        self.own.documentation()
-    }
-
-    fn set_monotonicity(&self, data_type: &DataType) -> SetMonotonicity {
-        self.own.inner().set_monotonicity(data_type)
     }
 }

@@ -5,7 +5,6 @@
 //! of rows does not matter: a sum of integers may exceed its type for a while.
 
 use std::fmt::Debug;
-use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -27,6 +26,8 @@ use datafusion::logical_expr::{
     ReversedUDAF, SetMonotonicity, Signature,
 };
 use datafusion_functions_aggregate_common::aggregate::groups_accumulator::prim_op::PrimitiveGroupsAccumulator;
+
+use crate::aggregate::as_own;
 
 /// The function `sum`.
 pub fn sum() -> AggregateUDF {
@@ -57,33 +58,49 @@ fn wide(data_type: &DataType) -> Option<DataType> {
     }
 }
 
-/// Calls a macro with the types of a sum and of the wider sums.
+/// A type whose values are added in a wider one.
+trait Summed: ArrowPrimitiveType + Debug {
+    /// The type of the sum while values are added.
+    type Wide: ArrowPrimitiveType<Native: From<Self::Native> + TryInto<Self::Native>> + Send;
+}
+
+/// A value of the wider type.
+type Wide<T> = <<T as Summed>::Wide as ArrowPrimitiveType>::Native;
+
+macro_rules! summed {
+    ($($type:ty => $wide:ty),* $(,)?) => {
+        $(impl Summed for $type {
+            type Wide = $wide;
+        })*
+    };
+}
+
+summed! {
+    Int64Type => Decimal128Type,
+    UInt64Type => Decimal128Type,
+    Decimal32Type => Decimal128Type,
+    Decimal64Type => Decimal128Type,
+    Decimal128Type => Decimal128Type,
+    Decimal256Type => Decimal256Type,
+}
+
+/// Calls a macro with the type of a sum.
 macro_rules! by_type {
     ($data_type:expr, $call:ident, $other:expr) => {
         match $data_type {
-            DataType::Int64 => $call!(Int64Type, Decimal128Type),
-            DataType::UInt64 => $call!(UInt64Type, Decimal128Type),
-            DataType::Decimal32(..) => $call!(Decimal32Type, Decimal128Type),
-            DataType::Decimal64(..) => $call!(Decimal64Type, Decimal128Type),
-            DataType::Decimal128(..) => $call!(Decimal128Type, Decimal128Type),
-            DataType::Decimal256(..) => $call!(Decimal256Type, Decimal256Type),
+            DataType::Int64 => $call!(Int64Type),
+            DataType::UInt64 => $call!(UInt64Type),
+            DataType::Decimal32(..) => $call!(Decimal32Type),
+            DataType::Decimal64(..) => $call!(Decimal64Type),
+            DataType::Decimal128(..) => $call!(Decimal128Type),
+            DataType::Decimal256(..) => $call!(Decimal256Type),
             _ => $other,
         }
     };
 }
 
 impl AggregateUDFImpl for Sum {
-    fn name(&self) -> &str {
-        self.own.name()
-    }
-
-    fn signature(&self) -> &Signature {
-        self.own.signature()
-    }
-
-    fn return_type(&self, arguments: &[DataType]) -> Result<DataType> {
-        self.own.return_type(arguments)
-    }
+    as_own!();
 
     fn state_fields(&self, args: StateFieldsArgs) -> Result<Vec<FieldRef>> {
         match wide(args.return_type()) {
@@ -103,37 +120,17 @@ impl AggregateUDFImpl for Sum {
         accumulator(args, |args| self.own.create_sliding_accumulator(args))
     }
 
-    fn groups_accumulator_supported(&self, args: AccumulatorArgs) -> bool {
-        self.own.groups_accumulator_supported(args)
-    }
-
     fn create_groups_accumulator(
         &self,
         args: AccumulatorArgs,
     ) -> Result<Box<dyn GroupsAccumulator>> {
         macro_rules! groups {
-            ($type:ty, $wide:ty) => {
-                groups::<$type, $wide>(Range::of(&args)?)
+            ($type:ty) => {
+                groups::<$type>(Range::of(&args)?)
             };
         }
         let data_type = args.return_field.data_type().clone();
         by_type!(data_type, groups, self.own.create_groups_accumulator(args))
-    }
-
-    fn order_sensitivity(&self) -> AggregateOrderSensitivity {
-        self.own.order_sensitivity()
-    }
-
-    fn reverse_expr(&self) -> ReversedUDAF {
-        ReversedUDAF::Identical
-    }
-
-    fn documentation(&self) -> Option<&Documentation> {
-        self.own.documentation()
-    }
-
-    fn set_monotonicity(&self, data_type: &DataType) -> SetMonotonicity {
-        self.own.inner().set_monotonicity(data_type)
     }
 }
 
@@ -143,8 +140,8 @@ fn accumulator(
     own: impl FnOnce(AccumulatorArgs) -> Result<Box<dyn Accumulator>>,
 ) -> Result<Box<dyn Accumulator>> {
     macro_rules! total {
-        ($type:ty, $wide:ty) => {{
-            let total = Total::<$type, $wide>::new(Range::of(&args)?);
+        ($type:ty) => {{
+            let total = Total::<$type>::new(Range::of(&args)?);
             match args.is_distinct {
                 false => Ok(Box::new(total)),
                 true => Ok(Box::new(Distinct {
@@ -160,15 +157,15 @@ fn accumulator(
 
 /// The type of a sum, and the expression that has it.
 #[derive(Debug)]
-struct Range<W: ArrowPrimitiveType> {
+struct Range<T: Summed> {
     name: String,
     data_type: DataType,
     wide: DataType,
     /// The smallest number with more digits than the type, which is a decimal.
-    limit: Option<W::Native>,
+    limit: Option<Wide<T>>,
 }
 
-impl<W: ArrowPrimitiveType> Range<W> {
+impl<T: Summed> Range<T> {
     fn of(args: &AccumulatorArgs) -> Result<Self> {
         let data_type = args.return_field.data_type().clone();
         let limit = match data_type {
@@ -176,7 +173,7 @@ impl<W: ArrowPrimitiveType> Range<W> {
             | DataType::Decimal64(digits, _)
             | DataType::Decimal128(digits, _)
             | DataType::Decimal256(digits, _) => {
-                Some(W::Native::usize_as(10).pow_checked(digits.into())?)
+                Some(Wide::<T>::usize_as(10).pow_checked(digits.into())?)
             }
             _ => None,
         };
@@ -192,11 +189,8 @@ impl<W: ArrowPrimitiveType> Range<W> {
     }
 
     /// The sum in its own type.
-    fn narrow<T: ArrowPrimitiveType>(&self, sum: W::Native) -> Result<T::Native>
-    where
-        W::Native: TryInto<T::Native>,
-    {
-        let is_below = |limit: W::Native| limit.neg_wrapping().is_lt(sum) && sum.is_lt(limit);
+    fn narrow(&self, sum: Wide<T>) -> Result<T::Native> {
+        let is_below = |limit: Wide<T>| limit.neg_wrapping().is_lt(sum) && sum.is_lt(limit);
         let narrow: Option<T::Native> = sum.try_into().ok();
         let narrow = narrow.filter(|_| self.limit.is_none_or(is_below));
         narrow.ok_or_else(|| self.exceeded())
@@ -218,21 +212,19 @@ impl<W: ArrowPrimitiveType> Range<W> {
 
 /// The sum of rows. Rows may be taken away again, as a window does.
 #[derive(Debug)]
-struct Total<T, W: ArrowPrimitiveType> {
-    sum: W::Native,
+struct Total<T: Summed> {
+    sum: Wide<T>,
     /// Number of its values.
     count: u64,
-    range: Range<W>,
-    of: PhantomData<T>,
+    range: Range<T>,
 }
 
-impl<T, W: ArrowPrimitiveType> Total<T, W> {
-    fn new(range: Range<W>) -> Self {
+impl<T: Summed> Total<T> {
+    fn new(range: Range<T>) -> Self {
         Self {
-            sum: W::Native::ZERO,
+            sum: Wide::<T>::ZERO,
             count: 0,
             range,
-            of: PhantomData,
         }
     }
 
@@ -240,13 +232,13 @@ impl<T, W: ArrowPrimitiveType> Total<T, W> {
     fn fold<V: ArrowPrimitiveType>(
         &mut self,
         values: &ArrayRef,
-        fold: impl Fn(W::Native, W::Native) -> std::result::Result<W::Native, ArrowError>,
+        fold: impl Fn(Wide<T>, Wide<T>) -> std::result::Result<Wide<T>, ArrowError>,
     ) -> Result<u64>
     where
-        V::Native: Into<W::Native>,
+        V::Native: Into<Wide<T>>,
     {
         let values = values.as_primitive::<V>();
-        let fold = |sum: W::Native, value: V::Native| fold(sum, value.into());
+        let fold = |sum: Wide<T>, value: V::Native| fold(sum, value.into());
         let folded = match values.null_count() {
             0 => values.values().iter().copied().try_fold(self.sum, fold),
             _ => values.iter().flatten().try_fold(self.sum, fold),
@@ -257,30 +249,24 @@ impl<T, W: ArrowPrimitiveType> Total<T, W> {
 
     fn add<V: ArrowPrimitiveType>(&mut self, values: &ArrayRef) -> Result<()>
     where
-        V::Native: Into<W::Native>,
+        V::Native: Into<Wide<T>>,
     {
         self.count += self.fold::<V>(values, ArrowNativeTypeOp::add_checked)?;
         Ok(())
     }
 
-    fn sum(&self) -> Option<W::Native> {
+    fn sum(&self) -> Option<Wide<T>> {
         (self.count > 0).then_some(self.sum)
     }
 }
 
-impl<T, W> Accumulator for Total<T, W>
-where
-    T: ArrowPrimitiveType + Debug + Send + Sync,
-    W: ArrowPrimitiveType + Debug + Send + Sync,
-    T::Native: Into<W::Native>,
-    W::Native: TryInto<T::Native>,
-{
+impl<T: Summed> Accumulator for Total<T> {
     fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
         self.add::<T>(&values[0])
     }
 
     fn merge_batch(&mut self, states: &[ArrayRef]) -> Result<()> {
-        self.add::<W>(&states[0])
+        self.add::<T::Wide>(&states[0])
     }
 
     fn retract_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
@@ -293,12 +279,12 @@ where
     }
 
     fn state(&mut self) -> Result<Vec<ScalarValue>> {
-        let state = ScalarValue::new_primitive::<W>(self.sum(), &self.range.wide)?;
+        let state = ScalarValue::new_primitive::<T::Wide>(self.sum(), &self.range.wide)?;
         Ok(vec![state])
     }
 
     fn evaluate(&mut self) -> Result<ScalarValue> {
-        let sum = self.sum().map(|sum| self.range.narrow::<T>(sum));
+        let sum = self.sum().map(|sum| self.range.narrow(sum));
         ScalarValue::new_primitive::<T>(sum.transpose()?, &self.range.data_type)
     }
 
@@ -309,19 +295,13 @@ where
 
 /// The sum of the values that DataFusion's accumulator has collected, each once.
 #[derive(Debug)]
-struct Distinct<T, W: ArrowPrimitiveType> {
+struct Distinct<T: Summed> {
     values: Box<dyn Accumulator>,
     /// Empty.
-    total: Total<T, W>,
+    total: Total<T>,
 }
 
-impl<T, W> Accumulator for Distinct<T, W>
-where
-    T: ArrowPrimitiveType + Debug + Send + Sync,
-    W: ArrowPrimitiveType + Debug + Send + Sync,
-    T::Native: Into<W::Native>,
-    W::Native: TryInto<T::Native>,
-{
+impl<T: Summed> Accumulator for Distinct<T> {
     fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
         self.values.update_batch(values)
     }
@@ -349,7 +329,7 @@ where
         };
         self.total.add::<T>(values.values())?;
         let sum = self.total.evaluate();
-        (self.total.sum, self.total.count) = (W::Native::ZERO, 0);
+        (self.total.sum, self.total.count) = (Wide::<T>::ZERO, 0);
         sum
     }
 
@@ -359,62 +339,46 @@ where
 }
 
 /// The sums of groups. `A` adds to a sum.
-struct Groups<T, W, A>
+struct Groups<T, A>
 where
-    W: ArrowPrimitiveType + Send,
-    A: Fn(&mut W::Native, W::Native) + Send + Sync + 'static,
+    T: Summed,
+    A: Fn(&mut Wide<T>, Wide<T>) + Send + Sync + 'static,
 {
-    sums: PrimitiveGroupsAccumulator<W, A>,
+    sums: PrimitiveGroupsAccumulator<T::Wide, A>,
     /// Whether a sum did not fit into the wider type.
     is_over: Arc<AtomicBool>,
-    range: Range<W>,
-    of: PhantomData<T>,
+    range: Range<T>,
 }
 
-fn groups<T, W>(range: Range<W>) -> Result<Box<dyn GroupsAccumulator>>
-where
-    T: ArrowPrimitiveType + Send,
-    W: ArrowPrimitiveType + Send,
-    T::Native: Into<W::Native>,
-    W::Native: TryInto<T::Native>,
-{
+fn groups<T: Summed>(range: Range<T>) -> Result<Box<dyn GroupsAccumulator>> {
     let is_over = Arc::new(AtomicBool::new(false));
     let over = Arc::clone(&is_over);
-    let add = move |sum: &mut W::Native, value: W::Native| match sum.add_checked(value) {
+    let add = move |sum: &mut Wide<T>, value: Wide<T>| match sum.add_checked(value) {
         Ok(more) => *sum = more,
         Err(_) => over.store(true, Ordering::Relaxed),
     };
     Ok(Box::new(Groups {
-        sums: PrimitiveGroupsAccumulator::<W, _>::new(&range.wide, add),
+        sums: PrimitiveGroupsAccumulator::<T::Wide, _>::new(&range.wide, add),
         is_over,
         range,
-        of: PhantomData::<T>,
     }))
 }
 
 /// The same values in the wider type.
-fn widened<T, W>(values: &ArrayRef) -> ArrayRef
-where
-    T: ArrowPrimitiveType,
-    W: ArrowPrimitiveType,
-    T::Native: Into<W::Native>,
-{
-    match values.as_primitive_opt::<W>() {
+fn widened<T: Summed>(values: &ArrayRef) -> ArrayRef {
+    match values.as_primitive_opt::<T::Wide>() {
         Some(_) => Arc::clone(values),
         None => {
-            let wide: PrimitiveArray<W> = values.as_primitive::<T>().unary(Into::into);
+            let wide: PrimitiveArray<T::Wide> = values.as_primitive::<T>().unary(Into::into);
             Arc::new(wide)
         }
     }
 }
 
-impl<T, W, A> GroupsAccumulator for Groups<T, W, A>
+impl<T, A> GroupsAccumulator for Groups<T, A>
 where
-    T: ArrowPrimitiveType + Send,
-    W: ArrowPrimitiveType + Send,
-    T::Native: Into<W::Native>,
-    W::Native: TryInto<T::Native>,
-    A: Fn(&mut W::Native, W::Native) + Send + Sync + 'static,
+    T: Summed,
+    A: Fn(&mut Wide<T>, Wide<T>) + Send + Sync + 'static,
 {
     fn update_batch(
         &mut self,
@@ -423,7 +387,7 @@ where
         opt_filter: Option<&BooleanArray>,
         total_num_groups: usize,
     ) -> Result<()> {
-        let values = [widened::<T, W>(&values[0])];
+        let values = [widened::<T>(&values[0])];
         let sums = &mut self.sums;
         sums.update_batch(&values, group_indices, opt_filter, total_num_groups)?;
         self.check()
@@ -442,8 +406,8 @@ where
 
     fn evaluate(&mut self, emit_to: EmitTo) -> Result<ArrayRef> {
         let sums = self.sums.evaluate(emit_to)?;
-        let sums = sums.as_primitive::<W>();
-        let narrow = sums.try_unary::<_, T, _>(|sum| self.range.narrow::<T>(sum))?;
+        let sums = sums.as_primitive::<T::Wide>();
+        let narrow = sums.try_unary::<_, T, _>(|sum| self.range.narrow(sum))?;
         Ok(Arc::new(
             narrow.with_data_type(self.range.data_type.clone()),
         ))
@@ -458,7 +422,7 @@ where
         values: &[ArrayRef],
         opt_filter: Option<&BooleanArray>,
     ) -> Result<Vec<ArrayRef>> {
-        let values = [widened::<T, W>(&values[0])];
+        let values = [widened::<T>(&values[0])];
         self.sums.convert_to_state(&values, opt_filter)
     }
 
@@ -467,10 +431,10 @@ where
     }
 }
 
-impl<T, W, A> Groups<T, W, A>
+impl<T, A> Groups<T, A>
 where
-    W: ArrowPrimitiveType + Send,
-    A: Fn(&mut W::Native, W::Native) + Send + Sync + 'static,
+    T: Summed,
+    A: Fn(&mut Wide<T>, Wide<T>) + Send + Sync + 'static,
 {
     fn check(&self) -> Result<()> {
         match self.is_over.load(Ordering::Relaxed) {
