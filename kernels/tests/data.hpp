@@ -61,3 +61,13 @@ struct Arena {
 
 inline u64* no_error() { return memory<u64>({NO_ERROR}); }
 inline u64 error_of(u64 at, ErrorCode code) { return at << 8 | code; }
+
+// Room for the part of args.n keys that a stage selects.
+template <class Args>
+void give_room(Args& args) {
+  args.keep = room<u32>(args.n);
+  args.places = room<u32>(args.n);
+  args.selected_rows = room<Key>(args.n);
+  args.totals = zeros<RetainTotals>(1);
+  args.errors = no_error();
+}

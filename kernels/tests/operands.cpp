@@ -39,11 +39,7 @@ RetainArgs args_for(MergeFunction function, const std::vector<std::string>& valu
   args.made_offsets = room<u64>(args.n + 1);
   args.heads = room<u32>(args.n);
   args.has_older = zeros<u8>(args.n);
-  args.keep = room<u32>(args.n);
-  args.places = room<u32>(args.n);
-  args.selected_rows = room<Key>(args.n);
-  args.totals = zeros<RetainTotals>(1);
-  args.errors = no_error();
+  give_room(args);
   return args;
 }
 

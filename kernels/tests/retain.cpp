@@ -18,11 +18,7 @@ RetainArgs args_for(const std::vector<Key>& keys, const RetainRules& rules) {
   args.rules = rules;
   args.heads = room<u32>(n);
   args.has_older = zeros<u8>(n);
-  args.keep = room<u32>(n);
-  args.places = room<u32>(n);
-  args.selected_rows = room<Key>(n);
-  args.totals = zeros<RetainTotals>(1);
-  args.errors = no_error();
+  give_room(args);
   return args;
 }
 

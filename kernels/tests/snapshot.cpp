@@ -22,11 +22,7 @@ SnapshotArgs args_for(u32 keep_tombstones, u32 mark_needs_merge) {
                 memory<u64>({99, 5}), 1};
   args.fragment_places = room<u64>(1);
   args.cover = zeros<u32>(args.n);
-  args.keep = room<u32>(args.n);
-  args.places = room<u32>(args.n);
-  args.selected_rows = room<Key>(args.n);
-  args.totals = zeros<RetainTotals>(1);
-  args.errors = no_error();
+  give_room(args);
   return args;
 }
 

@@ -48,18 +48,7 @@ impl<F> fmt::Debug for BusyStorage<F> {
 }
 
 impl<F: Fn() + Send + Sync + 'static> Storage for BusyStorage<F> {
-    as_local_storage!(
-        create_dir_all,
-        remove_dir_all,
-        remove_empty_dir,
-        remove_file,
-        folder_id,
-        mode,
-        is_own_folder,
-        rename,
-        sync_dir,
-        link_or_copy
-    );
+    as_local_storage!(others);
 
     fn create(&self, path: &Path, mode: u32) -> io::Result<Box<dyn WritableFile>> {
         LocalStorage.create(path, mode)

@@ -71,20 +71,7 @@ impl Gate {
 }
 
 impl Storage for Gate {
-    as_local_storage!(
-        open,
-        create_dir_all,
-        remove_dir_all,
-        remove_empty_dir,
-        remove_file,
-        folder_id,
-        mode,
-        is_own_folder,
-        rename,
-        list,
-        sync_dir,
-        link_or_copy
-    );
+    as_local_storage!(open, list, others);
 
     fn create(&self, path: &Path, mode: u32) -> io::Result<Box<dyn WritableFile>> {
         let file = LocalStorage.create(path, mode)?;

@@ -40,6 +40,21 @@ macro_rules! as_local_storage {
             LocalStorage.$two_paths(from, to)
         }
     };
+    // All methods that neither list nor read nor write.
+    (@ others) => {
+        as_local_storage!(
+            create_dir_all,
+            remove_dir_all,
+            remove_empty_dir,
+            remove_file,
+            folder_id,
+            mode,
+            is_own_folder,
+            rename,
+            sync_dir,
+            link_or_copy
+        );
+    };
     (@ $one_path:ident) => {
         fn $one_path(&self, path: &std::path::Path) -> std::io::Result<()> {
             LocalStorage.$one_path(path)

@@ -72,6 +72,10 @@ pub fn zlib_version() -> &'static str {
     version.to_str().unwrap_or("unknown")
 }
 
+/// Makes a dictionary for ZSTD of at most `max_bytes` from contiguous samples of these sizes. Without a level, the library
+/// selects the content (`ZDICT_trainFromBuffer`). With a level, the content is the first samples, with statistics for that
+/// level (`ZDICT_finalizeDictionary`). Returns no bytes if the samples are too few or do not compress, or if `sizes` are not
+/// theirs. The library takes some 6 MB.
 pub fn zstd_dictionary(
     samples: &[u8],
     sizes: &[usize],
@@ -85,8 +89,8 @@ pub fn zstd_dictionary(
         return Vec::new();
     };
     let mut dictionary = vec![0; max_bytes];
+    let content_bytes = samples.len().min(max_bytes);
     let (out, samples) = (dictionary.as_mut_ptr().cast(), samples.as_ptr().cast());
-    let content_bytes = all.unwrap_or(0).min(max_bytes);
     // SAFETY: it writes at most `max_bytes` bytes, reads `number` sizes, and samples of these sizes, which is their length.
     let size = unsafe {
         match level {
@@ -113,5 +117,6 @@ pub fn zstd_dictionary(
     // SAFETY: it only compares the number.
     let is_error = unsafe { ZDICT_isError(size) } != 0;
     dictionary.truncate(if is_error { 0 } else { size });
+    dictionary.shrink_to_fit();
     dictionary
 }

@@ -9,6 +9,8 @@
 mod ffi;
 pub mod xxh3;
 
+pub use ffi::zstd_dictionary;
+
 use std::error::Error;
 use std::fmt;
 
@@ -98,19 +100,6 @@ impl Codec {
 /// crates that compress have no unsafe code.
 pub fn zlib_version() -> &'static str {
     ffi::zlib_version()
-}
-
-/// Makes a dictionary for ZSTD of at most `max_bytes` from contiguous samples of these sizes. Without a level, the library
-/// selects the content (`ZDICT_trainFromBuffer`). With a level, the content is the first samples, with statistics for that
-/// level (`ZDICT_finalizeDictionary`). Returns no bytes if the samples are too few or do not compress, or if `sizes` are not
-/// theirs. The library takes some 6 MB.
-pub fn zstd_dictionary(
-    samples: &[u8],
-    sizes: &[usize],
-    max_bytes: usize,
-    level: Option<i32>,
-) -> Vec<u8> {
-    ffi::zstd_dictionary(samples, sizes, max_bytes, level)
 }
 
 /// Maximum size of a compressed block of `len` bytes; `None` if `len` is too large.

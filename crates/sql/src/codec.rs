@@ -31,7 +31,7 @@ const PIN: u8 = b'p';
 /// Payload of Rockmill's own functions, which have names of DataFusion's.
 const OWN: &[u8] = b"rockmill";
 
-/// Payload of those of DataFusion's functions whose names Rockmill's functions have. Their states have other types.
+/// Payload of DataFusion's aggregate functions. Rockmill's functions of the same names have states of other types.
 const THEIRS: &[u8] = b"datafusion";
 
 /// Maximum bytes of a plan.
@@ -250,10 +250,9 @@ impl PhysicalExtensionCodec for Codec {
     }
 
     fn try_encode_udaf(&self, function: &AggregateUDF, bytes: &mut Vec<u8>) -> Result<()> {
-        let is_replaced = || aggregate::own().any(|own| own.name() == function.name());
         if aggregate::is_own(function) {
             bytes.extend(OWN);
-        } else if aggregate::is_known(function) && is_replaced() {
+        } else if aggregate::is_known(function) {
             bytes.extend(THEIRS);
         }
         Ok(())

@@ -38,12 +38,12 @@ impl Databases {
     fn known(&self) -> MutexGuard<'_, HashMap<Place, Scans>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
 
-    fn get(&self, place: &Place) -> Option<Scans> {
-        let known = self.known().get(place).cloned();
-        // A database's path may have a link that leads elsewhere by now.
-        known.filter(|scans| real(scans.database().path()) == place.0)
-    }
+/// The database that is known at a place. Its path may have a link that leads elsewhere by now.
+fn at(known: &HashMap<Place, Scans>, place: &Place) -> Option<Scans> {
+    let scans = known.get(place)?;
+    (real(scans.database().path()) == place.0).then(|| scans.clone())
 }
 
 fn real(path: &Path) -> PathBuf {
@@ -69,7 +69,7 @@ impl RocksTables {
         let databases = Arc::clone(&self.databases);
         blocking(move || {
             let place = (real(&path), wal_dir);
-            if let Some(scans) = databases.get(&place) {
+            if let Some(scans) = at(&databases.known(), &place) {
                 return Ok(scans);
             }
             let mut database = Directory::open(&path).map_err(external)?;
@@ -78,9 +78,10 @@ impl RocksTables {
             }
             let database = database.with_iterators(Arc::new(ReadOnly::default()));
             // Another statement may have opened it meanwhile.
-            let scans =
-                (databases.get(&place)).unwrap_or_else(|| Scans::new(engine, Arc::new(database)));
-            databases.known().insert(place, scans.clone());
+            let mut known = databases.known();
+            let scans = at(&known, &place);
+            let scans = scans.unwrap_or_else(|| Scans::new(engine, Arc::new(database)));
+            known.insert(place, scans.clone());
             Ok(scans)
         })
         .await
@@ -99,6 +100,21 @@ impl TableProviderFactory for RocksTables {
         };
         let wal_dir = Options::read(&statement.options)?.take(WAL_DIR);
         table(&self.database(location, wal_dir).await?, statement)
+    }
+}
+
+/// Makes the database known again that a definition has replaced, also if the definition is abandoned: the session's own
+/// database of a folder may be another one, as one that the process has open.
+struct Restored<'a> {
+    before: Option<Scans>,
+    session: &'a SessionContext,
+}
+
+impl Drop for Restored<'_> {
+    fn drop(&mut self) {
+        if let Some(before) = self.before.take() {
+            before.make_known(self.session);
+        }
     }
 }
 
@@ -139,12 +155,8 @@ impl Scans {
             }
         }
         let before = self.make_known(session);
-        let done = self.run_definition(session, statement).await;
-        // The session's own database of this folder may be another one, as one that the process has open.
-        if let Some(before) = before {
-            before.make_known(session);
-        }
-        done
+        let _restored = Restored { before, session };
+        self.run_definition(session, statement).await
     }
 
     async fn run_definition(&self, session: &SessionContext, statement: Statement) -> Result<()> {

@@ -130,19 +130,18 @@ impl Change<'_> {
             tables.load(Tombstones::Keep),
             deleted.load(Tombstones::Drop),
         ];
-        let of_unflushed = (unflushed.as_ref()).map(|unflushed| unflushed.load(Tombstones::Drop));
-        let has_unflushed = of_unflushed.is_some();
+        let of_unflushed = unflushed.iter().map(|part| part.load(Tombstones::Drop));
         let loads = loads.into_iter().chain(of_unflushed);
         let share = self.source.engine.admit_loads(loads, self.device)?;
         let made = self.with_room(all, |delta| {
             let mut placed = insert(self.source, &share, 0, delta)?;
-            if has_unflushed {
+            if unflushed.is_some() {
                 let unseen = Arc::new(delta.unseen());
                 insert(self.source, &share, 2, &unseen)?;
                 missing = unseen.keys();
-            }
-            if missing > 0 {
-                return Ok(None);
+                if missing > 0 {
+                    return Ok(None);
+                }
             }
             if !written.deleted.is_empty() {
                 let RowOutput { rows, bytes } = insert(self.source, &share, 1, delta)?;

@@ -2,7 +2,6 @@
 //! compares while the host copies them back.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use rockmill_core::{
     CachedOutput, CancelToken, FileIdentity, OutputFile, OutputPlan, Request, Resource, Result,
@@ -173,15 +172,16 @@ fn write_images(
     verify.finish(&read.ws, sst, images, &files)?;
     let cache = with.pool.cache();
     if cache.is_on() {
-        let started = Instant::now();
-        for (image, stored) in images.iter().zip(&files) {
-            // The files need no cache, and a device that has failed fails again.
-            let kept = keep(read, sst, with, image, &stored.file);
-            output.cached.extend(kept.ok().flatten());
-        }
         let bytes = images.iter().map(|image| image.data_bytes).sum();
-        let seconds = started.elapsed().as_secs_f64();
-        (with.stages).add("keep on device", Resource::Host, seconds, bytes);
+        with.stages
+            .time("keep on device", Resource::Host, bytes, || {
+                for (image, stored) in images.iter().zip(&files) {
+                    // The files need no cache, and a device that has failed fails again.
+                    let kept = keep(read, sst, with, image, &stored.file);
+                    output.cached.extend(kept.ok().flatten());
+                }
+                Ok(())
+            })?;
     }
     for stored in files {
         output.files.push(stored.file);

@@ -89,7 +89,7 @@ impl ScanExec {
             let over_table = self.over_table(Arc::clone(filter))?;
             if DynamicFilterTracking::classify(&over_table).contains_dynamic_filter() {
                 planned.offered.push(over_table);
-            } else if let Err(why) = planned.clone().add_filter(&over_table) {
+            } else if let Err(why) = planned.program.clone().filter(&over_table) {
                 let left = (filter.to_string(), why);
                 // Both phases of the optimizer run this.
                 if !planned.left.contains(&left) {

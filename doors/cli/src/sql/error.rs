@@ -210,18 +210,13 @@ pub fn of_statement(
                 },
             }
         }
-        root => {
-            let path = unwritten(root).and_then(|_| target(tokens));
-            Misplaced {
-                place: span,
-                failure: match (failure(error), path) {
-                    (Failure::Environment(said), Some(path)) => {
-                        Failure::Environment(format!("{path}: {said}"))
-                    }
-                    (failure, _) => failure,
-                },
-            }
-        }
+        root => Misplaced {
+            place: span,
+            failure: match unwritten(root).zip(target(tokens)) {
+                Some((said, path)) => Failure::Environment(format!("{path}: {said}")),
+                None => failure(error),
+            },
+        },
     }
 }
 
