@@ -18,16 +18,14 @@ readonly GLIBC=2.34
 # In MB. The profile release makes a command of 168 MB and this one makes 114 MB, 26 of them kernels for GPUs.
 readonly MAX_COMMAND=120
 
-epoch=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || echo 0)}
-# Before cargo builds: C code is compiled again when it changes, and doors/python/wheel.sh sets it as well.
-export SOURCE_DATE_EPOCH=$epoch
 if [ -z "$built" ]; then
     # Messages of panics name source files, and must not name this machine's folders.
     home=${CARGO_HOME:-$HOME/.cargo}
     printf -v CARGO_ENCODED_RUSTFLAGS '%s\x1f%s' "--remap-path-prefix=$PWD=/rockmill" "--remap-path-prefix=$home=/cargo"
     maps=$(printf -- '-ffile-prefix-map=%q ' "$PWD=/rockmill" "$home=/cargo")
     export CARGO_ENCODED_RUSTFLAGS CC_SHELL_ESCAPED_FLAGS=1 CFLAGS="$maps${CFLAGS-}" CXXFLAGS="$maps${CXXFLAGS-}"
-    cargo build --locked --profile shipped -p rockmill-cli -p rockmill-capi ${FEATURES:+--features "$FEATURES"}
+    # C code is compiled again where the time changes, and doors/python/wheel.sh has the same.
+    SOURCE_DATE_EPOCH=315532800 cargo build --locked --profile shipped -p rockmill-cli -p rockmill-capi ${FEATURES:+--features "$FEATURES"}
     built=${CARGO_TARGET_DIR:-target}/shipped
     size=$(($(stat -c %s "$built/rockmill") / 1000000))
     [ "$size" -le $MAX_COMMAND ] || {
@@ -71,6 +69,8 @@ licences librockmill rockmill-capi
 [ ! -f "$prefix/bin/rockmill" ] || licences rockmill rockmill-cli
 
 mkdir -p "$folder"
+epoch=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || echo 0)}
+export SOURCE_DATE_EPOCH=$epoch
 (cd "$prefix" && find . -type f -printf '%P\n' | LC_ALL=C sort | xargs -d '\n' sha256sum >"$work/sums")
 mv "$work/sums" "$prefix/SHA256SUMS"
 tar -C "$work" --owner=0 --group=0 --numeric-owner --mode=u+rw,go+rX,go-w --sort=name --mtime="@$epoch" -cf - "$name" |

@@ -28,7 +28,7 @@ keys_of_ubuntu() {
 system() {
     local suite=$1 root="$cache/$1" mirror=http://deb.debian.org/debian keyring=/usr/share/keyrings/debian-archive-keyring.gpg
     local components=main
-    [ ! -e "$root/complete" ] || return 0
+    [ ! -e "$root/complete-with-venv" ] || return 0
     rm -rf "$root"
     mkdir -p "$root"
     if [ "$suite" = jammy ]; then
@@ -37,7 +37,7 @@ system() {
         components=main,universe
     fi
     debootstrap --variant=minbase --keyring="$keyring" --components="$components" --include=python3,python3-venv "$suite" "$root" "$mirror" >"$cache/$suite.log" 2>&1 &&
-        touch "$root/complete"
+        touch "$root/complete-with-venv"
 }
 
 for suite; do

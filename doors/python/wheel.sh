@@ -22,8 +22,9 @@ home=${CARGO_HOME:-$HOME/.cargo}
 printf -v CARGO_ENCODED_RUSTFLAGS '%s\x1f%s' "--remap-path-prefix=$PWD=/rockmill" "--remap-path-prefix=$home=/cargo"
 maps=$(printf -- '-ffile-prefix-map=%q ' "$PWD=/rockmill" "$home=/cargo")
 export CARGO_ENCODED_RUSTFLAGS CC_SHELL_ESCAPED_FLAGS=1 CFLAGS="$maps${CFLAGS-}" CXXFLAGS="$maps${CXXFLAGS-}"
-# The time of all files inside is that of the last commit, so that equal builds make equal wheels.
-export SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || echo 0)}
+# The time of all files inside is the first that an archive can have, so that equal builds make equal wheels. C code is compiled
+# again where it changes, so that scripts/release.sh has the same.
+export SOURCE_DATE_EPOCH=315532800
 export CARGO_TARGET_DIR=$target PATH="$environment/bin:$PATH"
 
 # Maturin packs what lies beside pyproject.toml.
@@ -44,7 +45,7 @@ rm -f "$folder"/rockmill-*.whl
 # The oldest glibc is that of the tarball (docs/guide/install.md). Maturin looks at the symbols as auditwheel does.
 maturin build --manifest-path doors/python/Cargo.toml --locked --compatibility manylinux_2_34 --out "$folder" ${ROCKMILL_WHEEL_ARGUMENTS-}
 for wheel in "$folder"/rockmill-*.whl; do
-    doors/python/without_paths.py "$wheel" "$PWD"
+    doors/python/without_paths.py "$wheel" "$(pwd -P)"
     size=$(($(stat -c %s "$wheel") / 1000000))
     [ "$size" -le $MAX_WHEEL ] || { echo "wheel: $wheel has $size MB, and may have $MAX_WHEEL" >&2; exit 1; }
     python3 -m zipfile -l "$wheel" | grep -q 'licenses/THIRD-PARTY' || { echo "wheel: no licences are inside" >&2; exit 1; }

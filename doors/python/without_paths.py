@@ -8,6 +8,7 @@ import base64
 import hashlib
 import sys
 import zipfile
+from urllib.parse import quote
 
 wheel, checkout = sys.argv[1:]
 with zipfile.ZipFile(wheel) as old:
@@ -15,7 +16,10 @@ with zipfile.ZipFile(wheel) as old:
 changed = {}
 for info, data in files:
     if "/sboms/" in info.filename:
-        changed[info.filename] = data.replace(f"file://{checkout}/".encode(), b"file:///rockmill/")
+        data = data.replace(f"file://{quote(checkout)}/".encode(), b"file:///rockmill/")
+        if data.count(b"file:///") > data.count(b"file:///rockmill/"):
+            sys.exit(f"wheel: {info.filename} names folders outside of {checkout}")
+        changed[info.filename] = data
 
 
 def record(line: str) -> str:

@@ -37,6 +37,8 @@ def wait_for_their_end() -> None:
     ends = time.monotonic() + 60
     while threads_of_statements() > 0:
         assert time.monotonic() < ends
+        # The traceback of a failed test may keep an iterator.
+        gc.collect()
         time.sleep(0.01)
 
 

@@ -455,11 +455,11 @@ impl LogReader {
 /// Bytes at the beginning of a log that [`has_record`] looks at.
 pub const FIRST_HEADER_LEN: usize = RECYCLABLE_HEADER_LEN;
 
-/// Whether the log of this number begins with a record, given its first bytes; `None` if they do not tell.
+/// Whether the log of this number begins with a record, given its first bytes; `None` if they do not tell: a reader passes over
+/// zeros and headers without a record.
 pub fn has_record(header: &[u8], number: u64) -> Option<bool> {
     let kind = *header.get(HEADER_LEN - 1)?;
     match kind {
-        0 => Some(false),
         FULL..=LAST => Some(true),
         RECYCLABLE_FULL..=RECYCLABLE_LAST => {
             let own = header.get(HEADER_LEN..RECYCLABLE_HEADER_LEN)?;
