@@ -34,6 +34,25 @@ def test_rows_of_ids_are_found(vectors: Path) -> None:
         assert not rows[~found].any()
 
 
+def test_the_folder_of_the_logs_is_needed_by_a_view_and_its_refresh(tmp_path: Path) -> None:
+    options = Options(raw_mode=True)
+    options.create_if_missing(True)
+    logs = tmp_path / "logs"
+    options.set_wal_dir(str(logs))
+    database = Rdict(str(tmp_path / "db"), options)
+    database[struct.pack(">Q", 7)] = b"seven"
+    with rm.view(tmp_path / "db", device="cpu", value_bytes=5) as view:
+        logs.rename(tmp_path / "elsewhere")
+        with pytest.raises(rm.RefusedError, match="wal_dir"):
+            view.refresh()
+        with pytest.raises(rm.RefusedError, match="wal_dir"):
+            rm.view(tmp_path / "db", device="cpu", value_bytes=5)
+        _, found = view.lookup(numpy.array([7, 8], numpy.int64))
+        assert found.tolist() == [True, False]
+    (tmp_path / "elsewhere").rename(logs)
+    database.close()
+
+
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"])
 def test_ids_of_all_integers_are_the_same_keys(vectors: Path, dtype: str) -> None:
     view = rm.view(vectors, device="cpu", value_bytes=ROW)
