@@ -6,6 +6,7 @@ use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::SessionStateBuilder;
+use datafusion::execution::context::QueryPlanner;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
 use datafusion::physical_plan::analyze::AnalyzeExec;
@@ -14,8 +15,11 @@ use datafusion::physical_plan::execution_plan::{ChildrenPropertiesMode, ReplaceC
 use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::limit::LocalLimitExec;
 use datafusion::physical_plan::projection::ProjectionExec;
+use datafusion::physical_plan::recursive_query::RecursiveQueryExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
-use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
+use datafusion::physical_plan::{
+    ExecutionPlan, ExecutionPlanProperties, replace_children_if_necessary,
+};
 use datafusion_distributed::{
     DesiredTaskCountEvent, DesiredTaskCountEventResponse, DistributedExt, DistributedLeafExec,
     NetworkBoundaryExt, NetworkCoalesceExec, RouteTasksEvent, RouteTasksEventResponse,
@@ -37,13 +41,14 @@ const MIN_TASKS: usize = 2;
 /// [`rockmill_sql::with_rockmill`].
 #[must_use]
 pub fn over_workers(
-    builder: SessionStateBuilder,
+    mut builder: SessionStateBuilder,
     engine: &Arc<ScanEngine>,
     workers: &Workers,
 ) -> SessionStateBuilder {
     let urls = Arc::clone(&workers.urls);
     let most = urls.len();
-    let builder = distributed(builder, engine, &workers.client.channels, urls);
+    let own = builder.query_planner().clone();
+    let builder = distributed(builder, engine, &workers.client.channels, urls, own);
     builder.with_distributed_desired_task_count_handler(move |event: DesiredTaskCountEvent<'_>| {
         match scan_tasks(event.plan.as_ref())? {
             // The nodes above it are in the same stage, which no other scan may run in several processes.
@@ -66,20 +71,24 @@ pub fn over_shards(
     urls: Vec<Url>,
 ) -> SessionStateBuilder {
     let builder = builder.with_physical_optimizer_rule(Arc::new(AtShards));
-    distributed(builder, engine, channels, urls.into())
+    distributed(builder, engine, channels, urls.into(), None)
 }
 
+/// Without a planner for recursive statements, these are distributed as well.
 fn distributed(
     builder: SessionStateBuilder,
     engine: &Arc<ScanEngine>,
     channels: &Channels,
     urls: Arc<[Url]>,
+    recursive: Option<Arc<dyn QueryPlanner + Send + Sync>>,
 ) -> SessionStateBuilder {
     let resolved = Resolved(Arc::clone(&urls));
     let mut builder = builder.with_distributed_planner();
     let planner = builder.query_planner().take();
+    let planner = planner.expect("the distributed one");
     let planner = ByWorker {
-        planner: planner.expect("the distributed one"),
+        recursive: recursive.unwrap_or_else(|| Arc::clone(&planner)),
+        planner,
         urls: Arc::clone(&urls),
     };
     let config = builder.config().get_or_insert_default();
@@ -145,7 +154,7 @@ impl PhysicalOptimizerRule for AtShards {
         plan: Arc<dyn ExecutionPlan>,
         _: &ConfigOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        at_shards(plan)
+        at_shards(plan, false)
     }
 
     fn name(&self) -> &'static str {
@@ -157,16 +166,24 @@ impl PhysicalOptimizerRule for AtShards {
     }
 }
 
-fn at_shards(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+/// Moves parts of a plan to the shards. What `repeats` has no node there that keeps a state, since workers do not reset plans.
+fn at_shards(plan: Arc<dyn ExecutionPlan>, repeats: bool) -> Result<Arc<dyn ExecutionPlan>> {
     if plan.is::<AnalyzeExec>() {
         let children = plan.children().into_iter();
-        let children = children.map(|child| at_shards(Arc::clone(child)));
+        let children = children.map(|child| at_shards(Arc::clone(child), repeats));
         let children = children.collect::<Result<Vec<_>>>()?;
         let recompute = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
         return plan.replace_children(children, recompute);
     }
     let placed = plan.transform_down(|node| {
-        let Some(shards) = shards_below(&node) else {
+        if node.is::<RecursiveQueryExec>() {
+            let children = node.children().into_iter();
+            let children = children.map(|child| at_shards(Arc::clone(child), true));
+            let node =
+                replace_children_if_necessary(node.clone(), children.collect::<Result<_>>()?)?;
+            return Ok(Transformed::new(node, true, TreeNodeRecursion::Jump));
+        }
+        let Some(shards) = shards_below(&node, repeats) else {
             return Ok(Transformed::no(node));
         };
         let tasks = shards.max(MIN_TASKS);
@@ -186,7 +203,7 @@ fn at_shards(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
 
 /// Number of shards that a plan reads, if it is a scan of shards with nodes above it that need the rows of one partition
 /// alone.
-fn shards_below(plan: &Arc<dyn ExecutionPlan>) -> Option<usize> {
+fn shards_below(plan: &Arc<dyn ExecutionPlan>, repeats: bool) -> Option<usize> {
     if let Some(Tasks::Shards(shards)) = scan_tasks(plan.as_ref()) {
         return Some(shards);
     }
@@ -196,9 +213,9 @@ fn shards_below(plan: &Arc<dyn ExecutionPlan>) -> Option<usize> {
         || plan.is::<ProjectionExec>()
         || plan.is::<LocalLimitExec>()
         || aggregate.is_some_and(|aggregate| *aggregate.mode() == AggregateMode::Partial)
-        || sort.is_some_and(SortExec::preserve_partitioning);
+        || sort.is_some_and(|sort| sort.preserve_partitioning() && !repeats);
     match plan.children()[..] {
-        [below] if is_of_partition => shards_below(below),
+        [below] if is_of_partition => shards_below(below, repeats),
         _ => None,
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use datafusion::error::DataFusionError;
 use futures::future::try_join_all;
-use rockmill_core::{Error, ErrorKind, KeyRange, MergeOperators, Result};
+use rockmill_core::{DeclineReason, Error, ErrorKind, KeyRange, MergeOperators, Result};
 use rockmill_format::names;
 use rockmill_scan::{Database, FamilySnapshot, Remote, ScanEngine, Snapshot};
 use rockmill_sql::{DatabaseLocation, PinReply, PinRequest};
@@ -305,6 +305,11 @@ impl Database for Shards {
 
     fn snapshot_of(&self, engine: &Arc<ScanEngine>, families: &[&str]) -> Result<Arc<Snapshot>> {
         let shards = &self.list.shards;
+        let has = |family: &str| shards.iter().any(|shard| shard.family == family);
+        if let Some(family) = families.iter().find(|family| !has(family)) {
+            let what = format!("no shard of the list has a column family {family:?}");
+            return Err(Error::declined(DeclineReason::Manifest, what));
+        }
         let read = shards
             .iter()
             .filter(|shard| families.contains(&shard.family.as_str()));

@@ -4,27 +4,30 @@
 //! name. The second input of a semi join may have another column of that name, and an input of a union may have other
 //! names. Then the filter arrives with another meaning.
 //!
-//! DataFusion moves two kinds of filters. Static filters are those of the statement. They stay above such nodes, and scans take
-//! none of them: the logical optimizer has moved them as far as possible.
+//! DataFusion moves two kinds of filters. Static filters are those of the statement. Scans take none of them: the logical
+//! optimizer has moved them as far as possible.
 //!
 //! Dynamic filters have constants that are known while a statement runs: a join that has read its build side, or a sort with a
-//! limit, knows which rows it still needs. DataFusion's own tables mostly skip groups of rows by such a filter, and a scan
-//! drops single rows. So it must hold for each row that the statement needs. Two more reasons break that:
+//! limit, knows which rows it still needs. DataFusion's own tables mostly skip groups of rows by such a filter, and a scan or
+//! a filter below a sort drops single rows. So it must hold for each row that the statement needs. Two more reasons break that:
 //!
 //! - A filter, a join or an aggregate may have a limit, which counts rows before a filter from above.
-//! - The filter of an aggregate leaves out a minimum or maximum of an expression, or one that is null so far.
+//! - The filter of an aggregate leaves out a minimum or maximum of an expression, or one that is null so far. So aggregates make
+//!   none.
 //!
-//! So a rule follows each filter from the join or sort that makes it, and scans apply those that arrive unchanged. Without the
-//! rule, scans apply none.
+//! While DataFusion's rules move filters, a node that lets none pass stands wherever a filter would get another meaning. Scans
+//! apply the dynamic filters that arrive. In sessions without these rules they apply none.
 
 use std::collections::HashSet;
+use std::fmt;
 use std::sync::Arc;
 
 use datafusion::arrow::datatypes::Schema;
 use datafusion::common::JoinType;
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::TreeNode;
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::error::Result;
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr::utils::collect_columns;
@@ -33,29 +36,39 @@ use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion::physical_plan::coop::CooperativeExec;
+use datafusion::physical_plan::execution_plan::{ChildrenPropertiesMode, ReplaceChildrenOptions};
 use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::union::UnionExec;
-use datafusion::physical_plan::{ExecutionPlan, replace_children_if_necessary};
+use datafusion::physical_plan::{
+    DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties, replace_children_if_necessary,
+};
 
 use crate::scan::ScanExec;
 
-/// DataFusion's rule that moves the filters of a statement, and that leaves those above ambiguous names where they are.
+/// One of DataFusion's two rules that move filters. No filter gets another meaning on its way.
 #[derive(Debug)]
-struct FilterPushdown(Arc<dyn PhysicalOptimizerRule + Send + Sync>);
-
-impl FilterPushdown {
-    const THEIRS: &str = "FilterPushdown";
+struct FilterPushdown {
+    theirs: Arc<dyn PhysicalOptimizerRule + Send + Sync>,
+    name: String,
 }
 
-/// Puts Rockmill's rule in the place of DataFusion's.
+impl FilterPushdown {
+    const STATIC: &str = "FilterPushdown";
+    const DYNAMIC: &str = "FilterPushdown(Post)";
+}
+
+/// Puts Rockmill's rules in the place of DataFusion's.
 pub fn replace_pushdown(optimizer: &mut PhysicalOptimizer) {
     for rule in &mut optimizer.rules {
-        if rule.name() == FilterPushdown::THEIRS {
-            *rule = Arc::new(FilterPushdown(Arc::clone(rule)));
+        if [FilterPushdown::STATIC, FilterPushdown::DYNAMIC].contains(&rule.name()) {
+            *rule = Arc::new(FilterPushdown {
+                theirs: Arc::clone(rule),
+                name: format!("rockmill_{}", rule.name()),
+            });
         }
     }
 }
@@ -66,17 +79,21 @@ impl PhysicalOptimizerRule for FilterPushdown {
         plan: Arc<dyn ExecutionPlan>,
         config: &ConfigOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        if !plan.exists(|node| Ok(is_ambiguous(node)))? {
-            return self.0.optimize(plan, config);
-        }
-        let children = plan.children().into_iter();
-        let children = children.map(|child| self.optimize(Arc::clone(child), config));
-        let children = children.collect::<Result<_>>()?;
-        replace_children_if_necessary(plan, children)
+        let mut config = config.clone();
+        config.optimizer.enable_aggregate_dynamic_filter_pushdown = false;
+        let plan = plan.transform_up(with_stops)?.data;
+        let plan = self.theirs.optimize(plan, &config)?;
+        let plan = plan.transform_up(|node| {
+            Ok(match node.downcast_ref::<StopExec>() {
+                Some(stop) => Transformed::yes(Arc::clone(&stop.0)),
+                None => Transformed::no(node),
+            })
+        })?;
+        Ok(plan.data)
     }
 
-    fn name(&self) -> &'static str {
-        "rockmill_filter_pushdown"
+    fn name(&self) -> &str {
+        &self.name
     }
 
     fn schema_check(&self) -> bool {
@@ -84,7 +101,7 @@ impl PhysicalOptimizerRule for FilterPushdown {
     }
 }
 
-/// Lets scans apply the dynamic filters that arrive unchanged.
+/// Lets scans apply the dynamic filters that have arrived.
 #[derive(Debug)]
 pub struct DynamicFilters;
 
@@ -94,7 +111,13 @@ impl PhysicalOptimizerRule for DynamicFilters {
         plan: Arc<dyn ExecutionPlan>,
         _: &ConfigOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        followed(plan, &[])
+        let plan = plan.transform_up(|node| {
+            Ok(match node.downcast_ref::<ScanExec>() {
+                Some(scan) => Transformed::yes(Arc::new(scan.with_dynamic_filters()) as _),
+                None => Transformed::no(node),
+            })
+        })?;
+        Ok(plan.data)
     }
 
     fn name(&self) -> &'static str {
@@ -106,45 +129,108 @@ impl PhysicalOptimizerRule for DynamicFilters {
     }
 }
 
-/// The same plan, whose scans apply the filters that this function meets on its way and those of `above`.
-fn followed(node: Arc<dyn ExecutionPlan>, above: &[u64]) -> Result<Arc<dyn ExecutionPlan>> {
-    if let Some(scan) = node.downcast_ref::<ScanExec>() {
-        return Ok(Arc::new(scan.with_dynamic_filters(above)));
+/// A node that lets no filter pass. It is in a plan only while filters move.
+#[derive(Debug)]
+struct StopExec(Arc<dyn ExecutionPlan>);
+
+impl DisplayAs for StopExec {
+    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
     }
-    let made = made_by(&node);
-    let passes = passes_filters(&node) && !has_limit(&node);
-    let children = node.children().into_iter().enumerate();
-    let children = children.map(|(at, child)| {
-        let mut below = made.clone();
-        if passes && keeps_meaning(&node, at, child) {
-            below.extend(above);
-        }
-        followed(Arc::clone(child), &below)
-    });
-    let children = children.collect::<Result<_>>()?;
-    replace_children_if_necessary(node, children)
 }
 
-/// The filters that a node makes, over the columns of its last input.
-fn made_by(node: &Arc<dyn ExecutionPlan>) -> Vec<u64> {
-    if !node.is::<HashJoinExec>() && !node.is::<SortExec>() {
-        return Vec::new();
+impl ExecutionPlan for StopExec {
+    fn name(&self) -> &'static str {
+        "StopExec"
     }
-    let made = node.dynamic_expressions_produced().into_iter();
-    let last = node.children().pop().map(|input| input.schema());
-    let made = made.filter(|filter| last.as_ref().is_some_and(|last| has_names(filter, last)));
-    made.filter_map(|filter| filter.expression_id()).collect()
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        self.0.properties()
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        vec![&self.0]
+    }
+
+    fn replace_children(
+        self: Arc<Self>,
+        mut children: Vec<Arc<dyn ExecutionPlan>>,
+        _: ReplaceChildrenOptions,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let child = children.pop();
+        Ok(child.map_or(self, |child| Arc::new(Self(child)) as _))
+    }
+
+    fn with_new_children(
+        self: Arc<Self>,
+        children: Vec<Arc<dyn ExecutionPlan>>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let options = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
+        self.replace_children(children, options)
+    }
+
+    fn apply_expressions(
+        &self,
+        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        Ok(TreeNodeRecursion::Continue)
+    }
+
+    fn execute(
+        &self,
+        partition: usize,
+        context: Arc<TaskContext>,
+    ) -> Result<SendableRecordBatchStream> {
+        self.0.execute(partition, context)
+    }
+}
+
+/// A node with stops above and below it, wherever DataFusion would change the meaning of a filter.
+fn with_stops(node: Arc<dyn ExecutionPlan>) -> Result<Transformed<Arc<dyn ExecutionPlan>>> {
+    if !passes_filters(&node) {
+        return Ok(Transformed::no(node));
+    }
+    let mut stops_above = has_limit(&node);
+    let children = node.children();
+    let own = children.len() - 1;
+    let mut below = Vec::with_capacity(children.len());
+    for (at, child) in children.into_iter().enumerate() {
+        let mut stops_below = !keeps_meaning(&node, at, child);
+        // What a join or a sort makes for this input may go there, and what comes from above may not.
+        if stops_below && at == own && makes_filters(&node, child) {
+            stops_above = true;
+            stops_below = false;
+        }
+        let child = Arc::clone(child);
+        below.push(match stops_below {
+            true => Arc::new(StopExec(child)),
+            false => child,
+        });
+    }
+    let node = replace_children_if_necessary(node, below)?;
+    Ok(Transformed::yes(match stops_above {
+        true => Arc::new(StopExec(node)),
+        false => node,
+    }))
+}
+
+/// Whether a node makes filters over the columns of its last input.
+fn makes_filters(node: &Arc<dyn ExecutionPlan>, input: &Arc<dyn ExecutionPlan>) -> bool {
+    let schema = input.schema();
+    if let Some(join) = node.downcast_ref::<HashJoinExec>() {
+        let mut keys = join.on().iter();
+        keys.all(|(_, key)| has_names(key, &schema))
+    } else if let Some(sort) = node.downcast_ref::<SortExec>() {
+        let mut keys = sort.expr().iter();
+        keys.all(|key| has_names(&key.expr, &schema))
+    } else {
+        false
+    }
 }
 
 fn has_limit(node: &Arc<dyn ExecutionPlan>) -> bool {
     let aggregate = node.downcast_ref::<AggregateExec>();
     node.fetch().is_some() || aggregate.is_some_and(|node| node.limit_options().is_some())
-}
-
-/// Whether a node gives filters another meaning.
-fn is_ambiguous(node: &Arc<dyn ExecutionPlan>) -> bool {
-    let mut children = node.children().into_iter().enumerate();
-    passes_filters(node) && children.any(|(at, child)| !keeps_meaning(node, at, child))
 }
 
 /// Whether DataFusion moves filters over the columns of a node to its inputs.
@@ -175,11 +261,14 @@ fn keeps_meaning(node: &Arc<dyn ExecutionPlan>, at: usize, input: &Arc<dyn Execu
             column.is_some_and(|column| column.name() == name) && has_names(group, &input)
         })
     } else if let Some(join) = node.downcast_ref::<HashJoinExec>() {
-        match join.join_type() {
-            JoinType::LeftSemi => at == 0,
-            JoinType::RightSemi => at == 1,
-            _ => true,
-        }
+        // DataFusion looks for the names of the output in both inputs.
+        let other = match join.join_type() {
+            JoinType::LeftSemi => at == 1,
+            JoinType::RightSemi => at == 0,
+            _ => false,
+        };
+        let mut names = output.fields().iter().map(|field| field.name());
+        !other || !names.any(|name| input.column_with_name(name).is_some())
     } else if node.is::<UnionExec>() {
         let (output, input) = (output.fields().iter(), input.fields().iter());
         output.map(|f| f.name()).eq(input.map(|f| f.name()))

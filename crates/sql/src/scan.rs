@@ -426,7 +426,7 @@ impl ExecutionPlan for ScanExec {
     fn with_fetch(&self, limit: Option<usize>) -> Option<Arc<dyn ExecutionPlan>> {
         self.has_rows().then(|| {
             // A filter would change which rows come first.
-            let scan = self.with_dynamic_filters(&[]);
+            let scan = self.without_dynamic_filters();
             Arc::new(Self { limit, ..scan }) as Arc<dyn ExecutionPlan>
         })
     }
@@ -452,6 +452,6 @@ impl ExecutionPlan for ScanExec {
 
     /// A plan that runs again has other sources of constants.
     fn reset_state(self: Arc<Self>) -> Result<Arc<dyn ExecutionPlan>> {
-        Ok(Arc::new(self.with_dynamic_filters(&[])))
+        Ok(Arc::new(self.without_dynamic_filters()))
     }
 }

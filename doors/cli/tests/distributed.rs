@@ -725,6 +725,46 @@ fn shards_are_one_table() {
 }
 
 #[test]
+fn a_recursive_statement_returns_the_same_rows_over_workers_and_shards() {
+    let shards = three_shards();
+    let (folder, db) = (tempfile::tempdir().expect("a folder"), "db");
+    shard(folder.path(), 0..30_000);
+    let db = folder.path().join(db);
+    let (_workers, urls) = workers(folder.path(), 2);
+    let first = "select key, value from \"default\" order by value desc, key limit 1";
+    for statement in [
+        format!(
+            "with recursive t as (select 0 n, x'' k union all select t.n + 1, g.key from t join ({first}) g on t.n < 3) \
+             select n, k from t"
+        ),
+        "with recursive t as (select min(key) k, 0 n from \"default\" union all select d.key, t.n + 1 from t join \
+         \"default\" d on d.key > t.k and d.key < concat('key00000', t.n + 2) where n < 3) select count(*), max(n) from t"
+            .to_owned(),
+    ] {
+        let one = rows(&sql(&[text(&db), &statement]));
+        let of_shards = rows(&sql(&["--shards", text(&shards.list), &statement]));
+        let of_workers = rows(&sql(&[text(&db), "--workers", &urls, &statement]));
+        assert!(one.len() > 1, "{statement}: {one:?}");
+        assert_eq!(of_shards, one, "{statement}");
+        assert_eq!(of_workers, one, "{statement}");
+    }
+}
+
+#[test]
+fn a_table_of_a_column_family_that_no_shard_has_is_an_error() {
+    let shards = three_shards();
+    let tables = shards.list.with_file_name("tables.sql");
+    let create = "create external table t (key bytea, value bytea) stored as rocksdb location '.' options ('family' 'evnts')";
+    std::fs::write(tables, create).expect("written");
+    let found = sql(&["--shards", text(&shards.list), "select count(*) from t"]);
+    let said = String::from_utf8_lossy(&found.stderr);
+    assert!(
+        !found.status.success() && said.contains("evnts"),
+        "{found:?}"
+    );
+}
+
+#[test]
 fn a_key_outside_of_a_shards_range_is_an_error_that_names_both() {
     let shards = three_shards();
     let list = std::fs::read_to_string(&shards.list).expect("read");

@@ -100,15 +100,21 @@ impl ScanExec {
         Ok(scan)
     }
 
-    /// The same scan, which applies those of its offered filters whose constants come from these expressions.
-    pub(crate) fn with_dynamic_filters(&self, sources: &[u64]) -> Self {
+    /// The same scan, which applies the dynamic filters that it was offered.
+    pub(crate) fn with_dynamic_filters(&self) -> Self {
         let mut scan = self.clone();
         if let Some(planned) = &mut scan.planned {
             planned.dynamic.append(&mut planned.offered);
-            planned.dynamic.retain(|filter| {
-                let source = filter.expression_id();
-                source.is_some_and(|source| sources.contains(&source))
-            });
+        }
+        scan
+    }
+
+    /// The same scan without dynamic filters.
+    pub(super) fn without_dynamic_filters(&self) -> Self {
+        let mut scan = self.clone();
+        if let Some(planned) = &mut scan.planned {
+            planned.offered.clear();
+            planned.dynamic.clear();
         }
         scan
     }

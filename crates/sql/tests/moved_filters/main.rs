@@ -232,7 +232,7 @@ async fn plan(context: &SessionContext, query: &str) -> String {
 }
 
 /// Statements for which DataFusion makes a filter that drops needed rows, or moves it to a wrong place.
-const STATEMENTS: [&str; 25] = [
+const STATEMENTS: [&str; 27] = [
     // An aggregate of which one part is in no filter.
     "select min(id), max(v * 1.5) from t",
     "select min(id), max(lower(name)) from t",
@@ -256,7 +256,12 @@ const STATEMENTS: [&str; 25] = [
      w.value = i.key and w.key <> i.value)) s on q.value = s.key",
     "select s.key, g.key, g.value from to_two s join (select key, value from two union all select value, key from \
      also_to_two) g on s.value = g.key",
+    "select q.key from to_inner_too q join (select * from inner_one i where exists (select 1 from (select key, value, \
+     string_agg(encode(value, 'hex'), ',' order by key) t from to_inner group by 1, 2) w where w.value = i.key and \
+     length(w.t) > 0 and w.key <> i.value)) s on q.value = s.key",
     // Rows that a limit counts.
+    "select g.k, c.key from c join (select key k, string_agg(encode(value, 'hex'), ',' order by value) t from a group by key \
+     having length(string_agg(encode(value, 'hex'), ',' order by value)) > 0 order by 1 limit 3) g on g.k = c.value",
     "select l.id from ten join (select id, v from five where v % 2 = 0 order by id limit 2) l on l.v = ten.x",
     "select id from (select id, v from u where id > 0 and id % 64 <> 0 order by id limit 20) order by v limit 1",
     "select x.id from ten join (select l.id from five r join t l on l.id = r.id order by l.id limit 2) x on \
@@ -297,6 +302,30 @@ fn a_statement_returns_the_same_rows_with_moved_filters() {
             }
         }
         assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    };
+    Runtime::new().unwrap().block_on(work);
+}
+
+#[test]
+fn a_filter_for_another_table_skips_no_rows_of_a_file() {
+    let folder = database();
+    let files = tempfile::tempdir().unwrap();
+    let file = files.path().join("to_inner.parquet");
+    let work = async {
+        let context = ours(folder.path(), 1, 8192).await;
+        let copy = format!(
+            "copy (select key, value from to_inner) to '{}'",
+            file.display()
+        );
+        context.sql(&copy).await.unwrap().collect().await.unwrap();
+        let create = format!(
+            "create external table w stored as parquet location '{}'",
+            file.display()
+        );
+        context.sql(&create).await.unwrap();
+        let query = "select q.key from to_inner_too q join (select * from inner_one i where exists (select 1 from w \
+                     where w.value = i.key and w.key <> i.value)) s on q.value = s.key";
+        assert_eq!(answer(&context, query).await, Ok(vec!["71".to_owned()]));
     };
     Runtime::new().unwrap().block_on(work);
 }
