@@ -323,9 +323,11 @@ mod tests {
         }
 
         #[test]
-        fn a_flipped_bit_under_the_checksum_is_noticed(at in 0usize..FOOTER_SIZE, bit in 0u8..8) {
+        fn a_flipped_bit_under_the_checksum_is_noticed(
             // A flipped version may name one without a footer checksum.
-            prop_assume!(!(VERSION_AT..MAGIC_AT).contains(&at));
+            at in prop_oneof![0..VERSION_AT, MAGIC_AT..FOOTER_SIZE],
+            bit in 0u8..8,
+        ) {
             let mut bytes = footer(7, 4, 1000).encode(1105);
             bytes[at] ^= 1 << bit;
             prop_assert!(Footer::decode(&bytes, 1105 + FOOTER_SIZE as u64).is_err());

@@ -101,9 +101,30 @@ fn change(db: &DB, scratch: &Path, options: &Options, steps: usize, rng: &mut Sm
             _ => drop(snapshots.swap_remove(rng.random_range(0..3))),
         }
     }
-    if rng.random() {
-        db.flush().expect("flushed");
+    end(db, rng);
+}
+
+/// Flushes all, or leaves the last tombstone in memory, or alone in a file. The steps seldom end so.
+fn end(db: &DB, rng: &mut SmallRng) {
+    const WIDTH: u32 = 20;
+    let begin = rng.random_range(0..KEYS);
+    let delete = || {
+        let family = db.cf_handle(FAMILY).expect("a family");
+        let deleted = db.delete_range_cf(family, key(begin), key(begin + WIDTH));
+        deleted.expect("deleted");
+    };
+    match rng.random_range(0..5) {
+        0 => {}
+        1 | 2 => return delete(),
+        _ => {
+            // No compaction takes the file.
+            let stopped = db.set_options(&[("disable_auto_compactions", "true")]);
+            stopped.expect("no more compactions");
+            db.flush().expect("flushed");
+            delete();
+        }
     }
+    db.flush().expect("flushed");
 }
 
 /// Files with range tombstones: all, those below level 0, and those that have nothing else.
@@ -145,10 +166,12 @@ fn engine(cache_bytes: u64) -> Arc<ScanEngine> {
 #[test]
 fn a_scan_finds_no_deleted_row_and_needs_no_iterators() {
     const STEPS: usize = 250;
+    const CASES: u64 = 40;
     let first = seed();
     let engines = [engine(0), engine(64 << 20)];
     let mut seen = Seen::default();
-    for case in 0..cases(40) {
+    let cases = cases(CASES);
+    for case in 0..cases {
         let seed = first.wrapping_add(case);
         let mut rng = SmallRng::seed_from_u64(seed);
         let style = [DBCompactionStyle::Level, DBCompactionStyle::Universal][(seed % 2) as usize];
@@ -184,7 +207,9 @@ fn a_scan_finds_no_deleted_row_and_needs_no_iterators() {
         }
     }
     eprintln!("{seen:?}");
-    assert!(seen.files > 0 && seen.below > 0 && seen.alone > 0 && seen.unflushed > 0);
+    let all = seen.files > 0 && seen.below > 0 && seen.alone > 0 && seen.unflushed > 0;
+    // One case that is run again need not have all.
+    assert!(all || cases < CASES, "{seen:?}");
 }
 
 /// A database in which every other row is deleted by a range tombstone of its own.

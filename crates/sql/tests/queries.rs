@@ -590,8 +590,11 @@ fn sums_of_every_type_are_errors_beyond_it() {
     }
 }
 
+/// One query in 25 would fail without its filter, and some have to.
+const CASES: u32 = 400;
+
 fn cases() -> u32 {
-    rockmill_testkit::machine::few_cases(300)
+    rockmill_testkit::machine::few_cases(CASES)
 }
 
 fn differ(
@@ -652,7 +655,7 @@ fn a_filter_protects_what_may_fail_wherever_datafusion_has_it_protected() {
         failed.get()
     );
     println!("{unprotected} would fail if filters were not put back");
-    assert!(answered >= cases() / 3 && (unprotected > 0 || cases() < 200));
+    assert!(answered >= cases() / 3 && (unprotected > 0 || cases() < CASES));
 }
 
 #[test]

@@ -1297,6 +1297,7 @@ fn statements_beside_a_writer_see_one_state() {
     options.set_target_file_size_base(256 << 10);
     let db = DB::open(&options, &path).expect("a database");
     const KEYS: u32 = 4000;
+    const MOST: u64 = 200;
     let write = |round: u32| {
         // All keys have the same value in each batch.
         let mut batch = rust_rocksdb::WriteBatch::default();
@@ -1320,10 +1321,12 @@ fn statements_beside_a_writer_see_one_state() {
             }
         });
         let statement = "select count(*) as n, count(distinct substr(cast(value as varchar), 1, 8)) as rounds from \"default\"";
-        let mut answered = 0;
+        let (mut asked, mut answered) = (0, 0);
         // A failure must not leave the writer to write for ever.
         let _stop = StopAtEnd(&stop);
-        for _ in 0..cases(10) {
+        // On a busy machine, many are refused.
+        while asked < cases(10) || (answered == 0 && asked < MOST) {
+            asked += 1;
             let output = sql(&[text(&path), "--workers", &addresses, statement]);
             if output.status.success() {
                 answered += 1;

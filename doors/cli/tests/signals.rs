@@ -276,11 +276,16 @@ fn a_demo_that_is_stopped_removes_its_databases() {
     for case in 0..4 {
         let folder = tempfile::tempdir().expect("a temporary directory");
         let dir = text(folder.path());
-        let child = start(
+        let mut child = start(
             &["demo", "--entries", "1000000", "--dir", dir],
             folder.path(),
         );
-        thread::sleep(Duration::from_millis(100 + rng.below(2500)));
+        // Signals are caught before there is a folder.
+        while names(folder.path()).is_empty() && child.try_wait().expect("a process").is_none() {
+            thread::sleep(Duration::from_millis(1));
+        }
+        // The first signal comes at once, since a fast machine may end the demo before the others.
+        thread::sleep(Duration::from_millis(case * rng.below(900)));
         let kind = [Signal::INT, Signal::TERM][rng.below(2) as usize];
         signal(&child, kind);
         let ended = wait(child);

@@ -307,8 +307,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn separators_lie_between(a: Vec<u8>, b: Vec<u8>) {
-            prop_assume!(a < b);
+        fn separators_lie_between(one: Vec<u8>, other: Vec<u8>) {
+            let (a, b) = if one < other { (one, other) } else { (other, one) };
+            if a == b {
+                return Ok(());
+            }
             let mut sep = Vec::new();
             push_separator(&a, &b, &mut sep);
             prop_assert!(a <= sep && sep < b, "{:?} {:?} {:?}", a, sep, b);

@@ -180,7 +180,9 @@ proptest! {
         bytes in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
         global_sequence in proptest::option::of(0u64..40),
     ) {
-        prop_assume!(!runs.is_empty());
+        if runs.is_empty() {
+            return Ok(());
+        }
         let mut file = runs[0].file();
         let blocks = open(file.clone())?.meta;
         for (at, byte) in bytes {
