@@ -41,6 +41,7 @@ use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::union::UnionExec;
 use datafusion::physical_plan::{ExecutionPlan, replace_children_if_necessary};
 
+use crate::claims::ForgetExec;
 use crate::scan::ScanExec;
 
 /// DataFusion's rule that moves the filters of a statement, and that leaves those above ambiguous names where they are.
@@ -153,6 +154,7 @@ fn passes_filters(node: &Arc<dyn ExecutionPlan>) -> bool {
         || node.is::<CoalescePartitionsExec>()
         || node.is::<CooperativeExec>()
         || node.is::<FilterExec>()
+        || node.is::<ForgetExec>()
         || node.is::<HashJoinExec>()
         || node.is::<ProjectionExec>()
         || node.is::<RepartitionExec>()
@@ -190,7 +192,7 @@ fn keeps_meaning(node: &Arc<dyn ExecutionPlan>, at: usize, input: &Arc<dyn Execu
 }
 
 /// Whether all columns have different names.
-fn is_unambiguous(schema: &Schema) -> bool {
+pub fn is_unambiguous(schema: &Schema) -> bool {
     let mut names = HashSet::new();
     let mut fields = schema.fields().iter();
     fields.all(|field| names.insert(field.name()))
