@@ -22,11 +22,15 @@ use rockmill_scan::ScanEngine;
 use rockmill_storage::Rooted;
 
 use crate::caught::catch;
+use crate::claims::ForgetExec;
 use crate::scan::{PinExec, PinnedSnapshots, SentExec, decode_scan, encode_scan};
 use crate::{aggregate, functions, protobuf};
 
 /// First byte of a request to pin files. A scan begins with a brace.
 const PIN: u8 = b'p';
+
+/// First byte of a [`ForgetExec`]. The number of its columns follows.
+const FORGET: u8 = b'f';
 
 /// Payload of Rockmill's own functions, which have names of DataFusion's.
 const OWN: &[u8] = b"rockmill";
@@ -198,7 +202,7 @@ impl PhysicalExtensionCodec for Codec {
     fn try_decode(
         &self,
         bytes: &[u8],
-        _: &[Arc<dyn ExecutionPlan>],
+        inputs: &[Arc<dyn ExecutionPlan>],
         _: &TaskContext,
         _: &dyn PhysicalProtoConverterExtension,
     ) -> Result<Arc<dyn ExecutionPlan>> {
@@ -208,6 +212,16 @@ impl PhysicalExtensionCodec for Codec {
                 let pin = serde_json::from_slice(pin);
                 let pin = pin.map_err(|e| DataFusionError::Plan(e.to_string()))?;
                 Ok(Arc::new(PinExec::new(pin, None)))
+            }
+            Some((&FORGET, kept)) => {
+                let kept = <[u8; 4]>::try_from(kept).map(u32::from_le_bytes);
+                match (inputs, kept) {
+                    ([input], Ok(kept)) if kept as usize <= input.schema().fields().len() => {
+                        let input = Arc::clone(input);
+                        Ok(Arc::new(ForgetExec::new(input, kept as usize)))
+                    }
+                    _ => plan_err!("the bytes are not a node that forgets claims"),
+                }
             }
             _ if is_worker => Ok(Arc::new(SentExec::parse(bytes)?)),
             _ => decode_scan(bytes, &self.engine),
@@ -224,6 +238,11 @@ impl PhysicalExtensionCodec for Codec {
             bytes.push(PIN);
             let written = serde_json::to_writer(bytes, &pin.pin);
             return written.map_err(|e| DataFusionError::Plan(e.to_string()));
+        }
+        if let Some(forget) = node.downcast_ref::<ForgetExec>() {
+            bytes.push(FORGET);
+            bytes.extend((forget.kept as u32).to_le_bytes());
+            return Ok(());
         }
         match encode_scan(node.as_ref())? {
             Some(scan) => {

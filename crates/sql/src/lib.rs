@@ -10,6 +10,7 @@
 //! | `alternatives` | Filters with many alternatives |
 //! | `distinct` | `count` beside `count(distinct ..)` |
 //! | `pushdown` | Filters that DataFusion moves |
+//! | `claims` | Orders, constants and unique columns that DataFusion claims |
 //! | `program`, `ranges` | Filters as programs, and the ranges of keys that they allow |
 //! | `stored` | Constants and batches between Arrow and scans |
 //! | `functions` | Functions over bytes |
@@ -32,6 +33,7 @@
 mod aggregate;
 mod alternatives;
 mod caught;
+mod claims;
 mod codec;
 mod cooperative;
 mod distinct;

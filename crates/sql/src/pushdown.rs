@@ -47,6 +47,7 @@ use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties, replace_children_if_necessary,
 };
 
+use crate::claims::ForgetExec;
 use crate::scan::ScanExec;
 
 /// One of DataFusion's two rules that move filters. No filter gets another meaning on its way.
@@ -239,6 +240,7 @@ fn passes_filters(node: &Arc<dyn ExecutionPlan>) -> bool {
         || node.is::<CoalescePartitionsExec>()
         || node.is::<CooperativeExec>()
         || node.is::<FilterExec>()
+        || node.is::<ForgetExec>()
         || node.is::<HashJoinExec>()
         || node.is::<ProjectionExec>()
         || node.is::<RepartitionExec>()
@@ -279,7 +281,7 @@ fn keeps_meaning(node: &Arc<dyn ExecutionPlan>, at: usize, input: &Arc<dyn Execu
 }
 
 /// Whether all columns have different names.
-fn is_unambiguous(schema: &Schema) -> bool {
+pub fn is_unambiguous(schema: &Schema) -> bool {
     let mut names = HashSet::new();
     let mut fields = schema.fields().iter();
     fields.all(|field| names.insert(field.name()))

@@ -19,6 +19,7 @@ use rockmill_scan::ScanEngine;
 
 use crate::aggregate::{self, AggregateInScan};
 use crate::alternatives::ShallowAlternatives;
+use crate::claims::add_true_claims;
 use crate::cooperative::CooperativeJoins;
 use crate::distinct::CountsAsSums;
 use crate::external::{Databases, FORMAT, RocksTables};
@@ -32,7 +33,7 @@ use crate::table::{RocksTable, Scans};
 
 /// Adds Rockmill's functions, its `min`, `max` and `sum`, and its rules: many alternatives are planned quickly, `count` beside
 /// `count(distinct ..)` spills, filters run before the expressions that they protect, scans compute aggregates, and joins
-/// can be stopped. Filters keep their meaning where DataFusion moves them.
+/// can be stopped. Filters keep their meaning where DataFusion moves them, and no sort is left out that rows need.
 ///
 /// The query planner of `builder` stays, and statements open the column families that they read. Call it last: the rules for
 /// physical plans must come after all others.
@@ -45,7 +46,9 @@ pub fn with_rockmill(mut builder: SessionStateBuilder) -> SessionStateBuilder {
     let analyzer = builder.analyzer().get_or_insert_default();
     analyzer.rules.insert(0, Arc::new(ShallowAlternatives));
     analyzer.rules.push(Arc::new(CountsAsSums));
-    replace_pushdown(builder.physical_optimizers().get_or_insert_default());
+    let optimizer = builder.physical_optimizers().get_or_insert_default();
+    replace_pushdown(optimizer);
+    add_true_claims(optimizer);
     let planner = StatementPlanner(builder.query_planner().take());
     builder
         .with_query_planner(Arc::new(planner))

@@ -1,5 +1,6 @@
 //! Filters that DataFusion moves through a plan: statements over column families and over the same rows in memory.
 
+mod claims;
 #[path = "../common/mod.rs"]
 mod common;
 mod random;
@@ -70,6 +71,7 @@ const RAW: [(&str, &[(&str, &str)]); 12] = [
 /// Rows of `t` and `u`, each so long that few fit into a piece of a scan.
 const ROWS: u32 = 64;
 const PADDING: usize = 128 << 10;
+const HOUR_NANOS: i64 = 3_600_000_000_000;
 const COLUMNS: &str = "id int unsigned not null, v double not null, n bigint, name varchar";
 const LAYOUT: &str =
     "'key' 'u32be id', 'value' 'nulls(1), f64le v, i64le n, varint name, skip(131072)'";
@@ -134,6 +136,16 @@ fn database() -> TempDir {
         db.put_cf(family("five"), id.to_be_bytes(), value).unwrap();
     }
     db.put_cf(family("ten"), 10u32.to_be_bytes(), "").unwrap();
+    let ordered = |number: i64| (number ^ i64::MIN).to_be_bytes();
+    for hours in 0..40_i64 {
+        let value = (hours % 5).to_le_bytes();
+        db.put_cf(family("moments"), ordered(hours * HOUR_NANOS * 7), value)
+            .unwrap();
+    }
+    for number in [i64::MIN, -1000, -7, -1, 0, 1, 9, i64::MAX] {
+        let value = (number % 3).to_le_bytes();
+        db.put_cf(family("signed"), ordered(number), value).unwrap();
+    }
     // So that DataFusion knows how many rows a table has.
     for name in raw.iter().chain(&TABLES) {
         db.flush_cf(family(*name)).unwrap();
@@ -141,7 +153,7 @@ fn database() -> TempDir {
     dir
 }
 
-const TABLES: [&str; 4] = ["t", "u", "five", "ten"];
+const TABLES: [&str; 6] = ["t", "u", "five", "ten", "moments", "signed"];
 
 /// A session whose tables are in the database.
 async fn ours(folder: &Path, partitions: usize, batch_rows: usize) -> SessionContext {
@@ -158,6 +170,14 @@ async fn ours(folder: &Path, partitions: usize, batch_rows: usize) -> SessionCon
             "five" => (
                 "id int unsigned not null, v int unsigned not null",
                 "'key' 'u32be id', 'value' 'u32le v'",
+            ),
+            "moments" => (
+                "at timestamp not null, n bigint not null",
+                "'key' 'ordered(i64) at', 'value' 'i64le n'",
+            ),
+            "signed" => (
+                "n bigint not null, v bigint not null",
+                "'key' 'ordered(i64) n', 'value' 'i64le v'",
             ),
             "ten" => (
                 "x int unsigned not null",

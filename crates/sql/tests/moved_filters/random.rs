@@ -9,17 +9,17 @@ use tokio::runtime::Runtime;
 use super::{answer, database, ours, theirs};
 
 /// Draws that make a statement.
-struct Draws {
-    left: std::vec::IntoIter<u8>,
-    names: usize,
+pub struct Draws {
+    pub left: std::vec::IntoIter<u8>,
+    pub names: usize,
 }
 
 impl Draws {
-    fn below(&mut self, end: usize) -> usize {
+    pub fn below(&mut self, end: usize) -> usize {
         usize::from(self.left.next().unwrap_or(0)) % end
     }
 
-    fn one<T: Copy>(&mut self, of: &[T]) -> T {
+    pub fn one<T: Copy>(&mut self, of: &[T]) -> T {
         of[self.below(of.len())]
     }
 
