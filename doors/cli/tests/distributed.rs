@@ -1283,7 +1283,8 @@ fn statements_beside_a_writer_see_one_state() {
         let mut answered = 0;
         // A failure must not leave the writer to write for ever.
         let _stop = StopAtEnd(&stop);
-        for _ in 0..cases(10) {
+        let statements = cases(10);
+        for _ in 0..statements {
             let output = sql(&[text(&path), "--workers", &addresses, statement]);
             if output.status.success() {
                 answered += 1;
@@ -1295,7 +1296,7 @@ fn statements_beside_a_writer_see_one_state() {
                 assert!(said.contains("again"), "{said}");
             }
         }
-        assert!(answered > 0);
+        assert!(5 * answered >= 4 * statements, "{answered} of {statements}");
     });
 }
 
