@@ -213,8 +213,8 @@ impl Directory {
         }
     }
 
-    /// Whether the MANIFEST still has the selected column families as they were at a position. If it has not, another process
-    /// may have deleted or reused files, which explains any error.
+    /// Whether the MANIFEST still has the selected column families as they were at a position. If it has not, another
+    /// process may have deleted or reused files, which explains any error.
     fn is_still(
         &self,
         at: &At,

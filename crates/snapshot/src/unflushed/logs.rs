@@ -74,8 +74,8 @@ impl Logs {
     /// log has a record, those that are opened later are complete.
     ///
     /// # Errors
-    /// Corruption if a log is shorter than the MANIFEST says; Storage, also if the MANIFEST tracks a log that is missing, or if
-    /// another process has deleted a log.
+    /// Corruption if a log is shorter than the MANIFEST says; Storage, also if the MANIFEST tracks a log that is missing,
+    /// or if another process has deleted a log.
     pub fn open(
         storage: &dyn Storage,
         dir: &Path,
