@@ -1,4 +1,4 @@
-//! A file system in which another process writes while files are read.
+//! A file system in which another process writes while files are listed, opened and read.
 
 use std::fmt;
 use std::io;
@@ -10,20 +10,36 @@ use rockmill_storage::{LocalStorage, ReadableFile, Storage, WritableFile};
 
 use crate::local::as_local_storage;
 
-/// The system's storage. It calls a function before one of the steps in which files are listed, opened and read.
+/// The system's storage. It calls a function before steps in which files are listed, opened and read.
 pub struct BusyStorage<F>(Arc<Steps<F>>);
 
 struct Steps<F> {
     left: AtomicUsize,
+    /// Number of steps from one call to the next.
+    interval: usize,
     write: F,
 }
 
 impl<F: Fn() + Send + Sync + 'static> BusyStorage<F> {
-    /// Calls `write` after `steps` steps.
+    /// Calls `write` once, after `steps` steps.
     #[must_use]
     pub fn after(steps: usize, write: F) -> Self {
-        let left = AtomicUsize::new(steps);
-        Self(Arc::new(Steps { left, write }))
+        Self::new(steps, usize::MAX, write)
+    }
+
+    /// Calls `write` after every `interval` steps.
+    #[must_use]
+    pub fn every(interval: usize, write: F) -> Self {
+        Self::new(interval, interval, write)
+    }
+
+    fn new(left: usize, interval: usize, write: F) -> Self {
+        let left = AtomicUsize::new(left);
+        Self(Arc::new(Steps {
+            left,
+            interval,
+            write,
+        }))
     }
 
     /// Whether the function was called.
@@ -36,6 +52,7 @@ impl<F: Fn() + Send + Sync + 'static> BusyStorage<F> {
 impl<F: Fn()> Steps<F> {
     fn step(&self) {
         if self.left.fetch_sub(1, Ordering::Relaxed) == 0 {
+            self.left.store(self.interval, Ordering::Relaxed);
             (self.write)();
         }
     }

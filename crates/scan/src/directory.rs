@@ -10,15 +10,16 @@ use rockmill_format::manifest::{ColumnFamily, Tree};
 use rockmill_format::names;
 use rockmill_snapshot::LogFolder;
 use rockmill_snapshot::tree::{Position, TreeFollower};
-use rockmill_storage::{LocalStorage, Storage, base_name};
+use rockmill_snapshot::unflushed::Logs;
+use rockmill_storage::{LocalStorage, Storage};
 
 use crate::checkpoint::{AtCheckpoint, Checkpoint};
 use crate::engine::ScanEngine;
 use crate::iterators::Iterators;
 use crate::logged::read_logs;
+use crate::opened::{Kept, OpenFiles, Opened, Opener};
 use crate::options::ReadOptions;
 use crate::snapshot::{Family, Snapshot};
-use crate::table::TableFolder;
 use crate::version::Version;
 use crate::{Database, lock};
 use rockmill_core::{MergeOperators, StatedOperator};
@@ -27,7 +28,7 @@ use rockmill_core::{MergeOperators, StatedOperator};
 const DEFAULT_ID: u32 = 0;
 
 /// Maximum attempts to open files that the MANIFEST names.
-const ATTEMPTS: usize = 8;
+pub(crate) const ATTEMPTS: usize = 8;
 
 /// Maximum attempts to take a snapshot while the MANIFEST changes. A busy writer flushes many times a second.
 const CHANGES: usize = 50;
@@ -156,10 +157,11 @@ impl Directory {
         /// Time in which an edit of the MANIFEST is installed, and a compaction's files are deleted.
         const PAUSE: Duration = Duration::from_millis(5);
         let mut troubles = 0;
+        let mut kept = Kept::default();
         for attempt in 0..CHANGES {
             let pause = PAUSE * attempt.min(ATTEMPTS) as u32;
             engine.storage.clock().pause(pause);
-            match self.try_snapshot(engine, selected) {
+            match self.try_snapshot(engine, selected, &mut kept) {
                 // A file may have vanished.
                 Ok(Some(snapshot)) if snapshot.lacks_files() && troubles + 1 < ATTEMPTS => {
                     troubles += 1
@@ -179,26 +181,52 @@ impl Directory {
         Err(error.in_file(&self.path.display().to_string()))
     }
 
-    /// Opens the files; nothing if the database has changed meanwhile.
+    /// Takes a snapshot; nothing if the database has changed while its files were opened.
+    ///
+    /// All files are opened between two looks at the MANIFEST, and read behind the second one: the database may change then,
+    /// but not what is in an open file. Only logs that RocksDB may write over need a third look.
     fn try_snapshot(
         &self,
         engine: &Arc<ScanEngine>,
         selected: &Selection<'_>,
+        kept: &mut Kept,
     ) -> Result<Option<Snapshot>> {
         let cancel = CancelToken::new();
         let storage = &*engine.storage;
-        let mut follower = TreeFollower::default();
-        follower.refresh(storage, &self.path, (0, 0), &cancel)?;
+        kept.follower
+            .refresh(storage, &self.path, (0, 0), &cancel)?;
         let at = At {
-            tree: Arc::new(follower.tree().clone()),
-            position: follower.position(),
+            tree: Arc::new(kept.follower.tree().clone()),
+            position: kept.follower.position(),
         };
+        let opened = self.open_at(engine, selected, &at, kept, &cancel);
+        if !self.is_still(&at, storage, selected, kept, &cancel)? {
+            return Ok(None);
+        }
         engine.database_has(&self.path, &at.tree);
-        let snapshot = self.snapshot_at(engine, selected, &at, &cancel);
-        follower.refresh(storage, &self.path, (0, 0), &cancel)?;
-        let now = &follower.tree().column_families;
+        let read = opened.and_then(|opened| self.read_at(engine, selected, &at, opened, &cancel));
+        // Another process may have reused a log, which explains any error.
+        let is_certain = matches!(read, Ok((_, false)));
+        match is_certain || self.is_still(&at, storage, selected, kept, &cancel)? {
+            true => read.map(|(snapshot, _)| Some(snapshot)),
+            false => Ok(None),
+        }
+    }
+
+    /// Whether the MANIFEST still has the selected column families as they were at a position. If it has not, another
+    /// process may have deleted or reused files, which explains any error.
+    fn is_still(
+        &self,
+        at: &At,
+        storage: &dyn Storage,
+        selected: &Selection<'_>,
+        kept: &mut Kept,
+        cancel: &CancelToken,
+    ) -> Result<bool> {
+        kept.follower.refresh(storage, &self.path, (0, 0), cancel)?;
+        let now = &kept.follower.tree().column_families;
         let then = &at.tree.column_families;
-        let is_same = match selected {
+        Ok(match selected {
             Selection::Version(version) => {
                 let mut families = then.iter();
                 families
@@ -206,40 +234,56 @@ impl Directory {
                     .is_none_or(|(id, family)| now.get(id) == Some(family))
             }
             Selection::All | Selection::Families(_) => now == then,
-        };
-        // Another process may have deleted or reused the file, which explains any error.
-        if is_same {
-            snapshot.map(Some)
-        } else {
-            Ok(None)
-        }
+        })
     }
 
     /// Opens the files that the MANIFEST names up to a position.
-    fn snapshot_at(
+    fn open_at(
         &self,
         engine: &Arc<ScanEngine>,
         selected: &Selection<'_>,
         at: &At,
+        kept: &mut Kept,
         cancel: &CancelToken,
-    ) -> Result<Snapshot> {
-        let version = selected.version();
-        let mut options = ReadOptions::read(&*engine.storage, &self.path)?;
-        let logs = self.find_logs(&*engine.storage, &options, &at.tree)?;
-        let has_unflushed = version.is_none_or(Version::has_unflushed);
+    ) -> Result<Opened> {
+        let storage = &*engine.storage;
+        let mut options = ReadOptions::read(storage, &self.path)?;
+        let logs = self.find_logs(storage, &options, &at.tree)?;
+        let has_unflushed = selected.version().is_none_or(Version::has_unflushed);
         options.log_folder = match has_unflushed && !self.may_lack_logs {
             true => logs.required()?,
             false => logs.path,
         };
         let folder = engine.folder(&self.path, options.io);
-        let mut opened = self.open_files(engine, selected, at, &options, &folder)?;
-        let logged = read_logs(engine, version, &at.tree, &options, &mut opened, cancel)?;
-        let sequence = sequence_of(&at.tree, version, logged.last_sequence)?;
+        Ok(Opened {
+            files: self.open_files(storage, selected, at, &options, kept.opener(&folder))?,
+            logs: Logs::open(storage, &options.log_folder, &at.tree, cancel),
+            options,
+        })
+    }
+
+    /// Reads what is open. Returns the snapshot, and whether the logs may have become others.
+    fn read_at(
+        &self,
+        engine: &Arc<ScanEngine>,
+        selected: &Selection<'_>,
+        at: &At,
+        opened: Opened,
+        cancel: &CancelToken,
+    ) -> Result<(Snapshot, bool)> {
         let Opened {
+            mut files,
+            logs,
+            options,
+        } = opened;
+        let version = selected.version();
+        let logged = read_logs(engine, version, &at.tree, logs, &mut files, cancel)?;
+        let sequence = sequence_of(&at.tree, version, logged.last_sequence)?;
+        let OpenFiles {
             mut families,
             has_other_files,
             checkpoint,
-        } = opened;
+        } = files;
         if let (Some(iterators), Some(checkpoint)) = (&self.iterators, checkpoint) {
             let is_newer = checkpoint.sequence() != sequence || has_other_files;
             let checkpoint = match (logged.unreadable, version) {
@@ -271,17 +315,17 @@ impl Directory {
         });
         let named = named.collect();
         let snapshot = Snapshot::new(engine, &self.path, &options, sequence, named);
-        Ok(snapshot.with_prepared(logged.prepared))
+        Ok((snapshot.with_prepared(logged.prepared), logged.may_change))
     }
 
     fn open_files(
         &self,
-        engine: &ScanEngine,
+        storage: &dyn Storage,
         selected: &Selection<'_>,
         at: &At,
         options: &ReadOptions,
-        folder: &TableFolder,
-    ) -> Result<Opened> {
+        mut opener: Opener<'_>,
+    ) -> Result<OpenFiles> {
         const ELSEWHERE: &str = "it is only in a directory of db_paths, which OPTIONS do not name";
         let version = selected.version();
         let position = || at.position.clone();
@@ -290,7 +334,7 @@ impl Directory {
             Some(_) => {
                 let is_opened =
                     |id, family: &ColumnFamily| id == DEFAULT_ID || selected.has(family);
-                let storage = &*engine.storage;
+                let folder = opener.folder;
                 let opened = Checkpoint::open(storage, folder, &at.tree, position(), is_opened);
                 Some(opened?)
             }
@@ -307,14 +351,16 @@ impl Directory {
             // RocksDB opens the default column family together with any other.
             let is_opened = checkpoint.is_some() && (is_read || *id == DEFAULT_ID);
             if is_opened || is_read && family.unread.is_none() {
-                let held = hold_files(&mut family, folder).map_err(|error| match has_other_paths {
-                    true => Error {
-                        kind: ErrorKind::Declined(DeclineReason::DbPaths),
-                        what: ELSEWHERE.to_owned(),
-                        ..error
-                    },
-                    false => error,
-                });
+                let held = opener
+                    .open(&mut family)
+                    .map_err(|error| match has_other_paths {
+                        true => Error {
+                            kind: ErrorKind::Declined(DeclineReason::DbPaths),
+                            what: ELSEWHERE.to_owned(),
+                            ..error
+                        },
+                        false => error,
+                    });
                 match version {
                     Some(_) => held?,
                     // The other column families are read all the same.
@@ -333,7 +379,7 @@ impl Directory {
         }
         match version.filter(|_| families.is_empty()) {
             Some(version) => Err(version.gone()),
-            None => Ok(Opened {
+            None => Ok(OpenFiles {
                 families,
                 has_other_files,
                 checkpoint,
@@ -371,15 +417,6 @@ impl<'a> Selection<'a> {
 struct At {
     tree: Arc<Tree>,
     position: Position,
-}
-
-/// The files of a snapshot.
-pub(crate) struct Opened {
-    pub families: BTreeMap<u32, Family>,
-    /// Whether the column family of a version has files that the version lacks.
-    pub has_other_files: bool,
-    /// The version for iterators, if there are any.
-    pub checkpoint: Option<Checkpoint>,
 }
 
 impl Database for Directory {
@@ -430,17 +467,4 @@ fn sequence_of(tree: &Tree, version: Option<&Version>, logged: u64) -> Result<u6
         Some(version) => Ok(version.sequence),
         None => Ok(sequence),
     }
-}
-
-/// Opens the files in the database's own directory. They stay open as long as the snapshot lives.
-fn hold_files(family: &mut Family, folder: &TableFolder) -> Result<()> {
-    let files = family.files_mut().iter_mut();
-    for file in files.filter(|file| file.meta.path_id == 0) {
-        let open = folder.open(file.meta.number).map_err(|error| {
-            let doing = format!("open it in {ATTEMPTS} attempts");
-            Error::storage(&base_name(&folder.file(file.meta.number)), &doing, &error)
-        })?;
-        file.held = Some(open);
-    }
-    Ok(())
 }

@@ -21,6 +21,7 @@ mod iterators;
 mod load;
 mod logged;
 mod memory_table;
+mod opened;
 mod options;
 mod piece;
 mod ranges;

@@ -5,12 +5,11 @@ use std::sync::Arc;
 
 use rockmill_core::{CancelToken, Error, ErrorKind, Result};
 use rockmill_format::manifest::Tree;
-use rockmill_snapshot::unflushed::Unflushed;
+use rockmill_snapshot::unflushed::Logs;
 
-use crate::directory::Opened;
 use crate::engine::ScanEngine;
 use crate::memory_table::MemoryTable;
-use crate::options::ReadOptions;
+use crate::opened::OpenFiles;
 use crate::snapshot::Family;
 use crate::version::Version;
 
@@ -23,6 +22,8 @@ pub(crate) struct Logged {
     pub prepared: usize,
     /// The reason why iterators cannot read them, if they cannot.
     pub unreadable: Option<Error>,
+    /// Whether other records may stand in the logs now.
+    pub may_change: bool,
 }
 
 /// Adds unflushed entries.
@@ -30,8 +31,8 @@ pub(crate) fn read_logs(
     engine: &Arc<ScanEngine>,
     version: Option<&Version>,
     tree: &Tree,
-    options: &ReadOptions,
-    opened: &mut Opened,
+    logs: Result<Logs>,
+    opened: &mut OpenFiles,
     cancel: &CancelToken,
 ) -> Result<Logged> {
     let has_unflushed = version.is_none_or(Version::has_unflushed);
@@ -40,13 +41,14 @@ pub(crate) fn read_logs(
         let family = families.get(&id).filter(|_| has_unflushed);
         family.is_some_and(|family| family.unread.is_none() && !family.is_closed)
     };
-    let (storage, logs) = (&*engine.storage, &options.log_folder);
     let most = engine.max_unflushed_bytes();
     let unreadable = |error| Logged {
         unreadable: Some(error),
+        may_change: true,
         ..Logged::default()
     };
-    let unflushed = match Unflushed::read(storage, logs, tree, is_wanted, most, cancel) {
+    let unflushed = logs.and_then(|logs| logs.read(tree, is_wanted, most, cancel));
+    let unflushed = match unflushed {
         Ok(unflushed) => unflushed,
         // The version needs nothing from the logs.
         Err(error) if !has_unflushed => return Ok(unreadable(error)),
@@ -86,6 +88,7 @@ pub(crate) fn read_logs(
         last_sequence: unflushed.last_sequence,
         prepared,
         unreadable: None,
+        may_change: unflushed.may_change,
     })
 }
 

@@ -10,7 +10,7 @@ use rockmill_format as format;
 use rockmill_format::key::ValueType;
 use rockmill_format::write_batch::{BatchEntry, BatchRecord, Prepared, WriteBatch};
 
-pub use logs::LogFile;
+pub use logs::{LogFile, Logs};
 pub use mem_table::MemTable;
 
 /// Unflushed entries by column family. It grows with the batches that are added.
@@ -23,11 +23,14 @@ pub struct Unflushed {
     pub last_sequence: u64,
     /// Column families with merge operands, by id.
     pub operands: BTreeSet<u32>,
-    /// The logs that [`Unflushed::read`] has read, in order.
+    /// The logs that [`Logs::read`] has read, in order.
     pub logs: Vec<LogFile>,
-    /// Reason why [`Unflushed::read`] has left out all entries, if they do not fit into the memory. Everything else is
+    /// Reason why [`Logs::read`] has left out all entries, if they do not fit into the memory. Everything else is
     /// known.
     pub left_out: Option<Error>,
+    /// Whether [`Logs::read`] might find other records if it read the logs again, because another process may write over
+    /// them.
+    pub may_change: bool,
     /// Whether entries that do not fit into the memory are left out.
     may_leave_out: bool,
     /// Transactions that are prepared and not committed, by their names.
@@ -57,6 +60,7 @@ impl Unflushed {
             operands: BTreeSet::new(),
             logs: Vec::new(),
             left_out: None,
+            may_change: false,
             may_leave_out: false,
             prepared: BTreeMap::new(),
             has_all_prepared: false,

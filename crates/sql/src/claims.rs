@@ -86,8 +86,7 @@ impl PhysicalOptimizerRule for TrueClaims {
             });
             let children = children.collect::<Result<_>>()?;
             let node = replace_children_if_necessary(Arc::clone(&before), children)?;
-            let kept = kept_above(&node);
-            let node = forget(node, kept);
+            let node = with_true_claims(node);
             let is_new = !Arc::ptr_eq(&before, &node);
             Ok(Transformed::new_transformed(node, is_new))
         })?;
@@ -140,6 +139,12 @@ fn full_merge(node: &Arc<dyn ExecutionPlan>) -> Option<SortPreservingMergeExec> 
     let finest = finer.max_by_key(|order| order.len())?;
     let merge_by = SortPreservingMergeExec::new(finest.clone(), Arc::clone(input));
     Some(merge_by.with_fetch(merge.fetch()))
+}
+
+/// A node that makes no wrong claims, with the claims of its inputs.
+pub fn with_true_claims(node: Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
+    let kept = kept_above(&node);
+    forget(node, kept)
 }
 
 fn forget(node: Arc<dyn ExecutionPlan>, kept: Option<usize>) -> Arc<dyn ExecutionPlan> {

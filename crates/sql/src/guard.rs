@@ -27,6 +27,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::filter::{FilterExec, FilterExecBuilder};
 use datafusion::physical_plan::projection::ProjectionExec;
 
+use crate::claims::with_true_claims;
 use crate::functions;
 use crate::program::{integer_digits, widens};
 
@@ -173,7 +174,7 @@ fn behind_stages(
     let last = FilterExecBuilder::from(filter)
         .with_predicate(last)
         .with_input(input);
-    Ok(Arc::new(last.build()?))
+    Ok(with_true_claims(Arc::new(last.build()?)))
 }
 
 fn stage(
@@ -184,7 +185,7 @@ fn stage(
     let stage = FilterExecBuilder::new(condition, input)
         .with_default_selectivity(filter.default_selectivity())
         .with_batch_size(filter.batch_size());
-    Ok(Arc::new(stage.build()?))
+    Ok(with_true_claims(Arc::new(stage.build()?)))
 }
 
 /// Whether a column of a projection may fail.

@@ -200,8 +200,9 @@ impl Scans {
     ///
     /// A snapshot has the column families that the statement reads, or all if these are not known.
     pub(crate) async fn snapshot(&self, session: &dyn Session) -> Result<Arc<StatementSnapshot>> {
-        /// Attempts to let other processes open a version before its files are deleted.
-        const ATTEMPTS: usize = 20;
+        /// Attempts to let other processes open a version before its files are deleted. Beside a writer that flushes 40
+        /// times a second, one attempt in eight succeeds if 20 ms pass before they open it.
+        const ATTEMPTS: usize = 100;
         let Some(pins) = &self.pins else {
             return self.snapshot_here(session).await;
         };

@@ -1338,7 +1338,7 @@ fn statements_beside_a_writer_see_one_state() {
                 assert!(said.contains("again"), "{said}");
             }
         }
-        assert!(answered > 0);
+        assert!(answered > 0, "no statement of {asked} was answered");
     });
 }
 

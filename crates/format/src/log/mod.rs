@@ -123,6 +123,8 @@ pub struct LogReader {
     fragment_end: u64,
     /// Number of zeros at `buffer[parsed..]`, if a MANIFEST has zeros in place of a record and nothing behind them.
     zeros: usize,
+    /// Whether a header of zeros stood in place of a record.
+    dropped_zeros: bool,
 }
 
 struct Fragment {
@@ -185,6 +187,15 @@ impl LogReader {
     /// Whether a recycled log ended: no later bytes belong to it.
     pub fn has_ended(&self) -> bool {
         self.ended
+    }
+
+    /// Whether the bytes that were fed may become others. RocksDB may write the next log over a recycled one
+    /// (`recycle_log_file_num`), and records over zeros that it has preallocated. It only appends to other logs.
+    ///
+    /// RocksDB recycles no log of a process that had the option off
+    /// (`db_impl_files.cc:MinLogNumberToRecycle`), so that records without the log's number stay.
+    pub fn may_change(&self) -> bool {
+        self.recycled || self.dropped_zeros || self.failed.is_some()
     }
 
     /// Offset in the file behind the fragment because of which [`LogReader::next_record`] failed. If only zeros follow,
@@ -418,6 +429,7 @@ impl LogReader {
                 self.zeros = rest.len();
                 return Ok(None);
             }
+            self.dropped_zeros = true;
             return Ok(Some(Found::Dropped));
         }
         let Some(body) = rest.get(HEADER_LEN - 1..header + len) else {

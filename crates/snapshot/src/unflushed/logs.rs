@@ -45,19 +45,10 @@ impl LogFile {
 }
 
 impl Unflushed {
-    /// Reads the logs of a database up to where RocksDB's recovery would, and sorts the entries.
-    ///
-    /// They exclude the remains of the last write after a crash, and a write that another process has not finished
-    /// (`kPointInTimeRecovery`). `log_dir` is that of [`crate::log_folder::LogFolder`]. `wanted` chooses column
-    /// families; it must exclude those with an order other than bytewise, and those with `inplace_update_support`,
-    /// whose entries RocksDB changes when it inserts them. If the entries take more than `max_bytes` of memory, all of
-    /// them are left out.
+    /// Opens the logs of a database and reads them, see [`Logs::open`] and [`Logs::read`].
     ///
     /// # Errors
-    /// Corruption if a log is damaged, or shorter than the MANIFEST says, or torn and followed by one that does not
-    /// continue at the tear; Declined as [`Unflushed::add_batch`], also if prepared transactions take more than
-    /// `max_bytes`; Storage, also if the MANIFEST tracks a log that is missing, or if another process has changed the
-    /// logs, so that another attempt may succeed; Cancelled.
+    /// Those of both.
     pub fn read(
         storage: &dyn Storage,
         log_dir: &Path,
@@ -66,10 +57,86 @@ impl Unflushed {
         max_bytes: usize,
         cancel: &CancelToken,
     ) -> Result<Self> {
-        let mut unflushed = Self {
+        Logs::open(storage, log_dir, tree, cancel)?.read(tree, wanted, max_bytes, cancel)
+    }
+}
+
+/// The open logs of a database. Another process may append to them, delete them, and write other logs over recycled ones.
+#[derive(Debug)]
+pub struct Logs(Vec<OpenLog>);
+
+impl Logs {
+    /// Opens the logs in `dir` that the MANIFEST does not call obsolete. They may be older than all unflushed entries: those
+    /// that were prepared in a log have no effect until they are committed in a later one. `dir` is that of
+    /// [`crate::log_folder::LogFolder`].
+    ///
+    /// The newest is opened first. RocksDB ends a log before it writes to the next one, which may be there before. So if a
+    /// log has a record, those that are opened later are complete.
+    ///
+    /// # Errors
+    /// Corruption if a log is shorter than the MANIFEST says; Storage, also if the MANIFEST tracks a log that is missing,
+    /// or if another process has deleted a log.
+    pub fn open(
+        storage: &dyn Storage,
+        dir: &Path,
+        tree: &Tree,
+        cancel: &CancelToken,
+    ) -> Result<Self> {
+        let first = tree.min_log_number_to_keep;
+        let names = log_files(storage, dir, first)?;
+        if let Some((number, _)) = tree
+            .synced_logs
+            .range(first..)
+            .find(|(n, _)| !names.contains_key(n))
+        {
+            let what =
+                "it is missing, but the MANIFEST tracks it (track_and_verify_wals_in_manifest)";
+            let error = Error::new(ErrorKind::Storage, what);
+            return Err(error.in_file(&format!("{number:06}.log")));
+        }
+        let mut logs = Vec::with_capacity(names.len());
+        for (number, name) in names.into_iter().rev() {
+            let file = InputFileReader::open(storage, &dir.join(name))?;
+            let synced = tree.synced_logs.get(&number).copied().unwrap_or(0);
+            if file.len() < synced {
+                let what =
+                    format!("the log ends, but the MANIFEST says that it has {synced} bytes");
+                return Err(Error::corruption(file.name(), file.len(), what));
+            }
+            let is_begun = has_begun(&file, number, cancel);
+            logs.push(OpenLog {
+                number,
+                file,
+                is_begun,
+            });
+        }
+        logs.reverse();
+        Ok(Self(logs))
+    }
+
+    /// Reads the logs up to where RocksDB's recovery would, and sorts the entries. `tree` is the one with which they were
+    /// opened.
+    ///
+    /// They exclude the remains of the last write after a crash, and a write that another process has not finished
+    /// (`kPointInTimeRecovery`). `wanted` chooses column families; it must exclude those with an order other than bytewise,
+    /// and those with `inplace_update_support`, whose entries RocksDB changes when it inserts them. If the entries take more
+    /// than `max_bytes` of memory, all of them are left out.
+    ///
+    /// # Errors
+    /// Corruption if a log is damaged, or torn and followed by one that does not continue at the tear; Declined as
+    /// [`Unflushed::add_batch`], also if prepared transactions take more than `max_bytes`; Storage, also if another process
+    /// has changed the logs, so that another attempt may succeed; Cancelled.
+    pub fn read(
+        self,
+        tree: &Tree,
+        wanted: impl Fn(u32) -> bool,
+        max_bytes: usize,
+        cancel: &CancelToken,
+    ) -> Result<Unflushed> {
+        let mut unflushed = Unflushed {
             has_all_prepared: true,
             may_leave_out: true,
-            ..Self::new(max_bytes)
+            ..Unflushed::new(max_bytes)
         };
         let families = &tree.column_families;
         let chosen = families.iter().filter(|(id, _)| wanted(**id));
@@ -78,7 +145,7 @@ impl Unflushed {
             .collect();
         // The number of the torn log, and the error if no later log continues there.
         let mut torn: Option<(u64, Error)> = None;
-        for log in open_logs(storage, log_dir, tree, cancel)? {
+        for log in self.0 {
             let OpenLog {
                 number,
                 file,
@@ -111,6 +178,7 @@ impl Unflushed {
             }
             // The newest log may have no record, and the rest of an older one.
             torn = torn.or(read.torn.map(|error| (number, error)));
+            unflushed.may_change |= read.may_change;
             unflushed.logs.push(LogFile { number, file, end });
         }
         if let Some((number, error)) = torn
@@ -136,52 +204,12 @@ fn may_miss_rows(tree: &Tree, torn: u64) -> bool {
 }
 
 /// A log to read.
+#[derive(Debug)]
 struct OpenLog {
     number: u64,
     file: InputFileReader,
     /// Whether it had a record when it was opened.
     is_begun: bool,
-}
-
-/// Opens the logs that the MANIFEST does not call obsolete, and returns them in order. They may be older than all
-/// unflushed entries: those that were prepared in a log have no effect until they are committed in a later one.
-///
-/// The newest is opened first. RocksDB ends a log before it writes to the next one, which may be there before. So if a
-/// log has a record, those that are opened later are complete.
-fn open_logs(
-    storage: &dyn Storage,
-    dir: &Path,
-    tree: &Tree,
-    cancel: &CancelToken,
-) -> Result<Vec<OpenLog>> {
-    let first = tree.min_log_number_to_keep;
-    let names = log_files(storage, dir, first)?;
-    if let Some((number, _)) = tree
-        .synced_logs
-        .range(first..)
-        .find(|(n, _)| !names.contains_key(n))
-    {
-        let what = "it is missing, but the MANIFEST tracks it (track_and_verify_wals_in_manifest)";
-        let error = Error::new(ErrorKind::Storage, what);
-        return Err(error.in_file(&format!("{number:06}.log")));
-    }
-    let mut logs = Vec::with_capacity(names.len());
-    for (number, name) in names.into_iter().rev() {
-        let file = InputFileReader::open(storage, &dir.join(name))?;
-        let synced = tree.synced_logs.get(&number).copied().unwrap_or(0);
-        if file.len() < synced {
-            let what = format!("the log ends, but the MANIFEST says that it has {synced} bytes");
-            return Err(Error::corruption(file.name(), file.len(), what));
-        }
-        let is_begun = has_begun(&file, number, cancel);
-        logs.push(OpenLog {
-            number,
-            file,
-            is_begun,
-        });
-    }
-    logs.reverse();
-    Ok(logs)
 }
 
 /// Whether a log has a record. Usually its first header tells, so that the logs are opened within a short time.
@@ -218,6 +246,8 @@ struct LogEnd {
     end: u64,
     /// The error at its end, if it is not the last log.
     torn: Option<Error>,
+    /// Whether another read may find other records, see [`LogReader::may_change`].
+    may_change: bool,
     /// Sizes of timestamps by the column family's id.
     timestamp_sizes: BTreeMap<u32, u16>,
 }
@@ -242,6 +272,7 @@ fn read_log(
     Ok(LogEnd {
         end,
         torn: records.reader.torn_at().map(torn),
+        may_change: records.reader.may_change(),
         timestamp_sizes: records.reader.timestamp_sizes().clone(),
     })
 }

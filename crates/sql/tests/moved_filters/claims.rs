@@ -175,7 +175,7 @@ const STATEMENTS: [(&str, &str); 59] = [
         "1, 2",
     ),
     (
-        "select c, m, r from (select c, m, row_number() over (order by c) as r from (select count(*) c, n as m from u group by n) \
+        "select c, m, r from (select c, m, rank() over (order by c) as r from (select count(*) c, n as m from u group by n) \
       s) s",
         "1, 2",
     ),
