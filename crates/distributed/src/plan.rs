@@ -11,12 +11,14 @@ use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
 use datafusion::physical_plan::analyze::AnalyzeExec;
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
+use datafusion::physical_plan::coop::CooperativeExec;
 use datafusion::physical_plan::execution_plan::{ChildrenPropertiesMode, ReplaceChildrenOptions};
 use datafusion::physical_plan::filter::FilterExec;
-use datafusion::physical_plan::limit::LocalLimitExec;
+use datafusion::physical_plan::limit::{GlobalLimitExec, LocalLimitExec};
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::recursive_query::RecursiveQueryExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
+use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMergeExec;
 use datafusion::physical_plan::{
     ExecutionPlan, ExecutionPlanProperties, replace_children_if_necessary,
 };
@@ -194,11 +196,31 @@ fn at_shards(plan: Arc<dyn ExecutionPlan>, repeats: bool) -> Result<Arc<dyn Exec
             TreeNodeRecursion::Jump,
         ))
     })?;
+    let placed = placed.transform_data(|plan| plan.transform_up(without_limits))?;
     let is_split = placed.data.output_partitioning().partition_count() > 1;
     Ok(match placed.transformed && is_split {
         true => Arc::new(CoalescePartitionsExec::new(placed.data)),
         false => placed.data,
     })
+}
+
+/// Keeps the rows of shards whole for a join or a sort that has a limit. The distributed planner takes the limit of any node
+/// above an exchange for one of the rows that it reads.
+fn without_limits(node: Arc<dyn ExecutionPlan>) -> Result<Transformed<Arc<dyn ExecutionPlan>>> {
+    let counts_rows_read = node.is::<CoalescePartitionsExec>()
+        || node.is::<SortPreservingMergeExec>()
+        || node.is::<GlobalLimitExec>()
+        || node.is::<LocalLimitExec>();
+    if node.fetch().is_none() || counts_rows_read {
+        return Ok(Transformed::no(node));
+    }
+    let children = node.children().into_iter();
+    let children = children.map(|child| match child.is::<NetworkCoalesceExec>() {
+        true => Arc::new(CooperativeExec::new(Arc::clone(child))) as _,
+        false => Arc::clone(child),
+    });
+    let children = children.collect();
+    replace_children_if_necessary(node, children).map(Transformed::yes)
 }
 
 /// Number of shards that a plan reads, if it is a scan of shards with nodes above it that need the rows of one partition

@@ -751,6 +751,20 @@ fn a_recursive_statement_returns_the_same_rows_over_workers_and_shards() {
 }
 
 #[test]
+fn a_join_with_a_limit_reads_all_rows_of_the_shards() {
+    let shards = three_shards();
+    for statement in [
+        "select a.key from \"default\" a join (values ('key025000'), ('key012345')) k(x) on a.key = arrow_cast(k.x, 'Binary') \
+         limit 2",
+        "select a.key from \"default\" a join \"default\" b on a.key = b.key where b.key > 'key029997' limit 2",
+        "select a.key, b.key from \"default\" a join \"default\" b on a.key > b.key where b.key = 'key029997' limit 2",
+    ] {
+        let found = rows(&sql(&["--shards", text(&shards.list), statement]));
+        assert_eq!(found.len(), 3, "{statement}: {found:?}");
+    }
+}
+
+#[test]
 fn a_table_of_a_column_family_that_no_shard_has_is_an_error() {
     let shards = three_shards();
     let tables = shards.list.with_file_name("tables.sql");

@@ -41,7 +41,9 @@ def test_the_folder_of_the_logs_is_needed_by_a_view_and_its_refresh(tmp_path: Pa
     options.set_wal_dir(str(logs))
     database = Rdict(str(tmp_path / "db"), options)
     database[struct.pack(">Q", 7)] = b"seven"
-    with rm.view(tmp_path / "db", device="cpu", value_bytes=5) as view:
+    with pytest.warns(rm.RockmillWarning, match="wal_dir"):
+        view = rm.view(tmp_path / "db", device="cpu", value_bytes=5)
+    with view:
         logs.rename(tmp_path / "elsewhere")
         with pytest.raises(rm.RefusedError, match="wal_dir"):
             view.refresh()
