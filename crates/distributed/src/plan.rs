@@ -29,7 +29,7 @@ use datafusion_distributed::{
     display_plan_ascii,
 };
 use rockmill_scan::ScanEngine;
-use rockmill_sql::{Codec, Tasks, scan_tasks, shard_of, split_scan};
+use rockmill_sql::{Codec, Tasks, is_forgetting, scan_tasks, shard_of, split_scan};
 use url::Url;
 
 use crate::analyzed::ByWorker;
@@ -231,7 +231,8 @@ fn shards_below(plan: &Arc<dyn ExecutionPlan>, repeats: bool) -> Option<usize> {
     }
     let aggregate = plan.downcast_ref::<AggregateExec>();
     let sort = plan.downcast_ref::<SortExec>();
-    let is_of_partition = plan.is::<FilterExec>()
+    let is_of_partition = (plan.is::<FilterExec>() && !repeats)
+        || is_forgetting(plan.as_ref())
         || plan.is::<ProjectionExec>()
         || plan.is::<LocalLimitExec>()
         || aggregate.is_some_and(|aggregate| *aggregate.mode() == AggregateMode::Partial)

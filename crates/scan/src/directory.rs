@@ -161,17 +161,20 @@ impl Directory {
         for attempt in 0..CHANGES {
             let pause = PAUSE * attempt.min(ATTEMPTS) as u32;
             engine.storage.clock().pause(pause);
-            match self.try_snapshot(engine, selected, &mut kept) {
-                // A file may have vanished.
-                Ok(Some(snapshot)) if snapshot.lacks_files() && troubles + 1 < ATTEMPTS => {
-                    troubles += 1
-                }
-                Ok(Some(snapshot)) => return Ok(Arc::new(snapshot)),
-                Ok(None) => {}
-                Err(error) if error.kind == ErrorKind::Storage && troubles + 1 < ATTEMPTS => {
-                    troubles += 1;
-                }
-                Err(error) => return Err(error),
+            let taken = self.try_snapshot(engine, selected, &mut kept);
+            // A file may have vanished.
+            let is_troubled = match &taken {
+                Ok(snapshot) => snapshot.as_ref().is_some_and(Snapshot::lacks_files),
+                Err(error) => error.kind == ErrorKind::Storage,
+            };
+            if is_troubled && troubles + 1 < ATTEMPTS {
+                troubles += 1;
+                // Another database may have come to this folder.
+                kept.follower = TreeFollower::default();
+                continue;
+            }
+            if let Some(snapshot) = taken? {
+                return Ok(Arc::new(snapshot));
             }
         }
         let what = format!(

@@ -30,9 +30,11 @@ use datafusion::logical_expr::Operator;
 use datafusion::logical_expr::sort_properties::SortProperties;
 use datafusion::physical_expr::equivalence::ProjectionMapping;
 use datafusion::physical_expr::expressions::{BinaryExpr, CastExpr, Column, NegativeExpr};
-use datafusion::physical_expr::utils::split_conjunction;
+use datafusion::physical_expr::utils::{collect_columns, split_conjunction};
 use datafusion::physical_expr::window::StandardWindowExpr;
-use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr, ScalarFunctionExpr};
+use datafusion::physical_expr::{
+    AcrossPartitions, ConstExpr, EquivalenceProperties, PhysicalExpr, ScalarFunctionExpr,
+};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 use datafusion::physical_plan::aggregates::AggregateExec;
@@ -215,7 +217,7 @@ fn kept_above(node: &Arc<dyn ExecutionPlan>) -> Option<usize> {
         };
     }
     if let Some(filter) = node.downcast_ref::<FilterExec>() {
-        return guesses_constants(filter).then_some(0);
+        return guesses_constants(filter).then(|| filter.schema().fields().len());
     }
     if node.is::<UnnestExec>() {
         return (!is_unambiguous(&node.schema())).then_some(0);
@@ -247,16 +249,28 @@ fn moves_columns(node: &Arc<dyn ExecutionPlan>) -> bool {
     filter.is_some_and(|filter| filter.projection().is_some())
 }
 
+/// The sides of the equalities of a filter of which one is a column.
+fn equalities(filter: &FilterExec) -> Vec<[&Arc<dyn PhysicalExpr>; 2]> {
+    let conditions = split_conjunction(filter.predicate()).into_iter();
+    let equalities = conditions.filter_map(|condition| condition.downcast_ref::<BinaryExpr>());
+    let equalities = equalities.filter(|condition| *condition.op() == Operator::Eq);
+    let sides = equalities.flat_map(|equality| {
+        let (left, right) = (equality.left(), equality.right());
+        [[left, right], [right, left]]
+    });
+    sides.filter(|[column, _]| column.is::<Column>()).collect()
+}
+
+fn has_no_columns(expression: &Arc<dyn PhysicalExpr>) -> bool {
+    collect_columns(expression).is_empty()
+}
+
 /// Whether a filter claims constants that it does not compare with one.
 fn guesses_constants(filter: &FilterExec) -> bool {
     let mut compared = Vec::new();
-    for condition in split_conjunction(filter.predicate()) {
-        let equality = condition.downcast_ref::<BinaryExpr>();
-        let equality = equality.filter(|condition| *condition.op() == Operator::Eq);
-        let sides = equality.map(|equality| [equality.left(), equality.right()]);
-        let columns = sides.into_iter().flatten();
-        compared
-            .extend(columns.filter_map(|side| side.downcast_ref::<Column>().map(Column::index)));
+    for [column, other] in equalities(filter) {
+        let column = column.downcast_ref::<Column>();
+        compared.extend(column.filter(|_| has_no_columns(other)).map(Column::index));
     }
     let before = filter.input().equivalence_properties();
     let claims = filter.properties().equivalence_properties();
@@ -268,6 +282,26 @@ fn guesses_constants(filter: &FilterExec) -> bool {
         let at = moved.map_or(column.index(), |moved| moved[column.index()]);
         let column: Arc<dyn PhysicalExpr> = Arc::new(Column::new(column.name(), at));
         before.is_expr_constant(&column).is_none() && !compared.contains(&at)
+    })
+}
+
+/// The claims of a filter that guesses nothing: those of its input, and what its equalities say.
+fn claims_of(filter: &FilterExec) -> Result<EquivalenceProperties> {
+    let mut claims = filter.input().equivalence_properties().clone();
+    for [column, other] in equalities(filter) {
+        if has_no_columns(other) {
+            let constant = ConstExpr::new(Arc::clone(column), AcrossPartitions::Uniform(None));
+            claims.add_constants([constant])?;
+        } else if other.is::<Column>() {
+            claims.add_equal_conditions(Arc::clone(column), Arc::clone(other))?;
+        }
+    }
+    Ok(match filter.projection().as_ref() {
+        Some(kept) => {
+            let kept = ProjectionMapping::from_indices(kept, claims.schema())?;
+            claims.project(&kept, filter.schema())
+        }
+        None => claims,
     })
 }
 
@@ -304,7 +338,14 @@ fn repeats(from: &DataType, to: &DataType) -> bool {
     !is_sound
 }
 
+/// Whether a node only forgets claims about the rows of its input.
+#[must_use]
+pub fn is_forgetting(node: &dyn ExecutionPlan) -> bool {
+    node.is::<ForgetExec>()
+}
+
 /// Returns the rows of its input, and claims less about them: orders and constants of the first columns, and nothing unique.
+/// Above a filter, it claims no constant that the filter guesses.
 #[derive(Debug)]
 pub struct ForgetExec {
     input: Arc<dyn ExecutionPlan>,
@@ -318,8 +359,14 @@ impl ForgetExec {
     pub fn new(input: Arc<dyn ExecutionPlan>, kept: usize) -> Self {
         let (claims, schema) = (input.equivalence_properties(), input.schema());
         let columns = (0..kept).collect::<Vec<_>>();
+        let filter = input.downcast_ref::<FilterExec>();
         let claims = match ProjectionMapping::from_indices(&columns, &schema) {
-            _ if kept == schema.fields().len() => claims.clone(),
+            _ if kept == schema.fields().len() => match filter.map(claims_of) {
+                Some(true_claims) => {
+                    true_claims.unwrap_or_else(|_| EquivalenceProperties::new(schema))
+                }
+                None => claims.clone(),
+            },
             Ok(kept) => claims.project(&kept, schema),
             Err(_) => EquivalenceProperties::new(schema),
         };
@@ -381,7 +428,7 @@ impl ExecutionPlan for ForgetExec {
 
     /// Otherwise DataFusion would move sorts below it, and miss them above.
     fn maintains_input_order(&self) -> Vec<bool> {
-        vec![self.kept == self.schema().fields().len()]
+        vec![self.kept == self.schema().fields().len() && !self.input.is::<FilterExec>()]
     }
 
     fn benefits_from_input_partitioning(&self) -> Vec<bool> {

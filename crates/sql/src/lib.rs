@@ -60,6 +60,7 @@ mod sums;
 mod table;
 
 pub use caught::{answered, is_panic_caught, with_caught_panics};
+pub use claims::is_forgetting;
 pub use codec::Codec;
 pub use joins::plan_query;
 pub use memory::{Shares, SpillError, configured, runtime};

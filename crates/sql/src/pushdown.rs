@@ -189,7 +189,11 @@ impl ExecutionPlan for StopExec {
 /// A node with stops above and below it, wherever DataFusion would change the meaning of a filter.
 fn with_stops(node: Arc<dyn ExecutionPlan>) -> Result<Transformed<Arc<dyn ExecutionPlan>>> {
     if !passes_filters(&node) {
-        return Ok(Transformed::no(node));
+        let is_leaf = node.children().is_empty();
+        return Ok(match is_leaf {
+            true => Transformed::no(node),
+            false => Transformed::yes(Arc::new(StopExec(node))),
+        });
     }
     let mut stops_above = has_limit(&node);
     let children = node.children();

@@ -17,7 +17,7 @@ use super::random::Draws;
 use super::{database, ours, plan, sorted, theirs};
 
 /// Statements, and the columns by which they are ordered, by their positions from 1 on.
-const STATEMENTS: [(&str, &str); 59] = [
+const STATEMENTS: [(&str, &str); 61] = [
     // Sets of groups, where a column is null in some.
     (
         "select key, count(*) from (select x.key as key, x.key as value from a x group by grouping sets ((x.key, x.key), \
@@ -207,6 +207,15 @@ const STATEMENTS: [(&str, &str); 59] = [
     (
         "select x from (values (-0.5), (0.5), (0.25)) s(x) where cast(x as int) = 0",
         "1 desc",
+    ),
+    (
+        "select x, y from (values (-0.5, -0.5), (0.5, 0.5), (0.25, 0.25)) s(x, y) where x = y and cast(x as int) = 0",
+        "1 desc",
+    ),
+    (
+        "select id, m, count(*) c from (select id, max(v) m, max(name) n from u group by id) s where n like 'n%' and \
+      cast(m / 10000.0 as int) = 0 group by id, m",
+        "1",
     ),
     // Windows.
     (
