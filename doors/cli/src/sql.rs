@@ -74,7 +74,7 @@ pub const RUNNING_STACK_BYTES: usize = 256 << 20;
 pub fn run(args: &SqlArgs) -> Result<(), Failure> {
     #[cfg(feature = "distributed")]
     let args = &over::with_shards(args)?;
-    memory::print_no_panics_of_size();
+    memory::print_no_expected_panics();
     let no_thread = |e| Failure::Environment(format!("no thread: {e}"));
     let iterators = Arc::new(ReadOnly::default());
     let ending = Arc::clone(&iterators);

@@ -1,6 +1,6 @@
 //! Memory of statements, and the messages if it is too small.
 
-use std::panic::{AssertUnwindSafe, resume_unwind, set_hook, take_hook};
+use std::panic::{AssertUnwindSafe, PanicHookInfo, resume_unwind, set_hook, take_hook};
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
@@ -8,6 +8,7 @@ use datafusion::arrow::error::ArrowError;
 use datafusion::error::DataFusionError;
 use datafusion::physical_plan::ExecutionPlan;
 use futures::FutureExt;
+use rockmill_core::panic_message;
 use rockmill_exec::host_memory::HostMemory;
 use rockmill_side_by_side::machine::usual_threads;
 use rockmill_sql::{Shares, SpillError, is_panic_of_size, is_too_long, observe_panic, too_long};
@@ -111,14 +112,24 @@ pub async fn within_size<T>(
     }
 }
 
-/// Prints no message for the panics that [`within_size`] turns into errors.
-pub fn print_no_panics_of_size() {
+/// Prints no message for the panics that [`within_size`] turns into errors, and for those of cancelled tasks.
+pub fn print_no_expected_panics() {
     let print = take_hook();
     set_hook(Box::new(move |panic| {
-        if !observe_panic(panic) {
+        if !observe_panic(panic) && !is_of_cancelled_task(panic) {
             print(panic);
         }
     }));
+}
+
+/// Whether the engine of workers waited for a task that has ended with its threads. That happens after the error of a
+/// statement.
+fn is_of_cancelled_task(panic: &PanicHookInfo<'_>) -> bool {
+    let is_of_tasks = panic
+        .location()
+        .is_some_and(|place| place.file().ends_with("join_set.rs"));
+    is_of_tasks
+        && panic_message(panic.payload()).is_some_and(|said| said.ends_with("was cancelled"))
 }
 
 /// The operator whose memory DataFusion's error is about.
@@ -139,7 +150,7 @@ mod tests {
 
     #[test]
     fn a_column_that_is_too_long_is_a_failure_of_the_environment_that_names_it() {
-        print_no_panics_of_size();
+        print_no_expected_panics();
         let schema = Schema::new(vec![Field::new("body", DataType::Utf8, false)]);
         let plan: Arc<dyn ExecutionPlan> = Arc::new(EmptyExec::new(Arc::new(schema)));
         let plan = OnceLock::from(plan);
