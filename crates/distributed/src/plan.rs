@@ -2,12 +2,10 @@
 
 use std::sync::Arc;
 
-use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::SessionStateBuilder;
 use datafusion::execution::context::QueryPlanner;
-use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
 use datafusion::physical_plan::analyze::AnalyzeExec;
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
@@ -29,7 +27,7 @@ use datafusion_distributed::{
     display_plan_ascii,
 };
 use rockmill_scan::ScanEngine;
-use rockmill_sql::{Codec, Tasks, is_forgetting, scan_tasks, shard_of, split_scan};
+use rockmill_sql::{Codec, Rule, Tasks, is_forgetting, scan_tasks, shard_of, split_scan};
 use url::Url;
 
 use crate::analyzed::ByWorker;
@@ -72,7 +70,8 @@ pub fn over_shards(
     channels: &Channels,
     urls: Vec<Url>,
 ) -> SessionStateBuilder {
-    let builder = builder.with_physical_optimizer_rule(Arc::new(AtShards));
+    let builder =
+        builder.with_physical_optimizer_rule(Rule::new("rockmill_at_shards", scans_at_shards));
     distributed(builder, engine, channels, urls.into(), None)
 }
 
@@ -147,25 +146,8 @@ pub(crate) fn routed(
 }
 
 /// Runs scans of shards, and what can be done with the rows of one shard alone, where the shards are.
-#[derive(Debug)]
-struct AtShards;
-
-impl PhysicalOptimizerRule for AtShards {
-    fn optimize(
-        &self,
-        plan: Arc<dyn ExecutionPlan>,
-        _: &ConfigOptions,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        at_shards(plan, false)
-    }
-
-    fn name(&self) -> &'static str {
-        "rockmill_at_shards"
-    }
-
-    fn schema_check(&self) -> bool {
-        true
-    }
+fn scans_at_shards(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+    at_shards(plan, false)
 }
 
 /// Moves parts of a plan to the shards. What `repeats` has no node there that keeps a state, since workers do not reset plans.

@@ -6,7 +6,6 @@
 use std::sync::Arc;
 
 use datafusion::arrow::datatypes::{DataType, Schema};
-use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::error::Result;
 use datafusion::functions_aggregate::average::avg_udaf;
@@ -17,7 +16,6 @@ use datafusion::logical_expr::AggregateUDF;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
 use datafusion::physical_expr::expressions::Literal as Constant;
-use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
 use datafusion::physical_plan::execution_plan::{ChildrenPropertiesMode, ReplaceChildrenOptions};
 use datafusion::physical_plan::filter::FilterExec;
@@ -38,40 +36,26 @@ use crate::{extremes, sums};
 const MAX_GROUPS: u32 = 4096;
 
 /// Replaces aggregates over scans.
-#[derive(Debug)]
-pub struct AggregateInScan;
-
-impl PhysicalOptimizerRule for AggregateInScan {
-    fn optimize(
-        &self,
-        plan: Arc<dyn ExecutionPlan>,
-        _: &ConfigOptions,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        let replaced = plan.transform_down(|node| {
-            let Some(aggregate) = node.downcast_ref::<AggregateExec>() else {
-                return Ok(Transformed::no(node));
-            };
-            if let Some(replaced) = replace(aggregate)? {
-                return Ok(Transformed::yes(replaced));
-            }
-            if *aggregate.input_order_mode() == InputOrderMode::Linear {
-                return Ok(Transformed::no(node));
-            }
-            let input = with_limited_batches(aggregate.input())?;
-            let same = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Keep);
-            node.replace_children(vec![input], same)
-                .map(Transformed::yes)
-        })?;
-        Ok(replaced.data)
-    }
-
-    fn name(&self) -> &'static str {
-        "rockmill_aggregate_in_scan"
-    }
-
-    fn schema_check(&self) -> bool {
-        true
-    }
+///
+/// # Errors
+/// Those of DataFusion if a node does not accept its inputs.
+pub fn aggregate_in_scan(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+    let replaced = plan.transform_down(|node| {
+        let Some(aggregate) = node.downcast_ref::<AggregateExec>() else {
+            return Ok(Transformed::no(node));
+        };
+        if let Some(replaced) = replace(aggregate)? {
+            return Ok(Transformed::yes(replaced));
+        }
+        if *aggregate.input_order_mode() == InputOrderMode::Linear {
+            return Ok(Transformed::no(node));
+        }
+        let input = with_limited_batches(aggregate.input())?;
+        let same = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Keep);
+        node.replace_children(vec![input], same)
+            .map(Transformed::yes)
+    })?;
+    Ok(replaced.data)
 }
 
 /// The input of an aggregate that emits groups early. It returns a batch of groups for each batch of rows, and keeps

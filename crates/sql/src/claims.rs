@@ -35,7 +35,6 @@ use datafusion::physical_expr::window::StandardWindowExpr;
 use datafusion::physical_expr::{
     AcrossPartitions, ConstExpr, EquivalenceProperties, PhysicalExpr, ScalarFunctionExpr,
 };
-use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::execution_plan::CardinalityEffect;
@@ -55,82 +54,51 @@ use datafusion::physical_plan::{
 };
 
 use crate::pushdown::is_unambiguous;
+use crate::rule::Rule;
 
-/// Puts DataFusion's claims right.
-#[derive(Debug)]
-struct TrueClaims;
-
-impl TrueClaims {
-    /// The rule of DataFusion that adds and leaves out sorts.
-    const BEFORE: &str = "EnsureRequirements";
-}
+/// The rule of DataFusion that adds and leaves out sorts.
+const BEFORE: &str = "EnsureRequirements";
 
 /// Adds one rule before that of DataFusion which relies on claims, and one behind it.
 pub fn add_true_claims(optimizer: &mut PhysicalOptimizer) {
     let mut rules = optimizer.rules.iter();
-    if let Some(at) = rules.position(|rule| rule.name() == TrueClaims::BEFORE) {
-        optimizer.rules.insert(at + 1, Arc::new(FullMerges));
-        optimizer.rules.insert(at, Arc::new(TrueClaims));
+    if let Some(at) = rules.position(|rule| rule.name() == BEFORE) {
+        optimizer
+            .rules
+            .insert(at + 1, Rule::new("rockmill_full_merges", full_merges));
+        optimizer
+            .rules
+            .insert(at, Rule::new("rockmill_true_claims", true_claims));
     }
 }
 
-impl PhysicalOptimizerRule for TrueClaims {
-    fn optimize(
-        &self,
-        plan: Arc<dyn ExecutionPlan>,
-        _: &ConfigOptions,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        let plan = plan.transform_up(|before| {
-            let children = before.children().into_iter().enumerate();
-            let children = children.map(|(at, child)| {
-                let kept = kept_below(&before, at, child)?;
-                Ok(forget(Arc::clone(child), kept))
-            });
-            let children = children.collect::<Result<_>>()?;
-            let node = replace_children_if_necessary(Arc::clone(&before), children)?;
-            let node = with_true_claims(node);
-            let is_new = !Arc::ptr_eq(&before, &node);
-            Ok(Transformed::new_transformed(node, is_new))
-        })?;
-        Ok(plan.data)
-    }
-
-    fn name(&self) -> &'static str {
-        "rockmill_true_claims"
-    }
-
-    fn schema_check(&self) -> bool {
-        true
-    }
+/// Puts DataFusion's claims right.
+fn true_claims(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+    let plan = plan.transform_up(|before| {
+        let children = before.children().into_iter().enumerate();
+        let children = children.map(|(at, child)| {
+            let kept = kept_below(&before, at, child)?;
+            Ok(forget(Arc::clone(child), kept))
+        });
+        let children = children.collect::<Result<_>>()?;
+        let node = replace_children_if_necessary(Arc::clone(&before), children)?;
+        let node = with_true_claims(node);
+        let is_new = !Arc::ptr_eq(&before, &node);
+        Ok(Transformed::new_transformed(node, is_new))
+    })?;
+    Ok(plan.data)
 }
 
 /// Merges sorted partitions by all columns by which each of them is sorted. DataFusion claims their order for the result, also
 /// if it merges them by the first columns alone.
-#[derive(Debug)]
-struct FullMerges;
-
-impl PhysicalOptimizerRule for FullMerges {
-    fn optimize(
-        &self,
-        plan: Arc<dyn ExecutionPlan>,
-        _: &ConfigOptions,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        let plan = plan.transform_up(|node| {
-            Ok(match full_merge(&node) {
-                Some(merge) => Transformed::yes(Arc::new(merge) as _),
-                None => Transformed::no(node),
-            })
-        })?;
-        Ok(plan.data)
-    }
-
-    fn name(&self) -> &'static str {
-        "rockmill_full_merges"
-    }
-
-    fn schema_check(&self) -> bool {
-        true
-    }
+fn full_merges(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+    let plan = plan.transform_up(|node| {
+        Ok(match full_merge(&node) {
+            Some(merge) => Transformed::yes(Arc::new(merge) as _),
+            None => Transformed::no(node),
+        })
+    })?;
+    Ok(plan.data)
 }
 
 fn full_merge(node: &Arc<dyn ExecutionPlan>) -> Option<SortPreservingMergeExec> {

@@ -5,10 +5,8 @@
 
 use std::sync::Arc;
 
-use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::error::Result;
-use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::coop::CooperativeExec;
 use datafusion::physical_plan::execution_plan::SchedulingType;
@@ -18,32 +16,18 @@ use datafusion::physical_plan::joins::{
 use datafusion::physical_plan::unnest::UnnestExec;
 
 /// Lets a task return to its thread after some batches of a join.
-#[derive(Debug)]
-pub struct CooperativeJoins;
-
-impl PhysicalOptimizerRule for CooperativeJoins {
-    fn optimize(
-        &self,
-        plan: Arc<dyn ExecutionPlan>,
-        _: &ConfigOptions,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        let cooperative = plan.transform_up(|node| {
-            let is_cooperative = node.properties().scheduling_type == SchedulingType::Cooperative;
-            Ok(match multiplies_rows(&node) && !is_cooperative {
-                true => Transformed::yes(Arc::new(CooperativeExec::new(node)) as _),
-                false => Transformed::no(node),
-            })
-        })?;
-        Ok(cooperative.data)
-    }
-
-    fn name(&self) -> &'static str {
-        "rockmill_cooperative_joins"
-    }
-
-    fn schema_check(&self) -> bool {
-        true
-    }
+///
+/// # Errors
+/// Those of DataFusion if a node does not accept its inputs.
+pub fn cooperative_joins(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+    let cooperative = plan.transform_up(|node| {
+        let is_cooperative = node.properties().scheduling_type == SchedulingType::Cooperative;
+        Ok(match multiplies_rows(&node) && !is_cooperative {
+            true => Transformed::yes(Arc::new(CooperativeExec::new(node)) as _),
+            false => Transformed::no(node),
+        })
+    })?;
+    Ok(cooperative.data)
 }
 
 fn multiplies_rows(node: &Arc<dyn ExecutionPlan>) -> bool {

@@ -12,7 +12,6 @@
 use std::sync::Arc;
 
 use datafusion::arrow::datatypes::{DataType, Schema};
-use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::error::Result;
 use datafusion::logical_expr::Operator;
@@ -22,7 +21,6 @@ use datafusion::physical_expr::expressions::{
 };
 use datafusion::physical_expr::utils::{collect_columns, conjunction, split_conjunction};
 use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
-use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::filter::{FilterExec, FilterExecBuilder};
 use datafusion::physical_plan::projection::ProjectionExec;
@@ -38,34 +36,20 @@ const MAX_DIGITS: i32 = 38;
 const MAX_STAGES: usize = 32;
 
 /// Puts filters before the expressions that they protect.
-#[derive(Debug)]
-pub struct GuardedByFilters;
-
-impl PhysicalOptimizerRule for GuardedByFilters {
-    fn optimize(
-        &self,
-        plan: Arc<dyn ExecutionPlan>,
-        _: &ConfigOptions,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        let guarded = plan.transform_up(|node| {
-            let Some(filter) = node.downcast_ref::<FilterExec>() else {
-                return Ok(Transformed::no(node));
-            };
-            Ok(match guarded(filter)? {
-                Some(guarded) => Transformed::yes(guarded),
-                None => Transformed::no(node),
-            })
-        })?;
-        Ok(guarded.data)
-    }
-
-    fn name(&self) -> &'static str {
-        "rockmill_guarded_by_filters"
-    }
-
-    fn schema_check(&self) -> bool {
-        true
-    }
+///
+/// # Errors
+/// Those of DataFusion if a node does not accept its inputs.
+pub fn guarded_by_filters(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+    let guarded = plan.transform_up(|node| {
+        let Some(filter) = node.downcast_ref::<FilterExec>() else {
+            return Ok(Transformed::no(node));
+        };
+        Ok(match guarded(filter)? {
+            Some(guarded) => Transformed::yes(guarded),
+            None => Transformed::no(node),
+        })
+    })?;
+    Ok(guarded.data)
 }
 
 /// The same rows. Conditions run one after another, those that cannot fail first, and before a projection that may fail

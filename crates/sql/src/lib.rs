@@ -25,6 +25,7 @@
 //! | `memory` | How much memory queries may take, and where they spill |
 //! | `codec` | Physical plans as bytes |
 //! | `caught` | Panics of a plan as its errors |
+//! | `rule` | Rules for physical plans |
 //! | `session` | Sessions with all of it |
 //! | `statements` | Texts of several statements |
 
@@ -51,6 +52,7 @@ pub mod protobuf;
 mod pushdown;
 mod ranges;
 mod read_only;
+mod rule;
 mod scan;
 mod session;
 mod size;
@@ -65,6 +67,7 @@ pub use codec::Codec;
 pub use joins::plan_query;
 pub use memory::{Shares, SpillError, configured, runtime};
 pub use read_only::ReadOnly;
+pub use rule::Rule;
 pub use scan::{
     DatabaseLocation, PinGuard, PinRequest, PinSnapshots, ScanExec, ScanProgress, Tasks,
     decode_scan, encode_scan, left_out, progress, scan_tasks, shard_of, split_scan,

@@ -36,7 +36,6 @@ use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion::physical_plan::coop::CooperativeExec;
-use datafusion::physical_plan::execution_plan::{ChildrenPropertiesMode, ReplaceChildrenOptions};
 use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::projection::ProjectionExec;
@@ -103,31 +102,17 @@ impl PhysicalOptimizerRule for FilterPushdown {
 }
 
 /// Lets scans apply the dynamic filters that have arrived.
-#[derive(Debug)]
-pub struct DynamicFilters;
-
-impl PhysicalOptimizerRule for DynamicFilters {
-    fn optimize(
-        &self,
-        plan: Arc<dyn ExecutionPlan>,
-        _: &ConfigOptions,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        let plan = plan.transform_up(|node| {
-            Ok(match node.downcast_ref::<ScanExec>() {
-                Some(scan) => Transformed::yes(Arc::new(scan.with_dynamic_filters()) as _),
-                None => Transformed::no(node),
-            })
-        })?;
-        Ok(plan.data)
-    }
-
-    fn name(&self) -> &'static str {
-        "rockmill_dynamic_filters"
-    }
-
-    fn schema_check(&self) -> bool {
-        true
-    }
+///
+/// # Errors
+/// Those of DataFusion if a node does not accept its inputs.
+pub fn dynamic_filters(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+    let plan = plan.transform_up(|node| {
+        Ok(match node.downcast_ref::<ScanExec>() {
+            Some(scan) => Transformed::yes(Arc::new(scan.with_dynamic_filters()) as _),
+            None => Transformed::no(node),
+        })
+    })?;
+    Ok(plan.data)
 }
 
 /// A node that lets no filter pass. It is in a plan only while filters move.
@@ -153,21 +138,12 @@ impl ExecutionPlan for StopExec {
         vec![&self.0]
     }
 
-    fn replace_children(
+    fn with_new_children(
         self: Arc<Self>,
         mut children: Vec<Arc<dyn ExecutionPlan>>,
-        _: ReplaceChildrenOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let child = children.pop();
         Ok(child.map_or(self, |child| Arc::new(Self(child)) as _))
-    }
-
-    fn with_new_children(
-        self: Arc<Self>,
-        children: Vec<Arc<dyn ExecutionPlan>>,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        let options = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
-        self.replace_children(children, options)
     }
 
     fn apply_expressions(

@@ -17,18 +17,19 @@ use datafusion::prelude::{SessionConfig, SessionContext};
 use rockmill_format::names;
 use rockmill_scan::ScanEngine;
 
-use crate::aggregate::{self, AggregateInScan};
+use crate::aggregate::{self, aggregate_in_scan};
 use crate::alternatives::ShallowAlternatives;
 use crate::claims::add_true_claims;
-use crate::cooperative::CooperativeJoins;
+use crate::cooperative::cooperative_joins;
 use crate::distinct::CountsAsSums;
 use crate::external::{Databases, FORMAT, RocksTables};
 use crate::files::{Contents, ContentsTable};
 use crate::functions;
-use crate::guard::GuardedByFilters;
+use crate::guard::guarded_by_filters;
 use crate::mysql::RefusedTables;
 use crate::planner::StatementPlanner;
-use crate::pushdown::{DynamicFilters, replace_pushdown};
+use crate::pushdown::{dynamic_filters, replace_pushdown};
+use crate::rule::Rule;
 use crate::table::{RocksTable, Scans};
 
 /// Adds Rockmill's functions, its `min`, `max` and `sum`, and its rules: many alternatives are planned quickly, `count` beside
@@ -52,10 +53,10 @@ pub fn with_rockmill(mut builder: SessionStateBuilder) -> SessionStateBuilder {
     let planner = StatementPlanner(builder.query_planner().take());
     builder
         .with_query_planner(Arc::new(planner))
-        .with_physical_optimizer_rule(Arc::new(DynamicFilters))
-        .with_physical_optimizer_rule(Arc::new(GuardedByFilters))
-        .with_physical_optimizer_rule(Arc::new(AggregateInScan))
-        .with_physical_optimizer_rule(Arc::new(CooperativeJoins))
+        .with_physical_optimizer_rule(Rule::new("rockmill_dynamic_filters", dynamic_filters))
+        .with_physical_optimizer_rule(Rule::new("rockmill_guarded_by_filters", guarded_by_filters))
+        .with_physical_optimizer_rule(Rule::new("rockmill_aggregate_in_scan", aggregate_in_scan))
+        .with_physical_optimizer_rule(Rule::new("rockmill_cooperative_joins", cooperative_joins))
 }
 
 /// A session with DataFusion's own functions, those for JSON, and Rockmill's, in which `STORED AS ROCKSDB` makes tables that
