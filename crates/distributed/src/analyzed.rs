@@ -38,9 +38,6 @@ const ELAPSED: &str = "elapsed_compute";
 #[derive(Debug)]
 pub struct ByWorker {
     pub planner: Arc<dyn QueryPlanner + Send + Sync>,
-    /// Plans recursive statements. Their recursive term runs several times, and a plan on a worker keeps the state of its
-    /// first run.
-    pub recursive: Arc<dyn QueryPlanner + Send + Sync>,
     pub urls: Arc<[Url]>,
 }
 
@@ -51,16 +48,7 @@ impl QueryPlanner for ByWorker {
         plan: &LogicalPlan,
         session: &dyn Session,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let mut is_recursive = false;
-        plan.apply_with_subqueries(|node| {
-            is_recursive |= matches!(node, LogicalPlan::RecursiveQuery(_));
-            Ok(TreeNodeRecursion::Continue)
-        })?;
-        let planner = match is_recursive {
-            true => &self.recursive,
-            false => &self.planner,
-        };
-        let planned = planner.create_physical_plan(plan, session).await?;
+        let planned = self.planner.create_physical_plan(plan, session).await?;
         Ok(match planned.name() {
             ANALYZE => Arc::new(AnalyzedExec {
                 analyze: planned,

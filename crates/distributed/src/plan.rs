@@ -2,15 +2,17 @@
 
 use std::sync::Arc;
 
+use async_trait::async_trait;
+use datafusion::catalog::Session;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::SessionStateBuilder;
 use datafusion::execution::context::QueryPlanner;
+use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
 use datafusion::physical_plan::analyze::AnalyzeExec;
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion::physical_plan::coop::CooperativeExec;
-use datafusion::physical_plan::execution_plan::{ChildrenPropertiesMode, ReplaceChildrenOptions};
 use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::limit::{GlobalLimitExec, LocalLimitExec};
 use datafusion::physical_plan::projection::ProjectionExec;
@@ -48,7 +50,10 @@ pub fn over_workers(
     let urls = Arc::clone(&workers.urls);
     let most = urls.len();
     let own = builder.query_planner().clone();
-    let builder = distributed(builder, engine, &workers.client.channels, urls, own);
+    let mut builder = distributed(builder, engine, &workers.client.channels, urls);
+    if let (Some(own), Some(distributed)) = (own, builder.query_planner().clone()) {
+        builder = builder.with_query_planner(Arc::new(RecursiveHere { own, distributed }));
+    }
     builder.with_distributed_desired_task_count_handler(move |event: DesiredTaskCountEvent<'_>| {
         match scan_tasks(event.plan.as_ref())? {
             // The nodes above it are in the same stage, which no other scan may run in several processes.
@@ -72,24 +77,48 @@ pub fn over_shards(
 ) -> SessionStateBuilder {
     let builder =
         builder.with_physical_optimizer_rule(Rule::new("rockmill_at_shards", scans_at_shards));
-    distributed(builder, engine, channels, urls.into(), None)
+    distributed(builder, engine, channels, urls.into())
 }
 
-/// Without a planner for recursive statements, these are distributed as well.
+/// Plans recursive statements for this process alone. Their recursive term runs several times, and a plan on a worker keeps
+/// the state of its first run.
+#[derive(Debug)]
+struct RecursiveHere {
+    own: Arc<dyn QueryPlanner + Send + Sync>,
+    distributed: Arc<dyn QueryPlanner + Send + Sync>,
+}
+
+#[async_trait]
+impl QueryPlanner for RecursiveHere {
+    async fn create_physical_plan(
+        &self,
+        plan: &LogicalPlan,
+        session: &dyn Session,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let mut is_recursive = false;
+        plan.apply_with_subqueries(|node| {
+            is_recursive |= matches!(node, LogicalPlan::RecursiveQuery(_));
+            Ok(TreeNodeRecursion::Continue)
+        })?;
+        let planner = match is_recursive {
+            true => &self.own,
+            false => &self.distributed,
+        };
+        planner.create_physical_plan(plan, session).await
+    }
+}
+
 fn distributed(
     builder: SessionStateBuilder,
     engine: &Arc<ScanEngine>,
     channels: &Channels,
     urls: Arc<[Url]>,
-    recursive: Option<Arc<dyn QueryPlanner + Send + Sync>>,
 ) -> SessionStateBuilder {
     let resolved = Resolved(Arc::clone(&urls));
     let mut builder = builder.with_distributed_planner();
     let planner = builder.query_planner().take();
-    let planner = planner.expect("the distributed one");
     let planner = ByWorker {
-        recursive: recursive.unwrap_or_else(|| Arc::clone(&planner)),
-        planner,
+        planner: planner.expect("the distributed one"),
         urls: Arc::clone(&urls),
     };
     let config = builder.config().get_or_insert_default();
@@ -150,21 +179,16 @@ fn scans_at_shards(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan
     at_shards(plan, false)
 }
 
-/// Moves parts of a plan to the shards. What `repeats` has no node there that keeps a state, since workers do not reset plans.
+/// Moves parts of a plan to the shards. If it `repeats`, nodes with a state stay here: workers do not reset them.
 fn at_shards(plan: Arc<dyn ExecutionPlan>, repeats: bool) -> Result<Arc<dyn ExecutionPlan>> {
-    if plan.is::<AnalyzeExec>() {
-        let children = plan.children().into_iter();
-        let children = children.map(|child| at_shards(Arc::clone(child), repeats));
-        let children = children.collect::<Result<Vec<_>>>()?;
-        let recompute = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
-        return plan.replace_children(children, recompute);
-    }
     let placed = plan.transform_down(|node| {
-        if node.is::<RecursiveQueryExec>() {
+        let is_recursive = node.is::<RecursiveQueryExec>();
+        if is_recursive || node.is::<AnalyzeExec>() {
             let children = node.children().into_iter();
-            let children = children.map(|child| at_shards(Arc::clone(child), true));
-            let node =
-                replace_children_if_necessary(node.clone(), children.collect::<Result<_>>()?)?;
+            let children =
+                children.map(|child| at_shards(Arc::clone(child), repeats || is_recursive));
+            let children = children.collect::<Result<_>>()?;
+            let node = replace_children_if_necessary(node, children)?;
             return Ok(Transformed::new(node, true, TreeNodeRecursion::Jump));
         }
         let Some(shards) = shards_below(&node, repeats) else {
@@ -178,7 +202,7 @@ fn at_shards(plan: Arc<dyn ExecutionPlan>, repeats: bool) -> Result<Arc<dyn Exec
             TreeNodeRecursion::Jump,
         ))
     })?;
-    let placed = placed.transform_data(|plan| plan.transform_up(without_limits))?;
+    let placed = placed.transform_data(|plan| plan.transform_up(separate_limits))?;
     let is_split = placed.data.output_partitioning().partition_count() > 1;
     Ok(match placed.transformed && is_split {
         true => Arc::new(CoalescePartitionsExec::new(placed.data)),
@@ -186,14 +210,16 @@ fn at_shards(plan: Arc<dyn ExecutionPlan>, repeats: bool) -> Result<Arc<dyn Exec
     })
 }
 
-/// Keeps the rows of shards whole for a join or a sort that has a limit. The distributed planner takes the limit of any node
-/// above an exchange for one of the rows that it reads.
-fn without_limits(node: Arc<dyn ExecutionPlan>) -> Result<Transformed<Arc<dyn ExecutionPlan>>> {
+/// Puts a node between an exchange and a join, a sort or a filter with a limit. Otherwise datafusion-distributed limits the
+/// rows of each shard by it (`push_fetch_into_network_coalesce`).
+fn separate_limits(node: Arc<dyn ExecutionPlan>) -> Result<Transformed<Arc<dyn ExecutionPlan>>> {
     let counts_rows_read = node.is::<CoalescePartitionsExec>()
         || node.is::<SortPreservingMergeExec>()
         || node.is::<GlobalLimitExec>()
         || node.is::<LocalLimitExec>();
-    if node.fetch().is_none() || counts_rows_read {
+    let mut children = node.children().into_iter();
+    let is_above_exchange = children.any(|child| child.is::<NetworkCoalesceExec>());
+    if node.fetch().is_none() || counts_rows_read || !is_above_exchange {
         return Ok(Transformed::no(node));
     }
     let children = node.children().into_iter();

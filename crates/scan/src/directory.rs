@@ -17,7 +17,7 @@ use crate::checkpoint::{AtCheckpoint, Checkpoint};
 use crate::engine::ScanEngine;
 use crate::iterators::Iterators;
 use crate::logged::read_logs;
-use crate::opened::{Kept, OpenFiles, Opened, Opener};
+use crate::opened::{ATTEMPTS, OpenFiles, OpenTables, Opened, Opener};
 use crate::options::ReadOptions;
 use crate::snapshot::{Family, Snapshot};
 use crate::version::Version;
@@ -26,9 +26,6 @@ use rockmill_core::{MergeOperators, StatedOperator};
 
 /// Number of the default column family.
 const DEFAULT_ID: u32 = 0;
-
-/// Maximum attempts to open files that the MANIFEST names.
-pub(crate) const ATTEMPTS: usize = 8;
 
 /// Maximum attempts to take a snapshot while the MANIFEST changes. A busy writer flushes many times a second.
 const CHANGES: usize = 50;
@@ -156,21 +153,21 @@ impl Directory {
     fn attempt(&self, engine: &Arc<ScanEngine>, selected: &Selection<'_>) -> Result<Arc<Snapshot>> {
         /// Time in which an edit of the MANIFEST is installed, and a compaction's files are deleted.
         const PAUSE: Duration = Duration::from_millis(5);
-        let mut troubles = 0;
-        let mut kept = Kept::default();
+        let mut failures = 0;
+        let (mut follower, mut tables) = (TreeFollower::default(), OpenTables::default());
         for attempt in 0..CHANGES {
             let pause = PAUSE * attempt.min(ATTEMPTS) as u32;
             engine.storage.clock().pause(pause);
-            let taken = self.try_snapshot(engine, selected, &mut kept);
+            let taken = self.try_snapshot(engine, selected, &mut follower, &mut tables);
             // A file may have vanished.
-            let is_troubled = match &taken {
+            let has_failed = match &taken {
                 Ok(snapshot) => snapshot.as_ref().is_some_and(Snapshot::lacks_files),
                 Err(error) => error.kind == ErrorKind::Storage,
             };
-            if is_troubled && troubles + 1 < ATTEMPTS {
-                troubles += 1;
+            if has_failed && failures + 1 < ATTEMPTS {
+                failures += 1;
                 // Another database may have come to this folder.
-                kept.follower = TreeFollower::default();
+                follower = TreeFollower::default();
                 continue;
             }
             if let Some(snapshot) = taken? {
@@ -192,25 +189,25 @@ impl Directory {
         &self,
         engine: &Arc<ScanEngine>,
         selected: &Selection<'_>,
-        kept: &mut Kept,
+        follower: &mut TreeFollower,
+        tables: &mut OpenTables,
     ) -> Result<Option<Snapshot>> {
         let cancel = CancelToken::new();
         let storage = &*engine.storage;
-        kept.follower
-            .refresh(storage, &self.path, (0, 0), &cancel)?;
+        follower.refresh(storage, &self.path, (0, 0), &cancel)?;
         let at = At {
-            tree: Arc::new(kept.follower.tree().clone()),
-            position: kept.follower.position(),
+            tree: Arc::new(follower.tree().clone()),
+            position: follower.position(),
         };
-        let opened = self.open_at(engine, selected, &at, kept, &cancel);
-        if !self.is_still(&at, storage, selected, kept, &cancel)? {
+        let opened = self.open_at(engine, selected, &at, tables, &cancel);
+        if !self.is_still(storage, selected, &at, follower, &cancel)? {
             return Ok(None);
         }
         engine.database_has(&self.path, &at.tree);
         let read = opened.and_then(|opened| self.read_at(engine, selected, &at, opened, &cancel));
         // Another process may have reused a log, which explains any error.
         let is_certain = matches!(read, Ok((_, false)));
-        match is_certain || self.is_still(&at, storage, selected, kept, &cancel)? {
+        match is_certain || self.is_still(storage, selected, &at, follower, &cancel)? {
             true => read.map(|(snapshot, _)| Some(snapshot)),
             false => Ok(None),
         }
@@ -220,14 +217,14 @@ impl Directory {
     /// process may have deleted or reused files, which explains any error.
     fn is_still(
         &self,
-        at: &At,
         storage: &dyn Storage,
         selected: &Selection<'_>,
-        kept: &mut Kept,
+        at: &At,
+        follower: &mut TreeFollower,
         cancel: &CancelToken,
     ) -> Result<bool> {
-        kept.follower.refresh(storage, &self.path, (0, 0), cancel)?;
-        let now = &kept.follower.tree().column_families;
+        follower.refresh(storage, &self.path, (0, 0), cancel)?;
+        let now = &follower.tree().column_families;
         let then = &at.tree.column_families;
         Ok(match selected {
             Selection::Version(version) => {
@@ -246,7 +243,7 @@ impl Directory {
         engine: &Arc<ScanEngine>,
         selected: &Selection<'_>,
         at: &At,
-        kept: &mut Kept,
+        tables: &mut OpenTables,
         cancel: &CancelToken,
     ) -> Result<Opened> {
         let storage = &*engine.storage;
@@ -259,7 +256,7 @@ impl Directory {
         };
         let folder = engine.folder(&self.path, options.io);
         Ok(Opened {
-            files: self.open_files(storage, selected, at, &options, kept.opener(&folder))?,
+            files: self.open_files(storage, selected, at, &options, tables.opener(&folder))?,
             logs: Logs::open(storage, &options.log_folder, &at.tree, cancel),
             options,
         })

@@ -7,43 +7,39 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use rockmill_core::{Error, ReadAt, Result};
-use rockmill_snapshot::tree::TreeFollower;
 use rockmill_snapshot::unflushed::Logs;
 use rockmill_storage::base_name;
 use rockmill_storage::io::JobInput;
 
 use crate::checkpoint::Checkpoint;
-use crate::directory::ATTEMPTS;
 use crate::options::ReadOptions;
 use crate::snapshot::Family;
 use crate::table::TableFolder;
 
-/// What an attempt leaves to the next one.
-#[derive(Default)]
-pub(crate) struct Kept {
-    /// It reads the MANIFEST on.
-    pub follower: TreeFollower,
-    tables: Tables,
-}
+/// Maximum attempts to open files that the MANIFEST names.
+pub(crate) const ATTEMPTS: usize = 8;
 
-/// Open tables by number, bytes and unique id.
+/// Tables that an attempt leaves open for the next one, by number, bytes and unique id.
+#[derive(Default)]
+pub(crate) struct OpenTables(Tables);
+
 type Tables = HashMap<(u64, u64, [u64; 2]), Arc<JobInput>>;
 
 /// Opens tables for an attempt.
 pub(crate) struct Opener<'a> {
     pub folder: &'a TableFolder,
-    kept: &'a mut Tables,
+    left_open: &'a mut Tables,
     /// Those of the attempt before.
     known: Tables,
 }
 
-impl Kept {
+impl OpenTables {
     /// Opens tables of this folder, and closes those that are not among them.
     pub fn opener<'a>(&'a mut self, folder: &'a TableFolder) -> Opener<'a> {
         Opener {
             folder,
-            known: std::mem::take(&mut self.tables),
-            kept: &mut self.tables,
+            known: std::mem::take(&mut self.0),
+            left_open: &mut self.0,
         }
     }
 }
@@ -65,7 +61,7 @@ impl Opener<'_> {
                 Ok(open) => {
                     // A restored file may still grow.
                     if let Some(key) = key.filter(|_| open.len() == bytes) {
-                        self.kept.insert(key, Arc::clone(&open));
+                        self.left_open.insert(key, Arc::clone(&open));
                     }
                     file.held = Some(open);
                 }

@@ -1,21 +1,21 @@
-//! Claims about rows that do not hold.
+//! Wrong claims about rows: DataFusion's equivalence properties, which are orders, constants and unique columns.
 //!
 //! DataFusion leaves out a sort if a node claims that its rows are in an order, or that a column is constant or unique. With
 //! such a claim, it also returns a group before it has read all rows. It derives the claims of a node from those of its
 //! inputs. Scans claim the order of their keys, so these errors of DataFusion would change answers:
 //!
 //! - Grouping sets: a column has nulls in some sets, and each set begins with the first key again.
-//! - An outer join: columns that are constant have nulls where a row has no partner.
-//! - A join of which several rows have the first value of the order: the order of the other side begins again for each of
-//!   them. A merge join with a filter has no order.
-//! - Columns that were moved or computed after a GROUP BY: others than the keys seem unique.
+//! - Outer joins: a constant column has nulls where a row has no partner.
+//! - Joins: DataFusion appends the order of one side to that of the other. That holds only if the other's values are unique. A
+//!   merge join with a filter has no order.
+//! - Projections above a GROUP BY: other columns than the keys seem unique.
 //! - Aggregates over windows: nulls come first, and rows that leave a window make it smaller.
-//! - `unnest` over columns of one name, of which it takes the first for all.
+//! - `unnest` over columns of one name: DataFusion takes the first of them for all.
 //! - A merge of sorted partitions by their first columns: it is not in the order of the others.
-//! - A filter on a cast, which has one value for several of its column.
-//! - Some functions: times of days repeat, and the negative of the least integer is itself.
+//! - A filter on a cast, such as `cast(x as int) = 0`: DataFusion takes x for constant.
+//! - Casts to times of days, which repeat; the negative of the least integer, which is itself; logarithms.
 //!
-//! So a rule puts a [`ForgetExec`] above or below such nodes. It comes before the rule of DataFusion that relies on claims.
+//! [`true_claims`] puts a [`ForgetExec`] above or below such nodes, before the rule of DataFusion that relies on claims.
 
 use std::fmt;
 use std::sync::Arc;
@@ -30,18 +30,18 @@ use datafusion::logical_expr::Operator;
 use datafusion::logical_expr::sort_properties::SortProperties;
 use datafusion::physical_expr::equivalence::ProjectionMapping;
 use datafusion::physical_expr::expressions::{BinaryExpr, CastExpr, Column, NegativeExpr};
-use datafusion::physical_expr::utils::{collect_columns, split_conjunction};
+use datafusion::physical_expr::utils::split_conjunction;
 use datafusion::physical_expr::window::StandardWindowExpr;
 use datafusion::physical_expr::{
-    AcrossPartitions, ConstExpr, EquivalenceProperties, PhysicalExpr, ScalarFunctionExpr,
+    ConstExpr, EquivalenceProperties, PhysicalExpr, ScalarFunctionExpr,
 };
 use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 use datafusion::physical_plan::aggregates::AggregateExec;
-use datafusion::physical_plan::execution_plan::CardinalityEffect;
-use datafusion::physical_plan::filter::FilterExec;
-use datafusion::physical_plan::filter_pushdown::{
-    ChildPushdownResult, FilterDescription, FilterPushdownPhase, FilterPushdownPropagation,
+use datafusion::physical_plan::execution_plan::{
+    CardinalityEffect, ChildrenPropertiesMode, ReplaceChildrenOptions,
 };
+use datafusion::physical_plan::filter::FilterExec;
+use datafusion::physical_plan::filter_pushdown::{FilterDescription, FilterPushdownPhase};
 use datafusion::physical_plan::joins::{HashJoinExec, NestedLoopJoinExec, SortMergeJoinExec};
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMergeExec;
@@ -54,7 +54,7 @@ use datafusion::physical_plan::{
 };
 
 use crate::pushdown::is_unambiguous;
-use crate::rule::Rule;
+use crate::rule::{Rule, one_input};
 
 /// The rule of DataFusion that adds and leaves out sorts.
 const BEFORE: &str = "EnsureRequirements";
@@ -72,7 +72,7 @@ pub fn add_true_claims(optimizer: &mut PhysicalOptimizer) {
     }
 }
 
-/// Puts DataFusion's claims right.
+/// Removes claims that do not hold.
 fn true_claims(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
     let plan = plan.transform_up(|before| {
         let children = before.children().into_iter().enumerate();
@@ -117,78 +117,85 @@ pub fn with_true_claims(node: Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> 
     forget(node, kept)
 }
 
-fn forget(node: Arc<dyn ExecutionPlan>, kept: Option<usize>) -> Arc<dyn ExecutionPlan> {
+fn forget(node: Arc<dyn ExecutionPlan>, kept: Option<Kept>) -> Arc<dyn ExecutionPlan> {
     match kept {
         Some(kept) => Arc::new(ForgetExec::new(node, kept)),
         None => node,
     }
 }
 
-/// The number of first columns of an input about which a node may rely on claims; `None` for all of them.
+/// The claims about an input on which a node may rely; `None` for all of them.
 fn kept_below(
     node: &Arc<dyn ExecutionPlan>,
     at: usize,
     input: &Arc<dyn ExecutionPlan>,
-) -> Result<Option<usize>> {
+) -> Result<Option<Kept>> {
     let claims = input.equivalence_properties();
     let hash = node.downcast_ref::<HashJoinExec>();
-    let other = node.downcast_ref::<NestedLoopJoinExec>();
+    let nested = node.downcast_ref::<NestedLoopJoinExec>();
     let join = hash.map(HashJoinExec::join_type);
-    let has_nulls = match join.or(other.map(NestedLoopJoinExec::join_type)) {
+    let adds_nulls = match join.or(nested.map(NestedLoopJoinExec::join_type)) {
         Some(JoinType::Left) => at == 1,
         Some(JoinType::Right) => at == 0,
         Some(JoinType::Full) => true,
         _ => false,
     };
-    if has_nulls && !claims.eq_group().is_empty() {
-        return Ok(Some(0));
+    // Rows without a partner have nulls here, so no column stays constant or equal to another.
+    if adds_nulls && !claims.eq_group().is_empty() {
+        return Ok(Some(Kept::Columns(0)));
     }
     let is_ordered = |input: &Arc<dyn ExecutionPlan>| {
         let claims = input.equivalence_properties();
         !claims.oeq_class().is_empty()
     };
+    // DataFusion appends the order of the build side, which begins again for each row of the probe side.
     if let Some(join) = hash
         && at == 0
         && matches!(join.join_type(), JoinType::Inner | JoinType::Right)
         && is_ordered(input)
         && is_ordered(join.right())
     {
-        return Ok(Some(0));
+        return Ok(Some(Kept::Columns(0)));
     }
-    let mut has_errors = false;
+    let mut has_wrong_orders = false;
+    // Joins and filters derive no order from their expressions.
     if node.children().len() == 1 && !node.is::<FilterExec>() {
         node.apply_expressions(&mut |expression| {
-            has_errors |= expression.exists(|part| Ok(is_misjudged(part, claims)))?;
+            has_wrong_orders |= expression.exists(|part| Ok(has_wrong_order(part, claims)))?;
             Ok(TreeNodeRecursion::Continue)
         })?;
     }
     let moves = !claims.constraints().is_empty() && moves_columns(node);
-    Ok(match (has_errors, moves) {
-        (true, _) => Some(0),
-        (false, true) => Some(input.schema().fields().len()),
+    Ok(match (has_wrong_orders, moves) {
+        (true, _) => Some(Kept::Columns(0)),
+        (false, true) => Some(Kept::Columns(input.schema().fields().len())),
         (false, false) => None,
     })
 }
 
-/// The number of first columns of a node about which its claims hold; `None` for all of them.
-fn kept_above(node: &Arc<dyn ExecutionPlan>) -> Option<usize> {
+/// The claims of a node that hold; `None` for all of them.
+fn kept_above(node: &Arc<dyn ExecutionPlan>) -> Option<Kept> {
     if let Some(aggregate) = node.downcast_ref::<AggregateExec>() {
-        return aggregate.group_expr().has_grouping_set().then_some(0);
+        let has_sets = aggregate.group_expr().has_grouping_set();
+        return has_sets.then_some(Kept::GroupingSets);
     }
     if let Some(join) = node.downcast_ref::<SortMergeJoinExec>() {
+        let has_filter = join.filter().is_some();
         return match join.join_type() {
-            JoinType::Inner | JoinType::Left if join.filter().is_none() => {
-                Some(join.left().schema().fields().len())
+            JoinType::Inner | JoinType::Left if !has_filter => {
+                Some(Kept::Columns(join.left().schema().fields().len()))
             }
-            JoinType::Inner | JoinType::Left | JoinType::Right | JoinType::Full => Some(0),
-            _ => join.filter().as_ref().map(|_| 0),
+            JoinType::Inner | JoinType::Left | JoinType::Right | JoinType::Full => {
+                Some(Kept::Columns(0))
+            }
+            _ => has_filter.then_some(Kept::Columns(0)),
         };
     }
     if let Some(filter) = node.downcast_ref::<FilterExec>() {
-        return guesses_constants(filter).then(|| filter.schema().fields().len());
+        return guesses_constants(filter).then_some(Kept::Filter);
     }
     if node.is::<UnnestExec>() {
-        return (!is_unambiguous(&node.schema())).then_some(0);
+        return (!is_unambiguous(&node.schema())).then_some(Kept::Columns(0));
     }
     let bounded = node.downcast_ref::<BoundedWindowAggExec>();
     let bounded = bounded.map(BoundedWindowAggExec::window_expr);
@@ -196,7 +203,7 @@ fn kept_above(node: &Arc<dyn ExecutionPlan>) -> Option<usize> {
     let windows = bounded.or(window.map(WindowAggExec::window_expr))?;
     let mut windows = windows.iter();
     let has_aggregates = windows.any(|window| !window.as_any().is::<StandardWindowExpr>());
-    has_aggregates.then(|| node.children()[0].schema().fields().len())
+    has_aggregates.then(|| Kept::Columns(node.children()[0].schema().fields().len()))
 }
 
 /// Whether a node has other columns than its input, or has them at other positions.
@@ -217,64 +224,41 @@ fn moves_columns(node: &Arc<dyn ExecutionPlan>) -> bool {
     filter.is_some_and(|filter| filter.projection().is_some())
 }
 
-/// The sides of the equalities of a filter of which one is a column.
-fn equalities(filter: &FilterExec) -> Vec<[&Arc<dyn PhysicalExpr>; 2]> {
-    let conditions = split_conjunction(filter.predicate()).into_iter();
-    let equalities = conditions.filter_map(|condition| condition.downcast_ref::<BinaryExpr>());
-    let equalities = equalities.filter(|condition| *condition.op() == Operator::Eq);
-    let sides = equalities.flat_map(|equality| {
-        let (left, right) = (equality.left(), equality.right());
-        [[left, right], [right, left]]
-    });
-    sides.filter(|[column, _]| column.is::<Column>()).collect()
-}
-
-fn has_no_columns(expression: &Arc<dyn PhysicalExpr>) -> bool {
-    collect_columns(expression).is_empty()
-}
-
-/// Whether a filter claims constants that it does not compare with one.
+/// Whether a filter claims constants that its condition does not prove.
 fn guesses_constants(filter: &FilterExec) -> bool {
-    let mut compared = Vec::new();
-    for [column, other] in equalities(filter) {
-        let column = column.downcast_ref::<Column>();
-        compared.extend(column.filter(|_| has_no_columns(other)).map(Column::index));
-    }
-    let before = filter.input().equivalence_properties();
+    let Ok(proven) = proven_claims(filter) else {
+        return true;
+    };
     let claims = filter.properties().equivalence_properties();
-    claims.constants().iter().any(|constant| {
-        let Some(column) = constant.expr.downcast_ref::<Column>() else {
-            return false;
-        };
-        let moved = filter.projection().as_ref();
-        let at = moved.map_or(column.index(), |moved| moved[column.index()]);
-        let column: Arc<dyn PhysicalExpr> = Arc::new(Column::new(column.name(), at));
-        before.is_expr_constant(&column).is_none() && !compared.contains(&at)
-    })
+    let mut constants = claims.constants().into_iter();
+    constants.any(|constant| proven.is_expr_constant(&constant.expr).is_none())
 }
 
-/// The claims of a filter that guesses nothing: those of its input, and what its equalities say.
-fn claims_of(filter: &FilterExec) -> Result<EquivalenceProperties> {
-    let mut claims = filter.input().equivalence_properties().clone();
-    for [column, other] in equalities(filter) {
-        if has_no_columns(other) {
-            let constant = ConstExpr::new(Arc::clone(column), AcrossPartitions::Uniform(None));
-            claims.add_constants([constant])?;
-        } else if other.is::<Column>() {
-            claims.add_equal_conditions(Arc::clone(column), Arc::clone(other))?;
+/// The claims of a filter that its condition proves. DataFusion adds a constant where it estimates a single value.
+fn proven_claims(filter: &FilterExec) -> Result<EquivalenceProperties> {
+    let (condition, before) = (filter.predicate(), filter.input().equivalence_properties());
+    let mut claims = before.clone();
+    for part in split_conjunction(condition) {
+        let equality = part.downcast_ref::<BinaryExpr>();
+        let equality = equality.filter(|part| *part.op() == Operator::Eq);
+        if let Some((left, right)) = equality.map(|part| (part.left(), part.right()))
+            && (left.is::<Column>() || right.is::<Column>())
+        {
+            claims.add_equal_conditions(Arc::clone(left), Arc::clone(right))?;
         }
     }
+    claims.add_constants(ConstExpr::collect_predicate_constants(before, condition))?;
     Ok(match filter.projection().as_ref() {
-        Some(kept) => {
-            let kept = ProjectionMapping::from_indices(kept, claims.schema())?;
-            claims.project(&kept, filter.schema())
+        Some(columns) => {
+            let columns = ProjectionMapping::from_indices(columns, claims.schema())?;
+            claims.project(&columns, filter.schema())
         }
         None => claims,
     })
 }
 
 /// Whether DataFusion claims an order for an expression that it may not have.
-fn is_misjudged(expression: &Arc<dyn PhysicalExpr>, claims: &EquivalenceProperties) -> bool {
+fn has_wrong_order(expression: &Arc<dyn PhysicalExpr>, claims: &EquivalenceProperties) -> bool {
     let schema = claims.schema();
     let changes_order = if let Some(cast) = expression.downcast_ref::<CastExpr>() {
         let from = cast.expr().data_type(schema);
@@ -312,40 +296,49 @@ pub fn is_forgetting(node: &dyn ExecutionPlan) -> bool {
     node.is::<ForgetExec>()
 }
 
-/// Returns the rows of its input, and claims less about them: orders and constants of the first columns, and nothing unique.
-/// Above a filter, it claims no constant that the filter guesses.
+/// The claims that a [`ForgetExec`] keeps. It never keeps that columns are unique.
+#[derive(Clone, Copy, Debug)]
+pub enum Kept {
+    /// Orders and constants of this number of first columns.
+    Columns(usize),
+    /// Those that the condition of a filter proves.
+    Filter,
+    /// None, and no partitioning by groups.
+    GroupingSets,
+}
+
+/// Returns the rows of its input, and claims less about them.
 #[derive(Debug)]
 pub struct ForgetExec {
     input: Arc<dyn ExecutionPlan>,
-    /// Number of the columns.
-    pub kept: usize,
+    pub kept: Kept,
     properties: Arc<PlanProperties>,
 }
 
 impl ForgetExec {
-    /// The rows of `input`, with the claims about its first `kept` columns.
-    pub fn new(input: Arc<dyn ExecutionPlan>, kept: usize) -> Self {
+    /// The rows of `input`, with some of its claims.
+    pub fn new(input: Arc<dyn ExecutionPlan>, kept: Kept) -> Self {
         let (claims, schema) = (input.equivalence_properties(), input.schema());
-        let columns = (0..kept).collect::<Vec<_>>();
-        let filter = input.downcast_ref::<FilterExec>();
-        let claims = match ProjectionMapping::from_indices(&columns, &schema) {
-            _ if kept == schema.fields().len() => match filter.map(claims_of) {
-                Some(true_claims) => {
-                    true_claims.unwrap_or_else(|_| EquivalenceProperties::new(schema))
-                }
-                None => claims.clone(),
-            },
-            Ok(kept) => claims.project(&kept, schema),
-            Err(_) => EquivalenceProperties::new(schema),
+        let kept_claims = match kept {
+            Kept::Columns(columns) if columns == schema.fields().len() => Some(claims.clone()),
+            Kept::Columns(columns) => {
+                let columns = (0..columns).collect::<Vec<_>>();
+                let columns = ProjectionMapping::from_indices(&columns, &schema);
+                let kept = columns.map(|columns| claims.project(&columns, Arc::clone(&schema)));
+                kept.ok()
+            }
+            Kept::Filter => {
+                let filter = input.downcast_ref::<FilterExec>();
+                filter.and_then(|filter| proven_claims(filter).ok())
+            }
+            Kept::GroupingSets => None,
         };
-        let claims = claims.with_constraints(Constraints::default());
-        let mut properties = input
-            .properties()
-            .as_ref()
-            .clone()
-            .with_eq_properties(claims);
-        // Rows of one set of groups are in one partition, those of another in all.
-        if input.is::<AggregateExec>() && kept == 0 {
+        let kept_claims = kept_claims.unwrap_or_else(|| EquivalenceProperties::new(schema));
+        let kept_claims = kept_claims.with_constraints(Constraints::default());
+        let properties = input.properties().as_ref().clone();
+        let mut properties = properties.with_eq_properties(kept_claims);
+        if matches!(kept, Kept::GroupingSets) {
+            // Only rows of the set with all keys are partitioned by them.
             let partitions = input.output_partitioning().partition_count();
             properties =
                 properties.with_partitioning(Partitioning::UnknownPartitioning(partitions));
@@ -360,7 +353,7 @@ impl ForgetExec {
 
 impl DisplayAs for ForgetExec {
     fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "RockmillForget: kept_columns={}", self.kept)
+        write!(f, "RockmillForget: kept={:?}", self.kept)
     }
 }
 
@@ -373,30 +366,25 @@ impl ExecutionPlan for ForgetExec {
         &self.properties
     }
 
-    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
-        vec![&self.input]
-    }
+    one_input!(input, |this, input| Self::new(input, this.kept));
 
-    fn with_new_children(
+    /// While filters move, other nodes with the same claims may be its input.
+    fn replace_children(
         self: Arc<Self>,
-        children: Vec<Arc<dyn ExecutionPlan>>,
+        mut children: Vec<Arc<dyn ExecutionPlan>>,
+        options: ReplaceChildrenOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        match <[_; 1]>::try_from(children) {
-            Ok([input]) => Ok(Arc::new(Self::new(input, self.kept))),
-            Err(_) => internal_err!("{} has one input", self.name()),
-        }
-    }
-
-    fn apply_expressions(
-        &self,
-        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
-    ) -> Result<TreeNodeRecursion> {
-        Ok(TreeNodeRecursion::Continue)
-    }
-
-    /// Otherwise DataFusion would move sorts below it, and miss them above.
-    fn maintains_input_order(&self) -> Vec<bool> {
-        vec![self.kept == self.schema().fields().len() && !self.input.is::<FilterExec>()]
+        let Some(input) = children.pop() else {
+            return internal_err!("{} has one input", self.name());
+        };
+        Ok(Arc::new(match options.children_properties {
+            ChildrenPropertiesMode::Keep => Self {
+                input,
+                kept: self.kept,
+                properties: Arc::clone(&self.properties),
+            },
+            ChildrenPropertiesMode::Recompute => Self::new(input, self.kept),
+        }))
     }
 
     fn benefits_from_input_partitioning(&self) -> Vec<bool> {
@@ -438,14 +426,5 @@ impl ExecutionPlan for ForgetExec {
         _: &ConfigOptions,
     ) -> Result<FilterDescription> {
         FilterDescription::from_children(filters, &self.children())
-    }
-
-    fn handle_child_pushdown_result(
-        &self,
-        _: FilterPushdownPhase,
-        result: ChildPushdownResult,
-        _: &ConfigOptions,
-    ) -> Result<FilterPushdownPropagation<Arc<dyn ExecutionPlan>>> {
-        Ok(FilterPushdownPropagation::if_all(result))
     }
 }

@@ -22,14 +22,14 @@ use rockmill_scan::ScanEngine;
 use rockmill_storage::Rooted;
 
 use crate::caught::catch;
-use crate::claims::ForgetExec;
+use crate::claims::{ForgetExec, Kept};
 use crate::scan::{PinExec, PinnedSnapshots, SentExec, decode_scan, encode_scan};
 use crate::{aggregate, functions, protobuf};
 
 /// First byte of a request to pin files. A scan begins with a brace.
 const PIN: u8 = b'p';
 
-/// First byte of a [`ForgetExec`]. The number of its columns follows.
+/// First byte of a [`ForgetExec`]. A number of columns or a letter follows.
 const FORGET: u8 = b'f';
 
 /// Payload of Rockmill's own functions, which have names of DataFusion's.
@@ -198,6 +198,18 @@ fn kind(source: &DataSourceExec) -> String {
     )
 }
 
+/// The claims that a node keeps about the rows of an input.
+fn kept_of(bytes: &[u8], input: &Arc<dyn ExecutionPlan>) -> Option<Kept> {
+    match bytes {
+        b"f" => Some(Kept::Filter),
+        b"g" => Some(Kept::GroupingSets),
+        _ => {
+            let columns = u32::from_le_bytes(bytes.try_into().ok()?) as usize;
+            (columns <= input.schema().fields().len()).then_some(Kept::Columns(columns))
+        }
+    }
+}
+
 impl PhysicalExtensionCodec for Codec {
     fn try_decode(
         &self,
@@ -213,16 +225,15 @@ impl PhysicalExtensionCodec for Codec {
                 let pin = pin.map_err(|e| DataFusionError::Plan(e.to_string()))?;
                 Ok(Arc::new(PinExec::new(pin, None)))
             }
-            Some((&FORGET, kept)) => {
-                let kept = <[u8; 4]>::try_from(kept).map(u32::from_le_bytes);
-                match (inputs, kept) {
-                    ([input], Ok(kept)) if kept as usize <= input.schema().fields().len() => {
-                        let input = Arc::clone(input);
-                        Ok(Arc::new(ForgetExec::new(input, kept as usize)))
-                    }
-                    _ => plan_err!("the bytes are not a node that forgets claims"),
+            Some((&FORGET, kept)) => match inputs {
+                [input] => {
+                    let Some(kept) = kept_of(kept, input) else {
+                        return plan_err!("the bytes are not a node that forgets claims");
+                    };
+                    Ok(Arc::new(ForgetExec::new(Arc::clone(input), kept)))
                 }
-            }
+                _ => plan_err!("a node that forgets claims has one input"),
+            },
             _ if is_worker => Ok(Arc::new(SentExec::parse(bytes)?)),
             _ => decode_scan(bytes, &self.engine),
         }
@@ -241,7 +252,11 @@ impl PhysicalExtensionCodec for Codec {
         }
         if let Some(forget) = node.downcast_ref::<ForgetExec>() {
             bytes.push(FORGET);
-            bytes.extend((forget.kept as u32).to_le_bytes());
+            match forget.kept {
+                Kept::Columns(columns) => bytes.extend((columns as u32).to_le_bytes()),
+                Kept::Filter => bytes.push(b'f'),
+                Kept::GroupingSets => bytes.push(b'g'),
+            }
             return Ok(());
         }
         match encode_scan(node.as_ref())? {

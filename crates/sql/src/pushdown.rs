@@ -9,7 +9,7 @@
 //!
 //! Dynamic filters have constants that are known while a statement runs: a join that has read its build side, or a sort with a
 //! limit, knows which rows it still needs. DataFusion's own tables mostly skip groups of rows by such a filter, and a scan or
-//! a filter below a sort drops single rows. So it must hold for each row that the statement needs. Two more reasons break that:
+//! a filter below a sort drops single rows. So it must hold for each row that the statement needs. Two more things break that:
 //!
 //! - A filter, a join or an aggregate may have a limit, which counts rows before a filter from above.
 //! - The filter of an aggregate leaves out a minimum or maximum of an expression, or one that is null so far. So aggregates make
@@ -23,9 +23,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use datafusion::arrow::datatypes::Schema;
-use datafusion::common::JoinType;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::{JoinType, internal_err};
 use datafusion::error::Result;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::PhysicalExpr;
@@ -47,6 +47,7 @@ use datafusion::physical_plan::{
 };
 
 use crate::claims::ForgetExec;
+use crate::rule::one_input;
 use crate::scan::ScanExec;
 
 /// One of DataFusion's two rules that move filters. No filter gets another meaning on its way.
@@ -134,24 +135,7 @@ impl ExecutionPlan for StopExec {
         self.0.properties()
     }
 
-    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
-        vec![&self.0]
-    }
-
-    fn with_new_children(
-        self: Arc<Self>,
-        mut children: Vec<Arc<dyn ExecutionPlan>>,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        let child = children.pop();
-        Ok(child.map_or(self, |child| Arc::new(Self(child)) as _))
-    }
-
-    fn apply_expressions(
-        &self,
-        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
-    ) -> Result<TreeNodeRecursion> {
-        Ok(TreeNodeRecursion::Continue)
-    }
+    one_input!(0, |_this, input| Self(input));
 
     fn execute(
         &self,
@@ -164,35 +148,33 @@ impl ExecutionPlan for StopExec {
 
 /// A node with stops above and below it, wherever DataFusion would change the meaning of a filter.
 fn with_stops(node: Arc<dyn ExecutionPlan>) -> Result<Transformed<Arc<dyn ExecutionPlan>>> {
+    let children = node.children();
     if !passes_filters(&node) {
-        let is_leaf = node.children().is_empty();
-        return Ok(match is_leaf {
-            true => Transformed::no(node),
-            false => Transformed::yes(Arc::new(StopExec(node))),
-        });
+        // A node that is not known here may move filters in a way of its own.
+        let has_inputs = !children.is_empty();
+        return Ok(Transformed::yes(stopped_if(has_inputs, node)));
     }
     let mut stops_above = has_limit(&node);
-    let children = node.children();
-    let own = children.len() - 1;
+    let last = children.len() - 1;
     let mut below = Vec::with_capacity(children.len());
     for (at, child) in children.into_iter().enumerate() {
         let mut stops_below = !keeps_meaning(&node, at, child);
         // What a join or a sort makes for this input may go there, and what comes from above may not.
-        if stops_below && at == own && makes_filters(&node, child) {
+        if stops_below && at == last && makes_filters(&node, child) {
             stops_above = true;
             stops_below = false;
         }
-        let child = Arc::clone(child);
-        below.push(match stops_below {
-            true => Arc::new(StopExec(child)),
-            false => child,
-        });
+        below.push(stopped_if(stops_below, Arc::clone(child)));
     }
     let node = replace_children_if_necessary(node, below)?;
-    Ok(Transformed::yes(match stops_above {
+    Ok(Transformed::yes(stopped_if(stops_above, node)))
+}
+
+fn stopped_if(stops: bool, node: Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
+    match stops {
         true => Arc::new(StopExec(node)),
         false => node,
-    }))
+    }
 }
 
 /// Whether a node makes filters over the columns of its last input.

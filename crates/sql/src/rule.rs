@@ -1,4 +1,4 @@
-//! Rules for physical plans.
+//! What rules for physical plans, and nodes with one input, share.
 
 use std::sync::Arc;
 
@@ -41,3 +41,32 @@ impl PhysicalOptimizerRule for Rule {
         true
     }
 }
+
+/// Methods of a node with one input and no expressions: its input `$input`, and the node that has another input.
+macro_rules! one_input {
+    ($input:tt, |$this:ident, $other:ident| $node:expr) => {
+        fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+            vec![&self.$input]
+        }
+
+        fn with_new_children(
+            self: Arc<Self>,
+            mut children: Vec<Arc<dyn ExecutionPlan>>,
+        ) -> Result<Arc<dyn ExecutionPlan>> {
+            let $this = self;
+            match (children.pop(), children.is_empty()) {
+                (Some($other), true) => Ok(Arc::new($node)),
+                _ => internal_err!("{} has one input", $this.name()),
+            }
+        }
+
+        fn apply_expressions(
+            &self,
+            _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+        ) -> Result<TreeNodeRecursion> {
+            Ok(TreeNodeRecursion::Continue)
+        }
+    };
+}
+
+pub(crate) use one_input;

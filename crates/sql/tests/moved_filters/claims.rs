@@ -17,7 +17,7 @@ use super::random::Draws;
 use super::{database, ours, plan, sorted, theirs};
 
 /// Statements, and the columns by which they are ordered, by their positions from 1 on.
-const STATEMENTS: [(&str, &str); 61] = [
+const STATEMENTS: [(&str, &str); 65] = [
     // Sets of groups, where a column is null in some.
     (
         "select key, count(*) from (select x.key as key, x.key as value from a x group by grouping sets ((x.key, x.key), \
@@ -198,6 +198,22 @@ const STATEMENTS: [(&str, &str); 61] = [
     (
         "select h, x, count(*) from (select n as h, id / 9 as x from (select id, n from u group by id, n) s) s group by h, x",
         "1, 2",
+    ),
+    (
+        "select c, k, sum(c) over (partition by k order by c) from (select count(*) c, id k from u where id < 20 group by id) s",
+        "",
+    ),
+    (
+        "select m, k, rank() over (partition by k order by m desc) r from (select max(v) m, id k from u group by id) s",
+        "",
+    ),
+    (
+        "select c, k, lag(c) over (order by k, c) from (select count(*) c, id k from u group by id) s",
+        "",
+    ),
+    (
+        "select k, l, string_agg(c, ',' order by c) from (select id k, id l, max(name) c from u group by 1) s group by 1, 2",
+        "",
     ),
     // Filters on what several values become.
     (
@@ -493,7 +509,7 @@ fn random_statements_are_in_their_order() {
             (Ok(found), Ok(expected)) if found == expected && found.1 => {
                 answered.set(answered.get() + 1)
             }
-            (Err(_), Err(_)) => {}
+            (Err(ours), Err(_)) if !ours.contains("SanityCheckPlan") => {}
             _ => {
                 return Err(TestCaseError::fail(format!(
                     "{at}: {query} order by {order}\n{found:?}\n{expected:?}"
@@ -503,5 +519,6 @@ fn random_statements_are_in_their_order() {
         Ok(())
     });
     outcome.unwrap();
+    eprintln!("{} of {cases} statements were answered", answered.get());
     assert!(answered.get() >= cases * 8 / 10, "{}", answered.get());
 }
