@@ -95,15 +95,17 @@ async fn ballista_returns_the_rows_of_one_process() {
         let plan = self::plan(&session, statement).await;
         let shown = displayable(plan.as_ref()).indent(false).to_string();
         let config = session.copied_config();
+        let codec = config.ballista_physical_extension_codec();
         let rows = execute_physical_plan::<PhysicalPlanNode>(
             url.clone(),
             &BallistaConfig::default(),
             plan,
-            config.ballista_physical_extension_codec().as_ref(),
+            codec.as_ref(),
             format!("session {i}"),
             config,
-        );
-        let rows = rows.await.unwrap_or_else(|e| panic!("{e}\n{shown}"));
+        )
+        .await;
+        let rows = rows.unwrap_or_else(|e| panic!("{e}\n{shown}"));
         let rows = common::collect(rows).await;
         let rows = rows.unwrap_or_else(|e| panic!("{statement}: {e}\n{shown}"));
         let rows = pretty_format_batches(&rows).expect("text").to_string();
