@@ -113,7 +113,9 @@ impl FileCache {
 
     /// Memory for a group, if there is room.
     pub fn take_for_group(&self, of: &Cacheable, shape: &GroupShape) -> Option<Allocation> {
-        self.take(of.level, shape.bytes())
+        let most = self.arena.max_cache_bytes().min(self.arena.max_bytes());
+        // No file makes room for what has none.
+        (shape.bytes() <= most).then(|| self.take(of.level, shape.bytes()))?
     }
 
     /// Leaves memory to a device that has failed: it may still write there.
