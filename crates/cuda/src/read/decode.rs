@@ -134,7 +134,7 @@ pub(super) fn decode(
         let what = "longer keys than the properties of tables say";
         return Err(Error::new(ErrorKind::Corruption, what));
     }
-    if has_groups {
+    if has_groups && !input.blocks.is_empty() {
         // A wrong number of entries would stay in the cache.
         let mut returned = Returned::new(read)?;
         returned.values(read, &read.buffers.starts, &starts)?;
