@@ -96,8 +96,8 @@ impl FileCache {
     /// A group, if it is cached. Else its `stored_bytes` are read from the file.
     pub fn find_group(&self, of: &Cacheable, name: &GroupName, stored_bytes: u64) -> Option<Group> {
         let mut state = self.state();
-        state.clock += stored_bytes;
-        let clock = state.clock;
+        // If there is none, `find` adds the bytes that are read.
+        let clock = state.clock + stored_bytes;
         let file = state.files.get_mut(&of.identity).filter(|f| f.is_live());
         let found = file.and_then(|file| {
             let group = file.groups.get(name)?.clone();
@@ -105,7 +105,10 @@ impl FileCache {
             Some(group)
         });
         match &found {
-            Some(group) => state.columns.hit_bytes += group.memory.len(),
+            Some(group) => {
+                state.clock = clock;
+                state.columns.hit_bytes += group.memory.len();
+            }
             None => state.columns.miss_bytes += stored_bytes,
         }
         found
@@ -113,9 +116,14 @@ impl FileCache {
 
     /// Memory for a group, if there is room.
     pub fn take_for_group(&self, of: &Cacheable, shape: &GroupShape) -> Option<Allocation> {
-        let most = self.arena.max_cache_bytes().min(self.arena.max_bytes());
-        // No file makes room for what has none.
-        (shape.bytes() <= most).then(|| self.take(of.level, shape.bytes()))?
+        self.take(of.level, shape.bytes())
+    }
+
+    /// Whether a group is cached.
+    pub fn has_group(&self, identity: &FileIdentity, name: &GroupName) -> bool {
+        let state = self.state();
+        let file = state.files.get(identity);
+        file.is_some_and(|file| file.groups.contains_key(name))
     }
 
     /// Leaves memory to a device that has failed: it may still write there.

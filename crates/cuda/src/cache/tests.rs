@@ -242,7 +242,7 @@ fn group_name(number: u64) -> GroupName {
 }
 
 fn has_group(cache: &FileCache, file: &Cacheable, number: u64) -> bool {
-    cache.find_group(file, &group_name(number), 1).is_some()
+    cache.has_group(&file.identity, &group_name(number))
 }
 
 #[test]
@@ -287,4 +287,50 @@ fn groups_leave_with_their_file_and_those_that_have_changed_alone() {
     keep_group(&cache, &off, 0, KIB);
     cache.arena.trim();
     assert!(!has_group(&cache, &off, 0) && cache.arena.bytes() == 0);
+}
+
+#[test]
+fn a_group_that_fits_into_no_region_evicts_nothing() {
+    let cache = small_cache(1024 * KIB, 64 * CHUNK);
+    let files: Vec<_> = (0..64).map(|number| file(number, DEEPEST)).collect();
+    for file in &files {
+        keep(&cache, file, 1).expect("the device works");
+    }
+    let large = file(64, 0);
+    keep_group(&cache, &large, 0, 33 * CHUNK);
+    assert!(!has_group(&cache, &large, 0) && files.iter().all(|file| kept(&cache, file)));
+    keep_group(&cache, &large, 1, 16 * CHUNK);
+    assert!(has_group(&cache, &large, 1));
+}
+
+#[test]
+fn a_group_for_which_the_device_has_too_little_leaves_it_to_chunks() {
+    let faults = Faults::none();
+    faults.simulate_memory(1024 * KIB);
+    let device = Device::open(Target::Faulty).expect("the host");
+    let cache = cache(&device, None, u64::MAX);
+    let table = DeviceMemory::of(&device, MemoryUser::Views, None, 300 * KIB);
+    let file = file(1, 1);
+    keep_group(&cache, &file, 0, 700 * KIB);
+    keep(&cache, &file, 1).expect("the device works");
+    assert!(!has_group(&cache, &file, 0) && kept(&cache, &file));
+    drop(table);
+}
+
+#[test]
+fn bytes_of_a_group_count_once_as_read() {
+    let cache = small_cache(1024 * KIB, 1024 * KIB);
+    let file = file(1, 1);
+    let read = |number| {
+        let found = cache
+            .find_group(&file, &group_name(number), CHUNK)
+            .is_some();
+        if !found {
+            cache.find(&file, 0..CHUNK);
+        }
+        (found, cache.state().clock)
+    };
+    assert_eq!(read(0), (false, CHUNK));
+    keep_group(&cache, &file, 0, KIB);
+    assert_eq!(read(0), (true, 2 * CHUNK));
 }

@@ -310,13 +310,16 @@ impl DeviceArena {
             }
             found => found,
         };
-        found.map_or(Placed::IfCacheGives(bytes), |memory| {
-            Placed::Here(Allocation {
+        match found {
+            Some(memory) => Placed::Here(Allocation {
                 device_arena: Arc::clone(self),
                 memory,
                 len: bytes,
-            })
-        })
+            }),
+            None if state.cache_regions.have_one_of(bytes) => Placed::IfCacheGives(bytes),
+            // Nothing makes room for what fits into no region.
+            None => Placed::Later,
+        }
     }
 
     /// Limits the regions of the cache. [`DeviceArena::trim`] frees those that exceed it.
@@ -448,9 +451,11 @@ impl State {
                 self.cache_regions.add(memory);
                 true
             }
-            // Others have the memory.
+            // Others have the memory. There may be less than for a group, and enough for a chunk.
             Some(Err(_)) | None => {
-                self.no_room_for_cache_of = Some(returned);
+                if bytes <= chunk_bytes {
+                    self.no_room_for_cache_of = Some(returned);
+                }
                 false
             }
         }

@@ -363,6 +363,9 @@ pub fn keep(
     returned.check(read)?;
     let (mut made, mut queued) = (Vec::new(), Ok(()));
     for new in &input.new_groups {
+        if cache.has_group(&new.of.identity, &new.name) {
+            continue;
+        }
         let Range { start, end } = new.blocks;
         let from = Kept {
             first: places.blocks[start] as usize,
