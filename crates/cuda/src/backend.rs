@@ -15,8 +15,8 @@ use crate::driver::{Device, Marks, MemoryUser, STAGING_BYTES, Stages, Target};
 use crate::inspect::{self, InspectBuffers, inspect};
 use crate::memory::{Allocation, Pool, Workspace, ring_bytes};
 use crate::read::{
-    Grouping, Input, ReadBuffers, ReadSize, ReadState, SelectedRows, host_blocks, keep_read_again,
-    select_rows, verify,
+    Again, Grouping, Input, ReadBuffers, ReadSize, ReadState, SelectedRows, host_blocks,
+    keep_read_again, select_rows, verify,
 };
 use crate::resident::{InsertBuffers, insert};
 use crate::ring;
@@ -49,13 +49,6 @@ struct CudaRows<'a> {
     bytes_cached: u64,
     entries_read: Vec<u64>,
     started: Instant,
-}
-
-/// Whether a device that has failed to read may read again: other bytes than those that it had cached.
-enum Again {
-    No,
-    WithoutGroups,
-    WithoutCache,
 }
 
 impl CudaBackend {
@@ -283,38 +276,27 @@ impl CudaBackend {
         let ws = stages.time("wait for device memory", Resource::Host, 0, || {
             self.pool.workspace(user, bytes, task.cancel)
         });
-        let ws = ws.map_err(not_cached)?;
+        let ws = ws.map_err(|error| match grouping {
+            // Whole groups need more memory than the blocks of the range.
+            Some(_) if error.kind.is_out_of_memory() => (error, Again::WithoutGroups),
+            _ => not_cached(error),
+        })?;
         let input = Input::find(request.tables, request.range, &on_host, cache, grouping);
         let input = input.map_err(not_cached)?;
         if let Some(cache) = cache {
             verify(&ws, cache, &input.used).map_err(|error| match error.kind {
                 ErrorKind::Verification => (error, Again::WithoutGroups),
-                _ => not_cached(error),
+                kind if kind.is_out_of_memory() => (error, Again::WithoutGroups),
+                _ => {
+                    // As for chunks below.
+                    (input.used.iter()).for_each(|used| cache.forget(&used.of.identity));
+                    not_cached(error)
+                }
             })?;
         }
         self.read_input(request, task, cache, &input, ws, stages)
             .map_err(|error| {
-                // An error with an offset is about a block whose bytes are not those of the file, or cannot be read.
-                let is_of_block = error.offset.is_some();
-                // Blocks beside those of the range may be damaged, or need more memory than there is.
-                let of_groups =
-                    matches!(error.kind, ErrorKind::Corruption | ErrorKind::Verification)
-                        || error.kind.is_out_of_memory();
-                let mut again = match grouping {
-                    Some(_) if of_groups => Again::WithoutGroups,
-                    _ => Again::No,
-                };
-                for range in &input.cacheable {
-                    let is_its_file = error.file.as_deref() == Some(range.name);
-                    if let Some(cache) = cache
-                        && is_of_block
-                        && is_its_file
-                        && range.cached_bytes > 0
-                    {
-                        again = Again::WithoutCache;
-                        cache.mismatch(&range.of.identity);
-                    }
-                }
+                let again = cache.map_or(Again::No, |cache| Again::after(&error, cache, &input));
                 (error, again)
             })
     }

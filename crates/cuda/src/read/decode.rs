@@ -154,7 +154,9 @@ pub(super) fn decode(
             }
             _ => at,
         };
-        let last = input.blocks.len().checked_sub(1);
+        let mut decoded = places.decoded(&starts).into_iter();
+        let is_cached = code == ERROR_ORDER && !decoded.any(|stretch| stretch.contains(&at));
+        let last = input.blocks.len().checked_sub(1).filter(|_| !is_cached);
         let last = last.ok_or_else(|| altered("cached keys are out of order"))?;
         let at = block.min(last);
         return Err(named(FirstError { at, code }));

@@ -15,7 +15,7 @@ mod size;
 mod snapshot;
 mod state;
 
-pub use again::keep_read_again;
+pub use again::{Again, keep_read_again};
 pub use errors::{FirstError, clear_errors, download_checked, error_in, longest_key};
 pub use groups::{Grouping, verify};
 pub use host_blocks::host_blocks;
