@@ -2,7 +2,7 @@
 //!
 //! A file has a group for each range of its bytes of one size: the blocks that begin there. A task that wants the first
 //! block of a group reads all of them, and keeps the group. So pieces of a scan leave each group cached, however many of them
-//! have keys of it. A scan of few keys does not read many others.
+//! have keys of it. A scan of few keys uses no groups, so it neither reads nor reserves memory for many others.
 
 use std::ops::Range;
 
@@ -18,7 +18,7 @@ use crate::driver::ffi::{PlaceArgs, ScanTotals};
 use crate::memory::{Allocation, DeviceBuffer, Workspace};
 use crate::scan::Returned;
 
-/// A task that wants fewer of a group's blocks reads no others: 1/`LEAST_SHARE`.
+/// A task that wants a smaller share of a group's blocks than 1/`LEAST_SHARE` does not use the group.
 const LEAST_SHARE: u64 = 64;
 
 /// How a task uses groups.
@@ -87,6 +87,19 @@ fn blocks_of(table: &InputTable, number: u64, bytes: u64) -> Range<usize> {
     before(number)..before(number + 1)
 }
 
+/// The selected blocks of a group, and all of its blocks if a task that selects these uses the group.
+fn blocks_in(
+    table: &InputTable,
+    selected: &Range<usize>,
+    number: u64,
+    bytes: u64,
+) -> (Range<usize>, Option<Range<usize>>) {
+    let whole = blocks_of(table, number, bytes);
+    let wanted = whole.start.max(selected.start)..whole.end.min(selected.end);
+    let is_used = wanted.len() as u64 * LEAST_SHARE >= whole.len() as u64;
+    (wanted, is_used.then_some(whole))
+}
+
 /// The groups that have some of the blocks; `None` if the table has no groups.
 fn numbers(table: &InputTable, blocks: &Range<usize>, bytes: u64) -> Option<[u64; 2]> {
     let is_cacheable = table.cacheable().is_some() && !is_for_host(table) && !blocks.is_empty();
@@ -94,7 +107,7 @@ fn numbers(table: &InputTable, blocks: &Range<usize>, bytes: u64) -> Option<[u64
     is_cacheable.then(|| [number(blocks.start), number(blocks.end - 1)])
 }
 
-/// The blocks of a table that a task with this range may use: whole groups, if it uses groups.
+/// The blocks of a table that a task with this range may use, those of the groups that it uses included.
 pub fn blocks_used(
     table: &InputTable,
     range: &KeyRange,
@@ -104,8 +117,11 @@ pub fn blocks_used(
     let groups = grouping.and_then(|by| Some((by, numbers(table, &blocks, by.bytes)?)));
     match groups {
         Some((by, [first, last])) => {
-            let first = blocks_of(table, first, by.bytes);
-            first.start..blocks_of(table, last, by.bytes).end
+            let used = |number| {
+                let (wanted, whole) = blocks_in(table, &blocks, number, by.bytes);
+                whole.unwrap_or(wanted)
+            };
+            used(first).start..used(last).end
         }
         None => blocks,
     }
@@ -139,17 +155,18 @@ pub fn stretches(
         }];
     };
     let stretch = |number| {
-        let whole = blocks_of(table, number, by.bytes);
         let name = GroupName {
             global_sequence: table.global_sequence(),
             number,
             is_wide: by.is_wide,
         };
-        let wanted = whole.start.max(selected.start)..whole.end.min(selected.end);
-        let is_some = wanted.len() as u64 * LEAST_SHARE >= whole.len() as u64;
-        let is_all = wanted.start == whole.start && is_some;
-        let blocks = if is_all { whole } else { wanted };
-        match cache.find_group(&of, &name, stored_bytes(table, &blocks)) {
+        let (wanted, whole) = blocks_in(table, &selected, number, by.bytes);
+        let is_used = whole.is_some();
+        let all = whole.filter(|whole| whole.start == wanted.start);
+        let is_all = all.is_some();
+        let blocks = all.unwrap_or(wanted);
+        let found = is_used.then(|| cache.find_group(&of, &name, stored_bytes(table, &blocks)));
+        match found.flatten() {
             Some(group) => Stretch::Cached { of, name, group },
             None => Stretch::Blocks {
                 blocks,
