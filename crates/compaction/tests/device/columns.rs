@@ -1,15 +1,20 @@
 //! Decoded groups in the cache of a device: scans find the same rows cold, warm, of parts of the keys, beside other tables, and
 //! while groups are evicted; and never others if the cached bytes have changed.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use proptest::prelude::*;
-use rockmill_core::{ErrorKind, InputTable, KeyRange, SnapshotRules};
+use rockmill_core::{Error, ErrorKind, InputTable, KeyRange, ReadAt, Result, SnapshotRules};
 use rockmill_cpu::CpuBackend;
-use rockmill_cuda::CudaBackend;
+use rockmill_cuda::faults::Faults;
+use rockmill_cuda::{CudaBackend, CudaSettings, Target};
 use rockmill_testkit::drawn_scans::Draw;
 
 use super::cache::{LIMIT, backend, while_evicted};
 use super::same_files::cases;
 use super::snapshots::scans::{ALL, Scanned, scan, values};
+use super::target;
 use crate::common::{self, Entry, config, open};
 
 /// The rows of some keys.
@@ -30,11 +35,31 @@ fn table(keys: u32, key_bytes: usize) -> InputTable {
     open(common::one_file(&plan, &entries)).expect("sound")
 }
 
+/// A device whose groups have more than 128 blocks of a table of 2000 keys.
+fn device_of_large_groups(target: Target, cache_bytes: u64) -> CudaBackend {
+    let settings = CudaSettings {
+        memory_bytes: Some(64 << 20),
+        cache_bytes: Some(cache_bytes),
+        cache_chunk_bytes: 16 << 10,
+        ..CudaSettings::default()
+    };
+    CudaBackend::new(target, settings).expect("the device opens")
+}
+
+/// Random cases, and those in which a scan used a group.
+static CASES: [AtomicU64; 2] = [AtomicU64::new(0), AtomicU64::new(0)];
+
+#[test]
+fn scans_find_the_same_rows_whatever_is_cached() {
+    random_scans_find_the_same_rows();
+    let [all, hits] = [0, 1].map(|at| CASES[at].load(Ordering::Relaxed));
+    assert!(16 * (hits + 10) > all, "{hits} of {all}");
+}
+
 proptest! {
     #![proptest_config(config(400))]
 
-    #[test]
-    fn scans_find_the_same_rows_whatever_is_cached(
+    fn random_scans_find_the_same_rows(
         runs in cases::runs(),
         plan in cases::table_plans(),
         limit in prop_oneof![Just(LIMIT), 0..50_000u64],
@@ -80,6 +105,10 @@ proptest! {
                 (Err(ErrorKind::Corruption | ErrorKind::Device), Ok(_)) if flipped > 0 => {}
                 (found, meant) => prop_assert_eq!(found, meant),
             }
+        }
+        let hits = device.cache().column_accounts().hit_bytes.min(1);
+        for (at, more) in [1, hits].into_iter().enumerate() {
+            CASES[at].fetch_add(more, Ordering::Relaxed);
         }
     }
 }
@@ -133,15 +162,16 @@ fn a_flipped_bit_of_any_group_is_noticed_and_its_blocks_are_decoded_again() {
 
 #[test]
 fn scans_of_parts_leave_all_groups_cached_and_a_scan_of_few_keys_adds_none() {
-    let tables = [table(300, 12)];
+    let tables = [table(2000, 12)];
     let index = &tables[0].meta.index;
     let key = |block: usize| Some(index[block].separator.to_vec());
     let part = |begin, end| KeyRange { begin, end };
-    let device = backend(LIMIT);
+    let device = device_of_large_groups(target(), LIMIT);
     let columns = || device.cache().column_accounts();
-    let few = part(key(2), key(3));
-    rows(&device, &tables, &few).expect("sound");
-    assert_eq!(columns().bytes, 0, "{} blocks", index.len());
+    for few in [part(key(2), key(3)), part(None, key(0))] {
+        rows(&device, &tables, &few).expect("sound");
+        assert_eq!(columns().bytes, 0, "{} blocks", index.len());
+    }
     let middle = key(index.len() / 2);
     for range in [part(None, middle.clone()), part(middle, None)] {
         let meant = scan(&CpuBackend, &tables, &range, ALL, &values(&[0, 1]));
@@ -174,4 +204,73 @@ fn the_same_file_has_the_entries_of_each_sequence_number() {
     for _ in 0..3 {
         assert_eq!([5, 20].map(count), [100, 0]);
     }
+}
+
+/// A file of which only the beginning can be read.
+#[derive(Debug)]
+struct Beginning {
+    file: Arc<dyn ReadAt>,
+    readable: u64,
+}
+
+impl ReadAt for Beginning {
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
+        if offset + buf.len() as u64 > self.readable {
+            return Err(Error::new(ErrorKind::Storage, "a device has failed"));
+        }
+        self.file.read_exact_at(buf, offset)
+    }
+
+    fn len(&self) -> u64 {
+        self.file.len()
+    }
+
+    fn name(&self) -> &str {
+        self.file.name()
+    }
+}
+
+#[test]
+fn blocks_of_a_group_that_a_scan_does_not_need_may_be_unreadable() {
+    let sound = table(200, 12);
+    let index = &sound.meta.index;
+    let range = KeyRange {
+        begin: None,
+        end: Some(index[1].separator.to_vec()),
+    };
+    let beginning = Beginning {
+        file: Arc::clone(&sound.file),
+        readable: index[sound.blocks_in_range(&range).end].handle.offset,
+    };
+    let tables = [sound.read_through(Arc::new(beginning))];
+    let meant = scan(&CpuBackend, &[sound], &range, ALL, &values(&[0, 1]));
+    let device = backend(LIMIT);
+    for _ in 0..2 {
+        assert!(rows(&device, &tables, &range) == meant);
+    }
+}
+
+#[test]
+fn a_scan_for_which_the_device_has_memory_only_without_groups_uses_none() {
+    const STEP: u64 = 8 << 10;
+    let tables = [table(2000, 12)];
+    let index = &tables[0].meta.index;
+    let range = KeyRange {
+        begin: None,
+        end: Some(index[9].separator.to_vec()),
+    };
+    let faults = Faults::none();
+    let scans = |cache_bytes: u64, memory: u64| {
+        let device = device_of_large_groups(Target::Faulty, cache_bytes);
+        faults.limit_memory(memory);
+        let found = rows(&device, &tables, &range);
+        faults.end();
+        (found, device.cache().column_accounts().bytes)
+    };
+    let suffices = |memory: &u64| scans(0, *memory).0.is_ok();
+    let memory = (STEP..64 << 20).step_by(STEP as usize).find(suffices);
+    let (found, cached) = scans(LIMIT, memory.expect("less than the budget"));
+    let meant = scan(&CpuBackend, &tables, &range, ALL, &values(&[0, 1]));
+    assert!(found == meant && cached == 0, "{cached}");
+    assert!(scans(LIMIT, u64::MAX).1 > 0);
 }
