@@ -8,6 +8,7 @@
   each(count_entries) \
   each(decode_entries) \
   each(hash_entries) \
+  each(place_entries) \
   each(check_order) \
   each(trim_runs) \
   each(sum_input) \
@@ -48,4 +49,4 @@
   each(build_filter) \
   each(decode_images) \
   each(verify_file)
-#define ROCKMILL_NUM_STAGES 46
+#define ROCKMILL_NUM_STAGES 47

@@ -78,6 +78,12 @@ inline int hash_entries(const Exec* exec, const DecodeArgs* a, u64 n) {
   return for_each(*exec, n, HashEntries{a->arena, a->keys, key_bytes_of(a), a->values, a->hashes});
 }
 
+inline int place_entries(const Exec* exec, const PlaceArgs* a) {
+  return for_each(*exec, a->n,
+                  PlaceEntries{a->keys, a->values, a->hashes, a->key_at, a->to_keys, a->to_values, a->to_hashes,
+                               a->to_key_at, u32(a->entry_shift), a->value_shift, a->key_shift});
+}
+
 inline int check_order(const Exec* exec, const DecodeArgs* a, u64 first, u64 end) {
   if (end - first < 2) return 0;
   return for_each(*exec, end - first - 1, CheckOrder{a->keys + first, key_bytes_of(a), a->errors});

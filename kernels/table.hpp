@@ -59,6 +59,22 @@ struct DecodeArgs {
   u32 unused;
 };
 
+// Arguments of moving decoded entries to other memory.
+struct PlaceArgs {
+  const Key* keys;
+  const ValueRef* values;
+  const u64* hashes;
+  // As in DecodeArgs; `to_key_at` is null as well in a narrow task.
+  const u64* key_at;
+  u64 n;
+  Key* to_keys;
+  ValueRef* to_values;
+  u64* to_hashes;
+  u64* to_key_at;
+  // These are added to the numbers of entries, and to the places of values and of keys' bytes. Sums wrap.
+  u64 entry_shift, value_shift, key_shift;
+};
+
 struct RetainArgs {
   Key* keys;
   u64 n;
@@ -372,6 +388,8 @@ struct KernelTable {
   // Fills keys and values.
   int (*decode_entries)(const Exec*, const DecodeArgs*);
   int (*hash_entries)(const Exec*, const DecodeArgs*, u64 n);
+  // Moves decoded entries, whose values and long keys stay or move by themselves.
+  int (*place_entries)(const Exec*, const PlaceArgs*);
   // Checks that keys of the run from `first` to `end` ascend.
   int (*check_order)(const Exec*, const DecodeArgs*, u64 first, u64 end);
   int (*trim_runs)(const Exec*, const DecodeArgs*, const u32* run_starts, u32 num_runs,

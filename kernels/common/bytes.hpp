@@ -88,6 +88,11 @@ ROCKMILL_HD u32 load32(const u8* at) {
 #endif
 }
 
+// A place in an arena. Entries that are not in it have the distance, which may wrap.
+ROCKMILL_HD const u8* place_in(const u8* arena, u64 at) {
+  return reinterpret_cast<const u8*>(reinterpret_cast<u64>(arena) + at);
+}
+
 // Up to eight bytes as a big-endian word, zero padded.
 ROCKMILL_HD u64 word_of(const u8* bytes, u32 len) {
   u64 word = 0;

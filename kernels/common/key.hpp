@@ -13,7 +13,7 @@ struct KeyBytes {
   const u64* at;
 
   ROCKMILL_HD bool wide() const { return at != nullptr; }
-  ROCKMILL_HD const u8* of(const Key& key) const { return bytes + at[key.entry]; }
+  ROCKMILL_HD const u8* of(const Key& key) const { return place_in(bytes, at[key.entry]); }
 
   // Byte `i` of the internal key.
   ROCKMILL_HD u8 byte(const Key& key, u32 i) const {

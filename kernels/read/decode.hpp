@@ -236,6 +236,29 @@ struct HashEntries {
   }
 };
 
+// Copies entries, whose numbers and places change by constants.
+struct PlaceEntries {
+  const Key* keys;
+  const ValueRef* values;
+  const u64* hashes;
+  const u64* key_at;
+  Key* to_keys;
+  ValueRef* to_values;
+  u64* to_hashes;
+  u64* to_key_at;
+  u32 entry_shift;
+  u64 value_shift, key_shift;
+
+  ROCKMILL_HD void operator()(u64 i) const {
+    Key key = keys[i];
+    key.entry += entry_shift;
+    to_keys[i] = key;
+    to_values[i] = {values[i].at + value_shift, values[i].len};
+    to_hashes[i] = hashes[i];
+    if (key_at != nullptr) to_key_at[i] = key_at[i] + key_shift;
+  }
+};
+
 // Keys of a run ascend strictly.
 struct CheckOrder {
   const Key* keys;

@@ -171,7 +171,7 @@ struct CopyCells {
     u8* to = out + column.data + reinterpret_cast<const u32*>(out + column.packed)[i];
     if (value.high == SOURCE_VALUE) {
       const Key key = program.rows[selected[i]];
-      copy_bytes(g, to, program.arena + program.values[key.entry].at + u32(value.low), value.len());
+      copy_bytes(g, to, place_in(program.arena, program.values[key.entry].at) + u32(value.low), value.len());
     } else {
       const ScanRow row(program, selected[i]);
       const ByteSpan from = row.bytes(value);
@@ -188,8 +188,11 @@ struct HashWords {
   u64 position;
 
   ROCKMILL_HD void operator()(u64 i, ScanSums& sums) const {
+    const u8* at = bytes + 8 * i;
     u64 word = 0;
-    for (u64 k = 0; k < 8 && 8 * i + k < len; ++k) word |= u64(bytes[8 * i + k]) << 8 * k;
+    if (8 * i + 8 <= len && reinterpret_cast<u64>(at) % 8 == 0) word = load64(at);
+    else
+      for (u64 k = 0; k < 8 && 8 * i + k < len; ++k) word |= u64(at[k]) << 8 * k;
     sums.hash += placed_hash(word, position + i);
   }
 };

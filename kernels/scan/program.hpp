@@ -57,7 +57,7 @@ struct ScanRow {
   ROCKMILL_HD ScanRow(const ScanProgram& program, u64 i) : program(program) {
     const Key record = program.rows[i];
     const ValueRef place = program.values[record.entry];
-    value = {program.arena + place.at, place.len};
+    value = {place_in(program.arena, place.at), place.len};
     key = {short_key, record.len};
     if (record.len > WORD_KEY_BYTES) key.at = program.key_bytes.of(record);
     else

@@ -1,5 +1,5 @@
-// Checks and reads blocks: check_blocks, count_entries, decode_entries, hash_entries, check_order, trim_runs,
-// sum_input.
+// Checks and reads blocks: check_blocks, count_entries, decode_entries, hash_entries, place_entries, check_order,
+// trim_runs, sum_input.
 
 #include "../common/content.hpp"
 #include "data.hpp"
@@ -192,6 +192,31 @@ TEST(hash_entries, keys_and_values_of_all_lengths_are_hashed) {
   args.hashes = room<u64>(3);
   RUN(hash_entries, &args, 3);
   EQUALS(args.hashes, 0x9eb3c516f6355cc5, 0x1e2539e9ee5c6f91, 0x51e4ed8728dafbfb);
+}
+
+TEST(place_entries, numbers_and_places_change_by_constants_that_may_be_negative) {
+  PlaceArgs args{};
+  args.keys = memory<Key>({key("a", 9, TYPE_VALUE, 7), key("b", 8, TYPE_VALUE, 8)});
+  args.values = memory<ValueRef>({{100, 3}, {200, 4}});
+  args.hashes = memory<u64>({11, 12});
+  args.n = 2;
+  args.to_keys = room<Key>(2);
+  args.to_values = room<ValueRef>(2);
+  args.to_hashes = room<u64>(2);
+  args.entry_shift = -u64{7};
+  args.value_shift = -u64{50};
+  RUN(place_entries, &args);
+  EQUAL(show_keys(args.to_keys, 2), "a@9.1#0 b@8.1#1");
+  const std::vector<ValueRef> values = read(args.to_values, 2);
+  EQUAL(values[0].at, 50);
+  EQUAL(values[1].at, 150);
+  EQUAL(values[1].len, 4);
+  EQUALS(args.to_hashes, 11, 12);
+  args.key_at = memory<u64>({20, 40});
+  args.to_key_at = room<u64>(2);
+  args.key_shift = -u64{30};
+  RUN(place_entries, &args);
+  EQUALS(args.to_key_at, u64(-10), 10);
 }
 
 TEST(check_order, an_entry_that_does_not_ascend_is_reported) {

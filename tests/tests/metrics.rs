@@ -196,7 +196,7 @@ fn a_recorder_hears_what_the_documentation_lists() {
     hears_of_caches(&snapshotter);
 }
 
-/// The values of files on devices, and of columns on the host.
+/// The values of columns and files on devices, and of columns on the host.
 fn hears_of_caches(snapshotter: &Snapshotter) {
     let service = Service::builder()
         .min_job_bytes(0)
@@ -209,7 +209,7 @@ fn hears_of_caches(snapshotter: &Snapshotter) {
     compact(&service, |_| {}, |_| {});
     let stats = service.stats();
     let kinds: Vec<_> = stats.caches.iter().map(|cache| &*cache.kind).collect();
-    assert_eq!(kinds, ["columns", "files"]);
+    assert_eq!(kinds, ["columns", "columns", "files"]);
     let heard = Heard::new(snapshotter.snapshot());
     for cache in &stats.caches {
         let label = format!("{}{}", cache.device, cache.kind);
@@ -225,7 +225,7 @@ fn hears_of_caches(snapshotter: &Snapshotter) {
             assert_eq!(heard.counter(&name, &label), count, "{label}");
         }
     }
-    let files = &stats.caches[1];
+    let files = &stats.caches[2];
     assert!(files.bytes > 0 && files.miss_bytes > 0, "{files:?}");
     let label = format!("{}{}", files.device, files.kind);
     drop(service);

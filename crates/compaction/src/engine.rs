@@ -204,6 +204,7 @@ impl Engine {
     fn tell_of_caches(&self, stays: bool) {
         for (device, cache) in self.executor.registry().named_file_caches() {
             (self.stats).look_at_cache(&format!("{device},files"), || cache.tell(stays));
+            (self.stats).look_at_cache(&format!("{device},columns"), || cache.tell_columns(stays));
         }
         let columns = self.executor.columns();
         (self.stats).look_at_cache("cpu,columns", || columns.tell(stays));

@@ -5,17 +5,18 @@ use std::time::Instant;
 
 use rockmill_core::scan::{BatchSink, ScanPlan};
 use rockmill_core::{
-    Backend, CancelToken, Error, Footprint, InputTable, Operator, Output, OutputPlan, Purpose,
-    ReadReport, ReadTask, Request, ResidentTable, Resource, Result, RowSink, SstSink, Support,
-    TaskReport, Unsupported,
+    Backend, CancelToken, Error, ErrorKind, Footprint, InputTable, Operator, Output, OutputPlan,
+    Purpose, ReadReport, ReadTask, Request, ResidentTable, Resource, Result, RowSink, SstSink,
+    Support, TaskReport, Unsupported,
 };
 
 use crate::cache::FileCache;
-use crate::driver::{Device, Marks, MemoryUser, STAGING_BYTES, Stages, Stream, Target};
+use crate::driver::{Device, Marks, MemoryUser, STAGING_BYTES, Stages, Target};
 use crate::inspect::{self, InspectBuffers, inspect};
-use crate::memory::{Pool, Workspace, ring_bytes};
+use crate::memory::{Allocation, Pool, Workspace, ring_bytes};
 use crate::read::{
-    Input, ReadBuffers, ReadSize, ReadState, SelectedRows, host_blocks, select_rows,
+    Again, Grouping, Input, ReadBuffers, ReadSize, ReadState, SelectedRows, host_blocks,
+    keep_read_again, select_rows, verify,
 };
 use crate::resident::{InsertBuffers, insert};
 use crate::ring;
@@ -39,6 +40,8 @@ struct CudaRows<'a> {
     request: Request<'a>,
     cancel: &'a CancelToken,
     read: Box<ReadState>,
+    /// Groups that the rows refer to.
+    groups: Vec<Arc<Allocation>>,
     selected_rows: SelectedRows,
     stages: Stages,
     /// Bytes read, those of them that the device had already, and entries of each input.
@@ -107,9 +110,16 @@ impl CudaBackend {
         self.pool.device()
     }
 
+    /// How a task uses groups, if it does: a scan with a cache, unless its memory has no room for whole groups.
+    fn grouping(&self, request: &Request<'_>) -> Option<Grouping> {
+        let grouping = Grouping::of(request, self.pool.cache());
+        let (_, most) = self.memory_bytes();
+        grouping.filter(|_| self.device_bytes(request, grouping) <= most)
+    }
+
     /// Device memory of a task, including its operator.
-    fn device_bytes(&self, request: &Request<'_>) -> u64 {
-        let read = ReadSize::estimate(request);
+    fn device_bytes(&self, request: &Request<'_>, grouping: Option<Grouping>) -> u64 {
+        let read = ReadSize::estimate(request, grouping);
         let applying = match request.purpose {
             Purpose::WriteSst(plan) => {
                 let processors = self.device().about().multiprocessors;
@@ -192,9 +202,9 @@ impl Backend for CudaBackend {
         };
         Footprint {
             host_bytes: (self.loading_bytes().max(applying))
-                .saturating_add(ReadSize::estimate(request).host_bytes)
+                .saturating_add(ReadSize::estimate(request, None).host_bytes)
                 .saturating_add(STAGING_BYTES as u64),
-            device_bytes: self.device_bytes(request),
+            device_bytes: self.device_bytes(request, self.grouping(request)),
         }
     }
 
@@ -230,13 +240,15 @@ impl CudaBackend {
     }
 
     /// Reads a task. If cached bytes are not those of a file, the caller lets the CPU do the task from the files; only the
-    /// device can load a view, so it reads the files itself.
+    /// device can load a view, so it reads the files itself. If cached groups have changed, the device decodes the blocks.
     fn read_or_again<'a>(&self, request: Request<'a>, task: &ReadTask<'a>) -> Result<CudaRows<'a>> {
         let cache = self.pool.cache();
         let cache = cache.is_on().then_some(&**cache);
-        match self.read(request, task, cache) {
-            Err((_, true)) if matches!(request.purpose, Purpose::Resident) => {
-                self.read(request, task, None)
+        let grouping = self.grouping(&request);
+        match self.read(request, task, cache, grouping) {
+            Err((_, Again::WithoutGroups)) => self.read(request, task, cache, None),
+            Err((_, Again::WithoutCache)) if matches!(request.purpose, Purpose::Resident) => {
+                self.read(request, task, None, None)
             }
             read => read,
         }
@@ -249,12 +261,13 @@ impl CudaBackend {
         request: Request<'a>,
         task: &ReadTask<'a>,
         cache: Option<&FileCache>,
-    ) -> std::result::Result<CudaRows<'a>, (Error, bool)> {
-        let not_cached = |error| (error, false);
+        grouping: Option<Grouping>,
+    ) -> std::result::Result<CudaRows<'a>, (Error, Again)> {
+        let not_cached = |error| (error, Again::No);
         let (threads, stages) = (self.settings.io_threads, Stages::default());
         let on_host = host_blocks(request.tables, request.range, threads, task.cancel, &stages);
         let on_host = on_host.map_err(not_cached)?;
-        let bytes = self.device_bytes(&request);
+        let bytes = self.device_bytes(&request, grouping);
         let user = match request.purpose {
             Purpose::Resident => MemoryUser::Views,
             Purpose::WriteSst(_) | Purpose::Inspect | Purpose::Scan(_) => MemoryUser::Tasks,
@@ -263,26 +276,28 @@ impl CudaBackend {
         let ws = stages.time("wait for device memory", Resource::Host, 0, || {
             self.pool.workspace(user, bytes, task.cancel)
         });
-        let ws = ws.map_err(not_cached)?;
-        let input = Input::find(request.tables, request.range, &on_host, cache);
+        let ws = ws.map_err(|error| match grouping {
+            // Whole groups need more memory than the blocks of the range.
+            Some(_) if error.kind.is_out_of_memory() => (error, Again::WithoutGroups),
+            _ => not_cached(error),
+        })?;
+        let input = Input::find(request.tables, request.range, &on_host, cache, grouping);
         let input = input.map_err(not_cached)?;
+        if let Some(cache) = cache {
+            verify(&ws, cache, &input.used).map_err(|error| match error.kind {
+                ErrorKind::Verification => (error, Again::WithoutGroups),
+                kind if kind.is_out_of_memory() => (error, Again::WithoutGroups),
+                _ => {
+                    // As for chunks below.
+                    (input.used.iter()).for_each(|used| cache.forget(&used.of.identity));
+                    not_cached(error)
+                }
+            })?;
+        }
         self.read_input(request, task, cache, &input, ws, stages)
             .map_err(|error| {
-                // An error with an offset is about a block whose bytes are not those of the file, or cannot be read.
-                let is_of_block = error.offset.is_some();
-                let mut is_from_cache = false;
-                for range in &input.cacheable {
-                    let is_its_file = error.file.as_deref() == Some(range.name);
-                    if let Some(cache) = cache
-                        && is_of_block
-                        && is_its_file
-                        && range.cached_bytes > 0
-                    {
-                        is_from_cache = true;
-                        cache.mismatch(&range.of.identity);
-                    }
-                }
-                (error, is_from_cache)
+                let again = cache.map_or(Again::No, |cache| Again::after(&error, cache, &input));
+                (error, again)
             })
     }
 
@@ -300,7 +315,7 @@ impl CudaBackend {
         // Drops the counts of an earlier task that has failed.
         ws.stream.take_traffic();
         let mut buffers = ReadBuffers::new(&ws.arena);
-        let size = ReadSize::estimate(&request);
+        let size = ReadSize::estimate(&request, None);
         let made = size.made_in_arena_bytes();
         let arena = (buffers.arena).room(input.arena_bytes.saturating_add(made) as usize)?;
         if let Err(error) = input.copy_cached(&mut buffers.arena, &ws.stream) {
@@ -335,7 +350,7 @@ impl CudaBackend {
             num_fragments: 0,
             made_bytes: size.made_bytes as usize,
         });
-        let selected_rows = select_rows(&mut read, &request, input)?;
+        let selected_rows = select_rows(&mut read, &request, input, cache)?;
         match cache {
             Some(cache) if matches!(request.purpose, Purpose::WriteSst(_)) => {
                 for range in input
@@ -356,7 +371,9 @@ impl CudaBackend {
         for (&(ordinal, _), &entries) in input.runs.iter().zip(&selected_rows.entries_by_run) {
             entries_read[ordinal] = entries;
         }
+        let groups = input.used.iter().map(|used| &used.group.memory);
         Ok(CudaRows {
+            groups: groups.cloned().collect(),
             request,
             cancel: task.cancel,
             read,
@@ -368,34 +385,6 @@ impl CudaBackend {
             started,
         })
     }
-}
-
-/// Caches the files that scans read again. Their blocks lie in `arena` as they are stored, and have been verified.
-fn keep_read_again(
-    cache: &FileCache,
-    input: &Input<'_>,
-    arena: *const u8,
-    stream: &Stream,
-) -> Result<()> {
-    for range in &input.cacheable {
-        let len = range.range.end - range.range.start;
-        let is_again = cache.is_read_again(&range.of.identity, len, range.data_bytes);
-        if !is_again || range.cached_bytes == len {
-            continue;
-        }
-        let from = arena.wrapping_add(range.at as usize);
-        // SAFETY: the arena has the range there. No stage changes stored blocks, and the copies are waited for.
-        unsafe {
-            cache.keep_read(
-                &range.of,
-                range.data_bytes,
-                range.range.clone(),
-                from,
-                stream,
-            )?;
-        }
-    }
-    Ok(())
 }
 
 impl CudaRows<'_> {
@@ -474,6 +463,8 @@ impl CudaRows<'_> {
             value_bytes: input.value_bytes,
             bytes: self.bytes_read,
             cached_bytes: self.bytes_cached,
+            kept_bytes: self.groups.iter().map(|group| group.len()).sum(),
+            kept_columns: self.groups.len() as u64,
             replaced: totals.replaced,
             tombstones_dropped: totals.tombstones_dropped,
             above_snapshot: totals.above,

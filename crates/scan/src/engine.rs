@@ -160,6 +160,11 @@ impl ScanEngine {
         self.tables.columns()
     }
 
+    /// Whether it or a device keeps something for later scans.
+    pub fn has_cache(&self) -> bool {
+        self.columns().is_on() || !self.executor.registry().file_caches().is_empty()
+    }
+
     /// Sums over all pieces so far.
     pub fn totals(&self) -> ScanTotals {
         *lock(&self.totals)

@@ -375,7 +375,7 @@ impl ExecutionPlan for ScanExec {
                 &self.metrics,
                 partition,
                 &self.plan,
-                self.source.engine.columns().is_on(),
+                self.source.engine.has_cache(),
             ),
         };
         let guard = CancelOnDrop(run.cancel.clone());

@@ -1,5 +1,5 @@
 //! Random databases, and statements that are repeated while rows are written, flushed and compacted. What stays in the caches of
-//! columns and of files, is evicted or changes in memory does not change an answer: it is that of the rows which RocksDB's
+//! columns, of decoded groups and of files, is evicted or changes in memory does not change an answer: it is that of the rows which RocksDB's
 //! iterators find at the same sequence number.
 //!
 //! Half of the databases are on the CPU, and half on the GPU's kernels on the host, or all on the device that
@@ -472,7 +472,7 @@ fn statements_find_the_rows_of_the_iterators_whatever_is_cached() {
         Err(_) => vec!["cpu", common::KERNELS],
     };
     let runtime = Runtime::new().unwrap();
-    let (mut columns, mut files) = (Accounts::default(), Accounts::default());
+    let [mut columns, mut groups, mut files] = [Accounts::default(); 3];
     for seed in (0..cases).map(|number| first.wrapping_add(number)) {
         let device = devices[(seed % devices.len() as u64) as usize];
         println!("ROCKMILL_CASES=1 ROCKMILL_SEED={seed}: {device}");
@@ -484,8 +484,9 @@ fn statements_find_the_rows_of_the_iterators_whatever_is_cached() {
             false => case.run_beside_changes(draw),
         }
         for cache in case.service.stats().caches {
-            let all = match &*cache.kind {
-                "columns" => &mut columns,
+            let all = match (&*cache.kind, &*cache.device) {
+                ("columns", "cpu") => &mut columns,
+                ("columns", _) => &mut groups,
                 _ => &mut files,
             };
             all.hit_bytes += cache.hit_bytes;
@@ -494,9 +495,9 @@ fn statements_find_the_rows_of_the_iterators_whatever_is_cached() {
             all.mismatches += cache.mismatches;
         }
     }
-    println!("columns: {columns:?}\nfiles: {files:?}");
+    println!("columns: {columns:?}\ngroups: {groups:?}\nfiles: {files:?}");
     if cases >= CASES {
-        for cache in [columns, files] {
+        for cache in [columns, groups, files] {
             assert!(cache.hit_bytes > 0 && cache.evicted_bytes > 0 && cache.mismatches > 0);
         }
     }

@@ -187,6 +187,9 @@ section_scan() {
     done <<<"settled none 10
 settled,live none 3
 settled lz4 3"
+    step scan-again "$bin/rockmill-bench" scan --json --dir "$memory_dir" --threads "$threads" --device "$device" \
+        --repeat "$repeat" --experiment q1,q6,ycsb --state settled,live --device-cache-mib 40000 \
+        --scale "$(awk "BEGIN {print 3 * $scale / 100}")"
     step scan-direct "$bin/rockmill-bench" scan --json --direct --dir "$disk_dir" --threads "$threads" \
         --device "cpu,$device" --repeat "$repeat" --experiment q6,q14,ycsb --scale "$(awk "BEGIN {print 3 * $disk_scale / 20}")"
 }

@@ -22,9 +22,9 @@ use crate::common::{self, Entry, MemOutput, config, open};
 /// Small, so that small files have several.
 const CHUNK_BYTES: u64 = 512;
 
-const LIMIT: u64 = 1 << 20;
+pub const LIMIT: u64 = 1 << 20;
 
-fn backend(cache_bytes: u64) -> CudaBackend {
+pub fn backend(cache_bytes: u64) -> CudaBackend {
     let settings = CudaSettings {
         cache_bytes: Some(cache_bytes),
         cache_chunk_bytes: CHUNK_BYTES,
@@ -126,7 +126,7 @@ impl Backend for Warmed {
 }
 
 /// Runs `work` while another thread evicts all files again and again.
-fn while_evicted<T>(cache: &FileCache, work: impl FnOnce() -> T) -> T {
+pub fn while_evicted<T>(cache: &FileCache, work: impl FnOnce() -> T) -> T {
     let is_done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {

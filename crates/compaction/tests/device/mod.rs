@@ -4,6 +4,7 @@
 //! `PROPTEST_CASES` and `PROPTEST_RNG_SEED` choose the cases.
 
 mod cache;
+mod columns;
 mod faults;
 mod lending;
 mod memory;

@@ -1,9 +1,10 @@
 //! The cached files: each from when a task writes it until no database has it.
 
+use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::{Arc, Weak};
 
-use rockmill_core::{CachedOutput, FileIdentity};
+use rockmill_core::{Cacheable, CachedOutput, FileIdentity};
 
 use super::{CachedFile, FileCache, State};
 use crate::memory::Allocation;
@@ -26,7 +27,40 @@ pub(super) enum Stage {
     },
 }
 
+impl Stage {
+    /// That of a file which a version has listed.
+    pub(super) const READ: Self = Self::Live {
+        is_listed: true,
+        unlisted: 0,
+    };
+}
+
 impl CachedFile {
+    /// A file of which nothing is cached yet.
+    pub(super) fn new(of: &Cacheable, data_bytes: u64, used: u64, stage: Stage) -> Self {
+        Self {
+            data_bytes,
+            chunks: Vec::new(),
+            groups: HashMap::new(),
+            level: of.level,
+            database: of.database,
+            used,
+            stage,
+            compacted: Vec::new(),
+        }
+    }
+
+    /// Notes that a task uses it, which knows its place.
+    pub(super) fn was_used(&mut self, of: &Cacheable, clock: u64) {
+        (self.used, self.level, self.database) = (clock, of.level, of.database);
+    }
+
+    /// The memory of chunks and groups.
+    pub(super) fn memory(&self) -> impl Iterator<Item = &Arc<Allocation>> {
+        let groups = self.groups.values().map(|group| &group.memory);
+        self.chunks.iter().flatten().chain(groups)
+    }
+
     pub(super) fn is_live(&self) -> bool {
         matches!(self.stage, Stage::Live { .. })
     }
@@ -117,15 +151,25 @@ impl FileCache {
 }
 
 impl State {
-    /// Takes a file out. Tasks free its chunks. Returns their bytes.
-    pub(super) fn drop_file(&mut self, identity: &FileIdentity, chunk_bytes: u64) -> u64 {
-        let before = self.dropped.len();
-        let file = self.files.remove(identity);
-        let chunks = file.into_iter().flat_map(|file| file.chunks);
-        self.dropped.extend(chunks.flatten());
-        let bytes = (self.dropped.len() - before) as u64 * chunk_bytes;
-        self.accounts.bytes -= bytes;
-        bytes
+    /// Takes a file out. Tasks free its chunks and groups. Returns the bytes of both.
+    pub(super) fn drop_file(&mut self, identity: &FileIdentity, chunk_bytes: u64) -> [u64; 2] {
+        let Some(file) = self.files.remove(identity) else {
+            return [0; 2];
+        };
+        let chunks = file.chunks.iter().flatten().count() as u64 * chunk_bytes;
+        let groups = file.groups.values().map(|group| group.memory.len()).sum();
+        self.dropped.extend(file.memory().cloned());
+        self.accounts.bytes -= chunks;
+        self.columns.bytes -= groups;
+        [chunks, groups]
+    }
+
+    /// Forgets a file of which nothing is cached.
+    pub(super) fn forget_if_empty(&mut self, identity: &FileIdentity) {
+        let file = self.files.get(identity);
+        if file.is_some_and(|file| file.memory().next().is_none()) {
+            self.files.remove(identity);
+        }
     }
 }
 

@@ -1,16 +1,22 @@
-//! Data blocks of files that stay in device memory, as the files store them.
+//! Data blocks of files that stay in device memory: as the files store them, and decoded.
 //!
 //! ```text
 //!   file, as its identity names it
 //!     chunks of equal size, from the first data block to the end of the last
+//!     groups: the decoded entries of some neighbouring blocks
 //! ```
 //!
 //! A task copies what it finds here into its arena, in place of reading it. All later stages are the same, so every block's
 //! checksum is verified at each use. Chunks that a task uses stay until it has copied them.
 //!
+//! Scans keep the groups that they decode, and later ones begin with these. They contain all entries of their blocks, and
+//! each scan merges them with other entries and decides anew which it sees. So snapshots, deletes and overlapping tables
+//! need no rule of their own. The sum of a group's bytes is compared before they are used.
+//!
 //! The memory is that of tasks: the cache takes what they leave, and gives it back when a task or a view needs it.
 
 mod files;
+mod groups;
 mod room;
 #[cfg(test)]
 mod tests;
@@ -25,6 +31,7 @@ use rockmill_core::{Cacheable, CachedOutput, FileIdentity, Result};
 use crate::driver::{CopyKind, Stream};
 use crate::memory::{Allocation, DeviceArena};
 use files::Stage;
+pub use groups::{Group, GroupName, GroupShape};
 
 /// Bytes of a chunk. The last chunk of a file is used in part.
 pub const CHUNK_BYTES: u64 = 2 << 20;
@@ -43,15 +50,18 @@ pub struct FileCache {
 #[derive(Debug, Default)]
 struct State {
     files: HashMap<FileIdentity, CachedFile>,
+    /// Counts of chunks, and of groups.
     accounts: Accounts,
+    columns: Accounts,
     /// The counts that the process's metrics recorder has received.
     told: Accounts,
+    columns_told: Accounts,
     /// Bytes that tasks have read so far, here or from files.
     clock: u64,
     /// Files that scans have read, and how many bytes of them.
     noted: HashMap<FileIdentity, u64>,
     next_output: u64,
-    /// Chunks that were dropped. Tasks free them: a thread of RocksDB must not wait for the arena, under whose lock the device
+    /// Chunks and groups that were dropped. Tasks free them: a thread of RocksDB must not wait for the arena, under whose lock the device
     /// may wait for kernels.
     dropped: Vec<Arc<Allocation>>,
 }
@@ -62,6 +72,8 @@ struct CachedFile {
     data_bytes: u64,
     /// The chunks that are cached.
     chunks: Vec<Option<Arc<Allocation>>>,
+    /// The groups that are cached.
+    groups: HashMap<GroupName, Group>,
     level: u32,
     database: u64,
     /// The clock at its last use.
@@ -111,15 +123,26 @@ impl FileCache {
         self.arena.max_cache_bytes() > 0
     }
 
-    /// Its counts.
+    /// The counts of files.
     pub fn accounts(&self) -> Accounts {
         self.state().accounts
+    }
+
+    /// The counts of groups.
+    pub fn column_accounts(&self) -> Accounts {
+        self.state().columns
     }
 
     /// The counts that the process's metrics recorder has received, and those that it receives now; see [`Accounts::tell`].
     pub fn tell(&self, stays: bool) -> [Accounts; 2] {
         let state = &mut *self.state();
         state.accounts.tell(&mut state.told, stays)
+    }
+
+    /// The same counts of groups.
+    pub fn tell_columns(&self, stays: bool) -> [Accounts; 2] {
+        let state = &mut *self.state();
+        state.columns.tell(&mut state.columns_told, stays)
     }
 
     /// The parts of a range of a file: what is cached, and what is only in the file.
@@ -131,9 +154,7 @@ impl FileCache {
         let mut parts = Vec::new();
         let mut at = range.start;
         if let Some(file) = state.files.get_mut(&of.identity).filter(|f| f.is_live()) {
-            file.used = state.clock;
-            file.level = of.level;
-            file.database = of.database;
+            file.was_used(of, state.clock);
             while at < range.end {
                 let number = at / self.chunk_bytes;
                 let start = number * self.chunk_bytes;
@@ -196,11 +217,7 @@ impl FileCache {
     ) -> Result<()> {
         // SAFETY: the caller guarantees it.
         let copied = unsafe { self.copies(of, data_bytes, range, from, stream)? };
-        let live = Stage::Live {
-            is_listed: true,
-            unlisted: 0,
-        };
-        self.insert(of, data_bytes, copied, live);
+        self.insert(of, data_bytes, copied, Stage::READ);
         Ok(())
     }
 
@@ -262,7 +279,7 @@ impl FileCache {
             if self.has(&of.identity, number as usize) {
                 continue;
             }
-            let Some(chunk) = self.take(of.level) else {
+            let Some(chunk) = self.take(of.level, self.chunk_bytes) else {
                 break;
             };
             let from = from.wrapping_add((start - range.start) as usize);
@@ -307,15 +324,7 @@ impl FileCache {
         let file = state
             .files
             .entry(of.identity)
-            .or_insert_with(|| CachedFile {
-                data_bytes,
-                chunks: Vec::new(),
-                level: of.level,
-                database: of.database,
-                used: clock,
-                stage,
-                compacted: Vec::new(),
-            });
+            .or_insert_with(|| CachedFile::new(of, data_bytes, clock, stage));
         let is_same = file.data_bytes == data_bytes && (file.stage == stage || file.is_live());
         let is_output = matches!(stage, Stage::Output(_));
         let takes = is_on && is_same && (!is_output || file.stage == stage);
@@ -332,16 +341,14 @@ impl FileCache {
                 _ => unused.push(chunk),
             }
         }
-        if file.chunks.iter().all(Option::is_none) {
-            state.files.remove(&of.identity);
-        }
+        state.forget_if_empty(&of.identity);
         state.accounts.bytes += added;
         drop(state);
         drop(unused);
         added > 0
     }
 
-    /// Inverts a bit of every chunk, as faulty memory would. Returns the number of chunks. For tests, between tasks.
+    /// Inverts a bit of every chunk and group, as faulty memory would. Returns their number. For tests, between tasks.
     ///
     /// # Errors
     /// Device.
@@ -353,13 +360,17 @@ impl FileCache {
         let state = self.state();
         let mut flipped = 0;
         for file in state.files.values() {
-            for (number, chunk) in file.chunks.iter().enumerate() {
-                let Some(chunk) = chunk else { continue };
+            let chunks = file.chunks.iter().enumerate();
+            let chunks = chunks.filter_map(|(number, chunk)| {
                 let used = file.data_bytes - number as u64 * self.chunk_bytes;
-                let at = (bit / 8) % used.min(self.chunk_bytes);
-                let place = chunk.as_ptr().wrapping_add(at as usize);
+                Some((chunk.as_ref()?, used.min(self.chunk_bytes)))
+            });
+            let groups = file.groups.values();
+            let groups = groups.map(|group| (&group.memory, group.shape.bytes()));
+            for (memory, used) in chunks.chain(groups) {
+                let place = memory.as_ptr().wrapping_add(((bit / 8) % used) as usize);
                 let mut byte = 0u8;
-                // SAFETY: the byte lies in the chunk, and both copies are waited for.
+                // SAFETY: the byte lies in the memory, and both copies are waited for.
                 unsafe { stream.copy(CopyKind::FromDevice, &raw mut byte, place, 1)? };
                 stream.synchronize()?;
                 byte ^= 1 << (bit % 8);

@@ -14,11 +14,11 @@ const ROUNDS: u64 = 16;
 const LEVELS: usize = 8;
 
 impl FileCache {
-    /// Memory of a chunk of a file of that level; files that are worth less make room.
-    pub(super) fn take(&self, level: u32) -> Option<Allocation> {
+    /// Memory of a chunk or group of a file of that level; files that are worth less make room.
+    pub(super) fn take(&self, level: u32, bytes: u64) -> Option<Allocation> {
         loop {
             self.free_dropped();
-            match self.arena.take_for_cache(self.chunk_bytes) {
+            match self.arena.take_for_cache(bytes, self.chunk_bytes) {
                 Placed::Here(chunk) => return Some(chunk),
                 Placed::IfCacheGives(_) if self.evict(level) => {}
                 Placed::IfCacheGives(_) | Placed::Later => return None,
@@ -51,17 +51,17 @@ impl FileCache {
         }
         let is_old = |file: &CachedFile| state.is_old(file);
         // A file whose chunks are all being copied by tasks makes no room now.
-        let is_free = |file: &CachedFile| {
-            let mut chunks = file.chunks.iter().flatten();
-            chunks.any(|chunk| Arc::strong_count(chunk) == 1)
-        };
+        let is_free =
+            |file: &CachedFile| file.memory().any(|memory| Arc::strong_count(memory) == 1);
         let may_go = |file: &CachedFile| (file.level > level || is_old(file)) && is_free(file);
         let files = state.files.iter().filter(|(_, file)| may_go(file));
         let worst = files.max_by_key(|(_, file)| (is_old(file), file.level, u64::MAX - file.used));
         let Some(identity) = worst.map(|(identity, _)| *identity) else {
             return false;
         };
-        state.accounts.evicted_bytes += state.drop_file(&identity, self.chunk_bytes);
+        let [chunks, groups] = state.drop_file(&identity, self.chunk_bytes);
+        state.accounts.evicted_bytes += chunks;
+        state.columns.evicted_bytes += groups;
         true
     }
 
@@ -92,7 +92,7 @@ impl FileCache {
                 true => LEVELS - 1,
                 false => (file.level as usize).min(LEVELS - 1),
             };
-            for chunk in file.chunks.iter().flatten() {
+            for chunk in file.memory() {
                 let place = chunk.as_ptr().addr();
                 let at = regions.partition_point(|(region, _)| region.end <= place);
                 let region = regions.get_mut(at);
@@ -106,7 +106,7 @@ impl FileCache {
                 if Arc::strong_count(chunk) > 1 {
                     *counts = None;
                 } else if let Some(counts) = counts {
-                    counts[level] += 1;
+                    counts[level] += chunk.len().div_ceil(self.chunk_bytes);
                 }
             }
         }
@@ -120,28 +120,34 @@ impl FileCache {
         cheapest.map(|(_, region)| region)
     }
 
-    /// Drops the chunks in a region.
+    /// Drops the chunks and groups in a region.
     fn evict_region(&self, region: &Range<usize>) {
-        let mut dropped = Vec::new();
+        let is_there = |memory: &Allocation| region.contains(&memory.as_ptr().addr());
+        let (mut chunks, mut groups) = (Vec::new(), Vec::new());
         let mut state = self.state();
         for file in state.files.values_mut() {
             for chunk in &mut file.chunks {
-                dropped.extend(chunk.take_if(|chunk| region.contains(&chunk.as_ptr().addr())));
+                chunks.extend(chunk.take_if(|chunk| is_there(chunk)));
             }
+            groups.extend((file.groups).extract_if(|_, group| is_there(&group.memory)));
         }
-        (state.files).retain(|_, file| file.chunks.iter().any(Option::is_some));
-        let bytes = dropped.len() as u64 * self.chunk_bytes;
+        (state.files).retain(|_, file| file.memory().next().is_some());
+        let bytes = chunks.len() as u64 * self.chunk_bytes;
         state.accounts.bytes -= bytes;
         state.accounts.evicted_bytes += bytes;
+        let bytes: u64 = groups.iter().map(|(_, group)| group.memory.len()).sum();
+        state.columns.bytes -= bytes;
+        state.columns.evicted_bytes += bytes;
         drop(state);
-        drop(dropped);
+        drop((chunks, groups));
     }
 }
 
 impl State {
     /// Whether a file was not used for so long that it makes room for all others.
     fn is_old(&self, file: &CachedFile) -> bool {
-        let old = self.accounts.bytes.saturating_mul(ROUNDS);
+        let bytes = self.accounts.bytes + self.columns.bytes;
+        let old = bytes.saturating_mul(ROUNDS);
         self.clock - file.used >= old.max(1)
     }
 }

@@ -62,7 +62,7 @@ fn while_a_task_waits_for_other_tasks_no_file_leaves_for_it_or_for_a_new_file() 
     std::thread::scope(|scope| {
         // The cache has too little for it.
         let waits = scope.spawn(|| arena.take(40 * KIB, &cancel).map(drop));
-        while !matches!(arena.take_for_cache(CHUNK), Placed::Later) {
+        while !matches!(arena.take_for_cache(CHUNK, CHUNK), Placed::Later) {
             std::thread::yield_now();
         }
         keep(&cache, &new, 4).expect("the device works");
@@ -214,4 +214,123 @@ fn memory_to_which_a_failed_device_may_still_copy_is_not_used_again() {
     assert_eq!(cache.arena.bytes(), 0);
     assert_eq!(cache.arena.give_back_regions(u64::MAX), 0);
     assert!(faults.usage().bytes > 0, "the device has it for ever");
+}
+
+/// Caches a group of a file, of about `bytes` bytes, if there is room.
+fn keep_group(cache: &FileCache, file: &Cacheable, number: u64, bytes: u64) {
+    let shape = GroupShape {
+        entries: 1,
+        key_bytes: None,
+        block_bytes: bytes,
+    };
+    if let Some(memory) = cache.take_for_group(file, &shape) {
+        let group = Group {
+            memory: Arc::new(memory),
+            shape,
+            sum: 0,
+        };
+        cache.keep_group(file, CHUNK, group_name(number), group);
+    }
+}
+
+fn group_name(number: u64) -> GroupName {
+    GroupName {
+        global_sequence: None,
+        number,
+        is_wide: false,
+    }
+}
+
+fn has_group(cache: &FileCache, file: &Cacheable, number: u64) -> bool {
+    cache.has_group(&file.identity, &group_name(number))
+}
+
+#[test]
+fn groups_and_chunks_make_room_for_one_another_and_for_tasks() {
+    let cache = small_cache(64 * KIB, 64 * KIB);
+    let [shallow, deep] = [(1, 0), (2, DEEPEST)].map(|(number, level)| file(number, level));
+    (0..10).for_each(|number| keep_group(&cache, &deep, number, 6 * KIB));
+    let full = cache.column_accounts().bytes;
+    assert!((48 * KIB..=64 * KIB).contains(&full) && has_group(&cache, &deep, 0));
+    keep_group(&cache, &shallow, 0, 6 * KIB);
+    assert!(has_group(&cache, &shallow, 0) && !has_group(&cache, &deep, 0));
+    assert_eq!(cache.column_accounts().evicted_bytes, full);
+    keep(&cache, &deep, 12).expect("the device works");
+    assert!(has_group(&cache, &shallow, 0) && kept(&cache, &deep));
+    let held = cache.find_group(&shallow, &group_name(0), 1);
+    let task = || cache.arena.take_now(MemoryUser::Tasks, 60 * KIB);
+    task().expect_err("a task uses the group");
+    drop(held);
+    drop(task().expect("there is room"));
+    assert!(!has_group(&cache, &shallow, 0) && !kept(&cache, &deep));
+    assert_eq!(
+        (cache.column_accounts().bytes, cache.accounts().bytes),
+        (0, 0)
+    );
+}
+
+#[test]
+fn groups_leave_with_their_file_and_those_that_have_changed_alone() {
+    let cache = small_cache(1024 * KIB, 1024 * KIB);
+    let [changed, gone, off] = [1, 2, 3].map(|number| file(number, 1));
+    for file in [&changed, &gone] {
+        (0..2).for_each(|number| keep_group(&cache, file, number, KIB));
+    }
+    cache.group_mismatch(&changed.identity, &group_name(0));
+    assert!(!has_group(&cache, &changed, 0) && has_group(&cache, &changed, 1));
+    assert_eq!(cache.column_accounts().mismatches, 1);
+    cache.forget(&gone.identity);
+    assert!(has_group(&cache, &changed, 1) && !has_group(&cache, &gone, 1));
+    cache.look(1, &|_| false);
+    assert_eq!(cache.column_accounts().bytes, 0);
+    cache.set_limit(0);
+    keep_group(&cache, &off, 0, KIB);
+    cache.arena.trim();
+    assert!(!has_group(&cache, &off, 0) && cache.arena.bytes() == 0);
+}
+
+#[test]
+fn a_group_that_fits_into_no_region_evicts_nothing() {
+    let cache = small_cache(1024 * KIB, 64 * CHUNK);
+    let files: Vec<_> = (0..64).map(|number| file(number, DEEPEST)).collect();
+    for file in &files {
+        keep(&cache, file, 1).expect("the device works");
+    }
+    let large = file(64, 0);
+    keep_group(&cache, &large, 0, 33 * CHUNK);
+    assert!(!has_group(&cache, &large, 0) && files.iter().all(|file| kept(&cache, file)));
+    keep_group(&cache, &large, 1, 16 * CHUNK);
+    assert!(has_group(&cache, &large, 1));
+}
+
+#[test]
+fn a_group_for_which_the_device_has_too_little_leaves_it_to_chunks() {
+    let faults = Faults::none();
+    faults.simulate_memory(1024 * KIB);
+    let device = Device::open(Target::Faulty).expect("the host");
+    let cache = cache(&device, None, u64::MAX);
+    let table = DeviceMemory::of(&device, MemoryUser::Views, None, 300 * KIB);
+    let file = file(1, 1);
+    keep_group(&cache, &file, 0, 700 * KIB);
+    keep(&cache, &file, 1).expect("the device works");
+    assert!(!has_group(&cache, &file, 0) && kept(&cache, &file));
+    drop(table);
+}
+
+#[test]
+fn bytes_of_a_group_count_once_as_read() {
+    let cache = small_cache(1024 * KIB, 1024 * KIB);
+    let file = file(1, 1);
+    let read = |number| {
+        let found = cache
+            .find_group(&file, &group_name(number), CHUNK)
+            .is_some();
+        if !found {
+            cache.find(&file, 0..CHUNK);
+        }
+        (found, cache.state().clock)
+    };
+    assert_eq!(read(0), (false, CHUNK));
+    keep_group(&cache, &file, 0, KIB);
+    assert_eq!(read(0), (true, 2 * CHUNK));
 }

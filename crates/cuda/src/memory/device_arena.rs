@@ -295,8 +295,8 @@ impl DeviceArena {
         cache.map_or(0, |cache| cache.give_back(bytes))
     }
 
-    /// Memory for a chunk of the cache.
-    pub fn take_for_cache(self: &Arc<Self>, bytes: u64) -> Placed {
+    /// Memory for `bytes` of the cache, which usually takes `chunk_bytes`.
+    pub fn take_for_cache(self: &Arc<Self>, bytes: u64, chunk_bytes: u64) -> Placed {
         let bytes = bytes.next_multiple_of(ALIGNMENT);
         let max_bytes = self.max_cache_bytes();
         let mut state = self.state();
@@ -305,18 +305,21 @@ impl DeviceArena {
             return Placed::Later;
         }
         let found = match state.cache_regions.take(bytes, u64::MAX) {
-            None if state.grow_cache(self, bytes, max_bytes) => {
+            None if state.grow_cache(self, bytes, chunk_bytes, max_bytes) => {
                 state.cache_regions.take(bytes, u64::MAX)
             }
             found => found,
         };
-        found.map_or(Placed::IfCacheGives(bytes), |memory| {
-            Placed::Here(Allocation {
+        match found {
+            Some(memory) => Placed::Here(Allocation {
                 device_arena: Arc::clone(self),
                 memory,
                 len: bytes,
-            })
-        })
+            }),
+            None if state.cache_regions.have_one_of(bytes) => Placed::IfCacheGives(bytes),
+            // Nothing makes room for what fits into no region.
+            None => Placed::Later,
+        }
     }
 
     /// Limits the regions of the cache. [`DeviceArena::trim`] frees those that exceed it.
@@ -422,8 +425,14 @@ impl State {
         of_limit.max(of_budget.min(bytes))
     }
 
-    /// Gets a region for chunks of `bytes` of the cache. False if the budget or the device has no room for one chunk.
-    fn grow_cache(&mut self, device_arena: &DeviceArena, bytes: u64, max_cache_bytes: u64) -> bool {
+    /// Gets a region of the cache for some parts of `bytes`. False if the budget or the device has no room for one.
+    fn grow_cache(
+        &mut self,
+        device_arena: &DeviceArena,
+        bytes: u64,
+        chunk_bytes: u64,
+        max_cache_bytes: u64,
+    ) -> bool {
         let of_cache = max_cache_bytes.saturating_sub(self.cache_regions.bytes());
         let free = self.max_bytes.saturating_sub(self.bytes()).min(of_cache);
         let device = &device_arena.device;
@@ -433,18 +442,20 @@ impl State {
         }
         let left_free = device_arena.left_by_cache_bytes;
         let room = device.shares().room_for_cache(device, left_free);
-        let chunks = (free.min(room.unwrap_or(0)) / bytes).min(CHUNKS_PER_REGION);
+        let usual = chunk_bytes.saturating_mul(CHUNKS_PER_REGION).max(bytes);
+        let parts = free.min(room.unwrap_or(0)).min(usual) / bytes;
         let _current = device.make_current();
-        let got =
-            (chunks > 0).then(|| DeviceMemory::new(device, MemoryUser::Tasks, chunks * bytes));
+        let got = (parts > 0).then(|| DeviceMemory::new(device, MemoryUser::Tasks, parts * bytes));
         match got {
             Some(Ok(memory)) => {
                 self.cache_regions.add(memory);
                 true
             }
-            // Others have the memory.
+            // Others have the memory. There may be less than for a group, and enough for a chunk.
             Some(Err(_)) | None => {
-                self.no_room_for_cache_of = Some(returned);
+                if bytes <= chunk_bytes {
+                    self.no_room_for_cache_of = Some(returned);
+                }
                 false
             }
         }

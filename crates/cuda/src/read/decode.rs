@@ -1,19 +1,23 @@
 //! Entries of all blocks in the arena: checksums, counts, keys and values, order.
 
+use std::ops::Range;
 use std::ptr;
 
 use rockmill_core::{Error, ErrorKind, Request, Result, Visibility};
 use rockmill_format::key::ValueType;
 
 use super::errors::{FirstError, clear_errors, error_in, first_error, longest_key};
+use super::groups::{Places, keep, place};
 use super::input::{Input, PADDING};
 use super::keys::{KEY_PADDING, WORD_KEY_BYTES};
 use super::state::ReadState;
+use crate::cache::FileCache;
 use crate::driver::ffi::{
     DecodeArgs, DecompressArgs, ERROR_CHECKSUM, ERROR_COMPRESSED, ERROR_KEY_LENGTH, ERROR_ORDER,
     ERROR_SEQUENCE, ERROR_VALUE_TYPE, Key, KeyBytes, ValueRef,
 };
-use crate::driver::refused;
+use crate::driver::{altered, refused};
+use crate::scan::Returned;
 
 const TIMED_PUT: u8 = ValueType::ValuePreferredSeqno as u8;
 
@@ -95,7 +99,8 @@ impl Decoded {
     }
 }
 
-/// Decodes the blocks that `input` has copied into the arena.
+/// Decodes the blocks that `input` has copied into the arena, and places the entries of its groups among theirs. New groups
+/// are kept in `cache`.
 ///
 /// # Errors
 /// Corruption, naming file and block; Device.
@@ -103,6 +108,7 @@ pub(super) fn decode(
     read: &mut ReadState,
     request: &Request<'_>,
     input: &Input<'_>,
+    cache: Option<&FileCache>,
 ) -> Result<Decoded> {
     let named = |FirstError { at, code }| error_of(code, at, input, request);
     let mut args = upload_blocks(read, request, input)?;
@@ -119,25 +125,55 @@ pub(super) fn decode(
     let counted = count(read, &args, bytes)?;
     let (starts, longest) = counted.map_err(named)?;
     // A count that exceeded 2^32 shows in the order of starts, because no single block has 2^32 entries.
-    if starts.windows(2).any(|pair| pair[0] > pair[1]) {
-        return Err(refused("this number of entries in one task"));
+    let places = Places::of(input, &starts);
+    let places = places.ok_or_else(|| refused("this number of entries in one task"))?;
+    let entries = places.blocks.last().map_or(0, |&n| n as usize);
+    let has_groups = !input.used.is_empty() || !input.new_groups.is_empty();
+    let is_wide = longest > WORD_KEY_BYTES || (input.has_wide_groups && has_groups);
+    if is_wide && !input.has_wide_groups && !input.used.is_empty() {
+        let what = "longer keys than the properties of tables say";
+        return Err(Error::new(ErrorKind::Corruption, what));
     }
-    let entries = starts.last().map_or(0, |&n| n as usize);
-    make_room(read, &mut args, entries, longest)?;
-    decode_entries(read, &args, entries, bytes)?;
-    let ends = input.runs.iter().map(|&(_, end)| starts[end]);
-    let run_starts: Vec<u32> = std::iter::once(0).chain(ends).collect();
-    check_order(read, &args, &run_starts)?;
+    if has_groups && !input.blocks.is_empty() {
+        // A wrong number of entries would stay in the cache.
+        let mut returned = Returned::new(read)?;
+        returned.values(read, &read.buffers.starts, &starts)?;
+        returned.check(read)?;
+    }
+    make_room(read, &mut args, entries, is_wide)?;
+    if !input.used.is_empty() {
+        (read.buffers.starts).write(0, &places.blocks, &read.ws.stream)?;
+    }
+    decode_entries(read, &args, &places.decoded(&starts), bytes)?;
+    place(read, &input.used, &places.groups)?;
+    check_order(read, &args, &places.runs)?;
     if let Some(FirstError { at, code }) = first_error(&read.ws)? {
         let block = match code {
-            ERROR_ORDER => starts.partition_point(|&start| start as usize <= at) - 1,
+            ERROR_ORDER => {
+                (places.blocks.partition_point(|&start| start as usize <= at)).max(1) - 1
+            }
             _ => at,
         };
-        let at = block.min(input.blocks.len() - 1);
+        let mut decoded = places.decoded(&starts).into_iter();
+        let is_cached = code == ERROR_ORDER && !decoded.any(|stretch| stretch.contains(&at));
+        let last = input.blocks.len().checked_sub(1).filter(|_| !is_cached);
+        let last = last.ok_or_else(|| altered("cached keys are out of order"))?;
+        let at = block.min(last);
         return Err(named(FirstError { at, code }));
     }
     read.mark("check order", (entries * size_of::<Key>()) as u64)?;
-    Ok(Decoded { args, run_starts })
+    if let Some(cache) = cache
+        && !input.new_groups.is_empty()
+        && is_wide == input.has_wide_groups
+    {
+        // The task needs no cache, and a device that has failed fails again.
+        let _ = keep(read, cache, input, &places, &starts);
+        read.mark("keep columns", bytes)?;
+    }
+    Ok(Decoded {
+        args,
+        run_starts: places.runs,
+    })
 }
 
 /// Copies the places of blocks to the device, and makes room for their counts.
@@ -258,12 +294,12 @@ fn count(
     })
 }
 
-/// Makes room for `entries`, whose longest user key has `longest` bytes.
+/// Makes room for `entries`; in a wide task also for the bytes of decoded keys.
 fn make_room(
     read: &mut ReadState,
     args: &mut DecodeArgs,
     entries: usize,
-    longest: u64,
+    is_wide: bool,
 ) -> Result<()> {
     read.ws.make_scratch(&read.device, entries + 1)?;
     let buffers = &mut read.buffers;
@@ -271,7 +307,7 @@ fn make_room(
     args.keys = buffers.keys.room(entries)?;
     args.values = buffers.values.room(entries)?;
     args.hashes = buffers.hashes.room(entries)?;
-    if longest > WORD_KEY_BYTES {
+    if is_wide {
         let last = args.num_blocks as usize;
         let bytes = buffers.key_starts.download(last, 1, &read.ws.stream)?[0];
         (args.key_bytes, args.key_at) = room_for_keys(read, bytes as usize, entries)?;
@@ -279,20 +315,29 @@ fn make_room(
     Ok(())
 }
 
-/// Decodes the counted entries, and hashes them.
+/// Decodes the counted entries, and hashes them. `stretches` are the places of these.
 fn decode_entries(
     read: &mut ReadState,
     args: &DecodeArgs,
-    entries: usize,
+    stretches: &[Range<usize>],
     bytes: u64,
 ) -> Result<()> {
+    let entries: usize = stretches.iter().map(Range::len).sum();
     // SAFETY: keys, values and hashes have room for the counted entries.
     unsafe { read.ws.stages().decode_entries(args) }?;
     let entry_bytes = size_of::<Key>() + size_of::<ValueRef>();
     let decoded_bytes = bytes + (entries * entry_bytes) as u64;
     read.mark("decode", decoded_bytes)?;
-    // SAFETY: as above.
-    unsafe { read.ws.stages().hash_entries(args, entries as u64) }?;
+    for stretch in stretches {
+        let args = DecodeArgs {
+            keys: args.keys.wrapping_add(stretch.start),
+            values: args.values.wrapping_add(stretch.start),
+            hashes: args.hashes.wrapping_add(stretch.start),
+            ..*args
+        };
+        // SAFETY: as above.
+        unsafe { (read.ws.stages()).hash_entries(&args, stretch.len() as u64) }?;
+    }
     read.mark("hash entries", decoded_bytes)
 }
 

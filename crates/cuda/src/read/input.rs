@@ -14,6 +14,7 @@ use rockmill_format::compression::CompressionType;
 use rockmill_format::handle::BLOCK_TRAILER_SIZE;
 use rockmill_format::index::IndexEntry;
 
+use super::groups::{Grouping, NewGroup, Stretch, UsedGroup, stretches};
 use super::host_blocks::{HostBlocks, is_for_host};
 use super::size::may_be_compressed;
 use crate::cache::{FileCache, Part};
@@ -80,10 +81,16 @@ pub struct Input<'a> {
     cached: Vec<CachedSegment>,
     /// The ranges of files that may be cached.
     pub cacheable: Vec<CacheableRange<'a>>,
-    /// All blocks, run after run.
+    /// All blocks to decode, run after run.
     pub blocks: Vec<BlockRef>,
-    /// For each run that has blocks: its position in the job's inputs, and its end among the blocks.
+    /// For each run that has blocks or cached groups: its position in the job's inputs, and its end among the blocks.
     pub runs: Vec<(usize, usize)>,
+    /// The cached groups that take the place of blocks, run after run.
+    pub used: Vec<UsedGroup>,
+    /// The groups that may be kept.
+    pub new_groups: Vec<NewGroup>,
+    /// Whether these groups have the bytes of all keys.
+    pub has_wide_groups: bool,
     /// Bytes of the arena.
     pub arena_bytes: u64,
     /// Bytes read from files.
@@ -96,7 +103,7 @@ pub struct Input<'a> {
 
 impl<'a> Input<'a> {
     /// Finds the blocks of `inputs` that may have keys of `range`. Those `on_host` are taken from there, and those in
-    /// `cache`, if there is one, from the device.
+    /// `cache`, if there is one, from the device; if there is a `grouping`, also as decoded groups.
     ///
     /// # Errors
     /// Corruption if an index names bytes outside its file.
@@ -105,15 +112,16 @@ impl<'a> Input<'a> {
         range: &KeyRange,
         on_host: &'a [HostBlocks],
         cache: Option<&FileCache>,
+        grouping: Option<Grouping>,
     ) -> Result<Self> {
         let mut input = Self {
+            has_wide_groups: grouping.is_some_and(|grouping| grouping.is_wide),
             arena_bytes: ARENA_START,
             is_compressed: inputs.iter().any(may_be_compressed),
             ..Self::default()
         };
         for (ordinal, table) in inputs.iter().enumerate() {
-            let entries = &table.meta.index[table.blocks_in_range(range)];
-            if entries.is_empty() {
+            if !table.overlaps(range) {
                 continue;
             }
             if is_for_host(table) {
@@ -122,11 +130,58 @@ impl<'a> Input<'a> {
                 }
                 input.bytes += table.stored_bytes(range);
             } else {
-                input.bytes += input.add(table, entries, cache)?;
+                input.add_stretches(table, range, cache, grouping)?;
             }
             input.runs.push((ordinal, input.blocks.len()));
         }
         Ok(input)
+    }
+
+    /// The blocks of a table, and groups in place of some.
+    fn add_stretches(
+        &mut self,
+        table: &'a InputTable,
+        range: &KeyRange,
+        cache: Option<&FileCache>,
+        grouping: Option<Grouping>,
+    ) -> Result<()> {
+        let mut stretches = stretches(table, range, cache.zip(grouping))
+            .into_iter()
+            .peekable();
+        while let Some(stretch) = stretches.next() {
+            let (mut blocks, mut name) = match stretch {
+                Stretch::Cached { of, name, group } => {
+                    self.used.push(UsedGroup {
+                        of,
+                        name,
+                        group,
+                        run: self.runs.len(),
+                        before: self.blocks.len(),
+                    });
+                    continue;
+                }
+                Stretch::Blocks { blocks, name } => (blocks, name),
+            };
+            // Neighbours are read together.
+            let (first, mut start) = (self.blocks.len(), blocks.start);
+            let begin = start;
+            loop {
+                let place = first + start - begin..first + blocks.end - begin;
+                let new = name.and_then(|name| NewGroup::new(table, name, place));
+                self.new_groups.extend(new);
+                let is_blocks = |next: &Stretch| matches!(next, Stretch::Blocks { .. });
+                let Some(Stretch::Blocks {
+                    blocks: next,
+                    name: of_next,
+                }) = stretches.next_if(is_blocks)
+                else {
+                    break;
+                };
+                (start, blocks.end, name) = (next.start, next.end, of_next);
+            }
+            self.bytes += self.add(table, &table.meta.index[blocks], cache)?;
+        }
+        Ok(())
     }
 
     /// Blocks in the host's memory, which have been checked there.

@@ -10,6 +10,7 @@ use super::keys::UserKeys;
 use super::retain::retain;
 use super::snapshot::see;
 use super::state::{Merged, ReadState, Side};
+use crate::cache::FileCache;
 use crate::driver::ffi::{DecodeArgs, InputTotals, Key, RetainTotals};
 
 /// Surviving entries on the device.
@@ -31,7 +32,8 @@ pub struct SelectedRows {
     pub types: u32,
 }
 
-/// Decodes and merges the blocks that `input` has copied into the arena, and decides which entries are rows.
+/// Decodes and merges the blocks that `input` has copied into the arena, and decides which entries are rows. Its new groups
+/// are kept in `cache`.
 ///
 /// # Errors
 /// Corruption, naming file and block; Device.
@@ -39,8 +41,9 @@ pub fn select_rows(
     read: &mut ReadState,
     request: &Request<'_>,
     input: &Input<'_>,
+    cache: Option<&FileCache>,
 ) -> Result<SelectedRows> {
-    let decoded = decode(read, request, input)?;
+    let decoded = decode(read, request, input, cache)?;
     let (trimmed, entries_by_run) = trim(read, request.range, &decoded)?;
     let input_totals = sum_input(read, &decoded.args, &trimmed)?;
     let (a, b) = (read.buffers.keys.as_ptr(), read.buffers.other_keys.as_ptr());

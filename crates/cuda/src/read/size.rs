@@ -1,5 +1,7 @@
 //! Maximum sizes of a task's input, estimated from indexes and properties before it is read.
 
+use std::ops::Range;
+
 use rockmill_core::{
     CompactionRules, DeeperLevels, Fragments, InputTable, KeyRange, Merging, Request, Visibility,
 };
@@ -7,6 +9,7 @@ use rockmill_format::handle::BLOCK_TRAILER_SIZE;
 use rockmill_format::key::TAG_SIZE;
 use rockmill_format::properties::{TableProperties, is_uncompressed};
 
+use super::groups::{Grouping, blocks_used, stored_bytes};
 use super::host_blocks::{HOST_OVERHEAD, PARTS_OF_TABLE, is_for_host};
 use super::input::{ARENA_START, PADDING, arena_end};
 use super::keys::{KEY_PADDING, WORD_KEY_BYTES};
@@ -76,14 +79,16 @@ pub fn share(value: u64, part: u64, whole: u64) -> u64 {
 }
 
 impl ReadSize {
-    /// The estimate for a request. A task with more entries gets more memory if some is free.
-    pub fn estimate(request: &Request<'_>) -> Self {
+    /// The estimate for a request that uses groups, if there is a grouping. A task with more entries gets more memory if
+    /// some is free.
+    pub fn estimate(request: &Request<'_>, grouping: Option<Grouping>) -> Self {
         let mut size = Self {
             arena_bytes: ARENA_START,
             ..Self::default()
         };
         for table in request.tables {
-            size.add(table, request);
+            let blocks = blocks_used(table, request.range, grouping);
+            size.add(table, blocks);
         }
         let bounds = [&request.range.begin, &request.range.end];
         let bounds = bounds.into_iter().flatten().map(|key| key.len() as u64);
@@ -113,13 +118,13 @@ impl ReadSize {
     }
 
     /// Adds the input from a table.
-    fn add(&mut self, table: &InputTable, request: &Request<'_>) {
+    fn add(&mut self, table: &InputTable, blocks: Range<usize>) {
         const TRAILER_BYTES: u64 = BLOCK_TRAILER_SIZE as u64;
-        let blocks = table.blocks_in_range(request.range).len() as u64;
-        if blocks == 0 {
+        if blocks.is_empty() {
             return;
         }
-        let stored = table.stored_bytes(request.range);
+        let stored = stored_bytes(table, &blocks);
+        let blocks = blocks.len() as u64;
         let properties = &table.meta.properties;
         let data = stored.saturating_sub(blocks * TRAILER_BYTES);
         let of_table = |value| share(value, data, properties.data_size);
@@ -278,6 +283,12 @@ fn raw_size(properties: &TableProperties) -> u64 {
             .saturating_add(properties.num_entries.saturating_mul(ENTRY_OVERHEAD)),
         size => size,
     }
+}
+
+/// Whether some user keys in a request's range may be too long for their records.
+pub fn is_wide(request: &Request<'_>) -> bool {
+    let mut tables = request.tables.iter();
+    tables.any(|table| table.overlaps(request.range) && may_be_wide(&table.meta.properties))
 }
 
 /// Whether some user keys of a file may be too long for their records. Usually all keys have the same length and fit.

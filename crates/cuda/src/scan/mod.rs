@@ -22,9 +22,9 @@ use crate::read::{ReadSize, ReadState, SelectedRows, download_checked};
 use encode::EncodedGroups;
 use groups::{KEY_WORDS, Parts};
 use layout::{Layout, cell};
-use returned::Returned;
 
 pub use encode::{Encoded, Encodings};
+pub use returned::Returned;
 
 /// Sizes of a scan's buffers.
 #[derive(Debug, Clone, Copy)]
@@ -82,7 +82,7 @@ impl ScanSize {
 /// Host memory of a scan.
 pub fn host_bytes(request: &Request<'_>, plan: &ScanPlan, encoded: Option<&Encoded>) -> u64 {
     let batch_and_groups = encoded.map_or(0, |encoded| {
-        let size = ScanSize::estimate(&ReadSize::estimate(request), request, plan, encoded);
+        let size = ScanSize::estimate(&ReadSize::estimate(request, None), request, plan, encoded);
         let words = size.slots + size.groups * size.words;
         (size.batch_bytes).saturating_add(words * size_of::<u64>() as u64)
     });

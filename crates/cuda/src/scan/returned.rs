@@ -83,6 +83,26 @@ impl Returned {
         Ok(count)
     }
 
+    /// Takes values into account that were copied back from the start of a buffer.
+    ///
+    /// # Errors
+    /// Device.
+    pub fn values<T: Copy + Into<u64>>(
+        &mut self,
+        read: &ReadState,
+        buffer: &DeviceBuffer<T>,
+        values: &[T],
+    ) -> Result<()> {
+        let view = buffer.view(0..values.len());
+        self.sum_on_device(read, view.as_ptr().cast(), size_of_val(values))?;
+        let bytes = |value: &T| Into::<u64>::into(*value).to_le_bytes();
+        let bytes = values
+            .iter()
+            .flat_map(|value| bytes(value).into_iter().take(size_of::<T>()));
+        self.sum_here(&bytes.collect::<Vec<_>>());
+        Ok(())
+    }
+
     fn sum_on_device(&self, read: &ReadState, from: *const u8, len: usize) -> Result<()> {
         let (stages, totals) = (read.ws.stages(), self.totals.as_ptr());
         // SAFETY: the view guarantees `len` bytes.

@@ -55,6 +55,9 @@ pub struct ScanArgs {
     /// Maximum host memory of Rockmill's scans, in MiB.
     #[arg(long, default_value_t = 4096)]
     memory_mib: u64,
+    /// GPU memory for files and what scans decode, in MiB; 0 caches nothing.
+    #[arg(long, default_value_t = 0)]
+    device_cache_mib: u64,
     /// Runs of each query by each system, after one that does not count. The row shows the run with the median time.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
     repeat: u32,
@@ -87,8 +90,10 @@ struct ScanRow {
     wall_s: f64,
     cpu_s: f64,
     gpu_energy: Option<Energy>,
-    /// Wall times of all runs, in their order.
+    /// Wall times of all runs that count, in their order, and that of the run before.
     walls_s: Vec<f64>,
+    first_run_s: f64,
+    device_cache_mib: u64,
     /// Seconds to export the tables, if the system needs that.
     export_s: Option<f64>,
     /// Stored bytes of the database's files that the query needs, even if the system reads fewer or more.
@@ -175,6 +180,7 @@ fn measure_all(
     let limits = Limits {
         threads: args.threads.unwrap_or_else(usual_threads) as usize,
         memory_bytes: args.memory_mib << 20,
+        device_cache_bytes: args.device_cache_mib << 20,
     };
     let named = args.device.iter().map(|name| devices::parse(name));
     let named = named.collect::<Result<Vec<_>, _>>()?;
@@ -194,7 +200,8 @@ fn measure_all(
         let mut first: Option<(f64, String)> = None;
         for system in &systems {
             let spinner = progress::spinner(format!("{}: {}", experiment.name(), system.name));
-            let (run, walls_s, answer) = measure(system, runtime, experiment, args.repeat)?;
+            let (run, mut walls_s, answer) = measure(system, runtime, experiment, args.repeat)?;
+            let first_run_s = walls_s.remove(0);
             spinner.finish_and_clear();
             let (first_wall_s, expected) = first.get_or_insert((run.wall_s, answer.clone()));
             rows.push(ScanRow {
@@ -210,6 +217,8 @@ fn measure_all(
                 cpu_s: run.cpu_s,
                 gpu_energy: run.energy,
                 walls_s,
+                first_run_s,
+                device_cache_mib: args.device_cache_mib,
                 export_s: export_s.filter(|_| system.reads_export),
                 gb,
                 gb_per_s: gb / run.wall_s,
@@ -227,7 +236,7 @@ fn measure_all(
     Ok(())
 }
 
-/// The run with the median time, the times of all, and the rows as text.
+/// The run with the median time; the times of all, that of the one that does not count first; and the rows as text.
 fn measure(
     system: &System,
     runtime: &Runtime,
@@ -237,7 +246,10 @@ fn measure(
     let meter = EnergyMeter::new(system.device);
     let answer = || runtime.block_on(system.answer(experiment));
     // Opens files, warms up devices, and allocates memory.
-    let expected = text(&answer()?)?;
+    let began = Instant::now();
+    let first = answer()?;
+    let first_s = began.elapsed().as_secs_f64();
+    let expected = text(&first)?;
     let mut runs = Vec::new();
     for _ in 0..repeat {
         let (began, cpu) = (Instant::now(), process_cpu());
@@ -249,7 +261,8 @@ fn measure(
             energy,
         });
     }
-    let walls_s = runs.iter().map(|run| run.wall_s).collect();
+    let walls_s = std::iter::once(first_s).chain(runs.iter().map(|run| run.wall_s));
+    let walls_s = walls_s.collect();
     runs.sort_by(|a, b| a.wall_s.total_cmp(&b.wall_s));
     Ok((runs.swap_remove(runs.len() / 2), walls_s, expected))
 }

@@ -7,7 +7,7 @@ use datafusion::arrow::array::RecordBatch;
 use datafusion::common::ScalarValue;
 use datafusion::error::DataFusionError;
 use datafusion::prelude::{ParquetReadOptions, SessionConfig, SessionContext};
-use rockmill::DeviceList;
+use rockmill::{CudaSettings, DeviceList};
 use rockmill_live::LiveDatabase;
 use rockmill_scan::{ScanEngine, ScanSettings};
 use rockmill_side_by_side::dataset;
@@ -23,6 +23,7 @@ use crate::devices;
 pub struct Limits {
     pub threads: usize,
     pub memory_bytes: u64,
+    pub device_cache_bytes: u64,
 }
 
 /// A system over a database.
@@ -76,6 +77,10 @@ impl System {
             devices: device,
             max_threads: Some(limits.threads),
             memory_bytes: Some(limits.memory_bytes),
+            cuda: CudaSettings {
+                cache_bytes: Some(limits.device_cache_bytes),
+                ..CudaSettings::default()
+            },
             ..ScanSettings::default()
         };
         let engine = ScanEngine::new(settings)?;

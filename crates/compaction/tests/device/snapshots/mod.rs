@@ -6,7 +6,7 @@ mod drawn;
 mod model;
 mod refused;
 mod resident;
-mod scans;
+pub mod scans;
 mod sizes;
 
 use proptest::prelude::*;

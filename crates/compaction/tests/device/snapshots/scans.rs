@@ -32,7 +32,7 @@ impl BatchSink for CollectedBatches {
     }
 }
 
-const ALL: SnapshotRules = SnapshotRules {
+pub const ALL: SnapshotRules = SnapshotRules {
     sequence: MAX_SEQUENCE,
     tombstones: Tombstones::Drop,
     needs_merge: NeedsMerge::Error,
@@ -40,9 +40,9 @@ const ALL: SnapshotRules = SnapshotRules {
 };
 
 /// The batches of a scan, or the kind of its error.
-type Scanned = std::result::Result<(Vec<Batch>, BatchOutput), ErrorKind>;
+pub type Scanned = std::result::Result<(Vec<Batch>, BatchOutput), ErrorKind>;
 
-fn scan(
+pub fn scan(
     backend: &impl Backend,
     tables: &[InputTable],
     range: &KeyRange,
@@ -133,7 +133,7 @@ proptest! {
     }
 }
 
-fn values(registers: &[u16]) -> ScanPlan {
+pub fn values(registers: &[u16]) -> ScanPlan {
     let column = |&register| OutputColumn {
         register,
         stored: ColumnType::Bytes,

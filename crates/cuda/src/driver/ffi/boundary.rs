@@ -913,6 +913,26 @@ pub struct DecodeArgs {
     pub unused: u32,
 }
 
+/// Arguments of moving decoded entries to other memory.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub struct PlaceArgs {
+    pub keys: *const Key,
+    pub values: *const ValueRef,
+    pub hashes: *const u64,
+    /// As in DecodeArgs; `to_key_at` is null as well in a narrow task.
+    pub key_at: *const u64,
+    pub n: u64,
+    pub to_keys: *mut Key,
+    pub to_values: *mut ValueRef,
+    pub to_hashes: *mut u64,
+    pub to_key_at: *mut u64,
+    /// These are added to the numbers of entries, and to the places of values and of keys' bytes. Sums wrap.
+    pub entry_shift: u64,
+    pub value_shift: u64,
+    pub key_shift: u64,
+}
+
 /// `RetainArgs`.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
@@ -1252,6 +1272,8 @@ pub struct KernelTable {
     /// Fills keys and values.
     pub decode_entries: unsafe extern "C" fn(*const Exec, *const DecodeArgs) -> c_int,
     pub hash_entries: unsafe extern "C" fn(*const Exec, *const DecodeArgs, u64) -> c_int,
+    /// Moves decoded entries, whose values and long keys stay or move by themselves.
+    pub place_entries: unsafe extern "C" fn(*const Exec, *const PlaceArgs) -> c_int,
     /// Checks that keys of the run from `first` to `end` ascend.
     pub check_order: unsafe extern "C" fn(*const Exec, *const DecodeArgs, u64, u64) -> c_int,
     pub trim_runs: unsafe extern "C" fn(*const Exec, *const DecodeArgs, *const u32, u32, *const UserKey, *const UserKey, *mut u32) -> c_int,
@@ -1410,6 +1432,13 @@ impl Stages<'_> {
         // SAFETY: the caller guarantees it.
         let code = unsafe { (self.device.table().hash_entries)(&raw const self.exec, args, n) };
         self.device.check(code, "hash entries")
+    }
+
+    /// Moves decoded entries, whose values and long keys stay or move by themselves.
+    pub unsafe fn place_entries(&self, args: &PlaceArgs) -> Result<()> {
+        // SAFETY: the caller guarantees it.
+        let code = unsafe { (self.device.table().place_entries)(&raw const self.exec, args) };
+        self.device.check(code, "place entries")
     }
 
     /// Checks that keys of the run from `first` to `end` ascend.
