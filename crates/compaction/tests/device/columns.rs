@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use proptest::prelude::*;
 use rockmill_core::{Error, ErrorKind, InputTable, KeyRange, ReadAt, Result, SnapshotRules};
 use rockmill_cpu::CpuBackend;
-use rockmill_cuda::{CudaBackend, CudaSettings};
+use rockmill_cuda::faults::Faults;
+use rockmill_cuda::{CudaBackend, CudaSettings, Target};
 use rockmill_testkit::drawn_scans::Draw;
 
 use super::cache::{LIMIT, backend, while_evicted};
@@ -35,13 +36,14 @@ fn table(keys: u32, key_bytes: usize) -> InputTable {
 }
 
 /// A device whose groups have more than 128 blocks of a table of 2000 keys.
-fn device_of_large_groups() -> CudaBackend {
+fn device_of_large_groups(target: Target, cache_bytes: u64) -> CudaBackend {
     let settings = CudaSettings {
-        cache_bytes: Some(LIMIT),
+        memory_bytes: Some(64 << 20),
+        cache_bytes: Some(cache_bytes),
         cache_chunk_bytes: 16 << 10,
         ..CudaSettings::default()
     };
-    CudaBackend::new(target(), settings).expect("the device opens")
+    CudaBackend::new(target, settings).expect("the device opens")
 }
 
 /// Random cases, and those in which a scan used a group.
@@ -164,7 +166,7 @@ fn scans_of_parts_leave_all_groups_cached_and_a_scan_of_few_keys_adds_none() {
     let index = &tables[0].meta.index;
     let key = |block: usize| Some(index[block].separator.to_vec());
     let part = |begin, end| KeyRange { begin, end };
-    let device = device_of_large_groups();
+    let device = device_of_large_groups(target(), LIMIT);
     let columns = || device.cache().column_accounts();
     for few in [part(key(2), key(3)), part(None, key(0))] {
         rows(&device, &tables, &few).expect("sound");
@@ -246,4 +248,29 @@ fn blocks_of_a_group_that_a_scan_does_not_need_may_be_unreadable() {
     for _ in 0..2 {
         assert!(rows(&device, &tables, &range) == meant);
     }
+}
+
+#[test]
+fn a_scan_for_which_the_device_has_memory_only_without_groups_uses_none() {
+    const STEP: u64 = 8 << 10;
+    let tables = [table(2000, 12)];
+    let index = &tables[0].meta.index;
+    let range = KeyRange {
+        begin: None,
+        end: Some(index[9].separator.to_vec()),
+    };
+    let faults = Faults::none();
+    let scans = |cache_bytes: u64, memory: u64| {
+        let device = device_of_large_groups(Target::Faulty, cache_bytes);
+        faults.limit_memory(memory);
+        let found = rows(&device, &tables, &range);
+        faults.end();
+        (found, device.cache().column_accounts().bytes)
+    };
+    let suffices = |memory: &u64| scans(0, *memory).0.is_ok();
+    let memory = (STEP..64 << 20).step_by(STEP as usize).find(suffices);
+    let (found, cached) = scans(LIMIT, memory.expect("less than the budget"));
+    let meant = scan(&CpuBackend, &tables, &range, ALL, &values(&[0, 1]));
+    assert!(found == meant && cached == 0, "{cached}");
+    assert!(scans(LIMIT, u64::MAX).1 > 0);
 }
