@@ -434,8 +434,7 @@ fn a_task_larger_than_the_devices_memory_is_refused_and_a_smaller_one_done() {
             None => done += 1,
             Some(error) => {
                 let memory = ErrorKind::Declined(DeclineReason::MemoryBudget);
-                let is_told = error.kind == ErrorKind::Device || error.kind == memory;
-                assert!(is_told, "{error}");
+                assert_eq!(error.kind, memory, "{error}");
                 assert!(error.what.contains("device memory"), "{error}");
                 refused += 1;
             }

@@ -12,6 +12,7 @@ use rockmill_core::CancelToken;
 use rockmill_format::handle::BLOCK_TRAILER_SIZE;
 
 use super::ffi::{self, Hooks, OutBlock};
+use super::memory::OUT_OF_MEMORY;
 pub use bit_address::{BitAddress, Moment, Region};
 use bit_address::{REGIONS, told};
 
@@ -205,8 +206,8 @@ impl State {
         self.memory.values().sum()
     }
 
-    /// Counts a call and returns whether it fails.
-    fn fails(&mut self, call: Call, bytes: u64) -> bool {
+    /// Counts a call and returns the error with which it fails, or 0.
+    fn fails(&mut self, call: Call, bytes: u64) -> c_int {
         if let Some((_, token)) = self
             .cancel
             .take_if(|(nth, _)| self.calls.iter().sum::<u64>() >= *nth)
@@ -227,7 +228,11 @@ impl State {
             _ => false,
         };
         self.struck += u64::from(is_planned || is_too_much);
-        is_planned || is_too_much
+        match (is_planned, is_too_much) {
+            (true, _) => PLANNED,
+            (false, true) => OUT_OF_MEMORY,
+            (false, false) => 0,
+        }
     }
 
     /// The address of a place of the images on the device.
@@ -264,8 +269,7 @@ impl State {
 const PLANNED: c_int = 999;
 
 extern "C" fn before(kind: u32, bytes: u64) -> c_int {
-    let fails = with_state(|state| state.fails(Call::ALL[kind as usize], bytes));
-    if fails { PLANNED } else { 0 }
+    with_state(|state| state.fails(Call::ALL[kind as usize], bytes))
 }
 
 extern "C" fn got(kind: u32, thing: *mut c_void, bytes: u64) {

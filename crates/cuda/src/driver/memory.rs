@@ -10,7 +10,7 @@ use super::device::Device;
 use super::shares::{MemoryUser, Reservation};
 
 /// `cudaErrorMemoryAllocation`: others have the memory, and the device is not to blame.
-const OUT_OF_MEMORY: c_int = 2;
+pub(super) const OUT_OF_MEMORY: c_int = 2;
 
 /// Memory of the device, got from it and given back to it.
 pub struct DeviceMemory {
