@@ -33,7 +33,7 @@ use datafusion::physical_expr::expressions::{BinaryExpr, CastExpr, Column, Negat
 use datafusion::physical_expr::utils::split_conjunction;
 use datafusion::physical_expr::window::StandardWindowExpr;
 use datafusion::physical_expr::{
-    ConstExpr, EquivalenceProperties, PhysicalExpr, ScalarFunctionExpr,
+    ConstExpr, EquivalenceProperties, OrderingRequirements, PhysicalExpr, ScalarFunctionExpr,
 };
 use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 use datafusion::physical_plan::aggregates::AggregateExec;
@@ -44,6 +44,7 @@ use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::filter_pushdown::{FilterDescription, FilterPushdownPhase};
 use datafusion::physical_plan::joins::{HashJoinExec, NestedLoopJoinExec, SortMergeJoinExec};
 use datafusion::physical_plan::projection::ProjectionExec;
+use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMergeExec;
 use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
 use datafusion::physical_plan::unnest::UnnestExec;
@@ -65,7 +66,7 @@ pub fn add_true_claims(optimizer: &mut PhysicalOptimizer) {
     if let Some(at) = rules.position(|rule| rule.name() == BEFORE) {
         optimizer
             .rules
-            .insert(at + 1, Rule::new("rockmill_full_merges", full_merges));
+            .insert(at + 1, Rule::new("rockmill_full_orders", full_orders));
         optimizer
             .rules
             .insert(at, Rule::new("rockmill_true_claims", true_claims));
@@ -89,16 +90,41 @@ fn true_claims(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
     Ok(plan.data)
 }
 
-/// Merges sorted partitions by all columns by which each of them is sorted. DataFusion claims their order for the result, also
-/// if it merges them by the first columns alone.
-fn full_merges(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
-    let plan = plan.transform_up(|node| {
-        Ok(match full_merge(&node) {
-            Some(merge) => Transformed::yes(Arc::new(merge) as _),
-            None => Transformed::no(node),
-        })
+/// Sorts inputs that are not in the order that their node needs: DataFusion forgets it above a union whose inputs have equal
+/// columns. Merges sorted partitions by all columns by which each of them is sorted. DataFusion claims their order for the
+/// result, also if it merges them by the first columns alone.
+fn full_orders(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+    let plan = plan.transform_up(|before| {
+        let node = with_sorted_inputs(Arc::clone(&before))?;
+        let node = match full_merge(&node) {
+            Some(merge) => Arc::new(merge),
+            None => node,
+        };
+        let is_new = !Arc::ptr_eq(&before, &node);
+        Ok(Transformed::new_transformed(node, is_new))
     })?;
     Ok(plan.data)
+}
+
+fn with_sorted_inputs(node: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+    let inputs = node
+        .children()
+        .into_iter()
+        .zip(node.required_input_ordering());
+    let sorted = inputs.map(|(input, order)| {
+        let claims = input.equivalence_properties();
+        let order = order.map(OrderingRequirements::into_single);
+        Ok(match order {
+            Some(order) if !claims.ordering_satisfy_requirement(order.clone())? => {
+                let is_partitioned = input.output_partitioning().partition_count() > 1;
+                let sort = SortExec::new(order.into(), Arc::clone(input));
+                Arc::new(sort.with_preserve_partitioning(is_partitioned))
+            }
+            _ => Arc::clone(input),
+        })
+    });
+    let sorted = sorted.collect::<Result<_>>()?;
+    replace_children_if_necessary(node, sorted)
 }
 
 fn full_merge(node: &Arc<dyn ExecutionPlan>) -> Option<SortPreservingMergeExec> {

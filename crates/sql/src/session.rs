@@ -21,11 +21,14 @@ use crate::aggregate::{self, aggregate_in_scan};
 use crate::alternatives::ShallowAlternatives;
 use crate::claims::add_true_claims;
 use crate::cooperative::cooperative_joins;
+use crate::dependencies::add_true_dependencies;
 use crate::distinct::CountsAsSums;
 use crate::external::{Databases, FORMAT, RocksTables};
 use crate::files::{Contents, ContentsTable};
+use crate::filters::replace_push_down;
 use crate::functions;
 use crate::guard::guarded_by_filters;
+use crate::in_subquery::add_exact_in;
 use crate::mysql::RefusedTables;
 use crate::planner::StatementPlanner;
 use crate::pushdown::{dynamic_filters, replace_pushdown};
@@ -34,7 +37,8 @@ use crate::table::{RocksTable, Scans};
 
 /// Adds Rockmill's functions, its `min`, `max` and `sum`, and its rules: many alternatives are planned quickly, `count` beside
 /// `count(distinct ..)` spills, filters run before the expressions that they protect, scans compute aggregates, and joins
-/// can be stopped. Filters keep their meaning where DataFusion moves them, and no sort is left out that rows need.
+/// can be stopped. Filters keep their meaning where DataFusion moves them, and no sort or column of GROUP BY is left out that
+/// rows need.
 ///
 /// The query planner of `builder` stays, and statements open the column families that they read. Call it last: the rules for
 /// physical plans must come after all others.
@@ -47,6 +51,9 @@ pub fn with_rockmill(mut builder: SessionStateBuilder) -> SessionStateBuilder {
     let analyzer = builder.analyzer().get_or_insert_default();
     analyzer.rules.insert(0, Arc::new(ShallowAlternatives));
     analyzer.rules.push(Arc::new(CountsAsSums));
+    add_exact_in(&mut builder);
+    replace_push_down(&mut builder);
+    add_true_dependencies(&mut builder);
     let optimizer = builder.physical_optimizers().get_or_insert_default();
     replace_pushdown(optimizer);
     add_true_claims(optimizer);

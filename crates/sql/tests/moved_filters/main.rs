@@ -3,6 +3,8 @@
 mod claims;
 #[path = "../common/mod.rs"]
 mod common;
+mod logical;
+mod nested;
 mod random;
 
 use std::path::Path;

@@ -1,0 +1,126 @@
+//! Functional dependencies, which say that one column determines others, where DataFusion derives them wrongly.
+//!
+//! DataFusion drops a column of GROUP BY or ORDER BY that others determine, and a DISTINCT or a join that changes nothing. It
+//! also groups by columns that are not stated. Two of its derivations change answers:
+//!
+//! - A GROUP BY over a join: a key of one side seems to determine all columns of the result.
+//! - `unnest`: a key of its input seems to be unique in its result, which has several rows of one key.
+//!
+//! So joins and `unnest` have no dependencies here: neither in the parts of FROM, while DataFusion plans a statement, nor
+//! before each rule of its optimizer that relies on dependencies.
+
+use std::cell::Cell;
+use std::sync::Arc;
+
+use datafusion::common::tree_node::Transformed;
+use datafusion::common::{DFSchemaRef, FunctionalDependencies, JoinType};
+use datafusion::error::Result;
+use datafusion::execution::SessionStateBuilder;
+use datafusion::logical_expr::LogicalPlan;
+use datafusion::logical_expr::planner::{
+    PlannedRelation, RelationPlanner, RelationPlannerContext, RelationPlanning,
+};
+use datafusion::optimizer::{Optimizer, OptimizerConfig, OptimizerRule};
+use datafusion::sql::sqlparser::ast::TableFactor;
+
+/// The rules of DataFusion that rely on dependencies.
+const BEFORE: [&str; 4] = [
+    "replace_distinct_aggregate",
+    "eliminate_join",
+    "eliminate_duplicated_expr",
+    "optimize_projections",
+];
+
+/// Adds a planner for the parts of FROM, and rules for the optimizer.
+pub fn add_true_dependencies(builder: &mut SessionStateBuilder) {
+    let planners = builder.relation_planners().get_or_insert_default();
+    planners.insert(0, Arc::new(TrueDependencies));
+    let Optimizer { rules } = builder.optimizer().get_or_insert_default();
+    let (mut at, mut added) = (0, 0);
+    while let Some(rule) = rules.get(at) {
+        if BEFORE.contains(&rule.name()) {
+            rules.insert(at, Arc::new(TrueDependencies));
+            (at, added) = (at + 1, added + 1);
+        }
+        at += 1;
+    }
+    debug_assert_eq!(added, BEFORE.len(), "rules of DataFusion have other names");
+}
+
+/// Removes the dependencies of joins and of `unnest`, and computes those above them again.
+fn true_dependencies(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
+    plan.transform_up_with_subqueries(|plan| {
+        let before = Arc::clone(plan.schema());
+        if before.functional_dependencies().is_empty() {
+            return Ok(Transformed::no(plan));
+        }
+        let plan = match plan {
+            LogicalPlan::Join(mut join) if repeats_rows(join.join_type) => {
+                join.schema = without_dependencies(&join.schema)?;
+                LogicalPlan::Join(join)
+            }
+            LogicalPlan::Unnest(mut unnest) => {
+                unnest.schema = without_dependencies(&unnest.schema)?;
+                LogicalPlan::Unnest(unnest)
+            }
+            other => other.recompute_schema()?,
+        };
+        let after = plan.schema().functional_dependencies();
+        let is_new = after != before.functional_dependencies();
+        Ok(Transformed::new_transformed(plan, is_new))
+    })
+}
+
+fn repeats_rows(join: JoinType) -> bool {
+    matches!(
+        join,
+        JoinType::Inner | JoinType::Left | JoinType::Right | JoinType::Full
+    )
+}
+
+fn without_dependencies(schema: &DFSchemaRef) -> Result<DFSchemaRef> {
+    let schema = schema.as_ref().clone();
+    let schema = schema.with_functional_dependencies(FunctionalDependencies::empty())?;
+    Ok(Arc::new(schema))
+}
+
+#[derive(Debug)]
+struct TrueDependencies;
+
+impl OptimizerRule for TrueDependencies {
+    fn name(&self) -> &'static str {
+        "rockmill_true_dependencies"
+    }
+
+    fn rewrite(
+        &self,
+        plan: LogicalPlan,
+        _: &dyn OptimizerConfig,
+    ) -> Result<Transformed<LogicalPlan>> {
+        true_dependencies(plan)
+    }
+}
+
+thread_local! {
+    /// Whether [`TrueDependencies`] has asked DataFusion for the plan of the next part of FROM.
+    static IS_ASKED: Cell<bool> = const { Cell::new(false) };
+}
+
+impl RelationPlanner for TrueDependencies {
+    /// Asks DataFusion for the plan. DataFusion asks all planners again, so the second call returns the part unchanged.
+    fn plan_relation(
+        &self,
+        relation: TableFactor,
+        context: &mut dyn RelationPlannerContext,
+    ) -> Result<RelationPlanning> {
+        if IS_ASKED.take() {
+            return Ok(RelationPlanning::Original(Box::new(relation)));
+        }
+        IS_ASKED.set(true);
+        let plan = context.plan(relation);
+        IS_ASKED.set(false);
+        let plan = true_dependencies(plan?)?.data;
+        let planned = PlannedRelation::new(plan, None);
+        Ok(RelationPlanning::Planned(Box::new(planned)))
+    }
+}

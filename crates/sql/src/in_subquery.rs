@@ -1,0 +1,150 @@
+//! `x in (subquery)` and `x not in (subquery)`, where they may be null.
+//!
+//! Either is null if no value of the subquery is x, and x or one of these values is null. DataFusion computes joins that return
+//! true and false alone. That is right where null has the effect of false, and for `not in` above all other conditions of a
+//! WHERE. It is wrong beneath NOT, CASE and IS NULL, for a constant x, and for a `not in` whose subquery names columns of the
+//! statement around it. These become, for the values q of the subquery:
+//!
+//! ```sql
+//! exists (q = x) or null and (exists (q is null) or x is null and exists (any row))
+//! ```
+
+use std::sync::Arc;
+
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::{Column, DFSchema, ExprSchema, ScalarValue};
+use datafusion::error::Result;
+use datafusion::execution::SessionStateBuilder;
+use datafusion::logical_expr::expr::{Exists, InSubquery};
+use datafusion::logical_expr::{
+    Expr, ExprSchemable, Filter, LogicalPlan, LogicalPlanBuilder, Operator, Subquery, lit,
+};
+use datafusion::optimizer::optimizer::ApplyOrder;
+use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
+
+/// Adds the rule before those of DataFusion.
+pub fn add_exact_in(builder: &mut SessionStateBuilder) {
+    let optimizer = builder.optimizer().get_or_insert_default();
+    optimizer.rules.insert(0, Arc::new(ExactIn));
+}
+
+#[derive(Debug)]
+struct ExactIn;
+
+impl OptimizerRule for ExactIn {
+    fn name(&self) -> &'static str {
+        "rockmill_exact_in"
+    }
+
+    fn apply_order(&self) -> Option<ApplyOrder> {
+        Some(ApplyOrder::TopDown)
+    }
+
+    fn rewrite(
+        &self,
+        plan: LogicalPlan,
+        _: &dyn OptimizerConfig,
+    ) -> Result<Transformed<LogicalPlan>> {
+        let LogicalPlan::Filter(Filter {
+            predicate, input, ..
+        }) = plan
+        else {
+            return Ok(Transformed::no(plan));
+        };
+        let exact = exact(predicate, Place::Condition, input.schema())?;
+        exact.map_data(|predicate| Ok(LogicalPlan::Filter(Filter::try_new(predicate, input)?)))
+    }
+}
+
+/// The place of an expression in a filter.
+#[derive(Clone, Copy, PartialEq)]
+enum Place {
+    /// It is one of the conditions that must all hold.
+    Condition,
+    /// It is beneath AND and OR alone, so null has the effect of false.
+    AndOr,
+    Elsewhere,
+}
+
+fn exact(expr: Expr, place: Place, schema: &DFSchema) -> Result<Transformed<Expr>> {
+    match expr {
+        Expr::InSubquery(part) => exact_in(part, place, schema),
+        Expr::Not(part) => match *part {
+            Expr::InSubquery(mut part) => {
+                part.negated = !part.negated;
+                exact_in(part, place, schema)
+            }
+            part => {
+                Expr::Not(Box::new(part)).map_children(|part| exact(part, Place::Elsewhere, schema))
+            }
+        },
+        expr => {
+            let of_parts = match &expr {
+                Expr::BinaryExpr(part) if part.op == Operator::And => place,
+                Expr::BinaryExpr(part) if part.op == Operator::Or && place != Place::Elsewhere => {
+                    Place::AndOr
+                }
+                _ => Place::Elsewhere,
+            };
+            expr.map_children(|part| exact(part, of_parts, schema))
+        }
+    }
+}
+
+fn exact_in(part: InSubquery, place: Place, schema: &DFSchema) -> Result<Transformed<Expr>> {
+    let (x, subquery) = (&part.expr, &part.subquery);
+    let (qualifier, field) = subquery.subquery.schema().qualified_field(0);
+    let x_may_be_null = x.nullable(schema)?;
+    let q_may_be_null = field.is_nullable();
+    let is_exact = match place {
+        _ if !x_may_be_null && !q_may_be_null => true,
+        Place::Elsewhere => false,
+        _ if !part.negated => true,
+        Place::Condition => subquery.outer_ref_columns.is_empty() && !x.column_refs().is_empty(),
+        Place::AndOr => false,
+    };
+    if is_exact {
+        return Ok(Transformed::no(Expr::InSubquery(part)));
+    }
+    let q = Expr::Column(Column::from((qualifier, field)));
+    let of_outer = (**x).clone().transform_up(|part| {
+        Ok(match part {
+            Expr::Column(column) => {
+                let field = Arc::clone(schema.field_from_column(&column)?);
+                Transformed::yes(Expr::OuterReferenceColumn(field, column))
+            }
+            part => Transformed::no(part),
+        })
+    })?;
+    let mut is_null = lit(false);
+    if q_may_be_null {
+        is_null = is_null.or(exists(subquery, Some(q.clone().is_null()))?);
+    }
+    if x_may_be_null {
+        is_null = is_null.or((**x).clone().is_null().and(exists(subquery, None)?));
+    }
+    let null = Expr::Literal(ScalarValue::Boolean(None), None);
+    let is_in = exists(subquery, Some(q.eq(of_outer.data)))?.or(null.and(is_null));
+    Ok(Transformed::yes(match part.negated {
+        true => Expr::Not(Box::new(is_in)),
+        false => is_in,
+    }))
+}
+
+/// Whether a subquery has a row, or one for which `condition` holds.
+fn exists(subquery: &Subquery, condition: Option<Expr>) -> Result<Expr> {
+    let mut rows = LogicalPlanBuilder::from(subquery.subquery.as_ref().clone());
+    if let Some(condition) = condition {
+        rows = rows.filter(condition)?;
+    }
+    let rows = rows.build()?;
+    let outer_ref_columns = rows.all_out_ref_exprs();
+    Ok(Expr::Exists(Exists {
+        subquery: Subquery {
+            subquery: Arc::new(rows),
+            outer_ref_columns,
+            spans: subquery.spans.clone(),
+        },
+        negated: false,
+    }))
+}
