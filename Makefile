@@ -219,7 +219,7 @@ test-many: setup
 	ROCKMILL_SEED=random ROCKMILL_CASES=$(or $(ROCKMILL_CASES),100000) \
 	    cargo test --locked --release -p rockmill-tests --test differential
 	ROCKMILL_SEED=random ROCKMILL_CASES=$(or $(ROCKMILL_CASES),10000) \
-	    cargo test --locked --release -p rockmill-sql --test cached
+	    cargo test --locked --release -p rockmill-sql --test answers -- cached::
 
 # The table of docs/reference/profiles.md; MIB=128 writes less to each database.
 test-profiles: setup

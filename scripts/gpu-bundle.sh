@@ -39,7 +39,7 @@ for_view() {
 
 for_sql() {
     build build -p rockmill-cli --no-default-features --features cuda
-    build test --no-run --workspace --test slt --test queries --test layouts
+    build test --no-run --workspace --test answers
 }
 
 for_share() {

@@ -162,7 +162,7 @@ impl Directory {
             // A file may have vanished.
             let has_failed = match &taken {
                 Ok(snapshot) => snapshot.as_ref().is_some_and(Snapshot::lacks_files),
-                Err(error) => error.kind == ErrorKind::Storage,
+                Err(error) => error.kind == ErrorKind::Storage || is_of_log(error),
             };
             if has_failed && failures + 1 < ATTEMPTS {
                 failures += 1;
@@ -445,6 +445,12 @@ impl Database for Directory {
         *operators = more;
         Ok(())
     }
+}
+
+/// Whether a log seems damaged. It does if another process writes over it while it is read.
+fn is_of_log(error: &Error) -> bool {
+    let is_log = |name: &str| name.ends_with(".log");
+    error.kind == ErrorKind::Corruption && error.file.as_deref().is_some_and(is_log)
 }
 
 fn name_of(family: &ColumnFamily) -> String {

@@ -167,9 +167,9 @@ section_host_compression() {
 }
 
 section_sql() {
-    local program
-    for program in slt layouts queries; do
-        step "sql-$program" "$bin/$program" --nocapture
+    local module
+    for module in slt layouts queries; do
+        step "sql-$module" "$bin/answers" --nocapture "$module::"
     done
 }
 

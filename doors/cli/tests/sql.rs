@@ -172,7 +172,7 @@ fn nulls_empty_texts_and_floats_differ_in_each_format() {
     assert_eq!(out, "{\"a\":\"\",\"c\":\"NaN\",\"d\":1.5}\n");
     // No date is that far away.
     let query = "select arrow_cast(2147483647, 'Date32') as d";
-    for format in ["csv", "json"] {
+    for format in ["csv", "json", "table"] {
         let (out, err) = expect(WRONG_USAGE, &["sql", db, "--format", format, query]);
         assert!(
             !out.contains("ERROR") && err.contains("2147483647"),

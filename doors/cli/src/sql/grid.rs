@@ -109,7 +109,7 @@ impl<W: Write> Grid<W> {
             }
             let cells = batch.columns().iter().zip(&formats);
             let cells = cells.map(|(column, format)| cell(column, format, row, self.room));
-            let cells: Vec<String> = cells.collect();
+            let cells = cells.collect::<Result<Vec<_>>>()?;
             self.shown.rows += 1;
             if let Some(layout) = &self.layout {
                 self.shown.is_cut |= layout.write(&mut self.out, &self.columns, &cells)?;
@@ -292,22 +292,30 @@ fn ends(columns: usize, room: usize, least: impl Fn(usize) -> usize) -> (usize, 
 }
 
 /// A value as one line of text; if `most` is given, not much longer than that.
-fn cell(column: &dyn Array, format: &ArrayFormatter, row: usize, most: Option<usize>) -> String {
+///
+/// # Errors
+/// If a date or a time has no text.
+fn cell(
+    column: &dyn Array,
+    format: &ArrayFormatter,
+    row: usize,
+    most: Option<usize>,
+) -> Result<String> {
     // Each byte takes at least one character.
     let bytes =
         |bytes: &[u8]| escape(&bytes[..bytes.len().min(most.map_or(usize::MAX, |most| most + 1))]);
     let text = match column.data_type() {
-        _ if column.is_null(row) => format.value(row).to_string(),
+        _ if column.is_null(row) => format.value(row).try_to_string()?,
         DataType::Binary => bytes(column.as_binary::<i32>().value(row)),
         DataType::LargeBinary => bytes(column.as_binary::<i64>().value(row)),
         DataType::BinaryView => bytes(column.as_binary_view().value(row)),
         DataType::FixedSizeBinary(_) => bytes(column.as_fixed_size_binary().value(row)),
-        _ => printable(&format.value(row).to_string()),
+        _ => printable(&format.value(row).try_to_string()?),
     };
-    match most {
+    Ok(match most {
         Some(most) if text.width() > most => clipped(&text, most),
         _ => text,
-    }
+    })
 }
 
 /// A text of one line. Characters that control a terminal or change the direction of text are escaped.

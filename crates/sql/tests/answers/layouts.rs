@@ -3,8 +3,6 @@
 //!
 //! `ROCKMILL_SEED=N` draws other cases, and `ROCKMILL_CASES=N` more of them.
 
-mod common;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
@@ -26,6 +24,8 @@ use rockmill_testkit::machine::{cases, seed};
 use rust_rocksdb::{DB, Options};
 use serde_json::json;
 use tempfile::TempDir;
+
+use crate::common;
 
 const ROWS: usize = 40;
 

@@ -5,8 +5,6 @@
 //! Half of the databases are on the CPU, and half on the GPU's kernels on the host, or all on the device that
 //! `ROCKMILL_TEST_DEVICE` names. `ROCKMILL_CASES=10000` draws more databases, and `ROCKMILL_SEED=N` the same ones again.
 
-mod common;
-
 use std::ops::Range;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -32,6 +30,8 @@ use rockmill_sql::{ReadOnly, Scans};
 use rockmill_testkit::machine::{cases, seed};
 use rust_rocksdb::{DB, DBCompressionType, IteratorMode, Options, WriteBatch};
 use tokio::runtime::Runtime;
+
+use crate::common;
 
 const CASES: u64 = 200;
 

@@ -1,7 +1,5 @@
 //! The engine of tests that may run on a GPU, and plans that went through bytes to another engine.
 
-#![allow(dead_code, reason = "each of the tests uses its part")]
-
 use std::sync::Arc;
 
 use datafusion::common::tree_node::{Transformed, TreeNode};

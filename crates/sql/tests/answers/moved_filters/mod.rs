@@ -1,8 +1,6 @@
 //! Filters that DataFusion moves through a plan: statements over column families and over the same rows in memory.
 
 mod claims;
-#[path = "../common/mod.rs"]
-mod common;
 mod logical;
 mod nested;
 mod random;
@@ -22,6 +20,8 @@ use rockmill_sql::Scans;
 use rust_rocksdb::{DB, DBCompressionType, Options};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
+
+use crate::common;
 
 /// Column families of keys and values. Those of one letter are for random statements.
 const RAW: [(&str, &[(&str, &str)]); 12] = [

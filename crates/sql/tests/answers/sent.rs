@@ -1,7 +1,5 @@
 //! Scans as bytes: damaged bytes, and changes of the directory meanwhile.
 
-mod common;
-
 use std::path::Path;
 use std::sync::Arc;
 
@@ -15,6 +13,8 @@ use rockmill_sql::{ReadOnly, Scans, decode_scan};
 use rust_rocksdb::{DB, Options};
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
+
+use crate::common;
 
 const TABLE: &str = "create external table t (id int unsigned not null, name varchar, amount decimal(9, 2) not null, \
     at timestamp not null, ratio double not null) stored as rocksdb location '$DB' options ('key' 'ordered(i8) amount, u32be id', \

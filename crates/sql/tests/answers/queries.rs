@@ -1,7 +1,5 @@
 //! Random queries over a table in RocksDB and over the same rows in memory, where DataFusion computes everything.
 
-mod common;
-
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -28,6 +26,8 @@ use rockmill_sql::{ReadOnly, Reads, Scans};
 use rust_rocksdb::{DB, Options};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
+
+use crate::common;
 
 const ROWS: u32 = 3000;
 

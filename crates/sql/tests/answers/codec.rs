@@ -1,7 +1,5 @@
 //! Whole plans as bytes: what a worker runs, and what it refuses before it opens anything.
 
-mod common;
-
 use std::path::Path;
 use std::sync::Arc;
 
@@ -18,6 +16,8 @@ use rockmill_storage::Rooted;
 use rockmill_testkit::machine::{cases, seed};
 use rust_rocksdb::{DB, Options};
 use tempfile::TempDir;
+
+use crate::common;
 
 const STATEMENTS: [&str; 7] = [
     "select key, value from \"default\" where starts_with(key, 'key00') order by key limit 5",

@@ -1,7 +1,5 @@
 //! The queries of TPC-H over RocksDB, compared with DataFusion over Parquet files, and with the published answers.
 
-mod common;
-
 use std::path::Path;
 use std::sync::Arc;
 
@@ -18,6 +16,8 @@ use rockmill_side_by_side::workload::Compression;
 use rockmill_sql::Scans;
 use tpchgen::generators as rows;
 use tpchgen::q_and_a::answers_sf1;
+
+use crate::common;
 
 /// The scale factor. With 1, the answers are also compared with the published ones.
 const SCALE: &str = "ROCKMILL_TPCH_SCALE";

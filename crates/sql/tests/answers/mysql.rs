@@ -1,7 +1,5 @@
 //! A directory that MariaDB has written with MyRocks (`data/mysql/make.sh`), and MariaDB's answers.
 
-mod common;
-
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,6 +10,8 @@ use datafusion::error::DataFusionError;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use rockmill_scan::Directory;
 use rockmill_sql::{ReadOnly, Scans};
+
+use crate::common;
 
 fn data(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))

@@ -2,8 +2,6 @@
 //!
 //! Scans run on the CPU and by the GPU's kernels on the host, or on the device that `ROCKMILL_TEST_DEVICE` names (`cuda:N`).
 
-mod common;
-
 use std::path::Path;
 use std::sync::Arc;
 
@@ -19,6 +17,8 @@ use rockmill_side_by_side::workload::Compression;
 use rockmill_sql::Scans;
 use rust_rocksdb::{DB, Options};
 use sqllogictest::{AsyncDB, DBOutput, DefaultColumnType, Runner, strict_column_validator};
+
+use crate::common;
 
 /// A session; each connection is a clone of it.
 #[derive(Clone)]
@@ -76,7 +76,7 @@ macro_rules! slt {
     ($name:literal) => {
         (
             concat!($name, ".slt"),
-            include_str!(concat!("slt/", $name, ".slt")),
+            include_str!(concat!("../slt/", $name, ".slt")),
         )
     };
 }
