@@ -56,6 +56,7 @@ use datafusion::physical_plan::{
 
 use crate::pushdown::is_unambiguous;
 use crate::rule::{Rule, one_input};
+use crate::windows::with_whole_ranges;
 
 /// The rule of DataFusion that adds and leaves out sorts.
 const BEFORE: &str = "EnsureRequirements";
@@ -95,7 +96,7 @@ fn true_claims(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
 /// result, also if it merges them by the first columns alone.
 fn full_orders(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
     let plan = plan.transform_up(|before| {
-        let node = with_sorted_inputs(Arc::clone(&before))?;
+        let node = with_sorted_inputs(with_whole_ranges(Arc::clone(&before))?)?;
         let node = match full_merge(&node) {
             Some(merge) => Arc::new(merge),
             None => node,

@@ -93,7 +93,14 @@ fn sum_of(call: &Expr, input: &DFSchema) -> Result<Option<Expr>> {
 }
 
 fn replaced(aggregate: &Aggregate) -> Result<LogicalPlan> {
-    let (groups, calls) = (&aggregate.group_expr, &aggregate.aggr_expr);
+    let calls = &aggregate.aggr_expr;
+    // The schema has a column that is stated twice once.
+    let mut groups: Vec<Expr> = Vec::new();
+    for group in &aggregate.group_expr {
+        if !groups.contains(group) {
+            groups.push(group.clone());
+        }
+    }
     let mut new: Vec<Expr> = Vec::new();
     for call in calls {
         let call = sum_of(call, aggregate.input.schema())?.unwrap_or_else(|| call.clone());

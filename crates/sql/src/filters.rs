@@ -43,18 +43,21 @@ impl OptimizerRule for PushDownFilter {
         plan: LogicalPlan,
         config: &dyn OptimizerConfig,
     ) -> Result<Transformed<LogicalPlan>> {
-        let LogicalPlan::Filter(filter) = &plan else {
+        // DataFusion merges filters above one another.
+        let (mut parts, mut input) = (Vec::new(), &plan);
+        while let LogicalPlan::Filter(filter) = input {
+            parts.extend(split_conjunction(&filter.predicate).into_iter().cloned());
+            input = &filter.input;
+        }
+        let (stay, moves): (Vec<_>, Vec<_>) =
+            parts.into_iter().partition(|part| stays(part, input));
+        let Some(stay) = conjunction(stay) else {
             return self.0.rewrite(plan, config);
         };
-        let parts = split_conjunction(&filter.predicate).into_iter().cloned();
-        let (stay, moves): (Vec<_>, Vec<_>) = parts.partition(|part| stays(part, &filter.input));
-        let (Some(stay), moves) = (conjunction(stay), conjunction(moves)) else {
-            return self.0.rewrite(plan, config);
-        };
-        let Some(moves) = moves else {
+        let Some(moves) = conjunction(moves) else {
             return Ok(Transformed::no(plan));
         };
-        let moves = Filter::try_new(moves, Arc::clone(&filter.input))?;
+        let moves = Filter::try_new(moves, Arc::new(input.clone()))?;
         let moved = self.0.rewrite(LogicalPlan::Filter(moves), config)?;
         if !moved.transformed {
             return Ok(Transformed::no(plan));

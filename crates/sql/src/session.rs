@@ -28,11 +28,14 @@ use crate::files::{Contents, ContentsTable};
 use crate::filters::replace_push_down;
 use crate::functions;
 use crate::guard::guarded_by_filters;
+use crate::in_list::add_constant_lists;
 use crate::in_subquery::add_exact_in;
 use crate::mysql::RefusedTables;
 use crate::planner::StatementPlanner;
 use crate::pushdown::{dynamic_filters, replace_pushdown};
 use crate::rule::Rule;
+use crate::set_operations::ExactSetOperations;
+use crate::subqueries::{NullableScalars, add_exact_subqueries};
 use crate::table::{RocksTable, Scans};
 
 /// Adds Rockmill's functions, its `min`, `max` and `sum`, and its rules: many alternatives are planned quickly, `count` beside
@@ -50,8 +53,12 @@ pub fn with_rockmill(mut builder: SessionStateBuilder) -> SessionStateBuilder {
     aggregates.extend(aggregate::own().map(Arc::new));
     let analyzer = builder.analyzer().get_or_insert_default();
     analyzer.rules.insert(0, Arc::new(ShallowAlternatives));
+    analyzer.rules.push(Arc::new(NullableScalars));
+    analyzer.rules.push(Arc::new(ExactSetOperations));
     analyzer.rules.push(Arc::new(CountsAsSums));
+    add_exact_subqueries(&mut builder);
     add_exact_in(&mut builder);
+    add_constant_lists(&mut builder);
     replace_push_down(&mut builder);
     add_true_dependencies(&mut builder);
     let optimizer = builder.physical_optimizers().get_or_insert_default();

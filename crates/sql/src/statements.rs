@@ -1,7 +1,11 @@
 //! Texts of several statements.
 
+use std::ops::ControlFlow;
+
+use datafusion::common::plan_err;
 use datafusion::error::Result;
 use datafusion::sql::parser::{DFParserBuilder, Statement};
+use datafusion::sql::sqlparser::ast::{BinaryOperator, Expr, visit_expressions};
 use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::ParserError;
@@ -84,7 +88,42 @@ impl Tokens {
         let mut tokens = self.0.clone();
         name_columns(&mut tokens);
         let mut parser = DFParserBuilder::new(tokens).build()?;
-        Ok(parser.parse_statements()?.pop_front())
+        let statement = parser.parse_statements()?.pop_front();
+        statement.as_ref().map_or(Ok(()), check_precedence)?;
+        Ok(statement)
+    }
+}
+
+/// Returns an error if the parser has taken `a is distinct from b and c` for `a is distinct from (b and c)`.
+fn check_precedence(statement: &Statement) -> Result<()> {
+    let swallows = |expr: &Expr| match expr {
+        Expr::IsDistinctFrom(_, right) | Expr::IsNotDistinctFrom(_, right) => {
+            use BinaryOperator::{And, Or, Xor};
+            matches!(
+                &**right,
+                Expr::BinaryOp {
+                    op: And | Or | Xor,
+                    ..
+                }
+            )
+        }
+        _ => false,
+    };
+    let of_query = match statement {
+        Statement::Statement(statement) => {
+            visit_expressions(statement, |expr| match swallows(expr) {
+                true => ControlFlow::Break(()),
+                false => ControlFlow::Continue(()),
+            })
+        }
+        Statement::Explain(explain) => return check_precedence(&explain.statement),
+        _ => ControlFlow::Continue(()),
+    };
+    match of_query {
+        ControlFlow::Continue(()) => Ok(()),
+        ControlFlow::Break(()) => plan_err!(
+            "write parentheses around a condition with IS DISTINCT FROM that stands before AND or OR"
+        ),
     }
 }
 

@@ -17,8 +17,6 @@ use rockmill_testkit::machine::{cases, seed};
 use rust_rocksdb::{DB, Options};
 use tempfile::TempDir;
 
-use crate::common;
-
 const STATEMENTS: [&str; 7] = [
     "select key, value from \"default\" where starts_with(key, 'key00') order by key limit 5",
     "select u8(key, 5) as digit, count(*), min(f64le(value, 0)), max(octet_length(value)) from \"default\" group by 1 order by 1",

@@ -61,6 +61,24 @@ fn columns_may_be_called_key_and_index() {
 }
 
 #[test]
+fn a_condition_that_the_parser_reads_wrongly_needs_parentheses() {
+    for wrong in [
+        "select true is distinct from true and false",
+        "explain select 1 where a is not distinct from b or c",
+    ] {
+        let error = statements(wrong).expect_err(wrong).to_string();
+        assert!(error.contains("parentheses"), "{error}");
+    }
+    for right in [
+        "select (true is distinct from true) and false",
+        "select true is distinct from (true and false)",
+        "select c and a is distinct from b + 1",
+    ] {
+        statements(right).expect(right);
+    }
+}
+
+#[test]
 fn places_are_taken_from_messages() {
     let found = "Expected: an expression, found: from at Line: 2, Column: 13";
     let location = Location {

@@ -4,6 +4,7 @@ mod claims;
 mod logical;
 mod nested;
 mod random;
+mod subqueries;
 
 use std::path::Path;
 use std::sync::Arc;

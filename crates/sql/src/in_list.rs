@@ -1,0 +1,76 @@
+//! `x in (list)` whose list has items that are computed from columns.
+//!
+//! DataFusion evaluates a list without rows to see whether it is constant. A CASE then seems to be what its THEN says. So such
+//! items become comparisons of their own.
+
+use std::sync::Arc;
+
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::error::Result;
+use datafusion::execution::SessionStateBuilder;
+use datafusion::logical_expr::expr::InList;
+use datafusion::logical_expr::utils::{conjunction, disjunction};
+use datafusion::logical_expr::{Expr, LogicalPlan, lit};
+use datafusion::optimizer::optimizer::ApplyOrder;
+use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
+
+/// Adds the rule before those of DataFusion.
+pub fn add_constant_lists(builder: &mut SessionStateBuilder) {
+    let optimizer = builder.optimizer().get_or_insert_default();
+    optimizer.rules.insert(0, Arc::new(ConstantLists));
+}
+
+#[derive(Debug)]
+struct ConstantLists;
+
+impl OptimizerRule for ConstantLists {
+    fn name(&self) -> &'static str {
+        "rockmill_constant_lists"
+    }
+
+    fn apply_order(&self) -> Option<ApplyOrder> {
+        Some(ApplyOrder::TopDown)
+    }
+
+    fn rewrite(
+        &self,
+        plan: LogicalPlan,
+        _: &dyn OptimizerConfig,
+    ) -> Result<Transformed<LogicalPlan>> {
+        plan.map_expressions(|expr| {
+            expr.transform_up(|part| match part {
+                Expr::InList(part) if !part.list.iter().all(is_constant) => {
+                    Ok(Transformed::yes(compared(part)))
+                }
+                part => Ok(Transformed::no(part)),
+            })
+        })
+    }
+}
+
+fn is_constant(item: &Expr) -> bool {
+    item.column_refs().is_empty() && !item.contains_outer() && !item.is_volatile()
+}
+
+/// `x in (constants) or x = item or ..`, or `x not in (constants) and x <> item and ..`.
+fn compared(part: InList) -> Expr {
+    let InList {
+        expr: x,
+        list,
+        negated,
+    } = part;
+    let (constants, computed): (Vec<_>, Vec<_>) = list.into_iter().partition(is_constant);
+    let of_constants =
+        (!constants.is_empty()).then(|| Expr::InList(InList::new(x.clone(), constants, negated)));
+    let of_computed = computed.into_iter().map(|item| match negated {
+        true => x.as_ref().clone().not_eq(item),
+        false => x.as_ref().clone().eq(item),
+    });
+    let all = of_constants.into_iter().chain(of_computed);
+    let all = match negated {
+        true => conjunction(all),
+        false => disjunction(all),
+    };
+    // An empty list has no computed items.
+    all.unwrap_or_else(|| lit(negated))
+}

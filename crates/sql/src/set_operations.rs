@@ -1,0 +1,77 @@
+//! INTERSECT ALL and EXCEPT ALL, which count rows, and USING, whose column comes from either side.
+//!
+//! DataFusion computes the first two as joins that keep all rows of a kind, or none. Here the rows of each kind are numbered,
+//! and the numbers are compared as well. For USING with RIGHT and FULL JOIN, DataFusion takes the column of the left side,
+//! which is null in rows of the right side alone. That is an error here, because the names are resolved already.
+
+use std::sync::Arc;
+
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::Transformed;
+use datafusion::common::{Column, JoinConstraint, JoinType, NullEquality, not_impl_err};
+use datafusion::error::Result;
+use datafusion::functions_window::expr_fn::row_number;
+use datafusion::logical_expr::builder::build_join_schema;
+use datafusion::logical_expr::{
+    Distinct, Expr, ExprFunctionExt, Join, LogicalPlan, LogicalPlanBuilder,
+};
+use datafusion::optimizer::AnalyzerRule;
+
+/// The rule for plans whose types are known.
+#[derive(Debug)]
+pub struct ExactSetOperations;
+
+impl AnalyzerRule for ExactSetOperations {
+    fn name(&self) -> &'static str {
+        "rockmill_exact_set_operations"
+    }
+
+    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+        let plan = plan.transform_up_with_subqueries(|node| match node {
+            LogicalPlan::Join(join) if counts_rows(&join) => counted(join).map(Transformed::yes),
+            LogicalPlan::Join(join) => {
+                let is_using = join.join_constraint == JoinConstraint::Using;
+                if is_using && matches!(join.join_type, JoinType::Right | JoinType::Full) {
+                    return not_impl_err!(
+                        "USING and NATURAL with RIGHT or FULL JOIN: write ON a.k = b.k, and coalesce(a.k, b.k) for the column"
+                    );
+                }
+                Ok(Transformed::no(LogicalPlan::Join(join)))
+            }
+            node => Ok(Transformed::no(node)),
+        })?;
+        Ok(plan.data)
+    }
+}
+
+/// Whether a join is INTERSECT ALL or EXCEPT ALL. Without ALL, its left side is distinct.
+fn counts_rows(join: &Join) -> bool {
+    matches!(join.join_type, JoinType::LeftSemi | JoinType::LeftAnti)
+        && join.null_equality == NullEquality::NullEqualsNull
+        && !matches!(*join.left, LogicalPlan::Distinct(Distinct::All(_)))
+}
+
+/// The same join, in which the rows of each kind have numbers.
+fn counted(mut join: Join) -> Result<LogicalPlan> {
+    const NAMES: [&str; 2] = ["__rockmill_left", "__rockmill_right"];
+    let columns = join.left.schema().columns();
+    join.left = Arc::new(numbered(&join.left, NAMES[0])?);
+    join.right = Arc::new(numbered(&join.right, NAMES[1])?);
+    let [left, right] = NAMES.map(|name| Expr::Column(Column::from_name(name)));
+    join.on.push((left, right));
+    let schema = build_join_schema(join.left.schema(), join.right.schema(), &join.join_type)?;
+    join.schema = Arc::new(schema);
+    let plan = LogicalPlanBuilder::from(LogicalPlan::Join(join));
+    plan.project(columns.into_iter().map(Expr::Column))?.build()
+}
+
+/// Rows with the number that each has among those equal to it.
+fn numbered(plan: &LogicalPlan, name: &str) -> Result<LogicalPlan> {
+    let columns = plan.schema().columns().into_iter().map(Expr::Column);
+    let columns: Vec<_> = columns.collect();
+    let number = row_number().partition_by(columns.clone()).build()?;
+    let number_name = number.schema_name().to_string();
+    let plan = LogicalPlanBuilder::from(plan.clone()).window([number])?;
+    let number = Expr::Column(Column::from_name(number_name)).alias(name);
+    plan.project(columns.into_iter().chain([number]))?.build()
+}

@@ -1,0 +1,436 @@
+//! Subqueries that DataFusion changes into other joins, or takes for never null.
+//!
+//! DataFusion computes a subquery that names columns of the statement around it, a correlated one, as a join: conditions with
+//! such columns become conditions of the join. That is wrong where something else than a filter stands above the condition.
+//! Here such a subquery is written in another way first, or it is an error:
+//!
+//! - EXISTS over an aggregate without groups has a row for each row of the statement. IN over it is a comparison.
+//! - HAVING of an aggregate without groups is lost, so it becomes a CASE in the select list.
+//! - Two columns of one name, as in a self-join, become one column of the join, so one gets another name.
+//! - Windows, OFFSET, outer joins, and DISTINCT or HAVING of LATERAL: an error.
+//!
+//! A scalar subquery returns null if it has no row, also if its column is never null ([`NullableScalars`]).
+
+use std::sync::Arc;
+
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::{Column, JoinType, ScalarValue, not_impl_err};
+use datafusion::error::Result;
+use datafusion::execution::SessionStateBuilder;
+use datafusion::functions::core::expr_fn::nullif;
+use datafusion::logical_expr::expr::{Exists, InSubquery};
+use datafusion::logical_expr::utils::{conjunction, split_conjunction};
+use datafusion::logical_expr::{
+    Aggregate, Distinct, Expr, Filter, LogicalPlan, LogicalPlanBuilder, Operator, Projection,
+    Subquery, SubqueryAlias, lit, when,
+};
+use datafusion::optimizer::{AnalyzerRule, OptimizerConfig, OptimizerRule};
+
+/// Adds the rule before those of DataFusion.
+pub fn add_exact_subqueries(builder: &mut SessionStateBuilder) {
+    let optimizer = builder.optimizer().get_or_insert_default();
+    optimizer.rules.insert(0, Arc::new(ExactSubqueries));
+}
+
+/// Says that scalar subqueries may be null.
+#[derive(Debug)]
+pub struct NullableScalars;
+
+impl AnalyzerRule for NullableScalars {
+    fn name(&self) -> &'static str {
+        "rockmill_nullable_scalars"
+    }
+
+    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+        let mut is_found = false;
+        plan.apply_with_subqueries(|node| {
+            node.apply_expressions(|expr| {
+                is_found |= expr.exists(|part| Ok(claims_a_row(part)))?;
+                Ok(TreeNodeRecursion::Continue)
+            })
+        })?;
+        if !is_found {
+            return Ok(plan);
+        }
+        // Columns above the subqueries may be null then, too.
+        let plan = plan.transform_up_with_subqueries(|node| {
+            let node = node
+                .map_expressions(|expr| expr.transform_up(nullable))?
+                .data;
+            Ok(Transformed::yes(node.recompute_schema()?))
+        })?;
+        Ok(plan.data)
+    }
+}
+
+/// Whether an expression is a scalar subquery that DataFusion takes for never null, although it may have no row.
+fn claims_a_row(expr: &Expr) -> bool {
+    let Expr::ScalarSubquery(Subquery { subquery, .. }) = expr else {
+        return false;
+    };
+    let mut node = &**subquery;
+    while let LogicalPlan::Projection(Projection { input, .. }) = node {
+        node = input;
+    }
+    let has_row = matches!(node, LogicalPlan::Aggregate(node) if node.group_expr.is_empty());
+    !has_row && !subquery.schema().field(0).is_nullable()
+}
+
+fn nullable(expr: Expr) -> Result<Transformed<Expr>> {
+    let is_it = claims_a_row(&expr);
+    Ok(match expr {
+        Expr::ScalarSubquery(subquery) if is_it => {
+            let (qualifier, field) = subquery.subquery.schema().qualified_field(0);
+            let null = ScalarValue::try_new_null(field.data_type())?;
+            let value = Expr::Column(Column::from((qualifier, field)));
+            let value = nullif(value, Expr::Literal(null, None));
+            let value = value.alias_qualified(qualifier.cloned(), field.name());
+            let plan = subquery.subquery.as_ref().clone();
+            let plan = LogicalPlanBuilder::from(plan).project([value])?.build()?;
+            Transformed::yes(Expr::ScalarSubquery(subquery.with_plan(Arc::new(plan))))
+        }
+        expr => Transformed::no(expr),
+    })
+}
+
+#[derive(Debug)]
+struct ExactSubqueries;
+
+impl OptimizerRule for ExactSubqueries {
+    fn name(&self) -> &'static str {
+        "rockmill_exact_subqueries"
+    }
+
+    fn rewrite(
+        &self,
+        plan: LogicalPlan,
+        _: &dyn OptimizerConfig,
+    ) -> Result<Transformed<LogicalPlan>> {
+        plan.transform_up_with_subqueries(|node| match node {
+            LogicalPlan::Join(mut join) => {
+                let right = lateral(Arc::unwrap_or_clone(join.right))?;
+                Ok(right.update_data(|right| {
+                    join.right = Arc::new(right);
+                    LogicalPlan::Join(join)
+                }))
+            }
+            node => node.map_expressions(|expr| {
+                expr.transform_up(|expr| match expr {
+                    Expr::Exists(part) if is_correlated(&part.subquery) => exists(part),
+                    Expr::InSubquery(part) if is_correlated(&part.subquery) => is_in(part),
+                    Expr::ScalarSubquery(part) if is_correlated(&part) => scalar(&part),
+                    expr => Ok(Transformed::no(expr)),
+                })
+            }),
+        })
+    }
+}
+
+/// The right side of a join, if that may be LATERAL.
+fn lateral(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
+    match plan {
+        LogicalPlan::Subquery(subquery) if is_correlated(&subquery) => {
+            check(&subquery.subquery, true)?;
+            let subquery = distinct_names(&subquery, true)?;
+            Ok(subquery.update_data(LogicalPlan::Subquery))
+        }
+        LogicalPlan::SubqueryAlias(alias) if matches!(*alias.input, LogicalPlan::Subquery(_)) => {
+            let input = lateral(Arc::unwrap_or_clone(alias.input))?;
+            input.map_data(|input| {
+                let alias = SubqueryAlias::try_new(Arc::new(input), alias.alias)?;
+                Ok(LogicalPlan::SubqueryAlias(alias))
+            })
+        }
+        plan => Ok(Transformed::no(plan)),
+    }
+}
+
+fn is_correlated(subquery: &Subquery) -> bool {
+    !subquery.subquery.all_out_ref_exprs().is_empty()
+}
+
+fn exists(part: Exists) -> Result<Transformed<Expr>> {
+    let plan = &part.subquery.subquery;
+    if let Some((_, having)) = ungrouped(plan) {
+        let Some(having) = having else {
+            return Ok(Transformed::yes(lit(!part.negated)));
+        };
+        let LogicalPlan::Filter(having) = having else {
+            return refused("HAVING");
+        };
+        let one = when(having.predicate.clone(), lit(1)).end()?;
+        let plan = LogicalPlanBuilder::from(having.input.as_ref().clone()).project([one])?;
+        let found = part.subquery.with_plan(Arc::new(plan.build()?));
+        let found = scalar(&found)?.data;
+        return Ok(Transformed::yes(match part.negated {
+            true => found.is_null(),
+            false => found.is_not_null(),
+        }));
+    }
+    check(plan, false)?;
+    let (mut subquery, mut is_new) = (part.subquery.clone(), false);
+    // No column of the select list has the name of another one then.
+    if let LogicalPlan::Projection(projection) = &**plan
+        && projection.expr != [lit(1)]
+    {
+        let plan = Projection::try_new(vec![lit(1)], Arc::clone(&projection.input))?;
+        subquery = subquery.with_plan(Arc::new(LogicalPlan::Projection(plan)));
+        is_new = true;
+    }
+    let subquery = distinct_names(&subquery, false)?;
+    is_new |= subquery.transformed;
+    let exists = Expr::Exists(Exists::new(subquery.data, part.negated));
+    Ok(Transformed::new_transformed(exists, is_new))
+}
+
+fn is_in(part: InSubquery) -> Result<Transformed<Expr>> {
+    if let Some((_, having)) = ungrouped(&part.subquery.subquery) {
+        if having.is_some() {
+            return refused("HAVING");
+        }
+        let (x, value) = (*part.expr, scalar(&part.subquery)?.data);
+        return Ok(Transformed::yes(match part.negated {
+            true => x.not_eq(value),
+            false => x.eq(value),
+        }));
+    }
+    check(&part.subquery.subquery, false)?;
+    let InSubquery {
+        expr,
+        subquery,
+        negated,
+    } = part;
+    let subquery = distinct_names(&subquery, true)?;
+    Ok(subquery.update_data(|subquery| Expr::InSubquery(InSubquery::new(expr, subquery, negated))))
+}
+
+fn scalar(subquery: &Subquery) -> Result<Transformed<Expr>> {
+    let (mut subquery, mut is_new) = (subquery.clone(), false);
+    if let Some((_, Some(_))) = ungrouped(&subquery.subquery) {
+        let Some(plan) = with_having_as_case(&subquery.subquery)? else {
+            return refused("HAVING");
+        };
+        subquery = subquery.with_plan(Arc::new(plan));
+        is_new = true;
+    }
+    check(&subquery.subquery, false)?;
+    let subquery = distinct_names(&subquery, true)?;
+    is_new |= subquery.transformed;
+    Ok(Transformed::new_transformed(
+        Expr::ScalarSubquery(subquery.data),
+        is_new,
+    ))
+}
+
+/// The aggregate without groups that makes the rows of a plan, and the highest filter above it.
+fn ungrouped(plan: &LogicalPlan) -> Option<(&Aggregate, Option<&LogicalPlan>)> {
+    let (mut node, mut filter) = (plan, None);
+    loop {
+        node = match node {
+            LogicalPlan::Projection(projection) => &projection.input,
+            LogicalPlan::SubqueryAlias(alias) => &alias.input,
+            LogicalPlan::Filter(Filter { input, .. }) => {
+                filter = filter.or(Some(node));
+                input
+            }
+            LogicalPlan::Aggregate(aggregate) if aggregate.group_expr.is_empty() => {
+                return Some((aggregate, filter));
+            }
+            _ => return None,
+        };
+    }
+}
+
+/// A plan with one row, whose columns are null if HAVING does not hold: the projections of a select list and of
+/// [`NullableScalars`] above a filter of an aggregate. `None` for other plans.
+fn with_having_as_case(plan: &LogicalPlan) -> Result<Option<LogicalPlan>> {
+    let LogicalPlan::Projection(projection) = plan else {
+        return Ok(None);
+    };
+    let (exprs, input) = match &*projection.input {
+        LogicalPlan::Filter(having) if matches!(*having.input, LogicalPlan::Aggregate(_)) => {
+            let columns = projection.expr.iter().zip(projection.schema.iter());
+            let cases = columns.map(|(expr, (qualifier, field))| {
+                let value = when(having.predicate.clone(), expr.clone().unalias()).end()?;
+                Ok(value.alias_qualified(qualifier.cloned(), field.name()))
+            });
+            (cases.collect::<Result<_>>()?, Arc::clone(&having.input))
+        }
+        input => {
+            let is_column = |expr: &Expr| match expr.clone().unalias() {
+                Expr::ScalarFunction(call) => call.name() == "nullif",
+                expr => matches!(expr, Expr::Column(_)),
+            };
+            match with_having_as_case(input)? {
+                Some(input) if projection.expr.iter().all(is_column) => {
+                    (projection.expr.clone(), Arc::new(input))
+                }
+                _ => return Ok(None),
+            }
+        }
+    };
+    let projection = Projection::try_new(exprs, input)?;
+    Ok(Some(LogicalPlan::Projection(projection)))
+}
+
+/// Returns an error if DataFusion would move a correlated condition of a subquery to where it means something else.
+fn check(plan: &LogicalPlan, is_lateral: bool) -> Result<()> {
+    has_correlated_below(plan, is_lateral).map(|_| ())
+}
+
+/// Whether a plan has correlated conditions, and whether all of them are equalities.
+fn has_correlated_below(plan: &LogicalPlan, is_lateral: bool) -> Result<Option<bool>> {
+    let below = plan.inputs().into_iter();
+    let below = below.map(|input| has_correlated_below(input, is_lateral));
+    let below = below.collect::<Result<Vec<_>>>()?;
+    let mut found = below.iter().flatten().copied().reduce(|a, b| a && b);
+    if let Some(are_equal) = found {
+        let is_below = |at: usize| below[at].is_some();
+        match plan {
+            LogicalPlan::Window(_) => return refused("a window"),
+            LogicalPlan::Limit(limit) if limit.skip.is_some() => return refused("OFFSET"),
+            LogicalPlan::Join(join) => match join.join_type {
+                JoinType::Left | JoinType::LeftSemi | JoinType::LeftAnti if is_below(1) => {
+                    return refused("the right side of an outer join, INTERSECT or EXCEPT");
+                }
+                JoinType::Right if is_below(0) => {
+                    return refused("the left side of a right join");
+                }
+                JoinType::Full => return refused("a full join"),
+                _ => {}
+            },
+            LogicalPlan::Distinct(Distinct::All(_)) if is_lateral && !are_equal => {
+                return refused("DISTINCT");
+            }
+            LogicalPlan::Aggregate(node)
+                if is_lateral && node.aggr_expr.is_empty() && !are_equal =>
+            {
+                return refused("DISTINCT");
+            }
+            LogicalPlan::Filter(filter) if is_lateral && ungrouped(&filter.input).is_some() => {
+                return refused("HAVING");
+            }
+            _ => {}
+        }
+    }
+    let mut own = Vec::new();
+    plan.apply_expressions(|expr| {
+        own.extend(
+            split_conjunction(expr)
+                .into_iter()
+                .filter(|part| part.contains_outer())
+                .cloned(),
+        );
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    if let LogicalPlan::Join(join) = plan
+        && join.join_type != JoinType::Inner
+        && !own.is_empty()
+    {
+        return refused("the condition of an outer join");
+    }
+    if !own.is_empty() {
+        let are_equal = own.iter().all(is_equality);
+        found = Some(found.unwrap_or(true) && are_equal);
+    }
+    Ok(found)
+}
+
+fn is_equality(condition: &Expr) -> bool {
+    matches!(condition, Expr::BinaryExpr(equality) if equality.op == Operator::Eq)
+}
+
+fn refused<T>(what: &str) -> Result<T> {
+    not_impl_err!(
+        "a subquery that names columns of the statement around it below {what}: write it as a join"
+    )
+}
+
+/// A subquery whose correlated conditions name no two columns of one name, and none with the name of a column that the
+/// subquery returns, if `returns_columns`.
+fn distinct_names(subquery: &Subquery, returns_columns: bool) -> Result<Transformed<Subquery>> {
+    let plan = &subquery.subquery;
+    let mut columns = Vec::new();
+    let mut add = |column: &Column| {
+        if !columns.contains(column) {
+            columns.push(column.clone());
+        }
+    };
+    if returns_columns && let LogicalPlan::Projection(projection) = &**plan {
+        for expr in &projection.expr {
+            expr.column_refs().into_iter().for_each(&mut add);
+        }
+    }
+    plan.apply(|node| {
+        if let LogicalPlan::Filter(filter) = node {
+            for part in correlated(filter) {
+                part.column_refs().into_iter().for_each(&mut add);
+            }
+        }
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    let has_other = |column: &Column| {
+        let mut others = columns.iter().filter(|other| other.name == column.name);
+        others.any(|other| other != column)
+    };
+    if !columns.iter().any(has_other) {
+        return Ok(Transformed::no(subquery.clone()));
+    }
+    let mut number = 0;
+    let plan = plan.as_ref().clone().transform_up(|node| match node {
+        LogicalPlan::Filter(filter) if !correlated(&filter).is_empty() => {
+            renamed(&filter, has_other, &mut number)
+        }
+        node => Ok(Transformed::no(node)),
+    })?;
+    Ok(Transformed::yes(subquery.with_plan(Arc::new(plan.data))))
+}
+
+fn correlated(filter: &Filter) -> Vec<&Expr> {
+    let parts = split_conjunction(&filter.predicate).into_iter();
+    parts.filter(|part| part.contains_outer()).collect()
+}
+
+/// A filter whose correlated conditions name copies of some columns.
+fn renamed(
+    filter: &Filter,
+    is_renamed: impl Fn(&Column) -> bool,
+    number: &mut usize,
+) -> Result<Transformed<LogicalPlan>> {
+    let columns = filter.input.schema().columns();
+    let mut all: Vec<_> = columns.iter().cloned().map(Expr::Column).collect();
+    let mut copies: Vec<(Column, Column)> = Vec::new();
+    let parts = split_conjunction(&filter.predicate).into_iter().cloned();
+    let parts = parts.map(|part| {
+        if !part.contains_outer() {
+            return Ok(part);
+        }
+        let part = part.transform_up(|part| match part {
+            Expr::Column(column) if is_renamed(&column) => {
+                let known = copies.iter().find(|(of, _)| *of == column);
+                let copy = match known {
+                    Some((_, copy)) => copy.clone(),
+                    None => {
+                        *number += 1;
+                        let name = format!("__rockmill_{number}");
+                        all.push(Expr::Column(column.clone()).alias(&name));
+                        copies.push((column, Column::from_name(&name)));
+                        Column::from_name(name)
+                    }
+                };
+                Ok(Transformed::yes(Expr::Column(copy)))
+            }
+            part => Ok(Transformed::no(part)),
+        })?;
+        Ok(part.data)
+    });
+    let parts = parts.collect::<Result<Vec<_>>>()?;
+    let Some(predicate) = conjunction(parts) else {
+        return Ok(Transformed::no(LogicalPlan::Filter(filter.clone())));
+    };
+    let plan = LogicalPlanBuilder::from(filter.input.as_ref().clone());
+    let plan = plan.project(all)?.filter(predicate)?;
+    let plan = plan.project(columns.into_iter().map(Expr::Column))?;
+    Ok(Transformed::yes(plan.build()?))
+}
