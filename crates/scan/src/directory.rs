@@ -213,8 +213,8 @@ impl Directory {
         }
     }
 
-    /// Whether the MANIFEST still has the selected column families as they were at a position. If it has not, another
-    /// process may have deleted or reused files, which explains any error.
+    /// Whether it is the same database, and its MANIFEST still has the selected column families as they were at a
+    /// position. If not, another process may have deleted or reused files, which explains any error.
     fn is_still(
         &self,
         storage: &dyn Storage,
@@ -224,6 +224,9 @@ impl Directory {
         cancel: &CancelToken,
     ) -> Result<bool> {
         follower.refresh(storage, &self.path, (0, 0), cancel)?;
+        if follower.position().database != at.position.database {
+            return Ok(false);
+        }
         let now = &follower.tree().column_families;
         let then = &at.tree.column_families;
         Ok(match selected {
