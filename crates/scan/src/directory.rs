@@ -159,9 +159,14 @@ impl Directory {
             let pause = PAUSE * attempt.min(ATTEMPTS) as u32;
             engine.storage.clock().pause(pause);
             let taken = self.try_snapshot(engine, selected, &mut follower, &mut tables);
-            // A file may have vanished.
+            // A file may have vanished, or be another one.
             let has_failed = match &taken {
-                Ok(snapshot) => snapshot.as_ref().is_some_and(Snapshot::lacks_files),
+                Ok(Some(snapshot)) if snapshot.lacks_files() => true,
+                Ok(Some(snapshot)) if selected.lacks_tables(snapshot) => {
+                    tables = OpenTables::default();
+                    true
+                }
+                Ok(_) => false,
                 Err(error) => error.kind == ErrorKind::Storage,
             };
             if has_failed && failures + 1 < ATTEMPTS {
@@ -404,6 +409,20 @@ impl<'a> Selection<'a> {
         match self {
             Selection::Version(version) => Some(version),
             Selection::All | Selection::Families(_) => None,
+        }
+    }
+
+    /// Opens the tables of the column families that are named, since the caller is going to read them. Returns whether one
+    /// of them cannot be opened or is another file.
+    fn lacks_tables(&self, snapshot: &Snapshot) -> bool {
+        let lacks = |name: &str| {
+            let family = snapshot.family(name);
+            family.is_err_and(|error| error.kind == ErrorKind::Storage)
+        };
+        match self {
+            Selection::All => false,
+            Selection::Families(names) => names.iter().any(|name| lacks(&names::escape(name))),
+            Selection::Version(version) => lacks(&version.family),
         }
     }
 
