@@ -28,6 +28,12 @@ impl FileIdentity {
         (own_id(table) == stated).then(|| Self::of(table, stated))?
     }
 
+    /// Whether an opened table is another one than the MANIFEST states. Zeros state none: RocksDB's old versions write no
+    /// unique id (`table/unique_id_impl.h:kNullUniqueId64x2`).
+    pub fn is_other(table: &InputTable, stated: Option<[u64; 2]>) -> bool {
+        stated.is_some_and(|stated| stated != [0; 2] && stated != own_id(table))
+    }
+
     /// The identity of an opened table by its own word. `None` as for [`FileIdentity::of`].
     pub fn own(table: &InputTable) -> Option<Self> {
         Self::of(table, own_id(table))

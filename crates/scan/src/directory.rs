@@ -159,9 +159,14 @@ impl Directory {
             let pause = PAUSE * attempt.min(ATTEMPTS) as u32;
             engine.storage.clock().pause(pause);
             let taken = self.try_snapshot(engine, selected, &mut follower, &mut tables);
-            // A file may have vanished.
+            // A file may have vanished, or be another one.
             let has_failed = match &taken {
-                Ok(snapshot) => snapshot.as_ref().is_some_and(Snapshot::lacks_files),
+                Ok(Some(snapshot)) if snapshot.lacks_files() => true,
+                Ok(Some(snapshot)) if selected.lacks_tables(snapshot) => {
+                    tables = OpenTables::default();
+                    true
+                }
+                Ok(_) => false,
                 Err(error) => error.kind == ErrorKind::Storage || is_of_log(error),
             };
             if has_failed && failures + 1 < ATTEMPTS {
@@ -213,8 +218,8 @@ impl Directory {
         }
     }
 
-    /// Whether the MANIFEST still has the selected column families as they were at a position. If it has not, another
-    /// process may have deleted or reused files, which explains any error.
+    /// Whether it is the same database, and its MANIFEST still has the selected column families as they were at a
+    /// position. If not, another process may have deleted or reused files, which explains any error.
     fn is_still(
         &self,
         storage: &dyn Storage,
@@ -224,6 +229,9 @@ impl Directory {
         cancel: &CancelToken,
     ) -> Result<bool> {
         follower.refresh(storage, &self.path, (0, 0), cancel)?;
+        if follower.position().database != at.position.database {
+            return Ok(false);
+        }
         let now = &follower.tree().column_families;
         let then = &at.tree.column_families;
         Ok(match selected {
@@ -401,6 +409,20 @@ impl<'a> Selection<'a> {
         match self {
             Selection::Version(version) => Some(version),
             Selection::All | Selection::Families(_) => None,
+        }
+    }
+
+    /// Opens the tables of the column families that are named, since the caller is going to read them. Returns whether one
+    /// of them cannot be opened or is another file.
+    fn lacks_tables(&self, snapshot: &Snapshot) -> bool {
+        let lacks = |name: &str| {
+            let family = snapshot.family(name);
+            family.is_err_and(|error| error.kind == ErrorKind::Storage)
+        };
+        match self {
+            Selection::All => false,
+            Selection::Families(names) => names.iter().any(|name| lacks(&names::escape(name))),
+            Selection::Version(version) => lacks(&version.family),
         }
     }
 

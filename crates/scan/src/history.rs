@@ -9,7 +9,7 @@
 //! | the same, if a compaction filter may have run | as the last line |
 //! | all others: ingestion, files that are taken away | the ranges of files that only one version has are read again |
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use rockmill_core::{Error, KeyRange, ReadAt, Result};
@@ -22,6 +22,7 @@ use crate::engine::ScanEngine;
 use crate::family::FamilySnapshot;
 use crate::memory_table::MemoryTable;
 use crate::ranges;
+use crate::snapshot::version_file;
 use crate::version::VersionFile;
 
 /// Differences between a version and an older one, as readers see them.
@@ -104,8 +105,8 @@ impl FamilySnapshot {
         let is_changed = base.unflushed.iter().any(|part| !self.has(part));
         let is_more = self.unflushed.iter().any(|part| !base.has(part));
         // A file may have a later number than entries that the log gets afterwards (`manual_wal_flush`).
-        let has_same =
-            self.sequence() == base.sequence() && self.count_unflushed() == base.count_unflushed();
+        let has_same = self.sequence() == base.sequence()
+            && self.unflushed_content() == base.unflushed_content();
         if files.is_empty() && (has_same || !is_changed && !is_more) {
             return Ok(Since::Nothing);
         }
@@ -136,12 +137,15 @@ impl FamilySnapshot {
     }
 
     /// Ranges outside of which readers of both versions find the same, whatever has happened between them. These are
-    /// the ranges of files and unflushed entries that only one version has, and `more`. They are disjoint and ascend.
+    /// the ranges of files and unflushed entries that only one version has, and `more`. They are disjoint and ascend. Two
+    /// databases have no file in common.
     pub fn changed_since(&self, base: &Self, more: &[KeyRange]) -> Vec<KeyRange> {
         let (ours, theirs) = (&self.origin.files, &base.origin.files);
         let other: BTreeSet<_> = ours.symmetric_difference(theirs).map(|id| id.0).collect();
+        let is_of_other = self.origin.position.database != base.origin.position.database;
         // Files of which the base has not seen all entries.
-        let is_other = |number| other.contains(&number) || base.origin.ahead.contains(&number);
+        let is_ahead = |number| base.origin.ahead.contains(&number);
+        let is_other = |number| is_of_other || other.contains(&number) || is_ahead(number);
         let files = self.files().iter().chain(base.files());
         let files = files.filter(|file| is_other(file.number));
         let files = files.map(|file| ranges::closed(&file.smallest, &file.largest));
@@ -152,14 +156,10 @@ impl FamilySnapshot {
         ranges::disjoint(&all.collect::<Vec<_>>())
     }
 
-    /// Number of unflushed entries and range tombstones. While no file is flushed, a log only grows.
-    fn count_unflushed(&self) -> u64 {
-        let counts = self.unflushed.iter().map(|part| {
-            let table = part.table.as_ref();
-            let entries = table.map_or(0, |table| table.meta.properties.num_entries);
-            entries + part.tombstones.len() as u64
-        });
-        counts.sum()
+    /// Hash of the unflushed entries and range tombstones, in whatever tables they are.
+    fn unflushed_content(&self) -> u64 {
+        let parts = self.unflushed.iter().map(|part| part.content);
+        parts.fold(0, u64::wrapping_add)
     }
 
     fn has(&self, part: &Arc<MemoryTable>) -> bool {
@@ -168,7 +168,8 @@ impl FamilySnapshot {
     }
 }
 
-/// Numbers of the files that were flushed between two versions, or the reason why there were other changes.
+/// Numbers of the files that were flushed between two versions, or the reason why there were other changes. The edits
+/// between the versions must lead from the files of one to those of the other.
 fn flushed(
     storage: &dyn Storage,
     now: &FamilySnapshot,
@@ -177,6 +178,9 @@ fn flushed(
     let (from, to) = (&base.origin.position, &now.origin.position);
     if base.origin.id != now.origin.id {
         return Err("the column family was dropped and created again".to_owned());
+    }
+    if from.database != to.database {
+        return Err("another database has taken its place".to_owned());
     }
     if from.manifest != to.manifest || to.bytes < from.bytes {
         return Err("a new MANIFEST was begun".to_owned());
@@ -188,11 +192,18 @@ fn flushed(
     let filtered = || Err("a compaction filter may have changed values".to_owned());
     let mut epochs = base.origin.epochs.clone();
     let mut files = BTreeSet::new();
+    let of_base = base.origin.files.iter().map(|&file| (file.0, file));
+    let mut all: BTreeMap<u64, VersionFile> = of_base.collect();
     let edits = edits(storage, now, from, to);
     for edit in edits.map_err(|error| format!("the MANIFEST cannot be read: {error}"))? {
         if edit.column_family != base.origin.id {
             continue;
         }
+        edit.deleted_files.iter().for_each(|(_, number)| {
+            all.remove(number);
+        });
+        let added = edit.new_files.iter().map(|(_, file)| version_file(file));
+        all.extend(added.map(|file| (file.0, file)));
         let is_known = |epoch| epochs.contains(&epoch);
         match (edit.deleted_files.is_empty(), edit.new_files.is_empty()) {
             (true, true) => {}
@@ -217,7 +228,10 @@ fn flushed(
             (false, false) => return Err("files were replaced".to_owned()),
         }
     }
-    Ok(files)
+    match all.values().eq(&now.origin.files) {
+        true => Ok(files),
+        false => Err("the MANIFEST is another one".to_owned()),
+    }
 }
 
 /// The edits between two positions in a MANIFEST.

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use rockmill_core::{
     CancelToken, Error, InputTable, KeyRange, OutputPlan, ReadAt, Result, SstFile, SstSink,
-    kv_hash, open_table,
+    entry_hash, kv_hash, open_table,
 };
 use rockmill_cpu::retain::Sink;
 use rockmill_cpu::writer::SstWriter;
@@ -26,6 +26,8 @@ pub struct MemoryTable {
     pub(crate) tombstones: Vec<RangeTombstone>,
     /// Smallest sequence number of its entries and range tombstones.
     pub(crate) smallest_sequence: u64,
+    /// Sum of the hashes of its entries and range tombstones.
+    pub(crate) content: u64,
     /// The keys from the first to the last one that has an entry.
     keys: Option<KeyRange>,
     _reservation: Reservation,
@@ -60,6 +62,7 @@ impl MemoryTable {
             _reservation: tables.keep(bytes, cancel)?,
             keys: keys_of(memtable),
             smallest_sequence: smallest_sequence(memtable),
+            content: content(memtable),
             table,
             tombstones,
         })
@@ -87,6 +90,16 @@ fn smallest_sequence(memtable: &MemTable) -> u64 {
     let keys = keys.map(|(_, tag)| key::tag_sequence(tag));
     let tombstones = memtable.range_tombstones().iter().map(|one| one.sequence);
     keys.chain(tombstones).min().unwrap_or(u64::MAX)
+}
+
+fn content(memtable: &MemTable) -> u64 {
+    let entries = memtable.entries().filter_map(|(key, value)| {
+        let (user_key, tag) = key::split(key)?;
+        Some(entry_hash(kv_hash(user_key, value), tag))
+    });
+    let tombstones = memtable.range_tombstones().iter();
+    let tombstones = tombstones.map(|one| entry_hash(kv_hash(&one.begin, &one.end), one.sequence));
+    entries.chain(tombstones).fold(0, u64::wrapping_add)
 }
 
 /// An uncompressed SST file of the entries; nothing if there are none.

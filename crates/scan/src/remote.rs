@@ -8,9 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rockmill_core::{Error, KeyRange, Result};
+use rockmill_core::{KeyRange, Result};
+use rockmill_snapshot::DatabaseIdentity;
 use rockmill_snapshot::tree::Position;
-use rockmill_storage::Storage;
 use serde::{Deserialize, Serialize};
 
 use crate::deleted::Deleted;
@@ -32,8 +32,8 @@ pub struct Described {
     pub entries: u64,
     /// Bytes of all files.
     pub bytes: u64,
-    /// The contents of the IDENTITY file and the inode of the folder, if there is such a file. Copies of a database have
-    /// the same id in other folders. One folder has one inode under all its names.
+    /// The id of the database and the inode of the folder, if there is an id. Copies of a database have the same id in other
+    /// folders. One folder has one inode under all its names.
     pub database: Option<(Vec<u8>, u64)>,
     /// A range that has all its keys, and whose ends are keys of entries; `None` if it has no entry.
     pub keys: Option<KeyRange>,
@@ -63,21 +63,18 @@ impl FamilySnapshot {
     /// The description of this version for another process.
     ///
     /// # Errors
-    /// Those of [`FamilySnapshot::version`]; Storage if the folder cannot be read.
-    pub fn describe(&self, storage: &dyn Storage) -> Result<Described> {
+    /// Those of [`FamilySnapshot::version`].
+    pub fn describe(&self) -> Result<Described> {
         let of_files = self.file_keys.clone().into_iter();
         let unflushed = self.unflushed.iter().flat_map(|table| table.ranges());
         let keys = of_files.chain(unflushed).reduce(|one, other| KeyRange {
             begin: one.begin.min(other.begin),
             end: one.end.max(other.end),
         });
-        let id = rockmill_snapshot::identity(storage, &self.path)?;
-        let folder = storage.folder_id(&self.path);
-        let folder = folder
-            .map_err(|e| Error::storage(&self.path.display().to_string(), "read the folder", &e))?;
+        let DatabaseIdentity { id, folder } = &self.origin.position.database;
         Ok(Described {
             version: self.version()?,
-            database: (!id.is_empty()).then_some((id, folder.inode)),
+            database: (!id.is_empty()).then(|| (id.clone(), folder.inode)),
             entries: self.entries().unwrap_or(0),
             bytes: self.bytes(),
             keys,

@@ -10,6 +10,7 @@ use rockmill_format::manifest::{ColumnFamily, FileMeta};
 use rockmill_format::names;
 use rockmill_format::properties::{TableProperties, compression_types};
 use rockmill_format::table::orders_by_bytes;
+use rockmill_snapshot::DatabaseIdentity;
 use rockmill_snapshot::tree::{Position, user_key};
 use rockmill_storage::base_name;
 use rockmill_storage::io::{IoOptions, JobInput};
@@ -191,6 +192,11 @@ impl Family {
         self.log_number
     }
 
+    /// The database.
+    pub(crate) fn database(&self) -> &DatabaseIdentity {
+        &self.position.database
+    }
+
     /// Removes all files except some.
     pub(crate) fn keep_files(&mut self, keeps: impl Fn(VersionFile) -> bool) {
         self.files.retain(|file| keeps(version_file(&file.meta)));
@@ -245,7 +251,7 @@ fn overlap(one: &FileMeta, other: &FileMeta) -> bool {
         && user_key(&other.smallest) <= user_key(&one.largest)
 }
 
-fn version_file(meta: &FileMeta) -> VersionFile {
+pub(crate) fn version_file(meta: &FileMeta) -> VersionFile {
     (meta.number, meta.size, meta.unique_id)
 }
 

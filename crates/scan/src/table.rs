@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, Weak};
 
 use rockmill_core::columns::{ColumnCache, TableColumns, TableIdentity};
 use rockmill_core::{
-    Cacheable, CancelToken, Error, FileIdentity, InputTable, ReadAt, Result, open_table,
+    Cacheable, CancelToken, Error, ErrorKind, FileIdentity, InputTable, ReadAt, Result, open_table,
     range_tombstones,
 };
 use rockmill_exec::budget::{Budget, Reservation};
@@ -33,12 +33,19 @@ pub struct Table {
     pub input: InputTable,
     io: Arc<JobIo>,
     closed: Arc<ClosedInput>,
+    /// The file from which it was opened, if the operating system has it.
+    file: Option<Identity>,
     open: Mutex<Weak<JobInput>>,
     last_used: AtomicU64,
     _reservation: Reservation,
 }
 
 impl Table {
+    /// Whether its rows may be read from an open file. A file under the same name may be another one.
+    fn is_in(&self, file: &JobInput) -> bool {
+        self.file.is_none() || self.file == Identity::of_file(file).ok()
+    }
+
     /// Options for reading its file.
     pub fn io(&self) -> &JobIo {
         &self.io
@@ -180,7 +187,8 @@ impl Tables {
     /// The table that the MANIFEST describes by `meta`. If the caller has its file open, it is read from there.
     ///
     /// # Errors
-    /// Storage, Corruption or Declined if it cannot be read; Declined if there is no memory for its index; Cancelled.
+    /// Storage, Corruption or Declined if it cannot be read; Storage if another table has its name; Declined if there is
+    /// no memory for its index; Cancelled.
     pub fn get(
         &self,
         folder: &TableFolder,
@@ -207,14 +215,20 @@ impl Tables {
             }
         };
         let key = (folder.path.clone(), meta.number, meta.size, identity);
-        let known = lock(&self.kept).get(&key).cloned();
-        let table = match known {
+        let open = opened.as_ref().or(file);
+        let known = || {
+            let known = lock(&self.kept).get(&key).cloned();
+            known.filter(|table| open.is_none_or(|file| table.is_in(file)))
+        };
+        let table = match known() {
             Some(table) => table,
             None => {
-                let table = self.open(folder, meta, opened.as_ref().or(file), cancel)?;
+                let table = self.open(folder, meta, open, cancel)?;
                 // Another thread may have opened it meanwhile.
-                let mut kept = lock(&self.kept);
-                Arc::clone(kept.entry(key).or_insert(table))
+                known().unwrap_or_else(|| {
+                    lock(&self.kept).insert(key, Arc::clone(&table));
+                    table
+                })
             }
         };
         let now = self.uses.fetch_add(1, Ordering::Relaxed);
@@ -244,7 +258,13 @@ impl Tables {
             return Err(Error::corruption(&name, file.len(), what));
         }
         let closed = Arc::new(file.closed(path));
+        let identity_of_file = Identity::of_file(&file).ok();
         let table = open_table(Box::new(Shared(file)))?;
+        if FileIdentity::is_other(&table, meta.unique_id) {
+            let what = "another file has its name: its unique id is not the one in the MANIFEST, as while a database is \
+                        copied or restored; try again when that is done";
+            return Err(Error::new(ErrorKind::Storage, what).in_file(&name));
+        }
         // Only column families in the order of bytes are opened. Ranges of keys are in that order, so the table would seem to
         // have nothing of them, and RocksDB's iterators would seek in it by the wrong order as well.
         if table.order() != KeyOrder::Bytewise {
@@ -280,6 +300,7 @@ impl Tables {
                 .read_through(Arc::clone(&closed) as Arc<dyn ReadAt>),
             io: Arc::clone(&folder.io),
             closed,
+            file: identity_of_file,
             open: Mutex::default(),
             last_used: AtomicU64::new(0),
         }))

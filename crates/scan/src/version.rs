@@ -21,6 +21,8 @@ pub type VersionFile = (u64, u64, Option<[u64; 2]>);
 /// A version of a column family.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Version {
+    /// Id of the database, which its copies on other machines have as well.
+    pub database: Vec<u8>,
     /// Name of the column family.
     pub family: String,
     /// The sequence number: the version has all writes up to it.
@@ -48,6 +50,7 @@ impl FamilySnapshot {
             return Err(Error::declined(DeclineReason::UnsupportedFormat, what));
         }
         Ok(Version {
+            database: self.origin.position.database.id.clone(),
             family: self.name.clone(),
             sequence: self.sequence,
             files: self.origin.files.clone(),
@@ -69,12 +72,13 @@ impl Version {
     /// this version's files.
     ///
     /// # Errors
-    /// Declined if it does not have them any more.
+    /// Declined if it does not have them any more, or if it is of another database.
     pub(crate) fn choose(&self, family: &mut Family) -> Result<bool> {
         let before = family.files_mut().len();
         family.keep_files(|file| self.files.contains(&file));
         let has_log = self.log_number.is_none_or(|log| log == family.log_number());
-        match family.files_mut().len() == self.files.len() && has_log {
+        let is_of_same = family.database().id == self.database;
+        match is_of_same && family.files_mut().len() == self.files.len() && has_log {
             true => Ok(before == self.files.len()),
             false => Err(self.gone()),
         }

@@ -26,5 +26,5 @@ pub mod tree;
 pub mod unflushed;
 
 pub use findings::Findings;
-pub use identity::identity;
+pub use identity::{DatabaseIdentity, identity};
 pub use log_folder::{LogFolder, LogSource};

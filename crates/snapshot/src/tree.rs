@@ -11,13 +11,15 @@ use rockmill_format::manifest::{ColumnFamily, FileMeta, Follower, Tree};
 use rockmill_format::range_tombstone::END_TAG;
 use rockmill_format::wire::CompactionServiceInput;
 
-use crate::Findings;
+use crate::{DatabaseIdentity, Findings};
 use rockmill_core::ReadAt;
 use rockmill_storage::{InputFileReader, Storage, base_name};
 
 /// Follows the MANIFEST of one database.
 #[derive(Debug, Default)]
 pub struct TreeFollower {
+    /// The database, whose id is empty if there is no file IDENTITY.
+    database: DatabaseIdentity,
     /// Name of the current MANIFEST, `MANIFEST-000005`.
     manifest: String,
     follower: Follower,
@@ -26,6 +28,8 @@ pub struct TreeFollower {
 /// A position in a MANIFEST, between two edits.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Position {
+    /// The database. Each new one begins with a MANIFEST of the same name.
+    pub database: DatabaseIdentity,
     /// Name of the file.
     pub manifest: String,
     /// Number of bytes in front of the position.
@@ -86,8 +90,11 @@ impl TreeFollower {
         cancel: &CancelToken,
     ) -> Result<()> {
         let (manifest, number) = current_manifest(storage, dir)?;
-        if manifest != self.manifest || self.follower.rests_on_zeros() {
+        let database = DatabaseIdentity::read(storage, dir)?;
+        let is_same = manifest == self.manifest && database == self.database;
+        if !is_same || self.follower.rests_on_zeros() {
             *self = Self {
+                database,
                 manifest,
                 follower: Follower::new(),
             };
@@ -118,7 +125,12 @@ impl TreeFollower {
 
     /// The position up to which the last refresh has read the MANIFEST.
     pub fn position(&self) -> Position {
+        let mut database = self.database.clone();
+        if database.id.is_empty() {
+            database.id.clone_from(&self.tree().db_id);
+        }
         Position {
+            database,
             manifest: self.manifest.clone(),
             bytes: self.follower.bytes_consumed(),
         }

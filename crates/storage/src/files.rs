@@ -127,7 +127,7 @@ pub trait Storage: Debug + Send + Sync {
 }
 
 /// Identity of a folder (`man 2 stat`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct FolderId {
     /// Device number of its file system.
     pub device: u64,

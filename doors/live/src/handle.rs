@@ -6,15 +6,18 @@ use std::path::Path;
 use rockmill_core::{DeclineReason, Error, ErrorKind, Result};
 use rockmill_scan::{IteratorRead, RowFn, ValueFn, Write, Written};
 use rust_rocksdb::{
-    DBAccess, DBRawIteratorWithThreadMode, DBWALIterator, DBWithThreadMode, MultiThreaded,
-    OptimisticTransactionDB, ReadOptions, ReadTier, SingleThreaded, SnapshotWithThreadMode,
-    WriteBatch, WriteBatchWithTransaction, WriteOptions,
+    AsColumnFamilyRef, DBAccess, DBRawIteratorWithThreadMode, DBWALIterator, DBWithThreadMode,
+    MultiThreaded, OptimisticTransactionDB, ReadOptions, ReadTier, SingleThreaded,
+    SnapshotWithThreadMode, WriteBatch, WriteBatchWithTransaction, WriteOptions,
 };
 
 use crate::failed;
 
 /// Name of the column family that every database has.
 const DEFAULT: &str = "default";
+
+/// Its id.
+const DEFAULT_ID: u32 = 0;
 
 /// A database that is open: `DB`, also with another thread mode, or `OptimisticTransactionDB`.
 pub trait Handle: Send + Sync + 'static {
@@ -55,13 +58,52 @@ pub trait Handle: Send + Sync + 'static {
     #[doc(hidden)]
     fn catch_up(&self) -> Result<()>;
 
+    /// The column family that has a name now.
+    #[doc(hidden)]
+    fn family(&self, name: &str) -> NamedFamily;
+
     /// Like [`rockmill_scan::Store::get`], of a column family.
     #[doc(hidden)]
-    fn get(&self, family: &str, keys: &[&[u8]], value: ValueFn<'_>);
+    fn get(&self, family: &NamedFamily, keys: &[&[u8]], value: ValueFn<'_>);
 
     /// Like [`rockmill_scan::Store::write`], to a column family.
     #[doc(hidden)]
-    fn write(&self, family: &str, writes: &[Write<'_>], options: &WriteOptions) -> Result<Written>;
+    fn write(
+        &self,
+        family: &NamedFamily,
+        writes: &[Write<'_>],
+        options: &WriteOptions,
+    ) -> Result<Written>;
+}
+
+/// A column family. If it is dropped, a later one may have its name, but not its id.
+#[doc(hidden)]
+#[derive(Debug, Clone)]
+pub struct NamedFamily {
+    /// Its name.
+    pub name: String,
+    /// Its id in the database; `None` if there was no such column family.
+    pub id: Option<u32>,
+}
+
+impl NamedFamily {
+    /// The column family of a handle that was found by the name. The default one exists without a handle.
+    fn new<H: AsColumnFamilyRef>(name: &str, found: Option<&H>) -> Self {
+        let default = (name == DEFAULT).then_some(DEFAULT_ID);
+        Self {
+            name: name.to_owned(),
+            id: found.map(AsColumnFamilyRef::id).or(default),
+        }
+    }
+
+    /// Requires that a handle that was found by the name is of this column family.
+    fn require<H: AsColumnFamilyRef>(&self, found: Option<H>) -> Result<Option<H>> {
+        let now = Self::new(&self.name, found.as_ref());
+        match now.id.is_some() && now.id == self.id {
+            true => Ok(found),
+            false => Err(dropped(&self.name)),
+        }
+    }
 }
 
 /// A snapshot of RocksDB, and super versions that are held.
@@ -76,8 +118,8 @@ pub trait Pin: Send + Sync {
     /// family.
     fn hold(&mut self, family: &str) -> bool;
 
-    /// Like [`rockmill_scan::Iterators::read`], at the snapshot.
-    fn read(&self, what: &IteratorRead<'_>, row: RowFn<'_>) -> Result<()>;
+    /// Like [`rockmill_scan::Iterators::read`], at the snapshot and of a column family.
+    fn read(&self, family: &NamedFamily, what: &IteratorRead<'_>, row: RowFn<'_>) -> Result<()>;
 }
 
 /// A [`Pin`] of a database. The iterators are dropped before the snapshot.
@@ -165,17 +207,18 @@ macro_rules! handle {
                 caught_up.map_err(|e| refused("catch up with the process that writes", &e))
             }
 
-            fn get(&self, family: &str, keys: &[&[u8]], value: ValueFn<'_>) {
+            fn family(&self, name: &str) -> NamedFamily {
+                NamedFamily::new(name, self.cf_handle(name).as_ref())
+            }
+
+            fn get(&self, family: &NamedFamily, keys: &[&[u8]], value: ValueFn<'_>) {
                 let options = ReadOptions::default();
                 let keys = keys.iter().copied();
-                let found = match self.cf_handle(family) {
-                    Some(family) => self.batched_multi_get_cf_opt(&family, keys, false, &options),
-                    None if family == DEFAULT => {
-                        self.batched_multi_get_pinned_opt(keys, false, &options)
-                    }
-                    None => {
-                        let none = |at| value(at, Err(dropped(family)));
-                        (0..keys.len()).for_each(none);
+                let found = match family.require(self.cf_handle(&family.name)) {
+                    Ok(Some(handle)) => self.batched_multi_get_cf_opt(&handle, keys, false, &options),
+                    Ok(None) => self.batched_multi_get_pinned_opt(keys, false, &options),
+                    Err(error) => {
+                        (0..keys.len()).for_each(|at| value(at, Err(error.clone())));
                         return;
                     }
                 };
@@ -189,15 +232,12 @@ macro_rules! handle {
 
             fn write(
                 &self,
-                family: &str,
+                family: &NamedFamily,
                 writes: &[Write<'_>],
                 options: &WriteOptions,
             ) -> Result<Written> {
                 let mut batch = <$batch>::default();
-                let handle = self.cf_handle(family);
-                if handle.is_none() && family != DEFAULT {
-                    return Err(dropped(family));
-                }
+                let handle = family.require(self.cf_handle(&family.name))?;
                 for write in writes {
                     match (write, &handle) {
                         (Write::Put { key, value }, Some(family)) => batch.put_cf(family, key, value),
@@ -242,6 +282,7 @@ macro_rules! handle {
 
             fn read(
                 &self,
+                family: &NamedFamily,
                 what: &IteratorRead<'_>,
                 row: RowFn<'_>,
             ) -> Result<()> {
@@ -255,10 +296,9 @@ macro_rules! handle {
                 if let Some(end) = &what.range.end {
                     options.set_iterate_upper_bound(end.clone());
                 }
-                let iterator = match self.db.cf_handle(what.family) {
-                    Some(family) => self.db.raw_iterator_cf_opt(&family, options),
-                    None if what.family == DEFAULT => self.db.raw_iterator_opt(options),
-                    None => return Err(dropped(what.family)),
+                let iterator = match family.require(self.db.cf_handle(&family.name))? {
+                    Some(handle) => self.db.raw_iterator_cf_opt(&handle, options),
+                    None => self.db.raw_iterator_opt(options),
                 };
                 read(iterator, what, row)
             }

@@ -29,8 +29,8 @@ use rockmill_storage::clock::Clock;
 use rust_rocksdb::WriteOptions;
 use self_cell::self_cell;
 
-use handle::BoxedPin;
 pub use handle::Handle;
+use handle::{BoxedPin, NamedFamily};
 use log::{Counted, LogEntries};
 pub use secondary::SecondaryStore;
 
@@ -182,10 +182,16 @@ impl<D: Handle> LiveDatabase<D> {
         let State { follower, log, .. } = &mut *state;
         engine.database_has(&self.path, follower.tree());
         let incomplete = log.go_on(&*self.db, follower, &read, engine, &cancel)?;
-        let iterators: Arc<dyn Iterators> = Arc::new(pinned);
-        for FamilyAt { id, family, .. } in families.values_mut() {
+        let pinned = Arc::new(pinned);
+        for (name, FamilyAt { id, family, .. }) in &mut families {
             family.unflushed = log.tables(*id);
-            family.iterators = Some(Arc::clone(&iterators));
+            family.iterators = Some(Arc::new(PinnedFamily {
+                pinned: Arc::clone(&pinned),
+                family: NamedFamily {
+                    name: name.clone(),
+                    id: Some(*id),
+                },
+            }));
             if let Some(reason) = incomplete.get(id) {
                 family.unread.get_or_insert_with(|| reason.clone());
             }
@@ -410,7 +416,7 @@ impl<D: Handle> Database for LiveDatabase<D> {
     fn store(&self, family: &str) -> Option<Arc<dyn Store>> {
         Some(Arc::new(LiveStore {
             db: Arc::clone(&self.db),
-            family: family.to_owned(),
+            family: self.db.family(family),
             options: Arc::clone(&self.write_options),
         }))
     }
@@ -419,7 +425,7 @@ impl<D: Handle> Database for LiveDatabase<D> {
 /// A column family of a database.
 struct LiveStore<D: Handle> {
     db: Arc<D>,
-    family: String,
+    family: NamedFamily,
     options: Arc<WriteOptions>,
 }
 
@@ -427,7 +433,7 @@ impl<D: Handle> fmt::Debug for LiveStore<D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LiveStore")
             .field("path", &self.db.path())
-            .field("family", &self.family)
+            .field("family", &self.family.name)
             .finish_non_exhaustive()
     }
 }
@@ -457,9 +463,16 @@ impl fmt::Debug for Pinned {
     }
 }
 
-impl Iterators for Pinned {
+/// A column family at a snapshot.
+#[derive(Debug)]
+struct PinnedFamily {
+    pinned: Arc<Pinned>,
+    family: NamedFamily,
+}
+
+impl Iterators for PinnedFamily {
     fn read(&self, what: &IteratorRead<'_>, row: RowFn<'_>) -> Result<()> {
-        self.with_dependent(|_, pin| pin.read(what, row))
+        (self.pinned).with_dependent(|_, pin| pin.read(&self.family, what, row))
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rockmill_core::Result;
 use rockmill_scan::{Store, ValueFn, Write, Written};
 
-use crate::handle::Handle;
+use crate::handle::{Handle, NamedFamily};
 
 /// A column family of a database that another process writes to, through a secondary instance of RocksDB in this
 /// process (`DB::open_cf_as_secondary`).
@@ -16,15 +16,15 @@ use crate::handle::Handle;
 /// process deletes files that are read here.
 pub struct SecondaryStore<D: Handle> {
     db: Arc<D>,
-    family: String,
+    family: NamedFamily,
 }
 
 impl<D: Handle> SecondaryStore<D> {
     /// A column family of a secondary instance.
     pub fn new(db: Arc<D>, family: &str) -> Self {
         Self {
+            family: db.family(family),
             db,
-            family: family.to_owned(),
         }
     }
 }
@@ -33,7 +33,7 @@ impl<D: Handle> fmt::Debug for SecondaryStore<D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SecondaryStore")
             .field("path", &self.db.path())
-            .field("family", &self.family)
+            .field("family", &self.family.name)
             .finish_non_exhaustive()
     }
 }

@@ -122,10 +122,18 @@ impl Handle for Stepped {
     fn catch_up(&self) -> Result<()> {
         self.db.catch_up()
     }
-    fn get(&self, family: &str, keys: &[&[u8]], value: ValueFn<'_>) {
+    fn family(&self, name: &str) -> NamedFamily {
+        self.db.family(name)
+    }
+    fn get(&self, family: &NamedFamily, keys: &[&[u8]], value: ValueFn<'_>) {
         Handle::get(&self.db, family, keys, value);
     }
-    fn write(&self, family: &str, writes: &[Write<'_>], options: &WriteOptions) -> Result<Written> {
+    fn write(
+        &self,
+        family: &NamedFamily,
+        writes: &[Write<'_>],
+        options: &WriteOptions,
+    ) -> Result<Written> {
         Handle::write(&self.db, family, writes, options)
     }
 }

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 use rockmill_core::{
-    Backend, Error, ErrorKind, Footprint, KeyRange, Operator, ReadTask, Request, Result, Support,
-    TaskReport,
+    Backend, CancelToken, Error, ErrorKind, Footprint, KeyRange, Operator, ReadTask, Request,
+    Result, Support, TaskReport,
 };
 use rockmill_cpu::CpuBackend;
 use rockmill_cuda::CudaSettings;
@@ -21,11 +21,12 @@ use rockmill_exec::device::{Device, OpenBackend, Registered};
 use rockmill_exec::device_registry::DeviceRegistry;
 use rockmill_exec::executor::Executor;
 use rockmill_live::LiveDatabase;
-use rockmill_scan::{Database, Directory, ScanEngine, ScanSettings};
+use rockmill_scan::{Database, Directory, ScanEngine, ScanSettings, Store, Write, Written};
 use rockmill_storage::clock::SystemClock;
 use rockmill_testkit::scans::*;
 use rust_rocksdb::{
-    DB, OptimisticTransactionDB, SingleThreaded, WaitForCompactOptions, WriteBatch,
+    DB, DBWithThreadMode, MultiThreaded, OptimisticTransactionDB, Options, SingleThreaded,
+    WaitForCompactOptions, WriteBatch,
 };
 
 fn engine() -> Arc<ScanEngine> {
@@ -383,6 +384,63 @@ fn a_transaction_database_is_one_as_well() {
     let (found, reports) = rows();
     assert_eq!(found, [(b"first".to_vec(), b"1".to_vec())]);
     assert_eq!(reports[0].through_iterators, None);
+}
+
+#[test]
+fn a_column_family_that_was_made_again_is_another_one() {
+    const FAMILY: &str = "a";
+    let dir = tempfile::tempdir().expect("a folder");
+    let mut options = Options::default();
+    options.create_if_missing(true);
+    let db = DBWithThreadMode::<MultiThreaded>::open(&options, dir.path()).expect("it opens");
+    db.create_cf(FAMILY, &options).expect("created");
+    db.put_cf(&db.cf_handle(FAMILY).expect("a family"), b"key", b"old")
+        .expect("written");
+    let db = Arc::new(db);
+    let (live, engine) = (LiveDatabase::new(Arc::clone(&db)), engine());
+    let snapshot = live.snapshot(&engine).expect("a snapshot");
+    let family = snapshot.family(FAMILY).expect("a family");
+    let rows = || {
+        let mut rows = Vec::new();
+        let (all, cancel) = (KeyRange::default(), CancelToken::new());
+        let read = family.read_through_iterators(&all, &cancel, &mut |_, value| {
+            rows.push(value.to_vec());
+            Ok(())
+        });
+        read.map(|()| rows)
+    };
+    let get = |store: &dyn Store| {
+        let mut found = Ok(None);
+        store.get(&[b"key"], &mut |_, value| {
+            found = value.map(|value| value.map(<[u8]>::to_vec))
+        });
+        found
+    };
+    let put = |store: &dyn Store| {
+        let (key, value) = (&b"key"[..], &b"new"[..]);
+        store.write(&[Write::Put { key, value }])
+    };
+    let old = live.store(FAMILY).expect("a store");
+    assert_eq!(rows(), Ok(vec![b"old".to_vec()]));
+    assert_eq!(get(&*old), Ok(Some(b"old".to_vec())));
+    db.drop_cf(FAMILY).expect("dropped");
+    for is_new in [false, true] {
+        if is_new {
+            db.create_cf(FAMILY, &options).expect("created");
+        }
+        let errors = [
+            rows().expect_err("it was dropped"),
+            get(&*old).expect_err("it was dropped"),
+            put(&*old).expect_err("it was dropped"),
+        ];
+        for error in errors {
+            assert!(error.what.contains("was dropped"), "{error}");
+        }
+    }
+    let new = live.store(FAMILY).expect("a store");
+    assert_eq!(get(&*new), Ok(None));
+    assert_eq!(put(&*new), Ok(Written::Done));
+    assert_eq!(get(&*new), Ok(Some(b"new".to_vec())));
 }
 
 /// Names a folder, in which the process that is killed has its database.

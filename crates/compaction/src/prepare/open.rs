@@ -14,7 +14,6 @@ use rockmill_exec::file_caches::database_number;
 use rockmill_exec::parallel;
 use rockmill_format::range_tombstone::RangeTombstone;
 use rockmill_format::table::names;
-use rockmill_format::unique_id::internal_unique_id;
 use rockmill_snapshot::tree::user_key;
 use rockmill_storage::io::{ClosedInput, JobInput, JobIo};
 
@@ -96,19 +95,13 @@ fn cannot_open(input: &InputFile, error: &io::Error) -> Error {
 /// Requires that the file is the one that the MANIFEST describes. Otherwise another valid file could be used in its
 /// place.
 fn check_identity(input: &InputFile, table: &InputTable) -> Result<()> {
-    let properties = &table.meta.properties;
-    let found = internal_unique_id(
-        &properties.db_id,
-        &properties.db_session_id,
-        properties.orig_file_number,
-    );
-    match input.unique_id {
-        Some(expected) if expected != [0, 0] && expected != found => Err(Error::corruption(
+    match FileIdentity::is_other(table, input.unique_id) {
+        true => Err(Error::corruption(
             &input.name,
             table.meta.file_size,
             "the unique id differs from the one in the MANIFEST",
         )),
-        _ => Ok(()),
+        false => Ok(()),
     }
 }
 

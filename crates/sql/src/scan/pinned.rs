@@ -304,7 +304,7 @@ mod exec {
             return Err(Error::new(ErrorKind::Invalid, what));
         }
         let snapshot = directory.snapshot_of(engine, &[family])?;
-        let described = snapshot.family(family)?.describe(engine.storage())?;
+        let described = snapshot.family(family)?.describe()?;
         pinned.add(location, described.version.clone(), &snapshot);
         Ok((vec![snapshot], PinReply::Described(Box::new(described))))
     }

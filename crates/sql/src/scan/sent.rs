@@ -27,7 +27,7 @@ use super::{ScanExec, Source, external, piece_bytes, properties, spread};
 use crate::table::StatementSnapshot;
 
 /// Version of these bytes.
-const FORMAT: u32 = 4;
+const FORMAT: u32 = 5;
 
 /// Maximum bytes of a scan: a file takes some 100, and a piece some times the bytes of two keys.
 const MAX_BYTES: usize = 64 << 20;

@@ -65,11 +65,7 @@ fn what_others_have_is_named_and_asked_for_again_once_they_may_have_left() {
     let large = || device_arena.take(64 << 10, &CancelToken::new());
     for is_asked in [true, false] {
         let error = large().expect_err("others have it");
-        let kind = match is_asked {
-            true => ErrorKind::Device,
-            false => ErrorKind::Declined(DeclineReason::MemoryBudget),
-        };
-        assert_eq!(error.kind, kind);
+        assert_eq!(error.kind, ErrorKind::Declined(DeclineReason::MemoryBudget));
         let named = "may have 32768, since the device gives no more";
         assert!(error.what.contains(named), "{error}");
         let cause = error.what.contains("(cannot get 65536 bytes");
