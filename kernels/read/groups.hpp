@@ -24,12 +24,6 @@ struct RetainGroup {
     if (i == 0 || !same_user_key(bytes, keys[i - 1], keys[i])) Group{*this, sums, i}.run();
   }
 
-  // Oldest snapshot that sees an entry, as its position; newest that does not, or 0.
-  ROCKMILL_HD u64 snapshot_below(u64 sequence) const {
-    const u64 stripe = stripe_of(rules, sequence);
-    return stripe == 0 ? 0 : rules.snapshots[stripe - 1];
-  }
-
  private:
   struct Group {
     const RetainGroup& all;
@@ -40,6 +34,7 @@ struct RetainGroup {
     ROCKMILL_HD Group(const RetainGroup& a, RetainSums& s, u64 first) : all(a), sums(s), at(first) {}
 
     ROCKMILL_HD u64 tag(u64 i) const { return all.keys[i].tag; }
+    ROCKMILL_HD u64 stripe(u64 i) const { return stripe_of(all.rules, sequence_of(tag(i))); }
     ROCKMILL_HD u64 hash(u64 i) const {
       return entry_hash(all.hashes[all.keys[i].entry], all.keys[i].tag);
     }
@@ -95,9 +90,9 @@ struct RetainGroup {
       bool clear_next = false, is_last = false;
       while (!is_last) {
         const u64 i = at, own = tag(i), type = own & 0xff;
-        const u64 stripe = stripe_of(all.rules, sequence_of(own));
-        const bool hidden = stripe == stripe_before;
-        stripe_before = stripe;
+        const u64 own_stripe = stripe(i);
+        const bool hidden = own_stripe == stripe_before;
+        stripe_before = own_stripe;
         // The last entry that this step handles.
         u64 last = i;
         if (clear_next) {
@@ -127,10 +122,10 @@ struct RetainGroup {
     // dropped; it stays only if an older stripe still has an entry of the key. RocksDB counts neither the hidden
     // entries nor the Delete.
     ROCKMILL_HD u64 delete_at_bottom(u64 i) {
-      const u64 below = all.snapshot_below(sequence_of(tag(i)));
+      const u64 own_stripe = stripe(i);
       u64 last = i;
       for (; more(last); ++last) {
-        if (below != 0 && sequence_of(tag(last + 1)) <= below) {
+        if (stripe(last + 1) != own_stripe) {
           keep_tombstone(i);
           return last;
         }
@@ -143,7 +138,6 @@ struct RetainGroup {
     // A SingleDelete cancels the next older entry of its key; a pair above the earliest snapshot is kept, the Put
     // without its value.
     ROCKMILL_HD u64 single_delete(u64 i, bool& clear_next) {
-      const u64 sequence = sequence_of(tag(i)), below = all.snapshot_below(sequence);
       if (!more(i)) {
         if (zeroed || obsolete(i)) drop_tombstone(i);
         else keep_tombstone(i);
@@ -151,7 +145,7 @@ struct RetainGroup {
       }
       const u64 next = i + 1;
       if (zeroed) return drop_pair(i);
-      if (below != 0 && sequence_of(tag(next)) <= below) {
+      if (stripe(next) != stripe(i)) {
         keep_tombstone(i);
         return i;
       }
@@ -162,7 +156,7 @@ struct RetainGroup {
         drop_tombstone(i);
         return i;
       }
-      if (emitted || sequence <= all.rules.earliest) return drop_pair(i);
+      if (emitted || sequence_of(tag(i)) <= all.rules.earliest) return drop_pair(i);
       keep_tombstone(i);
       clear_next = true;
       return i;

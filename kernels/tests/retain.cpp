@@ -120,3 +120,22 @@ TEST(retain, a_single_delete_takes_the_next_older_put_along) {
   EQUAL(totals.replaced, 2);
   EQUAL(totals.tombstones_dropped, 2);
 }
+
+TEST(retain, a_snapshot_with_number_0_sees_what_was_ingested_into_a_new_database) {
+  // One by one, and all at once.
+  for (const bool one_by_one : {true, false}) {
+    const u64 newer = one_by_one ? TYPE_SINGLE_DELETION : TYPE_DELETION;
+    const std::vector<Key> keys = {key("a", 1, newer, 0), key("a", 0, TYPE_VALUE, 1), key("b", 1, TYPE_DELETION, 2),
+                                   key("b", 0, TYPE_VALUE, 3), key("c", 1, TYPE_DELETION, 4)};
+    RetainRules rules{};
+    rules.snapshots = memory<u64>({0});
+    rules.num_snapshots = 1;
+    rules.bottommost = 1;
+    RetainArgs args = args_for(keys, rules);
+    args.values = memory<ValueRef>(std::vector<ValueRef>(keys.size(), {0, 11}));
+    args.one_by_one = one_by_one;
+    RUN(retain, &args);
+    EQUALS(args.keep, 1, 1, 1, 1, 0);
+    EQUAL(read(args.values + 1).len, 11);
+  }
+}

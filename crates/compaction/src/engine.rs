@@ -11,6 +11,7 @@ mod request;
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
+use std::process;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rockmill_core::CancelToken;
@@ -52,6 +53,8 @@ pub struct Engine {
     handed_over: Mutex<Vec<HandedOver>>,
     host: String,
     known_tables: Arc<KnownTables>,
+    /// The process that has made it.
+    pub(crate) process: u32,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -99,7 +102,14 @@ impl Engine {
                 .to_string_lossy()
                 .into_owned(),
             known_tables: Arc::default(),
+            process: process::id(),
         })
+    }
+
+    /// Whether this process has made the engine. A forked child has none of its threads, and a lock that one of them held at
+    /// the fork is never released there.
+    pub(crate) fn is_of_this_process(&self) -> bool {
+        self.process == process::id()
     }
 
     /// Returns the current mutable settings.

@@ -23,6 +23,8 @@ use sessions::Sessions;
 ///
 /// The methods are those of RocksDB's `CompactionService`. An error of [`ServiceJobs::schedule`] or
 /// [`ServiceJobs::wait`] means `kUseLocal`, since RocksDB treats every other answer but success as fatal.
+///
+/// In a forked child, a service of the process before takes no jobs, and removes none of the files of that process.
 #[derive(Debug)]
 pub struct ServiceJobs {
     engine: Arc<Engine>,
@@ -117,6 +119,17 @@ impl ServiceJobs {
         &self.engine
     }
 
+    /// Refuses a forked child, before anything takes a lock.
+    fn require_own_process(&self) -> Result<()> {
+        match self.engine.is_of_this_process() {
+            true => Ok(()),
+            false => Err(Error::new(
+                ErrorKind::Invalid,
+                "this process was forked from the one that has made the service, and has none of its threads",
+            )),
+        }
+    }
+
     fn jobs(&self) -> MutexGuard<'_, Jobs> {
         self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -125,8 +138,9 @@ impl ServiceJobs {
     /// serialised `CompactionServiceInput`.
     ///
     /// # Errors
-    /// The errors of [`Engine::prepare`]; Internal after a panic.
+    /// The errors of [`Engine::prepare`]; Invalid in a forked child; Internal after a panic.
     pub fn schedule(&self, dir: &Path, info: JobInfo, input: &[u8]) -> Result<String> {
+        self.require_own_process()?;
         let (database, job_id) = (info.db_name.clone(), info.job_id);
         let accept = || self.accept(dir, info, input);
         self.engine.offered(&database, job_id, accept)
@@ -176,8 +190,9 @@ impl ServiceJobs {
     /// Runs an accepted job, which can be waited for once, and returns the serialised `CompactionServiceResult`.
     ///
     /// # Errors
-    /// The errors of [`Engine::run`]; Internal after a panic, or if there is no such job.
+    /// The errors of [`Engine::run`]; Invalid in a forked child; Internal after a panic, or if there is no such job.
     pub fn wait(&self, id: &[u8]) -> Result<Vec<u8>> {
+        self.require_own_process()?;
         guarded(|| {
             let accepted = self.jobs().accepted.remove(id);
             let Accepted { job, dir, cancel } =
@@ -211,6 +226,9 @@ impl ServiceJobs {
     /// Cancels the jobs of a database that closes, since the program says so, and takes no further ones. Clones of the
     /// same engine take none either.
     pub fn database_closes(&self, session_id: &str) {
+        if !self.engine.is_of_this_process() {
+            return;
+        }
         self.engine.session_ends(session_id);
         let mut jobs = self.jobs();
         let may_have_state = jobs.sessions.ends(session_id);
@@ -225,6 +243,9 @@ impl ServiceJobs {
 
     /// Cancels all jobs of this clone, since RocksDB announces that a database closes.
     pub fn cancel_awaiting_jobs(&self) {
+        if !self.engine.is_of_this_process() {
+            return;
+        }
         let mut jobs = self.jobs();
         let ended = jobs.sessions.one_closes(Instant::now());
         for cancel in std::mem::take(&mut jobs.cancel).into_values() {
@@ -236,6 +257,9 @@ impl ServiceJobs {
 
     /// Forgets a reported job and removes its folder, which is no longer needed whether RocksDB took the files or not.
     pub fn on_installation(&self, id: &[u8], installation: Installation) {
+        if !self.engine.is_of_this_process() {
+            return;
+        }
         let reported = self.jobs().reported.remove(id);
         let Some(reported) = reported else {
             return;
@@ -292,7 +316,13 @@ pub(crate) fn cancelled_by(cancel: &CancelToken, error: Error) -> Error {
 impl Drop for ServiceJobs {
     /// Jobs that were scheduled and never waited for hold only memory. Reported jobs remove their folders here.
     fn drop(&mut self) {
-        let jobs = std::mem::take(&mut *self.jobs());
+        let jobs = self.jobs.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let jobs = std::mem::take(jobs);
+        if !self.engine.is_of_this_process() {
+            // The folders are those of the other process, and so are the threads, for which the end of the engine would wait.
+            std::mem::forget((jobs, Arc::clone(&self.engine)));
+            return;
+        }
         // No database has this clone any more, so RocksDB works on none of its jobs.
         for job in jobs.reported.values().filter(|job| job.was_left()) {
             self.engine.refuse_database(&job.dir);
@@ -320,36 +350,39 @@ mod tests {
         }
     }
 
-    #[test]
-    fn files_that_an_older_rocksdb_has_taken_are_found_in_caches_from_the_next_job_on() {
-        let dir = tempfile::tempdir().expect("a folder");
+    fn service() -> ServiceJobs {
         let engine = Engine::new(Settings::default(), Arc::new(LocalStorage));
-        let service = ServiceJobs::new(Arc::new(engine.expect("sound settings")));
-        // Whether RocksDB has renamed the file, and whether it will report that.
-        let report = |id: &str, is_taken: bool, is_told: bool| {
-            let output = Arc::new(Output::default());
-            let staging = StagingDir::create(Arc::new(LocalStorage), dir.path(), id);
-            let staging = staging.expect("made");
-            if !is_taken {
-                std::fs::write(staging.files().file(1), "a table").expect("written");
-            }
-            let reported = Reported {
-                staging: Arc::new(staging),
-                dir: dir.path().to_owned(),
-                cached: Cached {
-                    outputs: vec![Arc::clone(&output) as _],
-                    ..Cached::default()
-                },
-                is_told,
-            };
-            (service.jobs().reported).insert(id.as_bytes().to_vec(), reported);
-            output
+        ServiceJobs::new(Arc::new(engine.expect("sound settings")))
+    }
+
+    /// Adds a job that was reported. `is_taken`: whether RocksDB has renamed its file; `is_told`: whether it will report that.
+    fn report(
+        service: &ServiceJobs,
+        dir: &Path,
+        id: &str,
+        is_taken: bool,
+        is_told: bool,
+    ) -> Arc<Output> {
+        let output = Arc::new(Output::default());
+        let staging = StagingDir::create(Arc::new(LocalStorage), dir, id).expect("made");
+        if !is_taken {
+            std::fs::write(staging.files().file(1), "a table").expect("written");
+        }
+        let reported = Reported {
+            staging: Arc::new(staging),
+            dir: dir.to_owned(),
+            cached: Cached {
+                outputs: vec![Arc::clone(&output) as _],
+                ..Cached::default()
+            },
+            is_told,
         };
-        let outputs = [
-            report("taken", true, false),
-            report("left", false, false),
-            report("told", true, true),
-        ];
+        (service.jobs().reported).insert(id.as_bytes().to_vec(), reported);
+        output
+    }
+
+    /// Offers a job whose input cannot be read.
+    fn offer(service: &ServiceJobs, dir: &Path) -> Error {
         let info = JobInfo {
             db_name: String::new(),
             db_session_id: "session".to_owned(),
@@ -366,10 +399,47 @@ mod tests {
             plugins: None,
             picked_compression: None,
         };
-        let next = service.schedule(dir.path(), info, b"no message");
-        next.expect_err("it is none");
+        let offered = service.schedule(dir, info, b"no message");
+        offered.expect_err("it is none")
+    }
+
+    #[test]
+    fn files_that_an_older_rocksdb_has_taken_are_found_in_caches_from_the_next_job_on() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let service = service();
+        let outputs = [
+            report(&service, dir.path(), "taken", true, false),
+            report(&service, dir.path(), "left", false, false),
+            report(&service, dir.path(), "told", true, true),
+        ];
+        offer(&service, dir.path());
         let found = outputs.map(|output| output.0.load(Ordering::Relaxed));
         assert_eq!(found, [true, false, false]);
         assert_eq!(service.jobs().reported.len(), 2);
+    }
+
+    #[test]
+    fn a_forked_child_takes_no_jobs_and_removes_no_files() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let mut service = service();
+        report(&service, dir.path(), "told", false, true);
+        report(&service, dir.path(), "left", false, false);
+        let engine = Arc::get_mut(&mut service.engine).expect("it is the only service");
+        // In a child, the number is that of its parent.
+        engine.process = 0;
+        let clone = service.clone();
+        for service in [&service, &clone] {
+            assert_eq!(offer(service, dir.path()).kind, ErrorKind::Invalid);
+        }
+        let waited = service.wait(b"told").map_err(|error| error.kind);
+        assert_eq!(waited, Err(ErrorKind::Invalid));
+        assert_eq!(service.engine().stats().jobs_offered, 0);
+        service.on_installation(b"told", Installation::Unused);
+        service.cancel_awaiting_jobs();
+        service.database_closes("session");
+        drop(service);
+        for job in ["told", "left"] {
+            assert!(dir.path().join(job).join("000001.sst").exists(), "{job}");
+        }
     }
 }

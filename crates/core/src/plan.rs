@@ -200,11 +200,11 @@ impl CompactionRules {
         self.snapshots.get(at).copied().unwrap_or(MAX_SEQUENCE)
     }
 
-    /// The newest snapshot that does not see `sequence`, or 0.
+    /// The newest snapshot that does not see `sequence`. It may have number 0.
     #[inline]
-    pub fn snapshot_below(&self, sequence: u64) -> u64 {
+    pub fn snapshot_below(&self, sequence: u64) -> Option<u64> {
         let at = self.snapshots.partition_point(|&s| s < sequence);
-        if at == 0 { 0 } else { self.snapshots[at - 1] }
+        Some(self.snapshots[at.checked_sub(1)?])
     }
 }
 
@@ -524,10 +524,14 @@ mod tests {
             ..CompactionRules::default()
         };
         let some = rules(&[5, 9]);
-        let stripes: Vec<_> = [1, 5, 6, 9, 10]
-            .map(|s| (some.visible_to(s), some.snapshot_below(s)))
-            .into();
-        assert_eq!(stripes, [(5, 0), (5, 0), (9, 5), (9, 5), (MAX_SEQUENCE, 9)]);
+        let stripes = [1, 5, 6, 9, 10].map(|s| (some.visible_to(s), some.snapshot_below(s)));
+        let newest = (MAX_SEQUENCE, Some(9));
+        let (first, second) = ((5, None), (9, Some(5)));
+        assert_eq!(stripes, [first, first, second, second, newest]);
+        assert_eq!(
+            [0, 1].map(|s| rules(&[0]).snapshot_below(s)),
+            [None, Some(0)]
+        );
         assert_eq!((some.earliest(), rules(&[]).earliest()), (5, MAX_SEQUENCE));
         assert_eq!(rules(&[]).visible_to(3), MAX_SEQUENCE);
     }

@@ -281,8 +281,6 @@ pub enum Unsupported {
     Purpose,
     /// Compacting while a kernel that may put holds the table.
     Held,
-    /// Merging operands under these snapshots.
-    MergeOperands,
     /// To call objects of the application.
     Plugins,
 }
@@ -301,7 +299,6 @@ impl fmt::Display for Unsupported {
             Self::OldTable => "a table has format_version 0 or 1",
             Self::NeedsMergeInFiles => "files cannot have entries that do not determine the value alone",
             Self::Purpose => "the device does not support the purpose of the rows",
-            Self::MergeOperands => "the device does not merge operands under a snapshot with number 0",
             Self::Plugins => "the CPU does jobs that call objects of the program",
             Self::Held => {
                 "a kernel on the device may fill it and wait for RocksDB to take writes, which may wait for the compaction"

@@ -30,13 +30,6 @@ pub fn support(request: &Request<'_>, encodings: &Encodings) -> Support {
     if is_reverse || tables.any(|table| table.order() != KeyOrder::Bytewise) {
         return Support::No(Unsupported::Comparator);
     }
-    // Then user keys are processed one by one, without merging.
-    if let Visibility::Compaction(rules) = request.visibility
-        && rules.merging.is_some()
-        && rules.snapshots.first() == Some(&0)
-    {
-        return Support::No(Unsupported::MergeOperands);
-    }
     if let Visibility::Compaction(rules) = request.visibility
         && rules.has_plugins()
     {

@@ -6,7 +6,9 @@
 use std::collections::BTreeMap;
 use std::process;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::thread;
+use std::time::Duration;
 
 use rockmill_compaction::{Installation, ServiceJobs};
 
@@ -24,8 +26,9 @@ pub struct Handle {
 struct Slot {
     /// Set once; after that, only calls that report the installation of files are accepted.
     is_closed: AtomicBool,
-    /// Calls hold it for reading. Empty once nothing is left to do.
-    service: RwLock<Option<ServiceJobs>>,
+    /// Each call has a reference to it. The lock is not held during the call, whose log function may make further ones. Empty
+    /// once nothing is left to do.
+    service: RwLock<Option<Arc<ServiceJobs>>>,
     /// Target of the messages of calls with this handle.
     log: Option<Log>,
 }
@@ -116,7 +119,7 @@ pub fn open(
         log.iter().for_each(Log::handle_opens);
         Ok(Slot {
             is_closed: AtomicBool::new(false),
-            service: RwLock::new(Some(service)),
+            service: RwLock::new(Some(Arc::new(service))),
             log,
         })
     };
@@ -127,10 +130,9 @@ pub fn open(
 pub fn clone(handle: *mut Handle) -> Result<*mut Handle, Refusal> {
     let slot = find(handle)?;
     // It stays open meanwhile, and so does the log.
-    let service = slot.read();
-    let open = service.as_ref().filter(|_| !slot.is_closed());
+    let open = slot.open_service();
     let open = open.ok_or_else(|| SLOTS.unknown(handle.addr()))?;
-    self::open(slot.log.clone(), || Ok(open.clone()))
+    self::open(slot.log.clone(), || Ok(ServiceJobs::clone(&open)))
 }
 
 fn find(handle: *mut Handle) -> Result<Arc<Slot>, Refusal> {
@@ -142,20 +144,36 @@ impl Slot {
         self.is_closed.load(Ordering::Acquire)
     }
 
-    fn read(&self) -> RwLockReadGuard<'_, Option<ServiceJobs>> {
-        self.service.read().unwrap_or_else(PoisonError::into_inner)
+    fn service(&self) -> Option<Arc<ServiceJobs>> {
+        let service = self.service.read().unwrap_or_else(PoisonError::into_inner);
+        service.clone()
     }
 
-    /// Drops the service of a closed handle, unless RocksDB has yet to take some of its files.
-    fn drop_if_unused(&self, handle: *mut Handle) {
+    /// The service, unless the handle is closed.
+    fn open_service(&self) -> Option<Arc<ServiceJobs>> {
+        let service = self.service.read().unwrap_or_else(PoisonError::into_inner);
+        // Under the lock, so that `close` either prevents a reference or waits for it.
+        service
+            .as_ref()
+            .filter(|_| !self.is_closed())
+            .map(Arc::clone)
+    }
+
+    /// Drops the service of a closed handle, unless RocksDB has yet to take some of its files. Returns false if a call still
+    /// uses it.
+    fn drop_if_unused(&self, handle: *mut Handle) -> bool {
         let unused = {
             let mut service = self.service.write().unwrap_or_else(PoisonError::into_inner);
+            if (service.as_ref()).is_some_and(|service| Arc::strong_count(service) > 1) {
+                return false;
+            }
             service.take_if(|service| !service.has_reported())
         };
         if unused.is_some() {
             // Another call may have removed it.
             let _ = SLOTS.remove(handle.addr());
         }
+        true
     }
 }
 
@@ -165,17 +183,15 @@ pub fn with<T>(
     work: impl FnOnce(&ServiceJobs) -> Result<T, Refusal>,
 ) -> Result<T, Refusal> {
     let slot = find(handle)?;
-    let service = slot.read();
-    let open = service.as_ref().filter(|_| !slot.is_closed());
+    let open = slot.open_service();
     let open = open.ok_or_else(|| SLOTS.unknown(handle.addr()))?;
-    Log::during(slot.log.as_ref(), || work(open))
+    Log::during(slot.log.as_ref(), || work(&open))
 }
 
 /// Returns the jobs of a session, whose database closes, and takes no further ones through the open handles.
 pub fn database_closes(session_id: &str) -> Result<(), Refusal> {
     for slot in SLOTS.all()? {
-        let service = slot.read();
-        if let Some(service) = service.as_ref().filter(|_| !slot.is_closed()) {
+        if let Some(service) = slot.open_service() {
             Log::during(slot.log.as_ref(), || service.database_closes(session_id));
         }
     }
@@ -190,15 +206,14 @@ pub fn on_installation(
     installation: Installation,
 ) -> Result<(), Refusal> {
     let slot = find(handle)?;
-    match &*slot.read() {
-        Some(service) => {
-            Log::during(slot.log.as_ref(), || {
-                service.on_installation(id, installation);
-            });
-        }
-        None => return Err(SLOTS.unknown(handle.addr())),
-    }
+    let service = slot.service();
+    let service = service.ok_or_else(|| SLOTS.unknown(handle.addr()))?;
+    Log::during(slot.log.as_ref(), || {
+        service.on_installation(id, installation);
+    });
+    drop(service);
     if slot.is_closed() {
+        // A call that still uses it does this at its own end.
         slot.drop_if_unused(handle);
     }
     Ok(())
@@ -210,17 +225,84 @@ pub fn on_installation(
 /// None of these calls begins a whole job after the cancellation: it would need an id that a call returned to its caller
 /// while the handle was open.
 pub fn close(handle: *mut Handle) -> Result<(), Refusal> {
+    /// Pause between two checks whether other calls have ended.
+    const PAUSE: Duration = Duration::from_millis(1);
     log::require_outside()?;
     let slot = find(handle)?;
     if slot.is_closed.swap(true, Ordering::AcqRel) {
         return Err(SLOTS.unknown(handle.addr()));
     }
     Log::during(slot.log.as_ref(), || {
-        if let Some(service) = &*slot.read() {
+        if let Some(service) = slot.service() {
             service.cancel_awaiting_jobs();
         }
-        slot.drop_if_unused(handle);
+        while !slot.drop_if_unused(handle) {
+            thread::sleep(PAUSE);
+        }
     });
     slot.log.iter().for_each(Log::handle_closes);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::{c_char, c_int, c_void};
+    use std::ptr;
+
+    use rockmill_compaction::{Engine, Settings};
+    use rockmill_storage::LocalStorage;
+
+    use super::*;
+
+    static ASKED: AtomicUsize = AtomicUsize::new(0);
+    static IS_LOGGING: AtomicBool = AtomicBool::new(false);
+    static REFUSED: AtomicUsize = AtomicUsize::new(0);
+    const CALLS: usize = 50;
+
+    /// Asks a handle that another thread is closing.
+    unsafe extern "C" fn ask(_: *mut c_void, _: c_int, _: *const c_char) {
+        let handle = ptr::without_provenance_mut(ASKED.load(Ordering::Acquire));
+        let Ok(slot) = find(handle) else {
+            return;
+        };
+        IS_LOGGING.store(true, Ordering::Release);
+        while !slot.is_closed() {
+            thread::yield_now();
+        }
+        for _ in 0..CALLS {
+            let refused = with(handle, |_| Ok(())).is_err();
+            REFUSED.fetch_add(usize::from(refused), Ordering::Relaxed);
+            // `close` begins to wait meanwhile.
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    #[test]
+    fn a_handle_closes_while_its_log_function_asks_it() {
+        // SAFETY: the function may be called from any thread.
+        let log = unsafe { Log::new(ask, ptr::null_mut(), 0) };
+        let log = log.expect("the level is sound");
+        let make = || {
+            let engine = Engine::new(Settings::default(), Arc::new(LocalStorage));
+            let engine = engine.map_err(Refusal::invalid)?;
+            Ok(ServiceJobs::new(Arc::new(engine)))
+        };
+        let handle = open(Some(log), make).expect("the settings are sound");
+        let number = handle.addr();
+        ASKED.store(number, Ordering::Release);
+        let call = thread::spawn(move || {
+            let log = |_: &ServiceJobs| {
+                tracing::info!("a message");
+                Ok(())
+            };
+            with(ptr::without_provenance_mut(number), log).is_ok()
+        });
+        while !IS_LOGGING.load(Ordering::Acquire) {
+            thread::yield_now();
+        }
+        assert!(close(handle).is_ok());
+        assert!(call.join().expect("it does not panic"));
+        assert_eq!(REFUSED.load(Ordering::Relaxed), CALLS);
+        assert!(find(handle).is_err());
+    }
 }

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 from pathlib import Path
 
 import numpy
@@ -118,6 +119,20 @@ def test_a_lookup_can_be_captured_into_a_graph(view: rm.View) -> None:
     graph.replay()
     torch.cuda.synchronize()
     assert torch.equal(out[::2].view(torch.float32), expected(ids)[::2])
+
+
+def test_an_embedding_is_never_part_of_a_graph(vectors: Path, view: rm.View) -> None:
+    embedding = rm.torch.Embedding(view, DIM)
+    ids = torch.tensor([2], device="cuda")
+    with pytest.raises(rm.UsageError, match="cannot be captured"), torch.cuda.graph(torch.cuda.CUDAGraph()):
+        embedding(ids)
+    if not hasattr(torch.Tag, "cudagraph_unsafe"):
+        return
+    run = torch.compile(embedding, mode="reduce-overhead")
+    for number in range(5):
+        write(vectors, [(struct.pack(">Q", 2), struct.pack("<4f", *[number] * 4))])
+        view.refresh()
+        assert run(ids).tolist() == [[number] * 4]
 
 
 def test_the_operator_of_torch_passes_its_checks(view: rm.View) -> None:
@@ -236,6 +251,29 @@ def test_a_lookup_waits_for_the_stream_that_an_array_names(view: rm.View, monkey
     assert torch.equal(rows.view(torch.float32), expected(made))
     rows, _ = view.lookup(Other(1))
     assert torch.equal(rows.view(torch.float32), expected(made))
+
+
+def test_ids_of_other_libraries_are_kept_until_their_lookup_is_done(view: rm.View, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "cupy", raising=False)
+    own = torch.arange(1000, device="cuda")
+
+    class Other:
+        """An array whose memory its library frees with it."""
+
+        def __init__(self) -> None:
+            self.__cuda_array_interface__ = own.__cuda_array_interface__
+
+    ids = Other()
+    is_there = weakref.ref(ids)
+    torch.cuda._sleep(50_000_000)
+    view.lookup(ids)
+    del ids
+    assert is_there() is not None
+    torch.cuda.synchronize()
+    view.lookup(Other())
+    assert is_there() is None
+    view.close()
+    assert not view._queued
 
 
 def test_a_store_of_features_serves_pyg(view: rm.View) -> None:

@@ -12,6 +12,8 @@ use crate::builder::Builder;
 /// counters, so one service serves any number of databases. Give each database its own clone: when a database closes,
 /// only the jobs that came through its clone stop.
 ///
+/// A forked child has none of the service's threads. There, the service takes no jobs, and RocksDB does all compactions.
+///
 /// Do not use a compaction service for a database whose paths (`db_paths`, `cf_paths`) are on different file systems.
 /// RocksDB installs results by renaming them, and treats a failed rename as a fatal error. A service does not see these
 /// paths before a file is in a second one.

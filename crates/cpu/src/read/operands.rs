@@ -113,7 +113,7 @@ impl<S: Source, T: Sink> Retain<'_, S, T> {
             };
             let (tag, kv_hash) = (head.tag, head.kv_hash);
             let own = key::tag_sequence(tag);
-            if below != 0 && own <= below {
+            if below.is_some_and(|below| own <= below) {
                 return Ok(Beneath::OlderStripe);
             }
             let kind = key::tag_type(tag);

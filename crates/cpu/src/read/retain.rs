@@ -440,7 +440,7 @@ impl<S: Source, T: Sink> Retain<'_, S, T> {
         let below = self.rules.snapshot_below(key::tag_sequence(tag));
         let taken = self.take_tombstone(tag)?;
         while let Some(next) = self.next_of_key() {
-            if below != 0 && key::tag_sequence(next) <= below {
+            if below.is_some_and(|below| key::tag_sequence(next) <= below) {
                 return self.emit_taken(&taken);
             }
             self.drop_head()?;
@@ -469,7 +469,7 @@ impl<S: Source, T: Sink> Retain<'_, S, T> {
             }
             return self.emit_taken(&taken);
         };
-        let same_stripe = below == 0 || key::tag_sequence(next) > below;
+        let same_stripe = below.is_none_or(|below| key::tag_sequence(next) > below);
         if self.group.zeroed {
             self.count_dropped(&taken);
             self.totals.replaced += 1;

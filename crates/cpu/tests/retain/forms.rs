@@ -11,10 +11,9 @@ fn vis(rules: &CompactionRules, seq: u64) -> u64 {
     seeing.copied().unwrap_or(MAX_SEQUENCE)
 }
 
-/// The newest snapshot below `seq`, or 0.
-fn below(rules: &CompactionRules, seq: u64) -> u64 {
-    let unseeing = rules.snapshots.iter().filter(|&&s| s < seq).max();
-    unseeing.copied().unwrap_or(0)
+/// The newest snapshot below `seq`.
+fn below(rules: &CompactionRules, seq: u64) -> Option<u64> {
+    rules.snapshots.iter().filter(|&&s| s < seq).max().copied()
 }
 
 fn earliest(rules: &CompactionRules) -> u64 {
@@ -105,7 +104,7 @@ pub fn sequential(entries: &[Entry], rules: &CompactionRules) -> Option<Sequenti
         }
         let pv = prev_vis.replace(vis(rules, s));
         let next = entries.get(i + 1).filter(|f| f.key == e.key);
-        let in_stripe = |f: &Entry| below(rules, s) == 0 || f.seq() > below(rules, s);
+        let in_stripe = |f: &Entry| below(rules, s).is_none_or(|below| f.seq() > below);
         if clear_next {
             clear_next = false;
             emit(i, true, &mut emitted, &mut zeroed, &mut result);

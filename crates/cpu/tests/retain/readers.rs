@@ -44,7 +44,8 @@ fn lives() -> impl Strategy<Value = Lives> {
                     (true, _, _) => SINGLE_DELETE,
                     (false, _, true) => DELETE,
                 };
-                let seq = i as u64 + 1;
+                // Entries of a file that is ingested into a new database have sequence number 0.
+                let seq = i as u64;
                 let value = if kind == PUT {
                     format!("v{seq}")
                 } else {

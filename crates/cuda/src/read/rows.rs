@@ -76,8 +76,7 @@ pub fn select_rows(
     };
     let totals = match request.visibility {
         Visibility::Compaction(rules) => {
-            let has_single_deletes = input_totals.single_deletes > 0;
-            let one_by_one = has_single_deletes || rules.snapshots.first() == Some(&0);
+            let one_by_one = input_totals.single_deletes > 0;
             let operands = input_totals.operands;
             retain(
                 read,

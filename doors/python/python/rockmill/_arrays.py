@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from rockmill._errors import UsageError
@@ -13,6 +14,8 @@ class _Arrays:
     """What a library does with its arrays."""
 
     name = ""
+    is_shared = False
+    """Whether the memory of the ids is that of another library, which may free it without regard to the stream."""
 
     def __init__(self, module: Any, ids: Any) -> None:
         self.module = module
@@ -35,6 +38,10 @@ class _Arrays:
 
     def empty(self, shape: tuple[int, ...], dtype: str) -> Any:
         raise NotImplementedError
+
+    def mark(self) -> Callable[[], bool] | None:
+        """A function that tells whether the current stream is done with its work so far; ``None`` while it is captured."""
+        return None
 
 
 class _Host(_Arrays):
@@ -80,6 +87,14 @@ class _CuPy(_Arrays):
     def empty(self, shape: tuple[int, ...], dtype: str) -> Any:
         return self.module.empty(shape, dtype)
 
+    def mark(self) -> Callable[[], bool] | None:
+        stream = self.module.cuda.get_current_stream()
+        if stream.is_capturing():
+            return None
+        event = self.module.cuda.Event(disable_timing=True)
+        event.record(stream)
+        return lambda: bool(event.done)
+
 
 class _Torch(_Arrays):
     """Tensors of torch."""
@@ -114,6 +129,15 @@ class _Torch(_Arrays):
     def empty(self, shape: tuple[int, ...], dtype: str) -> Any:
         return self.module.empty(shape, dtype=getattr(self.module, dtype), device=self.ids.device)
 
+    def mark(self) -> Callable[[], bool] | None:
+        cuda = self.module.cuda
+        with cuda.device(self.ids.device):
+            if cuda.is_current_stream_capturing():
+                return None
+            event = cuda.Event()
+            event.record()
+        return lambda: bool(event.query())
+
 
 def _stream(stream: Any) -> int:
     """The address of a stream of torch or CuPy, or of a number."""
@@ -142,11 +166,13 @@ def _any_on_device(ids: Any, number: int | None, stream: Any) -> _Arrays:
         except ImportError:
             raise UsageError("arrays of other libraries than torch need CuPy: pip install cupy-cuda13x") from None
         library = _CuPy(cupy, None)
+        library.is_shared = True
         with library.on(number, stream):
             library.ids = cupy.from_dlpack(ids) if hasattr(ids, "__dlpack__") else cupy.asarray(ids)
         return library
     torch = sys.modules["torch"]
     library = _Torch(torch, None)
+    library.is_shared = True
     with torch.cuda.device(number), library.on(number, stream):
         if hasattr(ids, "__dlpack__"):
             library.ids = torch.from_dlpack(ids)

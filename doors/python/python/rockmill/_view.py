@@ -7,8 +7,9 @@ import functools
 import os
 import re
 import sys
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Union
 
 from rockmill._errors import DataError, NotReadError, UsageError
@@ -151,6 +152,9 @@ class View:
         )
         self._is_closed = False
         self._open()
+        # Behind what waits for the kernels when a view goes.
+        self._queued: list[tuple[Callable[[], bool], Any]] = []
+        self._queuing = threading.Lock()
 
     def _open(self) -> None:
         self._raw = RawView(*self._arguments)
@@ -325,9 +329,20 @@ class View:
                 "notes": notes and self._number is not None,
             }
             worst = raw.lookup(memory, library.stream(stream))
+            if library.is_shared:
+                self._keep(library)
         if notes and worst > _FOUND:
             raise self._no_answer(worst)
         return out, found
+
+    def _keep(self, library: Any) -> None:
+        """Keeps ids until the lookup is done, and drops those of earlier calls that are. A graph has those of its caller."""
+        is_done = library.mark()
+        if is_done is None:
+            return
+        with self._queuing:
+            self._queued = [queued for queued in self._queued if not queued[0]()]
+            self._queued.append((is_done, library.ids))
 
     def _library(self, ids: Any, stream: Any) -> Any:
         library = _Library.of(ids)
@@ -398,6 +413,8 @@ class View:
         """Gives the memory back, once kernels that use it are done."""
         self._is_closed = True
         self._raw.close()
+        # Without the lock, which a thread of the process before may hold in a forked child.
+        self._queued = []
 
     def __enter__(self) -> View:
         return self

@@ -13,13 +13,21 @@ from rockmill._view import View
 _VIEWS: "weakref.WeakValueDictionary[int, View]" = weakref.WeakValueDictionary()
 _NUMBERS = itertools.count(1)
 
+# A CUDA graph would look up in one version again and again, and check nothing. Torch before 2.9 has no such tag.
+_TAGS: dict[str, Any] = {"tags": (torch.Tag.cudagraph_unsafe,)} if hasattr(torch.Tag, "cudagraph_unsafe") else {}
 
-@torch.library.custom_op("rockmill::lookup", mutates_args=("out", "status"))
+
+@torch.library.custom_op("rockmill::lookup", mutates_args=("out", "status"), **_TAGS)
 def lookup(view: int, ids: torch.Tensor, out: torch.Tensor, status: torch.Tensor) -> None:
     """Looks ids up in the view with a number; see :meth:`rockmill.View.lookup`."""
     found = _VIEWS.get(view)
     if found is None:
         raise UsageError("the view of the module is not there any more")
+    if ids.is_cuda and torch.cuda.is_current_stream_capturing():
+        raise UsageError(
+            "an Embedding cannot be captured into a CUDA graph, which would never see a refresh: compile it in another mode "
+            'than "reduce-overhead", or capture view.lookup'
+        )
     found.check()
     if not ids.shape[0]:
         return
@@ -42,7 +50,8 @@ class Embedding(torch.nn.Module):
     A value of another size raises :class:`DataError`, on a GPU at the next call after the kernel.
 
     ``forward`` takes ids of shape ``[..]`` and returns vectors of shape ``[.., dim]`` on the same device. It works under
-    ``torch.compile``. The module itself cannot be saved: a state dict of it is empty.
+    ``torch.compile``, which leaves the lookup out of CUDA graphs; torch before 2.9 raises :class:`UsageError` in the mode
+    ``reduce-overhead``. Other captures raise it as well. The module itself cannot be saved: a state dict of it is empty.
     """
 
     def __init__(

@@ -81,12 +81,11 @@ proptest! {
     ) {
         let mut plan = plan;
         let runs = match merging {
-            // Under a snapshot with number 0, only the CPU merges.
-            Some(_) if plan.rules.snapshots.first() != Some(&0) => {
+            Some(_) => {
                 plan.rules.merging = merging;
                 with_operands(&runs)
             }
-            _ => runs,
+            None => runs,
         };
         let inputs = tables(&runs, &input_plan);
         plan.rules.tombstones = fragments(&tombstones, &runs, &plan.rules.snapshots).into();
