@@ -476,7 +476,6 @@ impl CudaRows<'_> {
             hash_kept: totals.hash_kept,
             hash_dropped: totals.hash_dropped,
             hash_consumed: totals.hash_consumed,
-            ..ReadReport::default()
         }
     }
 }

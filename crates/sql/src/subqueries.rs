@@ -109,11 +109,13 @@ impl OptimizerRule for ExactSubqueries {
     ) -> Result<Transformed<LogicalPlan>> {
         plan.transform_up_with_subqueries(|node| match node {
             LogicalPlan::Join(mut join) => {
-                let right = lateral(Arc::unwrap_or_clone(join.right))?;
-                Ok(right.update_data(|right| {
-                    join.right = Arc::new(right);
-                    LogicalPlan::Join(join)
-                }))
+                let right = lateral(&join.right)?;
+                let is_new = right.is_some();
+                join.right = right.map_or(join.right, Arc::new);
+                Ok(Transformed::new_transformed(
+                    LogicalPlan::Join(join),
+                    is_new,
+                ))
             }
             node => node.map_expressions(|expr| {
                 expr.transform_up(|expr| match expr {
@@ -127,22 +129,23 @@ impl OptimizerRule for ExactSubqueries {
     }
 }
 
-/// The right side of a join, if that may be LATERAL.
-fn lateral(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
+/// The right side of a join in another form, if it is LATERAL and needs one.
+fn lateral(plan: &LogicalPlan) -> Result<Option<LogicalPlan>> {
     match plan {
-        LogicalPlan::Subquery(subquery) if is_correlated(&subquery) => {
+        LogicalPlan::Subquery(subquery) if is_correlated(subquery) => {
             check(&subquery.subquery, true)?;
-            let subquery = distinct_names(&subquery, true)?;
-            Ok(subquery.update_data(LogicalPlan::Subquery))
+            let subquery = distinct_names(subquery, true)?;
+            let is_new = subquery.transformed;
+            Ok(is_new.then_some(LogicalPlan::Subquery(subquery.data)))
         }
-        LogicalPlan::SubqueryAlias(alias) if matches!(*alias.input, LogicalPlan::Subquery(_)) => {
-            let input = lateral(Arc::unwrap_or_clone(alias.input))?;
-            input.map_data(|input| {
-                let alias = SubqueryAlias::try_new(Arc::new(input), alias.alias)?;
-                Ok(LogicalPlan::SubqueryAlias(alias))
-            })
+        LogicalPlan::SubqueryAlias(SubqueryAlias { input, alias, .. })
+            if matches!(**input, LogicalPlan::Subquery(_)) =>
+        {
+            let input = lateral(input)?.map(Arc::new);
+            let alias = input.map(|input| SubqueryAlias::try_new(input, alias.clone()));
+            Ok(alias.transpose()?.map(LogicalPlan::SubqueryAlias))
         }
-        plan => Ok(Transformed::no(plan)),
+        _ => Ok(None),
     }
 }
 
