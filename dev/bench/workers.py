@@ -4,7 +4,8 @@
     dev/bench/workers.py --rockmill PROGRAM --out FILE.json [--dir FOLDER] [--scale 10] [--cores 16]
 
 - `split`: one database, read by one process with all cores, and by four workers with a quarter of the cores each.
-- `shards`: one, two, four and eight workers, each with an eighth of the cores and a database of its own.
+- `shards`: one, two, four and eight workers, each with an eighth of the cores and a database of its own. `apart` has the same
+  databases, each read by a process of its own, all at once: what the machine gives without workers.
 
 PROGRAM is built with the feature `distributed`. All processes run on this machine, and databases are in memory if FOLDER
 is on a tmpfs. A time is that of one statement more in the same command, so the start of the command is not in it.
@@ -42,7 +43,7 @@ def on_cores(first, count, command):
 @contextmanager
 def worker(program, root, first, cores):
     """The address of a worker with these cores."""
-    command = [program, "worker", "--listen", "127.0.0.1:0", "--root", root, "--threads", str(cores)]
+    command = [program, "worker", "--listen", "127.0.0.1:0", "--root", root, "--device", "cpu", "--threads", str(cores)]
     with tempfile.TemporaryFile("w+") as log:
         process = subprocess.Popen(on_cores(first, cores, command), stderr=log)
         try:
@@ -60,21 +61,24 @@ def worker(program, root, first, cores):
             process.wait()
 
 
-def seconds(command, statements):
-    start = time.monotonic()
-    done = subprocess.run([*command, "; ".join(statements)], capture_output=True, text=True)
-    if done.returncode != 0:
-        sys.exit(f"{' '.join(command)}: {done.stderr}")
-    return time.monotonic() - start, done.stdout
+def seconds(commands, statements):
+    """Seconds until all commands have run the statements, and the rows of the last one."""
+    start, text = time.monotonic(), "; ".join(statements)
+    running = [subprocess.Popen([*command, text], stdout=subprocess.PIPE, text=True) for command in commands]
+    for process in running:
+        rows, _ = process.communicate()
+        if process.returncode != 0:
+            sys.exit("a command failed")
+    return time.monotonic() - start, rows
 
 
-def timed(command, query):
-    """Median seconds of a statement, and its rows."""
+def timed(commands, query):
+    """Median seconds of a statement in each of the commands, which run at once; and the rows of the last one."""
     statement, times = QUERIES[query], []
-    seconds(command, [statement])
+    seconds(commands, [statement])
     for _ in range(REPEAT):
-        one, rows = seconds(command, [statement])
-        more, _ = seconds(command, [statement] * (1 + MORE))
+        one, rows = seconds(commands, [statement])
+        more, _ = seconds(commands, [statement] * (1 + MORE))
         times.append((more - one) / MORE)
     return statistics.median(times), rows
 
@@ -87,14 +91,14 @@ def split(args, root):
     """One process with all cores, and four workers with a quarter each."""
     database = str(root / "database")
     load(args.rockmill, database, args.scale)
-    alone = [args.rockmill, "sql", database, "--threads", str(args.cores), "--format", "csv"]
+    alone = [args.rockmill, "sql", database, "--device", "cpu", "--threads", str(args.cores), "--format", "csv"]
     alone = on_cores(0, args.cores, alone)
     part = args.cores // 4
     with ExitStack() as stack:
         each = [worker(args.rockmill, str(root), at * part, part) for at in range(4)]
         addresses = ",".join(stack.enter_context(started) for started in each)
         for query in QUERIES:
-            (one, rows), (four, others) = timed(alone, query), timed([*alone, "--workers", addresses], query)
+            (one, rows), (four, others) = timed([alone], query), timed([[*alone, "--workers", addresses]], query)
             same = sorted(map(digits, rows.split())) == sorted(map(digits, others.split()))
             yield {"experiment": "split", "query": query, "workers": 1, "seconds": one, "same": True}
             yield {"experiment": "split", "query": query, "workers": 4, "seconds": four, "same": same}
@@ -123,11 +127,16 @@ def shards(args, root):
                 address = stack.enter_context(worker(args.rockmill, str(root), at * part, part))
                 entries.append(f'[[shard]]\nfamily = "lineitem"\nurl = "{address}/{folders[at]}"\n')
             (lists / "shards.toml").write_text("\n".join(entries))
-            command = [args.rockmill, "sql", "--shards", str(lists / "shards.toml"), "--format", "csv"]
+            command = [args.rockmill, "sql", "--shards", str(lists / "shards.toml"), "--device", "cpu", "--format", "csv"]
             command = on_cores(0, args.cores, command)
             for query in QUERIES:
-                took, _ = timed(command, query)
+                took, _ = timed([command], query)
                 yield {"experiment": "shards", "query": query, "workers": count, "seconds": took}
+        apart = [args.rockmill, "sql", "--device", "cpu", "--threads", str(part), "--format", "csv"]
+        apart = [on_cores(at * part, part, [*apart, str(root / folders[at])]) for at in range(count)]
+        for query in QUERIES:
+            took, _ = timed(apart, query)
+            yield {"experiment": "apart", "query": query, "workers": count, "seconds": took}
 
 
 def main():
