@@ -139,18 +139,22 @@ def shards(args, root):
             yield {"experiment": "apart", "query": query, "workers": count, "seconds": took}
 
 
+EXPERIMENTS = {"split": split, "shards": shards}
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rockmill", required=True, help="the command, built with the feature distributed")
     parser.add_argument("--out", required=True, type=Path, help="file for the times, as JSON")
     parser.add_argument("--dir", help="folder for the databases, which are removed at the end")
+    parser.add_argument("--experiment", choices=EXPERIMENTS, nargs="*", default=EXPERIMENTS)
     parser.add_argument("--scale", type=float, default=10, help="scale of TPC-H, of all shards together [10]")
     parser.add_argument("--cores", type=int, default=os.cpu_count() // 8 * 8, help="cores to use, a multiple of 8")
     args = parser.parse_args()
     rows = []
     with tempfile.TemporaryDirectory(dir=args.dir) as root:
-        for experiment in (split, shards):
-            for row in experiment(args, Path(root)):
+        for experiment in args.experiment:
+            for row in EXPERIMENTS[experiment](args, Path(root)):
                 rows.append({**row, "scale": args.scale, "cores": args.cores})
                 print(f"{row['experiment']:8} {row['query']} {row['workers']} workers {row['seconds']:8.3f} s", flush=True)
                 args.out.write_text(json.dumps(rows, indent=1) + "\n")

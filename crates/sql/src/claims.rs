@@ -13,6 +13,7 @@
 //! - `unnest` over columns of one name: DataFusion takes the first of them for all.
 //! - A merge of sorted partitions by their first columns: it is not in the order of the others.
 //! - A filter on a cast, such as `cast(x as int) = 0`: DataFusion takes x for constant.
+//! - A sort above a limit with an offset: it moves below, and some of the wanted rows are not read.
 //! - Casts to times of days, which repeat; the negative of the least integer, which is itself; logarithms.
 //!
 //! [`true_claims`] puts a [`ForgetExec`] above or below such nodes, before the rule of DataFusion that relies on claims.
@@ -43,6 +44,7 @@ use datafusion::physical_plan::execution_plan::{
 use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::filter_pushdown::{FilterDescription, FilterPushdownPhase};
 use datafusion::physical_plan::joins::{HashJoinExec, NestedLoopJoinExec, SortMergeJoinExec};
+use datafusion::physical_plan::limit::GlobalLimitExec;
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMergeExec;
@@ -220,6 +222,11 @@ fn kept_above(node: &Arc<dyn ExecutionPlan>) -> Option<Kept> {
     }
     if let Some(filter) = node.downcast_ref::<FilterExec>() {
         return guesses_constants(filter).then_some(Kept::Filter);
+    }
+    // DataFusion moves a sort below an offset, and reads as many rows as are wanted behind it.
+    if let Some(limit) = node.downcast_ref::<GlobalLimitExec>() {
+        let columns = Kept::Columns(limit.schema().fields().len());
+        return (limit.skip() > 0).then_some(columns);
     }
     if node.is::<UnnestExec>() {
         return (!is_unambiguous(&node.schema())).then_some(Kept::Columns(0));

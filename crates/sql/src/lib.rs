@@ -50,6 +50,7 @@ mod in_subquery;
 mod joins;
 mod memory;
 mod mysql;
+mod outer_types;
 mod planner;
 mod program;
 pub mod protobuf;

@@ -31,6 +31,7 @@ use crate::guard::guarded_by_filters;
 use crate::in_list::add_constant_lists;
 use crate::in_subquery::add_exact_in;
 use crate::mysql::RefusedTables;
+use crate::outer_types::OuterTypes;
 use crate::planner::StatementPlanner;
 use crate::pushdown::{dynamic_filters, replace_pushdown};
 use crate::rule::Rule;
@@ -53,6 +54,7 @@ pub fn with_rockmill(mut builder: SessionStateBuilder) -> SessionStateBuilder {
     aggregates.extend(aggregate::own().map(Arc::new));
     let analyzer = builder.analyzer().get_or_insert_default();
     analyzer.rules.insert(0, Arc::new(ShallowAlternatives));
+    analyzer.rules.push(Arc::new(OuterTypes));
     analyzer.rules.push(Arc::new(NullableScalars));
     analyzer.rules.push(Arc::new(ExactSetOperations));
     analyzer.rules.push(Arc::new(CountsAsSums));

@@ -23,7 +23,7 @@ use datafusion::logical_expr::expr::{Exists, InSubquery};
 use datafusion::logical_expr::utils::{conjunction, split_conjunction};
 use datafusion::logical_expr::{
     Aggregate, Distinct, Expr, Filter, LogicalPlan, LogicalPlanBuilder, Operator, Projection,
-    Subquery, SubqueryAlias, lit, when,
+    SkipType, Subquery, SubqueryAlias, lit, when,
 };
 use datafusion::optimizer::{AnalyzerRule, OptimizerConfig, OptimizerRule};
 
@@ -292,7 +292,11 @@ fn has_correlated_below(plan: &LogicalPlan, is_lateral: bool) -> Result<Option<b
         let is_below = |at: usize| below[at].is_some();
         match plan {
             LogicalPlan::Window(_) => return refused("a window"),
-            LogicalPlan::Limit(limit) if limit.skip.is_some() => return refused("OFFSET"),
+            LogicalPlan::Limit(limit)
+                if !matches!(limit.get_skip_type()?, SkipType::Literal(0)) =>
+            {
+                return refused("OFFSET");
+            }
             LogicalPlan::Join(join) => match join.join_type {
                 JoinType::Left | JoinType::LeftSemi | JoinType::LeftAnti if is_below(1) => {
                     return refused("the right side of an outer join, INTERSECT or EXCEPT");

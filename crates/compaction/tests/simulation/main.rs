@@ -216,7 +216,7 @@ fn a_job_of_a_database_that_lies_elsewhere_changes_nothing() {
         "{error}"
     );
     let ops = storage.seen().ops;
-    let is_look = |op: &Op| matches!(op, Op::Open | Op::Size | Op::Read);
+    let is_look = |op: &Op| matches!(op, Op::Open | Op::Size | Op::Read | Op::Stat);
     assert!(ops.keys().all(is_look), "{ops:?}");
 }
 

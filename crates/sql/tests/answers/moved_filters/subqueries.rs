@@ -5,7 +5,7 @@ use tokio::runtime::Runtime;
 use super::{answer, database, ours};
 
 /// Statements, and their rows. `u.v` is id * 7 % 64, `u.n` is id % 5 and null for 2. `t` and `u` have the ids 0 to 63.
-const ANSWERS: [(&str, &[&str]); 25] = [
+const ANSWERS: [(&str, &[&str]); 30] = [
     // A scalar subquery without a row.
     (
         "select count(*) from u where (select id from t where id > 100) is not null",
@@ -41,6 +41,16 @@ const ANSWERS: [(&str, &[&str]); 25] = [
         "select u.id, l.id from u cross join lateral (select a.id from t a join t b on a.id = b.id + 1 where b.id = u.id) l where \
       u.id < 2",
         &["0 1", "1 2"],
+    ),
+    // Columns of a union, whose type is known late.
+    (
+        "select count(*) from (select id k from u union select n from u) s where exists (select 1 from u r where r.id = s.k)",
+        &["64"],
+    ),
+    (
+        "select k from (select n k from u where id < 4 union all select n + 0.5 from u where id < 3) s where (select count(*) from t \
+      where t.id = s.k) > 0",
+        &["0.0", "1.0", "3.0"],
     ),
     // Lists with a CASE.
     (
@@ -96,6 +106,19 @@ const ANSWERS: [(&str, &[&str]); 25] = [
     (
         "select n from u where id < 10 except select n from u where id < 3",
         &["3", "4"],
+    ),
+    // A limit with an offset below a sort.
+    (
+        "select v from (select v from u order by v desc limit 3 offset 1) s order by v desc",
+        &["60.0", "61.0", "62.0"],
+    ),
+    (
+        "select v, row_number() over (order by v) r from (select v from u order by v limit 3 offset 2) s",
+        &["2.0 1", "3.0 2", "4.0 3"],
+    ),
+    (
+        "select n, count(*) c from (select n from u where n is not null order by n limit 20 offset 10) s group by n order by n",
+        &["0 3", "1 13", "3 4"],
     ),
     // A frame of nulls.
     (
