@@ -49,7 +49,7 @@ const ANSWERS: [(&str, &[&str]); 30] = [
     ),
     (
         "select k from (select n k from u where id < 4 union all select n + 0.5 from u where id < 3) s where (select count(*) from t \
-      where t.id = s.k) > 0",
+      where t.v = s.k) > 0",
         &["0.0", "1.0", "3.0"],
     ),
     // Lists with a CASE.
