@@ -6,20 +6,21 @@
 //! - A GROUP BY over a join: a key of one side seems to determine all columns of the result.
 //! - `unnest`: a key of its input seems to be unique in its result, which has several rows of one key.
 //!
-//! So joins and `unnest` have no dependencies here: neither in the parts of FROM, while DataFusion plans a statement, nor
-//! before each rule of its optimizer that relies on dependencies.
+//! So `unnest` has no dependencies here, and a GROUP BY over a join only that of its columns on all of its keys: both in the
+//! parts of FROM, while DataFusion plans a statement, and before each rule of its optimizer that relies on dependencies.
 
 use std::cell::Cell;
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use datafusion::common::tree_node::Transformed;
-use datafusion::common::{DFSchemaRef, FunctionalDependencies, JoinType};
+use datafusion::common::{DFSchemaRef, Dependency, FunctionalDependence, FunctionalDependencies};
 use datafusion::error::Result;
 use datafusion::execution::SessionStateBuilder;
-use datafusion::logical_expr::LogicalPlan;
 use datafusion::logical_expr::planner::{
     PlannedRelation, RelationPlanner, RelationPlannerContext, RelationPlanning,
 };
+use datafusion::logical_expr::{Aggregate, LogicalPlan};
 use datafusion::optimizer::{Optimizer, OptimizerConfig, OptimizerRule};
 use datafusion::sql::sqlparser::ast::TableFactor;
 
@@ -47,7 +48,7 @@ pub fn add_true_dependencies(builder: &mut SessionStateBuilder) {
     debug_assert_eq!(added, BEFORE.len(), "rules of DataFusion have other names");
 }
 
-/// Removes the dependencies of joins and of `unnest`, and computes those above them again.
+/// Corrects the dependencies of groups over joins and of `unnest`, and computes those above them again.
 fn true_dependencies(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     plan.transform_up_with_subqueries(|plan| {
         let before = Arc::clone(plan.schema());
@@ -55,12 +56,25 @@ fn true_dependencies(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
             return Ok(Transformed::no(plan));
         }
         let plan = match plan {
-            LogicalPlan::Join(mut join) if repeats_rows(join.join_type) => {
-                join.schema = without_dependencies(&join.schema)?;
-                LogicalPlan::Join(join)
+            LogicalPlan::Aggregate(aggregate) => {
+                let Aggregate {
+                    input,
+                    group_expr,
+                    aggr_expr,
+                    ..
+                } = aggregate;
+                let mut of_input = input.schema().functional_dependencies().iter();
+                let is_of_join = of_input.any(|of| of.mode == Dependency::Multi);
+                let mut aggregate = Aggregate::try_new(input, group_expr, aggr_expr)?;
+                if is_of_join && !aggregate.schema.functional_dependencies().is_empty() {
+                    let of_groups = of_groups(&aggregate);
+                    aggregate.schema = with_dependencies(&aggregate.schema, of_groups)?;
+                }
+                LogicalPlan::Aggregate(aggregate)
             }
             LogicalPlan::Unnest(mut unnest) => {
-                unnest.schema = without_dependencies(&unnest.schema)?;
+                let none = FunctionalDependencies::empty();
+                unnest.schema = with_dependencies(&unnest.schema, none)?;
                 LogicalPlan::Unnest(unnest)
             }
             other => other.recompute_schema()?,
@@ -71,17 +85,27 @@ fn true_dependencies(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     })
 }
 
-fn repeats_rows(join: JoinType) -> bool {
-    matches!(
-        join,
-        JoinType::Inner | JoinType::Left | JoinType::Right | JoinType::Full
-    )
+/// All columns of GROUP BY together determine the others.
+fn of_groups(aggregate: &Aggregate) -> FunctionalDependencies {
+    // A column that is stated twice is there once.
+    let groups: HashSet<_> = aggregate.group_expr.iter().collect();
+    let keys: Vec<_> = (0..groups.len()).collect();
+    let fields = aggregate.schema.fields();
+    let is_nullable = fields
+        .iter()
+        .take(groups.len())
+        .any(|key| key.is_nullable());
+    let all = (0..fields.len()).collect();
+    let dependence = FunctionalDependence::new(keys, all, is_nullable);
+    FunctionalDependencies::new(vec![dependence.with_mode(Dependency::Single)])
 }
 
-fn without_dependencies(schema: &DFSchemaRef) -> Result<DFSchemaRef> {
+fn with_dependencies(
+    schema: &DFSchemaRef,
+    dependencies: FunctionalDependencies,
+) -> Result<DFSchemaRef> {
     let schema = schema.as_ref().clone();
-    let schema = schema.with_functional_dependencies(FunctionalDependencies::empty())?;
-    Ok(Arc::new(schema))
+    Ok(Arc::new(schema.with_functional_dependencies(dependencies)?))
 }
 
 #[derive(Debug)]

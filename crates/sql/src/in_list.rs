@@ -3,25 +3,18 @@
 //! DataFusion evaluates a list without rows to see whether it is constant. A CASE then seems to be what its THEN says. So such
 //! items become comparisons of their own.
 
-use std::sync::Arc;
-
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::error::Result;
-use datafusion::execution::SessionStateBuilder;
 use datafusion::logical_expr::expr::InList;
+use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::{conjunction, disjunction};
 use datafusion::logical_expr::{Expr, LogicalPlan, lit};
 use datafusion::optimizer::optimizer::ApplyOrder;
 use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
 
-/// Adds the rule before those of DataFusion.
-pub fn add_constant_lists(builder: &mut SessionStateBuilder) {
-    let optimizer = builder.optimizer().get_or_insert_default();
-    optimizer.rules.insert(0, Arc::new(ConstantLists));
-}
-
+/// The rule for all plans.
 #[derive(Debug)]
-struct ConstantLists;
+pub struct ConstantLists;
 
 impl OptimizerRule for ConstantLists {
     fn name(&self) -> &'static str {
@@ -37,13 +30,16 @@ impl OptimizerRule for ConstantLists {
         plan: LogicalPlan,
         _: &dyn OptimizerConfig,
     ) -> Result<Transformed<LogicalPlan>> {
+        let names = NamePreserver::new(&plan);
         plan.map_expressions(|expr| {
-            expr.transform_up(|part| match part {
+            let name = names.save(&expr);
+            let expr = expr.transform_up(|part| match part {
                 Expr::InList(part) if !part.list.iter().all(is_constant) => {
                     Ok(Transformed::yes(compared(part)))
                 }
                 part => Ok(Transformed::no(part)),
-            })
+            })?;
+            Ok(expr.update_data(|expr| name.restore(expr)))
         })
     }
 }

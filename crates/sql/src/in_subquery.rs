@@ -14,7 +14,6 @@ use std::sync::Arc;
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{Column, DFSchema, ExprSchema, ScalarValue};
 use datafusion::error::Result;
-use datafusion::execution::SessionStateBuilder;
 use datafusion::logical_expr::expr::{Exists, InSubquery};
 use datafusion::logical_expr::{
     Expr, ExprSchemable, Filter, LogicalPlan, LogicalPlanBuilder, Operator, Subquery, lit,
@@ -22,14 +21,11 @@ use datafusion::logical_expr::{
 use datafusion::optimizer::optimizer::ApplyOrder;
 use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
 
-/// Adds the rule before those of DataFusion.
-pub fn add_exact_in(builder: &mut SessionStateBuilder) {
-    let optimizer = builder.optimizer().get_or_insert_default();
-    optimizer.rules.insert(0, Arc::new(ExactIn));
-}
+use crate::subqueries::ungrouped;
 
+/// The rule for plans whose ANY and ALL are written as EXISTS.
 #[derive(Debug)]
-struct ExactIn;
+pub struct ExactIn;
 
 impl OptimizerRule for ExactIn {
     fn name(&self) -> &'static str {
@@ -93,7 +89,7 @@ fn exact(expr: Expr, place: Place, schema: &DFSchema) -> Result<Transformed<Expr
 
 fn exact_in(part: InSubquery, place: Place, schema: &DFSchema) -> Result<Transformed<Expr>> {
     let (x, subquery) = (&part.expr, &part.subquery);
-    let (qualifier, field) = subquery.subquery.schema().qualified_field(0);
+    let field = Arc::clone(subquery.subquery.schema().field(0));
     let x_may_be_null = x.nullable(schema)?;
     let q_may_be_null = field.is_nullable();
     let is_exact = match place {
@@ -106,7 +102,15 @@ fn exact_in(part: InSubquery, place: Place, schema: &DFSchema) -> Result<Transfo
     if is_exact {
         return Ok(Transformed::no(Expr::InSubquery(part)));
     }
-    let q = Expr::Column(Column::from((qualifier, field)));
+    // An aggregate without groups has one row.
+    if let Some((_, None)) = ungrouped(&subquery.subquery) {
+        let (x, value) = ((**x).clone(), Expr::ScalarSubquery(subquery.clone()));
+        return Ok(Transformed::yes(match part.negated {
+            true => x.not_eq(value),
+            false => x.eq(value),
+        }));
+    }
+    let q = Expr::Column(Column::from_name(NAME));
     let of_outer = (**x).clone().transform_up(|part| {
         Ok(match part {
             Expr::Column(column) => {
@@ -131,11 +135,22 @@ fn exact_in(part: InSubquery, place: Place, schema: &DFSchema) -> Result<Transfo
     }))
 }
 
+/// The column of a subquery in [`exists`]. Otherwise it may have the name of a column around it.
+const NAME: &str = "__rockmill_in";
+
 /// Whether a subquery has a row, or one for which `condition` holds.
 fn exists(subquery: &Subquery, condition: Option<Expr>) -> Result<Expr> {
-    let mut rows = LogicalPlanBuilder::from(subquery.subquery.as_ref().clone());
+    let (qualifier, field) = subquery.subquery.schema().qualified_field(0);
+    let column = Expr::Column(Column::from((qualifier, field))).alias(NAME);
+    let rows = LogicalPlanBuilder::from(subquery.subquery.as_ref().clone());
+    let mut rows = rows.project([column])?;
+    let names_outer = condition.as_ref().is_some_and(Expr::contains_outer);
     if let Some(condition) = condition {
         rows = rows.filter(condition)?;
+    }
+    // The same row serves all rows of the statement.
+    if !names_outer && subquery.outer_ref_columns.is_empty() {
+        rows = rows.limit(0, Some(1))?;
     }
     let rows = rows.build()?;
     let outer_ref_columns = rows.all_out_ref_exprs();

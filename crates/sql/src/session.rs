@@ -13,6 +13,7 @@ use datafusion::execution::context::SessionState;
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::logical_expr::{DdlStatement, LogicalPlan, TableSource};
+use datafusion::optimizer::OptimizerRule;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use rockmill_format::names;
 use rockmill_scan::ScanEngine;
@@ -28,15 +29,15 @@ use crate::files::{Contents, ContentsTable};
 use crate::filters::replace_push_down;
 use crate::functions;
 use crate::guard::guarded_by_filters;
-use crate::in_list::add_constant_lists;
-use crate::in_subquery::add_exact_in;
+use crate::in_list::ConstantLists;
+use crate::in_subquery::ExactIn;
 use crate::mysql::RefusedTables;
 use crate::outer_types::OuterTypes;
 use crate::planner::StatementPlanner;
 use crate::pushdown::{dynamic_filters, replace_pushdown};
 use crate::rule::Rule;
 use crate::set_operations::ExactSetOperations;
-use crate::subqueries::{NullableScalars, add_exact_subqueries};
+use crate::subqueries::{ExactSubqueries, NullableScalars};
 use crate::table::{RocksTable, Scans};
 
 /// Adds Rockmill's functions, its `min`, `max` and `sum`, and its rules: many alternatives are planned quickly, `count` beside
@@ -58,9 +59,7 @@ pub fn with_rockmill(mut builder: SessionStateBuilder) -> SessionStateBuilder {
     analyzer.rules.push(Arc::new(NullableScalars));
     analyzer.rules.push(Arc::new(ExactSetOperations));
     analyzer.rules.push(Arc::new(CountsAsSums));
-    add_exact_subqueries(&mut builder);
-    add_exact_in(&mut builder);
-    add_constant_lists(&mut builder);
+    add_exact_conditions(&mut builder);
     replace_push_down(&mut builder);
     add_true_dependencies(&mut builder);
     let optimizer = builder.physical_optimizers().get_or_insert_default();
@@ -73,6 +72,20 @@ pub fn with_rockmill(mut builder: SessionStateBuilder) -> SessionStateBuilder {
         .with_physical_optimizer_rule(Rule::new("rockmill_guarded_by_filters", guarded_by_filters))
         .with_physical_optimizer_rule(Rule::new("rockmill_aggregate_in_scan", aggregate_in_scan))
         .with_physical_optimizer_rule(Rule::new("rockmill_cooperative_joins", cooperative_joins))
+}
+
+/// Adds the rules for subqueries and lists behind the one that writes ANY and ALL as EXISTS.
+fn add_exact_conditions(builder: &mut SessionStateBuilder) {
+    let rules = &mut builder.optimizer().get_or_insert_default().rules;
+    let of_sets = |rule: &Arc<_>| OptimizerRule::name(&**rule) == "rewrite_set_comparison";
+    let at = rules.iter().position(of_sets).map_or(0, |at| at + 1);
+    debug_assert!(at > 0, "a rule of DataFusion has another name");
+    let own: [Arc<dyn OptimizerRule + Send + Sync>; 3] = [
+        Arc::new(ConstantLists),
+        Arc::new(ExactIn),
+        Arc::new(ExactSubqueries),
+    ];
+    rules.splice(at..at, own);
 }
 
 /// A session with DataFusion's own functions, those for JSON, and Rockmill's, in which `STORED AS ROCKSDB` makes tables that

@@ -6,9 +6,12 @@
 
 use std::sync::Arc;
 
+use datafusion::arrow::datatypes::FieldRef;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::Transformed;
-use datafusion::common::{Column, JoinConstraint, JoinType, NullEquality, not_impl_err};
+use datafusion::common::{
+    Column, JoinConstraint, JoinType, NullEquality, TableReference, not_impl_err,
+};
 use datafusion::error::Result;
 use datafusion::functions_window::expr_fn::row_number;
 use datafusion::logical_expr::builder::build_join_schema;
@@ -44,16 +47,27 @@ impl AnalyzerRule for ExactSetOperations {
     }
 }
 
-/// Whether a join is INTERSECT ALL or EXCEPT ALL. Without ALL, its left side is distinct.
+/// The numbers of both sides.
+const NAMES: [&str; 2] = ["__rockmill_left", "__rockmill_right"];
+
+/// Whether a join is INTERSECT ALL or EXCEPT ALL: it compares all columns, as no EXISTS does. Without ALL, its left side is
+/// distinct. A plan may be analyzed twice, with numbers at the second time.
 fn counts_rows(join: &Join) -> bool {
+    let (left, right) = (join.left.schema(), join.right.schema());
+    let is_of_subquery = |(qualifier, _): (Option<&TableReference>, &FieldRef)| {
+        qualifier.is_some_and(|name| name.table().starts_with("__correlated_sq"))
+    };
     matches!(join.join_type, JoinType::LeftSemi | JoinType::LeftAnti)
         && join.null_equality == NullEquality::NullEqualsNull
+        && join.filter.is_none()
+        && [left.fields().len(), right.fields().len()] == [join.on.len(); 2]
         && !matches!(*join.left, LogicalPlan::Distinct(Distinct::All(_)))
+        && !left.fields().iter().any(|field| field.name() == NAMES[0])
+        && !right.iter().any(is_of_subquery)
 }
 
 /// The same join, in which the rows of each kind have numbers.
 fn counted(mut join: Join) -> Result<LogicalPlan> {
-    const NAMES: [&str; 2] = ["__rockmill_left", "__rockmill_right"];
     let columns = join.left.schema().columns();
     join.left = Arc::new(numbered(&join.left, NAMES[0])?);
     join.right = Arc::new(numbered(&join.right, NAMES[1])?);

@@ -17,21 +17,15 @@ use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{Column, JoinType, ScalarValue, not_impl_err};
 use datafusion::error::Result;
-use datafusion::execution::SessionStateBuilder;
 use datafusion::functions::core::expr_fn::nullif;
 use datafusion::logical_expr::expr::{Exists, InSubquery};
+use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::{conjunction, split_conjunction};
 use datafusion::logical_expr::{
     Aggregate, Distinct, Expr, Filter, LogicalPlan, LogicalPlanBuilder, Operator, Projection,
     SkipType, Subquery, SubqueryAlias, lit, when,
 };
 use datafusion::optimizer::{AnalyzerRule, OptimizerConfig, OptimizerRule};
-
-/// Adds the rule before those of DataFusion.
-pub fn add_exact_subqueries(builder: &mut SessionStateBuilder) {
-    let optimizer = builder.optimizer().get_or_insert_default();
-    optimizer.rules.insert(0, Arc::new(ExactSubqueries));
-}
 
 /// Says that scalar subqueries may be null.
 #[derive(Debug)]
@@ -94,8 +88,9 @@ fn nullable(expr: Expr) -> Result<Transformed<Expr>> {
     })
 }
 
+/// The rule for plans whose ANY and ALL are written as EXISTS.
 #[derive(Debug)]
-struct ExactSubqueries;
+pub struct ExactSubqueries;
 
 impl OptimizerRule for ExactSubqueries {
     fn name(&self) -> &'static str {
@@ -117,14 +112,19 @@ impl OptimizerRule for ExactSubqueries {
                     is_new,
                 ))
             }
-            node => node.map_expressions(|expr| {
-                expr.transform_up(|expr| match expr {
-                    Expr::Exists(part) if is_correlated(&part.subquery) => exists(part),
-                    Expr::InSubquery(part) if is_correlated(&part.subquery) => is_in(part),
-                    Expr::ScalarSubquery(part) if is_correlated(&part) => scalar(&part),
-                    expr => Ok(Transformed::no(expr)),
+            node => {
+                let names = NamePreserver::new(&node);
+                node.map_expressions(|expr| {
+                    let name = names.save(&expr);
+                    let expr = expr.transform_up(|expr| match expr {
+                        Expr::Exists(part) if is_correlated(&part.subquery) => exists(part),
+                        Expr::InSubquery(part) if is_correlated(&part.subquery) => is_in(part),
+                        Expr::ScalarSubquery(part) if is_correlated(&part) => scalar(&part),
+                        expr => Ok(Transformed::no(expr)),
+                    })?;
+                    Ok(expr.update_data(|expr| name.restore(expr)))
                 })
-            }),
+            }
         })
     }
 }
@@ -162,6 +162,9 @@ fn exists(part: Exists) -> Result<Transformed<Expr>> {
         let LogicalPlan::Filter(having) = having else {
             return refused("HAVING");
         };
+        if having.predicate.contains_outer() {
+            return refused("a comparison with an aggregate");
+        }
         let one = when(having.predicate.clone(), lit(1)).end()?;
         let plan = LogicalPlanBuilder::from(having.input.as_ref().clone()).project([one])?;
         let found = part.subquery.with_plan(Arc::new(plan.build()?));
@@ -227,7 +230,7 @@ fn scalar(subquery: &Subquery) -> Result<Transformed<Expr>> {
 }
 
 /// The aggregate without groups that makes the rows of a plan, and the highest filter above it.
-fn ungrouped(plan: &LogicalPlan) -> Option<(&Aggregate, Option<&LogicalPlan>)> {
+pub fn ungrouped(plan: &LogicalPlan) -> Option<(&Aggregate, Option<&LogicalPlan>)> {
     let (mut node, mut filter) = (plan, None);
     loop {
         node = match node {
