@@ -11,7 +11,7 @@ use datafusion::common::{DFSchema, ExprSchema};
 use datafusion::error::Result;
 use datafusion::logical_expr::expr::{Exists, InSubquery};
 use datafusion::logical_expr::utils::merge_schema;
-use datafusion::logical_expr::{Expr, LogicalPlan, Subquery};
+use datafusion::logical_expr::{Expr, LogicalPlan, Subquery, SubqueryAlias};
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::optimizer::analyzer::type_coercion::TypeCoercion;
 
@@ -26,6 +26,15 @@ impl AnalyzerRule for OuterTypes {
 
     fn analyze(&self, plan: LogicalPlan, config: &ConfigOptions) -> Result<LogicalPlan> {
         let plan = plan.transform_up_with_subqueries(|node| {
+            if let LogicalPlan::Join(mut join) = node {
+                let right = lateral(&join.right, join.left.schema())?;
+                let is_new = right.is_some();
+                join.right = right.map_or(join.right, Arc::new);
+                return Ok(Transformed::new_transformed(
+                    LogicalPlan::Join(join),
+                    is_new,
+                ));
+            }
             let schema = merge_schema(&node.inputs());
             node.map_expressions(|expr| {
                 expr.transform_up(|expr| match expr {
@@ -54,6 +63,25 @@ impl AnalyzerRule for OuterTypes {
             true => TypeCoercion::new().analyze(plan.data, config),
             false => Ok(plan.data),
         }
+    }
+}
+
+/// The right side of a join with corrected types, if it is LATERAL and needs that.
+fn lateral(plan: &LogicalPlan, outer: &DFSchema) -> Result<Option<LogicalPlan>> {
+    match plan {
+        LogicalPlan::Subquery(subquery) => {
+            let subquery = corrected(subquery.clone(), outer)?;
+            let is_new = subquery.transformed;
+            Ok(is_new.then_some(LogicalPlan::Subquery(subquery.data)))
+        }
+        LogicalPlan::SubqueryAlias(SubqueryAlias { input, alias, .. })
+            if matches!(**input, LogicalPlan::Subquery(_)) =>
+        {
+            let input = lateral(input, outer)?.map(Arc::new);
+            let alias = input.map(|input| SubqueryAlias::try_new(input, alias.clone()));
+            Ok(alias.transpose()?.map(LogicalPlan::SubqueryAlias))
+        }
+        _ => Ok(None),
     }
 }
 

@@ -13,17 +13,18 @@
 
 use std::sync::Arc;
 
+use datafusion::arrow::datatypes::DataType;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
-use datafusion::common::{Column, JoinType, ScalarValue, not_impl_err};
+use datafusion::common::{Column, DFSchema, JoinType, ScalarValue, not_impl_err};
 use datafusion::error::Result;
 use datafusion::functions::core::expr_fn::nullif;
 use datafusion::logical_expr::expr::{Exists, InSubquery};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
-use datafusion::logical_expr::utils::{conjunction, split_conjunction};
+use datafusion::logical_expr::utils::{conjunction, merge_schema, split_conjunction};
 use datafusion::logical_expr::{
-    Aggregate, Distinct, Expr, Filter, LogicalPlan, LogicalPlanBuilder, Operator, Projection,
-    SkipType, Subquery, SubqueryAlias, lit, when,
+    Aggregate, Cast, Distinct, Expr, ExprSchemable, Filter, LogicalPlan, LogicalPlanBuilder,
+    Operator, Projection, SkipType, Subquery, SubqueryAlias, TryCast, lit, when,
 };
 use datafusion::optimizer::{AnalyzerRule, OptimizerConfig, OptimizerRule};
 
@@ -280,75 +281,123 @@ fn with_having_as_case(plan: &LogicalPlan) -> Result<Option<LogicalPlan>> {
     Ok(Some(LogicalPlan::Projection(projection)))
 }
 
-/// Returns an error if DataFusion would move a correlated condition of a subquery to where it means something else.
-fn check(plan: &LogicalPlan, is_lateral: bool) -> Result<()> {
-    has_correlated_below(plan, is_lateral).map(|_| ())
+/// What DataFusion must know of the correlated conditions in a plan.
+#[derive(Clone, Copy)]
+struct Correlation {
+    /// Whether all of them are equalities.
+    are_equal: bool,
+    /// Whether some compare a cast for which several values of a column are equal. DataFusion groups by the column.
+    merges: bool,
 }
 
-/// Whether a plan has correlated conditions, and whether all of them are equalities.
-fn has_correlated_below(plan: &LogicalPlan, is_lateral: bool) -> Result<Option<bool>> {
+/// Returns an error if DataFusion would move a correlated condition of a subquery to where it means something else.
+fn check(plan: &LogicalPlan, is_lateral: bool) -> Result<()> {
+    correlation(plan, is_lateral).map(|_| ())
+}
+
+fn correlation(plan: &LogicalPlan, is_lateral: bool) -> Result<Option<Correlation>> {
     let below = plan.inputs().into_iter();
-    let below = below.map(|input| has_correlated_below(input, is_lateral));
+    let below = below.map(|input| correlation(input, is_lateral));
     let below = below.collect::<Result<Vec<_>>>()?;
-    let mut found = below.iter().flatten().copied().reduce(|a, b| a && b);
-    if let Some(are_equal) = found {
+    let both = |a: Correlation, b: Correlation| Correlation {
+        are_equal: a.are_equal && b.are_equal,
+        merges: a.merges || b.merges,
+    };
+    let found = below.iter().flatten().copied().reduce(both);
+    if let Some(found) = found {
         let is_below = |at: usize| below[at].is_some();
-        match plan {
-            LogicalPlan::Window(_) => return refused("a window"),
-            LogicalPlan::Limit(limit)
-                if !matches!(limit.get_skip_type()?, SkipType::Literal(0)) =>
-            {
-                return refused("OFFSET");
-            }
-            LogicalPlan::Join(join) => match join.join_type {
-                JoinType::Left | JoinType::LeftSemi | JoinType::LeftAnti if is_below(1) => {
-                    return refused("the right side of an outer join, INTERSECT or EXCEPT");
-                }
-                JoinType::Right if is_below(0) => {
-                    return refused("the left side of a right join");
-                }
-                JoinType::Full => return refused("a full join"),
-                _ => {}
-            },
-            LogicalPlan::Distinct(Distinct::All(_)) if is_lateral && !are_equal => {
-                return refused("DISTINCT");
-            }
-            LogicalPlan::Aggregate(node)
-                if is_lateral && node.aggr_expr.is_empty() && !are_equal =>
-            {
-                return refused("DISTINCT");
-            }
-            LogicalPlan::Filter(filter) if is_lateral && ungrouped(&filter.input).is_some() => {
-                return refused("HAVING");
-            }
-            _ => {}
-        }
+        check_above(plan, found, is_below, is_lateral)?;
     }
     let mut own = Vec::new();
     plan.apply_expressions(|expr| {
-        own.extend(
-            split_conjunction(expr)
-                .into_iter()
-                .filter(|part| part.contains_outer())
-                .cloned(),
-        );
+        let parts = split_conjunction(expr).into_iter();
+        own.extend(parts.filter(|part| part.contains_outer()).cloned());
         Ok(TreeNodeRecursion::Continue)
     })?;
+    if own.is_empty() {
+        return Ok(found);
+    }
     if let LogicalPlan::Join(join) = plan
         && join.join_type != JoinType::Inner
-        && !own.is_empty()
     {
         return refused("the condition of an outer join");
     }
-    if !own.is_empty() {
-        let are_equal = own.iter().all(is_equality);
-        found = Some(found.unwrap_or(true) && are_equal);
+    let schema = merge_schema(&plan.inputs());
+    let own = Correlation {
+        are_equal: own.iter().all(is_equality),
+        merges: own.iter().any(|part| merges(part, &schema)),
+    };
+    Ok(Some(found.map_or(own, |found| both(found, own))))
+}
+
+/// Checks a node above correlated conditions.
+fn check_above(
+    node: &LogicalPlan,
+    found: Correlation,
+    is_below: impl Fn(usize) -> bool,
+    is_lateral: bool,
+) -> Result<()> {
+    match node {
+        LogicalPlan::Window(_) => refused("a window"),
+        LogicalPlan::Limit(limit) if !matches!(limit.get_skip_type()?, SkipType::Literal(0)) => {
+            refused("OFFSET")
+        }
+        LogicalPlan::Join(join) => match join.join_type {
+            JoinType::Left | JoinType::LeftSemi | JoinType::LeftAnti if is_below(1) => {
+                refused("the right side of an outer join, INTERSECT or EXCEPT")
+            }
+            JoinType::Right if is_below(0) => refused("the left side of a right join"),
+            JoinType::Full => refused("a full join"),
+            _ => Ok(()),
+        },
+        LogicalPlan::Distinct(Distinct::All(_)) if is_lateral && !found.are_equal => {
+            refused("DISTINCT")
+        }
+        LogicalPlan::Aggregate(node) if node.aggr_expr.is_empty() => {
+            match is_lateral && !found.are_equal {
+                true => refused("DISTINCT"),
+                false => Ok(()),
+            }
+        }
+        LogicalPlan::Aggregate(_) if found.merges => refused("an aggregate, by a cast"),
+        LogicalPlan::Filter(filter) if is_lateral && ungrouped(&filter.input).is_some() => {
+            refused("HAVING")
+        }
+        _ => Ok(()),
     }
-    Ok(found)
 }
 
 fn is_equality(condition: &Expr) -> bool {
     matches!(condition, Expr::BinaryExpr(equality) if equality.op == Operator::Eq)
+}
+
+/// Whether an equality compares a cast of a column that may make different values equal.
+fn merges(condition: &Expr, schema: &DFSchema) -> bool {
+    let Expr::BinaryExpr(equality) = condition else {
+        return false;
+    };
+    [&equality.left, &equality.right].into_iter().any(|side| {
+        let (Expr::Cast(Cast { expr, .. }) | Expr::TryCast(TryCast { expr, .. })) = &**side else {
+            return false;
+        };
+        let types = (expr.get_type(schema), side.get_type(schema));
+        match types {
+            _ if side.contains_outer() => false,
+            (Ok(from), Ok(to)) => !is_wider(&from, &to),
+            _ => true,
+        }
+    })
+}
+
+/// Whether a cast keeps different values different.
+fn is_wider(from: &DataType, to: &DataType) -> bool {
+    let (from_bytes, to_bytes) = (from.primitive_width(), to.primitive_width());
+    from == to
+        || from.is_string() && to.is_string()
+        || from.is_integer() && to.is_integer() && from_bytes <= to_bytes
+        || from.is_integer() && to.is_decimal()
+        || from.is_integer() && to.is_floating() && from_bytes < to_bytes
+        || matches!((from, to), (DataType::Date32, DataType::Timestamp(_, None)))
 }
 
 fn refused<T>(what: &str) -> Result<T> {

@@ -5,7 +5,7 @@ use tokio::runtime::Runtime;
 use super::{answer, database, ours};
 
 /// Statements, and their rows. `u.v` is id * 7 % 64, `u.n` is id % 5 and null for 2. `t` and `u` have the ids 0 to 63.
-const ANSWERS: [(&str, &[&str]); 36] = [
+const ANSWERS: [(&str, &[&str]); 37] = [
     // A scalar subquery without a row.
     (
         "select count(*) from u where (select id from t where id > 100) is not null",
@@ -51,6 +51,11 @@ const ANSWERS: [(&str, &[&str]); 36] = [
         "select k from (select n k from u where id < 4 union all select n + 0.5 from u where id < 3) s where (select count(*) from t \
       where t.v = s.k) > 0",
         &["0.0", "1.0", "3.0"],
+    ),
+    (
+        "select s.k, l.c from (select id k from u where id < 2 union select n + 0.5 from u where id < 2) s cross join lateral (select \
+      count(*) c from t where t.v = s.k) l",
+        &["0.0 1", "0.5 0", "1.0 1", "1.5 0"],
     ),
     // Lists with a CASE.
     (
@@ -167,7 +172,7 @@ const MADE: [&str; 3] = [
     "create table s (id bigint primary key, name varchar) as values (1, 'a'), (3, 'b')",
 ];
 
-const REFUSED: [&str; 11] = [
+const REFUSED: [&str; 12] = [
     "select id, (select count(*) from t left join t b on b.id = u.id + 100 where t.id = u.n) from u",
     "select id from u where exists (select 1 from t left join (select * from t where t.id = u.id + 100) b on true)",
     "select id from u where exists (select 1 from t full join (select * from t where t.id = u.id + 100) b on t.id = b.id)",
@@ -177,6 +182,7 @@ const REFUSED: [&str; 11] = [
     "select u.id, l.c from u cross join lateral (select max(v) c from t where t.id = u.id having count(*) > 0) l",
     "select id from u where exists (select 1 from t where t.id = u.id offset 5)",
     "select id from u where id in (select count(*) from t where t.id = u.id having count(*) > 0)",
+    "select id, (select count(*) from t where cast(t.v / 7 as bigint) = u.n) from u",
     "select id from u right join t using (id)",
     "select id from u natural full join t",
 ];
