@@ -63,6 +63,9 @@ use crate::windows::with_whole_ranges;
 /// The rule of DataFusion that adds and leaves out sorts.
 const BEFORE: &str = "EnsureRequirements";
 
+/// The rule of DataFusion that refuses a plan without an order that it needs.
+const LAST: &str = "SanityCheckPlan";
+
 /// Adds one rule before that of DataFusion which relies on claims, and one behind it.
 pub fn add_true_claims(optimizer: &mut PhysicalOptimizer) {
     let mut rules = optimizer.rules.iter();
@@ -74,6 +77,21 @@ pub fn add_true_claims(optimizer: &mut PhysicalOptimizer) {
             .rules
             .insert(at, Rule::new("rockmill_true_claims", true_claims));
     }
+    let mut rules = optimizer.rules.iter();
+    if let Some(at) = rules.position(|rule| rule.name() == LAST) {
+        let rule = Rule::new("rockmill_missing_sorts", missing_sorts);
+        optimizer.rules.insert(at, rule);
+    }
+}
+
+/// Sorts what other rules have left without the order that a node needs.
+fn missing_sorts(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+    let plan = plan.transform_up(|before| {
+        let node = with_sorted_inputs(Arc::clone(&before))?;
+        let is_new = !Arc::ptr_eq(&before, &node);
+        Ok(Transformed::new_transformed(node, is_new))
+    })?;
+    Ok(plan.data)
 }
 
 /// Removes claims that do not hold.

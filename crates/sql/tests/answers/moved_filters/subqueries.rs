@@ -5,7 +5,7 @@ use tokio::runtime::Runtime;
 use super::{answer, database, ours};
 
 /// Statements, and their rows. `u.v` is id * 7 % 64, `u.n` is id % 5 and null for 2. `t` and `u` have the ids 0 to 63.
-const ANSWERS: [(&str, &[&str]); 37] = [
+const ANSWERS: [(&str, &[&str]); 38] = [
     // A scalar subquery without a row.
     (
         "select count(*) from u where (select id from t where id > 100) is not null",
@@ -56,6 +56,10 @@ const ANSWERS: [(&str, &[&str]); 37] = [
         "select s.k, l.c from (select id k from u where id < 2 union select n + 0.5 from u where id < 2) s cross join lateral (select \
       count(*) c from t where t.v = s.k) l",
         &["0.0 1", "0.5 0", "1.0 1", "1.5 0"],
+    ),
+    (
+        "select count(*) from u where id < 9 and (select count(*) from t where t.id = u.v) = 1",
+        &["9"],
     ),
     // Lists with a CASE.
     (
