@@ -21,8 +21,10 @@ use datafusion::logical_expr::planner::{
     PlannedRelation, RelationPlanner, RelationPlannerContext, RelationPlanning,
 };
 use datafusion::logical_expr::{Aggregate, LogicalPlan};
-use datafusion::optimizer::{Optimizer, OptimizerConfig, OptimizerRule};
+use datafusion::optimizer::Optimizer;
 use datafusion::sql::sqlparser::ast::TableFactor;
+
+use crate::rule::LogicalRule;
 
 /// The rules of DataFusion that rely on dependencies.
 const BEFORE: [&str; 4] = [
@@ -37,15 +39,12 @@ pub fn add_true_dependencies(builder: &mut SessionStateBuilder) {
     let planners = builder.relation_planners().get_or_insert_default();
     planners.insert(0, Arc::new(TrueDependencies));
     let Optimizer { rules } = builder.optimizer().get_or_insert_default();
-    let (mut at, mut added) = (0, 0);
-    while let Some(rule) = rules.get(at) {
-        if BEFORE.contains(&rule.name()) {
-            rules.insert(at, Arc::new(TrueDependencies));
-            (at, added) = (at + 1, added + 1);
+    for name in BEFORE {
+        if let Some(at) = rules.iter().position(|rule| rule.name() == name) {
+            let rule = LogicalRule::new("rockmill_true_dependencies", true_dependencies);
+            rules.insert(at, rule);
         }
-        at += 1;
     }
-    debug_assert_eq!(added, BEFORE.len(), "rules of DataFusion have other names");
 }
 
 /// Corrects the dependencies of groups over joins and of `unnest`, and computes those above them again.
@@ -108,22 +107,9 @@ fn with_dependencies(
     Ok(Arc::new(schema.with_functional_dependencies(dependencies)?))
 }
 
+/// The planner for the parts of FROM.
 #[derive(Debug)]
 struct TrueDependencies;
-
-impl OptimizerRule for TrueDependencies {
-    fn name(&self) -> &'static str {
-        "rockmill_true_dependencies"
-    }
-
-    fn rewrite(
-        &self,
-        plan: LogicalPlan,
-        _: &dyn OptimizerConfig,
-    ) -> Result<Transformed<LogicalPlan>> {
-        true_dependencies(plan)
-    }
-}
 
 thread_local! {
     /// Whether [`TrueDependencies`] has asked DataFusion for the plan of the next part of FROM.

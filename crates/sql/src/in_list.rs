@@ -9,29 +9,12 @@ use datafusion::logical_expr::expr::InList;
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::{conjunction, disjunction};
 use datafusion::logical_expr::{Expr, LogicalPlan, lit};
-use datafusion::optimizer::optimizer::ApplyOrder;
-use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
 
-/// The rule for all plans.
-#[derive(Debug)]
-pub struct ConstantLists;
-
-impl OptimizerRule for ConstantLists {
-    fn name(&self) -> &'static str {
-        "rockmill_constant_lists"
-    }
-
-    fn apply_order(&self) -> Option<ApplyOrder> {
-        Some(ApplyOrder::TopDown)
-    }
-
-    fn rewrite(
-        &self,
-        plan: LogicalPlan,
-        _: &dyn OptimizerConfig,
-    ) -> Result<Transformed<LogicalPlan>> {
-        let names = NamePreserver::new(&plan);
-        plan.map_expressions(|expr| {
+/// Leaves no item with a column in a list.
+pub fn constant_lists(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
+    plan.transform_down_with_subqueries(|node| {
+        let names = NamePreserver::new(&node);
+        node.map_expressions(|expr| {
             let name = names.save(&expr);
             let expr = expr.transform_up(|part| match part {
                 Expr::InList(part) if !part.list.iter().all(is_constant) => {
@@ -41,7 +24,7 @@ impl OptimizerRule for ConstantLists {
             })?;
             Ok(expr.update_data(|expr| name.restore(expr)))
         })
-    }
+    })
 }
 
 fn is_constant(item: &Expr) -> bool {

@@ -18,38 +18,20 @@ use datafusion::logical_expr::expr::{Exists, InSubquery};
 use datafusion::logical_expr::{
     Expr, ExprSchemable, Filter, LogicalPlan, LogicalPlanBuilder, Operator, Subquery, lit,
 };
-use datafusion::optimizer::optimizer::ApplyOrder;
-use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
 
 use crate::subqueries::ungrouped;
 
-/// The rule for plans whose ANY and ALL are written as EXISTS.
-#[derive(Debug)]
-pub struct ExactIn;
-
-impl OptimizerRule for ExactIn {
-    fn name(&self) -> &'static str {
-        "rockmill_exact_in"
-    }
-
-    fn apply_order(&self) -> Option<ApplyOrder> {
-        Some(ApplyOrder::TopDown)
-    }
-
-    fn rewrite(
-        &self,
-        plan: LogicalPlan,
-        _: &dyn OptimizerConfig,
-    ) -> Result<Transformed<LogicalPlan>> {
-        let LogicalPlan::Filter(Filter {
+/// Writes IN with EXISTS where it may be null. ANY and ALL must be written as EXISTS before.
+pub fn exact_in(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
+    plan.transform_down_with_subqueries(|node| match node {
+        LogicalPlan::Filter(Filter {
             predicate, input, ..
-        }) = plan
-        else {
-            return Ok(Transformed::no(plan));
-        };
-        let exact = exact(predicate, Place::Condition, input.schema())?;
-        exact.map_data(|predicate| Ok(LogicalPlan::Filter(Filter::try_new(predicate, input)?)))
-    }
+        }) => {
+            let exact = exact(predicate, Place::Condition, input.schema())?;
+            exact.map_data(|predicate| Ok(LogicalPlan::Filter(Filter::try_new(predicate, input)?)))
+        }
+        node => Ok(Transformed::no(node)),
+    })
 }
 
 /// The place of an expression in a filter.
@@ -64,11 +46,11 @@ enum Place {
 
 fn exact(expr: Expr, place: Place, schema: &DFSchema) -> Result<Transformed<Expr>> {
     match expr {
-        Expr::InSubquery(part) => exact_in(part, place, schema),
+        Expr::InSubquery(part) => exact_part(part, place, schema),
         Expr::Not(part) => match *part {
             Expr::InSubquery(mut part) => {
                 part.negated = !part.negated;
-                exact_in(part, place, schema)
+                exact_part(part, place, schema)
             }
             part => {
                 Expr::Not(Box::new(part)).map_children(|part| exact(part, Place::Elsewhere, schema))
@@ -87,7 +69,7 @@ fn exact(expr: Expr, place: Place, schema: &DFSchema) -> Result<Transformed<Expr
     }
 }
 
-fn exact_in(part: InSubquery, place: Place, schema: &DFSchema) -> Result<Transformed<Expr>> {
+fn exact_part(part: InSubquery, place: Place, schema: &DFSchema) -> Result<Transformed<Expr>> {
     let (x, subquery) = (&part.expr, &part.subquery);
     let field = Arc::clone(subquery.subquery.schema().field(0));
     let x_may_be_null = x.nullable(schema)?;

@@ -11,9 +11,11 @@ use datafusion::common::{DFSchema, ExprSchema};
 use datafusion::error::Result;
 use datafusion::logical_expr::expr::{Exists, InSubquery};
 use datafusion::logical_expr::utils::merge_schema;
-use datafusion::logical_expr::{Expr, LogicalPlan, Subquery, SubqueryAlias};
+use datafusion::logical_expr::{Expr, LogicalPlan, Subquery};
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::optimizer::analyzer::type_coercion::TypeCoercion;
+
+use crate::subqueries::with_lateral;
 
 /// Corrects these types, and lets DataFusion choose the types of comparisons again.
 #[derive(Debug)]
@@ -26,14 +28,8 @@ impl AnalyzerRule for OuterTypes {
 
     fn analyze(&self, plan: LogicalPlan, config: &ConfigOptions) -> Result<LogicalPlan> {
         let plan = plan.transform_up_with_subqueries(|node| {
-            if let LogicalPlan::Join(mut join) = node {
-                let right = lateral(&join.right, join.left.schema())?;
-                let is_new = right.is_some();
-                join.right = right.map_or(join.right, Arc::new);
-                return Ok(Transformed::new_transformed(
-                    LogicalPlan::Join(join),
-                    is_new,
-                ));
+            if let LogicalPlan::Join(join) = node {
+                return with_lateral(join, corrected);
             }
             let schema = merge_schema(&node.inputs());
             node.map_expressions(|expr| {
@@ -63,25 +59,6 @@ impl AnalyzerRule for OuterTypes {
             true => TypeCoercion::new().analyze(plan.data, config),
             false => Ok(plan.data),
         }
-    }
-}
-
-/// The right side of a join with corrected types, if it is LATERAL and needs that.
-fn lateral(plan: &LogicalPlan, outer: &DFSchema) -> Result<Option<LogicalPlan>> {
-    match plan {
-        LogicalPlan::Subquery(subquery) => {
-            let subquery = corrected(subquery.clone(), outer)?;
-            let is_new = subquery.transformed;
-            Ok(is_new.then_some(LogicalPlan::Subquery(subquery.data)))
-        }
-        LogicalPlan::SubqueryAlias(SubqueryAlias { input, alias, .. })
-            if matches!(**input, LogicalPlan::Subquery(_)) =>
-        {
-            let input = lateral(input, outer)?.map(Arc::new);
-            let alias = input.map(|input| SubqueryAlias::try_new(input, alias.clone()));
-            Ok(alias.transpose()?.map(LogicalPlan::SubqueryAlias))
-        }
-        _ => Ok(None),
     }
 }
 

@@ -1,9 +1,12 @@
-//! What rules for physical plans, and nodes with one input, share.
+//! What rules for plans, and nodes with one input, share.
 
 use std::sync::Arc;
 
 use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::Transformed;
 use datafusion::error::Result;
+use datafusion::logical_expr::LogicalPlan;
+use datafusion::optimizer::{AnalyzerRule, OptimizerConfig, OptimizerRule};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::ExecutionPlan;
 
@@ -39,6 +42,47 @@ impl PhysicalOptimizerRule for Rule {
 
     fn schema_check(&self) -> bool {
         true
+    }
+}
+
+/// A rule for logical plans that is a function of the plan alone, subqueries included.
+#[derive(Debug)]
+pub struct LogicalRule {
+    name: &'static str,
+    change: fn(LogicalPlan) -> Result<Transformed<LogicalPlan>>,
+}
+
+impl LogicalRule {
+    /// The rule with a name, as `explain verbose` shows it.
+    pub fn new(
+        name: &'static str,
+        change: fn(LogicalPlan) -> Result<Transformed<LogicalPlan>>,
+    ) -> Arc<Self> {
+        Arc::new(Self { name, change })
+    }
+}
+
+impl OptimizerRule for LogicalRule {
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn rewrite(
+        &self,
+        plan: LogicalPlan,
+        _: &dyn OptimizerConfig,
+    ) -> Result<Transformed<LogicalPlan>> {
+        (self.change)(plan)
+    }
+}
+
+impl AnalyzerRule for LogicalRule {
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+        Ok((self.change)(plan)?.data)
     }
 }
 

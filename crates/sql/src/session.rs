@@ -29,15 +29,15 @@ use crate::files::{Contents, ContentsTable};
 use crate::filters::replace_push_down;
 use crate::functions;
 use crate::guard::guarded_by_filters;
-use crate::in_list::ConstantLists;
-use crate::in_subquery::ExactIn;
+use crate::in_list::constant_lists;
+use crate::in_subquery::exact_in;
 use crate::mysql::RefusedTables;
 use crate::outer_types::OuterTypes;
 use crate::planner::StatementPlanner;
 use crate::pushdown::{dynamic_filters, replace_pushdown};
-use crate::rule::Rule;
-use crate::set_operations::ExactSetOperations;
-use crate::subqueries::{ExactSubqueries, NullableScalars};
+use crate::rule::{LogicalRule, Rule};
+use crate::set_operations::exact_set_operations;
+use crate::subqueries::{exact_subqueries, nullable_scalars};
 use crate::table::{RocksTable, Scans};
 
 /// Adds Rockmill's functions, its `min`, `max` and `sum`, and its rules: many alternatives are planned quickly, `count` beside
@@ -56,8 +56,13 @@ pub fn with_rockmill(mut builder: SessionStateBuilder) -> SessionStateBuilder {
     let analyzer = builder.analyzer().get_or_insert_default();
     analyzer.rules.insert(0, Arc::new(ShallowAlternatives));
     analyzer.rules.push(Arc::new(OuterTypes));
-    analyzer.rules.push(Arc::new(NullableScalars));
-    analyzer.rules.push(Arc::new(ExactSetOperations));
+    let (scalars, sets) = ("rockmill_nullable_scalars", "rockmill_exact_set_operations");
+    analyzer
+        .rules
+        .push(LogicalRule::new(scalars, nullable_scalars));
+    analyzer
+        .rules
+        .push(LogicalRule::new(sets, exact_set_operations));
     analyzer.rules.push(Arc::new(CountsAsSums));
     add_exact_conditions(&mut builder);
     replace_push_down(&mut builder);
@@ -77,13 +82,13 @@ pub fn with_rockmill(mut builder: SessionStateBuilder) -> SessionStateBuilder {
 /// Adds the rules for subqueries and lists behind the one that writes ANY and ALL as EXISTS.
 fn add_exact_conditions(builder: &mut SessionStateBuilder) {
     let rules = &mut builder.optimizer().get_or_insert_default().rules;
-    let of_sets = |rule: &Arc<_>| OptimizerRule::name(&**rule) == "rewrite_set_comparison";
-    let at = rules.iter().position(of_sets).map_or(0, |at| at + 1);
-    debug_assert!(at > 0, "a rule of DataFusion has another name");
+    let writes_sets = |name: &str| name == "rewrite_set_comparison";
+    let at = rules.iter().position(|rule| writes_sets(rule.name()));
+    let at = at.map_or(0, |at| at + 1);
     let own: [Arc<dyn OptimizerRule + Send + Sync>; 3] = [
-        Arc::new(ConstantLists),
-        Arc::new(ExactIn),
-        Arc::new(ExactSubqueries),
+        LogicalRule::new("rockmill_constant_lists", constant_lists),
+        LogicalRule::new("rockmill_exact_in", exact_in),
+        LogicalRule::new("rockmill_exact_subqueries", exact_subqueries),
     ];
     rules.splice(at..at, own);
 }

@@ -7,7 +7,6 @@
 use std::sync::Arc;
 
 use datafusion::arrow::datatypes::FieldRef;
-use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::Transformed;
 use datafusion::common::{
     Column, JoinConstraint, JoinType, NullEquality, TableReference, not_impl_err,
@@ -18,33 +17,23 @@ use datafusion::logical_expr::builder::build_join_schema;
 use datafusion::logical_expr::{
     Distinct, Expr, ExprFunctionExt, Join, LogicalPlan, LogicalPlanBuilder,
 };
-use datafusion::optimizer::AnalyzerRule;
 
-/// The rule for plans whose types are known.
-#[derive(Debug)]
-pub struct ExactSetOperations;
-
-impl AnalyzerRule for ExactSetOperations {
-    fn name(&self) -> &'static str {
-        "rockmill_exact_set_operations"
-    }
-
-    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
-        let plan = plan.transform_up_with_subqueries(|node| match node {
-            LogicalPlan::Join(join) if counts_rows(&join) => counted(join).map(Transformed::yes),
-            LogicalPlan::Join(join) => {
-                let is_using = join.join_constraint == JoinConstraint::Using;
-                if is_using && matches!(join.join_type, JoinType::Right | JoinType::Full) {
-                    return not_impl_err!(
-                        "USING and NATURAL with RIGHT or FULL JOIN: write ON a.k = b.k, and coalesce(a.k, b.k) for the column"
-                    );
-                }
-                Ok(Transformed::no(LogicalPlan::Join(join)))
-            }
-            node => Ok(Transformed::no(node)),
-        })?;
-        Ok(plan.data)
-    }
+/// Numbers the rows of INTERSECT ALL and EXCEPT ALL.
+///
+/// # Errors
+/// NotImplemented for USING with RIGHT or FULL JOIN.
+pub fn exact_set_operations(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
+    plan.transform_up_with_subqueries(|node| match node {
+        LogicalPlan::Join(join) if counts_rows(&join) => counted(join).map(Transformed::yes),
+        LogicalPlan::Join(Join {
+            join_constraint: JoinConstraint::Using,
+            join_type: JoinType::Right | JoinType::Full,
+            ..
+        }) => not_impl_err!(
+            "USING and NATURAL with RIGHT or FULL JOIN: write ON a.k = b.k, and coalesce(a.k, b.k) for the column"
+        ),
+        node => Ok(Transformed::no(node)),
+    })
 }
 
 /// The numbers of both sides.

@@ -9,12 +9,11 @@
 //! - Two columns of one name, as in a self-join, become one column of the join, so one gets another name.
 //! - Windows, OFFSET, outer joins, and DISTINCT or HAVING of LATERAL: an error.
 //!
-//! A scalar subquery returns null if it has no row, also if its column is never null ([`NullableScalars`]).
+//! A scalar subquery returns null if it has no row, also if its column is never null ([`nullable_scalars`]).
 
 use std::sync::Arc;
 
 use datafusion::arrow::datatypes::DataType;
-use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{Column, DFSchema, JoinType, ScalarValue, not_impl_err};
 use datafusion::error::Result;
@@ -23,40 +22,27 @@ use datafusion::logical_expr::expr::{Exists, InSubquery};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::{conjunction, merge_schema, split_conjunction};
 use datafusion::logical_expr::{
-    Aggregate, Cast, Distinct, Expr, ExprSchemable, Filter, LogicalPlan, LogicalPlanBuilder,
+    Aggregate, Cast, Distinct, Expr, ExprSchemable, Filter, Join, LogicalPlan, LogicalPlanBuilder,
     Operator, Projection, SkipType, Subquery, SubqueryAlias, TryCast, lit, when,
 };
-use datafusion::optimizer::{AnalyzerRule, OptimizerConfig, OptimizerRule};
 
 /// Says that scalar subqueries may be null.
-#[derive(Debug)]
-pub struct NullableScalars;
-
-impl AnalyzerRule for NullableScalars {
-    fn name(&self) -> &'static str {
-        "rockmill_nullable_scalars"
+pub fn nullable_scalars(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
+    let mut is_found = false;
+    plan.apply_with_subqueries(|node| {
+        node.apply_expressions(|expr| {
+            is_found |= expr.exists(|part| Ok(claims_a_row(part)))?;
+            Ok(TreeNodeRecursion::Continue)
+        })
+    })?;
+    if !is_found {
+        return Ok(Transformed::no(plan));
     }
-
-    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
-        let mut is_found = false;
-        plan.apply_with_subqueries(|node| {
-            node.apply_expressions(|expr| {
-                is_found |= expr.exists(|part| Ok(claims_a_row(part)))?;
-                Ok(TreeNodeRecursion::Continue)
-            })
-        })?;
-        if !is_found {
-            return Ok(plan);
-        }
-        // Columns above the subqueries may be null then, too.
-        let plan = plan.transform_up_with_subqueries(|node| {
-            let node = node
-                .map_expressions(|expr| expr.transform_up(nullable))?
-                .data;
-            Ok(Transformed::yes(node.recompute_schema()?))
-        })?;
-        Ok(plan.data)
-    }
+    // Columns above the subqueries may be null then, too.
+    plan.transform_up_with_subqueries(|node| {
+        let node = node.map_expressions(|expr| expr.transform_up(nullable))?;
+        Ok(Transformed::yes(node.data.recompute_schema()?))
+    })
 }
 
 /// Whether an expression is a scalar subquery that DataFusion takes for never null, although it may have no row.
@@ -89,65 +75,66 @@ fn nullable(expr: Expr) -> Result<Transformed<Expr>> {
     })
 }
 
-/// The rule for plans whose ANY and ALL are written as EXISTS.
-#[derive(Debug)]
-pub struct ExactSubqueries;
-
-impl OptimizerRule for ExactSubqueries {
-    fn name(&self) -> &'static str {
-        "rockmill_exact_subqueries"
-    }
-
-    fn rewrite(
-        &self,
-        plan: LogicalPlan,
-        _: &dyn OptimizerConfig,
-    ) -> Result<Transformed<LogicalPlan>> {
-        plan.transform_up_with_subqueries(|node| match node {
-            LogicalPlan::Join(mut join) => {
-                let right = lateral(&join.right)?;
-                let is_new = right.is_some();
-                join.right = right.map_or(join.right, Arc::new);
-                Ok(Transformed::new_transformed(
-                    LogicalPlan::Join(join),
-                    is_new,
-                ))
+/// Writes correlated subqueries in another way where DataFusion changes them. ANY and ALL must be written as EXISTS before.
+///
+/// # Errors
+/// NotImplemented if there is no other way.
+pub fn exact_subqueries(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
+    plan.transform_up_with_subqueries(|node| match node {
+        LogicalPlan::Join(join) => with_lateral(join, |subquery, _| {
+            if !is_correlated(&subquery) {
+                return Ok(Transformed::no(subquery));
             }
-            node => {
-                let names = NamePreserver::new(&node);
-                node.map_expressions(|expr| {
-                    let name = names.save(&expr);
-                    let expr = expr.transform_up(|expr| match expr {
-                        Expr::Exists(part) if is_correlated(&part.subquery) => exists(part),
-                        Expr::InSubquery(part) if is_correlated(&part.subquery) => is_in(part),
-                        Expr::ScalarSubquery(part) if is_correlated(&part) => scalar(&part),
-                        expr => Ok(Transformed::no(expr)),
-                    })?;
-                    Ok(expr.update_data(|expr| name.restore(expr)))
-                })
-            }
-        })
-    }
+            check(&subquery.subquery, true)?;
+            distinct_names(&subquery, true)
+        }),
+        node => {
+            let names = NamePreserver::new(&node);
+            node.map_expressions(|expr| {
+                let name = names.save(&expr);
+                let expr = expr.transform_up(|expr| match expr {
+                    Expr::Exists(part) if is_correlated(&part.subquery) => exists(part),
+                    Expr::InSubquery(part) if is_correlated(&part.subquery) => is_in(part),
+                    Expr::ScalarSubquery(part) if is_correlated(&part) => scalar(&part),
+                    expr => Ok(Transformed::no(expr)),
+                })?;
+                Ok(expr.update_data(|expr| name.restore(expr)))
+            })
+        }
+    })
 }
 
-/// The right side of a join in another form, if it is LATERAL and needs one.
-fn lateral(plan: &LogicalPlan) -> Result<Option<LogicalPlan>> {
-    match plan {
-        LogicalPlan::Subquery(subquery) if is_correlated(subquery) => {
-            check(&subquery.subquery, true)?;
-            let subquery = distinct_names(subquery, true)?;
-            let is_new = subquery.transformed;
-            Ok(is_new.then_some(LogicalPlan::Subquery(subquery.data)))
-        }
-        LogicalPlan::SubqueryAlias(SubqueryAlias { input, alias, .. })
-            if matches!(**input, LogicalPlan::Subquery(_)) =>
-        {
-            let input = lateral(input)?.map(Arc::new);
-            let alias = input.map(|input| SubqueryAlias::try_new(input, alias.clone()));
-            Ok(alias.transpose()?.map(LogicalPlan::SubqueryAlias))
-        }
-        _ => Ok(None),
+/// A join whose right side is what `change` makes of it, if it is LATERAL. `change` also gets the columns of the left side.
+pub fn with_lateral(
+    mut join: Join,
+    change: impl FnOnce(Subquery, &DFSchema) -> Result<Transformed<Subquery>>,
+) -> Result<Transformed<LogicalPlan>> {
+    let (subquery, alias) = match &*join.right {
+        LogicalPlan::Subquery(subquery) => (Some(subquery), None),
+        LogicalPlan::SubqueryAlias(SubqueryAlias { input, alias, .. }) => match &**input {
+            LogicalPlan::Subquery(subquery) => (Some(subquery), Some(alias)),
+            _ => (None, None),
+        },
+        _ => (None, None),
+    };
+    let Some(subquery) = subquery else {
+        return Ok(Transformed::no(LogicalPlan::Join(join)));
+    };
+    let changed = change(subquery.clone(), join.left.schema())?;
+    if changed.transformed {
+        let right = LogicalPlan::Subquery(changed.data);
+        join.right = Arc::new(match alias {
+            Some(alias) => {
+                let alias = SubqueryAlias::try_new(Arc::new(right), alias.clone())?;
+                LogicalPlan::SubqueryAlias(alias)
+            }
+            None => right,
+        });
     }
+    Ok(Transformed::new_transformed(
+        LogicalPlan::Join(join),
+        changed.transformed,
+    ))
 }
 
 fn is_correlated(subquery: &Subquery) -> bool {
@@ -250,7 +237,7 @@ pub fn ungrouped(plan: &LogicalPlan) -> Option<(&Aggregate, Option<&LogicalPlan>
 }
 
 /// A plan with one row, whose columns are null if HAVING does not hold: the projections of a select list and of
-/// [`NullableScalars`] above a filter of an aggregate. `None` for other plans.
+/// [`nullable_scalars`] above a filter of an aggregate. `None` for other plans.
 fn with_having_as_case(plan: &LogicalPlan) -> Result<Option<LogicalPlan>> {
     let LogicalPlan::Projection(projection) = plan else {
         return Ok(None);
@@ -396,14 +383,13 @@ fn is_wider(from: &DataType, to: &DataType) -> bool {
         || from.is_string() && to.is_string()
         || from.is_integer() && to.is_integer() && from_bytes <= to_bytes
         || from.is_integer() && to.is_decimal()
-        || from.is_integer() && to.is_floating() && from_bytes < to_bytes
+        // Only beyond 2^53 do integers become equal.
+        || from.is_integer() && to.is_floating() && from_bytes <= to_bytes
         || matches!((from, to), (DataType::Date32, DataType::Timestamp(_, None)))
 }
 
 fn refused<T>(what: &str) -> Result<T> {
-    not_impl_err!(
-        "a subquery that names columns of the statement around it below {what}: write it as a join"
-    )
+    not_impl_err!("a correlated subquery whose condition is below {what}: write it as a join")
 }
 
 /// A subquery whose correlated conditions name no two columns of one name, and none with the name of a column that the
