@@ -88,6 +88,21 @@ ROCKMILL_HD u32 load32(const u8* at) {
 #endif
 }
 
+// One to eight bytes as a little-endian word. On the device, only the aligned words with the first and the last byte are read.
+ROCKMILL_HD u64 load_bytes(const u8* at, u32 len) {
+  u64 word = 0;
+#if defined(__CUDA_ARCH__)
+  const u64 address = reinterpret_cast<u64>(at), first = address & ~u64{7}, last = (address + len - 1) & ~u64{7};
+  const u32 shift = u32(address & 7) * 8;
+  word = *reinterpret_cast<const u64*>(first) >> shift;
+  if (last != first) word |= *reinterpret_cast<const u64*>(last) << (64 - shift);
+  return word & ~u64{0} >> (64 - 8 * len);
+#else
+  std::memcpy(&word, at, len);
+  return word;
+#endif
+}
+
 // A place in an arena. Entries that are not in it have the distance, which may wrap.
 ROCKMILL_HD const u8* place_in(const u8* arena, u64 at) {
   return reinterpret_cast<const u8*>(reinterpret_cast<u64>(arena) + at);

@@ -41,8 +41,9 @@ struct Exec {
 constexpr u32 SHARED_THREADS = WARPS_WITH_SHARED * Warp::width;
 
 // Blocks of a grid for `count` threads.
-inline u32 grid_blocks(const Exec& exec, u64 count, u32 block_threads = THREADS) {
-  const u64 most = u64(std::max<u32>(exec.processors, 1)) * BLOCKS_PER_PROCESSOR * (THREADS / block_threads);
+inline u32 grid_blocks(const Exec& exec, u64 count, u32 block_threads = THREADS,
+                       u32 blocks_per_processor = BLOCKS_PER_PROCESSOR) {
+  const u64 most = u64(std::max<u32>(exec.processors, 1)) * blocks_per_processor * (THREADS / block_threads);
   return u32(std::min<u64>(std::max<u64>((count + block_threads - 1) / block_threads, 1), most));
 }
 
@@ -100,18 +101,32 @@ __global__ void __launch_bounds__(SHARED_THREADS, BLOCKS_WITH_SHARED)
   }
 }
 
-template <class Sums, class F>
-__global__ void __launch_bounds__(THREADS) accumulate_kernel(u64 n, F f, typename Sums::Total* out) {
-  Sums sums = Sums::zero();
-  const u64 step = u64(gridDim.x) * THREADS;
-  for (u64 i = u64(blockIdx.x) * THREADS + threadIdx.x; i < n; i += step) f(i, sums);
+// The sums of a warp's lanes, in its first lane.
+template <class Sums>
+__device__ void add_up_lanes(Sums& sums) {
   for (u32 mask = Warp::width / 2; mask > 0; mask /= 2) {
     Sums other;
     for (u32 w = 0; w < Sums::words; ++w)
       other.word(w) = Warp{}.shuffle_xor(sums.word(w), mask);
     sums.merge(other);
   }
-  if (Warp{}.rank() == 0) sums.merge_into(*out);
+}
+
+template <class Sums, class F>
+__global__ void __launch_bounds__(THREADS) accumulate_kernel(u64 n, F f, typename Sums::Total* out) {
+  constexpr u32 warps = THREADS / Warp::width;
+  __shared__ Sums of_warps[warps];
+  Sums sums = Sums::zero();
+  const u64 step = u64(gridDim.x) * THREADS;
+  for (u64 i = u64(blockIdx.x) * THREADS + threadIdx.x; i < n; i += step) f(i, sums);
+  add_up_lanes(sums);
+  if (Warp{}.rank() == 0) of_warps[threadIdx.x / Warp::width] = sums;
+  __syncthreads();
+  if (threadIdx.x >= Warp::width) return;
+  sums = threadIdx.x < warps ? of_warps[threadIdx.x] : Sums::zero();
+  add_up_lanes(sums);
+  // Atomic operations on one address wait for each other, so a block has one for each word.
+  if (threadIdx.x == 0) sums.merge_into(*out);
 }
 
 template <class F>
@@ -156,7 +171,8 @@ int for_each_of_groups_with_shared(const Exec& exec, u64 n, F f, u64 groups, u64
 template <class Sums, class F>
 int accumulate(const Exec& exec, u64 n, F f, typename Sums::Total* out) {
   if (n == 0) return 0;
-  accumulate_kernel<Sums><<<grid_blocks(exec, n), THREADS, 0, stream_of(exec)>>>(n, f, out);
+  const u32 blocks = grid_blocks(exec, n, THREADS, SUMMING_BLOCKS_PER_PROCESSOR);
+  accumulate_kernel<Sums><<<blocks, THREADS, 0, stream_of(exec)>>>(n, f, out);
   return cudaGetLastError();
 }
 

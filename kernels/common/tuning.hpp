@@ -10,6 +10,8 @@ constexpr u32 THREADS = 256;
 // Blocks of a grid for each multiprocessor: enough waves that no processor waits for the last ones. Beyond that, threads
 // process several items each.
 constexpr u32 BLOCKS_PER_PROCESSOR = 32;
+// The same where all threads add up sums: as many as run at once, because each adds its sums to the same words at its end.
+constexpr u32 SUMMING_BLOCKS_PER_PROCESSOR = 8;
 
 // Warps of a block whose warps have shared memory. Such blocks are small, because room for less than a whole block is
 // wasted.

@@ -1,7 +1,7 @@
 // Integers of 128 bits for the instructions of a scan (crates/core/src/scan/cell.rs has the same on the host).
 #pragma once
 
-#include "../common/types.hpp"
+#include "../common/bytes.hpp"
 
 namespace rockmill::ROCKMILL_TARGET {
 
@@ -19,9 +19,18 @@ ROCKMILL_HD i128 exchange_float(i128 integer, u32 bytes) {
   return integer < 0 ? integer ^ i128(~u128{0} >> (129 - 8 * bytes)) : integer;
 }
 
+// One to sixteen bytes as they are.
+ROCKMILL_HD u128 load_raw(const u8* at, u32 bytes, bool is_big_endian) {
+  const u32 head = bytes < 8 ? bytes : 8, tail = bytes - head;
+  const u64 first = load_bytes(at, head);
+  if (!is_big_endian) return first | (tail ? u128(load_bytes(at + head, tail)) << 64 : 0);
+  const u64 upper = byte_swap(first) >> (64 - 8 * head);
+  if (tail == 0) return upper;
+  return u128(upper) << 8 * tail | byte_swap(load_bytes(at + head, tail)) >> (64 - 8 * tail);
+}
+
 ROCKMILL_HD i128 load_number(const u8* at, u32 bytes, bool is_big_endian, u32 format) {
-  u128 raw = 0;
-  for (u32 i = 0; i < bytes; ++i) raw = raw << 8 | at[is_big_endian ? i : bytes - 1 - i];
+  const u128 raw = load_raw(at, bytes, is_big_endian);
   switch (format) {
     case NUMBER_UNSIGNED: return i128(raw);
     case NUMBER_SIGNED: return sign_extend(raw, bytes);

@@ -1,7 +1,7 @@
 // Whether bytes match a pattern (crates/cpu/src/scan/pattern.rs is the same on the CPU).
 #pragma once
 
-#include "../common/types.hpp"
+#include "../common/bytes.hpp"
 
 namespace rockmill::ROCKMILL_TARGET {
 
@@ -28,17 +28,28 @@ struct ByteSpan {
   }
 };
 
+// Number of leading bytes in which two spans agree, of `len` bytes that both have.
+ROCKMILL_HD u64 common_bytes(const ByteSpan& a, const ByteSpan& b, u64 len) {
+  u64 i = 0;
+  if (a.group == 0 && b.group == 0) {
+    for (; i < len; i += 8) {
+      const u32 bytes = len - i < 8 ? u32(len - i) : 8;
+      const u64 differing = load_bytes(a.at + i, bytes) ^ load_bytes(b.at + i, bytes);
+      if (differing != 0) return i + leading_zeros(byte_swap(differing)) / 8;
+    }
+    return len;
+  }
+  while (i < len && a[i] == b[i]) ++i;
+  return i;
+}
+
 ROCKMILL_HD bool starts_with(const ByteSpan& bytes, const ByteSpan& part) {
-  if (part.len > bytes.len) return false;
-  for (u64 i = 0; i < part.len; ++i)
-    if (bytes[i] != part[i]) return false;
-  return true;
+  return part.len <= bytes.len && common_bytes(bytes, part, part.len) == part.len;
 }
 
 ROCKMILL_HD int compare_bytes(const ByteSpan& a, const ByteSpan& b) {
-  const u64 len = a.len < b.len ? a.len : b.len;
-  for (u64 i = 0; i < len; ++i)
-    if (a[i] != b[i]) return a[i] < b[i] ? -1 : 1;
+  const u64 len = a.len < b.len ? a.len : b.len, common = common_bytes(a, b, len);
+  if (common < len) return a[common] < b[common] ? -1 : 1;
   return a.len < b.len ? -1 : a.len > b.len;
 }
 
@@ -59,7 +70,13 @@ ROCKMILL_HD u32 utf8_len(const ByteSpan& bytes) {
 }
 
 ROCKMILL_HD bool is_text(const ByteSpan& bytes) {
+  constexpr u64 ABOVE_ASCII = 0x8080808080808080;
   for (u64 at = 0; at < bytes.len;) {
+    const u32 word = bytes.len - at < 8 ? u32(bytes.len - at) : 8;
+    if (bytes.group == 0 && (load_bytes(bytes.at + at, word) & ABOVE_ASCII) == 0) {
+      at += word;
+      continue;
+    }
     const u32 len = utf8_len(bytes.from(at));
     if (len == 0) return false;
     at += len;

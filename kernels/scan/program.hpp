@@ -49,7 +49,8 @@ struct ScanProgram {
 struct ScanRow {
   const ScanProgram& program;
   ByteSpan key, value;
-  u8 short_key[WORD_KEY_BYTES];
+  // The bytes of a key that fits into its words.
+  u64 short_key[WORD_KEY_BYTES / 8];
   // Whether a counted check fails.
   bool is_malformed = false;
   ScanValue slots[SCAN_SLOTS];
@@ -58,10 +59,13 @@ struct ScanRow {
     const Key record = program.rows[i];
     const ValueRef place = program.values[record.entry];
     value = {place_in(program.arena, place.at), place.len};
-    key = {short_key, record.len};
-    if (record.len > WORD_KEY_BYTES) key.at = program.key_bytes.of(record);
-    else
-      for (u32 k = 0; k < record.len; ++k) short_key[k] = program.key_bytes.byte(record, k);
+    key = {reinterpret_cast<const u8*>(short_key), record.len};
+    if (record.len > WORD_KEY_BYTES) {
+      key.at = program.key_bytes.of(record);
+    } else {
+      short_key[0] = byte_swap(record.hi);
+      short_key[1] = byte_swap(record.lo);
+    }
   }
 
   ROCKMILL_HD ScanValue operand(u32 of) const {

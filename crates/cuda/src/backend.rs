@@ -342,7 +342,7 @@ impl CudaBackend {
         }
         task.cancel.check()?;
         let mut read = Box::new(ReadState {
-            marks: Marks::start(device, &ws.stream)?,
+            marks: Marks::start(&ws.stream)?,
             device: device.clone(),
             ws,
             buffers,
@@ -436,7 +436,7 @@ impl CudaRows<'_> {
     fn finish(&mut self, output: Output, output_bytes: u64) -> Result<TaskReport> {
         // Files are written only after the device is done with them; a task without rows has none.
         self.read.ws.stream.synchronize()?;
-        self.read.marks.add_to(&self.stages)?;
+        self.read.marks.add_to(&self.stages, &self.read.ws.stream)?;
         // The time of these copies is part of the stages around them.
         let [lists_in, lists_back] = self.read.ws.stream.take_traffic();
         let all = &self.stages;

@@ -23,6 +23,8 @@ pub struct Stream {
     traffic: [AtomicU64; 2],
     /// Waiting for an event frees the processor for others; waiting for the stream itself would not.
     end: Event,
+    /// Events of [`Stream::mark`]. The driver makes and destroys events one at a time, so they stay.
+    marks: RefCell<Vec<Event>>,
     staging: Option<RefCell<Staging>>,
 }
 
@@ -76,6 +78,7 @@ impl Stream {
             handle,
             traffic: Default::default(),
             end,
+            marks: RefCell::default(),
             staging: None,
         })
     }
@@ -103,6 +106,30 @@ impl Stream {
     pub fn synchronize(&self) -> Result<()> {
         self.end.record(self)?;
         self.end.synchronize()
+    }
+
+    /// Records the stream's current end as mark `number`.
+    ///
+    /// # Errors
+    /// Device.
+    pub fn mark(&self, number: usize) -> Result<()> {
+        let mut marks = self.marks.borrow_mut();
+        while marks.len() <= number {
+            marks.push(Event::new(&self.device)?);
+        }
+        marks[number].record(self)
+    }
+
+    /// Seconds from mark `number` to the next one. The stream has passed both.
+    ///
+    /// # Errors
+    /// Device.
+    pub fn seconds_behind(&self, number: usize) -> Result<f64> {
+        let marks = self.marks.borrow();
+        match marks.get(number..number + 2) {
+            Some([mark, next]) => next.seconds_since(mark),
+            _ => Err(Error::internal("a mark of a stream that was not recorded")),
+        }
     }
 
     /// Bytes copied to the device and back since the last call.

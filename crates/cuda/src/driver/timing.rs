@@ -5,8 +5,7 @@ use std::time::{Duration, Instant};
 
 use rockmill_core::{Resource, Result, StageTime, thread_cpu};
 
-use super::device::Device;
-use super::stream::{Event, Stream};
+use super::stream::Stream;
 
 /// Stage times that several threads add to.
 #[derive(Debug, Default)]
@@ -63,62 +62,43 @@ impl Stages {
     }
 }
 
-/// Marks in a stream between the stages that run on the device.
+/// Marks of a stream between the stages that run on the device. A stream has those of one task at a time.
 #[derive(Debug)]
 pub struct Marks {
-    events: Vec<Event>,
-    /// Name and bytes of the stage that ends at each mark but the first; `None` if the device waited for the host.
+    /// Name and bytes of the stage that ends at each mark except the first; `None` if the device waited for the host.
     stages: Vec<Option<(&'static str, u64)>>,
 }
 
 impl Marks {
     /// Begins at the stream's current end.
-    pub fn start(device: &Device, stream: &Stream) -> Result<Self> {
-        let event = Event::new(device)?;
-        event.record(stream)?;
-        Ok(Self {
-            events: vec![event],
-            stages: Vec::new(),
-        })
+    pub fn start(stream: &Stream) -> Result<Self> {
+        stream.mark(0)?;
+        Ok(Self { stages: Vec::new() })
     }
 
     /// Ends a stage that moved `bytes` through device memory.
-    pub fn end(
-        &mut self,
-        device: &Device,
-        stream: &Stream,
-        stage: &'static str,
-        bytes: u64,
-    ) -> Result<()> {
-        self.mark(device, stream, Some((stage, bytes)))
+    pub fn end(&mut self, stream: &Stream, stage: &'static str, bytes: u64) -> Result<()> {
+        self.mark(stream, Some((stage, bytes)))
     }
 
     /// Ends a time in which the device waited for the host.
-    pub fn end_wait(&mut self, device: &Device, stream: &Stream) -> Result<()> {
-        self.mark(device, stream, None)
+    pub fn end_wait(&mut self, stream: &Stream) -> Result<()> {
+        self.mark(stream, None)
     }
 
-    fn mark(
-        &mut self,
-        device: &Device,
-        stream: &Stream,
-        stage: Option<(&'static str, u64)>,
-    ) -> Result<()> {
-        let event = Event::new(device)?;
-        event.record(stream)?;
-        self.events.push(event);
+    fn mark(&mut self, stream: &Stream, stage: Option<(&'static str, u64)>) -> Result<()> {
+        stream.mark(self.stages.len() + 1)?;
         self.stages.push(stage);
         Ok(())
     }
 
     /// Adds all stages. The stream has passed the last mark.
-    pub fn add_to(&self, stages: &Stages) -> Result<()> {
-        for (pair, &stage) in self.events.windows(2).zip(&self.stages) {
-            let Some((stage, bytes)) = stage else {
-                continue;
-            };
-            let seconds = pair[1].seconds_since(&pair[0])?;
-            stages.add(stage, Resource::Device, seconds, bytes);
+    pub fn add_to(&self, stages: &Stages, stream: &Stream) -> Result<()> {
+        for (number, &stage) in self.stages.iter().enumerate() {
+            if let Some((stage, bytes)) = stage {
+                let seconds = stream.seconds_behind(number)?;
+                stages.add(stage, Resource::Device, seconds, bytes);
+            }
         }
         Ok(())
     }

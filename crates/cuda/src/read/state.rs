@@ -111,7 +111,7 @@ impl ReadState {
     /// # Errors
     /// Device.
     pub fn mark(&mut self, stage: &'static str, bytes: u64) -> Result<()> {
-        self.marks.end(&self.device, &self.ws.stream, stage, bytes)
+        self.marks.end(&self.ws.stream, stage, bytes)
     }
 
     /// Address of the bytes of keys.

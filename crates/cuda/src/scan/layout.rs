@@ -78,32 +78,35 @@ impl Layout {
         returned: &mut Returned,
     ) -> Result<Batch> {
         let bits = self.rows.div_ceil(BYTE_BITS as usize);
-        let mut part = |at: u64, len: usize| returned.bytes(read, memory, at, len);
+        let parts = self.columns.iter().flat_map(|place| {
+            let content = match place.stored {
+                ffi::STORED_BOOLEAN => (place.packed, bits),
+                ffi::STORED_BYTES => (place.packed, offset_bytes(self.rows as u64) as usize),
+                _ => (place.values, self.rows * place.bytes as usize),
+            };
+            [(place.validity, bits), content]
+        });
+        let parts = returned.parts(read, memory, &parts.collect::<Vec<_>>())?;
+        let mut parts = parts.into_iter();
         let mut column = |place: &ScanColumn| {
-            let validity = part(place.validity, bits)?;
+            let (validity, content) = (parts.next()?, parts.next()?);
             let set: u32 = validity.iter().map(|byte| byte.count_ones()).sum();
             let mut column = Column {
                 validity: (set as usize != self.rows).then_some(validity),
                 ..Column::default()
             };
             match place.stored {
-                0 => column.values = part(place.packed, bits)?,
-                3 => {
-                    let offsets = part(place.packed, offset_bytes(self.rows as u64) as usize)?;
-                    let (offsets, _) = offsets.as_chunks();
+                ffi::STORED_BYTES => {
+                    let (offsets, _) = content.as_chunks();
                     column.offsets = offsets.iter().map(|&o| i32::from_le_bytes(o)).collect();
                 }
-                _ => column.values = part(place.values, self.rows * place.bytes as usize)?,
+                _ => column.values = content,
             }
-            Ok(column)
+            Some(column)
         };
         Ok(Batch {
             rows: self.rows,
-            columns: self
-                .columns
-                .iter()
-                .map(&mut column)
-                .collect::<Result<_>>()?,
+            columns: self.columns.iter().map_while(&mut column).collect(),
         })
     }
 
@@ -138,10 +141,15 @@ impl Layout {
         returned: &mut Returned,
         batch: &mut Batch,
     ) -> Result<()> {
-        for (place, column) in self.columns.iter().zip(&mut batch.columns) {
-            if let Some(&len) = column.offsets.last() {
-                column.values = returned.bytes(read, memory, place.data, len as usize)?;
-            }
+        let columns = self.columns.iter().zip(&mut batch.columns);
+        let with_bytes = columns.filter_map(|(place, column)| {
+            let len = *column.offsets.last()? as usize;
+            Some(((place.data, len), column))
+        });
+        let (parts, columns): (Vec<_>, Vec<_>) = with_bytes.unzip();
+        let parts = returned.parts(read, memory, &parts)?;
+        for (column, values) in columns.into_iter().zip(parts) {
+            column.values = values;
         }
         Ok(())
     }

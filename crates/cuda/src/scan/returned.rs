@@ -31,22 +31,25 @@ impl Returned {
         })
     }
 
-    /// Copies back `len` bytes from `first` on.
+    /// Copies back parts of a buffer, each with its first byte and its number of bytes.
     ///
     /// # Errors
     /// Device.
-    pub fn bytes(
+    pub fn parts(
         &mut self,
         read: &ReadState,
         buffer: &DeviceBuffer<u8>,
-        first: u64,
-        len: usize,
-    ) -> Result<Vec<u8>> {
-        let view = buffer.view(first as usize..first as usize + len);
-        self.sum_on_device(read, view.as_ptr(), len)?;
-        let bytes = buffer.download(first as usize, len, &read.ws.stream)?;
-        self.sum_here(&bytes);
-        Ok(bytes)
+        parts: &[(u64, usize)],
+    ) -> Result<Vec<Vec<u8>>> {
+        let mut at = self.words;
+        for &(first, len) in parts {
+            let view = buffer.view(first as usize..first as usize + len);
+            self.sum_on_device(read, at, view.as_ptr(), len)?;
+            at += len.div_ceil(WORD_BYTES) as u64;
+        }
+        let parts = buffer.download_parts(parts, &read.ws.stream)?;
+        parts.iter().for_each(|bytes| self.sum_here(bytes));
+        Ok(parts)
     }
 
     /// Copies back the first `len` words.
@@ -60,7 +63,7 @@ impl Returned {
         len: usize,
     ) -> Result<Vec<u64>> {
         let view = buffer.view(0..len);
-        self.sum_on_device(read, view.as_ptr().cast(), len * WORD_BYTES)?;
+        self.sum_on_device(read, self.words, view.as_ptr().cast(), len * WORD_BYTES)?;
         let words = buffer.download(0, len, &read.ws.stream)?;
         words.iter().for_each(|word| self.sum_word(*word));
         Ok(words)
@@ -77,7 +80,7 @@ impl Returned {
         at: usize,
     ) -> Result<u64> {
         let view = buffer.view(at..at + 1);
-        self.sum_on_device(read, view.as_ptr().cast(), size_of::<T>())?;
+        self.sum_on_device(read, self.words, view.as_ptr().cast(), size_of::<T>())?;
         let count = buffer.download(at, 1, &read.ws.stream)?[0].into();
         self.sum_here(&count.to_le_bytes());
         Ok(count)
@@ -94,7 +97,7 @@ impl Returned {
         values: &[T],
     ) -> Result<()> {
         let view = buffer.view(0..values.len());
-        self.sum_on_device(read, view.as_ptr().cast(), size_of_val(values))?;
+        self.sum_on_device(read, self.words, view.as_ptr().cast(), size_of_val(values))?;
         let bytes = |value: &T| Into::<u64>::into(*value).to_le_bytes();
         let bytes = values
             .iter()
@@ -103,10 +106,11 @@ impl Returned {
         Ok(())
     }
 
-    fn sum_on_device(&self, read: &ReadState, from: *const u8, len: usize) -> Result<()> {
+    /// `at` is the number of words in front of these.
+    fn sum_on_device(&self, read: &ReadState, at: u64, from: *const u8, len: usize) -> Result<()> {
         let (stages, totals) = (read.ws.stages(), self.totals.as_ptr());
         // SAFETY: the view guarantees `len` bytes.
-        unsafe { stages.scan_hash(from, len as u64, self.words, totals) }
+        unsafe { stages.scan_hash(from, len as u64, at, totals) }
     }
 
     fn sum_here(&mut self, bytes: &[u8]) {

@@ -65,7 +65,7 @@ pub fn compress(
     read.mark("compress", 2 * bytes)?;
     if with.plan.table.compression.is_by_library() {
         compress_on_host(read, sst, with, num_blocks, bytes)?;
-        read.marks.end_wait(&read.device, &read.ws.stream)?;
+        read.marks.end_wait(&read.ws.stream)?;
     }
     Ok(())
 }
@@ -292,7 +292,7 @@ mod tests {
                 .workspace(MemoryUser::Tasks, TASK_BYTES, &cancel)
                 .expect("memory");
             let mut read = ReadState {
-                marks: Marks::start(&device, &ws.stream).expect("an event"),
+                marks: Marks::start(&ws.stream).expect("an event"),
                 device: device.clone(),
                 buffers: ReadBuffers::new(&ws.arena),
                 arena_end: 0,
