@@ -307,7 +307,7 @@ struct FilterRules {
 
 // A step of a scan's program. Operands are slots, or constants (SCAN_CONSTANT).
 struct ScanOp {
-  // ScanCode.
+  // program.hpp:ScanCode.
   u32 code;
   // Slot of the result.
   u32 to;
@@ -387,36 +387,6 @@ struct ScanGroups {
 // Sum over the data that a scan passes on.
 struct ScanTotals {
   u64 hash;
-};
-
-enum ScanCode : u32 {
-  SCAN_KEY = 0,
-  SCAN_VALUE = 1,
-  SCAN_LENGTH = 2,
-  SCAN_LOAD = 3,
-  SCAN_SLICE = 4,
-  SCAN_COMPARE = 5,
-  SCAN_AND = 6,
-  SCAN_OR = 7,
-  SCAN_NOT = 8,
-  SCAN_IS_NULL = 9,
-  SCAN_LIKE = 10,
-  SCAN_ONE_OF = 11,
-  SCAN_ADD = 12,
-  SCAN_SUBTRACT = 13,
-  SCAN_MULTIPLY = 14,
-  SCAN_REQUIRE = 15,
-  SCAN_CHECK = 16,
-  SCAN_PREFIXED = 17,
-  SCAN_AFTER_PREFIXED = 18,
-  SCAN_BIT = 19,
-  SCAN_SELECT = 20,
-  SCAN_DECIMAL = 21,
-  SCAN_DATE = 22,
-  SCAN_STRING_SIZE = 23,
-  SCAN_TRIM_END = 24,
-  SCAN_TEXT = 25,
-  SCAN_STRING = 26,
 };
 
 enum Needed : u32 {

@@ -60,13 +60,4 @@ ROCKMILL_HD u128 multiply(i128 a, i128 b, bool& is_over) {
   return u128(a) * u128(b);
 }
 
-ROCKMILL_HD u128 compute(u32 code, i128 a, i128 b, bool& is_over) {
-  if (code == SCAN_MULTIPLY) return multiply(a, b, is_over);
-  const u128 result = code == SCAN_ADD ? u128(a) + u128(b) : u128(a) - u128(b);
-  // The result has the wrong sign.
-  const u128 signs = code == SCAN_ADD ? (u128(a) ^ result) & (u128(b) ^ result) : (u128(a) ^ u128(b)) & (u128(a) ^ result);
-  is_over = signs >> 127 != 0;
-  return result;
-}
-
 }  // namespace rockmill::ROCKMILL_TARGET

@@ -7,6 +7,46 @@
 
 namespace rockmill::ROCKMILL_TARGET {
 
+// The code of each step. The table in crates/core/src/scan/instructions.rs names those of instructions.
+enum ScanCode : u32 {
+  SCAN_KEY,
+  SCAN_VALUE,
+  SCAN_LENGTH,
+  SCAN_LOAD,
+  SCAN_SLICE,
+  SCAN_PREFIXED,
+  SCAN_AFTER_PREFIXED,
+  SCAN_BIT,
+  SCAN_DECIMAL,
+  SCAN_DATE,
+  SCAN_STRING,
+  SCAN_STRING_SIZE,
+  SCAN_TRIM_END,
+  SCAN_TEXT,
+  SCAN_SELECT,
+  SCAN_COMPARE,
+  SCAN_AND,
+  SCAN_OR,
+  SCAN_NOT,
+  SCAN_IS_NULL,
+  SCAN_LIKE,
+  SCAN_ONE_OF,
+  SCAN_ADD,
+  SCAN_SUBTRACT,
+  SCAN_MULTIPLY,
+  SCAN_REQUIRE,
+  SCAN_CHECK,
+};
+
+ROCKMILL_HD u128 compute(u32 code, i128 a, i128 b, bool& is_over) {
+  if (code == SCAN_MULTIPLY) return multiply(a, b, is_over);
+  const u128 result = code == SCAN_ADD ? u128(a) + u128(b) : u128(a) - u128(b);
+  // The result has the wrong sign.
+  const u128 signs = code == SCAN_ADD ? (u128(a) ^ result) & (u128(b) ^ result) : (u128(a) ^ u128(b)) & (u128(a) ^ result);
+  is_over = signs >> 127 != 0;
+  return result;
+}
+
 // A result: an integer, a boolean, or bytes (their start, their number, and the memory that contains them). The bytes
 // of a string in groups begin at a distance behind its first byte; `high` also has the bytes of a group and the start
 // of the first.

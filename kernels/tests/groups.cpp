@@ -1,5 +1,6 @@
 // Groups rows and adds up their aggregates: scan_group, scan_take_groups.
 
+#include "../scan/program.hpp"
 #include "data.hpp"
 
 namespace {

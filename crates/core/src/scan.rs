@@ -10,6 +10,8 @@ use crate::error::Result;
 mod batches;
 mod cell;
 mod check;
+#[allow(missing_docs, reason = "the instructions document them")]
+pub mod codes;
 mod decimal;
 mod groups;
 mod instructions;
@@ -25,6 +27,7 @@ pub use batches::{Batches, too_many_bytes};
 pub use cell::{Cell, Cells};
 pub use decimal::PackedDecimal;
 pub use groups::{Groups, Part, exceeds};
+pub use instructions::{Instruction, Kernel};
 pub use json::{Json, JsonType};
 pub use kernels::lies_in_groups;
 pub use latin1::utf8_of_latin1;
@@ -171,169 +174,6 @@ pub enum ValueKind {
     Integer,
     /// Bytes.
     Bytes,
-}
-
-/// Computes one value. The result is null if an operand is null, unless documented otherwise.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum Instruction {
-    /// The row's user key.
-    Key,
-    /// The row's value.
-    Value,
-    /// A constant.
-    Constant(Literal),
-    /// Number of bytes.
-    Length(Register),
-    /// The number stored at an offset in bytes; null if the bytes end before it, or if the offset is negative.
-    Load {
-        /// The bytes.
-        from: Register,
-        /// Offset of the first byte of the number.
-        at: Register,
-        /// How it is stored.
-        number: Number,
-    },
-    /// Some of the bytes; null if the bytes end before them, or if offset or length are negative.
-    Slice {
-        /// The bytes.
-        from: Register,
-        /// Offset of the first byte.
-        at: Register,
-        /// Number of bytes.
-        length: Register,
-    },
-    /// The bytes behind the length that is stored at an offset; null if the bytes end before them, if the offset is
-    /// negative, or if there is no length.
-    Prefixed {
-        /// The bytes.
-        from: Register,
-        /// Offset of the first byte of the length.
-        at: Register,
-        /// How the length is stored.
-        prefix: Prefix,
-    },
-    /// The offset behind several contiguous [`Instruction::Prefixed`]; null if one of them is.
-    AfterPrefixed {
-        /// The bytes.
-        from: Register,
-        /// Offset of the first byte of the first length.
-        at: Register,
-        /// How the lengths are stored.
-        prefix: Prefix,
-        /// Number of strings.
-        count: u16,
-    },
-    /// Whether a bit is set, counted from the lowest of the first byte; null if the bytes end before it, or if the
-    /// position is negative.
-    Bit {
-        /// The bytes.
-        from: Register,
-        /// Position of the bit.
-        at: Register,
-    },
-    /// The decimal stored at an offset in bytes, without its point; null if the bytes end before it, or if they are not
-    /// such a decimal.
-    Decimal {
-        /// The bytes.
-        from: Register,
-        /// Offset of the first byte of the decimal.
-        at: Register,
-        /// How it is stored.
-        decimal: PackedDecimal,
-    },
-    /// The date that an integer encodes, as a count of days or seconds; null if it encodes none.
-    Date {
-        /// The integer.
-        of: Register,
-        /// How it encodes a date.
-        calendar: Calendar,
-    },
-    /// The string that is stored in groups at an offset in bytes; null if the bytes are not such a string or end before
-    /// it.
-    String {
-        /// The bytes.
-        from: Register,
-        /// Offset of the first byte of the first group.
-        at: Register,
-        /// How it is stored.
-        groups: StringGroups,
-        /// For a padded string: [`StringGroups::SPACES_OFFSET`] plus the number of spaces to add to those of its last
-        /// group. The value is below the offset if spaces have to be removed.
-        spaces: Option<Register>,
-    },
-    /// Bytes that an [`Instruction::String`] takes; null where the string is null.
-    StringSize {
-        /// The bytes.
-        from: Register,
-        /// Offset of the first byte of the first group.
-        at: Register,
-        /// How it is stored.
-        groups: StringGroups,
-    },
-    /// Bytes without the spaces at their end.
-    TrimEnd(Register),
-    /// The bytes; null if they are not UTF-8.
-    Text(Register),
-    /// The bytes, which are text of MySQL's character set latin1, as UTF-8.
-    Latin1(Register),
-    /// A part of JSON.
-    Json {
-        /// The bytes of the JSON.
-        from: Register,
-        /// The part to extract.
-        takes: Json,
-    },
-    /// Chooses between two values of one kind by a condition.
-    Select {
-        /// The condition; a null is not true.
-        when: Register,
-        /// The value where it is true.
-        then: Register,
-        /// The value elsewhere.
-        otherwise: Register,
-    },
-    /// Compares two values of one kind: integers by value, bytes as RocksDB's bytewise comparator, false before true.
-    Compare {
-        /// The comparison.
-        comparison: Comparison,
-        /// Its left side.
-        left: Register,
-        /// Its right side.
-        right: Register,
-    },
-    /// Whether both are true, in three-valued logic: false if one is false, else null if one is null.
-    And(Register, Register),
-    /// Whether one is true, in three-valued logic: true if one is true, else null if one is null.
-    Or(Register, Register),
-    /// Whether it is false.
-    Not(Register),
-    /// Whether it is null. Never null.
-    IsNull(Register),
-    /// Whether bytes match a pattern.
-    Like {
-        /// The bytes.
-        of: Register,
-        /// The pattern.
-        pattern: Pattern,
-    },
-    /// Whether a value is in a list. All are of its kind, none is null.
-    OneOf {
-        /// The value.
-        of: Register,
-        /// Ascending, without duplicates.
-        values: Vec<Literal>,
-    },
-    /// Arithmetic of two integers.
-    Arithmetic {
-        /// The operation.
-        operation: Operation,
-        /// Its left side.
-        left: Register,
-        /// Its right side.
-        right: Register,
-        /// Treatment of a result that is out of range.
-        range: IntegerRange,
-    },
 }
 
 /// A constant value.

@@ -39,23 +39,30 @@ const SHARED: &[(&str, Option<&[&str]>)] = &[
     ("faulty.cpp", Some(&["Kind", "Region", "Moment", "Hooks"])),
 ];
 
+/// The header with the codes of a scan's steps, which the table of instructions in `crates/core` names.
+const CODES: (&str, Option<&[&str]>) = ("scan/program.hpp", Some(&["ScanCode"]));
+
 /// The variable with which a build writes the files.
 const WRITE: &str = "ROCKMILL_WRITE_BOUNDARY";
 
 /// Ends the build unless the files in the tree are what the headers declare.
-pub fn check(kernels: &Path, ffi: &Path) {
+pub fn check(kernels: &Path, crates: &Path) {
     println!("cargo:rerun-if-env-changed={WRITE}");
-    println!(
-        "cargo:rerun-if-changed={}",
-        ffi.join("boundary.rs").display()
-    );
-    let mut declared = Vec::new();
-    for (path, names) in SHARED {
+    let parse = |(path, names): (&str, Option<&[&str]>), declared: &[Declaration]| {
         let text = fs::read_to_string(kernels.join(path)).expect("the kernels can be read");
-        let header = Header::parse(path, &text, *names, &declared);
-        declared.extend(header.declarations);
+        Header::parse(path, &text, names, declared).declarations
+    };
+    let mut declared = Vec::new();
+    for header in SHARED {
+        declared.extend(parse(*header, &declared));
     }
-    compare(&ffi.join("boundary.rs"), &rust::boundary(&declared));
+    let codes = parse(CODES, &declared);
+    compare(
+        &crates.join("cuda/src/driver/ffi/boundary.rs"),
+        &rust::boundary(&declared),
+    );
+    compare(&crates.join("core/src/scan/codes.rs"), &rust::codes(&codes));
+    declared.extend(codes);
     compare(&kernels.join("stage_list.hpp"), &stage_list(&declared));
     compare(
         &kernels.join("layout_checks.hpp"),
@@ -64,6 +71,7 @@ pub fn check(kernels: &Path, ffi: &Path) {
 }
 
 fn compare(path: &Path, text: &str) {
+    println!("cargo:rerun-if-changed={}", path.display());
     if fs::read_to_string(path).is_ok_and(|found| found == text) {
         return;
     }

@@ -12,7 +12,7 @@ fn main() {
     let manifest_dir = env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it");
     let kernels = Path::new(&manifest_dir).join("../../kernels");
     println!("cargo:rustc-check-cfg=cfg(has_cuda)");
-    boundary::check(&kernels, &Path::new(&manifest_dir).join("src/driver/ffi"));
+    boundary::check(&kernels, &Path::new(&manifest_dir).join(".."));
     build_host(&kernels);
     let compiled = device::compile(&device::Kernels {
         sources: &[&kernels],

@@ -105,14 +105,15 @@ impl Kinds {
     }
 
     fn result(&self, instruction: &Instruction) -> Result<ValueKind> {
-        let operands: Vec<_> = instruction.operands().into_iter().flatten().collect();
+        let declared = instruction.declared();
+        let operands: Vec<_> = declared.operands.into_iter().flatten().collect();
         let of = |kind: Kind| match kind {
             Kind::Is(kind) => Ok(kind),
-            Kind::Operand(at) => self.of(operands[at]),
+            Kind::Contiguous => Ok(ValueKind::Bytes),
+            Kind::Operand(at) => self.of(operands[at].0),
         };
-        let (takes, returns) = instruction.kinds();
-        for (register, kind) in operands.iter().zip(takes.into_iter().flatten()) {
-            self.expect(*register, of(kind)?)?;
+        for (register, kind) in &operands {
+            self.expect(*register, of(*kind)?)?;
         }
         match instruction {
             Instruction::Load { number, .. } => check_number(*number)?,
@@ -142,7 +143,7 @@ impl Kinds {
             Instruction::Arithmetic { range, .. } => check_range(*range)?,
             _ => {}
         }
-        of(returns)
+        of(declared.returns)
     }
 
     fn columns(&self, columns: &[OutputColumn]) -> Result<()> {

@@ -1,45 +1,39 @@
 //! The parts of plans that kernels leave to the CPU.
 
-use super::{Instruction, Register, ScanPlan};
+use super::instructions::Kind;
+use super::{Instruction, Kernel, ScanPlan, ValueKind};
 
 impl ScanPlan {
     /// The reason why kernels do not run the plan, as a clause.
     pub fn left_to_cpu(&self) -> Option<&'static str> {
         let in_groups = lies_in_groups(&self.instructions);
-        let reason = |instruction: &Instruction| match instruction {
-            Instruction::Json { .. } => Some("the CPU parses JSON"),
-            Instruction::Latin1(_) => Some("the CPU decodes latin1"),
-            Instruction::Load { from, .. }
-            | Instruction::Prefixed { from, .. }
-            | Instruction::AfterPrefixed { from, .. }
-            | Instruction::Bit { from, .. }
-            | Instruction::Decimal { from, .. }
-            | Instruction::String { from, .. }
-            | Instruction::StringSize { from, .. } => (in_groups.get(usize::from(*from)))
-                .is_some_and(|is_string| *is_string)
-                .then_some("the CPU reads numbers and strings within strings in groups"),
-            _ => None,
+        let reason = |instruction: &Instruction| {
+            let declared = instruction.declared();
+            if let Kernel::LeftToCpu(reason) = declared.kernel {
+                return Some(reason);
+            }
+            let reads_groups = declared.operands.iter().flatten().any(|(of, kind)| {
+                matches!(kind, Kind::Contiguous) && in_groups.get(usize::from(*of)) == Some(&true)
+            });
+            reads_groups.then_some("the CPU reads numbers and strings within strings in groups")
         };
         self.instructions.iter().find_map(reason)
     }
 }
 
 /// For each instruction, whether its result may be a part of an [`Instruction::String`], whose bytes are not contiguous
-/// in the row.
+/// in the row. In kernels, all other instructions that return bytes return those of an operand.
 pub fn lies_in_groups(instructions: &[Instruction]) -> Vec<bool> {
     let mut in_groups = Vec::with_capacity(instructions.len());
     for instruction in instructions {
-        let lies = |of: &Register| in_groups.get(usize::from(*of)) == Some(&true);
-        in_groups.push(match instruction {
-            Instruction::String { .. } => true,
-            Instruction::Slice { from: of, .. }
-            | Instruction::TrimEnd(of)
-            | Instruction::Text(of) => lies(of),
-            Instruction::Select {
-                then, otherwise, ..
-            } => lies(then) || lies(otherwise),
-            _ => false,
-        });
+        let declared = instruction.declared();
+        let mut operands = declared.operands.iter().flatten();
+        let lies = match (instruction, declared.returns) {
+            (Instruction::String { .. }, _) => true,
+            (_, Kind::Is(ValueKind::Boolean | ValueKind::Integer)) => false,
+            _ => operands.any(|(of, _)| in_groups.get(usize::from(*of)) == Some(&true)),
+        };
+        in_groups.push(lies);
     }
     in_groups
 }

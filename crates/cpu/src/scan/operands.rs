@@ -1,12 +1,9 @@
-//! The computation of an instruction for one row, from the results of earlier instructions.
+//! The operands of an instruction for one row: results of earlier instructions. And what several computations share.
 
 use std::cmp::Ordering;
 
 use rockmill_core::Result;
-use rockmill_core::scan::{
-    Cell, Comparison, Instruction, IntegerRange, Operation, Prefix, Register, exceeds,
-    utf8_of_latin1,
-};
+use rockmill_core::scan::{Cell, Comparison, IntegerRange, Operation, Prefix, Register, exceeds};
 
 use super::value::{Memory, Span, Value};
 use super::vector::Vector;
@@ -19,74 +16,6 @@ pub struct Operands<'a> {
 }
 
 impl<'a> Operands<'a> {
-    /// Computes the result of an instruction, whose operands are computed.
-    pub fn compute(&self, instruction: &Instruction) -> Result<Value> {
-        Ok(match instruction {
-            // They are there already, or computed otherwise.
-            Instruction::Key
-            | Instruction::Value
-            | Instruction::Constant(_)
-            | Instruction::Json { .. }
-            | Instruction::And(..)
-            | Instruction::Or(..)
-            | Instruction::Not(_)
-            | Instruction::IsNull(_)
-            | Instruction::Compare { .. }
-            | Instruction::Like { .. }
-            | Instruction::OneOf { .. }
-            | Instruction::Bit { .. }
-            | Instruction::Length(_)
-            | Instruction::AfterPrefixed { .. }
-            | Instruction::StringSize { .. }
-            | Instruction::Date { .. }
-            | Instruction::Slice { .. }
-            | Instruction::Prefixed { .. }
-            | Instruction::TrimEnd(_)
-            | Instruction::Text(_) => Value::Null,
-            Instruction::Load { from, at, number } => (self.rest(*from, *at))
-                .and_then(|rest| number.read(rest))
-                .into(),
-            Instruction::Decimal { from, at, decimal } => (self.rest(*from, *at))
-                .and_then(|rest| decimal.read(rest))
-                .into(),
-            Instruction::String {
-                from,
-                at,
-                groups,
-                spaces,
-            } => (self.rest(*from, *at))
-                .and_then(|rest| match spaces {
-                    None => groups.decode(rest),
-                    Some(spaces) => groups.decode_padded(rest, self.integer(*spaces)?),
-                })
-                .into(),
-            Instruction::Latin1(of) => match self.bytes(*of) {
-                Some(bytes) if bytes.is_ascii() => self.span(*of).into(),
-                Some(bytes) => Value::String(utf8_of_latin1(bytes).into_bytes()),
-                None => Value::Null,
-            },
-            Instruction::Select {
-                when,
-                then,
-                otherwise,
-            } => match self.boolean(*when) {
-                Some(true) => self.value(*then),
-                _ => self.value(*otherwise),
-            },
-            Instruction::Arithmetic {
-                operation,
-                left,
-                right,
-                range,
-            } => match (self.integer(*left), self.integer(*right)) {
-                (Some(left), Some(right)) => {
-                    Value::Integer(arithmetic(*operation, left, right, *range)?)
-                }
-                _ => Value::Null,
-            },
-        })
-    }
-
     #[inline]
     pub fn vector(&self, register: Register) -> &'a Vector {
         &self.values[usize::from(register)]

@@ -32,6 +32,20 @@ pub fn boundary(declared: &[Declaration]) -> String {
     text
 }
 
+/// The module of a scan's codes.
+pub fn codes(declared: &[Declaration]) -> String {
+    let mut text = String::from(
+        "//! Codes of a scan's steps in kernels. Written by `make boundary` from `kernels/scan/program.hpp`; the build\n\
+         //! compares them.\n",
+    );
+    for declaration in declared {
+        if let Declaration::Constant(found) = declaration {
+            constant(&mut text, found);
+        }
+    }
+    text
+}
+
 /// Comments become documentation. Signs that rustdoc would read are escaped.
 fn docs(text: &mut String, indent: &str, lines: &[String]) {
     for line in lines {

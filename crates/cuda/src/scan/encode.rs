@@ -5,9 +5,10 @@ mod groups;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use rockmill_core::scan::codes::{SCAN_CHECK, SCAN_REQUIRE};
 use rockmill_core::scan::{
-    Calendar, ColumnType, Comparison, Instruction, IntegerRange, Literal, Number, NumberFormat,
-    Operation, Pattern, PatternPart, Prefix, Register, ScanOutput, ScanPlan, Step, StringGroups,
+    Calendar, ColumnType, Comparison, Instruction, IntegerRange, Kernel, Literal, Number,
+    NumberFormat, Pattern, PatternPart, Prefix, Register, ScanOutput, ScanPlan, Step, StringGroups,
     ValueKind,
 };
 
@@ -169,13 +170,13 @@ impl Encoder<'_> {
         for (at, step) in steps.iter().enumerate() {
             let op = match *step {
                 Step::Check(check) => ScanOp {
-                    code: ffi::SCAN_CHECK,
+                    code: SCAN_CHECK,
                     a: self.operand(self.plan.checks[check].holds)?,
                     detail: u32::from(self.plan.checks[check].counts),
                     ..ScanOp::default()
                 },
                 Step::Require(register) => ScanOp {
-                    code: ffi::SCAN_REQUIRE,
+                    code: SCAN_REQUIRE,
                     a: self.operand(register)?,
                     ..ScanOp::default()
                 },
@@ -227,87 +228,58 @@ impl Encoder<'_> {
     fn op(&mut self, register: Register) -> Option<ScanOp> {
         let plan = self.plan;
         let instruction = &plan.instructions[usize::from(register)];
-        let kind = |register: Register| kind_code(self.kinds[usize::from(register)]);
-        let mut operands = [0; 3];
-        for (operand, of) in operands.iter_mut().zip(instruction.operands()) {
+        // Constants are not computed.
+        let Kernel::Step(code) = instruction.kernel() else {
+            return None;
+        };
+        let mut op = ScanOp {
+            code,
+            ..ScanOp::default()
+        };
+        let operands = [&mut op.a, &mut op.b, &mut op.c].into_iter();
+        for (operand, of) in operands.zip(instruction.operands()) {
             *operand = of.map_or(Some(0), |of| self.operand(of))?;
         }
-        let [a, mut b, mut c] = operands;
-        let (code, detail) = match instruction {
-            Instruction::Key => (ffi::SCAN_KEY, 0),
-            Instruction::Value => (ffi::SCAN_VALUE, 0),
-            // Constants are not computed.
-            Instruction::Constant(_) => return None,
-            Instruction::Length(_) => (ffi::SCAN_LENGTH, 0),
-            Instruction::Load { number, .. } => (ffi::SCAN_LOAD, number_detail(*number)),
-            Instruction::Slice { .. } => (ffi::SCAN_SLICE, 0),
-            Instruction::Prefixed { prefix, .. } => (ffi::SCAN_PREFIXED, prefix_detail(*prefix)),
+        self.detail(instruction, &mut op);
+        Some(op)
+    }
+
+    /// Adds what a step has besides its code and its operands.
+    fn detail(&mut self, instruction: &Instruction, op: &mut ScanOp) {
+        let kind = |register: Register| kind_code(self.kinds[usize::from(register)]);
+        match instruction {
+            Instruction::Load { number, .. } => op.detail = number_detail(*number),
+            Instruction::Prefixed { prefix, .. } => op.detail = prefix_detail(*prefix),
             Instruction::AfterPrefixed { prefix, count, .. } => {
-                c = u32::from(*count);
-                (ffi::SCAN_AFTER_PREFIXED, prefix_detail(*prefix))
+                (op.c, op.detail) = (u32::from(*count), prefix_detail(*prefix));
             }
-            Instruction::Bit { .. } => (ffi::SCAN_BIT, 0),
             Instruction::Decimal { decimal, .. } => {
-                let detail = u32::from(decimal.precision) << 8 | u32::from(decimal.scale);
-                (ffi::SCAN_DECIMAL, detail)
+                op.detail = u32::from(decimal.precision) << 8 | u32::from(decimal.scale);
             }
             Instruction::Date { calendar, .. } => {
-                let detail = match calendar {
-                    Calendar::Day => 0,
-                    Calendar::Second => 1,
-                };
-                (ffi::SCAN_DATE, detail)
+                op.detail = u32::from(*calendar == Calendar::Second);
             }
             Instruction::String { groups, spaces, .. } => {
+                op.detail = groups_detail(*groups);
                 if spaces.is_none() {
-                    c = SCAN_CONSTANT | self.constant(&NO_SPACES);
+                    op.c = SCAN_CONSTANT | self.constant(&NO_SPACES);
                 }
-                (ffi::SCAN_STRING, groups_detail(*groups))
             }
-            Instruction::StringSize { groups, .. } => {
-                (ffi::SCAN_STRING_SIZE, groups_detail(*groups))
-            }
-            // `ScanPlan::left_to_cpu` says so.
-            Instruction::Json { .. } | Instruction::Latin1(_) => return None,
-            Instruction::TrimEnd(_) => (ffi::SCAN_TRIM_END, 0),
-            Instruction::Text(_) => (ffi::SCAN_TEXT, 0),
-            Instruction::Select { .. } => (ffi::SCAN_SELECT, 0),
+            Instruction::StringSize { groups, .. } => op.detail = groups_detail(*groups),
             Instruction::Compare {
                 comparison, left, ..
-            } => (ffi::SCAN_COMPARE, kind(*left) << 8 | accepted(*comparison)),
-            Instruction::And(..) => (ffi::SCAN_AND, 0),
-            Instruction::Or(..) => (ffi::SCAN_OR, 0),
-            Instruction::Not(_) => (ffi::SCAN_NOT, 0),
-            Instruction::IsNull(_) => (ffi::SCAN_IS_NULL, 0),
+            } => op.detail = kind(*left) << 8 | accepted(*comparison),
             Instruction::Like { pattern, .. } => {
-                let detail;
-                (detail, b, c) = self.pattern(pattern);
-                (ffi::SCAN_LIKE, detail)
+                (op.detail, op.b, op.c) = self.pattern(pattern);
             }
             Instruction::OneOf { of, values } => {
-                let detail = kind(*of);
-                (b, c) = self.list(values.iter());
-                (ffi::SCAN_ONE_OF, detail)
+                op.detail = kind(*of);
+                (op.b, op.c) = self.list(values.iter());
             }
-            Instruction::Arithmetic {
-                operation, range, ..
-            } => {
-                let code = match operation {
-                    Operation::Add => ffi::SCAN_ADD,
-                    Operation::Subtract => ffi::SCAN_SUBTRACT,
-                    Operation::Multiply => ffi::SCAN_MULTIPLY,
-                };
-                (code, range_detail(*range))
-            }
-        };
-        Some(ScanOp {
-            code,
-            to: 0,
-            a,
-            b,
-            c,
-            detail,
-        })
+            Instruction::Arithmetic { range, .. } => op.detail = range_detail(*range),
+            // Others have operands alone.
+            _ => {}
+        }
     }
 
     /// `types.hpp:Pattern`, and the constants of its parts.
@@ -452,7 +424,7 @@ fn integer_bytes(instruction: &Instruction) -> u8 {
 
 #[cfg(test)]
 mod tests {
-    use rockmill_core::scan::OutputColumn;
+    use rockmill_core::scan::{Operation, OutputColumn};
 
     use super::*;
 

@@ -338,7 +338,7 @@ pub struct FilterRules {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct ScanOp {
-    /// ScanCode.
+    /// program.hpp:ScanCode.
     pub code: u32,
     /// Slot of the result.
     pub to: u32,
@@ -438,35 +438,6 @@ pub struct ScanGroups {
 pub struct ScanTotals {
     pub hash: u64,
 }
-
-/// `ScanCode`.
-pub const SCAN_KEY: u32 = 0;
-pub const SCAN_VALUE: u32 = 1;
-pub const SCAN_LENGTH: u32 = 2;
-pub const SCAN_LOAD: u32 = 3;
-pub const SCAN_SLICE: u32 = 4;
-pub const SCAN_COMPARE: u32 = 5;
-pub const SCAN_AND: u32 = 6;
-pub const SCAN_OR: u32 = 7;
-pub const SCAN_NOT: u32 = 8;
-pub const SCAN_IS_NULL: u32 = 9;
-pub const SCAN_LIKE: u32 = 10;
-pub const SCAN_ONE_OF: u32 = 11;
-pub const SCAN_ADD: u32 = 12;
-pub const SCAN_SUBTRACT: u32 = 13;
-pub const SCAN_MULTIPLY: u32 = 14;
-pub const SCAN_REQUIRE: u32 = 15;
-pub const SCAN_CHECK: u32 = 16;
-pub const SCAN_PREFIXED: u32 = 17;
-pub const SCAN_AFTER_PREFIXED: u32 = 18;
-pub const SCAN_BIT: u32 = 19;
-pub const SCAN_SELECT: u32 = 20;
-pub const SCAN_DECIMAL: u32 = 21;
-pub const SCAN_DATE: u32 = 22;
-pub const SCAN_STRING_SIZE: u32 = 23;
-pub const SCAN_TRIM_END: u32 = 24;
-pub const SCAN_TEXT: u32 = 25;
-pub const SCAN_STRING: u32 = 26;
 
 /// `Needed`.
 /// A word for each 32 bits of the values, and the number of negative ones.
