@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `table` | A column family as a table; statements that see one snapshot |
 //! | `planner` | The column families that a statement reads |
+//! | `prepared` | Statements of PREPARE |
 //! | `scan` | The physical plan of a scan |
 //! | `aggregate` | Aggregates that the scan computes |
 //! | `guard` | Filters run before what they protect |
@@ -52,6 +53,7 @@ mod memory;
 mod mysql;
 mod outer_types;
 mod planner;
+mod prepared;
 mod program;
 pub mod protobuf;
 mod pushdown;

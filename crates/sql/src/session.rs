@@ -34,6 +34,7 @@ use crate::in_subquery::exact_in;
 use crate::mysql::RefusedTables;
 use crate::outer_types::OuterTypes;
 use crate::planner::StatementPlanner;
+use crate::prepared::keep_prepared;
 use crate::pushdown::{dynamic_filters, replace_pushdown};
 use crate::rule::{LogicalRule, Rule};
 use crate::set_operations::exact_set_operations;
@@ -67,6 +68,7 @@ pub fn with_rockmill(mut builder: SessionStateBuilder) -> SessionStateBuilder {
     add_exact_conditions(&mut builder);
     replace_push_down(&mut builder);
     add_true_dependencies(&mut builder);
+    keep_prepared(&mut builder);
     let optimizer = builder.physical_optimizers().get_or_insert_default();
     replace_pushdown(optimizer);
     add_true_claims(optimizer);

@@ -7,7 +7,7 @@
 //! - EXISTS over an aggregate without groups has a row for each row of the statement. IN over it is a comparison.
 //! - HAVING of an aggregate without groups is lost, so it becomes a CASE in the select list.
 //! - Two columns of one name, as in a self-join, become one column of the join, so one gets another name.
-//! - Windows, OFFSET, outer joins, and DISTINCT or HAVING of LATERAL: an error.
+//! - Windows, OFFSET, outer joins, a constant beside an aggregate, and DISTINCT or HAVING of LATERAL: an error.
 //!
 //! A scalar subquery returns null if it has no row, also if its column is never null ([`nullable_scalars`]).
 
@@ -15,16 +15,18 @@ use std::sync::Arc;
 
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
-use datafusion::common::{Column, DFSchema, JoinType, ScalarValue, not_impl_err};
+use datafusion::common::{Column, DFSchema, DFSchemaRef, JoinType, ScalarValue, not_impl_err};
 use datafusion::error::Result;
 use datafusion::functions::core::expr_fn::nullif;
 use datafusion::logical_expr::expr::{Exists, InSubquery};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
+use datafusion::logical_expr::simplify::SimplifyContext;
 use datafusion::logical_expr::utils::{conjunction, merge_schema, split_conjunction};
 use datafusion::logical_expr::{
     Aggregate, Cast, Distinct, Expr, ExprSchemable, Filter, Join, LogicalPlan, LogicalPlanBuilder,
     Operator, Projection, SkipType, Subquery, SubqueryAlias, TryCast, lit, when,
 };
+use datafusion::optimizer::simplify_expressions::ExprSimplifier;
 
 /// Says that scalar subqueries may be null.
 pub fn nullable_scalars(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
@@ -350,8 +352,25 @@ fn check_above(
         LogicalPlan::Filter(filter) if is_lateral && ungrouped(&filter.input).is_some() => {
             refused("HAVING")
         }
+        LogicalPlan::Projection(node) if ungrouped(&node.input).is_some() => {
+            for expr in &node.expr {
+                if is_constant(expr, node.input.schema())? {
+                    return refused("a constant beside an aggregate");
+                }
+            }
+            Ok(())
+        }
         _ => Ok(()),
     }
+}
+
+/// Whether an expression is the same in all rows and not null. DataFusion takes it for null where the subquery has no row
+/// below its aggregate.
+fn is_constant(expr: &Expr, schema: &DFSchemaRef) -> Result<bool> {
+    let context = SimplifyContext::builder().with_schema(Arc::clone(schema));
+    let expr = ExprSimplifier::new(context.build()).simplify(expr.clone().unalias())?;
+    let is_null = matches!(&expr, Expr::Literal(value, _) if value.is_null());
+    Ok(expr.column_refs().is_empty() && !is_null)
 }
 
 fn is_equality(condition: &Expr) -> bool {

@@ -241,28 +241,11 @@ impl<T: Copy> DeviceBuffer<T> {
         Ok((values, one[0]))
     }
 
-    /// Copies parts back, each with its first value and its number of values. Waits once if they have no more than
-    /// [`STAGING_BYTES`](crate::driver::STAGING_BYTES).
-    ///
-    /// # Errors
-    /// Device.
+    /// A copy of values from `first` on to the host.
     ///
     /// # Panics
     /// If the buffer has too little room.
-    pub fn download_parts(&self, parts: &[(u64, usize)], stream: &Stream) -> Result<Vec<Vec<T>>>
-    where
-        T: Default,
-    {
-        let empty = |&(_, len): &(u64, usize)| vec![T::default(); len];
-        let mut all: Vec<_> = parts.iter().map(empty).collect();
-        let copies = parts.iter().zip(&mut all);
-        let copies = copies.map(|(&(first, _), values)| self.copy_back(first as usize, values));
-        // SAFETY: as in `download`.
-        unsafe { stream.download(&mut copies.collect::<Vec<_>>())? };
-        Ok(all)
-    }
-
-    fn copy_back(&self, first: usize, values: &mut [T]) -> Download {
+    pub fn copy_back(&self, first: usize, values: &mut [T]) -> Download {
         Download {
             from: self.range(first, values.len()).cast(),
             to: values.as_mut_ptr().cast(),

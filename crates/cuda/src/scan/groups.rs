@@ -5,6 +5,7 @@ use rockmill_core::scan::{Aggregate, Cell, Part, Register, ValueKind};
 
 use super::Scan;
 use super::encode::{EncodedGroups, SUM_WORDS};
+use super::returned::words;
 use crate::driver::altered;
 use crate::driver::ffi::{self, ScanGroups};
 
@@ -54,15 +55,18 @@ impl<'a> Scan<'a> {
         buffers.words.fill(0, slots * num_words, 0, stream)?;
         // SAFETY: there is room for all slots, and the operands are those of the program.
         unsafe { read.ws.stages().scan_group(&self.args, &args) }?;
-        self.check()?;
-        let (read, buffers) = (&*self.read, &mut *self.buffers);
-        let found = self.returned.words(read, &buffers.found, 1)?[0];
+        let buffers = &self.buffers;
+        let parts = [
+            buffers.found.view(0..1).into(),
+            buffers.firsts.view(0..slots).into(),
+        ];
+        let parts = self.fetch(&parts)?;
+        let [found, firsts] = [0, 1].map(|i| words(&parts[i]));
+        let found = found[0];
         if found > groups.most {
             self.read.mark("give groups up", 0)?;
             return Ok(None);
         }
-        let firsts = self.returned.words(read, &buffers.firsts, slots)?;
-        self.returned.check(read)?;
         let mut order: Vec<_> = (0..)
             .zip(&firsts)
             .filter(|(_, first)| **first != NO_ROW)
@@ -76,20 +80,21 @@ impl<'a> Scan<'a> {
         let (rows, order): (Vec<_>, Vec<_>) = (order.iter())
             .map(|&(first, slot)| (first as u32, slot))
             .unzip();
+        let (read, buffers) = (&*self.read, &mut *self.buffers);
+        let stream = &read.ws.stream;
         self.args.num_selected = found;
         self.args.selected = buffers.selected.upload(&rows, stream)?;
         let slots = buffers.slots.upload(&order, stream)?;
-        let taken = buffers.taken.room(order.len() * num_words)?;
+        let num_words = order.len() * num_words;
+        let taken = buffers.taken.room(num_words)?;
         // SAFETY: the slots are some of the table, and there is room for their words.
         unsafe {
             read.ws
                 .stages()
                 .scan_take_groups(&args, slots, found, taken)
         }?;
-        let words = self
-            .returned
-            .words(read, &buffers.taken, order.len() * num_words)?;
-        self.returned.check(read)?;
+        let taken = buffers.taken.view(0..num_words).into();
+        let words = words(&self.fetch(&[taken])?[0]);
         self.read.mark("put groups together", 0)?;
         Ok(Some(Parts {
             encoded: groups,

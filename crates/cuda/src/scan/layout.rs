@@ -4,11 +4,10 @@ use rockmill_core::Result;
 use rockmill_core::scan::{Batch, Cell, Column, ColumnType};
 
 use super::encode::EncodedColumn;
-use super::returned::Returned;
+use super::returned::Part;
 use crate::driver::altered;
 use crate::driver::ffi::{self, ScanColumn};
 use crate::memory::DeviceBuffer;
-use crate::read::ReadState;
 
 /// Alignment of each part.
 const ALIGNMENT: u64 = 16;
@@ -67,16 +66,8 @@ impl Layout {
         self.end.saturating_add(data).saturating_add(padding)
     }
 
-    /// Copies back all but the bytes of byte columns.
-    ///
-    /// # Errors
-    /// Device.
-    pub fn download(
-        &self,
-        read: &ReadState,
-        memory: &DeviceBuffer<u8>,
-        returned: &mut Returned,
-    ) -> Result<Batch> {
+    /// The parts of all columns, without the bytes of byte columns.
+    pub fn parts(&self, memory: &DeviceBuffer<u8>) -> Vec<Part> {
         let bits = self.rows.div_ceil(BYTE_BITS as usize);
         let parts = self.columns.iter().flat_map(|place| {
             let content = match place.stored {
@@ -86,7 +77,11 @@ impl Layout {
             };
             [(place.validity, bits), content]
         });
-        let parts = returned.parts(read, memory, &parts.collect::<Vec<_>>())?;
+        parts.map(|(at, len)| part(memory, at, len)).collect()
+    }
+
+    /// The batch of these parts.
+    pub fn batch(&self, parts: Vec<Vec<u8>>) -> Batch {
         let mut parts = parts.into_iter();
         let mut column = |place: &ScanColumn| {
             let (validity, content) = (parts.next()?, parts.next()?);
@@ -104,10 +99,10 @@ impl Layout {
             }
             Some(column)
         };
-        Ok(Batch {
+        Batch {
             rows: self.rows,
             columns: self.columns.iter().map_while(&mut column).collect(),
-        })
+        }
     }
 
     /// Computes the places of the bytes of byte columns, `data` bytes together.
@@ -130,29 +125,20 @@ impl Layout {
         Ok(())
     }
 
-    /// Copies back the bytes of byte columns.
-    ///
-    /// # Errors
-    /// Device.
-    pub fn download_data(
-        &self,
-        read: &ReadState,
-        memory: &DeviceBuffer<u8>,
-        returned: &mut Returned,
-        batch: &mut Batch,
-    ) -> Result<()> {
-        let columns = self.columns.iter().zip(&mut batch.columns);
-        let with_bytes = columns.filter_map(|(place, column)| {
+    /// The bytes of byte columns.
+    pub fn data_parts(&self, batch: &Batch, memory: &DeviceBuffer<u8>) -> Vec<Part> {
+        let columns = self.columns.iter().zip(&batch.columns);
+        let data = columns.filter_map(|(place, column)| {
             let len = *column.offsets.last()? as usize;
-            Some(((place.data, len), column))
+            Some(part(memory, place.data, len))
         });
-        let (parts, columns): (Vec<_>, Vec<_>) = with_bytes.unzip();
-        let parts = returned.parts(read, memory, &parts)?;
-        for (column, values) in columns.into_iter().zip(parts) {
-            column.values = values;
-        }
-        Ok(())
+        data.collect()
     }
+}
+
+fn part(memory: &DeviceBuffer<u8>, at: u64, len: usize) -> Part {
+    let at = at as usize;
+    memory.view(at..at + len).into()
 }
 
 /// `types.hpp:Stored`, and the bytes of a value.

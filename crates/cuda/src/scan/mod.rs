@@ -18,10 +18,11 @@ use crate::driver::ffi::{
     ERROR_CHECK, ScanArgs, ScanArgument, ScanColumn, ScanConstant, ScanGroupKey, ScanOp,
 };
 use crate::memory::buffers;
-use crate::read::{ReadSize, ReadState, SelectedRows, download_checked};
+use crate::read::{ReadSize, ReadState, SelectedRows};
 use encode::EncodedGroups;
 use groups::{KEY_WORDS, Parts};
 use layout::{Layout, cell};
+use returned::{Part, words};
 
 pub use encode::{Encoded, Encodings};
 pub use returned::Returned;
@@ -246,10 +247,18 @@ impl<'a> Scan<'a> {
         self.buffers.sizes.fill(0, 1, 0, &read.ws.stream)?;
         // SAFETY: there is room for one more than the number of rows, which name decoded entries.
         unsafe { read.ws.stages().scan_filter(&self.args) }?;
-        self.check()?;
-        let selected = (self.returned).count(read, &read.buffers.places, n)?;
-        let malformed = (self.returned).count(read, &self.buffers.sizes, 0)?;
-        self.returned.check(read)?;
+        let buffers = &read.buffers;
+        let parts = [
+            buffers.places.view(n..n + 1).into(),
+            self.buffers.sizes.view(0..1).into(),
+        ];
+        let counts = self.fetch(&parts)?;
+        let count = |bytes: &[u8]| {
+            bytes
+                .iter()
+                .rfold(0, |all, &byte| all << 8 | u64::from(byte))
+        };
+        let [selected, malformed] = [count(&counts[0]), count(&counts[1])];
         if selected > n as u64 || malformed > n as u64 {
             return Err(altered("more rows are selected or malformed than exist"));
         }
@@ -269,13 +278,20 @@ impl<'a> Scan<'a> {
         self.buffers.sizes.fill(selected, 1, 0, stream)?;
         // SAFETY: there is room for one more than the number of selected rows.
         unsafe { read.ws.stages().scan_measure(&self.args) }?;
-        self.check()?;
-        let batches = self.buffers.sizes.download(0, 1, stream)?[0] as usize;
+        /// Most scans have fewer batches, so one wait suffices.
+        const USUAL_BATCHES: usize = 8;
+        let first = self.buffers.sizes.view(0..1 + selected.min(USUAL_BATCHES));
+        let mut ends = words(&self.fetch(&[first.into()])?[0]);
+        let batches = ends[0] as usize;
         if batches == 0 || batches > selected {
             return Err(altered("the ends of batches changed on the way back"));
         }
-        let ends = self.buffers.sizes.download(1, batches, stream)?;
-        let ends: Vec<_> = ends.into_iter().map(|end| end as usize).collect();
+        if batches > USUAL_BATCHES {
+            let all = self.buffers.sizes.view(0..1 + batches);
+            ends = words(&self.fetch(&[all.into()])?[0]);
+        }
+        let ends = ends.drain(1..=batches);
+        let ends: Vec<_> = ends.map(|end| end as usize).collect();
         match ends.is_sorted_by(|a, b| a < b) && ends.last() == Some(&selected) && ends[0] > 0 {
             true => Ok(ends),
             false => Err(altered("the ends of batches changed on the way back")),
@@ -286,20 +302,13 @@ impl<'a> Scan<'a> {
     fn batch(&mut self, end: usize) -> Result<Batch> {
         let (first, rows) = (self.done, end - self.done);
         self.done = end;
-        let read = &*self.read;
-        let stream = &read.ws.stream;
         let fixed = u64::from(self.args.row_bytes) * rows as u64;
         let data = match self.args.has_bytes {
             0 => 0,
-            _ => {
-                let at = |row| Ok(self.buffers.offsets.download(row, 1, stream)?[0]);
-                let (start, end) = (at(first)?, at(end)?);
-                let data = end
-                    .checked_sub(start)
-                    .and_then(|all| all.checked_sub(fixed));
-                data.ok_or_else(|| altered("sizes of rows changed on their way back"))?
-            }
+            _ => self.data_bytes(first, end, fixed)?,
         };
+        let read = &*self.read;
+        let stream = &read.ws.stream;
         let mut layout = Layout::new(&self.encoded.columns, rows);
         self.args.out = (self.buffers.batch).room(layout.bytes(data) as usize)?;
         self.args.columns = self.buffers.columns.upload(&layout.columns, stream)?;
@@ -312,28 +321,39 @@ impl<'a> Scan<'a> {
                 rows as u64,
             )
         }?;
-        self.check()?;
-        let mut batch = layout.download(read, &self.buffers.batch, &mut self.returned)?;
+        let parts = self.fetch(&layout.parts(&self.buffers.batch))?;
+        let mut batch = layout.batch(parts);
         if self.args.has_bytes != 0 {
             layout.place_data(&batch, data)?;
-            self.args.columns = self.buffers.columns.upload(&layout.columns, stream)?;
+            let ws = &self.read.ws;
+            self.args.columns = (self.buffers.columns).upload(&layout.columns, &ws.stream)?;
             // SAFETY: offsets give the places of the bytes, for which there is room.
-            unsafe {
-                read.ws
-                    .stages()
-                    .scan_copy(&self.args, first as u64, rows as u64)
-            }?;
-            layout.download_data(read, &self.buffers.batch, &mut self.returned, &mut batch)?;
+            unsafe { ws.stages().scan_copy(&self.args, first as u64, rows as u64) }?;
+            let parts = self.fetch(&layout.data_parts(&batch, &self.buffers.batch))?;
+            let with_bytes = batch.columns.iter_mut().filter(|c| !c.offsets.is_empty());
+            for (column, bytes) in with_bytes.zip(parts) {
+                column.values = bytes;
+            }
         }
-        self.returned.check(read)?;
         self.read.mark("make columns", fixed + data)?;
         Ok(batch)
     }
 
-    /// The error that the device has recorded, if there is one.
-    fn check(&self) -> Result<()> {
-        let (_, error) = download_checked(&self.read.ws, &self.buffers.batch, 0)?;
-        error.map_or(Ok(()), |error| {
+    /// Bytes of some selected rows in byte columns. All columns take `fixed` bytes more.
+    fn data_bytes(&mut self, first: usize, end: usize, fixed: u64) -> Result<u64> {
+        let at = |row: usize| self.buffers.offsets.view(row..row + 1).into();
+        let parts = [at(first), at(end)];
+        let offsets = self.fetch(&parts)?;
+        let [start, end] = [0, 1].map(|i| words(&offsets[i])[0]);
+        let all = end.checked_sub(start);
+        let data = all.and_then(|all| all.checked_sub(fixed));
+        data.ok_or_else(|| altered("sizes of rows changed on their way back"))
+    }
+
+    /// Copies parts back. If the device has recorded an error, returns that.
+    fn fetch(&mut self, parts: &[Part]) -> Result<Vec<Vec<u8>>> {
+        let (parts, error) = self.returned.fetch(self.read, parts)?;
+        error.map_or(Ok(parts), |error| {
             Err(match error.code {
                 // The CPU, which repeats the task, names the row.
                 ERROR_CHECK => {

@@ -2,12 +2,34 @@
 
 use rockmill_core::{Result, placed_hash};
 
-use crate::driver::altered;
 use crate::driver::ffi::ScanTotals;
-use crate::memory::DeviceBuffer;
-use crate::read::ReadState;
+use crate::driver::{Download, altered};
+use crate::memory::{DeviceBuffer, DeviceSlice};
+use crate::read::{FirstError, ReadState, error_in};
 
 const WORD_BYTES: usize = size_of::<u64>();
+
+/// Values of a buffer of a task, to be copied back.
+#[derive(Debug, Clone, Copy)]
+pub struct Part {
+    from: *const u8,
+    len: usize,
+}
+
+impl<T> From<DeviceSlice<'_, T>> for Part {
+    fn from(of: DeviceSlice<'_, T>) -> Self {
+        Self {
+            from: of.as_ptr().cast(),
+            len: of.len() * size_of::<T>(),
+        }
+    }
+}
+
+/// Words of a part.
+pub fn words(bytes: &[u8]) -> Vec<u64> {
+    let (words, _) = bytes.as_chunks();
+    words.iter().map(|&word| u64::from_le_bytes(word)).collect()
+}
 
 /// Copies bytes back, while the device sums its words and the host those that arrive.
 pub struct Returned {
@@ -31,59 +53,36 @@ impl Returned {
         })
     }
 
-    /// Copies back parts of a buffer, each with its first byte and its number of bytes.
+    /// Copies parts of the task's buffers back with one wait, unless they have more bytes than [`STAGING_BYTES`]. Returns
+    /// their bytes, and the first error that kernels have recorded.
     ///
     /// # Errors
-    /// Device.
-    pub fn parts(
+    /// Verification if the bytes have changed on their way; Device.
+    pub fn fetch(
         &mut self,
         read: &ReadState,
-        buffer: &DeviceBuffer<u8>,
-        parts: &[(u64, usize)],
-    ) -> Result<Vec<Vec<u8>>> {
+        parts: &[Part],
+    ) -> Result<(Vec<Vec<u8>>, Option<FirstError>)> {
         let mut at = self.words;
-        for &(first, len) in parts {
-            let view = buffer.view(first as usize..first as usize + len);
-            self.sum_on_device(read, at, view.as_ptr(), len)?;
-            at += len.div_ceil(WORD_BYTES) as u64;
+        for part in parts {
+            self.sum_on_device(read, at, part.from, part.len)?;
+            at += part.len.div_ceil(WORD_BYTES) as u64;
         }
-        let parts = buffer.download_parts(parts, &read.ws.stream)?;
-        parts.iter().for_each(|bytes| self.sum_here(bytes));
-        Ok(parts)
-    }
-
-    /// Copies back the first `len` words.
-    ///
-    /// # Errors
-    /// Device.
-    pub fn words(
-        &mut self,
-        read: &ReadState,
-        buffer: &DeviceBuffer<u64>,
-        len: usize,
-    ) -> Result<Vec<u64>> {
-        let view = buffer.view(0..len);
-        self.sum_on_device(read, self.words, view.as_ptr().cast(), len * WORD_BYTES)?;
-        let words = buffer.download(0, len, &read.ws.stream)?;
-        words.iter().for_each(|word| self.sum_word(*word));
-        Ok(words)
-    }
-
-    /// Copies back a count.
-    ///
-    /// # Errors
-    /// Device.
-    pub fn count<T: Copy + Default + Into<u64>>(
-        &mut self,
-        read: &ReadState,
-        buffer: &DeviceBuffer<T>,
-        at: usize,
-    ) -> Result<u64> {
-        let view = buffer.view(at..at + 1);
-        self.sum_on_device(read, self.words, view.as_ptr().cast(), size_of::<T>())?;
-        let count = buffer.download(at, 1, &read.ws.stream)?[0].into();
-        self.sum_here(&count.to_le_bytes());
-        Ok(count)
+        let mut all: Vec<_> = parts.iter().map(|part| vec![0; part.len]).collect();
+        let (mut totals, mut errors) = ([ScanTotals::default()], [[0; 2]]);
+        let copies = parts.iter().zip(&mut all).map(|(part, bytes)| Download {
+            from: part.from,
+            to: bytes.as_mut_ptr(),
+            len: part.len,
+        });
+        let mut copies: Vec<_> = copies.collect();
+        copies.push(self.totals.copy_back(0, &mut totals));
+        copies.push(read.ws.errors.copy_back(0, &mut errors));
+        // SAFETY: both ends of each copy have its bytes: views guarantee those of the device.
+        unsafe { read.ws.stream.download(&mut copies)? };
+        all.iter().for_each(|bytes| self.sum_here(bytes));
+        self.compare(totals[0])?;
+        Ok((all, error_in(errors[0][0])))
     }
 
     /// Takes values into account that were copied back from the start of a buffer.
@@ -134,6 +133,10 @@ impl Returned {
     /// Verification if they have not; Device.
     pub fn check(&self, read: &ReadState) -> Result<()> {
         let found = self.totals.download(0, 1, &read.ws.stream)?[0];
+        self.compare(found)
+    }
+
+    fn compare(&self, found: ScanTotals) -> Result<()> {
         match found.hash == self.sum {
             true => Ok(()),
             false => Err(altered("a batch changed on its way back")),

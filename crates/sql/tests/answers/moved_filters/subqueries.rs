@@ -176,7 +176,10 @@ const MADE: [&str; 3] = [
     "create table s (id bigint primary key, name varchar) as values (1, 'a'), (3, 'b')",
 ];
 
-const REFUSED: [&str; 12] = [
+const REFUSED: [&str; 15] = [
+    "select u.id, l.c from u cross join lateral (select 7 c, max(v) from t where t.id = u.id + 60) l",
+    "select id, (select count(*) is not null from t where t.id = u.id + 60) from u",
+    "select id, (select 7 from (select max(v) from t where t.id = u.id + 60) s) from u",
     "select id, (select count(*) from t left join t b on b.id = u.id + 100 where t.id = u.n) from u",
     "select id from u where exists (select 1 from t left join (select * from t where t.id = u.id + 100) b on true)",
     "select id from u where exists (select 1 from t full join (select * from t where t.id = u.id + 100) b on t.id = b.id)",
@@ -201,9 +204,13 @@ fn subqueries_and_set_operations_mean_what_sql_says() {
                 let made = context.sql(query).await.expect(query);
                 made.collect().await.expect(query);
             }
-            for (query, expected) in ANSWERS {
-                let expected = expected.iter().map(|row| (*row).to_owned()).collect();
-                assert_eq!(answer(&context, query).await, Ok(expected), "{query}");
+            for (number, (query, expected)) in ANSWERS.iter().enumerate() {
+                let expected: Vec<_> = expected.iter().map(|row| (*row).to_owned()).collect();
+                assert_eq!(answer(&context, query).await.as_ref(), Ok(&expected), "{query}");
+                let prepare = format!("prepare p{number} as {query}");
+                assert_eq!(answer(&context, &prepare).await, Ok(Vec::new()), "{query}");
+                let prepared = answer(&context, &format!("execute p{number}")).await;
+                assert_eq!(prepared.as_ref(), Ok(&expected), "prepared: {query}");
             }
             for query in REFUSED {
                 let refused = answer(&context, query).await.expect_err(query);
