@@ -144,7 +144,8 @@ pub struct TreeState {
     pub inputs: Vec<InputFile>,
     /// Size and number of files of each level that has any, ascending.
     pub levels: Vec<LevelSummary>,
-    /// Files of deeper levels than the output's that overlap the inputs' key range, by level and key.
+    /// Files of deeper levels than the output's that overlap the inputs' key range, by level and key. Behind them, again by
+    /// level and key, those that an edit has deleted which RocksDB may take back.
     #[serde(rename = "beneath")]
     pub deeper: Vec<(u32, Vec<FileSummary>)>,
 }

@@ -293,10 +293,12 @@ impl Directory {
             checkpoint,
         } = files;
         if let (Some(iterators), Some(checkpoint)) = (&self.iterators, checkpoint) {
-            let is_newer = checkpoint.sequence() != sequence || has_other_files;
+            // RocksDB would find other entries.
+            let is_newer = checkpoint.sequence() != sequence
+                || has_other_files
+                || version.is_some_and(|version| logged.last_sequence > version.logged);
             let checkpoint = match (logged.unreadable, version) {
                 (Some(error), _) => Err(error),
-                // RocksDB would find newer entries.
                 (None, Some(version)) if is_newer => Err(version.gone()),
                 (None, _) => {
                     let mut stated = lock(&self.merge_operators).clone();

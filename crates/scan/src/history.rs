@@ -64,6 +64,8 @@ pub(crate) struct Origin {
     pub files: BTreeSet<VersionFile>,
     /// Unflushed entries are in logs from this number on.
     pub log_number: u64,
+    /// Largest sequence number that the logs had.
+    pub logged: u64,
     /// Numbers of files with entries that were written after the snapshot was taken.
     pub ahead: BTreeSet<u64>,
     /// One of these files that also has entries older than those of other files, if there is one: a compaction has

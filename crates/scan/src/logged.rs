@@ -48,7 +48,7 @@ pub(crate) fn read_logs(
         ..Logged::default()
     };
     let unflushed = logs.and_then(|logs| logs.read(tree, is_wanted, most, cancel));
-    let unflushed = match unflushed {
+    let mut unflushed = match unflushed {
         Ok(unflushed) => unflushed,
         // The version needs nothing from the logs.
         Err(error) if !has_unflushed => return Ok(unreadable(error)),
@@ -59,6 +59,13 @@ pub(crate) fn read_logs(
         Err(error) => return Err(error),
     };
     let prepared = unflushed.prepared_transactions();
+    for family in families.values_mut() {
+        family.logged = Some(unflushed.last_sequence);
+    }
+    if let Some(version) = version {
+        let memtables = unflushed.families.values_mut();
+        memtables.for_each(|memtable| memtable.keep_until(version.logged));
+    }
     let tables = unflushed.families.iter().map(|(id, memtable)| {
         let table = MemoryTable::new(memtable, engine, cancel)?;
         Ok((*id, Arc::new(table)))

@@ -30,6 +30,8 @@ pub struct ReadOptions {
     pub(crate) reuses_manifest: Option<u64>,
     /// Whether readers may see a write's sequence number before memtables have its entries (`unordered_write`).
     pub is_unordered: bool,
+    /// Whether logs are compressed (`wal_compression`).
+    pub is_log_compressed: bool,
     /// Names of merge operators by those of their column families. Applications have operators of any name.
     pub(crate) merge_operators: BTreeMap<Vec<u8>, String>,
 }
@@ -49,6 +51,7 @@ impl ReadOptions {
             unfiltered: BTreeSet::new(),
             reuses_manifest: None,
             is_unordered: false,
+            is_log_compressed: false,
             merge_operators: BTreeMap::new(),
         };
         let Some(latest) = LatestOptions::read(storage, dir)? else {
@@ -79,6 +82,8 @@ impl ReadOptions {
         read.wal_dir = latest.options.db.str("wal_dir").map(str::to_owned);
         let is_unordered = latest.options.db.bool("unordered_write", false);
         read.is_unordered = is_unordered.map_err(malformed)?;
+        let log_compression = latest.options.db.str("wal_compression");
+        read.is_log_compressed = log_compression.is_some_and(|name| name != "kNoCompression");
         let reuses_manifest = latest.options.db.bool("reuse_manifest_on_open", false);
         read.reuses_manifest = reuses_manifest.map_err(malformed)?.then_some(latest.number);
         let io = IoOptions::read(&latest.options.db);

@@ -103,6 +103,7 @@ impl FamilySnapshot {
                 position: Position::default(),
                 files: BTreeSet::new(),
                 log_number: 0,
+                logged: 0,
                 merged: None,
                 ahead: BTreeSet::new(),
                 epochs: BTreeSet::new(),

@@ -46,6 +46,8 @@ pub struct Family {
     /// Position in the MANIFEST up to which it has these files.
     position: Position,
     log_number: u64,
+    /// Largest sequence number that the logs had, if it is known.
+    pub(crate) logged: Option<u64>,
     files: Vec<File>,
     orders_by_bytes: bool,
     /// Its unflushed entries up to the snapshot's sequence number.
@@ -106,6 +108,7 @@ impl Family {
             id,
             position,
             log_number: tree.log_number,
+            logged: None,
             files,
             orders_by_bytes,
             unflushed: Vec::new(),
@@ -125,6 +128,7 @@ impl Family {
             id: 0,
             position: Position::default(),
             log_number: 0,
+            logged: None,
             files: Vec::new(),
             orders_by_bytes: true,
             unflushed: Vec::new(),
@@ -179,6 +183,7 @@ impl Family {
             position: self.position.clone(),
             files: metas().map(version_file).collect(),
             log_number: self.log_number,
+            logged: self.logged.unwrap_or(sequence),
             merged: ahead.clone().find(is_merged).map(|meta| meta.number),
             ahead: ahead.map(|meta| meta.number).collect(),
             epochs: metas().map(|meta| meta.epoch_number).collect(),

@@ -31,6 +31,9 @@ pub struct Version {
     pub files: BTreeSet<VersionFile>,
     /// Unflushed entries are in logs from this number on; `None` if all are flushed.
     pub log_number: Option<u64>,
+    /// Later sequence numbers in the logs are not part of the version. A file may have a larger one than entries that the
+    /// logs get afterwards (`manual_wal_flush`).
+    pub logged: u64,
     /// The merge operator that is stated.
     pub merge_operator: Option<MergeOperator>,
 }
@@ -57,6 +60,7 @@ impl FamilySnapshot {
             merge_operator: (self.iterators.as_ref())
                 .and_then(|iterators| iterators.merge_operator(&self.name)),
             log_number: (!self.unflushed.is_empty()).then_some(self.origin.log_number),
+            logged: self.origin.logged,
         })
     }
 }

@@ -7,7 +7,10 @@ use std::sync::Arc;
 use rockmill_core::{CancelToken, ErrorKind, KeyRange, Result};
 use rockmill_scan::{Database, Directory, ScanEngine, ScanSettings};
 use rockmill_testkit::scans::*;
-use rust_rocksdb::{DB, SingleThreaded, TransactionDB, TransactionDBOptions, TxnDBWritePolicy};
+use rust_rocksdb::{
+    DB, SingleThreaded, SstFileWriter, TransactionDB, TransactionDBOptions, TxnDBWritePolicy,
+    WriteBatch,
+};
 
 fn engine() -> Arc<ScanEngine> {
     ScanEngine::new(ScanSettings::default()).expect("an engine")
@@ -83,6 +86,46 @@ fn a_torn_log_is_no_loss_if_recovery_has_flushed_what_it_has() {
     db.put(b"c", b"3").expect("written");
     expected.push(row(b"c", b"3"));
     assert_eq!(rows(&directory, &engine), Ok(expected));
+}
+
+#[test]
+fn a_version_has_nothing_that_came_to_the_log_later() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let [path, file] = ["db", "file"].map(|name| dir.path().join(name));
+    let mut options = options();
+    options.set_manual_wal_flush(true);
+    let db = DB::open(&options, &path).expect("it opens");
+    db.put(b"c", b"0").expect("written");
+    db.flush().expect("flushed");
+    db.put(b"a", b"1").expect("written");
+    db.flush_wal(false).expect("flushed");
+    db.put(b"b", b"2").expect("written");
+    let mut batch = WriteBatch::default();
+    batch.delete_range(b"a", b"b");
+    db.write(&batch).expect("written");
+    // Its entry replaces one, so it is later than those that the log lacks.
+    let mut writer = SstFileWriter::create(&options);
+    writer.open(&file).expect("opened");
+    writer.put(b"c", b"3").expect("put");
+    writer.finish().expect("finished");
+    db.ingest_external_file(vec![file]).expect("ingested");
+    let directory = Directory::open(&path).expect("a database");
+    let engine = engine();
+    let family = directory
+        .snapshot(&engine)
+        .and_then(|taken| taken.family("default"));
+    let version = family.and_then(|family| family.version());
+    let version = version.expect("a version");
+    let found = || {
+        let family = directory.at(&engine, &version)?.family("default")?;
+        Ok(scan(&engine, &family, &[KeyRange::default()], 1 << 20).0)
+    };
+    let expected: Result<Rows> = Ok(vec![row(b"a", b"1"), row(b"c", b"3")]);
+    assert_eq!(found(), expected);
+    db.flush_wal(false).expect("flushed");
+    assert_eq!(found(), expected);
+    let now = vec![row(b"b", b"2"), row(b"c", b"3")];
+    assert_eq!(rows(&directory, &engine), Ok(now));
 }
 
 #[test]

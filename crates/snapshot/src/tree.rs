@@ -1,6 +1,6 @@
 //! The level structure of each database, read incrementally from its MANIFEST.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use rockmill_core::{
@@ -23,6 +23,8 @@ pub struct TreeFollower {
     /// Name of the current MANIFEST, `MANIFEST-000005`.
     manifest: String,
     follower: Follower,
+    /// Offset up to which all edits are certain, since the last job was made after them.
+    settled: u64,
 }
 
 /// A position in a MANIFEST, between two edits.
@@ -96,10 +98,14 @@ impl TreeFollower {
             *self = Self {
                 database,
                 manifest,
-                follower: Follower::new(),
+                ..Self::default()
             };
         }
         let file = InputFileReader::open(storage, &dir.join(&self.manifest))?;
+        // An older state of the database has been restored.
+        if file.len() < self.follower.bytes_fed() {
+            self.follower = Follower::new();
+        }
         let mut chunk = Vec::new();
         while self.follower.bytes_fed() < file.len() {
             cancel.check()?;
@@ -120,6 +126,7 @@ impl TreeFollower {
                 format!("the job needs MANIFEST {} up to byte {}", floor.0, floor.1),
             ));
         }
+        self.settled = if number == floor.0 { floor.1 } else { 0 };
         Ok(())
     }
 
@@ -141,6 +148,16 @@ impl TreeFollower {
         self.follower.tree()
     }
 
+    /// The levels of a column family, and behind them those of files that RocksDB may still have. A job that took their
+    /// deletion for granted would drop tombstones of keys in them.
+    fn levels(&self, cf_id: u32) -> impl Iterator<Item = (u32, &BTreeMap<u64, FileMeta>)> {
+        let family = self.tree().column_families.get(&cf_id);
+        let levels = family.into_iter().map(|family| &family.levels);
+        let uncertain = self.follower.uncertain_deletions(cf_id, self.settled);
+        let levels = levels.chain(uncertain).flatten();
+        levels.map(|(&level, files)| (level, files))
+    }
+
     /// Returns the part of the tree that a job needs.
     ///
     /// # Errors
@@ -159,12 +176,9 @@ impl TreeFollower {
     ///
     /// Both stay true until the job ends: RocksDB moves nothing below the inputs of a compaction that overlaps them.
     pub fn extent(&self, input: &CompactionServiceInput, cf_id: u32) -> (bool, bool) {
-        let Some(family) = self.follower.tree().column_families.get(&cf_id) else {
-            return (false, false);
-        };
         let all = || {
-            let levels = family.levels.iter();
-            levels.flat_map(|(&level, files)| {
+            let levels = self.levels(cf_id);
+            levels.flat_map(|(level, files)| {
                 files
                     .iter()
                     .map(move |(&number, file)| (level, number, file))
@@ -195,9 +209,10 @@ impl TreeFollower {
                 all().all(|(level, ..)| level == 0)
                     && oldest.is_some_and(|(_, number, _)| is_input(number))
             }
-            level => deeper_files(family, &inputs, level).is_empty(),
+            level => deeper_files(self.levels(cf_id), &inputs, level).is_empty(),
         };
-        (is_full, is_bottommost && !inputs.is_empty())
+        let has_inputs = !inputs.is_empty();
+        (is_full && has_inputs, is_bottommost && has_inputs)
     }
 
     /// Like [`TreeFollower::tree_state`], but adds reasons against the job to `found`.
@@ -232,7 +247,7 @@ impl TreeFollower {
             inputs.push(input_file(name, level, file));
         }
         Ok(TreeState {
-            deeper: deeper_files(family, &inputs, input.output_level),
+            deeper: deeper_files(self.levels(cf_id), &inputs, input.output_level),
             levels: level_sizes(family),
             inputs,
         })
@@ -331,8 +346,8 @@ pub fn bounds_in_bytes<'a>(smallest: &'a [u8], largest: &'a [u8]) -> (&'a [u8], 
 
 /// Returns the files in levels deeper than the output that overlap the inputs, by level and by the bytes of their keys.
 /// Bytewise and reverse order have the same overlaps.
-fn deeper_files(
-    family: &ColumnFamily,
+fn deeper_files<'a>(
+    levels: impl Iterator<Item = (u32, &'a BTreeMap<u64, FileMeta>)>,
     inputs: &[InputFile],
     output_level: i32,
 ) -> Vec<(u32, Vec<FileSummary>)> {
@@ -344,11 +359,8 @@ fn deeper_files(
     let (Some(smallest), Some(largest)) = (smallest, largest) else {
         return Vec::new();
     };
-    let deeper = family
-        .levels
-        .iter()
-        .filter(|(level, _)| i64::from(**level) > i64::from(output_level));
-    let overlapping = deeper.map(|(&level, files)| {
+    let deeper = levels.filter(|&(level, _)| i64::from(level) > i64::from(output_level));
+    let overlapping = deeper.map(|(level, files)| {
         let mut files: Vec<_> = files
             .values()
             .map(|file| FileSummary {
@@ -387,47 +399,4 @@ fn level_sizes(family: &ColumnFamily) -> Vec<LevelSummary> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::fs;
-
-    use rockmill_format::log::LogReader;
-    use rockmill_storage::LocalStorage;
-
-    use super::*;
-
-    /// A MANIFEST of RocksDB.
-    const MANIFEST: &[u8] = include_bytes!("../../format/tests/data/manifest-11.12.bin");
-
-    #[test]
-    fn edits_that_take_the_place_of_zeros_are_read() {
-        const ZEROS: usize = 100_000;
-        let dir = tempfile::tempdir().expect("a folder");
-        let dir = dir.path();
-        fs::write(dir.join("CURRENT"), "MANIFEST-000005\n").expect("written");
-        let mut log = LogReader::new();
-        log.push(MANIFEST);
-        let mut ends = Vec::new();
-        while let Some(record) = log.next_record().expect("it is sound") {
-            ends.push(record.end as usize);
-        }
-        let mut follower = TreeFollower::default();
-        let mut trees = Vec::new();
-        let mut refresh = |bytes: &[u8]| {
-            fs::write(dir.join("MANIFEST-000005"), bytes).expect("written");
-            let done = follower.refresh(&LocalStorage, dir, (0, 0), &CancelToken::new());
-            done.map(|()| (follower.position().bytes, follower.tree().clone()))
-        };
-        for end in ends {
-            let mut bytes = MANIFEST[..end].to_vec();
-            bytes.resize(ZEROS, 0);
-            // The first edits alone are not a database.
-            if let Ok((position, tree)) = refresh(&bytes) {
-                assert_eq!(position, end as u64);
-                trees.push(tree);
-            }
-        }
-        assert!(trees.len() > 2, "{}", trees.len());
-        let (_, whole) = refresh(MANIFEST).expect("it is sound");
-        assert_eq!(trees.pop(), Some(whole));
-    }
-}
+mod tests;

@@ -57,7 +57,8 @@ struct Extent {
 /// Data if a part is damaged, naming file and offset; Incomplete if a part is not understood and therefore not shown;
 /// Environment if the file cannot be read.
 pub fn run(args: InspectArgs) -> Result<(), Failure> {
-    if args.file.is_dir() {
+    let found = std::fs::metadata(&args.file).map_err(|e| Failure::of_path(&args.file, &e))?;
+    if found.is_dir() {
         let what = format!("{} is a folder, not an SST file", args.file.display());
         return Err(Failure::Usage(what));
     }

@@ -41,8 +41,7 @@ pub fn run(args: VerifyArgs) -> Result<(), Failure> {
 }
 
 fn check(path: &Path) -> Result<Vec<Row>, Failure> {
-    let found = std::fs::metadata(path)
-        .map_err(|e| Failure::Environment(format!("{}: {e}", path.display())))?;
+    let found = std::fs::metadata(path).map_err(|e| Failure::of_path(path, &e))?;
     if !found.is_dir() {
         let progress = Progress::over(found.len());
         let checked = table::check_opened(Sst::open(path, progress.bar()));

@@ -79,7 +79,7 @@ pub fn run(args: &WorkerArgs) -> Result<(), Failure> {
     let _ = tempfile::env::override_temp_dir(temporary.path());
     end_at_panics();
     let worker = Worker::new(settings);
-    let worker = worker.map_err(|e| environment(format!("{}: {e}", args.root.display())))?;
+    let worker = worker.map_err(|e| Failure::of_path(&args.root, &e))?;
     let runtime = Builder::new_multi_thread()
         .enable_all()
         .thread_name(STATEMENT_THREAD)

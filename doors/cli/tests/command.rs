@@ -282,7 +282,7 @@ fn only_a_database_can_be_recorded() {
     );
     let err = record(ENVIRONMENT, &dir.path().join("missing"), "default");
     assert!(
-        err.ends_with("missing: there is no such file or folder\n"),
+        err.ends_with("missing: there is no such file or folder; check the path\n"),
         "{err}"
     );
     let file = dir.path().join("file");
@@ -443,9 +443,17 @@ fn exit_codes_tell_usage_from_environment() {
     expect(WRONG_USAGE, &["demo", "--threads", "0"]);
     expect(WRONG_USAGE, &["verify"]);
     let missing = dir.path().join("missing");
-    expect(ENVIRONMENT, &["verify", text(&missing)]);
-    expect(ENVIRONMENT, &["inspect", text(&missing)]);
-    expect(ENVIRONMENT, &["job", "run", text(&missing)]);
+    for command in [
+        &["verify"][..],
+        &["inspect"],
+        &["doctor"],
+        &["compact"],
+        &["job", "run"],
+    ] {
+        let (_, err) = expect(ENVIRONMENT, &[command, &[text(&missing)]].concat());
+        let what = "there is no such file or folder; check the path";
+        assert_eq!(err, format!("rockmill: {}: {what}\n", missing.display()));
+    }
     let (_, err) = expect(ENVIRONMENT, &["demo", "--dir", text(&missing)]);
     assert!(err.contains("--dir"), "{err}");
     let foreign = dir.path().join("foreign.sst");

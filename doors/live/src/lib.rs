@@ -366,6 +366,13 @@ impl FamilyAt {
             let reason = "unordered_write: memtables may lack entries that have sequence numbers";
             family.unread.get_or_insert_with(|| reason.to_owned());
         }
+        // RocksDB takes 1 for the first sequence number of a log that was empty when it was listed first, so that its search
+        // for logs goes wrong (`wal_manager.cc:ReadFirstLine`, `RetainProbableWalFiles`).
+        if options.is_log_compressed {
+            let reason =
+                "wal_compression: RocksDB does not always find all entries of compressed logs";
+            family.unread.get_or_insert_with(|| reason.to_owned());
+        }
         Self {
             id,
             log_number: tree.log_number,

@@ -21,12 +21,14 @@ use rockmill_exec::device::{Device, OpenBackend, Registered};
 use rockmill_exec::device_registry::DeviceRegistry;
 use rockmill_exec::executor::Executor;
 use rockmill_live::LiveDatabase;
-use rockmill_scan::{Database, Directory, ScanEngine, ScanSettings, Store, Write, Written};
+use rockmill_scan::{
+    Database, Directory, ReadPath, ScanEngine, ScanSettings, Store, Write, Written,
+};
 use rockmill_storage::clock::SystemClock;
 use rockmill_testkit::scans::*;
 use rust_rocksdb::{
-    DB, DBWithThreadMode, MultiThreaded, OptimisticTransactionDB, Options, SingleThreaded,
-    WaitForCompactOptions, WriteBatch,
+    DB, DBCompressionType, DBWithThreadMode, MultiThreaded, OptimisticTransactionDB, Options,
+    SingleThreaded, WaitForCompactOptions, WriteBatch,
 };
 
 fn engine() -> Arc<ScanEngine> {
@@ -523,4 +525,23 @@ fn a_killed_process_leaves_nothing_of_ours() {
             assert!(is_known || live.contains(&name), "{name}");
         }
     }
+}
+
+#[test]
+fn rows_of_compressed_logs_are_left_to_iterators() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let mut options = options();
+    options.set_wal_compression_type(DBCompressionType::Zstd);
+    let db = Arc::new(DB::open(&options, dir.path()).expect("it opens"));
+    db.put(b"a", b"1").expect("written");
+    let (live, engine, all) = (LiveDatabase::new(db), engine(), [KeyRange::default()]);
+    let snapshot = live.snapshot(&engine).expect("a snapshot");
+    let family = snapshot.family("default").expect("a family");
+    let pieces = family.pieces(&all, u64::MAX);
+    let mut paths = pieces.iter().map(|piece| &piece.path);
+    assert!(
+        paths.all(|path| matches!(path, ReadPath::RocksDb(why) if why.contains("wal_compression")))
+    );
+    let (rows, _) = scan(&engine, &family, &all, u64::MAX);
+    assert_eq!(rows, [(b"a".to_vec(), b"1".to_vec())]);
 }

@@ -47,7 +47,12 @@ impl Failure {
 
     /// Makes the failure of a path that the user has named.
     pub fn of_path(path: &Path, error: &io::Error) -> Self {
-        Self::Environment(format!("{}: {}", path.display(), refusal(error)))
+        let (path, why) = (path.display(), refusal(error));
+        let advice = match error.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => "; check the path",
+            _ => "",
+        };
+        Self::Environment(format!("{path}: {why}{advice}"))
     }
 
     /// Makes the failure of reading an opened file. A part that is not understood is not an error in the data. Errors
@@ -156,6 +161,27 @@ mod tests {
         assert_eq!(Failure::of_file(unsupported).exit_code(), 4);
         let damaged = Error::corruption("a.sst", 7, "bad");
         assert_eq!(Failure::of_file(damaged).exit_code(), 1);
+    }
+
+    #[test]
+    fn the_failure_of_a_path_says_what_to_do() {
+        let of = |kind: io::ErrorKind| Failure::of_path(Path::new("db/a"), &kind.into());
+        for (kind, what) in [
+            (
+                io::ErrorKind::NotFound,
+                "db/a: there is no such file or folder; check the path",
+            ),
+            (
+                io::ErrorKind::NotADirectory,
+                "db/a: there is a file in place of a folder; check the path",
+            ),
+            (
+                io::ErrorKind::PermissionDenied,
+                "db/a: this user has no permission; run the command as the owner",
+            ),
+        ] {
+            assert_eq!(of(kind).to_string(), what);
+        }
     }
 
     #[test]

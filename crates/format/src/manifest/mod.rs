@@ -24,4 +24,4 @@ mod tests;
 pub use edit::VersionEdit;
 pub use file_meta::{FileMeta, Temperature, UNKNOWN_CHECKSUM_FUNC_NAME};
 pub use follower::Follower;
-pub use tree::{ColumnFamily, Given, Tree};
+pub use tree::{ColumnFamily, Given, Levels, Tree};

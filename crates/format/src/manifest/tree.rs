@@ -12,6 +12,9 @@ const DEFAULT_ID: u32 = 0;
 /// Name of the column family that every database has (`kDefaultColumnFamilyName`).
 const DEFAULT_NAME: &[u8] = b"default";
 
+/// Files by level and number; a level without files is absent.
+pub type Levels = BTreeMap<u32, BTreeMap<u64, FileMeta>>;
+
 /// One column family.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ColumnFamily {
@@ -19,8 +22,8 @@ pub struct ColumnFamily {
     pub name: Vec<u8>,
     /// Name of the comparator; empty until an edit gives it.
     pub comparator: Vec<u8>,
-    /// Files by level and number; a level without files is absent.
-    pub levels: BTreeMap<u32, BTreeMap<u64, FileMeta>>,
+    /// Its files.
+    pub levels: Levels,
     /// Write-ahead logs below this number have no unflushed entries of the column family.
     pub log_number: u64,
     /// Whether the column family has ever had blob files, according to the MANIFEST.

@@ -49,6 +49,15 @@ impl MemTable {
         self.places = places;
     }
 
+    /// Removes the entries and range tombstones with sequence numbers after this one.
+    pub fn keep_until(&mut self, sequence: u64) {
+        let mut places = std::mem::take(&mut self.places);
+        places.retain(|place| key::tag_sequence(self.parts(place).1) <= sequence);
+        self.places = places;
+        self.range_tombstones
+            .retain(|tombstone| tombstone.sequence <= sequence);
+    }
+
     fn entry(&self, place: &EntryRef) -> (&[u8], &[u8]) {
         let bytes = &self.chunks[place.chunk as usize][place.at as usize..];
         let (key, rest) = bytes.split_at(place.user_key_len as usize + key::TAG_SIZE);
