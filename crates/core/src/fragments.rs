@@ -43,6 +43,19 @@ impl Fragment {
 pub struct Fragments {
     order: KeyOrder,
     all: Vec<Fragment>,
+    /// Sizes of all fragments before each, and of all.
+    sums: Vec<FragmentSizes>,
+}
+
+/// What some fragments have together.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct FragmentSizes {
+    /// Number of fragments.
+    pub fragments: u64,
+    /// Bytes of the keys where they begin and end.
+    pub key_bytes: u64,
+    /// Number of their sequence numbers.
+    pub sequences: u64,
 }
 
 /// A key at which a tombstone begins or ends.
@@ -136,7 +149,16 @@ impl Fragments {
                 }
             }
         }
-        Some(Self { order, all })
+        let mut sum = FragmentSizes::default();
+        let mut sums = Vec::with_capacity(all.len() + 1);
+        sums.push(sum);
+        for fragment in &all {
+            sum.fragments += 1;
+            sum.key_bytes += (fragment.begin.len() + fragment.end.len()) as u64;
+            sum.sequences += fragment.sequences.len() as u64;
+            sums.push(sum);
+        }
+        Some(Self { order, all, sums })
     }
 
     /// Memory of the fragments, and of the tombstones that are made of them for output files.
@@ -175,7 +197,31 @@ impl Fragments {
 
     /// Whether a fragment has keys of a range.
     pub fn meets(&self, range: &KeyRange) -> bool {
-        self.in_range(range).next().is_some()
+        self.sizes_in(range).fragments > 0
+    }
+
+    /// Sizes of the fragments that have keys of a range. Their keys have at most these bytes once they are cut to it.
+    pub fn sizes_in(&self, range: &KeyRange) -> FragmentSizes {
+        let (begin, end) = (range.begin.as_deref(), range.end.as_deref());
+        let from = begin.map_or(0, |begin| self.ending_behind(begin, 0));
+        let begins_before = |end| {
+            self.all
+                .partition_point(|f| self.order.is_before(&f.begin, end))
+        };
+        let to = end.map_or(self.all.len(), begins_before);
+        let (Some(before), Some(sum)) = (self.sums.get(from), self.sums.get(to)) else {
+            return FragmentSizes::default();
+        };
+        let is_empty = matches!((begin, end), (Some(a), Some(b)) if !self.order.is_before(a, b));
+        if is_empty || to <= from {
+            return FragmentSizes::default();
+        }
+        let bounds = [begin, end].into_iter().flatten().map(<[u8]>::len);
+        FragmentSizes {
+            fragments: sum.fragments - before.fragments,
+            key_bytes: sum.key_bytes - before.key_bytes + bounds.sum::<usize>() as u64,
+            sequences: sum.sequences - before.sequences,
+        }
     }
 
     /// The fragments that have keys of a range, cut to it.
@@ -361,6 +407,15 @@ mod tests {
                     && own > sequence
                     && rules.visible_to(own) == rules.visible_to(sequence)
             });
+            let range = KeyRange { begin: Some(vec![key]), end: Some(vec![key ^ 5]) };
+            let in_range: Vec<_> = rules.tombstones.in_range(&range).collect();
+            let sizes = rules.tombstones.sizes_in(&range);
+            let bytes = in_range.iter().map(|(begin, end, _)| (begin.len() + end.len()) as u64);
+            let sequences = in_range.iter().map(|(.., sequences)| sequences.len() as u64);
+            prop_assert_eq!(sizes.fragments, in_range.len() as u64);
+            prop_assert_eq!(sizes.sequences, sequences.sum::<u64>());
+            prop_assert!(sizes.key_bytes >= bytes.sum::<u64>());
+            prop_assert_eq!(rules.tombstones.meets(&range), !in_range.is_empty());
             let at = rules.tombstones.ending_behind(&[key], 0);
             let found = rules.tombstones.all().get(at);
             let found = found.filter(|fragment| !order.is_before(&[key], &fragment.begin));

@@ -58,7 +58,7 @@ pub use error::{Error, ErrorKind, Result};
 pub use estimate::FileEstimate;
 pub use file_identity::{Cacheable, CachedOutput, FileIdentity};
 pub use filter_parts::{FilterPart, filter_parts, parts_of};
-pub use fragments::{Fragment, Fragments};
+pub use fragments::{Fragment, FragmentSizes, Fragments};
 pub use hash::{ContentHash, entry_hash, index_hash, kv_hash, placed_hash};
 pub use io::{Borrower, Chunk, LeasedBytes, Memory, ReadAt, ReadStream, SstFile, SstSink};
 pub use job::{

@@ -182,11 +182,10 @@ impl ReadSize {
 
     /// Adds fragments of range tombstones.
     fn add_fragments(&mut self, fragments: &Fragments, range: &KeyRange) {
-        for (begin, end, sequences) in fragments.in_range(range) {
-            self.fragments += 1;
-            self.fragment_bytes += (begin.len() + end.len()) as u64;
-            self.fragment_sequences += sequences.len() as u64;
-        }
+        let sizes = fragments.sizes_in(range);
+        self.fragments = sizes.fragments;
+        self.fragment_bytes = sizes.key_bytes;
+        self.fragment_sequences = sizes.sequences;
         if self.fragments > 0 {
             self.fragment_bytes += KEY_OVERHEAD;
             self.covered_entries = self.entries;
