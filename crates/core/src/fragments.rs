@@ -47,7 +47,7 @@ pub struct Fragments {
     sums: Vec<FragmentSizes>,
 }
 
-/// What some fragments have together.
+/// Counts and bytes of some fragments.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct FragmentSizes {
     /// Number of fragments.

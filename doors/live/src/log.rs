@@ -104,7 +104,7 @@ impl LogEntries {
         self.0.retain(|id, _| read.families.contains_key(id));
         self.begin(db, follower, read, engine, cancel)?;
         let of_all = self.0.values().map(|family| family.until);
-        let from = of_all.min().unwrap_or(read.sequence);
+        let from = of_all.fold(read.sequence, u64::min);
         let nothing = || Found {
             all: Cell::default(),
             of_counts: read.counted.iter().map(|_| Cell::default()).collect(),
@@ -180,6 +180,7 @@ impl LogEntries {
         cancel: &CancelToken,
     ) -> Result<()> {
         let mut logs = None;
+        let latest = db.latest_sequence();
         for (&id, selected) in &read.families {
             let known = self.0.get(&id);
             let goes_on = known.is_some_and(|family| {
@@ -196,13 +197,14 @@ impl LogEntries {
                     logs
                 }
             };
-            // Without such a log, nothing was logged.
+            // Entries in front of the first log are flushed, also those behind the snapshot. Without such a log, all that was
+            // written before the logs were listed are.
             let first = logs.range(selected.log_number..).next();
-            let first = first.map_or(read.sequence + 1, |(_, first)| *first);
-            let until = first.saturating_sub(1).min(read.sequence);
+            let until = first.map_or(latest, |(_, first)| first.saturating_sub(1));
             let now = follower.tree().column_families.get(&id);
             let has_all_logs = now.is_some_and(|now| now.log_number == selected.log_number);
-            let were_all = known.is_some_and(|family| family.is_complete && family.until >= until);
+            let seen = until.min(read.sequence);
+            let were_all = known.is_some_and(|family| family.is_complete && family.until >= seen);
             let family = FamilyEntries {
                 log_number: selected.log_number,
                 until,

@@ -513,6 +513,35 @@ fn a_file_with_entries_behind_the_snapshot_is_new_to_the_next_view() {
     assert!(reason.contains("was compacted before it was read"));
 }
 
+/// Such entries are in an earlier log, which another column family needs.
+#[test]
+fn flushed_entries_behind_the_snapshot_do_not_stand_for_unlogged_ones() {
+    let case = Case::new(Mode::Usual, Besides::Nothing);
+    let put = |db: &DB, key: &str, has_log: bool| {
+        let family = db.cf_handle("a").expect("a family");
+        let mut options = WriteOptions::default();
+        options.disable_wal(!has_log);
+        db.put_cf_opt(family, key, "1", &options).expect("written");
+    };
+    for is_logged_behind in [false, true] {
+        case.put("b", "kept");
+        let db = &case.db;
+        put(&db.db, "early", true);
+        flush(&db.db, "a");
+        db.at(Step::Files, move |db| {
+            put(db, "late", true);
+            flush(db, "a");
+            if is_logged_behind {
+                put(db, "first of the next log", true);
+            }
+        });
+        case.snapshot();
+        put(&db.db, "unlogged", false);
+        put(&db.db, "logged", true);
+        case.compare();
+    }
+}
+
 #[test]
 fn entries_that_were_merged_with_later_ones_are_not_new_to_the_next_view() {
     let case = Case::new(Mode::Usual, Besides::Nothing);
