@@ -222,10 +222,12 @@ test-many: setup
 	ROCKMILL_SEED=random ROCKMILL_CASES=$(or $(ROCKMILL_CASES),10000) \
 	    cargo test --locked --release -p rockmill-sql --test answers -- cached::
 
-# The table of docs/reference/profiles.md; MIB=128 writes less to each database.
+# The table of docs/reference/profiles.md, and programs that are killed; MIB=128 writes less to each database.
 test-profiles: setup
 	ROCKMILL_PROFILE_MIB=$(or $(MIB),2048) ROCKMILL_SETTINGS=device=$(or $(DEVICE),cpu) \
 	    cargo test --locked --release -p rockmill-capi --test doors -- --nocapture the_compactions_of_twelve_programs
+	ROCKMILL_PROFILE_KILLS=$(or $(KILLS),20) \
+	    cargo test --locked --release -p rockmill-capi --test doors -- --nocapture what_killed_programs_with_attached_objects
 
 test-stress: setup
 	export ROCKMILL_SEED=$$RANDOM ROCKMILL_SECONDS=$(or $(ROCKMILL_SECONDS),3600); \

@@ -2,15 +2,20 @@
 
 #![no_main]
 
+use std::num::NonZeroU64;
+
 use libfuzzer_sys::fuzz_target;
-use rockmill_format::filter::{FilterBuilder, FilterFormat, FilterOptions, FilterReader};
+use rockmill_format::filter::{
+    FilterBuilder, FilterFormat, FilterOptions, FilterPartition, FilterReader,
+};
+use rockmill_format::key;
 use rockmill_format::prefix::PrefixExtractor;
 
 /// Thousandths of a bit per key for one step of the first parameter.
 const MILLIBITS_STEP: u32 = 400;
 
 fuzz_target!(|input: &[u8]| {
-    let Some((&[density, coding], rest)) = input.split_first_chunk() else {
+    let Some((&[density, coding, in_partition], rest)) = input.split_first_chunk() else {
         return;
     };
     if let Ok(filter) = FilterReader::parse(rest) {
@@ -33,7 +38,7 @@ fuzz_target!(|input: &[u8]| {
             _ => Some(PrefixExtractor::Capped(prefix_len)),
         },
         optimize_filters_for_memory: coding & 8 != 0,
-        hashes_per_partition: None,
+        hashes_per_partition: NonZeroU64::new(in_partition.into()),
     };
     check_no_false_negative(options, rest);
 });
@@ -48,19 +53,42 @@ fn keys(mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
+/// A file has its keys in order.
 fn check_no_false_negative(options: FilterOptions, bytes: &[u8]) {
+    let mut keys: Vec<_> = keys(bytes).collect();
+    keys.sort_unstable();
     let mut builder = FilterBuilder::new(options);
-    for key in keys(bytes) {
-        builder.add(key);
-    }
-    let Some(payload) = builder.finish() else {
-        return;
+    keys.iter().for_each(|key| builder.add(key));
+    let parts: Vec<(Option<FilterPartition>, _)> = match options.hashes_per_partition {
+        Some(_) => {
+            let parts = builder.finish_partitions().into_iter();
+            parts.map(|(end, payload)| (Some(end), payload)).collect()
+        }
+        None => Vec::from_iter(builder.finish().map(|payload| (None, payload))),
     };
-    let filter = FilterReader::parse(&payload).expect("our own filter");
-    for key in keys(bytes) {
-        assert!(!options.whole_key_filtering || filter.may_contain(key));
+    if parts.is_empty() {
+        return;
+    }
+    let parts: Vec<_> = parts
+        .iter()
+        .map(|(end, payload)| {
+            let filter = FilterReader::parse(payload).expect("our own filter");
+            (end.as_ref(), filter)
+        })
+        .collect();
+    // `partitioned_filter_block.cc:GetFilterPartitionHandle`.
+    let may_contain = |key: &[u8]| {
+        let ends_before = |end: &FilterPartition| {
+            let (last, _) = key::split(&end.last_key).expect("an internal key");
+            last < key
+        };
+        let at = parts.partition_point(|(end, _)| end.is_some_and(ends_before));
+        parts[at.min(parts.len() - 1)].1.may_contain(key)
+    };
+    for key in keys {
+        assert!(!options.whole_key_filtering || may_contain(key));
         if let Some(prefix) = options.prefix_extractor.and_then(|e| e.transform(key)) {
-            assert!(filter.may_contain(prefix));
+            assert!(may_contain(prefix));
         }
     }
 }

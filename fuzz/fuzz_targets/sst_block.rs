@@ -1,16 +1,20 @@
-//! One block: decompression, then entries and index entries, as the first three bytes choose.
+//! One block: decompression, then entries, index entries and range tombstones, as the first three bytes choose.
 //!
-//! Entries that decode are encoded again, and must decode to the same entries.
+//! Entries and range tombstones that decode are encoded again, and must decode to the same. Fragments of range tombstones
+//! delete what these delete.
 
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
+use rockmill_core::Fragments;
 use rockmill_format::Result;
 use rockmill_format::block::{Block, BlockBuilder, BlockLayout, ValueForm};
 use rockmill_format::compression::{CompressionType, Decompressor};
 use rockmill_format::index::{IndexCoding, decode_index};
 use rockmill_format::key::KeyOrder;
-use rockmill_format::range_tombstone::decode_range_tombstones;
+use rockmill_format::range_tombstone::{
+    RangeTombstone, decode_range_tombstones, encode_range_tombstones,
+};
 
 /// Dictionary of the blocks that use one.
 const DICTIONARY: &[u8] = b"user00000000000001000000value";
@@ -34,7 +38,9 @@ fuzz_target!(|input: &[u8]| {
             order: (coding & 8 == 0).then_some(KeyOrder::Bytewise),
         },
     );
-    let _ = decode_range_tombstones(&block, u64::MAX);
+    if let Ok(Some(tombstones)) = decode_range_tombstones(&block, u64::MAX) {
+        check_tombstones(&tombstones);
+    }
     if let Ok(entries) = read_entries(&block, restart_interval) {
         check_round_trip(&entries, coding, restart_interval);
     }
@@ -76,4 +82,20 @@ fn check_round_trip(entries: &[(Vec<u8>, Vec<u8>)], coding: u8, restart_interval
     }
     let again = read_entries(builder.finish(), restart_interval).expect("our own block");
     assert_eq!(again, entries);
+}
+
+fn check_tombstones(tombstones: &[RangeTombstone]) {
+    /// Each is compared with all others.
+    const MOST: usize = 100;
+    let again = encode_range_tombstones(tombstones);
+    let again = decode_range_tombstones(&again, u64::MAX).expect("our own block");
+    assert_eq!(again.as_deref(), Some(tombstones));
+    let few = &tombstones[..tombstones.len().min(MOST)];
+    let fragments = Fragments::new(KeyOrder::Bytewise, few, &[]);
+    for key in few.iter().flat_map(|one| [&one.begin, &one.end]) {
+        let covering = few.iter().filter(|one| one.begin <= *key && *key < one.end);
+        let newest = covering.map(|one| one.sequence).max();
+        let found = fragments.covering(key, &mut 0);
+        assert_eq!(found.map(|fragment| fragment.sequences[0]), newest);
+    }
 }

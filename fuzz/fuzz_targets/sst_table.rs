@@ -7,8 +7,12 @@ use rockmill_format::block::{Block, ValueForm};
 use rockmill_format::compression::Decompressor;
 use rockmill_format::filter::FilterReader;
 use rockmill_format::handle::BlockHandle;
+use rockmill_format::range_tombstone::decode_range_tombstones;
 use rockmill_format::table::{TableMeta, decode_filter_partitions, names};
 use rockmill_format::{Error, Result, key};
+
+/// Memory for range tombstones.
+const MOST_TOMBSTONE_BYTES: u64 = 64 << 10;
 
 fuzz_target!(|file: &[u8]| {
     // Most inputs are not valid SST files; they only have to end in an error.
@@ -33,6 +37,11 @@ fn read_table(file: &[u8]) -> Result<()> {
             .and_then(|block| read_entries(&block, restart_interval));
     }
     let mut plain = meta.footer.guard.decompressor(Vec::new());
+    if let Some(&handle) = meta.metaindex.get(names::RANGE_DELETIONS) {
+        // A corrupt block does not hide the filter from the fuzzer.
+        let _ = read_block(file, &meta, handle, &mut plain)
+            .and_then(|block| decode_range_tombstones(&block, MOST_TOMBSTONE_BYTES));
+    }
     if let Some(&handle) = meta.metaindex.get(names::FULL_FILTER) {
         ask_filter(&read_block(file, &meta, handle, &mut plain)?)?;
     }

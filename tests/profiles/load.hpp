@@ -11,11 +11,13 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdint>
 #include <cstdlib>
 #include <deque>
 #include <filesystem>
 #include <functional>
 #include <iostream>
+#include <map>
 #include <memory>
 #include <optional>
 #include <random>
@@ -100,9 +102,20 @@ struct Outcome {
 
 class Load {
  public:
-  // `bytes` are written. Sizes of the tree are for 2 GiB, and smaller for fewer.
-  Load(Profile profile, std::string folder, uint64_t bytes, std::map<std::string, std::string> settings)
-      : profile_(std::move(profile)), folder_(std::move(folder)), bytes_(bytes), settings_(std::move(settings)) {}
+  using Settings = std::map<std::string, std::string>;
+
+  // `bytes` are written. Sizes of the tree are for 2 GiB, and smaller for fewer. Without settings, RocksDB runs alone.
+  //
+  // With `acknowledged`, calls survive a crash. Each is atomic and leaves its number in the database. A process that goes on
+  // with the database draws all calls again, and omits those that the database has. The number of the last acknowledged call
+  // goes to `acknowledged`.
+  Load(Profile profile, std::string folder, uint64_t bytes, std::optional<Settings> settings,
+       std::atomic<uint64_t>* acknowledged = nullptr)
+      : profile_(std::move(profile)),
+        folder_(std::move(folder)),
+        bytes_(bytes),
+        settings_(std::move(settings)),
+        acknowledged_(acknowledged) {}
 
   Outcome Run() {
     Open();
@@ -113,14 +126,45 @@ class Load {
     Check(db_->WaitForCompact(wait));
     Check(db_->VerifyChecksum());
     Outcome outcome{profile_.name, profile_.follows, service_->Stats(), account_->input_, account_->done_};
-    for (auto* handle : handles_) Check(db_->DestroyColumnFamilyHandle(handle));
-    db_.reset();
+    Close();
     std::filesystem::remove_all(folder_);
     return outcome;
   }
 
- private:
-  static constexpr uint64_t kWholeSize = uint64_t{2} << 30;
+  // Writes until it has made that many calls.
+  void Reach(uint64_t calls) {
+    limit_ = calls;
+    while (calls_ < calls) WriteSome();
+  }
+
+  // The number of calls that the database has.
+  uint64_t Calls() const { return known_calls_; }
+
+  rockmill::Service& Service() const { return *service_; }
+
+  // Compacts the column families, so that filters have seen every value, and returns their contents.
+  std::vector<std::vector<std::pair<std::string, std::string>>> Compacted() {
+    std::vector<std::vector<std::pair<std::string, std::string>>> all;
+    Check(db_->VerifyChecksum());
+    for (auto* handle : handles_) {
+      rocksdb::CompactRangeOptions options;
+      options.bottommost_level_compaction = rocksdb::BottommostLevelCompaction::kForce;
+      Check(db_->CompactRange(options, handle, nullptr, nullptr));
+      auto& content = all.emplace_back();
+      std::unique_ptr<rocksdb::Iterator> it(db_->NewIterator({}, handle));
+      for (it->SeekToFirst(); it->Valid(); it->Next()) {
+        content.emplace_back(it->key().ToString(), it->value().ToString());
+      }
+      Check(it->status());
+    }
+    return all;
+  }
+
+  void Close() {
+    for (auto* handle : handles_) Check(db_->DestroyColumnFamilyHandle(handle));
+    handles_.clear();
+    db_.reset();
+  }
 
   void Open() {
     auto& db = profile_.db;
@@ -137,8 +181,10 @@ class Load {
     }
     rocksdb::Status status;
     rocksdb::TransactionDBOptions transactions;
-    service_ = profile_.has_transactions ? rockmill::Attach(&db, &families, transactions, settings_, &status)
-                                         : rockmill::Attach(&db, &families, settings_, &status);
+    if (settings_) {
+      service_ = profile_.has_transactions ? rockmill::Attach(&db, &families, transactions, *settings_, &status)
+                                           : rockmill::Attach(&db, &families, *settings_, &status);
+    }
     Check(status);
     if (profile_.has_transactions) {
       rocksdb::TransactionDB* opened = nullptr;
@@ -149,7 +195,14 @@ class Load {
     }
     ends_.assign(profile_.families.size(), 0);
     begins_.assign(profile_.families.size(), 0);
+    std::string number;
+    if (acknowledged_ != nullptr && db_->Get({}, kCallKey, &number).ok()) known_calls_ = std::stoull(number);
   }
+
+ private:
+  static constexpr uint64_t kWholeSize = uint64_t{2} << 30;
+  // Behind all keys that range tombstones cover.
+  static constexpr const char* kCallKey = "last call";
 
   void Scale(rocksdb::ColumnFamilyOptions* options) const {
     const auto scaled = [this](uint64_t size) {
@@ -219,27 +272,42 @@ class Load {
         }
       }
     }
-    rocksdb::WriteOptions options;
-    options.disableWAL = !profile_.has_transactions;
-    Check(db_->Write(options, &batch));
-    for (; ranges > 0; --ranges) DeleteRange(options, number, handle, mix);
+    Call(db_.get(), &batch);
+    for (; ranges > 0; --ranges) DeleteRange(number, handle, mix);
     return batch.GetDataSize();
   }
 
-  void DeleteRange(const rocksdb::WriteOptions& options, size_t number, rocksdb::ColumnFamilyHandle* handle,
-                   const Mix& mix) {
-    if (!mix.is_log) {
-      const uint64_t group = Draw(mix.groups);
-      Check(db_->GetRootDB()->DeleteRange(options, handle, Number(group), Number(group + 1)));
-      return;
+  void Call(rocksdb::DB* db, rocksdb::WriteBatch* batch) {
+    rocksdb::WriteOptions options;
+    options.disableWAL = !profile_.has_transactions && acknowledged_ == nullptr;
+    calls_ += 1;
+    if (acknowledged_ != nullptr) {
+      if (calls_ <= known_calls_ || calls_ > limit_) return;
+      // No filter removes a digit.
+      Check(batch->Put(kCallKey, std::to_string(calls_)));
     }
-    const uint64_t from = begins_[number], to = from + (ends_[number] - from) / 2;
-    if (from == to) return;
-    Check(db_->GetRootDB()->DeleteRange(options, handle, Number(0) + Number(from), Number(0) + Number(to)));
-    begins_[number] = to;
+    Check(db->Write(options, batch));
+    if (acknowledged_ != nullptr) *acknowledged_ = known_calls_ = calls_;
+  }
+
+  void DeleteRange(size_t number, rocksdb::ColumnFamilyHandle* handle, const Mix& mix) {
+    std::string begin, end;
+    if (mix.is_log) {
+      const uint64_t from = begins_[number], to = from + (ends_[number] - from) / 2;
+      if (from == to) return;
+      begin = Number(0) + Number(from), end = Number(0) + Number(to);
+      begins_[number] = to;
+    } else {
+      const uint64_t group = Draw(mix.groups);
+      begin = Number(group), end = Number(group + 1);
+    }
+    rocksdb::WriteBatch batch;
+    Check(batch.DeleteRange(handle, begin, end));
+    Call(db_->GetRootDB(), &batch);
   }
 
   uint64_t Ingest(rocksdb::ColumnFamilyHandle* handle, const Mix& mix) {
+    Check(acknowledged_ == nullptr, "an ingestion leaves no number");
     constexpr uint64_t kEntries = 3000;
     rocksdb::ColumnFamilyDescriptor described;
     Check(handle->GetDescriptor(&described));
@@ -263,7 +331,10 @@ class Load {
   Profile profile_;
   const std::string folder_;
   const uint64_t bytes_;
-  const std::map<std::string, std::string> settings_;
+  const std::optional<Settings> settings_;
+  std::atomic<uint64_t>* const acknowledged_;
+  // Calls that were drawn, that the database has, and that are made at most.
+  uint64_t calls_ = 0, known_calls_ = 0, limit_ = UINT64_MAX;
   std::shared_ptr<Account> account_;
   std::shared_ptr<rockmill::Service> service_;
   std::unique_ptr<rocksdb::DB> db_;

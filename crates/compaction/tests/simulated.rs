@@ -22,7 +22,7 @@ use rockmill_testkit::{Fault, FaultRates, UnitLink, UnitProfile, UnitStage};
 use rockmill_snapshot::tree::TreeFollower;
 use rockmill_testkit::storage_model::database::{DIR, Database, manifest_of};
 use rockmill_testkit::storage_model::disk::Disk;
-use rockmill_testkit::storage_model::family::Input;
+use rockmill_testkit::storage_model::family::{Input, merge_operators};
 use rockmill_testkit::storage_model::storage::SimStorage;
 
 /// Cycles of the slowest stage.
@@ -99,6 +99,7 @@ impl Machine {
             },
             device: DeviceList::try_from(&*devices).expect("few enough"),
             task_deadline: TaskDeadline::at_least(Duration::from_secs(1000)),
+            merge_operators: merge_operators(),
             ..Settings::default()
         };
         let clock = VirtualClock::default();

@@ -10,9 +10,9 @@ use rockmill_core::scan::{
     Literal, Number, NumberFormat, OutputColumn, ScanOutput, ScanPlan,
 };
 use rockmill_core::{
-    Backend, CancelToken, DeclineReason, Error, ErrorKind, InputTable, KeyRange, Merging,
-    NeedsMerge, Operator, Plan, ReadTask, Reading, Row, RowSink, SnapshotRules, Tombstones,
-    Visibility,
+    Backend, CancelToken, DeclineReason, Error, ErrorKind, Fragments, InputTable, KeyRange,
+    Merging, NeedsMerge, Operator, Plan, ReadTask, Reading, Row, RowSink, SnapshotRules,
+    Tombstones, Visibility,
 };
 use rockmill_cpu::CpuBackend;
 use rockmill_cuda::faults::{BitAddress, Call, DeviceUsage, Faults, Moment, Region};
@@ -23,8 +23,22 @@ use rockmill_format::compression::{CompressionType, Implementation};
 use rockmill_format::filter::FilterOptions;
 use rockmill_format::handle::BLOCK_TRAILER_SIZE;
 use rockmill_format::index::IndexShortening;
+use rockmill_format::key::KeyOrder;
+use rockmill_format::range_tombstone::RangeTombstone;
 
 use crate::common::{self, Entry, MemOutput, open};
+
+/// Range tombstones over some keys of the inputs, whose middle run has both older and newer entries.
+fn deletions() -> Fragments {
+    let key = |key: u32| [[b'k'; 8].as_slice(), &key.to_be_bytes()].concat();
+    let tombstone = |begin, end, sequence| RangeTombstone {
+        begin: key(begin),
+        end: key(end),
+        sequence,
+    };
+    let all = [tombstone(50, 90, 20_000), tombstone(80, 400, 5200)];
+    Fragments::new(KeyOrder::Bytewise, &all, &[])
+}
 
 /// Inputs and plan of a task that makes several files, and the files.
 struct Job {
@@ -59,6 +73,7 @@ impl Job {
         };
         let mut plan = common::plan();
         plan.rules.bottommost = true;
+        plan.rules.tombstones = deletions().into();
         plan.output.splitting = common::splitting(20 << 10);
         plan.output.paranoid_hash = kind == CompressionType::None;
         let table = &mut plan.output.table;
@@ -155,7 +170,7 @@ impl Job {
                         sequence: u64::from(u32::MAX),
                         tombstones: Tombstones::Drop,
                         needs_merge: NeedsMerge::Error,
-                        deleted: None,
+                        deleted: Some(&self.plan.rules.tombstones),
                     }),
                     read_ahead_bytes: 0,
                 },
@@ -206,7 +221,7 @@ impl Job {
                         sequence: u64::from(u32::MAX),
                         tombstones: Tombstones::Drop,
                         needs_merge: NeedsMerge::Mark,
-                        deleted: None,
+                        deleted: Some(&self.plan.rules.tombstones),
                     }),
                     read_ahead_bytes: 0,
                 },

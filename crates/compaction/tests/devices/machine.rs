@@ -15,6 +15,7 @@ use rockmill_format::unique_id::SessionId;
 
 use crate::damaging::{Damaging, Stuck};
 use rockmill_testkit::storage_model::database::{DIR, Database};
+use rockmill_testkit::storage_model::family::merge_operators;
 use rockmill_testkit::storage_model::storage::SimStorage;
 
 /// Result of a job.
@@ -83,6 +84,7 @@ pub fn start(database: &Database, machine: Machine, stuck: Option<Stuck>) -> (En
             Some(_) => TaskDeadline::at_least(TIMEOUT),
             None => TaskDeadline::default(),
         },
+        merge_operators: merge_operators(),
         ..Settings::default()
     };
     let damaging = Damaging::new(storage.clone(), machine.damaged, stuck);

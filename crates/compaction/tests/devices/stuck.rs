@@ -49,7 +49,8 @@ fn kernels(threads: usize, damaged: u32) -> Machine {
     }
 }
 
-/// Returns a database whose job has at least that many subcompactions on the kernels, and its undisturbed result.
+/// Returns a database whose job has at least that many subcompactions on the kernels, and its undisturbed result. They make
+/// as many files, so that the first files are those of the first subcompactions.
 fn with_subcompactions(slots: impl Fn(&Left) -> u64) -> (Database, Left, u64) {
     (1..)
         .map(|seed| Database::draw(&mut SmallRng::seed_from_u64(seed)))
@@ -57,6 +58,7 @@ fn with_subcompactions(slots: impl Fn(&Left) -> u64) -> (Database, Left, u64) {
             let left = run_on(&database, kernels(1, 0));
             let slots = slots(&left);
             let fills = left.device != "cpu" && left.subcompactions >= slots;
+            let fills = fills && left.files.len() as u64 == left.subcompactions;
             fills.then_some((database, left, slots))
         })
         .expect("it goes on until there is one")

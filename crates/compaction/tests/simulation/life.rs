@@ -18,6 +18,7 @@ use rockmill_format::wire::CompactionServiceResult;
 
 use crate::database::{DIR, Database};
 use crate::disk::Survival;
+use crate::family::merge_operators;
 use crate::storage::SimStorage;
 
 /// Folder of the recorded jobs.
@@ -140,6 +141,7 @@ pub fn engine(storage: &SimStorage, case: &Case) -> Engine {
         },
         staging_dir: case.staging_dir.map(PathBuf::from),
         record_dir: case.records.then(|| RECORDS.into()),
+        merge_operators: merge_operators(),
         ..Settings::default()
     };
     let engine = Engine::new(settings, Arc::new(storage.clone())).expect("sound settings");

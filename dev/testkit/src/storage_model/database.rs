@@ -10,7 +10,7 @@ use rockmill_format::checksum::ChecksumType;
 use rockmill_format::coding::{put_length_prefixed, put_varint};
 
 use super::disk::{Disk, Survival};
-use super::family::{Family, Input, Shape};
+use super::family::{Family, Input, MERGE_OPERATOR, Shape};
 
 pub const DIR: &str = "/db";
 pub(super) const OPTIONS_NUMBER: u64 = 7;
@@ -200,6 +200,7 @@ fn family_options(rng: &mut SmallRng, id: u32, shape: &Shape) -> String {
   compaction_filter_factory=nullptr
   sst_partitioner_factory=nullptr
   compression_manager=nullptr
+  merge_operator={MERGE_OPERATOR}
   compression={compression}
   target_file_size_base={target}
 [TableOptions/BlockBasedTable "{name}"]

@@ -5,11 +5,13 @@ use std::ops::{Range, RangeInclusive};
 
 use rand::Rng;
 use rand::rngs::SmallRng;
-use rockmill_core::{JobInfo, Plan};
+use rand::seq::IndexedRandom;
+use rockmill_core::{JobInfo, MergeOperators, Plan};
+use rockmill_format::range_tombstone::RangeTombstone;
 use rockmill_format::wire::CompactionServiceInput;
 
 use super::database::{DB_ID, DIR, MANIFEST_NUMBER, OPTIONS_NUMBER};
-use crate::cases::tables::{self, DELETE, Entry, PUT};
+use crate::cases::tables::{self, DELETE, Entry, MERGE, PUT};
 
 const FIRST_INPUT: u64 = 11;
 pub const LAST_LEVEL: u32 = 6;
@@ -19,6 +21,16 @@ const MANUAL: i32 = 9;
 const BLOCK_BYTES: u64 = 512;
 /// Time of the oldest input data; only the files themselves contain it.
 pub const OLDEST_ANCESTOR_TIME: u64 = 1_600_000_000;
+
+/// The merge operator of all column families in OPTIONS, and its separator of operands.
+pub(super) const MERGE_OPERATOR: &str = "{id=StringAppendOperator;delimiter=+;}";
+const DELIMITER: u8 = b'+';
+
+/// Returns the operator as a user states it.
+pub fn merge_operators() -> MergeOperators {
+    let stated = "stringappend:delimiter=+".parse();
+    MergeOperators::of([&stated.expect("RocksDB has it")]).expect("there is one")
+}
 
 /// Parameters for drawing a column family.
 #[derive(Debug, Clone)]
@@ -64,7 +76,7 @@ pub struct Family {
     /// Bytes of the input files; the next field is their number.
     pub bytes: u64,
     pub files: u64,
-    /// Entries in the input files; the next fields are the bytes of their keys and values.
+    /// Entries in the input files, without range tombstones; the next fields are the bytes of their keys and values.
     pub entries: u64,
     pub key_bytes: u64,
     pub value_bytes: u64,
@@ -158,10 +170,14 @@ impl Family {
         }
     }
 
-    /// Draws files from old to new. The newest entry of each key is expected, unless it is a tombstone.
+    /// Draws files from old to new, and what remains of their entries.
     fn draw_inputs(&mut self, rng: &mut SmallRng, shape: &Shape, first: u64) -> Vec<Input> {
         let keys = rng.random_range(shape.keys.clone());
-        let large_values = rng.random_ratio(1, 16) && shape.may_have_large_values;
+        let kinds = Kinds {
+            large_values: rng.random_ratio(1, 16) && shape.may_have_large_values,
+            operands: rng.random_ratio(1, 3),
+            range_tombstones: rng.random_ratio(1, 3),
+        };
         let oldest_is_deep: bool = rng.random();
         let mut sequence = 0;
         let mut inputs = Vec::new();
@@ -176,39 +192,74 @@ impl Family {
                 true => LAST_LEVEL,
                 false => shape.start_level,
             };
-            let density = rng.random_range(0.1..=1.0);
             let first_sequence = sequence + 1;
-            let mut entries = Vec::new();
-            for key in 0..keys {
-                if !rng.random_bool(density) && (key, entries.len()) != (keys - 1, 0) {
-                    continue;
-                }
-                sequence += 1;
-                let entry = draw_entry(rng, key, sequence, large_values);
-                match entry.kind() {
-                    PUT => (self.expected).insert(entry.key.clone(), entry.value.clone()),
-                    _ => self.expected.remove(&entry.key),
-                };
-                self.key_bytes += entry.key.len() as u64;
-                self.value_bytes += entry.value.len() as u64;
-                entries.push(entry);
-            }
+            let (entries, tombstones) = self.draw_input(rng, keys, kinds, &mut sequence);
             let mut plan = self.input_plan();
             plan.output.properties.now = OLDEST_ANCESTOR_TIME + i;
-            let bytes = tables::one_file(&plan, &entries);
+            let files = tables::write_with(&plan, &entries, &tombstones);
+            let [(file, bytes)] = <[_; 1]>::try_from(files.expect("they can be written"))
+                .expect("no file is too large");
             self.bytes += bytes.len() as u64;
             inputs.push(Input {
                 number: first + i,
                 level,
                 epoch: i as u8 + 1,
                 sequences: (first_sequence, sequence),
-                smallest: entries[0].internal_key(),
-                largest: entries[entries.len() - 1].internal_key(),
+                smallest: file.smallest,
+                largest: file.largest,
                 bytes,
             });
         }
-        self.entries = sequence;
         inputs
+    }
+
+    /// Draws the contents of a file, which has at least one entry or range tombstone.
+    fn draw_input(
+        &mut self,
+        rng: &mut SmallRng,
+        keys: u32,
+        kinds: Kinds,
+        sequence: &mut u64,
+    ) -> (Vec<Entry>, Vec<RangeTombstone>) {
+        let density = rng.random_range(0.1..=1.0);
+        let (mut entries, mut tombstones) = (Vec::new(), Vec::new());
+        for key in 0..keys {
+            if kinds.range_tombstones && rng.random_ratio(1, 30) {
+                *sequence += 1;
+                let tombstone = draw_tombstone(rng, keys, *sequence);
+                let is_kept = |key: &Vec<u8>| !(&tombstone.begin..&tombstone.end).contains(&key);
+                self.expected.retain(|key, _| is_kept(key));
+                tombstones.push(tombstone);
+            }
+            let must = key == keys - 1 && entries.is_empty() && tombstones.is_empty();
+            if !rng.random_bool(density) && !must {
+                continue;
+            }
+            *sequence += 1;
+            let entry = draw_entry(rng, key, *sequence, kinds);
+            self.expect(&entry);
+            self.entries += 1;
+            self.key_bytes += entry.key.len() as u64;
+            self.value_bytes += entry.value.len() as u64;
+            entries.push(entry);
+        }
+        (entries, tombstones)
+    }
+
+    /// Applies an entry that is newer than all before.
+    fn expect(&mut self, entry: &Entry) {
+        match (entry.kind(), self.expected.get_mut(&entry.key)) {
+            (DELETE, _) => {
+                self.expected.remove(&entry.key);
+            }
+            (MERGE, Some(value)) => {
+                value.push(DELIMITER);
+                value.extend_from_slice(&entry.value);
+            }
+            _ => {
+                (self.expected).insert(entry.key.clone(), entry.value.clone());
+            }
+        }
     }
 
     fn input_plan(&self) -> Plan {
@@ -220,15 +271,46 @@ impl Family {
     }
 }
 
-fn draw_entry(rng: &mut SmallRng, key: u32, sequence: u64, large_values: bool) -> Entry {
+/// Kinds of entries of a family, beside values and tombstones of keys.
+#[derive(Debug, Clone, Copy)]
+struct Kinds {
+    large_values: bool,
+    operands: bool,
+    range_tombstones: bool,
+}
+
+fn user_key(key: u32) -> Vec<u8> {
+    format!("key{key:06}").into_bytes()
+}
+
+fn draw_entry(rng: &mut SmallRng, key: u32, sequence: u64, kinds: Kinds) -> Entry {
     const LARGE_BYTES: usize = 1 << 20;
-    let kind = if rng.random_ratio(1, 6) { DELETE } else { PUT };
+    let kind = match rng.random_range(0..12) {
+        0..2 => DELETE,
+        2..5 if kinds.operands => MERGE,
+        _ => PUT,
+    };
     let len = match kind {
         DELETE => 0,
         // More than the engine writes at a time.
-        _ if large_values && rng.random_ratio(1, 100) => rng.random_range(0..LARGE_BYTES),
+        _ if kinds.large_values && rng.random_ratio(1, 100) => rng.random_range(0..LARGE_BYTES),
         _ => rng.random_range(0..120),
     };
-    let key = format!("key{key:06}").into_bytes();
-    Entry::new(&key, sequence, kind, &tables::noise(rng.random(), len))
+    Entry::new(
+        &user_key(key),
+        sequence,
+        kind,
+        &tables::noise(rng.random(), len),
+    )
+}
+
+/// Draws a range tombstone, which may extend beyond the last key.
+fn draw_tombstone(rng: &mut SmallRng, keys: u32, sequence: u64) -> RangeTombstone {
+    let begin = rng.random_range(0..keys);
+    let most = *[3, keys].choose(rng).expect("there are two");
+    RangeTombstone {
+        begin: user_key(begin),
+        end: user_key(begin + rng.random_range(1..=most)),
+        sequence,
+    }
 }

@@ -304,6 +304,31 @@ fn the_compactions_of_twelve_programs_are_done() {
     assert_eq!(rows.len(), PROFILES.len());
 }
 
+/// `ROCKMILL_PROFILE_KILLS` is how often each profile is killed.
+#[test]
+fn what_killed_programs_with_attached_objects_have_written_is_there() {
+    if !have(&["cc", "g++", "ld", "objcopy"]) {
+        return;
+    }
+    let installed = Installed::new();
+    let Some(rocksdb) = RocksDb::find(installed.folder()) else {
+        return;
+    };
+    let source = Path::new(REPOSITORY).join("tests/profiles/killed.cpp");
+    let source = source.display().to_string();
+    let binary = compile_with(&installed, &rocksdb, &source, &["-O2"]);
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut killed = Command::new(binary);
+    killed.arg(folder.path());
+    let printed = run(match std::env::var("ROCKMILL_PROFILE_KILLS") {
+        Ok(kills) => killed.arg(kills),
+        // All profiles take minutes.
+        Err(_) => killed.args(["1", "kvrocks", "flink"]),
+    });
+    println!("\n{printed}");
+    assert!(printed.ends_with("done\n"), "{printed}");
+}
+
 /// For scripts/matrix.sh --messages.
 #[test]
 #[ignore = "it writes test data of the format crate"]

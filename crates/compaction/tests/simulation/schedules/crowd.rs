@@ -14,7 +14,7 @@ use super::draw::session_id;
 use super::request::Request;
 use super::world::{Ending, World};
 use crate::database::Database;
-use crate::family::Shape;
+use crate::family::{Shape, merge_operators};
 
 /// Priorities of jobs, the highest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -106,6 +106,7 @@ impl Crowd {
                     ..MutableSettings::default()
                 },
                 device: DeviceList::try_from(&[device][..]).expect("one"),
+                merge_operators: merge_operators(),
                 ..Settings::default()
             },
             profiles: vec![profile()],

@@ -18,7 +18,7 @@ use super::registry;
 use super::request::Request;
 use super::world::{Change, World};
 use crate::database::Database;
-use crate::family::{LAST_LEVEL, Shape};
+use crate::family::{LAST_LEVEL, Shape, merge_operators};
 
 /// Bytes per second of a drive.
 const STORAGE_SPEED: f64 = 200e6;
@@ -88,6 +88,7 @@ impl World {
                 ..CudaSettings::default()
             },
             task_deadline: TaskDeadline::at_least(Duration::from_secs(task_deadline)),
+            merge_operators: merge_operators(),
             ..Settings::default()
         };
         Self {

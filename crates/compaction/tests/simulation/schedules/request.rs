@@ -9,7 +9,7 @@ use rockmill_core::{CancelToken, Error, Identity};
 use rockmill_format::compression::Implementation;
 
 use super::watch::Watch;
-use crate::family::Family;
+use crate::family::{Family, merge_operators};
 use crate::life::Outputs;
 use crate::storage::SimStorage;
 
@@ -91,6 +91,7 @@ impl Request {
                 read_ahead_bytes: 1,
                 ..MutableSettings::default()
             },
+            merge_operators: merge_operators(),
             ..Settings::default()
         };
         let watch = Arc::new(Watch::new(0));

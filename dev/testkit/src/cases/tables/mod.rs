@@ -4,11 +4,13 @@ mod entry;
 mod memory;
 
 use rockmill_core::{
-    Backend, CancelToken, InputTable, KeyRange, Operator, OutputFile, OutputPlan, OutputSplitting,
-    Plan, PropertiesPlan, Purpose, ReadTask, Request, Result, SstSink, TaskReport, kv_hash,
+    Backend, CancelToken, CompactionRules, Fragments, InputTable, KeyRange, Operator, OutputFile,
+    OutputPlan, OutputSplitting, Plan, PropertiesPlan, Purpose, ReadTask, Request, Result, SstSink,
+    TaskReport, kv_hash,
 };
 use rockmill_cpu::retain::Sink;
 use rockmill_cpu::writer::SstWriter;
+use rockmill_format::range_tombstone::RangeTombstone;
 
 pub use entry::{DELETE, Entry, MERGE, PUT, SINGLE_DELETE, hash_sum, noise};
 pub use memory::{FILE_NAME, MemFile, MemOutput, MemSink, open};
@@ -44,8 +46,22 @@ pub fn splitting(max_output_file_size: u64) -> OutputSplitting {
 
 /// Writes `entries`, which must be in order; returns the writer's description beside the bytes.
 pub fn write(plan: &Plan, entries: &[Entry]) -> Result<Vec<(OutputFile, Vec<u8>)>> {
+    write_with(plan, entries, &[])
+}
+
+/// Writes range tombstones as well. Of those that overlap, the newest stays.
+pub fn write_with(
+    plan: &Plan,
+    entries: &[Entry],
+    tombstones: &[RangeTombstone],
+) -> Result<Vec<(OutputFile, Vec<u8>)>> {
+    let rules = CompactionRules {
+        tombstones: Fragments::new(plan.rules.order, tombstones, &[]).into(),
+        ..CompactionRules::default()
+    };
     let mut sink = MemSink::numbered_from(1);
-    let mut writer = SstWriter::new(&plan.output, &mut sink)?;
+    let writer = SstWriter::new(&plan.output, &mut sink)?;
+    let mut writer = writer.with_tombstones(Some(&rules), &KeyRange::default());
     let mut before: Option<&[u8]> = None;
     for entry in entries {
         let first = before != Some(&entry.key);
