@@ -18,7 +18,7 @@ use rust_rocksdb::{
 };
 
 /// After this age, files are compacted again.
-const AGE_SECONDS: u64 = 4;
+const AGE_SECONDS: u64 = 10;
 
 /// The input files of each compaction, by name.
 type Jobs = Arc<Mutex<Vec<Vec<String>>>>;
