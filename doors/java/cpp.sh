@@ -22,7 +22,7 @@ for version; do
     package=$(sed -n "s/^$version //p" doors/java/versions.txt)
     headers=$(headers "${package:?doors/java/versions.txt has no $version}" "$version")
     unzip -q -o -p "$(rocksjava "$version")" librocksdbjni-linux64.so >"$work/librocksdb.so"
-    for program in differential killed; do
+    for program in differential attached killed; do
         # As RocksJava is compiled for Maven Central.
         c++ -std=c++20 -O1 -fno-rtti -D_GLIBCXX_USE_CXX11_ABI=0 -DROCKSDB_PLATFORM_POSIX -DOS_LINUX -w -I include \
             -isystem "$headers" -o "$work/$program" "$programs/$program.cpp" "$work/librocksdb.so" "$native/librockmill.so.2" \
