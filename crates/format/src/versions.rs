@@ -374,6 +374,9 @@ const TELLS_INSTALLATION: Version = [9, 6];
 /// First version that orders files of level 0 by epoch numbers; earlier ones order them by sequence numbers.
 const NUMBERS_EPOCHS: Version = [7, 10];
 
+/// First version that asks a compaction filter about the first entry beneath merge operands that stay operands.
+const FILTERS_BENEATH_OPERANDS: Version = [7, 10];
+
 /// First version that names the OPTIONS file of a job, and whose result has checksums of files.
 pub const NAMES_OPTIONS_FILE: [u32; 3] = [9, 7, 3];
 
@@ -426,6 +429,12 @@ pub fn reads_field(
 /// Returns whether a version orders files of level 0 by their epoch numbers.
 pub fn numbers_epochs(version: [u32; 3]) -> bool {
     version == [0; 3] || version[..2] >= NUMBERS_EPOCHS[..]
+}
+
+/// Returns whether a compaction filter is also asked about the first entry beneath merge operands that stay operands
+/// (`CompactionIterator::Next`).
+pub fn filters_beneath_operands(version: [u32; 3]) -> bool {
+    version == [0; 3] || version[..2] >= FILTERS_BENEATH_OPERANDS[..]
 }
 
 /// Returns whether a version lacks the field `name` of a message, which earlier ones have.

@@ -1101,6 +1101,34 @@ void SharedOptions(const std::string& folder) {
   Check(Count(service->Stats(), "jobs_failed") == 0, service->Stats());
 }
 
+// A close does not wait for a job that would take half a minute.
+void ClosesUnderAJob(const std::string& folder) {
+  constexpr int kFiles = 4, kValues = 64;
+  const std::string value(64 << 10, 'v');
+  auto options = Quiet();
+  options.disable_auto_compactions = false;
+  options.compression = rocksdb::kNoCompression;
+  options.write_buffer_size = 64 << 20;
+  options.level0_file_num_compaction_trigger = kFiles;
+  {
+    rocksdb::Status status;
+    const auto service = rockmill::Attach(
+        &options, {{"min_job_bytes", "0"}, {"threads", "12"}, {"io_bytes_per_second", "1048576"}}, &status);
+    Check(status);
+    auto db = Open(options, folder + "/closing");
+    for (int file = 0; file < kFiles; ++file) {
+      for (uint64_t key = 0; key < kValues; ++key) Check(db->Put({}, Key(key), value));
+      Check(db->Flush({}));
+    }
+    while (Count(service->Stats(), "jobs_running") == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    Check(rockmill::DatabaseCloses(db.get()));
+    db.reset();
+    Check(Count(service->Stats(), "jobs_done") == 0, "the close has waited: " + service->Stats());
+  }
+  options.compaction_service = nullptr;
+  Check(Content(Open(options, folder + "/closing").get()).size() == kValues, "a key is lost");
+}
+
 void RefusesOptions() {
   rocksdb::Status status;
   rocksdb::Options options;
@@ -1162,6 +1190,7 @@ int main(int count, char** arguments) {
   OthersAreDeclined(folder);
   FamiliesThatAreMadeAnew(folder);
   SharedOptions(folder);
+  ClosesUnderAJob(folder);
   RandomHistories(folder);
   std::cout << "done\n";
 }
