@@ -19,7 +19,8 @@
 //!
 //! For 7.8, only the headers and the output of its library were read, not its sources: it exchanges the messages of
 //! 7.9. For 7.10 and 8.0, the output of their libraries and the names in them were read: they exchange the messages of 8.1,
-//! with `epoch_number` from 7.10 on. Of 7.10, this is 7.10.2.
+//! with `epoch_number` from 7.10 on. Of 7.10, this is 7.10.2. The sources of 8.5.3 are those of
+//! 8.6.7, which the package of crates.io with that name has.
 
 /// Major and minor number.
 pub type Version = [u32; 2];
