@@ -191,6 +191,7 @@ struct Compaction {
   std::string family;
   uint32_t cf_id = 0;
   int base_input_level = 0;
+  bool is_full = false;
   bool is_manual = false;
   ROCKSDB_NAMESPACE::CompressionType compression = ROCKSDB_NAMESPACE::kNoCompression;
   ROCKSDB_NAMESPACE::TablePropertiesCollection input_properties;
@@ -321,11 +322,10 @@ struct Objects {
 class JobObjects {
  public:
   JobObjects(std::shared_ptr<const Objects> objects, std::string missing, std::shared_ptr<const Compaction> compaction,
-             bool is_full, uint32_t cf_id, std::string path)
+             uint32_t cf_id, std::string path)
       : objects_(std::move(objects)),
         missing_(std::move(missing)),
         compaction_(std::move(compaction)),
-        is_full_(is_full),
         cf_id_(cf_id),
         path_(std::move(path)) {
     plugins_.struct_size = sizeof(plugins_);
@@ -473,16 +473,17 @@ class JobObjects {
 
   static int Finish(ROCKSDB_NAMESPACE::TablePropertiesCollector* collector, rm_take_property take, void* context) {
     ROCKSDB_NAMESPACE::UserCollectedProperties properties;
-    if (collector->Finish(&properties).ok()) {
-      const auto take_all = [&](const ROCKSDB_NAMESPACE::UserCollectedProperties& all, int is_readable) {
-        for (const auto& property : all) {
-          take(context, is_readable, {property.first.data(), property.first.size()},
-               {property.second.data(), property.second.size()});
-        }
-      };
-      take_all(properties, 0);
-      take_all(collector->GetReadableProperties(), 1);
-    }
+    const bool is_ok = collector->Finish(&properties).ok();
+    const auto take_all = [&](const ROCKSDB_NAMESPACE::UserCollectedProperties& all, int is_readable) {
+      for (const auto& property : all) {
+        take(context, is_readable, {property.first.data(), property.first.size()},
+             {property.second.data(), property.second.size()});
+      }
+    };
+    // RocksDB 8.9 to 9.5 also writes what a collector has added before it fails (NotifyCollectTableCollectorsOnFinish).
+    constexpr bool kKeepsFailed = ROCKMILL_ROCKSDB_SINCE(8, 9) && !ROCKMILL_ROCKSDB_SINCE(9, 6);
+    if (is_ok || kKeepsFailed) take_all(properties, 0);
+    if (is_ok) take_all(collector->GetReadableProperties(), 1);
     return collector->NeedCompact() ? RM_COLLECTED_NEEDS_COMPACTION : RM_COLLECTED;
   }
 
@@ -494,7 +495,7 @@ class JobObjects {
       auto& factory = *objects_->filter_factory;
       if (!factory.ShouldFilterTableFileCreation(TableFileCreationReason::kCompaction)) return RM_FILTER_NONE;
       ROCKSDB_NAMESPACE::CompactionFilter::Context context;
-      context.is_full_compaction = is_full_;
+      context.is_full_compaction = compaction_->is_full;
       context.is_manual_compaction = compaction_->is_manual;
       context.column_family_id = compaction_->cf_id;
       context.reason = TableFileCreationReason::kCompaction;
@@ -537,7 +538,6 @@ class JobObjects {
   const std::string missing_;
   // Null if RocksDB did not announce it.
   const std::shared_ptr<const Compaction> compaction_;
-  const bool is_full_;
   const uint32_t cf_id_;
   const std::string path_;
   std::vector<const char*> collector_names_;
@@ -598,6 +598,7 @@ class Attachment {
     compaction->family = info.cf_name;
     compaction->cf_id = info.cf_id;
     compaction->base_input_level = info.base_input_level;
+    compaction->is_full = info.stats.is_full_compaction;
     compaction->is_manual = info.compaction_reason == ROCKSDB_NAMESPACE::CompactionReason::kManualCompaction;
     compaction->compression = info.compression;
     compaction->input_properties = info.table_properties;
@@ -632,17 +633,11 @@ class Attachment {
       const auto& paths = objects != nullptr && !objects->paths.empty() ? objects->paths : paths_;
       if (!paths.empty()) path = paths.front() != info.db_name ? paths.front() : paths.back();
     }
-    bool is_full = false;
-    if (objects != nullptr && objects->HasFilter()) {
-      if (compaction == nullptr) missing = kNotAnnounced;
-#if ROCKMILL_ROCKSDB_SINCE(9, 7)
-      is_full = info.is_full_compaction;
-#else
-      if (objects->filter == nullptr) missing = "RocksDB before 9.7 does not say whether a compaction is a full one";
-#endif
-      if (missing != nullptr) objects = nullptr;
+    if (objects != nullptr && objects->HasFilter() && compaction == nullptr) {
+      missing = kNotAnnounced;
+      objects = nullptr;
     }
-    return new JobObjects(std::move(objects), missing != nullptr ? missing : "", std::move(compaction), is_full, id,
+    return new JobObjects(std::move(objects), missing != nullptr ? missing : "", std::move(compaction), id,
                           std::move(path));
   }
 

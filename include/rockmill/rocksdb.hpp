@@ -478,4 +478,15 @@ inline std::shared_ptr<Service> Attach(ROCKSDB_NAMESPACE::DBOptions* options,
   return told.ok() ? Attach(options, families, settings, status) : nullptr;
 }
 
+// Returns a database's running jobs to RocksDB, and leaves its later ones to it. RocksDB before 9.11 does not tell a service
+// that a database closes, and waits for the jobs: call this before the database is closed. The status is that of
+// DB::GetDbSessionId, or an error of the library.
+inline ROCKSDB_NAMESPACE::Status DatabaseCloses(ROCKSDB_NAMESPACE::DB* db) {
+  std::string session;
+  const auto known = db->GetDbSessionId(session);
+  if (!known.ok()) return known;
+  internal::Text error;
+  return internal::ToStatus(rm_database_closes(session.c_str(), error.Place()) == RM_SUCCESS, error);
+}
+
 }  // namespace rockmill

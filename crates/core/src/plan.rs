@@ -162,6 +162,8 @@ pub struct CompactionRules {
     pub merging: Option<Merging>,
     /// The compaction filter. A job with one is a single subcompaction.
     pub filter: Option<JobFilter>,
+    /// Whether the filter is also asked about the first entry beneath merge operands that stay operands.
+    pub filters_beneath_operands: bool,
 }
 
 /// No snapshots, and deeper levels may hold anything.
@@ -176,6 +178,7 @@ impl Default for CompactionRules {
             tombstones: Arc::default(),
             merging: None,
             filter: None,
+            filters_beneath_operands: true,
         }
     }
 }

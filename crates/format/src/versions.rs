@@ -19,7 +19,8 @@
 //!
 //! For 7.8, only the headers and the output of its library were read, not its sources: it exchanges the messages of
 //! 7.9. For 7.10 and 8.0, the output of their libraries and the names in them were read: they exchange the messages of 8.1,
-//! with `epoch_number` from 7.10 on. Of 7.10, this is 7.10.2.
+//! with `epoch_number` from 7.10 on. Of 7.10, this is 7.10.2. The sources of 8.5.3 are those of
+//! 8.6.7, which the package of crates.io with that name has.
 
 /// Major and minor number.
 pub type Version = [u32; 2];
@@ -374,6 +375,9 @@ const TELLS_INSTALLATION: Version = [9, 6];
 /// First version that orders files of level 0 by epoch numbers; earlier ones order them by sequence numbers.
 const NUMBERS_EPOCHS: Version = [7, 10];
 
+/// First version that asks a compaction filter about the first entry beneath merge operands that stay operands.
+const FILTERS_BENEATH_OPERANDS: Version = [7, 10];
+
 /// First version that names the OPTIONS file of a job, and whose result has checksums of files.
 pub const NAMES_OPTIONS_FILE: [u32; 3] = [9, 7, 3];
 
@@ -426,6 +430,12 @@ pub fn reads_field(
 /// Returns whether a version orders files of level 0 by their epoch numbers.
 pub fn numbers_epochs(version: [u32; 3]) -> bool {
     version == [0; 3] || version[..2] >= NUMBERS_EPOCHS[..]
+}
+
+/// Returns whether a compaction filter is also asked about the first entry beneath merge operands that stay operands
+/// (`CompactionIterator::Next`).
+pub fn filters_beneath_operands(version: [u32; 3]) -> bool {
+    version == [0; 3] || version[..2] >= FILTERS_BENEATH_OPERANDS[..]
 }
 
 /// Returns whether a version lacks the field `name` of a message, which earlier ones have.

@@ -154,6 +154,7 @@ pub fn with_inputs(
             tombstones: Arc::new(tombstones),
             merging: merges.ok().filter(|_| may_have_operands(tables)),
             filter: plugins::filter(&job.info),
+            filters_beneath_operands: versions::filters_beneath_operands(written_by),
             bottommost: job.info.is_bottommost_level,
             deeper: deeper(job, order, splitting.level_style),
             enforce_single_del_contracts: eligible

@@ -87,6 +87,7 @@ impl<S: Source, T: Sink> Retain<'_, S, T> {
         if !is_value {
             // A base that was not merged is the next entry.
             self.begin_again();
+            self.group.is_known = !rules.filters_beneath_operands;
             return Ok(());
         }
         match beneath {

@@ -279,3 +279,21 @@ fn a_filter_sees_the_newest_entry_of_each_key() {
     let declined = ErrorKind::Declined(DeclineReason::PluginFailed);
     assert_eq!(run(&entries, &rules).map_err(|e| e.kind), Err(declined));
 }
+
+#[test]
+fn before_7_10_a_filter_does_not_see_the_value_beneath_operands_that_stay() {
+    let merge = Entry::new(b"a", 9, ValueType::Merge as u8, b"a");
+    let value = |seq, value: &str| Entry::new(b"a", seq, PUT, value.as_bytes());
+    for (filters_beneath_operands, expected) in [(true, "changed"), (false, "c")] {
+        let rules = CompactionRules {
+            merging: Some(Merging::Append {
+                delimiter: b",".to_vec(),
+                partial: true,
+            }),
+            filters_beneath_operands,
+            ..filtering(bottom(&[5]))
+        };
+        let (out, _) = run(&[merge.clone(), value(3, "c")], &rules).expect("runs");
+        assert_eq!(out, [merge.clone(), value(0, expected)]);
+    }
+}

@@ -7,7 +7,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
 import logs
 
 # Flink's stores have many compactions with less than min_job_bytes.
-LEAST_SHARE = 0.9
+LEAST_SHARE = 0.95
 # The number of files depends on the moment of a checkpoint.
 MOST_FILES = 1.1
 
