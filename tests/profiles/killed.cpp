@@ -8,6 +8,7 @@
 
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -102,9 +103,12 @@ void Kill(char* program, Profile (*make)(), const std::string& folder, int kills
   int under_jobs = 0;
   int number = 0;
   for (; number < kills || under_jobs == 0; ++number) {
-    const pid_t child = fork();
+    const pid_t parent = getpid(), child = fork();
     Check(child >= 0, "fork");
     if (child == 0) {
+      // It would write for ever.
+      prctl(PR_SET_PDEATHSIG, SIGKILL);
+      if (getppid() != parent) _exit(1);
       execl(program, program, folder.c_str(), "0", name.c_str(), "write", nullptr);
       _exit(127);
     }
@@ -136,11 +140,14 @@ int main(int count, char** arguments) {
   Check(count >= 3, "name a folder, and the number of kills");
   const std::string folder = arguments[1];
   const std::vector<std::string> wanted(arguments + 3, arguments + count);
+  size_t killed = 0;
   for (const auto make : kKilled) {
     const auto profile = make();
     if (!wanted.empty() && std::find(wanted.begin(), wanted.end(), profile.name) == wanted.end()) continue;
     if (wanted.size() > 1 && wanted.back() == "write") Write(profile, folder + "/" + profile.name);
     Kill(arguments[0], make, folder, std::atoi(arguments[2]));
+    ++killed;
   }
+  Check(wanted.empty() || killed == wanted.size(), "a name is that of no profile");
   std::cout << "done" << std::endl;
 }

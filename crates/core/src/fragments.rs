@@ -26,7 +26,8 @@ impl Fragment {
     fn memory_bytes(&self) -> u64 {
         let keys = self.begin.len() + self.end.len();
         let of_tombstones = self.sequences.len() * (size_of::<RangeTombstone>() + keys);
-        (size_of::<Self>() + keys + size_of_val(self.sequences.as_slice()) + of_tombstones) as u64
+        let own = size_of::<Self>() + size_of::<FragmentSizes>() + keys;
+        (own + size_of_val(self.sequences.as_slice()) + of_tombstones) as u64
     }
 
     /// Whether a tombstone deletes an entry with this sequence number of a key of the fragment. It does if no snapshot sees
@@ -151,7 +152,7 @@ impl Fragments {
         }
         let mut sum = FragmentSizes::default();
         let mut sums = Vec::with_capacity(all.len() + 1);
-        sums.push(sum);
+        sums.extend((!all.is_empty()).then_some(sum));
         for fragment in &all {
             sum.fragments += 1;
             sum.key_bytes += (fragment.begin.len() + fragment.end.len()) as u64;

@@ -60,7 +60,8 @@ pub(crate) fn read_logs(
     };
     let prepared = unflushed.prepared_transactions();
     for family in families.values_mut() {
-        family.logged = Some(unflushed.last_sequence);
+        let logged = version.map_or(unflushed.last_sequence, |version| version.logged);
+        family.logged = Some(logged);
     }
     if let Some(version) = version {
         let memtables = unflushed.families.values_mut();

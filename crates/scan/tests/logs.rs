@@ -124,6 +124,9 @@ fn a_version_has_nothing_that_came_to_the_log_later() {
     assert_eq!(found(), expected);
     db.flush_wal(false).expect("flushed");
     assert_eq!(found(), expected);
+    let again = directory.at(&engine, &version);
+    let again = again.and_then(|taken| taken.family("default")?.version());
+    assert_eq!(again.as_ref(), Ok(&version));
     let now = vec![row(b"b", b"2"), row(b"c", b"3")];
     assert_eq!(rows(&directory, &engine), Ok(now));
 }

@@ -191,7 +191,9 @@ impl TreeFollower {
             .filter(|&(_, number, _)| is_input(number))
             .map(|(level, number, file)| input_file(&format!("{number:06}.sst"), level, file))
             .collect();
-        let is_full = inputs.len() == all().count();
+        let family = self.tree().column_families.get(&cf_id);
+        let mut numbers = family.iter().flat_map(|family| family.levels.values());
+        let is_full = numbers.all(|level| level.keys().all(|&number| is_input(number)));
         let is_bottommost = match input.output_level {
             // Files of level 0 lie above each other, the oldest lowest.
             0 => {

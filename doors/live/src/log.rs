@@ -30,6 +30,8 @@ struct FamilyEntries {
     entries: u64,
     /// Whether these are all: no write has bypassed the log.
     is_complete: bool,
+    /// Whether entries behind `until` may be flushed, which the next snapshot would count with the others.
+    ends_here: bool,
 }
 
 /// A column family whose entries are read.
@@ -104,7 +106,7 @@ impl LogEntries {
         self.0.retain(|id, _| read.families.contains_key(id));
         self.begin(db, follower, read, engine, cancel)?;
         let of_all = self.0.values().map(|family| family.until);
-        let from = of_all.fold(read.sequence, u64::min);
+        let from = of_all.min().unwrap_or(read.sequence);
         let nothing = || Found {
             all: Cell::default(),
             of_counts: read.counted.iter().map(|_| Cell::default()).collect(),
@@ -184,7 +186,9 @@ impl LogEntries {
         for (&id, selected) in &read.families {
             let known = self.0.get(&id);
             let goes_on = known.is_some_and(|family| {
-                family.log_number == selected.log_number && family.tables.len() < MAX_TABLES
+                family.log_number == selected.log_number
+                    && family.tables.len() < MAX_TABLES
+                    && !family.ends_here
             });
             if goes_on {
                 continue;
@@ -197,18 +201,18 @@ impl LogEntries {
                     logs
                 }
             };
-            // Entries in front of the first log are flushed, also those behind the snapshot. Without such a log, all that was
-            // written before the logs were listed are.
+            // Entries in front of the first log are flushed. Without such a log, nothing was logged.
             let first = logs.range(selected.log_number..).next();
-            let until = first.map_or(latest, |(_, first)| first.saturating_sub(1));
+            let flushed = first.map_or(latest, |(_, first)| first.saturating_sub(1));
+            let until = flushed.min(read.sequence);
             let now = follower.tree().column_families.get(&id);
             let has_all_logs = now.is_some_and(|now| now.log_number == selected.log_number);
-            let seen = until.min(read.sequence);
-            let were_all = known.is_some_and(|family| family.is_complete && family.until >= seen);
+            let were_all = known.is_some_and(|family| family.is_complete && family.until >= until);
             let family = FamilyEntries {
                 log_number: selected.log_number,
                 until,
                 is_complete: has_all_logs && were_all,
+                ends_here: flushed > read.sequence,
                 ..FamilyEntries::default()
             };
             self.0.insert(id, family);

@@ -516,27 +516,41 @@ fn a_file_with_entries_behind_the_snapshot_is_new_to_the_next_view() {
 /// Such entries are in an earlier log, which another column family needs.
 #[test]
 fn flushed_entries_behind_the_snapshot_do_not_stand_for_unlogged_ones() {
-    let case = Case::new(Mode::Usual, Besides::Nothing);
-    let put = |db: &DB, key: &str, has_log: bool| {
+    fn put(db: &DB, key: &str, has_log: bool) {
         let family = db.cf_handle("a").expect("a family");
         let mut options = WriteOptions::default();
         options.disable_wal(!has_log);
         db.put_cf_opt(family, key, "1", &options).expect("written");
-    };
-    for is_logged_behind in [false, true] {
+    }
+    let late: [(Step, fn(&DB)); 5] = [
+        (Step::Files, |db| {
+            put(db, "late", true);
+            flush(db, "a");
+        }),
+        (Step::Files, |db| {
+            put(db, "late", true);
+            flush(db, "a");
+            put(db, "first of the next log", true);
+        }),
+        (Step::Files, |db| put(db, "unlogged", false)),
+        (Step::Logs, |db| put(db, "unlogged", false)),
+        (Step::Logs, |db| {
+            put(db, "unlogged", false);
+            put(db, "first of the log", true);
+        }),
+    ];
+    for (step, write) in late {
+        let case = Case::new(Mode::Usual, Besides::Nothing);
         case.put("b", "kept");
         let db = &case.db;
         put(&db.db, "early", true);
         flush(&db.db, "a");
-        db.at(Step::Files, move |db| {
-            put(db, "late", true);
-            flush(db, "a");
-            if is_logged_behind {
-                put(db, "first of the next log", true);
-            }
-        });
+        db.at(step, write);
         case.snapshot();
-        put(&db.db, "unlogged", false);
+        assert!(lock(&db.acts).is_empty(), "{step:?}");
+        put(&db.db, "behind", true);
+        case.compare();
+        put(&db.db, "unlogged, too", false);
         put(&db.db, "logged", true);
         case.compare();
     }

@@ -67,7 +67,8 @@ fn is_level_style(cf: &Options) -> bool {
 }
 
 /// Returns the files of the first deeper level that has any in the inputs' range
-/// (`compaction_picker.cc:GetGrandparents`).
+/// (`compaction_picker.cc:GetGrandparents`). One that RocksDB may have deleted can be among them, and files then end at its
+/// bounds as well.
 fn grandparents(job: &Job, order: KeyOrder) -> Vec<Grandparent> {
     let Some((_, files)) = job.tree.deeper.first() else {
         return Vec::new();

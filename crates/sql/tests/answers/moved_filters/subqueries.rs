@@ -206,7 +206,11 @@ fn subqueries_and_set_operations_mean_what_sql_says() {
             }
             for (number, (query, expected)) in ANSWERS.iter().enumerate() {
                 let expected: Vec<_> = expected.iter().map(|row| (*row).to_owned()).collect();
-                assert_eq!(answer(&context, query).await.as_ref(), Ok(&expected), "{query}");
+                assert_eq!(
+                    answer(&context, query).await.as_ref(),
+                    Ok(&expected),
+                    "{query}"
+                );
                 let prepare = format!("prepare p{number} as {query}");
                 assert_eq!(answer(&context, &prepare).await, Ok(Vec::new()), "{query}");
                 let prepared = answer(&context, &format!("execute p{number}")).await;
