@@ -49,7 +49,7 @@ pub fn write(plan: &Plan, entries: &[Entry]) -> Result<Vec<(OutputFile, Vec<u8>)
     write_with(plan, entries, &[])
 }
 
-/// Writes range tombstones as well. Of those that overlap, the newest stays.
+/// Writes range tombstones as well. The newest one of those that overlap stays.
 pub fn write_with(
     plan: &Plan,
     entries: &[Entry],
