@@ -172,7 +172,8 @@ impl TreeFollower {
 
     /// Returns whether a job's inputs are all files of its column family, and whether no file below them overlaps, as
     /// `Compaction::IsFullCompaction` and `Compaction::IsBottommostLevel` do (`db/compaction/compaction.cc`). RocksDB
-    /// before 9.7 does not send this with a job.
+    /// before 9.7 does not send this with a job. A file that RocksDB may have deleted counts as there, so that a filter
+    /// does not take a job for a full one.
     ///
     /// Both stay true until the job ends: RocksDB moves nothing below the inputs of a compaction that overlaps them.
     pub fn extent(&self, input: &CompactionServiceInput, cf_id: u32) -> (bool, bool) {
@@ -191,9 +192,7 @@ impl TreeFollower {
             .filter(|&(_, number, _)| is_input(number))
             .map(|(level, number, file)| input_file(&format!("{number:06}.sst"), level, file))
             .collect();
-        let family = self.tree().column_families.get(&cf_id);
-        let mut numbers = family.iter().flat_map(|family| family.levels.values());
-        let is_full = numbers.all(|level| level.keys().all(|&number| is_input(number)));
+        let is_full = inputs.len() == all().count();
         let is_bottommost = match input.output_level {
             // Files of level 0 lie above each other, the oldest lowest.
             0 => {

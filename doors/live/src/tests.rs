@@ -516,13 +516,14 @@ fn a_file_with_entries_behind_the_snapshot_is_new_to_the_next_view() {
 /// Such entries are in an earlier log, which another column family needs.
 #[test]
 fn flushed_entries_behind_the_snapshot_do_not_stand_for_unlogged_ones() {
+    type Late = fn(&DB);
     fn put(db: &DB, key: &str, has_log: bool) {
         let family = db.cf_handle("a").expect("a family");
         let mut options = WriteOptions::default();
         options.disable_wal(!has_log);
         db.put_cf_opt(family, key, "1", &options).expect("written");
     }
-    let late: [(Step, fn(&DB)); 5] = [
+    let late: [(Step, Late); 5] = [
         (Step::Files, |db| {
             put(db, "late", true);
             flush(db, "a");
