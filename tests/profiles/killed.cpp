@@ -4,15 +4,14 @@
 // program is such a process.
 //
 //   killed /tmp/killed 4 flink
+#include "../../doors/capi/tests/doors/programs/shared.hpp"
 #include "programs.hpp"
 
 #include <signal.h>
-#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <fstream>
 #include <thread>
 #include <tuple>
 
@@ -34,17 +33,6 @@ struct Shared {
   std::atomic<uint64_t> acknowledged, jobs_done, jobs_running;
 };
 
-Shared* Map(const std::string& folder) {
-  const std::string path = folder + "/shared";
-  std::ofstream(path, std::ios::app).close();
-  Check(truncate(path.c_str(), sizeof(Shared)) == 0, "truncate " + path);
-  FILE* file = fopen(path.c_str(), "r+");
-  void* memory = mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED, fileno(file), 0);
-  Check(memory != MAP_FAILED, "mmap " + path);
-  fclose(file);
-  return static_cast<Shared*>(memory);
-}
-
 uint64_t Count(const std::string& stats, const std::string& name) {
   const auto at = stats.find("\"" + name + "\":");
   Check(at != std::string::npos, name + " is not in " + stats);
@@ -53,7 +41,7 @@ uint64_t Count(const std::string& stats, const std::string& name) {
 
 // Writes until it is killed.
 [[noreturn]] void Write(Profile profile, const std::string& folder) {
-  Shared* shared = Map(folder);
+  Shared* shared = MapShared<Shared>(folder);
   Load::Settings settings = profile.settings;
   // Jobs take some time, so that processes are killed while one runs.
   settings.insert({{"min_job_bytes", "0"}, {"threads", "2"}, {"io_bytes_per_second", "8000000"}});
@@ -98,7 +86,7 @@ void Verify(Profile (*make)(), const std::string& folder, uint64_t acknowledged)
 void Kill(char* program, Profile (*make)(), const std::string& folder, int kills) {
   const std::string name = make().name, own = folder + "/" + name;
   std::filesystem::create_directories(own);
-  Shared* shared = Map(own);
+  Shared* shared = MapShared<Shared>(own);
   std::mt19937 random(1);
   int under_jobs = 0;
   int number = 0;

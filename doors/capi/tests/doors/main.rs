@@ -259,23 +259,25 @@ const PROFILES: [(&str, &[&str]); 12] = [
     ("flink", &[]),
 ];
 
+/// A program of tests/profiles, and what it is linked with. `None` without compilers or RocksDB.
+fn compiled_profiles(name: &str) -> Option<(Installed, PathBuf)> {
+    if !have(&["cc", "g++", "ld", "objcopy"]) {
+        return None;
+    }
+    let installed = Installed::new();
+    let rocksdb = RocksDb::find(installed.folder())?;
+    let source = Path::new(REPOSITORY).join("tests/profiles").join(name);
+    let source = source.display().to_string();
+    let binary = compile_with(&installed, &rocksdb, &source, &["-O2"]);
+    Some((installed, binary))
+}
+
 /// `ROCKMILL_PROFILE_MIB` is what is written to each database, and `ROCKMILL_SETTINGS` are settings of Rockmill.
 #[test]
 fn the_compactions_of_twelve_programs_are_done() {
-    if !have(&["cc", "g++", "ld", "objcopy"]) {
-        return;
-    }
-    let installed = Installed::new();
-    let Some(rocksdb) = RocksDb::find(installed.folder()) else {
+    let Some((_installed, binary)) = compiled_profiles("profiles.cpp") else {
         return;
     };
-    let source = Path::new(REPOSITORY).join("tests/profiles/profiles.cpp");
-    let binary = compile_with(
-        &installed,
-        &rocksdb,
-        &source.display().to_string(),
-        &["-O2"],
-    );
     let folder = tempfile::tempdir().expect("a folder");
     let given = |name, default: &str| std::env::var(name).unwrap_or_else(|_| default.to_owned());
     let settings = given("ROCKMILL_SETTINGS", "min_job_bytes=0;threads=2");
@@ -307,16 +309,9 @@ fn the_compactions_of_twelve_programs_are_done() {
 /// `ROCKMILL_PROFILE_KILLS` is how often each profile is killed.
 #[test]
 fn what_killed_programs_with_attached_objects_have_written_is_there() {
-    if !have(&["cc", "g++", "ld", "objcopy"]) {
-        return;
-    }
-    let installed = Installed::new();
-    let Some(rocksdb) = RocksDb::find(installed.folder()) else {
+    let Some((_installed, binary)) = compiled_profiles("killed.cpp") else {
         return;
     };
-    let source = Path::new(REPOSITORY).join("tests/profiles/killed.cpp");
-    let source = source.display().to_string();
-    let binary = compile_with(&installed, &rocksdb, &source, &["-O2"]);
     let folder = tempfile::tempdir().expect("a folder");
     let mut killed = Command::new(binary);
     killed.arg(folder.path());

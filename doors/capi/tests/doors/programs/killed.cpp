@@ -1,14 +1,13 @@
 // Processes that write to a database with Rockmill are killed with SIGKILL, and every acknowledged write is there
 // afterwards. The first argument is an empty folder; with a second one, the program is such a process.
 #include "common.hpp"
+#include "shared.hpp"
 
 #include <signal.h>
-#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
-#include <fstream>
 #include <random>
 #include <thread>
 
@@ -26,17 +25,6 @@ struct Shared {
   // Counter of the process that writes.
   std::atomic<uint64_t> jobs_running;
 };
-
-Shared* Map(const std::string& folder) {
-  const std::string path = folder + "/shared";
-  std::ofstream(path, std::ios::app).close();
-  Check(truncate(path.c_str(), sizeof(Shared)) == 0, "truncate " + path);
-  FILE* file = fopen(path.c_str(), "r+");
-  void* memory = mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED, fileno(file), 0);
-  Check(memory != MAP_FAILED, "mmap " + path);
-  fclose(file);
-  return static_cast<Shared*>(memory);
-}
 
 std::unique_ptr<rocksdb::DB> Open(const std::string& folder, std::shared_ptr<rocksdb::CompactionService> service) {
   rocksdb::Options options;
@@ -63,7 +51,7 @@ std::string Key(int writer, uint64_t write) {
 
 // Writes until it is killed.
 [[noreturn]] void Write(const std::string& folder) {
-  Shared* shared = Map(folder);
+  Shared* shared = MapShared<Shared>(folder);
   // Jobs take some time, so that processes are killed while one runs.
   auto service = NewService("4000000");
   auto db = Open(folder, service);
@@ -107,7 +95,7 @@ int main(int argc, char** argv) {
   Check(argc > 1, "usage: killed FOLDER");
   const std::string folder = argv[1];
   if (argc > 2) Write(folder);
-  Shared* shared = Map(folder);
+  Shared* shared = MapShared<Shared>(folder);
   std::mt19937 random(1);
   uint64_t killed_under_jobs = 0;
   for (int kill_number = 0; kill_number < kKills; ++kill_number) {
