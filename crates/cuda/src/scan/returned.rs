@@ -53,8 +53,8 @@ impl Returned {
         })
     }
 
-    /// Copies parts of the task's buffers back with one wait, unless they have more bytes than [`STAGING_BYTES`]. Returns
-    /// their bytes, and the first error that kernels have recorded.
+    /// Copies parts of the task's buffers back. It waits once if they have no more bytes than
+    /// [`STAGING_BYTES`](crate::driver::STAGING_BYTES). Returns their bytes, and the first error that kernels have recorded.
     ///
     /// # Errors
     /// Verification if the bytes have changed on their way; Device.
