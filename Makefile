@@ -50,7 +50,7 @@ env:
 
 SMOKES := $(addprefix fuzz-smoke-,$(FUZZ_TARGETS))
 
-.PHONY: env boundary check demo install jar java test-java test-jars test-header test-go test-kafka test-flink test-spark wheel test-python test-python-long release test test-long test-matrix test-many test-profiles test-reproducible test-stress test-distributed test-distributed-long test-ballista clean-cache forget-skips show-skips build setup lint test-debug test-release test-sanitized test-kernels fuzz fuzz-lint fuzz-smoke $(SMOKES)
+.PHONY: env boundary check demo install jar java test-java test-jars test-header test-db-stress test-go test-kafka test-flink test-spark wheel test-python test-python-long release test test-long test-matrix test-many test-profiles test-reproducible test-stress test-distributed test-distributed-long test-ballista clean-cache forget-skips show-skips build setup lint test-debug test-release test-sanitized test-kernels fuzz fuzz-lint fuzz-smoke $(SMOKES)
 .NOTPARALLEL:
 
 # Seconds, once it is compiled: no RocksDB, no CUDA compiler, and a tenth of each test's random cases. Tests of capi link
@@ -104,6 +104,11 @@ test-jars: jar
 # C++ programs with the RocksDB of each RocksJava before 10, through the header.
 test-header: jar
 	doors/java/cpp.sh $(JAVA) $(VERSIONS)
+
+# RocksDB's own stress test, of versions before 10.
+test-db-stress: build
+	scripts/setup.sh stress
+	scripts/db-stress.sh $(CARGO_TARGET_DIR)/db-stress $(or $(ROCKMILL_SECONDS),3600) $(VERSIONS)
 
 # The module for Go, with the RocksDB of a stock RocksJava.
 test-go: jar
@@ -209,7 +214,7 @@ clean-cache:
 
 # Does not fit into continuous integration; docs/internals/testing.md says how long each part takes.
 test-long: forget-skips
-	@scripts/test.sh test-reproducible test-many test-stress test-profiles test-distributed-long test-ballista test-python-long test-matrix test-header test-go test-jars test-kafka test-flink test-spark show-skips
+	@scripts/test.sh test-reproducible test-many test-stress test-profiles test-distributed-long test-ballista test-python-long test-matrix test-header test-db-stress test-go test-jars test-kafka test-flink test-spark show-skips
 
 # Two releases and two wheels, from two checkouts and by users with two homes, are equal files. FOLDER=out keeps one.
 test-reproducible: setup

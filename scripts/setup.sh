@@ -2,7 +2,7 @@
 # Makes sure that what the build needs is there: a Rust toolchain, a C++20 compiler, libclang with its
 # headers (RocksDB's bindings are generated), make. `scripts/setup.sh tests` also fetches promtool, which checks
 # the rules and the dashboard of monitoring/; `scripts/setup.sh java` also installs a JDK, `scripts/setup.sh go` Go as well; `scripts/setup.sh systems` also
-# Maven, which fetches Kafka, Flink and Spark; `scripts/setup.sh python` prints a Python that has the packages for the tests of
+# Maven, which fetches Kafka, Flink and Spark; `scripts/setup.sh stress` also what compiles RocksDB's stress test; `scripts/setup.sh python` prints a Python that has the packages for the tests of
 # Python's package, or nothing if pip cannot install them, and `scripts/setup.sh pyright` prints the type checker in the same
 # way. As root, missing system packages are installed with apt-get; otherwise one sentence says what to do. Exit code 3 if something stays missing.
 set -euo pipefail
@@ -10,13 +10,14 @@ cd "$(dirname "$0")/.."
 PATH="$PATH:${CARGO_HOME:-$HOME/.cargo}/bin"
 
 readonly MIN_RUST=1.94
-with_java= with_maven= with_go=
+with_java= with_maven= with_go= with_stress=
 case "${1:-}" in
     java) with_java=yes ;;
     go) with_java=yes with_go=yes ;;
     systems) with_java=yes with_maven=yes ;;
+    stress) with_stress=yes ;;
 esac
-readonly with_java with_maven with_go
+readonly with_java with_maven with_go with_stress
 readonly EXIT_ENVIRONMENT=3
 
 stop() {
@@ -56,6 +57,9 @@ system_packages() {
     command -v make >/dev/null || missing+=(make)
     [ -z "$with_java" ] || command -v javac >/dev/null || missing+=(default-jdk-headless)
     [ -z "$with_maven" ] || command -v mvn >/dev/null || missing+=(maven)
+    [ -z "$with_stress" ] || command -v cmake >/dev/null || missing+=(cmake)
+    [ -z "$with_stress" ] || command -v ninja >/dev/null || missing+=(ninja-build)
+    [ -z "$with_stress" ] || any_file /usr/include/gflags/gflags.h || missing+=(libgflags-dev)
     [ -z "$with_go" ] || command -v go >/dev/null || missing+=(golang-go)
     [ ${#missing[@]} -gt 0 ] || return 0
     local install="apt-get install -y --no-install-recommends ${missing[*]}"

@@ -164,7 +164,7 @@ pub fn with_true_claims(node: Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> 
     forget(node, kept)
 }
 
-fn forget(node: Arc<dyn ExecutionPlan>, kept: Option<Kept>) -> Arc<dyn ExecutionPlan> {
+fn forget(node: Arc<dyn ExecutionPlan>, kept: Option<KeptClaims>) -> Arc<dyn ExecutionPlan> {
     match kept {
         Some(kept) => Arc::new(ForgetExec::new(node, kept)),
         None => node,
@@ -176,7 +176,7 @@ fn kept_below(
     node: &Arc<dyn ExecutionPlan>,
     at: usize,
     input: &Arc<dyn ExecutionPlan>,
-) -> Result<Option<Kept>> {
+) -> Result<Option<KeptClaims>> {
     let claims = input.equivalence_properties();
     let hash = node.downcast_ref::<HashJoinExec>();
     let nested = node.downcast_ref::<NestedLoopJoinExec>();
@@ -189,7 +189,7 @@ fn kept_below(
     };
     // Rows without a partner have nulls here, so no column stays constant or equal to another.
     if adds_nulls && !claims.eq_group().is_empty() {
-        return Ok(Some(Kept::Columns(0)));
+        return Ok(Some(KeptClaims::Columns(0)));
     }
     let is_ordered = |input: &Arc<dyn ExecutionPlan>| {
         let claims = input.equivalence_properties();
@@ -202,7 +202,7 @@ fn kept_below(
         && is_ordered(input)
         && is_ordered(join.right())
     {
-        return Ok(Some(Kept::Columns(0)));
+        return Ok(Some(KeptClaims::Columns(0)));
     }
     let mut has_wrong_orders = false;
     // Joins and filters derive no order from their expressions.
@@ -214,40 +214,40 @@ fn kept_below(
     }
     let moves = !claims.constraints().is_empty() && moves_columns(node);
     Ok(match (has_wrong_orders, moves) {
-        (true, _) => Some(Kept::Columns(0)),
-        (false, true) => Some(Kept::Columns(input.schema().fields().len())),
+        (true, _) => Some(KeptClaims::Columns(0)),
+        (false, true) => Some(KeptClaims::Columns(input.schema().fields().len())),
         (false, false) => None,
     })
 }
 
 /// The claims of a node that hold; `None` for all of them.
-fn kept_above(node: &Arc<dyn ExecutionPlan>) -> Option<Kept> {
+fn kept_above(node: &Arc<dyn ExecutionPlan>) -> Option<KeptClaims> {
     if let Some(aggregate) = node.downcast_ref::<AggregateExec>() {
         let has_sets = aggregate.group_expr().has_grouping_set();
-        return has_sets.then_some(Kept::GroupingSets);
+        return has_sets.then_some(KeptClaims::GroupingSets);
     }
     if let Some(join) = node.downcast_ref::<SortMergeJoinExec>() {
         let has_filter = join.filter().is_some();
         return match join.join_type() {
             JoinType::Inner | JoinType::Left if !has_filter => {
-                Some(Kept::Columns(join.left().schema().fields().len()))
+                Some(KeptClaims::Columns(join.left().schema().fields().len()))
             }
             JoinType::Inner | JoinType::Left | JoinType::Right | JoinType::Full => {
-                Some(Kept::Columns(0))
+                Some(KeptClaims::Columns(0))
             }
-            _ => has_filter.then_some(Kept::Columns(0)),
+            _ => has_filter.then_some(KeptClaims::Columns(0)),
         };
     }
     if let Some(filter) = node.downcast_ref::<FilterExec>() {
-        return guesses_constants(filter).then_some(Kept::Filter);
+        return guesses_constants(filter).then_some(KeptClaims::Filter);
     }
     // DataFusion moves a sort below an offset, and reads as many rows as are wanted behind it.
     if let Some(limit) = node.downcast_ref::<GlobalLimitExec>() {
-        let columns = Kept::Columns(limit.schema().fields().len());
+        let columns = KeptClaims::Columns(limit.schema().fields().len());
         return (limit.skip() > 0).then_some(columns);
     }
     if node.is::<UnnestExec>() {
-        return (!is_unambiguous(&node.schema())).then_some(Kept::Columns(0));
+        return (!is_unambiguous(&node.schema())).then_some(KeptClaims::Columns(0));
     }
     let bounded = node.downcast_ref::<BoundedWindowAggExec>();
     let bounded = bounded.map(BoundedWindowAggExec::window_expr);
@@ -255,7 +255,7 @@ fn kept_above(node: &Arc<dyn ExecutionPlan>) -> Option<Kept> {
     let windows = bounded.or(window.map(WindowAggExec::window_expr))?;
     let mut windows = windows.iter();
     let has_aggregates = windows.any(|window| !window.as_any().is::<StandardWindowExpr>());
-    has_aggregates.then(|| Kept::Columns(node.children()[0].schema().fields().len()))
+    has_aggregates.then(|| KeptClaims::Columns(node.children()[0].schema().fields().len()))
 }
 
 /// Whether a node has other columns than its input, or has them at other positions.
@@ -350,7 +350,7 @@ pub fn is_forgetting(node: &dyn ExecutionPlan) -> bool {
 
 /// The claims that a [`ForgetExec`] keeps. It never keeps that columns are unique.
 #[derive(Clone, Copy, Debug)]
-pub enum Kept {
+pub enum KeptClaims {
     /// Orders and constants of this number of first columns.
     Columns(usize),
     /// Those that the condition of a filter proves.
@@ -363,33 +363,35 @@ pub enum Kept {
 #[derive(Debug)]
 pub struct ForgetExec {
     input: Arc<dyn ExecutionPlan>,
-    pub kept: Kept,
+    pub kept: KeptClaims,
     properties: Arc<PlanProperties>,
 }
 
 impl ForgetExec {
     /// The rows of `input`, with some of its claims.
-    pub fn new(input: Arc<dyn ExecutionPlan>, kept: Kept) -> Self {
+    pub fn new(input: Arc<dyn ExecutionPlan>, kept: KeptClaims) -> Self {
         let (claims, schema) = (input.equivalence_properties(), input.schema());
         let kept_claims = match kept {
-            Kept::Columns(columns) if columns == schema.fields().len() => Some(claims.clone()),
-            Kept::Columns(columns) => {
+            KeptClaims::Columns(columns) if columns == schema.fields().len() => {
+                Some(claims.clone())
+            }
+            KeptClaims::Columns(columns) => {
                 let columns = (0..columns).collect::<Vec<_>>();
                 let columns = ProjectionMapping::from_indices(&columns, &schema);
                 let kept = columns.map(|columns| claims.project(&columns, Arc::clone(&schema)));
                 kept.ok()
             }
-            Kept::Filter => {
+            KeptClaims::Filter => {
                 let filter = input.downcast_ref::<FilterExec>();
                 filter.and_then(|filter| proven_claims(filter).ok())
             }
-            Kept::GroupingSets => None,
+            KeptClaims::GroupingSets => None,
         };
         let kept_claims = kept_claims.unwrap_or_else(|| EquivalenceProperties::new(schema));
         let kept_claims = kept_claims.with_constraints(Constraints::default());
         let properties = input.properties().as_ref().clone();
         let mut properties = properties.with_eq_properties(kept_claims);
-        if matches!(kept, Kept::GroupingSets) {
+        if matches!(kept, KeptClaims::GroupingSets) {
             // Only rows of the set with all keys are partitioned by them.
             let partitions = input.output_partitioning().partition_count();
             properties =

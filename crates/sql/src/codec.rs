@@ -22,7 +22,7 @@ use rockmill_scan::ScanEngine;
 use rockmill_storage::Rooted;
 
 use crate::caught::catch;
-use crate::claims::{ForgetExec, Kept};
+use crate::claims::{ForgetExec, KeptClaims};
 use crate::scan::{PinExec, PinnedSnapshots, SentExec, decode_scan, encode_scan};
 use crate::{aggregate, functions, protobuf};
 
@@ -199,13 +199,13 @@ fn kind(source: &DataSourceExec) -> String {
 }
 
 /// The claims that a node keeps about the rows of an input.
-fn kept_of(bytes: &[u8], input: &Arc<dyn ExecutionPlan>) -> Option<Kept> {
+fn kept_of(bytes: &[u8], input: &Arc<dyn ExecutionPlan>) -> Option<KeptClaims> {
     match bytes {
-        b"f" => Some(Kept::Filter),
-        b"g" => Some(Kept::GroupingSets),
+        b"f" => Some(KeptClaims::Filter),
+        b"g" => Some(KeptClaims::GroupingSets),
         _ => {
             let columns = u32::from_le_bytes(bytes.try_into().ok()?) as usize;
-            (columns <= input.schema().fields().len()).then_some(Kept::Columns(columns))
+            (columns <= input.schema().fields().len()).then_some(KeptClaims::Columns(columns))
         }
     }
 }
@@ -253,9 +253,9 @@ impl PhysicalExtensionCodec for Codec {
         if let Some(forget) = node.downcast_ref::<ForgetExec>() {
             bytes.push(FORGET);
             match forget.kept {
-                Kept::Columns(columns) => bytes.extend((columns as u32).to_le_bytes()),
-                Kept::Filter => bytes.push(b'f'),
-                Kept::GroupingSets => bytes.push(b'g'),
+                KeptClaims::Columns(columns) => bytes.extend((columns as u32).to_le_bytes()),
+                KeptClaims::Filter => bytes.push(b'f'),
+                KeptClaims::GroupingSets => bytes.push(b'g'),
             }
             return Ok(());
         }

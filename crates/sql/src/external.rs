@@ -28,22 +28,22 @@ pub const FORMAT: &str = "ROCKSDB";
 const WAL_DIR: &str = "wal_dir";
 
 /// The real path of a database, and the folder of logs that a statement names.
-type Place = (PathBuf, Option<String>);
+type Location = (PathBuf, Option<String>);
 
 /// The databases of a session.
 #[derive(Debug, Default)]
-pub struct Databases(Mutex<HashMap<Place, Scans>>);
+pub struct Databases(Mutex<HashMap<Location, Scans>>);
 
 impl Databases {
-    fn known(&self) -> MutexGuard<'_, HashMap<Place, Scans>> {
+    fn known(&self) -> MutexGuard<'_, HashMap<Location, Scans>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The database that is known at a place. Its path may have a link that leads elsewhere by now.
-fn at(known: &HashMap<Place, Scans>, place: &Place) -> Option<Scans> {
-    let scans = known.get(place)?;
-    (real(scans.database().path()) == place.0).then(|| scans.clone())
+/// The database that is known at a location. Its path may have a link that leads elsewhere by now.
+fn at(known: &HashMap<Location, Scans>, location: &Location) -> Option<Scans> {
+    let scans = known.get(location)?;
+    (real(scans.database().path()) == location.0).then(|| scans.clone())
 }
 
 fn real(path: &Path) -> PathBuf {
@@ -68,20 +68,20 @@ impl RocksTables {
         let engine = Arc::clone(&self.engine);
         let databases = Arc::clone(&self.databases);
         blocking(move || {
-            let place = (real(&path), wal_dir);
-            if let Some(scans) = at(&databases.known(), &place) {
+            let location = (real(&path), wal_dir);
+            if let Some(scans) = at(&databases.known(), &location) {
                 return Ok(scans);
             }
             let mut database = Directory::open(&path).map_err(external)?;
-            if let Some(wal_dir) = &place.1 {
+            if let Some(wal_dir) = &location.1 {
                 database = database.with_log_folder(wal_dir);
             }
             let database = database.with_iterators(Arc::new(ReadOnly::default()));
             // Another statement may have opened it meanwhile.
             let mut known = databases.known();
-            let scans = at(&known, &place);
+            let scans = at(&known, &location);
             let scans = scans.unwrap_or_else(|| Scans::new(engine, Arc::new(database)));
-            known.insert(place, scans.clone());
+            known.insert(location, scans.clone());
             Ok(scans)
         })
         .await

@@ -27,16 +27,16 @@ pub fn exact_in(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
         LogicalPlan::Filter(Filter {
             predicate, input, ..
         }) => {
-            let exact = exact(predicate, Place::Condition, input.schema())?;
+            let exact = exact(predicate, Position::Condition, input.schema())?;
             exact.map_data(|predicate| Ok(LogicalPlan::Filter(Filter::try_new(predicate, input)?)))
         }
         node => Ok(Transformed::no(node)),
     })
 }
 
-/// The place of an expression in a filter.
+/// The position of an expression in a filter.
 #[derive(Clone, Copy, PartialEq)]
-enum Place {
+enum Position {
     /// It is one of the conditions that must all hold.
     Condition,
     /// It is beneath AND and OR alone, so null has the effect of false.
@@ -44,42 +44,47 @@ enum Place {
     Elsewhere,
 }
 
-fn exact(expr: Expr, place: Place, schema: &DFSchema) -> Result<Transformed<Expr>> {
+fn exact(expr: Expr, position: Position, schema: &DFSchema) -> Result<Transformed<Expr>> {
     match expr {
-        Expr::InSubquery(part) => exact_part(part, place, schema),
+        Expr::InSubquery(part) => exact_part(part, position, schema),
         Expr::Not(part) => match *part {
             Expr::InSubquery(mut part) => {
                 part.negated = !part.negated;
-                exact_part(part, place, schema)
+                exact_part(part, position, schema)
             }
-            part => {
-                Expr::Not(Box::new(part)).map_children(|part| exact(part, Place::Elsewhere, schema))
-            }
+            part => Expr::Not(Box::new(part))
+                .map_children(|part| exact(part, Position::Elsewhere, schema)),
         },
         expr => {
             let of_parts = match &expr {
-                Expr::BinaryExpr(part) if part.op == Operator::And => place,
-                Expr::BinaryExpr(part) if part.op == Operator::Or && place != Place::Elsewhere => {
-                    Place::AndOr
+                Expr::BinaryExpr(part) if part.op == Operator::And => position,
+                Expr::BinaryExpr(part)
+                    if part.op == Operator::Or && position != Position::Elsewhere =>
+                {
+                    Position::AndOr
                 }
-                _ => Place::Elsewhere,
+                _ => Position::Elsewhere,
             };
             expr.map_children(|part| exact(part, of_parts, schema))
         }
     }
 }
 
-fn exact_part(part: InSubquery, place: Place, schema: &DFSchema) -> Result<Transformed<Expr>> {
+fn exact_part(
+    part: InSubquery,
+    position: Position,
+    schema: &DFSchema,
+) -> Result<Transformed<Expr>> {
     let (x, subquery) = (&part.expr, &part.subquery);
     let field = Arc::clone(subquery.subquery.schema().field(0));
     let x_may_be_null = x.nullable(schema)?;
     let q_may_be_null = field.is_nullable();
-    let is_exact = match place {
+    let is_exact = match position {
         _ if !x_may_be_null && !q_may_be_null => true,
-        Place::Elsewhere => false,
+        Position::Elsewhere => false,
         _ if !part.negated => true,
-        Place::Condition => subquery.outer_ref_columns.is_empty() && !x.column_refs().is_empty(),
-        Place::AndOr => false,
+        Position::Condition => subquery.outer_ref_columns.is_empty() && !x.column_refs().is_empty(),
+        Position::AndOr => false,
     };
     if is_exact {
         return Ok(Transformed::no(Expr::InSubquery(part)));

@@ -6,10 +6,10 @@
 use std::fmt;
 use std::sync::Arc;
 
-use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::arrow::datatypes::{Schema, SchemaRef};
 use datafusion::arrow::error::ArrowError;
-use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
-use datafusion::common::{internal_err, resources_datafusion_err};
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::{JoinSide, internal_err, resources_datafusion_err};
 use datafusion::dataframe::DataFrame;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::context::SessionState;
@@ -18,7 +18,8 @@ use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
-use datafusion::physical_plan::joins::HashJoinExec;
+use datafusion::physical_plan::joins::utils::{ColumnIndex, JoinFilter};
+use datafusion::physical_plan::joins::{HashJoinExec, SortMergeJoinExec};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, Partitioning,
@@ -74,6 +75,48 @@ async fn with_merge_joins(
     *config = config.clone().with_target_partitions(partitions);
     let plan = state.create_physical_plan(query).await?;
     Ok(Some(plan).filter(|plan| !has_hash_joins(plan)))
+}
+
+/// Gives the filter of a join of sorted rows a column if it has none, such as a comparison with a subquery. DataFusion passes
+/// over a filter without columns.
+///
+/// # Errors
+/// Those of DataFusion if it cannot make the join.
+pub fn filters_with_columns(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+    let with_columns = plan.transform_up(|node| {
+        let join = node.downcast_ref::<SortMergeJoinExec>();
+        let filter = join.and_then(|join| join.filter().as_ref());
+        match (join, filter) {
+            (Some(join), Some(filter)) if filter.column_indices().is_empty() => {
+                let join = with_filter(join, with_first_column(join, filter))?;
+                Ok(Transformed::yes(Arc::new(join) as _))
+            }
+            _ => Ok(Transformed::no(node)),
+        }
+    })?;
+    Ok(with_columns.data)
+}
+
+fn with_first_column(join: &SortMergeJoinExec, filter: &JoinFilter) -> JoinFilter {
+    let first = ColumnIndex {
+        index: 0,
+        side: JoinSide::Left,
+    };
+    let field = Arc::clone(&join.left().schema().fields()[first.index]);
+    let schema = Arc::new(Schema::new([field]));
+    JoinFilter::new(Arc::clone(filter.expression()), vec![first], schema)
+}
+
+fn with_filter(join: &SortMergeJoinExec, filter: JoinFilter) -> Result<SortMergeJoinExec> {
+    SortMergeJoinExec::try_new(
+        Arc::clone(join.left()),
+        Arc::clone(join.right()),
+        join.on().to_vec(),
+        Some(filter),
+        join.join_type(),
+        join.sort_options().to_vec(),
+        join.null_equality(),
+    )
 }
 
 fn has_hash_joins(plan: &Arc<dyn ExecutionPlan>) -> bool {
@@ -187,7 +230,7 @@ fn named(error: DataFusionError, plan: &Arc<dyn ExecutionPlan>) -> DataFusionErr
 
 #[cfg(test)]
 mod tests {
-    use datafusion::arrow::datatypes::{DataType, Field, Schema};
+    use datafusion::arrow::datatypes::{DataType, Field};
     use datafusion::common::{JoinType, NullEquality, exec_datafusion_err};
     use datafusion::physical_expr::expressions::col;
     use datafusion::physical_plan::empty::EmptyExec;

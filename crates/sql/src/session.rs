@@ -31,6 +31,7 @@ use crate::functions;
 use crate::guard::guarded_by_filters;
 use crate::in_list::constant_lists;
 use crate::in_subquery::exact_in;
+use crate::joins::filters_with_columns;
 use crate::mysql::RefusedTables;
 use crate::outer_types::OuterTypes;
 use crate::planner::StatementPlanner;
@@ -43,8 +44,8 @@ use crate::table::{RocksTable, Scans};
 
 /// Adds Rockmill's functions, its `min`, `max` and `sum`, and its rules: many alternatives are planned quickly, `count` beside
 /// `count(distinct ..)` spills, filters run before the expressions that they protect, scans compute aggregates, and joins
-/// can be stopped. Filters keep their meaning where DataFusion moves them, and no sort or column of GROUP BY is left out that
-/// rows need.
+/// can be stopped. Filters keep their meaning where DataFusion moves them, joins of sorted rows apply all of theirs, and no
+/// sort or column of GROUP BY is left out that rows need.
 ///
 /// The query planner of `builder` stays, and statements open the column families that they read. Call it last: the rules for
 /// physical plans must come after all others.
@@ -78,6 +79,7 @@ pub fn with_rockmill(mut builder: SessionStateBuilder) -> SessionStateBuilder {
         .with_physical_optimizer_rule(Rule::new("rockmill_dynamic_filters", dynamic_filters))
         .with_physical_optimizer_rule(Rule::new("rockmill_guarded_by_filters", guarded_by_filters))
         .with_physical_optimizer_rule(Rule::new("rockmill_aggregate_in_scan", aggregate_in_scan))
+        .with_physical_optimizer_rule(Rule::new("rockmill_join_filters", filters_with_columns))
         .with_physical_optimizer_rule(Rule::new("rockmill_cooperative_joins", cooperative_joins))
 }
 

@@ -12,7 +12,7 @@ use rocksdb::{AsColumnFamilyRef, AsRawPtr, Options};
 
 /// Copies of the options of all attached column families. Compactions call the compaction filter, which belongs to the
 /// options and not to the database.
-type Kept = Mutex<Vec<Options>>;
+type CopiedOptions = Mutex<Vec<Options>>;
 
 /// `rockmill_family`.
 #[repr(C)]
@@ -56,7 +56,7 @@ impl std::error::Error for AttachError {}
 /// [`Attachment::add_column_family`]: options and databases keep the clone themselves.
 pub struct Attachment {
     attached: NonNull<c_void>,
-    kept: Arc<Kept>,
+    kept: Arc<CopiedOptions>,
 }
 
 impl fmt::Debug for Attachment {
@@ -173,5 +173,5 @@ fn raw(options: &Options) -> *mut c_void {
 /// `kept` comes from `Arc::into_raw`, and nothing uses this reference any more.
 unsafe extern "C" fn release(kept: *mut c_void) {
     // SAFETY: as above.
-    drop(unsafe { Arc::from_raw(kept.cast::<Kept>()) });
+    drop(unsafe { Arc::from_raw(kept.cast::<CopiedOptions>()) });
 }

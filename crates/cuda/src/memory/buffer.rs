@@ -17,11 +17,11 @@ use crate::driver::{CopyKind, Download, MemoryUser, Stream};
 pub struct TaskArena {
     device_arena: Arc<DeviceArena>,
     user: MemoryUser,
-    taken: Mutex<Taken>,
+    taken: Mutex<TaskAllocations>,
 }
 
 #[derive(Debug)]
-struct Taken {
+struct TaskAllocations {
     /// The estimated memory, and allocations beyond it.
     allocations: Vec<Allocation>,
     /// Bytes in use of the last allocation.
@@ -39,7 +39,7 @@ impl TaskArena {
         Arc::new(Self {
             device_arena: Arc::clone(device_arena),
             user,
-            taken: Mutex::new(Taken {
+            taken: Mutex::new(TaskAllocations {
                 allocations: vec![allocation],
                 used: 0,
             }),

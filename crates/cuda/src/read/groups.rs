@@ -384,7 +384,7 @@ pub fn keep(
             continue;
         }
         let Range { start, end } = new.blocks;
-        let from = Kept {
+        let from = GroupParts {
             first: places.blocks[start] as usize,
             entries: u64::from(starts[end] - starts[start]),
             keys: (input.has_wide_groups).then(|| key_starts[start]..key_starts[end]),
@@ -427,7 +427,7 @@ pub fn keep(
 }
 
 /// The parts of a task that become a group.
-struct Kept {
+struct GroupParts {
     /// The first entry, and their number.
     first: usize,
     entries: u64,
@@ -437,7 +437,7 @@ struct Kept {
     bytes: Range<u64>,
 }
 
-impl Kept {
+impl GroupParts {
     fn shape(&self) -> GroupShape {
         GroupShape {
             entries: self.entries,

@@ -1,6 +1,7 @@
 //! `rockmill-bench scan`: queries over a database, by each system that can answer them.
 
 mod data;
+mod duckdb;
 mod queries;
 mod systems;
 
@@ -31,9 +32,10 @@ use systems::{Limits, System};
 /// Arguments of `rockmill-bench scan`.
 #[derive(Debug, clap::Args)]
 pub struct ScanArgs {
-    /// Queries to run [default: all].
-    #[arg(long, value_enum, value_delimiter = ',')]
-    experiment: Vec<Experiment>,
+    /// Queries to run: filter-int, filter-string, ycsb, q1 to q22 of TPC-H, or tpch for all of these [default: the first
+    /// three, and q1, q4, q6, q14 and q15].
+    #[arg(long = "experiment", value_name = "NAME", value_delimiter = ',')]
+    experiments: Vec<String>,
     /// Scale of TPC-H; `ycsb` has 5 M rows for each unit of it.
     #[arg(long, default_value_t = 1.0)]
     scale: f64,
@@ -58,12 +60,21 @@ pub struct ScanArgs {
     /// GPU memory for files and what scans decode, in MiB; 0 caches nothing.
     #[arg(long, default_value_t = 0)]
     device_cache_mib: u64,
+    /// Host memory for columns that scans on the CPU have parsed, in MiB; 0 keeps none.
+    #[arg(long, default_value_t = 0)]
+    cache_mib: u64,
     /// Runs of each query by each system, after one that does not count. The row shows the run with the median time.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
     repeat: u32,
     /// Also export the tables to Parquet files, and let DataFusion query these.
     #[arg(long)]
     parquet: bool,
+    /// Also let DataFusion query the tables as batches in memory.
+    #[arg(long)]
+    in_memory: bool,
+    /// Python with the package duckdb, which also queries the Parquet files. Its number of rows is compared.
+    #[arg(long, value_name = "PYTHON", requires = "parquet")]
+    duckdb: Option<PathBuf>,
     /// Folder for the databases, which are removed at the end [default: the system's folder for temporary files].
     #[arg(long)]
     dir: Option<PathBuf>,
@@ -78,7 +89,7 @@ pub struct ScanArgs {
 /// One line of the result.
 #[derive(Debug, Serialize)]
 struct ScanRow {
-    experiment: &'static str,
+    experiment: String,
     state: &'static str,
     compression: &'static str,
     direct_reads: bool,
@@ -93,6 +104,7 @@ struct ScanRow {
     /// Wall times of all runs that count, in their order, and that of the run before.
     walls_s: Vec<f64>,
     first_run_s: f64,
+    cache_mib: u64,
     device_cache_mib: u64,
     /// Seconds to export the tables, if the system needs that.
     export_s: Option<f64>,
@@ -113,14 +125,26 @@ struct Run {
     energy: Option<Energy>,
 }
 
+/// The runs of a query by a system.
+struct Runs {
+    /// The one with the median time.
+    median: Run,
+    first_wall_s: f64,
+    /// Wall times of those that count, in their order.
+    walls_s: Vec<f64>,
+}
+
 /// Runs `rockmill-bench scan`.
 ///
 /// # Errors
 /// Data if results differ, Usage for an invalid argument, Environment if the machine refuses.
 pub fn run(args: &ScanArgs) -> Result<(), Failure> {
-    let experiments = match &args.experiment[..] {
-        [] => Experiment::ALL.to_vec(),
-        some => some.to_vec(),
+    let named = args.experiments.iter().map(|name| Experiment::named(name));
+    let named = named.collect::<Result<Vec<_>, _>>();
+    let named = named.map_err(Failure::Usage)?.concat();
+    let experiments = match &named[..] {
+        [] => Experiment::USUAL.to_vec(),
+        _ => named,
     };
     let runtime = Runtime::new().map_err(|e| Failure::Environment(format!("no threads: {e}")))?;
     let mut rows = Vec::new();
@@ -158,11 +182,7 @@ pub fn run(args: &ScanArgs) -> Result<(), Failure> {
 
 /// The tables that some queries read.
 fn tables(experiments: &[Experiment]) -> Vec<&'static str> {
-    let mut tables: Vec<_> = experiments
-        .iter()
-        .flat_map(|e| e.tables())
-        .copied()
-        .collect();
+    let mut tables: Vec<_> = experiments.iter().flat_map(|e| e.tables()).collect();
     tables.sort_unstable();
     tables.dedup();
     tables
@@ -180,30 +200,31 @@ fn measure_all(
     let limits = Limits {
         threads: args.threads.unwrap_or_else(usual_threads) as usize,
         memory_bytes: args.memory_mib << 20,
+        cache_bytes: args.cache_mib << 20,
         device_cache_bytes: args.device_cache_mib << 20,
     };
     let named = args.device.iter().map(|name| devices::parse(name));
     let named = named.collect::<Result<Vec<_>, _>>()?;
     let mut systems = runtime.block_on(systems::of_rocksdb(db, &named, limits))?;
+    let from = systems
+        .last()
+        .expect("RocksDB's iterators are always there");
+    let mut others = Vec::new();
     let mut export_s = None;
     if args.parquet {
-        let from = systems
-            .last()
-            .expect("RocksDB's iterators are always there");
         let began = Instant::now();
-        let exported = runtime.block_on(from.export(parquet, &tables(experiments), limits));
-        systems.push(exported?);
+        others.push(runtime.block_on(from.export(parquet, &tables(experiments), limits))?);
         export_s = Some(began.elapsed().as_secs_f64());
     }
+    if args.in_memory {
+        others.push(runtime.block_on(from.in_memory(&tables(experiments), limits))?);
+    }
+    systems.append(&mut others);
     for &experiment in experiments {
         let gb = runtime.block_on(systems[0].bytes(experiment))? as f64 / 1e9;
-        let mut first: Option<(f64, String)> = None;
-        for system in &systems {
-            let spinner = progress::spinner(format!("{}: {}", experiment.name(), system.name));
-            let (run, mut walls_s, answer) = measure(system, runtime, experiment, args.repeat)?;
-            let first_run_s = walls_s.remove(0);
-            spinner.finish_and_clear();
-            let (first_wall_s, expected) = first.get_or_insert((run.wall_s, answer.clone()));
+        let statements = experiment.statements(args.scale);
+        let mut first: Option<(f64, Vec<RecordBatch>)> = None;
+        let mut add = |system: &str, reads_export: bool, runs: Runs, same: bool, first_s: f64| {
             rows.push(ScanRow {
                 experiment: experiment.name(),
                 state: state.name(),
@@ -212,20 +233,35 @@ fn measure_all(
                 scale: args.scale,
                 threads: limits.threads,
                 processor: processor(),
-                system: system.name.clone(),
-                wall_s: run.wall_s,
-                cpu_s: run.cpu_s,
-                gpu_energy: run.energy,
-                walls_s,
-                first_run_s,
+                system: system.to_owned(),
+                wall_s: runs.median.wall_s,
+                cpu_s: runs.median.cpu_s,
+                gpu_energy: runs.median.energy,
+                walls_s: runs.walls_s,
+                first_run_s: runs.first_wall_s,
+                cache_mib: args.cache_mib,
                 device_cache_mib: args.device_cache_mib,
-                export_s: export_s.filter(|_| system.reads_export),
+                export_s: export_s.filter(|_| reads_export),
                 gb,
-                gb_per_s: gb / run.wall_s,
-                cpu_s_per_gb: run.cpu_s / gb,
-                times: *first_wall_s / run.wall_s,
-                same: *expected == answer,
+                gb_per_s: gb / runs.median.wall_s,
+                cpu_s_per_gb: runs.median.cpu_s / gb,
+                times: first_s / runs.median.wall_s,
+                same,
             });
+        };
+        for system in &systems {
+            let spinner = progress::spinner(format!("{}: {}", experiment.name(), system.name));
+            let (runs, answer) = measure(system, runtime, &statements, args.repeat)?;
+            spinner.finish_and_clear();
+            let (first_s, expected) =
+                first.get_or_insert_with(|| (runs.median.wall_s, answer.clone()));
+            let same = text(expected)? == text(&answer)?;
+            add(&system.name, system.reads_export, runs, same, *first_s);
+        }
+        if let (Some(python), Some((first_s, expected))) = (&args.duckdb, first) {
+            let (runs, found) = duckdb::run(python, parquet, &statements, limits, args.repeat)?;
+            let same = found == expected.iter().map(RecordBatch::num_rows).sum::<usize>();
+            add("DuckDB", true, runs, same, first_s);
         }
     }
     drop(systems);
@@ -236,20 +272,19 @@ fn measure_all(
     Ok(())
 }
 
-/// The run with the median time; the times of all, that of the one that does not count first; and the rows as text.
+/// The runs of a query, and its rows.
 fn measure(
     system: &System,
     runtime: &Runtime,
-    experiment: Experiment,
+    statements: &[String],
     repeat: u32,
-) -> Result<(Run, Vec<f64>, String), Failure> {
+) -> Result<(Runs, Vec<RecordBatch>), Failure> {
     let meter = EnergyMeter::new(system.device);
-    let answer = || runtime.block_on(system.answer(experiment));
+    let answer = || runtime.block_on(system.answer(statements));
     // Opens files, warms up devices, and allocates memory.
     let began = Instant::now();
-    let first = answer()?;
-    let first_s = began.elapsed().as_secs_f64();
-    let expected = text(&first)?;
+    let rows = answer()?;
+    let first_wall_s = began.elapsed().as_secs_f64();
     let mut runs = Vec::new();
     for _ in 0..repeat {
         let (began, cpu) = (Instant::now(), process_cpu());
@@ -261,10 +296,19 @@ fn measure(
             energy,
         });
     }
-    let walls_s = std::iter::once(first_s).chain(runs.iter().map(|run| run.wall_s));
-    let walls_s = walls_s.collect();
-    runs.sort_by(|a, b| a.wall_s.total_cmp(&b.wall_s));
-    Ok((runs.swap_remove(runs.len() / 2), walls_s, expected))
+    Ok((Runs::new(first_wall_s, runs), rows))
+}
+
+impl Runs {
+    fn new(first_wall_s: f64, mut runs: Vec<Run>) -> Self {
+        let walls_s = runs.iter().map(|run| run.wall_s).collect();
+        runs.sort_by(|a, b| a.wall_s.total_cmp(&b.wall_s));
+        Self {
+            median: runs.swap_remove(runs.len() / 2),
+            first_wall_s,
+            walls_s,
+        }
+    }
 }
 
 fn text(batches: &[RecordBatch]) -> Result<String, Failure> {
@@ -291,7 +335,7 @@ fn print(args: &ScanArgs, rows: &[ScanRow]) -> Result<(), Failure> {
         let mut table = output::table(header);
         for row in rows {
             table.add_row([
-                row.experiment.to_owned(),
+                row.experiment.clone(),
                 row.state.to_owned(),
                 row.system.clone(),
                 format!("{:.3}", row.wall_s),
@@ -311,7 +355,7 @@ fn print(args: &ScanArgs, rows: &[ScanRow]) -> Result<(), Failure> {
 /// The speed of each system, a chart for each query and state.
 fn plot(rows: &[ScanRow]) -> Result<String, String> {
     const COLUMNS: usize = 2;
-    let charts = rows.chunk_by(|a, b| (a.experiment, a.state) == (b.experiment, b.state));
+    let charts = rows.chunk_by(|a, b| (&a.experiment, a.state) == (&b.experiment, b.state));
     let charts = charts.map(|rows| Bars {
         title: format!("{}, {}", rows[0].experiment, rows[0].state),
         x: "GB/s of the database's files".to_owned(),

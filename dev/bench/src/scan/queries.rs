@@ -1,9 +1,9 @@
 //! The queries.
 
-use rockmill_side_by_side::dataset::Dataset;
+use rockmill_side_by_side::dataset::{Dataset, tpch_statements};
 
 /// A query over one of the databases.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Experiment {
     /// TPC-H's parts of a size below 15.
     FilterInt,
@@ -11,30 +11,40 @@ pub enum Experiment {
     FilterString,
     /// Rows of an integer and five texts, a tenth of which the query selects.
     Ycsb,
-    /// TPC-H's query 1.
-    Q1,
-    /// TPC-H's query 4.
-    Q4,
-    /// TPC-H's query 6.
-    Q6,
-    /// TPC-H's query 14.
-    Q14,
-    /// TPC-H's query 15.
-    Q15,
+    /// A query of TPC-H, by its number.
+    Tpch(i32),
 }
 
+const TPCH_QUERIES: i32 = 22;
+
 impl Experiment {
-    /// All of them.
-    pub const ALL: [Self; 8] = [
+    /// Those that read at most three tables.
+    pub const USUAL: [Self; 8] = [
         Self::FilterInt,
         Self::FilterString,
         Self::Ycsb,
-        Self::Q1,
-        Self::Q4,
-        Self::Q6,
-        Self::Q14,
-        Self::Q15,
+        Self::Tpch(1),
+        Self::Tpch(4),
+        Self::Tpch(6),
+        Self::Tpch(14),
+        Self::Tpch(15),
     ];
+
+    /// The query with a name, or all of TPC-H with the name `tpch`.
+    ///
+    /// # Errors
+    /// The names, if there is no such query.
+    pub fn named(name: &str) -> Result<Vec<Self>, String> {
+        let tpch = (1..=TPCH_QUERIES).map(Self::Tpch);
+        if name == "tpch" {
+            return Ok(tpch.collect());
+        }
+        let mut all = Self::USUAL[..3].iter().copied().chain(tpch);
+        let found = all.find(|query| query.name() == name);
+        found.map(|query| vec![query]).ok_or_else(|| {
+            format!("queries are filter-int, filter-string, ycsb, q1 to q{TPCH_QUERIES}, and tpch for all of these")
+        })
+    }
 
     /// Contents of the database.
     pub fn dataset(self) -> Dataset {
@@ -45,70 +55,39 @@ impl Experiment {
     }
 
     /// Name in results.
-    pub fn name(self) -> &'static str {
+    pub fn name(self) -> String {
         match self {
-            Self::FilterInt => "filter-int",
-            Self::FilterString => "filter-string",
-            Self::Ycsb => "ycsb",
-            Self::Q1 => "q1",
-            Self::Q4 => "q4",
-            Self::Q6 => "q6",
-            Self::Q14 => "q14",
-            Self::Q15 => "q15",
+            Self::FilterInt => "filter-int".to_owned(),
+            Self::FilterString => "filter-string".to_owned(),
+            Self::Ycsb => "ycsb".to_owned(),
+            Self::Tpch(number) => format!("q{number}"),
         }
     }
 
     /// The tables that it reads, as column families of the same names.
-    pub fn tables(self) -> &'static [&'static str] {
-        match self {
-            Self::FilterInt | Self::FilterString => &["part"],
-            Self::Ycsb => &["usertable"],
-            Self::Q1 | Self::Q6 => &["lineitem"],
-            Self::Q4 => &["orders", "lineitem"],
-            Self::Q14 => &["lineitem", "part"],
-            Self::Q15 => &["lineitem", "supplier"],
-        }
+    pub fn tables(self) -> Vec<&'static str> {
+        let statements = self.statements(1.0).join(";");
+        let is_separator = |c: char| !c.is_ascii_alphanumeric() && c != '_';
+        let words: Vec<_> = statements.split(is_separator).collect();
+        let mut tables = self.dataset().names();
+        tables.retain(|table| words.contains(table));
+        tables
     }
 
-    /// The statement.
-    pub fn sql(self) -> &'static str {
-        match self {
-            Self::FilterInt => "select count(*), min(p_partkey), max(p_name) from part where p_size < 15",
+    /// Its statements for a scale of the data, one of which returns rows.
+    pub fn statements(self, scale: f64) -> Vec<String> {
+        let statement = match self {
+            Self::FilterInt => {
+                "select count(*), min(p_partkey), max(p_name) from part where p_size < 15"
+            }
             Self::FilterString => {
                 "select count(*), min(p_partkey), max(p_name) from part where p_type = 'SMALL PLATED BRASS'"
             }
-            Self::Ycsb => "select count(*), max(field0), min(field4) from usertable where number < 100",
-            Self::Q1 => {
-                "select l_returnflag, l_linestatus, sum(l_quantity) as sum_qty, sum(l_extendedprice) as sum_base_price,
-                 sum(l_extendedprice * (1 - l_discount)) as sum_disc_price,
-                 sum(l_extendedprice * (1 - l_discount) * (1 + l_tax)) as sum_charge, avg(l_quantity) as avg_qty,
-                 avg(l_extendedprice) as avg_price, avg(l_discount) as avg_disc, count(*) as count_order
-                 from lineitem where l_shipdate <= date '1998-12-01' - interval '90' day
-                 group by l_returnflag, l_linestatus order by l_returnflag, l_linestatus"
+            Self::Ycsb => {
+                "select count(*), max(field0), min(field4) from usertable where number < 100"
             }
-            Self::Q4 => {
-                "select o_orderpriority, count(*) as order_count from orders
-                 where o_orderdate >= date '1993-07-01' and o_orderdate < date '1993-10-01'
-                 and exists (select * from lineitem where l_orderkey = o_orderkey and l_commitdate < l_receiptdate)
-                 group by o_orderpriority order by o_orderpriority"
-            }
-            Self::Q6 => {
-                "select sum(l_extendedprice * l_discount) as revenue from lineitem
-                 where l_shipdate >= date '1994-01-01' and l_shipdate < date '1995-01-01'
-                 and l_discount between 0.05 and 0.07 and l_quantity < 24"
-            }
-            Self::Q14 => {
-                "select 100.00 * sum(case when p_type like 'PROMO%' then l_extendedprice * (1 - l_discount) else 0 end)
-                 / sum(l_extendedprice * (1 - l_discount)) as promo_revenue from lineitem, part
-                 where l_partkey = p_partkey and l_shipdate >= date '1995-09-01' and l_shipdate < date '1995-10-01'"
-            }
-            Self::Q15 => {
-                "with revenue as (select l_suppkey as supplier_no, sum(l_extendedprice * (1 - l_discount)) as total_revenue
-                 from lineitem where l_shipdate >= date '1996-01-01' and l_shipdate < date '1996-04-01' group by l_suppkey)
-                 select s_suppkey, s_name, s_address, s_phone, total_revenue from supplier, revenue
-                 where s_suppkey = supplier_no and total_revenue = (select max(total_revenue) from revenue)
-                 order by s_suppkey"
-            }
-        }
+            Self::Tpch(number) => return tpch_statements(number, scale),
+        };
+        vec![statement.to_owned()]
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use datafusion::arrow::array::RecordBatch;
 use datafusion::common::ScalarValue;
+use datafusion::datasource::MemTable;
 use datafusion::error::DataFusionError;
 use datafusion::prelude::{ParquetReadOptions, SessionConfig, SessionContext};
 use rockmill::{CudaSettings, DeviceList};
@@ -23,6 +24,8 @@ use crate::devices;
 pub struct Limits {
     pub threads: usize,
     pub memory_bytes: u64,
+    /// Host memory for columns, and GPU memory for files and what scans decode.
+    pub cache_bytes: u64,
     pub device_cache_bytes: u64,
 }
 
@@ -77,6 +80,7 @@ impl System {
             devices: device,
             max_threads: Some(limits.threads),
             memory_bytes: Some(limits.memory_bytes),
+            cache_bytes: limits.cache_bytes,
             cuda: CudaSettings {
                 cache_bytes: Some(limits.device_cache_bytes),
                 ..CudaSettings::default()
@@ -102,13 +106,17 @@ impl System {
         })
     }
 
-    /// The rows of a query.
+    /// The rows of the statements of a query.
     ///
     /// # Errors
     /// Environment if the query fails.
-    pub async fn answer(&self, experiment: Experiment) -> Result<Vec<RecordBatch>, Failure> {
-        let frame = self.session.sql(experiment.sql()).await.map_err(failed)?;
-        frame.collect().await.map_err(failed)
+    pub async fn answer(&self, statements: &[String]) -> Result<Vec<RecordBatch>, Failure> {
+        let mut rows = Vec::new();
+        for statement in statements {
+            let frame = self.session.sql(statement).await.map_err(failed)?;
+            rows.extend(frame.collect().await.map_err(failed)?);
+        }
+        Ok(rows)
     }
 
     /// Stored bytes of the files that a query reads.
@@ -116,7 +124,7 @@ impl System {
     /// # Errors
     /// Environment if they cannot be read.
     pub async fn bytes(&self, experiment: Experiment) -> Result<u64, Failure> {
-        let families = experiment.tables().iter();
+        let families = experiment.tables().into_iter();
         let families = families.map(|family| format!("'{family}'"));
         let families = families.collect::<Vec<_>>().join(", ");
         let sql = format!("select sum(bytes) from rocksdb_families where family in ({families})");
@@ -156,6 +164,30 @@ impl System {
             name: "Parquet".to_owned(),
             device: cpu()?,
             reads_export: true,
+            session,
+        })
+    }
+
+    /// DataFusion over the rows of `tables` as batches in memory.
+    ///
+    /// # Errors
+    /// Environment if that fails.
+    pub async fn in_memory(&self, tables: &[&str], limits: Limits) -> Result<Self, Failure> {
+        let config = SessionConfig::new().with_target_partitions(limits.threads);
+        let session = SessionContext::new_with_config(config);
+        for &table in tables {
+            let frame = self.session.table(table).await.map_err(failed)?;
+            let schema = Arc::clone(frame.schema().inner());
+            let partitions = frame.collect_partitioned().await.map_err(failed)?;
+            let rows = MemTable::try_new(schema, partitions).map_err(failed)?;
+            session
+                .register_table(table, Arc::new(rows))
+                .map_err(failed)?;
+        }
+        Ok(Self {
+            name: "batches in memory".to_owned(),
+            device: cpu()?,
+            reads_export: false,
             session,
         })
     }
