@@ -8,9 +8,9 @@ use std::time::Duration;
 use rockmill_core::{CancelToken, DeclineReason, Error, ErrorKind, Result};
 use rockmill_format::manifest::{ColumnFamily, Tree};
 use rockmill_format::names;
-use rockmill_snapshot::LogFolder;
 use rockmill_snapshot::tree::{Position, TreeFollower};
 use rockmill_snapshot::unflushed::Logs;
+use rockmill_snapshot::{LogFolder, LogSource};
 use rockmill_storage::{LocalStorage, Storage};
 
 use crate::checkpoint::{AtCheckpoint, Checkpoint};
@@ -111,8 +111,17 @@ impl Directory {
     /// # Errors
     /// Storage or Declined if MANIFEST, OPTIONS or the folder cannot be read.
     pub fn log_folder(&self) -> Result<LogFolder> {
-        let options = ReadOptions::read(&*self.storage, &self.path)?;
-        self.find_logs(&*self.storage, &options, &self.tree(&*self.storage)?)
+        let mut tree = self.tree(&*self.storage)?;
+        loop {
+            let options = ReadOptions::read(&*self.storage, &self.path)?;
+            let found = self.find_logs(&*self.storage, &options, &tree)?;
+            let now = self.tree(&*self.storage)?;
+            // A log that the MANIFEST named may have gone meanwhile.
+            if !matches!(found.source, LogSource::Missing { .. }) || now == tree {
+                return Ok(found);
+            }
+            tree = now;
+        }
     }
 
     fn find_logs(

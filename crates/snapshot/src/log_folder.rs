@@ -55,7 +55,7 @@ impl LogFolder {
     /// |---|---|---|
     /// | 1 | `stated` | it is there |
     /// | 2 | `dir` | it has a log that is not older than the newest one that the MANIFEST names |
-    /// | 3 | `wal_dir`, or the folder of its last name in `dir` | it has no CURRENT, and has the newest log that the MANIFEST names |
+    /// | 3 | `wal_dir`, or the folder of its last name in `dir` | it has no CURRENT, has a log that the MANIFEST names, and one not older than the newest of these |
     /// | 4 | `dir`, without a log | |
     ///
     /// RocksDB always leaves a log in its folder. RocksDB takes a relative `wal_dir` from the working directory of the
@@ -91,14 +91,14 @@ impl LogFolder {
         }
         let opened = names.iter().filter_map(|name| options_number(name)).max();
         let opened = opened.unwrap_or(0);
-        let why = fault(storage, named, newest, opened);
+        let why = fault(storage, named, tree, opened);
         if matches!(why, Ok(None)) {
             return Ok(Self::new(named, LogSource::Named));
         }
         let wal_dir = wal_dir.to_owned();
         if let Some(last) = named.file_name() {
             let moved = dir.join(last);
-            if matches!(fault(storage, &moved, newest, opened), Ok(None)) {
+            if matches!(fault(storage, &moved, tree, opened), Ok(None)) {
                 return Ok(Self::new(&moved, LogSource::Moved { wal_dir }));
             }
         }
@@ -182,14 +182,16 @@ fn is_same(storage: &dyn Storage, dir: &Path, other: &Path) -> bool {
 ///
 /// The MANIFEST names the log that was begun before the last flush. If nothing was flushed since the database was
 /// opened, the number may name no log: recovery writes the number behind that of the last log, and a new database has
-/// 0. The log that was begun then has a smaller number than the OPTIONS file from the end of opening, `opened`.
+/// 0. The log that was begun then has a smaller number than the OPTIONS file from the end of opening, `opened`. Before that
+/// end, another column family may name a log, or the MANIFEST tracks one. RocksDB deletes logs in their order, so the folder
+/// then has all later ones.
 ///
 /// # Errors
 /// Errors of the system, if the folder may be there.
 fn fault(
     storage: &dyn Storage,
     path: &Path,
-    newest: u64,
+    tree: &Tree,
     opened: u64,
 ) -> io::Result<Option<&'static str>> {
     use io::ErrorKind::{NotADirectory, NotFound};
@@ -202,8 +204,14 @@ fn fault(
     if names.iter().any(|name| name == "CURRENT") {
         return Ok(Some("which is the folder of another database"));
     }
+    let newest = tree.newest_log_number();
+    let is_named = |number: u64| {
+        let mut families = tree.column_families.values();
+        families.any(|family| family.log_number == number) || tree.synced_logs.contains_key(&number)
+    };
+    let mut numbers = names.iter().filter_map(|name| log_number(name));
     match first_log(&names, newest) {
-        Some(first) if first == newest || first < opened => Ok(None),
+        Some(first) if first < opened || numbers.any(is_named) => Ok(None),
         _ => Ok(Some("which has not the logs that the MANIFEST names")),
     }
 }
@@ -359,6 +367,42 @@ mod tests {
         };
         assert!(find(0, "logs") && find(7, "logs") && find(8, "logs") && find(10, "logs"));
         assert!(!find(7, "later") && !find(0, "later") && find(10, "later"));
+    }
+
+    #[test]
+    fn a_log_of_another_family_or_that_is_tracked_belongs_to_the_database() {
+        // The family with number 12 had no entries when the database was opened, which created log 13. Its OPTIONS file is
+        // not there yet.
+        for files in [
+            &["logs/000008.log", "logs/000013.log"][..],
+            &["logs/000012.log"],
+        ] {
+            assert_eq!(
+                Case::new(files).find("logs").1,
+                LogSource::Named,
+                "{files:?}"
+            );
+        }
+        let before = Case::new(&["logs/000008.log"]);
+        assert!(why(&before.find("logs").1).contains("has not the logs"));
+        let tracked = Case::new(&["logs/000010.log", "logs/000013.log"]);
+        let mut tree = Tree::default();
+        let family = tree.column_families.values_mut().next();
+        family.expect("the default one").log_number = 11;
+        let find = |tree: &Tree| {
+            let wal_dir = tracked.path("logs").display().to_string();
+            let found = LogFolder::find(
+                &LocalStorage,
+                &tracked.path("db"),
+                Some(&wal_dir),
+                tree,
+                None,
+            );
+            found.expect("readable").source == LogSource::Named
+        };
+        assert!(!find(&tree));
+        tree.synced_logs.insert(10, 11);
+        assert!(find(&tree));
     }
 
     #[test]

@@ -30,6 +30,7 @@ macro_rules! leaf {
     };
 }
 
+mod implied;
 mod pinned;
 mod planned;
 mod run;
@@ -68,6 +69,7 @@ use rockmill_scan::{FamilySnapshot, Piece, ReadPath, ScanEngine};
 use crate::program::{Program, Reason};
 use crate::ranges::key_ranges;
 use crate::table::{Reads, StatementSnapshot};
+pub(crate) use implied::MOST_VALUES;
 use run::{CancelOnDrop, Counters, Run};
 
 pub(crate) use pinned::PinExec;

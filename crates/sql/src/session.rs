@@ -38,6 +38,7 @@ use crate::planner::StatementPlanner;
 use crate::prepared::keep_prepared;
 use crate::pushdown::{dynamic_filters, replace_pushdown};
 use crate::rule::{LogicalRule, Rule};
+use crate::scan::MOST_VALUES;
 use crate::set_operations::exact_set_operations;
 use crate::subqueries::{exact_subqueries, nullable_scalars};
 use crate::table::{RocksTable, Scans};
@@ -51,6 +52,7 @@ use crate::table::{RocksTable, Scans};
 /// physical plans must come after all others.
 #[must_use]
 pub fn with_rockmill(mut builder: SessionStateBuilder) -> SessionStateBuilder {
+    send_keys_of_joins(&mut builder);
     let functions = builder.scalar_functions().get_or_insert_default();
     functions.extend(functions::all().into_iter().map(Arc::new));
     let aggregates = builder.aggregate_functions().get_or_insert_default();
@@ -81,6 +83,28 @@ pub fn with_rockmill(mut builder: SessionStateBuilder) -> SessionStateBuilder {
         .with_physical_optimizer_rule(Rule::new("rockmill_aggregate_in_scan", aggregate_in_scan))
         .with_physical_optimizer_rule(Rule::new("rockmill_join_filters", filters_with_columns))
         .with_physical_optimizer_rule(Rule::new("rockmill_cooperative_joins", cooperative_joins))
+}
+
+/// Lets joins tell scans the keys of larger build sides, which scans find faster than joins do.
+fn send_keys_of_joins(builder: &mut SessionStateBuilder) {
+    const MOST_BYTES: usize = MOST_VALUES * size_of::<i128>();
+    let config = builder.config().get_or_insert_default();
+    let optimizer = &mut config.options_mut().optimizer;
+    for (limit, most) in [
+        (
+            &mut optimizer.hash_join_inlist_pushdown_max_distinct_values,
+            MOST_VALUES,
+        ),
+        (
+            &mut optimizer.hash_join_inlist_pushdown_max_size,
+            MOST_BYTES,
+        ),
+    ] {
+        // 0 means none.
+        if *limit > 0 {
+            *limit = most.max(*limit);
+        }
+    }
 }
 
 /// Adds the rules for subqueries and lists behind the one that writes ANY and ALL as EXISTS.

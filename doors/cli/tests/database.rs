@@ -97,6 +97,34 @@ fn a_compacted_database_has_the_same_entries_in_its_last_level() {
 }
 
 #[test]
+fn families_that_another_ones_compaction_flushes_are_compacted() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let db = dir.path().join("db");
+    let mut options = Options::default();
+    options.create_if_missing(true);
+    options.create_missing_column_families(true);
+    options.set_atomic_flush(true);
+    options.set_avoid_flush_during_shutdown(true);
+    options.set_avoid_flush_during_recovery(true);
+    {
+        let open = DB::open_cf(&options, &db, ["default", "other"]).expect("open");
+        let other = open.cf_handle("other").expect("a column family");
+        for key in 0..1000_u32 {
+            open.put(key.to_be_bytes(), "value").expect("put");
+            open.put_cf(other, key.to_be_bytes(), "value").expect("put");
+        }
+    }
+    let report = json(DONE, &["compact", text(&db)]);
+    let families = report["column_families"].as_array().expect("families");
+    assert_eq!(families.len(), 2, "{report}");
+    for family in families {
+        let levels = family["levels"].as_array().expect("levels");
+        let last = levels.last().expect("a level");
+        assert!(last["level"] == 6 && last["files_after"] == 1, "{family}");
+    }
+}
+
+#[test]
 fn a_range_is_compacted_and_the_other_files_stay() {
     let (_dir, db) = made();
     expect(DONE, &["compact", text(&db)]);

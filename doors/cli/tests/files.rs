@@ -197,6 +197,22 @@ fn blocks_of_bzip2_are_verified_by_their_checksums() {
 }
 
 #[test]
+fn files_with_a_dictionary_are_no_damage() {
+    const DICTIONARY_BYTES: i32 = 4096;
+    let zstd = |options: &mut Options| {
+        options.set_compression_type(DBCompressionType::Zstd);
+        options.set_compression_options(-14, 32_767, 0, DICTIONARY_BYTES);
+    };
+    let (_dir, db) = database(zstd, put, 3000);
+    for row in verified(DONE, &db) {
+        assert!(row["blocks"].as_u64() > Some(2), "{row}");
+    }
+    let file = sst_files(&db).swap_remove(0);
+    let shown = json(DONE, &["inspect", text(&file)]);
+    assert!(shown.to_string().contains("compression_dict"), "{shown}");
+}
+
+#[test]
 fn errors_name_a_file_by_the_path_that_was_given() {
     let (dir, db) = made();
     let file = sst_files(&db).swap_remove(0);

@@ -2,6 +2,7 @@
 
 mod instructions;
 
+use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -9,6 +10,7 @@ use rockmill_core::columns::{Column, Group};
 use rockmill_core::scan::{Cell, Cells, Instruction, Literal, Register, ScanPlan, ValueKind};
 use rockmill_core::{Error, Result};
 
+use super::integer_set::IntegerSet;
 use super::program::Op;
 use super::value::{Memory, Source, Span, Value};
 use super::vector::{Selection, TRUE, Vector};
@@ -20,6 +22,8 @@ use super::vector::{Selection, TRUE, Vector};
 pub struct Rows<'a> {
     plan: &'a ScanPlan,
     kinds: Vec<ValueKind>,
+    /// The lists of integers, by the registers of their instructions.
+    sets: HashMap<Register, IntegerSet>,
     memory: Memory,
     /// The user key of each row.
     keys: Vec<Span>,
@@ -43,8 +47,14 @@ pub struct Rows<'a> {
 
 impl<'a> Rows<'a> {
     pub fn new(plan: &'a ScanPlan, kinds: Vec<ValueKind>) -> Self {
+        let instructions = (0..).zip(&plan.instructions);
+        let sets = instructions.filter_map(|(register, instruction)| match instruction {
+            Instruction::OneOf { values, .. } => Some((register, IntegerSet::new(values)?)),
+            _ => None,
+        });
         Self {
             plan,
+            sets: sets.collect(),
             memory: Memory::default(),
             keys: Vec::new(),
             stored: Vec::new(),

@@ -12,6 +12,7 @@
 //! error of reading may come before those of the rows in front of it.
 
 mod evaluate;
+mod integer_set;
 mod json;
 mod leaves;
 mod operands;
@@ -27,7 +28,7 @@ use std::sync::Arc;
 
 use rockmill_core::columns::{Column, Group};
 use rockmill_core::scan::{
-    BatchSink, Batches, Groups, OutputColumn, Register, ScanOutput, ScanPlan,
+    BatchSink, Batches, Groups, Instruction, OutputColumn, Register, ScanOutput, ScanPlan,
 };
 use rockmill_core::{BatchOutput, InputTable, Result};
 
@@ -36,6 +37,7 @@ pub(crate) use leaves::Leaves;
 pub(crate) use parse::parse;
 
 use evaluate::Rows;
+use integer_set::IntegerSet;
 use program::Program;
 use value::Span;
 
@@ -78,7 +80,15 @@ pub fn memory_bytes(plan: &ScanPlan, tables: &[InputTable]) -> u64 {
     // Computed strings are as long as rows, or longer.
     let strings = bytes.saturating_mul(plan.growth());
     let results = rows * (RESULT_BYTES * plan.instructions.len()) as u64;
-    bytes.saturating_add(strings).saturating_add(results)
+    let lists = plan
+        .instructions
+        .iter()
+        .map(|instruction| match instruction {
+            Instruction::OneOf { values, .. } => IntegerSet::memory_bytes(values),
+            _ => 0,
+        });
+    let all = [bytes, strings, results].into_iter().chain(lists);
+    all.fold(0, u64::saturating_add)
 }
 
 /// Runs a plan over rows.

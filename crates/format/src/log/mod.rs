@@ -119,6 +119,8 @@ pub struct LogReader {
     ended: bool,
     /// Offset in the file up to which no record is cut off.
     sound_end: u64,
+    /// Offset in the file behind the last record about the log itself.
+    control_end: u64,
     /// Offset in the file behind the fragment that was read last, damaged ones too.
     fragment_end: u64,
     /// Number of zeros at `buffer[parsed..]`, if a MANIFEST has zeros in place of a record and nothing behind them.
@@ -182,6 +184,11 @@ impl LogReader {
     /// rest of an older log. A crash leaves them. Call it after all bytes were fed.
     pub fn torn_at(&self) -> Option<u64> {
         (self.bytes_fed() > self.sound_end).then_some(self.sound_end)
+    }
+
+    /// Offset behind the last record about the log itself, such as its compression; 0 if there is none so far.
+    pub fn control_end(&self) -> u64 {
+        self.control_end
     }
 
     /// Whether a recycled log ended: no later bytes belong to it.
@@ -306,16 +313,16 @@ impl LogReader {
                 return corruption("the log's compression is not told by its first record");
             }
             SET_COMPRESSION => {
-                self.forget_parts();
+                self.begin_control();
                 self.decompression = Some(Decompression::new(&payload).map_err(|e| e.at(start))?);
             }
             TIMESTAMP_SIZE | RECYCLABLE_TIMESTAMP_SIZE => {
-                self.forget_parts();
+                self.begin_control();
                 self.take_timestamp_sizes(&payload)
                     .map_err(|e| e.at(start))?;
             }
             PREDECESSOR | RECYCLABLE_PREDECESSOR => {
-                self.forget_parts();
+                self.begin_control();
                 if payload.len() < PREDECESSOR_LEN {
                     return corruption("malformed record about the log before");
                 }
@@ -342,8 +349,10 @@ impl LogReader {
         Ok(None)
     }
 
-    /// Drops the parts of a record. RocksDB still treats the next part as one of that record.
-    fn forget_parts(&mut self) {
+    /// Notes a record about the log itself, and drops the parts of another one. RocksDB still treats the next part as one
+    /// of that record.
+    fn begin_control(&mut self) {
+        self.control_end = self.at;
         if let Some((_, parts)) = &mut self.open {
             parts.clear();
         }

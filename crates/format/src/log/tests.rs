@@ -195,6 +195,21 @@ fn records_about_a_log_must_be_well_formed_and_come_once() {
 }
 
 #[test]
+fn records_about_a_log_end_where_the_manifest_may_say_that_it_ends() {
+    let mut log = Vec::new();
+    put_fragment(&mut log, SET_COMPRESSION, &7u32.to_le_bytes());
+    let told = log.len() as u64;
+    log.extend([0; HEADER_LEN]);
+    let mut reader = LogReader::write_ahead_log(NUMBER);
+    assert_eq!(reader.control_end(), 0);
+    reader.push(&log);
+    assert_eq!(
+        (reader.next_record().unwrap(), reader.control_end()),
+        (None, told)
+    );
+}
+
+#[test]
 fn an_ignorable_record_drops_the_parts_before_it() {
     for ignorable in [IGNORABLE, 129, 138, 255] {
         let mut log = Vec::new();

@@ -23,7 +23,7 @@ pub struct LogFile {
     pub number: u64,
     /// The open file.
     pub file: InputFileReader,
-    /// Offset behind the last record that was read.
+    /// Offset behind the last record that was read, also one about the log itself: the MANIFEST may track that.
     pub end: u64,
 }
 
@@ -242,7 +242,7 @@ fn log_files(storage: &dyn Storage, dir: &Path, first: u64) -> Result<BTreeMap<u
 
 /// The end of a log that was read.
 struct LogEnd {
-    /// Offset behind its last record.
+    /// Offset behind its last record, also one about the log itself.
     end: u64,
     /// The error at its end, if it is not the last log.
     torn: Option<Error>,
@@ -270,7 +270,7 @@ fn read_log(
         Error::corruption(file.name(), offset, what)
     };
     Ok(LogEnd {
-        end,
+        end: end.max(records.reader.control_end()),
         torn: records.reader.torn_at().map(torn),
         may_change: records.reader.may_change(),
         timestamp_sizes: records.reader.timestamp_sizes().clone(),

@@ -8,12 +8,15 @@ use datafusion::arrow::compute::take_record_batch;
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::common::exec_datafusion_err;
 use datafusion::error::{DataFusionError, Result};
-use datafusion::physical_expr_common::physical_expr::snapshot_physical_expr;
+use datafusion::physical_expr_common::physical_expr::{
+    snapshot_generation, snapshot_physical_expr,
+};
 use datafusion::physical_plan::metrics::{Count, ExecutionPlanMetricsSet, MetricBuilder, Time};
 use rockmill_core::scan::{Aggregate, Batch, IntegerRange, ScanOutput, ScanPlan, exceeds};
 use rockmill_core::{CancelToken, Error};
 use rockmill_scan::{Piece, PieceReport, Ran};
 
+use super::implied::add_implied;
 use super::{Planned, Source, external};
 use crate::program::Program;
 use crate::stored::record_batch;
@@ -121,12 +124,13 @@ impl Run {
     /// Passes the batches of all pieces to `take`, until it refuses one.
     pub fn all(self, mut take: impl FnMut(RecordBatch) -> bool) -> Result<()> {
         let mut left = self.limit;
+        let mut now = None;
         let mut pieces: Vec<_> = self.pieces.iter().rev().cloned().collect();
         while left > 0
             && let Some(piece) = pieces.pop()
         {
             let (engine, family) = (&self.source.engine, &self.source.family);
-            let plan = self.plan_now()?;
+            let plan = self.plan_now(&mut now)?;
             let ran = {
                 let _timer = self.counters.time.timer();
                 engine.run_or_cut(family, &piece, &plan, &self.cancel)
@@ -185,20 +189,30 @@ impl Run {
         exec_datafusion_err!("{names} exceeds the range of its type")
     }
 
-    /// The plan with the current dynamic filters, as far as they can be compiled.
-    fn plan_now(&self) -> Result<Arc<ScanPlan>> {
+    /// The plan with the current dynamic filters, as far as they can be compiled. `known` is the one before, with the
+    /// generation of its filters.
+    fn plan_now(&self, known: &mut Option<(u64, Arc<ScanPlan>)>) -> Result<Arc<ScanPlan>> {
         let planned = self.planned.as_ref();
         let Some(planned) = planned.filter(|planned| !planned.dynamic.is_empty()) else {
             return Ok(Arc::clone(&self.plan));
         };
+        let generations = planned.dynamic.iter().map(snapshot_generation);
+        let generation = generations.fold(0, u64::wrapping_add);
+        if let Some((of, plan)) = known
+            && *of == generation
+        {
+            return Ok(Arc::clone(plan));
+        }
         let program = Program::new(Arc::clone(&planned.layout));
         let mut program = program.beginning_with(&self.plan);
         for dynamic in &planned.dynamic {
-            let now = snapshot_physical_expr(Arc::clone(dynamic))?;
             // DataFusion evaluates these conditions again, so a scan may leave one out.
-            let _ = program.filter(&now);
+            let now = snapshot_physical_expr(Arc::clone(dynamic))?;
+            add_implied(&mut program, &now, planned.layout.schema())?;
         }
-        Ok(Arc::new(program.into_plan(&self.plan)))
+        let plan = Arc::new(program.into_plan(&self.plan));
+        *known = Some((generation, Arc::clone(&plan)));
+        Ok(plan)
     }
 }
 

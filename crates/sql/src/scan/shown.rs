@@ -116,13 +116,22 @@ impl DisplayAs for ScanExec {
     }
 }
 
+/// Characters of a dynamic filter that are shown at most.
+const MOST_CHARACTERS: usize = 300;
+
 impl Planned {
     fn fmt_as(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !self.filters.is_empty() {
             write!(f, ", filter={}", conjunction(self.filters.iter().cloned()))?;
         }
         for filter in &self.dynamic {
-            write!(f, ", dynamic filter={filter}")?;
+            // It may have all keys of a join.
+            let filter = filter.to_string();
+            let (shown, more) = match filter.char_indices().nth(MOST_CHARACTERS) {
+                Some((end, _)) => (&filter[..end], " .."),
+                None => (filter.as_str(), ""),
+            };
+            write!(f, ", dynamic filter={shown}{more}")?;
         }
         for (filter, why) in &self.left {
             write!(f, ", left to DataFusion={filter} ({why})")?;

@@ -1,5 +1,7 @@
 //! The compaction of one column family after another.
 
+use std::collections::BTreeSet;
+
 use rockmill::{Service, Stats};
 use rockmill_format::manifest::Tree;
 use rockmill_format::names;
@@ -88,12 +90,14 @@ fn session(
     let database = opening.open(task, service)?;
     // Opening writes entries of large logs to level 0.
     let worked = database_dir::read_tree(&task.dir).map(|opened| {
+        let names = task.families.iter().map(|family| family.name.as_str());
         let session = Session {
             task,
             decision,
             service,
             database: &database,
             trees: [before, &opened],
+            unflushed: names.filter(|name| database.has_unflushed(name)).collect(),
         };
         session.compact(done);
     });
@@ -109,6 +113,8 @@ struct Session<'a> {
     database: &'a Database,
     /// Trees before and after the database was opened.
     trees: [&'a Tree; 2],
+    /// Column families with unflushed entries. With `atomic_flush`, the compaction of one flushes those of all.
+    unflushed: BTreeSet<&'a str>,
 }
 
 impl Session<'_> {
@@ -155,7 +161,7 @@ impl Session<'_> {
             let (_, family) = tree.by_name(family.name.as_bytes())?;
             Some(&family.levels)
         });
-        let has_new = files[0] != files[1] || self.database.has_unflushed(&family.name);
+        let has_new = files[0] != files[1] || self.unflushed.contains(family.name.as_str());
         if !has_new && !family.has_work(self.task.force) {
             return Done::without_work(without_work(family), self.service);
         }

@@ -128,11 +128,14 @@ impl Rows<'_> {
             Instruction::Like { of, pattern } => {
                 self.booleans(|row| Some(matches(pattern, row.bytes(*of)?)))
             }
-            Instruction::OneOf { of, values } => self.booleans(|row| {
-                let cell = row.cell(*of);
-                let found = || values.binary_search_by(|value| cell_of(value).cmp(&cell));
-                (cell != Cell::Null).then(|| found().is_ok())
-            }),
+            Instruction::OneOf { of, values } => match self.is_in_set(register, *of) {
+                Some(results) => results,
+                None => self.booleans(|row| {
+                    let cell = row.cell(*of);
+                    let found = || values.binary_search_by(|value| cell_of(value).cmp(&cell));
+                    (cell != Cell::Null).then(|| found().is_ok())
+                }),
+            },
             Instruction::Arithmetic {
                 operation,
                 left,
@@ -149,6 +152,21 @@ impl Rows<'_> {
                 }),
             },
         })
+    }
+
+    /// Whether integers of 64 bits are in the list of an instruction.
+    fn is_in_set(&self, register: Register, of: Register) -> Option<Vector> {
+        let Vector::Integers(integers, nulls) = self.vector(of) else {
+            return None;
+        };
+        let set = self.sets.get(&register)?;
+        let mut results = vec![NULL; self.selection.end()];
+        for row in self.selection.rows().iter().map(|row| *row as usize) {
+            if nulls.as_ref().is_none_or(|nulls| !nulls[row]) {
+                results[row] = boolean(set.has(integers[row]));
+            }
+        }
+        Some(Vector::Booleans(results))
     }
 
     fn compare(&self, comparison: Comparison, left: Register, right: Register) -> Vector {

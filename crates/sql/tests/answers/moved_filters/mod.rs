@@ -392,18 +392,22 @@ fn scans_apply_the_filters_of_joins_and_sorts() {
                 "{query}: {plan}"
             );
         }
-        let query = "select u.id from u join ten on u.id = ten.x";
-        let planned = context.sql(query).await.unwrap();
-        let planned = planned.create_physical_plan().await.unwrap();
-        let rows = collect(Arc::clone(&planned), context.task_ctx()).await;
-        assert_eq!(sorted(&rows.unwrap()), ["10"]);
-        let rows = rows_of_scan(&planned, "u");
-        assert_eq!(
-            rows,
-            Some(1),
-            "{}",
-            displayable(planned.as_ref()).indent(false)
-        );
+        // The second session has a join of several partitions, whose filter is a CASE over DataFusion's hash.
+        let partitioned = ours(folder.path(), 3, 8192).await;
+        let set = "set datafusion.optimizer.hash_join_single_partition_threshold";
+        for set in [format!("{set} = 0"), format!("{set}_rows = 0")] {
+            partitioned.sql(&set).await.unwrap();
+        }
+        for (session, mode) in [(&context, "CollectLeft"), (&partitioned, "Partitioned")] {
+            let query = "select u.id from u join ten on u.id = ten.x";
+            let planned = session.sql(query).await.unwrap();
+            let planned = planned.create_physical_plan().await.unwrap();
+            let rows = collect(Arc::clone(&planned), session.task_ctx()).await;
+            assert_eq!(sorted(&rows.unwrap()), ["10"]);
+            let rows = rows_of_scan(&planned, "u");
+            let shown = displayable(planned.as_ref()).indent(false).to_string();
+            assert!(rows == Some(1) && shown.contains(mode), "{shown}");
+        }
     };
     Runtime::new().unwrap().block_on(work);
 }
