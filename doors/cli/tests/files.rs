@@ -209,7 +209,10 @@ fn files_with_a_dictionary_are_no_damage() {
     }
     let file = sst_files(&db).swap_remove(0);
     let shown = json(DONE, &["inspect", text(&file)]);
-    assert!(shown.to_string().contains("compression_dict"), "{shown}");
+    assert!(
+        shown.to_string().contains("compression dictionary"),
+        "{shown}"
+    );
 }
 
 #[test]

@@ -311,10 +311,14 @@ impl Runs {
     }
 }
 
+/// The rows, in an order of their own: a query may leave it open.
 fn text(batches: &[RecordBatch]) -> Result<String, Failure> {
     let text = pretty_format_batches(batches);
     let text = text.map_err(|e| Failure::Data(format!("cannot compare rows: {e}")))?;
-    Ok(text.to_string())
+    let text = text.to_string();
+    let mut lines: Vec<_> = text.lines().collect();
+    lines.sort_unstable();
+    Ok(lines.join("\n"))
 }
 
 fn print(args: &ScanArgs, rows: &[ScanRow]) -> Result<(), Failure> {
