@@ -68,7 +68,7 @@ TEST(split, files_do_not_end_because_of_their_size_where_the_task_ends_soon) {
   RUN(split, &args);
   EQUALS(args.file_starts, 0, 2, 4, 6);
   // A file that reaches its size before the tail ends there.
-  for (const auto& [tail, is_cut] : {std::pair{"k3", false}, {"k30", true}}) {
+  for (const auto& [tail, is_cut] : {std::pair{"k30", false}, {"k41", true}}) {
     args.splitting.tail = user_key(tail);
     RUN(split, &args);
     if (is_cut) EQUALS(args.file_starts, 0, 2, 4, 6);
