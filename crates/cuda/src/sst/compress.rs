@@ -262,7 +262,7 @@ impl Batch<'_> {
 
 #[cfg(test)]
 mod tests {
-    use rockmill_core::{CancelToken, ErrorKind, OutputPlan};
+    use rockmill_core::{CancelToken, ErrorKind, KeyRange, OutputPlan};
     use rockmill_format::compression::{CompressionType, Implementation};
 
     use super::*;
