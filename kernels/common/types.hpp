@@ -269,6 +269,8 @@ struct IndexLayout {
 struct Splitting {
   // A file ends before the first new user key at which its encoded entries reach `file_size` bytes.
   u64 file_size;
+  // From this key on, files do not end because of their size; absent if they do everywhere.
+  UserKey tail;
   // The rest is used if there are grandparents.
   const KeySpan* grandparents;
   u64 num_grandparents;

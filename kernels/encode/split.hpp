@@ -163,6 +163,7 @@ struct SplitFiles {
     u32 files = 0, num_cuts = 0;
     Walk walk;
     u64 start = 0, first = 0;
+    const u64 tail = splitting.tail.present ? items.first_behind(splitting.tail, false) : items.len();
     if (items.len() > 0) cross(walk, 0);
     while (start < items.len()) {
       if (num_cuts == max_cuts || files == max_files) {
@@ -170,7 +171,7 @@ struct SplitFiles {
         break;
       }
       cuts[num_cuts++] = {u32(first), items.fragment_at(start)};
-      start = end_of(walk, start, first);
+      start = end_of(walk, start, first, tail);
       const u64 end = items.selected_before(start);
       // A file may have only range tombstones.
       if (end > first) file_starts[files++] = u32(first);
@@ -182,10 +183,12 @@ struct SplitFiles {
   }
 
  private:
-  // The end of the file that begins at item `start`, before which there are `first` surviving entries.
-  ROCKMILL_HD u64 end_of(Walk& walk, u64 start, u64 first) const {
+  // The end of the file that begins at item `start`, before which there are `first` surviving entries. From item `tail`
+  // on, it does not end because of its size.
+  ROCKMILL_HD u64 end_of(Walk& walk, u64 start, u64 first, u64 tail) const {
     const u64 n = items.len();
     u64 full = full_at(start, first);
+    if (full >= tail) full = n;
     if (splitting.partition_bytes != NO_PARTITIONS) {
       const u64 partition = items.partition_end(start, splitting.partition_bytes);
       if (partition < full) full = partition;

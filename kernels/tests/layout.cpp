@@ -63,6 +63,19 @@ TEST(split, files_and_blocks_end_where_they_are_full) {
   EQUALS(args.key_sums, 0, 9, 19, 29, 39, 49, 59);
 }
 
+TEST(split, files_do_not_end_because_of_their_size_where_the_task_ends_soon) {
+  LayoutArgs args = args_for(keys_of(USERS), 44);
+  RUN(split, &args);
+  EQUALS(args.file_starts, 0, 2, 4, 6);
+  // A file that reaches its size before the tail ends there.
+  for (const auto& [tail, is_cut] : {std::pair{"k30", false}, {"k41", true}}) {
+    args.splitting.tail = user_key(tail);
+    RUN(split, &args);
+    if (is_cut) EQUALS(args.file_starts, 0, 2, 4, 6);
+    else EQUALS(args.file_starts, 0, 2, 6);
+  }
+}
+
 TEST(split, versions_of_a_key_stay_in_one_file) {
   const LayoutArgs args = args_for({key("a", 9), key("b", 9), key("b", 8), key("b", 7), key("c", 9)}, 22);
   RUN(split, &args);

@@ -96,7 +96,7 @@ pub fn prepare(
     share.hold(planned.plan.rules.tombstones.memory_bytes())?;
     let threads = budget.slots();
     let (subcompactions, cpu_of_splitting) =
-        subcompactions::split(&planned.plan, &tables, threads, context.cancel)?;
+        subcompactions::split(&mut planned.plan, &tables, threads, context.cancel)?;
     let inputs = |subcompaction: &Subcompaction| {
         borders::overlapping(&subcompaction.range, &tables).count() as u64
     };

@@ -47,19 +47,19 @@ pub fn grains<'a>(
     grains
 }
 
-/// Returns the first keys of all parts except the first one, strictly in order and inside the range.
+/// Returns the first keys of all parts except the first one, strictly in order and inside the range. Sorts the grains.
 pub fn borders(
     order: KeyOrder,
     range: &KeyRange,
     part_bytes: u64,
-    mut all: Vec<(&[u8], u64)>,
+    all: &mut [(&[u8], u64)],
 ) -> Vec<Vec<u8>> {
     all.sort_unstable_by(|a, b| order.compare(a.0, b.0).then(a.1.cmp(&b.1)));
     let total: u64 = all.iter().map(|(_, size)| size).sum();
     let parts = total.div_ceil(part_bytes.max(1)).max(1);
     let mut borders: Vec<Vec<u8>> = Vec::new();
     let mut passed = 0;
-    for (separator, size) in all {
+    for &mut (separator, size) in all {
         passed += size;
         let next = borders.len() as u64 + 1;
         // Border `next` is due at next/parts of the bytes.

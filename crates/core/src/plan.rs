@@ -1,6 +1,7 @@
 //! A job's plan: its keys, the entries that it keeps, the layout of its files and their ends.
 
 use std::cmp::Ordering;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use rockmill_format::checksum::ChecksumType;
@@ -355,6 +356,9 @@ pub struct OutputSplitting {
     /// Leading bytes by which a partitioner separates keys. The keys of a file agree in them, or have the same shorter
     /// key.
     pub partition_bytes: Option<usize>,
+    /// Keys from which on no file ends because of its size, by the end of their subcompaction: only a small file would
+    /// be left for the rest.
+    pub tails: BTreeMap<Vec<u8>, Vec<u8>>,
 }
 
 /// Everything in one file, whatever its size.
@@ -370,6 +374,7 @@ impl Default for OutputSplitting {
             max_compaction_bytes: u64::MAX,
             level_style: true,
             partition_bytes: None,
+            tails: BTreeMap::new(),
         }
     }
 }
@@ -382,6 +387,12 @@ impl OutputPlan {
 }
 
 impl OutputSplitting {
+    /// The key of a subcompaction of the range from which on no file ends because of its size; `None` if there is none.
+    pub fn tail_of(&self, range: &KeyRange) -> Option<&[u8]> {
+        let tail = self.tails.get(range.end.as_ref()?);
+        tail.map(Vec::as_slice)
+    }
+
     /// Expected stored bytes of `uncompressed` bytes.
     pub fn stored_size(&self, uncompressed: u64) -> u64 {
         let (stored, raw) = self.compression_ratio;

@@ -138,7 +138,7 @@ impl CpuRows<'_> {
             Visibility::Compaction(rules) => Some(rules),
             Visibility::Snapshot(_) => None,
         };
-        let mut writer = SstWriter::new(plan, sink)?.with_tombstones(rules, self.request.range);
+        let mut writer = SstWriter::new(plan, sink)?.in_range(rules, self.request.range);
         let totals = self.pass_to(&mut writer)?;
         let ssts = SstOutput {
             files: writer.finish()?,

@@ -101,9 +101,10 @@ impl FamilySnapshot {
         }
         let grains = self.inputs.iter();
         let grains = grains.flat_map(|table| borders::grains(table, range, piece_bytes / GRAINS));
+        let mut grains: Vec<_> = grains.collect();
         ranges::split(
             range,
-            borders::borders(KeyOrder::Bytewise, range, piece_bytes, grains.collect()),
+            borders::borders(KeyOrder::Bytewise, range, piece_bytes, &mut grains),
         )
     }
 }

@@ -13,7 +13,7 @@ const DEFAULT_MULTIPLIER: f64 = 10.0;
 /// With `max_compaction_bytes` of 0, the limit is this number of target files (`column_family.cc:SanitizeCfOptions`).
 const COMPACTION_TARGET_FILES: u64 = 25;
 
-/// Returns the rules for the end of output files.
+/// Returns the rules for the end of output files, without the tails of subcompactions.
 pub fn plan(
     job: &Job,
     family: &ColumnFamilyOptions,
@@ -56,6 +56,7 @@ pub fn plan(
         max_compaction_bytes,
         level_style,
         partition_bytes,
+        ..OutputSplitting::default()
     })
 }
 

@@ -81,7 +81,7 @@ pub struct Expected {
     pub bytes: u64,
     /// Number of output files if no entry is dropped.
     pub output_files: u64,
-    /// Maximum size of an output file.
+    /// Size at which an output file ends.
     pub output_file_bytes: u64,
     /// Bits per key of the filters to write, in thousandths; `None` without filters.
     pub filter_millibits_per_key: Option<u32>,

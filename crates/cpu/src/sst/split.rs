@@ -3,7 +3,7 @@
 //! RocksDB decides before each record. Here the decision is made before each new user key, so that a user key is never
 //! in two files.
 
-use rockmill_core::{OutputSplitting, key_prefix, prefix_mask};
+use rockmill_core::{KeyRange, OutputSplitting, key_prefix, prefix_mask};
 use rockmill_format::key::KeyOrder;
 
 /// RocksDB's thresholds for splitting at a grandparent's boundary: boundaries crossed at once, and
@@ -35,6 +35,8 @@ pub struct FileSplitter<'a> {
     crossed_in_file: u64,
     /// The last key's leading bytes, by which a partitioner separates keys.
     partition: Vec<u8>,
+    /// The key from which on no file ends because of its size.
+    tail: Option<&'a [u8]>,
 }
 
 impl<'a> FileSplitter<'a> {
@@ -50,7 +52,15 @@ impl<'a> FileSplitter<'a> {
             overlapped: 0,
             crossed_in_file: 0,
             partition: Vec::new(),
+            tail: None,
         }
+    }
+
+    /// The same splitter for the subcompaction of `range`.
+    #[must_use]
+    pub fn in_range(self, range: &KeyRange) -> Self {
+        let tail = self.splitting.tail_of(range);
+        Self { tail, ..self }
     }
 
     /// Whether a file of `file_size` stored bytes ends before `user_key`. `file_size` is `None` if no file is open.
@@ -68,7 +78,7 @@ impl<'a> FileSplitter<'a> {
         let parts = self.begins_partition(user_key);
         let ends = file_size.is_some_and(|size| {
             parts
-                || size >= self.splitting.max_output_file_size
+                || (size >= self.splitting.max_output_file_size && !self.is_in_tail(user_key))
                 || (crossed > 0 && self.ends_at_boundary(size, crossed, overlapped_before))
         });
         if ends {
@@ -76,6 +86,11 @@ impl<'a> FileSplitter<'a> {
             self.overlapped = self.overlapped_at(user_key);
         }
         ends
+    }
+
+    fn is_in_tail(&self, user_key: &[u8]) -> bool {
+        let tail = self.tail;
+        tail.is_some_and(|tail| !self.order.is_before(user_key, tail))
     }
 
     #[inline]
@@ -208,6 +223,28 @@ mod tests {
         assert!(!splitter.ends_before(b"a", None));
         assert!(!splitter.ends_before(b"b", Some(1999)));
         assert!(splitter.ends_before(b"c", Some(2000)));
+    }
+
+    #[test]
+    fn files_do_not_end_at_the_target_size_where_a_subcompaction_ends_soon() {
+        let splitting = OutputSplitting {
+            tails: [(b"m".to_vec(), b"c".to_vec())].into(),
+            ..splitting(&[("c", "d", 9000)])
+        };
+        let range = |end: &[u8]| KeyRange {
+            begin: None,
+            end: Some(end.to_vec()),
+        };
+        let mut splitter = FileSplitter::new(KeyOrder::Bytewise, &splitting).in_range(&range(b"m"));
+        assert!(!splitter.ends_before(b"a", None));
+        assert!(splitter.ends_before(b"b", Some(2000)));
+        assert!(!splitter.ends_before(b"bc", Some(1000)));
+        // It would overlap too much of the grandparent.
+        assert!(splitter.ends_before(b"c", Some(1999)));
+        assert!(!splitter.ends_before(b"d", Some(9000)));
+        let mut other = FileSplitter::new(KeyOrder::Bytewise, &splitting).in_range(&range(b"z"));
+        assert!(!other.ends_before(b"c", None));
+        assert!(other.ends_before(b"d", Some(2000)));
     }
 
     #[test]

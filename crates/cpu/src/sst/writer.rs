@@ -77,9 +77,9 @@ impl<'a> SstWriter<'a> {
         })
     }
 
-    /// The same writer, which also writes the range tombstones of `rules` in a task's range.
+    /// The same writer for a task's range, which also writes the range tombstones of `rules` in it.
     #[must_use]
-    pub fn with_tombstones(self, rules: Option<&'a CompactionRules>, range: &KeyRange) -> Self {
+    pub fn in_range(self, rules: Option<&'a CompactionRules>, range: &KeyRange) -> Self {
         let rules = rules.filter(|rules| !rules.tombstones.is_empty());
         let tombstones = rules.map(|rules| RangeTombstones {
             rules,
@@ -88,7 +88,11 @@ impl<'a> SstWriter<'a> {
                 .map_or(0, |begin| rules.tombstones.ending_behind(begin, 0)),
             any_begun: false,
         });
-        Self { tombstones, ..self }
+        Self {
+            tombstones,
+            splitter: self.splitter.in_range(range),
+            ..self
+        }
     }
 
     /// Closes the last file and returns all of them.

@@ -20,7 +20,7 @@ pub use errors::{FirstError, clear_errors, download_checked, error_in, longest_k
 pub use groups::{Grouping, verify};
 pub use host_blocks::host_blocks;
 pub use input::{Input, PADDING};
-pub use keys::{KEY_PADDING, Spans, WORD_KEY_BYTES};
+pub use keys::{KEY_PADDING, Spans, UserKeys, WORD_KEY_BYTES};
 pub use rows::{SelectedRows, select_rows};
 pub use size::{KEY_OVERHEAD, ReadSize, UNEVEN, share};
 #[cfg(test)]

@@ -21,6 +21,7 @@ buffers! {
     grandparents: KeySpan = x.grandparents;
     grandparent_bytes: u8 = x.grandparent_bytes;
     grandparent_places: u64 = 2 * x.grandparents;
+    tail_bytes: u8 = x.tail_bytes;
     block_starts: u32 = x.rows;
     prefix_lens: u32 = x.blocks;
     hash_buckets: u32 = x.hashed_blocks;

@@ -262,7 +262,7 @@ impl Batch<'_> {
 
 #[cfg(test)]
 mod tests {
-    use rockmill_core::{CancelToken, ErrorKind, OutputPlan};
+    use rockmill_core::{CancelToken, ErrorKind, KeyRange, OutputPlan};
     use rockmill_format::compression::{CompressionType, Implementation};
 
     use super::*;
@@ -331,8 +331,9 @@ mod tests {
                 stages: &stages,
                 cancel: &cancel,
             };
+            let range = KeyRange::default();
             let mut args =
-                lay_out(&mut read, sst, &plan, &selected_rows, 0).expect("it is measured");
+                lay_out(&mut read, sst, &plan, &range, &selected_rows, 0).expect("it is measured");
             let planned = plan_images(&mut read, sst, with, &mut args, &selected_rows);
             let error = planned.expect_err("too large");
             assert!(error.what.contains("blocks of 4 GiB"), "{error}");

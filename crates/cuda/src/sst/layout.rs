@@ -2,14 +2,14 @@
 
 use std::ptr::{null, null_mut};
 
-use rockmill_core::{Error, OutputPlan, OutputSplitting, Result};
+use rockmill_core::{Error, KeyRange, OutputPlan, OutputSplitting, Result};
 use rockmill_format::block::buckets_per_key;
 use rockmill_format::index::IndexShortening;
 
 use super::buffers::SstBuffers;
 use super::filter::{filter_rules, may_lack_prefix};
 use crate::driver::ffi::{self, IndexLayout, Layout, LayoutArgs, NO_PARTITIONS};
-use crate::read::{ReadState, SelectedRows, Spans, clear_errors};
+use crate::read::{ReadState, SelectedRows, Spans, UserKeys, clear_errors};
 use crate::support;
 
 /// Maximum files of one task; all of them are open at once.
@@ -22,11 +22,13 @@ pub const MAX_CUTS: usize = 16 * MAX_FILES;
 /// The number of files lies behind the room for the files' starts, so that one copy reads both.
 pub const NUM_FILES_AT: usize = MAX_FILES + 1;
 
-/// Splits files and blocks. Files may also end at the begin of one of `num_fragments` range tombstones on the device.
+/// Splits files and blocks of a task with the keys of `range`. Files may also end at the begin of one of `num_fragments`
+/// range tombstones on the device.
 pub fn lay_out(
     read: &mut ReadState,
     sst: &mut SstBuffers,
     plan: &OutputPlan,
+    range: &KeyRange,
     selected_rows: &SelectedRows,
     num_fragments: usize,
 ) -> Result<LayoutArgs> {
@@ -34,7 +36,7 @@ pub fn lay_out(
     let narrow = |value: usize| u32::try_from(value).unwrap_or(u32::MAX);
     clear_errors(&mut read.ws)?;
     let filter = filter_rules(plan.table.filter);
-    let splitting = upload_splitting(read, sst, &plan.splitting)?;
+    let splitting = upload_splitting(read, sst, &plan.splitting, range)?;
     let file_starts = sst.file_starts.room(NUM_FILES_AT + 1)?;
     sst.file_starts
         .fill(0, NUM_FILES_AT + 1, 0, &read.ws.stream)?;
@@ -135,20 +137,24 @@ fn shortening(mode: IndexShortening) -> u32 {
     }
 }
 
-/// The rules for the ends of files, with the grandparents on the device.
+/// The rules for the ends of files in `range`, with the keys of these rules on the device.
 fn upload_splitting(
     read: &ReadState,
     sst: &mut SstBuffers,
     splitting: &OutputSplitting,
+    range: &KeyRange,
 ) -> Result<ffi::Splitting> {
     let spans = match splitting.single_file {
         true => Spans::default(),
         false => Spans::grandparents(&splitting.grandparents),
     };
+    let tail = [splitting.tail_of(range), None];
+    let [tail, _] = UserKeys::bounds(tail, &mut sst.tail_bytes, &read.ws.stream)?;
     let (stored, uncompressed) = splitting.compression_ratio;
     sst.grandparent_places.room(2 * spans.len())?;
     Ok(ffi::Splitting {
         file_size: uncompressed_file_size(splitting),
+        tail,
         num_grandparents: spans.len() as u64,
         grandparents: spans.upload(
             &mut sst.grandparents,

@@ -60,7 +60,14 @@ pub fn write(
         Some(rules) if !rules.bottommost => read.num_fragments,
         _ => 0,
     };
-    let mut args = lay_out(read, sst, with.plan, selected_rows, num_fragments)?;
+    let mut args = lay_out(
+        read,
+        sst,
+        with.plan,
+        request.range,
+        selected_rows,
+        num_fragments,
+    )?;
     let entry_bytes = (selected_rows.len * size_of::<Key>()) as u64;
     read.mark("lay out", 4 * entry_bytes)?;
     let planned = match rules {

@@ -25,6 +25,8 @@ pub struct SstSize {
     /// Files whose keys decide where output files end.
     pub grandparents: u64,
     pub grandparent_bytes: u64,
+    /// Bytes of the key from which on no file ends because of its size.
+    pub tail_bytes: u64,
     /// Output files.
     pub files: u64,
     /// Bytes of the internal keys at their ends.
@@ -64,6 +66,7 @@ impl SstSize {
         let grandparent_bytes: u64 = (grandparents.iter())
             .map(|file| (file.smallest.len() + file.largest.len()) as u64)
             .sum();
+        let tail_bytes = (plan.splitting.tails.values().map(Vec::len).max()).unwrap_or(0) as u64;
         let data = read
             .block_bytes()
             .saturating_add(read.delimiters_bytes())
@@ -99,6 +102,7 @@ impl SstSize {
             collectors,
             grandparents: grandparents.len() as u64,
             grandparent_bytes: grandparent_bytes + KEY_OVERHEAD,
+            tail_bytes: tail_bytes + KEY_OVERHEAD,
             files,
             edge_bytes: share(key_bytes, 2 * files, entries),
             blocks,

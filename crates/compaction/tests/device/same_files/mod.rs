@@ -78,6 +78,7 @@ proptest! {
         switches in any::<[bool; 3]>(),
         tombstones in tombstones(),
         merging in proptest::option::weighted(0.4, mergings()),
+        tail in any::<Option<prop::sample::Index>>(),
     ) {
         let mut plan = plan;
         let runs = match merging {
@@ -104,6 +105,10 @@ proptest! {
         }
         bounds.sort();
         let [begin, end] = bounds;
+        if let (Some(tail), Some(end)) = (tail, &end) {
+            let tail = all[tail.index(all.len())].key.clone();
+            plan.output.splitting.tails = [(end.clone(), tail)].into();
+        }
         let range = KeyRange { begin, end };
         let found = compact(device(), &inputs, &plan, &range);
         let (report, files) = match compact(&CpuBackend, &inputs, &plan, &range) {

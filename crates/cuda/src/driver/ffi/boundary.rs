@@ -295,6 +295,8 @@ pub struct IndexLayout {
 pub struct Splitting {
     /// A file ends before the first new user key at which its encoded entries reach `file_size` bytes.
     pub file_size: u64,
+    /// From this key on, files do not end because of their size; absent if they do everywhere.
+    pub tail: UserKey,
     /// The rest is used if there are grandparents.
     pub grandparents: *const KeySpan,
     pub num_grandparents: u64,

@@ -61,7 +61,7 @@ pub fn write_with(
     };
     let mut sink = MemSink::numbered_from(1);
     let writer = SstWriter::new(&plan.output, &mut sink)?;
-    let mut writer = writer.with_tombstones(Some(&rules), &KeyRange::default());
+    let mut writer = writer.in_range(Some(&rules), &KeyRange::default());
     let mut before: Option<&[u8]> = None;
     for entry in entries {
         let first = before != Some(&entry.key);
