@@ -10,7 +10,7 @@ use super::Rows;
 use crate::scan::operands::{Operands, arithmetic, holds, prefixed};
 use crate::scan::pattern::matches;
 use crate::scan::value::{Source, Span, Value, cell_of};
-use crate::scan::vector::{FALSE, NULL, Nulls, TRUE, Vector, boolean};
+use crate::scan::vector::{FALSE, NULL, Nulls, TRUE, Vector, boolean, is_null, set_null};
 
 impl Rows<'_> {
     /// Computes the result of an instruction, whose operands are computed, and stores it.
@@ -110,12 +110,15 @@ impl Rows<'_> {
                 when,
                 then,
                 otherwise,
-            } => self.each_value(kind, |row| {
-                Ok(match row.boolean(*when) {
-                    Some(true) => row.value(*then),
-                    _ => row.value(*otherwise),
-                })
-            }),
+            } => match self.select(*when, *then, *otherwise) {
+                Some(results) => results,
+                None => self.each_value(kind, |row| {
+                    Ok(match row.boolean(*when) {
+                        Some(true) => row.value(*then),
+                        _ => row.value(*otherwise),
+                    })
+                }),
+            },
             Instruction::Compare {
                 comparison,
                 left,
@@ -154,6 +157,31 @@ impl Rows<'_> {
         })
     }
 
+    /// One of two integers of 64 bits.
+    fn select(&self, when: Register, then: Register, otherwise: Register) -> Option<Vector> {
+        let Vector::Booleans(when) = self.vector(when) else {
+            return None;
+        };
+        let (Vector::Integers(a, no_a), Vector::Integers(b, no_b)) =
+            (self.vector(then), self.vector(otherwise))
+        else {
+            return None;
+        };
+        let rows = self.selection.end();
+        let (mut results, mut nulls) = (vec![0; rows], None);
+        for row in self.selection.rows().iter().map(|row| *row as usize) {
+            let (from, no) = match when[row] {
+                TRUE => (a, no_a),
+                _ => (b, no_b),
+            };
+            results[row] = from[row];
+            if is_null(no, row) {
+                set_null(&mut nulls, row, rows);
+            }
+        }
+        Some(Vector::Integers(results, nulls))
+    }
+
     /// Whether integers of 64 bits are in the list of an instruction.
     fn is_in_set(&self, register: Register, of: Register) -> Option<Vector> {
         let Vector::Integers(integers, nulls) = self.vector(of) else {
@@ -162,7 +190,7 @@ impl Rows<'_> {
         let set = self.sets.get(&register)?;
         let mut results = vec![NULL; self.selection.end()];
         for row in self.selection.rows().iter().map(|row| *row as usize) {
-            if nulls.as_ref().is_none_or(|nulls| !nulls[row]) {
+            if !is_null(nulls, row) {
                 results[row] = boolean(set.has(integers[row]));
             }
         }
