@@ -77,12 +77,17 @@ const CPU_THROUGHPUT: Throughput = Throughput {
 /// Speed of a device relative to the CPU that is assumed before its first task.
 const FIRST_SPEEDUP: f64 = 3.0;
 
+/// A task of fewer bytes counts as one of these: its time is that of opening files and calling the device, which tells
+/// little about larger tasks.
+const LEAST_BYTES: u64 = 1 << 20;
+
 /// Weight of the latest task against all earlier ones.
 const WEIGHT: f64 = 0.25;
 
 impl Throughput {
     fn seconds(self, size: &TaskSize) -> f64 {
-        let seconds = self.byte * size.bytes as f64 + self.entry * size.entries as f64;
+        let bytes = size.bytes.max(LEAST_BYTES) as f64;
+        let seconds = self.byte * bytes + self.entry * size.entries as f64;
         seconds.max(f64::MIN_POSITIVE)
     }
 
@@ -97,7 +102,8 @@ impl Throughput {
     /// take the CPU the same time.
     fn learn(&mut self, size: &TaskSize, seconds: f64) {
         const BYTES_PER_ENTRY: f64 = CPU_THROUGHPUT.entry / CPU_THROUGHPUT.byte;
-        let (bytes, entries) = (size.bytes as f64, size.entries as f64 * BYTES_PER_ENTRY);
+        let bytes = size.bytes.max(LEAST_BYTES) as f64;
+        let entries = size.entries as f64 * BYTES_PER_ENTRY;
         let step = WEIGHT * (seconds - self.seconds(size)) / (bytes * bytes + entries * entries);
         self.byte = (self.byte + step * bytes).max(0.0);
         self.entry = (self.entry + step * entries * BYTES_PER_ENTRY).max(0.0);
@@ -219,20 +225,30 @@ mod tests {
         let throughputs = Throughputs::default();
         let (byte, entry) = (2e-9, 30e-9);
         let tasks = [
-            size(1_000_000, 100),
-            size(1_000_000, 30_000),
-            size(300_000, 9000),
+            size(10_000_000, 1000),
+            size(10_000_000, 300_000),
+            size(3_000_000, 90_000),
         ];
         let took = |size: &TaskSize| byte * size.bytes as f64 + entry * size.entries as f64;
         for task in tasks.iter().cycle().take(3000) {
             throughputs.observed("cuda:0", task, took(task));
         }
-        for task in [size(1_000_000, 1), size(1000, 10_000)] {
+        for task in [size(10_000_000, 1), size(2_000_000, 100_000)] {
             assert!(
                 is_near(throughputs.known("cuda:0", &task), took(&task)),
                 "{task:?}"
             );
         }
+    }
+
+    #[test]
+    fn a_tiny_task_tells_little_about_a_large_one() {
+        let throughputs = Throughputs::default();
+        // A subcompaction may have no more than a range tombstone.
+        throughputs.observed("cuda:0", &size(2000, 0), 1.0);
+        assert!(is_near(throughputs.known("cuda:0", &size(500_000, 0)), 1.0));
+        let large = size(100 << 20, 0);
+        assert!(is_near(throughputs.known("cuda:0", &large), 100.0));
     }
 
     #[test]

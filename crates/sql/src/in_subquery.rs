@@ -83,7 +83,15 @@ fn exact_part(
         _ if !x_may_be_null && !q_may_be_null => true,
         Position::Elsewhere => false,
         _ if !part.negated => true,
-        Position::Condition => subquery.outer_ref_columns.is_empty() && !x.column_refs().is_empty(),
+        // DataFusion's join sees that a column may be null, and not that an expression may be.
+        Position::Condition => {
+            let mut columns = x.column_refs().into_iter();
+            let has_nullable = columns.any(|column| {
+                let field = schema.field_from_column(column);
+                q_may_be_null || field.is_ok_and(|field| field.is_nullable())
+            });
+            subquery.outer_ref_columns.is_empty() && has_nullable
+        }
         Position::AndOr => false,
     };
     if is_exact {

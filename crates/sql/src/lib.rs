@@ -51,6 +51,7 @@ mod in_subquery;
 mod joins;
 mod memory;
 mod mysql;
+mod null_equality;
 mod outer_types;
 mod planner;
 mod prepared;

@@ -16,6 +16,7 @@ use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_planner::{DefaultPhysicalPlanner, PhysicalPlanner};
 
+use crate::null_equality::null_equal_keys;
 use crate::table::RocksTable;
 
 tokio::task_local! {
@@ -34,6 +35,7 @@ impl QueryPlanner for StatementPlanner {
         plan: &LogicalPlan,
         session: &dyn Session,
     ) -> Result<Arc<dyn ExecutionPlan>> {
+        let plan = &null_equal_keys(plan.clone())?;
         let planned = async {
             match &self.0 {
                 Some(planner) => planner.create_physical_plan(plan, session).await,

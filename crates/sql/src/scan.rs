@@ -69,7 +69,6 @@ use rockmill_scan::{FamilySnapshot, Piece, ReadPath, ScanEngine};
 use crate::program::{Program, Reason};
 use crate::ranges::key_ranges;
 use crate::table::{Reads, StatementSnapshot};
-pub(crate) use implied::MOST_VALUES;
 use run::{CancelOnDrop, Counters, Run};
 
 pub(crate) use pinned::PinExec;

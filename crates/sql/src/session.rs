@@ -33,12 +33,12 @@ use crate::in_list::constant_lists;
 use crate::in_subquery::exact_in;
 use crate::joins::filters_with_columns;
 use crate::mysql::RefusedTables;
+use crate::null_equality::replace_extract_keys;
 use crate::outer_types::OuterTypes;
 use crate::planner::StatementPlanner;
 use crate::prepared::keep_prepared;
 use crate::pushdown::{dynamic_filters, replace_pushdown};
 use crate::rule::{LogicalRule, Rule};
-use crate::scan::MOST_VALUES;
 use crate::set_operations::exact_set_operations;
 use crate::subqueries::{exact_subqueries, nullable_scalars};
 use crate::table::{RocksTable, Scans};
@@ -70,6 +70,7 @@ pub fn with_rockmill(mut builder: SessionStateBuilder) -> SessionStateBuilder {
     analyzer.rules.push(Arc::new(CountsAsSums));
     add_exact_conditions(&mut builder);
     replace_push_down(&mut builder);
+    replace_extract_keys(&mut builder);
     add_true_dependencies(&mut builder);
     keep_prepared(&mut builder);
     let optimizer = builder.physical_optimizers().get_or_insert_default();
@@ -87,13 +88,15 @@ pub fn with_rockmill(mut builder: SessionStateBuilder) -> SessionStateBuilder {
 
 /// Lets joins tell scans the keys of larger build sides, which scans find faster than joins do.
 fn send_keys_of_joins(builder: &mut SessionStateBuilder) {
-    const MOST_BYTES: usize = MOST_VALUES * size_of::<i128>();
+    /// DataFusion takes 3 ms to make the list of a partition with as many keys.
+    const MOST_KEYS: usize = 4 << 10;
+    const MOST_BYTES: usize = MOST_KEYS * size_of::<i128>();
     let config = builder.config().get_or_insert_default();
     let optimizer = &mut config.options_mut().optimizer;
     for (limit, most) in [
         (
             &mut optimizer.hash_join_inlist_pushdown_max_distinct_values,
-            MOST_VALUES,
+            MOST_KEYS,
         ),
         (
             &mut optimizer.hash_join_inlist_pushdown_max_size,

@@ -5,7 +5,22 @@ use tokio::runtime::Runtime;
 use super::{answer, database, ours};
 
 /// Statements with filters that must not move below groups.
-pub const FILTERS: [(&str, &str); 11] = [
+pub const FILTERS: [(&str, &str); 14] = [
+    // Keys that are equal where both are null, beside keys that are not.
+    (
+        "select x.id, y.id, z.id from u x join u y on x.n = y.n join u z on x.n is not distinct from z.n where x.id < 9 and y.id < \
+      9 and z.id < 9",
+        "",
+    ),
+    (
+        "select x.id, y.id, z.id from u x join u y on x.n is not distinct from y.n join u z on x.n = z.n where x.id < 9 and y.id < \
+      9 and z.id < 9",
+        "",
+    ),
+    (
+        "select x.id, y.id from u x left join u y on x.n is not distinct from y.n where x.v = y.v and x.n = y.n",
+        "",
+    ),
     // Filters of joins, without a column of either side.
     (
         "select t.id, u.id from t full join u on t.id = u.id and (select max(id) from t) > 100",
@@ -132,7 +147,7 @@ pub const DEPENDENCIES: [(&str, &str); 14] = [
 /// Conditions over `l`, which has the `id` and the `n` of `u`, and the number of its 64 rows for which they hold. `n` is null
 /// where id % 5 = 2, which are 13 rows, and id % 5 elsewhere. `r` has five rows with the keys 0 to 4, and `m`, which is null
 /// for key 3.
-const IN: [(&str, usize); 17] = [
+const IN: [(&str, usize); 19] = [
     ("n not in (select m from r where m is not null)", 13),
     ("n not in (select m from r where m > 2)", 39),
     ("n not in (select m from r)", 0),
@@ -154,6 +169,12 @@ const IN: [(&str, usize); 17] = [
     ),
     ("not (n = 1 or n in (select k from r where k > 2))", 13),
     ("not (id = 60 or id in (select m from r))", 0),
+    // Null for 2, although no column may be null.
+    ("nullif(id, 2) not in (select id from u where id > 62)", 62),
+    (
+        "not (nullif(id, 2) in (select id from u where id > 62))",
+        62,
+    ),
 ];
 
 #[test]

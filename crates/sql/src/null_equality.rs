@@ -1,0 +1,69 @@
+//! Joins whose keys are equal where both are null.
+//!
+//! DataFusion makes such a join of `is not distinct from`, and treats all keys of a join alike. Its rules then give it keys that
+//! are compared by `=`, or merge it with other joins. So joins become such ones only behind all other rules.
+
+use std::sync::Arc;
+
+use datafusion::common::tree_node::Transformed;
+use datafusion::common::{NullEquality, Result};
+use datafusion::execution::SessionStateBuilder;
+use datafusion::logical_expr::{Join, LogicalPlan};
+use datafusion::optimizer::extract_equijoin_predicate::ExtractEquijoinPredicate;
+use datafusion::optimizer::optimizer::ApplyOrder;
+use datafusion::optimizer::{Optimizer, OptimizerConfig, OptimizerContext, OptimizerRule};
+
+/// Puts Rockmill's rule in the place of the one that makes keys of the conditions of joins.
+pub fn replace_extract_keys(builder: &mut SessionStateBuilder) {
+    let theirs = ExtractEquijoinPredicate::new();
+    let Optimizer { rules } = builder.optimizer().get_or_insert_default();
+    for rule in rules.iter_mut().filter(|rule| rule.name() == theirs.name()) {
+        *rule = Arc::new(ExtractKeys(Arc::clone(rule)));
+    }
+}
+
+/// DataFusion's rule, without the keys that are equal where both are null.
+#[derive(Debug)]
+struct ExtractKeys(Arc<dyn OptimizerRule + Send + Sync>);
+
+impl OptimizerRule for ExtractKeys {
+    fn name(&self) -> &'static str {
+        "rockmill_extract_equijoin_predicate"
+    }
+
+    fn apply_order(&self) -> Option<ApplyOrder> {
+        self.0.apply_order()
+    }
+
+    fn rewrite(
+        &self,
+        plan: LogicalPlan,
+        config: &dyn OptimizerConfig,
+    ) -> Result<Transformed<LogicalPlan>> {
+        let before = plan.clone();
+        let after = self.0.rewrite(plan, config)?;
+        Ok(match &after.data {
+            LogicalPlan::Join(join) if after.transformed && is_null_equal(join) => {
+                Transformed::no(before)
+            }
+            _ => after,
+        })
+    }
+}
+
+fn is_null_equal(join: &Join) -> bool {
+    join.null_equality == NullEquality::NullEqualsNull
+}
+
+/// Makes keys of the conditions `is not distinct from` in joins that have no other keys, for hash joins.
+///
+/// # Errors
+/// Those of DataFusion.
+pub fn null_equal_keys(plan: LogicalPlan) -> Result<LogicalPlan> {
+    let (theirs, config) = (ExtractEquijoinPredicate::new(), OptimizerContext::new());
+    let keyed = plan.transform_up_with_subqueries(|node| match &node {
+        LogicalPlan::Join(join) if join.on.is_empty() => theirs.rewrite(node, &config),
+        _ => Ok(Transformed::no(node)),
+    })?;
+    Ok(keyed.data)
+}
