@@ -11,9 +11,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rockmill_core::{
     Attached, Collected, Collector, CollectorFactory, CompactionFilter, Compare, CreateFilter,
-    CustomCollectors, CustomComparator, CustomMerge, CustomPrefixes, Decision, DeclineReason, Error, FilteredKind,
-    JobFilter, MAX_MADE_BYTES, MAX_PROPERTY_BYTES, MergeFunctions, MergeOperator, Merging, Plugins,
-    Prefixes, Result as CoreResult, Row,
+    CustomCollectors, CustomComparator, CustomMerge, CustomPrefixes, Decision, DeclineReason,
+    Error, FilteredKind, JobFilter, MAX_MADE_BYTES, MAX_PROPERTY_BYTES, MergeFunctions,
+    MergeOperator, Merging, Plugins, Prefixes, Result as CoreResult, Row,
 };
 
 use crate::memory;
