@@ -1,5 +1,5 @@
 // The objects of a C++ program that compactions call: merge operators, compaction filters, collectors of table
-// properties. rockmill/rocksdb.hpp includes this file.
+// properties, prefix extractors, comparators. rockmill/rocksdb.hpp includes this file.
 #pragma once
 
 #include <rockmill.h>
@@ -202,6 +202,7 @@ struct Objects {
   Objects(const ROCKSDB_NAMESPACE::ColumnFamilyOptions& options, std::shared_ptr<ROCKSDB_NAMESPACE::Logger> log)
       : merge_operator(options.merge_operator),
         prefix_extractor(options.prefix_extractor),
+        comparator(options.comparator),
         filter(options.compaction_filter),
         filter_factory(options.compaction_filter_factory),
         num_levels(options.num_levels),
@@ -233,7 +234,9 @@ struct Objects {
   const std::string* merge_delimiter = nullptr;
   std::shared_ptr<const ROCKSDB_NAMESPACE::SliceTransform> prefix_extractor;
   std::string prefix_extractor_name;
-  // The program keeps it as long as a database uses it. It comes before the factory.
+  // The program keeps it as long as a database uses it.
+  const ROCKSDB_NAMESPACE::Comparator* comparator;
+  // As above. It comes before the factory.
   const ROCKSDB_NAMESPACE::CompactionFilter* filter;
   std::string filter_name;
   std::shared_ptr<ROCKSDB_NAMESPACE::CompactionFilterFactory> filter_factory;
@@ -338,6 +341,8 @@ class JobObjects {
     }
     if (objects_->merge_operator != nullptr) SetMergeOperator();
     if (objects_->prefix_extractor != nullptr) SetPrefixExtractor();
+    // Jobs with timestamps are declined.
+    if (objects_->comparator != nullptr && objects_->comparator->timestamp_size() == 0) SetComparator();
     SetFilter();
     SetCollectors();
   }
@@ -404,6 +409,17 @@ class JobObjects {
         return key.starts_with(prefix) ? static_cast<int64_t>(prefix.size()) : kFailed;
       };
       return WithoutExceptions(call, kFailed);
+    };
+  }
+
+  void SetComparator() {
+    plugins_.comparator = objects_->comparator->Name();
+    plugins_.compare = [](void* state, rm_bytes a, rm_bytes b, int* order) {
+      const auto call = [&] {
+        *order = static_cast<JobObjects*>(state)->objects_->comparator->Compare(ToSlice(a), ToSlice(b));
+        return 0;
+      };
+      return WithoutExceptions(call, 1);
     };
   }
 

@@ -42,9 +42,8 @@ uint64_t Count(const std::string& stats, const std::string& name) {
 // Writes until it is killed.
 [[noreturn]] void Write(Profile profile, const std::string& folder) {
   Shared* shared = MapShared<Shared>(folder);
-  Load::Settings settings = profile.settings;
   // Jobs take some time, so that processes are killed while one runs.
-  settings.insert({{"min_job_bytes", "0"}, {"threads", "2"}, {"io_bytes_per_second", "8000000"}});
+  const Load::Settings settings = {{"min_job_bytes", "0"}, {"threads", "2"}, {"io_bytes_per_second", "8000000"}};
   Load load(std::move(profile), folder + "/database", kBytes, settings, &shared->acknowledged);
   load.Open();
   std::thread([&, before = shared->jobs_done.load()] {

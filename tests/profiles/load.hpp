@@ -63,8 +63,6 @@ struct Profile {
   rocksdb::DBOptions db;
   std::vector<Family> families;
   bool has_transactions = false;
-  // Settings of Rockmill that its users would state.
-  std::map<std::string, std::string> settings = {};
 };
 
 // RocksDB's own account of compactions.

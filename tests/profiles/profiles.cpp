@@ -32,9 +32,7 @@ int main(int count, char** arguments) {
     const bool is_wanted = std::find(wanted.begin(), wanted.end(), profile.name) != wanted.end();
     if (!wanted.empty() && !is_wanted) continue;
     const std::string own = folder + "/" + profile.name;
-    auto all = settings;
-    all.insert(profile.settings.begin(), profile.settings.end());
-    const Outcome outcome = Load(std::move(profile), own, bytes, all).Run();
+    const Outcome outcome = Load(std::move(profile), own, bytes, settings).Run();
     std::cout << "| " << outcome.name << " | " << outcome.follows << " | " << (outcome.input >> 20) << " | "
               << outcome.Percent() << " % | " << outcome.Declines() << " |" << std::endl;
     profiles::Check(Fails(outcome.stats) == 0, outcome.name + ": a job has failed: " + outcome.stats);

@@ -130,6 +130,27 @@ class Named final : public rocksdb::Comparator {
   const bool is_reverse_;
 };
 
+// Orders keys by their last 8 bytes before the others.
+class ByLastBytes final : public rocksdb::Comparator {
+ public:
+  explicit ByLastBytes(const char* name) : name_(name) {}
+  const char* Name() const override { return name_; }
+  int Compare(const rocksdb::Slice& a, const rocksdb::Slice& b) const override {
+    const int order = Last(a).compare(Last(b));
+    return order != 0 ? order : a.compare(b);
+  }
+  void FindShortestSeparator(std::string*, const rocksdb::Slice&) const override {}
+  void FindShortSuccessor(std::string*) const override {}
+
+ private:
+  static rocksdb::Slice Last(rocksdb::Slice key) {
+    if (key.size() > 8) key.remove_prefix(key.size() - 8);
+    return key;
+  }
+
+  const char* const name_;
+};
+
 inline rocksdb::ColumnFamilyOptions Table(const rocksdb::BlockBasedTableOptions& table,
                                    rocksdb::CompressionType compression = rocksdb::kLZ4Compression) {
   rocksdb::ColumnFamilyOptions options;
@@ -194,7 +215,6 @@ inline Profile MyRocks() {
                   {{"default", family(&forward), {80, 5, 0, 15}, 4}, {"rev:cf2", family(&backward), {90, 10}, 1}},
                   true};
   profile.db.two_write_queues = true;
-  profile.settings["comparator"] = "RocksDB_SE_v3.10=bytewise+rev:RocksDB_SE_v3.10=reverse";
   return profile;
 }
 
@@ -202,7 +222,7 @@ inline Profile ArangoDb() {
   const auto edges = With<rocksdb::BlockBasedTableOptions>(Bloom(), [](auto* table) {
     table->index_type = rocksdb::BlockBasedTableOptions::kHashSearch;
   });
-  static const Named vpack("RocksDBVPackComparator", false);
+  static const ByLastBytes vpack("RocksDBVPackComparator");
   Profile profile{
       "arangodb",
       "ArangoDB, arangod/RocksDBEngine/RocksDBOptionsProvider.cpp",

@@ -114,6 +114,7 @@ impl NamedObjects {
             missing: None,
             path: None,
             merge_operator: found(name("merge_operator")?, merging),
+            comparator: Attached::Unknown,
             compaction_filter: found(name("compaction_filter")?, filter),
             compaction_filter_factory: found(name("compaction_filter_factory")?, filter),
             prefix_extractor: found(name("prefix_extractor")?, extractor),

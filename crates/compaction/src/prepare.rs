@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rockmill_core::{
-    Error, InputTable, Job, Plan, Resource, Result, StageTime, Subcompaction, borders,
+    CheckedOrder, Error, InputTable, Job, Plan, Resource, Result, StageTime, Subcompaction, borders,
 };
 use twox_hash::XxHash3_64;
 
@@ -93,7 +93,10 @@ pub fn prepare(
     let planning = Instant::now();
     let room = budget.all_bytes().saturating_sub(share.held_bytes());
     let mut planned = eligibility::with_inputs(eligible, &tables, room, context.cancel)?;
-    share.hold(planned.plan.rules.tombstones.memory_bytes())?;
+    let rules = &planned.plan.rules;
+    share.hold(rules.tombstones.memory_bytes())?;
+    let checked = rules.checked_order.as_deref();
+    share.hold(checked.map_or(0, CheckedOrder::memory_bytes))?;
     let threads = budget.slots();
     let (subcompactions, cpu_of_splitting) =
         subcompactions::split(&mut planned.plan, &tables, threads, context.cancel)?;

@@ -368,6 +368,7 @@ mod tests {
                 }],
                 levels: Vec::new(),
                 deeper: Vec::new(),
+                deeper_bounds: Vec::new(),
             },
             hints: Hints::default(),
             identity: Identity {

@@ -1,9 +1,36 @@
-//! Comparators of applications that a user states. OPTIONS name a comparator, and the name alone does not tell its order.
+//! Comparators of applications. OPTIONS name a comparator, and the name alone does not tell its order: a user states it, or
+//! the comparator itself is asked about the keys of a job ([`crate::CheckedOrder`]).
 
+use std::cmp::Ordering;
 use std::collections::BTreeSet;
+use std::fmt::Debug;
+use std::sync::Arc;
 
 use rockmill_format::key::KeyOrder;
 use serde::{Deserialize, Serialize};
+
+use crate::error;
+
+/// A comparator of the application. Several threads call it at once.
+pub trait Compare: Debug + Send + Sync {
+    /// Compares two user keys (`Comparator::Compare`).
+    ///
+    /// # Errors
+    /// Declined if it fails.
+    fn compare(&self, a: &[u8], b: &[u8]) -> error::Result<Ordering>;
+}
+
+/// A comparator of the application; equal if it is the same object.
+#[derive(Debug, Clone)]
+pub struct CustomComparator(pub Arc<dyn Compare>);
+
+impl PartialEq for CustomComparator {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for CustomComparator {}
 
 /// Names of comparators that order all keys as one of RocksDB's does.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

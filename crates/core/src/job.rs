@@ -148,6 +148,10 @@ pub struct TreeState {
     /// level and key, those that an edit has deleted which RocksDB may take back.
     #[serde(rename = "beneath")]
     pub deeper: Vec<(u32, Vec<FileSummary>)>,
+    /// Smallest and largest user keys of all files of deeper levels, for a job that asks the application's comparator. Under
+    /// it, other files may overlap the inputs than by their bytes.
+    #[serde(skip)]
+    pub deeper_bounds: Vec<Vec<u8>>,
 }
 
 /// An input file as the MANIFEST describes it.
@@ -301,6 +305,7 @@ mod tests {
                 }],
                 levels: vec![],
                 deeper: vec![(6, vec![])],
+                deeper_bounds: vec![],
             },
             hints: Hints::default(),
             identity: Identity {

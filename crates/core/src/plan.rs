@@ -13,6 +13,7 @@ use rockmill_format::prefix::CustomPrefixes;
 use rockmill_format::range_tombstone::RangeTombstone;
 use serde::{Deserialize, Serialize};
 
+use crate::checked_order::CheckedOrder;
 use crate::collector::CompactOnDeletion;
 use crate::fragments::Fragments;
 use crate::keys::{key_prefix, prefix_mask};
@@ -149,6 +150,8 @@ pub struct OutputPlan {
 pub struct CompactionRules {
     /// Order of user keys.
     pub order: KeyOrder,
+    /// The same order, if the comparator of the application has to agree to it. Only the CPU backend asks it.
+    pub checked_order: Option<Arc<CheckedOrder>>,
     /// Sequence numbers of the snapshots, strictly ascending.
     pub snapshots: Vec<u64>,
     /// Whether no deeper level overlaps the inputs.
@@ -172,6 +175,7 @@ impl Default for CompactionRules {
     fn default() -> Self {
         Self {
             order: KeyOrder::Bytewise,
+            checked_order: None,
             snapshots: Vec::new(),
             bottommost: false,
             deeper: DeeperLevels::Unknown,
@@ -185,9 +189,11 @@ impl Default for CompactionRules {
 }
 
 impl CompactionRules {
-    /// Whether a merge operator or a filter of the application is called.
+    /// Whether a merge operator, a filter or the comparator of the application is called.
     pub fn has_plugins(&self) -> bool {
-        self.filter.is_some() || matches!(self.merging, Some(Merging::Custom(_)))
+        self.filter.is_some()
+            || self.checked_order.is_some()
+            || matches!(self.merging, Some(Merging::Custom(_)))
     }
 
     /// The oldest snapshot, or the largest sequence number if there is none.

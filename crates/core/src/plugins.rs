@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rockmill_format::prefix::{CustomPrefixes, PrefixExtractor};
 
+use crate::comparators::CustomComparator;
 use crate::decline::DeclineReason;
 use crate::error::{Error, Result};
 use crate::merging::Merging;
@@ -34,6 +35,8 @@ pub struct Plugins {
     pub path: Option<PathBuf>,
     /// The merge operator.
     pub merge_operator: Attached<Merging>,
+    /// The comparator. Jobs call it if it is none of RocksDB's and its order is not stated.
+    pub comparator: Attached<CustomComparator>,
     /// The compaction filter. If there is one, the factory makes none.
     pub compaction_filter: Attached<JobFilter>,
     /// The factory of compaction filters.

@@ -2,12 +2,13 @@
 
 use rockmill_core::scan::{BatchSink, ScanPlan};
 use rockmill_core::{
-    Backend, FileEstimate, Footprint, InputTable, Operator, Output, OutputPlan, Purpose,
-    ReadReport, ReadTask, Request, Result, RowOutput, RowSink, SstOutput, SstSink, Support,
-    TaskReport, Unsupported, Visibility,
+    Backend, CheckedOrder, FileEstimate, Footprint, InputTable, Operator, Output, OutputPlan,
+    Purpose, ReadReport, ReadTask, Request, Result, RowOutput, RowSink, SstOutput, SstSink,
+    Support, TaskReport, Unsupported, Visibility,
 };
 
 use crate::inspect::Inspector;
+use crate::read::checked::Checked;
 use crate::read::decode::{Accepted, RunReader};
 use crate::read::groups::{self, GroupReader};
 use crate::read::merge::Merge;
@@ -100,7 +101,11 @@ impl<'a> CpuRows<'a> {
                 )?),
             });
         }
+        let checked_order = checked_order(&request);
         for (ordinal, input) in request.tables.iter().enumerate() {
+            if let Some(checked) = checked_order {
+                checked.check_blocks(input, request.range)?;
+            }
             if !input.overlaps(request.range) {
                 continue;
             }
@@ -109,7 +114,9 @@ impl<'a> CpuRows<'a> {
                 false => cached_window_bytes(request.read_ahead_bytes, request.tables.len()),
             };
             let (range, cancel) = (request.range, task.cancel);
-            let open = |accepted| RunReader::open(input, range, accepted, window_bytes, cancel);
+            let open = |accepted| {
+                RunReader::open_checked(input, range, accepted, window_bytes, cancel, checked_order)
+            };
             let run = match (request.purpose, request.visibility) {
                 (Purpose::Scan(_), _) => {
                     RunReader::open_unhashed(input, range, window_bytes, cancel)
@@ -181,7 +188,13 @@ impl CpuRows<'_> {
     /// Takes all rows.
     fn pass_to(&mut self, sink: &mut impl Sink) -> Result<RetainTotals> {
         match self.request.visibility {
-            Visibility::Compaction(rules) => retain(rules, &mut self.merge, sink),
+            Visibility::Compaction(rules) => match checked_order(&self.request) {
+                Some(checked) => {
+                    let mut merge = Checked::new(&mut self.merge, checked, self.request.range)?;
+                    retain(rules, &mut merge, sink)
+                }
+                None => retain(rules, &mut self.merge, sink),
+            },
             Visibility::Snapshot(rules) => see(&rules, &mut self.merge, sink),
         }
     }
@@ -212,6 +225,14 @@ impl CpuRows<'_> {
             report.hash_in = report.hash_in.wrapping_add(totals.hash);
         }
         report
+    }
+}
+
+/// The order to which the application's comparator has to agree, if there is one.
+fn checked_order<'a>(request: &Request<'a>) -> Option<&'a CheckedOrder> {
+    match request.visibility {
+        Visibility::Compaction(rules) => rules.checked_order.as_deref(),
+        Visibility::Snapshot(_) => None,
     }
 }
 

@@ -249,9 +249,21 @@ impl TreeFollower {
         }
         Ok(TreeState {
             deeper: deeper_files(self.levels(cf_id), &inputs, input.output_level),
+            deeper_bounds: Vec::new(),
             levels: level_sizes(family),
             inputs,
         })
+    }
+
+    /// Returns the smallest and largest user keys of all files in levels deeper than a job's output.
+    pub fn deeper_bounds(&self, input: &CompactionServiceInput, cf_id: u32) -> Vec<Vec<u8>> {
+        let output_level = i64::from(input.output_level);
+        let deeper = self
+            .levels(cf_id)
+            .filter(|&(level, _)| i64::from(level) > output_level);
+        let files = deeper.flat_map(|(_, files)| files.values());
+        let bounds = files.flat_map(|file| [&file.smallest, &file.largest]);
+        bounds.map(|key| user_key(key).to_vec()).collect()
     }
 }
 

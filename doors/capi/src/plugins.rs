@@ -1,5 +1,6 @@
 //! Objects of the program that a job calls: `rm_plugins`.
 
+use std::cmp;
 use std::ffi::{c_char, c_int, c_void};
 use std::fmt;
 use std::mem::offset_of;
@@ -9,10 +10,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rockmill_core::{
-    Attached, Collected, Collector, CollectorFactory, CompactionFilter, CreateFilter,
-    CustomCollectors, CustomMerge, CustomPrefixes, Decision, DeclineReason, Error, FilteredKind,
-    JobFilter, MAX_MADE_BYTES, MAX_PROPERTY_BYTES, MergeFunctions, MergeOperator, Merging, Plugins,
-    Prefixes, Result as CoreResult, Row,
+    Attached, Collected, Collector, CollectorFactory, CompactionFilter, Compare, CreateFilter,
+    CustomCollectors, CustomComparator, CustomMerge, CustomPrefixes, Decision, DeclineReason,
+    Error, FilteredKind, JobFilter, MAX_MADE_BYTES, MAX_PROPERTY_BYTES, MergeFunctions,
+    MergeOperator, Merging, Plugins, Prefixes, Result as CoreResult, Row,
 };
 
 use crate::memory;
@@ -54,6 +55,9 @@ type TakeProperty = unsafe extern "C" fn(*mut c_void, c_int, CBytes, CBytes);
 type CollectEntry =
     unsafe extern "C" fn(*mut c_void, *mut c_void, CBytes, CBytes, c_int, u64, u64) -> c_int;
 
+/// Type of `compare`.
+type CompareKeys = unsafe extern "C" fn(*mut c_void, CBytes, CBytes, *mut c_int) -> c_int;
+
 /// `rm_plugins`.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
@@ -86,6 +90,8 @@ pub struct CPlugins {
     pub path: *const c_char,
     pub prefix_extractor: *const c_char,
     pub prefix_len: Option<unsafe extern "C" fn(*mut c_void, CBytes) -> i64>,
+    pub comparator: *const c_char,
+    pub compare: Option<CompareKeys>,
 }
 
 /// Bytes of `rm_plugins` in the first version of the header.
@@ -195,6 +201,13 @@ pub unsafe fn read(given: *const CPlugins) -> Result<Option<Arc<Plugins>>, Refus
         }
         None => Attached::Nothing,
     };
+    let comparator = match text(given.comparator, "comparator")? {
+        Some(name) => {
+            let own = Arc::new(Comparator(Arc::clone(&functions)));
+            Attached::Named(name, CustomComparator(own))
+        }
+        None => Attached::Nothing,
+    };
     let compaction_filter = filter(text(given.compaction_filter, "compaction_filter")?);
     let factory = text(given.compaction_filter_factory, "compaction_filter_factory")?;
     let mut collectors = Vec::new();
@@ -217,6 +230,7 @@ pub unsafe fn read(given: *const CPlugins) -> Result<Option<Arc<Plugins>>, Refus
         missing,
         path,
         merge_operator,
+        comparator,
         compaction_filter,
         compaction_filter_factory: filter(factory),
         prefix_extractor,
@@ -249,6 +263,25 @@ impl Prefixes for Extractor {
 
     fn has_failed(&self) -> bool {
         self.failed.load(Ordering::Relaxed)
+    }
+}
+
+/// The comparator of a program.
+#[derive(Debug)]
+struct Comparator(Arc<Functions>);
+
+impl Compare for Comparator {
+    fn compare(&self, a: &[u8], b: &[u8]) -> CoreResult<cmp::Ordering> {
+        let functions = &self.0.0;
+        let mut order = 0;
+        // SAFETY: the program says so; the keys live during the call.
+        let answer = functions.compare.map(|compare| unsafe {
+            compare(functions.state, borrowed(a), borrowed(b), &raw mut order)
+        });
+        match answer {
+            Some(0) => Ok(order.cmp(&0)),
+            _ => Err(failed("the comparator", "failed")),
+        }
     }
 }
 
@@ -656,6 +689,20 @@ mod tests {
         unsafe { answer(state, take, context) }
     }
 
+    /// The order of the first bytes.
+    unsafe extern "C" fn compare(
+        state: *mut c_void,
+        a: CBytes,
+        b: CBytes,
+        order: *mut c_int,
+    ) -> c_int {
+        // SAFETY: the test has it, and gives keys that are not empty.
+        unsafe {
+            *order = c_int::from(*a.data) - c_int::from(*b.data);
+            (*state.cast::<State>()).status
+        }
+    }
+
     fn given(state: &State) -> CPlugins {
         CPlugins {
             struct_size: size_of::<CPlugins>(),
@@ -683,6 +730,8 @@ mod tests {
             path: ptr::null(),
             prefix_extractor: ptr::null(),
             prefix_len: None,
+            comparator: c"alias".as_ptr(),
+            compare: Some(compare),
         }
     }
 
@@ -762,6 +811,40 @@ mod tests {
             // It sees each key once.
             assert!(job.is_made() && job.begin().is_err());
         }
+    }
+
+    #[test]
+    fn what_a_comparator_answers_is_an_order_or_a_decline() {
+        for (status, expected) in [(0, Some(cmp::Ordering::Less)), (1, None), (-1, None)] {
+            let state = State {
+                status,
+                makes: None,
+                releases: AtomicU32::new(0),
+            };
+            let plugins = taken_over(&given(&state));
+            let Attached::Named(name, comparator) = &plugins.comparator else {
+                panic!("a comparator is attached");
+            };
+            assert_eq!(name, "alias");
+            let compared = comparator.0.compare(b"a", b"b");
+            let failed = rockmill_core::ErrorKind::Declined(DeclineReason::PluginFailed);
+            let compared = compared.map_err(|error| error.kind);
+            assert_eq!(compared, expected.ok_or(failed), "{status}");
+        }
+    }
+
+    #[test]
+    fn a_header_without_a_comparator_is_read() {
+        let state = State {
+            status: 0,
+            makes: None,
+            releases: AtomicU32::new(0),
+        };
+        let given = CPlugins {
+            struct_size: offset_of!(CPlugins, comparator),
+            ..given(&state)
+        };
+        assert_eq!(taken_over(&given).comparator, Attached::Nothing);
     }
 
     #[test]

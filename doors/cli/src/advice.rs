@@ -182,8 +182,9 @@ pub fn change(reason: DeclineReason) -> &'static str {
     use DeclineReason as R;
     match reason {
         R::Comparator => {
-            "state its order with the service's setting comparator, as NAME=bytewise or NAME=reverse, if it has that order, \
-             and say --comparator here; other orders are not compacted here"
+            "if it orders keys by their bytes or in reverse, let the program attach it (rockmill::Attach in C++, \
+             rockmill_attach in Rust), or state the order with the service's setting comparator, as NAME=bytewise or \
+             NAME=reverse, and say --comparator here; other orders are not compacted here"
         }
         R::UserTimestamps => "nothing: keys with timestamps are not compacted here",
         R::MergeOperands => {

@@ -78,8 +78,8 @@ impl Drop for Attachment {
 }
 
 /// Sets a clone of `service` on options before a database is opened with them, and lets its compactions call the objects
-/// of these options: the merge operator, the compaction filter or its factory, the collectors of table properties and the
-/// prefix extractor.
+/// of these options: the merge operator, the compaction filter or its factory, the collectors of table properties, the
+/// prefix extractor and the comparator.
 ///
 /// The options are those of the default column family; [`attach_families`] is for several. Call it last, and once for each
 /// database: jobs that need an object which was set later are declined as `plugin-mismatch`. A second call replaces the

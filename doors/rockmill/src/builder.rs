@@ -144,8 +144,8 @@ impl Builder {
     }
 
     /// States the order of an application's comparator, by its name in OPTIONS: `NAME=bytewise` if it orders all keys as
-    /// RocksDB's bytewise comparator does, or `NAME=reverse` if it orders them as the reverse one does. Jobs with an
-    /// application's comparator are declined without a statement. A wrong statement loses data.
+    /// RocksDB's bytewise comparator does, or `NAME=reverse` if it orders them as the reverse one does. Without a statement,
+    /// an attached comparator is asked, and jobs with another one are declined. A wrong statement loses data.
     ///
     /// ```
     /// let rockmill = rockmill::Service::builder().comparator("newest-first=reverse");

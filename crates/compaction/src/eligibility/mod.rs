@@ -17,8 +17,8 @@ mod tombstones;
 use std::sync::Arc;
 
 use rockmill_core::{
-    CancelToken, CompactionRules, DeclineReason, DeeperLevels, Error, FileSummary, InputFile,
-    InputTable, Job, KeyRange, OutputPlan, Plan, PropertiesPlan, Result,
+    CancelToken, CheckedOrder, CompactionRules, DeclineReason, DeeperLevels, Error, FileSummary,
+    InputFile, InputTable, Job, KeyRange, OutputPlan, Plan, PropertiesPlan, Result,
 };
 use rockmill_format::key::KeyOrder;
 use rockmill_format::options_file::{ColumnFamilyOptions, Options, OptionsFile};
@@ -27,6 +27,7 @@ use rockmill_format::wire::CompactionServiceInput;
 
 pub use filter::{FilterSamples, LearnedFilter, filter_policy_without_bits, learn};
 pub use inputs::{Merges, check as check_input};
+pub use keys::attached as attached_comparator;
 pub use options::wants_paranoid_hash;
 pub use plugins::named;
 pub use tombstones::{check_file as check_tombstones, check_neighbours};
@@ -43,6 +44,8 @@ pub struct EligibleJob {
     /// Its decoded message.
     pub input: CompactionServiceInput,
     file: OptionsFile,
+    /// The order of keys, if the attached comparator tells it.
+    checked_order: Option<CheckedOrder>,
 }
 
 /// Settings that make more jobs eligible.
@@ -66,7 +69,8 @@ pub struct Planned {
 /// # Errors
 /// Declined.
 pub fn from_options(job: Job, policy: Policy) -> Result<EligibleJob> {
-    let eligible = EligibleJob::read(job)?;
+    let mut eligible = EligibleJob::read(job)?;
+    eligible.checked_order = keys::ask(&eligible, &eligible.family()?.options)?;
     let mut found = Findings::default();
     check_db(&eligible.file, policy, &mut found);
     check_family(&eligible, &mut found);
@@ -143,6 +147,9 @@ pub fn with_inputs(
         splitting.level_style,
         most_bytes,
     )?;
+    let checked_order = (eligible.checked_order.as_ref())
+        .map(|checked| keys::ask_about_tombstones(checked, tables))
+        .transpose()?;
     let plan = Plan {
         range: KeyRange {
             begin: eligible.input.begin.clone(),
@@ -150,6 +157,7 @@ pub fn with_inputs(
         },
         rules: CompactionRules {
             order,
+            checked_order: checked_order.map(Arc::new),
             snapshots,
             tombstones: Arc::new(tombstones),
             merging: merges.ok().filter(|_| may_have_operands(tables)),
@@ -199,7 +207,12 @@ impl EligibleJob {
         let input = CompactionServiceInput::decode(&job.input)
             .map_err(|e| Error::declined(DeclineReason::InputMessage, e.to_string()))?;
         let file = OptionsFile::parse_for(&job.options, &input.cf_name).map_err(malformed)?;
-        Ok(Self { job, input, file })
+        Ok(Self {
+            job,
+            input,
+            file,
+            checked_order: None,
+        })
     }
 
     /// The job's OPTIONS file, with the options of its column family only.
@@ -219,11 +232,19 @@ impl EligibleJob {
     /// # Errors
     /// Declined if it is not known.
     pub fn order(&self) -> Result<KeyOrder> {
+        if let Some(checked) = &self.checked_order {
+            return Ok(checked.order());
+        }
         let options = &self.family()?.options;
-        keys::order(&self.job.hints, options, self.file.rocksdb_version)
+        keys::order(&self.job, options, self.file.rocksdb_version)
     }
 
-    /// Requires that the bounds of files have the order that the user states.
+    /// Whether the attached comparator has to agree to the order.
+    pub fn asks_comparator(&self) -> bool {
+        self.checked_order.is_some()
+    }
+
+    /// Requires that the bounds of files have the order that the user states, or that was found.
     fn check_stated_order(&self, order: KeyOrder) -> Result<()> {
         if KeyOrder::from_comparator(self.comparator()).is_some() {
             return Ok(());

@@ -48,7 +48,7 @@ pub fn collectors(info: &JobInfo) -> Option<&[(String, Option<CustomCollectors>)
 }
 
 /// Adds why no objects are known to an error about one that the job needs.
-fn because(error: Error, plugins: &Plugins) -> Error {
+pub fn because(error: Error, plugins: &Plugins) -> Error {
     match &plugins.missing {
         Some(why) => Error {
             what: format!("{}: {why}", error.what),

@@ -1,6 +1,6 @@
 //! State of each database between its jobs, and its folders.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
@@ -31,6 +31,8 @@ pub(super) struct Database {
     pub(super) filter_millibits: Mutex<HashMap<(u32, u64), u32>>,
     pub(super) described: Mutex<DescribedFiles>,
     pub(super) failed_filters: Mutex<FailedFilters>,
+    /// Ids of column families whose attached comparator has another order than bytes.
+    pub(super) other_orders: Mutex<HashSet<u32>>,
 }
 
 /// Time after which RocksDB has renamed a job's files or failed to do so: it begins directly after it has received the
@@ -207,6 +209,7 @@ impl Engine {
             filter_millibits: Mutex::default(),
             described: Mutex::default(),
             failed_filters: Mutex::default(),
+            other_orders: Mutex::default(),
         });
         databases.insert(dir.to_owned(), Arc::clone(&database));
         Ok(database)

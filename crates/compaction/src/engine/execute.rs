@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rockmill_core::{CancelToken, Job, Result};
+use rockmill_core::{CancelToken, DeclineReason, ErrorKind, Job, Result};
 use rockmill_format::wire::CompactionServiceInput;
 
 use super::{Engine, lock};
@@ -64,6 +64,13 @@ impl Engine {
         });
         let filter = info.plugins.as_ref().and_then(|plugins| plugins.filter());
         let database = lock(&self.databases).get(input_dir).cloned();
+        let contradicted = ErrorKind::Declined(DeclineReason::Comparator);
+        if let (Some(database), Err(error)) = (&database, &done)
+            && eligible.asks_comparator()
+            && error.kind == contradicted
+        {
+            lock(&database.other_orders).insert(info.cf_id);
+        }
         if let Some(database) = database
             && lock(&database.failed_filters).ended(info.cf_id, filter, done.as_ref().err())
         {
@@ -84,7 +91,7 @@ impl Engine {
         let span = spans::job(job, input_dir);
         let _entered = span.enter();
         spans::eligible(&span, input);
-        let recorded = self.record(job, input_dir, cancel);
+        let recorded = self.record(eligible, input_dir, cancel);
         let folder = self.staging_folder(output_dir)?;
         let name = &job.identity.session_id;
         let staging = StagingDir::create(Arc::clone(&self.storage), &folder, name)?;
@@ -139,10 +146,15 @@ impl Engine {
     }
 
     /// Records the job if the settings ask for it. If that fails, the job is done nevertheless.
-    fn record(&self, job: &Job, input_dir: &Path, cancel: &CancelToken) -> Option<PathBuf> {
-        let root = self.settings.record_dir.as_ref()?;
+    fn record(
+        &self,
+        eligible: &EligibleJob,
+        input_dir: &Path,
+        cancel: &CancelToken,
+    ) -> Option<PathBuf> {
+        let (root, job) = (self.settings.record_dir.as_ref()?, &eligible.job);
         let plugins = job.info.plugins.as_ref();
-        if plugins.is_some_and(|plugins| plugins.has_objects()) {
+        if eligible.asks_comparator() || plugins.is_some_and(|plugins| plugins.has_objects()) {
             tracing::info!("the job was not recorded: it may call the program");
             return None;
         }

@@ -13,6 +13,7 @@ use rockmill_format::unique_id::SessionId;
 use rockmill_format::versions;
 use rockmill_format::wire::CompactionServiceInput;
 
+use super::databases::Database;
 use super::{Engine, lock};
 use crate::eligibility::{self, EligibleJob};
 use rockmill_snapshot::closed_database::{
@@ -53,7 +54,11 @@ impl Engine {
             self.begin_session(&database, dir, &input.db_id, follower.tree())?;
             let options = self.options(dir, &mut input)?;
             complete(&mut info, &input, follower.tree());
-            let tree = follower.tree_state(&input, info.cf_id)?;
+            let mut tree = follower.tree_state(&input, info.cf_id)?;
+            if eligibility::attached_comparator(&info, &self.settings.hints).is_some() {
+                require_unknown_order(&database, info.cf_id)?;
+                tree.deeper_bounds = follower.deeper_bounds(&input, info.cf_id);
+            }
             if info.reason == JobInfo::UNKNOWN_REASON {
                 (info.is_full_compaction, info.is_bottommost_level) =
                     follower.extent(&input, info.cf_id);
@@ -199,6 +204,18 @@ impl Engine {
             host: self.host.clone(),
             checksum_seed: random.next_u64(),
         }
+    }
+}
+
+/// Requires that the comparator has not contradicted the order of bytes in an earlier job: no later one can be done.
+fn require_unknown_order(database: &Database, cf_id: u32) -> Result<()> {
+    match lock(&database.other_orders).contains(&cf_id) {
+        true => {
+            let what =
+                "the comparator has ordered keys of an earlier job otherwise than their bytes";
+            Err(Error::declined(DeclineReason::Comparator, what))
+        }
+        false => Ok(()),
     }
 }
 

@@ -45,8 +45,9 @@ pub fn inputs(
         let known = (context.known_tables).get(&job.info.db_session_id, input);
         let known = known.map(|known| known.of(&reader)).transpose()?;
         let table = match known.flatten() {
-            Some(table) => table,
-            None => with_tombstones(open_table_in(Box::new(reader), order)?, share)?,
+            // The order that was found may be another one while a column family had a single key.
+            Some(table) if table.order() == order => table,
+            _ => with_tombstones(open_table_in(Box::new(reader), order)?, share)?,
         };
         let table = table
             .read_through(Arc::clone(&closed) as _)

@@ -3,8 +3,8 @@
 use std::ops::Range;
 
 use rockmill_core::{
-    BlockStream, CancelToken, DeclineReason, Error, InputTable, KeyFault, KeyRange, KeyRestorer,
-    Progress, RestoredKey, Result, entry_hash, kv_hash, prefix_mask,
+    BlockStream, CancelToken, CheckedOrder, DeclineReason, Error, InputTable, KeyFault, KeyRange,
+    KeyRestorer, Progress, RestoredKey, Result, entry_hash, kv_hash, prefix_mask,
 };
 use rockmill_format::block::{Block, ValueForm};
 use rockmill_format::handle::BlockHandle;
@@ -94,6 +94,8 @@ pub struct RunReader<'a> {
     table: &'a InputTable,
     range: &'a KeyRange,
     accepted: Accepted,
+    /// The order, if a comparator has to agree on the keys outside the range.
+    checked_order: Option<&'a CheckedOrder>,
     is_hashed: bool,
     cancel: &'a CancelToken,
     progress: Option<&'a Progress>,
@@ -112,7 +114,23 @@ impl<'a> RunReader<'a> {
         read_ahead_bytes: usize,
         cancel: &'a CancelToken,
     ) -> Result<Self> {
+        Self::open_checked(table, range, accepted, read_ahead_bytes, cancel, None)
+    }
+
+    /// Like [`RunReader::open`]. If there is an order to check, its comparator must have the same entries in the range.
+    ///
+    /// # Errors
+    /// The errors of [`RunReader::advance`].
+    pub fn open_checked(
+        table: &'a InputTable,
+        range: &'a KeyRange,
+        accepted: Accepted,
+        read_ahead_bytes: usize,
+        cancel: &'a CancelToken,
+        checked_order: Option<&'a CheckedOrder>,
+    ) -> Result<Self> {
         let mut run = Self::new(table, range, accepted, read_ahead_bytes, cancel);
+        run.checked_order = checked_order;
         run.fill()?;
         Ok(run)
     }
@@ -166,6 +184,7 @@ impl<'a> RunReader<'a> {
             table,
             range,
             accepted,
+            checked_order: None,
             is_hashed: true,
             cancel,
             blocks: table.blocks_in_range(range),
@@ -302,10 +321,16 @@ impl<'a> RunReader<'a> {
             let (user_key, tag) = (self.keys.user_key(&key), key.tag);
             // For nearly all keys, the prefix alone shows that they are inside.
             if key.prefix() ^ mask <= begin && self.range.is_behind(order, user_key) {
+                if let (Some(checked), Some(begin)) = (self.checked_order, &self.range.begin) {
+                    checked.require(user_key, begin)?;
+                }
                 self.keys.forget();
                 continue;
             }
             if key.prefix() ^ mask >= end && self.range.is_before(order, user_key) {
+                if let (Some(checked), Some(end)) = (self.checked_order, &self.range.end) {
+                    checked.require_not_behind(end, user_key)?;
+                }
                 self.blocks.start = self.blocks.end;
                 return Ok(());
             }

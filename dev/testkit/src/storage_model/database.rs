@@ -193,9 +193,10 @@ fn family_options(rng: &mut SmallRng, id: u32, shape: &Shape) -> String {
     let policy = policies.choose(rng).expect("there are some");
     let target = rng.random_range(shape.target_bytes.clone());
     let (name, block_bytes) = (Family::name_of(id), shape.block_bytes);
+    let (comparator, _) = shape.comparator;
     format!(
         r#"[CFOptions "{name}"]
-  comparator=leveldb.BytewiseComparator
+  comparator={comparator}
   compaction_filter=nullptr
   compaction_filter_factory=nullptr
   sst_partitioner_factory=nullptr

@@ -6,7 +6,9 @@ use std::ops::{Range, RangeInclusive};
 use rand::Rng;
 use rand::rngs::SmallRng;
 use rand::seq::IndexedRandom;
-use rockmill_core::{JobInfo, MergeOperators, Plan};
+use rockmill_core::{JobInfo, KeyRange, MergeOperators, Plan};
+use rockmill_format::index::IndexShortening;
+use rockmill_format::key::KeyOrder;
 use rockmill_format::range_tombstone::RangeTombstone;
 use rockmill_format::wire::CompactionServiceInput;
 
@@ -47,6 +49,8 @@ pub struct Shape {
     pub target_bytes: Range<u64>,
     /// Target size of output blocks.
     pub block_bytes: u64,
+    /// Name and order of the comparator.
+    pub comparator: (&'static str, KeyOrder),
 }
 
 impl Default for Shape {
@@ -58,6 +62,7 @@ impl Default for Shape {
             may_have_large_values: true,
             target_bytes: 1024..8192,
             block_bytes: BLOCK_BYTES,
+            comparator: ("leveldb.BytewiseComparator", KeyOrder::Bytewise),
         }
     }
 }
@@ -177,6 +182,7 @@ impl Family {
             large_values: rng.random_ratio(1, 16) && shape.may_have_large_values,
             operands: rng.random_ratio(1, 3),
             range_tombstones: rng.random_ratio(1, 3),
+            order: shape.comparator.1,
         };
         let oldest_is_deep: bool = rng.random();
         let mut sequence = 0;
@@ -193,8 +199,11 @@ impl Family {
                 false => shape.start_level,
             };
             let first_sequence = sequence + 1;
-            let (entries, tombstones) = self.draw_input(rng, keys, kinds, &mut sequence);
-            let mut plan = self.input_plan();
+            let (mut entries, tombstones) = self.draw_input(rng, keys, kinds, &mut sequence);
+            let mut plan = self.input_plan(shape);
+            if plan.rules.order == KeyOrder::ReverseBytewise {
+                entries.reverse();
+            }
             plan.output.properties.now = OLDEST_ANCESTOR_TIME + i;
             let files = tables::write_with(&plan, &entries, &tombstones);
             let [(file, bytes)] = <[_; 1]>::try_from(files.expect("they can be written"))
@@ -226,9 +235,13 @@ impl Family {
         for key in 0..keys {
             if kinds.range_tombstones && rng.random_ratio(1, 30) {
                 *sequence += 1;
-                let tombstone = draw_tombstone(rng, keys, *sequence);
-                let is_kept = |key: &Vec<u8>| !(&tombstone.begin..&tombstone.end).contains(&key);
-                self.expected.retain(|key, _| is_kept(key));
+                let tombstone = draw_tombstone(rng, keys, kinds.order, *sequence);
+                let (begin, end) = (tombstone.begin.clone(), tombstone.end.clone());
+                let range = KeyRange {
+                    begin: Some(begin),
+                    end: Some(end),
+                };
+                (self.expected).retain(|key, _| !range.contains_in(kinds.order, key));
                 tombstones.push(tombstone);
             }
             let must = key == keys - 1 && entries.is_empty() && tombstones.is_empty();
@@ -262,8 +275,15 @@ impl Family {
         }
     }
 
-    fn input_plan(&self) -> Plan {
+    fn input_plan(&self, shape: &Shape) -> Plan {
+        let (comparator, order) = shape.comparator;
         let mut plan = tables::plan();
+        plan.rules.order = order;
+        plan.output.table.index.order = order;
+        if KeyOrder::from_comparator(comparator.as_bytes()).is_none() {
+            plan.output.properties.comparator_name = Some(comparator.to_owned());
+            plan.output.table.index.shortening = IndexShortening::None;
+        }
         plan.output.table.block_size = BLOCK_BYTES;
         plan.output.properties.column_family_id = self.id;
         plan.output.properties.column_family_name = self.name.clone().into_bytes();
@@ -271,12 +291,13 @@ impl Family {
     }
 }
 
-/// Kinds of entries of a family, beside values and tombstones of keys.
+/// Kinds of entries of a family, beside values and tombstones of keys, and their order.
 #[derive(Debug, Clone, Copy)]
 struct Kinds {
     large_values: bool,
     operands: bool,
     range_tombstones: bool,
+    order: KeyOrder,
 }
 
 fn user_key(key: u32) -> Vec<u8> {
@@ -305,12 +326,20 @@ fn draw_entry(rng: &mut SmallRng, key: u32, sequence: u64, kinds: Kinds) -> Entr
 }
 
 /// Draws a range tombstone, which may extend beyond the last key.
-fn draw_tombstone(rng: &mut SmallRng, keys: u32, sequence: u64) -> RangeTombstone {
+fn draw_tombstone(rng: &mut SmallRng, keys: u32, order: KeyOrder, sequence: u64) -> RangeTombstone {
     let begin = rng.random_range(0..keys);
     let most = *[3, keys].choose(rng).expect("there are two");
+    let (begin, end) = (
+        user_key(begin),
+        user_key(begin + rng.random_range(1..=most)),
+    );
+    let (begin, end) = match order {
+        KeyOrder::Bytewise => (begin, end),
+        KeyOrder::ReverseBytewise => (end, begin),
+    };
     RangeTombstone {
-        begin: user_key(begin),
-        end: user_key(begin + rng.random_range(1..=most)),
+        begin,
+        end,
         sequence,
     }
 }

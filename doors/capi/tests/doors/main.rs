@@ -103,7 +103,7 @@ fn layout() -> String {
         merges_single_operand full_merge partial_merge compaction_filter compaction_filter_factory
         create_filter filter collector_factories num_collector_factories create_collector collect_entry
         collect_block finish_collector destroy_collector builtin_collector_factories path
-        prefix_extractor prefix_len
+        prefix_extractor prefix_len comparator compare
     );
     let info = info + &plugins;
     let result = fields!("rm_result", CResult, struct_size message message_size);

@@ -161,7 +161,7 @@ fn history(path: &Path, options: &Options, mut seed: u64) -> Vec<Content> {
 fn databases_are_equal_with_and_without() {
     type Set = fn(&mut Options);
     let (calls, folder) = (Arc::default(), tempfile::tempdir().expect("a folder"));
-    let sets: [(&str, bool, Set); 4] = [
+    let sets: [(&str, bool, Set); 5] = [
         ("operator", false, |_| ()),
         ("factory", true, |options| {
             options.set_compaction_filter_factory(Factory)
@@ -170,6 +170,9 @@ fn databases_are_equal_with_and_without() {
             options.add_compact_on_deletion_collector_factory(16, 4, 0.1);
         }),
         ("prefixes", false, set_prefixes),
+        ("comparator", false, |options| {
+            options.set_comparator("alias", Box::new(|a: &[u8], b: &[u8]| a.cmp(b)));
+        }),
     ];
     for (seed, (name, has_factory, set)) in (1..).zip(sets) {
         let mut options = options();

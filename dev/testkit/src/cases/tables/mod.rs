@@ -56,6 +56,7 @@ pub fn write_with(
     tombstones: &[RangeTombstone],
 ) -> Result<Vec<(OutputFile, Vec<u8>)>> {
     let rules = CompactionRules {
+        order: plan.rules.order,
         tombstones: Fragments::new(plan.rules.order, tombstones, &[]).into(),
         ..CompactionRules::default()
     };

@@ -91,6 +91,8 @@ static void layout(void) {
   FIELD(rm_plugins, path);
   FIELD(rm_plugins, prefix_extractor);
   FIELD(rm_plugins, prefix_len);
+  FIELD(rm_plugins, comparator);
+  FIELD(rm_plugins, compare);
   printf("rm_result %zu\n", sizeof(rm_result));
   FIELD(rm_result, struct_size);
   FIELD(rm_result, message);
