@@ -53,7 +53,8 @@ use view::View;
 
 /// Maximum number of parallel subcompactions, in each database.
 const THREADS: usize = 2;
-const MEMORY_BUDGET_BYTES: u64 = 256 << 20;
+/// A GPU's kernels count some 35 MB for each input.
+const MEMORY_BUDGET_BYTES: u64 = 4 << 30;
 const BACKGROUND_JOBS: i32 = 4;
 /// A write buffer that no case fills. An automatic flush takes all memtables that wait at that moment, so the trees
 /// would depend on timing.
