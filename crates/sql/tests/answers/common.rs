@@ -20,9 +20,7 @@ pub fn engine() -> (String, Arc<ScanEngine>) {
 
 /// The devices that a test names.
 pub fn devices(device: &str) -> DeviceList {
-    device
-        .parse()
-        .expect("ROCKMILL_TEST_DEVICE names a device")
+    device.parse().expect("ROCKMILL_TEST_DEVICE names a device")
 }
 
 /// An engine on a device. The CPU caches columns.
