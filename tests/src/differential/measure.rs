@@ -101,11 +101,13 @@ impl Pair<'_> {
                 if after.jobs_done == before.jobs_done {
                     measures.declined += 1;
                 } else {
-                    let [before, after] = [&before, &after].map(Subcompactions::from);
-                    let is_on_device = after.cpu == before.cpu;
-                    if !is_on_device && self.is_for_kernels(family, &features, snapshots) {
-                        let stats = self.service.stats();
-                        return Err(format!("{} left a job to the CPU: {stats}", self.device));
+                    let counts = [&before, &after].map(Subcompactions::from);
+                    let is_on_device = counts[0].cpu == counts[1].cpu;
+                    // A device that refused three subcompactions in a row gets nothing for a minute.
+                    let must = after.device_quarantined == 0
+                        && self.is_for_kernels(family, &features, snapshots);
+                    if must && !is_on_device {
+                        return Err(format!("{} left a job to the CPU: {after}", self.device));
                     }
                     for feature in features {
                         measures.done.entry(feature).or_default()[usize::from(is_on_device)] += 1;
