@@ -224,6 +224,8 @@ test-many: setup
 	ROCKMILL_CASES=$(or $(ROCKMILL_CASES),100000) PROPTEST_CASES=100000 cargo test --locked --release $(LIGHT_CRATES)
 	ROCKMILL_SEED=random ROCKMILL_CASES=$(or $(ROCKMILL_CASES),100000) \
 	    cargo test --locked --release -p rockmill-tests --test differential
+	ROCKMILL_SEED=$$RANDOM ROCKMILL_CASES=$(or $(ROCKMILL_CASES),1000) \
+	    cargo test --locked --release -p rockmill-capi --test doors -- --nocapture random_histories attaches_are_called
 	ROCKMILL_SEED=random ROCKMILL_CASES=$(or $(ROCKMILL_CASES),10000) \
 	    cargo test --locked --release -p rockmill-sql --test answers -- cached::
 

@@ -41,7 +41,7 @@ TOML
     grep -q AttachRockmill "$folder/$1/rocksdb/db_stress_tool/db_stress_test_base.cc"
     cmake -S "$folder/$1/rocksdb" -B "$folder/$1/build" -G Ninja -DCMAKE_BUILD_TYPE=Release \
         -DCMAKE_CXX_FLAGS="-include cstdint -w -I$PWD/include -I$PWD/tests" \
-        -DCMAKE_EXE_LINKER_FLAGS="$folder/lib/librockmill.so.2 -Wl,-rpath,$folder/lib" \
+        -DCMAKE_CXX_STANDARD_LIBRARIES="$folder/lib/librockmill.so.2 -Wl,-rpath,$folder/lib" \
         -DWITH_GFLAGS=1 -DWITH_TESTS=0 -DWITH_BENCHMARK_TOOLS=0 -DROCKSDB_BUILD_SHARED=0 -DPORTABLE=1 -DUSE_RTTI=1 >&2
     ninja -C "$folder/$1/build" db_stress >&2
 }

@@ -17,18 +17,22 @@
 //!   range tombstone covers: see [`internal::remove_covered_deletes`].
 //!
 //! Single-deleted keys are compared only by reads, see [`internal::entries`].
+//!
+//! Rockmill compacts on the device that the caller names. Kernels of a GPU, on the host or not, must do each measured
+//! job that they can do.
 
 mod ingest;
 mod measure;
 mod pick;
 mod view;
 
-use std::cell::Cell;
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::thread;
 use std::time::{Duration, SystemTime};
 
+use rockmill::DeviceList;
 use rockmill_core::MergeOperator;
 use rockmill_format::key::KeyOrder;
 use rust_rocksdb::{
@@ -43,13 +47,14 @@ use crate::switch::{Switch, Switched};
 use crate::table::{Index, TableShape};
 use crate::tree::TreeShape;
 use crate::workload::{Case, Change, Compaction, Family, Step, TTL_SECONDS};
-pub use measure::Measures;
+pub use measure::{FEATURES, Measures};
 use pick::Pick;
 use view::View;
 
 /// Maximum number of parallel subcompactions, in each database.
 const THREADS: usize = 2;
-const MEMORY_BUDGET_BYTES: u64 = 256 << 20;
+/// A GPU's kernels count some 35 MB for each input.
+const MEMORY_BUDGET_BYTES: u64 = 4 << 30;
 const BACKGROUND_JOBS: i32 = 4;
 /// A write buffer that no case fills. An automatic flush takes all memtables that wait at that moment, so the trees
 /// would depend on timing.
@@ -75,37 +80,24 @@ struct Pair<'a> {
     /// Folder of both databases.
     directory: &'a Path,
     reopened: bool,
-    measures: &'a Cell<Measures>,
+    device: DeviceList,
+    measures: &'a RefCell<Measures>,
     rocksdb: DB,
     rockmill: DB,
     switch: Switch,
 }
 
-/// Runs `case` in two new databases under `directory` and returns its results.
+/// Runs `case` in two new databases under `directory`, with Rockmill on `device`, and returns its results.
 ///
 /// # Errors
 ///
 /// The first difference, with the step and the seed.
-pub fn run(case: &Case, directory: &Path) -> Result<Outcome, String> {
+pub fn run(case: &Case, directory: &Path, device: DeviceList) -> Result<Outcome, String> {
+    let service = service(case, device).map_err(|e| format!("seed {}: {e}", case.seed))?;
     let switch = Switch::default();
-    let mut builder = rockmill::Service::builder()
-        .min_job_bytes(0)
-        .threads(THREADS)
-        .memory_budget_bytes(MEMORY_BUDGET_BYTES);
-    if let Some(bits) = case.filter_bits_per_key {
-        builder = builder.filter_bits_per_key(bits);
-    }
-    for family in &case.families {
-        if let Some(operator) = family.merge_operator {
-            builder = builder.merge_operator(&format!("{}={operator}", family.name));
-        }
-    }
-    let service = builder
-        .build()
-        .map_err(|e| format!("seed {}: cannot build the service: {e}", case.seed))?;
     let mut reopened = false;
     let mut done = 0;
-    let measures = Cell::default();
+    let measures = RefCell::default();
     for steps in case.steps.split(|step| matches!(step, Step::Reopen)) {
         let switched = Switched::new(service.clone(), switch.clone());
         let run = || -> Result<(), String> {
@@ -114,6 +106,7 @@ pub fn run(case: &Case, directory: &Path) -> Result<Outcome, String> {
                 service: &service,
                 directory,
                 reopened,
+                device,
                 measures: &measures,
                 rocksdb: open(case, &directory.join("rocksdb"), reopened, None)?,
                 rockmill: open(case, &directory.join("rockmill"), reopened, Some(switched))?,
@@ -135,8 +128,29 @@ pub fn run(case: &Case, directory: &Path) -> Result<Outcome, String> {
     }
     Ok(Outcome {
         stats: service.stats(),
-        measures: measures.get(),
+        measures: measures.into_inner(),
     })
+}
+
+/// Creates the service of a case on `device`, which is open afterwards.
+fn service(case: &Case, device: DeviceList) -> Result<rockmill::Service, String> {
+    let mut builder = rockmill::Service::builder()
+        .min_job_bytes(0)
+        .threads(THREADS)
+        .memory_budget_bytes(MEMORY_BUDGET_BYTES)
+        .device(device);
+    if let Some(bits) = case.filter_bits_per_key {
+        builder = builder.filter_bits_per_key(bits);
+    }
+    for family in &case.families {
+        if let Some(operator) = family.merge_operator {
+            builder = builder.merge_operator(&format!("{}={operator}", family.name));
+        }
+    }
+    let built = builder.build();
+    let service = built.map_err(|e| format!("cannot build the service: {e}"))?;
+    service.wait_for_device().map_err(|e| e.to_string())?;
+    Ok(service)
 }
 
 /// Checks that no job failed or was declined for a reason that the case does not allow.
@@ -146,6 +160,7 @@ fn check_jobs(case: &Case, stats: &rockmill::Stats) -> Result<(), String> {
     match declines.find(|reason| !expected.contains(&reason.as_str())) {
         Some(reason) => Err(format!("jobs were declined for {reason}: {stats}")),
         None if stats.jobs_failed > 0 => Err(format!("jobs failed: {stats}")),
+        None if stats.verification_failures > 0 => Err(format!("wrong files: {stats}")),
         None => Ok(()),
     }
 }
@@ -274,14 +289,8 @@ impl Pair<'_> {
                 })
             }
             Step::Merge(f, key, value) => {
-                let (family, mut operand) = (family(f), value.bytes());
-                if family
-                    .merge_operator
-                    .is_some_and(|name| name.to_lowercase().contains("uint64"))
-                {
-                    // Operands of other lengths count as 0.
-                    operand.resize(if operand.len() % 7 == 6 { 5 } else { 8 }, 1);
-                }
+                let family = family(f);
+                let operand = family.operand(value.bytes());
                 self.both(|db| db.merge_cf(handle(db, family), &family.keys[key], &operand))
             }
             Step::Delete(f, key) => {

@@ -9,6 +9,7 @@ use rockmill_format::block::{Block, ValueForm};
 use rockmill_format::compression::Decompressor;
 use rockmill_format::handle::BlockHandle;
 use rockmill_format::key::{self, KeyOrder, ValueType};
+use rockmill_format::manifest::FileMeta;
 use rockmill_format::properties::TableProperties;
 use rockmill_format::range_tombstone::{END_TAG, RangeTombstone, decode_range_tombstones};
 use rockmill_format::table::{TableMeta, decode_filter_partitions, names};
@@ -80,14 +81,13 @@ fn path_of(db: &DB, name: &str) -> PathBuf {
     db.path().join(name.trim_start_matches('/'))
 }
 
-/// Whether the file with this name has range tombstones.
+/// The properties of a live file, by RocksDB's name.
 ///
 /// # Errors
 ///
 /// The error in the file and its place.
-pub fn has_range_tombstones(db: &DB, name: &str) -> Result<bool, String> {
-    let properties = Table::open(&path_of(db, name))?.meta.properties;
-    Ok(properties.num_range_deletions > 0)
+pub fn properties_of(db: &DB, name: &str) -> Result<TableProperties, String> {
+    properties(&path_of(db, name))
 }
 
 /// The properties of an SST file.
@@ -365,6 +365,52 @@ pub fn range_tombstones(db: &DB, family: &str) -> Result<Vec<RangeTombstone>, St
     Ok(tombstones)
 }
 
+/// Returns the files of a column family at one level with their facts in the MANIFEST, by number.
+fn files_at(db: &DB, family: &str, level: i32) -> Result<Vec<(PathBuf, FileMeta)>, String> {
+    let mut follower = TreeFollower::default();
+    follower
+        .refresh(&LocalStorage, db.path(), (0, 0), &CancelToken::new())
+        .map_err(|e| e.to_string())?;
+    let families = follower.tree().column_families.values();
+    let mut of_name = families.filter(|one| one.name == family.as_bytes());
+    let tree = of_name.next().ok_or("no such column family")?;
+    let level = u32::try_from(level).map_err(|e| e.to_string())?;
+    let files = tree.levels.get(&level).into_iter().flatten();
+    let placed =
+        files.map(|(number, file)| (path_of(db, &format!("{number:06}.sst")), file.clone()));
+    Ok(placed.collect())
+}
+
+/// A file of a level.
+pub struct LevelFile {
+    /// Smallest and largest internal key.
+    pub bounds: [Vec<u8>; 2],
+    /// Whether it is marked for compaction.
+    pub is_marked: bool,
+    /// Its properties.
+    pub properties: TableProperties,
+}
+
+/// Returns the files of a column family at one level, by their smallest internal keys.
+///
+/// # Errors
+///
+/// The error in the MANIFEST or in a file, and its place.
+pub fn level_files(db: &DB, family: &str, level: i32) -> Result<Vec<LevelFile>, String> {
+    let files = files_at(db, family, level)?
+        .into_iter()
+        .map(|(path, file)| {
+            Ok(LevelFile {
+                is_marked: file.marked_for_compaction,
+                properties: properties(&path)?,
+                bounds: [file.smallest, file.largest],
+            })
+        });
+    let mut files = files.collect::<Result<Vec<_>, String>>()?;
+    files.sort_by(|a, b| a.bounds.cmp(&b.bounds));
+    Ok(files)
+}
+
 /// Returns the range tombstones of a column family's files at one level, clipped to the files' bounds in the MANIFEST.
 ///
 /// # Errors
@@ -376,17 +422,8 @@ pub fn clipped_tombstones(
     order: KeyOrder,
     level: i32,
 ) -> Result<Vec<RangeTombstone>, String> {
-    let mut follower = TreeFollower::default();
-    follower
-        .refresh(&LocalStorage, db.path(), (0, 0), &CancelToken::new())
-        .map_err(|e| e.to_string())?;
-    let families = follower.tree().column_families.values();
-    let mut of_name = families.filter(|one| one.name == family.as_bytes());
-    let tree = of_name.next().ok_or("no such column family")?;
-    let level = u32::try_from(level).map_err(|e| e.to_string())?;
     let mut clipped = Vec::new();
-    for (number, file) in tree.levels.get(&level).into_iter().flatten() {
-        let path = path_of(db, &format!("{number:06}.sst"));
+    for (path, file) in files_at(db, family, level)? {
         let short = || format!("{}: a bound without a tag", path.display());
         let (smallest, _) = key::split(&file.smallest).ok_or_else(short)?;
         let (largest, tag) = key::split(&file.largest).ok_or_else(short)?;

@@ -4,6 +4,7 @@
 //! * [`table`] and [`tree`] are the parts of that shape: the formats of SST files and the LSM tree.
 //! * [`differential`] runs a case on RocksDB alone and on RocksDB with Rockmill, and compares.
 //! * [`internal`] reads the internal entries of SST files and defines the differences that two trees may have.
+//! * [`device`] names the device on which tests compact.
 //! * [`content`] compares a database with its expected content.
 //! * [`crash`] kills processes and checks the remaining files.
 //! * [`damage`] damages SST files region by region, [`flipping`] damages them while they are written, [`gate`] stops jobs
@@ -20,6 +21,7 @@ pub mod busy;
 pub mod content;
 pub mod crash;
 pub mod damage;
+pub mod device;
 pub mod differential;
 pub mod flipping;
 pub mod gate;

@@ -12,7 +12,7 @@
 use std::path::Path;
 
 use rockmill_tests::crash::campaign::Campaign;
-use rockmill_tests::crash::device::{KERNELS_ON_HOST, named};
+use rockmill_tests::device::{KERNELS_ON_HOST, named};
 
 /// A small number, because the kernels are slow on the host.
 const KILLS_WITH_KERNELS: u64 = 6;

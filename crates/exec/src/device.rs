@@ -23,10 +23,13 @@ pub enum Device {
     /// A backend of the program itself, such as a simulated device.
     #[doc(hidden)]
     Registered(Registered),
-    /// The GPU's kernels on another target; for tests.
+    /// The GPU's kernels on another target; for tests. `cuda-on-host` runs them on the host.
     #[doc(hidden)]
     Kernels(Target),
 }
+
+/// Name of [`Device::Kernels`].
+const KERNELS: &str = "cuda-on-host";
 
 /// Creates a backend in the time of a clock. The argument limits the backend's own memory.
 pub type OpenBackend = dyn Fn(Option<u64>, &Arc<dyn Clock>) -> Arc<dyn Backend> + Send + Sync;
@@ -90,7 +93,7 @@ impl fmt::Display for Device {
             Self::Cuda(number) => write!(f, "cuda:{number}"),
             Self::Auto => f.write_str("auto"),
             Self::Registered(registered) => f.write_str(registered.name()),
-            Self::Kernels(_) => f.write_str("cuda-on-host"),
+            Self::Kernels(_) => f.write_str(KERNELS),
         }
     }
 }
@@ -102,6 +105,7 @@ impl FromStr for Device {
         let number = match text {
             "cpu" => return Ok(Self::Cpu),
             "auto" => return Ok(Self::Auto),
+            KERNELS => return Ok(Self::Kernels(Target::Host)),
             "cuda" => Some("0"),
             _ => text.strip_prefix("cuda:"),
         };
@@ -230,7 +234,13 @@ mod tests {
 
     #[test]
     fn devices_are_read_as_they_are_shown() {
-        for device in [Device::Cpu, Device::Cuda(0), Device::Cuda(3), Device::Auto] {
+        for device in [
+            Device::Cpu,
+            Device::Cuda(0),
+            Device::Cuda(3),
+            Device::Auto,
+            Device::Kernels(Target::Host),
+        ] {
             assert_eq!(device.to_string().parse(), Ok(device));
         }
         assert_eq!("cuda".parse(), Ok(Device::Cuda(0)));

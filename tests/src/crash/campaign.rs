@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 
 use rockmill::DeviceList;
 
+use super::kill;
 use super::summary::Summary;
 use super::watch::Point;
-use super::{device, kill};
-use crate::seed;
+use crate::{device, seed};
 
 const DEFAULT_KILLS: u64 = 15;
 /// Number of kills with which every kind of moment occurs.

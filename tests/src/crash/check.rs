@@ -15,11 +15,11 @@ use rockmill_snapshot::tree::TreeFollower;
 use rockmill_storage::{InputFileReader, LocalStorage};
 use rust_rocksdb::{BottommostLevelCompaction, CompactOptions, DB, Options, WaitForCompactOptions};
 
-use super::device::Subcompactions;
 use super::script::{CHECKER, Model, Script, WRITERS, count_key, handles};
 use super::shape::{DatabaseShape, FAMILIES};
 use super::writer::{count, service};
 use crate::content::{check_pairs, read_everything, scan_forward};
+use crate::device::Subcompactions;
 
 /// Background work of a small database ends long before this.
 const QUIET_TIMEOUT_MICROS: u64 = 60_000_000;

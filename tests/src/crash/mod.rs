@@ -2,7 +2,7 @@
 //!
 //! * [`script`] determines the writes: a batch is a function of seed, writer and number.
 //! * [`shape`] determines the shape of the database of a seed.
-//! * [`writer`] is the process that is killed; [`device`] selects its device.
+//! * [`writer`] is the process that is killed; [`device`](crate::device) selects its device.
 //! * [`watch`] is the storage under its service. It sees the steps of each job and can stop at one.
 //! * [`progress`] is the file in which the process records its work for the parent.
 //! * [`kill`] starts it as a [`process`] and kills it, at a [`moment`] drawn from the seed.
@@ -16,7 +16,6 @@
 
 pub mod campaign;
 pub mod check;
-pub mod device;
 pub mod kill;
 pub mod moment;
 pub mod process;

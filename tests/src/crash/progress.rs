@@ -8,8 +8,8 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use super::device::Subcompactions;
 use super::script::WRITERS;
+use crate::device::Subcompactions;
 
 /// Size of a number in bytes.
 const NUMBER_BYTES: usize = 8;

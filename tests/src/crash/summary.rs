@@ -6,10 +6,10 @@ use std::fmt;
 use serde::Serialize;
 
 use super::check::{Remains, Restarted};
-use super::device::Subcompactions;
 use super::progress::Gauges;
 use super::script::WRITERS;
 use super::watch::{Point, Trap};
+use crate::device::Subcompactions;
 
 /// Counts over all kills.
 #[derive(Debug, Default, Serialize)]

@@ -12,12 +12,12 @@ use rockmill::{DeviceList, Service};
 use rockmill_compaction::TaskDeadline;
 use rust_rocksdb::{DB, Options, Snapshot};
 
-use super::device::{self, Subcompactions};
 use super::progress::Progress;
 use super::script::{Script, WRITERS, count_key, handles};
 use super::shape::{DatabaseShape, FILTER_BITS_PER_KEY};
 use super::watch::{Trap, Watched};
 use crate::content::read_everything;
+use crate::device::{self, Subcompactions};
 
 /// Maximum number of parallel subcompactions.
 const THREADS: usize = 2;

@@ -18,7 +18,7 @@ impl Pair<'_> {
         let mut writer = SstFileWriter::create(&options);
         let mut write = || -> Result<(), Error> {
             writer.open(&path)?;
-            fill(&mut writer, family, roll)?;
+            fill(&mut writer, family, roll, self.case.extras.range_deletes)?;
             writer.finish()
         };
         write().map_err(|e| format!("write a file to ingest: {e}"))?;
@@ -26,8 +26,13 @@ impl Pair<'_> {
     }
 }
 
-/// Writes Puts and Deletes of at least one key, none of them single-deleted.
-fn fill(writer: &mut SstFileWriter<'_>, family: &Family, roll: u64) -> Result<(), Error> {
+/// Writes Puts, Deletes and operands of at least one key, none of them single-deleted, and perhaps a range tombstone.
+fn fill(
+    writer: &mut SstFileWriter<'_>,
+    family: &Family,
+    roll: u64,
+    deletes_ranges: bool,
+) -> Result<(), Error> {
     let mut rng = StdRng::seed_from_u64(roll);
     let keys: Vec<_> = family
         .keys
@@ -45,8 +50,20 @@ fn fill(writer: &mut SstFileWriter<'_>, family: &Family, roll: u64) -> Result<()
         } else {
             let mut value = vec![0; rng.random_range(0..LONGEST_VALUE)];
             rng.fill_bytes(&mut value);
-            writer.put(key, value)?;
+            let merges = family.merge_operator.is_some() && rng.random_bool(0.5);
+            match merges {
+                true => writer.merge(key, family.operand(value))?,
+                false => writer.put(key, value)?,
+            }
         }
+    }
+    let end = rng.random_range(start..keys.len());
+    let (from, to) = (keys[start], keys[end]);
+    let is_single = |key: &Vec<u8>| key.starts_with(SINGLE_DELETE_PREFIX);
+    let covered = family.keys.iter().skip_while(|key| *key != from);
+    let mut covered = covered.take_while(|key| *key != to);
+    if deletes_ranges && start < end && !covered.any(is_single) {
+        writer.delete_range(from, to)?;
     }
     Ok(())
 }

@@ -78,7 +78,7 @@ impl Writer<'_> {
         if self.extras.range_deletes && self.rng.random_bool(0.02) {
             self.delete_range(family);
         }
-        if self.extras.ingests && self.rng.random_bool(0.005) {
+        if self.extras.ingests && self.rng.random_bool(0.01) {
             self.steps.push(Step::Ingest {
                 family,
                 roll: self.rng.next_u64(),

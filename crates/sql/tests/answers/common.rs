@@ -5,8 +5,7 @@ use std::sync::Arc;
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::error::Result;
 use datafusion::physical_plan::ExecutionPlan;
-use rockmill_cuda::Target;
-use rockmill_exec::device::{Device, DeviceList};
+use rockmill_exec::device::DeviceList;
 use rockmill_scan::{ScanEngine, ScanSettings};
 
 /// The GPU's kernels on the host.
@@ -21,10 +20,7 @@ pub fn engine() -> (String, Arc<ScanEngine>) {
 
 /// The devices that a test names.
 pub fn devices(device: &str) -> DeviceList {
-    match device {
-        KERNELS => Device::Kernels(Target::Host).into(),
-        name => name.parse().expect("ROCKMILL_TEST_DEVICE names a device"),
-    }
+    device.parse().expect("ROCKMILL_TEST_DEVICE names a device")
 }
 
 /// An engine on a device. The CPU caches columns.

@@ -1,11 +1,14 @@
 // Objects that a program attaches are called as RocksDB calls them: a database with Rockmill has the content and the entries
 // of one without it, and its operators are called with the same arguments. The argument is an empty folder. ROCKMILL_SEED is
-// the seed of the first history, and ROCKMILL_CASES their number; the next history has the next seed.
+// the seed of the first history, and ROCKMILL_CASES their number; the next history has the next seed. Two thirds of the
+// databases have a GPU's kernels on the host as their device, or all have the one that ROCKMILL_TEST_DEVICE names. It does
+// the jobs that call nothing of the program.
 #include "common.hpp"
 
 #include <rocksdb/convenience.h>
 #include <rocksdb/filter_policy.h>
 #include <rocksdb/slice_transform.h>
+#include <rocksdb/sst_file_writer.h>
 #include <rocksdb/table.h>
 #include <rocksdb/utilities/debug.h>
 #include <rocksdb/utilities/object_registry.h>
@@ -29,30 +32,32 @@ namespace {
 constexpr const char* kDefaultHistories = "30";
 constexpr uint64_t kKeys = 40;
 
-// What the objects of a database were called with, while it is wanted.
+// What the objects of a database were called with, while it is wanted. Calls of collectors have an order of their own: before
+// a range tombstone above the bottom, RocksDB makes a file's collectors earlier than Rockmill.
 class Calls {
  public:
-  void Log(const std::string& call) {
+  void Log(const std::string& call, bool is_of_collector = false) {
     const std::lock_guard<std::mutex> lock(mutex_);
-    if (is_wanted_) all_ += call + "\n";
+    if (is_wanted_) (is_of_collector ? of_collectors_ : all_) += call + "\n";
   }
 
   void Begin() {
     const std::lock_guard<std::mutex> lock(mutex_);
     is_wanted_ = true;
     all_.clear();
+    of_collectors_.clear();
   }
 
   std::string End() {
     const std::lock_guard<std::mutex> lock(mutex_);
     is_wanted_ = false;
-    return std::move(all_);
+    return all_ + of_collectors_;
   }
 
  private:
   std::mutex mutex_;
   bool is_wanted_ = false;
-  std::string all_;
+  std::string all_, of_collectors_;
 };
 
 class Joined : public rocksdb::AssociativeMergeOperator {
@@ -209,7 +214,7 @@ class Hashes : public rocksdb::TablePropertiesCollector {
 
   rocksdb::Status Finish(rocksdb::UserCollectedProperties* properties) override {
     // RocksDB before 8.10 calls it again.
-    if (!is_finished_) calls_->Log(seen_ + "file");
+    if (!is_finished_) calls_->Log(seen_ + "file", true);
     is_finished_ = true;
     Check(seen_.empty() || blocks_ > 0, "no block was told");
     const auto hash = std::hash<std::string>()(seen_);
@@ -243,7 +248,7 @@ class HashesFactory : public rocksdb::TablePropertiesCollectorFactory {
     call += " " + std::to_string(context.num_levels) + " " +
             std::to_string(context.last_level_inclusive_max_seqno_threshold);
 #endif
-    calls_->Log(call);
+    calls_->Log(call, true);
     ++Hashes::alive_;
     return new Hashes(calls_);
   }
@@ -304,6 +309,7 @@ rocksdb::Options Quiet() {
 
 struct Side {
   std::shared_ptr<Calls> calls = std::make_shared<Calls>();
+  rocksdb::Options options;
   std::unique_ptr<rocksdb::DB> db;
   std::vector<const rocksdb::Snapshot*> snapshots;
 };
@@ -338,16 +344,21 @@ class History {
 
   // A job of CompactFiles is declined if it needs a filter.
   History(uint64_t seed, const std::string& folder, bool compacts_files, const Prepare& prepare)
-      : place_("ROCKMILL_SEED=" + std::to_string(seed) + ": "), random_(seed), compacts_files_(compacts_files) {
+      : place_("ROCKMILL_SEED=" + std::to_string(seed) + ": "),
+        folder_(folder),
+        random_(seed),
+        compacts_files_(compacts_files) {
     for (const bool is_with : {false, true}) {
-      auto options = Quiet();
+      auto& options = sides_[is_with].options = Quiet();
       prepare(&options, sides_[is_with].calls);
       comparator_ = options.comparator;
       rocksdb::Status status;
-      std::map<std::string, std::string> settings = {{"threads", "2"}, {"min_job_bytes", "0"}};
-      if (seed % 3 == 0) settings["comparator"] = "Ordered=bytewise+rev:Ordered=reverse";
+      std::map<std::string, std::string> settings = {
+          {"threads", "2"}, {"min_job_bytes", "0"}, {"device", DeviceOf(seed)}};
+      if (seed % 2 == 0) settings["comparator"] = "Ordered=bytewise+rev:Ordered=reverse";
       if (is_with) service_ = rockmill::Attach(&options, settings, &status);
       Check(status);
+      if (is_with) Check(service_->WaitForDevice());
       sides_[is_with].db = Open(options, folder + "/" + std::to_string(seed) + (is_with ? "with" : "without"));
     }
   }
@@ -396,9 +407,43 @@ class History {
     for (auto& side : sides_) work(side);
   }
 
+  // A key, most keys, or all of them.
+  void DeleteRange() {
+    const auto width = Below(8);
+    const auto number = Below(kKeys);
+    std::string begin = width == 0 ? "key" : Key(number);
+    std::string end = width == 0 ? "kez" : Key(width < 3 ? number + 1 : Below(kKeys));
+    if (comparator_->Compare(begin, end) > 0) std::swap(begin, end);
+    Both([&](Side& side) { Check(side.db->DeleteRange({}, side.db->DefaultColumnFamily(), begin, end)); });
+  }
+
+  // Ingests a file with entries of all kinds. With a snapshot, it always gets a sequence number.
+  void Ingest(const std::string& value) {
+    std::vector<std::string> keys;
+    for (uint64_t number = Below(kKeys); number < kKeys; number += 1 + Below(9)) keys.push_back(Key(number));
+    const auto is_before = [&](const std::string& a, const std::string& b) { return comparator_->Compare(a, b) < 0; };
+    std::sort(keys.begin(), keys.end(), is_before);
+    const auto kinds = Below(1 << 20);
+    const bool deletes_range = Below(4) == 0 && keys.size() > 1;
+    Both([&](Side& side) {
+      const std::string path = folder_ + "/ingested.sst";
+      rocksdb::SstFileWriter writer({}, side.options);
+      Check(writer.Open(path));
+      for (size_t at = 0; at < keys.size(); ++at) {
+        const auto kind = (kinds >> (at % 10 * 2)) & 3;
+        const bool merges = kind == 1 && side.options.merge_operator != nullptr;
+        Check(kind == 0 ? writer.Delete(keys[at]) : merges ? writer.Merge(keys[at], value) : writer.Put(keys[at], value));
+      }
+      if (deletes_range) Check(writer.DeleteRange(keys.front(), keys.back()));
+      Check(writer.Finish());
+      const auto* snapshot = side.db->GetSnapshot();
+      Check(side.db->IngestExternalFile({path}, {}));
+      side.db->ReleaseSnapshot(snapshot);
+    });
+  }
+
   void Step(int number) {
     const std::string key = Key(Below(kKeys)), value = "v" + std::to_string(number);
-    const std::string end = Key(Below(kKeys));
     switch (Below(20)) {
       case 0:
       case 1:
@@ -407,8 +452,8 @@ class History {
       case 3:
         return Both([&](Side& side) { Check(side.db->Delete({}, key)); });
       case 4:
-        if (Below(4) > 0 || comparator_->Compare(key, end) >= 0) return;
-        return Both([&](Side& side) { Check(side.db->DeleteRange({}, side.db->DefaultColumnFamily(), key, end)); });
+        if (Below(6) == 0) DeleteRange();
+        return;
       case 5:
         return Both([&](Side& side) {
           if (side.snapshots.size() < 4) side.snapshots.push_back(side.db->GetSnapshot());
@@ -426,6 +471,9 @@ class History {
         return Both([&](Side& side) { Check(side.db->Flush({})); });
       case 8:
         return Both([&](Side& side) { Check(side.db->Put({}, "once" + value, value)); });
+      case 9:
+        if (Below(8) == 0) return Ingest(value);
+        [[fallthrough]];
       default:
         return Both([&](Side& side) { Check(side.db->Merge({}, key, value)); });
     }
@@ -482,6 +530,7 @@ class History {
   }
 
   const std::string place_;
+  const std::string folder_;
   std::mt19937_64 random_;
   const bool compacts_files_;
   const rocksdb::Comparator* comparator_ = nullptr;
@@ -490,12 +539,6 @@ class History {
   uint64_t calls_ = 0;
 };
 
-std::string FromEnvironment(const char* name, const char* otherwise) {
-  const char* value = std::getenv(name);
-  return value != nullptr ? value : otherwise;
-}
-
-// Histories with each kind of operator and filter.
 uint64_t Declined(const rockmill::Service& service, const std::string& reason) {
   const std::string stats = service.Stats();
   return stats.find("\"" + reason + "\":") != std::string::npos ? Count(stats, reason) : 0;
@@ -567,51 +610,75 @@ void PrefixesOfTheProgram(const std::string& folder) {
   }
 }
 
+// The parts of the database of a seed, each drawn alone.
+class Shape {
+ public:
+  explicit Shape(uint64_t seed) : random_(~seed) {
+    const bool is_of_rocksdb = Below(2) == 0;
+    operator_ = Below(is_of_rocksdb ? 5 : 8);
+    comparator_ = Below(2) == 0 ? 0 : Below(4);
+    collects_deletions_ = Below(2) == 0;
+    if (is_of_rocksdb) return;
+    filter_ = Below(3);
+    prefixes_ = Below(4);
+    collects_hashes_ = Below(2) == 0;
+  }
+
+  // Whether its jobs call nothing of the program, and a GPU's kernels know the order of keys.
+  bool IsForKernels() const {
+    return operator_ < 5 && filter_ == 0 && prefixes_ < 2 && !collects_hashes_ && comparator_ % 2 == 0;
+  }
+  bool HasFilter() const { return filter_ != 0; }
+
+  void Prepare(rocksdb::Options* options, std::shared_ptr<Calls> calls) {
+    const char* own[] = {"stringappend", "uint64add", "max", "bytesxor", "put"};
+    if (operator_ < 5) Check(rocksdb::MergeOperator::CreateFromString({}, own[operator_], &options->merge_operator));
+    if (operator_ == 5) options->merge_operator = std::make_shared<Joined>(calls);
+    if (operator_ > 5) options->merge_operator = std::make_shared<Picky>(calls, operator_ == 7);
+    static const Ordered forward(false), reverse(true);
+    const rocksdb::Comparator* comparators[] = {options->comparator, rocksdb::ReverseBytewiseComparator(), &forward,
+                                                &reverse};
+    options->comparator = comparators[comparator_];
+    if (filter_ == 1) options->compaction_filter = filters_.emplace_back(std::make_unique<Sieve>(calls)).get();
+    if (filter_ == 2) options->compaction_filter_factory = std::make_shared<Sieves>(calls);
+    if (prefixes_ > 1) SetPrefixes(options, std::make_shared<Halves>(), prefixes_ == 3);
+    auto& collectors = options->table_properties_collector_factories;
+    if (collects_deletions_) collectors.push_back(rocksdb::NewCompactOnDeletionCollectorFactory(16, 12));
+    if (collects_hashes_) collectors.push_back(std::make_shared<HashesFactory>(calls));
+  }
+
+ private:
+  uint64_t Below(uint64_t end) { return random_() % end; }
+
+  std::mt19937_64 random_;
+  uint64_t operator_ = 0, comparator_ = 0, filter_ = 0, prefixes_ = 0;
+  bool collects_deletions_ = false, collects_hashes_ = false;
+  std::vector<std::unique_ptr<Sieve>> filters_;
+};
+
 void RandomHistories(const std::string& folder) {
   const uint64_t first = std::stoull(FromEnvironment("ROCKMILL_SEED", "1"));
   const uint64_t histories = std::stoull(FromEnvironment("ROCKMILL_CASES", kDefaultHistories));
-  uint64_t done = 0, called = 0;
+  uint64_t done = 0, called = 0, on_devices = 0;
   for (uint64_t seed = first; seed < first + histories; ++seed) {
-    std::vector<std::unique_ptr<Sieve>> filters;
-    const uint64_t filter = seed / 4 % 3;
-    const auto prepare = [&](rocksdb::Options* options, std::shared_ptr<Calls> calls) {
-      switch (seed % 4) {
-        case 0:
-          options->merge_operator = std::make_shared<Joined>(calls);
-          break;
-        case 1:
-          options->merge_operator = std::make_shared<Picky>(calls, false);
-          break;
-        case 2:
-          options->merge_operator = std::make_shared<Picky>(calls, true);
-          break;
-        default:
-          Check(rocksdb::MergeOperator::CreateFromString({}, "stringappend", &options->merge_operator));
-      }
-      static const Ordered forward(false), reverse(true);
-      const rocksdb::Comparator* comparators[] = {options->comparator, rocksdb::ReverseBytewiseComparator(), &forward,
-                                                  &reverse};
-      options->comparator = comparators[seed / 2 % 4];
-      if (filter == 1) options->compaction_filter = filters.emplace_back(std::make_unique<Sieve>(calls)).get();
-      if (filter == 2) options->compaction_filter_factory = std::make_shared<Sieves>(calls);
-      if (seed % 5 < 2) SetPrefixes(options, std::make_shared<Halves>(), seed % 5 == 1);
-      if (seed % 2 == 0) return;
-      auto& collectors = options->table_properties_collector_factories;
-      collectors.push_back(rocksdb::NewCompactOnDeletionCollectorFactory(16, 12));
-      collectors.push_back(std::make_shared<HashesFactory>(calls));
-    };
+    Shape shape(seed);
+    const auto prepare = [&](rocksdb::Options* options, std::shared_ptr<Calls> calls) { shape.Prepare(options, calls); };
     // A compaction of files is not announced, and RocksDB before 10.4 does not name the column family of a job.
-    History history(seed, folder, filter == 0 && ROCKMILL_ROCKSDB_SINCE(10, 4), prepare);
+    History history(seed, folder, !shape.HasFilter() && ROCKMILL_ROCKSDB_SINCE(10, 4), prepare);
     history.Run(6);
-    const std::string stats = history.Service().Stats();
+    const std::string stats = history.Service().Stats(), place = "ROCKMILL_SEED=" + std::to_string(seed) + ": ";
     const bool all_done = Count(stats, "jobs_failed") == 0 && Count(stats, "jobs_declined") == 0;
-    Check(all_done, "ROCKMILL_SEED=" + std::to_string(seed) + ": " + stats);
+    Check(all_done && Count(stats, "verification_failures") == 0, place + stats);
     done += Count(stats, "jobs_done");
     called += history.Calls();
+    if (DeviceOf(seed) == "cpu") continue;
+    Check(!shape.IsForKernels() || Subcompactions(stats, "cpu") == 0, place + stats);
+    on_devices += Subcompactions(stats, DeviceOf(seed));
   }
   Check(Hashes::alive_ == 0, "a collector is left");
-  std::cout << done << " jobs done, " << called << " calls\n";
-  Check(done > histories && (called > 0 || histories < 4), "too little was done");
+  std::cout << done << " jobs done, " << on_devices << " subcompactions on devices, " << called << " calls\n";
+  const bool are_few = histories < std::stoull(kDefaultHistories);
+  Check(done > histories && (are_few || (called > 0 && on_devices > 0)), "too little was done");
 }
 
 // Fails in the way and as often as it is told.

@@ -50,9 +50,25 @@ inline std::vector<std::pair<std::string, std::string>> Content(rocksdb::DB* db,
   return content;
 }
 
+inline std::string FromEnvironment(const char* name, const char* otherwise) {
+  const char* value = std::getenv(name);
+  return value != nullptr ? value : otherwise;
+}
+
+// The device of a seed's databases.
+inline std::string DeviceOf(uint64_t seed) {
+  return FromEnvironment("ROCKMILL_TEST_DEVICE", seed % 3 == 0 ? "cpu" : "cuda-on-host");
+}
+
 // A number in a service's statistics.
 inline uint64_t Count(const std::string& stats, const std::string& name) {
   const auto at = stats.find("\"" + name + "\":");
   Check(at != std::string::npos, name + " is not in " + stats);
   return std::strtoull(stats.c_str() + at + name.size() + 3, nullptr, 10);
+}
+
+// Subcompactions of jobs done on a device.
+inline uint64_t Subcompactions(const std::string& stats, const std::string& device) {
+  const auto at = stats.find("\"" + device + "\":{\"subcompactions\":");
+  return at != std::string::npos ? Count(stats.substr(at), "subcompactions") : 0;
 }

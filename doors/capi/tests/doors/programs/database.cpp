@@ -2,6 +2,12 @@
 // empty folder.
 #include "common.hpp"
 
+#include <rocksdb/compaction_filter.h>
+#include <rocksdb/convenience.h>
+#include <rocksdb/merge_operator.h>
+#include <rocksdb/sst_file_writer.h>
+#include <rocksdb/utilities/table_properties_collectors.h>
+
 #include <algorithm>
 #include <atomic>
 #include <filesystem>
@@ -185,6 +191,121 @@ void ClosesBeforeTheInstallation(const std::string& path) {
   Check(!std::filesystem::exists(path + "/rockmill.staging"), "the staging folder is still there");
 }
 
+// Drops some keys, whenever it meets them.
+class Drops : public rocksdb::CompactionFilter {
+ public:
+  static bool Has(const rocksdb::Slice& key) { return key[key.size() - 1] == '7'; }
+  const char* Name() const override { return "Drops"; }
+  Decision FilterV2(int, const rocksdb::Slice& key, ValueType, const rocksdb::Slice&, std::string*,
+                    std::string*) const override {
+    return Has(key) ? Decision::kRemove : Decision::kKeep;
+  }
+};
+
+// Writes entries of all kinds with keys of one writer. A GPU's kernels merge no operands beside SingleDeletes, so there are
+// such only with a filter.
+void WriteAllKinds(rocksdb::DB* db, const rocksdb::Options& options, uint64_t seed, int writer, const std::string& folder) {
+  constexpr int kWrites = 6000, kSingles = 50, kKeys = 500;
+  std::mt19937_64 random(seed * kWriters + writer);
+  const auto key = [&](uint64_t number) { return std::to_string(writer) + "/" + std::to_string(1000 + number); };
+  std::vector<bool> is_there(kSingles);
+  for (int write = 0; write < kWrites; ++write) {
+    const auto number = random() % kKeys, kind = random() % 1000;
+    const std::string value = std::to_string(write) + std::string(random() % 60, 'v');
+    if (kind < 400) {
+      Check(db->Put({}, key(number), value));
+    } else if (kind < 500) {
+      Check(db->Delete({}, key(number)));
+    } else if (kind < 600 && options.compaction_filter != nullptr) {
+      const size_t single = number % kSingles;
+      const std::string name = key(single) + "single";
+      Check(is_there[single] ? db->SingleDelete({}, name) : db->Put({}, name, value));
+      is_there[single] = !is_there[single];
+    } else if (kind < 605) {
+      const std::string end = key(number + (kind < 602 ? 1 : random() % kKeys));
+      // It would delete single-deleted keys in another way.
+      if (number < kSingles) continue;
+      Check(db->DeleteRange({}, db->DefaultColumnFamily(), key(number), end));
+    } else if (kind < 607) {
+      rocksdb::SstFileWriter file({}, options);
+      const std::string path = folder + "/ingested" + std::to_string(writer);
+      Check(file.Open(path));
+      for (auto at = number; at < kKeys; at += 1 + random() % 50) Check(file.Put(key(at), value));
+      Check(file.Finish());
+      Check(db->IngestExternalFile({path}, {}));
+    } else {
+      Check(db->Merge({}, key(number), value));
+    }
+  }
+}
+
+std::vector<std::pair<std::string, std::string>> WithoutDropped(rocksdb::DB* db, const rocksdb::Snapshot* snapshot) {
+  rocksdb::ReadOptions options;
+  options.snapshot = snapshot;
+  auto content = Content(db, options);
+  const auto is_dropped = [](const auto& pair) { return Drops::Has(pair.first); };
+  content.erase(std::remove_if(content.begin(), content.end(), is_dropped), content.end());
+  return content;
+}
+
+// The content after several threads have written entries of all kinds. A snapshot reads the same before and after
+// compactions.
+std::vector<std::pair<std::string, std::string>> AllKinds(const rocksdb::Options& options, uint64_t seed,
+                                                          const std::string& folder, const std::string& name) {
+  auto db = ::Open(options, folder + name);
+  std::atomic<int> writing{kWriters};
+  std::vector<std::thread> writers;
+  for (int writer = 0; writer < kWriters; ++writer) {
+    writers.emplace_back([&, writer] {
+      WriteAllKinds(db.get(), options, seed, writer, folder);
+      --writing;
+    });
+  }
+  while (writing > 0) {
+    const auto* snapshot = db->GetSnapshot();
+    const auto before = WithoutDropped(db.get(), snapshot);
+    Check(db->CompactRange({}, nullptr, nullptr));
+    Check(WithoutDropped(db.get(), snapshot) == before, "a snapshot reads something else after a compaction");
+    db->ReleaseSnapshot(snapshot);
+  }
+  for (auto& writer : writers) writer.join();
+  Check(db->Flush({}));
+  Compact(db.get());
+  return Content(db.get());
+}
+
+// Databases of several writers with tombstones, operands, ingested files and a filter. ROCKMILL_SEED is the seed of the first
+// one, and ROCKMILL_CASES their number.
+void WritersOfAllKinds(const std::string& folder) {
+  static const Drops drops;
+  const uint64_t first = std::stoull(FromEnvironment("ROCKMILL_SEED", "1"));
+  const uint64_t cases = std::stoull(FromEnvironment("ROCKMILL_CASES", "2"));
+  for (uint64_t seed = first; seed < first + cases; ++seed) {
+    const std::string name = "/kinds" + std::to_string(seed), device = DeviceOf(seed);
+    const bool has_filter = seed % 2 == 0;
+    auto options = Options(nullptr);
+    options.write_buffer_size = 64 << 10;
+    options.target_file_size_base = 32 << 10;
+    options.max_bytes_for_level_base = 128 << 10;
+    options.max_subcompactions = 2;
+    Check(rocksdb::MergeOperator::CreateFromString({}, "stringappend", &options.merge_operator));
+    options.table_properties_collector_factories.push_back(rocksdb::NewCompactOnDeletionCollectorFactory(64, 40));
+    if (has_filter) options.compaction_filter = &drops;
+    const auto expected = AllKinds(options, seed, folder, name + "without");
+    rocksdb::Status status;
+    const auto service = rockmill::Attach(&options, {{"min_job_bytes", "0"}, {"threads", "2"}, {"device", device}}, &status);
+    Check(status);
+    Check(service->WaitForDevice());
+    const auto content = AllKinds(options, seed, folder, name + "with");
+    const std::string stats = service->Stats(), place = "ROCKMILL_SEED=" + std::to_string(seed) + ": ";
+    Check(content.size() > 100 && content == expected, place + "the content differs");
+    // The filter is called on the CPU.
+    Check(Subcompactions(stats, has_filter ? "cpu" : device) > 0, place + stats);
+    Check(has_filter || device == "cpu" || Subcompactions(stats, "cpu") == 0, place + stats);
+    Check(Count(stats, "jobs_failed") == 0 && Count(stats, "verification_failures") == 0, place + stats);
+  }
+}
+
 }  // namespace
 
 int main(int count, char** arguments) {
@@ -227,5 +348,6 @@ int main(int count, char** arguments) {
   with.reset();
   ClosesWhileAJobRuns(folder + "/with");
   ClosesBeforeTheInstallation(folder + "/with");
+  WritersOfAllKinds(folder);
   std::cout << "done\n";
 }

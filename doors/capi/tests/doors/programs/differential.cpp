@@ -1,6 +1,7 @@
 // Random histories on two databases of one RocksDB, one of them with Rockmill, give the same content, entries and table
 // properties. The argument is an empty folder. ROCKMILL_SEED is the seed of the first history, and ROCKMILL_CASES their
-// number; the next history has the next seed.
+// number; the next history has the next seed. Jobs run on the CPU and by a GPU's kernels on the host, or on the
+// devices that ROCKMILL_TEST_DEVICE names.
 //
 // As in tests/src/differential.rs: while every flush is explicit and no job has run, both trees are equal, so one job
 // has to give the same entries. After it, file boundaries differ, and only reads are compared, until everything is
@@ -83,8 +84,8 @@ std::vector<uint32_t> FormatVersions() {
   return versions;
 }
 
-// Sets an option for which Rockmill declines jobs.
-std::string MakeDeclined(Random* random, Family* family, rocksdb::BlockBasedTableOptions* table) {
+// Sets an option that few databases have. Rockmill declines jobs with some of them.
+std::string SetUnusual(Random* random, Family* family, rocksdb::BlockBasedTableOptions* table) {
   auto& options = family->options;
   switch (random->Below(8)) {
     case 0:
@@ -159,7 +160,7 @@ Family Draw(Random* random, std::ostream& drawn) {
     options.comparator = rocksdb::ReverseBytewiseComparator();
     drawn << "reverse ";
   }
-  if (random->OneIn(4)) drawn << MakeDeclined(random, &family, &table);
+  if (random->OneIn(4)) drawn << SetUnusual(random, &family, &table);
   options.table_factory.reset(rocksdb::NewBlockBasedTableFactory(table));
   return family;
 }
@@ -475,11 +476,6 @@ class History {
   Side sides_[2];
 };
 
-std::string FromEnvironment(const char* name, const char* otherwise) {
-  const char* value = std::getenv(name);
-  return value != nullptr ? value : otherwise;
-}
-
 }  // namespace
 
 int main(int count, char** arguments) {
@@ -487,13 +483,21 @@ int main(int count, char** arguments) {
   const uint64_t first = std::stoull(FromEnvironment("ROCKMILL_SEED", "1"));
   const uint64_t histories = std::stoull(FromEnvironment("ROCKMILL_CASES", kDefaultHistories));
   rocksdb::Status status;
-  const auto service = rockmill::NewCompactionService({{"threads", "2"}, {"min_job_bytes", "0"}}, &status);
+  const std::string devices = FromEnvironment("ROCKMILL_TEST_DEVICE", "cpu+cuda-on-host");
+  const auto service = rockmill::NewCompactionService(
+      {{"threads", "2"}, {"min_job_bytes", "0"}, {"device", devices}}, &status);
   Check(status);
+  Check(service->WaitForDevice());
   for (uint64_t seed = first; seed < first + histories; ++seed) {
     History(seed, arguments[1] + ("/" + std::to_string(seed)), *service).Run();
   }
   const std::string stats = service->Stats();
   Check(Count(stats, "jobs_failed") == 0 && Count(stats, "jobs_done") > 0, stats);
+  Check(Count(stats, "verification_failures") == 0, stats);
+  std::istringstream names(devices);
+  for (std::string name; std::getline(names, name, '+');) {
+    Check(Subcompactions(stats, name) > 0, name + " did nothing: " + stats);
+  }
   std::cout << "{\"rocksdb\":\"" << rocksdb::GetRocksVersionAsString() << "\",\"first_seed\":" << first
             << ",\"histories\":" << histories << ",\"stats\":" << stats << "}" << std::endl;
 }

@@ -1,8 +1,7 @@
-//! The device on which processes compact while they are killed.
+//! The device on which tests compact.
 
-use rockmill::{Device, DeviceList, Stats};
+use rockmill::{DeviceList, Stats};
 use rockmill_compaction::Registered;
-use rockmill_cuda::Target;
 use rockmill_testkit::simulated::Profile;
 
 /// Name of the device that runs a GPU's kernels on the host.
@@ -10,19 +9,16 @@ pub const KERNELS_ON_HOST: &str = "cuda-on-host";
 /// Name of the CPU.
 const CPU: &str = "cpu";
 
-/// Parses a device: a name as in settings, or [`KERNELS_ON_HOST`].
+/// Parses a device: a name as in settings, or that of a simulated device.
 ///
 /// # Errors
 ///
 /// The error in the name.
 pub fn named(name: &str) -> Result<DeviceList, String> {
-    match name {
-        KERNELS_ON_HOST => Ok(Device::Kernels(Target::Host).into()),
-        _ => DeviceList::parse_with(name, |name| {
-            let profile = Profile::of_device(name)?;
-            Some(profile.map(|p| Registered::new(&p.device_name(), p.opener())))
-        }),
-    }
+    DeviceList::parse_with(name, |name| {
+        let profile = Profile::of_device(name)?;
+        Some(profile.map(|p| Registered::new(&p.device_name(), p.opener())))
+    })
 }
 
 /// Returns the device in `ROCKMILL_TEST_DEVICE`, by default the CPU.
