@@ -160,8 +160,8 @@ typedef struct rm_plugins {
   /* InDomain and Transform: several threads call it at once. Returns the bytes of the prefix with which the key begins, -1 if
    * the key is outside of the domain, or another negative number, and the job is declined. */
   int64_t (*prefix_len)(void* state, rm_bytes key);
-  /* The comparator's Name(). It may be null, and is for one of keys with timestamps. A job asks it if it is none of RocksDB's
-   * and its order is not stated in the settings. */
+  /* The comparator's Name(). It may be null, and must be for a comparator of keys with timestamps. A job asks it if it is
+   * none of RocksDB's and its order is not stated in the settings. */
   const char* comparator;
   /* Compare: several threads call it at once. Sets *order to what Compare returns, and returns 0, or the job is declined. */
   int (*compare)(void* state, rm_bytes a, rm_bytes b, int* order);

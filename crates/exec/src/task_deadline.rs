@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn patience_follows_what_is_expected_above_a_least() {
+    fn deadlines_follow_what_is_expected_above_a_least() {
         const SECOND: Duration = Duration::from_secs(1);
         let task_deadline = TaskDeadline::default();
         assert_eq!(task_deadline.limit(1.0, 0, true), 20 * SECOND);

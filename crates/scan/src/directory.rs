@@ -111,17 +111,23 @@ impl Directory {
     /// # Errors
     /// Storage or Declined if MANIFEST, OPTIONS or the folder cannot be read.
     pub fn log_folder(&self) -> Result<LogFolder> {
-        let mut tree = self.tree(&*self.storage)?;
-        loop {
+        /// A log that the MANIFEST named may have gone before its folder was listed, again and again beside a busy writer.
+        const LOOKS: usize = 20;
+        let look = || {
+            let tree = self.tree(&*self.storage)?;
             let options = ReadOptions::read(&*self.storage, &self.path)?;
             let found = self.find_logs(&*self.storage, &options, &tree)?;
-            let now = self.tree(&*self.storage)?;
-            // A log that the MANIFEST named may have gone meanwhile.
-            if !matches!(found.source, LogSource::Missing { .. }) || now == tree {
-                return Ok(found);
+            let is_missing = matches!(found.source, LogSource::Missing { .. });
+            Ok((is_missing && self.tree(&*self.storage)? != tree, found))
+        };
+        let (mut may_have_gone, mut found) = look()?;
+        for _ in 1..LOOKS {
+            if !may_have_gone {
+                break;
             }
-            tree = now;
+            (may_have_gone, found) = look()?;
         }
+        Ok(found)
     }
 
     fn find_logs(

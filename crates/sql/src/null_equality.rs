@@ -40,6 +40,9 @@ impl OptimizerRule for ExtractKeys {
         plan: LogicalPlan,
         config: &dyn OptimizerConfig,
     ) -> Result<Transformed<LogicalPlan>> {
+        if !matches!(&plan, LogicalPlan::Join(join) if join.filter.is_some()) {
+            return Ok(Transformed::no(plan));
+        }
         let before = plan.clone();
         let after = self.0.rewrite(plan, config)?;
         Ok(match &after.data {

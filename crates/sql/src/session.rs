@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use datafusion::catalog::{SchemaProvider, TableProvider};
+use datafusion::common::config::ConfigOptions;
 use datafusion::common::{TableReference, plan_err};
 use datafusion::datasource::source_as_provider;
 use datafusion::error::Result;
@@ -90,23 +91,12 @@ pub fn with_rockmill(mut builder: SessionStateBuilder) -> SessionStateBuilder {
 fn send_keys_of_joins(builder: &mut SessionStateBuilder) {
     /// DataFusion takes 3 ms to make the list of a partition with as many keys.
     const MOST_KEYS: usize = 4 << 10;
-    const MOST_BYTES: usize = MOST_KEYS * size_of::<i128>();
+    let usual = ConfigOptions::default().optimizer;
     let config = builder.config().get_or_insert_default();
     let optimizer = &mut config.options_mut().optimizer;
-    for (limit, most) in [
-        (
-            &mut optimizer.hash_join_inlist_pushdown_max_distinct_values,
-            MOST_KEYS,
-        ),
-        (
-            &mut optimizer.hash_join_inlist_pushdown_max_size,
-            MOST_BYTES,
-        ),
-    ] {
-        // 0 means none.
-        if *limit > 0 {
-            *limit = most.max(*limit);
-        }
+    let most = &mut optimizer.hash_join_inlist_pushdown_max_distinct_values;
+    if *most == usual.hash_join_inlist_pushdown_max_distinct_values {
+        *most = MOST_KEYS;
     }
 }
 

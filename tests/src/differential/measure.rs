@@ -103,8 +103,11 @@ impl Pair<'_> {
                 } else {
                     let counts = [&before, &after].map(Subcompactions::from);
                     let is_on_device = counts[0].cpu == counts[1].cpu;
-                    // A device that refused three subcompactions in a row gets nothing for a minute.
+                    // A device that refused three subcompactions in a row gets nothing for a minute, and a slow host
+                    // may exceed a call's deadline.
+                    let is_late = after.subcompactions_abandoned > before.subcompactions_abandoned;
                     let must = after.device_quarantined == 0
+                        && !is_late
                         && self.is_for_kernels(family, &features, snapshots);
                     if must && !is_on_device {
                         return Err(format!("{} left a job to the CPU: {after}", self.device));

@@ -21,7 +21,8 @@ pub fn attached<'a>(info: &'a JobInfo, hints: &Hints) -> Option<(&'a str, &'a Cu
         return None;
     };
     let is_known = KeyOrder::from_comparator(name.as_bytes()).is_some()
-        || hints.comparators.order(name).is_some();
+        || hints.comparators.order(name).is_some()
+        || name.ends_with(TIMESTAMP_SUFFIX);
     (!is_known).then_some((name, comparator))
 }
 

@@ -40,7 +40,7 @@ impl<S: Source, T: Sink> Retain<'_, S, T> {
             Decision::Remove => made(ValueType::Deletion, Vec::new()),
             Decision::Purge => made(ValueType::SingleDeletion, Vec::new()),
             Decision::ChangeValue(value) => made(ValueType::Value, value),
-            Decision::SkipUntil(end) if !self.is_later(&end) => Ok(Filtered::No),
+            Decision::SkipUntil(end) if !self.is_later(&end)? => Ok(Filtered::No),
             Decision::SkipUntil(end) => {
                 self.skip_until(&end)?;
                 Ok(Filtered::Skipped)
@@ -59,14 +59,18 @@ impl<S: Source, T: Sink> Retain<'_, S, T> {
         }
         let decision = filter.filter(&self.user_key, FilteredKind::MergeOperand, head.value)?;
         Ok(match decision {
-            Decision::SkipUntil(end) if !self.is_later(&end) => Decision::Keep,
+            Decision::SkipUntil(end) if !self.is_later(&end)? => Decision::Keep,
             decision => decision,
         })
     }
 
     /// Whether a key that a filter has named comes behind the current one.
-    fn is_later(&self, key: &[u8]) -> bool {
-        self.rules.order.is_before(&self.user_key, key)
+    fn is_later(&self, key: &[u8]) -> Result<bool> {
+        if self.rules.checked_order.is_some() {
+            let what = "a compaction filter skips keys of a comparator whose order is not stated";
+            return Err(Error::declined(DeclineReason::CompactionFilter, what));
+        }
+        Ok(self.rules.order.is_before(&self.user_key, key))
     }
 
     /// Drops all entries of keys before `end`.

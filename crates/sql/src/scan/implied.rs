@@ -24,29 +24,28 @@ const MOST_VALUES: usize = 16 << 10;
 type Expr = Arc<dyn PhysicalExpr>;
 
 /// Adds a filter over the columns of a table, or else conditions that hold wherever it holds. There may be none.
-///
-/// # Errors
-/// Those of DataFusion for a list of another type than its column.
-pub fn add_implied(program: &mut Program, filter: &Expr, table: &Schema) -> Result<()> {
+pub fn add_implied(program: &mut Program, filter: &Expr, table: &Schema) {
     if program.filter(filter).is_ok() {
-        return Ok(());
+        return;
     }
-    let mut conjuncts = split_conjunction(filter).into_iter();
+    let conjuncts = split_conjunction(filter);
     if conjuncts.len() > 1 {
-        return conjuncts.try_for_each(|conjunct| add_implied(program, conjunct, table));
+        for conjunct in conjuncts {
+            add_implied(program, conjunct, table);
+        }
+        return;
     }
     if let Some(case) = filter.downcast_ref::<CaseExpr>() {
         let computes = |of: &Expr| program.clone().add(of).is_ok();
-        for condition in implied(case, table, computes)? {
+        for condition in implied(case, table, computes) {
             // Not all types have a form in programs.
             let _ = program.filter(&condition);
         }
     }
-    Ok(())
 }
 
 /// Conditions of expressions that scans compute, which hold where one of the results holds.
-fn implied(case: &CaseExpr, table: &Schema, computes: impl Fn(&Expr) -> bool) -> Result<Vec<Expr>> {
+fn implied(case: &CaseExpr, table: &Schema, computes: impl Fn(&Expr) -> bool) -> Vec<Expr> {
     let results = case.when_then_expr().iter().map(|(_, result)| result);
     let results = results.chain(case.else_expr());
     let mut results = results.filter(|result| !is_never_true(result)).map(bounds);
@@ -57,7 +56,8 @@ fn implied(case: &CaseExpr, table: &Schema, computes: impl Fn(&Expr) -> bool) ->
         common.retain_mut(|bound| result.iter().any(|other| bound.widen(other)));
     }
     let conditions = common.into_iter().map(|bound| bound.condition(table));
-    conditions.collect()
+    // A scan may leave one out.
+    conditions.filter_map(Result::ok).collect()
 }
 
 /// Whether an expression is false or null.
@@ -69,10 +69,10 @@ fn is_never_true(expr: &Expr) -> bool {
 /// A condition of an expression.
 struct Bound {
     of: Expr,
-    is: Is,
+    limit: Limit,
 }
 
-enum Is {
+enum Limit {
     AtLeast(ScalarValue),
     AtMost(ScalarValue),
     OneOf(Vec<Expr>),
@@ -84,18 +84,18 @@ fn bounds(condition: &Expr) -> Vec<Bound> {
         if let Some(list) = conjunct.downcast_ref::<InListExpr>() {
             return (!list.negated()).then(|| Bound {
                 of: Arc::clone(list.expr()),
-                is: Is::OneOf(list.list().to_vec()),
+                limit: Limit::OneOf(list.list().to_vec()),
             });
         }
         let binary = conjunct.downcast_ref::<BinaryExpr>()?;
         let value = binary.right().downcast_ref::<Literal>()?.value().clone();
-        let is = match binary.op() {
-            Operator::GtEq => Is::AtLeast(value),
-            Operator::LtEq => Is::AtMost(value),
+        let limit = match binary.op() {
+            Operator::GtEq => Limit::AtLeast(value),
+            Operator::LtEq => Limit::AtMost(value),
             _ => return None,
         };
         let of = Arc::clone(binary.left());
-        Some(Bound { of, is })
+        Some(Bound { of, limit })
     };
     let conjuncts = split_conjunction(condition);
     conjuncts.into_iter().filter_map(bound).collect()
@@ -107,10 +107,14 @@ impl Bound {
         if !self.of.eq(&other.of) {
             return false;
         }
-        match (&mut self.is, &other.is) {
-            (Is::AtLeast(least), Is::AtLeast(value)) => take(least, value, Ordering::Greater),
-            (Is::AtMost(most), Is::AtMost(value)) => take(most, value, Ordering::Less),
-            (Is::OneOf(values), Is::OneOf(more)) if values.len() + more.len() <= MOST_VALUES => {
+        match (&mut self.limit, &other.limit) {
+            (Limit::AtLeast(least), Limit::AtLeast(value)) => {
+                widen_to(least, value, Ordering::Greater)
+            }
+            (Limit::AtMost(most), Limit::AtMost(value)) => widen_to(most, value, Ordering::Less),
+            (Limit::OneOf(values), Limit::OneOf(more))
+                if values.len() + more.len() <= MOST_VALUES =>
+            {
                 values.extend_from_slice(more);
                 true
             }
@@ -119,17 +123,17 @@ impl Bound {
     }
 
     fn condition(self, table: &Schema) -> Result<Expr> {
-        let (operator, value) = match self.is {
-            Is::AtLeast(value) => (Operator::GtEq, value),
-            Is::AtMost(value) => (Operator::LtEq, value),
-            Is::OneOf(values) => return in_list(self.of, values, &false, table),
+        let (operator, value) = match self.limit {
+            Limit::AtLeast(value) => (Operator::GtEq, value),
+            Limit::AtMost(value) => (Operator::LtEq, value),
+            Limit::OneOf(values) => return in_list(self.of, values, &false, table),
         };
         Ok(Arc::new(BinaryExpr::new(self.of, operator, lit(value))))
     }
 }
 
 /// Takes another value if its own is `beyond` it. Returns false if they cannot be compared.
-fn take(own: &mut ScalarValue, other: &ScalarValue, beyond: Ordering) -> bool {
+fn widen_to(own: &mut ScalarValue, other: &ScalarValue, beyond: Ordering) -> bool {
     let order = (*own).partial_cmp(other);
     if order == Some(beyond) {
         *own = other.clone();
@@ -205,7 +209,7 @@ mod tests {
             results.extend(otherwise.clone());
             let filter = case(Some(col("key", &table).unwrap()), arms, otherwise).unwrap();
             let filter = filter.downcast_ref::<CaseExpr>().unwrap();
-            for condition in implied(filter, &table, |_| true).unwrap() {
+            for condition in implied(filter, &table, |_| true) {
                 let found = holds(&condition, &rows);
                 for result in &results {
                     for (row, holds) in holds(result, &rows).into_iter().enumerate() {
@@ -215,7 +219,7 @@ mod tests {
             }
             // Bounds that all results have are kept.
             if drawn.iter().all(|(least, ..)| least.is_some()) && results.len() == drawn.len() {
-                prop_assert!(!implied(filter, &table, |_| true).unwrap().is_empty());
+                prop_assert!(!implied(filter, &table, |_| true).is_empty());
             }
         }
     }

@@ -208,7 +208,7 @@ impl Run {
         for dynamic in &planned.dynamic {
             // DataFusion evaluates these conditions again, so a scan may leave one out.
             let now = snapshot_physical_expr(Arc::clone(dynamic))?;
-            add_implied(&mut program, &now, planned.layout.schema())?;
+            add_implied(&mut program, &now, planned.layout.schema());
         }
         let plan = Arc::new(program.into_plan(&self.plan));
         *known = Some((generation, Arc::clone(&plan)));

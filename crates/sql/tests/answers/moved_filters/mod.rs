@@ -398,15 +398,18 @@ fn scans_apply_the_filters_of_joins_and_sorts() {
         for set in [format!("{set} = 0"), format!("{set}_rows = 0")] {
             partitioned.sql(&set).await.unwrap();
         }
-        for (session, mode) in [(&context, "CollectLeft"), (&partitioned, "Partitioned")] {
-            let query = "select u.id from u join ten on u.id = ten.x";
+        for (session, filter) in [
+            (&context, "DynamicFilter [ id@"),
+            (&partitioned, "CASE hash"),
+        ] {
+            let query = "select u.id from u join five on u.id = five.id";
             let planned = session.sql(query).await.unwrap();
             let planned = planned.create_physical_plan().await.unwrap();
             let rows = collect(Arc::clone(&planned), session.task_ctx()).await;
-            assert_eq!(sorted(&rows.unwrap()), ["10"]);
+            assert_eq!(sorted(&rows.unwrap()), ["1", "2", "3", "4", "5"]);
             let rows = rows_of_scan(&planned, "u");
             let shown = displayable(planned.as_ref()).indent(false).to_string();
-            assert!(rows == Some(1) && shown.contains(mode), "{shown}");
+            assert!(rows == Some(5) && shown.contains(filter), "{shown}");
         }
     };
     Runtime::new().unwrap().block_on(work);
