@@ -66,22 +66,31 @@ impl<S: Source, T: Sink> Retain<'_, S, T> {
 
     /// Whether a key that a filter has named comes behind the current one.
     fn is_later(&self, key: &[u8]) -> Result<bool> {
-        if self.rules.checked_order.is_some() {
-            let what = "a compaction filter skips keys of a comparator whose order is not stated";
-            return Err(Error::declined(DeclineReason::CompactionFilter, what));
+        let (rules, own) = (self.rules, self.user_key.as_slice());
+        let is_later = rules.order.is_before(own, key);
+        if let Some(checked) = &rules.checked_order {
+            match is_later {
+                true => checked.require(own, key)?,
+                false => checked.require_not_behind(key, own)?,
+            }
         }
-        Ok(self.rules.order.is_before(&self.user_key, key))
+        Ok(is_later)
     }
 
     /// Drops all entries of keys before `end`.
     pub(super) fn skip_until(&mut self, end: &[u8]) -> Result<()> {
-        let order = self.rules.order;
-        let is_skipped = |user_key: &[u8]| order.is_before(user_key, end);
-        while self
-            .source
-            .head()
-            .is_some_and(|head| is_skipped(head.user_key))
-        {
+        let rules = self.rules;
+        while let Some(head) = self.source.head() {
+            let is_skipped = rules.order.is_before(head.user_key, end);
+            if let Some(checked) = &rules.checked_order {
+                match is_skipped {
+                    true => checked.require(head.user_key, end)?,
+                    false => checked.require_not_behind(end, head.user_key)?,
+                }
+            }
+            if !is_skipped {
+                break;
+            }
             self.drop_head()?;
         }
         Ok(())
