@@ -85,7 +85,6 @@ impl System {
                 cache_bytes: Some(limits.device_cache_bytes),
                 ..CudaSettings::default()
             },
-            ..ScanSettings::default()
         };
         let engine = ScanEngine::new(settings)?;
         engine.wait_for_device()?;
