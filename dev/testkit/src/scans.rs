@@ -123,11 +123,18 @@ pub fn open(path: &Path) -> DB {
     DB::open_cf_descriptors(&options(), path, families).expect("the database opens")
 }
 
+/// Opens the database as it is. If it is open elsewhere, a compaction may delete a file meanwhile, and it is opened again.
 pub fn open_read_only(path: &Path) -> DB {
-    let families = FAMILIES.map(|name| ColumnFamilyDescriptor::new(name, options()));
-    let mut options = options();
-    options.set_allow_2pc(true);
-    DB::open_cf_descriptors_read_only(&options, path, families, false).expect("the database opens")
+    const ATTEMPTS: usize = 20;
+    let mut database = options();
+    database.set_allow_2pc(true);
+    let open = || {
+        let families = FAMILIES.map(|name| ColumnFamilyDescriptor::new(name, options()));
+        DB::open_cf_descriptors_read_only(&database, path, families, false)
+    };
+    let attempts = (1..ATTEMPTS).map(|_| open());
+    let opened = attempts.flatten().next();
+    opened.unwrap_or_else(|| open().expect("the database opens"))
 }
 
 /// Runs the steps. Values name the step that wrote them.
