@@ -7,7 +7,7 @@
 # minutes on two cores. Needs cmake, ninja and gflags (scripts/setup.sh stress).
 #
 # Prints the jobs of each version that Rockmill did, and those that it declined, by reason. The exit code is 1 if a run
-# found a difference, or if Rockmill did nothing.
+# found a difference, or if Rockmill did nothing. FOLDER/VERSION then has the database in `run`, and the output in `log`.
 set -euo pipefail
 folder=$(realpath -m "${1:?usage: scripts/db-stress.sh FOLDER SECONDS [VERSION..]}")
 seconds=${2:?usage: scripts/db-stress.sh FOLDER SECONDS [VERSION..]}
@@ -51,16 +51,19 @@ TOML
 options=(--read_fault_one_in=0 --compression_type=none --bottommost_compression_type=none --blob_compression_type=none
     --wal_compression=none --file_checksum_impl=none --preserve_internal_time_seconds=0 --max_key=100000
     --write_buffer_size=1048576 --target_file_size_base=524288 --max_bytes_for_level_base=2097152)
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
 failed=0
 for version; do
     compile "$version"
-    mkdir "$work/$version" "$work/$version.databases"
-    TEST_TMPDIR=$work/$version.databases ROCKMILL_STATISTICS=$work/$version \
-        python3 "$folder/$version/rocksdb/tools/db_crashtest.py" blackbox --simple --duration="$seconds" --interval=60 "${options[@]}" \
-        --stress_cmd="$folder/$version/build/db_stress_tool/db_stress" >"$folder/$version/log" 2>&1 || failed=1
-    python3 - "$version" "$work/$version" <<'PYTHON' || failed=1
+    run=$folder/$version/run
+    rm -rf "$run"
+    mkdir -p "$run/statistics"
+    if ! TEST_TMPDIR=$run ROCKMILL_STATISTICS=$run/statistics \
+        python3 "$folder/$version/rocksdb/tools/db_crashtest.py" blackbox --simple --duration="$seconds" --interval=60 \
+        --stress_cmd="$folder/$version/build/db_stress_tool/db_stress" "${options[@]}" >"$folder/$version/log" 2>&1; then
+        failed=1
+        echo "db-stress: $version has failed; see $folder/$version/log" >&2
+    fi
+    python3 - "$version" "$run/statistics" <<'PYTHON' || failed=1
 import collections, json, pathlib, sys
 
 version, folder = sys.argv[1:]
