@@ -11,60 +11,40 @@ use datafusion::error::Result;
 use datafusion::execution::SessionStateBuilder;
 use datafusion::logical_expr::utils::{conjunction, split_conjunction};
 use datafusion::logical_expr::{Aggregate, Expr, Filter, LogicalPlan};
-use datafusion::optimizer::optimizer::ApplyOrder;
-use datafusion::optimizer::{Optimizer, OptimizerConfig, OptimizerRule};
+use datafusion::optimizer::OptimizerConfig;
 
-/// The rule of DataFusion that moves filters.
-const THEIRS: &str = "push_down_filter";
+use crate::rule::{Theirs, replace_rule};
 
-/// Puts Rockmill's rule in the place of DataFusion's.
+/// Lets DataFusion move the conditions that may move.
 pub fn replace_push_down(builder: &mut SessionStateBuilder) {
-    let Optimizer { rules } = builder.optimizer().get_or_insert_default();
-    for rule in rules.iter_mut().filter(|rule| rule.name() == THEIRS) {
-        *rule = Arc::new(PushDownFilter(Arc::clone(rule)));
-    }
+    replace_rule(builder, "push_down_filter", push_down);
 }
 
-/// DataFusion's rule, which does not see the conditions that must stay.
-#[derive(Debug)]
-struct PushDownFilter(Arc<dyn OptimizerRule + Send + Sync>);
-
-impl OptimizerRule for PushDownFilter {
-    fn name(&self) -> &'static str {
-        "rockmill_push_down_filter"
+fn push_down(
+    theirs: &Theirs,
+    plan: LogicalPlan,
+    config: &dyn OptimizerConfig,
+) -> Result<Transformed<LogicalPlan>> {
+    // DataFusion merges filters above one another.
+    let (mut parts, mut input) = (Vec::new(), &plan);
+    while let LogicalPlan::Filter(filter) = input {
+        parts.extend(split_conjunction(&filter.predicate).into_iter().cloned());
+        input = &filter.input;
     }
-
-    fn apply_order(&self) -> Option<ApplyOrder> {
-        self.0.apply_order()
+    let (stay, moves): (Vec<_>, Vec<_>) = parts.into_iter().partition(|part| stays(part, input));
+    let Some(stay) = conjunction(stay) else {
+        return theirs.rewrite(plan, config);
+    };
+    let Some(moves) = conjunction(moves) else {
+        return Ok(Transformed::no(plan));
+    };
+    let moves = Filter::try_new(moves, Arc::new(input.clone()))?;
+    let moved = theirs.rewrite(LogicalPlan::Filter(moves), config)?;
+    if !moved.transformed {
+        return Ok(Transformed::no(plan));
     }
-
-    fn rewrite(
-        &self,
-        plan: LogicalPlan,
-        config: &dyn OptimizerConfig,
-    ) -> Result<Transformed<LogicalPlan>> {
-        // DataFusion merges filters above one another.
-        let (mut parts, mut input) = (Vec::new(), &plan);
-        while let LogicalPlan::Filter(filter) = input {
-            parts.extend(split_conjunction(&filter.predicate).into_iter().cloned());
-            input = &filter.input;
-        }
-        let (stay, moves): (Vec<_>, Vec<_>) =
-            parts.into_iter().partition(|part| stays(part, input));
-        let Some(stay) = conjunction(stay) else {
-            return self.0.rewrite(plan, config);
-        };
-        let Some(moves) = conjunction(moves) else {
-            return Ok(Transformed::no(plan));
-        };
-        let moves = Filter::try_new(moves, Arc::new(input.clone()))?;
-        let moved = self.0.rewrite(LogicalPlan::Filter(moves), config)?;
-        if !moved.transformed {
-            return Ok(Transformed::no(plan));
-        }
-        let stays = Filter::try_new(stay, Arc::new(moved.data))?;
-        Ok(Transformed::yes(LogicalPlan::Filter(stays)))
-    }
+    let stays = Filter::try_new(stay, Arc::new(moved.data))?;
+    Ok(Transformed::yes(LogicalPlan::Filter(stays)))
 }
 
 /// Whether a condition must not move below the input of its filter.

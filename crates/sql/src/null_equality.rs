@@ -3,55 +3,40 @@
 //! DataFusion makes such a join of `is not distinct from`, and treats all keys of a join alike. Its rules then give it keys that
 //! are compared by `=`, or merge it with other joins. So joins become such ones only behind all other rules.
 
-use std::sync::Arc;
-
 use datafusion::common::tree_node::Transformed;
 use datafusion::common::{NullEquality, Result};
 use datafusion::execution::SessionStateBuilder;
 use datafusion::logical_expr::{Join, LogicalPlan};
 use datafusion::optimizer::extract_equijoin_predicate::ExtractEquijoinPredicate;
-use datafusion::optimizer::optimizer::ApplyOrder;
-use datafusion::optimizer::{Optimizer, OptimizerConfig, OptimizerContext, OptimizerRule};
+use datafusion::optimizer::{OptimizerConfig, OptimizerContext, OptimizerRule};
 
-/// Puts Rockmill's rule in the place of the one that makes keys of the conditions of joins.
+use crate::rule::{Theirs, replace_rule};
+
+/// Lets DataFusion make keys of the conditions of joins, but none that are equal where both are null.
 pub fn replace_extract_keys(builder: &mut SessionStateBuilder) {
-    let theirs = ExtractEquijoinPredicate::new();
-    let Optimizer { rules } = builder.optimizer().get_or_insert_default();
-    for rule in rules.iter_mut().filter(|rule| rule.name() == theirs.name()) {
-        *rule = Arc::new(ExtractKeys(Arc::clone(rule)));
-    }
+    replace_rule(
+        builder,
+        ExtractEquijoinPredicate::new().name(),
+        extract_keys,
+    );
 }
 
-/// DataFusion's rule, without the keys that are equal where both are null.
-#[derive(Debug)]
-struct ExtractKeys(Arc<dyn OptimizerRule + Send + Sync>);
-
-impl OptimizerRule for ExtractKeys {
-    fn name(&self) -> &'static str {
-        "rockmill_extract_equijoin_predicate"
+fn extract_keys(
+    theirs: &Theirs,
+    plan: LogicalPlan,
+    config: &dyn OptimizerConfig,
+) -> Result<Transformed<LogicalPlan>> {
+    if !matches!(&plan, LogicalPlan::Join(join) if join.filter.is_some()) {
+        return Ok(Transformed::no(plan));
     }
-
-    fn apply_order(&self) -> Option<ApplyOrder> {
-        self.0.apply_order()
-    }
-
-    fn rewrite(
-        &self,
-        plan: LogicalPlan,
-        config: &dyn OptimizerConfig,
-    ) -> Result<Transformed<LogicalPlan>> {
-        if !matches!(&plan, LogicalPlan::Join(join) if join.filter.is_some()) {
-            return Ok(Transformed::no(plan));
+    let before = plan.clone();
+    let after = theirs.rewrite(plan, config)?;
+    Ok(match &after.data {
+        LogicalPlan::Join(join) if after.transformed && is_null_equal(join) => {
+            Transformed::no(before)
         }
-        let before = plan.clone();
-        let after = self.0.rewrite(plan, config)?;
-        Ok(match &after.data {
-            LogicalPlan::Join(join) if after.transformed && is_null_equal(join) => {
-                Transformed::no(before)
-            }
-            _ => after,
-        })
-    }
+        _ => after,
+    })
 }
 
 fn is_null_equal(join: &Join) -> bool {

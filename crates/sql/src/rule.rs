@@ -5,8 +5,10 @@ use std::sync::Arc;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::Transformed;
 use datafusion::error::Result;
+use datafusion::execution::SessionStateBuilder;
 use datafusion::logical_expr::LogicalPlan;
-use datafusion::optimizer::{AnalyzerRule, OptimizerConfig, OptimizerRule};
+use datafusion::optimizer::optimizer::ApplyOrder;
+use datafusion::optimizer::{AnalyzerRule, Optimizer, OptimizerConfig, OptimizerRule};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::ExecutionPlan;
 
@@ -83,6 +85,62 @@ impl AnalyzerRule for LogicalRule {
 
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
         Ok((self.change)(plan)?.data)
+    }
+}
+
+/// A rule of DataFusion for logical plans.
+pub type Theirs = dyn OptimizerRule + Send + Sync;
+
+/// Rewrites a plan by a rule of DataFusion, or otherwise.
+type Rewrite = fn(&Theirs, LogicalPlan, &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>>;
+
+/// A rule in the place of one of DataFusion's.
+#[derive(Debug)]
+struct InPlace {
+    name: String,
+    theirs: Arc<Theirs>,
+    rewrite: Rewrite,
+}
+
+/// Lets `rewrite` decide what a rule of DataFusion's optimizer does.
+pub fn replace_rule(builder: &mut SessionStateBuilder, name: &str, rewrite: Rewrite) {
+    let Optimizer { rules } = builder.optimizer().get_or_insert_default();
+    for rule in rules.iter_mut().filter(|rule| rule.name() == name) {
+        *rule = in_place(format!("rockmill_{name}"), rule, rewrite);
+    }
+}
+
+/// Lets `rewrite` decide what each rule of the optimizer does. The rules keep their names.
+pub fn replace_all_rules(builder: &mut SessionStateBuilder, rewrite: Rewrite) {
+    let Optimizer { rules } = builder.optimizer().get_or_insert_default();
+    for rule in rules {
+        *rule = in_place(rule.name().to_owned(), rule, rewrite);
+    }
+}
+
+fn in_place(name: String, theirs: &Arc<Theirs>, rewrite: Rewrite) -> Arc<Theirs> {
+    Arc::new(InPlace {
+        name,
+        theirs: Arc::clone(theirs),
+        rewrite,
+    })
+}
+
+impl OptimizerRule for InPlace {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn apply_order(&self) -> Option<ApplyOrder> {
+        self.theirs.apply_order()
+    }
+
+    fn rewrite(
+        &self,
+        plan: LogicalPlan,
+        config: &dyn OptimizerConfig,
+    ) -> Result<Transformed<LogicalPlan>> {
+        (self.rewrite)(&*self.theirs, plan, config)
     }
 }
 
