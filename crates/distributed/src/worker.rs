@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use axum::BoxError;
 use axum::body::{Body, BodyDataStream};
-use axum::extract::{Path, Request};
-use axum::middleware::{Next, from_fn};
+use axum::extract::{Path, Request, State};
+use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use datafusion::common::{exec_datafusion_err, plan_err};
@@ -28,6 +28,8 @@ use rockmill_scan::{ScanEngine, ScanSettings};
 use rockmill_sql::{Codec, answered, with_caught_panics};
 use rockmill_storage::Rooted;
 use tokio::net::TcpListener;
+use tokio::runtime::Handle;
+use tokio::task::JoinSet;
 use tonic::Status;
 use tonic::service::Routes;
 use tonic::transport::Server;
@@ -37,8 +39,10 @@ use uuid::Uuid;
 
 use crate::VERSION;
 use crate::address::Address;
-use crate::channels::{Channels, OPTIONS, OPTIONS_HEADER, PROGRESS, STATEMENT_HEADER, cause};
-use crate::messages::accept;
+use crate::channels::{
+    Channels, OPTIONS, OPTIONS_HEADER, PROGRESS, STATEMENT_HEADER, cause, threads,
+};
+use crate::messages::{EXECUTE, SET_PLAN, accept};
 use crate::parts::{MAX_PARTS, Parts};
 use crate::tls::Tls;
 
@@ -127,7 +131,8 @@ impl Worker {
         TcpListener::bind(&found[..]).await
     }
 
-    /// Serves until `stop` is ready. Statements that run then end with an error.
+    /// Serves until `stop` is ready. Statements that run then end with an error. They run on the threads of the caller, and
+    /// connections have others.
     ///
     /// # Errors
     /// If the certificate cannot be used, or the listener fails.
@@ -165,7 +170,7 @@ impl Worker {
             .clone()
             .route(METRICS, metrics)
             .route(&format!("{PROGRESS}/{{statement}}"), progress)
-            .layer(from_fn(checked));
+            .layer(from_fn_with_state(Handle::current(), checked));
         let mut server = Server::builder()
             .accept_http1(true)
             .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
@@ -173,10 +178,19 @@ impl Worker {
         if let Some(tls) = &self.tls {
             server = server.tls_config(tls.server()).map_err(failed)?;
         }
-        let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
-        let serving = server.add_routes(routes).serve_with_incoming(incoming);
+        // Tasks of statements keep their threads for long. On those, coordinators would wait for answers to pings.
+        let connections = threads().map_err(io::Error::other)?;
+        let listener = listener.into_std()?;
+        let mut serving = JoinSet::new();
+        let accepting = async move {
+            let incoming = TcpIncoming::from(TcpListener::from_std(listener)?);
+            let incoming = incoming.with_nodelay(Some(true));
+            let server = server.add_routes(routes);
+            server.serve_with_incoming(incoming).await.map_err(failed)
+        };
+        serving.spawn_on(accepting, connections);
         tokio::select! {
-            served = serving => served.map_err(failed),
+            Some(served) = serving.join_next() => served.map_err(io::Error::other)?,
             () = release(&kept, &parts) => Ok(()),
             () = stop => Ok(()),
         }
@@ -185,13 +199,23 @@ impl Worker {
 
 /// Answers a request. HTTP/1 is for metrics alone: pages of a browser can send it to other ports of this machine. A panic
 /// here happens before rows are sent, so other statements go on.
-async fn checked(request: Request, next: Next) -> Response {
+async fn checked(State(statements): State<Handle>, request: Request, next: Next) -> Response {
     if request.version() < Version::HTTP_2 && request.uri().path() != METRICS {
         return StatusCode::HTTP_VERSION_NOT_SUPPORTED.into_response();
     }
     let path = request.uri().path().to_owned();
+    let is_of_statement = [SET_PLAN, EXECUTE].contains(&path.as_str());
     let request = request.map(|body| accepted(path, body));
-    let answer = answered(next.run(request)).await;
+    let answer = answered(next.run(request));
+    let answer = match is_of_statement {
+        true => {
+            // It ends with the request.
+            let mut running = JoinSet::new();
+            running.spawn_on(answer, &statements);
+            running.join_next().await.and_then(|ran| ran.ok().flatten())
+        }
+        false => answer.await,
+    };
     answer.unwrap_or_else(|| StatusCode::INTERNAL_SERVER_ERROR.into_response())
 }
 

@@ -1,5 +1,6 @@
 //! `rockmill sql`: queries over a database's files.
 
+pub mod copy;
 pub mod error;
 mod format;
 pub mod grid;

@@ -5,7 +5,7 @@
 mod common;
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use common::{BAD_DATA, DONE, ENVIRONMENT, WRONG_USAGE, expect, made};
 use rockmill_testkit::machine::{Mount, again_where_mounting_is_allowed};
@@ -449,11 +449,74 @@ fn a_full_disk_is_named() {
         let copy = format!("copy ({rows}) to '{target}'");
         let (_, error) = expect(ENVIRONMENT, &["sql", db, &copy]);
         let says = format!(
-            "{target}: the end of a file could not be written: is its file system full? The file is not complete"
+            "{target}: a file could not be written: is its file system full? No file was added or replaced"
         );
         assert!(error.contains(&says), "{error}");
-        assert!(!Path::new(&target).exists());
+        assert_eq!(fs::read_dir(disk.path()).unwrap().count(), 0);
     }
+}
+
+#[test]
+fn a_copy_that_fails_leaves_the_files_of_before() {
+    let (folder, dir) = made();
+    let db = dir.to_str().unwrap();
+    let out = folder.path().join("out");
+    fs::create_dir(&out).unwrap();
+    let fails = "select 100 / (200000 - value) as n from generate_series(1, 300000)";
+    let files = || {
+        let mut files: Vec<_> = fs::read_dir(&out)
+            .unwrap()
+            .map(|e| e.unwrap().path())
+            .collect();
+        files.sort();
+        files
+    };
+    for format in ["parquet", "csv", "json", "arrow"] {
+        let target = out.join(format!("rows [1].{format}"));
+        let copy = |rows, explain| format!("{explain}copy ({rows}) to '{}'", target.display());
+        let (_, error) = expect(WRONG_USAGE, &["sql", db, &copy(fails, "")]);
+        assert!(error.contains("division by zero"), "{error}");
+        assert_eq!(files(), [PathBuf::new(); 0]);
+        expect(DONE, &["sql", db, &copy("select 1 as n", "")]);
+        assert_eq!(files(), [target.clone()]);
+        let written = fs::read(&target).unwrap();
+        expect(WRONG_USAGE, &["sql", db, "--force", &copy(fails, "")]);
+        expect(
+            WRONG_USAGE,
+            &["sql", db, &copy("select 2 as n", "explain analyze ")],
+        );
+        assert_eq!(fs::read(&target).unwrap(), written);
+        expect(
+            DONE,
+            &[
+                "sql",
+                db,
+                "--force",
+                &copy("select 2 as n", "explain analyze "),
+            ],
+        );
+        assert_ne!(fs::read(&target).unwrap(), written);
+        fs::remove_file(&target).unwrap();
+    }
+    // A folder keeps its files, and gets those of a statement that has ended.
+    let copy = |rows: &str, parts| {
+        format!(
+            "copy ({rows}) to '{}/' stored as csv {parts}",
+            out.display()
+        )
+    };
+    let by = "partitioned by (part)";
+    expect(DONE, &["sql", db, &copy("select 1 as n, 'a' as part", by)]);
+    let fails = format!("select n, 'a' as part from ({fails})");
+    expect(WRONG_USAGE, &["sql", db, "--force", &copy(&fails, by)]);
+    let more = "select 1 as n, 'a' as part union all select 2, 'b'";
+    expect(DONE, &["sql", db, "--force", &copy(more, by)]);
+    assert_eq!(files(), [out.join("part=a"), out.join("part=b")]);
+    assert_eq!(fs::read_dir(out.join("part=a")).unwrap().count(), 2);
+    let new = folder.path().join("new");
+    let copy = format!("copy (select 1 as n) to '{}/' stored as csv", new.display());
+    expect(DONE, &["sql", db, &copy]);
+    assert_eq!(fs::read_dir(&new).unwrap().count(), 1);
 }
 
 #[test]

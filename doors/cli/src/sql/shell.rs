@@ -20,6 +20,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::Notify;
 
 use super::PLANNING_STACK_BYTES;
+use super::copy::Unnamed;
 use super::error::{self, Misplaced, Source, failure};
 use super::format::{self, Format};
 use super::memory;
@@ -227,7 +228,7 @@ impl Shell {
             return Ok(format::explain(&plan)?);
         }
         let are_plans = matches!(plan, LogicalPlan::Explain(_) | LogicalPlan::Analyze(_));
-        let plan = session::physical_plan(&self.context, plan, self.force).await?;
+        let (plan, files) = session::physical_plan(&self.context, plan, self.force).await?;
         let plan = planned.get_or_init(|| plan);
         // Planning may have taken long, and Control-C may have come.
         tokio::task::yield_now().await;
@@ -245,6 +246,7 @@ impl Shell {
             format::print(self.format, plan, context).await
         };
         let shown = run.await?;
+        files.map_or(Ok(()), Unnamed::named)?;
         if self.format == Format::Table && std::io::stdout().is_terminal() {
             format::footer(shown, began.elapsed())?;
         }

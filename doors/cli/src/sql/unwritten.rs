@@ -22,7 +22,7 @@ pub fn unwritten(root: &DataFusionError) -> Option<String> {
         cause => format!(" ({cause})"),
     };
     Some(format!(
-        "the end of a file could not be written: is its file system full? The file is not complete{cause}"
+        "a file could not be written: is its file system full? No file was added or replaced{cause}"
     ))
 }
 
@@ -81,7 +81,7 @@ mod tests {
             let failure = error::failure(error);
             assert_eq!(failure.exit_code(), 3);
             let said = failure.to_string();
-            let ends = format!("is its file system full? The file is not complete{cause}");
+            let ends = format!("is its file system full? No file was added or replaced{cause}");
             assert!(said.ends_with(&ends), "{said}");
         }
     }
