@@ -9,18 +9,26 @@
 # Prints the jobs of each version that Rockmill did, and those that it declined, by reason. The exit code is 1 if a run
 # found a difference, or if Rockmill did nothing. FOLDER/VERSION then has the database in `run`, and the output in `log`.
 set -euo pipefail
-folder=$(realpath -m "${1:?usage: scripts/db-stress.sh FOLDER SECONDS [VERSION..]}")
-seconds=${2:?usage: scripts/db-stress.sh FOLDER SECONDS [VERSION..]}
+declare -A crates=([7.9.2]=0.10.0 [8.10.0]=0.16.0)
+misused() {
+    echo "$1; usage: scripts/db-stress.sh FOLDER SECONDS [VERSION..]; versions: ${!crates[*]}" >&2
+    exit 2
+}
+[ $# -ge 2 ] || misused "a folder and a number of seconds are needed"
+[[ $2 =~ ^[1-9][0-9]*$ ]] || misused "$2 is no number of seconds"
+folder=$(realpath -m "$1") seconds=$2
 shift 2
 cd "$(dirname "$0")/.."
 [ $# -gt 0 ] || set -- 7.9.2 8.10.0
-declare -A crates=([7.9.2]=0.10.0 [8.10.0]=0.16.0)
+for version; do
+    [ -n "${crates[$version]:-}" ] || misused "no crate is known that contains RocksDB $version"
+done
 mkdir -p "$folder/lib"
 cp "${CARGO_TARGET_DIR:-target}/release/deps/librockmill_capi.so" "$folder/lib/librockmill.so.2"
 
 compile() {
     [ ! -x "$folder/$1/build/db_stress_tool/db_stress" ] || return 0
-    local crate=${crates[$1]:?"no crate is known that contains RocksDB $1; known are ${!crates[*]}"} sources
+    local crate=${crates[$1]} sources
     mkdir -p "$folder/$1/crate/src"
     : >"$folder/$1/crate/src/lib.rs"
     cat >"$folder/$1/crate/Cargo.toml" <<TOML

@@ -137,6 +137,7 @@ const FAILURES: &[ErrorKind] = &[
     ErrorKind::Storage,
     ErrorKind::Verification,
     ErrorKind::Device,
+    ErrorKind::Unsupported,
     ErrorKind::Internal,
 ];
 

@@ -99,6 +99,6 @@ impl<'a> Operator<'a> {
 
     /// The error of a backend that does not support the operator.
     pub fn unsupported(&self) -> Error {
-        Error::new(ErrorKind::Device, Unsupported::Purpose.to_string())
+        Error::new(ErrorKind::Unsupported, Unsupported::Purpose.to_string())
     }
 }

@@ -1,6 +1,8 @@
 //! The error of jobs: few kinds, each with one consequence for the job.
 
+use std::ffi::OsStr;
 use std::fmt;
+use std::path::Path;
 
 use rockmill_format as format;
 use rockmill_format::key::ValueType;
@@ -18,8 +20,10 @@ pub enum ErrorKind {
     Storage,
     /// Finished output did not pass verification; its files were deleted.
     Verification,
-    /// The device is missing, has failed, or cannot do this job. Another device can.
+    /// The device is missing, or has failed. Another device can do the job.
     Device,
+    /// The device cannot do this job, and another device can. Not a fault.
+    Unsupported,
     /// The database is closing.
     Cancelled,
     /// A result of a scan exceeds its type, on every device.
@@ -40,6 +44,7 @@ impl ErrorKind {
             Self::Storage => "storage",
             Self::Verification => "verification",
             Self::Device => "device",
+            Self::Unsupported => "unsupported",
             Self::OutOfRange => "out-of-range",
             Self::Invalid => "invalid",
             Self::Internal => "internal",
@@ -145,6 +150,16 @@ impl Error {
     pub fn in_file(mut self, file: &str) -> Self {
         self.file.get_or_insert_with(|| file.to_owned());
         self
+    }
+
+    /// The same error, whose file has its path. Without a file, it is one of the directory.
+    #[must_use]
+    pub fn in_directory(mut self, dir: &Path) -> Self {
+        let of_dir = dir.file_name().map(OsStr::to_string_lossy);
+        let name = self.file.take();
+        let name = name.filter(|name| of_dir.as_deref() != Some(name));
+        let path = name.map_or_else(|| dir.to_owned(), |name| dir.join(name));
+        self.in_file(&path.display().to_string())
     }
 
     /// The same error as a fault of Rockmill's own output.

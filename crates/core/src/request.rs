@@ -248,11 +248,11 @@ impl Support {
     /// Succeeds if the request is supported.
     ///
     /// # Errors
-    /// Device, with a sentence that names what is not supported.
+    /// Unsupported, with a sentence that names what it is.
     pub fn check(self) -> Result<()> {
         match self {
             Self::Yes => Ok(()),
-            Self::No(what) => Err(Error::new(ErrorKind::Device, what.to_string())),
+            Self::No(what) => Err(Error::new(ErrorKind::Unsupported, what.to_string())),
         }
     }
 }

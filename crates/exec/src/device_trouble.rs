@@ -8,6 +8,7 @@ use rockmill_core::{Error, ErrorKind};
 pub fn is_device_trouble(error: &Error) -> bool {
     match error.kind {
         ErrorKind::Device
+        | ErrorKind::Unsupported
         | ErrorKind::Corruption
         | ErrorKind::Verification
         | ErrorKind::Internal => true,

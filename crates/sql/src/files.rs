@@ -15,7 +15,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use rockmill_core::{Error, ErrorKind};
 use rockmill_scan::Snapshot;
 
-use crate::scan::external;
+use crate::scan::external_in;
 use crate::table::{Scans, blocking};
 
 /// One of the two tables.
@@ -74,14 +74,15 @@ impl ContentsTable {
         let (mut smallest, mut largest) = (BinaryBuilder::new(), BinaryBuilder::new());
         let (mut entries, mut bytes) = (UInt64Builder::new(), UInt64Builder::new());
         let mut compressions = StringBuilder::new();
-        for name in scans.database().families().map_err(external)? {
+        let failed = |error| external_in(scans.database().path(), error);
+        for name in scans.database().families().map_err(failed)? {
             // A file that cannot be read is listed with what the MANIFEST says.
             let (files, in_family) = match snapshot.family(&name) {
                 Ok(family) => (family.files().to_vec(), family.entries()),
                 Err(error) if costs_itself_alone(&error) => {
-                    (snapshot.listed_files(&name).map_err(external)?, None)
+                    (snapshot.listed_files(&name).map_err(failed)?, None)
                 }
-                Err(error) => return Err(external(error)),
+                Err(error) => return Err(failed(error)),
             };
             if contents == Contents::Families {
                 names.append_value(&name);

@@ -71,6 +71,7 @@ mod subqueries;
 mod sums;
 mod table;
 mod windows;
+mod writes;
 
 pub use caught::{answered, is_panic_caught, with_caught_panics};
 pub use claims::is_forgetting;
@@ -88,3 +89,4 @@ pub use scan::{SCAN_BYTES, SCAN_ROWS, SCAN_TIME};
 pub use session::{refuse_writes, session, session_by, session_in, state, with_rockmill};
 pub use size::{is_panic_of_size, is_too_long, observe_panic, too_long};
 pub use table::{Reads, RocksTable, Scans, pinned};
+pub use writes::Writes;

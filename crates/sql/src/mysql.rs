@@ -20,7 +20,7 @@ use rockmill_scan::Snapshot;
 
 pub use refused::RefusedTables;
 
-use crate::scan::external;
+use crate::scan::external_in;
 use crate::session::keep;
 use crate::table::{Scans, blocking};
 
@@ -78,8 +78,12 @@ impl Scans {
             return plan_err!("{file} has no CREATE TABLE statement");
         }
         let (this, engine) = (self.clone(), Arc::clone(self.engine()));
-        let snapshot = move || this.database().snapshot_of(&engine, &[DICTIONARY]);
-        let snapshot = blocking(move || snapshot().map_err(external)).await?;
+        let snapshot = move || {
+            let database = this.database();
+            let snapshot = database.snapshot_of(&engine, &[DICTIONARY]);
+            snapshot.map_err(|e| external_in(database.path(), e))
+        };
+        let snapshot = blocking(snapshot).await?;
         let entries = self.dictionary(session, &snapshot).await?;
         let mut read: BTreeMap<String, std::result::Result<_, String>> = BTreeMap::new();
         for table in tables {

@@ -38,6 +38,7 @@ mod sent;
 mod shown;
 mod split;
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
@@ -322,6 +323,14 @@ fn properties(
         Boundedness::Bounded,
     );
     Arc::new(properties.with_scheduling_type(SchedulingType::Cooperative))
+}
+
+/// An error of Rockmill's as one of DataFusion's. A file of a database in `dir` has its path.
+pub(crate) fn external_in(dir: &Path, error: rockmill_core::Error) -> DataFusionError {
+    external(match error.file {
+        Some(_) => error.in_directory(dir),
+        None => error,
+    })
 }
 
 /// An error of Rockmill's as one of DataFusion's.

@@ -26,7 +26,7 @@ use crate::external::stored_schema;
 use crate::planner;
 use crate::program::Program;
 use crate::scan::{
-    PinGuard, PinRequest, PinSnapshots, Planned, ScanExec, Source, all_columns, external,
+    PinGuard, PinRequest, PinSnapshots, Planned, ScanExec, Source, all_columns, external_in,
     location_of,
 };
 
@@ -261,7 +261,7 @@ impl Scans {
                 }
                 None => this.database.snapshot(&this.engine),
             };
-            let snapshot = snapshot.map_err(external)?;
+            let snapshot = snapshot.map_err(|e| external_in(this.database.path(), e))?;
             let snapshot = Arc::new(StatementSnapshot::new(snapshot, families));
             snapshots.extend(statement.map(|statement| (statement, Arc::downgrade(&snapshot))));
             Ok(snapshot)
@@ -446,8 +446,10 @@ impl TableProvider for RocksTable {
         let (engine, name) = (Arc::clone(&self.scans.engine), Arc::clone(&self.family));
         let (layout, reads) = (Arc::clone(&self.layout), self.scans.reads);
         let partitions = session.config().target_partitions();
+        let database = Arc::clone(&self.scans.database);
         blocking(move || {
-            let family = statement.snapshot.family(&name).map_err(external)?;
+            let family = statement.snapshot.family(&name);
+            let family = family.map_err(|e| external_in(database.path(), e))?;
             let source = Source {
                 engine,
                 statement,

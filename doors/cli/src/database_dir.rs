@@ -9,7 +9,7 @@ use rockmill_format::manifest::Tree;
 use rockmill_format::names;
 use rockmill_snapshot::closed_database::{options_number, refuse_backup};
 use rockmill_snapshot::tree::TreeFollower;
-use rockmill_storage::{LocalStorage, base_name};
+use rockmill_storage::LocalStorage;
 use rockmill_terminal::outcome::Failure;
 
 /// Name of the file that names the MANIFEST.
@@ -93,10 +93,8 @@ pub fn require_for_jobs(dir: &Path) -> Result<(), Failure> {
 }
 
 /// Converts an engine error for the database in `dir`: a bare file name becomes a path.
-pub fn failure(dir: &Path, mut error: Error) -> Failure {
-    let name = error.file.take().filter(|name| *name != base_name(dir));
-    let path = name.map_or_else(|| dir.to_owned(), |name| dir.join(name));
-    error.in_file(&path.display().to_string()).into()
+pub fn failure(dir: &Path, error: Error) -> Failure {
+    error.in_directory(dir).into()
 }
 
 /// Puts the path of the database in front of a failure's text.

@@ -1,6 +1,5 @@
 //! `rockmill sql`: queries over a database's files.
 
-pub mod copy;
 pub mod error;
 mod format;
 pub mod grid;

@@ -7,7 +7,6 @@ use datafusion::logical_expr::LogicalPlan;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use rockmill_cli::merge_args::MergeArgs;
-use rockmill_cli::sql::copy::Unnamed;
 use rockmill_cli::sql::error::{Source, of_statement, of_tokenizer};
 use rockmill_cli::sql::session::{LimitArgs, OpenArgs, Session, Stop, logical_plan, physical_plan};
 use rockmill_cli::wal_dir::WalDirArgs;
@@ -158,18 +157,14 @@ impl Database {
                     LogicalPlan::Ddl(_)
                         | LogicalPlan::Dml(_)
                         | LogicalPlan::Copy(_)
+                        | LogicalPlan::Analyze(_)
                         | LogicalPlan::Statement(_)
                 );
                 let query = if reads && at + 1 == count {
                     Query::planned(&session, plan).await
                 } else {
                     let plan = physical_plan(&session.context, plan, force).await;
-                    let (plan, files) = plan.map_err(|stop| failed(stop, tokens))?;
-                    let done = collect(&session, plan).await;
-                    done.and_then(|done| {
-                        files.map_or(Ok(()), Unnamed::named)?;
-                        Ok(done)
-                    })
+                    collect(&session, plan.map_err(|stop| failed(stop, tokens))?).await
                 };
                 last = Ok(query.map_err(|stop| failed(stop, tokens))?);
             }

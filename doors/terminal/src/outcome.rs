@@ -97,9 +97,10 @@ impl From<Error> for Failure {
             // For the engine, a declined job is normal. But a user who asks for one file wants to know which part is
             // not supported.
             ErrorKind::Declined(_) => Self::Data(placed("not supported: ", &error)),
-            ErrorKind::Storage | ErrorKind::Device | ErrorKind::Cancelled => {
-                Self::Environment(error.to_string())
-            }
+            ErrorKind::Storage
+            | ErrorKind::Device
+            | ErrorKind::Unsupported
+            | ErrorKind::Cancelled => Self::Environment(error.to_string()),
             ErrorKind::Invalid => Self::Usage(error.to_string()),
             ErrorKind::Internal => {
                 Self::Environment(format!("internal error, please report it: {error}"))

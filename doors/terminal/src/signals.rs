@@ -37,8 +37,7 @@ pub fn catch() -> Result<(), Failure> {
     wait_for(&[Signal::SIGINT, Signal::SIGTERM], received)
 }
 
-/// Runs `action` and those of [`on_stop`] when SIGTERM or SIGHUP (the end of the terminal) comes. Then the system ends the
-/// process. A signal that the
+/// Runs `action` when SIGTERM or SIGHUP (the end of the terminal) comes. Then the system ends the process. A signal that the
 /// process was started to ignore stays ignored. Call it before other threads are started, as [`catch`].
 ///
 /// # Errors
@@ -48,7 +47,6 @@ pub fn before_the_end(action: impl Fn() + Send + 'static) -> Result<(), Failure>
         &[Signal::SIGTERM, Signal::SIGHUP],
         move |signal, signals| {
             action();
-            actions().1.values().for_each(|action| action());
             end(signal, signals);
         },
     )

@@ -52,7 +52,11 @@ impl FailedFilters {
             }
             // Contents are not the cause, so the next job may be done.
             Some(Error {
-                kind: ErrorKind::Cancelled | ErrorKind::Storage | ErrorKind::Device,
+                kind:
+                    ErrorKind::Cancelled
+                    | ErrorKind::Storage
+                    | ErrorKind::Device
+                    | ErrorKind::Unsupported,
                 ..
             }) => {}
             Some(error) => {

@@ -143,7 +143,10 @@ pub fn while_evicted<T>(cache: &FileCache, work: impl FnOnce() -> T) -> T {
 
 /// Whether the CPU does a task again that fails with this error.
 fn is_redone(error: &Error) -> bool {
-    matches!(error.kind, ErrorKind::Corruption | ErrorKind::Device)
+    matches!(
+        error.kind,
+        ErrorKind::Corruption | ErrorKind::Device | ErrorKind::Unsupported
+    )
 }
 
 fn compact(

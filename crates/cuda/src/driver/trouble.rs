@@ -2,10 +2,10 @@
 
 use rockmill_core::{Error, ErrorKind};
 
-/// An error after which another backend must do the job.
+/// The error of a job that another backend must do.
 pub fn refused(what: impl Into<String>) -> Error {
     Error::new(
-        ErrorKind::Device,
+        ErrorKind::Unsupported,
         format!("the GPU backend does not support this yet: {}", what.into()),
     )
 }

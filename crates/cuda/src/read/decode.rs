@@ -49,20 +49,23 @@ pub fn compacted_types(visibility: Visibility<'_>) -> u32 {
     }
 }
 
-/// The error of a block's error code. The CPU backend checks again, so possible damage is only refused here.
+/// The error of a block's error code. The CPU backend checks again, so possible damage does not blame the file here.
 fn error_of(code: u32, block: usize, input: &Input<'_>, request: &Request<'_>) -> Error {
     let (file, offset) = input.place(request.tables, block);
     let corrupt = |what| Error::new(ErrorKind::Corruption, what);
+    let unread = |what| Error::new(ErrorKind::Device, what);
     let takes_all = matches!(request.visibility, Visibility::Snapshot(_));
     let error = match code {
         ERROR_CHECKSUM => corrupt("block checksum mismatch"),
         ERROR_ORDER => corrupt("keys out of order"),
-        ERROR_COMPRESSED => refused("blocks of another compression, or damaged ones"),
-        ERROR_KEY_LENGTH => refused("keys of this length, or damaged ones"),
+        ERROR_COMPRESSED => {
+            unread("the GPU cannot read blocks of this compression, or they are damaged")
+        }
+        ERROR_KEY_LENGTH => unread("the GPU cannot read keys of this length, or they are damaged"),
         ERROR_SEQUENCE => corrupt("a sequence number beside that of the whole table"),
         ERROR_VALUE_TYPE if takes_all => corrupt("unknown value type"),
         ERROR_VALUE_TYPE => refused("timed puts, merge operands or references to blobs"),
-        _ => refused("blocks of another layout, or damaged ones"),
+        _ => unread("the GPU cannot read blocks of this layout, or they are damaged"),
     };
     Error {
         offset: Some(offset),

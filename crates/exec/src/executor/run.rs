@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use rockmill_core::{Error, Result, thread_cpu};
+use rockmill_core::{Error, ErrorKind, Result, thread_cpu};
 use rockmill_storage::clock::Worker;
 
 use super::call::{Call, Deadline};
@@ -325,9 +325,13 @@ impl Set {
         }
     }
 
-    /// Counts a failure of a device. A task for which others leave too little memory says nothing about the device.
+    /// Counts a failure of a device. A task for which others leave too little memory says nothing about the device, and
+    /// neither does one that the device does not support.
     pub(super) fn distrust(&self, device: usize, attempt: &EngineAttempt, error: &Error) {
-        if !error.kind.is_out_of_memory() && attempt.failed(self.shared.clock.now(), error) {
+        if error.kind.is_out_of_memory() || error.kind == ErrorKind::Unsupported {
+            return;
+        }
+        if attempt.failed(self.shared.clock.now(), error) {
             let device = self.name(device);
             self.emit(Event::Quarantined { device });
         }

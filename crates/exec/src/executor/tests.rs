@@ -17,6 +17,7 @@ use crate::throughput::TaskSize;
 enum Does {
     Work,
     Fail,
+    Refuse,
     Panic,
     /// Returns once the test allows it.
     Hang,
@@ -158,6 +159,7 @@ impl TaskRun for Run {
         match self.script.does[self.task] {
             Does::Work => Ok(report),
             Does::Fail => Err(Error::new(ErrorKind::Device, "it fails")),
+            Does::Refuse => Err(Error::new(ErrorKind::Unsupported, "it cannot")),
             Does::Panic => panic!("in the driver"),
             Does::Hang => {
                 let gate = self.script.let_go.lock();
@@ -262,6 +264,21 @@ fn a_device_that_fails_again_and_again_is_quarantined() {
     assert_eq!(world.done(), [HOST; 5]);
     assert_eq!(world.script.noted("redone").len(), 3);
     assert_eq!(world.script.noted("quarantined").len(), 1);
+}
+
+#[test]
+fn a_device_that_does_not_support_some_tasks_stays_in_use() {
+    let does = [
+        Does::Refuse,
+        Does::Refuse,
+        Does::Refuse,
+        Does::Refuse,
+        Does::Work,
+    ];
+    let world = world(&does, Ok(()));
+    assert_eq!(world.done(), [HOST, HOST, HOST, HOST, 1]);
+    assert_eq!(world.script.noted("redone").len(), 4);
+    assert!(world.script.noted("quarantined").is_empty());
 }
 
 #[test]

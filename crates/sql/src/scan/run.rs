@@ -17,7 +17,7 @@ use rockmill_core::{CancelToken, Error};
 use rockmill_scan::{Piece, PieceReport, Ran};
 
 use super::implied::add_implied;
-use super::{Planned, Source, external};
+use super::{Planned, Source, external_in};
 use crate::program::Program;
 use crate::stored::record_batch;
 
@@ -173,11 +173,11 @@ impl Run {
     /// The error of a piece. A scan does not know the expressions of its sums.
     fn named(&self, error: Error) -> DataFusionError {
         let ScanOutput::Groups(groups) = &self.plan.output else {
-            return external(error);
+            return external_in(self.source.family.path(), error);
         };
         let of_sum = exceeds("a sum");
         if (error.kind, &error.what) != (of_sum.kind, &of_sum.what) {
-            return external(error);
+            return external_in(self.source.family.path(), error);
         }
         let states = self.schema.fields().iter().skip(groups.keys.len());
         let sums = states.zip(&groups.aggregates).filter(|(_, aggregate)| {

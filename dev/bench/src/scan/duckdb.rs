@@ -19,6 +19,21 @@ struct Measured {
     rows: usize,
 }
 
+/// Succeeds if this is a Python with DuckDB.
+///
+/// # Errors
+/// Usage if not.
+pub fn check(python: &Path) -> Result<(), Failure> {
+    let ended = Command::new(python).args(["-c", "import duckdb"]).output();
+    let why = match ended {
+        Ok(ended) if ended.status.success() => return Ok(()),
+        Ok(_) => "it has no package duckdb: install it with pip".to_owned(),
+        Err(e) => e.to_string(),
+    };
+    let what = format!("--duckdb {}: {why}", python.display());
+    Err(Failure::Usage(what))
+}
+
 /// Runs the statements of a query over the files in `folder`, and returns the number of rows too.
 ///
 /// # Errors

@@ -72,7 +72,7 @@ pub struct ScanArgs {
     /// Also let DataFusion query the tables as batches in memory.
     #[arg(long)]
     in_memory: bool,
-    /// Python with the package duckdb, which also queries the Parquet files. Its number of rows is compared.
+    /// Python with the package duckdb, which also queries the files of --parquet. Its number of rows is compared.
     #[arg(long, value_name = "PYTHON", requires = "parquet")]
     duckdb: Option<PathBuf>,
     /// Folder for the databases, which are removed at the end [default: the system's folder for temporary files].
@@ -146,6 +146,11 @@ pub fn run(args: &ScanArgs) -> Result<(), Failure> {
         [] => Experiment::USUAL.to_vec(),
         _ => named,
     };
+    // Before minutes of work.
+    if let Some(out) = &args.out {
+        fs::create_dir_all(out).map_err(|e| Failure::of_path(out, &e))?;
+    }
+    args.duckdb.as_deref().map_or(Ok(()), duckdb::check)?;
     let runtime = Runtime::new().map_err(|e| Failure::Environment(format!("no threads: {e}")))?;
     let mut rows = Vec::new();
     scratch::in_scratch(args.dir.as_deref(), |folder| {
@@ -328,8 +333,7 @@ fn print(args: &ScanArgs, rows: &[ScanRow]) -> Result<(), Failure> {
         let plot = plot(rows).map_err(Failure::Environment)?;
         for (name, text) in [("scan.json", text + "\n"), ("scan.svg", plot)] {
             let path = folder.join(name);
-            let written = fs::create_dir_all(folder).and_then(|()| fs::write(&path, text));
-            written.map_err(|e| Failure::Environment(format!("{}: {e}", path.display())))?;
+            fs::write(&path, text).map_err(|e| Failure::of_path(&path, &e))?;
         }
     }
     output::document_or_text(args.json, rows, |out| {

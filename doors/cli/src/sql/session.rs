@@ -1,7 +1,7 @@
 //! A database that is open for statements.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 #[cfg(feature = "distributed")]
@@ -21,7 +21,6 @@ use rockmill_sql::{ReadOnly, Scans, refuse_writes};
 use rockmill_terminal::outcome::Failure;
 use tokio::runtime::Handle;
 
-use super::copy::Unnamed;
 use super::error::{self, Source, failure};
 use super::memory::{self, Limits};
 #[cfg(feature = "distributed")]
@@ -334,18 +333,56 @@ pub fn lists_tables(statement: &Statement) -> bool {
     statement.to_string() == "SHOW TABLES"
 }
 
-/// The plan that runs a statement, and the files of a COPY, to be named when it has run. A statement that only defines
-/// something is done when this returns.
+/// The plan that runs a statement. A statement that only defines something is done when this returns.
 ///
 /// # Errors
 /// Those of DataFusion; Usage if the statement would write to files that exist, or to a folder that does not, and `force`
-/// does not allow it; Environment if it cannot write there.
+/// does not allow it.
 pub async fn physical_plan(
     context: &SessionContext,
     plan: LogicalPlan,
     force: bool,
-) -> Result<(Arc<dyn ExecutionPlan>, Option<Unnamed>), Stop> {
-    let (plan, unnamed) = Unnamed::of(plan, force)?;
+) -> Result<Arc<dyn ExecutionPlan>, Stop> {
+    let run = match &plan {
+        LogicalPlan::Analyze(analyze) => &*analyze.input,
+        plan => plan,
+    };
+    if let LogicalPlan::Copy(copy) = run
+        && !force
+    {
+        refuse_existing(&copy.output_url)?;
+    }
     let frame = context.execute_logical_plan(plan).await?;
-    Ok((rockmill_sql::plan_query(frame).await?, unnamed))
+    Ok(rockmill_sql::plan_query(frame).await?)
+}
+
+/// Refuses to write over a file, or to make the folder for it.
+fn refuse_existing(target: &str) -> Result<(), Failure> {
+    let path = Path::new(target.strip_prefix("file://").unwrap_or(target));
+    let folder = path
+        .parent()
+        .filter(|folder| !folder.as_os_str().is_empty());
+    if let Some(folder) = folder
+        && !folder.is_dir()
+        && !path.to_string_lossy().contains("://")
+    {
+        let what = format!(
+            "{target}: there is no folder {}, and --force makes it; or name another one",
+            folder.display()
+        );
+        return Err(Failure::Usage(what));
+    }
+    let what = if path.is_dir() {
+        let mut entries = std::fs::read_dir(path).into_iter().flatten();
+        match entries.next() {
+            Some(_) => "has files, and --force adds others",
+            None => return Ok(()),
+        }
+    } else if path.exists() {
+        "exists, and --force replaces it"
+    } else {
+        return Ok(());
+    };
+    let what = format!("{target} {what}; or name another one");
+    Err(Failure::Usage(what))
 }

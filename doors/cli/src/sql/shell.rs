@@ -6,13 +6,14 @@ use std::time::Instant;
 
 use datafusion::common::TableReference;
 use datafusion::error::DataFusionError;
-use datafusion::execution::context::SessionState;
+use datafusion::execution::TaskContext;
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::prelude::SessionContext;
 use datafusion::sql::parser::Statement;
 use futures::FutureExt;
 use rockmill_side_by_side::progress;
+use rockmill_sql::Writes;
 use rockmill_sql::statements::{Tokens, statements};
 use rockmill_terminal::outcome::Failure;
 use rockmill_terminal::output;
@@ -20,7 +21,6 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::Notify;
 
 use super::PLANNING_STACK_BYTES;
-use super::copy::Unnamed;
 use super::error::{self, Misplaced, Source, failure};
 use super::format::{self, Format};
 use super::memory;
@@ -228,25 +228,33 @@ impl Shell {
             return Ok(format::explain(&plan)?);
         }
         let are_plans = matches!(plan, LogicalPlan::Explain(_) | LogicalPlan::Analyze(_));
-        let (plan, files) = session::physical_plan(&self.context, plan, self.force).await?;
+        let plan = session::physical_plan(&self.context, plan, self.force).await?;
         let plan = planned.get_or_init(|| plan);
         // Planning may have taken long, and Control-C may have come.
         tokio::task::yield_now().await;
+        let writes = Writes::default();
+        let context = writes.context(&state, plan);
         let run = async {
             if plan.schema().fields().is_empty() {
                 // The plan of a statement that defines a name.
-                drain(Arc::clone(plan), &state).await?;
+                drain(Arc::clone(plan), context).await?;
                 return Ok(None);
             }
-            let (plan, context) = (Arc::clone(plan), state.task_ctx());
+            let plan = Arc::clone(plan);
             if are_plans && self.format == Format::Table {
                 format::print_plans(plan, context).await?;
                 return Ok(None);
             }
             format::print(self.format, plan, context).await
         };
-        let shown = run.await?;
-        files.map_or(Ok(()), Unnamed::named)?;
+        let shown = match run.await {
+            Ok(shown) => shown,
+            Err(error) => {
+                writes.abort().await;
+                return Err(error.into());
+            }
+        };
+        writes.commit().await?;
         if self.format == Format::Table && std::io::stdout().is_terminal() {
             format::footer(shown, began.elapsed())?;
         }
@@ -268,7 +276,10 @@ fn panicked() -> Misplaced {
         .into()
 }
 
-async fn drain(plan: Arc<dyn ExecutionPlan>, state: &SessionState) -> Result<(), DataFusionError> {
-    let drained = datafusion::physical_plan::collect(plan, state.task_ctx()).await;
+async fn drain(
+    plan: Arc<dyn ExecutionPlan>,
+    context: Arc<TaskContext>,
+) -> Result<(), DataFusionError> {
+    let drained = datafusion::physical_plan::collect(plan, context).await;
     drained.map(|_| ())
 }
