@@ -46,13 +46,7 @@ pub fn run(
     let files = context.files(eligible)?;
     let prepared = prepare(context, &files, &share, eligible, input_dir)?;
     share.admit(prepared.subcompaction_memory_bytes, cancel)?;
-    let devices = context.devices.iter();
-    let devices: Vec<_> = devices
-        .filter(|device| prepared.devices.contains(&device.number))
-        .cloned()
-        .collect();
     let progress = (context.counters).begin(prepared.subcompaction_bytes.iter().sum());
-    let inputs = Inputs::new(&prepared.tables, &prepared.closed, context.descriptors);
     let verifier = Verifier {
         level: context.verification,
         files: Arc::clone(&files),
@@ -70,7 +64,6 @@ pub fn run(
     };
     let running = Arc::new(RunningJob::new(
         prepared,
-        inputs,
         verifier,
         &progress,
         context.limiter,
@@ -78,7 +71,7 @@ pub fn run(
     ));
     let owned = OwnedTasks {
         tasks: Arc::clone(&running) as _,
-        devices: devices.clone(),
+        devices: running.prepared.devices.clone(),
         task_memory_bytes: running.prepared.subcompaction_memory_bytes,
         stop: files.stop.clone(),
     };
@@ -92,14 +85,16 @@ pub fn run(
         Ok(handle)
     })?;
     let Prepared {
-        tables,
+        inputs,
+        devices,
         plan,
         subcompactions,
         subcompaction_bytes,
         ..
     } = &running.prepared;
     let made = handle.take();
-    let devices = devices_work(&made, &devices, context.executor.cpu(), subcompaction_bytes);
+    let tables = inputs.tables();
+    let devices = devices_work(&made, devices, context.executor.cpu(), subcompaction_bytes);
     let entries_by_input = entries_by_input(&made, tables.len());
     let mut outcome = gather(made);
     outcome.device_refused = handle.device_refused();

@@ -7,14 +7,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rockmill_core::{
     Attached, CompactionFilter, CreateFilter, CustomMerge, Decision, DeclineReason, Error,
-    FilteredKind, Job, JobFilter, JobInfo, MAX_MADE_BYTES, MergeFunctions, Merging, Plugins,
-    Result,
+    FilteredKind, JobFilter, JobInfo, MAX_MADE_BYTES, MergeFunctions, Merging, Plugins, Result,
 };
-use rockmill_format::options_file::OptionsFile;
 use rockmill_format::prefix::{CustomPrefixes, Prefixes};
-use rockmill_format::wire::CompactionServiceInput;
 
-use crate::eligibility::named;
+use crate::eligibility::{EligibleJob, named};
 use crate::engine::guarded;
 
 /// Merges operands, oldest first, with the value beneath them, if there is one; `None` if that is not possible.
@@ -81,28 +78,23 @@ impl NamedObjects {
     /// The objects that a job's options name, if some are registered.
     ///
     /// # Errors
-    /// Declined if message or options are malformed.
-    pub(crate) fn plugins(&self, job: &Job) -> Result<Option<Arc<Plugins>>> {
+    /// Declined if the options are malformed.
+    pub(crate) fn plugins(&self, eligible: &EligibleJob) -> Result<Option<Arc<Plugins>>> {
         if self.merge_operators.is_empty()
             && self.filters.is_empty()
             && self.prefix_extractors.is_empty()
         {
             return Ok(None);
         }
-        let malformed =
-            |reason| move |e: rockmill_format::Error| Error::declined(reason, e.to_string());
-        let input = CompactionServiceInput::decode(&job.input)
-            .map_err(malformed(DeclineReason::InputMessage))?;
-        let file = OptionsFile::parse_for(&job.options, &input.cf_name)
-            .map_err(malformed(DeclineReason::OptionsFile))?;
-        let Some(family) = file.cf(&input.cf_name) else {
+        let (info, input) = (&eligible.job.info, &eligible.input);
+        let Some(family) = eligible.options().cf(&input.cf_name) else {
             return Ok(None);
         };
         let name = |key| named(&family.options, key);
         let merging = |name: &String| self.merge_operators.get(name).cloned();
         let filter = |name: &String| {
             let make = Arc::clone(self.filters.get(name)?);
-            let context = FilterContext::of(&job.info);
+            let context = FilterContext::of(info);
             Some(JobFilter::new(Arc::new(FilterMaker { make, context })))
         };
         let extractor = |name: &String| {

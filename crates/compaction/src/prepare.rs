@@ -15,27 +15,27 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rockmill_core::{
-    CheckedOrder, Error, InputTable, Job, Plan, Resource, Result, StageTime, Subcompaction, borders,
+    CheckedOrder, Error, Job, Plan, Resource, Result, StageTime, Subcompaction, borders,
 };
 use twox_hash::XxHash3_64;
 
 use crate::eligibility::{self, EligibleJob, LearnedFilter};
+use crate::job::Inputs;
 use crate::run_context::RunContext;
 use crate::subcompactions;
 use rockmill_exec::admit::Admitted;
 use rockmill_exec::budget::{Entry, JobShare};
+use rockmill_exec::device_registry::DeviceEntry;
 use rockmill_exec::throughput::JobSize;
-use rockmill_storage::io::{ClosedInput, JobIo};
+use rockmill_storage::io::JobIo;
 
 pub use open::{open_input, tombstones_in};
 
 /// A job that is ready to run.
 #[derive(Debug)]
 pub struct Prepared {
-    /// The inputs, which are closed: each subcompaction [opens](crate::job::Inputs) those that it reads.
-    pub tables: Vec<InputTable>,
-    /// The files of `tables`, in the same order.
-    pub closed: Vec<Arc<ClosedInput>>,
+    /// The inputs, which are closed: each subcompaction opens those that it reads.
+    pub inputs: Inputs,
     /// The plan.
     pub plan: Plan,
     /// How the filter's size was found.
@@ -50,8 +50,8 @@ pub struct Prepared {
     pub read_ahead_bytes: usize,
     /// Maximum memory of a subcompaction.
     pub subcompaction_memory_bytes: u64,
-    /// Numbers of the devices other than the CPU that run the job.
-    pub devices: Vec<usize>,
+    /// The devices other than the CPU that run the job.
+    pub devices: Vec<DeviceEntry>,
     /// The reason why a device does not run the job, if one does not.
     pub device_refused: Option<Error>,
     /// CPU time of threads other than the caller's.
@@ -124,7 +124,7 @@ pub fn prepare(
     } = planned_job.admit(&mut planned.plan)?;
     let size = planned_job.size(&planned.plan);
     Ok(Prepared {
-        devices: devices.iter().map(|entry| entry.number).collect(),
+        devices,
         device_refused: refused,
         plan: planned.plan,
         learned_filter: planned.learned_filter,
@@ -135,8 +135,7 @@ pub fn prepare(
         subcompaction_memory_bytes,
         cpu_elsewhere: cpu_of_opening + cpu_of_splitting,
         stages: [opened, host_stage("plan", planning)],
-        tables,
-        closed,
+        inputs: Inputs::new(tables, closed, context.descriptors),
     })
 }
 

@@ -190,9 +190,6 @@ impl Settings {
     /// # Errors
     /// One sentence that names the setting.
     pub fn check(&self) -> Result<(), String> {
-        if self.cuda.io_threads == 0 {
-            return Err("cuda: io_threads must be at least 1".to_owned());
-        }
         if self
             .staging_dir
             .as_ref()

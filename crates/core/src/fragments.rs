@@ -10,24 +10,23 @@ use crate::keys::{key_prefix, prefix_mask};
 use crate::plan::{CompactionRules, KeyRange};
 
 /// A range of keys, and the tombstones that cover all of it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Fragment {
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fragment<'a> {
     /// First user key.
-    pub begin: Vec<u8>,
+    pub begin: &'a [u8],
     /// User key behind the fragment's last key.
-    pub end: Vec<u8>,
+    pub end: &'a [u8],
     /// Sequence number of the newest tombstone of each stripe that has one, descending. Older tombstones of a stripe
     /// delete nothing more.
-    pub sequences: Vec<u64>,
+    pub sequences: &'a [u64],
 }
 
-impl Fragment {
+impl Fragment<'_> {
     /// Counts a tombstone for each sequence number.
     fn memory_bytes(&self) -> u64 {
         let keys = self.begin.len() + self.end.len();
         let of_tombstones = self.sequences.len() * (size_of::<RangeTombstone>() + keys);
-        let own = size_of::<Self>() + size_of::<FragmentSizes>() + keys;
-        (own + size_of_val(self.sequences.as_slice()) + of_tombstones) as u64
+        (size_of::<Bounds>() + keys + size_of_val(self.sequences) + of_tombstones) as u64
     }
 
     /// Whether a tombstone deletes an entry with this sequence number of a key of the fragment. It does if no snapshot sees
@@ -39,13 +38,25 @@ impl Fragment {
     }
 }
 
-/// The fragments of all range tombstones, in key order. Neighbours differ in their sequence numbers.
+/// The fragments of all range tombstones, in key order. Neighbours differ in their sequence numbers. A job may have 100,000,
+/// and one thread makes them, so they lie in few buffers.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Fragments {
     order: KeyOrder,
-    all: Vec<Fragment>,
-    /// Sizes of all fragments before each, and of all.
-    sums: Vec<FragmentSizes>,
+    /// Positions of each fragment, and of one behind the last.
+    all: Vec<Bounds>,
+    /// Keys where each fragment begins and ends, one behind another.
+    keys: Vec<u8>,
+    /// Sequence numbers of each fragment, one behind another.
+    sequences: Vec<u64>,
+}
+
+/// Positions of a fragment's parts, which end where the next one's begin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Bounds {
+    begin: usize,
+    end: usize,
+    sequences: usize,
 }
 
 /// Counts and bytes of some fragments.
@@ -65,106 +76,131 @@ struct Border<'a> {
     prefix: u128,
     key: &'a [u8],
     sequence: u64,
-    begins: bool,
 }
 
-/// The borders of all tombstones that delete something, in key order.
-fn borders(order: KeyOrder, tombstones: &[RangeTombstone]) -> Vec<Border<'_>> {
-    let border = |key, sequence, begins| Border {
-        prefix: key_prefix(key) ^ prefix_mask(order),
-        key,
-        sequence,
-        begins,
+/// The borders at which tombstones begin, and those at which they end, both in key order. Tombstones that delete nothing
+/// have none.
+fn borders<K: AsRef<[u8]>>(
+    order: KeyOrder,
+    tombstones: &[RangeTombstone<K>],
+) -> [Vec<Border<'_>>; 2] {
+    let of = |key: fn(&RangeTombstone<K>) -> &K| {
+        let border = |one| {
+            let key = key(one).as_ref();
+            Border {
+                prefix: key_prefix(key) ^ prefix_mask(order),
+                key,
+                sequence: one.sequence,
+            }
+        };
+        let some =
+            (tombstones.iter()).filter(|one| order.is_before(one.begin.as_ref(), one.end.as_ref()));
+        let mut borders: Vec<_> = some.map(border).collect();
+        // Files have their tombstones in order, which a stable sort makes use of.
+        borders.sort_by(|a, b| {
+            let by_prefix = a.prefix.cmp(&b.prefix);
+            by_prefix.then_with(|| order.compare(a.key, b.key))
+        });
+        borders
     };
-    let mut borders = Vec::with_capacity(2 * tombstones.len());
-    for one in tombstones {
-        if order.is_before(&one.begin, &one.end) {
-            borders.push(border(&one.begin, one.sequence, true));
-            borders.push(border(&one.end, one.sequence, false));
-        }
-    }
-    // Files have their tombstones in order, which a stable sort makes use of.
-    borders.sort_by(|a, b| {
-        let by_prefix = a.prefix.cmp(&b.prefix);
-        by_prefix.then_with(|| order.compare(a.key, b.key))
-    });
-    borders
+    [of(|one| &one.begin), of(|one| &one.end)]
 }
 
 impl Fragments {
     /// Splits tombstones, which may overlap, by snapshots, which ascend strictly.
-    pub fn new(order: KeyOrder, tombstones: &[RangeTombstone], snapshots: &[u64]) -> Self {
+    pub fn new<K: AsRef<[u8]>>(
+        order: KeyOrder,
+        tombstones: &[RangeTombstone<K>],
+        snapshots: &[u64],
+    ) -> Self {
         Self::at_most(order, tombstones, snapshots, u64::MAX).unwrap_or_default()
     }
 
     /// [`Fragments::new`], but `None` if the fragments take more than `most_bytes`: each may have as many sequence
     /// numbers as there are snapshots.
-    pub fn at_most(
+    pub fn at_most<K: AsRef<[u8]>>(
         order: KeyOrder,
-        tombstones: &[RangeTombstone],
+        tombstones: &[RangeTombstone<K>],
         snapshots: &[u64],
         most_bytes: u64,
     ) -> Option<Self> {
-        let borders = borders(order, tombstones);
+        let [begins, ends] = borders(order, tombstones);
+        let (mut begins, mut ends) = (begins.iter().peekable(), ends.iter().peekable());
         // Number of tombstones with each sequence number that cover the keys from a border to the next one.
         let mut open: BTreeMap<u64, u32> = BTreeMap::new();
-        let mut all: Vec<Fragment> = Vec::new();
-        let (mut bytes, mut sequences) = (0_u64, Vec::new());
-        let mut groups = borders.chunk_by(|a, b| a.key == b.key).peekable();
-        while let Some(group) = groups.next() {
-            for border in group {
-                if border.begins {
-                    *open.entry(border.sequence).or_default() += 1;
-                    continue;
+        let mut made = Self {
+            order,
+            ..Self::default()
+        };
+        let (mut bytes, mut sequences, mut last) = (0_u64, Vec::new(), &[][..]);
+        // The last border is an end.
+        while let Some(end) = ends.peek() {
+            let key = match begins.peek() {
+                Some(begin) if order.is_before(begin.key, end.key) => begin.key,
+                _ => end.key,
+            };
+            if !sequences.is_empty() {
+                bytes = bytes.saturating_add(made.add(last, key, &sequences));
+                if bytes > most_bytes {
+                    return None;
                 }
-                // Its beginning is in an earlier group.
-                if let Some(count) = open.get_mut(&border.sequence) {
+            }
+            while let Some(begin) = begins.next_if(|border| border.key == key) {
+                *open.entry(begin.sequence).or_default() += 1;
+            }
+            while let Some(end) = ends.next_if(|border| border.key == key) {
+                // It began before.
+                if let Some(count) = open.get_mut(&end.sequence) {
                     *count -= 1;
                     if *count == 0 {
-                        open.remove(&border.sequence);
+                        open.remove(&end.sequence);
                     }
                 }
             }
-            let (begin, Some(next)) = (group[0].key, groups.peek()) else {
-                break;
-            };
-            let end = next[0].key;
             newest_of_stripes(&open, snapshots, &mut sequences);
-            match all.last_mut() {
-                _ if sequences.is_empty() => {}
-                Some(last) if last.end == begin && last.sequences == sequences => {
-                    last.end.clear();
-                    last.end.extend_from_slice(end);
-                }
-                _ => {
-                    let fragment = Fragment {
-                        begin: begin.to_vec(),
-                        end: end.to_vec(),
-                        sequences: sequences.clone(),
-                    };
-                    bytes = bytes.saturating_add(fragment.memory_bytes());
-                    if bytes > most_bytes {
-                        return None;
-                    }
-                    all.push(fragment);
-                }
-            }
+            last = key;
         }
-        let mut sum = FragmentSizes::default();
-        let mut sums = Vec::with_capacity(all.len() + 1);
-        sums.extend((!all.is_empty()).then_some(sum));
-        for fragment in &all {
-            sum.fragments += 1;
-            sum.key_bytes += (fragment.begin.len() + fragment.end.len()) as u64;
-            sum.sequences += fragment.sequences.len() as u64;
-            sums.push(sum);
+        if !made.all.is_empty() {
+            made.all.push(made.behind());
         }
-        Some(Self { order, all, sums })
+        Some(made)
+    }
+
+    /// Adds a fragment behind all others, or lengthens the last one. Returns the memory that it takes.
+    fn add(&mut self, begin: &[u8], end: &[u8], sequences: &[u64]) -> u64 {
+        if let Some(last) = self.all.last()
+            && (&self.keys[last.end..], &self.sequences[last.sequences..]) == (begin, sequences)
+        {
+            self.keys.truncate(last.end);
+            self.keys.extend_from_slice(end);
+            return 0;
+        }
+        let mut bounds = self.behind();
+        self.keys.extend_from_slice(begin);
+        bounds.end = self.keys.len();
+        self.keys.extend_from_slice(end);
+        self.sequences.extend_from_slice(sequences);
+        self.all.push(bounds);
+        let added = Fragment {
+            begin,
+            end,
+            sequences,
+        };
+        added.memory_bytes()
+    }
+
+    /// The position behind all fragments.
+    fn behind(&self) -> Bounds {
+        Bounds {
+            begin: self.keys.len(),
+            end: self.keys.len(),
+            sequences: self.sequences.len(),
+        }
     }
 
     /// Memory of the fragments, and of the tombstones that are made of them for output files.
     pub fn memory_bytes(&self) -> u64 {
-        self.all.iter().map(Fragment::memory_bytes).sum()
+        self.iter().map(|one| one.memory_bytes()).sum()
     }
 
     /// Whether there is no tombstone.
@@ -172,28 +208,53 @@ impl Fragments {
         self.all.is_empty()
     }
 
+    /// Number of fragments.
+    pub fn len(&self) -> usize {
+        self.all.len().saturating_sub(1)
+    }
+
+    /// The fragment at a position.
+    pub fn get(&self, at: usize) -> Option<Fragment<'_>> {
+        let (own, next) = (self.all.get(at)?, self.all.get(at + 1)?);
+        Some(Fragment {
+            begin: &self.keys[own.begin..own.end],
+            end: &self.keys[own.end..next.begin],
+            sequences: &self.sequences[own.sequences..next.sequences],
+        })
+    }
+
     /// All fragments.
-    pub fn all(&self) -> &[Fragment] {
-        &self.all
+    pub fn iter(&self) -> impl Iterator<Item = Fragment<'_>> {
+        (0..self.len()).filter_map(|at| self.get(at))
+    }
+
+    /// Position of the first fragment from position `from` on for which `is_before` is false. It is true for all before that.
+    fn first_from(&self, from: usize, is_before: impl Fn(Fragment<'_>) -> bool) -> usize {
+        let (mut first, mut behind) = (from, self.len());
+        while first < behind {
+            let middle = first.midpoint(behind);
+            match self.get(middle).is_some_and(&is_before) {
+                true => first = middle + 1,
+                false => behind = middle,
+            }
+        }
+        first
     }
 
     /// Position of the first fragment from position `from` on that ends behind a user key. All before `from` end before it.
     pub fn ending_behind(&self, user_key: &[u8], from: usize) -> usize {
-        let ends_before = |fragment: &Fragment| !self.order.is_before(user_key, &fragment.end);
-        match self.all.get(from) {
-            Some(next) if ends_before(next) => {
-                let rest = &self.all[from..];
-                from + rest.partition_point(ends_before)
-            }
+        let ends_before = |one: Fragment<'_>| !self.order.is_before(user_key, one.end);
+        match self.get(from) {
+            Some(next) if ends_before(next) => self.first_from(from, ends_before),
             _ => from,
         }
     }
 
     /// The fragment that has a user key, if there is one. `from` is 0 at first, and may be used for keys behind it then.
-    pub fn covering(&self, user_key: &[u8], from: &mut usize) -> Option<&Fragment> {
+    pub fn covering(&self, user_key: &[u8], from: &mut usize) -> Option<Fragment<'_>> {
         *from = self.ending_behind(user_key, *from);
-        let next = self.all.get(*from)?;
-        (!self.order.is_before(user_key, &next.begin)).then_some(next)
+        let next = self.get(*from)?;
+        (!self.order.is_before(user_key, next.begin)).then_some(next)
     }
 
     /// Whether a fragment has keys of a range.
@@ -205,12 +266,9 @@ impl Fragments {
     pub fn sizes_in(&self, range: &KeyRange) -> FragmentSizes {
         let (begin, end) = (range.begin.as_deref(), range.end.as_deref());
         let from = begin.map_or(0, |begin| self.ending_behind(begin, 0));
-        let begins_before = |end| {
-            self.all
-                .partition_point(|f| self.order.is_before(&f.begin, end))
-        };
-        let to = end.map_or(self.all.len(), begins_before);
-        let (Some(before), Some(sum)) = (self.sums.get(from), self.sums.get(to)) else {
+        let begins_before = |end| self.first_from(0, |one| self.order.is_before(one.begin, end));
+        let to = end.map_or(self.len(), begins_before);
+        let (Some(first), Some(behind)) = (self.all.get(from), self.all.get(to)) else {
             return FragmentSizes::default();
         };
         let is_empty = matches!((begin, end), (Some(a), Some(b)) if !self.order.is_before(a, b));
@@ -219,28 +277,25 @@ impl Fragments {
         }
         let bounds = [begin, end].into_iter().flatten().map(<[u8]>::len);
         FragmentSizes {
-            fragments: sum.fragments - before.fragments,
-            key_bytes: sum.key_bytes - before.key_bytes + bounds.sum::<usize>() as u64,
-            sequences: sum.sequences - before.sequences,
+            fragments: (to - from) as u64,
+            key_bytes: (behind.begin - first.begin + bounds.sum::<usize>()) as u64,
+            sequences: (behind.sequences - first.sequences) as u64,
         }
     }
 
     /// The fragments that have keys of a range, cut to it.
-    pub fn in_range<'a>(
-        &'a self,
-        range: &'a KeyRange,
-    ) -> impl Iterator<Item = (&'a [u8], &'a [u8], &'a [u64])> {
+    pub fn in_range<'a>(&'a self, range: &'a KeyRange) -> impl Iterator<Item = Fragment<'a>> {
         let from = (range.begin.as_deref()).map_or(0, |begin| self.ending_behind(begin, 0));
         let order = self.order;
-        let cut = self.all[from..].iter().map(move |fragment| {
-            let (begin, end) = (fragment.begin.as_slice(), fragment.end.as_slice());
-            (
-                (range.begin.as_deref()).map_or(begin, |first| order.last(begin, first)),
-                (range.end.as_deref()).map_or(end, |last| order.first(end, last)),
-                fragment.sequences.as_slice(),
-            )
+        let cut = (from..self.len()).filter_map(move |at| {
+            let one = self.get(at)?;
+            Some(Fragment {
+                begin: (range.begin.as_deref()).map_or(one.begin, |to| order.last(one.begin, to)),
+                end: (range.end.as_deref()).map_or(one.end, |to| order.first(one.end, to)),
+                ..one
+            })
         });
-        cut.take_while(move |(begin, end, _)| order.is_before(begin, end))
+        cut.take_while(move |one| order.is_before(one.begin, one.end))
     }
 }
 
@@ -264,14 +319,15 @@ impl CompactionRules {
     /// (`compaction_outputs.cc:AddRangeDels`).
     pub fn kept_tombstones(&self, range: &KeyRange) -> Vec<RangeTombstone> {
         let mut kept = Vec::new();
-        for (begin, end, sequences) in self.tombstones.in_range(range) {
-            for &sequence in sequences {
+        for one in self.tombstones.in_range(range) {
+            for &sequence in one.sequences {
                 let is_obsolete = sequence <= self.earliest()
-                    && (self.bottommost || self.deeper.absent_range(self.order, begin, end));
+                    && (self.bottommost
+                        || (self.deeper).absent_range(self.order, one.begin, one.end));
                 if !is_obsolete {
                     kept.push(RangeTombstone {
-                        begin: begin.to_vec(),
-                        end: end.to_vec(),
+                        begin: one.begin.to_vec(),
+                        end: one.end.to_vec(),
                         sequence,
                     });
                 }
@@ -315,8 +371,8 @@ mod tests {
             tombstone(21, 20, 3),
         ];
         let fragments = Fragments::new(KeyOrder::Bytewise, &all, &[10]);
-        let found: Vec<_> = (fragments.all().iter())
-            .map(|one| (one.begin[0], one.end[0], one.sequences.as_slice()))
+        let found: Vec<_> = (fragments.iter())
+            .map(|one| (one.begin[0], one.end[0], one.sequences))
             .collect();
         let expected: [(u8, u8, &[u64]); 4] =
             [(1, 3, &[5]), (3, 4, &[12, 7]), (4, 6, &[7]), (6, 9, &[5])];
@@ -341,7 +397,7 @@ mod tests {
         let some =
             Fragments::at_most(KeyOrder::Bytewise, &all, &snapshots, u64::MAX).expect("no limit");
         let bytes = some.memory_bytes();
-        assert_eq!(some.all().last().map(|one| one.sequences.len()), Some(100));
+        assert_eq!(some.iter().last().map(|one| one.sequences.len()), Some(100));
         assert!(bytes > 5_000 * size_of::<RangeTombstone>() as u64);
         assert_eq!(
             Fragments::at_most(KeyOrder::Bytewise, &all, &snapshots, bytes),
@@ -411,15 +467,15 @@ mod tests {
             let range = KeyRange { begin: Some(vec![key]), end: Some(vec![key ^ 5]) };
             let in_range: Vec<_> = rules.tombstones.in_range(&range).collect();
             let sizes = rules.tombstones.sizes_in(&range);
-            let bytes = in_range.iter().map(|(begin, end, _)| (begin.len() + end.len()) as u64);
-            let sequences = in_range.iter().map(|(.., sequences)| sequences.len() as u64);
+            let bytes = in_range.iter().map(|one| (one.begin.len() + one.end.len()) as u64);
+            let sequences = in_range.iter().map(|one| one.sequences.len() as u64);
             prop_assert_eq!(sizes.fragments, in_range.len() as u64);
             prop_assert_eq!(sizes.sequences, sequences.sum::<u64>());
             prop_assert!(sizes.key_bytes >= bytes.sum::<u64>());
             prop_assert_eq!(rules.tombstones.meets(&range), !in_range.is_empty());
             let at = rules.tombstones.ending_behind(&[key], 0);
-            let found = rules.tombstones.all().get(at);
-            let found = found.filter(|fragment| !order.is_before(&[key], &fragment.begin));
+            let found = rules.tombstones.get(at);
+            let found = found.filter(|fragment| !order.is_before(&[key], fragment.begin));
             prop_assert_eq!(found.is_some_and(|fragment| fragment.deletes(sequence, &rules)), expected);
         }
     }

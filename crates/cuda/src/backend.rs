@@ -21,7 +21,7 @@ use crate::read::{
 use crate::resident::{InsertBuffers, insert};
 use crate::ring;
 use crate::scan::{self, Encoded, Encodings, ScanBuffers, ScanSize, scan};
-use crate::settings::CudaSettings;
+use crate::settings::{CudaSettings, IO_THREADS};
 use crate::sst::{self, SstBuffers, SstSize, Writing};
 use crate::support;
 
@@ -75,8 +75,7 @@ impl CudaBackend {
     /// Device.
     pub fn warm_up(&self) -> Result<()> {
         let _current = self.device().make_current()?;
-        self.pool
-            .warm_up(self.settings.io_threads.max(sst::WRITERS))
+        self.pool.warm_up(IO_THREADS.max(sst::WRITERS))
     }
 
     /// Bytes allocated on the device, and the maximum.
@@ -138,7 +137,7 @@ impl CudaBackend {
 
     /// Host memory for data on its way to the device.
     fn loading_bytes(&self) -> u64 {
-        self.settings.io_threads as u64 * ring_bytes(self.settings.chunk_bytes)
+        IO_THREADS as u64 * ring_bytes(self.settings.chunk_bytes)
     }
 
     /// Host memory for files on their way from the device.
@@ -264,7 +263,7 @@ impl CudaBackend {
         grouping: Option<Grouping>,
     ) -> std::result::Result<CudaRows<'a>, (Error, Again)> {
         let not_cached = |error| (error, Again::No);
-        let (threads, stages) = (self.settings.io_threads, Stages::default());
+        let (threads, stages) = (IO_THREADS, Stages::default());
         let on_host = host_blocks(request.tables, request.range, threads, task.cancel, &stages);
         let on_host = on_host.map_err(not_cached)?;
         let bytes = self.device_bytes(&request, grouping);
@@ -326,13 +325,7 @@ impl CudaBackend {
             return Err(error);
         }
         let loading = Instant::now();
-        input.load(
-            &self.pool,
-            &self.settings,
-            &mut buffers.arena,
-            task.cancel,
-            &stages,
-        )?;
+        input.load(&self.pool, &mut buffers.arena, task.cancel, &stages)?;
         let seconds = loading.elapsed().as_secs_f64();
         let loaded = input.bytes - input.cached_bytes();
         stages.add("load, in all", Resource::Host, seconds, loaded);

@@ -2,6 +2,9 @@
 
 use crate::cache::CHUNK_BYTES as CHUNK_BYTES_OF_CACHE;
 
+/// Threads of a task that read its input.
+pub const IO_THREADS: usize = 3;
+
 /// How the backend uses host and device.
 #[derive(Debug, Clone, Copy)]
 pub struct CudaSettings {
@@ -18,21 +21,17 @@ pub struct CudaSettings {
     pub pinned_bytes: Option<u64>,
     /// Bytes per copy to the device and back.
     pub chunk_bytes: usize,
-    /// Threads of a task that read its input.
-    pub io_threads: usize,
 }
 
 impl Default for CudaSettings {
     fn default() -> Self {
         const CHUNK_BYTES: usize = 1 << 20;
-        const IO_THREADS: usize = 3;
         Self {
             memory_bytes: None,
             cache_bytes: None,
             cache_chunk_bytes: CHUNK_BYTES_OF_CACHE,
             pinned_bytes: None,
             chunk_bytes: CHUNK_BYTES,
-            io_threads: IO_THREADS,
         }
     }
 }

@@ -11,11 +11,11 @@ use crate::table::for_each_meta;
 
 /// It deletes older entries of the keys from `begin` to before `end`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RangeTombstone {
+pub struct RangeTombstone<K = Vec<u8>> {
     /// First user key.
-    pub begin: Vec<u8>,
+    pub begin: K,
     /// Exclusive end, a user key.
-    pub end: Vec<u8>,
+    pub end: K,
     /// Sequence number; entries with a smaller one are older.
     pub sequence: u64,
 }
@@ -80,13 +80,18 @@ impl RangeTombstone {
     /// Its part between the bounds of a file, which are internal keys. A file may have tombstones that extend beyond; other
     /// files then have the rest (`range_del_aggregator.cc:TruncatedRangeDelIterator`). The flag says whether the file ends
     /// between versions of its largest key that the tombstone covers. Then the part ends before that key.
-    pub fn within_file(&self, order: KeyOrder, smallest: &[u8], largest: &[u8]) -> (Self, bool) {
+    pub fn within_file<'a>(
+        &'a self,
+        order: KeyOrder,
+        smallest: &'a [u8],
+        largest: &'a [u8],
+    ) -> (RangeTombstone<&'a [u8]>, bool) {
         let first = split(smallest).map_or(&[][..], |(user_key, _)| user_key);
         let cut = split(largest).filter(|(last, _)| order.is_before(last, &self.end));
         let end = cut.map_or(&self.end[..], |(last, _)| last);
-        let within = Self {
-            begin: order.last(&self.begin, first).to_vec(),
-            end: end.to_vec(),
+        let within = RangeTombstone {
+            begin: order.last(&self.begin, first),
+            end,
             sequence: self.sequence,
         };
         let begins_behind = |last| order.is_before(last, &self.begin);

@@ -62,7 +62,11 @@ impl Deleted {
                 undecided.push(of_key(user_key(largest)));
             }
         }
-        all.extend(of_unflushed().cloned());
+        all.extend(of_unflushed().map(|one| RangeTombstone {
+            begin: one.begin.as_slice(),
+            end: one.end.as_slice(),
+            sequence: one.sequence,
+        }));
         let fragments = Fragments::new(KeyOrder::Bytewise, &all, &[]);
         drop(all);
         reservation.shrink(fragments.memory_bytes());
@@ -75,11 +79,11 @@ impl Deleted {
 
     /// Keys that tombstones with at least this sequence number delete, as disjoint ranges.
     pub fn since(&self, sequence: u64) -> Vec<KeyRange> {
-        let all = self.fragments.all().iter();
-        let newer = all.filter(|fragment| fragment.sequences.iter().any(|&own| own >= sequence));
+        let newer = self.fragments.iter();
+        let newer = newer.filter(|fragment| fragment.sequences.iter().any(|&own| own >= sequence));
         let ranges = newer.map(|fragment| KeyRange {
-            begin: Some(fragment.begin.clone()),
-            end: Some(fragment.end.clone()),
+            begin: Some(fragment.begin.to_vec()),
+            end: Some(fragment.end.to_vec()),
         });
         ranges::disjoint(&ranges.collect::<Vec<_>>())
     }
@@ -173,11 +177,11 @@ mod tests {
             |bytes| -> Result<Reservation> { engine.tables.keep(bytes, &CancelToken::new()) };
         let deleted = Deleted::new(&files, &[], sequence, keep).expect("room");
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        let fragments = deleted.fragments.all().iter();
+        let fragments = deleted.fragments.iter();
         let undecided = deleted.undecided.iter();
         (
             fragments
-                .map(|one| text(&one.begin) + "-" + &text(&one.end))
+                .map(|one| text(one.begin) + "-" + &text(one.end))
                 .collect(),
             undecided
                 .map(|range| text(range.begin.as_deref().expect("one key")))

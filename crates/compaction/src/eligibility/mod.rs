@@ -68,8 +68,7 @@ pub struct Planned {
 ///
 /// # Errors
 /// Declined.
-pub fn from_options(job: Job, policy: Policy) -> Result<EligibleJob> {
-    let mut eligible = EligibleJob::read(job)?;
+pub fn from_options(mut eligible: EligibleJob, policy: Policy) -> Result<EligibleJob> {
     eligible.checked_order = keys::ask(&eligible, &eligible.family()?.options)?;
     let mut found = Findings::default();
     check_db(&eligible.file, policy, &mut found);
@@ -206,6 +205,14 @@ impl EligibleJob {
     pub fn read(job: Job) -> Result<Self> {
         let input = CompactionServiceInput::decode(&job.input)
             .map_err(|e| Error::declined(DeclineReason::InputMessage, e.to_string()))?;
+        Self::of(job, input)
+    }
+
+    /// The same with the decoded message.
+    ///
+    /// # Errors
+    /// Declined if the options are malformed.
+    pub fn of(job: Job, input: CompactionServiceInput) -> Result<Self> {
         let file = OptionsFile::parse_for(&job.options, &input.cf_name).map_err(malformed)?;
         Ok(Self {
             job,

@@ -122,7 +122,7 @@ impl Engine {
         let tree = database.follower.examine(&input, info.cf_id, &mut found)?;
         let last_level = info.output_level;
         let options = database.options_text.clone();
-        let mut job = self.draft(info, input.encode(), options, tree, None);
+        let mut job = self.draft(info, &input, input.encode(), options, tree, None);
         let inputs = std::mem::take(&mut job.tree.inputs);
         // Jobs with output in level 0 only have inputs in level 0. The checks use the inputs for that case.
         let of_level_0 = inputs.iter().filter(|file| file.level == 0);

@@ -130,7 +130,7 @@ impl Engine {
         let merged = files.filter(|(source, _)| step.files.contains(source));
         let inputs = by_level(merged.map(|(_, file)| (file.level, file.size)));
         let options = database.options_text.clone();
-        let job = self.draft(info, input.encode(), options, tree, None);
+        let job = self.draft(info, &input, input.encode(), options, tree, None);
         let (_, family) = database.family(cf_name)?;
         self.check(&job, dir, family, &mut found)?;
         let found = found.into_vec();

@@ -5,8 +5,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use rand::RngCore;
 use rockmill_core::{
-    CancelToken, DeclineReason, Error, Hints, Identity, JOB_VERSION, Job, JobInfo, MergeOperator,
-    Result, TreeState,
+    CancelToken, DeclineReason, Error, Hints, Identity, JOB_VERSION, Job, JobInfo, Result,
+    TreeState,
 };
 use rockmill_format::manifest::Tree;
 use rockmill_format::unique_id::SessionId;
@@ -72,9 +72,8 @@ impl Engine {
         self.require_bytes(&tree)?;
         let key = (info.cf_id, input.options_file_number);
         let learned = lock(&database.filter_millibits).get(&key).copied();
-        let job = self.draft(info, message.to_vec(), options, tree, learned);
-        let mut eligible = self.eligible(job)?;
-        eligible.input.options_file_number = input.options_file_number;
+        let job = self.draft(info, &input, message.to_vec(), options, tree, learned);
+        let eligible = self.checked(EligibleJob::of(job, input)?)?;
         require_version(&eligible)?;
         require_renames(dir, &eligible)?;
         require_own_path(dir, &eligible.job.info)?;
@@ -120,11 +119,15 @@ impl Engine {
     ///
     /// # Errors
     /// Declined.
-    pub fn eligible(&self, mut job: Job) -> Result<EligibleJob> {
-        if job.info.plugins.is_none() {
-            job.info.plugins = self.settings.objects.plugins(&job)?;
+    pub fn eligible(&self, job: Job) -> Result<EligibleJob> {
+        self.checked(EligibleJob::read(job)?)
+    }
+
+    fn checked(&self, mut eligible: EligibleJob) -> Result<EligibleJob> {
+        if eligible.job.info.plugins.is_none() {
+            eligible.job.info.plugins = self.settings.objects.plugins(&eligible)?;
         }
-        eligibility::from_options(job, self.policy())
+        eligibility::from_options(eligible, self.policy())
     }
 
     fn require_bytes(&self, tree: &TreeState) -> Result<()> {
@@ -137,16 +140,18 @@ impl Engine {
         Err(Error::declined(DeclineReason::SmallJob, what))
     }
 
-    /// Creates a job that has not been checked.
+    /// Creates a job that has not been checked. `message` is `input` as RocksDB sent it.
     pub(super) fn draft(
         &self,
         info: JobInfo,
+        input: &CompactionServiceInput,
         message: Vec<u8>,
         options: String,
         tree: TreeState,
         learned: Option<u32>,
     ) -> Job {
-        let (merge_operator, merge_operator_of_family) = self.merge_operator(&message);
+        let family = String::from_utf8_lossy(&input.cf_name);
+        let stated = &self.settings.merge_operators;
         Job {
             version: JOB_VERSION,
             info,
@@ -154,8 +159,8 @@ impl Engine {
             tree,
             hints: Hints {
                 filter_millibits_per_key: self.settings.hints.filter_millibits_per_key.or(learned),
-                merge_operator,
-                merge_operator_of_family,
+                merge_operator: stated.get(&family).cloned(),
+                merge_operator_of_family: stated.names(&family),
                 comparators: self.settings.hints.comparators.clone(),
             },
             identity: self.identity(),
@@ -165,16 +170,6 @@ impl Engine {
             compressed_by: None,
             input: message,
         }
-    }
-
-    /// The stated merge operator for the column family of a job's message, and whether it is stated by name.
-    fn merge_operator(&self, message: &[u8]) -> (Option<MergeOperator>, bool) {
-        let Ok(input) = CompactionServiceInput::decode(message) else {
-            return (None, false);
-        };
-        let family = String::from_utf8_lossy(&input.cf_name);
-        let stated = &self.settings.merge_operators;
-        (stated.get(&family).cloned(), stated.names(&family))
     }
 
     /// Creates the job that compacts everything in a column family of a closed database to its last level.
@@ -189,7 +184,9 @@ impl Engine {
             return Err(Error::declined(DeclineReason::Manifest, what));
         }
         let tree = database.follower.tree_state(&input, info.cf_id)?;
-        self.eligible(self.draft(info, input.encode(), database.options_text, tree, None))
+        let message = input.encode();
+        let job = self.draft(info, &input, message, database.options_text, tree, None);
+        self.checked(EligibleJob::of(job, input)?)
     }
 
     /// Draws an identity that no other attempt has.

@@ -102,9 +102,8 @@ impl RunningJob {
             true => Some(self.open_inputs(subcompaction)?),
             false => None,
         };
-        let inputs = opened
-            .as_ref()
-            .map_or(&self.prepared.tables, |(inputs, _)| inputs);
+        let closed = self.prepared.inputs.tables();
+        let inputs = opened.as_ref().map_or(closed, |(inputs, _)| inputs);
         let read = self.read_task(subcompaction, inputs, &self.files().stop, None);
         let bytes = report.files().iter().map(|file| file.size).sum();
         let meter = &self.files().meter;

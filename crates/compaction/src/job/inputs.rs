@@ -23,16 +23,21 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Inputs {
     /// Creates closed inputs, which are opened within the limit of `descriptors`.
     pub fn new(
-        tables: &[InputTable],
-        closed: &[Arc<ClosedInput>],
+        tables: Vec<InputTable>,
+        closed: Vec<Arc<ClosedInput>>,
         descriptors: &Arc<Descriptors>,
     ) -> Self {
         Self {
-            tables: tables.to_vec(),
-            closed: closed.to_vec(),
             open: closed.iter().map(|_| Mutex::default()).collect(),
+            tables,
+            closed,
             descriptors: Arc::clone(descriptors),
         }
+    }
+
+    /// The inputs, which are closed.
+    pub fn tables(&self) -> &[InputTable] {
+        &self.tables
     }
 
     /// Waits for the descriptors of the inputs that may contain keys of `range`, and opens these inputs. An input is

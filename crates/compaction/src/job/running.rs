@@ -11,7 +11,7 @@ use rockmill_format::key;
 use rockmill_format::range_tombstone::END_TAG;
 use tracing::Span;
 
-use super::{Inputs, unbalanced};
+use super::unbalanced;
 use crate::prepare::Prepared;
 use crate::spans;
 use crate::staging::StagingSink;
@@ -27,7 +27,6 @@ use rockmill_storage::io::{JobIo, RateLimiter, Stage, TaskFiles, measured_by_thi
 #[derive(Debug)]
 pub struct RunningJob {
     pub prepared: Prepared,
-    inputs: Inputs,
     pub verifier: Verifier,
     counter: ProgressCounter,
     limiter: Arc<RateLimiter>,
@@ -60,7 +59,6 @@ struct SubcompactionRun {
 impl RunningJob {
     pub fn new(
         prepared: Prepared,
-        inputs: Inputs,
         verifier: Verifier,
         counter: &ProgressCounter,
         limiter: &Arc<RateLimiter>,
@@ -70,7 +68,6 @@ impl RunningJob {
         Self {
             reports: subcompactions.map(|_| Mutex::default()).collect(),
             prepared,
-            inputs,
             verifier,
             counter: counter.clone(),
             limiter: Arc::clone(limiter),
@@ -95,7 +92,7 @@ impl RunningJob {
         subcompaction: &Subcompaction,
     ) -> Result<(Vec<InputTable>, DescriptorLease)> {
         let files = self.files();
-        let open = || self.inputs.open(&subcompaction.range, &files.stop);
+        let open = || self.prepared.inputs.open(&subcompaction.range, &files.stop);
         files.meter.time(Stage::WaitForBudget, 0, open)
     }
 

@@ -472,8 +472,8 @@ impl Seen {
         let is_covered = rules.deleted.is_some_and(|deleted| {
             let (first, last) = (loaded.key_of(rows.start), loaded.key_of(end - 1));
             self.fragment = deleted.ending_behind(first, self.fragment);
-            let next = deleted.all().get(self.fragment);
-            next.is_some_and(|next| next.begin.as_slice() <= last)
+            let next = deleted.get(self.fragment);
+            next.is_some_and(|next| next.begin <= last)
         });
         if is_below && !is_covered && !is_decided(&self.decided, rows.start) {
             self.decide(loaded.key_of(end - 1));

@@ -173,10 +173,10 @@ impl RangeTombstones<'_> {
         if self.rules.bottommost {
             return None;
         }
-        let begin = &self.rules.tombstones.all().get(self.next)?.begin;
+        let begin = self.rules.tombstones.get(self.next)?.begin;
         let order = self.rules.order;
         let first = self.range.begin.as_deref();
-        let begin = first.map_or(begin.as_slice(), |first| order.last(begin, first));
+        let begin = first.map_or(begin, |first| order.last(begin, first));
         let end = before.or(self.range.end.as_deref());
         end.is_none_or(|end| order.is_before(begin, end))
             .then_some(begin)
@@ -184,16 +184,14 @@ impl RangeTombstones<'_> {
 
     /// Skips fragments that begin at or before a key that the splitter has received.
     fn pass(&mut self, user_key: &[u8]) {
-        let rest = self
-            .rules
-            .tombstones
-            .all()
-            .get(self.next..)
-            .unwrap_or_default();
-        let begun = rest
-            .iter()
-            .take_while(|fragment| !self.rules.order.is_before(user_key, &fragment.begin));
-        self.next += begun.count();
+        let rules = self.rules;
+        let has_begun = |at| {
+            let next = rules.tombstones.get(at);
+            next.is_some_and(|next| !rules.order.is_before(user_key, next.begin))
+        };
+        while has_begun(self.next) {
+            self.next += 1;
+        }
     }
 
     /// The tombstones of the current file, if the next one begins with the key `next`.

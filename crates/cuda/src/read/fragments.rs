@@ -27,10 +27,10 @@ pub(super) fn upload(
         len: 0,
     };
     let (mut keys, mut sequences, mut ends) = (UserKeys::default(), Vec::new(), vec![0]);
-    for (begin, end, own) in fragments.in_range(range) {
-        keys.push(begin);
-        keys.push(end);
-        sequences.extend_from_slice(own);
+    for one in fragments.in_range(range) {
+        keys.push(one.begin);
+        keys.push(one.end);
+        sequences.extend_from_slice(one.sequences);
         ends.push(sequences.len() as u64);
         on_device.len += 1;
     }

@@ -23,7 +23,7 @@ use crate::driver::ffi::{
 };
 use crate::driver::{CopyKind, Stages, Stream, refused};
 use crate::memory::{Allocation, CopyRing, DeviceBuffer, DeviceSliceMut, Pool};
-use crate::settings::CudaSettings;
+use crate::settings::IO_THREADS;
 
 /// Maximum bytes of a segment: large enough that threads seldom fetch the next one.
 const SEGMENT_BYTES: u64 = 32 << 20;
@@ -355,7 +355,6 @@ impl<'a> Input<'a> {
     pub fn load(
         &self,
         pool: &Pool,
-        settings: &CudaSettings,
         arena: &mut DeviceBuffer<u8>,
         cancel: &CancelToken,
         stages: &Stages,
@@ -377,7 +376,7 @@ impl<'a> Input<'a> {
         if self.segments.is_empty() {
             return Ok(());
         }
-        let threads = settings.io_threads.min(self.segments.len());
+        let threads = IO_THREADS.min(self.segments.len());
         std::thread::scope(|scope| {
             let others: Vec<_> = (1..threads)
                 .filter_map(|_| {

@@ -59,7 +59,11 @@ pub fn plan_files(
     let unknown = || altered("files end where no key is");
     let number = cuts[MAX_CUTS].selected_rows as usize;
     let cuts = cuts[..MAX_CUTS].get(..number).ok_or_else(unknown)?;
-    let begins: Vec<_> = rules.tombstones.in_range(range).map(|cut| cut.0).collect();
+    let begins: Vec<_> = rules
+        .tombstones
+        .in_range(range)
+        .map(|one| one.begin)
+        .collect();
     let mut starts = Vec::with_capacity(number);
     for (i, cut) in cuts.iter().enumerate() {
         let first = cut.selected_rows as usize;
