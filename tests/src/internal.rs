@@ -462,9 +462,8 @@ pub fn compare_tombstones<'k>(
     for key in keys {
         for key in [key.clone(), [key.as_slice(), &[0]].concat()] {
             let of = |all: &Fragments| -> Vec<u64> {
-                let found = all.all().get(all.ending_behind(&key, 0));
-                let found = found.filter(|fragment| !order.is_before(&key, &fragment.begin));
-                let sequences = found.map_or(&[][..], |fragment| fragment.sequences.as_slice());
+                let found = all.covering(&key, &mut 0);
+                let sequences = found.map_or(&[][..], |fragment| fragment.sequences);
                 let stays = |sequence: &&u64| **sequence > earliest || !absent(&key);
                 sequences.iter().filter(stays).copied().collect()
             };

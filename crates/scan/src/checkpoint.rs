@@ -17,13 +17,14 @@ use std::sync::Arc;
 use rockmill_core::{CancelToken, DeclineReason, Error, ErrorKind, ReadAt, Result};
 use rockmill_format::manifest::{ColumnFamily, Tree};
 use rockmill_format::names;
+use rockmill_format::options_file::Options;
 use rockmill_snapshot::tree::Position;
 use rockmill_snapshot::unflushed::LogFile;
 use rockmill_storage::io::JobInput;
 use rockmill_storage::{InputFileReader, LocalStorage, Storage, shared_files};
 
 use crate::iterators::{IteratorRead, Iterators, RowFn};
-use crate::options::{ReadOptions, comparator};
+use crate::options::{MERGE_OPERATOR, ReadOptions, comparator};
 use crate::table::TableFolder;
 use rockmill_core::{MergeOperator, MergeOperators};
 
@@ -38,8 +39,8 @@ pub struct Checkpoint {
     tables: BTreeMap<u64, Arc<JobInput>>,
     blobs: Vec<(String, InputFileReader)>,
     merge_operators: MergeOperators,
-    /// Names of merge operators in OPTIONS, by column family.
-    named_operators: BTreeMap<Vec<u8>, String>,
+    /// The option `merge_operator` of OPTIONS, by column family.
+    named_operators: BTreeMap<Vec<u8>, Options>,
     /// Names of comparators in OPTIONS, by column family.
     named_comparators: BTreeMap<Vec<u8>, Vec<u8>>,
 }
@@ -133,16 +134,24 @@ impl Checkpoint {
         comparator(family, &self.named_comparators)
     }
 
-    /// The merge operator that is stated for a column family.
+    /// The merge operator that is stated for a column family, unless OPTIONS contradict it.
     pub fn merge_operator(&self, family: &str) -> Option<&MergeOperator> {
-        self.merge_operators.get(family)
+        let stated = self.merge_operators.get(family);
+        stated.filter(|_| self.contradiction(family).is_none())
+    }
+
+    /// How OPTIONS contradict the operator that is stated for a column family.
+    pub fn contradiction(&self, family: &str) -> Option<String> {
+        let named = self.named_operators.get(&names::unescape(family))?;
+        let stated = self.merge_operators.get(family)?;
+        stated.contradiction(named, self.merge_operators.names(family))
     }
 
     /// The name of the column family's merge operator in OPTIONS. Applications choose names freely, so it proves
     /// nothing.
-    pub fn named_operator(&self, family: &str) -> Option<&str> {
-        let name = self.named_operators.get(&names::unescape(family))?;
-        Some(name)
+    pub fn named_operator(&self, family: &str) -> Option<String> {
+        let named = self.named_operators.get(&names::unescape(family))?;
+        named.object_name(MERGE_OPERATOR)
     }
 
     /// Whether both are the same version of the same database, read with the same merge operators, and this one has all

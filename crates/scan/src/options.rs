@@ -5,10 +5,14 @@ use std::path::{Path, PathBuf};
 
 use rockmill_core::Result;
 use rockmill_format::manifest::ColumnFamily;
+use rockmill_format::options_file::Options;
 use rockmill_format::versions;
 use rockmill_snapshot::closed_database::{self, LatestOptions, in_options, options_name};
 use rockmill_storage::Storage;
 use rockmill_storage::io::IoOptions;
+
+/// The option that names the merge operator.
+pub(crate) const MERGE_OPERATOR: &str = "merge_operator";
 
 /// How the files of a database are read, and the folder of its logs.
 #[derive(Debug)]
@@ -32,8 +36,8 @@ pub struct ReadOptions {
     pub is_unordered: bool,
     /// Whether logs are compressed (`wal_compression`).
     pub is_log_compressed: bool,
-    /// Names of merge operators by those of their column families. Applications have operators of any name.
-    pub(crate) merge_operators: BTreeMap<Vec<u8>, String>,
+    /// The option `merge_operator` of column families that have an operator with a name.
+    pub(crate) merge_operators: BTreeMap<Vec<u8>, Options>,
 }
 
 impl ReadOptions {
@@ -74,9 +78,10 @@ impl ReadOptions {
             if has_none("compaction_filter") && has_none("compaction_filter_factory") {
                 read.unfiltered.insert(family.name.clone());
             }
-            let operator = family.options.object_name("merge_operator");
-            if let Some(name) = operator.filter(|name| !name.is_empty()) {
-                read.merge_operators.insert(family.name.clone(), name);
+            let operator = family.options.object_name(MERGE_OPERATOR);
+            if operator.is_some_and(|name| !name.is_empty()) {
+                let operator = family.options.only(MERGE_OPERATOR);
+                read.merge_operators.insert(family.name.clone(), operator);
             }
         }
         read.wal_dir = latest.options.db.str("wal_dir").map(str::to_owned);

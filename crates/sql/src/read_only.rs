@@ -199,6 +199,10 @@ fn failed(doing: &str, error: &rust_rocksdb::Error) -> Error {
 
 /// The error for operands without a stated merge operator.
 fn not_stated(checkpoint: &Checkpoint, family: &str) -> Error {
+    if let Some(why) = checkpoint.contradiction(family) {
+        let what = format!("column family {family:?} has merge operands, and {why}");
+        return Error::declined(DeclineReason::MergeOperands, what);
+    }
     let named = checkpoint.named_operator(family).map(|name| {
         format!("; OPTIONS name {name}, which may be the application's own operator of that name")
     });

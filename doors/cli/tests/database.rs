@@ -94,6 +94,11 @@ fn a_compacted_database_has_the_same_entries_in_its_last_level() {
         assert!(line.len() <= 80 && !line.contains("0 declined"), "{line}");
     }
     assert!(contents(&db) == before);
+    let file = sst_files(&db).remove(0);
+    let bytes = fs::read(&file).expect("read");
+    fs::write(&file, &bytes[..bytes.len() - 1]).expect("written");
+    let (_, error) = expect(BAD_DATA, &["compact", text(&db)]);
+    assert!(error.contains(text(&file)), "{error}");
 }
 
 #[test]

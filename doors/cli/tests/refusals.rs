@@ -10,7 +10,7 @@ use common::{
     sst_files, text,
 };
 use rust_rocksdb::compaction_filter::Decision;
-use rust_rocksdb::{DB, MergeOperands, Options};
+use rust_rocksdb::{DB, DBCompactionStyle, MergeOperands, Options};
 
 /// Returns the larger number; RocksDB's own operator of that name compares texts.
 fn larger(_: &[u8], existing: Option<&[u8]>, operands: &MergeOperands) -> Option<Vec<u8>> {
@@ -82,12 +82,54 @@ fn an_operator_is_not_known_by_its_name() {
         let (_, err) = expect(WRONG_USAGE, &wrong);
         assert!(err.contains(said), "{err}");
     }
+    for other in ["uint64add", "default=stringappend"] {
+        let err = left_alone(BAD_DATA, dir.path(), &["--merge-operator", other]);
+        assert!(err.contains("OPTIONS say MaxOperator"), "{err}");
+    }
     // The argument is for users whose operator is RocksDB's.
     let compact = ["compact", text(dir.path()), "--merge-operator", "max"];
     let plan = json(DONE, &[&compact[..], &["--dry-run"]].concat());
     assert_eq!(plan["refusals"].as_array().map(Vec::len), Some(0));
     let (out, _) = expect(DONE, &compact);
     assert!(out.contains("done by Rockmill"), "{out}");
+}
+
+#[test]
+fn a_database_whose_log_is_damaged_is_left_alone() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let db = DB::open(&with_operator(), dir.path()).expect("open");
+    for number in 0..1_000 {
+        db.put(format!("key{number:04}"), "value").expect("put");
+    }
+    drop(db);
+    let entries = fs::read_dir(dir.path()).expect("a folder");
+    let mut files = entries.map(|entry| entry.expect("an entry").path());
+    let log = files.find(|file| file.extension().is_some_and(|end| end == "log"));
+    let log = log.expect("a log");
+    let mut bytes = fs::read(&log).expect("read");
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    fs::write(&log, bytes).expect("written");
+    let err = left_alone(BAD_DATA, dir.path(), &[]);
+    assert!(
+        err.contains("the write-ahead log is damaged") && err.contains(text(&log)),
+        "{err}"
+    );
+}
+
+#[test]
+fn a_family_whose_compactions_delete_entries_is_left_alone() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let mut options = with_operator();
+    options.set_compaction_style(DBCompactionStyle::Fifo);
+    let db = DB::open(&options, dir.path()).expect("open");
+    for number in 0..2_u8 {
+        db.put([number], "value").expect("put");
+        db.flush().expect("flush");
+    }
+    drop(db);
+    let err = left_alone(BAD_DATA, dir.path(), &[]);
+    assert!(err.contains("delete the oldest entries"), "{err}");
 }
 
 #[test]

@@ -150,6 +150,14 @@ fn operands_are_merged_with_the_stated_operator_alone() {
         let (_, error) = expect(WRONG_USAGE, &["sql", db, query, "--merge-operator", wrong]);
         assert!(!error.is_empty(), "{wrong}");
     }
+    for other in ["uint64add", "default=max"] {
+        let (out, error) = expect(BAD_DATA, &["sql", db, query, "--merge-operator", other]);
+        assert!(
+            error.contains("OPTIONS say StringAppendOperator"),
+            "{error}"
+        );
+        assert_eq!(out, "");
+    }
     let before = files(folder.path());
     let stated = ["--merge-operator", "default=stringappend:delimiter=|"];
     let sql = [&["sql", db, "--format", "csv", query][..], &stated].concat();

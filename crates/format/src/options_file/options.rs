@@ -113,6 +113,16 @@ impl Options {
         matches!(self.str(key), None | Some("" | NULLPTR | "{}"))
     }
 
+    /// This option alone, if it is there.
+    #[must_use]
+    pub fn only(&self, key: &str) -> Self {
+        let entry = self.entries.get_key_value(key);
+        let entry = entry.map(|(key, entry)| (key.clone(), entry.clone()));
+        Self {
+            entries: entry.into_iter().collect(),
+        }
+    }
+
     /// Name of the object that a customizable option has, `name` or `{id=name;..}`; `None` without an object. It is empty if
     /// the object has no name.
     pub fn object_name(&self, key: &str) -> Option<String> {

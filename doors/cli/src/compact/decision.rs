@@ -6,6 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use rockmill_compaction::{Diagnosis, filter_policy_without_bits};
+use rockmill_core::ErrorKind;
 use rockmill_format::names;
 use rockmill_format::options_file::{ColumnFamilyOptions, OptionsFile};
 use rockmill_scan::MergeOperator;
@@ -72,13 +73,16 @@ pub fn decide(task: &Task, diagnosis: &Diagnosis) -> Decision {
         refusals.extend(objects::unknown_when_compacting(family));
         refusals.extend(unproved_filter(family));
         refusals.extend(read_only_policy(options, family));
+        refusals.extend(style_that_deletes(family));
     }
-    refusals.extend(unstated_operators(
-        task,
-        diagnosis,
-        logs.as_deref(),
-        is_selected,
-    ));
+    let in_log = logs.as_deref().and_then(|logs| {
+        let operands = families_with_logged_operands(&task.dir, logs);
+        operands.unwrap_or_else(|refusal| {
+            refusals.push(refusal);
+            None
+        })
+    });
+    refusals.extend(unstated_operators(task, diagnosis, in_log, is_selected));
     refusals.extend(several_paths(diagnosis));
     refusals.extend(legacy_files(diagnosis));
     if !task.service.write_committed && options.db.str("allow_2pc") == Some("true") {
@@ -160,20 +164,24 @@ fn other_families(diagnosis: &Diagnosis) -> Vec<Refusal> {
 /// Finds column families that may have operands to merge, and for which no operator is stated. The name in OPTIONS
 /// proves nothing: applications choose it, and RocksDB does not check it.
 ///
-/// Opening merges operands in the WAL of any column family; compacting one merges operands in its files.
+/// Opening merges operands in the WAL of any column family; compacting one merges operands in its files. `in_log` has the
+/// families with operands in the WAL; `None` if they are not known.
 fn unstated_operators(
     task: &Task,
     diagnosis: &Diagnosis,
-    logs: Option<&Path>,
+    in_log: Option<BTreeSet<Vec<u8>>>,
     is_selected: impl Fn(&[u8]) -> bool,
 ) -> Vec<Refusal> {
-    let in_log = families_with_logged_operands(&task.dir, logs);
     let of_family = |family: &ColumnFamilyOptions| {
         let name = objects::merge_operator(&family.options)?;
         let text = String::from_utf8_lossy(&family.name);
-        if task.merge_operators.get(&text).is_some() {
-            return None;
-        }
+        let why = match stated_operator(task, family) {
+            Ok(Some(_)) => return None,
+            Ok(None) => {
+                format!("merge_operator is {name}, which may be its application's own of that name")
+            }
+            Err(contradiction) => contradiction,
+        };
         let compacted = is_selected(&family.name);
         let mut found = diagnosis.families.iter().filter(|f| f.name == family.name);
         let files = compacted && found.any(|family| family.may_hold_operands);
@@ -187,9 +195,7 @@ fn unstated_operators(
             ),
             (false, false) => return None,
         };
-        let what = format!(
-            "merge_operator is {name}, which may be its application's own of that name, and {place}"
-        );
+        let what = format!("{why}, and {place}");
         let change = format!(
             "say --merge-operator {text}=NAME if it is one of RocksDB's, else {FROM_APPLICATION}{emptied}"
         );
@@ -203,16 +209,63 @@ fn unstated_operators(
     families.iter().filter_map(of_family).collect()
 }
 
-/// Names of the column families with merge operands in the WAL; `None` if it cannot be read.
-fn families_with_logged_operands(dir: &Path, logs: Option<&Path>) -> Option<BTreeSet<Vec<u8>>> {
+/// The merge operator that is stated for a column family, or how OPTIONS contradict it. With another operator, values would
+/// be lost for good.
+fn stated_operator<'a>(
+    task: &'a Task,
+    family: &ColumnFamilyOptions,
+) -> Result<Option<&'a MergeOperator>, String> {
+    let name = String::from_utf8_lossy(&family.name);
+    let Some(stated) = task.merge_operators.get(&name) else {
+        return Ok(None);
+    };
+    let has_one = objects::merge_operator(&family.options).is_some();
+    let contradiction = stated.contradiction(&family.options, task.merge_operators.names(&name));
+    match contradiction.filter(|_| has_one) {
+        None => Ok(Some(stated)),
+        Some(contradiction) => Err(contradiction),
+    }
+}
+
+/// Names of the column families with merge operands in the WAL; `None` if it cannot be read. Refuses a damaged log: RocksDB
+/// would drop what is behind the damage, and then delete the log.
+fn families_with_logged_operands(
+    dir: &Path,
+    logs: &Path,
+) -> Result<Option<BTreeSet<Vec<u8>>>, Refusal> {
     const NO_ENTRIES: usize = 0;
-    let logs = logs?;
-    let tree = database_dir::read_tree(dir).ok()?;
+    let Ok(tree) = database_dir::read_tree(dir) else {
+        return Ok(None);
+    };
     let cancel = signals::token();
-    let read = Unflushed::read(&LocalStorage, logs, &tree, |_| true, NO_ENTRIES, cancel).ok()?;
-    let families = tree.column_families.into_iter();
-    let with = families.filter(|(id, _)| read.operands.contains(id));
-    Some(with.map(|(_, family)| family.name).collect())
+    match Unflushed::read(&LocalStorage, logs, &tree, |_| true, NO_ENTRIES, cancel) {
+        Ok(read) => {
+            let families = tree.column_families.into_iter();
+            let with = families.filter(|(id, _)| read.operands.contains(id));
+            Ok(Some(with.map(|(_, family)| family.name).collect()))
+        }
+        Err(error) if error.kind == ErrorKind::Corruption => {
+            let what = format!(
+                "the write-ahead log is damaged: {}",
+                error.in_directory(logs)
+            );
+            let change = "copy the log, then open and close the database with its application, whose \
+                          wal_recovery_mode decides what stays";
+            Err(Refusal::data(what, change))
+        }
+        Err(_) => Ok(None),
+    }
+}
+
+/// Finds a style of compaction that deletes the oldest files, by their age or by the size of all.
+fn style_that_deletes(family: &ColumnFamilyOptions) -> Option<Refusal> {
+    const FIFO: &str = "kCompactionStyleFIFO";
+    let is_fifo = family.options.str("compaction_style") == Some(FIFO);
+    is_fifo.then(|| {
+        let what =
+            format!("compaction_style is {FIFO}, whose compactions delete the oldest entries");
+        Refusal::data(what, FROM_APPLICATION).of_family_alone(&family.name)
+    })
 }
 
 /// Values of the option `merge_operator` with which the database is opened, in the order of the OPTIONS file. Without a
@@ -221,7 +274,7 @@ fn merge_operators(task: &Task, options: &OptionsFile) -> Vec<String> {
     let value = |family: &ColumnFamilyOptions| {
         let name = String::from_utf8_lossy(&family.name);
         let has_one = objects::merge_operator(&family.options).is_some();
-        let stated = task.merge_operators.get(&name);
+        let stated = stated_operator(task, family).ok().flatten();
         let stated = stated.filter(|_| has_one || task.merge_operators.names(&name));
         stated.map_or_else(|| objects::NULL.to_owned(), MergeOperator::option_value)
     };
@@ -278,7 +331,7 @@ fn cut_options(diagnosis: &Diagnosis) -> Option<Refusal> {
 
 /// Finds a file with LevelDB's magic number (`format.cc:Footer::DecodeFrom`). RocksDB opens no database that has one.
 fn legacy_files(diagnosis: &Diagnosis) -> Option<Refusal> {
-    let of_format = rockmill_core::ErrorKind::Declined(rockmill::DeclineReason::FormatVersion);
+    let of_format = ErrorKind::Declined(rockmill::DeclineReason::FormatVersion);
     let mut found = diagnosis.families.iter().flat_map(|family| &family.found);
     let file = found.find_map(|error| error.file.as_ref().filter(|_| error.kind == of_format))?;
     let what = format!("RocksDB 11 does not open {file}, whose format_version is below 2");
@@ -288,7 +341,7 @@ fn legacy_files(diagnosis: &Diagnosis) -> Option<Refusal> {
 
 fn several_paths(diagnosis: &Diagnosis) -> Option<Refusal> {
     let several_paths = |what: &rockmill_core::Error| {
-        what.kind == rockmill_core::ErrorKind::Declined(rockmill::DeclineReason::DbPaths)
+        what.kind == ErrorKind::Declined(rockmill::DeclineReason::DbPaths)
     };
     let mut families = diagnosis.families.iter();
     let several = families.any(|family| family.found.iter().any(several_paths));

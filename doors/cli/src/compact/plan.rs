@@ -115,12 +115,17 @@ struct Plan {
 /// Prints the plan of the compactions, or the parts that would be left alone with the reasons.
 ///
 /// # Errors
-/// The command's failure if it would leave a part alone; Environment if the output cannot be written.
+/// The command's failure if it would leave a part alone, or a file is damaged; Environment if the output cannot be written.
 pub fn print(task: &Task, decision: Decision, json: bool) -> Result<(), Failure> {
     let plan = Plan::new(task, decision);
     output::document_or_text(json, &plan, |out| Ok(plan.print_text(out)?))?;
     let what = plan.left_alone();
-    Refusal::foretold(&task.dir, &what, &plan.refusals).map_or(Ok(()), Err)
+    let refused = Refusal::foretold(&task.dir, &what, &plan.refusals);
+    let damage = || {
+        let mut families = task.families.iter();
+        families.find_map(|family| family.damage(&task.dir))
+    };
+    refused.or_else(damage).map_or(Ok(()), Err)
 }
 
 impl Plan {

@@ -61,7 +61,7 @@ pub fn compact(
     for family in &task.families[done.len()..] {
         let became = match decision.opening {
             Some(_) => Became::NotReached,
-            None => without_work(family),
+            None => without_work(task, family),
         };
         done.push(Done::without_work(became, service));
     }
@@ -163,7 +163,7 @@ impl Session<'_> {
         });
         let has_new = files[0] != files[1] || self.unflushed.contains(family.name.as_str());
         if !has_new && !family.has_work(self.task.force) {
-            return Done::without_work(without_work(family), self.service);
+            return Done::without_work(without_work(self.task, family), self.service);
         }
         let (clock, first) = (Clock::start(), self.service.stats());
         let compacted = self.database.compact(self.task, family);
@@ -175,11 +175,12 @@ impl Session<'_> {
     }
 }
 
-/// Result of a column family that has nothing to compact.
-fn without_work(family: &SelectedFamily) -> Became {
-    match family.forecast.is_compacted {
-        true => Became::CompactedAlready,
-        false => Became::Empty,
+/// Result of a column family that has nothing to compact. Its files may be damaged, or missing.
+fn without_work(task: &Task, family: &SelectedFamily) -> Became {
+    match family.damage(&task.dir) {
+        Some(failure) => Became::Failed(failure),
+        None if family.forecast.is_compacted => Became::CompactedAlready,
+        None => Became::Empty,
     }
 }
 

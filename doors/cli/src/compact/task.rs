@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use rockmill::{DeviceList, OutputCache, Service, Verification};
 use rockmill_compaction::{Engine, Forecast, MutableSettings, Settings};
+use rockmill_core::{DeclineReason, Error, ErrorKind};
 use rockmill_format::names;
 use rockmill_scan::MergeOperators;
 use rockmill_side_by_side::device::tell;
@@ -24,6 +25,18 @@ pub struct SelectedFamily {
     /// Whether its keys are in reverse order: it begins with the last key in the order of bytes.
     pub is_reverse: bool,
     pub forecast: Forecast,
+}
+
+impl SelectedFamily {
+    /// The first file that is damaged or cannot be read.
+    pub fn damage(&self, dir: &Path) -> Option<Failure> {
+        let is_bad = |error: &Error| match error.kind {
+            ErrorKind::Declined(reason) => reason == DeclineReason::InputMissing,
+            _ => true,
+        };
+        let found = self.forecast.found().into_iter().find(is_bad)?;
+        Some(database_dir::failure(dir, found))
+    }
 }
 
 /// The name of the column family that an argument names.
