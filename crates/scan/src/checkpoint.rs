@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::fs::File;
 use std::io::{self, Write};
+use std::ops::RangeInclusive;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -33,6 +34,8 @@ use rockmill_core::{MergeOperator, MergeOperators};
 pub struct Checkpoint {
     tree: Arc<Tree>,
     sequence: u64,
+    /// Smallest last sequence number that RocksDB may find.
+    least_sequence: u64,
     position: Position,
     manifest: InputFileReader,
     logs: Vec<LogFile>,
@@ -83,6 +86,7 @@ impl Checkpoint {
         Ok(Self {
             tree: Arc::clone(tree),
             sequence: tree.last_sequence,
+            least_sequence: tree.last_sequence,
             position,
             manifest,
             logs: Vec::new(),
@@ -113,15 +117,21 @@ impl Checkpoint {
         self.tables.insert(number, Arc::clone(file));
     }
 
-    /// Adds the logs, whose last sequence number is this one if they have any.
-    pub(crate) fn add_logs(&mut self, logs: Vec<LogFile>, last_sequence: u64) {
+    /// Adds the logs, whose last sequence number RocksDB finds among these if they have any.
+    pub(crate) fn add_logs(&mut self, logs: Vec<LogFile>, ends: RangeInclusive<u64>) {
         self.logs = logs;
-        self.sequence = self.sequence.max(last_sequence);
+        self.sequence = self.sequence.max(*ends.end());
+        self.least_sequence = self.least_sequence.max(*ends.start());
     }
 
-    /// The last sequence number that RocksDB finds in the folder.
+    /// The last sequence number of files and logs.
     pub fn sequence(&self) -> u64 {
         self.sequence
+    }
+
+    /// The last sequence numbers that RocksDB may find in the folder.
+    pub fn sequences(&self) -> RangeInclusive<u64> {
+        self.least_sequence..=self.sequence
     }
 
     /// The column family whose name has that text, as the MANIFEST describes it.

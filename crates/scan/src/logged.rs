@@ -59,6 +59,7 @@ pub(crate) fn read_logs(
         Err(error) => return Err(error),
     };
     let prepared = unflushed.prepared_transactions();
+    let ends = unflushed.least_last_sequence()..=unflushed.last_sequence;
     for family in families.values_mut() {
         let logged = version.map_or(unflushed.last_sequence, |version| version.logged);
         family.logged = Some(logged);
@@ -90,7 +91,7 @@ pub(crate) fn read_logs(
         Err(error) => return Err(error),
     }
     if let Some(checkpoint) = &mut opened.checkpoint {
-        checkpoint.add_logs(unflushed.logs, unflushed.last_sequence);
+        checkpoint.add_logs(unflushed.logs, ends);
     }
     Ok(Logged {
         last_sequence: unflushed.last_sequence,

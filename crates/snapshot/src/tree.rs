@@ -290,16 +290,20 @@ fn current_manifest(storage: &dyn Storage, dir: &Path) -> Result<(String, u64)> 
 /// Records properties of an input in the MANIFEST that are not supported.
 fn check_file(name: &str, file: &FileMeta, found: &mut Findings) {
     let rules_out = [
-        (file.oldest_blob_file.is_some(), DeclineReason::BlobFiles),
+        (
+            file.oldest_blob_file.is_some(),
+            DeclineReason::BlobFiles,
+            "values in blob files",
+        ),
         (
             file.has_timestamps || !file.user_defined_timestamps_persisted,
             DeclineReason::UserTimestamps,
+            "user-defined timestamps",
         ),
     ];
-    for (_, reason) in rules_out.into_iter().filter(|(applies, _)| *applies) {
-        found.note(Err(
-            Error::declined(reason, "the MANIFEST says so").in_file(name)
-        ));
+    for (_, reason, what) in rules_out.into_iter().filter(|(applies, ..)| *applies) {
+        let what = format!("{what}, says the MANIFEST");
+        found.note(Err(Error::declined(reason, what).in_file(name)));
     }
 }
 

@@ -70,6 +70,12 @@ impl Unflushed {
         }
     }
 
+    /// Smallest last sequence number that RocksDB may find when it replays the batches: it counts an empty range of the last
+    /// batch only if the column family is flushed. 0 before the first batch.
+    pub fn least_last_sequence(&self) -> u64 {
+        self.next_sequence.map_or(0, |next| next.saturating_sub(1))
+    }
+
     /// Number of transactions that are prepared and not committed.
     pub fn prepared_transactions(&self) -> usize {
         self.prepared.len()

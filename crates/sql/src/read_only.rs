@@ -8,7 +8,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use rockmill_core::{CancelToken, DeclineReason, Error, ErrorKind, Result};
+use rockmill_core::{
+    CancelToken, DeclineReason, Error, ErrorKind, Merging, Result, TIMESTAMP_SUFFIX,
+};
 use rockmill_format::names;
 use rockmill_scan::{Checkpoint, IteratorRead, Iterators};
 use rust_rocksdb::{ColumnFamilyDescriptor, DB, Options, ReadOptions};
@@ -141,6 +143,13 @@ impl Opened {
         }
         let mut options = Options::default();
         match self.checkpoint.merge_operator(family) {
+            // RocksDB's own returns memory that it has freed if a value in a blob file is the largest
+            // (`db_iter.cc:MergeWithBlobBaseValue`).
+            Some(operator) if operator.merging() == Some(Merging::Max) => {
+                options.set_merge_operator_associative("MaxOperator", |_, value, operands| {
+                    value.into_iter().chain(operands).max().map(<[u8]>::to_vec)
+                });
+            }
             Some(operator) => {
                 let text = format!("merge_operator={}", operator.option_value());
                 options = options.get_options_from_string(text).map_err(|e| {
@@ -158,6 +167,10 @@ impl Opened {
             REVERSE => options.set_comparator(&name, Box::new(|a, b| b.cmp(a))),
             // RocksDB needs only the name, unless keys are read.
             _ if family != read => options.set_comparator(&name, Box::new(|a, b| a.cmp(b))),
+            _ if name.ends_with(TIMESTAMP_SUFFIX) => {
+                let what = "its keys have user-defined timestamps: query it from its application";
+                return declined(DeclineReason::UserTimestamps, what);
+            }
             _ => {
                 let what = format!(
                     "only its application has the comparator {name}: query it from there, through a handle of the open \
@@ -229,10 +242,11 @@ impl Iterators for ReadOnly {
         let opened = opened.map_err(|e| e.in_file(&name))?;
         let db = opened.database(what.family);
         let db = db.map_err(|e| e.in_file(&name))?;
-        let (found, expected) = (db.latest_sequence_number(), what.sequence);
-        if found != expected {
+        let (found, expected) = (db.latest_sequence_number(), checkpoint.sequences());
+        if !expected.contains(&found) {
             let what = format!(
-                "RocksDB finds sequence number {found} where files and logs end with {expected}"
+                "RocksDB finds sequence number {found} where files and logs end with {}",
+                expected.end()
             );
             return Err(Error::internal(what).in_file(&name));
         }

@@ -35,9 +35,30 @@ pub fn require(dir: &Path) -> Result<(), Failure> {
         return Err(Failure::Incomplete(format!("{}: {what}", dir.display())));
     }
     match dir.join(CURRENT).try_exists().map_err(refused)? {
-        true => Ok(()),
+        true => require_permission(dir),
         false => Err(none("it has no file CURRENT")),
     }
+}
+
+/// Refuses a database whose CURRENT, MANIFEST or OPTIONS this user may not read. Readers do not tell that from damage.
+fn require_permission(dir: &Path) -> Result<(), Failure> {
+    let manifest = fs::read_to_string(dir.join(CURRENT)).unwrap_or_default();
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+    let options = names.filter_map(|name| Some((options_number(&name)?, name)));
+    let options = options.max().map(|(_, name)| name);
+    let files = [CURRENT, manifest.trim_end()]
+        .into_iter()
+        .chain(options.as_deref());
+    for file in files.map(|name| dir.join(name)) {
+        match File::open(&file) {
+            Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {
+                return Err(Failure::of_path(&file, &e));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 /// Whether a folder holds a database of Pebble: newer versions have markers in place of CURRENT, and all versions name
@@ -116,7 +137,6 @@ pub fn read_tree(dir: &Path) -> Result<Tree, Failure> {
     let mut follower = TreeFollower::default();
     match follower.refresh(&LocalStorage, dir, unknown_floor, &CancelToken::new()) {
         Ok(()) => Ok(follower.tree().clone()),
-        Err(e) if is_refused(dir) => Err(in_front(dir, Failure::Environment(e.what))),
         Err(e) => Err(in_front(dir, Failure::Data(e.what))),
     }
 }
@@ -137,12 +157,4 @@ pub fn require_family(dir: &Path, tree: &Tree, name: &[u8]) -> Result<(), Failur
         names::escape(name),
         known.join(", ")
     )))
-}
-
-/// Whether the system denies reading CURRENT or the MANIFEST. The follower's error does not distinguish that from
-/// damage, except in its text.
-fn is_refused(dir: &Path) -> bool {
-    let opened = fs::read_to_string(dir.join(CURRENT))
-        .and_then(|manifest| File::open(dir.join(manifest.trim_end())));
-    opened.is_err_and(|e| e.kind() == io::ErrorKind::PermissionDenied)
 }

@@ -213,6 +213,19 @@ fn files_with_a_dictionary_are_no_damage() {
         shown.to_string().contains("compression dictionary"),
         "{shown}"
     );
+    // Equal values train no dictionary.
+    let zstd = |options: &mut Options| {
+        zstd(options);
+        options.set_zstd_max_train_bytes(5 * DICTIONARY_BYTES);
+    };
+    let equal = |db: &DB, key: &str, _: &str| db.put(key, [b'x'; 100]).expect("put");
+    let (_dir, db) = database(zstd, equal, 1000);
+    for row in verified(DONE, &db) {
+        assert!(row["blocks"].as_u64() > Some(2), "{row}");
+    }
+    let file = sst_files(&db).swap_remove(0);
+    let shown = json(DONE, &["inspect", text(&file)]).to_string();
+    assert!(!shown.contains("compression dictionary"), "{shown}");
 }
 
 #[test]
@@ -359,27 +372,43 @@ fn a_file_that_may_not_be_read_is_not_called_bad() {
         fs::set_permissions(file, fs::Permissions::from_mode(0o000)).expect("allowed");
     }
     let built = env!("CARGO_BIN_EXE_rockmill");
-    let mut command = Command::new(built);
-    // The superuser can read these files anyway.
-    let open;
-    if rockmill_testkit::machine::is_superuser() {
-        for folder in [dir.path(), &db] {
-            fs::set_permissions(folder, fs::Permissions::from_mode(0o755)).expect("allowed");
-        }
-        // Another user may not enter the folder of the command, but may run the open file.
-        open = fs::File::open(built).expect("the command");
-        rustix::io::fcntl_setfd(&open, rustix::io::FdFlags::empty()).expect("kept open");
-        command = Command::new(format!("/proc/self/fd/{}", open.as_raw_fd()));
-        rockmill_testkit::machine::as_nobody(&mut command);
+    for folder in [dir.path(), &db] {
+        fs::set_permissions(folder, fs::Permissions::from_mode(0o755)).expect("allowed");
     }
-    let done = command.args(["verify", text(&db)]).output();
-    let done = done.expect("the command starts");
-    let [out, err] =
-        [done.stdout, done.stderr].map(|said| String::from_utf8_lossy(&said).into_owned());
-    assert_eq!(done.status.code(), Some(ENVIRONMENT), "{out}{err}");
+    // Another user may not enter the folder of the command, but may run the open file.
+    let open = fs::File::open(built).expect("the command");
+    rustix::io::fcntl_setfd(&open, rustix::io::FdFlags::empty()).expect("kept open");
+    let run = |args: &[&str]| {
+        let mut command = Command::new(built);
+        // The superuser can read these files anyway.
+        if rockmill_testkit::machine::is_superuser() {
+            command = Command::new(format!("/proc/self/fd/{}", open.as_raw_fd()));
+            rockmill_testkit::machine::as_nobody(&mut command);
+        }
+        let done = command.args(args).output().expect("the command starts");
+        let said = [done.stdout, done.stderr];
+        let [out, err] = said.map(|said| String::from_utf8_lossy(&said).into_owned());
+        assert_eq!(done.status.code(), Some(ENVIRONMENT), "{out}{err}");
+        (out, err)
+    };
+    let (out, err) = run(&["verify", text(&db)]);
     assert!(
         out.contains(": 4 not read\n") && !out.contains("bad"),
         "{out}"
     );
     assert_eq!(err, "rockmill: 4 not read of 4 files\n");
+    let (options, _) = common::newest_options(&db);
+    for file in [options, db.join("CURRENT")] {
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o000)).expect("allowed");
+        for args in [
+            &["doctor"][..],
+            &["view"],
+            &["compact"],
+            &["compact", "--dry-run"],
+        ] {
+            let (_, err) = run(&[args, &[text(&db)]].concat());
+            assert!(err.contains(text(&file)), "{args:?}: {err}");
+        }
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).expect("allowed");
+    }
 }

@@ -169,6 +169,63 @@ fn operands_are_merged_with_the_stated_operator_alone() {
     assert_eq!(out, "v\na|b|c\n");
 }
 
+/// Values in blob files are read by RocksDB's iterators.
+fn with_blobs() -> Options {
+    let mut options = Options::default();
+    options.create_if_missing(true);
+    options.set_enable_blob_files(true);
+    options.set_min_blob_size(0);
+    options
+}
+
+#[test]
+fn a_value_of_a_blob_file_that_is_larger_than_its_operands_is_returned() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().to_str().unwrap();
+    let mut options = with_blobs();
+    options.set_merge_operator_associative("MaxOperator", |_, value, operands| {
+        value.into_iter().chain(operands).max().map(<[u8]>::to_vec)
+    });
+    let db = DB::open(&options, path).unwrap();
+    for key in 0..100_u8 {
+        db.put([key], [b'b'; 40]).unwrap();
+    }
+    db.flush().unwrap();
+    for key in 0..100_u8 {
+        db.merge([key], if key % 2 == 0 { "aaa" } else { "ccc" })
+            .unwrap();
+    }
+    drop(db);
+    let found = "select arrow_cast(value, 'Utf8') as value, count(*) as rows from \"default\" group by 1 order by 1";
+    let sql = [
+        "sql",
+        path,
+        "--merge-operator",
+        "max",
+        "--format",
+        "csv",
+        found,
+    ];
+    let (out, _) = expect(DONE, &sql);
+    assert_eq!(out, format!("value,rows\n{},50\nccc,50\n", "b".repeat(40)));
+}
+
+#[test]
+fn an_empty_range_at_the_end_of_the_log_is_no_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().to_str().unwrap();
+    let db = DB::open(&with_blobs(), path).unwrap();
+    db.put("a", "1").unwrap();
+    db.flush().unwrap();
+    db.put("b", "2").unwrap();
+    let family = db.cf_handle("default").unwrap();
+    db.delete_range_cf(&family, "a", "a").unwrap();
+    drop(db);
+    let count = "select count(*) as n from \"default\"";
+    let (out, _) = expect(DONE, &["sql", path, "--format", "csv", count]);
+    assert_eq!(out, "n\n2\n");
+}
+
 #[test]
 fn nulls_empty_texts_and_floats_differ_in_each_format() {
     let (_folder, dir) = made();

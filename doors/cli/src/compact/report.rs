@@ -65,7 +65,7 @@ struct Level {
 struct Returned {
     reason: String,
     jobs: u64,
-    change: &'static str,
+    change: String,
 }
 
 /// Another column family whose files changed.
@@ -455,12 +455,15 @@ fn returned(first: &Stats, last: &Stats) -> Vec<Returned> {
     let declined = declines.map(|(reason, jobs)| Returned {
         reason: reason.to_owned(),
         jobs: since(reason, jobs),
-        change: change(reason),
+        change: change(reason).to_owned(),
     });
     let failed = Returned {
         reason: "error".to_owned(),
         jobs: last.jobs_failed - first.jobs_failed,
-        change: "see the last error",
+        change: format!(
+            "mend the cause of the last one: {}",
+            last.last_error.as_deref().unwrap_or("it was not recorded")
+        ),
     };
     let all = declined.chain([failed]);
     all.filter(|returned| returned.jobs > 0).collect()
@@ -475,7 +478,7 @@ mod tests {
         let returned = |reason: &str, jobs| Returned {
             reason: reason.to_owned(),
             jobs,
-            change: "",
+            change: String::new(),
         };
         let both = [returned("wide-columns", 2), returned("error", 1)];
         for (done, returned, said) in [

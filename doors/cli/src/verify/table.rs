@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use rockmill_compaction::verify::table::scan_known;
-use rockmill_core::read_block;
-use rockmill_core::{CancelToken, Contents, Error, ErrorKind, InputTable, Result};
+use rockmill_core::{
+    CancelToken, Contents, Error, ErrorKind, InputTable, Result, TIMESTAMP_SUFFIX, read_block,
+};
 use rockmill_format::checksum::ChecksumType;
 use rockmill_format::key::TAG_SIZE;
 use rockmill_format::properties::{TableProperties, UNKNOWN_SEQNO};
@@ -101,9 +102,12 @@ pub fn check(sst: &Sst) -> Result<Checked> {
     }
     let comparator = &table.meta.properties.comparator_name;
     if key_order(comparator).is_none() {
-        let comparator = output::escape(comparator);
+        let why = match comparator.ends_with(TIMESTAMP_SUFFIX.as_bytes()) {
+            true => "keys have user-defined timestamps".to_owned(),
+            false => format!("comparator {} is not known", output::escape(comparator)),
+        };
         left_out.insert(format!(
-            "the order of keys and the contents of the filter, because comparator {comparator} is not known"
+            "the order of keys and the contents of the filter, because {why}"
         ));
     }
     if table.meta.footer.guard.checksum == ChecksumType::None {
@@ -119,10 +123,8 @@ pub fn check(sst: &Sst) -> Result<Checked> {
     };
     let has_properties = table.meta.metaindex.contains_key(names::PROPERTIES);
     if let Some(blocks) = blocks.filter(|_| has_properties) {
-        // RocksDB 11.12 does not count the blocks from which it makes a dictionary.
-        let has_dictionary = table.meta.metaindex.contains_key(names::DICTIONARY);
         let said = table.meta.properties.num_data_blocks;
-        if !has_dictionary || said > blocks {
+        if !was_buffered(table) || said > blocks {
             check_count(table, "num_data_blocks", |p| p.num_data_blocks, blocks)?;
         }
     }
@@ -137,6 +139,19 @@ pub fn check(sst: &Sst) -> Result<Checked> {
         check_sequences(table, checked.sequences)?;
     }
     Ok(checked)
+}
+
+/// Whether RocksDB has kept blocks in memory to make a dictionary of them. RocksDB 11.12 does not count these, and may have
+/// made no dictionary.
+fn was_buffered(table: &InputTable) -> bool {
+    let options = &table.meta.properties.compression_options;
+    let options = String::from_utf8_lossy(options);
+    let mut options = options.split(';').map(str::trim);
+    let asked = options.any(|one| {
+        let bytes = one.strip_prefix("max_dict_bytes=");
+        bytes.is_some_and(|bytes| bytes != "0")
+    });
+    asked || table.meta.metaindex.contains_key(names::DICTIONARY)
 }
 
 /// Verifies the meta blocks that no other check reads, such as those of a hash index. Returns the reasons why some are
