@@ -13,8 +13,8 @@
 //! * At the end each family is compacted fully several times: once more than there are stripes (snapshots + 1), because
 //!   each pass may drop only the oldest tombstone of a key. The result depends only on the writes and the live
 //!   snapshots, not on the trees. It is the newest entry of each stripe, with sequence number 0 if no snapshot is
-//!   older, and no tombstone without an older entry. So the entries must be the same again, except Deletes that a
-//!   range tombstone covers: see [`internal::remove_covered_deletes`].
+//!   older, and no tombstone without an older entry. So the entries must be the same again, except Deletes and
+//!   operands in ranges of range tombstones: see [`internal::settle_by_range_tombstones`].
 //!
 //! Single-deleted keys are compared only by reads, see [`internal::entries`].
 //!
@@ -423,7 +423,7 @@ impl Pair<'_> {
             let entries = |db| -> Result<Vec<internal::Entry>, String> {
                 let mut entries = internal::entries(db, &family.name, None, all)?;
                 let tombstones = internal::range_tombstones(db, &family.name)?;
-                internal::remove_covered_deletes(
+                internal::settle_by_range_tombstones(
                     &mut entries,
                     &tombstones,
                     family.order,

@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use rockmill_core::{CancelToken, Fragments};
@@ -479,25 +480,41 @@ pub fn compare_tombstones<'k>(
     Ok(())
 }
 
-/// Removes the Deletes that one of the range tombstones covers at every snapshot that sees them: no reader needs them.
-/// RocksDB drops such a Delete or not, depending on where it meets the range tombstone: at the bottom it does not check
-/// range tombstones (`compaction_iterator.cc:NextFromInput`).
-pub fn remove_covered_deletes(
+/// Makes entries equal whose form depends on where RocksDB meets the range tombstones:
+///
+/// - Deletes are removed that a range tombstone covers at every snapshot that sees them: no reader needs them. At the bottom,
+///   RocksDB does not check range tombstones (`compaction_iterator.cc:NextFromInput`).
+/// - Operands become values if a range tombstone of the same snapshots is beneath. RocksDB makes the value if it meets an entry
+///   that the tombstone covers, and an earlier compaction may have dropped that (`merge_helper.cc:MergeUntil`).
+pub fn settle_by_range_tombstones(
     entries: &mut Vec<Entry>,
     tombstones: &[RangeTombstone],
     order: KeyOrder,
     snapshots: &[u64],
 ) {
-    entries.retain(|entry| {
-        let (sequence, kind) = (entry.tag.0 >> 8, entry.tag.0 & 0xff);
-        let is_covered = |tombstone: &RangeTombstone| {
-            let unseen = sequence..tombstone.sequence;
-            !order.is_before(&entry.user_key, &tombstone.begin)
-                && order.is_before(&entry.user_key, &tombstone.end)
+    /// Bits of the type in a tag.
+    const KIND: u64 = 0xff;
+    let is_any = |user_key: &[u8], unseen: &dyn Fn(u64) -> Range<u64>| {
+        tombstones.iter().any(|tombstone| {
+            let unseen = unseen(tombstone.sequence);
+            !order.is_before(user_key, &tombstone.begin)
+                && order.is_before(user_key, &tombstone.end)
                 && !unseen.is_empty()
                 && !snapshots.iter().any(|s| unseen.contains(s))
-        };
-        kind != u64::from(ValueType::Deletion as u8) || !tombstones.iter().any(is_covered)
+        })
+    };
+    entries.retain_mut(|entry| {
+        let sequence = entry.tag.0 >> 8;
+        match ValueType::from_code((entry.tag.0 & KIND) as u8) {
+            Some(ValueType::Deletion) => !is_any(&entry.user_key, &|own| sequence..own),
+            Some(ValueType::Merge) => {
+                if is_any(&entry.user_key, &|own| own..sequence) {
+                    entry.tag.0 = entry.tag.0 & !KIND | u64::from(ValueType::Value as u8);
+                }
+                true
+            }
+            _ => true,
+        }
     });
 }
 
@@ -564,8 +581,30 @@ mod tests {
         ];
         let mut entries = [&others[..], &[covered]].concat();
         // The snapshot at 6 sees the Delete at 5 and not the range tombstone; that at 9 sees both.
-        remove_covered_deletes(&mut entries, &[tombstone], KeyOrder::Bytewise, &[6, 9]);
+        settle_by_range_tombstones(&mut entries, &[tombstone], KeyOrder::Bytewise, &[6, 9]);
         assert_eq!(entries, others);
+    }
+
+    #[test]
+    fn operands_above_a_range_tombstone_of_their_readers_are_values() {
+        const VALUE: u64 = 1;
+        const MERGE: u64 = 2;
+        let tombstone = RangeTombstone {
+            begin: b"b".to_vec(),
+            end: b"d".to_vec(),
+            sequence: 9,
+        };
+        let mut entries = vec![
+            entry("a", 10, MERGE),
+            entry("c", 11, MERGE),
+            entry("c", 10, MERGE),
+            entry("c", 8, MERGE),
+        ];
+        let mut settled = entries.clone();
+        // The snapshot at 10 sees the operand at 10 and the range tombstone, without the operand at 11.
+        settle_by_range_tombstones(&mut settled, &[tombstone], KeyOrder::Bytewise, &[8, 10]);
+        entries[2] = entry("c", 10, VALUE);
+        assert_eq!(settled, entries);
     }
 
     #[test]
@@ -588,7 +627,7 @@ mod tests {
             let tombstones = range_tombstones(&db, "default").expect("readable");
             let snapshots = Vec::from_iter(snapshot.sequence_number());
             let mut compared = all.clone();
-            remove_covered_deletes(&mut compared, &tombstones, KeyOrder::Bytewise, &snapshots);
+            settle_by_range_tombstones(&mut compared, &tombstones, KeyOrder::Bytewise, &snapshots);
             (all.len(), compared)
         });
         assert_eq!((in_flush.0, at_bottom.0), (1, 2));

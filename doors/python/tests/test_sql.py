@@ -129,6 +129,17 @@ def test_copy_writes_a_file_once(db: Path, tmp_path: Path) -> None:
     assert polars.read_parquet(target).height == ORDERS
 
 
+def test_a_copy_that_fails_leaves_the_file_of_before(db: Path, tmp_path: Path) -> None:
+    target, database = tmp_path / "numbers.csv", rm.open(db)
+    database.sql(f"copy (select 1 as n) to '{target}'")
+    fails = f"copy (select 100 / (200000 - value) as n from generate_series(1, 300000)) to '{target}'"
+    for statement in (fails, f"explain analyze {fails}"):
+        with pytest.raises(rm.UsageError, match="division by zero"):
+            database.sql(statement, force=True)
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith("numbers")] == ["numbers.csv"]
+    assert target.read_text() == "n\n1\n"
+
+
 def test_a_text_shows_the_first_rows(db: Path) -> None:
     text = repr(rm.open(db).sql("select * from \"default\" order by key"))
     assert "user:0000" in text
