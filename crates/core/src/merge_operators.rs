@@ -230,7 +230,7 @@ impl fmt::Display for MergeOperator {
 }
 
 /// A merge operator, and the column family that has it: `[FAMILY=]NAME[:OPTIONS]`.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StatedOperator {
     /// `None` for all column families without an operator stated by name.
     pub family: Option<String>,
@@ -302,6 +302,14 @@ impl MergeOperators {
     /// The operator of a column family.
     pub fn get(&self, family: &str) -> Option<&MergeOperator> {
         self.by_family.get(family).or(self.of_others.as_ref())
+    }
+
+    /// The statement that a column family's operator comes from.
+    pub fn stated(&self, family: &str) -> Option<StatedOperator> {
+        Some(StatedOperator {
+            family: self.names(family).then(|| family.to_owned()),
+            operator: self.get(family)?.clone(),
+        })
     }
 
     /// Whether one is stated for the column family by its name.

@@ -194,7 +194,7 @@ impl Shards {
                 log_folder: shard.log_folder.clone(),
             },
             family: shard.family.clone(),
-            merge_operator: self.merge_operators.get(&shard.family).cloned(),
+            merge_operator: self.merge_operators.stated(&shard.family),
         };
         let of_kind = |kind, what: String| Error::new(kind, what).in_file(&shard.name());
         let failed = |what| of_kind(ErrorKind::Invalid, what);

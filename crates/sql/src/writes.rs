@@ -17,11 +17,17 @@ use futures::stream::BoxStream;
 use object_store::path::Path;
 use object_store::{
     CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
-    PutMultipartOptions, PutOptions, PutPayload, PutResult, UploadPart,
+    ObjectStoreExt, PutMultipartOptions, PutOptions, PutPayload, PutResult, UploadPart,
 };
 use url::Url;
 
 type Upload = Box<dyn MultipartUpload>;
+
+/// Nothing is known of a file without a name.
+const UNKNOWN: PutResult = PutResult {
+    e_tag: None,
+    version: None,
+};
 
 /// What stores return.
 type Stored<T> = object_store::Result<T>;
@@ -32,9 +38,26 @@ pub struct Writes(Arc<Mutex<Files>>);
 
 #[derive(Debug, Default)]
 struct Files {
-    whole: Vec<Upload>,
+    whole: Vec<Whole>,
     /// Those that the plan has dropped.
     cut: Vec<Upload>,
+}
+
+/// A whole file.
+#[derive(Debug)]
+enum Whole {
+    /// DataFusion keeps files below 10 MB in memory until they end. A folder of thousands needs no open file for each.
+    Small(Arc<dyn ObjectStore>, Path, PutPayload),
+    Large(Upload),
+}
+
+impl Whole {
+    async fn commit(self) -> Stored<PutResult> {
+        match self {
+            Self::Small(store, location, payload) => store.put(&location, payload).await,
+            Self::Large(mut upload) => upload.complete().await,
+        }
+    }
 }
 
 impl Writes {
@@ -60,19 +83,27 @@ impl Writes {
     /// Gives the files their names. Call it when the plan has ended without an error.
     ///
     /// # Errors
-    /// Those of the store. Files before have their names then.
+    /// Those of the store. Files before have their names then, and the others are gone.
     pub async fn commit(self) -> Result<()> {
-        let whole = std::mem::take(&mut self.files().whole);
-        for mut upload in whole {
-            upload.complete().await?;
+        let mut whole = std::mem::take(&mut self.files().whole).into_iter();
+        while let Some(file) = whole.next() {
+            if let Err(error) = file.commit().await {
+                self.files().whole.extend(whole);
+                self.abort().await;
+                return Err(error.into());
+            }
         }
         Ok(())
     }
 
-    /// Removes the files, when the plan has failed. A drop lets another thread do it, perhaps after the end of the process.
+    /// Removes the files, when the plan has failed. A drop leaves that to another thread, and the process may end before.
     pub async fn abort(self) {
         let Files { whole, cut } = std::mem::take(&mut *self.files());
-        for mut upload in whole.into_iter().chain(cut) {
+        let large = whole.into_iter().filter_map(|file| match file {
+            Whole::Large(upload) => Some(upload),
+            Whole::Small(..) => None,
+        });
+        for mut upload in large.chain(cut) {
             // There is nothing else to try.
             let _ = upload.abort().await;
         }
@@ -133,10 +164,9 @@ impl ObjectStore for Store {
         payload: PutPayload,
         _options: PutOptions,
     ) -> Stored<PutResult> {
-        let options = PutMultipartOptions::default();
-        let mut upload = self.put_multipart_opts(location, options).await?;
-        upload.put_part(payload).await?;
-        upload.complete().await
+        let file = Whole::Small(Arc::clone(&self.store), location.clone(), payload);
+        self.writes.files().whole.push(file);
+        Ok(UNKNOWN)
     }
 
     async fn put_multipart_opts(
@@ -214,11 +244,9 @@ impl MultipartUpload for Unnamed {
 
     async fn complete(&mut self) -> Stored<PutResult> {
         self.upload()?;
-        self.writes.files().whole.extend(self.upload.take());
-        Ok(PutResult {
-            e_tag: None,
-            version: None,
-        })
+        let whole = self.upload.take().map(Whole::Large);
+        self.writes.files().whole.extend(whole);
+        Ok(UNKNOWN)
     }
 
     async fn abort(&mut self) -> Stored<()> {

@@ -35,30 +35,34 @@ pub fn require(dir: &Path) -> Result<(), Failure> {
         return Err(Failure::Incomplete(format!("{}: {what}", dir.display())));
     }
     match dir.join(CURRENT).try_exists().map_err(refused)? {
-        true => require_permission(dir),
+        true => {
+            let manifest = fs::read_to_string(dir.join(CURRENT)).unwrap_or_default();
+            require_permission(&dir.join(CURRENT))?;
+            require_permission(&dir.join(manifest.trim_end()))
+        }
         false => Err(none("it has no file CURRENT")),
     }
 }
 
-/// Refuses a database whose CURRENT, MANIFEST or OPTIONS this user may not read. Readers do not tell that from damage.
-fn require_permission(dir: &Path) -> Result<(), Failure> {
-    let manifest = fs::read_to_string(dir.join(CURRENT)).unwrap_or_default();
+/// Like [`require`], and checks that this user may read the newest OPTIONS file.
+///
+/// # Errors
+/// See [`require`].
+pub fn require_readable(dir: &Path) -> Result<(), Failure> {
+    require(dir)?;
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
     let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
     let options = names.filter_map(|name| Some((options_number(&name)?, name)));
-    let options = options.max().map(|(_, name)| name);
-    let files = [CURRENT, manifest.trim_end()]
-        .into_iter()
-        .chain(options.as_deref());
-    for file in files.map(|name| dir.join(name)) {
-        match File::open(&file) {
-            Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {
-                return Err(Failure::of_path(&file, &e));
-            }
-            _ => {}
-        }
+    let newest = options.max().map(|(_, name)| dir.join(name));
+    newest.map_or(Ok(()), |newest| require_permission(&newest))
+}
+
+/// Refuses a file that this user may not read. Readers do not tell that from damage.
+fn require_permission(file: &Path) -> Result<(), Failure> {
+    match File::open(file) {
+        Err(e) if e.kind() == io::ErrorKind::PermissionDenied => Err(Failure::of_path(file, &e)),
+        _ => Ok(()),
     }
-    Ok(())
 }
 
 /// Whether a folder holds a database of Pebble: newer versions have markers in place of CURRENT, and all versions name
@@ -89,7 +93,7 @@ fn is_of_pebble(dir: &Path) -> io::Result<bool> {
 /// # Errors
 /// See [`require`]; Data if there is no such file.
 pub fn require_with_options(dir: &Path) -> Result<(), Failure> {
-    require(dir)?;
+    require_readable(dir)?;
     let refused = |e: io::Error| Failure::of_path(dir, &e);
     for entry in fs::read_dir(dir).map_err(refused)? {
         let name = entry.map_err(refused)?.file_name();

@@ -59,7 +59,7 @@ struct Range {
 /// Usage if there is no such database or column family; Data or Environment if it cannot be read, or if views of it are
 /// not possible.
 pub fn run(args: &ViewArgs) -> Result<(), Failure> {
-    database_dir::require(&args.db)?;
+    database_dir::require_readable(&args.db)?;
     let of_database = |error| database_dir::failure(&args.db, error);
     let (database, told) = args.wal.open(&args.db)?;
     say(told);

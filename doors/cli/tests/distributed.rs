@@ -725,6 +725,44 @@ fn shards_are_one_table() {
 }
 
 #[test]
+fn shards_do_not_merge_with_an_operator_that_options_contradict() {
+    let root = tempfile::tempdir().expect("a folder");
+    let mut options = Options::default();
+    options.create_if_missing(true);
+    options.set_merge_operator_associative("mine", |_, value, operands| {
+        Some(
+            value
+                .into_iter()
+                .chain(operands)
+                .collect::<Vec<_>>()
+                .concat(),
+        )
+    });
+    let db = DB::open(&options, root.path().join("db")).expect("a database");
+    for operand in ["1", "2", "3"] {
+        db.merge("key", operand).expect("merged");
+    }
+    drop(db);
+    let worker = Worker::start(root.path());
+    let list = root.path().join("shards.toml");
+    let shard = format!(
+        "[[shard]]\nfamily = 'default'\nurl = '{}/db'\n",
+        worker.address
+    );
+    std::fs::write(&list, shard).expect("written");
+    let run = |operator: &str| {
+        let query = "select value from \"default\"";
+        sql(&["--shards", text(&list), query, "--merge-operator", operator])
+    };
+    let refused = run("max");
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(said.contains("OPTIONS say mine"), "{said}");
+    assert!(!refused.status.success());
+    // The user says that the program's operator is the same.
+    assert_eq!(rows(&run("default=max")), ["33", "value"]);
+}
+
+#[test]
 fn a_recursive_statement_returns_the_same_rows_over_workers_and_shards() {
     let shards = three_shards();
     let (folder, db) = (tempfile::tempdir().expect("a folder"), "db");

@@ -10,7 +10,7 @@ use common::{
     sst_files, text,
 };
 use rust_rocksdb::compaction_filter::Decision;
-use rust_rocksdb::{DB, DBCompactionStyle, MergeOperands, Options};
+use rust_rocksdb::{DB, DBCompactionStyle, MergeOperands, Options, WriteBatch};
 
 /// Returns the larger number; RocksDB's own operator of that name compares texts.
 fn larger(_: &[u8], existing: Option<&[u8]>, operands: &MergeOperands) -> Option<Vec<u8>> {
@@ -115,6 +115,29 @@ fn a_database_whose_log_is_damaged_is_left_alone() {
         err.contains("the write-ahead log is damaged") && err.contains(text(&log)),
         "{err}"
     );
+}
+
+#[test]
+fn ranges_of_the_reverse_order_in_the_log_are_no_damage() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let mut options = Options::default();
+    options.create_if_missing(true);
+    options.set_comparator(
+        "rocksdb.ReverseBytewiseComparator",
+        Box::new(|a: &[u8], b: &[u8]| b.cmp(a)),
+    );
+    let db = DB::open(&options, dir.path()).expect("open");
+    for key in ["a", "b", "c"] {
+        db.put(key, "value").expect("put");
+    }
+    let mut batch = WriteBatch::default();
+    batch.delete_range("b", "a");
+    db.write(&batch).expect("written");
+    drop(db);
+    expect(DONE, &["compact", text(dir.path())]);
+    let db = DB::open(&options, dir.path()).expect("open");
+    let found = ["a", "b", "c"].map(|key| db.get(key).expect("sound").is_some());
+    assert_eq!(found, [true, false, true]);
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use common::{BAD_DATA, DONE, ENVIRONMENT, WRONG_USAGE, expect, made};
 use rockmill_testkit::machine::{Mount, again_where_mounting_is_allowed};
-use rust_rocksdb::{DB, IteratorMode, Options};
+use rust_rocksdb::{DB, IteratorMode, Options, WriteBatch};
 
 /// Names and lengths of a folder's files.
 fn files(dir: &Path) -> Vec<(String, u64)> {
@@ -218,8 +218,9 @@ fn an_empty_range_at_the_end_of_the_log_is_no_error() {
     db.put("a", "1").unwrap();
     db.flush().unwrap();
     db.put("b", "2").unwrap();
-    let family = db.cf_handle("default").unwrap();
-    db.delete_range_cf(&family, "a", "a").unwrap();
+    let mut batch = WriteBatch::default();
+    batch.delete_range("a", "a");
+    db.write(&batch).unwrap();
     drop(db);
     let count = "select count(*) as n from \"default\"";
     let (out, _) = expect(DONE, &["sql", path, "--format", "csv", count]);

@@ -148,7 +148,7 @@ impl RawView {
         }
         let opened = run_blocking(py, move || {
             rockmill_cli::raise_open_files();
-            database_dir::require(&path)?;
+            database_dir::require_readable(&path)?;
             let of_database = |error| database_dir::failure(&path, error);
             let (database, logs) = WalDirArgs::of(wal_dir).directory(&path)?;
             let told = wal_dir::sentence(&path, &logs);

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use async_trait::async_trait;
 use datafusion::error::Result;
-use rockmill_core::MergeOperator;
+use rockmill_core::StatedOperator;
 use rockmill_scan::{Directory, Remote, ScanEngine, Snapshot, Version};
 use serde::{Deserialize, Serialize};
 
@@ -64,7 +64,7 @@ pub enum PinRequest {
         /// The column family.
         family: String,
         /// Its merge operator, if one is stated.
-        merge_operator: Option<MergeOperator>,
+        merge_operator: Option<StatedOperator>,
     },
 }
 
@@ -140,7 +140,7 @@ mod exec {
     use datafusion::physical_plan::{
         DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties,
     };
-    use rockmill_core::{DeclineReason, Error, ErrorKind, MergeOperators, StatedOperator};
+    use rockmill_core::{DeclineReason, Error, ErrorKind, MergeOperators};
     use rockmill_scan::{Database, Described, LogSource};
     use rockmill_storage::Rooted;
 
@@ -284,16 +284,13 @@ mod exec {
     fn open_newest(
         location: &DatabaseLocation,
         family: &str,
-        merge_operator: Option<&MergeOperator>,
+        merge_operator: Option<&StatedOperator>,
         engine: &Arc<ScanEngine>,
         pinned: &PinnedSnapshots,
     ) -> rockmill_core::Result<Opened> {
         let mut operators = MergeOperators::default();
         if let Some(operator) = merge_operator {
-            operators.add(&StatedOperator {
-                family: Some(family.to_owned()),
-                operator: operator.clone(),
-            })?;
+            operators.add(operator)?;
         }
         let directory = location.directory(engine)?.with_merge_operators(operators);
         let logs = directory.log_folder()?;

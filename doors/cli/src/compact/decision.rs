@@ -79,7 +79,7 @@ pub fn decide(task: &Task, diagnosis: &Diagnosis) -> Decision {
         let operands = families_with_logged_operands(&task.dir, logs);
         operands.unwrap_or_else(|refusal| {
             refusals.push(refusal);
-            None
+            Some(BTreeSet::new())
         })
     });
     refusals.extend(unstated_operators(task, diagnosis, in_log, is_selected));

@@ -461,7 +461,7 @@ fn returned(first: &Stats, last: &Stats) -> Vec<Returned> {
         reason: "error".to_owned(),
         jobs: last.jobs_failed - first.jobs_failed,
         change: format!(
-            "mend the cause of the last one: {}",
+            "fix the cause of the last error: {}",
             last.last_error.as_deref().unwrap_or("it was not recorded")
         ),
     };

@@ -212,10 +212,10 @@ impl Session {
         #[cfg(feature = "distributed")]
         let over = args.over.over()?;
         #[cfg(not(feature = "distributed"))]
-        database_dir::require(&args.db)?;
+        database_dir::require_readable(&args.db)?;
         #[cfg(feature = "distributed")]
         if !over.has_shards() {
-            database_dir::require(&args.db)?;
+            database_dir::require_readable(&args.db)?;
         }
         let mysql = args.mysql.as_deref();
         let mysql =
