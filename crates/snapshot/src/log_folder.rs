@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use rockmill_core::{Error, ErrorKind, Result};
 use rockmill_format::manifest::Tree;
-use rockmill_storage::{Storage, base_name};
+use rockmill_storage::{Storage, base_name, is_backup};
 
 use crate::closed_database::options_number;
 
@@ -54,7 +54,7 @@ impl LogFolder {
     /// | | first of these folders | on condition that |
     /// |---|---|---|
     /// | 1 | `stated` | it is there |
-    /// | 2 | `dir` | it has a log that is not older than the newest one that the MANIFEST names |
+    /// | 2 | `dir` | it has a log that is not older than the newest one that the MANIFEST names, or is the folder of a backup |
     /// | 3 | `wal_dir`, or the folder of its last name in `dir` | it has no CURRENT, has a log that the MANIFEST names, and one not older than the newest of these |
     /// | 4 | `dir`, without a log | |
     ///
@@ -81,7 +81,7 @@ impl LogFolder {
         }
         let names = storage.list(dir);
         let names = names.map_err(|e| Error::storage(&base_name(dir), "list it", &e))?;
-        let named = wal_dir.filter(|wal_dir| !wal_dir.is_empty());
+        let named = wal_dir.filter(|wal_dir| !wal_dir.is_empty() && !is_backup(dir));
         let Some(wal_dir) = named.filter(|_| first_log(&names, newest).is_none()) else {
             return Ok(Self::new(dir, LogSource::Own));
         };
@@ -326,6 +326,30 @@ mod tests {
         }
         let older = Case::new(&["db/000011.log", "logs/000012.log"]);
         assert_eq!(older.find("logs").1, LogSource::Named);
+    }
+
+    #[test]
+    fn a_backup_is_not_read_with_logs_of_the_original() {
+        let case = Case::new(&["logs/000012.log", "private/1/OPTIONS-000009", "meta/1"]);
+        let find = |dir| {
+            let (wal_dir, mut tree) = (case.path("logs"), Tree::default());
+            let mut family = ColumnFamily::default();
+            family.log_number = 12;
+            tree.column_families.insert(0, family);
+            LogFolder::find(
+                &LocalStorage,
+                &case.path(dir),
+                wal_dir.to_str(),
+                &tree,
+                None,
+            )
+        };
+        assert_eq!(find("db").expect("readable").source, LogSource::Named);
+        let of_backup = find("private/1").expect("readable");
+        assert_eq!(
+            of_backup,
+            LogFolder::new(&case.path("private/1"), LogSource::Own)
+        );
     }
 
     #[test]

@@ -43,6 +43,7 @@ use crate::rule::{LogicalRule, Rule};
 use crate::set_operations::exact_set_operations;
 use crate::subqueries::{exact_subqueries, nullable_scalars};
 use crate::table::{RocksTable, Scans};
+use crate::windows::groups_of_bytes;
 
 /// Adds Rockmill's functions, its `min`, `max` and `sum`, and its rules: many alternatives are planned quickly, `count` beside
 /// `count(distinct ..)` spills, filters run before the expressions that they protect, scans compute aggregates, and joins
@@ -60,6 +61,8 @@ pub fn with_rockmill(mut builder: SessionStateBuilder) -> SessionStateBuilder {
     aggregates.extend(aggregate::own().map(Arc::new));
     let analyzer = builder.analyzer().get_or_insert_default();
     analyzer.rules.insert(0, Arc::new(ShallowAlternatives));
+    let windows = LogicalRule::new("rockmill_groups_of_bytes", groups_of_bytes);
+    analyzer.rules.insert(0, windows);
     analyzer.rules.push(Arc::new(OuterTypes));
     let (scalars, sets) = ("rockmill_nullable_scalars", "rockmill_exact_set_operations");
     analyzer

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use self::direct::DirectStorage;
 use crate::clock::{Clock, SystemClock};
 
-pub use backup::{shared_files, shared_path};
+pub use backup::{is_backup, shared_files, shared_path};
 pub use local::LocalStorage;
 pub use reader::{InputFileReader, base_name, for_each_piece, read_from, table_path};
 pub use rooted::Rooted;

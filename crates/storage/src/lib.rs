@@ -19,5 +19,6 @@ pub mod syncs;
 pub use files::direct;
 pub use files::{
     Advice, FILE_MODE, FolderId, InputFileReader, LocalStorage, ReadableFile, Rooted, Storage,
-    WritableFile, base_name, for_each_piece, read_from, shared_files, shared_path, table_path,
+    WritableFile, base_name, for_each_piece, is_backup, read_from, shared_files, shared_path,
+    table_path,
 };

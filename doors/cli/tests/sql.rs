@@ -169,6 +169,35 @@ fn operands_are_merged_with_the_stated_operator_alone() {
     assert_eq!(out, "v\na|b|c\n");
 }
 
+#[test]
+fn windows_may_be_in_the_order_of_bytes() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().to_str().unwrap();
+    let mut options = Options::default();
+    options.create_if_missing(true);
+    let db = DB::open(&options, path).unwrap();
+    for (key, value) in [("a", "x"), ("b", "x"), ("c", "y")] {
+        db.put(key, value).unwrap();
+    }
+    drop(db);
+    // Equal values are in one frame, also from the other side.
+    let windows = "select arrow_cast(key, 'Utf8') as k, row_number() over (order by key desc) as n, \
+        count(*) over (order by value) as upto, lag(key) over (order by key) as before, \
+        count(*) over (order by value range between current row and unbounded following) as since, \
+        first_value(key) over (partition by value order by value desc, key) as first from \"default\" order by key";
+    let (out, _) = expect(DONE, &["sql", path, "--format", "csv", windows]);
+    let rows = [
+        "k,n,upto,before,since,first",
+        "a,3,2,,3,61",
+        "b,2,2,61,3,61",
+        "c,1,3,62,1,63",
+    ];
+    assert_eq!(out.lines().collect::<Vec<_>>(), rows);
+    let ranges = "select count(*) over (order by key range between 1 preceding and current row) from \"default\"";
+    let (_, error) = expect(WRONG_USAGE, &["sql", path, ranges]);
+    assert!(!error.contains("please report it"), "{error}");
+}
+
 /// Values in blob files are read by RocksDB's iterators.
 fn with_blobs() -> Options {
     let mut options = Options::default();

@@ -17,6 +17,11 @@ pub fn shared_files(dir: &Path) -> Vec<(String, PathBuf)> {
     files_of(dir).unwrap_or_default()
 }
 
+/// Whether a folder is one of a backup. It has all logs of the backup.
+pub fn is_backup(dir: &Path) -> bool {
+    files_of(dir).is_some()
+}
+
 /// The path of a database's file: its own, or, if that is missing in the folder of a backup, the one in the folder that backups
 /// share.
 pub fn shared_path(path: PathBuf) -> PathBuf {

@@ -251,7 +251,7 @@ impl Shell {
             Ok(shown) => shown,
             Err(error) => {
                 writes.abort().await;
-                return Err(error.into());
+                return Err(error);
             }
         };
         writes.commit().await?;
