@@ -45,9 +45,9 @@ pub struct Fragments {
     order: KeyOrder,
     /// Positions of each fragment, and of one behind the last.
     all: Vec<Bounds>,
-    /// Keys where each fragment begins and ends, one behind another.
+    /// Keys where each fragment begins and ends, contiguous.
     keys: Vec<u8>,
-    /// Sequence numbers of each fragment, one behind another.
+    /// Sequence numbers of each fragment, contiguous.
     sequences: Vec<u64>,
 }
 
