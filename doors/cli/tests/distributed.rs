@@ -1262,9 +1262,9 @@ fn statements_at_once_are_all_answered() {
     });
 }
 
-/// Waits for something that ends soon.
+/// Waits for something that ends soon, but later on a machine that does much else.
 fn soon(what: &str, mut is_so: impl FnMut() -> bool) {
-    const TIMEOUT: Duration = Duration::from_secs(30);
+    const TIMEOUT: Duration = Duration::from_secs(300);
     let began = Instant::now();
     while !is_so() {
         assert!(began.elapsed() < TIMEOUT, "{what}");
