@@ -29,9 +29,10 @@ use futures::{StreamExt, TryStreamExt, stream};
 
 use crate::rule::one_input;
 use crate::size::columns;
+use crate::writes::with_named_files;
 
 /// The plan of a query. If its hash joins do not fit into memory, joins that spill replace them. They do not if the
-/// session may not spill, or if the query writes something.
+/// session may not spill, or if the query writes something. Files that it writes get their names when it has ended.
 ///
 /// # Errors
 /// Those of DataFusion.
@@ -47,7 +48,7 @@ pub async fn plan_query(query: DataFrame) -> Result<Arc<dyn ExecutionPlan>> {
             | LogicalPlan::Analyze(_)
     );
     if !only_reads || !has_hash_joins(&plan) {
-        return Ok(plan);
+        return Ok(with_named_files(plan));
     }
     let spilling = match state.runtime_env().disk_manager.tmp_files_enabled() {
         true => with_merge_joins(state, &query).await?,

@@ -89,4 +89,3 @@ pub use scan::{SCAN_BYTES, SCAN_ROWS, SCAN_TIME};
 pub use session::{refuse_writes, session, session_by, session_in, state, with_rockmill};
 pub use size::{is_panic_of_size, is_too_long, observe_panic, too_long};
 pub use table::{Reads, RocksTable, Scans, pinned};
-pub use writes::Writes;

@@ -7,21 +7,32 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use datafusion::common::internal_err;
+use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::datasource::sink::DataSinkExec;
 use datafusion::error::Result;
 use datafusion::execution::object_store::ObjectStoreRegistry;
 use datafusion::execution::runtime_env::RuntimeEnv;
-use datafusion::execution::{SessionState, TaskContext};
-use datafusion::physical_plan::ExecutionPlan;
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 use futures::stream::BoxStream;
+use futures::{TryStreamExt, stream};
 use object_store::path::Path;
 use object_store::{
     CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
     ObjectStoreExt, PutMultipartOptions, PutOptions, PutPayload, PutResult, UploadPart,
 };
+use tokio::runtime::Handle;
 use url::Url;
 
+use crate::rule::one_input;
+
 type Upload = Box<dyn MultipartUpload>;
+
+/// What stores return.
+type Stored<T> = object_store::Result<T>;
 
 /// Nothing is known of a file without a name.
 const UNKNOWN: PutResult = PutResult {
@@ -29,65 +40,106 @@ const UNKNOWN: PutResult = PutResult {
     version: None,
 };
 
-/// What stores return.
-type Stored<T> = object_store::Result<T>;
+/// The same plan. If it writes files, its rows come when these have their names.
+pub fn with_named_files(plan: Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
+    match writes(&plan) {
+        true => Arc::new(WritesExec(plan)),
+        false => plan,
+    }
+}
+
+/// A plan that writes files, with few rows. The files get their names when it has ended without an error, and are removed else.
+#[derive(Debug)]
+struct WritesExec(Arc<dyn ExecutionPlan>);
+
+impl DisplayAs for WritesExec {
+    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("RockmillWrites")
+    }
+}
+
+impl ExecutionPlan for WritesExec {
+    fn name(&self) -> &'static str {
+        "RockmillWrites"
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        self.0.properties()
+    }
+
+    one_input!(0, |_this, plan| Self(plan));
+
+    fn execute(
+        &self,
+        partition: usize,
+        context: Arc<TaskContext>,
+    ) -> Result<SendableRecordBatchStream> {
+        let writes = Writes::default();
+        let context = writes.context(&context);
+        let rows = self.0.execute(partition, context)?;
+        let rows = stream::once(async move {
+            match rows.try_collect::<Vec<_>>().await {
+                Ok(rows) => {
+                    writes.commit().await?;
+                    Ok(stream::iter(rows.into_iter().map(Ok)))
+                }
+                Err(error) => {
+                    writes.abort().await;
+                    Err(error)
+                }
+            }
+        });
+        let schema = self.0.schema();
+        let rows = rows.try_flatten();
+        Ok(Box::pin(RecordBatchStreamAdapter::new(schema, rows)))
+    }
+}
 
 /// Files of a statement that have no names yet.
 #[derive(Debug, Clone, Default)]
-pub struct Writes(Arc<Mutex<Files>>);
+struct Writes(Arc<Mutex<Files>>);
 
 #[derive(Debug, Default)]
 struct Files {
-    whole: Vec<Whole>,
+    whole: Vec<Upload>,
     /// Those that the plan has dropped.
     cut: Vec<Upload>,
-}
-
-/// A whole file.
-#[derive(Debug)]
-enum Whole {
-    /// DataFusion keeps files below 10 MB in memory until they end. A folder of thousands needs no open file for each.
-    Small(Arc<dyn ObjectStore>, Path, PutPayload),
-    Large(Upload),
-}
-
-impl Whole {
-    async fn commit(self) -> Stored<PutResult> {
-        match self {
-            Self::Small(store, location, payload) => store.put(&location, payload).await,
-            Self::Large(mut upload) => upload.complete().await,
-        }
-    }
+    /// Number of files that were written at once.
+    small: u64,
 }
 
 impl Writes {
     /// The context in which a plan runs. Files that it writes do not get their names.
-    pub fn context(
-        &self,
-        session: &SessionState,
-        plan: &Arc<dyn ExecutionPlan>,
-    ) -> Arc<TaskContext> {
-        if !writes(plan) {
-            return session.task_ctx();
-        }
-        let runtime = RuntimeEnv {
-            object_store_registry: Arc::new(Stores {
-                registry: Arc::clone(&session.runtime_env().object_store_registry),
-                writes: self.clone(),
-            }),
-            ..session.runtime_env().as_ref().clone()
+    fn context(&self, context: &TaskContext) -> Arc<TaskContext> {
+        let runtime = context.runtime_env();
+        let stores = Stores {
+            registry: Arc::clone(&runtime.object_store_registry),
+            writes: self.clone(),
         };
-        Arc::new(TaskContext::from(session).with_runtime(Arc::new(runtime)))
+        let runtime = RuntimeEnv {
+            object_store_registry: Arc::new(stores),
+            ..runtime.as_ref().clone()
+        };
+        Arc::new(TaskContext::new(
+            context.task_id(),
+            context.session_id(),
+            context.session_config().clone(),
+            context.scalar_functions().clone(),
+            context.higher_order_functions().clone(),
+            context.aggregate_functions().clone(),
+            context.window_functions().clone(),
+            Arc::new(runtime),
+        ))
     }
 
-    /// Gives the files their names. Call it when the plan has ended without an error.
+    /// Gives the files their names.
     ///
     /// # Errors
     /// Those of the store. Files before have their names then, and the others are gone.
-    pub async fn commit(self) -> Result<()> {
+    async fn commit(self) -> Result<()> {
         let mut whole = std::mem::take(&mut self.files().whole).into_iter();
-        while let Some(file) = whole.next() {
-            if let Err(error) = file.commit().await {
+        while let Some(mut file) = whole.next() {
+            if let Err(error) = file.complete().await {
                 self.files().whole.extend(whole);
                 self.abort().await;
                 return Err(error.into());
@@ -96,14 +148,10 @@ impl Writes {
         Ok(())
     }
 
-    /// Removes the files, when the plan has failed. A drop leaves that to another thread, and the process may end before.
-    pub async fn abort(self) {
-        let Files { whole, cut } = std::mem::take(&mut *self.files());
-        let large = whole.into_iter().filter_map(|file| match file {
-            Whole::Large(upload) => Some(upload),
-            Whole::Small(..) => None,
-        });
-        for mut upload in large.chain(cut) {
+    /// Removes the files. A drop leaves that to another thread, and the process may end before.
+    async fn abort(self) {
+        let Files { whole, cut, .. } = std::mem::take(&mut *self.files());
+        for mut upload in whole.into_iter().chain(cut) {
             // There is nothing else to try.
             let _ = upload.abort().await;
         }
@@ -162,11 +210,23 @@ impl ObjectStore for Store {
         &self,
         location: &Path,
         payload: PutPayload,
-        _options: PutOptions,
+        options: PutOptions,
     ) -> Stored<PutResult> {
-        let file = Whole::Small(Arc::clone(&self.store), location.clone(), payload);
-        self.writes.files().whole.push(file);
-        Ok(UNKNOWN)
+        let number = {
+            let mut files = self.writes.files();
+            files.small += 1;
+            files.small
+        };
+        let process = std::process::id();
+        let from = Path::parse(format!("{location}.{process}-{number}.tmp"))?;
+        let written = self.store.put_opts(&from, payload, options).await?;
+        let file = Written {
+            store: Arc::clone(&self.store),
+            from: Some(from),
+            to: location.clone(),
+        };
+        self.writes.files().whole.push(Box::new(file));
+        Ok(written)
     }
 
     async fn put_multipart_opts(
@@ -208,6 +268,50 @@ impl ObjectStore for Store {
     }
 }
 
+/// A small file that was written at once, under another name. A folder of thousands needs no open file for each.
+#[derive(Debug)]
+struct Written {
+    store: Arc<dyn ObjectStore>,
+    /// None if it has its name, or is gone.
+    from: Option<Path>,
+    to: Path,
+}
+
+impl Drop for Written {
+    fn drop(&mut self) {
+        let store = Arc::clone(&self.store);
+        if let (Some(from), Ok(threads)) = (self.from.take(), Handle::try_current()) {
+            threads.spawn(async move { store.delete(&from).await });
+        }
+    }
+}
+
+#[async_trait]
+impl MultipartUpload for Written {
+    fn put_part(&mut self, _: PutPayload) -> UploadPart {
+        Box::pin(std::future::ready(Err(ended())))
+    }
+
+    async fn complete(&mut self) -> Stored<PutResult> {
+        let from = self.from.as_ref().ok_or_else(ended)?;
+        self.store.rename(from, &self.to).await?;
+        self.from = None;
+        Ok(UNKNOWN)
+    }
+
+    async fn abort(&mut self) -> Stored<()> {
+        let from = self.from.take().ok_or_else(ended)?;
+        self.store.delete(&from).await
+    }
+}
+
+fn ended() -> object_store::Error {
+    object_store::Error::Generic {
+        store: "Rockmill",
+        source: "the file has ended".into(),
+    }
+}
+
 /// A file whose end gives it no name.
 #[derive(Debug)]
 struct Unnamed {
@@ -218,12 +322,7 @@ struct Unnamed {
 
 impl Unnamed {
     fn upload(&mut self) -> Stored<&mut Upload> {
-        self.upload
-            .as_mut()
-            .ok_or_else(|| object_store::Error::Generic {
-                store: "Rockmill",
-                source: "the file has ended".into(),
-            })
+        self.upload.as_mut().ok_or_else(ended)
     }
 }
 
@@ -244,8 +343,7 @@ impl MultipartUpload for Unnamed {
 
     async fn complete(&mut self) -> Stored<PutResult> {
         self.upload()?;
-        let whole = self.upload.take().map(Whole::Large);
-        self.writes.files().whole.extend(whole);
+        self.writes.files().whole.extend(self.upload.take());
         Ok(UNKNOWN)
     }
 

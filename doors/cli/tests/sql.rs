@@ -549,6 +549,21 @@ fn a_full_disk_is_named() {
         assert!(error.contains(&says), "{error}");
         assert_eq!(fs::read_dir(disk.path()).unwrap().count(), 0);
     }
+    // The first of many small files would fit.
+    let parts = "select value as n, value % 300 as part from generate_series(1, 200000)";
+    let target = disk.path().join("parts/").display().to_string();
+    let copy = format!("copy ({parts}) to '{target}' stored as csv partitioned by (part)");
+    let (out, error) = expect(ENVIRONMENT, &["sql", db, &copy]);
+    assert!(error.contains("No file was added"), "{error}");
+    assert_eq!(out, "");
+    let mut folders = vec![disk.path().to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            assert!(path.is_dir(), "{}", path.display());
+            folders.push(path);
+        }
+    }
 }
 
 #[test]

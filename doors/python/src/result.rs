@@ -14,8 +14,8 @@ use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 use rockmill_cli::sql::grid::Grid;
 use rockmill_cli::sql::session::{Session, Stop, physical_plan};
+use rockmill_sql::pinned;
 use rockmill_sql::statements::Tokens;
-use rockmill_sql::{Writes, pinned};
 use rockmill_terminal::outcome::Failure;
 use tokio::sync::{Notify, Semaphore};
 
@@ -74,16 +74,7 @@ impl Query {
 /// Runs a plan to its end.
 pub async fn collect(session: &Session, plan: Arc<dyn ExecutionPlan>) -> Result<Query, Stop> {
     let schema = plan.schema();
-    let writes = Writes::default();
-    let context = writes.context(&session.context.state(), &plan);
-    let rows = match datafusion::physical_plan::collect(plan, context).await {
-        Ok(rows) => rows,
-        Err(error) => {
-            writes.abort().await;
-            return Err(error.into());
-        }
-    };
-    writes.commit().await?;
+    let rows = datafusion::physical_plan::collect(plan, session.context.task_ctx()).await?;
     Ok(Query::Rows { rows, schema })
 }
 

@@ -6,14 +6,13 @@ use std::time::Instant;
 
 use datafusion::common::TableReference;
 use datafusion::error::DataFusionError;
-use datafusion::execution::TaskContext;
+use datafusion::execution::context::SessionState;
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::prelude::SessionContext;
 use datafusion::sql::parser::Statement;
 use futures::FutureExt;
 use rockmill_side_by_side::progress;
-use rockmill_sql::Writes;
 use rockmill_sql::statements::{Tokens, statements};
 use rockmill_terminal::outcome::Failure;
 use rockmill_terminal::output;
@@ -232,29 +231,20 @@ impl Shell {
         let plan = planned.get_or_init(|| plan);
         // Planning may have taken long, and Control-C may have come.
         tokio::task::yield_now().await;
-        let writes = Writes::default();
-        let context = writes.context(&state, plan);
         let run = async {
             if plan.schema().fields().is_empty() {
                 // The plan of a statement that defines a name.
-                drain(Arc::clone(plan), context).await?;
+                drain(Arc::clone(plan), &state).await?;
                 return Ok(None);
             }
-            let plan = Arc::clone(plan);
+            let (plan, context) = (Arc::clone(plan), state.task_ctx());
             if are_plans && self.format == Format::Table {
                 format::print_plans(plan, context).await?;
                 return Ok(None);
             }
             format::print(self.format, plan, context).await
         };
-        let shown = match run.await {
-            Ok(shown) => shown,
-            Err(error) => {
-                writes.abort().await;
-                return Err(error);
-            }
-        };
-        writes.commit().await?;
+        let shown = run.await?;
         if self.format == Format::Table && std::io::stdout().is_terminal() {
             format::footer(shown, began.elapsed())?;
         }
@@ -276,10 +266,7 @@ fn panicked() -> Misplaced {
         .into()
 }
 
-async fn drain(
-    plan: Arc<dyn ExecutionPlan>,
-    context: Arc<TaskContext>,
-) -> Result<(), DataFusionError> {
-    let drained = datafusion::physical_plan::collect(plan, context).await;
+async fn drain(plan: Arc<dyn ExecutionPlan>, state: &SessionState) -> Result<(), DataFusionError> {
+    let drained = datafusion::physical_plan::collect(plan, state.task_ctx()).await;
     drained.map(|_| ())
 }
