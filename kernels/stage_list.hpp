@@ -17,6 +17,7 @@
   each(make_values) \
   each(retain) \
   each(select_visible) \
+  each(gather_visible) \
   each(measure_rows) \
   each(copy_rows) \
   each(measure_records) \
@@ -49,4 +50,4 @@
   each(build_filter) \
   each(decode_images) \
   each(verify_file)
-#define ROCKMILL_NUM_STAGES 47
+#define ROCKMILL_NUM_STAGES 48

@@ -78,10 +78,22 @@ inline int hash_entries(const Exec* exec, const DecodeArgs* a, u64 n) {
   return for_each(*exec, n, HashEntries{a->arena, a->keys, key_bytes_of(a), a->values, a->hashes});
 }
 
-inline int place_entries(const Exec* exec, const PlaceArgs* a) {
-  return for_each(*exec, a->n,
-                  PlaceEntries{a->keys, a->values, a->hashes, a->key_at, a->to_keys, a->to_values, a->to_hashes,
-                               a->to_key_at, u32(a->entry_shift), a->value_shift, a->key_shift});
+// Calls run(f, number of parts, maximum of their items) for parts of F, as many as a kernel takes at a time.
+template <class F, class Part, class Run>
+int in_batches(F f, const Part* parts, u64 count, Run run) {
+  for (u64 first = 0; first < count; first += F::MOST) {
+    const u32 of_batch = u32(std::min<u64>(F::MOST, count - first));
+    std::copy_n(parts + first, of_batch, f.parts);
+    u64 most = 0;
+    for (u32 k = 0; k < of_batch; ++k) most = std::max(most, f.items(k));
+    ROCKMILL_STEP(run(f, of_batch, most));
+  }
+  return 0;
+}
+
+inline int place_entries(const Exec* exec, const PlaceArgs* parts, u64 count) {
+  return in_batches(PlaceEntries{}, parts, count,
+                    [&](const PlaceEntries& f, u32 n, u64 most) { return for_each_of(*exec, n, most, f); });
 }
 
 inline int check_order(const Exec* exec, const DecodeArgs* a, u64 first, u64 end) {
@@ -91,8 +103,8 @@ inline int check_order(const Exec* exec, const DecodeArgs* a, u64 first, u64 end
 
 inline int trim_runs(const Exec* exec, const DecodeArgs* a, const u32* run_starts, u32 num_runs,
                      const UserKey* begin, const UserKey* end, u32* trimmed) {
-  return for_each(*exec, num_runs,
-                  TrimRun{a->keys, key_bytes_of(a), run_starts, *begin, *end, trimmed});
+  ROCKMILL_STEP(for_each(*exec, num_runs, TrimRun{a->keys, key_bytes_of(a), run_starts, *begin, *end, trimmed}));
+  return for_each(*exec, num_runs, FollowRun{a->keys, key_bytes_of(a), trimmed, trimmed + 2 * num_runs});
 }
 
 inline int sum_input(const Exec* exec, const DecodeArgs* a, u64 first, u64 end, InputTotals* totals) {
@@ -165,7 +177,10 @@ inline int retain(const Exec* exec, const RetainArgs* a) {
 inline int select_visible(const Exec* exec, const SnapshotArgs* a) {
   ROCKMILL_STEP(cover_keys(exec, a));
   const SelectVisible select{a->keys, a->key_bytes, a->hashes, a->rules, a->cover, a->keep, a->errors};
-  ROCKMILL_STEP(accumulate<RetainSums>(*exec, a->n, select, a->totals));
+  return accumulate<RetainSums>(*exec, a->n, select, a->totals);
+}
+
+inline int gather_visible(const Exec* exec, const SnapshotArgs* a) {
   ROCKMILL_STEP(exclusive_sum(*exec, a->keep, a->places, a->n));
   // Rows keep their tags.
   return for_each(*exec, a->n, Gather{a->keys, a->keep, a->places, RetainRules{}, a->selected_rows});
@@ -234,8 +249,12 @@ inline ScanProgram scan_program(const ScanArgs* a) {
   return {a->arena, a->rows, a->key_bytes, a->values, a->ops, a->constants, a->literals};
 }
 
+// Words of a thread that runs the program.
+inline u32 slot_words(const ScanArgs* a) { return ScanSlots::SLOT_WORDS * a->num_slots; }
+
 inline int scan_filter(const Exec* exec, const ScanArgs* a) {
-  ROCKMILL_STEP(for_each(*exec, a->n, FilterRows{scan_program(a), a->num_filter, a->keep, a->sizes, a->errors}));
+  const FilterRows filter{scan_program(a), a->num_filter, a->keep, a->sizes, a->errors};
+  ROCKMILL_STEP(for_each_with_words(*exec, a->n, slot_words(a), filter));
   ROCKMILL_STEP(exclusive_sum(*exec, a->keep, a->places, a->n + 1));
   return for_each(*exec, a->n, GatherSelected{a->keep, a->places, a->selected});
 }
@@ -243,7 +262,7 @@ inline int scan_filter(const Exec* exec, const ScanArgs* a) {
 inline int scan_measure(const Exec* exec, const ScanArgs* a) {
   const MeasureSelected measure{scan_program(a), a->num_filter, a->num_ops,   a->selected, a->columns,
                               a->num_columns,  a->row_bytes,  a->has_bytes, a->sizes,  a->errors};
-  ROCKMILL_STEP(for_each(*exec, a->num_selected, measure));
+  ROCKMILL_STEP(for_each_with_words(*exec, a->num_selected, slot_words(a), measure));
   ROCKMILL_STEP(exclusive_sum(*exec, a->sizes, a->offsets, a->num_selected + 1));
   return for_each(*exec, 1, CutBatches{a->offsets, a->num_selected, a->batch_rows, a->batch_bytes, a->sizes});
 }
@@ -251,7 +270,7 @@ inline int scan_measure(const Exec* exec, const ScanArgs* a) {
 inline int scan_fill(const Exec* exec, const ScanArgs* a, const ScanColumn* columns, u64 first, u64 rows) {
   const FillColumns fill{scan_program(a), a->num_filter,  a->num_ops, a->selected + first, rows,
                          a->columns,      a->num_columns, a->out,     a->errors};
-  ROCKMILL_STEP(for_each(*exec, rows, fill));
+  ROCKMILL_STEP(for_each_with_words(*exec, rows, slot_words(a), fill));
   for (u32 i = 0; i < a->num_columns; ++i) {
     if (columns[i].stored != STORED_BYTES) continue;
     const u32* lens = reinterpret_cast<const u32*>(a->out + columns[i].lens);
@@ -268,18 +287,22 @@ inline int scan_copy(const Exec* exec, const ScanArgs* a, u64 first, u64 rows) {
 inline int scan_group(const Exec* exec, const ScanArgs* a, const ScanGroups* groups) {
   const u64 items = (a->num_selected + GROUP_ROWS - 1) / GROUP_ROWS;
   GroupRows group{scan_program(a), a->num_filter, a->num_ops, a->selected, a->num_selected, *groups, false, a->errors};
-  ROCKMILL_STEP(for_each_group(*exec, items, group));
+  ROCKMILL_STEP(for_each_group_with_words(*exec, items, slot_words(a), group));
   if (!groups->has_wide) return 0;
   group.is_second = true;
-  return for_each_group(*exec, items, group);
+  return for_each_group_with_words(*exec, items, slot_words(a), group);
 }
 
 inline int scan_take_groups(const Exec* exec, const ScanGroups* groups, const u32* slots, u64 n, u64* out) {
   return for_each(*exec, n * groups->num_words, TakeGroups{*groups, slots, out});
 }
 
-inline int scan_hash(const Exec* exec, const u8* bytes, u64 len, u64 position, ScanTotals* totals) {
-  return accumulate<ScanSums>(*exec, (len + 7) / 8, HashWords{bytes, len, position}, totals);
+inline int scan_hash(const Exec* exec, const HashPart* parts, u64 count, ScanTotals* totals) {
+  HashWords hash{};
+  hash.totals = totals;
+  return in_batches(hash, parts, count, [&](const HashWords& f, u32 n, u64 most) {
+    return accumulate_each<ScanSums>(*exec, n, most, f);
+  });
 }
 
 inline FilterKeys filter_keys(const LayoutArgs* a) {

@@ -59,22 +59,6 @@ struct DecodeArgs {
   u32 unused;
 };
 
-// Arguments of moving decoded entries to other memory.
-struct PlaceArgs {
-  const Key* keys;
-  const ValueRef* values;
-  const u64* hashes;
-  // As in DecodeArgs; `to_key_at` is null as well in a narrow task.
-  const u64* key_at;
-  u64 n;
-  Key* to_keys;
-  ValueRef* to_values;
-  u64* to_hashes;
-  u64* to_key_at;
-  // These are added to the numbers of entries, and to the places of values and of keys' bytes. Sums wrap.
-  u64 entry_shift, value_shift, key_shift;
-};
-
 struct RetainArgs {
   Key* keys;
   u64 n;
@@ -204,7 +188,8 @@ struct ScanArgs {
   u32 num_columns;
   // Bytes of each row in all columns, without those of byte columns; and whether there are byte columns.
   u32 row_bytes, has_bytes;
-  u32 unused;
+  // Results of a row that a thread stores.
+  u32 num_slots;
   // Maximum rows and bytes of a batch.
   u64 batch_rows, batch_bytes;
   // n + 1 each; the last of `places` is the number of selected rows.
@@ -389,9 +374,10 @@ struct KernelTable {
   int (*decode_entries)(const Exec*, const DecodeArgs*);
   int (*hash_entries)(const Exec*, const DecodeArgs*, u64 n);
   // Moves decoded entries, whose values and long keys stay or move by themselves.
-  int (*place_entries)(const Exec*, const PlaceArgs*);
+  int (*place_entries)(const Exec*, const PlaceArgs host_parts[], u64 count);
   // Checks that keys of the run from `first` to `end` ascend.
   int (*check_order)(const Exec*, const DecodeArgs*, u64 first, u64 end);
+  // Three numbers of each run: first those of TrimRun of all runs, then those of FollowRun.
   int (*trim_runs)(const Exec*, const DecodeArgs*, const u32* run_starts, u32 num_runs,
                    const UserKey* host_begin, const UserKey* host_end, u32* trimmed);
   // Adds the entries from `first` to `end` in the order of decoding.
@@ -403,7 +389,10 @@ struct KernelTable {
   // Only after measure_made, and before retain: the bytes of merged values.
   int (*make_values)(const Exec*, const RetainArgs*);
   int (*retain)(const Exec*, const RetainArgs*);
+  // Up to `keep` and `totals`.
   int (*select_visible)(const Exec*, const SnapshotArgs*);
+  // After select_visible: fills places and selected_rows.
+  int (*gather_visible)(const Exec*, const SnapshotArgs*);
   // Fills sizes and offsets.
   int (*measure_rows)(const Exec*, const RowArgs*);
   // Copies the rows from `first` to `end` contiguously.
@@ -434,8 +423,8 @@ struct KernelTable {
   int (*scan_group)(const Exec*, const ScanArgs*, const ScanGroups* host_groups);
   // Copies the words of the groups in some slots contiguously.
   int (*scan_take_groups)(const Exec*, const ScanGroups* host_groups, const u32* slots, u64 n, u64* out);
-  // Hashes some bytes, whose first word has a position among all words.
-  int (*scan_hash)(const Exec*, const u8* bytes, u64 len, u64 position, ScanTotals* totals);
+  // Adds the hashes of the words of parts to their totals.
+  int (*scan_hash)(const Exec*, const HashPart host_parts[], u64 count, ScanTotals* totals);
   // Up to the block starts and the files' first blocks; the last of `before` is the number of blocks.
   int (*split)(const Exec*, const LayoutArgs*);
   // Raw sizes of blocks.

@@ -9,13 +9,20 @@
 //   for_each_of_groups_with_shared<T>(exec, n, f, groups, next)
 //                                 f(group, i, t, k), by `groups` groups, an even number: group k < groups takes an item
 //                                 when it is done with the one before; next is a counter that is 0
+//   for_each_with_words(exec, n, count, f), for_each_group_with_words(exec, n, count, f)
+//                                 f(i, words), f(group, i, words); each thread has `count` words of shared memory
+//   for_each_of(exec, count, most, f)
+//                                 f(k, i) for each i < f.items(k) <= most and k < count, a thread each
 //   accumulate(exec, n, f, out)   f(i, sums), then all sums merged into *out
+//   accumulate_each<Sums>(exec, count, most, f)
+//                                 f(k, i, sums) for each i < f.items(k) <= most and k < count, those of k merged into f.out(k)
 //   exclusive_sum(exec, in, out, n), inclusive_max(exec, in, out, n), merge_two(exec, ..)
 //
 // Nothing here waits for the device.
 #pragma once
 
 #include <algorithm>
+#include <vector>
 
 #include "atomic.hpp"
 #include "group.hpp"
@@ -35,6 +42,15 @@ struct Exec {
   // Multiprocessors of the device.
   u32 processors;
   u32 unused;
+};
+
+// Words of a thread. Those of neighbouring threads lie side by side.
+struct ThreadWords {
+  u64* first;
+  // From one word to the next.
+  u32 step;
+
+  ROCKMILL_HD u64& operator[](u32 k) const { return first[u64(k) * step]; }
 };
 
 #if defined(__CUDACC__)
@@ -67,6 +83,22 @@ __global__ void __launch_bounds__(THREADS) each_tile_kernel(u64 n, F f) {
   const u64 step = u64(gridDim.x) * (THREADS / W);
   const u64 first = (u64(blockIdx.x) * THREADS + threadIdx.x) / W;
   for (u64 i = first; i < n; i += step) f(Tile<W>{}, i);
+}
+
+template <class F>
+__global__ void __launch_bounds__(THREADS) each_with_words_kernel(u64 n, const __grid_constant__ F f) {
+  extern __shared__ u64 words[];
+  const u64 step = u64(gridDim.x) * blockDim.x;
+  for (u64 i = u64(blockIdx.x) * blockDim.x + threadIdx.x; i < n; i += step)
+    f(i, ThreadWords{words + threadIdx.x, blockDim.x});
+}
+
+template <class F>
+__global__ void __launch_bounds__(THREADS) each_group_with_words_kernel(u64 n, const __grid_constant__ F f) {
+  extern __shared__ u64 words[];
+  const u64 step = u64(gridDim.x) * (blockDim.x / Warp::width);
+  const u64 first = (u64(blockIdx.x) * blockDim.x + threadIdx.x) / Warp::width;
+  for (u64 i = first; i < n; i += step) f(Warp{}, i, ThreadWords{words + threadIdx.x, blockDim.x});
 }
 
 template <class T, class F>
@@ -112,10 +144,18 @@ __device__ void add_up_lanes(Sums& sums) {
   }
 }
 
+// The grid is one of `count` rows of blocks.
+template <class F>
+__global__ void __launch_bounds__(THREADS) each_of_kernel(const __grid_constant__ F f) {
+  const u64 n = f.items(blockIdx.y), step = u64(gridDim.x) * THREADS;
+  for (u64 i = u64(blockIdx.x) * THREADS + threadIdx.x; i < n; i += step) f(blockIdx.y, i);
+}
+
 template <class Sums, class F>
-__global__ void __launch_bounds__(THREADS) accumulate_kernel(u64 n, F f, typename Sums::Total* out) {
+__device__ void accumulate_in_block(u64 n, const F& f, typename Sums::Total* out) {
   constexpr u32 warps = THREADS / Warp::width;
   __shared__ Sums of_warps[warps];
+  if (u64(blockIdx.x) * THREADS >= n) return;
   Sums sums = Sums::zero();
   const u64 step = u64(gridDim.x) * THREADS;
   for (u64 i = u64(blockIdx.x) * THREADS + threadIdx.x; i < n; i += step) f(i, sums);
@@ -129,6 +169,18 @@ __global__ void __launch_bounds__(THREADS) accumulate_kernel(u64 n, F f, typenam
   if (threadIdx.x == 0) sums.merge_into(*out);
 }
 
+template <class Sums, class F>
+__global__ void __launch_bounds__(THREADS) accumulate_kernel(u64 n, F f, typename Sums::Total* out) {
+  accumulate_in_block<Sums>(n, f, out);
+}
+
+template <class Sums, class F>
+__global__ void __launch_bounds__(THREADS) accumulate_each_kernel(const __grid_constant__ F f) {
+  const u32 k = blockIdx.y;
+  const auto one = [&](u64 i, Sums& sums) { f(k, i, sums); };
+  accumulate_in_block<Sums>(f.items(k), one, f.out(k));
+}
+
 template <class F>
 int for_each(const Exec& exec, u64 n, F f) {
   if (n == 0) return 0;
@@ -137,9 +189,42 @@ int for_each(const Exec& exec, u64 n, F f) {
 }
 
 template <class F>
+int for_each_of(const Exec& exec, u32 count, u64 most, F f) {
+  if (count == 0 || most == 0) return 0;
+  each_of_kernel<<<dim3(grid_blocks(exec, most), count), THREADS, 0, stream_of(exec)>>>(f);
+  return cudaGetLastError();
+}
+
+template <class F>
 int for_each_group(const Exec& exec, u64 n, F f) {
   if (n == 0) return 0;
   each_group_kernel<<<grid_blocks(exec, n * Warp::width), THREADS, 0, stream_of(exec)>>>(n, f);
+  return cudaGetLastError();
+}
+
+// Shared memory that every device gives a block.
+constexpr u32 SHARED_BYTES = 48 << 10;
+
+// Threads of a block with `count` words each: as many as fit.
+inline u32 threads_with_words(u32 count) {
+  const u32 fitting = SHARED_BYTES / (std::max<u32>(count, 1) * sizeof(u64));
+  return std::max<u32>(std::min(fitting, THREADS) / Warp::width, 1) * Warp::width;
+}
+
+template <class F>
+int for_each_with_words(const Exec& exec, u64 n, u32 count, F f) {
+  if (n == 0) return 0;
+  const u32 threads = threads_with_words(count), bytes = threads * count * u32(sizeof(u64));
+  each_with_words_kernel<<<grid_blocks(exec, n, threads), threads, bytes, stream_of(exec)>>>(n, f);
+  return cudaGetLastError();
+}
+
+template <class F>
+int for_each_group_with_words(const Exec& exec, u64 n, u32 count, F f) {
+  if (n == 0) return 0;
+  const u32 threads = threads_with_words(count), bytes = threads * count * u32(sizeof(u64));
+  const u32 blocks = grid_blocks(exec, n * Warp::width, threads);
+  each_group_with_words_kernel<<<blocks, threads, bytes, stream_of(exec)>>>(n, f);
   return cudaGetLastError();
 }
 
@@ -173,6 +258,14 @@ int accumulate(const Exec& exec, u64 n, F f, typename Sums::Total* out) {
   if (n == 0) return 0;
   const u32 blocks = grid_blocks(exec, n, THREADS, SUMMING_BLOCKS_PER_PROCESSOR);
   accumulate_kernel<Sums><<<blocks, THREADS, 0, stream_of(exec)>>>(n, f, out);
+  return cudaGetLastError();
+}
+
+template <class Sums, class F>
+int accumulate_each(const Exec& exec, u32 count, u64 most, F f) {
+  if (count == 0 || most == 0) return 0;
+  const u32 blocks = grid_blocks(exec, most, THREADS, SUMMING_BLOCKS_PER_PROCESSOR);
+  accumulate_each_kernel<Sums><<<dim3(blocks, count), THREADS, 0, stream_of(exec)>>>(f);
   return cudaGetLastError();
 }
 
@@ -259,8 +352,29 @@ int for_each(const Exec&, u64 n, F f) {
 }
 
 template <class F>
+int for_each_of(const Exec&, u32 count, u64, F f) {
+  for (u32 k = 0; k < count; ++k)
+    for (u64 i = 0; i < f.items(k); ++i) f(k, i);
+  return 0;
+}
+
+template <class F>
 int for_each_group(const Exec&, u64 n, F f) {
   for (u64 i = 0; i < n; ++i) f(SingleThread{}, i);
+  return 0;
+}
+
+template <class F>
+int for_each_with_words(const Exec&, u64 n, u32 count, F f) {
+  std::vector<u64> words(count);
+  for (u64 i = 0; i < n; ++i) f(i, ThreadWords{words.data(), 1});
+  return 0;
+}
+
+template <class F>
+int for_each_group_with_words(const Exec&, u64 n, u32 count, F f) {
+  std::vector<u64> words(count);
+  for (u64 i = 0; i < n; ++i) f(SingleThread{}, i, ThreadWords{words.data(), 1});
   return 0;
 }
 
@@ -289,6 +403,16 @@ int accumulate(const Exec&, u64 n, F f, typename Sums::Total* out) {
   Sums sums = Sums::zero();
   for (u64 i = 0; i < n; ++i) f(i, sums);
   sums.merge_into(*out);
+  return 0;
+}
+
+template <class Sums, class F>
+int accumulate_each(const Exec&, u32 count, u64, F f) {
+  for (u32 k = 0; k < count; ++k) {
+    Sums sums = Sums::zero();
+    for (u64 i = 0; i < f.items(k); ++i) f(k, i, sums);
+    sums.merge_into(*f.out(k));
+  }
   return 0;
 }
 

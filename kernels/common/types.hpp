@@ -12,11 +12,13 @@
 #if defined(__CUDACC__)
 #define ROCKMILL_TARGET cuda_target
 #define ROCKMILL_HD __host__ __device__ __forceinline__
+#define ROCKMILL_NO_INLINE __host__ __device__ __noinline__ inline
 #define ROCKMILL_UNROLL _Pragma("unroll")
 #define ROCKMILL_NO_UNROLL _Pragma("unroll 1")
 #else
 #define ROCKMILL_TARGET host_target
 #define ROCKMILL_HD inline
+#define ROCKMILL_NO_INLINE inline
 #define ROCKMILL_UNROLL
 #define ROCKMILL_NO_UNROLL
 #endif
@@ -93,6 +95,22 @@ struct UserKey {
 struct ValueRef {
   u64 at;
   u64 len;
+};
+
+// Decoded entries to move to other memory.
+struct PlaceArgs {
+  const Key* keys;
+  const ValueRef* values;
+  const u64* hashes;
+  // Places of the bytes of keys, in both; null in a narrow task (key.hpp:KeyBytes).
+  const u64* key_at;
+  u64 n;
+  Key* to_keys;
+  ValueRef* to_values;
+  u64* to_hashes;
+  u64* to_key_at;
+  // These are added to the numbers of entries, and to the places of values and of keys' bytes. Sums wrap.
+  u64 entry_shift, value_shift, key_shift;
 };
 
 // A finished data block of an output file.
@@ -305,6 +323,16 @@ struct FilterRules {
   u32 prefix_kind;
   u32 unused;
   u64 prefix_len;
+};
+
+// Bytes whose words are hashed.
+struct HashPart {
+  const u8* bytes;
+  u64 len;
+  // Position of the first word.
+  u64 position;
+  // Number of the sum to which they are added.
+  u64 total;
 };
 
 // A step of a scan's program. Operands are slots, or constants (SCAN_CONSTANT).

@@ -237,25 +237,21 @@ struct HashEntries {
 };
 
 // Copies entries, whose numbers and places change by constants.
+// Up to MOST parts at a time: so many fit among the parameters of a kernel.
 struct PlaceEntries {
-  const Key* keys;
-  const ValueRef* values;
-  const u64* hashes;
-  const u64* key_at;
-  Key* to_keys;
-  ValueRef* to_values;
-  u64* to_hashes;
-  u64* to_key_at;
-  u32 entry_shift;
-  u64 value_shift, key_shift;
+  static constexpr u32 MOST = 32;
+  PlaceArgs parts[MOST];
 
-  ROCKMILL_HD void operator()(u64 i) const {
-    Key key = keys[i];
-    key.entry += entry_shift;
-    to_keys[i] = key;
-    to_values[i] = {values[i].at + value_shift, values[i].len};
-    to_hashes[i] = hashes[i];
-    if (key_at != nullptr) to_key_at[i] = key_at[i] + key_shift;
+  ROCKMILL_HD u64 items(u32 k) const { return parts[k].n; }
+
+  ROCKMILL_HD void operator()(u32 k, u64 i) const {
+    const PlaceArgs& part = parts[k];
+    Key key = part.keys[i];
+    key.entry += u32(part.entry_shift);
+    part.to_keys[i] = key;
+    part.to_values[i] = {part.values[i].at + part.value_shift, part.values[i].len};
+    part.to_hashes[i] = part.hashes[i];
+    if (part.key_at != nullptr) part.to_key_at[i] = part.key_at[i] + part.key_shift;
   }
 };
 
@@ -282,6 +278,20 @@ struct TrimRun {
     const u32 from = run_starts[run], to = run_starts[run + 1];
     trimmed[2 * run] = begin.present ? u32(lower_bound(key_bytes, keys, from, to, begin, false)) : from;
     trimmed[2 * run + 1] = end.present ? u32(lower_bound(key_bytes, keys, from, to, end, false)) : to;
+  }
+};
+
+// Whether the part of a run lies behind the part of the run before, and its keys behind the other's: so files of a level do.
+struct FollowRun {
+  const Key* keys;
+  KeyBytes key_bytes;
+  const u32* trimmed;
+  u32* follows;
+
+  ROCKMILL_HD void operator()(u64 run) const {
+    const u32 begin = trimmed[2 * run];
+    follows[run] = run > 0 && trimmed[2 * run - 2] < begin && trimmed[2 * run - 1] == begin && begin < trimmed[2 * run + 1] &&
+                   KeyLess{key_bytes}(keys[begin - 1], keys[begin]);
   }
 };
 

@@ -15,8 +15,8 @@ struct FilterRows {
   u64* malformed;
   u64* errors;
 
-  ROCKMILL_HD void operator()(u64 i) const {
-    ScanRow row(program, i);
+  ROCKMILL_HD void operator()(u64 i, const ThreadWords& words) const {
+    ScanRow row(program, i, words);
     const ScanOutcome outcome = row.run(0, num_ops);
     keep[i] = outcome == ROW_IS_SELECTED;
     if (row.is_malformed) atomic_add(malformed, 1);
@@ -47,10 +47,10 @@ struct MeasureSelected {
   u64* sizes;
   u64* errors;
 
-  ROCKMILL_HD void operator()(u64 i) const {
+  ROCKMILL_HD void operator()(u64 i, const ThreadWords& words) const {
     sizes[i] = row_bytes;
     if (!has_bytes) return;
-    ScanRow row(program, selected[i]);
+    ScanRow row(program, selected[i], words);
     if (row.run(first_op, end_op) != ROW_IS_SELECTED) {
       report(errors, selected[i], ERROR_OUT_OF_RANGE);
       return;
@@ -96,8 +96,8 @@ struct FillColumns {
   u8* out;
   u64* errors;
 
-  ROCKMILL_HD void operator()(u64 i) const {
-    ScanRow row(program, selected[i]);
+  ROCKMILL_HD void operator()(u64 i, const ThreadWords& words) const {
+    ScanRow row(program, selected[i], words);
     if (row.run(first_op, end_op) != ROW_IS_SELECTED) report(errors, selected[i], ERROR_OUT_OF_RANGE);
     for (u32 c = 0; c < num_columns; ++c) {
       const ScanColumn column = columns[c];
@@ -173,27 +173,32 @@ struct CopyCells {
       const Key key = program.rows[selected[i]];
       copy_bytes(g, to, place_in(program.arena, program.values[key.entry].at) + u32(value.low), value.len());
     } else {
-      const ScanRow row(program, selected[i]);
-      const ByteSpan from = row.bytes(value);
+      const ScanRow row(program, selected[i], {});
+      const ScanBytes all = row.bytes();
+      const ByteSpan from = all.bytes(value);
       for (u64 k = g.rank(); k < from.len; k += g.width) to[k] = from[k];
     }
   }
 };
 
-// Hashes the words to copy back, each mixed with its position, for comparison with the arrived ones.
+// Hashes words, each mixed with its position, for comparison with those that arrive, or with those that were stored. Up to
+// MOST parts at a time: so many fit among the parameters of a kernel.
 struct HashWords {
-  const u8* bytes;
-  u64 len;
-  // Position of the first word.
-  u64 position;
+  static constexpr u32 MOST = 64;
+  HashPart parts[MOST];
+  ScanTotals* totals;
 
-  ROCKMILL_HD void operator()(u64 i, ScanSums& sums) const {
-    const u8* at = bytes + 8 * i;
+  ROCKMILL_HD u64 items(u32 k) const { return (parts[k].len + 7) / 8; }
+  ROCKMILL_HD ScanTotals* out(u32 k) const { return totals + parts[k].total; }
+
+  ROCKMILL_HD void operator()(u32 k, u64 i, ScanSums& sums) const {
+    const HashPart& part = parts[k];
+    const u8* at = part.bytes + 8 * i;
     u64 word = 0;
-    if (8 * i + 8 <= len && reinterpret_cast<u64>(at) % 8 == 0) word = load64(at);
+    if (8 * i + 8 <= part.len && reinterpret_cast<u64>(at) % 8 == 0) word = load64(at);
     else
-      for (u64 k = 0; k < 8 && 8 * i + k < len; ++k) word |= u64(at[k]) << 8 * k;
-    sums.hash += placed_hash(word, position + i);
+      for (u64 b = 0; b < 8 && 8 * i + b < part.len; ++b) word |= u64(at[b]) << 8 * b;
+    sums.hash += placed_hash(word, part.position + i);
   }
 };
 

@@ -38,7 +38,8 @@ struct GroupKey {
         continue;
       }
       if (value.len() >= most) return false;
-      const ByteSpan bytes = row.bytes(value);
+      const ScanBytes all = row.bytes();
+      const ByteSpan bytes = all.bytes(value);
       put(bytes.len);
       for (u64 i = 0; i < bytes.len; ++i) put(bytes[i]);
     }
@@ -78,14 +79,14 @@ struct GroupRows {
   u64* errors;
 
   template <class G>
-  ROCKMILL_HD void operator()(const G& g, u64 item) const {
+  ROCKMILL_HD void operator()(const G& g, u64 item, const ThreadWords& words) const {
     const u64 first = item * GROUP_ROWS, end = n - first < GROUP_ROWS ? n : first + GROUP_ROWS;
     for (u64 from = first; from < end; from += g.width) {
       // Volatile, or a thread might see the old number forever.
       if (g.any(*const_cast<const volatile u64*>(groups.found) > groups.most)) return;
       const bool has_row = from + g.rank() < end;
       const u32 at = selected[has_row ? from + g.rank() : first];
-      ScanRow row(program, at);
+      ScanRow row(program, at, words);
       u32 slot = NO_SLOT;
       if (has_row) {
         if (row.run(first_op, end_op) == ROW_IS_SELECTED) slot = find(row, at);

@@ -1,6 +1,7 @@
 // The program of a scan, run for one row by one thread (rockmill_core::scan::Instruction documents each step).
 #pragma once
 
+#include "../common/exec.hpp"
 #include "../common/key.hpp"
 #include "number.hpp"
 #include "pattern.hpp"
@@ -58,6 +59,8 @@ struct ScanValue {
 
   ROCKMILL_HD i128 integer() const { return i128(u128(high) << 64 | low); }
   ROCKMILL_HD bool is(bool value) const { return is_set && low == value; }
+  // An integer of 64 bits with its sign.
+  ROCKMILL_HD bool is_short() const { return high == u64(i64(low) >> 63); }
   // Neither negative nor above `most`.
   ROCKMILL_HD bool is_up_to(u64 most) const { return is_set && high == 0 && low <= most; }
   ROCKMILL_HD u32 len() const { return u32(low >> 32); }
@@ -75,6 +78,24 @@ ROCKMILL_HD ScanValue of_bytes(u64 start, u64 len, u64 source) { return {len << 
 
 enum ScanOutcome : u32 { ROW_IS_SELECTED, ROW_IS_NOT_WANTED, ROW_IS_OUT_OF_RANGE, ROW_IS_MALFORMED };
 
+// The results of a row's steps.
+struct ScanSlots {
+  static constexpr u32 SLOT_WORDS = 3;
+  ThreadWords words;
+
+  ROCKMILL_HD ScanValue get(u32 slot) const {
+    const u32 at = SLOT_WORDS * slot;
+    const u64 last = words[at + 2];
+    return {words[at], words[at + 1], u32(last), u32(last >> 32)};
+  }
+  ROCKMILL_HD void set(u32 slot, const ScanValue& value) const {
+    const u32 at = SLOT_WORDS * slot;
+    words[at] = value.low;
+    words[at + 1] = value.high;
+    words[at + 2] = u64(value.stored) << 32 | value.is_set;
+  }
+};
+
 struct ScanProgram {
   const u8* arena;
   const Key* rows;
@@ -85,19 +106,25 @@ struct ScanProgram {
   const u8* literals;
 };
 
-// A row, and the results of the steps so far.
-struct ScanRow {
+// The program, and the results of a row's steps so far.
+struct ScanOperands {
   const ScanProgram& program;
+  ScanSlots slots;
+
+  ROCKMILL_HD ScanValue operand(u32 of) const {
+    if ((of & SCAN_CONSTANT) == 0) return slots.get(of);
+    const ScanConstant& constant = program.constants[of & ~SCAN_CONSTANT];
+    return {constant.low, constant.high, constant.is_set, 0};
+  }
+};
+
+// The bytes of a row, and the steps that take long.
+struct ScanBytes : ScanOperands {
   ByteSpan key, value;
   // The bytes of a key that fits into its words.
   u64 short_key[WORD_KEY_BYTES / 8];
-  // Whether a counted check fails.
-  bool is_malformed = false;
-  ScanValue slots[SCAN_SLOTS];
 
-  ROCKMILL_HD ScanRow(const ScanProgram& program, u64 i) : program(program) {
-    const Key record = program.rows[i];
-    const ValueRef place = program.values[record.entry];
+  ROCKMILL_HD ScanBytes(const ScanOperands& operands, const Key& record, const ValueRef& place) : ScanOperands(operands) {
     value = {place_in(program.arena, place.at), place.len};
     key = {reinterpret_cast<const u8*>(short_key), record.len};
     if (record.len > WORD_KEY_BYTES) {
@@ -107,12 +134,7 @@ struct ScanRow {
       short_key[1] = byte_swap(record.lo);
     }
   }
-
-  ROCKMILL_HD ScanValue operand(u32 of) const {
-    if ((of & SCAN_CONSTANT) == 0) return slots[of];
-    const ScanConstant& constant = program.constants[of & ~SCAN_CONSTANT];
-    return {constant.low, constant.high, constant.is_set, 0};
-  }
+  ScanBytes(const ScanBytes&) = delete;
 
   ROCKMILL_HD ByteSpan bytes(const ScanValue& of) const {
     const u32 from = of.source();
@@ -265,37 +287,17 @@ struct ScanRow {
     return {len << 32, (u32(from.low) + at.low) << 32 | group << 8 | from.source(), 1, u32(stored)};
   }
 
-  // The result of a step that does not decide over the row.
-  ROCKMILL_HD ScanValue result(const ScanOp& op, bool& is_over) const {
-    const ScanValue a = op.code == SCAN_KEY || op.code == SCAN_VALUE ? null_value() : operand(op.a);
-    const auto join = [&](bool deciding) {
-      const ScanValue b = operand(op.b);
-      if (a.is(deciding) || b.is(deciding)) return of_boolean(deciding);
-      return a.is_set && b.is_set ? of_boolean(!deciding) : null_value();
-    };
-    switch (op.code) {
-      case SCAN_KEY: return of_bytes(0, key.len, SOURCE_KEY);
-      case SCAN_VALUE: return of_bytes(0, value.len, SOURCE_VALUE);
-      case SCAN_AND: return join(false);
-      case SCAN_OR: return join(true);
-      case SCAN_IS_NULL: return of_boolean(!a.is_set);
-      case SCAN_SELECT: return operand(a.is(true) ? op.b : op.c);
-      default: break;
-    }
+  // The result of a step; null if its first operand is.
+  ROCKMILL_HD ScanValue step(const ScanOp& op, bool& is_over) const {
+    const ScanValue a = operand(op.a);
     if (!a.is_set) return null_value();
     switch (op.code) {
-      case SCAN_LENGTH: return of_integer(a.len());
       case SCAN_LOAD: {
         const ScanValue at = operand(op.b);
         const u32 bytes = op.detail & 0xff;
         if (!at.is_up_to(a.len()) || a.len() - at.low < bytes) return null_value();
         const u8* from = this->bytes(a).at + at.low;
         return of_integer(load_number(from, bytes, op.detail >> 8 & 0xff, op.detail >> 16));
-      }
-      case SCAN_SLICE: {
-        const ScanValue at = operand(op.b), len = operand(op.c);
-        if (!at.is_up_to(a.len()) || !len.is_up_to(a.len() - at.low)) return null_value();
-        return a.part(at.low, len.low);
       }
       case SCAN_PREFIXED: {
         const ScanValue found = prefixed(bytes(a), operand(op.b), 1, op.detail);
@@ -327,7 +329,6 @@ struct ScanRow {
         // A bit for each of less, equal, greater.
         return of_boolean(op.detail & 1 << (compare(a, b, op.detail >> 8) + 1));
       }
-      case SCAN_NOT: return of_boolean(!a.low);
       case SCAN_LIKE: return of_boolean(is_like(bytes(a), op));
       case SCAN_ONE_OF: return of_boolean(is_one_of(a, op));
       default: {
@@ -338,6 +339,111 @@ struct ScanRow {
         return of_integer(wrap(integer, op.detail >> 8, op.detail & 0xff));
       }
     }
+  }
+};
+
+struct LongStep {
+  ScanValue value;
+  bool is_over;
+};
+
+// A step that takes long. It is a function of its own, so that the others need few registers.
+ROCKMILL_NO_INLINE LongStep long_step(const ScanProgram* program, ThreadWords words, Key record, ValueRef value, ScanOp op) {
+  const ScanBytes bytes({*program, {words}}, record, value);
+  LongStep result{{}, false};
+  result.value = bytes.step(op, result.is_over);
+  return result;
+}
+
+// A row, and the results of the steps so far.
+struct ScanRow : ScanOperands {
+  Key record;
+  ValueRef value;
+  // Whether a counted check fails.
+  bool is_malformed = false;
+
+  ROCKMILL_HD ScanRow(const ScanProgram& program, u64 i, const ThreadWords& words)
+      : ScanOperands{program, {words}}, record(program.rows[i]), value(program.values[record.entry]) {}
+
+  ROCKMILL_HD ScanBytes bytes() const { return {*this, record, value}; }
+
+  // A number of up to eight bytes of the value or of a short key; false if it is another number.
+  ROCKMILL_HD bool load(const ScanOp& op, ScanValue& result) const {
+    const ScanValue a = operand(op.a), at = operand(op.b);
+    const u32 bytes = op.detail & 0xff, format = op.detail >> 16, from = a.source();
+    const bool is_near = from == SOURCE_VALUE || (from == SOURCE_KEY && record.len <= WORD_KEY_BYTES);
+    if (bytes > 8 || format == NUMBER_FLOAT || a.group() != 0 || !is_near) return false;
+    result = null_value();
+    if (!a.is_set || !at.is_up_to(a.len()) || a.len() - at.low < bytes) return true;
+    const u64 place = u32(a.low) + at.low;
+    const u32 above = 64 - 8 * bytes;
+    // Little-endian.
+    u64 number;
+    if (from == SOURCE_VALUE) number = load_bytes(place_in(program.arena, value.at) + place, bytes);
+    else number = byte_swap(u64((u128(record.hi) << 64 | record.lo) << 8 * place >> 64)) & ~u64{0} >> above;
+    if (op.detail >> 8 & 0xff) number = byte_swap(number) >> above;
+    if (format == NUMBER_SIGNED_INVERTED) number ^= u64{1} << (8 * bytes - 1);
+    result = {number, 0, 1, 0};
+    if (format == NUMBER_UNSIGNED) return true;
+    const i64 integer = i64(number << above) >> above;
+    result = of_integer(integer);
+    return true;
+  }
+
+  // The result of a step that does not decide over the row.
+  ROCKMILL_HD ScanValue result(const ScanOp& op, bool& is_over) const {
+    const auto join = [&](bool deciding) {
+      const ScanValue a = operand(op.a), b = operand(op.b);
+      if (a.is(deciding) || b.is(deciding)) return of_boolean(deciding);
+      return a.is_set && b.is_set ? of_boolean(!deciding) : null_value();
+    };
+    switch (op.code) {
+      case SCAN_KEY: return of_bytes(0, record.len, SOURCE_KEY);
+      case SCAN_VALUE: return of_bytes(0, value.len, SOURCE_VALUE);
+      case SCAN_AND: return join(false);
+      case SCAN_OR: return join(true);
+      case SCAN_IS_NULL: return of_boolean(!operand(op.a).is_set);
+      case SCAN_SELECT: return operand(operand(op.a).is(true) ? op.b : op.c);
+      case SCAN_NOT: {
+        const ScanValue a = operand(op.a);
+        return a.is_set ? of_boolean(!a.low) : null_value();
+      }
+      case SCAN_LENGTH: {
+        const ScanValue a = operand(op.a);
+        return a.is_set ? of_integer(a.len()) : null_value();
+      }
+      case SCAN_SLICE: {
+        const ScanValue a = operand(op.a), at = operand(op.b), len = operand(op.c);
+        if (!a.is_set || !at.is_up_to(a.len()) || !len.is_up_to(a.len() - at.low)) return null_value();
+        return a.part(at.low, len.low);
+      }
+      case SCAN_LOAD: {
+        ScanValue number;
+        if (load(op, number)) return number;
+        break;
+      }
+      case SCAN_COMPARE: {
+        if (op.detail >> 8 == KIND_BYTES) break;
+        const ScanValue a = operand(op.a), b = operand(op.b);
+        if (!a.is_set || !b.is_set) return null_value();
+        const i128 x = a.integer(), y = b.integer();
+        return of_boolean(op.detail & (x < y ? 1 : x == y ? 2 : 4));
+      }
+      case SCAN_ADD:
+      case SCAN_SUBTRACT:
+      case SCAN_MULTIPLY: {
+        const ScanValue a = operand(op.a), b = operand(op.b);
+        if (!a.is_set || !b.is_set) return null_value();
+        if (op.detail >> 8 != RANGE_EXACT || !a.is_short() || !b.is_short()) break;
+        // The result has at most 127 bits.
+        const i128 x = i64(a.low), y = i64(b.low);
+        return of_integer(op.code == SCAN_ADD ? x + y : op.code == SCAN_SUBTRACT ? x - y : x * y);
+      }
+      default: break;
+    }
+    const LongStep step = long_step(&program, slots.words, record, value, op);
+    is_over = step.is_over;
+    return step.value;
   }
 
   ROCKMILL_HD ScanOutcome run(u32 first, u32 end) {
@@ -354,7 +460,7 @@ struct ScanRow {
         continue;
       }
       bool is_over = false;
-      slots[op.to] = result(op, is_over);
+      slots.set(op.to, result(op, is_over));
       if (is_over) return ROW_IS_OUT_OF_RANGE;
     }
     return ROW_IS_SELECTED;

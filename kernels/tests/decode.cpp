@@ -205,7 +205,7 @@ TEST(place_entries, numbers_and_places_change_by_constants_that_may_be_negative)
   args.to_hashes = room<u64>(2);
   args.entry_shift = -u64{7};
   args.value_shift = -u64{50};
-  RUN(place_entries, &args);
+  RUN(place_entries, &args, 1);
   EQUAL(show_keys(args.to_keys, 2), "a@9.1#0 b@8.1#1");
   const std::vector<ValueRef> values = read(args.to_values, 2);
   EQUAL(values[0].at, 50);
@@ -215,7 +215,7 @@ TEST(place_entries, numbers_and_places_change_by_constants_that_may_be_negative)
   args.key_at = memory<u64>({20, 40});
   args.to_key_at = room<u64>(2);
   args.key_shift = -u64{30};
-  RUN(place_entries, &args);
+  RUN(place_entries, &args, 1);
   EQUALS(args.to_key_at, u64(-10), 10);
 }
 
@@ -238,12 +238,25 @@ TEST(trim_runs, runs_keep_the_keys_from_begin_to_before_end) {
   DecodeArgs args{};
   args.keys = memory<Key>({key("a", 9), key("b", 9), key("d", 9), key("b", 8), key("b", 7), key("c", 9)});
   const u32* starts = memory<u32>({0, 3, 6});
-  u32* trimmed = room<u32>(4);
+  u32* trimmed = room<u32>(6);
   const UserKey begin = user_key("b"), end = user_key("c"), none{};
   RUN(trim_runs, &args, starts, 2, &begin, &end, trimmed);
-  EQUALS(trimmed, 1, 2, 3, 5);
+  EQUALS(trimmed, 1, 2, 3, 5, 0, 0);
   RUN(trim_runs, &args, starts, 2, &none, &none, trimmed);
-  EQUALS(trimmed, 0, 3, 3, 6);
+  EQUALS(trimmed, 0, 3, 3, 6, 0, 0);
+}
+
+TEST(trim_runs, a_run_whose_keys_lie_behind_those_before_follows) {
+  DecodeArgs args{};
+  args.keys = memory<Key>({key("a", 9), key("b", 9), key("b", 8), key("c", 9), key("c", 10)});
+  const u32* starts = memory<u32>({0, 2, 3, 4, 5});
+  u32* trimmed = room<u32>(12);
+  const UserKey begin = user_key("b"), end = user_key("c"), none{};
+  RUN(trim_runs, &args, starts, 4, &none, &none, trimmed);
+  EQUALS(trimmed, 0, 2, 2, 3, 3, 4, 4, 5, 0, 1, 1, 0);
+  // An empty run neither follows nor is followed.
+  RUN(trim_runs, &args, starts, 4, &begin, &end, trimmed);
+  EQUALS(trimmed, 1, 2, 2, 3, 3, 3, 4, 4, 0, 1, 0, 0);
 }
 
 TEST(sum_input, each_kind_of_entry_is_counted) {

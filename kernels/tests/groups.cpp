@@ -33,6 +33,7 @@ struct Groups {
                                {SCAN_LOAD, KEY, VALUE, ZERO, 0, NUMBER_UNSIGNED << 16 | 1},
                                {SCAN_LOAD, NUMBER, VALUE, ONE, 0, NUMBER_SIGNED << 16 | number_bytes}});
     args.num_ops = 3;
+    args.num_slots = NUMBER + 1;
     args.constants = memory<ScanConstant>({{0, 0, 1, 0}, {1, 0, 1, 0}});
     args.selected = memory(selected);
     args.errors = no_error();

@@ -65,6 +65,7 @@ ScanArgs args_for(const std::vector<ScanOp>& ops, u32 num_filter) {
   args.constants = memory<ScanConstant>({{0, 0, 1, 0}, {10, 0, 1, 0}, {4, 0, 1, 0}, {300, 0, 1, 0}});
   args.num_filter = num_filter;
   args.num_ops = u32(ops.size());
+  args.num_slots = HALF + 1;
   args.columns = memory(COLUMNS);
   args.num_columns = u32(COLUMNS.size());
   args.keep = room<u32>(args.n + 1);
@@ -179,6 +180,18 @@ TEST(scan_copy, cells_are_contiguous_in_byte_columns) {
 // The hash is the sum of rockmill_core::placed_hash of two words, at positions 3 and 4.
 TEST(scan_hash, words_are_hashed_with_their_positions) {
   ScanTotals* totals = zeros<ScanTotals>(1);
-  RUN(scan_hash, memory("0123456789"), 10, 3, totals);
+  const HashPart part{memory("0123456789"), 10, 3, 0};
+  RUN(scan_hash, &part, 1, totals);
   EQUAL(read(totals).hash, 0x018c2804cb2b9290);
+}
+
+TEST(scan_hash, parts_are_added_to_their_totals) {
+  constexpr u64 PARTS = 150;
+  const u8* bytes = memory("0123456789");
+  std::vector<HashPart> parts;
+  for (u64 k = 0; k < PARTS; ++k) parts.push_back({bytes, k % 3 == 2 ? u64{0} : 10, 3, k % 2});
+  ScanTotals* totals = zeros<ScanTotals>(2);
+  RUN(scan_hash, parts.data(), PARTS, totals);
+  const u64 one = 0x018c2804cb2b9290;
+  EQUALS(reinterpret_cast<const u64*>(totals), 50 * one, 50 * one);
 }

@@ -1,4 +1,4 @@
-// Selects the rows that a snapshot sees: select_visible.
+// Selects the rows that a snapshot sees: select_visible, gather_visible.
 
 #include "../common/content.hpp"
 #include "data.hpp"
@@ -35,7 +35,6 @@ TEST(select_visible, a_snapshot_sees_the_newest_entry_at_or_below_it) {
   RUN(select_visible, &args);
   EQUAL(read(args.errors), NO_ERROR);
   EQUALS(args.keep, 0, 1, 0, 0, 0, 1, 1, 1);
-  EQUAL(show_keys(args.selected_rows, 4), "a@6.1#6 cc@5.1#2 d@4.1#1 e@2.2#0");
   const RetainTotals totals = read(args.totals);
   EQUAL(totals.above, 1);
   EQUAL(totals.replaced, 2);
@@ -45,6 +44,13 @@ TEST(select_visible, a_snapshot_sees_the_newest_entry_at_or_below_it) {
   EQUAL(totals.hash_kept, hash_of(KEYS[1]) + hash_of(KEYS[5]) + hash_of(KEYS[6]) + hash_of(KEYS[7]));
   EQUAL(totals.hash_dropped, hash_of(KEYS[0]) + hash_of(KEYS[2]) + hash_of(KEYS[3]) + hash_of(KEYS[4]));
   EQUAL(totals.rows_hash, totals.hash_kept);
+}
+
+TEST(gather_visible, selected_rows_lie_side_by_side) {
+  const SnapshotArgs args = args_for(0, 1);
+  RUN(select_visible, &args);
+  RUN(gather_visible, &args);
+  EQUAL(show_keys(args.selected_rows, 4), "a@6.1#6 cc@5.1#2 d@4.1#1 e@2.2#0");
 }
 
 TEST(select_visible, tombstones_and_operands_are_rows_only_if_asked_for) {

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use rockmill_core::columns::ColumnCache;
-use rockmill_core::scan::ScanPlan;
+use rockmill_core::scan::{ScanOutput, ScanPlan};
 use rockmill_core::{
     Backend, CancelToken, DeclineReason, Error, ErrorKind, Output, Request, Result, Support,
 };
@@ -199,7 +199,9 @@ impl ScanEngine {
     }
 
     /// Runs a piece of the snapshot as [`ScanEngine::run`] does, or cuts it if there is too little memory for its rows. A
-    /// piece that is small or cannot be cut is run in any case. So no piece waits for the rows of other scans.
+    /// piece that is small or cannot be cut is run in any case. So no piece waits for the rows of other scans. The number
+    /// of groups is not known before, so a piece is cut once its groups take too much memory. `has_many_groups`: those of
+    /// a piece before did; then the piece is cut as if each row were a group.
     ///
     /// # Errors
     /// Any of [`rockmill_core::ErrorKind`]; then there are no rows of it.
@@ -208,6 +210,7 @@ impl ScanEngine {
         snapshot: &Arc<FamilySnapshot>,
         piece: &Piece,
         plan: &Arc<ScanPlan>,
+        has_many_groups: bool,
         cancel: &CancelToken,
     ) -> Result<Ran> {
         let (rows, bytes) = snapshot.raw_size(&piece.range);
@@ -218,7 +221,9 @@ impl ScanEngine {
             false => u64::MAX,
         };
         let parts = || Some(snapshot.halves(piece)).filter(|parts| parts.len() > 1);
+        let is_known = has_many_groups || matches!(plan.output, ScanOutput::Rows(_));
         if bytes > most
+            && is_known
             && let Some(parts) = parts()
         {
             return Ok(Ran::Parts(parts));
@@ -255,7 +260,7 @@ impl ScanEngine {
         }
     }
 
-    /// Runs a piece that is not cut. It is declined if the rows from RocksDB's iterators exceed `most_bytes`.
+    /// Runs a piece that is not cut. It is declined if groups or the rows from RocksDB's iterators exceed `most_bytes`.
     fn run_whole(
         &self,
         snapshot: &Arc<FamilySnapshot>,
@@ -275,7 +280,7 @@ impl ScanEngine {
         if let Some(reason) = snapshot.unread() {
             return through_iterators(reason.to_owned());
         }
-        match self.run_from_tables(snapshot, piece, plan, cancel) {
+        match self.run_from_tables(snapshot, piece, plan, most_bytes, cancel) {
             Err(error) if is_for_iterators(&error) => through_iterators(error.to_string()),
             done => done,
         }
@@ -301,6 +306,7 @@ impl ScanEngine {
         snapshot: &FamilySnapshot,
         piece: &Piece,
         plan: &Arc<ScanPlan>,
+        most_bytes: u64,
         cancel: &CancelToken,
     ) -> Result<PieceOutput> {
         let goal = Goal::Scan(Arc::clone(plan));
@@ -322,7 +328,7 @@ impl ScanEngine {
         let (rows, raw_bytes) = snapshot.raw_size(&reading.range);
         let mut need = ReadPiece {
             engine: self,
-            output_bytes: output_bytes(plan, rows, raw_bytes),
+            output_bytes: output_bytes(plan, rows, raw_bytes).min(most_bytes),
             reading: &reading,
         };
         let Admitted {
@@ -332,7 +338,11 @@ impl ScanEngine {
             task_bytes,
         } = self.executor.admit(devices, &mut need)?;
         reading.read_ahead_bytes = read_ahead_bytes;
-        let task = PieceTask::new(Reading::Tables(reading), size);
+        let most_bytes = match plan.output {
+            ScanOutput::Groups(_) => most_bytes,
+            ScanOutput::Rows(_) => u64::MAX,
+        };
+        let task = PieceTask::new(Reading::Tables(reading), size, most_bytes);
         let mut output = self.submit(task, devices, task_bytes, cancel)?;
         output.report.blocks = blocks;
         let refused = refused.map(|error| error.to_string());
@@ -367,6 +377,7 @@ impl ScanEngine {
         let task = PieceTask::new(
             Reading::Iterators(reading),
             FromTables::size_of(piece.bytes, 0),
+            u64::MAX,
         );
         let mut output = self.submit(task, Vec::new(), task_bytes, cancel)?;
         output.report.through_iterators = Some(reason);
@@ -401,7 +412,8 @@ impl ScanEngine {
             handle.wait()?;
             handle.verdict(0, Ok(()))?;
             Ok(handle)
-        })?;
+        });
+        let handle = handle.map_err(|error| task.exceeded().unwrap_or(error))?;
         let made = handle.take().pop();
         let made = made.ok_or_else(|| Error::internal("a piece has no result"))?;
         let read = &made.report.read;

@@ -1,5 +1,6 @@
 //! A piece as a task of the executor.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use rockmill_core::scan::{Batch, BatchSink, ScanPlan};
@@ -25,6 +26,10 @@ pub struct PieceTask {
     reading: Reading,
     size: JobSize,
     bytes: [u64; 1],
+    /// Maximum bytes of the batches.
+    most_bytes: u64,
+    /// Whether they have had more.
+    has_more: AtomicBool,
     /// The batches, once they are all there.
     done: Mutex<Vec<Batch>>,
 }
@@ -185,13 +190,23 @@ pub struct FromIterators {
 }
 
 impl PieceTask {
-    pub fn new(reading: Reading, size: JobSize) -> Arc<Self> {
+    /// A piece whose batches have at most `most_bytes` bytes.
+    pub fn new(reading: Reading, size: JobSize, most_bytes: u64) -> Arc<Self> {
         Arc::new(Self {
             reading,
             bytes: [size.bytes()],
             size,
+            most_bytes,
+            has_more: AtomicBool::new(false),
             done: Mutex::default(),
         })
+    }
+
+    /// The error of a piece that has failed because its batches have more bytes.
+    pub fn exceeded(&self) -> Option<Error> {
+        let what = || format!("the groups of a piece exceed {} bytes", self.most_bytes);
+        let error = || Error::declined(DeclineReason::MemoryBudget, what());
+        self.has_more.load(Ordering::Relaxed).then(error)
     }
 
     /// Takes the batches.
@@ -257,7 +272,11 @@ impl TaskRun for PieceRun {
     }
 
     fn run(&self, call: &Call) -> Result<TaskReport> {
-        let mut batches = Collected(Vec::new());
+        let mut batches = Collected {
+            of: &self.of,
+            batches: Vec::new(),
+            bytes: 0,
+        };
         let report = match &self.of.reading {
             Reading::Tables(from) => {
                 let inputs = std::mem::take(&mut *lock(&self.inputs));
@@ -278,7 +297,7 @@ impl TaskRun for PieceRun {
             }
             Reading::Iterators(through) => through.run(call, &mut batches)?,
         };
-        *lock(&self.batches) = batches.0;
+        *lock(&self.batches) = batches.batches;
         Ok(report)
     }
 
@@ -295,7 +314,7 @@ impl TaskRun for PieceRun {
 }
 
 impl FromIterators {
-    fn run(&self, call: &Call, batches: &mut Collected) -> Result<TaskReport> {
+    fn run(&self, call: &Call, batches: &mut Collected<'_>) -> Result<TaskReport> {
         let mut scanner = Scanner::new(&self.plan, batches)?;
         let has_bytes = self.plan.output_bytes(0, 1) > 0;
         let mut bytes = 0;
@@ -322,11 +341,21 @@ impl FromIterators {
 
 /// Keeps batches.
 #[derive(Debug)]
-struct Collected(Vec<Batch>);
+struct Collected<'a> {
+    of: &'a PieceTask,
+    batches: Vec<Batch>,
+    bytes: u64,
+}
 
-impl BatchSink for Collected {
+impl BatchSink for Collected<'_> {
     fn batch(&mut self, batch: Batch) -> Result<()> {
-        self.0.push(batch);
+        self.bytes += batch.bytes();
+        if self.bytes > self.of.most_bytes {
+            self.of.has_more.store(true, Ordering::Relaxed);
+            // Of a kind after which no other device tries.
+            return Err(Error::new(ErrorKind::OutOfRange, "too many groups"));
+        }
+        self.batches.push(batch);
         Ok(())
     }
 }

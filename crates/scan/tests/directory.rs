@@ -4,7 +4,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use rockmill_core::scan::Batch;
+use rockmill_core::scan::{
+    Aggregate, Aggregation, Batch, ColumnType, OutputColumn, ScanOutput, ScanPlan,
+};
 use rockmill_core::{
     Backend, CancelToken, Error, ErrorKind, Footprint, KeyRange, Operator, ReadTask, Request,
     Result, Support, TaskReport,
@@ -12,8 +14,8 @@ use rockmill_core::{
 use rockmill_cpu::CpuBackend;
 use rockmill_exec::device::{Device, OpenBackend, Registered};
 use rockmill_scan::{
-    Database, Directory, FamilySnapshot, IteratorRead, Iterators, PieceReport, RowFn, ScanEngine,
-    ScanSettings,
+    Database, Directory, FamilySnapshot, IteratorRead, Iterators, Piece, PieceOutput, PieceReport,
+    Ran, RowFn, ScanEngine, ScanSettings,
 };
 use rockmill_testkit::scans::*;
 use rust_rocksdb::{DB, Options, SingleThreaded, TransactionDB, TransactionDBOptions};
@@ -392,6 +394,63 @@ fn a_piece_that_has_no_room_in_memory_runs_in_parts() {
     assert_eq!(short.report.selected, 5000);
     let refused = run(64 << 10).expect_err("no part has room");
     assert!(refused.to_string().contains("memory budget"), "{refused}");
+}
+
+#[test]
+fn a_piece_is_cut_for_its_groups_only_if_they_are_many() {
+    const ROWS: u32 = 30_000;
+    let dir = tempfile::tempdir().expect("a folder");
+    let db = DB::open(&options(), dir.path()).expect("the database opens");
+    for number in 0..ROWS {
+        (db.put(numbered(number), [number as u8 % 5; 100])).expect("written");
+    }
+    db.flush().expect("flushed");
+    let directory = Directory::open(dir.path()).expect("a database");
+    let settings = ScanSettings {
+        memory_bytes: Some(8 << 20),
+        max_threads: Some(1),
+        ..ScanSettings::default()
+    };
+    let engine = ScanEngine::new(settings).expect("an engine");
+    let snapshot = family(&directory, &engine, "default");
+    let pieces = snapshot.pieces(&[KeyRange::default()], u64::MAX);
+    // Counts the rows of each key or of each value.
+    let run = |piece: &Piece, by: u16, has_many_groups| {
+        let plan = ScanPlan {
+            output: ScanOutput::Groups(Aggregation {
+                keys: vec![OutputColumn {
+                    register: by,
+                    stored: ColumnType::Bytes,
+                }],
+                aggregates: vec![Aggregate::Count(None)],
+                max_groups: 4096,
+            }),
+            ..(*keys_and_values()).clone()
+        };
+        let cancel = CancelToken::new();
+        let ran = engine.run_or_cut(&snapshot, piece, &Arc::new(plan), has_many_groups, &cancel);
+        ran.expect("it runs")
+    };
+    let groups =
+        |output: &PieceOutput| output.batches.iter().map(|batch| batch.rows).sum::<usize>();
+    match run(&pieces[0], 1, false) {
+        Ran::Whole(output, _) => assert_eq!(groups(&output), 5),
+        Ran::Parts(_) => panic!("five groups take little memory"),
+    }
+    assert!(matches!(run(&pieces[0], 1, true), Ran::Parts(_)));
+    let (mut waiting, mut found) = (pieces, 0);
+    let mut cuts = 0;
+    while let Some(piece) = waiting.pop() {
+        match run(&piece, 0, cuts > 0) {
+            Ran::Whole(output, _) => found += groups(&output),
+            Ran::Parts(parts) => {
+                waiting.extend(parts);
+                cuts += 1;
+            }
+        }
+    }
+    assert_eq!(found, ROWS as usize);
+    assert!(cuts > 0, "each row is a group");
 }
 
 #[test]

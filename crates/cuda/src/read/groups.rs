@@ -14,7 +14,7 @@ use super::size::is_wide;
 use super::state::ReadState;
 use crate::cache::{FileCache, Group, GroupName, GroupShape};
 use crate::driver::CopyKind;
-use crate::driver::ffi::{PlaceArgs, ScanTotals};
+use crate::driver::ffi::{HashPart, PlaceArgs, ScanTotals};
 use crate::memory::{Allocation, DeviceBuffer, Workspace};
 use crate::scan::Returned;
 
@@ -256,13 +256,15 @@ fn sums<'a>(
     let n = memory.len();
     let mut totals = DeviceBuffer::new(&ws.arena);
     totals.upload(&vec![ScanTotals::default(); n], &ws.stream)?;
-    for (i, (memory, shape)) in memory.enumerate() {
-        let total = totals.as_ptr().wrapping_add(i);
-        // SAFETY: a group has the bytes of its shape.
-        unsafe {
-            (ws.stages()).scan_hash(memory.as_ptr(), shape.bytes(), 0, total)?;
-        }
-    }
+    let parts = (0..).zip(memory).map(|(total, (memory, shape))| HashPart {
+        bytes: memory.as_ptr(),
+        len: shape.bytes(),
+        position: 0,
+        total,
+    });
+    let parts: Vec<_> = parts.collect();
+    // SAFETY: a group has the bytes of its shape, and a total.
+    unsafe { (ws.stages()).scan_hash(parts.as_ptr(), n as u64, totals.as_ptr())? };
     let totals = totals.download(0, n, &ws.stream)?;
     Ok(totals.iter().map(|total| total.hash).collect())
 }
@@ -302,7 +304,7 @@ pub fn verify(ws: &Workspace, cache: &FileCache, used: &[UsedGroup]) -> Result<(
 /// Device.
 pub fn place(read: &ReadState, used: &[UsedGroup], places: &[u32]) -> Result<()> {
     let buffers = &read.buffers;
-    for (used, &first) in used.iter().zip(places) {
+    let part = |(used, &first): (&UsedGroup, &u32)| {
         let (shape, first) = (used.group.shape, first as usize);
         let memory = used.group.memory.as_ptr();
         let at = |offset: u64| memory.wrapping_add(offset as usize);
@@ -327,10 +329,11 @@ pub fn place(read: &ReadState, used: &[UsedGroup], places: &[u32]) -> Result<()>
             args.to_key_at = buffers.key_at.as_ptr().wrapping_add(first);
             args.key_shift = distance(shape.key_bytes_at(), read.key_memory());
         }
-        // SAFETY: the buffers have room for all entries, and the group has those of its shape.
-        unsafe { read.ws.stages().place_entries(&args)? };
-    }
-    Ok(())
+        args
+    };
+    let parts: Vec<_> = used.iter().zip(places).map(part).collect();
+    // SAFETY: the buffers have room for all entries, and the groups have those of their shapes.
+    unsafe { (read.ws.stages()).place_entries(parts.as_ptr(), parts.len() as u64) }
 }
 
 impl PlaceArgs {
@@ -488,7 +491,7 @@ impl GroupParts {
                 .wrapping_add(self.bytes.start as usize);
             let len = shape.block_bytes as usize;
             stream.copy(CopyKind::Inside, at(block_bytes_at), from, len)?;
-            read.ws.stages().place_entries(&args)
+            read.ws.stages().place_entries(&raw const args, 1)
         }
     }
 }

@@ -44,19 +44,22 @@ pub fn select_rows(
     cache: Option<&FileCache>,
 ) -> Result<SelectedRows> {
     let decoded = decode(read, request, input, cache)?;
-    let (trimmed, entries_by_run) = trim(read, request.range, &decoded)?;
-    let input_totals = sum_input(read, &decoded.args, &trimmed)?;
+    let Trimmed {
+        joined,
+        entries_by_run,
+    } = trim(read, request.range, &decoded)?;
+    let input_totals = sum_input(read, &decoded.args, &joined)?;
     let (a, b) = (read.buffers.keys.as_ptr(), read.buffers.other_keys.as_ptr());
     let key_bytes = decoded.key_bytes();
     let mut merged = ptr::null_mut();
-    // SAFETY: `trimmed` has two ends for each run, all within the `n` keys of both buffers.
+    // SAFETY: `joined` has two ends for each run, all within the `n` keys of both buffers.
     unsafe {
         read.ws.stages().merge_runs(
             &key_bytes,
             a,
             b,
-            trimmed.as_ptr(),
-            entries_by_run.len() as u32,
+            joined.as_ptr(),
+            joined.len() as u32 / 2,
             &mut merged,
         )
     }?;
@@ -66,7 +69,7 @@ pub fn select_rows(
     } else {
         Side::OtherKeys
     };
-    let rounds = entries_by_run.len().next_power_of_two().ilog2().max(1);
+    let rounds = (joined.len() / 2).next_power_of_two().ilog2().max(1);
     let merged_bytes = u64::from(rounds) * 2 * (n * size_of::<Key>()) as u64;
     read.mark("merge", merged_bytes)?;
     let merged_keys = Merged {
@@ -74,18 +77,19 @@ pub fn select_rows(
         key_bytes,
         len: n,
     };
-    let totals = match request.visibility {
+    let (totals, side) = match request.visibility {
         Visibility::Compaction(rules) => {
             let one_by_one = input_totals.single_deletes > 0;
             let operands = input_totals.operands;
-            retain(
+            let totals = retain(
                 read,
                 rules,
                 request.range,
                 &merged_keys,
                 operands,
                 one_by_one,
-            )?
+            )?;
+            (totals, side.other())
         }
         Visibility::Snapshot(rules) => see(read, &rules, request.range, &merged_keys)?,
     };
@@ -95,7 +99,7 @@ pub fn select_rows(
     };
     read.mark(stage, (n * 3 * size_of::<Key>()) as u64)?;
     Ok(SelectedRows {
-        side: side.other(),
+        side,
         len: (totals.kept + totals.made) as usize,
         input: input_totals,
         totals,
@@ -105,8 +109,15 @@ pub fn select_rows(
     })
 }
 
-/// The entries of each run in the range: two ends for each run, and the total.
-fn trim(read: &mut ReadState, range: &KeyRange, decoded: &Decoded) -> Result<(Vec<u32>, Vec<u64>)> {
+/// The entries in a range.
+struct Trimmed {
+    /// Two ends for each run. Runs of which one continues the other, as files of a level do, are one.
+    joined: Vec<u32>,
+    /// Number of entries of each run.
+    entries_by_run: Vec<u64>,
+}
+
+fn trim(read: &mut ReadState, range: &KeyRange, decoded: &Decoded) -> Result<Trimmed> {
     let num_runs = decoded.run_starts.len() - 1;
     let range = [&range.begin, &range.end].map(Option::as_deref);
     let [begin, end] = UserKeys::bounds(range, &mut read.buffers.bound_bytes, &read.ws.stream)?;
@@ -114,8 +125,8 @@ fn trim(read: &mut ReadState, range: &KeyRange, decoded: &Decoded) -> Result<(Ve
         .buffers
         .run_starts
         .upload(&decoded.run_starts, &read.ws.stream)?;
-    let trimmed = read.buffers.trimmed.room(2 * num_runs)?;
-    // SAFETY: `run_starts` has the runs' ends, `trimmed` has room for two ends each.
+    let trimmed = read.buffers.trimmed.room(3 * num_runs)?;
+    // SAFETY: `run_starts` has the runs' ends, `trimmed` has room for three numbers each.
     unsafe {
         read.ws.stages().trim_runs(
             &decoded.args,
@@ -129,13 +140,21 @@ fn trim(read: &mut ReadState, range: &KeyRange, decoded: &Decoded) -> Result<(Ve
     let trimmed = read
         .buffers
         .trimmed
-        .download(0, 2 * num_runs, &read.ws.stream)?;
-    // A range whose end lies before its begin is empty.
-    let entries = trimmed
-        .chunks_exact(2)
-        .map(|ends| u64::from(ends[1].saturating_sub(ends[0])))
-        .collect();
-    Ok((trimmed, entries))
+        .download(0, 3 * num_runs, &read.ws.stream)?;
+    let (ends, follows) = trimmed.split_at(2 * num_runs);
+    let (mut joined, mut entries_by_run) = (Vec::new(), Vec::new());
+    for (ends, &follows) in ends.chunks_exact(2).zip(follows) {
+        // A range whose end lies before its begin is empty.
+        entries_by_run.push(u64::from(ends[1].saturating_sub(ends[0])));
+        match joined.last_mut() {
+            Some(last) if follows == 1 && *last == ends[0] => *last = ends[1],
+            _ => joined.extend_from_slice(ends),
+        }
+    }
+    Ok(Trimmed {
+        joined,
+        entries_by_run,
+    })
 }
 
 /// Sums over the entries in the order of the runs, to be compared with the result of merging.

@@ -5,11 +5,11 @@ use rockmill_format::key::{ValueType, tag_type};
 
 use super::errors::{FirstError, download_checked};
 use super::fragments::{OnDevice, room_for_cover, upload};
-use super::state::{Merged, ReadState};
+use super::state::{Merged, ReadState, Side};
 use crate::driver::altered;
 use crate::driver::ffi::{self, ERROR_UNDECIDED, RetainTotals, SnapshotArgs};
 
-/// Writes the entries of `merged` that the snapshot sees to its other side.
+/// Finds the entries of `merged` that the snapshot sees, and returns their side: the same one if it sees all of them.
 ///
 /// # Errors
 /// Declined for an entry that does not determine the value alone, if that is an error; Device.
@@ -18,10 +18,10 @@ pub(super) fn see(
     rules: &SnapshotRules<'_>,
     range: &KeyRange,
     merged: &Merged,
-) -> Result<RetainTotals> {
+) -> Result<(RetainTotals, Side)> {
     let n = merged.len;
     if n == 0 {
-        return Ok(RetainTotals::default());
+        return Ok((RetainTotals::default(), merged.side));
     }
     let none = Fragments::default();
     let OnDevice {
@@ -59,7 +59,12 @@ pub(super) fn see(
         Some(FirstError { at, code }) if code == ERROR_UNDECIDED => {
             Err(needs_merge(read, merged, at)?)
         }
-        _ => Ok(totals[0]),
+        _ if totals[0].kept == n as u64 => Ok((totals[0], merged.side)),
+        _ => {
+            // SAFETY: as above.
+            unsafe { read.ws.stages().gather_visible(&args) }?;
+            Ok((totals[0], merged.side.other()))
+        }
     }
 }
 

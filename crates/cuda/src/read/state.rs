@@ -35,7 +35,7 @@ buffers! {
     key_at: u64 = x.wide_entries();
     bound_bytes: u8 = x.bound_bytes;
     run_starts: u32 = x.runs + 1;
-    trimmed: u32 = 2 * x.runs;
+    trimmed: u32 = 3 * x.runs;
     snapshots: u64 = x.snapshots;
     deeper: KeySpan = x.deeper;
     deeper_bytes: u8 = x.deeper_bytes;

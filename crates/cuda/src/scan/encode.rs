@@ -24,6 +24,8 @@ pub struct Encoded {
     /// Steps of the filter, and then those for each selected row.
     pub ops: Vec<ScanOp>,
     pub num_filter: usize,
+    /// Maximum number of results that a thread stores at a time.
+    pub num_slots: u32,
     pub constants: Vec<ScanConstant>,
     pub literals: Vec<u8>,
     pub columns: Vec<EncodedColumn>,
@@ -202,6 +204,7 @@ impl Encoder<'_> {
                 if slots > SCAN_SLOTS {
                     return None;
                 }
+                self.encoded.num_slots = self.encoded.num_slots.max(slots);
                 self.operands[usize::from(register)] = Some(slot);
                 if let Some(op) = self.encoded.ops.last_mut() {
                     op.to = slot;

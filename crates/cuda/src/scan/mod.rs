@@ -218,7 +218,7 @@ impl<'a> Scan<'a> {
             num_columns: columns.len() as u32,
             row_bytes: row_bytes as u32,
             has_bytes: u32::from(has_bytes),
-            unused: 0,
+            num_slots: encoded.num_slots,
             batch_rows: BATCH_ROWS as u64,
             batch_bytes: BATCH_BYTES as u64,
             keep: read.buffers.keep.room(n + 1)?,

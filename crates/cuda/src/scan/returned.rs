@@ -2,7 +2,7 @@
 
 use rockmill_core::{Result, placed_hash};
 
-use crate::driver::ffi::ScanTotals;
+use crate::driver::ffi::{HashPart, ScanTotals};
 use crate::driver::{Download, altered};
 use crate::memory::{DeviceBuffer, DeviceSlice};
 use crate::read::{FirstError, ReadState, error_in};
@@ -63,11 +63,7 @@ impl Returned {
         read: &ReadState,
         parts: &[Part],
     ) -> Result<(Vec<Vec<u8>>, Option<FirstError>)> {
-        let mut at = self.words;
-        for part in parts {
-            self.sum_on_device(read, at, part.from, part.len)?;
-            at += part.len.div_ceil(WORD_BYTES) as u64;
-        }
+        self.sum_on_device(read, parts)?;
         let mut all: Vec<_> = parts.iter().map(|part| vec![0; part.len]).collect();
         let (mut totals, mut errors) = ([ScanTotals::default()], [[0; 2]]);
         let copies = parts.iter().zip(&mut all).map(|(part, bytes)| Download {
@@ -96,7 +92,7 @@ impl Returned {
         values: &[T],
     ) -> Result<()> {
         let view = buffer.view(0..values.len());
-        self.sum_on_device(read, self.words, view.as_ptr().cast(), size_of_val(values))?;
+        self.sum_on_device(read, &[view.into()])?;
         let bytes = |value: &T| Into::<u64>::into(*value).to_le_bytes();
         let bytes = values
             .iter()
@@ -105,11 +101,22 @@ impl Returned {
         Ok(())
     }
 
-    /// `at` is the number of words in front of these.
-    fn sum_on_device(&self, read: &ReadState, at: u64, from: *const u8, len: usize) -> Result<()> {
+    fn sum_on_device(&self, read: &ReadState, parts: &[Part]) -> Result<()> {
+        let mut position = self.words;
+        let mut part = |part: &Part| {
+            let first = position;
+            position += part.len.div_ceil(WORD_BYTES) as u64;
+            HashPart {
+                bytes: part.from,
+                len: part.len as u64,
+                position: first,
+                total: 0,
+            }
+        };
+        let parts: Vec<_> = parts.iter().map(&mut part).collect();
         let (stages, totals) = (read.ws.stages(), self.totals.as_ptr());
-        // SAFETY: the view guarantees `len` bytes.
-        unsafe { stages.scan_hash(from, len as u64, at, totals) }
+        // SAFETY: views guarantee the bytes of the parts.
+        unsafe { stages.scan_hash(parts.as_ptr(), parts.len() as u64, totals) }
     }
 
     fn sum_here(&mut self, bytes: &[u8]) {

@@ -125,6 +125,7 @@ impl Run {
     pub fn all(self, mut take: impl FnMut(RecordBatch) -> bool) -> Result<()> {
         let mut left = self.limit;
         let mut now = None;
+        let mut has_many_groups = false;
         let mut pieces: Vec<_> = self.pieces.iter().rev().cloned().collect();
         while left > 0
             && let Some(piece) = pieces.pop()
@@ -133,13 +134,14 @@ impl Run {
             let plan = self.plan_now(&mut now)?;
             let ran = {
                 let _timer = self.counters.time.timer();
-                engine.run_or_cut(family, &piece, &plan, &self.cancel)
+                engine.run_or_cut(family, &piece, &plan, has_many_groups, &self.cancel)
             };
             let (output, mut room) = match ran {
                 Err(_) if self.cancel.is_cancelled() => break,
                 Err(error) => return Err(self.named(error)),
                 Ok(Ran::Whole(output, room)) => (output, room),
                 Ok(Ran::Parts(parts)) => {
+                    has_many_groups = true;
                     pieces.extend(parts.into_iter().rev());
                     continue;
                 }

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rockmill_sysio::{cached_pages, has_disk, start_writeback};
-use rustix::fs::{Advice as SystemAdvice, FallocateFlags, fadvise, fallocate};
+use rustix::fs::{Advice as SystemAdvice, FallocateFlags, OFlags, fadvise, fallocate};
 use rustix::process::{Resource, geteuid, getrlimit};
 
 use super::direct::{DirectStorage, LocalDirect};
@@ -36,7 +36,15 @@ impl Storage for LocalStorage {
     }
 
     fn open(&self, path: &Path) -> io::Result<Box<dyn ReadableFile>> {
-        Ok(Box::new(File::open(path)?))
+        // Without the flag, this would wait for a process that writes to a FIFO.
+        let flags = OFlags::NONBLOCK.bits().cast_signed();
+        let mut options = OpenOptions::new();
+        let file = options.read(true).custom_flags(flags).open(path)?;
+        let kind = file.metadata()?.file_type();
+        match kind.is_file() || kind.is_dir() {
+            true => Ok(Box::new(file)),
+            false => Err(io::Error::other("it is not a regular file")),
+        }
     }
 
     fn mode(&self, path: &Path) -> io::Result<u32> {
@@ -193,5 +201,22 @@ mod tests {
         });
         umask(usual);
         assert_eq!(modes, [FILE_MODE, 0o600]);
+    }
+
+    #[test]
+    fn a_fifo_is_not_waited_for() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("000001.sst");
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            &path,
+            rustix::fs::FileType::Fifo,
+            Mode::RUSR,
+            0,
+        )
+        .expect("made");
+        let error = LocalStorage.open(&path).expect_err("it is no file");
+        assert_eq!(error.to_string(), "it is not a regular file");
+        assert!(LocalStorage.open(dir.path()).is_ok());
     }
 }

@@ -356,6 +356,13 @@ pub async fn physical_plan(
     Ok(rockmill_sql::plan_query(frame).await?)
 }
 
+/// Whether a folder has files, also in folders within it. A statement that has failed leaves folders alone.
+fn has_files(folder: &Path) -> bool {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut kinds = entries.map(|entry| (entry.file_type(), entry.path()));
+    kinds.any(|(kind, path)| !kind.is_ok_and(|kind| kind.is_dir()) || has_files(&path))
+}
+
 /// Refuses to write over a file, or to make the folder for it.
 fn refuse_existing(target: &str) -> Result<(), Failure> {
     let path = Path::new(target.strip_prefix("file://").unwrap_or(target));
@@ -373,10 +380,9 @@ fn refuse_existing(target: &str) -> Result<(), Failure> {
         return Err(Failure::Usage(what));
     }
     let what = if path.is_dir() {
-        let mut entries = std::fs::read_dir(path).into_iter().flatten();
-        match entries.next() {
-            Some(_) => "has files, and --force adds others",
-            None => return Ok(()),
+        match has_files(path) {
+            true => "has files, and --force adds others",
+            false => return Ok(()),
         }
     } else if path.exists() {
         "exists, and --force replaces it"

@@ -69,6 +69,26 @@ pub struct ValueRef {
     pub len: u64,
 }
 
+/// Decoded entries to move to other memory.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub struct PlaceArgs {
+    pub keys: *const Key,
+    pub values: *const ValueRef,
+    pub hashes: *const u64,
+    /// Places of the bytes of keys, in both; null in a narrow task (key.hpp:KeyBytes).
+    pub key_at: *const u64,
+    pub n: u64,
+    pub to_keys: *mut Key,
+    pub to_values: *mut ValueRef,
+    pub to_hashes: *mut u64,
+    pub to_key_at: *mut u64,
+    /// These are added to the numbers of entries, and to the places of values and of keys' bytes. Sums wrap.
+    pub entry_shift: u64,
+    pub value_shift: u64,
+    pub key_shift: u64,
+}
+
 /// A finished data block of an output file.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[repr(C)]
@@ -334,6 +354,18 @@ pub struct FilterRules {
     pub prefix_kind: u32,
     pub unused: u32,
     pub prefix_len: u64,
+}
+
+/// Bytes whose words are hashed.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub struct HashPart {
+    pub bytes: *const u8,
+    pub len: u64,
+    /// Position of the first word.
+    pub position: u64,
+    /// Number of the sum to which they are added.
+    pub total: u64,
 }
 
 /// A step of a scan's program. Operands are slots, or constants (SCAN_CONSTANT).
@@ -886,26 +918,6 @@ pub struct DecodeArgs {
     pub unused: u32,
 }
 
-/// Arguments of moving decoded entries to other memory.
-#[derive(Debug, Clone, Copy)]
-#[repr(C)]
-pub struct PlaceArgs {
-    pub keys: *const Key,
-    pub values: *const ValueRef,
-    pub hashes: *const u64,
-    /// As in DecodeArgs; `to_key_at` is null as well in a narrow task.
-    pub key_at: *const u64,
-    pub n: u64,
-    pub to_keys: *mut Key,
-    pub to_values: *mut ValueRef,
-    pub to_hashes: *mut u64,
-    pub to_key_at: *mut u64,
-    /// These are added to the numbers of entries, and to the places of values and of keys' bytes. Sums wrap.
-    pub entry_shift: u64,
-    pub value_shift: u64,
-    pub key_shift: u64,
-}
-
 /// `RetainArgs`.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
@@ -1054,7 +1066,8 @@ pub struct ScanArgs {
     /// Bytes of each row in all columns, without those of byte columns; and whether there are byte columns.
     pub row_bytes: u32,
     pub has_bytes: u32,
-    pub unused: u32,
+    /// Results of a row that a thread stores.
+    pub num_slots: u32,
     /// Maximum rows and bytes of a batch.
     pub batch_rows: u64,
     pub batch_bytes: u64,
@@ -1246,9 +1259,10 @@ pub struct KernelTable {
     pub decode_entries: unsafe extern "C" fn(*const Exec, *const DecodeArgs) -> c_int,
     pub hash_entries: unsafe extern "C" fn(*const Exec, *const DecodeArgs, u64) -> c_int,
     /// Moves decoded entries, whose values and long keys stay or move by themselves.
-    pub place_entries: unsafe extern "C" fn(*const Exec, *const PlaceArgs) -> c_int,
+    pub place_entries: unsafe extern "C" fn(*const Exec, *const PlaceArgs, u64) -> c_int,
     /// Checks that keys of the run from `first` to `end` ascend.
     pub check_order: unsafe extern "C" fn(*const Exec, *const DecodeArgs, u64, u64) -> c_int,
+    /// Three numbers of each run: first those of TrimRun of all runs, then those of FollowRun.
     pub trim_runs: unsafe extern "C" fn(*const Exec, *const DecodeArgs, *const u32, u32, *const UserKey, *const UserKey, *mut u32) -> c_int,
     /// Adds the entries from `first` to `end` in the order of decoding.
     pub sum_input: unsafe extern "C" fn(*const Exec, *const DecodeArgs, u64, u64, *mut InputTotals) -> c_int,
@@ -1258,7 +1272,10 @@ pub struct KernelTable {
     /// Only after measure_made, and before retain: the bytes of merged values.
     pub make_values: unsafe extern "C" fn(*const Exec, *const RetainArgs) -> c_int,
     pub retain: unsafe extern "C" fn(*const Exec, *const RetainArgs) -> c_int,
+    /// Up to `keep` and `totals`.
     pub select_visible: unsafe extern "C" fn(*const Exec, *const SnapshotArgs) -> c_int,
+    /// After select_visible: fills places and selected_rows.
+    pub gather_visible: unsafe extern "C" fn(*const Exec, *const SnapshotArgs) -> c_int,
     /// Fills sizes and offsets.
     pub measure_rows: unsafe extern "C" fn(*const Exec, *const RowArgs) -> c_int,
     /// Copies the rows from `first` to `end` contiguously.
@@ -1289,8 +1306,8 @@ pub struct KernelTable {
     pub scan_group: unsafe extern "C" fn(*const Exec, *const ScanArgs, *const ScanGroups) -> c_int,
     /// Copies the words of the groups in some slots contiguously.
     pub scan_take_groups: unsafe extern "C" fn(*const Exec, *const ScanGroups, *const u32, u64, *mut u64) -> c_int,
-    /// Hashes some bytes, whose first word has a position among all words.
-    pub scan_hash: unsafe extern "C" fn(*const Exec, *const u8, u64, u64, *mut ScanTotals) -> c_int,
+    /// Adds the hashes of the words of parts to their totals.
+    pub scan_hash: unsafe extern "C" fn(*const Exec, *const HashPart, u64, *mut ScanTotals) -> c_int,
     /// Up to the block starts and the files' first blocks; the last of `before` is the number of blocks.
     pub split: unsafe extern "C" fn(*const Exec, *const LayoutArgs) -> c_int,
     /// Raw sizes of blocks.
@@ -1408,9 +1425,9 @@ impl Stages<'_> {
     }
 
     /// Moves decoded entries, whose values and long keys stay or move by themselves.
-    pub unsafe fn place_entries(&self, args: &PlaceArgs) -> Result<()> {
+    pub unsafe fn place_entries(&self, parts: *const PlaceArgs, count: u64) -> Result<()> {
         // SAFETY: the caller guarantees it.
-        let code = unsafe { (self.device.table().place_entries)(&raw const self.exec, args) };
+        let code = unsafe { (self.device.table().place_entries)(&raw const self.exec, parts, count) };
         self.device.check(code, "place entries")
     }
 
@@ -1421,6 +1438,7 @@ impl Stages<'_> {
         self.device.check(code, "check order")
     }
 
+    /// Three numbers of each run: first those of TrimRun of all runs, then those of FollowRun.
     pub unsafe fn trim_runs(&self, args: &DecodeArgs, run_starts: *const u32, num_runs: u32, begin: &UserKey, end: &UserKey, trimmed: *mut u32) -> Result<()> {
         // SAFETY: the caller guarantees it.
         let code = unsafe { (self.device.table().trim_runs)(&raw const self.exec, args, run_starts, num_runs, begin, end, trimmed) };
@@ -1460,10 +1478,18 @@ impl Stages<'_> {
         self.device.check(code, "retain")
     }
 
+    /// Up to `keep` and `totals`.
     pub unsafe fn select_visible(&self, args: &SnapshotArgs) -> Result<()> {
         // SAFETY: the caller guarantees it.
         let code = unsafe { (self.device.table().select_visible)(&raw const self.exec, args) };
         self.device.check(code, "select visible")
+    }
+
+    /// After select_visible: fills places and selected_rows.
+    pub unsafe fn gather_visible(&self, args: &SnapshotArgs) -> Result<()> {
+        // SAFETY: the caller guarantees it.
+        let code = unsafe { (self.device.table().gather_visible)(&raw const self.exec, args) };
+        self.device.check(code, "gather visible")
     }
 
     /// Fills sizes and offsets.
@@ -1576,10 +1602,10 @@ impl Stages<'_> {
         self.device.check(code, "scan take groups")
     }
 
-    /// Hashes some bytes, whose first word has a position among all words.
-    pub unsafe fn scan_hash(&self, bytes: *const u8, len: u64, position: u64, totals: *mut ScanTotals) -> Result<()> {
+    /// Adds the hashes of the words of parts to their totals.
+    pub unsafe fn scan_hash(&self, parts: *const HashPart, count: u64, totals: *mut ScanTotals) -> Result<()> {
         // SAFETY: the caller guarantees it.
-        let code = unsafe { (self.device.table().scan_hash)(&raw const self.exec, bytes, len, position, totals) };
+        let code = unsafe { (self.device.table().scan_hash)(&raw const self.exec, parts, count, totals) };
         self.device.check(code, "scan hash")
     }
 
