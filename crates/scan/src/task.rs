@@ -352,7 +352,7 @@ impl BatchSink for Collected<'_> {
         self.bytes += batch.bytes();
         if self.bytes > self.of.most_bytes {
             self.of.has_more.store(true, Ordering::Relaxed);
-            // Of a kind after which no other device tries.
+            // After an error of this kind, no other device tries.
             return Err(Error::new(ErrorKind::OutOfRange, "too many groups"));
         }
         self.batches.push(batch);
