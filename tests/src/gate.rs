@@ -1,12 +1,9 @@
 //! Storage whose jobs stop at a step until the gate is opened.
 
-use std::io;
-use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use rockmill_storage::{LocalStorage, Storage, WritableFile};
-
-use crate::local::as_local_storage;
+use rockmill_storage::{LocalStorage, Storage};
+use rockmill_testkit::hooked::{self, hooked};
 
 /// Step at which jobs stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +21,7 @@ struct State {
     waiting: usize,
 }
 
-/// The system's storage behind a gate, which is closed at first. Clones share the gate.
+/// A gate, which is closed at first. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Gate(Arc<(Mutex<State>, Condvar)>);
 
@@ -38,6 +35,20 @@ impl Gate {
             waiting: 0,
         };
         Self(Arc::new((Mutex::new(state), Condvar::new())))
+    }
+
+    /// The system's storage behind the gate.
+    #[must_use]
+    pub fn storage(&self) -> Arc<dyn Storage> {
+        let gate = self.clone();
+        hooked(LocalStorage, move |_, step| {
+            match step {
+                hooked::Step::Write { .. } => gate.pass(Step::Write),
+                hooked::Step::Sync => gate.pass(Step::Sync),
+                _ => {}
+            }
+            Ok(())
+        })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -67,33 +78,5 @@ impl Gate {
         self.state().waiting += 1;
         self.0.1.notify_all();
         self.wait_while(|state| !state.is_open);
-    }
-}
-
-impl Storage for Gate {
-    as_local_storage!(open, list, others);
-
-    fn create(&self, path: &Path, mode: u32) -> io::Result<Box<dyn WritableFile>> {
-        let file = LocalStorage.create(path, mode)?;
-        let gate = self.clone();
-        Ok(Box::new(GatedFile { file, gate }))
-    }
-}
-
-#[derive(Debug)]
-struct GatedFile {
-    file: Box<dyn WritableFile>,
-    gate: Gate,
-}
-
-impl WritableFile for GatedFile {
-    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.gate.pass(Step::Write);
-        self.file.append(bytes)
-    }
-
-    fn sync(&mut self) -> io::Result<()> {
-        self.gate.pass(Step::Sync);
-        self.file.sync()
     }
 }

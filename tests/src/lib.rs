@@ -7,8 +7,7 @@
 //! * [`device`] names the device on which tests compact.
 //! * [`content`] compares a database with its expected content.
 //! * [`crash`] kills processes and checks the remaining files.
-//! * [`damage`] damages SST files region by region, [`flipping`] damages them while they are written, [`gate`] stops jobs
-//!   at a step, [`busy`] writes while files are read.
+//! * [`damage`] damages SST files region by region, [`gate`] stops jobs at a step, [`busy`] writes while files are read.
 //! * [`harness`] opens small databases with a service, [`reasons`] lists the decline reasons, [`batches`] encodes
 //!   writes that the binding lacks.
 //! * [`recording`] makes the recorded jobs, whose bytes must not change.
@@ -23,11 +22,9 @@ pub mod crash;
 pub mod damage;
 pub mod device;
 pub mod differential;
-pub mod flipping;
 pub mod gate;
 pub mod harness;
 pub mod internal;
-mod local;
 pub mod reasons;
 pub mod recording;
 pub mod seed;

@@ -1,7 +1,6 @@
 //! Databases that close while jobs run.
 
 use std::path::Path;
-use std::sync::Arc;
 
 use rockmill_tests::content::{Content, assert_content};
 use rockmill_tests::gate::{Gate, Step};
@@ -34,7 +33,7 @@ fn gated(gate: &Gate) -> rockmill::Service {
     rockmill::Service::builder()
         .min_job_bytes(0)
         .threads(NAMES.len())
-        .storage(Arc::new(gate.clone()))
+        .storage(gate.storage())
         .build()
         .expect("the settings are good")
 }

@@ -13,7 +13,7 @@ use rockmill_format::manifest::Tree;
 use rockmill_snapshot::closed_database::ClosedDatabase;
 use rockmill_snapshot::unflushed::Unflushed;
 use rockmill_storage::{LocalStorage, Storage};
-use rockmill_tests::busy::BusyStorage;
+use rockmill_tests::busy::Busy;
 use rockmill_tests::harness::local_options;
 use rust_rocksdb::{ColumnFamilyDescriptor, DB, FlushOptions, Options};
 use tempfile::TempDir;
@@ -134,18 +134,18 @@ fn logs_that_are_written_while_they_are_read_have_no_hole() {
             thread::sleep(Duration::from_millis(1));
         }
         let tree = tree(dir.path());
-        let storage = BusyStorage::after(steps, move || {
+        let busy = Busy::after(steps, move || {
             put(&db, "default", &["a1"]);
             flush(&db, "other");
             put(&db, "default", &["a2"]);
         });
-        let found = keys(&storage, dir.path(), &tree).expect("sound logs");
+        let found = keys(&*busy.storage, dir.path(), &tree).expect("sound logs");
         assert!(found.contains("a0"));
         assert!(
             !found.contains("a2") || found.contains("a1"),
             "{steps}: {found:?}"
         );
-        if !storage.has_written() {
+        if !busy.has_written() {
             assert!(steps > 4);
             break;
         }
@@ -188,13 +188,13 @@ fn logs_that_are_written_over_others_while_they_are_read_have_no_hole() {
     for steps in 0.. {
         let (before, behind) = recycled();
         let dir = before.path().to_owned();
-        let storage = BusyStorage::after(steps, move || {
+        let busy = Busy::after(steps, move || {
             for log in logs(behind.path()) {
                 let name = log.file_name().expect("a name");
                 fs::write(dir.join(name), fs::read(&log).expect("read")).expect("write");
             }
         });
-        match keys(&storage, before.path(), &tree(before.path())) {
+        match keys(&*busy.storage, before.path(), &tree(before.path())) {
             Ok(found) => {
                 assert!(found.contains("a0"));
                 assert!(
@@ -205,7 +205,7 @@ fn logs_that_are_written_over_others_while_they_are_read_have_no_hole() {
             Err(error) if is_retried(&error) => refused += 1,
             Err(error) => panic!("{steps}: {error}"),
         }
-        if !storage.has_written() {
+        if !busy.has_written() {
             assert!(steps > 4 && refused > 0);
             break;
         }
@@ -218,15 +218,15 @@ fn a_log_may_be_cut_where_its_records_end_while_it_is_read() {
         let (_, dir) = recycled();
         let newest = logs(dir.path()).pop().expect("a log");
         let end = *ends(&newest).last().expect("a record");
-        let storage = BusyStorage::after(steps, move || {
+        let busy = Busy::after(steps, move || {
             let file = File::options().write(true).open(&newest).expect("open");
             file.set_len(end).expect("cut");
         });
-        match keys(&storage, dir.path(), &tree(dir.path())) {
+        match keys(&*busy.storage, dir.path(), &tree(dir.path())) {
             Ok(found) => assert!(found.is_superset(&set(&["a0", "a1", "a2"]))),
             Err(error) => assert!(is_retried(&error), "{steps}: {error}"),
         }
-        if !storage.has_written() {
+        if !busy.has_written() {
             assert!(steps > 4);
             break;
         }

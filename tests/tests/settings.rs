@@ -3,13 +3,13 @@
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rockmill::{Builder, Service, Verification};
+use rockmill_storage::LocalStorage;
+use rockmill_testkit::hooked::{Step, hooked};
 use rockmill_testkit::machine::{Mount, again_where_mounting_is_allowed};
 use rockmill_tests::content::{Content, assert_content};
-use rockmill_tests::flipping::FlippingStorage;
 use rockmill_tests::harness::{
     assert_declined, assert_done, assert_jobs_add_up, assert_nothing_staged, compact_everything,
     fill, open, options, put, wait_for_compact,
@@ -141,10 +141,18 @@ fn a_staging_folder_on_another_mount_is_declined() {
 #[test]
 fn a_bit_that_the_file_system_flips_is_noticed_at_the_full_level() {
     for (files_before, at_byte) in [(0, 10), (1, 5_000), (3, 20_000)] {
-        let storage = FlippingStorage::after(files_before, at_byte);
+        let storage = hooked(LocalStorage, move |_, step| {
+            if let Step::Write { table, at, bytes } = step
+                && table == Some(files_before)
+                && let Some(byte) = usize::checked_sub(at_byte, at).and_then(|at| bytes.get_mut(at))
+            {
+                *byte ^= 1;
+            }
+            Ok(())
+        });
         let builder = Service::builder()
             .min_job_bytes(0)
-            .storage(Arc::new(storage))
+            .storage(storage)
             .verification(Verification::Full);
         let service = build(builder);
         let directory = temporary();

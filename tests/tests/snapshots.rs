@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use rockmill_core::KeyRange;
 use rockmill_scan::{Database, Directory, ScanEngine, ScanSettings, Snapshot};
 use rockmill_testkit::scans::scan;
-use rockmill_tests::busy::BusyStorage;
+use rockmill_tests::busy::Busy;
 use rockmill_tests::harness::local_options;
 use rust_rocksdb::{DB, IngestExternalFileOptions, Options, SstFileWriter};
 use tempfile::TempDir;
@@ -102,7 +102,7 @@ fn a_snapshot_is_one_state_whatever_happens_between_two_steps() {
             }
             let first = history.states().len() - 1;
             let writer = Arc::clone(&history);
-            let storage = Arc::new(BusyStorage::after(steps, move || {
+            let busy = Busy::after(steps, move || {
                 writer.put("c", "of a log");
                 writer.ingest("a", "of a file");
                 writer.put("b", "of a log");
@@ -111,8 +111,8 @@ fn a_snapshot_is_one_state_whatever_happens_between_two_steps() {
                 writer.flush();
                 writer.compact();
                 writer.put("b", "of the last log");
-            }));
-            let engine = ScanEngine::with_storage(ScanSettings::default(), storage.clone());
+            });
+            let engine = ScanEngine::with_storage(ScanSettings::default(), busy.storage.clone());
             let engine = engine.expect("an engine");
             let directory = Directory::open_for(&engine, history.path()).expect("a database");
             let snapshot = directory.snapshot(&engine).expect("a snapshot");
@@ -124,7 +124,7 @@ fn a_snapshot_is_one_state_whatever_happens_between_two_steps() {
                 "{recycled} recycled logs, {steps} steps: {found:?}"
             );
             newest |= at == Some(states.len() - 1);
-            if !storage.has_written() {
+            if !busy.has_written() {
                 assert!(steps > 20 && newest);
                 break;
             }
@@ -148,12 +148,12 @@ fn an_attempt_at_a_snapshot_opens_only_files_that_are_new() {
     let first = history.states().len() - 1;
     let (flushes, writer) = (Arc::new(AtomicUsize::new(0)), Arc::clone(&history));
     let count = Arc::clone(&flushes);
-    let storage = BusyStorage::every(INTERVAL, move || {
+    let busy = Busy::every(INTERVAL, move || {
         let number = count.fetch_add(1, Ordering::Relaxed);
         writer.put(&format!("{number:03}"), "meanwhile");
         writer.flush();
     });
-    let engine = ScanEngine::with_storage(ScanSettings::default(), Arc::new(storage));
+    let engine = ScanEngine::with_storage(ScanSettings::default(), busy.storage);
     let engine = engine.expect("an engine");
     let directory = Directory::open_for(&engine, history.path()).expect("a database");
     let snapshot = directory.snapshot(&engine).expect("a snapshot");

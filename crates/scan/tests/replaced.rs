@@ -1,12 +1,13 @@
 //! Databases and files that others have replaced.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
-use std::{fs, io};
 
 use rockmill_core::{DeclineReason, ErrorKind, KeyRange, Result};
 use rockmill_scan::{Database, Directory, FamilySnapshot, ScanEngine, ScanSettings};
-use rockmill_storage::{FolderId, LocalStorage, ReadableFile, Storage, WritableFile};
+use rockmill_storage::LocalStorage;
+use rockmill_testkit::hooked::{Step, hooked};
 use rockmill_testkit::scans::scan;
 use rust_rocksdb::{DB, Options};
 
@@ -100,44 +101,6 @@ fn a_file_that_has_the_name_of_another_one_is_an_error() {
     }
 }
 
-/// A file system in which a file comes to its name after another file was opened there.
-#[derive(Debug)]
-struct Late(Mutex<Option<(PathBuf, PathBuf)>>);
-
-macro_rules! local {
-    ($($name:ident($($argument:ident: $type:ty),*) -> $result:ty;)+) => { $(
-        fn $name(&self, $($argument: $type),*) -> io::Result<$result> {
-            LocalStorage.$name($($argument),*)
-        }
-    )+ };
-}
-
-impl Storage for Late {
-    fn open(&self, path: &Path) -> io::Result<Box<dyn ReadableFile>> {
-        let open = LocalStorage.open(path);
-        let mut late = self.0.lock().expect("no thread has panicked");
-        if let Some((from, to)) = late.take_if(|(_, to)| path == to) {
-            fs::rename(from, to)?;
-        }
-        open
-    }
-
-    local! {
-        create(path: &Path, mode: u32) -> Box<dyn WritableFile>;
-        create_dir_all(path: &Path) -> ();
-        remove_dir_all(path: &Path) -> ();
-        remove_empty_dir(path: &Path) -> ();
-        remove_file(path: &Path) -> ();
-        rename(from: &Path, to: &Path) -> ();
-        list(path: &Path) -> Vec<String>;
-        folder_id(path: &Path) -> FolderId;
-        mode(path: &Path) -> u32;
-        is_own_folder(path: &Path) -> bool;
-        sync_dir(path: &Path) -> ();
-        link_or_copy(from: &Path, to: &Path) -> ();
-    }
-}
-
 #[test]
 fn a_file_that_comes_to_its_name_late_is_opened_again() {
     let dir = tempfile::tempdir().expect("a folder");
@@ -148,10 +111,15 @@ fn a_file_that_comes_to_its_name_late_is_opened_again() {
     let (own, aside) = (table(&path), dir.path().join("aside"));
     fs::rename(&own, &aside).expect("renamed");
     fs::copy(table(&other), &own).expect("copied");
-    let storage = Arc::new(Late(Mutex::new(Some((aside, own)))));
-    let engine = ScanEngine::with_storage(ScanSettings::default(), Arc::clone(&storage) as _);
+    let late = Mutex::new(Some((aside.clone(), own)));
+    let storage = hooked(LocalStorage, move |path, step| {
+        let mut late = late.lock().expect("no thread has panicked");
+        let moved = late.take_if(|(_, to)| matches!(step, Step::Opened) && path == to);
+        moved.map_or(Ok(()), |(from, to)| fs::rename(from, to))
+    });
+    let engine = ScanEngine::with_storage(ScanSettings::default(), storage);
     let engine = engine.expect("an engine");
     let found = take(&path, &engine).expect("it is there in the end");
     assert_eq!(letter(&engine, &found), b'A');
-    assert_eq!(*storage.0.lock().expect("no thread has panicked"), None);
+    assert!(!aside.exists());
 }

@@ -1,6 +1,7 @@
-//! Simulations for tests and benchmarks: storage in memory that fails and crashes as a test plans, virtual time, and
-//! simulated devices with faults. Also tables, entries and plans that tests of several crates share, and what tests need
-//! from the machine. With the feature `rocksdb`, also databases of rust-rocksdb.
+//! Simulations for tests and benchmarks: storage in memory that fails and crashes as a test plans, storage that calls a
+//! function of a test at each step, virtual time, and simulated devices with faults. Also tables, entries and plans that
+//! tests of several crates share, and what tests need from the machine. With the feature `rocksdb`, also databases of
+//! rust-rocksdb.
 
 #![forbid(unsafe_code)]
 
@@ -12,6 +13,7 @@ pub mod command;
 pub mod drawn_scans;
 mod faults;
 mod fpga;
+pub mod hooked;
 pub mod machine;
 #[cfg(feature = "rocksdb")]
 pub mod scans;

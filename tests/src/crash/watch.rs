@@ -2,14 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use rockmill_storage::{LocalStorage, Storage, WritableFile};
-
-use crate::local::as_local_storage;
+use rockmill_storage::{LocalStorage, Storage};
+use rockmill_testkit::hooked::{Step, hooked};
 use serde::Serialize;
 
 use super::progress::{Gauges, Progress};
@@ -129,7 +127,7 @@ impl Watch {
     }
 }
 
-/// The system's storage with an observer.
+/// An observer of the system's storage. Clones share what it observed.
 #[derive(Clone, Debug)]
 pub struct Watched {
     /// The database's folder; all others belong to jobs.
@@ -149,6 +147,30 @@ impl Watched {
                 jobs: BTreeMap::new(),
                 trap,
             })),
+        }
+    }
+
+    /// The system's storage, which calls the observer.
+    #[must_use]
+    pub fn storage(&self) -> Arc<dyn Storage> {
+        let watched = self.clone();
+        hooked(LocalStorage, move |path, step| watched.observe(path, &step))
+    }
+
+    fn observe(&self, path: &Path, step: &Step<'_>) -> io::Result<()> {
+        let folder = path.parent().unwrap_or(path);
+        let is_database = path == self.database;
+        match step {
+            Step::FolderCreated => self.begun(path),
+            Step::Created => self.step(Point::Created, folder, |job| job.files += 1),
+            Step::Written => self.step(Point::Written, folder, |_| {}),
+            Step::Synced => self.step(Point::Synced, folder, |_| {}),
+            Step::FolderSynced if !is_database => {
+                self.step(Point::Staged, path, |job| job.is_staged = true)
+            }
+            Step::SyncFolder if is_database => self.step(Point::Taken, path, |_| {}),
+            Step::FolderRemoved => self.removed(path),
+            _ => Ok(()),
         }
     }
 
@@ -206,72 +228,5 @@ fn spring(trap: Option<Trap>) -> io::Result<()> {
     }
     loop {
         std::thread::park();
-    }
-}
-
-impl Storage for Watched {
-    as_local_storage!(
-        open,
-        remove_empty_dir,
-        remove_file,
-        folder_id,
-        mode,
-        is_own_folder,
-        rename,
-        list,
-        link_or_copy
-    );
-
-    fn create(&self, path: &Path, mode: u32) -> io::Result<Box<dyn WritableFile>> {
-        let file = LocalStorage.create(path, mode)?;
-        let folder = path.parent().unwrap_or(path).to_owned();
-        self.step(Point::Created, &folder, |job| job.files += 1)?;
-        Ok(Box::new(WatchedFile {
-            file,
-            folder,
-            watched: self.clone(),
-        }))
-    }
-
-    fn create_dir_all(&self, path: &Path) -> io::Result<()> {
-        LocalStorage.create_dir_all(path)?;
-        self.begun(path)
-    }
-
-    fn remove_dir_all(&self, path: &Path) -> io::Result<()> {
-        LocalStorage.remove_dir_all(path)?;
-        self.removed(path)
-    }
-
-    fn sync_dir(&self, path: &Path) -> io::Result<()> {
-        if path == self.database {
-            self.step(Point::Taken, path, |_| {})?;
-            return LocalStorage.sync_dir(path);
-        }
-        LocalStorage.sync_dir(path)?;
-        self.step(Point::Staged, path, |job| job.is_staged = true)
-    }
-}
-
-#[derive(Debug)]
-struct WatchedFile {
-    file: Box<dyn WritableFile>,
-    folder: PathBuf,
-    watched: Watched,
-}
-
-impl WritableFile for WatchedFile {
-    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.file.append(bytes)?;
-        self.watched.step(Point::Written, &self.folder, |_| {})
-    }
-
-    fn start_writeback(&mut self, bytes: Range<u64>) -> io::Result<()> {
-        self.file.start_writeback(bytes)
-    }
-
-    fn sync(&mut self) -> io::Result<()> {
-        self.file.sync()?;
-        self.watched.step(Point::Synced, &self.folder, |_| {})
     }
 }

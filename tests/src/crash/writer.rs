@@ -142,7 +142,7 @@ pub fn run(arguments: &Arguments) -> Result<(), String> {
     let progress = Arc::new(progress);
     let watched = Watched::new(&arguments.database, Arc::clone(&progress), arguments.trap);
     let mut options = Options::default();
-    let service = service(Arc::new(watched.clone()), arguments.device)?;
+    let service = service(watched.storage(), arguments.device)?;
     options.set_compaction_service(service.clone());
     let db =
         DatabaseShape::new(arguments.seed, arguments.device).open(options, &arguments.database)?;

@@ -1,7 +1,7 @@
 //! An engine with some devices, and the result of a job on it.
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use rockmill_compaction::{
@@ -12,8 +12,8 @@ use rockmill_core::{CancelToken, Identity};
 use rockmill_cuda::Target;
 use rockmill_format::compression::Implementation;
 use rockmill_format::unique_id::SessionId;
-
-use crate::damaging::{Damaging, Stuck};
+use rockmill_storage::Storage;
+use rockmill_testkit::hooked::{Step, hooked};
 use rockmill_testkit::storage_model::database::{DIR, Database};
 use rockmill_testkit::storage_model::family::merge_operators;
 use rockmill_testkit::storage_model::storage::SimStorage;
@@ -43,6 +43,9 @@ pub struct Machine {
     pub damaged: u32,
 }
 
+/// Set when blocked writes may continue.
+pub type Stuck = Arc<(Mutex<bool>, Condvar)>;
+
 /// Runs the job of a database on a device with that much memory. The first `damaged` files are damaged.
 pub fn run(database: &Database, device: Device, memory_bytes: Option<u64>, damaged: u32) -> Left {
     let machine = Machine {
@@ -63,6 +66,23 @@ pub fn run_on(database: &Database, machine: Machine) -> Left {
 pub fn run_stuck(database: &Database, machine: Machine, stuck: Option<Stuck>) -> Left {
     let (engine, storage) = start(database, machine, stuck);
     run_again(database, &engine, &storage)
+}
+
+/// Returns storage that inverts a bit in each piece of the first `files` files. With `stuck`, writes to them block instead.
+fn damaging(storage: SimStorage, files: u32, stuck: Option<Stuck>) -> Arc<dyn Storage> {
+    hooked(storage, move |_, step| {
+        if let Step::Write { table, bytes, .. } = step
+            && table.is_some_and(|table| table < files)
+        {
+            if let Some(stuck) = &stuck {
+                let held = stuck.0.lock().expect("no panic");
+                drop(stuck.1.wait_while(held, |is_free| !*is_free));
+            } else if let Some(last) = bytes.last_mut() {
+                *last ^= 1;
+            }
+        }
+        Ok(())
+    })
 }
 
 /// Creates an engine and its storage.
@@ -87,8 +107,7 @@ pub fn start(database: &Database, machine: Machine, stuck: Option<Stuck>) -> (En
         merge_operators: merge_operators(),
         ..Settings::default()
     };
-    let damaging = Damaging::new(storage.clone(), machine.damaged, stuck);
-    let engine = Engine::new(settings, Arc::new(damaging));
+    let engine = Engine::new(settings, damaging(storage.clone(), machine.damaged, stuck));
     let engine = engine.expect("sound settings");
     engine.wait_for_device().expect("it is there");
     (engine, storage)

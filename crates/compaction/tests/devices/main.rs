@@ -1,6 +1,5 @@
 //! A device that fails at some or all subcompactions costs time, and changes nothing else.
 
-mod damaging;
 mod machine;
 mod stuck;
 

@@ -7,8 +7,7 @@ use rand::rngs::SmallRng;
 use rockmill_compaction::Engine;
 
 use crate::CASES;
-use crate::damaging::Stuck;
-use crate::machine::{KERNELS, Left, Machine, run, run_again, run_on, run_stuck, start};
+use crate::machine::{KERNELS, Left, Machine, Stuck, run, run_again, run_on, run_stuck, start};
 use rockmill_testkit::storage_model::database::Database;
 use rockmill_testkit::storage_model::storage::SimStorage;
 

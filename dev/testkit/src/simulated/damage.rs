@@ -4,11 +4,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rand::rngs::SmallRng;
 use rand::{Rng, seq::IndexedRandom};
-use rockmill_core::{Error, ReadAt, Result, SstFile, SstSink, open_table};
+use rockmill_core::{Result, SstFile, SstSink, open_table};
 use rockmill_format::compression::{CompressionType, Decompressor};
 use rockmill_format::handle::BLOCK_TRAILER_SIZE;
 
 use crate::Fault;
+use crate::cases::MemFile;
 
 /// Files of a task, kept in memory until all of them are written.
 pub struct Images<'a> {
@@ -17,7 +18,6 @@ pub struct Images<'a> {
 }
 
 struct Image {
-    number: u64,
     file: Box<dyn SstFile>,
     bytes: Vec<u8>,
 }
@@ -41,7 +41,6 @@ impl SstSink for Images<'_> {
             kept: Arc::clone(&self.kept),
         };
         kept.push(Image {
-            number,
             file,
             bytes: Vec::new(),
         });
@@ -77,8 +76,7 @@ impl<'a> Images<'a> {
         let mut images = std::mem::take(&mut *lock(&self.kept));
         let victim = (0..images.len()).collect::<Vec<_>>().choose(rng).copied();
         if let Some(victim) = victim {
-            let Image { number, bytes, .. } = &mut images[victim];
-            damage(bytes, *number, fault, rng)?;
+            damage(&mut images[victim].bytes, fault, rng)?;
         }
         for Image {
             mut file, bytes, ..
@@ -91,10 +89,10 @@ impl<'a> Images<'a> {
     }
 }
 
-fn damage(bytes: &mut Vec<u8>, number: u64, fault: Fault, rng: &mut SmallRng) -> Result<()> {
+fn damage(bytes: &mut Vec<u8>, fault: Fault, rng: &mut SmallRng) -> Result<()> {
     match fault {
         Fault::Truncated => bytes.truncate(rng.random_range(0..bytes.len())),
-        Fault::WrongResult => alter_block(bytes, number, rng)?,
+        Fault::WrongResult => alter_block(bytes, rng)?,
         _ => flip(bytes, rng),
     }
     Ok(())
@@ -107,12 +105,8 @@ fn flip(bytes: &mut [u8], rng: &mut SmallRng) {
 
 /// Alters the content of a data block and gives it a matching checksum. Another encoding of the same content would not
 /// be a wrong result.
-fn alter_block(bytes: &mut [u8], number: u64, rng: &mut SmallRng) -> Result<()> {
-    let image = Box::new(InMemory {
-        name: format!("{number:06}.sst"),
-        bytes: bytes.to_vec(),
-    });
-    let table = open_table(image)?;
+fn alter_block(bytes: &mut [u8], rng: &mut SmallRng) -> Result<()> {
+    let table = open_table(Box::new(MemFile(bytes.to_vec())))?;
     let Some(block) = table.meta.index.choose(rng) else {
         return Ok(());
     };
@@ -133,31 +127,4 @@ fn alter_block(bytes: &mut [u8], number: u64, rng: &mut SmallRng) -> Result<()> 
     let checksum = guard.checksum(&bytes[start..end], bytes[end], block.handle.offset);
     bytes[end + 1..end + BLOCK_TRAILER_SIZE].copy_from_slice(&checksum.to_le_bytes());
     Ok(())
-}
-
-/// A file's bytes.
-#[derive(Debug)]
-struct InMemory {
-    name: String,
-    bytes: Vec<u8>,
-}
-
-impl ReadAt for InMemory {
-    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
-        let start = usize::try_from(offset).unwrap_or(usize::MAX);
-        let end = start.saturating_add(buf.len());
-        let found = self.bytes.get(start..end);
-        let found = found
-            .ok_or_else(|| Error::corruption(&self.name, self.len(), "the file ends too early"))?;
-        buf.copy_from_slice(found);
-        Ok(())
-    }
-
-    fn len(&self) -> u64 {
-        self.bytes.len() as u64
-    }
-
-    fn name(&self) -> &str {
-        &self.name
-    }
 }
