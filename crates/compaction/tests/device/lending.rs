@@ -1,7 +1,8 @@
 //! Files written from the chunks into which they were copied back equal those that are copied once more.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rockmill_core::{
     Borrower, CancelToken, Error, ErrorKind, InputTable, KeyRange, LeasedBytes, Memory, Plan,
@@ -11,7 +12,7 @@ use rockmill_cpu::CpuBackend;
 use rockmill_cuda::{CudaBackend, CudaSettings};
 
 use super::target;
-use crate::common::{self, Entry, MemOutput, open};
+use crate::common::{self, Entry, MemOutput, MemSink, open};
 
 const CHUNK_BYTES: usize = 16 << 10;
 
@@ -29,37 +30,40 @@ struct Borrowing {
     alignment: usize,
     /// The failing append, counted over all files, if there is one.
     fails_at: Option<u64>,
-    state: Arc<Mutex<State>>,
+    files: MemSink,
+    leased: Arc<AtomicU64>,
 }
 
-#[derive(Debug, Default)]
-struct State {
-    files: Vec<MemOutput>,
-    leased: u64,
+impl Borrowing {
+    fn new(alignment: usize, fails_at: Option<u64>) -> Self {
+        Self {
+            alignment,
+            fails_at,
+            files: MemSink::numbered_from(1),
+            leased: Arc::default(),
+        }
+    }
 }
 
 struct File {
-    at: usize,
+    file: Box<dyn SstFile>,
+    len: usize,
     alignment: usize,
     fails_at: Option<u64>,
     kept: VecDeque<Box<dyn Memory>>,
-    state: Arc<Mutex<State>>,
+    leased: Arc<AtomicU64>,
 }
 
 impl SstSink for Borrowing {
     fn create(&mut self) -> Result<(u64, Box<dyn SstFile>)> {
-        let mut state = self.state.lock().expect("no panic");
-        let number = state.files.len() as u64 + 1;
-        state.files.push(MemOutput {
-            number,
-            ..MemOutput::default()
-        });
+        let (number, file) = self.files.create()?;
         let file = File {
-            at: state.files.len() - 1,
+            file,
+            len: 0,
             alignment: self.alignment,
             fails_at: self.fails_at,
             kept: VecDeque::new(),
-            state: Arc::clone(&self.state),
+            leased: Arc::clone(&self.leased),
         };
         Ok((number, Box::new(file)))
     }
@@ -71,15 +75,13 @@ impl SstFile for File {
     }
 
     fn append(&mut self, bytes: &[u8]) -> Result<()> {
-        let mut state = self.state.lock().expect("no panic");
-        state.files[self.at].bytes.extend_from_slice(bytes);
-        Ok(())
+        self.len += bytes.len();
+        self.file.append(bytes)
     }
 
     fn finish(self: Box<Self>) -> Result<()> {
         assert!(self.kept.is_empty(), "memory is left with a file");
-        self.state.lock().expect("no panic").files[self.at].finished = true;
-        Ok(())
+        self.file.finish()
     }
 }
 
@@ -89,19 +91,17 @@ impl Borrower for File {
     }
 
     fn append(&mut self, mut leased: LeasedBytes) -> Result<()> {
-        let mut state = self.state.lock().expect("no panic");
         let range = leased.bytes.clone();
-        let file = &mut state.files[self.at].bytes;
         let past = |address: usize| address % self.alignment;
         let memory = leased.as_mut().as_ptr().addr();
-        assert_eq!(past(memory + range.start), past(file.len()));
-        assert!(range.start >= past(file.len()), "there is room before");
-        file.extend_from_slice(&leased.as_mut()[range.clone()]);
+        assert_eq!(past(memory + range.start), past(self.len));
+        assert!(range.start >= past(self.len), "there is room before");
+        SstFile::append(self, &leased.as_mut()[range.clone()])?;
         // A later reader sees what a write would have found.
         leased.as_mut()[range].fill(0xee);
         self.kept.push_back(leased.memory);
-        state.leased += 1;
-        match self.fails_at == Some(state.leased) {
+        let before = self.leased.fetch_add(1, Ordering::Relaxed);
+        match self.fails_at == Some(before + 1) {
             true => Err(Error::new(ErrorKind::Storage, "no room")),
             false => Ok(()),
         }
@@ -157,16 +157,11 @@ fn files_are_the_same_whatever_their_alignment() {
     assert!(expected.len() > 1);
     // With the last, no part fits a chunk wherever it begins.
     for (alignment, lends) in [(512, true), (4096, true), (CHUNK_BYTES, false)] {
-        let state = Arc::<Mutex<State>>::default();
-        let mut sink = Borrowing {
-            alignment,
-            fails_at: None,
-            state: Arc::clone(&state),
-        };
+        let mut sink = Borrowing::new(alignment, None);
         compact(&device, &job, &mut sink).expect("sound inputs");
-        let state = state.lock().expect("no panic");
-        assert!(state.files == expected, "alignment {alignment}");
-        assert_eq!(state.leased > 0, lends, "alignment {alignment}");
+        let leased = sink.leased.load(Ordering::Relaxed);
+        assert!(sink.files.into_files() == expected, "alignment {alignment}");
+        assert_eq!(leased > 0, lends, "alignment {alignment}");
     }
 }
 
@@ -174,20 +169,11 @@ fn files_are_the_same_whatever_their_alignment() {
 fn a_file_that_fails_takes_no_chunk_along() {
     let (device, job) = (device(), job());
     for fails_at in [1, 2, 5, 9] {
-        let mut sink = Borrowing {
-            alignment: 4096,
-            fails_at: Some(fails_at),
-            state: Arc::default(),
-        };
+        let mut sink = Borrowing::new(4096, Some(fails_at));
         let error = compact(&device, &job, &mut sink).expect_err("it fails");
         assert_eq!(error.kind, ErrorKind::Storage);
     }
-    let state = Arc::<Mutex<State>>::default();
-    let mut sink = Borrowing {
-        alignment: 4096,
-        fails_at: None,
-        state: Arc::clone(&state),
-    };
+    let mut sink = Borrowing::new(4096, None);
     compact(&device, &job, &mut sink).expect("sound inputs");
-    assert!(state.lock().expect("no panic").files == expected(&job));
+    assert!(sink.files.into_files() == expected(&job));
 }

@@ -1,7 +1,5 @@
 //! Damages the files of a device.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-
 use rand::rngs::SmallRng;
 use rand::{Rng, seq::IndexedRandom};
 use rockmill_core::{Result, SstFile, SstSink, open_table};
@@ -9,63 +7,32 @@ use rockmill_format::compression::{CompressionType, Decompressor};
 use rockmill_format::handle::BLOCK_TRAILER_SIZE;
 
 use crate::Fault;
-use crate::cases::MemFile;
+use crate::cases::{MemFile, MemSink};
 
 /// Files of a task, kept in memory until all of them are written.
 pub struct Images<'a> {
     sink: &'a mut dyn SstSink,
-    kept: Arc<Mutex<Vec<Image>>>,
-}
-
-struct Image {
-    file: Box<dyn SstFile>,
-    bytes: Vec<u8>,
-}
-
-/// A file without written bytes.
-struct Pending {
-    position: usize,
-    kept: Arc<Mutex<Vec<Image>>>,
-}
-
-fn lock(kept: &Mutex<Vec<Image>>) -> MutexGuard<'_, Vec<Image>> {
-    kept.lock().unwrap_or_else(PoisonError::into_inner)
+    files: Vec<Box<dyn SstFile>>,
+    kept: MemSink,
 }
 
 impl SstSink for Images<'_> {
     fn create(&mut self) -> Result<(u64, Box<dyn SstFile>)> {
         let (number, file) = self.sink.create()?;
-        let mut kept = lock(&self.kept);
-        let pending = Pending {
-            position: kept.len(),
-            kept: Arc::clone(&self.kept),
-        };
-        kept.push(Image {
-            file,
-            bytes: Vec::new(),
-        });
-        Ok((number, Box::new(pending)))
-    }
-}
-
-impl SstFile for Pending {
-    fn append(&mut self, bytes: &[u8]) -> Result<()> {
-        lock(&self.kept)[self.position]
-            .bytes
-            .extend_from_slice(bytes);
-        Ok(())
-    }
-
-    fn finish(self: Box<Self>) -> Result<()> {
-        Ok(())
+        self.files.push(file);
+        let (_, kept) = self.kept.create()?;
+        Ok((number, kept))
     }
 }
 
 impl<'a> Images<'a> {
     /// Creates files that are finally written to `sink`.
     pub fn new(sink: &'a mut dyn SstSink) -> Self {
-        let kept = Arc::default();
-        Self { sink, kept }
+        Self {
+            sink,
+            files: Vec::new(),
+            kept: MemSink::default(),
+        }
     }
 
     /// Writes all files, one of them damaged; returns false if there is none.
@@ -73,16 +40,13 @@ impl<'a> Images<'a> {
     /// # Errors
     /// The errors of the sink.
     pub fn give_back(self, fault: Fault, rng: &mut SmallRng) -> Result<bool> {
-        let mut images = std::mem::take(&mut *lock(&self.kept));
+        let mut images = self.kept.into_files();
         let victim = (0..images.len()).collect::<Vec<_>>().choose(rng).copied();
         if let Some(victim) = victim {
             damage(&mut images[victim].bytes, fault, rng)?;
         }
-        for Image {
-            mut file, bytes, ..
-        } in images
-        {
-            file.append(&bytes)?;
+        for (mut file, image) in self.files.into_iter().zip(images) {
+            file.append(&image.bytes)?;
             file.finish()?;
         }
         Ok(victim.is_some())
