@@ -1,7 +1,6 @@
 //! A comparator that the application attaches: jobs are those of a stated order, or are declined.
 
 use std::cmp::Ordering;
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -9,8 +8,8 @@ use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use rockmill_compaction::{Device, Engine, MutableSettings, Settings};
 use rockmill_core::{
-    Attached, CancelToken, Compare, CustomComparator, DeclineReason, Error, ErrorKind, Identity,
-    Job, Plugins, Result,
+    Attached, CancelToken, Compare, CustomComparator, DeclineReason, Error, ErrorKind, Job,
+    Plugins, Result,
 };
 use rockmill_cuda::Target;
 use rockmill_format::compression::Implementation;
@@ -19,7 +18,7 @@ use rockmill_format::unique_id::SessionId;
 use rockmill_format::wire::CompactionServiceInput;
 use rockmill_snapshot::tree::user_key;
 use rockmill_testkit::storage_model::database::{DIR, Database};
-use rockmill_testkit::storage_model::family::{LAST_LEVEL, Shape, merge_operators};
+use rockmill_testkit::storage_model::family::{LAST_LEVEL, Shape, merge_operators, set_identity};
 use rockmill_testkit::storage_model::storage::SimStorage;
 
 const NAME: &str = "mine";
@@ -77,7 +76,7 @@ struct Machine<'a> {
 }
 
 /// Names and bytes of the files of a job, and the device that has made them.
-type Files = (BTreeMap<String, Vec<u8>>, String);
+type Files = (Vec<(String, Vec<u8>)>, String);
 
 impl<'a> Machine<'a> {
     fn new(database: &'a Database, device: Device) -> Self {
@@ -139,22 +138,12 @@ impl<'a> Machine<'a> {
     fn run(&self) -> Result<Files> {
         let (dir, cancel) = (Path::new(DIR), CancelToken::new());
         let mut job = self.prepare(None)?;
-        job.unix_time = 1_700_000_000;
         job.compressed_by = Some(Implementation::Rockmill1);
-        job.identity = Identity {
-            session_id: SessionId { upper: 1, lower: 1 }.encode(),
-            host: "host".to_owned(),
-            checksum_seed: 7,
-        };
+        set_identity(&mut job, SessionId { upper: 1, lower: 1 }.encode(), 7);
         let job = self.engine.eligible(job)?;
         let finished = self.engine.run(&job, dir, dir, &cancel)?;
-        let staging = finished.staging.path();
-        let names = self.storage.disk().list(staging).expect("it is there");
-        let files = names.into_iter().map(|name| {
-            let bytes = self.storage.peek(&staging.join(&name));
-            (name, bytes.expect("it is there"))
-        });
-        Ok((files.collect(), finished.outcome.device))
+        let files = self.storage.files_in(finished.staging.path());
+        Ok((files, finished.outcome.device))
     }
 
     /// Runs the job, which must be declined, and leaves nothing.

@@ -133,50 +133,39 @@ fn options_files(path: &Path) -> Vec<std::path::PathBuf> {
         .collect()
 }
 
-#[test]
-fn a_missing_options_file() {
+/// Checks that jobs are declined after this change of each OPTIONS file.
+fn declines_with_changed_options(change: impl Fn(&Path)) {
     declines(
         &[OPTIONS_FILE],
         |_| {},
         |db| {
             let content = plain(db);
-            for file in options_files(db.path()) {
-                std::fs::remove_file(file).expect("remove");
-            }
+            options_files(db.path())
+                .iter()
+                .for_each(|file| change(file));
             content
         },
     );
+}
+
+#[test]
+fn a_missing_options_file() {
+    declines_with_changed_options(|file| fs::remove_file(file).expect("remove"));
 }
 
 #[test]
 fn a_truncated_options_file() {
-    declines(
-        &[OPTIONS_FILE],
-        |_| {},
-        |db| {
-            let content = plain(db);
-            for file in options_files(db.path()) {
-                let text = std::fs::read(&file).expect("read");
-                std::fs::write(&file, &text[..text.len() / 2]).expect("write");
-            }
-            content
-        },
-    );
+    declines_with_changed_options(|file| {
+        let text = fs::read(file).expect("read");
+        fs::write(file, &text[..text.len() / 2]).expect("write");
+    });
 }
 
 #[test]
 fn an_options_file_of_garbage() {
-    declines(
-        &[OPTIONS_FILE],
-        |_| {},
-        |db| {
-            let content = plain(db);
-            for file in options_files(db.path()) {
-                std::fs::write(&file, b"\xff\x00[DBOptions\n=\n\n[[]]=}{").expect("write");
-            }
-            content
-        },
-    );
+    declines_with_changed_options(|file| {
+        fs::write(file, b"\xff\x00[DBOptions\n=\n\n[[]]=}{").expect("write");
+    });
 }
 
 /// Sets an option in the OPTIONS file that the binding cannot set.

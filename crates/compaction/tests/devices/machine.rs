@@ -8,14 +8,14 @@ use rockmill_compaction::{
     CudaSettings, Device, DeviceList, DeviceWork, Engine, MutableSettings, Settings, Stats,
     TaskDeadline,
 };
-use rockmill_core::{CancelToken, Identity};
+use rockmill_core::CancelToken;
 use rockmill_cuda::Target;
 use rockmill_format::compression::Implementation;
 use rockmill_format::unique_id::SessionId;
 use rockmill_storage::Storage;
 use rockmill_testkit::hooked::{Step, hooked};
 use rockmill_testkit::storage_model::database::{DIR, Database};
-use rockmill_testkit::storage_model::family::merge_operators;
+use rockmill_testkit::storage_model::family::{merge_operators, set_identity};
 use rockmill_testkit::storage_model::storage::SimStorage;
 
 /// Result of a job.
@@ -129,30 +129,19 @@ pub fn run_compressed(
     let info = database.family().info("some-session");
     let prepared = engine.prepare(dir, info, &database.family().message, &cancel);
     let mut job = prepared.expect("the engine does such jobs").job;
-    job.unix_time = 1_700_000_000;
     job.compressed_by = compressed_by;
-    job.identity = Identity {
-        session_id: SessionId { upper: 1, lower: 1 }.encode(),
-        host: "host".to_owned(),
-        checksum_seed: 7,
-    };
+    set_identity(&mut job, SessionId { upper: 1, lower: 1 }.encode(), 7);
     let job = engine.eligible(job).expect("only its name is another");
     let finished = engine.run(&job, dir, dir, &cancel);
     let finished = finished.expect("the CPU does what the device does not");
-    let staging = finished.staging.path();
-    let mut names = storage.disk().list(staging).expect("it is there");
-    names.sort();
+    let files = storage.files_in(finished.staging.path());
     assert_eq!(
-        names.len(),
+        files.len(),
         finished.outcome.files.len(),
         "nothing else is left"
     );
-    let files = names.into_iter().map(|name| {
-        let bytes = storage.peek(&staging.join(&name)).expect("it is there");
-        (name, bytes)
-    });
     Left {
-        files: files.collect(),
+        files,
         device: finished.outcome.device.clone(),
         compressed_by: finished.outcome.compressed_by,
         devices: finished.outcome.devices.clone(),

@@ -11,14 +11,14 @@ use rockmill_compaction::{
     CudaSettings, Device, EligibleJob, Engine, Finished, MutableSettings, OutputCache, Settings,
     Verification,
 };
-use rockmill_core::{CancelToken, Error, Identity};
+use rockmill_core::{CancelToken, Error};
 use rockmill_cuda::Target;
 use rockmill_format::unique_id::SessionId;
 use rockmill_format::wire::CompactionServiceResult;
 
 use crate::database::{DIR, Database};
 use crate::disk::Survival;
-use crate::family::merge_operators;
+use crate::family::{merge_operators, set_identity};
 use crate::storage::SimStorage;
 
 /// Folder of the recorded jobs.
@@ -102,12 +102,7 @@ impl Case {
         if self.offline {
             job = engine.full_compaction(dir, b"default")?.job;
         }
-        job.unix_time = 1_700_000_000;
-        job.identity = Identity {
-            session_id: self.session_id(life),
-            host: "host".to_owned(),
-            checksum_seed: self.seed,
-        };
+        set_identity(&mut job, self.session_id(life), self.seed);
         engine.eligible(job)
     }
 }

@@ -6,7 +6,7 @@ use std::ops::{Range, RangeInclusive};
 use rand::Rng;
 use rand::rngs::SmallRng;
 use rand::seq::IndexedRandom;
-use rockmill_core::{JobInfo, KeyRange, MergeOperators, Plan};
+use rockmill_core::{Identity, Job, JobInfo, KeyRange, MergeOperators, Plan};
 use rockmill_format::index::IndexShortening;
 use rockmill_format::key::KeyOrder;
 use rockmill_format::range_tombstone::RangeTombstone;
@@ -103,6 +103,16 @@ impl Input {
     pub fn name(&self) -> String {
         format!("{:06}.sst", self.number)
     }
+}
+
+/// Sets what differs from run to run, so that a repeated job writes the same bytes.
+pub fn set_identity(job: &mut Job, session_id: String, checksum_seed: u64) {
+    job.unix_time = 1_700_000_000;
+    job.identity = Identity {
+        session_id,
+        host: "host".to_owned(),
+        checksum_seed,
+    };
 }
 
 impl Family {

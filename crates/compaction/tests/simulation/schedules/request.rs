@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rockmill_compaction::{EligibleJob, Engine, Finished, MutableSettings, Settings};
-use rockmill_core::{CancelToken, Error, Identity};
+use rockmill_core::{CancelToken, Error};
 use rockmill_format::compression::Implementation;
 
 use super::watch::Watch;
-use crate::family::{Family, merge_operators};
+use crate::family::{Family, merge_operators, set_identity};
 use crate::life::Outputs;
 use crate::storage::SimStorage;
 
@@ -67,14 +67,9 @@ impl Request {
         let mut info = family.info("some-session");
         info.is_in_bottom_pool = self.in_bottom_pool;
         let mut job = engine.prepare(dir, info, &family.message, cancel)?.job;
-        job.unix_time = 1_700_000_000;
         // Without this, each machine would choose for itself.
         job.compressed_by = Some(Implementation::Rockmill1);
-        job.identity = Identity {
-            session_id: self.session_id.clone(),
-            host: "host".to_owned(),
-            checksum_seed: 1,
-        };
+        set_identity(&mut job, self.session_id.clone(), 1);
         engine.eligible(job)
     }
 
@@ -114,13 +109,7 @@ impl Request {
 
 /// Returns the files of a finished job, whose folder is removed.
 pub fn outputs(storage: &SimStorage, finished: Finished) -> Outputs {
-    let staging = finished.staging.path();
-    let mut names = storage.disk().list(staging).expect("it is there");
-    names.sort();
-    assert_eq!(names.len(), finished.outcome.files.len(), "nothing else");
-    let bytes = |name: &String| storage.peek(&staging.join(name)).expect("it is there");
-    names
-        .iter()
-        .map(|name| (name.clone(), bytes(name)))
-        .collect()
+    let files = storage.files_in(finished.staging.path());
+    assert_eq!(files.len(), finished.outcome.files.len(), "nothing else");
+    files
 }

@@ -139,6 +139,14 @@ impl SimStorage {
         Ok(disk.bytes(disk.open(path)?).to_vec())
     }
 
+    /// Returns the names and bytes of a folder's files, sorted, without counting an operation.
+    pub fn files_in(&self, folder: &Path) -> Vec<(String, Vec<u8>)> {
+        let mut names = self.disk().list(folder).expect("it is there");
+        names.sort();
+        let bytes = |name: &String| self.peek(&folder.join(name)).expect("it is there");
+        (names.iter().map(|name| (name.clone(), bytes(name)))).collect()
+    }
+
     fn rename_as(&self, op: Op, from: &Path, to: &Path) -> io::Result<()> {
         self.act(op, |machine, verdict| match machine.extent(verdict, 1) {
             0 => Ok(()),
