@@ -4,12 +4,14 @@ use std::path::Path;
 
 use rand::rngs::StdRng;
 use rand::{Rng, RngCore, SeedableRng};
+use rust_rocksdb::compaction_filter::Decision;
 use rust_rocksdb::{
     BottommostLevelCompaction, ColumnFamilyDescriptor, CompactOptions, DB,
     DEFAULT_COLUMN_FAMILY_NAME, Error, Options, WaitForCompactOptions,
 };
 
 use crate::content::Content;
+use crate::damage::{replace, sst_files, with_flipped_bit};
 
 /// Folder below the database's directory in which Rockmill keeps files before RocksDB takes them.
 pub const STAGING: &str = "rockmill.staging";
@@ -21,6 +23,9 @@ const MEMORY_BUDGET_BYTES: u64 = 256 << 20;
 const FLUSHES: usize = 4;
 /// One write in `DELETE_EVERY` of [`fill`] is a Delete.
 const DELETE_EVERY: u32 = 8;
+
+/// Number of writes of [`compact_small_database`].
+const SMALL_WRITES: usize = 2_000;
 
 /// Background work of a small database ends long before this.
 const QUIET_TIMEOUT_MICROS: u64 = 60_000_000;
@@ -127,6 +132,44 @@ pub fn compact_everything(db: &DB) {
     let mut options = CompactOptions::default();
     options.set_bottommost_level_compaction(BottommostLevelCompaction::ForceOptimized);
     db.compact_range_opt(None::<&[u8]>, None::<&[u8]>, &options);
+}
+
+/// Writes and compacts a new database with `change`d options; `between` may change its files.
+///
+/// # Panics
+///
+/// If there is no room.
+pub fn compact_small_database(
+    service: &rockmill::Service,
+    change: impl Fn(&mut Options),
+    between: impl FnOnce(&DB),
+) {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let mut options = options(service);
+    change(&mut options);
+    let db = open(&options, &directory.path().join("db"));
+    fill(&db, SMALL_WRITES, 1);
+    between(&db);
+    compact_everything(&db);
+}
+
+/// Lets `service` do jobs, decline others, and fail at others.
+///
+/// # Panics
+///
+/// If there is no room.
+pub fn run_jobs_of_each_outcome(service: &rockmill::Service) {
+    let filter = |options: &mut Options| {
+        options.set_compaction_filter("keep", |_, _, _| Decision::Keep);
+    };
+    let damage = |db: &DB| {
+        let file = sst_files(db).swap_remove(1);
+        let bytes = std::fs::read(&file).expect("read");
+        replace(&file, &with_flipped_bit(&bytes, 10)).expect("replace");
+    };
+    compact_small_database(service, |_| {}, |_| {});
+    compact_small_database(service, filter, |_| {});
+    compact_small_database(service, |_| {}, damage);
 }
 
 /// Waits until no flush or compaction runs or is due.

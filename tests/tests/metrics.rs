@@ -2,21 +2,15 @@
 //! `stats()`.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 
 use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshot, Snapshotter};
 use rockmill::{Device, Service};
 use rockmill_cuda::Target;
-use rockmill_tests::damage::{replace, sst_files, with_flipped_bit};
 use rockmill_tests::harness::{
-    assert_jobs_add_up, compact_everything, fill, options, service, try_open,
+    assert_jobs_add_up, compact_small_database, run_jobs_of_each_outcome, service,
 };
-use rust_rocksdb::Options;
-use rust_rocksdb::compaction_filter::Decision;
 
 const PAGE: &str = include_str!("../../docs/reference/metrics.md");
-/// Number of writes of a small database.
-const WRITES: usize = 2_000;
 
 /// Values by name and label value, which is empty if there is no label.
 struct Heard(BTreeMap<(String, String), DebugValue>);
@@ -89,27 +83,6 @@ fn documented() -> BTreeMap<String, Line> {
     rows.map(row).collect()
 }
 
-/// Writes and compacts with `change`d options; `between` may change the files.
-fn compact(
-    service: &rockmill::Service,
-    change: impl Fn(&mut Options),
-    between: impl FnOnce(&rust_rocksdb::DB),
-) {
-    let directory = tempfile::tempdir().expect("a temporary directory");
-    let mut options = options(service);
-    change(&mut options);
-    let db = try_open(&options, &directory.path().join("db")).expect("room");
-    fill(&db, WRITES, 1);
-    between(&db);
-    compact_everything(&db);
-}
-
-fn damage_a_file(db: &rust_rocksdb::DB) {
-    let file = sst_files(db).swap_remove(1);
-    let bytes = fs::read(&file).expect("read");
-    replace(&file, &with_flipped_bit(&bytes, 10)).expect("replace");
-}
-
 /// The recorder is global to the process, so this is one test.
 #[test]
 fn a_recorder_hears_what_the_documentation_lists() {
@@ -126,12 +99,7 @@ fn a_recorder_hears_what_the_documentation_lists() {
     ] {
         assert_eq!(heard.counter(metric, label), 0);
     }
-    compact(&service, |_| {}, |_| {});
-    let keep = |options: &mut Options| {
-        options.set_compaction_filter("keep", |_, _, _| Decision::Keep);
-    };
-    compact(&service, keep, |_| {});
-    compact(&service, |_| {}, damage_a_file);
+    run_jobs_of_each_outcome(&service);
 
     let stats = service.stats();
     assert_jobs_add_up(&stats);
@@ -206,7 +174,7 @@ fn hears_of_caches(snapshotter: &Snapshotter) {
         .build();
     let service = service.expect("valid settings");
     service.wait_for_device().expect("kernels on the host");
-    compact(&service, |_| {}, |_| {});
+    compact_small_database(&service, |_| {}, |_| {});
     let stats = service.stats();
     let kinds: Vec<_> = stats.caches.iter().map(|cache| &*cache.kind).collect();
     assert_eq!(kinds, ["columns", "columns", "files"]);

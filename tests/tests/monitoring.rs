@@ -7,14 +7,9 @@ use std::process::Stdio;
 
 use metrics_exporter_prometheus::PrometheusBuilder;
 use rockmill_testkit::machine::promtool;
-use rockmill_tests::damage::{replace, sst_files, with_flipped_bit};
-use rockmill_tests::harness::{compact_everything, fill, options, service, try_open};
-use rust_rocksdb::Options;
-use rust_rocksdb::compaction_filter::Decision;
+use rockmill_tests::harness::{run_jobs_of_each_outcome, service};
 use serde_json::Value;
 
-/// Number of writes of a small database.
-const WRITES: usize = 2_000;
 /// Labels that Prometheus adds to its samples.
 const ADDED: [&str; 2] = ["job", "instance"];
 
@@ -145,27 +140,6 @@ fn test_of(queries: &[String], text: &str) -> String {
     )
 }
 
-/// Writes and compacts with `change`d options; `between` may change the files.
-fn compact(
-    service: &rockmill::Service,
-    change: impl Fn(&mut Options),
-    between: impl FnOnce(&rust_rocksdb::DB),
-) {
-    let directory = tempfile::tempdir().expect("a temporary directory");
-    let mut options = options(service);
-    change(&mut options);
-    let db = try_open(&options, &directory.path().join("db")).expect("room");
-    fill(&db, WRITES, 1);
-    between(&db);
-    compact_everything(&db);
-}
-
-fn damage_a_file(db: &rust_rocksdb::DB) {
-    let file = sst_files(db).swap_remove(1);
-    let bytes = fs::read(&file).expect("read");
-    replace(&file, &with_flipped_bit(&bytes, 10)).expect("replace");
-}
-
 /// Runs promtool, which must succeed, with `input`.
 fn run_promtool(arguments: &[&str], folder: &Path, input: Option<&Path>) {
     let Some(mut promtool) = promtool() else {
@@ -187,12 +161,7 @@ fn the_rules_and_the_dashboard_ask_for_what_an_exporter_gives() {
     let recorder = PrometheusBuilder::new().install_recorder();
     let exporter = recorder.expect("no other recorder");
     let service = service();
-    compact(&service, |_| {}, |_| {});
-    let keep = |options: &mut Options| {
-        options.set_compaction_filter("keep", |_, _, _| Decision::Keep);
-    };
-    compact(&service, keep, |_| {});
-    compact(&service, |_| {}, damage_a_file);
+    run_jobs_of_each_outcome(&service);
     let text = exporter.render();
 
     // C and C++ programs get the same names, labels and descriptions.
